@@ -1,0 +1,5 @@
+//! tollgate: an API gateway that holds every client to its limits, exactly.
+
+pub mod clock;
+pub mod limit;
+pub mod policy;

@@ -1,0 +1,101 @@
+//! One bucket: its level, the instant at which that level was true, and how it moves.
+
+use super::quota::Quota;
+
+/// A token bucket's whole state. Units are those of its [`Quota`], ticks those of the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// Units in the bucket at [`at`](Self::at), at most the quota's full level.
+    pub level: u64,
+    /// The tick at which the level was true.
+    pub at: u64,
+}
+
+impl Bucket {
+    /// A bucket that nobody has taken from.
+    pub const fn full(quota: &Quota, now: u64) -> Self {
+        Self { level: quota.full(), at: now }
+    }
+
+    /// The same bucket at `now`: fuller by the ticks that passed, never beyond full. A clock that
+    /// went back changes nothing, so that a jump can neither take tokens nor give them twice.
+    pub const fn refilled(self, quota: &Quota, now: u64) -> Self {
+        if now <= self.at {
+            return Self { level: min(self.level, quota.full()), at: self.at };
+        }
+        let added = (now - self.at).saturating_mul(quota.units_per_tick());
+        Self { level: min(self.level.saturating_add(added), quota.full()), at: now }
+    }
+
+    /// Whether the bucket holds `cost` tokens at its own instant.
+    pub const fn holds(&self, quota: &Quota, cost: u64) -> bool {
+        self.level >= quota.units(cost)
+    }
+
+    /// The bucket after `cost` tokens were taken. Taking what is not there leaves it empty; ask
+    /// [`holds`](Self::holds) first.
+    pub const fn less(self, quota: &Quota, cost: u64) -> Self {
+        Self { level: self.level.saturating_sub(quota.units(cost)), at: self.at }
+    }
+
+    /// The tick at which the bucket is full again if nobody takes from it.
+    pub const fn full_at(&self, quota: &Quota) -> u64 {
+        self.at.saturating_add(quota.ticks_to_add(quota.full().saturating_sub(self.level)))
+    }
+}
+
+/// `u64::min` is not callable in a `const fn`.
+const fn min(a: u64, b: u64) -> u64 {
+    if a < b { a } else { b }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 10 tokens a second, 2 tokens deep: a token is worth 100,000 units, a tick adds one.
+    fn quota() -> Quota {
+        Quota::new(10, 1_000_000, 2).unwrap()
+    }
+
+    #[test]
+    fn levels_follow_the_clock() {
+        let quota = quota();
+        // (level, at, now) -> (level, at)
+        let table = [
+            ((0, 0, 0), (0, 0)),
+            ((0, 0, 1), (1, 1)),
+            ((0, 0, 100_000), (100_000, 100_000)),
+            ((0, 0, 200_001), (200_000, 200_001)),
+            ((199_999, 5, 6), (200_000, 6)),
+            ((200_000, 5, u64::MAX), (200_000, u64::MAX)),
+            ((50, 1_000, 999), (50, 1_000)),
+            ((50, 1_000, 0), (50, 1_000)),
+            ((9_000_000, 1_000, 1_000), (200_000, 1_000)),
+        ];
+        for ((level, at, now), (level_after, at_after)) in table {
+            let after = Bucket { level, at }.refilled(&quota, now);
+            assert_eq!(after, Bucket { level: level_after, at: at_after }, "{level}@{at} at {now}");
+        }
+    }
+
+    #[test]
+    fn taking_needs_every_unit_of_the_cost() {
+        let quota = quota();
+        let bucket = Bucket { level: 100_000, at: 7 };
+        assert!(bucket.holds(&quota, 1));
+        assert!(!bucket.holds(&quota, 2));
+        assert!(!Bucket { level: 99_999, at: 7 }.holds(&quota, 1));
+        assert!(!Bucket::full(&quota, 0).holds(&quota, u64::MAX));
+        assert_eq!(bucket.less(&quota, 1), Bucket { level: 0, at: 7 });
+    }
+
+    #[test]
+    fn full_again_is_exact_to_the_tick() {
+        let quota = quota();
+        let bucket = Bucket { level: 1, at: 10 };
+        let full_at = bucket.full_at(&quota);
+        assert_eq!(bucket.refilled(&quota, full_at).level, quota.full());
+        assert!(bucket.refilled(&quota, full_at - 1).level < quota.full());
+    }
+}

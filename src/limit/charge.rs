@@ -1,0 +1,151 @@
+//! Several buckets at once: a request takes from all of them or from none.
+
+use smallvec::SmallVec;
+
+use super::bucket::Bucket;
+use super::quota::Quota;
+
+/// How many charges a request carries without an allocation. More are possible.
+const INLINE_CHARGES: usize = 6;
+
+/// What one request owes, rule by rule, in the order of the file.
+pub type Charges = SmallVec<[Charge; INLINE_CHARGES]>;
+
+/// What became of each charge: the same order, the same length.
+pub type Outcomes = SmallVec<[Outcome; INLINE_CHARGES]>;
+
+/// One rule's share of a request: so many tokens from that bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charge {
+    /// Which bucket. No two charges of a request name the same one.
+    pub bucket: BucketId,
+    /// The rule, as an index into the policy's rules.
+    pub rule: u32,
+    /// The quota, as an index into the policy's quotas, for stores that keep it beside the level.
+    pub quota_index: u32,
+    /// The quota itself.
+    pub quota: Quota,
+    /// Tokens that the request takes, at least 1 and at most the quota's burst.
+    pub cost: u64,
+    /// Whether the rule may refuse.
+    pub mode: Mode,
+}
+
+/// A bucket's name: 128 bits of a hash over the rule and the client, so that no text from a
+/// client is ever stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BucketId(pub u128);
+
+/// What a rule may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// A request without the tokens is refused.
+    #[default]
+    Enforce,
+    /// A request without the tokens is counted, and passes.
+    Shadow,
+}
+
+/// What a store says of one charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The bucket's level after the decision, at its instant, in the quota's units.
+    pub level: u64,
+    /// Whether the bucket held the cost before the decision.
+    pub enough: bool,
+}
+
+/// What a store says of one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Whether every enforced bucket held the cost; then, and only then, tokens were taken.
+    pub allowed: bool,
+    /// One for each charge, in the same order.
+    pub outcomes: Outcomes,
+}
+
+/// Decides one request over its buckets, which are already refilled to the instant of the
+/// decision, and takes the tokens. `buckets[i]` belongs to `charges[i]`.
+///
+/// - Enforced charges are all or nothing: where one bucket lacks the tokens, no bucket changes.
+/// - A shadow charge takes from its own bucket only, only where the tokens are there, and only
+///   when the request passes: it stands for what would be left had the rule been enforced alone.
+pub fn take(charges: &[Charge], buckets: &mut [Bucket]) -> Answer {
+    debug_assert_eq!(charges.len(), buckets.len());
+    let mut outcomes = Outcomes::new();
+    let mut allowed = true;
+    for (charge, bucket) in charges.iter().zip(buckets.iter()) {
+        let enough = bucket.holds(&charge.quota, charge.cost);
+        allowed &= enough || charge.mode == Mode::Shadow;
+        outcomes.push(Outcome { level: bucket.level, enough });
+    }
+    if allowed {
+        for ((charge, bucket), outcome) in charges.iter().zip(buckets).zip(&mut outcomes) {
+            if outcome.enough {
+                *bucket = bucket.less(&charge.quota, charge.cost);
+                outcome.level = bucket.level;
+            }
+        }
+    }
+    Answer { allowed, outcomes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn charge(bucket: u128, burst: u64, cost: u64, mode: Mode) -> Charge {
+        let quota = Quota::new(1, 1, burst).unwrap();
+        Charge { bucket: BucketId(bucket), rule: 0, quota_index: 0, quota, cost, mode }
+    }
+
+    fn levels(buckets: &[Bucket]) -> Vec<u64> {
+        buckets.iter().map(|bucket| bucket.level).collect()
+    }
+
+    fn at_zero<const N: usize>(levels: [u64; N]) -> [Bucket; N] {
+        levels.map(|level| Bucket { level, at: 0 })
+    }
+
+    #[test]
+    fn a_refusal_takes_from_nobody() {
+        let charges = [charge(1, 9, 1, Mode::Enforce), charge(2, 9, 3, Mode::Enforce)];
+        let mut buckets = at_zero([5, 2]);
+        let answer = take(&charges, &mut buckets);
+        assert!(!answer.allowed);
+        assert_eq!(levels(&buckets), [5, 2]);
+        assert_eq!(answer.outcomes[0], Outcome { level: 5, enough: true });
+        assert_eq!(answer.outcomes[1], Outcome { level: 2, enough: false });
+    }
+
+    #[test]
+    fn every_bucket_pays_its_own_cost() {
+        let charges = [charge(1, 9, 1, Mode::Enforce), charge(2, 9, 3, Mode::Enforce)];
+        let mut buckets = at_zero([1, 9]);
+        assert!(take(&charges, &mut buckets).allowed);
+        assert_eq!(levels(&buckets), [0, 6]);
+    }
+
+    #[test]
+    fn a_shadow_rule_neither_refuses_nor_takes_from_an_enforced_one() {
+        let charges = [charge(1, 9, 1, Mode::Enforce), charge(2, 9, 1, Mode::Shadow)];
+        let mut buckets = at_zero([5, 0]);
+        let answer = take(&charges, &mut buckets);
+        assert!(answer.allowed);
+        assert!(!answer.outcomes[1].enough);
+        assert_eq!(levels(&buckets), [4, 0]);
+    }
+
+    #[test]
+    fn a_refused_request_leaves_shadow_buckets_alone() {
+        let charges = [charge(1, 9, 1, Mode::Enforce), charge(2, 9, 1, Mode::Shadow)];
+        let mut buckets = at_zero([0, 5]);
+        assert!(!take(&charges, &mut buckets).allowed);
+        assert_eq!(levels(&buckets), [0, 5]);
+    }
+
+    #[test]
+    fn a_request_without_charges_passes() {
+        assert!(take(&[], &mut []).allowed);
+    }
+}

@@ -1,0 +1,25 @@
+//! The limiter's core, pure: no I/O, no clock, no async. Every function takes `now` as a number
+//! of ticks (microseconds), and every kept value is an integer.
+//!
+//! Reading order: [`quota`] (what is allowed), [`bucket`] (the level of one bucket and how it
+//! moves), [`charge`] (several buckets, all or nothing), [`verdict`] (what to tell the client).
+//!
+//! # Another kind of limit
+//!
+//! The token bucket is the only kind today. Another kind (a sliding window, a calendar quota,
+//! concurrency) needs two things of its own: a state with a transition like [`bucket::Bucket`],
+//! and a way to say where it stands as a [`verdict::Standing`]. From there on, verdicts, headers
+//! and metrics know only standings, never how a limit counts.
+
+pub mod bucket;
+pub mod charge;
+pub mod quota;
+pub mod verdict;
+
+/// Ticks in a second: the clock of the limiter counts microseconds.
+pub const TICKS_PER_SECOND: u64 = 1_000_000;
+
+/// Whole seconds that cover `ticks`, rounded up: a client that waits that long is never early.
+pub const fn seconds_up(ticks: u64) -> u64 {
+    ticks.div_ceil(TICKS_PER_SECOND)
+}

@@ -1,0 +1,169 @@
+//! What a bucket allows: how fast it fills and how much it holds, reduced to integers.
+
+use thiserror::Error;
+
+/// The largest integer that every store keeps exactly: a Lua number is a double (IEEE 754), which
+/// is exact up to 2^53.
+pub const MAX_UNITS: u64 = 1 << 53;
+
+/// A token bucket's parameters.
+///
+/// A rate of N tokens per P ticks is divided by their greatest common divisor: each tick adds
+/// [`units_per_tick`](Self::units_per_tick) units and a token is worth
+/// [`units_per_token`](Self::units_per_token) units, so that no fraction of a token is ever lost
+/// or invented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Quota {
+    units_per_tick: u64,
+    units_per_token: u64,
+    burst: u64,
+}
+
+/// Why a rate and a burst make no quota. These are mistakes in a file, never answers to a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum QuotaError {
+    /// A rate of no tokens would never let a drained bucket fill again.
+    #[error("a rate of 0 would let nothing pass; to refuse requests, leave the route out instead")]
+    ZeroRate,
+    /// A period of no length has no rate.
+    #[error("a rate needs a period longer than 0")]
+    ZeroPeriod,
+    /// A bucket that holds nothing refuses everything.
+    #[error("a burst of 0 would refuse every request; the smallest is 1")]
+    ZeroBurst,
+    /// More tokens a tick than the stores count exactly.
+    #[error("the rate is too large: at most {max_tokens} per period can be counted exactly", max_tokens = MAX_UNITS)]
+    RateTooLarge,
+    /// The full bucket would exceed [`MAX_UNITS`].
+    #[error("the burst is too large for this rate: at most {max_burst} can be counted exactly")]
+    BurstTooLarge {
+        /// The largest burst that this rate allows.
+        max_burst: u64,
+    },
+}
+
+impl Quota {
+    /// `tokens` per `period_ticks`, in a bucket that holds `burst` tokens.
+    ///
+    /// # Errors
+    /// See [`QuotaError`]: any number at 0, or a full bucket beyond [`MAX_UNITS`].
+    pub const fn new(tokens: u64, period_ticks: u64, burst: u64) -> Result<Self, QuotaError> {
+        if tokens == 0 {
+            return Err(QuotaError::ZeroRate);
+        }
+        if period_ticks == 0 {
+            return Err(QuotaError::ZeroPeriod);
+        }
+        if burst == 0 {
+            return Err(QuotaError::ZeroBurst);
+        }
+        let divisor = greatest_common_divisor(tokens, period_ticks);
+        let units_per_tick = tokens / divisor;
+        let units_per_token = period_ticks / divisor;
+        if units_per_tick > MAX_UNITS {
+            return Err(QuotaError::RateTooLarge);
+        }
+        let max_burst = MAX_UNITS / units_per_token;
+        if burst > max_burst {
+            return Err(QuotaError::BurstTooLarge { max_burst });
+        }
+        Ok(Self { units_per_tick, units_per_token, burst })
+    }
+
+    /// Units that one tick adds.
+    pub const fn units_per_tick(&self) -> u64 {
+        self.units_per_tick
+    }
+
+    /// Units that one token is worth.
+    pub const fn units_per_token(&self) -> u64 {
+        self.units_per_token
+    }
+
+    /// Tokens that the bucket holds when full, at least 1.
+    pub const fn burst(&self) -> u64 {
+        self.burst
+    }
+
+    /// The level of a full bucket, in units; at most [`MAX_UNITS`].
+    pub const fn full(&self) -> u64 {
+        self.burst * self.units_per_token
+    }
+
+    /// What `cost` tokens are worth, in units.
+    pub const fn units(&self, cost: u64) -> u64 {
+        cost.saturating_mul(self.units_per_token)
+    }
+
+    /// Ticks until `missing` units have been added, rounded up: at that tick they are there, one
+    /// tick before they are not.
+    pub const fn ticks_to_add(&self, missing: u64) -> u64 {
+        missing.div_ceil(self.units_per_tick)
+    }
+
+    /// Ticks that an empty bucket takes to fill.
+    pub const fn ticks_to_fill(&self) -> u64 {
+        self.ticks_to_add(self.full())
+    }
+}
+
+/// Euclid's algorithm.
+const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = crate::limit::TICKS_PER_SECOND;
+    const DAY: u64 = 86_400 * SECOND;
+
+    #[test]
+    fn a_rate_is_reduced_to_the_smallest_integers() {
+        // (tokens, period, burst) -> (units per tick, units per token, full)
+        let table = [
+            ((10, SECOND, 50), (1, 100_000, 5_000_000)),
+            ((3, SECOND, 1), (3, 1_000_000, 1_000_000)),
+            ((100, DAY, 100), (1, 864_000_000, 86_400_000_000)),
+            ((1_000_000, SECOND, 7), (1, 1, 7)),
+            ((4_000_000, SECOND, 7), (4, 1, 7)),
+            ((5, 250_000, 5), (1, 50_000, 250_000)),
+        ];
+        for ((tokens, period, burst), expected) in table {
+            let quota = Quota::new(tokens, period, burst).unwrap();
+            let got = (quota.units_per_tick(), quota.units_per_token(), quota.full());
+            assert_eq!(got, expected, "{tokens} per {period} ticks, burst {burst}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_counted_exactly_is_refused() {
+        let table = [
+            ((0, SECOND, 1), QuotaError::ZeroRate),
+            ((1, 0, 1), QuotaError::ZeroPeriod),
+            ((1, SECOND, 0), QuotaError::ZeroBurst),
+            ((1, SECOND, MAX_UNITS), QuotaError::BurstTooLarge { max_burst: 9_007_199_254 }),
+            ((1, u64::MAX, 1), QuotaError::BurstTooLarge { max_burst: 0 }),
+            ((MAX_UNITS + 1, SECOND + 1, 1), QuotaError::RateTooLarge),
+        ];
+        for ((tokens, period, burst), expected) in table {
+            assert_eq!(Quota::new(tokens, period, burst), Err(expected));
+        }
+        assert!(Quota::new(1, SECOND, 9_007_199_254).is_ok());
+        assert!(Quota::new(u64::MAX, u64::MAX, MAX_UNITS).is_ok(), "1 per tick once reduced");
+    }
+
+    #[test]
+    fn times_are_rounded_up() {
+        let quota = Quota::new(3, SECOND, 2).unwrap();
+        assert_eq!(quota.ticks_to_add(1), 1);
+        assert_eq!(quota.ticks_to_add(3), 1);
+        assert_eq!(quota.ticks_to_add(4), 2);
+        assert_eq!(quota.ticks_to_add(0), 0);
+        assert_eq!(quota.ticks_to_fill(), 666_667);
+    }
+}

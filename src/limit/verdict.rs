@@ -1,0 +1,163 @@
+//! What to tell the client: the rule that binds, what is left, when to come again.
+//!
+//! Computed here once, from levels, so that Redis, memory and fallback cannot differ in wording.
+
+use super::charge::{Answer, Charge, Mode, Outcome};
+use super::quota::Quota;
+
+/// Where a client stands with one rule. Any kind of limit can say this of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The most that can be taken at once: a bucket's burst.
+    pub limit: u64,
+    /// What is left, in whole tokens.
+    pub remaining: u64,
+    /// Ticks until a request of the same cost can pass; 0 where it can pass now.
+    pub retry_after: u64,
+    /// Ticks until nothing is missing any more.
+    pub reset: u64,
+}
+
+/// The decision on a request, and the rule to speak of. Indexes are those of the charges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// No enforced rule applies.
+    Unlimited,
+    /// Every enforced rule had the tokens; `tightest` has the least left.
+    Allowed {
+        /// The rule that will refuse first.
+        tightest: usize,
+    },
+    /// At least one enforced rule lacked the tokens; `binding` makes the client wait longest.
+    Refused {
+        /// The rule that refuses last: once it lets the request pass, all do.
+        binding: usize,
+    },
+}
+
+impl Standing {
+    /// Where a bucket at `level` stands for requests of `cost` tokens.
+    pub fn of_bucket(quota: &Quota, level: u64, cost: u64) -> Self {
+        let missing_for_cost = quota.units(cost).saturating_sub(level);
+        Self {
+            limit: quota.burst(),
+            remaining: level / quota.units_per_token(),
+            retry_after: quota.ticks_to_add(missing_for_cost),
+            reset: quota.ticks_to_add(quota.full().saturating_sub(level)),
+        }
+    }
+
+    /// Where the charge's rule stands after the decision.
+    pub fn of(charge: &Charge, outcome: &Outcome) -> Self {
+        Self::of_bucket(&charge.quota, outcome.level, charge.cost)
+    }
+}
+
+impl Verdict {
+    /// The verdict on a request that a store has answered.
+    pub fn of(charges: &[Charge], answer: &Answer) -> Self {
+        let enforced = || {
+            charges
+                .iter()
+                .zip(&answer.outcomes)
+                .enumerate()
+                .filter(|(_, (charge, _))| charge.mode == Mode::Enforce)
+                .map(|(index, (charge, outcome))| {
+                    (index, outcome.enough, Standing::of(charge, outcome))
+                })
+        };
+        // min_by_key keeps the first of equals: ties go to the rule that stands first in the file.
+        if answer.allowed {
+            enforced()
+                .min_by_key(|(_, _, standing)| (standing.remaining, u64::MAX - standing.reset))
+                .map_or(Self::Unlimited, |(tightest, ..)| Self::Allowed { tightest })
+        } else {
+            enforced()
+                .filter(|(_, enough, _)| !enough)
+                .min_by_key(|(_, _, standing)| u64::MAX - standing.retry_after)
+                .map_or(Self::Unlimited, |(binding, ..)| Self::Refused { binding })
+        }
+    }
+
+    /// The charge to speak of in the answer's headers, where there is one.
+    pub fn speaks_of(&self) -> Option<usize> {
+        match *self {
+            Self::Unlimited => None,
+            Self::Allowed { tightest: index } | Self::Refused { binding: index } => Some(index),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::bucket::Bucket;
+    use crate::limit::charge::{BucketId, take};
+
+    const SECOND: u64 = crate::limit::TICKS_PER_SECOND;
+
+    fn charge(tokens_per_second: u64, burst: u64, cost: u64, mode: Mode) -> Charge {
+        let quota = Quota::new(tokens_per_second, SECOND, burst).unwrap();
+        Charge { bucket: BucketId(0), rule: 0, quota_index: 0, quota, cost, mode }
+    }
+
+    fn verdict(charges: &[Charge], tokens: &[u64]) -> Verdict {
+        let mut buckets: Vec<Bucket> = charges
+            .iter()
+            .zip(tokens)
+            .map(|(charge, tokens)| Bucket { level: charge.quota.units(*tokens), at: 0 })
+            .collect();
+        let answer = take(charges, &mut buckets);
+        Verdict::of(charges, &answer)
+    }
+
+    #[test]
+    fn standings_round_against_the_client_that_asks_too_early() {
+        let quota = Quota::new(10, SECOND, 50).unwrap();
+        // (level, cost) -> (remaining, retry after, reset)
+        let table = [
+            ((5_000_000, 1), (50, 0, 0)),
+            ((4_900_001, 1), (49, 0, 99_999)),
+            ((99_999, 1), (0, 1, 4_900_001)),
+            ((0, 1), (0, 100_000, 5_000_000)),
+            ((0, 5), (0, 500_000, 5_000_000)),
+            ((450_000, 5), (4, 50_000, 4_550_000)),
+        ];
+        for ((level, cost), (remaining, retry_after, reset)) in table {
+            assert_eq!(
+                Standing::of_bucket(&quota, level, cost),
+                Standing { limit: 50, remaining, retry_after, reset },
+                "level {level}, cost {cost}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_rule_that_binds_is_the_one_to_wait_for_longest() {
+        let fast = charge(10, 50, 1, Mode::Enforce);
+        let slow = charge(1, 50, 1, Mode::Enforce);
+        assert_eq!(verdict(&[fast, slow], &[0, 0]), Verdict::Refused { binding: 1 });
+        assert_eq!(verdict(&[slow, fast], &[0, 0]), Verdict::Refused { binding: 0 });
+        assert_eq!(verdict(&[fast, slow], &[0, 9]), Verdict::Refused { binding: 0 });
+        assert_eq!(verdict(&[slow, slow], &[0, 0]), Verdict::Refused { binding: 0 });
+    }
+
+    #[test]
+    fn the_tightest_rule_is_the_one_with_the_least_left() {
+        let wide = charge(10, 5_000, 1, Mode::Enforce);
+        let narrow = charge(10, 50, 1, Mode::Enforce);
+        assert_eq!(verdict(&[wide, narrow], &[5_000, 50]), Verdict::Allowed { tightest: 1 });
+        assert_eq!(verdict(&[wide, narrow], &[3, 50]), Verdict::Allowed { tightest: 0 });
+        assert_eq!(verdict(&[narrow, narrow], &[5, 5]), Verdict::Allowed { tightest: 0 });
+    }
+
+    #[test]
+    fn shadow_rules_are_never_spoken_of() {
+        let shadow = charge(1, 1, 1, Mode::Shadow);
+        let enforced = charge(1, 9, 1, Mode::Enforce);
+        assert_eq!(verdict(&[shadow], &[0]), Verdict::Unlimited);
+        assert_eq!(verdict(&[shadow, enforced], &[0, 9]), Verdict::Allowed { tightest: 1 });
+        assert_eq!(verdict(&[shadow, enforced], &[0, 0]), Verdict::Refused { binding: 1 });
+        assert_eq!(verdict(&[], &[]), Verdict::Unlimited);
+    }
+}

@@ -1,0 +1,181 @@
+//! The rules as they are meant: every name resolved, every number checked. Built whole from a
+//! file, then never changed; a request lives and dies with one of them.
+//!
+//! Reading order: the types here; `settings` (what is not a rule); `path` and `router` (which route
+//! a request takes); `client` and `charges` (what the request owes); `build` (how a policy comes
+//! out of a file).
+//!
+//! Names are resolved to indexes: plans, keys, upstreams, routes, rules and quotas each stand in
+//! one list, in the order of the file.
+
+pub mod charges;
+pub mod client;
+pub mod path;
+pub mod router;
+pub mod settings;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use crate::limit::charge::Mode;
+use crate::limit::quota::Quota;
+use router::Router;
+use settings::{Clients, Headers, Memory, Server, Upstream};
+
+/// SHA-256 of an API key as it was sent.
+pub type Digest = [u8; 32];
+
+/// Everything that a request is judged by.
+#[derive(Debug)]
+pub struct Policy {
+    /// Listeners and the guards around requests.
+    pub server: Server,
+    /// How clients are told apart.
+    pub clients: Clients,
+    /// What answers say about limits.
+    pub headers: Headers,
+    /// How many buckets this process keeps.
+    pub memory: Memory,
+    /// Names of plans; an index into it is a plan.
+    pub plans: Vec<Arc<str>>,
+    /// Known clients.
+    pub keys: Vec<Key>,
+    /// Which key has this digest.
+    pub key_by_digest: HashMap<Digest, u32>,
+    /// What requests are sent on to.
+    pub upstreams: Vec<Upstream>,
+    /// Where requests may go.
+    pub routes: Vec<Route>,
+    /// Limits.
+    pub rules: Vec<Rule>,
+    /// Every quota that any rule grants, each once. Buckets name theirs by its index.
+    pub quotas: Vec<Quota>,
+    /// Finds the route of a request.
+    pub router: Router,
+}
+
+/// A known client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// The name that logs and metrics show.
+    pub id: Arc<str>,
+    /// Index of its plan.
+    pub plan: u32,
+}
+
+/// Where a request may go, and what it costs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// Its name in the file.
+    pub name: Arc<str>,
+    /// Index of its upstream.
+    pub upstream: u32,
+    /// Tokens that a request takes from each bucket, at least 1.
+    pub cost: u64,
+    /// Indexes of the enabled rules that count its requests, in the order of the file.
+    pub rules: Vec<u32>,
+}
+
+/// A limit: who shares a bucket, and what the bucket allows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Its name in the file, in headers and in metrics.
+    pub name: Arc<str>,
+    /// Free text from the file.
+    pub description: Option<String>,
+    /// Who shares a bucket. Empty: everybody.
+    pub per: Vec<Dimension>,
+    /// Whether it refuses or only counts.
+    pub mode: Mode,
+    /// What becomes of a client without a key, where `per` has `key`.
+    pub on_missing: OnMissing,
+    /// What becomes of its requests when the shared store fails.
+    pub on_failure: OnFailure,
+    /// The quota of each plan, by the plan's index; none: the rule does not apply to that plan.
+    pub quota_by_plan: Vec<Option<Grant>>,
+    /// Quotas of single keys, by the key's index.
+    pub quota_by_key: HashMap<u32, Grant>,
+    /// Whether plans have different quotas. Then each plan counts in buckets of its own, where
+    /// `per` has no `key` that would tell the plans apart already.
+    pub by_plan: bool,
+    /// Who is not limited by it.
+    pub exempt: Exempt,
+    /// A hash of the name, which sets its buckets apart from those of other rules.
+    pub salt: u128,
+}
+
+/// A quota and its index in [`Policy::quotas`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grant {
+    /// Index in [`Policy::quotas`].
+    pub index: u32,
+    /// The quota itself.
+    pub quota: Quota,
+    /// How the file wrote the rate, as tokens and a period in ticks: for what people read.
+    pub rate: Rate,
+}
+
+/// A rate as it was written: `tokens` per `period_ticks`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Rate {
+    /// Tokens per period.
+    pub tokens: u64,
+    /// The period in ticks.
+    pub period_ticks: u64,
+}
+
+/// What sets one client's bucket apart from another's.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Dimension {
+    /// The client's address, IPv6 by prefix.
+    Ip,
+    /// The API key.
+    Key,
+    /// The client's plan.
+    Plan,
+    /// The route.
+    Route,
+    /// The request's method.
+    Method,
+    /// The request's host.
+    Host,
+    /// The value of a request header; its absence is a value of its own.
+    Header(http::HeaderName),
+}
+
+/// What a rule per key does with a client that sent none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnMissing {
+    /// Counts the client by its address.
+    #[default]
+    Ip,
+    /// Does not apply.
+    Skip,
+    /// Counts all such clients in one bucket.
+    Shared,
+    /// Answers 401.
+    Deny,
+}
+
+/// What becomes of a request when the shared store cannot be asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnFailure {
+    /// Decided by buckets in this process.
+    #[default]
+    Local,
+    /// Passes.
+    Allow,
+    /// Answers 503.
+    Deny,
+}
+
+/// Who a rule does not limit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Exempt {
+    /// Addresses.
+    pub ips: Vec<IpNet>,
+    /// Indexes of keys.
+    pub keys: Vec<u32>,
+}
