@@ -3,3 +3,5 @@
 pub mod clock;
 pub mod limit;
 pub mod policy;
+
+pub mod identity;

@@ -1,1 +1,204 @@
-//! (soon)
+//! What a request owes: the rules that apply to it, and the bucket of each.
+
+use http::{HeaderMap, Method};
+use sha2::{Digest as _, Sha256};
+
+use super::client::{Client, ClientKey, counted_address};
+use super::{Dimension, Grant, OnMissing, Policy, Rule};
+use crate::limit::charge::{BucketId, Charge, Charges};
+
+/// What rules may look at in a request, beside its client.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    /// Index of its route.
+    pub route: u32,
+    /// Its method.
+    pub method: &'a Method,
+    /// Its host, in lower case, without port.
+    pub host: &'a str,
+    /// Its headers.
+    pub headers: &'a HeaderMap,
+}
+
+/// A rule that demands a key of a client that sent none (`on_missing = "deny"`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyRequired {
+    /// Index of the rule.
+    pub rule: u32,
+}
+
+/// Which rules count a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// All that apply.
+    All,
+    /// Those that count the client by its address.
+    Address,
+}
+
+/// How a rule meets a client.
+enum Meeting {
+    Applies,
+    Passes,
+    Demands,
+}
+
+impl Policy {
+    /// The charges of a request, in the order of the file.
+    ///
+    /// # Errors
+    /// A rule demands a key and the client has none.
+    pub fn charges(&self, client: &Client, facts: &Facts) -> Result<Charges, KeyRequired> {
+        self.collect(client, facts, Scope::All)
+    }
+
+    /// The charges of a request that is about to be answered 401: those rules count it that count
+    /// by address, so that guessing keys costs what any other request costs, and an unknown key
+    /// gets no bucket of its own.
+    pub fn address_charges(&self, client: &Client, facts: &Facts) -> Charges {
+        let anonymous =
+            Client { key: ClientKey::Missing, plan: self.clients.anonymous_plan, ..*client };
+        self.collect(&anonymous, facts, Scope::Address).unwrap_or_default()
+    }
+
+    fn collect(
+        &self,
+        client: &Client,
+        facts: &Facts,
+        scope: Scope,
+    ) -> Result<Charges, KeyRequired> {
+        let mut charges = Charges::new();
+        let Some(route) = self.routes.get(facts.route as usize) else { return Ok(charges) };
+        for &index in &route.rules {
+            let Some(rule) = self.rules.get(index as usize) else { continue };
+            match rule.meets(client, scope) {
+                Meeting::Passes => continue,
+                Meeting::Demands => return Err(KeyRequired { rule: index }),
+                Meeting::Applies => {}
+            }
+            let Some(granted) = rule.grant(client) else { continue };
+            charges.push(Charge {
+                bucket: self.bucket(rule, &granted, client, facts),
+                rule: index,
+                quota_index: granted.grant.index,
+                quota: granted.grant.quota,
+                cost: route.cost,
+                mode: rule.mode,
+            });
+        }
+        Ok(charges)
+    }
+
+    /// The name of the bucket: a hash over what the rule counts per, each value behind a tag and
+    /// its length so that no two combinations of values read alike, set apart by the rule's salt.
+    fn bucket(&self, rule: &Rule, granted: &Granted, client: &Client, facts: &Facts) -> BucketId {
+        let mut hash = Sha256::new();
+        let mut tagged = |tag: u8, value: &[u8]| {
+            hash.update([tag]);
+            hash.update((value.len() as u64).to_be_bytes());
+            hash.update(value);
+        };
+        let name = |index: u32, names: &[std::sync::Arc<str>]| {
+            names.get(index as usize).cloned().unwrap_or_default()
+        };
+        for dimension in &rule.per {
+            match dimension {
+                Dimension::Ip => self.tag_address(client, &mut tagged),
+                Dimension::Key => match client.key {
+                    ClientKey::Known(key) => tagged(b'k', self.key_id(key).as_bytes()),
+                    ClientKey::Unknown(digest) => tagged(b'u', &digest),
+                    ClientKey::Missing if rule.on_missing == OnMissing::Shared => tagged(b's', b""),
+                    ClientKey::Missing => self.tag_address(client, &mut tagged),
+                },
+                Dimension::Plan => tagged(b'p', name(client.plan, &self.plans).as_bytes()),
+                Dimension::Route => {
+                    let route = self.routes.get(facts.route as usize);
+                    tagged(b'r', route.map_or("", |route| &route.name).as_bytes());
+                }
+                Dimension::Method => tagged(b'm', facts.method.as_str().as_bytes()),
+                Dimension::Host => tagged(b'h', facts.host.as_bytes()),
+                Dimension::Header(header) => match facts.headers.get(header) {
+                    Some(value) => tagged(b'v', value.as_bytes()),
+                    None => tagged(b'a', b""),
+                },
+            }
+        }
+        // Clients with different quotas must not share a bucket.
+        match granted.variant {
+            Variant::Shared => {}
+            Variant::Plan(plan) => tagged(b'P', name(plan, &self.plans).as_bytes()),
+            Variant::Key(key) => tagged(b'K', self.key_id(key).as_bytes()),
+        }
+        let digest: [u8; 32] = hash.finalize().into();
+        let mut first_half = [0; 16];
+        first_half.copy_from_slice(&digest[..16]);
+        BucketId(u128::from_be_bytes(first_half) ^ rule.salt)
+    }
+
+    fn tag_address(&self, client: &Client, tagged: &mut impl FnMut(u8, &[u8])) {
+        match client.ip.map(|ip| counted_address(ip, self.clients.ipv6_prefix)) {
+            Some(std::net::IpAddr::V4(ip)) => tagged(b'4', &ip.octets()),
+            Some(std::net::IpAddr::V6(ip)) => tagged(b'6', &ip.octets()),
+            None => tagged(b'l', b""),
+        }
+    }
+
+    fn key_id(&self, key: u32) -> &str {
+        self.keys.get(key as usize).map_or("", |key| &key.id)
+    }
+}
+
+/// What a rule grants a client, and who shares it beyond what the rule says.
+struct Granted {
+    grant: Grant,
+    variant: Variant,
+}
+
+/// What sets a bucket apart beside the rule's own dimensions.
+enum Variant {
+    Shared,
+    Plan(u32),
+    Key(u32),
+}
+
+impl Rule {
+    fn counts_keys(&self) -> bool {
+        self.per.contains(&Dimension::Key)
+    }
+
+    fn meets(&self, client: &Client, scope: Scope) -> Meeting {
+        let exempt_ip =
+            client.ip.is_some_and(|ip| self.exempt.ips.iter().any(|net| net.contains(&ip)));
+        let exempt_key =
+            matches!(client.key, ClientKey::Known(key) if self.exempt.keys.contains(&key));
+        if exempt_ip || exempt_key {
+            return Meeting::Passes;
+        }
+        let by_key = self.counts_keys();
+        let by_address = self.per.contains(&Dimension::Ip)
+            || (by_key && client.key == ClientKey::Missing && self.on_missing == OnMissing::Ip);
+        if scope == Scope::Address {
+            // A rule per key and address would pair the address with a key that does not exist.
+            let counts = by_address && (!by_key || self.on_missing == OnMissing::Ip);
+            return if counts { Meeting::Applies } else { Meeting::Passes };
+        }
+        match (by_key && client.key == ClientKey::Missing, self.on_missing) {
+            (true, OnMissing::Skip) => Meeting::Passes,
+            (true, OnMissing::Deny) => Meeting::Demands,
+            _ => Meeting::Applies,
+        }
+    }
+
+    fn grant(&self, client: &Client) -> Option<Granted> {
+        if let ClientKey::Known(key) = client.key
+            && let Some(grant) = self.quota_by_key.get(&key)
+        {
+            let variant = if self.counts_keys() { Variant::Shared } else { Variant::Key(key) };
+            return Some(Granted { grant: *grant, variant });
+        }
+        let grant = self.quota_by_plan.get(client.plan as usize).copied().flatten()?;
+        let apart = self.by_plan && !self.counts_keys() && !self.per.contains(&Dimension::Plan);
+        let variant = if apart { Variant::Plan(client.plan) } else { Variant::Shared };
+        Some(Granted { grant, variant })
+    }
+}

@@ -56,6 +56,13 @@ pub struct Policy {
     pub router: Router,
 }
 
+impl Policy {
+    /// The name of a plan; empty for an index that is none.
+    pub fn plan_name(&self, plan: u32) -> &str {
+        self.plans.get(plan as usize).map_or("", |name| name)
+    }
+}
+
 /// A known client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
@@ -106,6 +113,14 @@ pub struct Rule {
     pub salt: u128,
 }
 
+impl Rule {
+    /// How the file wrote the rate of the quota with that index, where this rule grants it.
+    pub fn rate_of(&self, quota_index: u32) -> Option<Rate> {
+        let grants = self.quota_by_plan.iter().flatten().chain(self.quota_by_key.values());
+        grants.into_iter().find(|grant| grant.index == quota_index).map(|grant| grant.rate)
+    }
+}
+
 /// A quota and its index in [`Policy::quotas`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
@@ -124,6 +139,25 @@ pub struct Rate {
     pub tokens: u64,
     /// The period in ticks.
     pub period_ticks: u64,
+}
+
+impl std::fmt::Display for Rate {
+    /// As the file writes it: `100/s`, `5/250ms`.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const UNITS: [(&str, u64); 5] = [
+            ("d", 86_400_000_000),
+            ("h", 3_600_000_000),
+            ("m", 60_000_000),
+            ("s", 1_000_000),
+            ("ms", 1_000),
+        ];
+        let Self { tokens, period_ticks } = *self;
+        match UNITS.into_iter().find(|(_, ticks)| period_ticks.is_multiple_of(*ticks)) {
+            Some((unit, ticks)) if ticks == period_ticks => write!(formatter, "{tokens}/{unit}"),
+            Some((unit, ticks)) => write!(formatter, "{tokens}/{}{unit}", period_ticks / ticks),
+            None => write!(formatter, "{tokens}/{period_ticks}us"),
+        }
+    }
 }
 
 /// What sets one client's bucket apart from another's.

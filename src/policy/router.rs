@@ -1,6 +1,14 @@
 //! Finds the route of a request: the most specific wins, whatever the order in the file.
+//!
+//! A route for the request's host goes before one for all hosts; then an exact path before a
+//! prefix, a longer prefix before a shorter; then a route that names the method before one for all
+//! methods. A route whose method does not match is passed over.
+
+use std::collections::HashMap;
 
 use http::Method;
+
+use super::path::{self, PathError};
 
 /// What a route matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +32,25 @@ pub enum PathPattern {
 
 /// The index over all routes.
 #[derive(Debug, Default)]
-pub struct Router {}
+pub struct Router {
+    by_host: HashMap<String, Paths>,
+    any_host: Paths,
+    ignore_case: bool,
+}
+
+/// The routes of one host.
+#[derive(Debug, Default)]
+struct Paths {
+    exact: HashMap<String, Vec<Candidate>>,
+    prefix: HashMap<String, Vec<Candidate>>,
+}
+
+/// A route under a path. In a list, those that name methods stand first.
+#[derive(Debug)]
+struct Candidate {
+    route: u32,
+    methods: Vec<Method>,
+}
 
 impl Router {
     /// An index over `matchers`, whose positions are the routes' indexes.
@@ -32,7 +58,170 @@ impl Router {
     /// # Errors
     /// The pairs of routes that no request can tell apart, the earlier one first.
     pub fn new(matchers: &[Matcher], ignore_case: bool) -> Result<Self, Vec<(u32, u32)>> {
-        let _ = (matchers, ignore_case);
-        Ok(Self {})
+        let mut router = Self { ignore_case, ..Self::default() };
+        let mut twins = Vec::new();
+        for (route, matcher) in (0..).zip(matchers) {
+            let paths = match &matcher.host {
+                Some(host) => router.by_host.entry(host.clone()).or_default(),
+                None => &mut router.any_host,
+            };
+            let (map, pattern) = match &matcher.path {
+                PathPattern::Exact(pattern) => (&mut paths.exact, pattern),
+                PathPattern::Prefix(pattern) => (&mut paths.prefix, pattern),
+            };
+            let pattern = if ignore_case { pattern.to_ascii_lowercase() } else { pattern.clone() };
+            let candidates = map.entry(pattern).or_default();
+            let candidate = Candidate { route, methods: matcher.methods.clone() };
+            let twin = candidates.iter().find(|other| other.meets(&candidate));
+            twins.extend(twin.map(|other| (other.route, route)));
+            candidates.push(candidate);
+            candidates.sort_by_key(|candidate| candidate.methods.is_empty());
+        }
+        if twins.is_empty() { Ok(router) } else { Err(twins) }
+    }
+
+    /// The route of a request, where it has one. `host` is in lower case, without port; `path`
+    /// is the request's target as it came, without its query.
+    ///
+    /// # Errors
+    /// A path that could be read as another route, or as no path at all.
+    pub fn find(&self, host: &str, path: &str, method: &Method) -> Result<Option<u32>, PathError> {
+        let readings = path::readings(path, self.ignore_case)?;
+        let mut routes = readings.iter().map(|reading| self.find_reading(host, reading, method));
+        let route = routes.next().flatten();
+        if routes.all(|other| other == route) { Ok(route) } else { Err(PathError::Ambiguous) }
+    }
+
+    fn find_reading(&self, host: &str, path: &str, method: &Method) -> Option<u32> {
+        let of_host = self.by_host.get(host).and_then(|paths| paths.find(path, method));
+        of_host.or_else(|| self.any_host.find(path, method))
+    }
+}
+
+impl Paths {
+    fn find(&self, path: &str, method: &Method) -> Option<u32> {
+        let pick = |candidates: &Vec<Candidate>| {
+            candidates
+                .iter()
+                .find(|candidate| {
+                    candidate.methods.is_empty() || candidate.methods.contains(method)
+                })
+                .map(|candidate| candidate.route)
+        };
+        if let Some(route) = self.exact.get(path).and_then(pick) {
+            return Some(route);
+        }
+        // Prefixes end in a slash, so the longest that can match ends at the path's last slash.
+        path.rmatch_indices('/')
+            .find_map(|(slash, _)| self.prefix.get(&path[..=slash]).and_then(pick))
+    }
+}
+
+impl Candidate {
+    /// Whether a request exists that neither of the two is more specific for.
+    fn meets(&self, other: &Self) -> bool {
+        match (self.methods.is_empty(), other.methods.is_empty()) {
+            (true, true) => true,
+            (false, false) => self.methods.iter().any(|method| other.methods.contains(method)),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matcher(host: Option<&str>, path: &str, methods: &[Method]) -> Matcher {
+        let path = match path.strip_suffix('*') {
+            Some(prefix) => PathPattern::Prefix(prefix.to_string()),
+            None => PathPattern::Exact(path.to_string()),
+        };
+        Matcher { host: host.map(str::to_string), path, methods: methods.to_vec() }
+    }
+
+    fn all() -> Vec<Matcher> {
+        vec![
+            matcher(None, "/*", &[]),
+            matcher(None, "/api/*", &[]),
+            matcher(None, "/api/search", &[Method::GET]),
+            matcher(None, "/api/search", &[]),
+            matcher(Some("a.example"), "/api/*", &[]),
+            matcher(Some("a.example"), "/only", &[Method::POST]),
+        ]
+    }
+
+    #[test]
+    fn the_most_specific_route_wins_whatever_the_order() {
+        let table = [
+            ("x", "/", Method::GET, Some(0)),
+            ("x", "/api", Method::GET, Some(0)),
+            ("x", "/api/", Method::GET, Some(1)),
+            ("x", "/api/other/deep", Method::GET, Some(1)),
+            ("x", "/api/search", Method::GET, Some(2)),
+            ("x", "/api/search", Method::POST, Some(3)),
+            ("x", "/api/search/", Method::POST, Some(1)),
+            ("a.example", "/api/search", Method::GET, Some(4)),
+            ("a.example", "/only", Method::POST, Some(5)),
+            ("a.example", "/only", Method::GET, Some(0)),
+            ("x", "*", Method::OPTIONS, None),
+        ];
+        let forward = Router::new(&all(), false).unwrap();
+        let mut reversed = all();
+        reversed.reverse();
+        let backward = Router::new(&reversed, false).unwrap();
+        let last = u32::try_from(all().len()).unwrap() - 1;
+        for (host, path, method, expected) in table {
+            assert_eq!(forward.find(host, path, &method), Ok(expected), "{method} {host}{path}");
+            let mirrored = expected.map(|route| last - route);
+            assert_eq!(backward.find(host, path, &method), Ok(mirrored), "{method} {host}{path}");
+        }
+    }
+
+    #[test]
+    fn routes_that_no_request_tells_apart_are_reported() {
+        let table: [(&[Method], &[Method], bool); 4] = [
+            (&[], &[], true),
+            (&[Method::GET, Method::POST], &[Method::POST], true),
+            (&[Method::GET], &[Method::POST], false),
+            (&[Method::GET], &[], false),
+        ];
+        for (first, second, twins) in table {
+            let matchers = [matcher(None, "/a/*", first), matcher(None, "/a/*", second)];
+            let found = Router::new(&matchers, false).err();
+            assert_eq!(found, twins.then(|| vec![(0, 1)]), "{first:?} and {second:?}");
+        }
+        let cases = [matcher(None, "/A", &[]), matcher(None, "/a", &[])];
+        assert!(Router::new(&cases, false).is_ok());
+        assert!(Router::new(&cases, true).is_err());
+    }
+
+    /// Row 62 of the fault table: no spelling of a path gets another route than the path itself.
+    #[test]
+    fn row_62_no_spelling_dodges_a_route() {
+        let router = Router::new(&all(), false).unwrap();
+        let refused = [
+            "/api%2fsearch",
+            "/api//search",
+            "/api\\search",
+            "/api/search;x",
+            "//api/search",
+            "/api/%2Fsearch",
+            "/x/../api/search",
+            "/api/./search",
+            "/%2e/api/search",
+            "/api;x/search",
+            "/api/%2e%2e/api/search",
+        ];
+        for path in refused {
+            assert!(router.find("x", path, &Method::GET).is_err(), "{path}");
+        }
+        // Where every reading leads to the same route, the path passes.
+        assert_eq!(router.find("x", "/api/%73earch", &Method::GET), Ok(Some(2)));
+        assert_eq!(router.find("x", "/api/group%2Fproject", &Method::GET), Ok(Some(1)));
+        assert_eq!(router.find("x", "/files//a;b", &Method::GET), Ok(Some(0)));
+        assert_eq!(router.find("x", "/API/SEARCH", &Method::GET), Ok(Some(0)));
+        let ignoring_case = Router::new(&all(), true).unwrap();
+        assert_eq!(ignoring_case.find("x", "/API/SEARCH", &Method::GET), Ok(Some(2)));
     }
 }

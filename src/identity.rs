@@ -1,0 +1,225 @@
+//! Who a request is from: the peer's address and the request's headers become a [`Client`].
+//!
+//! Nothing a client sends is believed unless it came through a trusted proxy; a key is compared
+//! by its SHA-256 and never kept.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use http::{HeaderMap, header};
+use ipnet::IpNet;
+use sha2::{Digest as _, Sha256};
+use thiserror::Error;
+
+use crate::policy::client::{Client, ClientKey};
+use crate::policy::settings::{Clients, KeySource, OnConflictingKeys, OnUnknownKey};
+use crate::policy::{Digest, Policy};
+
+/// The longest key that is read, in bytes.
+pub const MAX_KEY_BYTES: usize = 1024;
+
+/// How many addresses of `X-Forwarded-For` are looked at, from the right. No real chain of proxies
+/// is longer, and a forged one must not cost more.
+const MAX_HOPS: usize = 32;
+
+/// What is known of a request's sender before any rule is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The client.
+    pub client: Client,
+    /// Whether the peer is a trusted proxy, so that its forwarding headers are believed.
+    pub via_trusted_proxy: bool,
+}
+
+/// Why a request has no client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum IdentityError {
+    /// Two keys that are not the same.
+    #[error("the request has two different API keys; send one")]
+    ConflictingKeys,
+    /// A key of more than [`MAX_KEY_BYTES`].
+    #[error("the API key is longer than {MAX_KEY_BYTES} bytes")]
+    KeyTooLong,
+}
+
+/// Finds the client of a request. `peer` is the address of the connection's other end, none on a
+/// Unix socket; `query` is the part of the target behind the question mark.
+///
+/// # Errors
+/// See [`IdentityError`].
+pub fn identify(
+    policy: &Policy,
+    peer: Option<IpAddr>,
+    headers: &HeaderMap,
+    query: Option<&str>,
+) -> Result<Identity, IdentityError> {
+    let peer = peer.map(canonical);
+    let trusted = &policy.server.trusted_proxies;
+    let via_trusted_proxy = peer.is_some_and(|peer| is_trusted(trusted, peer));
+    let ip = match peer {
+        Some(peer) if via_trusted_proxy => Some(forwarded_address(trusted, peer, headers)),
+        other => other,
+    };
+    let digest = key_digest(&policy.clients, headers, query)?;
+    let (key, plan) = resolve(policy, digest);
+    Ok(Identity { client: Client { ip, key, plan }, via_trusted_proxy })
+}
+
+/// The address as the client would write it: IPv4 inside IPv6 (mapped, `::ffff:0:0/96`, and
+/// translated by NAT64, `64:ff9b::/96` of RFC 6052) is IPv4.
+pub fn canonical(ip: IpAddr) -> IpAddr {
+    const NAT64: u128 = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0).to_bits();
+    let IpAddr::V6(v6) = ip else { return ip };
+    if v6.to_bits() & !u128::from(u32::MAX) == NAT64 {
+        let [.., a, b, c, d] = v6.octets();
+        return IpAddr::V4(Ipv4Addr::new(a, b, c, d));
+    }
+    ip.to_canonical()
+}
+
+/// Whether `header` names the same thing as `own` to a server that takes `_` for `-`, without
+/// being it: WSGI and CGI do, so such a header would reach the API under our name.
+pub fn is_alias(header: &str, own: &str) -> bool {
+    header.len() == own.len()
+        && header != own
+        && header.bytes().zip(own.bytes()).all(|(a, b)| a == b || (a == b'_' && b == b'-'))
+}
+
+/// Name and value of each parameter of a query as it came, in order, still encoded.
+pub fn query_parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    query
+        .split('&')
+        .filter(|parameter| !parameter.is_empty())
+        .map(|parameter| parameter.split_once('=').unwrap_or((parameter, "")))
+}
+
+/// Whether the parameter `name`, as it came, is the one that the file calls `own`.
+pub fn is_parameter(name: &str, own: &str) -> bool {
+    name == own || ((name.contains('%') || name.contains('+')) && decoded(name) == own.as_bytes())
+}
+
+fn is_trusted(trusted: &[IpNet], ip: IpAddr) -> bool {
+    trusted.iter().any(|net| net.contains(&ip))
+}
+
+/// The right-most address of `X-Forwarded-For` that is not a trusted proxy's. Where all are, the
+/// left-most; where junk stands in the way, the peer.
+fn forwarded_address(trusted: &[IpNet], peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+    const FORWARDED_FOR: &str = "x-forwarded-for";
+    // One line, the last, in nearly every request.
+    let lines: Vec<_> = headers.get_all(FORWARDED_FOR).iter().collect();
+    let hops = lines.iter().rev().flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','));
+    let mut nearest = peer;
+    for hop in hops.take(MAX_HOPS) {
+        let Some(ip) = parse_hop(hop) else { return peer };
+        nearest = ip;
+        if !is_trusted(trusted, ip) {
+            return ip;
+        }
+    }
+    nearest
+}
+
+/// An address as proxies write it: bare, in brackets, or with a port.
+fn parse_hop(hop: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(hop).ok()?.trim();
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    let ip = bare
+        .parse::<IpAddr>()
+        .or_else(|_| text.parse::<SocketAddr>().map(|address| address.ip()))
+        .ok()?;
+    Some(canonical(ip))
+}
+
+/// The digest of the request's key, where it has one. An empty key is none.
+fn key_digest(
+    clients: &Clients,
+    headers: &HeaderMap,
+    query: Option<&str>,
+) -> Result<Option<Digest>, IdentityError> {
+    let mut found: Option<Digest> = None;
+    let mut take = |key: &[u8]| -> Result<(), IdentityError> {
+        if key.is_empty() {
+            return Ok(());
+        }
+        if key.len() > MAX_KEY_BYTES {
+            return Err(IdentityError::KeyTooLong);
+        }
+        let digest: Digest = Sha256::digest(key).into();
+        match found {
+            Some(first) if first != digest => match clients.on_conflicting_keys {
+                OnConflictingKeys::Deny => Err(IdentityError::ConflictingKeys),
+                OnConflictingKeys::First => Ok(()),
+            },
+            Some(_) => Ok(()),
+            None => {
+                found = Some(digest);
+                Ok(())
+            }
+        }
+    };
+    for source in &clients.key_sources {
+        match source {
+            KeySource::Header(name) => {
+                headers.get_all(name).iter().try_for_each(|value| take(value.as_bytes()))?;
+            }
+            KeySource::Bearer => {
+                let values = headers.get_all(header::AUTHORIZATION).iter();
+                values.filter_map(|value| bearer(value.as_bytes())).try_for_each(&mut take)?;
+            }
+            KeySource::Query(name) => {
+                let parameters = query.into_iter().flat_map(query_parameters);
+                parameters
+                    .filter(|(parameter, _)| is_parameter(parameter, name))
+                    .try_for_each(|(_, value)| take(&decoded(value)))?;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The token of `Bearer <token>`; the scheme's case does not matter (RFC 9110, section 11.1).
+pub fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(b"bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+/// A query's value as a server reads it: `%xx` decoded, `+` a space. Broken escapes stay.
+fn decoded(value: &str) -> Vec<u8> {
+    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
+    let bytes = value.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut index = 0;
+    while let Some(&byte) = bytes.get(index) {
+        let pair = (digit(bytes.get(index + 1)), digit(bytes.get(index + 2)));
+        match (byte, pair) {
+            (b'%', (Some(high), Some(low))) => {
+                decoded.push(u8::try_from(high * 16 + low).unwrap_or_default());
+                index += 3;
+            }
+            (b'+', _) => {
+                decoded.push(b' ');
+                index += 1;
+            }
+            _ => {
+                decoded.push(byte);
+                index += 1;
+            }
+        }
+    }
+    decoded
+}
+
+/// The client's key and plan. An unknown key that is not to be refused is no key, or one of its
+/// own.
+fn resolve(policy: &Policy, digest: Option<Digest>) -> (ClientKey, u32) {
+    let anonymous = policy.clients.anonymous_plan;
+    let Some(digest) = digest else { return (ClientKey::Missing, anonymous) };
+    let known = policy.key_by_digest.get(&digest).copied();
+    match known.and_then(|index| Some((index, policy.keys.get(index as usize)?))) {
+        Some((index, key)) => (ClientKey::Known(index), key.plan),
+        None if policy.clients.on_unknown_key == OnUnknownKey::Anonymous => {
+            (ClientKey::Missing, anonymous)
+        }
+        None => (ClientKey::Unknown(digest), anonymous),
+    }
+}
