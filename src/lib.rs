@@ -3,3 +3,4 @@
 pub mod clock;
 pub mod limit;
 pub mod policy;
+pub mod store;
