@@ -5,3 +5,5 @@ pub mod limit;
 pub mod policy;
 
 pub mod identity;
+
+pub mod store;

@@ -1,0 +1,203 @@
+//! Buckets in this process: the limiter's core over a bounded map that all threads share.
+//!
+//! # The bound, and what it costs
+//!
+//! At most `max_buckets` are kept; memory grows with the buckets there are, not with the bound. A
+//! bucket that is full again says no more than one that was never there, so such buckets go first
+//! and their going changes nothing. Where a flood of clients leaves none of them, buckets that are
+//! nearest to full go, a few looked at each time.
+//!
+//! A client whose bucket went early must not find a full one when it returns. So each shard keeps,
+//! for each quota, the latest tick at which a dropped bucket would have been full, and whoever is
+//! new before that tick starts no fuller than a bucket that is full at that tick. **Under such a
+//! flood a newcomer may start with fewer tokens than its burst; no client ever gets more.** With
+//! room for all buckets that are in use, none of this happens and every answer is exact. See
+//! [`MemoryStore::evictions`].
+//!
+//! # Threads
+//!
+//! Buckets lie in shards with a lock each. A request locks the shards of all its buckets, in
+//! ascending order so that no two requests wait for each other, then decides, then writes: what it
+//! takes from one bucket and from another happens at once.
+
+mod shard;
+mod table;
+
+#[cfg(test)]
+mod promises;
+#[cfg(test)]
+mod tests;
+
+use std::hash::{BuildHasher, RandomState};
+
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+
+use crate::limit::bucket::Bucket;
+use crate::limit::charge::{self, Answer, BucketId, Charge};
+use crate::limit::quota::Quota;
+use shard::Shard;
+use table::{Place, scaled};
+
+/// Buckets of a shard that is as large as it should get: growing holds its lock for some tens of
+/// microseconds.
+const SHARD_BUCKETS: usize = 8_192;
+
+/// Below this many buckets a shard would be at its bound long before its neighbours.
+const FEWEST_SHARD_BUCKETS: usize = 64;
+
+/// Shards of a store that has buckets enough: more than there are threads.
+const FEWEST_SHARDS: usize = 16;
+
+/// Shards beyond which they get larger rather than more.
+const MOST_SHARDS: usize = 4_096;
+
+/// Charges of a request up to which nothing is allocated.
+const INLINE_CHARGES: usize = 6;
+
+/// Buckets in memory, bounded in number, exact.
+#[derive(Debug)]
+pub struct MemoryStore {
+    shards: Box<[Padded]>,
+    quotas: Box<[Quota]>,
+    /// Odd, random: see [`table`].
+    seed: u64,
+}
+
+/// A shard on cache lines of its own: the lock of one is no business of its neighbour's. Two lines,
+/// because processors fetch lines in pairs.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Padded(Mutex<Shard>);
+
+/// The shards of one request, locked, by ascending number.
+type Locked<'a> = SmallVec<[(usize, MutexGuard<'a, Shard>); INLINE_CHARGES]>;
+
+/// A charge's bucket as it was found.
+#[derive(Clone, Copy)]
+struct Found {
+    /// Index in [`Locked`].
+    shard: usize,
+    place: Place,
+}
+
+type AllFound = SmallVec<[Found; INLINE_CHARGES]>;
+type Buckets = SmallVec<[Bucket; INLINE_CHARGES]>;
+
+impl MemoryStore {
+    /// An empty store for at most `max_buckets`, at least 1. [`Charge::quota_index`] points into
+    /// `quotas`.
+    pub fn new(max_buckets: usize, quotas: &[Quota]) -> Self {
+        Self::with_seed(max_buckets, quotas, RandomState::new().hash_one(0))
+    }
+
+    fn with_seed(max_buckets: usize, quotas: &[Quota], seed: u64) -> Self {
+        let seed = seed | 1;
+        let max_buckets = max_buckets.max(1);
+        let count = shard_count(max_buckets);
+        // The first shards take one bucket more where the bound does not divide evenly.
+        let bound = |number| max_buckets / count + usize::from(number < max_buckets % count);
+        let shards = (0..count).map(|number| Padded(Mutex::new(Shard::new(bound(number), seed))));
+        Self { shards: shards.collect(), quotas: quotas.into(), seed }
+    }
+
+    /// Decides one request at `now` (ticks) and takes its tokens: from all its buckets, or from
+    /// none. A request that is refused changes nothing.
+    pub fn take(&self, charges: &[Charge], now: u64) -> Answer {
+        let mut locked = self.lock(charges);
+        let (found, mut buckets) = self.read(&locked, charges, now);
+        let answer = charge::take(charges, &mut buckets);
+        if answer.allowed {
+            self.write(&mut locked, charges, &answer, &found, &buckets, now);
+        }
+        answer
+    }
+
+    /// What [`take`](Self::take) would answer. Nothing is taken, and nothing kept.
+    pub fn peek(&self, charges: &[Charge], now: u64) -> Answer {
+        let locked = self.lock(charges);
+        let (_, mut buckets) = self.read(&locked, charges, now);
+        charge::take(charges, &mut buckets)
+    }
+
+    /// Buckets that are kept, the full ones among them that nobody has missed yet included.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.0.lock().len()).sum()
+    }
+
+    /// Whether no bucket is kept.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Buckets that were dropped before they were full again. While it rises, the bound is too low
+    /// for the clients there are, and newcomers may start with less than their burst.
+    pub fn evictions(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.0.lock().evictions()).sum()
+    }
+
+    /// Locks the shards of all charges, each once, in ascending order.
+    fn lock(&self, charges: &[Charge]) -> Locked<'_> {
+        let mut numbers: SmallVec<[usize; INLINE_CHARGES]> =
+            charges.iter().map(|charge| self.shard_number(charge.bucket)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let shards = numbers.into_iter();
+        shards.map(|number| (number, self.shards[number].0.lock())).collect()
+    }
+
+    /// Finds the bucket of each charge and refills it to `now`.
+    fn read(&self, locked: &Locked<'_>, charges: &[Charge], now: u64) -> (AllFound, Buckets) {
+        let mut all_found = AllFound::new();
+        let mut buckets = Buckets::new();
+        for charge in charges {
+            let number = self.shard_number(charge.bucket);
+            let index = locked.partition_point(|(locked, _)| *locked < number);
+            let shard = &locked[index].1;
+            let place = shard.find(charge.bucket);
+            all_found.push(Found { shard: index, place });
+            buckets.push(shard.bucket(charge, place, &self.quotas, now));
+        }
+        (all_found, buckets)
+    }
+
+    /// Keeps the buckets that tokens were taken from.
+    fn write(
+        &self,
+        locked: &mut Locked<'_>,
+        charges: &[Charge],
+        answer: &Answer,
+        all_found: &AllFound,
+        buckets: &Buckets,
+        now: u64,
+    ) {
+        let taken = || {
+            let outcomes = answer.outcomes.iter();
+            let all = charges.iter().zip(buckets).zip(all_found).zip(outcomes);
+            all.filter(|(_, outcome)| outcome.enough).map(|(taken, _)| taken)
+        };
+        // What was found first: it lies where it was found until something is inserted.
+        for ((charge, bucket), found) in taken() {
+            if let Place::At(slot) = found.place {
+                locked[found.shard].1.replace(slot, charge, *bucket);
+            }
+        }
+        for ((charge, bucket), found) in taken() {
+            if found.place == Place::Absent {
+                locked[found.shard].1.insert(charge, *bucket, &self.quotas, now);
+            }
+        }
+    }
+
+    /// The shard of a bucket, by bits that take no part in choosing its slot there.
+    fn shard_number(&self, bucket: BucketId) -> usize {
+        let high = (bucket.0 >> 64) as u64;
+        scaled(high.wrapping_mul(self.seed), self.shards.len())
+    }
+}
+
+/// Shards for that many buckets: of a good size, and enough of them for all threads.
+fn shard_count(max_buckets: usize) -> usize {
+    let of_good_size = max_buckets.div_ceil(SHARD_BUCKETS).min(MOST_SHARDS);
+    of_good_size.max(FEWEST_SHARDS.min(max_buckets / FEWEST_SHARD_BUCKETS)).max(1)
+}

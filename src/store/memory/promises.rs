@@ -1,0 +1,191 @@
+//! What the store promises, for any schedule: next to a model that never drops a bucket.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::limit::charge::Mode;
+
+/// One request of a schedule.
+#[derive(Clone, Debug)]
+struct Request {
+    /// Added to the clock, which may go back.
+    step: i64,
+    /// Which client's bucket, how many tokens, whether the rule may refuse. No client twice.
+    charges: Vec<(usize, u64, Mode)>,
+}
+
+#[derive(Clone, Debug)]
+struct Schedule {
+    quotas: Vec<Quota>,
+    requests: Vec<Request>,
+    seed: u64,
+}
+
+fn quotas() -> impl Strategy<Value = Vec<Quota>> {
+    // Fills in some tens of ticks, so that the steps below drain, fill and go back; some of the
+    // rates add more than a token a tick, and some do not divide.
+    let quota = (1..8_u64, 1..20_u64, 1..8_u64)
+        .prop_map(|(tokens, period, burst)| Quota::new(tokens, period, burst).unwrap());
+    prop::collection::vec(quota, 1..4)
+}
+
+fn schedules(clients: usize, steps: std::ops::Range<i64>) -> impl Strategy<Value = Schedule> {
+    let mode = prop_oneof![4 => Just(Mode::Enforce), 1 => Just(Mode::Shadow)];
+    let charges = prop::collection::vec((0..clients, 1..4_u64, mode), 1..4).prop_map(|mut all| {
+        all.sort_by_key(|(client, ..)| *client);
+        all.dedup_by_key(|(client, ..)| *client);
+        all
+    });
+    let step = prop_oneof![3 => Just(0), 3 => steps.start.max(-3)..4, 1 => steps];
+    let request =
+        (step, charges.prop_shuffle()).prop_map(|(step, charges)| Request { step, charges });
+    let requests = prop::collection::vec(request, 1..150);
+    (quotas(), requests, any::<u64>()).prop_map(|(quotas, requests, seed)| Schedule {
+        quotas,
+        requests,
+        seed,
+    })
+}
+
+impl Schedule {
+    fn store(&self, max_buckets: usize) -> MemoryStore {
+        MemoryStore::with_seed(max_buckets, &self.quotas, self.seed)
+    }
+
+    /// The instants and charges of all requests.
+    fn play(&self) -> impl Iterator<Item = (u64, Vec<Charge>)> {
+        let mut now = 1_000_u64;
+        self.requests.iter().map(move |request| {
+            now = now.saturating_add_signed(request.step);
+            let charges = request
+                .charges
+                .iter()
+                .map(|(client, cost, mode)| self.charge(*client, *cost, *mode));
+            (now, charges.collect())
+        })
+    }
+
+    fn charge(&self, client: usize, cost: u64, mode: Mode) -> Charge {
+        let index = client % self.quotas.len();
+        let quota = self.quotas[index];
+        // Anything that differs in all parts of the id.
+        let bucket =
+            BucketId((client as u128 + 1).wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645));
+        let quota_index = u32::try_from(index).unwrap();
+        Charge { bucket, rule: 0, quota_index, quota, cost: cost.min(quota.burst()), mode }
+    }
+}
+
+/// Every bucket there ever was.
+#[derive(Default)]
+struct Model(HashMap<BucketId, Bucket>);
+
+impl Model {
+    fn buckets(&self, charges: &[Charge], now: u64) -> Vec<Bucket> {
+        let kept = |charge: &Charge| self.0.get(&charge.bucket).copied();
+        charges
+            .iter()
+            .map(|charge| {
+                kept(charge)
+                    .unwrap_or(Bucket::full(&charge.quota, now))
+                    .refilled(&charge.quota, now)
+            })
+            .collect()
+    }
+
+    /// Takes what the answer says was taken; says whether it was all there.
+    fn follow(&mut self, charges: &[Charge], answer: &Answer, now: u64) -> bool {
+        let buckets = self.buckets(charges, now);
+        let mut all_there = true;
+        for ((charge, bucket), outcome) in charges.iter().zip(buckets).zip(&answer.outcomes) {
+            if answer.allowed && outcome.enough {
+                all_there &= bucket.holds(&charge.quota, charge.cost);
+                self.0.insert(charge.bucket, bucket.less(&charge.quota, charge.cost));
+            }
+        }
+        all_there
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_store_that_drops_buckets_never_gives_more_than_one_that_keeps_all(
+        schedule in schedules(12, -60..60),
+        max_buckets in 1..8_usize,
+    ) {
+        let store = schedule.store(max_buckets);
+        let mut model = Model::default();
+        for (now, charges) in schedule.play() {
+            let answer = store.take(&charges, now);
+            let allowed_by_model = charge::take(&charges, &mut model.buckets(&charges, now));
+            for (got, most) in answer.outcomes.iter().zip(&allowed_by_model.outcomes) {
+                prop_assert!(!got.enough || most.enough, "{got:?} where {most:?} is right, at {now}");
+            }
+            prop_assert!(model.follow(&charges, &answer, now));
+            prop_assert!(store.len() <= max_buckets);
+        }
+    }
+
+    #[test]
+    fn nobody_passes_more_than_burst_and_rate_allow_over_any_span(
+        schedule in schedules(12, -60..60),
+        max_buckets in 1..8_usize,
+    ) {
+        let store = schedule.store(max_buckets);
+        let mut passed: HashMap<BucketId, Vec<(u64, Charge)>> = HashMap::new();
+        for (now, charges) in schedule.play() {
+            let answer = store.take(&charges, now);
+            for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
+                if answer.allowed && outcome.enough {
+                    passed.entry(charge.bucket).or_default().push((now, *charge));
+                }
+            }
+        }
+        for passed in passed.values() {
+            for start in 0..passed.len() {
+                let (mut first, mut last, mut units) = (u64::MAX, 0, 0);
+                for (now, charge) in &passed[start..] {
+                    (first, last) = (first.min(*now), last.max(*now));
+                    units += charge.quota.units(charge.cost);
+                    let most = charge.quota.full() + (last - first) * charge.quota.units_per_tick();
+                    prop_assert!(units <= most, "{units} of {most} from {first} to {last}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn with_room_for_all_it_answers_as_if_it_never_dropped_any(
+        schedule in prop_oneof![schedules(6, -60..60), schedules(300, 0..60)],
+    ) {
+        let store = schedule.store(16 * 300);
+        let mut model = Model::default();
+        for (now, charges) in schedule.play() {
+            let expected = charge::take(&charges, &mut model.buckets(&charges, now));
+            prop_assert_eq!(&store.peek(&charges, now), &expected);
+            prop_assert_eq!(&store.take(&charges, now), &expected);
+            model.follow(&charges, &expected, now);
+        }
+        prop_assert_eq!(store.evictions(), 0);
+    }
+
+    #[test]
+    fn a_refusal_changes_nothing_even_where_buckets_were_dropped(
+        schedule in schedules(12, -60..60),
+        max_buckets in 1..8_usize,
+    ) {
+        let store = schedule.store(max_buckets);
+        for (now, charges) in schedule.play() {
+            let before = store.len();
+            let peeked = store.peek(&charges, now);
+            let taken = store.take(&charges, now);
+            prop_assert_eq!(&taken, &peeked);
+            if !taken.allowed {
+                prop_assert_eq!(store.len(), before);
+                prop_assert_eq!(store.peek(&charges, now), taken);
+            }
+        }
+    }
+}

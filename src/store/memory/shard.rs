@@ -1,0 +1,185 @@
+//! One shard: a table with a bound, what goes when the bound is reached, and what is remembered of
+//! what went.
+
+use super::table::{Entry, Name, Place, Table};
+use crate::limit::bucket::Bucket;
+use crate::limit::charge::{BucketId, Charge};
+use crate::limit::quota::Quota;
+
+/// Buckets that the hand looks at in one go: enough to meet one that is full again or nearly so,
+/// few enough, side by side in memory, to cost little more than finding the first of them.
+const WINDOW: usize = 24;
+
+/// Slots of the smallest table.
+const FEWEST_SLOTS: usize = 8;
+
+/// Some of the buckets, at most as many as its bound.
+#[derive(Debug)]
+pub(super) struct Shard {
+    table: Table,
+    /// The most buckets that are kept, at least 1.
+    bound: usize,
+    /// The slot at which the next look for a bucket to drop begins.
+    hand: usize,
+    /// By the quota's index: the tick by which every dropped bucket of that quota is full again.
+    /// Empty until a bucket is dropped.
+    all_full_at: Vec<u64>,
+    /// Buckets that were dropped before they were full again.
+    evictions: u64,
+}
+
+impl Shard {
+    pub(super) fn new(bound: usize, seed: u64) -> Self {
+        let bound = if bound == 0 { 1 } else { bound };
+        Self { table: Table::new(seed), bound, hand: 0, all_full_at: Vec::new(), evictions: 0 }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    #[cfg(test)]
+    pub(super) const fn bound(&self) -> usize {
+        self.bound
+    }
+
+    pub(super) const fn evictions(&self) -> u64 {
+        self.evictions
+    }
+
+    pub(super) fn find(&self, bucket: BucketId) -> Place {
+        self.table.find(Name::of(bucket))
+    }
+
+    /// The charge's bucket at `now`, which a search has found or not found at `place`.
+    pub(super) fn bucket(
+        &self,
+        charge: &Charge,
+        place: Place,
+        quotas: &[Quota],
+        now: u64,
+    ) -> Bucket {
+        let entry = match place {
+            Place::At(slot) => self.table.slot(slot),
+            Place::Absent => None,
+        };
+        let bucket = match entry {
+            None => self.newcomer(charge, now),
+            Some(entry) if entry.quota_index() == charge.quota_index => entry.bucket(),
+            Some(entry) => same_fraction(entry, quotas, &charge.quota),
+        };
+        bucket.refilled(&charge.quota, now)
+    }
+
+    /// Keeps a bucket that was found in this slot.
+    pub(super) fn replace(&mut self, slot: usize, charge: &Charge, bucket: Bucket) {
+        self.table.replace(slot, entry(charge, bucket));
+    }
+
+    /// Keeps a bucket that was not found, and makes room for it first.
+    pub(super) fn insert(&mut self, charge: &Charge, bucket: Bucket, quotas: &[Quota], now: u64) {
+        if self.table.len() >= self.bound {
+            self.evict(quotas, now);
+        }
+        self.make_room(quotas, now);
+        self.table.insert(entry(charge, bucket));
+    }
+
+    /// A bucket that is not kept. Full, unless one was dropped that would not be full yet: this may
+    /// be that one, so it is taken to be as empty as the emptiest of them can be.
+    fn newcomer(&self, charge: &Charge, now: u64) -> Bucket {
+        let quota = &charge.quota;
+        let full_at = self.all_full_at.get(charge.quota_index as usize).copied().unwrap_or(0);
+        let missing = full_at.saturating_sub(now).saturating_mul(quota.units_per_tick());
+        Bucket { level: quota.full().saturating_sub(missing), at: now }
+    }
+
+    /// Drops the buckets that are full again among the next few; where there are none, the one of
+    /// them that is nearest to full. At least one bucket goes, where there is one.
+    fn evict(&mut self, quotas: &[Quota], now: u64) {
+        let mut dropped = false;
+        let mut nearest: Option<(u64, usize)> = None;
+        // No entry is met twice, so there is always another one to meet.
+        for _ in 0..self.table.len().min(WINDOW) {
+            let slot = self.table.next_taken(self.hand);
+            let Some(full_at) = self.table.slot(slot).map(|entry| full_at(entry, quotas)) else {
+                break;
+            };
+            if full_at <= now {
+                self.drop_bucket(slot, quotas, now);
+                dropped = true;
+                // Another entry may have moved into the slot.
+                self.hand = slot;
+            } else {
+                if nearest.is_none_or(|(tick, _)| full_at < tick) {
+                    nearest = Some((full_at, slot));
+                }
+                self.hand = slot + 1;
+            }
+        }
+        if let (false, Some((_, slot))) = (dropped, nearest) {
+            self.drop_bucket(slot, quotas, now);
+        }
+    }
+
+    fn drop_bucket(&mut self, slot: usize, quotas: &[Quota], now: u64) {
+        if let Some(entry) = self.table.remove(slot) {
+            let full_at = full_at(&entry, quotas);
+            self.evictions += u64::from(full_at > now);
+            remember(&mut self.all_full_at, quotas, &entry, full_at);
+        }
+    }
+
+    /// Lets the table grow to twice what it must keep. Buckets that are full again need not be
+    /// kept: where many are, the table stays as it is, or even shrinks.
+    fn make_room(&mut self, quotas: &[Quota], now: u64) {
+        let most_slots = (self.bound / 3).saturating_mul(4) + self.bound % 3 + 2;
+        let slots = self.table.slots();
+        if slots == most_slots || (self.table.len() + 1) * 4 <= slots * 3 {
+            return;
+        }
+        let needed = self.table.entries().filter(|entry| full_at(entry, quotas) > now).count();
+        let all_full_at = &mut self.all_full_at;
+        let keep = |entry: &Entry| {
+            let full_at = full_at(entry, quotas);
+            if full_at <= now {
+                remember(all_full_at, quotas, entry, full_at);
+            }
+            full_at > now
+        };
+        self.table.rebuild((2 * (needed + 1)).max(FEWEST_SLOTS).min(most_slots), keep);
+        self.hand = 0;
+    }
+}
+
+fn entry(charge: &Charge, bucket: Bucket) -> Entry {
+    Entry::new(Name::of(charge.bucket), charge.quota_index, bucket)
+}
+
+/// The tick at which the entry's bucket is full again. A quota that the store was not told of makes
+/// it full at once: what it holds cannot be read.
+fn full_at(entry: &Entry, quotas: &[Quota]) -> u64 {
+    let bucket = entry.bucket();
+    quotas.get(entry.quota_index() as usize).map_or(bucket.at, |quota| bucket.full_at(quota))
+}
+
+/// Remembers that a bucket was dropped which is full at `full_at`. One that is full already counts
+/// as well: to a request that read the clock earlier, it is not full yet.
+fn remember(all_full_at: &mut Vec<u64>, quotas: &[Quota], entry: &Entry, full_at: u64) {
+    if all_full_at.is_empty() {
+        all_full_at.resize(quotas.len(), 0);
+    }
+    if let Some(tick) = all_full_at.get_mut(entry.quota_index() as usize) {
+        *tick = full_at.max(*tick);
+    }
+}
+
+/// An entry that was kept under another quota, as full in proportion under this one.
+fn same_fraction(entry: &Entry, quotas: &[Quota], quota: &Quota) -> Bucket {
+    let bucket = entry.bucket();
+    let Some(kept_under) = quotas.get(entry.quota_index() as usize) else {
+        return Bucket::full(quota, bucket.at);
+    };
+    let level = u128::from(bucket.level) * u128::from(quota.full()) / u128::from(kept_under.full());
+    Bucket { level: u64::try_from(level).unwrap_or(u64::MAX), at: bucket.at }
+}

@@ -1,0 +1,224 @@
+//! The store by example: what is kept, what goes first, and what threads may not see.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::*;
+use crate::limit::TICKS_PER_SECOND as SECOND;
+use crate::limit::charge::Mode;
+
+/// 10 tokens a second, 5 tokens deep: half a second from empty to full.
+fn quota() -> Quota {
+    Quota::new(10, SECOND, 5).unwrap()
+}
+
+fn store(max_buckets: usize) -> MemoryStore {
+    MemoryStore::with_seed(max_buckets, &[quota()], 0x9e37_79b9_7f4a_7c15)
+}
+
+fn charge(bucket: u128, cost: u64) -> Charge {
+    let id = BucketId(scattered(bucket));
+    Charge { bucket: id, rule: 0, quota_index: 0, quota: quota(), cost, mode: Mode::Enforce }
+}
+
+/// Small numbers as ids that look like hashes: a fixed permutation of all numbers.
+fn scattered(number: u128) -> u128 {
+    let mixed = (number + 1).wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645);
+    (mixed ^ mixed >> 64).wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645)
+}
+
+/// Whole tokens in the bucket, without taking any.
+fn tokens(store: &MemoryStore, bucket: u128, now: u64) -> u64 {
+    let more_than_any = charge(bucket, 6);
+    store.peek(&[more_than_any], now).outcomes[0].level / quota().units_per_token()
+}
+
+#[test]
+fn a_bucket_drains_and_fills() {
+    let store = store(1_000);
+    // (now, cost) -> (allowed, tokens left)
+    let table = [
+        (0, 3, true, 2),
+        (0, 3, false, 2),
+        (99_999, 3, false, 2),
+        (100_000, 3, true, 0),
+        (50_000, 1, false, 0),
+        (199_999, 1, false, 0),
+        (200_000, 1, true, 0),
+        (700_000, 5, true, 0),
+    ];
+    for (now, cost, allowed, left) in table {
+        let peeked = store.peek(&[charge(1, cost)], now);
+        let answer = store.take(&[charge(1, cost)], now);
+        assert_eq!(answer, peeked);
+        let got = (answer.allowed, answer.outcomes[0].level / quota().units_per_token());
+        assert_eq!(got, (allowed, left), "{cost} at {now}");
+    }
+}
+
+#[test]
+fn what_takes_nothing_keeps_nothing() {
+    let store = store(1_000);
+    store.peek(&[charge(1, 1)], 0);
+    assert!(store.take(&[], 0).allowed);
+    let never = Charge { cost: 6, ..charge(1, 1) };
+    assert!(!store.take(&[never, charge(2, 1)], 0).allowed);
+    assert!(store.take(&[Charge { mode: Mode::Shadow, ..never }], 0).allowed);
+    assert!(store.is_empty());
+}
+
+#[test]
+fn every_bound_is_kept_to_the_bucket() {
+    for max_buckets in [0, 1, 2, 3, 7, 64, 127, 128, 1_000, 10_007, 140_001] {
+        let store = store(max_buckets);
+        let bounds: usize = store.shards.iter().map(|shard| shard.0.lock().bound()).sum();
+        assert_eq!(bounds, max_buckets.max(1));
+        for bucket in 0..(max_buckets as u128).min(3_000) * 2 + 2 {
+            assert!(store.take(&[charge(bucket, 1)], 0).outcomes[0].level <= quota().full());
+            assert!(store.len() <= max_buckets.max(1));
+        }
+    }
+}
+
+#[test]
+fn full_buckets_go_first_and_are_no_eviction() {
+    let store = store(4);
+    store.take(&[charge(1, 5)], 0);
+    store.take(&[charge(2, 1)], 0);
+    store.take(&[charge(3, 1)], 0);
+    store.take(&[charge(4, 4)], 0);
+    // 2 and 3 are full again at 100,000.
+    store.take(&[charge(5, 1)], 100_000);
+    assert_eq!((store.len(), store.evictions()), (3, 0));
+    assert_eq!([1, 2, 3, 4, 5].map(|bucket| tokens(&store, bucket, 100_000)), [1, 5, 5, 2, 4]);
+}
+
+#[test]
+fn then_the_one_nearest_to_full_goes_and_its_client_gets_no_more_for_it() {
+    let store = store(3);
+    store.take(&[charge(1, 5)], 0);
+    store.take(&[charge(2, 2)], 0);
+    store.take(&[charge(3, 4)], 0);
+    store.take(&[charge(4, 1)], 0);
+    assert_eq!((store.len(), store.evictions()), (3, 1));
+    // 2 went with 3 tokens. It and whoever else is new starts with as many, until it would be full.
+    assert_eq!([1, 2, 3, 4, 5].map(|bucket| tokens(&store, bucket, 0)), [0, 3, 1, 4, 3]);
+    assert_eq!([2, 5].map(|bucket| tokens(&store, bucket, 199_999)), [4, 4]);
+    assert_eq!([2, 5].map(|bucket| tokens(&store, bucket, 200_000)), [5, 5]);
+}
+
+#[test]
+fn a_drained_bucket_outlives_a_flood() {
+    let store = store(2_000);
+    store.take(&[charge(0, 5)], 0);
+    for bucket in 1..=10_000 {
+        store.take(&[charge(bucket, 1)], 0);
+    }
+    assert!(store.evictions() > 7_000);
+    let kept = store.shards[store.shard_number(charge(0, 1).bucket)].0.lock();
+    assert_ne!(kept.find(charge(0, 1).bucket), Place::Absent);
+    drop(kept);
+    assert_eq!(tokens(&store, 0, 0), 0);
+    assert_eq!(tokens(&store, 0, 100_000), 1);
+}
+
+#[test]
+fn a_bucket_kept_under_another_quota_stays_as_full_in_proportion() {
+    let twice = Quota::new(20, SECOND, 10).unwrap();
+    let store = MemoryStore::with_seed(100, &[quota(), twice], 1);
+    store.take(&[charge(1, 2)], 0);
+    let changed = Charge { quota: twice, quota_index: 1, ..charge(1, 1) };
+    let answer = store.take(&[changed], 0);
+    assert_eq!(answer.outcomes[0].level, 5 * twice.units_per_token());
+}
+
+#[test]
+fn a_quota_that_the_store_was_not_told_of_neither_panics_nor_stays() {
+    let store = store(2);
+    for bucket in 0..10 {
+        assert!(store.take(&[Charge { quota_index: 7, ..charge(bucket, 1) }], 0).allowed);
+    }
+    assert!(store.len() <= 2);
+}
+
+#[test]
+fn one_hot_bucket_gives_out_its_burst_exactly() {
+    let deep = Quota::new(1, SECOND, 10_000).unwrap();
+    let store = MemoryStore::new(1_000, &[deep]);
+    let hot = Charge { quota: deep, ..charge(1, 1) };
+    let passed = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..5_000 {
+                    let allowed = store.take(&[hot], 7).allowed;
+                    passed.fetch_add(u64::from(allowed), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(passed.into_inner(), 10_000);
+}
+
+/// Buckets 0 to 9 of 500 tokens, all taken from in pairs, in both orders, by all threads.
+#[test]
+fn two_buckets_always_move_together() {
+    let deep = Quota::new(1, SECOND, 500).unwrap();
+    let store = MemoryStore::new(100_000, &[deep]);
+    let bucket = |bucket| Charge { quota: deep, ..charge(bucket, 1) };
+    let passed: [AtomicU64; 10] = std::array::from_fn(|_| AtomicU64::new(0));
+    let pair = [bucket(100), bucket(101)];
+    std::thread::scope(|scope| {
+        for thread in 0..8_usize {
+            let (store, passed) = (&store, &passed);
+            scope.spawn(move || {
+                for turn in 0..2_000 {
+                    let (one, other) = (turn % 10, (turn * 7 + thread + 1) % 10);
+                    if one != other
+                        && store.take(&[bucket(one as u128), bucket(other as u128)], 0).allowed
+                    {
+                        passed[one].fetch_add(1, Ordering::Relaxed);
+                        passed[other].fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        // Meanwhile: what one request takes from two buckets is missing in both or in neither.
+        scope.spawn(|| (0..500).for_each(|_| assert!(store.take(&pair, 0).allowed)));
+        for _ in 0..2_000 {
+            let seen = store.peek(&[bucket(101), bucket(100)], 0);
+            assert_eq!(seen.outcomes[0].level, seen.outcomes[1].level);
+        }
+    });
+    for (number, passed) in passed.into_iter().enumerate() {
+        // More than there ever is: the level as it stands.
+        let all = Charge { cost: 501, ..bucket(number as u128) };
+        let level = store.peek(&[all], 0).outcomes[0].level;
+        assert_eq!(level, deep.full() - deep.units(passed.into_inner()), "bucket {number}");
+    }
+}
+
+/// Resident memory of this process, in bytes.
+#[cfg(target_os = "linux")]
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4_096
+}
+
+/// 1,200,000 clients, one a tick, so that some of what must go is full again and some is not.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_flood_does_not_grow_it() {
+    let store = store(100_000);
+    let flood = |clients: std::ops::Range<u64>| {
+        for client in clients {
+            store.take(&[charge(u128::from(client), 1)], client);
+        }
+    };
+    flood(0..200_000);
+    let before = resident_bytes();
+    flood(200_000..1_200_000);
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(store.len() <= 100_000 && store.len() > 80_000, "{} are kept", store.len());
+    // Other tests run beside this one; the buckets alone would take 43,000,000 bytes.
+    assert!(grown < 20_000_000, "{grown} bytes more after 1,000,000 clients more");
+}

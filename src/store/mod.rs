@@ -1,0 +1,5 @@
+//! Where buckets live.
+//!
+//! [`memory`] keeps them in this process: exact, bounded, without a network.
+
+pub mod memory;
