@@ -1,9 +1,30 @@
 //! tollgate: an API gateway that holds every client to its limits, exactly.
+//!
+//! A request is turned into a list of charges; one atomic step takes all of them or none. The
+//! modules stand here in reading order, which is import order too: none imports one below it.
+//!
+//! # Errors
+//!
+//! - A mistake in the file is a `Mistake` with its place; all are collected, none is thrown.
+//! - A pure module that can fail has one `thiserror` enum that says how.
+//! - A refusal ("not now") is an answer, not an error. A cost above the burst ("never") is a
+//!   mistake in the file.
+//! - The store always answers, so no caller has an error branch.
+//! - Only `gateway::respond` turns an error into HTTP; only `cli` turns one into an exit code.
 
+/// The operator's port.
+pub mod admin;
+/// The command line.
+pub mod cli;
+/// The time, asked for nowhere else.
 pub mod clock;
-pub mod limit;
-pub mod policy;
-
+/// The file as it is written.
+pub mod config;
+/// One request through Pingora's phases.
+pub mod gateway;
+/// Who a request is from.
 pub mod identity;
-
-pub mod store;
+/// The arithmetic of limits, pure.
+pub mod limit;
+/// The file from disk.
+pub mod load;

@@ -8,6 +8,7 @@
 //! Names are resolved to indexes: plans, keys, upstreams, routes, rules and quotas each stand in
 //! one list, in the order of the file.
 
+pub mod build;
 pub mod charges;
 pub mod client;
 pub mod path;

@@ -1,0 +1,184 @@
+//! A mistake in gateway.toml: what is wrong, where, and what to write instead. All mistakes of a
+//! file are collected before any is shown.
+
+use std::fmt;
+use std::ops::Range;
+
+use super::secrets;
+
+/// More mistakes than anybody reads are counted but not kept.
+const MAX_KEPT: usize = 1000;
+
+/// One mistake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// What is wrong, in one line without a full stop.
+    pub message: String,
+    /// Where: the first place is the mistake, the others explain it.
+    pub labels: Vec<Label>,
+    /// What to write instead.
+    pub help: Option<String>,
+}
+
+/// A place in the file and what to say of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label {
+    /// Bytes of the source.
+    pub span: Range<usize>,
+    /// A few words, or none.
+    pub text: String,
+}
+
+/// Mistakes as they are found, and the holes that earlier ones left.
+#[derive(Debug, Default)]
+pub struct Mistakes {
+    list: Vec<Mistake>,
+    not_kept: usize,
+    holes: Vec<Vec<String>>,
+    broken: Vec<Range<usize>>,
+}
+
+/// All mistakes of one file, ready to be shown. Holds no secrets: see [`secrets`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The file's name as the user gave it.
+    pub name: String,
+    /// The file, with secrets masked.
+    pub(super) source: String,
+    /// In the order of the file.
+    pub mistakes: Vec<Mistake>,
+    /// How many more there are.
+    pub(super) not_kept: usize,
+}
+
+impl Mistake {
+    /// A mistake at `span`.
+    pub fn new(span: Range<usize>, message: impl Into<String>) -> Self {
+        let label = Label { span, text: String::new() };
+        Self { message: message.into(), labels: vec![label], help: None }
+    }
+
+    /// Says a few words at the first place.
+    pub fn here(mut self, text: impl Into<String>) -> Self {
+        if let Some(label) = self.labels.first_mut() {
+            label.text = text.into();
+        }
+        self
+    }
+
+    /// Points at another place too.
+    pub fn and(mut self, span: Range<usize>, text: impl Into<String>) -> Self {
+        self.labels.push(Label { span, text: text.into() });
+        self
+    }
+
+    /// Says what to write instead.
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Where the mistake is.
+    fn start(&self) -> usize {
+        self.labels.first().map_or(0, |label| label.span.start)
+    }
+}
+
+impl Mistakes {
+    /// Adds one, unless it stands on a line that is broken anyway.
+    pub fn push(&mut self, mistake: Mistake) {
+        if self.broken.iter().any(|lines| lines.contains(&mistake.start())) {
+            return;
+        }
+        if self.list.len() < MAX_KEPT {
+            self.list.push(mistake);
+        } else {
+            self.not_kept += 1;
+        }
+    }
+
+    /// Whether nothing is wrong.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Whether further mistakes are only counted, so that explaining them is wasted work.
+    pub fn is_full(&self) -> bool {
+        self.list.len() >= MAX_KEPT
+    }
+
+    /// Remembers that the value at `path` was left out because something is wrong with it.
+    pub fn leave_hole(&mut self, path: Vec<String>) {
+        self.holes.push(path);
+    }
+
+    /// Remembers that these lines are not TOML: nothing more is said of them, and anything may
+    /// seem to be missing that stands there.
+    pub(super) fn distrust(&mut self, lines: Vec<Range<usize>>) {
+        self.broken = lines;
+    }
+
+    /// Whether an earlier mistake explains why nothing stands at `path`: it, or something around,
+    /// in or beside it was left out. Beside, since that may be the same name misspelt.
+    pub fn explain_absence(&self, path: &[&str]) -> bool {
+        !self.broken.is_empty() || self.holes.iter().any(|hole| explains(hole, path))
+    }
+
+    /// The same for a name that is referred to: a misspelt table explains it, too.
+    pub fn explain_unknown(&self, path: &[&str]) -> bool {
+        self.explain_absence(path)
+            || self.holes.iter().any(|hole| {
+                let parent = hole.len().saturating_sub(1);
+                hole.len() < path.len() && hole.iter().zip(path).take(parent).all(|(a, b)| a == b)
+            })
+    }
+
+    /// Everything that is wrong with the file `name` of this `text`.
+    pub fn into_report(self, name: &str, text: &str) -> Report {
+        let mut mistakes = self.list;
+        mistakes.sort_by_key(Mistake::start);
+        let source = secrets::mask(text);
+        Report { name: name.to_owned(), source, mistakes, not_kept: self.not_kept }
+    }
+}
+
+/// Whether a hole is at, above, below or beside `path`.
+fn explains(hole: &[String], path: &[&str]) -> bool {
+    let common = hole.iter().zip(path).take_while(|(a, b)| a == *b).count();
+    let beside = hole.len() == path.len() && common + 1 == path.len();
+    common == hole.len() || common == path.len() || beside
+}
+
+impl Report {
+    /// How many mistakes there are.
+    pub fn count(&self) -> usize {
+        self.mistakes.len() + self.not_kept
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.render(false))
+    }
+}
+
+impl std::error::Error for Report {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_explain_what_is_missing_around_them_only() {
+        let mut mistakes = Mistakes::default();
+        mistakes.leave_hole(vec!["rules".into(), "a".into(), "rtae".into()]);
+        assert!(mistakes.explain_absence(&["rules", "a", "rate"]));
+        assert!(mistakes.explain_absence(&["rules", "a"]));
+        assert!(!mistakes.explain_absence(&["rules", "b", "rate"]));
+        assert!(!mistakes.explain_absence(&["plans", "free"]));
+
+        mistakes.leave_hole(vec!["planz".into()]);
+        assert!(mistakes.explain_unknown(&["plans", "free"]));
+        assert!(!mistakes.explain_absence(&["plans", "free"]));
+    }
+}

@@ -1,0 +1,69 @@
+//! gateway.toml exactly as it is written: which tables and names there are and of what type, and
+//! nothing else. What they mean, and whether they fit together, is for `policy::build` to say.
+//!
+//! Reading order: [`Config`] here, [`tables`], [`rules`] and [`words`] (what may be written);
+//! [`mistake`], [`suggest`], [`secrets`] and [`render`] (how mistakes are told); [`read`], with
+//! `prune` and `plain` (from text to a `Config`).
+//!
+//! Everything is optional here, so that what is missing can be said well and in one place.
+
+pub mod mistake;
+mod plain;
+mod prune;
+pub mod read;
+mod render;
+pub mod rules;
+pub mod secrets;
+pub mod suggest;
+pub mod tables;
+pub mod words;
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use toml::Spanned;
+
+use rules::Rule;
+use tables::{Clients, Headers, Key, Memory, Plan, Route, Server, Upstream};
+
+/// Tables by their names. Sorted by name; [`in_order`] gives the order of the file.
+pub type Named<T> = BTreeMap<Spanned<String>, Spanned<T>>;
+
+/// A whole gateway.toml.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Listeners and the guards around requests.
+    pub server: Option<Spanned<Server>>,
+    /// The shared store, of any content: this version has none yet.
+    pub redis: Option<Spanned<IgnoredAny>>,
+    /// How clients are told apart.
+    pub clients: Option<Spanned<Clients>>,
+    /// What answers say about limits.
+    pub headers: Option<Spanned<Headers>>,
+    /// How many buckets this process keeps.
+    pub memory: Option<Spanned<Memory>>,
+    /// Plans.
+    #[serde(default)]
+    pub plans: Named<Plan>,
+    /// Known clients.
+    #[serde(default)]
+    pub keys: Named<Key>,
+    /// What requests are sent on to.
+    #[serde(default)]
+    pub upstreams: Named<Upstream>,
+    /// Where requests may go.
+    #[serde(default)]
+    pub routes: Named<Route>,
+    /// Limits.
+    #[serde(default)]
+    pub rules: Named<Rule>,
+}
+
+/// The entries of `named` in the order of the file.
+pub fn in_order<T>(named: &Named<T>) -> Vec<(&Spanned<String>, &Spanned<T>)> {
+    let mut entries: Vec<_> = named.iter().collect();
+    entries.sort_by_key(|(name, _)| name.span().start);
+    entries
+}

@@ -1,0 +1,126 @@
+//! Shows a report the way rustc shows its errors: what is wrong, the line with the place
+//! underlined, what to write instead.
+
+use std::ops::Range;
+
+use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+
+use super::mistake::{Mistake, Report};
+use super::suggest::cut;
+
+/// How many mistakes are shown.
+const MAX_SHOWN: usize = 50;
+
+/// Columns of a rendered line. Longer source lines are cut around the mistake.
+const WIDTH: usize = 120;
+
+/// Bytes of a place that are underlined, at most.
+const MAX_UNDERLINED: usize = 80;
+
+/// Places that are further apart, in bytes, are shown one by one.
+const MAX_APART: usize = 64 * 1024;
+
+/// Whole lines of the source, and the places in them.
+struct Excerpt<'a> {
+    text: &'a str,
+    first_line: usize,
+    annotations: Vec<Annotation<'a>>,
+}
+
+impl Report {
+    /// The whole report as text that ends with a line break, with terminal colours or without.
+    pub fn render(&self, color: bool) -> String {
+        let renderer = if color { Renderer::styled() } else { Renderer::plain() };
+        let renderer = renderer.term_width(WIDTH);
+        let mut text = String::new();
+        for mistake in self.mistakes.iter().take(MAX_SHOWN) {
+            text.push_str(&renderer.render(&[self.group(mistake)]));
+            text.push_str("\n\n");
+        }
+        let count = self.count();
+        if count > MAX_SHOWN {
+            text.extend(["and ", &(count - MAX_SHOWN).to_string(), " more\n"]);
+        }
+        let noun = if count == 1 { "mistake" } else { "mistakes" };
+        text.extend([&self.name, ": ", &count.to_string(), " ", noun, "\n"]);
+        text
+    }
+
+    /// One mistake.
+    fn group<'a>(&'a self, mistake: &'a Mistake) -> Group<'a> {
+        let mut group = Group::with_title(Level::ERROR.primary_title(cut(&mistake.message, 400)));
+        let excerpts = self.excerpts(mistake);
+        if excerpts.is_empty() {
+            group = group.element(Origin::path(self.name.as_str()).line(1).char_column(1));
+        }
+        for excerpt in excerpts {
+            let snippet = Snippet::source(excerpt.text)
+                .path(self.name.as_str())
+                .line_start(excerpt.first_line)
+                .annotations(excerpt.annotations);
+            group = group.element(snippet);
+        }
+        match &mistake.help {
+            Some(help) => group.element(Level::HELP.message(cut(help, 1000))),
+            None => group,
+        }
+    }
+
+    /// The lines to show: all places together, or each on its own where they are far apart.
+    fn excerpts<'a>(&'a self, mistake: &'a Mistake) -> Vec<Excerpt<'a>> {
+        if self.source.trim_end().is_empty() {
+            return Vec::new();
+        }
+        let spans: Vec<_> = mistake.labels.iter().map(|label| self.visible(&label.span)).collect();
+        let first = spans.iter().map(|span| span.start).min().unwrap_or(0);
+        let last = spans.iter().map(|span| span.end).max().unwrap_or(0);
+        let annotation = |index: usize, from: usize| {
+            let kind = if index == 0 { AnnotationKind::Primary } else { AnnotationKind::Context };
+            let text = mistake.labels.get(index).map_or("", |label| &label.text);
+            let span: &Range<usize> = &spans[index];
+            let label = (!text.is_empty()).then_some(text);
+            kind.span(span.start - from..span.end - from).label(label)
+        };
+        if last - first <= MAX_APART {
+            let lines = self.lines_around(&(first..last));
+            let annotations = (0..spans.len()).map(|index| annotation(index, lines.start));
+            return vec![self.excerpt(lines.clone(), annotations.collect())];
+        }
+        let one_by_one = spans.iter().enumerate().map(|(index, span)| {
+            let lines = self.lines_around(span);
+            let annotations = vec![annotation(index, lines.start)];
+            self.excerpt(lines, annotations)
+        });
+        one_by_one.collect()
+    }
+
+    /// These lines of the source.
+    fn excerpt<'a>(&'a self, lines: Range<usize>, annotations: Vec<Annotation<'a>>) -> Excerpt<'a> {
+        let first_line = 1 + self.source[..lines.start].matches('\n').count();
+        Excerpt { text: &self.source[lines], first_line, annotations }
+    }
+
+    /// The part of a place that can be underlined: on one line, whole characters, not beyond the
+    /// last line that holds anything.
+    fn visible(&self, span: &Range<usize>) -> Range<usize> {
+        let source = &self.source;
+        let last = source.trim_end().len();
+        let start = boundary_before(source, span.start.min(last));
+        let most = span.end.min(start + MAX_UNDERLINED).max(start).min(source.len());
+        let end = boundary_before(source, most).max(start);
+        let line_end = source[start..].find(['\n', '\r']).map_or(source.len(), |at| start + at);
+        start..end.min(line_end)
+    }
+
+    /// The whole lines that hold `span`.
+    fn lines_around(&self, span: &Range<usize>) -> Range<usize> {
+        let start = self.source[..span.start].rfind('\n').map_or(0, |at| at + 1);
+        let end = self.source[span.end..].find('\n').map_or(self.source.len(), |at| span.end + at);
+        start..end
+    }
+}
+
+/// The last place at or before byte `at` where a character begins.
+fn boundary_before(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}

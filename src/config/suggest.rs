@@ -1,0 +1,97 @@
+//! What somebody may have meant by a name that does not exist.
+
+/// Longer names are not worth comparing: nobody misspells one into another.
+const MAX_COMPARED_BYTES: usize = 64;
+
+/// How many names a list of the possible ones shows.
+const MAX_LISTED: usize = 12;
+
+/// The candidate that `word` is most likely a misspelling of.
+pub fn closest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
+    if word.is_empty() || word.len() > MAX_COMPARED_BYTES {
+        return None;
+    }
+    let folded = fold(word);
+    let most_edits = (word.chars().count() / 3).max(1);
+    candidates
+        .iter()
+        .filter(|candidate| candidate.len() <= MAX_COMPARED_BYTES)
+        .map(|candidate| (strsim::damerau_levenshtein(&folded, &fold(candidate)), *candidate))
+        .filter(|(edits, candidate)| *edits <= most_edits && *edits < candidate.chars().count())
+        .min_by_key(|(edits, _)| *edits)
+        .map(|(_, candidate)| candidate)
+}
+
+/// A help line for a name that does not exist: the one that may have been meant, else the list.
+pub fn help(word: &str, candidates: &[&str]) -> String {
+    if let Some(candidate) = closest(word, candidates) {
+        return format!("did you mean `{candidate}`?");
+    }
+    match candidates {
+        [] => "the file has none".to_owned(),
+        [only] => format!("there is only `{only}`"),
+        _ => format!("possible here: {}", list(candidates, "and")),
+    }
+}
+
+/// Names in backticks, the last one after `conjunction`; a long list is cut.
+pub fn list(names: &[&str], conjunction: &str) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("`{}`", cut(name, 64))).collect();
+    match quoted.as_slice() {
+        [] => String::new(),
+        [only] => only.clone(),
+        [..] if quoted.len() > MAX_LISTED => {
+            let more = quoted.len() - MAX_LISTED;
+            format!("{} and {more} more", quoted[..MAX_LISTED].join(", "))
+        }
+        [first @ .., last] => format!("{} {conjunction} {last}", first.join(", ")),
+    }
+}
+
+/// At most `most` characters of a text that comes from the file, control characters replaced, so
+/// that a message stays one short line.
+pub fn cut(text: &str, most: usize) -> String {
+    let mut short: String =
+        text.chars().take(most).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if text.chars().nth(most).is_some() {
+        short.push('…');
+    }
+    short
+}
+
+/// Names that differ only in case or in `-` against `_` are the same to a person.
+fn fold(name: &str) -> String {
+    name.to_lowercase().replace('-', "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspelt_names_are_recognised() {
+        let names = ["per-key", "per-ip", "burst", "rate"];
+        let table = [
+            ("per_key", Some("per-key")),
+            ("perkey", Some("per-key")),
+            ("Per-IP", Some("per-ip")),
+            ("brust", Some("burst")),
+            ("rtae", Some("rate")),
+            ("x", None),
+            ("", None),
+            ("something else", None),
+        ];
+        for (word, expected) in table {
+            assert_eq!(closest(word, &names), expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn lists_read_like_a_sentence_and_end() {
+        assert_eq!(list(&["a"], "or"), "`a`");
+        assert_eq!(list(&["a", "b", "c"], "or"), "`a`, `b` or `c`");
+        assert!(list(&["a"; 40], "or").ends_with("`a` and 28 more"));
+        assert_eq!(cut("a\nb\u{1b}c", 9), "a\u{fffd}b\u{fffd}c");
+        assert_eq!(cut("äöü", 2), "äö…");
+    }
+}

@@ -1,0 +1,115 @@
+//! Settings that take one of a few words. In the file they stand in lower case.
+
+use serde::Deserialize;
+
+/// What a rule may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Refuse.
+    Enforce,
+    /// Count and report only.
+    Shadow,
+}
+
+/// What a rule per key does with a client without one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnMissing {
+    /// Count it by address.
+    Ip,
+    /// Do not apply.
+    Skip,
+    /// Count all such clients together.
+    Shared,
+    /// Answer 401.
+    Deny,
+}
+
+/// What becomes of requests when the shared store fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFailure {
+    /// Decide in this process.
+    Local,
+    /// Let them pass.
+    Allow,
+    /// Answer 503.
+    Deny,
+}
+
+/// A request without a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnMissingKey {
+    /// An anonymous client.
+    Anonymous,
+    /// 401.
+    Deny,
+}
+
+/// A request with a key that the file does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnUnknownKey {
+    /// 401.
+    Deny,
+    /// An anonymous client.
+    Anonymous,
+    /// A client of its own, on the anonymous plan.
+    Accept,
+}
+
+/// A request with two different keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnConflictingKeys {
+    /// 400.
+    Deny,
+    /// The first counts.
+    First,
+}
+
+/// Whether the case of a path's letters tells routes apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PathCase {
+    /// It does.
+    Sensitive,
+    /// It does not.
+    Insensitive,
+}
+
+/// Which family of headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeaderStyle {
+    /// Both families.
+    Both,
+    /// `RateLimit` and `RateLimit-Policy`.
+    Draft,
+    /// `X-RateLimit-*`.
+    X,
+    /// None, but `Retry-After` on refusals.
+    None,
+}
+
+/// Which rules the headers name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeaderPolicies {
+    /// The one that binds.
+    Binding,
+    /// All that apply.
+    All,
+}
+
+/// What `X-RateLimit-Reset` counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResetForm {
+    /// Seconds since 1970.
+    Epoch,
+    /// Seconds from now.
+    Delta,
+}

@@ -1,0 +1,64 @@
+//! Addresses to listen on, and networks.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+use toml::Spanned;
+
+use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::suggest::cut;
+use crate::config::tables::List;
+
+/// An address and a port.
+pub(super) fn socket(
+    name: &str,
+    field: &Spanned<String>,
+    mistakes: &mut Mistakes,
+) -> Option<SocketAddr> {
+    let text = field.get_ref();
+    if let Ok(address) = text.parse() {
+        return Some(address);
+    }
+    let message = format!("`{}` is not an address and a port", cut(text, 64));
+    let mistake = Mistake::new(field.span(), message);
+    let help = if let Some(port) = text.strip_prefix("localhost:") {
+        format!("write the address: `127.0.0.1:{}`", cut(port, 8))
+    } else if let Some(port) = text.strip_prefix(':').or_else(|| text.strip_prefix("*:")) {
+        format!("for every address, write `0.0.0.0:{}`", cut(port, 8))
+    } else if text.parse::<u16>().is_ok() {
+        format!("for every address, write `0.0.0.0:{text}`")
+    } else if let Ok(ip) = text.parse::<IpAddr>() {
+        format!("add the port: `{}`", SocketAddr::new(ip, 8080))
+    } else {
+        format!("it looks like `{name} = \"127.0.0.1:8080\"` or `\"[::1]:8080\"`")
+    };
+    mistakes.push(mistake.help(help));
+    None
+}
+
+/// A list of networks, or of single addresses.
+pub(super) fn networks(list: &List, mistakes: &mut Mistakes) -> Vec<IpNet> {
+    let items = list.as_ref().map_or(&[][..], |list| list.get_ref());
+    items.iter().filter_map(|item| network(item, mistakes)).collect()
+}
+
+/// `10.0.0.0/8`, or one address.
+fn network(item: &Spanned<String>, mistakes: &mut Mistakes) -> Option<IpNet> {
+    let text = item.get_ref();
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        return Some(IpNet::from(ip));
+    }
+    if let Ok(network) = text.parse::<IpNet>() {
+        if network.addr() == network.network() {
+            return Some(network);
+        }
+        let message = format!("`{network}` has bits set beyond its prefix");
+        let help = format!("the network is `{}`", network.trunc());
+        mistakes.push(Mistake::new(item.span(), message).help(help));
+        return None;
+    }
+    let message = format!("`{}` is neither an address nor a network", cut(text, 64));
+    let help = "it looks like `10.0.0.0/8`, `192.0.2.7` or `2001:db8::/32`";
+    mistakes.push(Mistake::new(item.span(), message).help(help));
+    None
+}

@@ -1,0 +1,139 @@
+//! `[clients]`: where keys stand, and what becomes of clients without a known one.
+
+use std::collections::HashMap;
+
+use http::HeaderName;
+use toml::Spanned;
+
+use super::names::{Names, twice};
+use super::values::number;
+use super::words::meaning;
+use crate::config::Config;
+use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::suggest::{self, cut};
+use crate::config::tables::{self, List};
+use crate::policy::settings::{Clients, KeySource};
+
+/// The plan that anonymous clients have when the file has one of this name.
+const FREE: &str = "free";
+
+/// The longest name of a query parameter.
+const MAX_PARAMETER_BYTES: usize = 64;
+
+/// `[clients]`.
+pub(super) fn clients(config: &Config, names: &Names, mistakes: &mut Mistakes) -> Option<Clients> {
+    let default = tables::Clients::default();
+    let clients = config.clients.as_ref().map_or(&default, |clients| clients.get_ref());
+    let key_sources = key_sources(&clients.api_key, mistakes);
+    let anonymous_plan = anonymous_plan(config, clients.anonymous_plan.as_ref(), names, mistakes);
+    let ipv6_prefix = number("ipv6_prefix", clients.ipv6_prefix.as_ref(), 64, 1..=128, mistakes);
+    Some(Clients {
+        key_sources,
+        anonymous_plan: anonymous_plan?,
+        on_missing_key: meaning(clients.on_missing_key.as_ref()),
+        on_unknown_key: meaning(clients.on_unknown_key.as_ref()),
+        on_conflicting_keys: meaning(clients.on_conflicting_keys.as_ref()),
+        hide_key: clients.hide_key.as_ref().is_some_and(|hide| *hide.get_ref()),
+        ipv6_prefix: u8::try_from(ipv6_prefix?).ok()?,
+    })
+}
+
+/// The plan of clients without a key: as written, else `free`, else the only one there is when
+/// the file has none.
+fn anonymous_plan(
+    config: &Config,
+    field: Option<&Spanned<String>>,
+    names: &Names,
+    mistakes: &mut Mistakes,
+) -> Option<u32> {
+    if let Some(plan) = field {
+        return names.plans.find(plan, mistakes);
+    }
+    if !names.has_plans {
+        return Some(0);
+    }
+    if let Some(free) = names.plans.index_of(FREE) {
+        return Some(free);
+    }
+    let explained = mistakes.explain_unknown(&["plans", FREE])
+        || mistakes.explain_unknown(&["clients", "anonymous_plan"]);
+    if !explained {
+        let clients = config.clients.as_ref().map(Spanned::span);
+        let span = clients.or_else(|| names.plans.first_span()).unwrap_or(0..0);
+        let plans: Vec<&str> = names.plans.names().iter().map(|name| &**name).collect();
+        let message = "the file does not say which plan a client without a key has";
+        let help = format!(
+            "under `[clients]`, write `anonymous_plan = \"{}\"`; the plans are {}",
+            plans.first().map_or("", |plan| plan),
+            suggest::list(&plans, "and"),
+        );
+        mistakes.push(Mistake::new(span, message).help(help));
+    }
+    None
+}
+
+/// Where keys stand, in the order in which they are tried.
+fn key_sources(list: &List, mistakes: &mut Mistakes) -> Vec<KeySource> {
+    let Some(list) = list else {
+        return vec![
+            KeySource::Header(HeaderName::from_static("x-api-key")),
+            KeySource::Bearer,
+            KeySource::Query("api_key".to_owned()),
+        ];
+    };
+    let mut sources = Vec::new();
+    let mut seen = HashMap::new();
+    for item in list.get_ref() {
+        let Some(source) = key_source(item, mistakes) else { continue };
+        // Header names have no case, so the text may differ where the source is the same.
+        if let Some(first) = seen.insert(format!("{source:?}"), item.span()) {
+            mistakes.push(twice(item, first));
+        }
+        sources.push(source);
+    }
+    if list.get_ref().is_empty() && !mistakes.explain_absence(&["clients", "api_key"]) {
+        let help = "leave `api_key` out for the usual places, or name one, such as `bearer`";
+        mistakes.push(Mistake::new(list.span(), "`api_key` names no place").help(help));
+    }
+    sources
+}
+
+/// `header:<name>`, `bearer` or `query:<name>`.
+fn key_source(item: &Spanned<String>, mistakes: &mut Mistakes) -> Option<KeySource> {
+    let text = item.get_ref();
+    let (message, help) = match text.split_once(':') {
+        None if text == "bearer" => return Some(KeySource::Bearer),
+        Some(("header", name)) => match HeaderName::from_bytes(name.as_bytes()) {
+            Ok(name) => return Some(KeySource::Header(name)),
+            Err(_) => (format!("`{}` is not the name of a header", cut(name, 64)), None),
+        },
+        Some(("query", name)) if is_parameter(name) => {
+            return Some(KeySource::Query(name.to_owned()));
+        }
+        Some(("query", name)) => {
+            let help = "letters, digits, `_`, `-` and `.`, at most 64".to_owned();
+            (format!("`{}` is not the name of a query parameter", cut(name, 64)), Some(help))
+        }
+        _ => {
+            let message = format!("`{}` is no place where a key can stand", cut(text, 64));
+            let help = if text.eq_ignore_ascii_case("x-api-key") || text.starts_with("x-") {
+                format!("did you mean `header:{}`?", cut(text, 64))
+            } else {
+                "write `header:<name>`, `bearer` or `query:<name>`".to_owned()
+            };
+            (message, Some(help))
+        }
+    };
+    let mistake = Mistake::new(item.span(), message);
+    mistakes.push(match help {
+        Some(help) => mistake.help(help),
+        None => mistake,
+    });
+    None
+}
+
+/// Whether a text names a query parameter without any encoding.
+fn is_parameter(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    !name.is_empty() && name.len() <= MAX_PARAMETER_BYTES && name.bytes().all(is_plain)
+}

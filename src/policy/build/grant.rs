@@ -1,0 +1,114 @@
+//! A rate and a burst become a quota.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::tables::Field;
+use crate::limit::quota::{Quota, QuotaError};
+use crate::policy::{Grant, Rate};
+
+use super::rate;
+
+/// Every quota of the file, each once.
+#[derive(Debug, Default)]
+pub(super) struct Quotas {
+    list: Vec<Quota>,
+    index: HashMap<Quota, u32>,
+}
+
+/// A grant and the place that says how much a bucket of it holds.
+#[derive(Debug, Clone)]
+pub(super) struct PlacedGrant {
+    pub(super) grant: Grant,
+    /// The burst, or the rate where the burst was left out.
+    pub(super) span: Range<usize>,
+}
+
+/// What the file says of one grant.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Written<'a> {
+    pub(super) rate: &'a Field<String>,
+    pub(super) burst: &'a Field<u64>,
+}
+
+impl Quotas {
+    /// All of them, at the indexes that grants name.
+    pub(super) fn into_list(self) -> Vec<Quota> {
+        self.list
+    }
+
+    fn index_of(&mut self, quota: Quota) -> u32 {
+        *self.index.entry(quota).or_insert_with(|| {
+            self.list.push(quota);
+            u32::try_from(self.list.len() - 1).unwrap_or(u32::MAX)
+        })
+    }
+}
+
+/// The grant of a table that must hold a rate. `path` leads to the table, which stands at `span`.
+pub(super) fn required(
+    written: Written<'_>,
+    path: &[&str],
+    span: Range<usize>,
+    quotas: &mut Quotas,
+    mistakes: &mut Mistakes,
+) -> Option<PlacedGrant> {
+    if written.rate.is_none() {
+        let rate_path: Vec<&str> = path.iter().copied().chain(["rate"]).collect();
+        if !mistakes.explain_absence(&rate_path) {
+            let message = format!("`{}` has no rate", path.join("."));
+            let help = "write `{ rate = \"10/s\", burst = 20 }`";
+            mistakes.push(Mistake::new(span, message).help(help));
+        }
+        return None;
+    }
+    optional(written, quotas, mistakes)
+}
+
+/// The grant that a rate and a burst make; none without a rate, or with a mistake.
+pub(super) fn optional(
+    written: Written<'_>,
+    quotas: &mut Quotas,
+    mistakes: &mut Mistakes,
+) -> Option<PlacedGrant> {
+    let written_rate = written.rate.as_ref()?;
+    let rate = match rate::parse(written_rate.get_ref()) {
+        Ok(rate) => rate,
+        Err(error) => {
+            mistakes.push(Mistake::new(written_rate.span(), error.message).help(error.help));
+            return None;
+        }
+    };
+    let burst = written.burst.as_ref().map_or(rate.tokens, |burst| *burst.get_ref());
+    let span = written.burst.as_ref().map_or_else(|| written_rate.span(), toml::Spanned::span);
+    match Quota::new(rate.tokens, rate.period_ticks, burst) {
+        Ok(quota) => {
+            Some(PlacedGrant { grant: Grant { index: quotas.index_of(quota), quota, rate }, span })
+        }
+        Err(error) => {
+            mistakes.push(impossible(error, rate, written_rate.span(), span));
+            None
+        }
+    }
+}
+
+/// A quota that cannot be counted.
+fn impossible(
+    error: QuotaError,
+    rate: Rate,
+    rate_span: Range<usize>,
+    burst_span: Range<usize>,
+) -> Mistake {
+    match error {
+        QuotaError::BurstTooLarge { max_burst } if max_burst < rate.tokens && max_burst < 2 => {
+            Mistake::new(rate_span, "the period of the rate is too long to be counted exactly")
+        }
+        QuotaError::ZeroBurst | QuotaError::BurstTooLarge { .. } => {
+            Mistake::new(burst_span, error.to_string())
+        }
+        QuotaError::ZeroRate | QuotaError::ZeroPeriod | QuotaError::RateTooLarge => {
+            Mistake::new(rate_span, error.to_string())
+        }
+    }
+}

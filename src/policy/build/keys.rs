@@ -1,0 +1,100 @@
+//! `[keys]`: known clients, by the digest of their key. What may be a secret is never part of a
+//! message.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use toml::Spanned;
+
+use super::names::Names;
+use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::secrets::is_digest;
+use crate::config::suggest::{self, cut};
+use crate::config::{Config, in_order, tables};
+use crate::policy::{Digest, Key};
+
+/// Known clients, and which has which digest.
+pub(super) fn keys(
+    config: &Config,
+    names: &Names,
+    mistakes: &mut Mistakes,
+) -> (Vec<Key>, HashMap<Digest, u32>) {
+    let mut keys = Vec::new();
+    let mut by_digest = HashMap::new();
+    let mut places: HashMap<Digest, Range<usize>> = HashMap::new();
+    let entries = in_order(&config.keys).into_iter().zip(names.keys.names()).zip(0..);
+    for (((name, key), id), index) in entries {
+        let plan = plan(name, key, names, mistakes);
+        keys.push(Key { id: id.clone(), plan: plan.unwrap_or(0) });
+        let Some((digest, span)) = digest(name, key, mistakes) else { continue };
+        if let Some(first) = places.get(&digest) {
+            let message = "two keys have one `sha256`: they are the same key";
+            let mistake = Mistake::new(span, message).and(first.clone(), "here first");
+            mistakes.push(mistake.help("take one of them out"));
+        } else {
+            places.insert(digest, span);
+            by_digest.insert(digest, index);
+        }
+    }
+    (keys, by_digest)
+}
+
+/// The index of a key's plan.
+fn plan(
+    name: &Spanned<String>,
+    key: &Spanned<tables::Key>,
+    names: &Names,
+    mistakes: &mut Mistakes,
+) -> Option<u32> {
+    if let Some(plan) = &key.get_ref().plan {
+        return names.plans.find(plan, mistakes);
+    }
+    if !names.has_plans {
+        return Some(0);
+    }
+    if !mistakes.explain_absence(&["keys", name.get_ref(), "plan"]) {
+        let message = format!("the key `{}` has no plan", cut(name.get_ref(), 64));
+        let plans: Vec<&str> = names.plans.names().iter().map(|name| &**name).collect();
+        let help = format!("add `plan = \"…\"`; the plans are {}", suggest::list(&plans, "and"));
+        mistakes.push(Mistake::new(name.span(), message).help(help));
+    }
+    None
+}
+
+/// The digest of a key and where it stands.
+fn digest(
+    name: &Spanned<String>,
+    key: &Spanned<tables::Key>,
+    mistakes: &mut Mistakes,
+) -> Option<(Digest, Range<usize>)> {
+    let Some(field) = &key.get_ref().sha256 else {
+        if !mistakes.explain_absence(&["keys", name.get_ref(), "sha256"]) {
+            let message = format!("the key `{}` has no `sha256`", cut(name.get_ref(), 64));
+            let help = "run `tollgate hash-key`: it makes a key and prints the lines for it";
+            mistakes.push(Mistake::new(name.span(), message).help(help));
+        }
+        return None;
+    };
+    let text = field.get_ref();
+    if is_digest(text) {
+        return decode(text).map(|digest| (digest, field.span()));
+    }
+    let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let message = if is_hex {
+        format!("`sha256` has 64 hexadecimal digits, not {}", text.chars().count())
+    } else {
+        "`sha256` is not the hash of a key: it has 64 hexadecimal digits".to_owned()
+    };
+    let help = "if this is the key itself, run `tollgate hash-key`: it prints the line to write";
+    mistakes.push(Mistake::new(field.span(), message).here("not shown").help(help));
+    None
+}
+
+/// 64 hexadecimal digits to 32 bytes.
+fn decode(text: &str) -> Option<Digest> {
+    let mut digest = [0; 32];
+    for (byte, digits) in digest.iter_mut().zip(text.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(digest)
+}

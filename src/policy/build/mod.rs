@@ -1,0 +1,73 @@
+//! How a policy comes out of a file: every name is looked up, every number checked, and every
+//! mistake said, not only the first.
+//!
+//! Reading order: `names`, `period`, `rate`, `grant` and `values` (the parts), then one file for
+//! each table of gateway.toml, then `costs`, which needs routes and rules.
+//!
+//! Lists follow the file. An entry with a mistake keeps its index, so that what refers to it is
+//! not a mistake too.
+
+mod address;
+mod clients;
+mod costs;
+mod grant;
+mod keys;
+mod names;
+mod origin;
+mod path;
+mod period;
+mod rate;
+mod redis;
+mod routes;
+mod rules;
+mod server;
+mod upstreams;
+mod values;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+use super::Policy;
+use crate::config::Config;
+use crate::config::mistake::Mistakes;
+use grant::Quotas;
+use names::Names;
+
+/// The policy that `config` means; none when anything is wrong with it or with how it was read.
+/// All mistakes are in `mistakes` then.
+pub fn build(config: &Config, mistakes: &mut Mistakes) -> Option<Policy> {
+    let names = Names::of(config, mistakes);
+    let mut quotas = Quotas::default();
+
+    redis::refuse(config, mistakes);
+    let server = server::server(config, mistakes);
+    let headers = server::headers(config);
+    let memory = server::memory(config, mistakes);
+    let clients = clients::clients(config, &names, mistakes);
+    let (keys, key_by_digest) = keys::keys(config, &names, mistakes);
+    let upstreams = upstreams::upstreams(config, mistakes);
+    let routes = routes::routes(config, &names, mistakes);
+    let rules = rules::rules(config, &names, &mut quotas, mistakes);
+    costs::check(&routes, &rules, mistakes);
+    let ignore_case = server.as_ref().is_some_and(|server| server.ignore_path_case);
+    let index = routes::router(&routes, ignore_case, mistakes);
+
+    if !mistakes.is_empty() {
+        return None;
+    }
+    Some(Policy {
+        server: server?,
+        clients: clients?,
+        headers,
+        memory: memory?,
+        plans: names.plans.names().to_vec(),
+        keys,
+        key_by_digest,
+        upstreams,
+        routes: routes::finish(routes, &rules)?,
+        rules: rules.into_iter().map(|built| built.rule).collect(),
+        quotas: quotas.into_list(),
+        router: index?,
+    })
+}

@@ -1,0 +1,156 @@
+//! Names of plans, keys, upstreams, routes and rules, and their indexes.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use toml::Spanned;
+
+use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::suggest::{self, cut};
+use crate::config::{Config, Named, in_order};
+
+/// Names go into headers, metrics and the names of buckets.
+const MAX_NAME_BYTES: usize = 64;
+
+/// The one plan of a file without plans.
+const IMPLICIT_PLAN: &str = "default";
+
+/// All names of a file.
+#[derive(Debug)]
+pub(super) struct Names {
+    pub(super) plans: NameList,
+    pub(super) keys: NameList,
+    pub(super) upstreams: NameList,
+    pub(super) routes: NameList,
+    pub(super) rules: NameList,
+    /// Whether the file has plans of its own.
+    pub(super) has_plans: bool,
+}
+
+/// The names of one kind, in the order of the file; a position is an index.
+#[derive(Debug)]
+pub(super) struct NameList {
+    /// What they name, for messages.
+    kind: &'static str,
+    /// The table that they are in.
+    table: &'static str,
+    names: Vec<Arc<str>>,
+    spans: Vec<Range<usize>>,
+    index: HashMap<Arc<str>, u32>,
+}
+
+impl Names {
+    /// The names of `config`, each checked.
+    pub(super) fn of(config: &Config, mistakes: &mut Mistakes) -> Self {
+        let mut plans = NameList::of("plan", "plans", &config.plans, mistakes);
+        let has_plans = !config.plans.is_empty();
+        if !has_plans {
+            plans.add(IMPLICIT_PLAN, 0..0);
+        }
+        Self {
+            plans,
+            keys: NameList::of("key", "keys", &config.keys, mistakes),
+            upstreams: NameList::of("upstream", "upstreams", &config.upstreams, mistakes),
+            routes: NameList::of("route", "routes", &config.routes, mistakes),
+            rules: NameList::of("rule", "rules", &config.rules, mistakes),
+            has_plans,
+        }
+    }
+}
+
+impl NameList {
+    fn of<T>(
+        kind: &'static str,
+        table: &'static str,
+        named: &Named<T>,
+        mistakes: &mut Mistakes,
+    ) -> Self {
+        let (index, spans) = (HashMap::new(), Vec::new());
+        let mut list = Self { kind, table, names: Vec::new(), spans, index };
+        for (name, _) in in_order(named) {
+            check(kind, name, mistakes);
+            list.add(name.get_ref(), name.span());
+        }
+        list
+    }
+
+    fn add(&mut self, name: &str, span: Range<usize>) {
+        let name: Arc<str> = Arc::from(name);
+        let index = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        self.index.insert(name.clone(), index);
+        self.names.push(name);
+        self.spans.push(span);
+    }
+
+    /// All of them.
+    pub(super) fn names(&self) -> &[Arc<str>] {
+        &self.names
+    }
+
+    /// Where the first one stands.
+    pub(super) fn first_span(&self) -> Option<Range<usize>> {
+        self.spans.first().cloned()
+    }
+
+    /// The index of `name`.
+    pub(super) fn index_of(&self, name: &str) -> Option<u32> {
+        self.index.get(name).copied()
+    }
+
+    /// The index of the name that the file refers to; a mistake when there is none.
+    pub(super) fn find(&self, name: &Spanned<String>, mistakes: &mut Mistakes) -> Option<u32> {
+        let found = self.index_of(name.get_ref());
+        if found.is_none()
+            && !mistakes.is_full()
+            && !mistakes.explain_unknown(&[self.table, name.get_ref()])
+        {
+            let message = format!("there is no {} `{}`", self.kind, cut(name.get_ref(), 64));
+            let names: Vec<&str> = self.names.iter().map(|name| &**name).collect();
+            let help = if names.is_empty() {
+                format!("add `[{}.{}]`", self.table, cut(name.get_ref(), 64))
+            } else {
+                suggest::help(name.get_ref(), &names)
+            };
+            mistakes.push(Mistake::new(name.span(), message).help(help));
+        }
+        found
+    }
+
+    /// The indexes of a list of names, each once.
+    pub(super) fn find_all(&self, list: &[Spanned<String>], mistakes: &mut Mistakes) -> Vec<u32> {
+        let mut found: Vec<u32> = Vec::new();
+        let mut seen: HashMap<&str, Range<usize>> = HashMap::new();
+        for name in list {
+            if let Some(first) = seen.insert(name.get_ref(), name.span()) {
+                mistakes.push(twice(name, first));
+            } else if let Some(index) = self.find(name, mistakes) {
+                found.push(index);
+            }
+        }
+        found
+    }
+}
+
+/// An item that a list holds twice.
+pub(super) fn twice(item: &Spanned<String>, first: Range<usize>) -> Mistake {
+    Mistake::new(item.span(), format!("`{}` is written twice", cut(item.get_ref(), 64)))
+        .and(first, "here first")
+}
+
+/// Only what can stand in a header, a metric and the name of a bucket as it is.
+fn check(kind: &str, name: &Spanned<String>, mistakes: &mut Mistakes) {
+    let text = name.get_ref();
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+    let wrong = if text.is_empty() {
+        format!("the name of a {kind} is empty")
+    } else if text.len() > MAX_NAME_BYTES {
+        format!("the name of a {kind} is longer than {MAX_NAME_BYTES} characters")
+    } else if let Some(c) = text.chars().find(|c| !is_allowed(*c)) {
+        format!("the name of a {kind} cannot hold {}", cut(&format!("{c:?}"), 16))
+    } else {
+        return;
+    };
+    let help = "a name is made of letters A-Z and a-z, digits, `_`, `.` and `-`";
+    mistakes.push(Mistake::new(name.span(), wrong).help(help));
+}

@@ -1,0 +1,206 @@
+//! `[routes]`: which requests go where, and what they cost.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use http::Method;
+use toml::Spanned;
+
+use super::names::{Names, twice};
+use super::origin::is_host;
+use super::path;
+use super::rules::BuiltRule;
+use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::suggest::cut;
+use crate::config::tables::{self, List};
+use crate::config::{Config, in_order};
+use crate::policy::Route;
+use crate::policy::router::{Matcher, PathPattern, Router};
+
+/// What an empty file needs.
+const SMALLEST: &str = "the smallest file that serves is\n\n\
+    [upstreams.api]\nservers = [\"127.0.0.1:3000\"]\n\n\
+    [routes.all]\npath = \"/*\"\nupstream = \"api\"";
+
+/// A route before its rules are known. With a mistake it still has its index.
+#[derive(Debug)]
+pub(super) struct BuiltRoute {
+    pub(super) name: Arc<str>,
+    pub(super) name_span: Range<usize>,
+    pub(super) cost: u64,
+    pub(super) cost_span: Option<Range<usize>>,
+    upstream: Option<u32>,
+    matcher: Option<Matcher>,
+}
+
+/// All routes.
+pub(super) fn routes(config: &Config, names: &Names, mistakes: &mut Mistakes) -> Vec<BuiltRoute> {
+    if config.routes.is_empty() && !mistakes.explain_unknown(&["routes", ""]) {
+        let message = "there are no routes: every request would be answered 404";
+        mistakes.push(Mistake::new(0..0, message).help(SMALLEST));
+    }
+    let entries = in_order(&config.routes).into_iter().zip(names.routes.names());
+    entries
+        .map(|((name, table), shared)| {
+            let route = table.get_ref();
+            let upstream = upstream(name, route, names, mistakes);
+            let cost = route.cost.as_ref().map_or(1, |cost| *cost.get_ref());
+            if let (0, Some(cost)) = (cost, &route.cost) {
+                let help = "to let requests pass uncounted, leave the route out of the rules";
+                mistakes.push(Mistake::new(cost.span(), "`cost` is at least 1").help(help));
+            }
+            BuiltRoute {
+                name: shared.clone(),
+                name_span: name.span(),
+                cost,
+                cost_span: route.cost.as_ref().map(Spanned::span),
+                upstream,
+                matcher: matcher(route, mistakes),
+            }
+        })
+        .collect()
+}
+
+/// The index over all routes, once each of them is right.
+pub(super) fn router(
+    routes: &[BuiltRoute],
+    ignore_case: bool,
+    mistakes: &mut Mistakes,
+) -> Option<Router> {
+    let matchers: Option<Vec<Matcher>> = routes.iter().map(|route| route.matcher.clone()).collect();
+    let pairs = match Router::new(&matchers?, ignore_case) {
+        Ok(index) => return Some(index),
+        Err(pairs) => pairs,
+    };
+    for (first, second) in pairs {
+        let find = |index| usize::try_from(index).ok().and_then(|index: usize| routes.get(index));
+        if let (Some(first), Some(second)) = (find(first), find(second)) {
+            let message = format!(
+                "the routes `{}` and `{}` match the same requests",
+                first.name, second.name
+            );
+            let mistake = Mistake::new(second.name_span.clone(), message)
+                .and(first.name_span.clone(), "the other one");
+            mistakes.push(mistake.help("set them apart by path, method or host, or drop one"));
+        }
+    }
+    None
+}
+
+/// The routes with the enabled rules that count them.
+pub(super) fn finish(routes: Vec<BuiltRoute>, rules: &[BuiltRule]) -> Option<Vec<Route>> {
+    let routes = routes.into_iter().zip(0..).map(|(route, index)| {
+        let applying = rules.iter().zip(0..).filter(|(rule, _)| rule.applies_to(index));
+        Some(Route {
+            name: route.name,
+            upstream: route.upstream?,
+            cost: route.cost,
+            rules: applying.map(|(_, rule)| rule).collect(),
+        })
+    });
+    routes.collect()
+}
+
+/// The upstream of a route; the only one there is may be left out.
+fn upstream(
+    name: &Spanned<String>,
+    route: &tables::Route,
+    names: &Names,
+    mistakes: &mut Mistakes,
+) -> Option<u32> {
+    if let Some(upstream) = &route.upstream {
+        return names.upstreams.find(upstream, mistakes);
+    }
+    if names.upstreams.names().len() == 1 {
+        return Some(0);
+    }
+    let explained = mistakes.explain_absence(&["routes", name.get_ref(), "upstream"])
+        || (names.upstreams.names().is_empty() && mistakes.explain_unknown(&["upstreams", ""]));
+    if !explained {
+        let message = format!("the route `{}` has no upstream", cut(name.get_ref(), 64));
+        let help = match names.upstreams.names() {
+            [] => "add `[upstreams.api]` with `servers = [\"127.0.0.1:3000\"]`".to_owned(),
+            [first, ..] => format!("add `upstream = \"{first}\"`, or another one"),
+        };
+        mistakes.push(Mistake::new(name.span(), message).help(help));
+    }
+    None
+}
+
+/// What a route matches.
+fn matcher(route: &tables::Route, mistakes: &mut Mistakes) -> Option<Matcher> {
+    let path = match &route.path {
+        None => Some(PathPattern::Prefix("/".to_owned())),
+        Some(field) => match path::parse(field.get_ref()) {
+            Ok(path) => Some(path),
+            Err((message, help)) => {
+                let mistake = Mistake::new(field.span(), message);
+                mistakes.push(match help {
+                    Some(help) => mistake.help(cut(&help, 120)),
+                    None => mistake,
+                });
+                None
+            }
+        },
+    };
+    let host = host(route.host.as_ref(), mistakes);
+    let methods = methods(&route.methods, mistakes);
+    Some(Matcher { host: host?, path: path?, methods })
+}
+
+/// The host in lower case; the outer none is a mistake, the inner one all hosts.
+#[allow(clippy::option_option, reason = "a mistake and `all hosts` are different things")]
+fn host(field: Option<&Spanned<String>>, mistakes: &mut Mistakes) -> Option<Option<String>> {
+    let Some(field) = field else {
+        return Some(None);
+    };
+    let text = field.get_ref();
+    let is_address = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    if is_host(text) || is_address.is_some_and(|ip| ip.parse::<std::net::Ipv6Addr>().is_ok()) {
+        return Some(Some(text.to_ascii_lowercase()));
+    }
+    let (message, help) = if text.contains('*') {
+        ("`host` takes no wildcard".to_owned(), "leave `host` out for all hosts")
+    } else if text.contains('/') {
+        ("`host` is a name alone".to_owned(), "write it without scheme and path")
+    } else if text.contains(':') {
+        ("`host` has no port".to_owned(), "write the name alone: it matches on every port")
+    } else {
+        (format!("`{}` is not the name of a host", cut(text, 64)), "such as `api.example.com`")
+    };
+    mistakes.push(Mistake::new(field.span(), message).help(help));
+    None
+}
+
+/// The methods; none of them: all.
+fn methods(list: &List, mistakes: &mut Mistakes) -> Vec<Method> {
+    let Some(list) = list else {
+        return Vec::new();
+    };
+    if list.get_ref().is_empty() && !mistakes.explain_absence(&["routes"]) {
+        let help = "leave `methods` out for all of them";
+        mistakes.push(Mistake::new(list.span(), "`methods` is empty").help(help));
+    }
+    let mut seen = HashMap::new();
+    let mut methods = Vec::new();
+    for item in list.get_ref() {
+        let text = item.get_ref();
+        if let Some(first) = seen.insert(text, item.span()) {
+            mistakes.push(twice(item, first));
+        }
+        let upper = text.to_ascii_uppercase();
+        match Method::from_bytes(text.as_bytes()) {
+            Ok(method) if *text == upper && text.len() <= 32 => methods.push(method),
+            Ok(_) if text.len() <= 32 => {
+                let message = format!("the method `{text}` is not in upper case");
+                mistakes.push(Mistake::new(item.span(), message).help(format!("write `{upper}`")));
+            }
+            _ => {
+                let message = format!("`{}` is not a method", cut(text, 40));
+                mistakes.push(Mistake::new(item.span(), message).help("such as `GET` or `POST`"));
+            }
+        }
+    }
+    methods
+}

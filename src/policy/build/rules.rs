@@ -1,0 +1,240 @@
+//! `[rules]`: who shares a bucket, and what it allows.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use http::HeaderName;
+use sha2::{Digest as _, Sha256};
+use toml::Spanned;
+
+use super::address;
+use super::grant::{self, PlacedGrant, Quotas, Written};
+use super::names::{Names, twice};
+use super::words::meaning;
+use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::suggest::{self, cut};
+use crate::config::tables::List;
+use crate::config::{Config, in_order, rules as written};
+use crate::policy::{Dimension, Exempt, Grant, Rule};
+
+/// The words that `per` takes.
+const DIMENSIONS: [&str; 7] = ["ip", "key", "plan", "route", "method", "host", "header:<name>"];
+
+/// A rule, and what is needed to check it against routes.
+#[derive(Debug)]
+pub(super) struct BuiltRule {
+    pub(super) rule: Rule,
+    pub(super) grants: Vec<NamedGrant>,
+    is_enabled: bool,
+    routes: Option<Vec<u32>>,
+}
+
+/// A grant, and whose it is in words that go on from "the rule allows".
+#[derive(Debug)]
+pub(super) struct NamedGrant {
+    pub(super) of: String,
+    pub(super) placed: PlacedGrant,
+}
+
+impl BuiltRule {
+    /// Whether requests to this route are counted.
+    pub(super) fn applies_to(&self, route: u32) -> bool {
+        self.is_enabled && self.routes.as_ref().is_none_or(|routes| routes.contains(&route))
+    }
+}
+
+/// All rules, with the grants of single keys.
+pub(super) fn rules(
+    config: &Config,
+    names: &Names,
+    quotas: &mut Quotas,
+    mistakes: &mut Mistakes,
+) -> Vec<BuiltRule> {
+    let entries = in_order(&config.rules).into_iter().zip(names.rules.names());
+    let mut rules: Vec<BuiltRule> = entries
+        .map(|((name, table), shared)| {
+            let mut built = rule(shared, name.span(), table.get_ref(), names, mistakes);
+            plan_grants(name, table.get_ref(), names, &mut built, quotas, mistakes);
+            built
+        })
+        .collect();
+    key_grants(config, names, &mut rules, quotas, mistakes);
+    rules
+}
+
+/// A rule without its grants.
+fn rule(
+    name: &Arc<str>,
+    name_span: Range<usize>,
+    table: &written::Rule,
+    names: &Names,
+    mistakes: &mut Mistakes,
+) -> BuiltRule {
+    if table.per.is_none() && !mistakes.explain_absence(&["rules", name, "per"]) {
+        let message = format!("the rule `{name}` does not say who shares a bucket");
+        let help = "write `per = [\"key\"]` or `per = [\"ip\"]`; `per = []` is one bucket for all";
+        mistakes.push(Mistake::new(name_span, cut(&message, 120)).help(help));
+    }
+    let per = dimensions(name, &table.per, mistakes);
+    if let Some(on_missing) = &table.on_missing
+        && !per.contains(&Dimension::Key)
+        && !mistakes.explain_absence(&["rules", name, "per"])
+    {
+        let message = "`on_missing` is for rules per key, and this rule's `per` has no `key`";
+        let mistake = Mistake::new(on_missing.span(), message);
+        mistakes.push(mistake.help("take `on_missing` out, or add `\"key\"` to `per`"));
+    }
+    let exempt = table.exempt.as_ref().map_or_else(Exempt::default, |exempt| {
+        let keys = exempt.get_ref().keys.as_ref().map_or(&[][..], |keys| keys.get_ref());
+        Exempt {
+            ips: address::networks(&exempt.get_ref().ips, mistakes),
+            keys: names.keys.find_all(keys, mistakes),
+        }
+    });
+    let routes = table.routes.as_ref().map(|routes| {
+        if routes.get_ref().is_empty() && !mistakes.explain_absence(&["rules", name, "routes"]) {
+            let help = "leave `routes` out for all of them, or write `enabled = false`";
+            mistakes.push(Mistake::new(routes.span(), "`routes` is empty").help(help));
+        }
+        names.routes.find_all(routes.get_ref(), mistakes)
+    });
+    let rule = Rule {
+        name: name.clone(),
+        description: table.description.as_ref().map(|text| text.get_ref().clone()),
+        per,
+        mode: meaning(table.mode.as_ref()),
+        on_missing: meaning(table.on_missing.as_ref()),
+        on_failure: meaning(table.on_failure.as_ref()),
+        quota_by_plan: vec![None; names.plans.names().len()],
+        quota_by_key: HashMap::new(),
+        by_plan: !table.plans.is_empty(),
+        exempt,
+        salt: salt(name),
+    };
+    let is_enabled = table.enabled.as_ref().is_none_or(|enabled| *enabled.get_ref());
+    BuiltRule { rule, grants: Vec::new(), is_enabled, routes }
+}
+
+/// The plain grant and those of plans.
+fn plan_grants(
+    name: &Spanned<String>,
+    table: &written::Rule,
+    names: &Names,
+    built: &mut BuiltRule,
+    quotas: &mut Quotas,
+    mistakes: &mut Mistakes,
+) {
+    let rule_name = name.get_ref().as_str();
+    let explained = mistakes.explain_absence(&["rules", rule_name, "rate"]);
+    if table.rate.is_none() && !explained {
+        if let Some(burst) = &table.burst {
+            let help = "add `rate = \"10/s\"`";
+            mistakes.push(Mistake::new(burst.span(), "`burst` without a `rate`").help(help));
+        } else if table.plans.is_empty() {
+            let message = format!("the rule `{}` has no rate", cut(rule_name, 64));
+            let help =
+                "add `rate = \"10/s\"`, or `plans.<plan> = { rate = \"10/s\" }` for each plan";
+            mistakes.push(Mistake::new(name.span(), message).help(help));
+        }
+    }
+    let plain = Written { rate: &table.rate, burst: &table.burst };
+    if let Some(placed) = grant::optional(plain, quotas, mistakes) {
+        built.rule.quota_by_plan.fill(Some(placed.grant));
+        built.grants.push(NamedGrant { of: String::new(), placed });
+    }
+    for (plan, granted) in in_order(&table.plans) {
+        let index = names.plans.find(plan, mistakes);
+        let path = ["rules", rule_name, "plans", plan.get_ref()];
+        let granted = granted.get_ref();
+        let written = Written { rate: &granted.rate, burst: &granted.burst };
+        let placed = grant::required(written, &path, plan.span(), quotas, mistakes);
+        let (Some(index), Some(placed)) = (index, placed) else { continue };
+        set(&mut built.rule.quota_by_plan, index, placed.grant);
+        let of = format!(" the plan `{}`", cut(plan.get_ref(), 64));
+        built.grants.push(NamedGrant { of, placed });
+    }
+}
+
+/// What keys are granted instead of their plan's.
+fn key_grants(
+    config: &Config,
+    names: &Names,
+    rules: &mut [BuiltRule],
+    quotas: &mut Quotas,
+    mistakes: &mut Mistakes,
+) {
+    for ((id, key), key_index) in in_order(&config.keys).into_iter().zip(0..) {
+        for (name, granted) in in_order(&key.get_ref().rules) {
+            let rule = names.rules.find(name, mistakes);
+            let path = ["keys", id.get_ref(), "rules", name.get_ref()];
+            let granted = granted.get_ref();
+            let written = Written { rate: &granted.rate, burst: &granted.burst };
+            let placed = grant::required(written, &path, name.span(), quotas, mistakes);
+            let rule = rule.and_then(|index| rules.get_mut(usize::try_from(index).ok()?));
+            let (Some(built), Some(placed)) = (rule, placed) else { continue };
+            built.rule.quota_by_key.insert(key_index, placed.grant);
+            let of = format!(" the key `{}`", cut(id.get_ref(), 64));
+            built.grants.push(NamedGrant { of, placed });
+        }
+    }
+}
+
+fn set(list: &mut [Option<Grant>], index: u32, grant: Grant) {
+    let slot = usize::try_from(index).ok().and_then(|index| list.get_mut(index));
+    if let Some(slot) = slot {
+        *slot = Some(grant);
+    }
+}
+
+/// What tells the clients of a rule apart.
+fn dimensions(rule: &str, list: &List, mistakes: &mut Mistakes) -> Vec<Dimension> {
+    let items = list.as_ref().map_or(&[][..], |list| list.get_ref());
+    let mut seen = HashMap::new();
+    let mut dimensions = Vec::new();
+    for item in items {
+        let Some(dimension) = dimension(item, mistakes) else {
+            // What follows from its absence is not worth a word.
+            mistakes.leave_hole(vec!["rules".to_owned(), rule.to_owned(), "per".to_owned()]);
+            continue;
+        };
+        if let Some(first) = seen.insert(dimension.clone(), item.span()) {
+            mistakes.push(twice(item, first));
+        }
+        dimensions.push(dimension);
+    }
+    dimensions
+}
+
+fn dimension(item: &Spanned<String>, mistakes: &mut Mistakes) -> Option<Dimension> {
+    let text = item.get_ref();
+    Some(match text.as_str() {
+        "ip" => Dimension::Ip,
+        "key" => Dimension::Key,
+        "plan" => Dimension::Plan,
+        "route" => Dimension::Route,
+        "method" => Dimension::Method,
+        "host" => Dimension::Host,
+        other => {
+            let header = other.strip_prefix("header:");
+            if let Some(Ok(name)) = header.map(|name| HeaderName::from_bytes(name.as_bytes())) {
+                return Some(Dimension::Header(name));
+            }
+            let mistake = if let Some(name) = header {
+                let message = format!("`{}` is not the name of a header", cut(name, 64));
+                Mistake::new(item.span(), message).help("such as `header:x-tenant`")
+            } else {
+                let message = format!("`per` knows no `{}`", cut(other, 64));
+                Mistake::new(item.span(), message).help(suggest::help(other, &DIMENSIONS))
+            };
+            mistakes.push(mistake);
+            return None;
+        }
+    })
+}
+
+/// A hash of the name: the same in every gateway, and unlike that of any other rule.
+fn salt(name: &str) -> u128 {
+    let digest = Sha256::digest(name.as_bytes());
+    digest.iter().take(16).fold(0, |salt, byte| salt << 8 | u128::from(*byte))
+}

@@ -1,0 +1,131 @@
+//! `[server]`, `[headers]` and `[memory]`.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
+
+use super::values::{duration, number};
+use super::words::meaning;
+use super::{address, names};
+use crate::config::Config;
+use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::tables::{self, List};
+use crate::config::words::PathCase;
+use crate::policy::settings::{Headers, Memory, Server};
+use toml::Spanned;
+
+/// Where clients connect, unless the file says otherwise.
+const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
+
+/// Where the operator connects, unless the file says otherwise.
+const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
+
+/// `[server]`.
+pub(super) fn server(config: &Config, mistakes: &mut Mistakes) -> Option<Server> {
+    let default = tables::Server::default();
+    let server = config.server.as_ref().map_or(&default, |server| server.get_ref());
+    let listen = listen(&server.listen, mistakes);
+    let admin = admin(server.admin.as_ref(), mistakes);
+    if let (Some(listen), Some(admin)) = (&listen, &admin) {
+        check_admin_is_apart(listen, admin, mistakes);
+    }
+    let threads = number("threads", server.threads.as_ref(), 1, 1..=1024, mistakes)
+        .filter(|_| server.threads.is_some());
+    let mut time = |name, field, default_ms| duration(name, field, default_ms, mistakes);
+    let keepalive_timeout = time("keepalive_timeout", server.keepalive_timeout.as_ref(), 75_000);
+    let read_timeout = time("read_timeout", server.read_timeout.as_ref(), 60_000);
+    let write_timeout = time("write_timeout", server.write_timeout.as_ref(), 30_000);
+    let drain_timeout = time("drain_timeout", server.drain_timeout.as_ref(), 20_000);
+    let headers = server.max_header_bytes.as_ref();
+    let max_header_bytes = number("max_header_bytes", headers, 32_768, 1024..=1_048_576, mistakes);
+    let max_uri_bytes =
+        number("max_uri_bytes", server.max_uri_bytes.as_ref(), 8192, 128..=65_536, mistakes);
+    let path_case = server.path_case.as_ref().map(|word| *word.get_ref());
+    Some(Server {
+        listen: listen?.into_iter().map(|(address, _)| address).collect(),
+        admin: admin?.0,
+        threads,
+        trusted_proxies: address::networks(&server.trusted_proxies, mistakes),
+        keepalive_timeout: keepalive_timeout?,
+        read_timeout: read_timeout?,
+        write_timeout: write_timeout?,
+        drain_timeout: drain_timeout?,
+        max_header_bytes: max_header_bytes?,
+        max_uri_bytes: max_uri_bytes?,
+        ignore_path_case: path_case == Some(PathCase::Insensitive),
+    })
+}
+
+/// An address and where it stands; none for a default.
+type Placed = (SocketAddr, Option<Range<usize>>);
+
+/// The addresses for clients, each once.
+fn listen(list: &List, mistakes: &mut Mistakes) -> Option<Vec<Placed>> {
+    let Some(list) = list else {
+        return Some(vec![(LISTEN, None)]);
+    };
+    if list.get_ref().is_empty() {
+        if !mistakes.explain_absence(&["server", "listen"]) {
+            let help = "write `listen = [\"0.0.0.0:8080\"]`, or leave it out";
+            mistakes.push(Mistake::new(list.span(), "`listen` has no address").help(help));
+        }
+        return None;
+    }
+    let mut addresses: Vec<Placed> = Vec::new();
+    for item in list.get_ref() {
+        let Some(address) = address::socket("listen", item, mistakes) else { continue };
+        let first = addresses.iter().find(|(other, _)| *other == address && address.port() != 0);
+        if let Some((_, Some(span))) = first {
+            mistakes.push(names::twice(item, span.clone()));
+        }
+        addresses.push((address, Some(item.span())));
+    }
+    Some(addresses)
+}
+
+/// The operator's address.
+fn admin(field: Option<&Spanned<String>>, mistakes: &mut Mistakes) -> Option<Placed> {
+    match field {
+        Some(field) => Some((address::socket("admin", field, mistakes)?, Some(field.span()))),
+        None => Some((ADMIN, None)),
+    }
+}
+
+/// Clients must not reach the operator's pages.
+fn check_admin_is_apart(listen: &[Placed], admin: &Placed, mistakes: &mut Mistakes) {
+    let same = listen.iter().find(|(address, _)| *address == admin.0 && address.port() != 0);
+    let Some((address, listen_span)) = same else { return };
+    let message = format!("`listen` and `admin` are both {address}");
+    let mistake = match (&admin.1, listen_span) {
+        (Some(admin), Some(listen)) => {
+            Mistake::new(admin.clone(), message).and(listen.clone(), "clients connect here")
+        }
+        (Some(span), None) | (None, Some(span)) => {
+            let help = "one of them is the default; give `admin` a port of its own";
+            Mistake::new(span.clone(), message).help(help)
+        }
+        (None, None) => return,
+    };
+    mistakes.push(mistake);
+}
+
+/// `[headers]`.
+pub(super) fn headers(config: &Config) -> Headers {
+    let Some(headers) = &config.headers else {
+        return Headers::default();
+    };
+    let tables::Headers { style, policies, reset } = headers.get_ref();
+    Headers {
+        style: meaning(style.as_ref()),
+        policies: meaning(policies.as_ref()),
+        reset: meaning(reset.as_ref()),
+    }
+}
+
+/// `[memory]`.
+pub(super) fn memory(config: &Config, mistakes: &mut Mistakes) -> Option<Memory> {
+    let default = tables::Memory::default();
+    let memory = config.memory.as_ref().map_or(&default, |memory| memory.get_ref());
+    let max_buckets =
+        number("max_buckets", memory.max_buckets.as_ref(), 1_000_000, 1..=100_000_000, mistakes);
+    Some(Memory { max_buckets: max_buckets? })
+}

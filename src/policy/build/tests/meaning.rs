@@ -1,0 +1,128 @@
+//! What a file without mistakes means.
+
+use std::time::Duration;
+
+use crate::limit::charge::Mode;
+use crate::limit::quota::Quota;
+use crate::load::from_text;
+use crate::policy::settings::{KeySource, OnUnknownKey, Origin, Target};
+use crate::policy::{Dimension, OnFailure, OnMissing, Policy};
+
+const EXAMPLE: &str = include_str!("../fixtures/example.toml");
+const SECOND: u64 = 1_000_000;
+
+fn policy(text: &str) -> Policy {
+    from_text("gateway.toml", text).unwrap_or_else(|report| panic!("{report}"))
+}
+
+fn smallest_with(text: &str) -> Policy {
+    policy(&format!("{text}\n{}", super::SMALLEST))
+}
+
+fn names<'a>(list: impl IntoIterator<Item = &'a std::sync::Arc<str>>) -> Vec<&'a str> {
+    list.into_iter().map(|name| &**name).collect()
+}
+
+#[test]
+fn the_example_means_what_it_says() {
+    let policy = policy(EXAMPLE);
+    assert_eq!(policy.server.listen, ["0.0.0.0:8080".parse().unwrap()]);
+    assert_eq!(policy.server.trusted_proxies, ["10.0.0.0/8".parse().unwrap()]);
+    assert_eq!(names(&policy.plans), ["free", "pro", "enterprise"]);
+    assert_eq!(policy.clients.anonymous_plan, 0);
+    assert_eq!(policy.clients.on_unknown_key, OnUnknownKey::Deny);
+    assert_eq!(policy.clients.key_sources[2], KeySource::Query("api_key".to_owned()));
+    assert_eq!((&*policy.keys[0].id, policy.keys[0].plan), ("acme", 1));
+    assert_eq!(policy.key_by_digest.len(), 1);
+    assert!(policy.key_by_digest.keys().all(|digest| digest[..2] == [0x9f, 0x86]));
+    let origin = |port| Origin { host: "127.0.0.1".to_owned(), port };
+    assert_eq!(policy.upstreams[0].target, Target::Servers(vec![origin(3000), origin(3001)]));
+    assert_eq!(names(policy.routes.iter().map(|route| &route.name)), ["search", "rest"]);
+    assert_eq!((policy.routes[0].cost, policy.routes[1].cost), (5, 1));
+    assert_eq!(policy.routes[0].rules, [0, 1, 2, 3]);
+    assert_eq!(policy.routes[1].rules, [0, 1, 3]);
+
+    let rule_names = names(policy.rules.iter().map(|rule| &rule.name));
+    assert_eq!(rule_names, ["per-key", "per-ip", "search", "everyone"]);
+    let [per_key, per_ip, search, everyone] = &policy.rules[..] else { panic!("four rules") };
+    let pro = per_key.quota_by_plan[1].unwrap();
+    assert_eq!(pro.quota, Quota::new(100, SECOND, 500).unwrap());
+    assert_eq!(policy.quotas[pro.index as usize], pro.quota);
+    assert_eq!((pro.rate.tokens, pro.rate.period_ticks), (100, SECOND));
+    assert!(per_key.by_plan && !per_ip.by_plan);
+    assert_eq!(per_ip.quota_by_plan[0], per_ip.quota_by_plan[2]);
+    assert_eq!(search.per, [Dimension::Key, Dimension::Route]);
+    assert_eq!(search.on_failure, OnFailure::Deny);
+    assert_eq!(search.quota_by_plan[0].unwrap().quota, Quota::new(5, SECOND, 300).unwrap());
+    assert!(everyone.per.is_empty());
+    assert_eq!(everyone.mode, Mode::Enforce);
+    assert_eq!(policy.quotas.len(), 6);
+}
+
+#[test]
+fn the_smallest_file_has_every_default() {
+    let policy = smallest_with("");
+    assert_eq!(names(&policy.plans), ["default"]);
+    assert_eq!(policy.server.admin, "127.0.0.1:9090".parse().unwrap());
+    assert_eq!(policy.server.threads, None);
+    assert_eq!(policy.server.keepalive_timeout, Duration::from_secs(75));
+    assert_eq!(policy.server.max_uri_bytes, 8192);
+    assert_eq!(policy.memory.max_buckets, 1_000_000);
+    assert_eq!(policy.clients.ipv6_prefix, 64);
+    assert_eq!(policy.clients.key_sources.len(), 3);
+    assert_eq!(policy.upstreams[0].target, Target::Demo);
+    assert_eq!(policy.upstreams[0].connect_timeout, Duration::from_secs(1));
+    assert_eq!(policy.routes[0].upstream, 0);
+    assert!(policy.rules.is_empty() && policy.keys.is_empty());
+}
+
+#[test]
+fn a_plan_without_its_own_rate_has_the_plain_one() {
+    let policy = smallest_with(
+        "[plans.free]\n[plans.pro]\n[rules.r]\nper = ['ip']\nrate = '1/s'\n\
+         plans.pro = { rate = '2/s' }",
+    );
+    let quotas: Vec<u64> =
+        policy.rules[0].quota_by_plan.iter().map(|grant| grant.unwrap().quota.burst()).collect();
+    assert_eq!(quotas, [1, 2]);
+}
+
+#[test]
+fn a_rule_for_one_plan_does_not_apply_to_others() {
+    let policy = smallest_with(
+        "[plans.free]\n[plans.pro]\n[rules.r]\nper = ['ip']\nplans.free.rate = '2/s'",
+    );
+    let applies: Vec<bool> = policy.rules[0].quota_by_plan.iter().map(Option::is_some).collect();
+    assert_eq!(applies, [true, false]);
+}
+
+#[test]
+fn a_disabled_rule_counts_nothing() {
+    let policy =
+        smallest_with("[rules.r]\nper = ['ip']\nrate = '1/s'\nenabled = false\nmode = 'shadow'");
+    assert_eq!(policy.rules[0].mode, Mode::Shadow);
+    assert!(policy.routes[0].rules.is_empty());
+}
+
+#[test]
+fn keys_may_override_and_be_exempt() {
+    let digest = "0F".repeat(32);
+    let policy = smallest_with(&format!(
+        "[keys.b]\nsha256 = '{digest}'\nrules.r = {{ rate = '9/s', burst = 7 }}\n\
+         [rules.r]\nper = ['key', 'header:X-Tenant']\nrate = '1/s'\non_missing = 'skip'\n\
+         exempt = {{ ips = ['192.0.2.1', '10.0.0.0/8'], keys = ['b'] }}"
+    ));
+    let rule = &policy.rules[0];
+    assert_eq!(rule.quota_by_key[&0].quota.burst(), 7);
+    assert_eq!(rule.on_missing, OnMissing::Skip);
+    assert_eq!(rule.exempt.keys, [0]);
+    assert_eq!(rule.exempt.ips[0], "192.0.2.1/32".parse().unwrap());
+    assert_eq!(rule.per[1], Dimension::Header("x-tenant".parse().unwrap()));
+    assert_eq!(policy.key_by_digest[&[0x0f; 32]], 0);
+}
+
+#[test]
+fn a_salt_is_the_hash_of_the_name() {
+    let policy = smallest_with("[rules.test]\nper = []\nrate = '1/s'");
+    assert_eq!(policy.rules[0].salt, 0x9f86_d081_884c_7d65_9a2f_eaa0_c55a_d015);
+}

@@ -1,0 +1,179 @@
+//! No text makes the reader panic, and no number slips through.
+
+use proptest::prelude::*;
+
+use super::told;
+use crate::load::from_text;
+
+const EXAMPLE: &str = include_str!("../fixtures/example.toml");
+
+/// Every number of the file, as a table's beginning and the name.
+const NUMBERS: [(&str, &str); 9] = [
+    ("[server]", "threads"),
+    ("[server]", "max_header_bytes"),
+    ("[server]", "max_uri_bytes"),
+    ("[clients]", "ipv6_prefix"),
+    ("[memory]", "max_buckets"),
+    ("[rules.r]\nper = []\nrate = '1/d'", "burst"),
+    ("[rules.r]\nper = []\nplans.default.rate = '1/d'", "plans.default.burst"),
+    ("[keys.k]\nrules.r.rate = '1/d'", "rules.r.burst"),
+    ("[routes.x]\npath = '/x'", "cost"),
+];
+
+/// Every text of the file that holds a number.
+const TEXTS: [(&str, &str); 6] = [
+    ("[server]", "read_timeout"),
+    ("[server]", "drain_timeout"),
+    ("[upstreams.x]\nservers = ['a:1']", "connect_timeout"),
+    ("[rules.r]\nper = []", "rate"),
+    ("[rules.r]\nper = []\nburst = 1", "plans.default.rate"),
+    ("[keys.k]", "rules.r.rate"),
+];
+
+/// Fault 28: NaN, infinite, negative, zero and huge numbers are refused with path and line.
+#[test]
+fn no_senseless_number_passes() {
+    let values = [
+        "0",
+        "-1",
+        "9223372036854775808",
+        "1000000000000000000000000000000",
+        "1.5",
+        "nan",
+        "-nan",
+        "inf",
+        "-inf",
+        "1e308",
+        "1e999",
+        "'1'",
+        "'nan'",
+        "true",
+        "[]",
+        "{}",
+        "1979-05-27",
+    ];
+    for (table, name) in NUMBERS {
+        for value in values {
+            if name == "cost" && value == "9223372036854775808" {
+                continue; // without a rule that counts the route, any cost will do
+            }
+            let shown = told(&format!("{table}\n{name} = {value}"));
+            let line = 2 + table.lines().count() - 1;
+            assert!(
+                shown.contains(&format!("gateway.toml:{line}:")),
+                "{table} {name} = {value}:\n{shown}"
+            );
+        }
+    }
+}
+
+#[test]
+fn no_senseless_rate_or_time_passes() {
+    let values = [
+        "0",
+        "-1",
+        "''",
+        "'0'",
+        "'0s'",
+        "'0/s'",
+        "'1/0s'",
+        "'-1s'",
+        "'-1/s'",
+        "'9223372036854775808/ms'",
+        "'1/9223372036854775808d'",
+        "'99999999999999999999d'",
+        "nan",
+        "'nan'",
+        "'inf/s'",
+        "1e308",
+        "'1e308s'",
+        "'1.5/s'",
+        "'1.5s'",
+        "true",
+        "[]",
+        "{}",
+    ];
+    for (table, name) in TEXTS {
+        for value in values {
+            let shown = told(&format!("{table}\n{name} = {value}"));
+            let line = 2 + table.lines().count() - 1;
+            assert!(
+                shown.contains(&format!("gateway.toml:{line}:")),
+                "{table} {name} = {value}:\n{shown}"
+            );
+        }
+    }
+}
+
+#[test]
+fn long_files_of_mistakes_end() {
+    let rule = |n| format!("[rules.r{n}]\nper = ['i']\nrate = '1'");
+    let shown = told(&(0..5_000).map(rule).collect::<Vec<_>>().join("\n"));
+    assert!(
+        shown.contains("and 9950 more\ngateway.toml: 10000 mistakes\n"),
+        "{}",
+        &shown[shown.len() - 99..]
+    );
+    assert_eq!(shown.matches("error:").count(), 50);
+
+    let rule = |n| format!("[rules.r{n}]\nburst = 'x'");
+    assert!(
+        told(&(0..500).map(rule).collect::<Vec<_>>().join("\n"))
+            .contains("gateway.toml: 100 mistakes")
+    );
+}
+
+#[test]
+fn long_lines_are_cut() {
+    let long = "x".repeat(1 << 20);
+    for text in [
+        format!("[rules.r]\nper = []\nrate = \"{long}\""),
+        format!("[rules.r]\nper = [\"{long}\"]\nrate = '1/s'"),
+        format!("[rules.{long}]\nper = []\nrate = '1/s'"),
+        format!("[rules.r]\n{long} = 1"),
+        format!("[server]\nlisten = [\"{long}\"]\nadmin = \"{long}\""),
+        format!("[rules.r]\nmode = \"{long}\""),
+        format!("[rules.r]\nper = []\nrate = 1 # {long}"),
+        format!("[routes.x]\npath = \"/{long}*\""),
+        long.clone(),
+    ] {
+        let shown = told(&text);
+        assert!(shown.len() < 4000, "{} bytes: {}", shown.len(), &shown[..2000]);
+        assert!(
+            shown.lines().all(|line| line.chars().count() < 500),
+            "{}",
+            &shown[..4000.min(shown.len())]
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_without_a_panic(text in "\\PC{0,300}") {
+        let _ = from_text("a", &text).map_err(|report| report.render(true));
+    }
+
+    #[test]
+    fn any_lines_are_read_without_a_panic(
+        lines in prop::collection::vec(r#"(\[\[?)?[a-z.]{0,9}\]{0,2} ?=? ?["'\[{]{0,3}[a-z0-9/é-]{0,6}["'\]},]{0,3}(\r)?"#, 0..12),
+    ) {
+        let _ = from_text("a", &lines.join("\n")).map_err(|report| report.render(false));
+    }
+
+    #[test]
+    fn a_mutated_file_is_read_without_a_panic(
+        cuts in prop::collection::vec((any::<prop::sample::Index>(), 0usize..40, "\\PC{0,6}|[\n\r\t\"'\\[\\]{}=,.#é]{0,4}"), 1..6),
+    ) {
+        let mut text = EXAMPLE.to_owned();
+        for (at, length, insert) in cuts {
+            let places: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+            if places.is_empty() {
+                break;
+            }
+            let start = at.get(&places);
+            let end = text[*start..].char_indices().nth(length).map_or(text.len(), |(n, _)| start + n);
+            text.replace_range(start..&end, &insert);
+        }
+        let _ = from_text("a", &text).map_err(|report| report.render(false));
+    }
+}

@@ -1,0 +1,77 @@
+//! Numbers and lengths of time within their bounds.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use toml::Spanned;
+
+use super::period::{self, PeriodError};
+use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::suggest::cut;
+
+/// The longest time that a setting takes.
+const MAX_MILLISECONDS: u64 = 86_400_000;
+
+/// A whole number, or `default` where it is left out.
+pub(super) fn number(
+    name: &str,
+    field: Option<&Spanned<u64>>,
+    default: u64,
+    bounds: RangeInclusive<u64>,
+    mistakes: &mut Mistakes,
+) -> Option<usize> {
+    let value = field.map_or(default, |field| *field.get_ref());
+    if let Some(field) = field
+        && !bounds.contains(&value)
+    {
+        let (least, most) = bounds.into_inner();
+        let message = format!("`{name}` is at least {least} and at most {most}");
+        mistakes.push(Mistake::new(field.span(), message));
+        return None;
+    }
+    usize::try_from(value).ok()
+}
+
+/// A length of time between a millisecond and a day, or `default_ms` where it is left out.
+pub(super) fn duration(
+    name: &str,
+    field: Option<&Spanned<String>>,
+    default_ms: u64,
+    mistakes: &mut Mistakes,
+) -> Option<Duration> {
+    let Some(field) = field else {
+        return Some(Duration::from_millis(default_ms));
+    };
+    let text = field.get_ref();
+    let (message, help) = match period::milliseconds(text) {
+        Ok(0) => (format!("`{name}` cannot be 0"), "the shortest is `1ms`".to_owned()),
+        Ok(milliseconds) if milliseconds <= MAX_MILLISECONDS => {
+            return Some(Duration::from_millis(milliseconds));
+        }
+        Ok(_) | Err(PeriodError::TooLong) => {
+            (format!("`{name}` is too long"), "the longest is `1d`".to_owned())
+        }
+        Err(PeriodError::Negative) => {
+            (format!("`{name}` cannot be negative"), "the shortest is `1ms`".to_owned())
+        }
+        Err(PeriodError::Fraction) => {
+            let help = "take a smaller unit: `1.5s` is `1500ms`".to_owned();
+            (format!("`{name}` is a whole number of its unit"), help)
+        }
+        Err(PeriodError::NoUnit) => {
+            let help = format!("for seconds, write `{name} = \"{}s\"`", cut(text, 24));
+            (format!("`{name}` has no unit"), help)
+        }
+        Err(PeriodError::UnknownUnit(Some(meant))) => {
+            let number: String = text.chars().take_while(char::is_ascii_digit).collect();
+            let help = format!("write `{name} = \"{}{meant}\"`", cut(&number, 24));
+            (format!("`{name}` has an unknown unit"), help)
+        }
+        Err(PeriodError::UnknownUnit(None) | PeriodError::NoNumber) => {
+            let help = "a length of time looks like `10ms`, `5s`, `2m`, `1h` or `1d`".to_owned();
+            (format!("`{name}` is not a length of time"), help)
+        }
+    };
+    mistakes.push(Mistake::new(field.span(), message).help(help));
+    None
+}

@@ -1,0 +1,99 @@
+//! Words of the file to words of the policy, one to one. They are two sets of types so that what
+//! a file may say can change without the code that acts on it.
+
+use toml::Spanned;
+
+use crate::config::words;
+use crate::policy::settings;
+
+/// What a word means; the meaning's default where it is left out.
+pub(super) fn meaning<W: Copy, M: From<W> + Default>(field: Option<&Spanned<W>>) -> M {
+    field.map_or_else(M::default, |word| M::from(*word.get_ref()))
+}
+
+impl From<words::Mode> for crate::limit::charge::Mode {
+    fn from(word: words::Mode) -> Self {
+        match word {
+            words::Mode::Enforce => Self::Enforce,
+            words::Mode::Shadow => Self::Shadow,
+        }
+    }
+}
+
+impl From<words::OnMissing> for crate::policy::OnMissing {
+    fn from(word: words::OnMissing) -> Self {
+        match word {
+            words::OnMissing::Ip => Self::Ip,
+            words::OnMissing::Skip => Self::Skip,
+            words::OnMissing::Shared => Self::Shared,
+            words::OnMissing::Deny => Self::Deny,
+        }
+    }
+}
+
+impl From<words::OnFailure> for crate::policy::OnFailure {
+    fn from(word: words::OnFailure) -> Self {
+        match word {
+            words::OnFailure::Local => Self::Local,
+            words::OnFailure::Allow => Self::Allow,
+            words::OnFailure::Deny => Self::Deny,
+        }
+    }
+}
+
+impl From<words::OnMissingKey> for settings::OnMissingKey {
+    fn from(word: words::OnMissingKey) -> Self {
+        match word {
+            words::OnMissingKey::Anonymous => Self::Anonymous,
+            words::OnMissingKey::Deny => Self::Deny,
+        }
+    }
+}
+
+impl From<words::OnUnknownKey> for settings::OnUnknownKey {
+    fn from(word: words::OnUnknownKey) -> Self {
+        match word {
+            words::OnUnknownKey::Deny => Self::Deny,
+            words::OnUnknownKey::Anonymous => Self::Anonymous,
+            words::OnUnknownKey::Accept => Self::Accept,
+        }
+    }
+}
+
+impl From<words::OnConflictingKeys> for settings::OnConflictingKeys {
+    fn from(word: words::OnConflictingKeys) -> Self {
+        match word {
+            words::OnConflictingKeys::Deny => Self::Deny,
+            words::OnConflictingKeys::First => Self::First,
+        }
+    }
+}
+
+impl From<words::HeaderStyle> for settings::HeaderStyle {
+    fn from(word: words::HeaderStyle) -> Self {
+        match word {
+            words::HeaderStyle::Both => Self::Both,
+            words::HeaderStyle::Draft => Self::Draft,
+            words::HeaderStyle::X => Self::X,
+            words::HeaderStyle::None => Self::None,
+        }
+    }
+}
+
+impl From<words::HeaderPolicies> for settings::HeaderPolicies {
+    fn from(word: words::HeaderPolicies) -> Self {
+        match word {
+            words::HeaderPolicies::Binding => Self::Binding,
+            words::HeaderPolicies::All => Self::All,
+        }
+    }
+}
+
+impl From<words::ResetForm> for settings::ResetForm {
+    fn from(word: words::ResetForm) -> Self {
+        match word {
+            words::ResetForm::Epoch => Self::Epoch,
+            words::ResetForm::Delta => Self::Delta,
+        }
+    }
+}
