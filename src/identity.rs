@@ -80,8 +80,11 @@ pub fn canonical(ip: IpAddr) -> IpAddr {
 /// being it: WSGI and CGI do, so such a header would reach the API under our name.
 pub fn is_alias(header: &str, own: &str) -> bool {
     header.len() == own.len()
-        && header != own
-        && header.bytes().zip(own.bytes()).all(|(a, b)| a == b || (a == b'_' && b == b'-'))
+        && header.contains('_')
+        && header
+            .bytes()
+            .zip(own.bytes())
+            .all(|(a, b)| a.eq_ignore_ascii_case(&b) || (a == b'_' && b == b'-'))
 }
 
 /// Name and value of each parameter of a query as it came, in order, still encoded.

@@ -28,3 +28,9 @@ pub mod identity;
 pub mod limit;
 /// The file from disk.
 pub mod load;
+/// What the operator sees.
+pub mod observe;
+/// The file as it is meant.
+pub mod policy;
+/// Where buckets live.
+pub mod store;

@@ -1,0 +1,41 @@
+# Two commands do everything on a fresh Debian or Ubuntu machine with Rust: `make run`, `make test`.
+
+.DEFAULT_GOAL := help
+.PHONY: help run release test lint bench deny
+
+BUILD_NEEDS := cc cmake
+TEST_NEEDS := curl nginx python3 redis-server
+
+# cargo-nextest is faster and isolates tests; plain cargo runs the same tests.
+NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: ## build (unoptimised, in a minute or two) and serve gateway.toml
+	@scripts/need $(BUILD_NEEDS)
+	cargo run -- run -c gateway.toml
+
+release: ## build the optimised binary, target/release/tollgate (some minutes)
+	@scripts/need $(BUILD_NEEDS)
+	cargo build --release
+
+test: ## run all tests
+	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
+ifeq ($(NEXTEST),yes)
+	cargo nextest run
+	cargo test --doc
+else
+	cargo test
+endif
+
+lint: ## formatting and lints, as CI runs them
+	cargo fmt --check
+	cargo clippy --all-targets -- -D warnings
+
+bench: ## the benchmarks of the core and of the memory store
+	@scripts/need $(BUILD_NEEDS)
+	cargo bench
+
+deny: ## licences, bans, sources and advisories; needs cargo-deny and its database
+	cargo deny check

@@ -1,0 +1,67 @@
+//! The operator's port: metrics and health.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use http::{Method, Response, StatusCode, header};
+use pingora::apps::http_app::ServeHttp;
+use pingora::protocols::http::ServerSession;
+
+use crate::gateway::drain::Draining;
+use crate::observe::metrics::Metrics;
+use crate::store::memory::MemoryStore;
+
+/// Answers on the admin port.
+pub struct Admin {
+    metrics: Arc<Metrics>,
+    store: Arc<MemoryStore>,
+    draining: Draining,
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// The type that Prometheus asks for (exposition format 0.0.4).
+const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+impl Admin {
+    /// Answers from what the gateway keeps.
+    pub fn new(metrics: Arc<Metrics>, store: Arc<MemoryStore>, draining: Draining) -> Self {
+        Self { metrics, store, draining }
+    }
+
+    fn answer(&self, method: &Method, path: &str) -> (StatusCode, &'static str, Vec<u8>) {
+        let text = |status, text: &str| (status, TEXT, text.as_bytes().to_vec());
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD here\n");
+        }
+        match path {
+            "/live" => text(StatusCode::OK, "alive\n"),
+            "/ready" if self.draining.is_draining() => {
+                text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
+            }
+            "/ready" => text(StatusCode::OK, "ready\n"),
+            "/metrics" => match self.metrics.render(&self.store) {
+                Ok(exposition) => (StatusCode::OK, EXPOSITION, exposition),
+                Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
+            },
+            _ => text(StatusCode::NOT_FOUND, "here are /metrics, /live and /ready\n"),
+        }
+    }
+}
+
+#[async_trait]
+impl ServeHttp for Admin {
+    async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        let request = session.req_header();
+        let (status, kind, body) = self.answer(&request.method, request.uri.path());
+        let length = body.len();
+        let body = if request.method == Method::HEAD { Vec::new() } else { body };
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
+        headers.insert(header::CONTENT_LENGTH, length.into());
+        headers.insert(header::CACHE_CONTROL, http::HeaderValue::from_static("no-store"));
+        response
+    }
+}

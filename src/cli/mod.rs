@@ -1,0 +1,66 @@
+//! The command line: one file per subcommand.
+
+mod check;
+mod hash_key;
+mod run;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A bad file: `EX_USAGE` of sysexits.h.
+const EXIT_BAD_FILE: u8 = 64;
+
+/// A port that cannot be had: `EX_UNAVAILABLE` of sysexits.h.
+const EXIT_UNAVAILABLE: u8 = 69;
+
+/// An API gateway that holds every client to its limits, exactly.
+///
+/// Without a command, serves. Docs: docs/ beside the source; the file is described in
+/// docs/configuration.md.
+#[derive(Debug, Parser)]
+#[command(name = "tollgate", version, max_term_width = 100)]
+struct Arguments {
+    /// The file with the limits.
+    #[arg(short, long, global = true, value_name = "FILE", default_value = "gateway.toml")]
+    config: PathBuf,
+
+    /// What to do; without it, run.
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve. Exits with 64 on a bad file, with 69 on a port that is taken.
+    Run,
+    /// Read the file as `run` would and print every mistake with its line. Exits with 0 or 64.
+    Check,
+    /// Print the [keys.…] lines for an API key; without one, make a new random key.
+    ///
+    /// The gateway only ever keeps the key's SHA-256. A key on the command line stays in the
+    /// shell's history: `tollgate hash-key -` reads it from standard input instead.
+    HashKey {
+        /// The key, or `-` to read it from standard input.
+        key: Option<String>,
+    },
+}
+
+/// Runs the program with the process' own arguments.
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // --help and --version are "errors" that go to standard output and succeed.
+            let code = if error.use_stderr() { EXIT_BAD_FILE } else { 0 };
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    match arguments.command.unwrap_or(Command::Run) {
+        Command::Run => run::run(&arguments.config),
+        Command::Check => check::check(&arguments.config),
+        Command::HashKey { key } => hash_key::hash_key(key.as_deref()),
+    }
+}

@@ -1,0 +1,183 @@
+//! `tollgate run`: reads the file, opens the ports, serves until told to stop.
+
+use std::io::IsTerminal as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pingora::apps::http_app::HttpServer;
+use pingora::prelude::{Server, background_service};
+use pingora::proxy::http_proxy_service_with_name;
+use pingora::server::configuration::ServerConf;
+use pingora::server::{ExecutionPhase, RunArgs};
+use pingora::services::listening;
+use tracing::{error, info, warn};
+use tracing_subscriber::EnvFilter;
+
+use super::check::{reject, summary};
+use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE};
+use crate::admin::Admin;
+use crate::gateway::drain::{self, Draining, Signals};
+use crate::gateway::listen::{self, BindError, Bound, Prebound};
+use crate::gateway::pool::Lookups;
+use crate::gateway::{Gateway, MAX_TRIES, Snapshot};
+use crate::load;
+use crate::observe::metrics::Metrics;
+use crate::policy::settings;
+use crate::store::memory::MemoryStore;
+
+/// Which log lines are wanted: `error`, `warn`, `info`, `debug`, or targets as tracing's
+/// `EnvFilter` takes them.
+const LOG_VARIABLE: &str = "TOLLGATE_LOG";
+
+/// Pingora logs what any client can provoke, with the request's query, as errors; what matters of
+/// it is logged here with the request's id.
+const LOG_DEFAULT: &str = "info,pingora=warn,pingora_core=warn,pingora_proxy=off";
+
+/// Idle connections to upstreams that each thread keeps.
+const UPSTREAM_POOL_PER_THREAD: usize = 128;
+
+/// Serves by the file until SIGTERM or SIGINT.
+pub(super) fn run(file: &Path) -> ExitCode {
+    let filter =
+        EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(LOG_DEFAULT));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
+    let policy = match load::load(file) {
+        Ok(policy) => policy,
+        Err(error) => return reject(&error),
+    };
+    info!("{}: {}", file.display(), summary(&policy));
+    let server = policy.server.clone();
+    let (listeners, admin) = match open(&server) {
+        Ok(opened) => opened,
+        Err(bind_error) => {
+            error!("{bind_error}");
+            return ExitCode::from(EXIT_UNAVAILABLE);
+        }
+    };
+    let metrics = match Metrics::new(env!("CARGO_PKG_VERSION")) {
+        Ok(metrics) => Arc::new(metrics),
+        Err(error) => {
+            error!("metrics cannot be set up: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let store = Arc::new(MemoryStore::new(policy.memory.max_buckets, &policy.quotas));
+    let snapshot = Arc::new(Snapshot::new(policy));
+    if let Err(error) = look_up_all(&snapshot) {
+        error!("addresses of upstreams cannot be looked up: {error}");
+        return ExitCode::from(EXIT_BAD_FILE);
+    }
+    for listener in &listeners {
+        info!("listening on http://{}", listener.address);
+    }
+    info!("admin port on http://{}", admin.address);
+
+    let draining = Draining::default();
+    let services = Services { listeners, admin, snapshot, store, metrics: metrics.clone() };
+    let pingora = services.assemble(&server, &draining);
+    serve(pingora, draining, &metrics, server.drain_timeout)
+}
+
+/// What the process serves with.
+struct Services {
+    listeners: Vec<Bound>,
+    admin: Bound,
+    snapshot: Arc<Snapshot>,
+    store: Arc<MemoryStore>,
+    metrics: Arc<Metrics>,
+}
+
+impl Services {
+    fn assemble(self, settings: &settings::Server, draining: &Draining) -> Server {
+        let threads = settings.threads.unwrap_or_else(|| {
+            std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+        });
+        let conf = ServerConf {
+            threads,
+            max_retries: MAX_TRIES,
+            upstream_keepalive_pool_size: UPSTREAM_POOL_PER_THREAD * threads,
+            // The main thread ends the process earlier, when nothing is in flight.
+            grace_period_seconds: Some(settings.drain_timeout.as_secs() + 1),
+            graceful_shutdown_timeout_seconds: Some(1),
+            ..ServerConf::default()
+        };
+        let mut pingora = Server::new_with_opt_and_conf(None, conf);
+        let gateway = Gateway::new(
+            Arc::clone(&self.snapshot),
+            Arc::clone(&self.store),
+            Arc::clone(&self.metrics),
+        );
+        let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
+        for listener in &self.listeners {
+            proxy.add_tcp(&listener.address.to_string());
+        }
+        pingora.add_service(Prebound::new(proxy, self.listeners));
+
+        let answers = Admin::new(self.metrics, self.store, draining.clone());
+        let mut admin = listening::Service::new("admin".to_string(), HttpServer::new_app(answers));
+        admin.threads = Some(1);
+        admin.add_tcp(&self.admin.address.to_string());
+        pingora.add_service(Prebound::new(admin, vec![self.admin]));
+
+        let lookups = Lookups::new(self.snapshot.pools.clone());
+        let mut lookups = background_service("lookups", lookups);
+        lookups.threads = Some(1);
+        pingora.add_service(lookups);
+        pingora
+    }
+}
+
+fn open(server: &settings::Server) -> Result<(Vec<Bound>, Bound), BindError> {
+    let bind = |address: &SocketAddr| listen::bind(*address);
+    let listeners = server.listen.iter().map(bind).collect::<Result<_, _>>()?;
+    Ok((listeners, bind(&server.admin)?))
+}
+
+/// Looks up every upstream before the first request comes. A name without an address is logged
+/// and looked up again later; the gateway starts all the same.
+fn look_up_all(snapshot: &Snapshot) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        for pool in &snapshot.pools {
+            pool.look_up().await;
+        }
+    });
+    Ok(())
+}
+
+/// Serves on a thread of its own, so that this one can end the process as soon as nothing is in
+/// flight.
+fn serve(
+    pingora: Server,
+    draining: Draining,
+    metrics: &Metrics,
+    drain_timeout: Duration,
+) -> ExitCode {
+    let mut phases = pingora.watch_execution_phase();
+    let server = std::thread::spawn(move || {
+        pingora.run(RunArgs { shutdown_signal: Box::new(Signals::new(draining)) });
+    });
+    loop {
+        match phases.blocking_recv() {
+            Ok(ExecutionPhase::GracefulTerminate) => break,
+            Ok(ExecutionPhase::Terminated) | Err(_) => {
+                return if server.join().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+            }
+            Ok(_) => {}
+        }
+    }
+    info!(in_flight = metrics.in_flight.get(), "SIGTERM: no new connections; draining");
+    match drain::wait_until_idle(&metrics.in_flight, drain_timeout) {
+        0 => info!("drained"),
+        left => warn!(in_flight = left, "drain_timeout is over; the rest is cut"),
+    }
+    ExitCode::SUCCESS
+}

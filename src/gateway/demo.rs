@@ -1,0 +1,54 @@
+//! The built-in upstream: answers every request with what it saw of it, so that limits can be
+//! tried out before any API is at hand.
+
+use http::{HeaderValue, header};
+use pingora::prelude::{ResponseHeader, Result};
+use pingora::proxy::Session;
+use serde::Serialize;
+
+use super::exchange::Exchange;
+use super::{limit_headers, respond};
+use crate::policy::client::ClientKey;
+
+/// What the demo says of a request.
+#[derive(Serialize)]
+struct Greeting<'a> {
+    message: &'static str,
+    method: &'a str,
+    path: &'a str,
+    client: &'a str,
+    plan: &'a str,
+    route: &'a str,
+    request_id: &'a str,
+}
+
+/// Answers a request that has passed.
+///
+/// # Errors
+/// The client is gone.
+pub(super) async fn answer(session: &mut Session, exchange: &Exchange) -> Result<()> {
+    let policy = &exchange.snapshot.policy;
+    let request = session.req_header();
+    let client = match exchange.client.map(|client| client.key) {
+        Some(ClientKey::Known(key)) => {
+            policy.keys.get(key as usize).map_or("anonymous", |key| &key.id)
+        }
+        Some(ClientKey::Unknown(_)) => "unknown key",
+        _ => "anonymous",
+    };
+    let greeting = Greeting {
+        message: "Hello from tollgate's demo upstream. Point [upstreams] at your API next.",
+        method: request.method.as_str(),
+        path: request.uri.path(),
+        client,
+        plan: exchange.client.map_or("", |client| policy.plan_name(client.plan)),
+        route: exchange.route().map_or("", |route| &route.name),
+        request_id: exchange.request_id.as_str(),
+    };
+    let mut body = serde_json::to_vec_pretty(&greeting).unwrap_or_default();
+    body.push(b'\n');
+    let mut head = ResponseHeader::build(http::StatusCode::OK, Some(10))?;
+    head.insert_header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))?;
+    limit_headers::insert(&mut head, exchange)?;
+    respond::send_body(session, head, body.into()).await
+}

@@ -1,0 +1,129 @@
+//! What one request carries along, from its first phase to its last.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use prometheus::IntGauge;
+
+use super::Snapshot;
+use crate::limit::charge::{Answer, Charges};
+use crate::limit::verdict::Verdict;
+use crate::policy::Route;
+use crate::policy::client::Client;
+use crate::policy::settings::Upstream;
+
+/// One request and its answer.
+pub struct Exchange {
+    /// The rules that it is judged by, whatever is reloaded meanwhile.
+    pub snapshot: Arc<Snapshot>,
+    /// When its head had been read, in ticks.
+    pub started: u64,
+    /// What it is called in logs, in problem documents and by the API.
+    pub request_id: RequestId,
+    /// Its client, once known.
+    pub client: Option<Client>,
+    /// Whether it came through a trusted proxy.
+    pub via_trusted_proxy: bool,
+    /// Its route, once known, as an index.
+    pub route: Option<u32>,
+    /// What its rules said, once asked.
+    pub judged: Option<Judged>,
+    /// How often an upstream server was picked for it.
+    pub tries: usize,
+    /// The upstream server that was picked last.
+    pub server: Option<SocketAddr>,
+    /// The upstream server that could not be connected to.
+    pub failed_server: Option<SocketAddr>,
+    _in_flight: InFlight,
+}
+
+/// What a store and the verdict said of a request's charges.
+pub struct Judged {
+    /// The charges.
+    pub charges: Charges,
+    /// The store's answer.
+    pub answer: Answer,
+    /// The verdict.
+    pub verdict: Verdict,
+}
+
+/// What a request is called: 32 hexadecimal digits of our own, or what a trusted proxy called it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestId(String);
+
+/// Counts a request for as long as it lives, also where it ends without an answer.
+struct InFlight(IntGauge);
+
+impl Exchange {
+    /// A request whose head has just been read.
+    pub fn new(snapshot: Arc<Snapshot>, in_flight: IntGauge, now: u64) -> Self {
+        in_flight.inc();
+        Self {
+            snapshot,
+            started: now,
+            request_id: RequestId::new(),
+            client: None,
+            via_trusted_proxy: false,
+            route: None,
+            judged: None,
+            tries: 0,
+            server: None,
+            failed_server: None,
+            _in_flight: InFlight(in_flight),
+        }
+    }
+
+    /// Its route, once known.
+    pub fn route(&self) -> Option<&Route> {
+        self.snapshot.policy.routes.get(self.route? as usize)
+    }
+
+    /// The index of its upstream, once its route is known.
+    pub fn upstream_index(&self) -> Option<usize> {
+        self.route().map(|route| route.upstream as usize)
+    }
+
+    /// Its upstream, once its route is known.
+    pub fn upstream(&self) -> Option<&Upstream> {
+        self.snapshot.policy.upstreams.get(self.upstream_index()?)
+    }
+}
+
+impl RequestId {
+    /// An id that no other request of any gateway has: a random number of this process' own, and
+    /// a count.
+    fn new() -> Self {
+        use std::sync::LazyLock;
+        use std::sync::atomic::{AtomicU64, Ordering};
+
+        static PROCESS: LazyLock<u64> = LazyLock::new(|| {
+            // Without a source of randomness the time is the best there is.
+            getrandom::u64().unwrap_or_else(|_| crate::clock::unix_seconds())
+        });
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        Self(format!("{:016x}{:016x}", *PROCESS, COUNT.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// The id that a trusted proxy gave, where it can be logged and sent on as it is.
+    pub fn adopt(value: &[u8]) -> Option<Self> {
+        let fits = (1..=128).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic);
+        fits.then(|| Self(String::from_utf8_lossy(value).into_owned()))
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for RequestId {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

@@ -1,0 +1,143 @@
+//! What the API gets to see of a request: forwarding headers that it can believe, and the key
+//! only where it should.
+
+use std::fmt::Write as _;
+
+use http::{HeaderName, HeaderValue, Uri, header};
+use pingora::prelude::{Error, ErrorType, RequestHeader, Result};
+use pingora::protocols::l4::socket::SocketAddr;
+
+use super::exchange::Exchange;
+use crate::identity;
+use crate::policy::settings::{Clients, KeySource};
+
+pub(super) const REQUEST_ID: &str = "X-Request-Id";
+const FORWARDED_FOR: &str = "X-Forwarded-For";
+const FORWARDED_PROTO: &str = "X-Forwarded-Proto";
+const FORWARDED_HOST: &str = "X-Forwarded-Host";
+
+/// What clients say of themselves under these names is dropped unless a trusted proxy passed it
+/// on, since APIs believe it. The first four are then set anew.
+const FORWARDING: [&str; 6] =
+    [FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, REQUEST_ID, "Forwarded", "X-Real-IP"];
+
+/// Prepares the request that is sent on. `peer` is the connection's other end.
+///
+/// # Errors
+/// A value that is no header or target, which a request that was read cannot have.
+pub(super) fn prepare(
+    peer: Option<&SocketAddr>,
+    request: &mut RequestHeader,
+    exchange: &Exchange,
+) -> Result<()> {
+    let clients = &exchange.snapshot.policy.clients;
+    drop_aliases(request, clients);
+    set_forwarding(peer, request, exchange)?;
+    collapse_content_length(request)?;
+    if clients.hide_key {
+        hide_key(request, clients)?;
+    }
+    Ok(())
+}
+
+/// Drops headers that servers which take `_` for `-` would read as ones that we check or set.
+fn drop_aliases(request: &mut RequestHeader, clients: &Clients) {
+    let odd = |name: &&HeaderName| name.as_str().contains('_');
+    let suspects: Vec<HeaderName> = request.headers.keys().filter(odd).cloned().collect();
+    let sources = || {
+        clients.key_sources.iter().filter_map(|source| match source {
+            KeySource::Header(name) => Some(name.as_str()),
+            KeySource::Bearer | KeySource::Query(_) => None,
+        })
+    };
+    for name in suspects {
+        let mut ours = FORWARDING.into_iter().chain(sources());
+        if ours.any(|own| identity::is_alias(name.as_str(), own)) {
+            request.remove_header(&name);
+        }
+    }
+}
+
+fn set_forwarding(
+    peer: Option<&SocketAddr>,
+    request: &mut RequestHeader,
+    exchange: &Exchange,
+) -> Result<()> {
+    let peer = peer.and_then(SocketAddr::as_inet).map(|inet| identity::canonical(inet.ip()));
+    let mut hops = String::new();
+    if exchange.via_trusted_proxy {
+        for line in &request.headers.get_all(FORWARDED_FOR) {
+            let separator = if hops.is_empty() { "" } else { ", " };
+            let _ = write!(hops, "{separator}{}", String::from_utf8_lossy(line.as_bytes()));
+        }
+    } else {
+        for name in FORWARDING {
+            request.remove_header(name);
+        }
+    }
+    if let Some(peer) = peer {
+        let separator = if hops.is_empty() { "" } else { ", " };
+        let _ = write!(hops, "{separator}{peer}");
+    }
+    if !hops.is_empty() {
+        request.insert_header(FORWARDED_FOR, hops)?;
+    }
+    if !request.headers.contains_key(FORWARDED_PROTO) {
+        request.insert_header(FORWARDED_PROTO, HeaderValue::from_static("http"))?;
+    }
+    if !request.headers.contains_key(FORWARDED_HOST)
+        && let Some(host) = request.headers.get(header::HOST).cloned()
+    {
+        request.insert_header(FORWARDED_HOST, host)?;
+    }
+    request.insert_header(REQUEST_ID, exchange.request_id.as_str())
+}
+
+/// Pingora lets equal lines pass; a server behind may not.
+fn collapse_content_length(request: &mut RequestHeader) -> Result<()> {
+    let mut lines = request.headers.get_all(header::CONTENT_LENGTH).iter();
+    let (first, second) = (lines.next().cloned(), lines.next().is_some());
+    match first {
+        Some(first) if second => request.insert_header(header::CONTENT_LENGTH, first),
+        _ => Ok(()),
+    }
+}
+
+fn hide_key(request: &mut RequestHeader, clients: &Clients) -> Result<()> {
+    for source in &clients.key_sources {
+        match source {
+            KeySource::Header(name) => {
+                request.remove_header(name);
+            }
+            KeySource::Bearer => {
+                let value = request.headers.get(header::AUTHORIZATION);
+                if value.is_some_and(|value| identity::bearer(value.as_bytes()).is_some()) {
+                    request.remove_header(&header::AUTHORIZATION);
+                }
+            }
+            KeySource::Query(name) => hide_parameter(request, name)?,
+        }
+    }
+    Ok(())
+}
+
+/// Takes a parameter out of the query and leaves the rest as it came.
+fn hide_parameter(request: &mut RequestHeader, name: &str) -> Result<()> {
+    let Some(query) = request.uri.query() else { return Ok(()) };
+    let is_key = |parameter: &&str| {
+        let bare = parameter.split_once('=').map_or(*parameter, |(bare, _)| bare);
+        identity::is_parameter(bare, name)
+    };
+    if !query.split('&').any(|parameter| is_key(&parameter)) {
+        return Ok(());
+    }
+    let kept: Vec<&str> = query.split('&').filter(|parameter| !is_key(parameter)).collect();
+    let path = request.uri.path();
+    let target =
+        if kept.is_empty() { path.to_string() } else { format!("{path}?{}", kept.join("&")) };
+    let mut parts = request.uri.clone().into_parts();
+    let broken = |_| Error::new(ErrorType::InvalidHTTPHeader);
+    parts.path_and_query = Some(target.parse().map_err(broken)?);
+    request.set_uri(Uri::from_parts(parts).map_err(|_| Error::new(ErrorType::InvalidHTTPHeader))?);
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! What answers say about limits: `X-RateLimit-*`, which clients know, and `RateLimit` with
+//! `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers-11.
+
+use std::fmt::Write as _;
+
+use http::HeaderValue;
+use pingora::prelude::{ResponseHeader, Result};
+
+use super::exchange::{Exchange, Judged};
+use crate::clock;
+use crate::limit::charge::Mode;
+use crate::limit::seconds_up;
+use crate::limit::verdict::{Standing, Verdict};
+use crate::policy::Policy;
+use crate::policy::settings::{HeaderPolicies, HeaderStyle, ResetForm};
+
+const LIMIT: &str = "X-RateLimit-Limit";
+const REMAINING: &str = "X-RateLimit-Remaining";
+const RESET: &str = "X-RateLimit-Reset";
+const REASON: &str = "X-RateLimit-Reason";
+const DRAFT: &str = "RateLimit";
+const DRAFT_POLICY: &str = "RateLimit-Policy";
+
+/// Names under which an API may speak of limits of its own. Beside ours they would contradict
+/// them; the last three are those of drafts up to 06.
+const OTHERS: [&str; 4] =
+    ["x-ratelimit-used", "ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
+
+/// Puts the headers of the exchange's verdict into an answer, whoever wrote it. Without a verdict
+/// the answer stays as it is.
+///
+/// # Errors
+/// A rule whose name is no header text, which the file's check rules out.
+pub(super) fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> {
+    let policy = &exchange.snapshot.policy;
+    let Some(judged) = &exchange.judged else { return Ok(()) };
+    let Some(index) = judged.verdict.speaks_of() else { return Ok(()) };
+    let style = policy.headers.style;
+    if style == HeaderStyle::None {
+        return Ok(());
+    }
+    replace_others(response);
+    if matches!(style, HeaderStyle::Both | HeaderStyle::X) {
+        insert_x(response, policy, judged, index)?;
+    }
+    if matches!(style, HeaderStyle::Both | HeaderStyle::Draft) {
+        insert_draft(response, policy, judged, index)?;
+    }
+    Ok(())
+}
+
+fn replace_others(response: &mut ResponseHeader) {
+    for name in [LIMIT, REMAINING, RESET, REASON, DRAFT, DRAFT_POLICY].into_iter().chain(OTHERS) {
+        response.remove_header(name);
+    }
+}
+
+fn insert_x(
+    response: &mut ResponseHeader,
+    policy: &Policy,
+    judged: &Judged,
+    index: usize,
+) -> Result<()> {
+    let Some(standing) = judged.standing(index) else { return Ok(()) };
+    let delta = seconds_up(standing.reset);
+    let reset = match policy.headers.reset {
+        ResetForm::Epoch => clock::unix_seconds().saturating_add(delta),
+        ResetForm::Delta => delta,
+    };
+    response.insert_header(LIMIT, standing.limit)?;
+    response.insert_header(REMAINING, standing.remaining)?;
+    response.insert_header(RESET, reset)?;
+    if matches!(judged.verdict, Verdict::Refused { .. }) {
+        response.insert_header(REASON, judged.rule_name(policy, index))?;
+    }
+    Ok(())
+}
+
+fn insert_draft(
+    response: &mut ResponseHeader,
+    policy: &Policy,
+    judged: &Judged,
+    binding: usize,
+) -> Result<()> {
+    let mut limits = String::with_capacity(48);
+    let mut policies = String::with_capacity(48);
+    let named = judged.charges.iter().enumerate().filter(|(index, charge)| {
+        charge.mode == Mode::Enforce
+            && (*index == binding || policy.headers.policies == HeaderPolicies::All)
+    });
+    for (index, charge) in named {
+        let (Some(standing), Some(outcome)) =
+            (judged.standing(index), judged.answer.outcomes.get(index))
+        else {
+            continue;
+        };
+        // Until the next try where the rule refused, until full where it did not.
+        let wait = if outcome.enough { standing.reset } else { standing.retry_after };
+        let least = u64::from(!outcome.enough);
+        let window = seconds_up(charge.quota.ticks_to_fill()).max(1);
+        let separator = if limits.is_empty() { "" } else { ", " };
+        let name = judged.rule_name(policy, index);
+        let _ = write!(policies, "{separator}\"{name}\";q={};w={window}", standing.limit);
+        let wait = seconds_up(wait).max(least);
+        let _ = write!(limits, "{separator}\"{name}\";r={};t={wait}", standing.remaining);
+    }
+    insert_text(response, DRAFT_POLICY, policies)?;
+    insert_text(response, DRAFT, limits)
+}
+
+fn insert_text(response: &mut ResponseHeader, name: &'static str, text: String) -> Result<()> {
+    match HeaderValue::try_from(text) {
+        Ok(value) => response.insert_header(name, value),
+        Err(_) => Ok(()),
+    }
+}
+
+impl Judged {
+    /// Where the client stands with a charge's rule.
+    pub(super) fn standing(&self, index: usize) -> Option<Standing> {
+        Some(Standing::of(self.charges.get(index)?, self.answer.outcomes.get(index)?))
+    }
+
+    /// The name of a charge's rule.
+    pub(super) fn rule_name<'a>(&self, policy: &'a Policy, index: usize) -> &'a str {
+        self.charges
+            .get(index)
+            .and_then(|charge| policy.rules.get(charge.rule as usize))
+            .map_or("", |rule| &rule.name)
+    }
+}

@@ -1,0 +1,238 @@
+//! One request through Pingora's phases.
+//!
+//! Reading order: this file (the phases), `exchange` (what one request carries along), `judge`
+//! (may it pass?), `respond` (answers of our own, the only place that knows a status code),
+//! `limit_headers` (what answers say about limits), `guard` (what no request may be), `forward`
+//! (what the API gets to see), `leftover` (bodies that nobody wants), `pool` (who serves an
+//! upstream), `demo`, `listen`, `drain`.
+
+pub mod drain;
+pub mod exchange;
+pub mod listen;
+pub mod pool;
+
+mod demo;
+mod forward;
+mod guard;
+mod judge;
+mod leftover;
+mod limit_headers;
+mod respond;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use pingora::modules::http::HttpModules;
+use pingora::prelude::{Error, HttpPeer, RequestHeader, ResponseHeader, Result};
+use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
+use prometheus::Histogram;
+
+use crate::clock;
+use crate::observe::metrics::{Metrics, PolicySeries, Source, seconds};
+use crate::policy::Policy;
+use crate::policy::settings::Target;
+use crate::store::memory::MemoryStore;
+use exchange::Exchange;
+use pool::Pool;
+
+/// How long an upgraded connection (a WebSocket) may be silent. Long, since silence is normal
+/// there; not endless, since a vanished client would be kept for ever.
+const UPGRADED_IDLE: Duration = Duration::from_secs(3600);
+
+/// How often a request is sent to an upstream at most: once, and once more.
+pub const MAX_TRIES: usize = 2;
+
+/// The proxy: what outlives a request.
+pub struct Gateway {
+    snapshot: ArcSwap<Snapshot>,
+    store: Arc<MemoryStore>,
+    metrics: Arc<Metrics>,
+    checks: Histogram,
+}
+
+/// What a request lives by, from its first phase to its last.
+pub struct Snapshot {
+    /// The rules.
+    pub policy: Policy,
+    /// The policy's own series.
+    pub series: PolicySeries,
+    /// One for each of the policy's upstreams.
+    pub pools: Vec<Arc<Pool>>,
+}
+
+impl Snapshot {
+    /// Everything that a policy needs to serve requests.
+    pub fn new(policy: Policy) -> Self {
+        let series = PolicySeries::new(&policy);
+        let pools = policy.upstreams.iter().map(|upstream| Arc::new(Pool::new(upstream))).collect();
+        Self { policy, series, pools }
+    }
+}
+
+impl Gateway {
+    /// A gateway that serves by `snapshot` and keeps its buckets in `store`.
+    pub fn new(snapshot: Arc<Snapshot>, store: Arc<MemoryStore>, metrics: Arc<Metrics>) -> Self {
+        let checks = metrics.checks(Source::Local);
+        Self { snapshot: ArcSwap::new(snapshot), store, metrics, checks }
+    }
+}
+
+#[async_trait]
+impl ProxyHttp for Gateway {
+    type CTX = Exchange;
+
+    fn new_ctx(&self) -> Exchange {
+        Exchange::new(self.snapshot.load_full(), self.metrics.in_flight.clone(), clock::now())
+    }
+
+    /// None: compression is the API's own business.
+    fn init_downstream_modules(&self, _modules: &mut HttpModules) {}
+
+    async fn early_request_filter(
+        &self,
+        session: &mut Session,
+        exchange: &mut Exchange,
+    ) -> Result<()> {
+        let server = &exchange.snapshot.policy.server;
+        // Pingora waits for the next request for ever otherwise. A connection that is to close
+        // after this request has no such time, and must not get one.
+        if session.get_keepalive().is_some() {
+            session.set_keepalive(Some(server.keepalive_timeout.as_secs().max(1)));
+        }
+        let upgrade = session.is_upgrade_req();
+        let read_timeout = if upgrade { UPGRADED_IDLE } else { server.read_timeout };
+        session.set_read_timeout(Some(read_timeout));
+        session.set_write_timeout(Some(server.write_timeout));
+        Ok(())
+    }
+
+    async fn request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
+        if let Err(refusal) = self.judge(session, exchange) {
+            respond::refuse(session, exchange, refusal).await?;
+            return Ok(true);
+        }
+        if let Some(Target::Demo) = exchange.upstream().map(|upstream| &upstream.target) {
+            demo::answer(session, exchange).await?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    async fn upstream_peer(
+        &self,
+        session: &mut Session,
+        exchange: &mut Exchange,
+    ) -> Result<Box<HttpPeer>> {
+        let snapshot = Arc::clone(&exchange.snapshot);
+        let index = exchange.upstream_index();
+        let upstream = index.and_then(|index| snapshot.policy.upstreams.get(index));
+        let pool = index.and_then(|index| snapshot.pools.get(index));
+        let server = pool.and_then(|pool| pool.pick(exchange.failed_server));
+        let (Some(upstream), Some(server)) = (upstream, server) else {
+            return Err(respond::no_server());
+        };
+        exchange.tries += 1;
+        if exchange.tries > 1 {
+            let retries = &self.metrics.upstream_retries;
+            retries.with_label_values(&[&*upstream.name]).inc();
+        }
+        exchange.server = Some(server);
+        let mut peer = HttpPeer::new(server, false, String::new());
+        let options = &mut peer.options;
+        options.connection_timeout = Some(upstream.connect_timeout);
+        options.total_connection_timeout = Some(upstream.connect_timeout);
+        options.read_timeout =
+            Some(if session.is_upgrade_req() { UPGRADED_IDLE } else { upstream.read_timeout });
+        options.write_timeout = Some(upstream.write_timeout);
+        options.idle_timeout = Some(upstream.idle_timeout);
+        Ok(Box::new(peer))
+    }
+
+    async fn upstream_request_filter(
+        &self,
+        session: &mut Session,
+        request: &mut RequestHeader,
+        exchange: &mut Exchange,
+    ) -> Result<()> {
+        forward::prepare(session.client_addr(), request, exchange)
+    }
+
+    async fn response_filter(
+        &self,
+        _session: &mut Session,
+        response: &mut ResponseHeader,
+        exchange: &mut Exchange,
+    ) -> Result<()>
+    where
+        Self::CTX: Send + Sync,
+    {
+        limit_headers::insert(response, exchange)
+    }
+
+    fn fail_to_connect(
+        &self,
+        _session: &mut Session,
+        _peer: &HttpPeer,
+        exchange: &mut Exchange,
+        mut error: Box<Error>,
+    ) -> Box<Error> {
+        // Nothing was sent, so another server may have the request, whatever its method.
+        exchange.failed_server = exchange.server;
+        error.set_retry(exchange.tries < MAX_TRIES);
+        error
+    }
+
+    async fn fail_to_proxy(
+        &self,
+        session: &mut Session,
+        error: &Error,
+        exchange: &mut Exchange,
+    ) -> FailToProxy
+    where
+        Self::CTX: Send + Sync,
+    {
+        respond::fail(session, exchange, error).await
+    }
+
+    async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Exchange) {
+        let policy = &exchange.snapshot.policy;
+        let status = session.response_written().map_or("", |response| response.status.as_str());
+        let plan = exchange.client.map_or("", |client| policy.plan_name(client.plan));
+        let route = exchange.route().map_or("", |route| &route.name);
+        self.metrics.requests.with_label_values(&[route, plan, status]).inc();
+        if let Some(route) = exchange.route {
+            let ticks = clock::now().saturating_sub(exchange.started);
+            exchange.snapshot.series.observe_duration(&self.metrics, policy, route, ticks);
+        }
+    }
+
+    /// Failures are logged by [`respond::fail`], with the request's id and without its query.
+    fn suppress_error_log(&self, _: &Session, _: &Exchange, _: &Error) -> bool {
+        true
+    }
+
+    fn suppress_proxy_warn_log(
+        &self,
+        _: &Session,
+        _: &Exchange,
+        _: &Error,
+        _: ProxyWarnLogContext,
+    ) -> bool {
+        true
+    }
+
+    /// Pingora's own summary has the query, where a key may stand.
+    fn request_summary(&self, session: &Session, exchange: &Exchange) -> String {
+        let request = session.req_header();
+        format!("{} {} ({})", request.method, request.uri.path(), exchange.request_id)
+    }
+}
+
+impl Gateway {
+    /// Notes how long a decision took.
+    fn observe_check(&self, started: u64, ended: u64) {
+        self.checks.observe(seconds(ended.saturating_sub(started)));
+    }
+}

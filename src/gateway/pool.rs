@@ -1,0 +1,148 @@
+//! Who serves an upstream: its servers in turn, their names looked up again while running.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pingora::lb::discovery::ServiceDiscovery;
+use pingora::lb::selection::RoundRobin;
+use pingora::lb::{Backend, Backends, LoadBalancer};
+use pingora::prelude::{Error, ErrorType, Result};
+use pingora::server::ShutdownWatch;
+use pingora::services::background::BackgroundService;
+use tokio::net::lookup_host;
+use tracing::warn;
+
+use crate::policy::settings::{Origin, Target, Upstream};
+
+/// How often names are looked up. Pods and containers move; caching is the resolver's business.
+const LOOKUP_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How long a lookup may take.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The servers of one upstream.
+pub struct Pool {
+    balancer: LoadBalancer<RoundRobin>,
+    has_names: bool,
+    name: Arc<str>,
+}
+
+/// Keeps the addresses of all pools up to date.
+pub struct Lookups {
+    pools: Vec<Arc<Pool>>,
+}
+
+/// An upstream's servers as the file lists them.
+struct Origins(Vec<Origin>);
+
+impl Pool {
+    /// A pool of the upstream's servers, empty until [`look_up`](Self::look_up) has run.
+    pub fn new(upstream: &Upstream) -> Self {
+        let origins = match &upstream.target {
+            Target::Demo => Vec::new(),
+            Target::Servers(origins) => origins.clone(),
+        };
+        let has_names = origins.iter().any(|origin| origin.address().is_none());
+        let backends = Backends::new(Box::new(Origins(origins)));
+        Self {
+            balancer: LoadBalancer::from_backends(backends),
+            has_names,
+            name: Arc::clone(&upstream.name),
+        }
+    }
+
+    /// The next server in turn; another than `not`, where there is another.
+    pub fn pick(&self, not: Option<SocketAddr>) -> Option<SocketAddr> {
+        /// Round robin ends in the other servers after at most so many steps.
+        const STEPS: usize = 256;
+        let address = |backend: Backend| backend.addr.as_inet().copied();
+        let other = |backend: &Backend, ready: bool| {
+            ready && (not.is_none() || backend.addr.as_inet().copied() != not)
+        };
+        let picked = self.balancer.select_with(b"", STEPS, other);
+        picked.or_else(|| self.balancer.select(b"", STEPS)).and_then(address)
+    }
+
+    /// Looks up every server's address. Where a name has none, those known before stay.
+    pub async fn look_up(&self) {
+        if let Err(error) = self.balancer.update().await {
+            warn!(upstream = &*self.name, "{error}");
+        }
+    }
+}
+
+impl Lookups {
+    /// Looks after `pools`.
+    pub fn new(pools: Vec<Arc<Pool>>) -> Self {
+        Self { pools }
+    }
+}
+
+#[async_trait]
+impl BackgroundService for Lookups {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let named = || self.pools.iter().filter(|pool| pool.has_names);
+        if named().next().is_none() {
+            return;
+        }
+        loop {
+            tokio::select! {
+                _ = shutdown.changed() => return,
+                () = tokio::time::sleep(LOOKUP_INTERVAL) => {}
+            }
+            for pool in named() {
+                pool.look_up().await;
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl ServiceDiscovery for Origins {
+    async fn discover(&self) -> Result<(BTreeSet<Backend>, HashMap<u64, bool>)> {
+        let mut backends = BTreeSet::new();
+        for origin in &self.0 {
+            match origin.look_up().await {
+                Ok(addresses) => {
+                    for address in addresses {
+                        backends.insert(Backend::new(&address.to_string())?);
+                    }
+                }
+                // One name without an address must not take the others out of service.
+                Err(error) => warn!(server = %origin, "no address: {error}"),
+            }
+        }
+        if backends.is_empty() && !self.0.is_empty() {
+            return Error::e_explain(ErrorType::ConnectNoRoute, "no server has an address");
+        }
+        Ok((backends, HashMap::new()))
+    }
+}
+
+impl Origin {
+    /// The address, where the file gives one instead of a name.
+    fn address(&self) -> Option<SocketAddr> {
+        Some(SocketAddr::new(self.host.parse().ok()?, self.port))
+    }
+
+    async fn look_up(&self) -> std::io::Result<Vec<SocketAddr>> {
+        if let Some(address) = self.address() {
+            return Ok(vec![address]);
+        }
+        let lookup = lookup_host((self.host.as_str(), self.port));
+        Ok(tokio::time::timeout(LOOKUP_TIMEOUT, lookup).await??.collect())
+    }
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.host.contains(':') {
+            write!(formatter, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(formatter, "{}:{}", self.host, self.port)
+        }
+    }
+}

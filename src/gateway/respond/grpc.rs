@@ -1,0 +1,57 @@
+//! The form that gRPC clients read: status 200, and the outcome in headers alone
+//! ("trailers-only").
+
+use std::fmt::Write as _;
+
+use http::{StatusCode, header};
+use pingora::proxy::Session;
+
+/// Whether the client speaks gRPC.
+pub(super) fn is_grpc(session: &Session) -> bool {
+    let kind = session.req_header().headers.get(header::CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// The code that gRPC clients expect for a status (grpc's "Status codes and their use").
+pub(super) fn grpc_status(status: StatusCode) -> u16 {
+    const INVALID_ARGUMENT: u16 = 3;
+    const DEADLINE_EXCEEDED: u16 = 4;
+    const RESOURCE_EXHAUSTED: u16 = 8;
+    const UNIMPLEMENTED: u16 = 12;
+    const INTERNAL: u16 = 13;
+    const UNAVAILABLE: u16 = 14;
+    const UNAUTHENTICATED: u16 = 16;
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => RESOURCE_EXHAUSTED,
+        StatusCode::UNAUTHORIZED => UNAUTHENTICATED,
+        StatusCode::NOT_FOUND => UNIMPLEMENTED,
+        StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT => DEADLINE_EXCEEDED,
+        StatusCode::INTERNAL_SERVER_ERROR => INTERNAL,
+        status if status.is_client_error() => INVALID_ARGUMENT,
+        _ => UNAVAILABLE,
+    }
+}
+
+/// Text as gRPC sends it: bytes outside visible ASCII, and `%`, percent-encoded.
+pub(super) fn grpc_message(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if matches!(byte, b' '..=b'~') && byte != b'%' {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_percent_encoded() {
+        assert_eq!(grpc_message("100 % of \"x\"\n"), "100 %25 of \"x\"%0A");
+        assert_eq!(grpc_message("ü"), "%C3%BC");
+    }
+}

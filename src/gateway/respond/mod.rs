@@ -1,0 +1,210 @@
+//! Answers of our own. The only place that knows a status code.
+//!
+//! All are problem documents (RFC 9457) with the request's id, or gRPC's form of the same; all
+//! keep the connection where HTTP allows it, since a client that is told to wait and loses its
+//! connection over it pays twice.
+
+mod grpc;
+mod words;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, StatusCode, header};
+use pingora::prelude::{Error, ErrorSource, ErrorType, ResponseHeader, Result};
+use pingora::proxy::{FailToProxy, Session};
+use serde::Serialize;
+use tracing::warn;
+
+use super::exchange::{Exchange, Judged};
+use super::judge::Refusal;
+use super::{leftover, limit_headers};
+use crate::limit::charge::Mode;
+use crate::limit::seconds_up;
+use crate::policy::Policy;
+use grpc::{grpc_message, grpc_status, is_grpc};
+use words::{failure, words};
+
+/// An answer of our own.
+struct Answer {
+    status: StatusCode,
+    problem: Problem,
+    retry_after_seconds: Option<u64>,
+}
+
+/// A problem document, RFC 9457.
+#[derive(Debug, Serialize)]
+struct Problem {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    status: u16,
+    detail: String,
+    /// The rules that refused, as draft-ietf-httpapi-ratelimit-headers names the member.
+    #[serde(rename = "violated-policies", skip_serializing_if = "Vec::is_empty")]
+    violated_policies: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+    request_id: String,
+}
+
+/// The type of a problem that its status says all about (RFC 9457, section 4.2.1).
+const BLANK: &str = "about:blank";
+
+/// The draft's type of a refusal by a limit.
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+/// The error of an upstream none of whose servers has an address.
+#[allow(clippy::unnecessary_box_returns, reason = "what Pingora's phases return")]
+pub(super) fn no_server() -> Box<Error> {
+    let status = StatusCode::BAD_GATEWAY.as_u16();
+    Error::explain(ErrorType::HTTPStatus(status), "no server of the upstream has an address")
+}
+
+/// Answers a request that does not pass.
+///
+/// # Errors
+/// The client is gone.
+pub(super) async fn refuse(
+    session: &mut Session,
+    exchange: &Exchange,
+    refusal: Refusal,
+) -> Result<()> {
+    let policy = &exchange.snapshot.policy;
+    let answer = if let (Refusal::Limited, Some(judged)) = (refusal, &exchange.judged) {
+        limited(policy, exchange, judged)
+    } else {
+        let (status, detail) = words(policy, refusal);
+        plain(status, detail, exchange)
+    };
+    send(session, exchange, answer).await
+}
+
+/// Answers a request that could not be served, and says why in the log.
+pub(super) async fn fail(session: &mut Session, exchange: &Exchange, error: &Error) -> FailToProxy {
+    let gone = FailToProxy { error_code: 0, can_reuse_downstream: false };
+    let Some((status, detail)) = failure(error) else { return gone };
+    if *error.esource() != ErrorSource::Downstream {
+        let upstream = exchange.upstream().map_or("", |upstream| &upstream.name);
+        let server = exchange.server.map(|server| server.to_string()).unwrap_or_default();
+        let request_id = exchange.request_id.as_str();
+        warn!(request_id, upstream, server, status = status.as_u16(), "{error}");
+    }
+    let error_code = status.as_u16();
+    if session.response_written().is_some() {
+        // The head is out: all that is left is to close, so that the client sees a cut body.
+        return FailToProxy { error_code, can_reuse_downstream: false };
+    }
+    let sent = send(session, exchange, plain(status, detail.to_string(), exchange)).await;
+    FailToProxy { error_code, can_reuse_downstream: sent.is_ok() && session.is_body_done() }
+}
+
+/// Writes a whole answer with a body that is already there.
+///
+/// # Errors
+/// The client is gone.
+pub(super) async fn send_body(
+    session: &mut Session,
+    mut head: ResponseHeader,
+    body: Bytes,
+) -> Result<()> {
+    head.insert_header(header::CONTENT_LENGTH, body.len())?;
+    // Pingora closes the connection behind an answer to a request that is not read to its end.
+    let read_whole = leftover::drain(session).await;
+    let headless = session.req_header().method == Method::HEAD || body.is_empty();
+    session.write_response_header(Box::new(head), headless).await?;
+    if !headless {
+        session.write_response_body(Some(body), true).await?;
+    }
+    if !read_whole {
+        leftover::linger(session).await;
+    }
+    Ok(())
+}
+
+async fn send(session: &mut Session, exchange: &Exchange, answer: Answer) -> Result<()> {
+    let grpc = is_grpc(session);
+    let status = if grpc { StatusCode::OK } else { answer.status };
+    let mut head = ResponseHeader::build(status, Some(12))?;
+    if let Some(seconds) = answer.retry_after_seconds {
+        head.insert_header("Retry-After", seconds)?;
+    }
+    head.insert_header(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))?;
+    if answer.status == StatusCode::UNAUTHORIZED {
+        // RFC 9110, section 15.5.2, demands a challenge; keys have no scheme of their own there.
+        head.insert_header("WWW-Authenticate", HeaderValue::from_static("Bearer"))?;
+    }
+    limit_headers::insert(&mut head, exchange)?;
+    if grpc {
+        head.insert_header(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"))?;
+        head.insert_header("grpc-status", grpc_status(answer.status))?;
+        head.insert_header("grpc-message", grpc_message(&answer.problem.detail))?;
+        return send_body(session, head, Bytes::new()).await;
+    }
+    let problem_json = HeaderValue::from_static("application/problem+json");
+    head.insert_header(header::CONTENT_TYPE, problem_json)?;
+    let body = serde_json::to_vec(&answer.problem).unwrap_or_default();
+    send_body(session, head, body.into()).await
+}
+
+/// The 429 of a limit.
+fn limited(policy: &Policy, exchange: &Exchange, judged: &Judged) -> Answer {
+    let binding = judged.verdict.speaks_of().unwrap_or_default();
+    let wait = judged.standing(binding).map_or(0, |standing| standing.retry_after);
+    let retry_after_ms = wait.div_ceil(1_000).max(1);
+    let violated = judged.charges.iter().zip(&judged.answer.outcomes).enumerate();
+    let violated_policies = violated
+        .filter(|(_, (charge, outcome))| charge.mode == Mode::Enforce && !outcome.enough)
+        .map(|(index, _)| judged.rule_name(policy, index).to_string())
+        .collect();
+    Answer {
+        status: StatusCode::TOO_MANY_REQUESTS,
+        retry_after_seconds: Some(seconds_up(wait).max(1)),
+        problem: Problem {
+            kind: QUOTA_EXCEEDED,
+            title: "Too Many Requests",
+            status: StatusCode::TOO_MANY_REQUESTS.as_u16(),
+            detail: limit_detail(policy, exchange, judged, binding, retry_after_ms),
+            violated_policies,
+            retry_after_ms: Some(retry_after_ms),
+            request_id: exchange.request_id.to_string(),
+        },
+    }
+}
+
+fn limit_detail(
+    policy: &Policy,
+    exchange: &Exchange,
+    judged: &Judged,
+    binding: usize,
+    retry_after_ms: u64,
+) -> String {
+    let name = judged.rule_name(policy, binding);
+    let plan = exchange.client.map_or("", |client| policy.plan_name(client.plan));
+    let Some(charge) = judged.charges.get(binding) else { return String::new() };
+    let rule = policy.rules.get(charge.rule as usize);
+    let rate = rule.and_then(|rule| rule.rate_of(charge.quota_index));
+    let rate = rate.map(|rate| format!("{rate}, ")).unwrap_or_default();
+    let burst = charge.quota.burst();
+    let state = match charge.cost {
+        1 => "is exhausted".to_string(),
+        cost => format!("lacks the {cost} tokens that this request takes"),
+    };
+    format!(
+        "Limit \"{name}\" ({rate}burst {burst}, plan {plan}) {state}; retry in {retry_after_ms} ms."
+    )
+}
+
+fn plain(status: StatusCode, detail: String, exchange: &Exchange) -> Answer {
+    Answer {
+        status,
+        retry_after_seconds: None,
+        problem: Problem {
+            kind: BLANK,
+            title: status.canonical_reason().unwrap_or_default(),
+            status: status.as_u16(),
+            detail,
+            violated_policies: Vec::new(),
+            retry_after_ms: None,
+            request_id: exchange.request_id.to_string(),
+        },
+    }
+}

@@ -1,0 +1,86 @@
+//! Status and words for each refusal and each failure.
+
+use http::StatusCode;
+use pingora::prelude::{Error, ErrorSource, ErrorType};
+
+use crate::gateway::guard::Malformed;
+use crate::gateway::judge::Refusal;
+use crate::identity::IdentityError;
+use crate::policy::Policy;
+
+/// Status and words for a refusal.
+pub(super) fn words(policy: &Policy, refusal: Refusal) -> (StatusCode, String) {
+    let bad = |detail: &dyn std::fmt::Display| (StatusCode::BAD_REQUEST, sentence(detail));
+    match refusal {
+        Refusal::Malformed(Malformed::NoHost) => bad(&"the request has no Host header"),
+        Refusal::Malformed(Malformed::TwoLengths) => {
+            bad(&"the request has both Content-Length and Transfer-Encoding; send one")
+        }
+        Refusal::Malformed(Malformed::UriTooLong) => {
+            let most = policy.server.max_uri_bytes;
+            (StatusCode::URI_TOO_LONG, format!("The target is longer than {most} bytes."))
+        }
+        Refusal::Malformed(Malformed::HeadersTooLarge) => {
+            let most = policy.server.max_header_bytes;
+            let detail = format!("The headers are larger than {most} bytes together.");
+            (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
+        }
+        Refusal::Path(error) => bad(&error),
+        Refusal::Identity(error @ (IdentityError::ConflictingKeys | IdentityError::KeyTooLong)) => {
+            bad(&error)
+        }
+        Refusal::NoRoute => {
+            (StatusCode::NOT_FOUND, "No route matches this host, path and method.".to_string())
+        }
+        Refusal::KeyMissing => {
+            (StatusCode::UNAUTHORIZED, "This route needs an API key and none was sent.".to_string())
+        }
+        Refusal::KeyUnknown => {
+            (StatusCode::UNAUTHORIZED, "The API key that was sent is not known here.".to_string())
+        }
+        Refusal::Limited => {
+            (StatusCode::TOO_MANY_REQUESTS, "A limit is exhausted; retry later.".to_string())
+        }
+    }
+}
+
+/// Status and words for a failure; none where nobody is left to read them.
+pub(super) fn failure(error: &Error) -> Option<(StatusCode, &'static str)> {
+    use ErrorType::{
+        ConnectTimedout, ConnectionClosed, HTTPStatus, ReadError, ReadTimedout, WriteError,
+        WriteTimedout,
+    };
+    Some(match (error.esource(), error.etype()) {
+        (ErrorSource::Downstream, ReadTimedout) => {
+            (StatusCode::REQUEST_TIMEOUT, "The rest of the request did not arrive in time.")
+        }
+        (ErrorSource::Downstream, ConnectionClosed | ReadError | WriteError | WriteTimedout) => {
+            return None;
+        }
+        (ErrorSource::Downstream, _) => (StatusCode::BAD_REQUEST, "The request could not be read."),
+        (_, HTTPStatus(status)) => {
+            let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::BAD_GATEWAY);
+            (status, "The API behind this gateway has no server to ask.")
+        }
+        (ErrorSource::Upstream, ConnectTimedout) => (
+            StatusCode::GATEWAY_TIMEOUT,
+            "The API behind this gateway could not be reached in time.",
+        ),
+        (ErrorSource::Upstream, ReadTimedout | WriteTimedout) => {
+            (StatusCode::GATEWAY_TIMEOUT, "The API behind this gateway did not answer in time.")
+        }
+        (ErrorSource::Upstream, _) => (
+            StatusCode::BAD_GATEWAY,
+            "The API behind this gateway could not be reached, or gave no valid answer.",
+        ),
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, "The gateway failed to handle the request."),
+    })
+}
+
+/// "the path is odd" as a sentence.
+fn sentence(text: &dyn std::fmt::Display) -> String {
+    let text = text.to_string();
+    let mut letters = text.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    first.into_iter().chain(letters).chain(['.']).collect()
+}
