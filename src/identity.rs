@@ -226,3 +226,6 @@ fn resolve(policy: &Policy, digest: Option<Digest>) -> (ClientKey, u32) {
         None => (ClientKey::Unknown(digest), anonymous),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -202,3 +202,6 @@ impl Rule {
         Some(Granted { grant, variant })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+use super::*;
+use crate::load::from_text;
+
+/// SHA-256 of "secret".
+const SECRET: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+
+fn policy(clients: &str) -> Policy {
+    let text = format!(
+        "[server]\ntrusted_proxies = [\"10.0.0.0/8\", \"fd00::/8\"]\n[clients]\n{clients}\n\
+         [plans.free]\n[plans.pro]\n[keys.acme]\nsha256 = \"{SECRET}\"\nplan = \"pro\"\n\
+         [upstreams.api]\nservers = [\"demo\"]\n[routes.all]\n"
+    );
+    from_text("gateway.toml", &text).unwrap()
+}
+
+fn headers(lines: &[(&'static str, &[u8])]) -> HeaderMap {
+    let value = |value: &[u8]| http::HeaderValue::from_bytes(value).unwrap();
+    lines.iter().map(|(name, text)| (http::HeaderName::from_static(name), value(text))).collect()
+}
+
+fn address(policy: &Policy, peer: &str, forwarded: &[&'static str]) -> String {
+    let lines: Vec<(&str, &[u8])> =
+        forwarded.iter().map(|line| ("x-forwarded-for", line.as_bytes())).collect();
+    let peer = Some(peer.parse().unwrap());
+    let identity = identify(policy, peer, &headers(&lines), None).unwrap();
+    identity.client.ip.unwrap().to_string()
+}
+
+fn key(
+    policy: &Policy,
+    lines: &[(&'static str, &[u8])],
+    query: Option<&str>,
+) -> Result<ClientKey, IdentityError> {
+    let identity = identify(policy, None, &headers(lines), query)?;
+    Ok(identity.client.key)
+}
+
+#[test]
+fn row_34_only_trusted_proxies_are_believed() {
+    let policy = policy("");
+    let table: [(&str, &[&str], &str); 16] = [
+        ("203.0.113.1", &["6.6.6.6"], "203.0.113.1"),
+        ("10.0.0.1", &["6.6.6.6"], "6.6.6.6"),
+        ("10.0.0.1", &["6.6.6.6, 7.7.7.7"], "7.7.7.7"),
+        ("10.0.0.1", &["6.6.6.6, 7.7.7.7,10.0.0.2"], "7.7.7.7"),
+        ("10.0.0.1", &["6.6.6.6", "7.7.7.7", "10.0.0.2"], "7.7.7.7"),
+        ("10.0.0.1", &["10.0.0.3, 10.0.0.2"], "10.0.0.3"),
+        ("10.0.0.1", &[], "10.0.0.1"),
+        ("10.0.0.1", &[""], "10.0.0.1"),
+        ("10.0.0.1", &["junk"], "10.0.0.1"),
+        ("10.0.0.1", &["6.6.6.6, junk"], "10.0.0.1"),
+        ("10.0.0.1", &["junk, 6.6.6.6"], "6.6.6.6"),
+        ("10.0.0.1", &["6.6.6.6:1234"], "6.6.6.6"),
+        ("10.0.0.1", &["[2001:db8::1]:443"], "2001:db8::1"),
+        ("10.0.0.1", &["[2001:db8::1]"], "2001:db8::1"),
+        ("10.0.0.1", &["fe80::1%eth0"], "10.0.0.1"),
+        ("fd00::1", &["::ffff:6.6.6.6"], "6.6.6.6"),
+    ];
+    for (peer, forwarded, expected) in table {
+        assert_eq!(address(&policy, peer, forwarded), expected, "{peer} {forwarded:?}");
+    }
+}
+
+#[test]
+fn row_34_a_forged_chain_costs_no_more_than_a_real_one() {
+    let policy = policy("");
+    let chain: &'static str = Box::leak(["6.6.6.6"; 50].join(", ").into_boxed_str());
+    assert_eq!(address(&policy, "203.0.113.1", &[chain]), "203.0.113.1");
+    assert_eq!(address(&policy, "10.0.0.1", &[chain]), "6.6.6.6");
+    let trusted: &'static str = Box::leak(["10.9.9.9"; 500].join(",").into_boxed_str());
+    assert_eq!(address(&policy, "10.0.0.1", &[trusted]), "10.9.9.9");
+}
+
+#[test]
+fn row_35_an_ipv4_address_inside_ipv6_is_that_address() {
+    let policy = policy("");
+    assert_eq!(address(&policy, "::ffff:192.0.2.7", &[]), "192.0.2.7");
+    assert_eq!(address(&policy, "64:ff9b::c000:207", &[]), "192.0.2.7");
+    assert_eq!(address(&policy, "64:ff9b::1:c000:207", &[]), "64:ff9b::1:c000:207");
+    assert_eq!(address(&policy, "::ffff:10.0.0.1", &["6.6.6.6"]), "6.6.6.6");
+}
+
+#[test]
+fn row_37_a_peer_without_an_address_has_none() {
+    let identity = identify(&policy(""), None, &HeaderMap::new(), None).unwrap();
+    assert_eq!(identity.client.ip, None);
+    assert!(!identity.via_trusted_proxy);
+}
+
+#[test]
+fn a_key_is_found_wherever_the_file_says() {
+    let policy = policy("");
+    let known = Ok(ClientKey::Known(0));
+    assert_eq!(key(&policy, &[("x-api-key", b"secret")], None), known);
+    assert_eq!(key(&policy, &[("authorization", b"Bearer secret")], None), known);
+    assert_eq!(key(&policy, &[("authorization", b"bEARER  secret ")], None), known);
+    assert_eq!(key(&policy, &[], Some("a=b&api_key=secret&c")), known);
+    assert_eq!(key(&policy, &[], Some("api%5Fkey=s%65cret")), known);
+    assert_eq!(key(&policy, &[], Some("API_KEY=secret")), Ok(ClientKey::Missing));
+    assert_eq!(key(&policy, &[("authorization", b"Basic secret")], None), Ok(ClientKey::Missing));
+    assert_eq!(key(&policy, &[("x_api_key", b"secret")], None), Ok(ClientKey::Missing));
+    let plan = identify(&policy, None, &headers(&[("x-api-key", b"secret")]), None);
+    assert_eq!(policy.plan_name(plan.unwrap().client.plan), "pro");
+}
+
+#[test]
+fn row_32_two_different_keys_are_no_key() {
+    let conflict = Err(IdentityError::ConflictingKeys);
+    let both: [(&str, &[u8]); 2] = [("x-api-key", b"other"), ("x-api-key", b"secret")];
+    let strict = policy("");
+    assert_eq!(key(&strict, &both, None), conflict);
+    assert_eq!(key(&strict, &[("x-api-key", b"secret")], Some("api_key=other")), conflict);
+    assert_eq!(key(&strict, &[], Some("api_key=secret&api_key=other")), conflict);
+    let same: [(&str, &[u8]); 2] = [("x-api-key", b"secret"), ("authorization", b"Bearer secret")];
+    assert_eq!(key(&strict, &same, Some("api_key=secret")), Ok(ClientKey::Known(0)));
+    let first = policy("on_conflicting_keys = \"first\"\non_unknown_key = \"anonymous\"");
+    assert_eq!(key(&first, &both, None), Ok(ClientKey::Missing));
+    let swapped: [(&str, &[u8]); 2] = [("x-api-key", b"secret"), ("x-api-key", b"other")];
+    assert_eq!(key(&first, &swapped, None), Ok(ClientKey::Known(0)));
+}
+
+#[test]
+fn row_30_a_key_is_any_bytes_up_to_a_kibibyte() {
+    let policy = policy("on_unknown_key = \"accept\"");
+    for odd in [&b"{}"[..], b"a b", b"\xff\xfe", b"{tag}:x", &[b'k'; 1024]] {
+        let found = key(&policy, &[("x-api-key", odd)], None);
+        assert!(matches!(found, Ok(ClientKey::Unknown(_))), "{odd:?}");
+    }
+    let long = [b'k'; 1025];
+    assert_eq!(key(&policy, &[("x-api-key", &long)], None), Err(IdentityError::KeyTooLong));
+    assert!(matches!(key(&policy, &[], Some("api_key=%0d%0a%00")), Ok(ClientKey::Unknown(_))));
+}
+
+#[test]
+fn row_33_an_empty_key_is_none_and_an_unknown_one_is_what_the_file_says() {
+    let unknown: [(&str, &[u8]); 1] = [("x-api-key", b"guess")];
+    assert_eq!(key(&policy(""), &[("x-api-key", b"")], None), Ok(ClientKey::Missing));
+    assert_eq!(key(&policy(""), &[], Some("api_key")), Ok(ClientKey::Missing));
+    assert!(matches!(key(&policy(""), &unknown, None), Ok(ClientKey::Unknown(_))));
+    let anonymous = policy("on_unknown_key = \"anonymous\"");
+    assert_eq!(key(&anonymous, &unknown, None), Ok(ClientKey::Missing));
+}
+
+#[test]
+fn an_underscore_does_not_make_another_header() {
+    assert!(is_alias("x_api_key", "x-api-key"));
+    assert!(is_alias("x_forwarded-for", "X-Forwarded-For"));
+    assert!(!is_alias("x-api-key", "x-api-key"));
+    assert!(!is_alias("x-api_keys", "x-api-key"));
+    assert!(!is_alias("x_api_id", "x-api-key"));
+}

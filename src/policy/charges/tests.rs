@@ -1,0 +1,154 @@
+use std::net::IpAddr;
+
+use super::*;
+use crate::load::from_text;
+
+const PLANS: &str = "[plans.free]\n[plans.pro]\n[upstreams.api]\nservers = [\"demo\"]\n\
+    [routes.all]\n[routes.search]\npath = \"/search\"\ncost = 5\n\
+    [keys.acme]\nsha256 = \"2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\"\n\
+    plan = \"pro\"\n";
+
+fn policy(rules: &str) -> Policy {
+    from_text("gateway.toml", &format!("{PLANS}{rules}")).unwrap()
+}
+
+fn client(policy: &Policy, ip: &str, key: ClientKey) -> Client {
+    let plan = match key {
+        ClientKey::Known(key) => policy.keys[key as usize].plan,
+        _ => policy.clients.anonymous_plan,
+    };
+    Client { ip: Some(ip.parse::<IpAddr>().unwrap()), key, plan }
+}
+
+/// The charges of a GET of `route` as rule and bucket.
+fn buckets(policy: &Policy, client: &Client, route: u32) -> Vec<(String, BucketId)> {
+    let headers = HeaderMap::new();
+    let facts = Facts { route, method: &Method::GET, host: "a.example", headers: &headers };
+    named(policy, &policy.charges(client, &facts).unwrap())
+}
+
+fn named(policy: &Policy, charges: &Charges) -> Vec<(String, BucketId)> {
+    let name = |charge: &Charge| policy.rules[charge.rule as usize].name.to_string();
+    charges.iter().map(|charge| (name(charge), charge.bucket)).collect()
+}
+
+const ANONYMOUS: ClientKey = ClientKey::Missing;
+const ACME: ClientKey = ClientKey::Known(0);
+
+#[test]
+fn buckets_differ_where_the_rule_says_and_nowhere_else() {
+    let policy = policy(
+        "[rules.ip]\nper = [\"ip\"]\nrate = \"9/s\"\n[rules.key]\nper = [\"key\"]\nrate = \"9/s\"\n\
+         [rules.route]\nper = [\"route\"]\nrate = \"9/s\"\n[rules.all]\nper = []\nrate = \"9/s\"\n",
+    );
+    let one = buckets(&policy, &client(&policy, "192.0.2.1", ACME), 0);
+    let other_ip = buckets(&policy, &client(&policy, "192.0.2.2", ACME), 0);
+    let other_route = buckets(&policy, &client(&policy, "192.0.2.1", ACME), 1);
+    let anonymous = buckets(&policy, &client(&policy, "192.0.2.1", ANONYMOUS), 0);
+    let same = |a: &[(String, BucketId)], b: &[(String, BucketId)]| -> Vec<bool> {
+        a.iter().zip(b).map(|(a, b)| a == b).collect()
+    };
+    assert_eq!(same(&one, &other_ip), [false, true, true, true]);
+    assert_eq!(same(&one, &other_route), [true, true, false, true]);
+    assert_eq!(same(&one, &anonymous), [true, false, true, true]);
+    let mut ids: Vec<BucketId> = one.iter().map(|(_, id)| *id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 4, "rules never share a bucket");
+}
+
+#[test]
+fn row_36_an_ipv6_network_is_one_client() {
+    let policy = policy("[rules.ip]\nper = [\"ip\"]\nrate = \"9/s\"\n");
+    let bucket = |ip: &str| buckets(&policy, &client(&policy, ip, ANONYMOUS), 0);
+    assert_eq!(bucket("2001:db8:0:1::1"), bucket("2001:db8:0:1:ffff::9"));
+    assert_ne!(bucket("2001:db8:0:1::1"), bucket("2001:db8:0:2::1"));
+    assert_ne!(bucket("192.0.2.1"), bucket("192.0.2.2"));
+}
+
+#[test]
+fn a_rule_per_key_meets_a_client_without_one_as_it_says() {
+    let rules = |on_missing: &str| {
+        policy(&format!(
+            "[rules.key]\nper = [\"key\"]\nrate = \"9/s\"\non_missing = \"{on_missing}\"\n"
+        ))
+    };
+    let bucket = |policy: &Policy, ip: &str| buckets(policy, &client(policy, ip, ANONYMOUS), 0);
+    let by_ip = rules("ip");
+    assert_ne!(bucket(&by_ip, "192.0.2.1"), bucket(&by_ip, "192.0.2.2"));
+    let shared = rules("shared");
+    assert_eq!(bucket(&shared, "192.0.2.1"), bucket(&shared, "192.0.2.2"));
+    assert_eq!(bucket(&rules("skip"), "192.0.2.1"), []);
+    let deny = rules("deny");
+    let headers = HeaderMap::new();
+    let facts = Facts { route: 0, method: &Method::GET, host: "", headers: &headers };
+    let anonymous = client(&deny, "192.0.2.1", ANONYMOUS);
+    assert_eq!(deny.charges(&anonymous, &facts), Err(KeyRequired { rule: 0 }));
+    assert_eq!(deny.charges(&client(&deny, "192.0.2.1", ACME), &facts).unwrap().len(), 1);
+}
+
+#[test]
+fn row_33_a_refused_key_is_counted_by_address_alone() {
+    let policy = policy(
+        "[rules.ip]\nper = [\"ip\"]\nrate = \"9/s\"\n[rules.key]\nper = [\"key\"]\nrate = \"9/s\"\n\
+         [rules.skip]\nper = [\"key\"]\non_missing = \"skip\"\nrate = \"9/s\"\n\
+         [rules.all]\nper = []\nrate = \"9/s\"\n",
+    );
+    let headers = HeaderMap::new();
+    let facts = Facts { route: 0, method: &Method::GET, host: "", headers: &headers };
+    let guess = |byte| client(&policy, "192.0.2.1", ClientKey::Unknown([byte; 32]));
+    let charged = named(&policy, &policy.address_charges(&guess(1), &facts));
+    let names: Vec<&str> = charged.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["ip", "key"]);
+    assert_eq!(charged, named(&policy, &policy.address_charges(&guess(2), &facts)));
+}
+
+#[test]
+fn plans_with_quotas_of_their_own_have_buckets_of_their_own() {
+    let policy = policy(
+        "[rules.by-plan]\nper = [\"ip\"]\nplans.free = { rate = \"9/s\" }\n\
+         plans.pro = { rate = \"99/s\" }\n[rules.alike]\nper = [\"ip\"]\nrate = \"9/s\"\n\
+         [rules.free-only]\nper = []\nplans.free = { rate = \"9/s\" }\n",
+    );
+    let free = buckets(&policy, &client(&policy, "192.0.2.1", ANONYMOUS), 0);
+    let pro = buckets(&policy, &client(&policy, "192.0.2.1", ACME), 0);
+    assert_ne!(free[0], pro[0]);
+    assert_eq!(free[1], pro[1]);
+    assert_eq!((free.len(), pro.len()), (3, 2), "a rule without a quota for a plan is silent");
+}
+
+#[test]
+fn an_override_is_the_keys_own_and_exemptions_are_left_out() {
+    let rules = "[keys.acme.rules.ip]\nrate = \"250/s\"\nburst = 1000\n\
+        [rules.ip]\nper = [\"ip\"]\nrate = \"9/s\"\n\
+        [rules.all]\nper = []\nrate = \"9/s\"\nexempt = { ips = [\"192.0.2.0/24\"] }\n\
+        [rules.keys]\nper = [\"key\"]\nrate = \"9/s\"\nexempt = { keys = [\"acme\"] }\n";
+    let policy = policy(rules);
+    let headers = HeaderMap::new();
+    let facts = Facts { route: 1, method: &Method::GET, host: "", headers: &headers };
+    let acme = policy.charges(&client(&policy, "192.0.2.1", ACME), &facts).unwrap();
+    assert_eq!(acme.len(), 1);
+    assert_eq!((acme[0].quota.burst(), acme[0].cost), (1000, 5));
+    let other = policy.charges(&client(&policy, "192.0.2.1", ANONYMOUS), &facts).unwrap();
+    assert_ne!(acme[0].bucket, other[0].bucket, "whoever has the override, has the bucket");
+    assert_eq!(
+        policy.charges(&client(&policy, "198.51.100.1", ANONYMOUS), &facts).unwrap().len(),
+        3
+    );
+}
+
+#[test]
+fn values_from_requests_cannot_be_made_to_collide() {
+    let policy = policy("[rules.h]\nper = [\"host\", \"header:x-a\"]\nrate = \"9/s\"\n");
+    let bucket = |host: &str, value: Option<&'static str>| {
+        let mut headers = HeaderMap::new();
+        if let Some(value) = value {
+            headers.insert("x-a", http::HeaderValue::from_static(value));
+        }
+        let facts = Facts { route: 0, method: &Method::GET, host, headers: &headers };
+        policy.charges(&client(&policy, "192.0.2.1", ANONYMOUS), &facts).unwrap()[0].bucket
+    };
+    assert_ne!(bucket("ab", Some("c")), bucket("a", Some("bc")));
+    assert_ne!(bucket("a", Some("")), bucket("a", None));
+    assert_eq!(bucket("a", Some("b")), bucket("a", Some("b")));
+}
