@@ -1,6 +1,6 @@
 //! Upstreams and routes.
 
-use super::super::told;
+use super::super::{told, told_alone};
 
 #[test]
 fn servers_that_are_none() {
@@ -163,5 +163,25 @@ fn everything_in_a_route_is_wrong() {
       = help: did you mean `api`?
 
     gateway.toml: 7 mistakes
+    ");
+}
+
+#[test]
+fn two_routes_for_the_same_requests() {
+    let file = "[upstreams.api]\nservers = [\"demo\"]\n[routes.a]\npath = \"/x/*\"\n\
+        methods = [\"GET\", \"POST\"]\n[routes.b]\npath = \"/x/*\"\nmethods = [\"POST\"]\n";
+    insta::assert_snapshot!(told_alone(file), @r"
+    error: the routes `a` and `b` match the same requests
+     --> gateway.toml:6:9
+      |
+    3 | [routes.a]
+      |         - the other one
+    ...
+    6 | [routes.b]
+      |         ^
+      |
+      = help: set them apart by path, method or host, or drop one
+
+    gateway.toml: 1 mistake
     ");
 }
