@@ -2,4 +2,6 @@
 //!
 //! [`memory`] keeps them in this process: exact, bounded, without a network.
 
+pub mod deny_cache;
 pub mod memory;
+pub mod redis;

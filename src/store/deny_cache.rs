@@ -1,0 +1,176 @@
+//! Refusals that need not be asked for again.
+//!
+//! When the shared store says that a bucket lacks the tokens until some instant, no request of
+//! that cost can pass before it, whatever other gateways do: a level falls only by taking and
+//! rises only with time. Until then such requests are refused here, so an attack on an exhausted
+//! client costs the store nothing.
+//!
+//! Not so when somebody gives tokens back (a reset, a grant, new rules): an entry is good for
+//! [`MAX_AGE`] at most, and [`DenyCache::clear`] drops all.
+
+use parking_lot::Mutex;
+
+use crate::limit::TICKS_PER_SECOND;
+use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, Outcome};
+
+/// How long an entry may be good for, in ticks: how late another gateway's reset can take effect.
+pub const MAX_AGE: u64 = TICKS_PER_SECOND;
+
+/// Entries. A new one takes the place of the one that hashes to the same slot: what is forgotten
+/// is asked for again.
+const SLOTS: usize = 8_192;
+
+/// What is known of exhausted buckets.
+#[derive(Debug)]
+pub struct DenyCache {
+    slots: Box<[Mutex<Option<Exhausted>>]>,
+}
+
+/// A bucket that lacked the tokens.
+#[derive(Debug, Clone, Copy)]
+struct Exhausted {
+    bucket: BucketId,
+    /// Units in the bucket at `at`.
+    level: u64,
+    /// The tick of this process at or after which the store saw that level. The store may have
+    /// seen it later, and the bucket be less full than is reckoned here; never fuller.
+    at: u64,
+}
+
+impl Default for DenyCache {
+    fn default() -> Self {
+        Self { slots: (0..SLOTS).map(|_| Mutex::new(None)).collect() }
+    }
+}
+
+impl DenyCache {
+    /// The refusal of a request at `now`, where it is certain without asking. Outcomes of buckets
+    /// that nothing is known of are those of a full one.
+    pub fn refusal(&self, charges: &Charges, now: u64) -> Option<Answer> {
+        let known = |charge: &Charge| match charge.mode {
+            Mode::Enforce => self.level(charge, now),
+            Mode::Shadow => None,
+        };
+        if !charges.iter().any(|charge| known(charge).is_some()) {
+            return None;
+        }
+        let outcome = |charge: &Charge| match known(charge) {
+            Some(level) => Outcome { level, enough: false },
+            None => Outcome { level: charge.quota.full(), enough: true },
+        };
+        Some(Answer { allowed: false, outcomes: charges.iter().map(outcome).collect() })
+    }
+
+    /// Remembers what a refusal says of its buckets. `sent_at` is when the store was asked: it
+    /// decided then or later.
+    pub fn remember(&self, charges: &Charges, answer: &Answer, sent_at: u64) {
+        for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
+            if charge.mode == Mode::Enforce && !outcome.enough {
+                let entry = Exhausted { bucket: charge.bucket, level: outcome.level, at: sent_at };
+                *self.slot(charge.bucket).lock() = Some(entry);
+            }
+        }
+    }
+
+    /// Forgets everything: somebody gave tokens back.
+    pub fn clear(&self) {
+        for slot in &self.slots {
+            *slot.lock() = None;
+        }
+    }
+
+    /// The bucket's level at `now`, where it is known to lack the charge's tokens.
+    fn level(&self, charge: &Charge, now: u64) -> Option<u64> {
+        let entry = (*self.slot(charge.bucket).lock())?;
+        let age = now.saturating_sub(entry.at);
+        if entry.bucket != charge.bucket || age > MAX_AGE {
+            return None;
+        }
+        let added = age.saturating_mul(charge.quota.units_per_tick());
+        let level = entry.level.saturating_add(added);
+        (level < charge.quota.units(charge.cost)).then_some(level)
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "the remainder is below SLOTS")]
+    fn slot(&self, bucket: BucketId) -> &Mutex<Option<Exhausted>> {
+        &self.slots[(bucket.0 % SLOTS as u128) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::limit::bucket::Bucket;
+    use crate::limit::charge::take;
+    use crate::limit::quota::Quota;
+
+    fn charge(id: u128, quota: Quota, cost: u64) -> Charge {
+        Charge { bucket: BucketId(id), rule: 0, quota_index: 0, quota, cost, mode: Mode::Enforce }
+    }
+
+    proptest! {
+        /// At every instant the cache refuses only what the bucket itself refuses, and knows its
+        /// level to the unit; up to its age it refuses all of it.
+        #[test]
+        fn cached_and_uncached_answers_agree_at_every_tick(
+            tokens in 1_u64..50,
+            period in 1_u64..100_000,
+            burst in 1_u64..50,
+            cost in 1_u64..50,
+            level in 0_u64..1_000_000,
+            wait in 0_u64..2_000_000,
+            other_cost in 1_u64..50,
+        ) {
+            let quota = Quota::new(tokens, period, burst.max(cost).max(other_cost)).unwrap();
+            let asked: Charges = [charge(7, quota, cost)].into_iter().collect();
+            let mut bucket = [Bucket { level: level % quota.full(), at: 1_000 }];
+            let answer = take(&asked, &mut bucket);
+            prop_assume!(!answer.allowed);
+            let cache = DenyCache::default();
+            cache.remember(&asked, &answer, 1_000);
+
+            let later: Charges = [charge(7, quota, other_cost)].into_iter().collect();
+            let now = 1_000 + wait;
+            let mut truth = [bucket[0].refilled(&quota, now)];
+            let uncached = take(&later, &mut truth);
+            match cache.refusal(&later, now) {
+                Some(cached) => prop_assert_eq!(cached, uncached),
+                None => prop_assert!(uncached.allowed || wait > MAX_AGE),
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_known_of_other_buckets_or_after_a_reset() {
+        let quota = Quota::new(1, 1_000_000, 5).unwrap();
+        let asked: Charges = [charge(7, quota, 1)].into_iter().collect();
+        let mut empty = [Bucket { level: 0, at: 0 }];
+        let answer = take(&asked, &mut empty);
+        let cache = DenyCache::default();
+        cache.remember(&asked, &answer, 0);
+        assert!(cache.refusal(&asked, 10).is_some());
+        let other: Charges = [charge(8, quota, 1)].into_iter().collect();
+        assert!(cache.refusal(&other, 10).is_none());
+        let same_slot: Charges = [charge(7 + SLOTS as u128, quota, 1)].into_iter().collect();
+        assert!(cache.refusal(&same_slot, 10).is_none());
+        cache.clear();
+        assert!(cache.refusal(&asked, 10).is_none());
+    }
+
+    #[test]
+    fn one_exhausted_bucket_refuses_the_whole_request() {
+        let quota = Quota::new(1, 1_000_000, 5).unwrap();
+        let asked: Charges = [charge(7, quota, 1)].into_iter().collect();
+        let answer = take(&asked, &mut [Bucket { level: 250_000, at: 0 }]);
+        let cache = DenyCache::default();
+        cache.remember(&asked, &answer, 0);
+        let two: Charges = [charge(1, quota, 1), charge(7, quota, 1)].into_iter().collect();
+        let refusal = cache.refusal(&two, 500_000).unwrap();
+        assert!(!refusal.allowed);
+        assert_eq!(refusal.outcomes[0], Outcome { level: 5_000_000, enough: true });
+        assert_eq!(refusal.outcomes[1], Outcome { level: 750_000, enough: false });
+        assert!(cache.refusal(&two, 750_000).is_none(), "enough by then");
+    }
+}

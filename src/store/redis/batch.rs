@@ -1,0 +1,244 @@
+//! When a check leaves for Redis, and with whom.
+//!
+//! While no call is under way a check leaves at once; while one is, checks that arrive wait and go
+//! together in the next. So an idle gateway adds no latency, and a busy one makes ever fewer calls
+//! for a request. This changes when a check is sent, never what it may take.
+//!
+//! Bounded in every way: a call carries at most [`script::MAX_CHECKS`], a few calls are under way,
+//! at most [`MAX_WAITING`] checks wait or travel, and none longer than the budget.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::aio::ConnectionLike;
+use tokio::sync::oneshot;
+
+use super::script::{self, Added, Batch, RuleName};
+use crate::clock;
+use crate::limit::TICKS_PER_SECOND;
+use crate::limit::charge::{Answer, Charges};
+
+/// Checks that wait or travel at once. More is a sign that Redis does not keep up: those are
+/// decided without it.
+pub const MAX_WAITING: usize = 512;
+
+/// Calls under way at once. One is enough while it comes back before a full batch has gathered.
+const MAX_CALLS: usize = 4;
+
+/// Sends checks to Redis in batches.
+pub struct Batcher<L> {
+    link: L,
+    prefix: String,
+    budget: Duration,
+    state: Mutex<State>,
+}
+
+/// Where the batcher's calls go.
+pub trait Link: Send + Sync + 'static {
+    /// What a call is made on.
+    type Connection: ConnectionLike + Send;
+
+    /// The connection of the moment; none while there is none. Never waits.
+    fn current(&self) -> Option<Self::Connection>;
+
+    /// How a call on it went; `checks` is how many it carried.
+    fn note(&self, outcome: &CallOutcome<'_>, checks: usize);
+}
+
+/// How a call went.
+#[derive(Debug)]
+pub enum CallOutcome<'a> {
+    /// Redis answered.
+    Answered,
+    /// Redis answered in a way that the script does not.
+    BadReply,
+    /// Redis did not answer within the budget.
+    TimedOut,
+    /// Redis answered with an error, or the connection broke.
+    Failed(&'a redis::RedisError),
+}
+
+/// A check's answer, and when its call was sent: what a refusal's wait counts from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answered {
+    /// The answer.
+    pub answer: Answer,
+    /// When the call was sent, in ticks of this process' clock: Redis decided at this instant or
+    /// later.
+    pub sent_at: u64,
+}
+
+/// Why Redis has not decided on a check. It may have taken the tokens all the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Undecided;
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    calls: usize,
+    /// Checks in calls that are under way.
+    travelling: usize,
+}
+
+/// A check and whoever waits for it.
+struct Waiting {
+    charges: Charges,
+    rules: Arc<[RuleName]>,
+    since: u64,
+    answer: oneshot::Sender<Result<Answered, Undecided>>,
+}
+
+impl<L: Link> Batcher<L> {
+    /// A batcher that sends over `link`. No check waits longer than `budget`.
+    pub fn new(link: L, prefix: String, budget: Duration) -> Arc<Self> {
+        Arc::new(Self { link, prefix, budget, state: Mutex::default() })
+    }
+
+    /// Decides a check in Redis and takes its tokens. `rules` are those of the policy that the
+    /// charges come from, by index.
+    ///
+    /// # Errors
+    /// Redis has not decided within the budget, for whatever reason.
+    pub async fn take(
+        self: &Arc<Self>,
+        charges: Charges,
+        rules: Arc<[RuleName]>,
+    ) -> Result<Answered, Undecided> {
+        if self.link.current().is_none() {
+            return Err(Undecided);
+        }
+        let (answer, answered) = oneshot::channel();
+        let check = Waiting { charges, rules, since: clock::now(), answer };
+        if !self.enqueue(check) {
+            return Err(Undecided);
+        }
+        answered.await.unwrap_or(Err(Undecided))
+    }
+
+    /// Puts a check in line and sees to it that a call goes. Returns whether there was room.
+    fn enqueue(self: &Arc<Self>, check: Waiting) -> bool {
+        let mut state = self.state.lock();
+        if state.waiting.len() + state.travelling >= MAX_WAITING {
+            return false;
+        }
+        state.waiting.push_back(check);
+        let full = state.waiting.len() >= script::MAX_CHECKS && state.calls < MAX_CALLS;
+        if state.calls == 0 || full {
+            state.calls += 1;
+            drop(state);
+            // A task of its own: a client that goes away must not take the others' call with it.
+            tokio::spawn(Arc::clone(self).run());
+        }
+        true
+    }
+
+    /// Makes calls until nobody waits.
+    async fn run(self: Arc<Self>) {
+        loop {
+            let (batch, members) = {
+                let mut state = self.state.lock();
+                let (batch, members) = self.next_batch(&mut state);
+                if members.is_empty() {
+                    state.calls -= 1;
+                    return;
+                }
+                state.travelling += members.len();
+                (batch, members)
+            };
+            let count = members.len();
+            self.call(&batch, members).await;
+            self.state.lock().travelling -= count;
+        }
+    }
+
+    /// As many of those who wait as fit into one call.
+    fn next_batch(&self, state: &mut State) -> (Batch, Vec<Waiting>) {
+        let now = clock::now();
+        let mut batch = Batch::default();
+        let mut members = Vec::with_capacity(state.waiting.len().min(script::MAX_CHECKS));
+        while let Some(check) = state.waiting.pop_front() {
+            // Where its client is gone or its time is over, nothing is sent, so nothing is taken.
+            let late = now.saturating_sub(check.since) >= ticks(self.budget);
+            if late || check.answer.is_closed() {
+                let _ = check.answer.send(Err(Undecided));
+                continue;
+            }
+            match batch.add(&check.charges, &check.rules, &self.prefix) {
+                Added::In => members.push(check),
+                Added::Full if batch.is_empty() => {
+                    // Fits into no call at all.
+                    let _ = check.answer.send(Err(Undecided));
+                }
+                Added::Full => {
+                    state.waiting.push_front(check);
+                    break;
+                }
+            }
+        }
+        (batch, members)
+    }
+
+    /// One call, and the answers to those who wait for it.
+    async fn call(&self, batch: &Batch, members: Vec<Waiting>) {
+        let sent_at = clock::now();
+        let answers = self.ask(batch, &members, sent_at).await;
+        let mut answers = answers.into_iter();
+        for member in members {
+            let answer = answers.next().flatten().map(|answer| Answered { answer, sent_at });
+            let _ = member.answer.send(answer.ok_or(Undecided));
+        }
+    }
+
+    /// The answers that Redis gives, by the check's number; fewer where it gives none.
+    async fn ask(&self, batch: &Batch, members: &[Waiting], now: u64) -> Vec<Option<Answer>> {
+        let Some(mut connection) = self.link.current() else { return Vec::new() };
+        let oldest = members.iter().map(|member| member.since).min().unwrap_or(now);
+        let waited = Duration::from_micros(now.saturating_sub(oldest));
+        let left = self.budget.saturating_sub(waited);
+        let reply = tokio::time::timeout(left, evaluate(&mut connection, batch)).await;
+        let (outcome, answers) = match &reply {
+            Err(_) => (CallOutcome::TimedOut, Vec::new()),
+            Ok(Err(error)) => (CallOutcome::Failed(error), Vec::new()),
+            Ok(Ok(reply)) => match batch.answers(reply) {
+                Ok(answers) => (CallOutcome::Answered, answers),
+                Err(_) => (CallOutcome::BadReply, Vec::new()),
+            },
+        };
+        self.link.note(&outcome, batch.len());
+        answers
+    }
+}
+
+/// Runs the script. Where Redis does not know it (a restart, `SCRIPT FLUSH`), it is sent along:
+/// one more round trip, once, and no other command than the one that the next master needs too.
+async fn evaluate(
+    connection: &mut impl ConnectionLike,
+    batch: &Batch,
+) -> redis::RedisResult<Vec<i64>> {
+    let asked = batch.asked();
+    let command = |name: &str, script: &str| {
+        let mut command = redis::cmd(name);
+        command.arg(script).arg(batch.keys().len());
+        for key in batch.keys() {
+            command.arg(key);
+        }
+        command.arg("").arg(asked.as_slice());
+        command
+    };
+    let reply = command("EVALSHA", &script::SHA).query_async(connection).await;
+    match reply {
+        Err(error)
+            if error.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::NoScript) =>
+        {
+            command("EVAL", script::SOURCE).query_async(connection).await
+        }
+        reply => reply,
+    }
+}
+
+/// A length of time in ticks.
+fn ticks(budget: Duration) -> u64 {
+    u64::try_from(budget.as_micros()).unwrap_or(TICKS_PER_SECOND)
+}

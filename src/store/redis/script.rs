@@ -1,0 +1,258 @@
+//! `lua/take.lua` from this side: a batch of checks as its arguments, its reply as answers.
+//!
+//! Checks with the same charges are one group: the script decides on any number of them at once,
+//! so a hot key costs Redis as much as a single request. Every order of the checks in a batch is
+//! one that could have been, since all of them wait at the same instant.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::LazyLock;
+
+use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, Outcome, Outcomes};
+use crate::limit::quota::Quota;
+
+/// The script.
+pub const SOURCE: &str = include_str!("../../../lua/take.lua");
+
+/// The name that Redis knows the script by.
+pub static SHA: LazyLock<String> =
+    LazyLock::new(|| redis::Script::new(SOURCE).get_hash().to_string());
+
+/// The most checks in one call. Beyond that a call takes Redis longer than it saves.
+pub const MAX_CHECKS: usize = 128;
+
+/// The most buckets in one call: as many as a 16-bit number can name would be too many for Redis
+/// to work through within anybody's budget.
+const MAX_BUCKETS: usize = 1024;
+
+/// What a rule is called in Redis: its name, and the salt that its bucket ids carry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleName {
+    /// The rule's name.
+    pub name: std::sync::Arc<str>,
+    /// The rule's salt.
+    pub salt: u128,
+}
+
+/// Checks that go in one call.
+#[derive(Debug, Default)]
+pub struct Batch {
+    buckets: Vec<(BucketId, Quota, String)>,
+    bucket_index: HashMap<BucketId, u16, IdState>,
+    groups: Vec<Group>,
+    group_index: HashMap<u128, Vec<usize>, IdState>,
+    checks: usize,
+}
+
+/// Equal requests.
+#[derive(Debug)]
+struct Group {
+    charges: Charges,
+    /// Indexes of the buckets, one for each charge.
+    buckets: Vec<u16>,
+    /// The checks' numbers, in the order in which they came.
+    members: Vec<usize>,
+}
+
+/// Whether a check fits into a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Added {
+    /// It is in.
+    In,
+    /// It must go in another call.
+    Full,
+}
+
+/// A reply that `take.lua` does not give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the reply is not one of the script's")]
+pub struct BadReply;
+
+/// A bucket's key: no text from a client, one hash tag for all buckets of one client part.
+pub fn key(prefix: &str, bucket: BucketId, rule: &RuleName) -> String {
+    let part = bucket.0 ^ rule.salt;
+    let mut key = String::with_capacity(prefix.len() + 35 + rule.name.len());
+    let _ = write!(key, "{prefix}{{{part:032x}}}:{}", rule.name);
+    key
+}
+
+impl Batch {
+    /// Checks in the batch.
+    pub fn len(&self) -> usize {
+        self.checks
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.checks == 0
+    }
+
+    /// Adds a check, whose number is how many were added before. `rules` are those of the policy
+    /// that the charges come from.
+    pub fn add(&mut self, charges: &Charges, rules: &[RuleName], prefix: &str) -> Added {
+        if self.checks >= MAX_CHECKS {
+            return Added::Full;
+        }
+        let sum = charges.iter().fold(0, |sum: u128, charge| sum.rotate_left(1) ^ charge.bucket.0);
+        let alike = self.group_index.get(&sum).into_iter().flatten().copied();
+        if let Some(group) = alike.clone().find(|group| self.groups[*group].charges == *charges) {
+            self.groups[group].members.push(self.checks);
+            self.checks += 1;
+            return Added::In;
+        }
+        if !self.has_room_for(charges) {
+            return Added::Full;
+        }
+        let buckets = charges.iter().map(|charge| self.bucket(charge, rules, prefix)).collect();
+        let group = Group { charges: charges.clone(), buckets, members: vec![self.checks] };
+        self.group_index.entry(sum).or_default().push(self.groups.len());
+        self.groups.push(group);
+        self.checks += 1;
+        Added::In
+    }
+
+    /// A bucket stands in a call once, under one quota: around a reload, two requests may see two.
+    fn has_room_for(&self, charges: &Charges) -> bool {
+        let fits = |charge: &Charge| match self.bucket_index.get(&charge.bucket) {
+            Some(index) => self.buckets[usize::from(*index)].1 == charge.quota,
+            None => true,
+        };
+        self.buckets.len() + charges.len() <= MAX_BUCKETS && charges.iter().all(fits)
+    }
+
+    fn bucket(&mut self, charge: &Charge, rules: &[RuleName], prefix: &str) -> u16 {
+        if let Some(index) = self.bucket_index.get(&charge.bucket) {
+            return *index;
+        }
+        let index = u16::try_from(self.buckets.len()).unwrap_or(u16::MAX);
+        let key = rules
+            .get(charge.rule as usize)
+            .map_or_else(String::new, |rule| key(prefix, charge.bucket, rule));
+        self.buckets.push((charge.bucket, charge.quota, key));
+        self.bucket_index.insert(charge.bucket, index);
+        index
+    }
+
+    /// The keys of the buckets, each once.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.buckets.iter().map(|(_, _, key)| key.as_str())
+    }
+
+    /// `ARGV[2]`; the script's head says what stands where.
+    pub fn asked(&self) -> Vec<u8> {
+        let mut asked = Vec::with_capacity(self.buckets.len() * 16 + self.groups.len() * 14);
+        for (_, quota, _) in &self.buckets {
+            asked.extend_from_slice(&exact(quota.units_per_tick()));
+            asked.extend_from_slice(&exact(quota.full()));
+        }
+        for group in &self.groups {
+            let count = u16::try_from(group.members.len()).unwrap_or(u16::MAX);
+            asked.extend_from_slice(&count.to_le_bytes());
+            asked.push(u8::try_from(group.charges.len()).unwrap_or(u8::MAX));
+            for (charge, bucket) in group.charges.iter().zip(&group.buckets) {
+                asked.extend_from_slice(&(bucket + 1).to_le_bytes());
+                asked.extend_from_slice(&exact(charge.quota.units(charge.cost)));
+                asked.push(u8::from(charge.mode == Mode::Shadow));
+            }
+        }
+        asked
+    }
+
+    /// The answer of each check by its number; none where a bucket could not be read, so that the
+    /// check is still to be decided.
+    ///
+    /// # Errors
+    /// The reply does not belong to this batch.
+    pub fn answers(&self, reply: &[i64]) -> Result<Vec<Option<Answer>>, BadReply> {
+        let mut numbers = reply.iter().copied().skip(1);
+        let mut answers = vec![None; self.checks];
+        for group in &self.groups {
+            let passed = numbers.next().ok_or(BadReply)?;
+            let mut levels = Vec::with_capacity(group.charges.len());
+            for charge in &group.charges {
+                let level = numbers.next().ok_or(BadReply)?;
+                let took = match charge.mode {
+                    Mode::Enforce => passed,
+                    Mode::Shadow => numbers.next().ok_or(BadReply)?,
+                };
+                levels.push((level, took));
+            }
+            let Ok(passed) = usize::try_from(passed) else { continue };
+            for (order, member) in group.members.iter().enumerate() {
+                let slot = answers.get_mut(*member).ok_or(BadReply)?;
+                *slot = Some(group.answer(order, passed, &levels)?);
+            }
+        }
+        if numbers.next().is_some() { Err(BadReply) } else { Ok(answers) }
+    }
+}
+
+impl Group {
+    /// The answer of the group's check at that place, from how many passed and, for each charge,
+    /// the level after the last of them and how many took from it.
+    fn answer(
+        &self,
+        order: usize,
+        passed: usize,
+        levels: &[(i64, i64)],
+    ) -> Result<Answer, BadReply> {
+        let allowed = order < passed;
+        let mut outcomes = Outcomes::new();
+        for (charge, (last, took)) in self.charges.iter().zip(levels) {
+            let units = charge.quota.units(charge.cost);
+            let Ok(last) = u64::try_from(*last) else {
+                // A shadow rule whose bucket cannot be read has nothing to say.
+                outcomes.push(Outcome { level: charge.quota.full(), enough: true });
+                continue;
+            };
+            let took = u64::try_from(*took).map_err(|_| BadReply)?;
+            // How many requests took after this one: their units are back in its level.
+            let turn = u64::try_from(order).map_err(|_| BadReply)? + 1;
+            let later = if allowed { took.saturating_sub(turn) } else { 0 };
+            let level = last.saturating_add(later.saturating_mul(units));
+            let enough = if allowed { turn <= took } else { level >= units };
+            outcomes.push(Outcome { level, enough });
+        }
+        Ok(Answer { allowed, outcomes })
+    }
+}
+
+/// A number of units as the script reads it.
+#[allow(clippy::cast_precision_loss, reason = "units are at most 2^53, which a double has exactly")]
+fn exact(units: u64) -> [u8; 8] {
+    (units as f64).to_le_bytes()
+}
+
+/// Bucket ids are hashes already.
+#[derive(Debug, Clone, Default)]
+struct IdState;
+
+/// Takes the bits of an id as they are.
+#[derive(Debug, Default)]
+struct IdHasher(u64);
+
+impl BuildHasher for IdState {
+    type Hasher = IdHasher;
+
+    fn build_hasher(&self) -> IdHasher {
+        IdHasher(0)
+    }
+}
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "half of a hash is a hash")]
+    fn write_u128(&mut self, id: u128) {
+        self.0 = id as u64;
+    }
+}
