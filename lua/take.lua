@@ -37,7 +37,7 @@ end
 
 local floor, unpack = math.floor, struct.unpack
 local asked, position = ARGV[2], 1
-local levels, ticks, rates, fulls, taken = {}, {}, {}, {}, {}
+local levels, ticks, rates, fulls, moved = {}, {}, {}, {}, {}
 
 for bucket = 1, #KEYS do
     local rate, full
@@ -57,9 +57,11 @@ for bucket = 1, #KEYS do
                 level = floor(level / was_full * full)
             end
             -- A clock that went back changes nothing. By more than a second it must not keep the
-            -- bucket from filling until it is where it was.
+            -- bucket from filling until it is where it was: the bucket fills on from here, which
+            -- has to be kept even if nobody takes from it now.
             if tick > now + SECOND then
                 tick = now
+                moved[bucket] = true
             end
             if tick < now then
                 level = level + (now - tick) * rate
@@ -102,7 +104,7 @@ while position <= #asked do
         end
         if level >= 0 and took > 0 then
             level = level - took * units
-            levels[bucket], taken[bucket] = level, true
+            levels[bucket], moved[bucket] = level, true
         end
         length = length + 1
         reply[length] = level
@@ -114,7 +116,7 @@ while position <= #asked do
 end
 
 for bucket = 1, #KEYS do
-    if taken[bucket] then
+    if moved[bucket] then
         local level, full = levels[bucket], fulls[bucket]
         local milliseconds = math.ceil((full - level) / rates[bucket] / 1000) + 1000
         redis.call('SET', KEYS[bucket], struct.pack('<ddd', level, ticks[bucket], full),

@@ -2,6 +2,10 @@
 
 use super::quota::Quota;
 
+/// How far a clock may go back, in ticks, without a bucket taking notice: readings of one clock by
+/// two threads, or by a server before and after its time was set right.
+pub const CLOCK_SLACK: u64 = super::TICKS_PER_SECOND;
+
 /// A token bucket's whole state. Units are those of its [`Quota`], ticks those of the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
@@ -18,13 +22,34 @@ impl Bucket {
     }
 
     /// The same bucket at `now`: fuller by the ticks that passed, never beyond full. A clock that
-    /// went back changes nothing, so that a jump can neither take tokens nor give them twice.
+    /// went back changes nothing, so that a jump can neither take tokens nor give them twice. Where
+    /// it went back by more than [`CLOCK_SLACK`], the bucket fills on from the level that it has:
+    /// it must not stand still until the clock is where it was.
     pub const fn refilled(self, quota: &Quota, now: u64) -> Self {
         if now <= self.at {
-            return Self { level: min(self.level, quota.full()), at: self.at };
+            let at = if self.at > now.saturating_add(CLOCK_SLACK) { now } else { self.at };
+            return Self { level: min(self.level, quota.full()), at };
         }
         let added = (now - self.at).saturating_mul(quota.units_per_tick());
         Self { level: min(self.level.saturating_add(added), quota.full()), at: now }
+    }
+
+    /// The same fraction of a bucket of another quota, where a rule's rate or burst has changed:
+    /// `was_full` is the level of a full bucket under the old one, at least 1. In doubles, rounded
+    /// down: the store in Redis can do no other, and both must agree to the unit.
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "levels are at most 2^53, which doubles have exactly"
+    )]
+    pub fn rescaled(self, was_full: u64, quota: &Quota) -> Self {
+        if was_full == quota.full() {
+            return self;
+        }
+        let fraction = self.level as f64 / was_full as f64;
+        let level = (fraction * quota.full() as f64).floor() as u64;
+        Self { level: min(level, quota.full()), at: self.at }
     }
 
     /// Whether the bucket holds `cost` tokens at its own instant.
@@ -71,6 +96,8 @@ mod tests {
             ((200_000, 5, u64::MAX), (200_000, u64::MAX)),
             ((50, 1_000, 999), (50, 1_000)),
             ((50, 1_000, 0), (50, 1_000)),
+            ((50, 1_000_000, 0), (50, 1_000_000)),
+            ((50, 1_000_001, 0), (50, 0)),
             ((9_000_000, 1_000, 1_000), (200_000, 1_000)),
         ];
         for ((level, at, now), (level_after, at_after)) in table {
@@ -88,6 +115,24 @@ mod tests {
         assert!(!Bucket { level: 99_999, at: 7 }.holds(&quota, 1));
         assert!(!Bucket::full(&quota, 0).holds(&quota, u64::MAX));
         assert_eq!(bucket.less(&quota, 1), Bucket { level: 0, at: 7 });
+    }
+
+    #[test]
+    fn a_new_quota_keeps_the_fraction() {
+        let quota = quota();
+        // (level, full before) -> level of 200,000
+        let table = [
+            ((60, 100), 120_000),
+            ((100, 100), 200_000),
+            ((0, 100), 0),
+            ((1, 3), 66_666),
+            ((200_000, 200_000), 200_000),
+            ((1 << 53, 1 << 53), 200_000),
+        ];
+        for ((level, was_full), expected) in table {
+            let rescaled = Bucket { level, at: 7 }.rescaled(was_full, &quota);
+            assert_eq!(rescaled, Bucket { level: expected, at: 7 }, "{level} of {was_full}");
+        }
     }
 
     #[test]

@@ -5,3 +5,8 @@
 
 pub mod batch;
 pub mod script;
+
+#[cfg(test)]
+pub(crate) mod fixture;
+#[cfg(test)]
+mod parity;

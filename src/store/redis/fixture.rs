@@ -1,0 +1,72 @@
+//! A real server for tests beside the code: started on a Unix socket of its own in a folder of its
+//! own, ended by its handle.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+/// Which program to start; the matrix runs the same tests on several.
+const PROGRAM: &str = "TOLLGATE_REDIS_SERVER";
+
+/// A running server, gone with its folder when it is dropped.
+pub(crate) struct RedisServer {
+    child: Child,
+    folder: TempDir,
+}
+
+impl RedisServer {
+    /// Starts a server and waits until it answers.
+    pub(crate) fn start(options: &[&str]) -> Self {
+        let program = std::env::var(PROGRAM).unwrap_or_else(|_| "redis-server".to_string());
+        let folder = tempfile::tempdir().unwrap();
+        let child = Command::new(&program)
+            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
+            .arg(folder.path().join("redis.sock"))
+            .arg("--dir")
+            .arg(folder.path())
+            .args(options)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| {
+                panic!("cannot start {program}: {error}; try `apt-get install redis-server`")
+            });
+        let server = Self { child, folder };
+        server.wait();
+        server
+    }
+
+    /// The server's socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("redis.sock")
+    }
+
+    /// A client of it.
+    pub(crate) fn client(&self) -> redis::Client {
+        client(&self.socket())
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "polls for a server that says nothing")]
+    fn wait(&self) {
+        for _ in 0..500 {
+            let ping = |mut connection| redis::cmd("PING").query::<String>(&mut connection);
+            if self.client().get_connection().and_then(ping).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the server at {} does not answer", self.socket().display());
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn client(socket: &Path) -> redis::Client {
+    redis::Client::open(format!("unix://{}", socket.display())).unwrap()
+}

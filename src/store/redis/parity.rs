@@ -1,0 +1,306 @@
+//! The script and the core are one: any schedule of clock steps and batches, through `take.lua` in
+//! a real server and through `limit`, gives the same answers, levels and expiries.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use redis::Connection;
+
+use super::fixture::RedisServer;
+use super::script::{self, Added, Batch, RuleName};
+use crate::limit::bucket::Bucket;
+use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, take};
+use crate::limit::quota::Quota;
+
+const PREFIX: &str = "tollgate:";
+
+/// One call: how the clock moved since the last, under which quotas, who asks.
+#[derive(Clone, Debug)]
+struct Step {
+    clock: i64,
+    quotas: Vec<Quota>,
+    checks: Vec<Charges>,
+}
+
+/// Buckets as `limit` has them.
+#[derive(Default)]
+struct Reference(HashMap<BucketId, (Bucket, u64)>);
+
+impl Reference {
+    fn bucket(&mut self, charge: &Charge, now: u64) -> Bucket {
+        let quota = &charge.quota;
+        let Some((kept, full)) = self.0.get(&charge.bucket).copied() else {
+            return Bucket::full(quota, now);
+        };
+        let bucket = kept.rescaled(full, quota).refilled(quota, now);
+        if bucket.at < kept.at {
+            // The clock went back by more than the slack: kept, whatever becomes of the request.
+            self.0.insert(charge.bucket, (bucket, quota.full()));
+        }
+        bucket
+    }
+
+    fn take(&mut self, charges: &Charges, now: u64) -> Answer {
+        let mut buckets: Vec<Bucket> =
+            charges.iter().map(|charge| self.bucket(charge, now)).collect();
+        let answer = take(charges, &mut buckets);
+        if answer.allowed {
+            for ((charge, bucket), outcome) in charges.iter().zip(buckets).zip(&answer.outcomes) {
+                if outcome.enough {
+                    self.0.insert(charge.bucket, (bucket, charge.quota.full()));
+                }
+            }
+        }
+        answer
+    }
+}
+
+fn rules() -> Vec<RuleName> {
+    (0..4_u8).map(|rule| RuleName { name: Arc::from(format!("r{rule}")), salt: 0 }).collect()
+}
+
+fn quota() -> impl Strategy<Value = Quota> {
+    let usual = (1..50_u64, prop_oneof![Just(1_000_000_u64), Just(60_000_000), 1..5_000_000_u64]);
+    let odd = (1..u64::MAX, 1..u64::MAX);
+    let rate = prop_oneof![6 => usual, 1 => odd];
+    (rate, 1..200_u64, any::<bool>()).prop_filter_map(
+        "too large",
+        |((tokens, period), burst, most)| match Quota::new(tokens, period, burst) {
+            Ok(quota) if most => {
+                let largest = crate::limit::quota::MAX_UNITS / quota.units_per_token();
+                Quota::new(tokens, period, largest.max(burst)).ok()
+            }
+            other => other.ok(),
+        },
+    )
+}
+
+/// A check over some of the four rules, each with one of three buckets.
+fn check() -> impl Strategy<Value = Vec<(u32, u128, u64, bool)>> {
+    prop::collection::vec((0..4_u32, 0..3_u128, 1..4_u64, prop::bool::weighted(0.2)), 1..4)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let clock = prop_oneof![
+        4 => 0..300_000_i64,
+        2 => 0..100_000_000_i64,
+        1 => -900_000..0_i64,
+        1 => -4_000_000_000..-1_100_000_i64,
+        1 => Just(3_600_000_000_i64),
+    ];
+    let checks = prop::collection::vec(check(), 1..12);
+    (clock, prop::collection::vec(quota(), 4), checks).prop_map(|(clock, quotas, checks)| {
+        let checks = checks.iter().map(|check| charges(check, &quotas)).collect();
+        Step { clock, quotas, checks }
+    })
+}
+
+/// A rule stands in a request once. Costs stay within the burst, as a file's check sees to.
+fn charges(check: &[(u32, u128, u64, bool)], quotas: &[Quota]) -> Charges {
+    let mut charges = Charges::new();
+    for (rule, client, cost, shadow) in check {
+        if charges.iter().any(|charge| charge.rule == *rule) {
+            continue;
+        }
+        let quota = quotas[*rule as usize];
+        charges.push(Charge {
+            bucket: BucketId(u128::from(*rule) << 8 | client),
+            rule: *rule,
+            quota_index: *rule,
+            quota,
+            cost: (*cost).min(quota.burst()),
+            mode: if *shadow { Mode::Shadow } else { Mode::Enforce },
+        });
+    }
+    charges
+}
+
+fn call(connection: &mut Connection, batch: &Batch, now: u64) -> Vec<i64> {
+    let mut command = redis::cmd("EVAL");
+    command.arg(script::SOURCE).arg(batch.keys().len());
+    batch.keys().for_each(|key| {
+        command.arg(key);
+    });
+    command.arg(now).arg(batch.asked().as_slice()).query(connection).unwrap()
+}
+
+/// A batch decides group by group; the reference must take its checks in that order.
+fn in_groups(checks: &[Charges]) -> Vec<usize> {
+    let first = |check: &Charges| checks.iter().position(|other| other == check).unwrap();
+    let mut order: Vec<usize> = (0..checks.len()).collect();
+    order.sort_by_key(|index| (first(&checks[*index]), *index));
+    order
+}
+
+fn run(connection: &mut Connection, steps: &[Step], quotas_change: bool) {
+    redis::cmd("FLUSHALL").query::<()>(connection).unwrap();
+    let mut reference = Reference::default();
+    let mut now = 10_000_000_000_u64;
+    let first_quotas = &steps[0].quotas;
+    for step in steps {
+        now = now.saturating_add_signed(step.clock);
+        let checks: Vec<Charges> = step
+            .checks
+            .iter()
+            .map(|check| {
+                let mut check = check.clone();
+                if !quotas_change {
+                    for charge in &mut check {
+                        charge.quota = first_quotas[charge.rule as usize];
+                        charge.cost = charge.cost.min(charge.quota.burst());
+                    }
+                }
+                check
+            })
+            .collect();
+        let mut batch = Batch::default();
+        for check in &checks {
+            assert_eq!(batch.add(check, &rules(), PREFIX), Added::In);
+        }
+        let reply = call(connection, &batch, now);
+        let answers = batch.answers(&reply).unwrap();
+        for index in in_groups(&checks) {
+            let expected = reference.take(&checks[index], now);
+            assert_eq!(answers[index].as_ref(), Some(&expected), "check {index} at {now}");
+        }
+        compare_stored(connection, &reference, &checks);
+    }
+}
+
+/// Every bucket that was just written is stored to the unit, and expires when it is full.
+fn compare_stored(connection: &mut Connection, reference: &Reference, checks: &[Charges]) {
+    for charge in checks.iter().flatten() {
+        let key = script::key(PREFIX, charge.bucket, &rules()[charge.rule as usize]);
+        let stored: Option<Vec<u8>> = redis::cmd("GET").arg(&key).query(connection).unwrap();
+        let kept = reference.0.get(&charge.bucket);
+        assert_eq!(stored.is_some(), kept.is_some(), "{key}");
+        let (Some(stored), Some((bucket, full))) = (stored, kept) else { continue };
+        let number = |at: usize| f64::from_le_bytes(stored[at..at + 8].try_into().unwrap());
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let stored = [number(0) as u64, number(8) as u64, number(16) as u64];
+        assert_eq!(stored, [bucket.level, bucket.at, *full], "{key}");
+        if *full == charge.quota.full() {
+            let missing = (full - bucket.level).div_ceil(charge.quota.units_per_tick());
+            let expected = missing.div_ceil(1_000) + 1_000;
+            let left: u64 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();
+            // Never earlier than full; what a slow machine took meanwhile is taken off.
+            assert!(left <= expected + 1 && left + 20_000 > expected, "{left} of {expected} ms");
+        }
+    }
+}
+
+fn cases() -> ProptestConfig {
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) }
+}
+
+#[test]
+fn the_script_and_the_core_agree_on_any_schedule() {
+    let server = RedisServer::start(&[]);
+    let connection = RefCell::new(server.client().get_connection().unwrap());
+    TestRunner::new(cases())
+        .run(&prop::collection::vec(step(), 1..12), |steps| {
+            run(&mut connection.borrow_mut(), &steps, false);
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_changed_quota_keeps_the_same_fraction_in_both() {
+    let server = RedisServer::start(&[]);
+    let connection = RefCell::new(server.client().get_connection().unwrap());
+    TestRunner::new(cases())
+        .run(&prop::collection::vec(step(), 2..8), |steps| {
+            run(&mut connection.borrow_mut(), &steps, true);
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// Row 14: whatever stands in a bucket's place, the script does not fail and grants no more than a
+/// full bucket.
+#[test]
+fn row_14_no_stored_value_breaks_the_script() {
+    let server = RedisServer::start(&[]);
+    let connection = RefCell::new(server.client().get_connection().unwrap());
+    let number = prop_oneof![
+        Just(f64::NAN),
+        Just(f64::INFINITY),
+        Just(f64::NEG_INFINITY),
+        Just(-1.0),
+        Just(0.0),
+        Just(1e308),
+        Just(9.1e15),
+        Just(0.5),
+        any::<f64>(),
+        (0..10_000_000_i32).prop_map(f64::from),
+    ];
+    let bucket = [number.clone(), number.clone(), number]
+        .prop_map(|numbers| numbers.iter().flat_map(|number| number.to_le_bytes()).collect());
+    let value = prop_oneof![bucket, prop::collection::vec(any::<u8>(), 0..40)];
+    let quota = Quota::new(10, 1_000_000, 5).unwrap();
+    let check = charges(&[(0, 1, 1, false)], &[quota]);
+    TestRunner::new(cases())
+        .run(&(value, 0..20_000_000_000_u64), |(value, now): (Vec<u8>, u64)| {
+            let mut connection = connection.borrow_mut();
+            let key = script::key(PREFIX, check[0].bucket, &rules()[0]);
+            redis::cmd("SET").arg(&key).arg(value).query::<()>(&mut *connection).unwrap();
+            let mut batch = Batch::default();
+            (0..8).for_each(|_| assert_eq!(batch.add(&check, &rules(), PREFIX), Added::In));
+            let reply = call(&mut connection, &batch, now);
+            let answers = batch.answers(&reply).unwrap();
+            let passed = answers.iter().flatten().filter(|answer| answer.allowed).count();
+            prop_assert!(passed <= 5);
+            prop_assert!(answers.iter().flatten().all(|a| a.outcomes[0].level <= quota.full()));
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// Row 13: a key that holds something else leaves that bucket undecided, and no other.
+#[test]
+fn row_13_a_key_of_another_type_is_that_buckets_own_trouble() {
+    let server = RedisServer::start(&[]);
+    let mut connection = server.client().get_connection().unwrap();
+    let quota = Quota::new(10, 1_000_000, 5).unwrap();
+    let [bad, good] = [1, 2].map(|client| charges(&[(0, client, 1, false)], &[quota]));
+    let both = charges(&[(0, 2, 1, false), (1, 2, 1, false)], &[quota, quota]);
+    let shadow = charges(&[(1, 2, 1, false), (0, 1, 1, true)], &[quota, quota]);
+    let key = script::key(PREFIX, bad[0].bucket, &rules()[0]);
+    redis::cmd("LPUSH").arg(&key).arg("x").query::<()>(&mut connection).unwrap();
+    let mut batch = Batch::default();
+    for check in [&bad, &good, &both, &shadow] {
+        assert_eq!(batch.add(check, &rules(), PREFIX), Added::In);
+    }
+    let reply = call(&mut connection, &batch, 1_000_000);
+    let answers = batch.answers(&reply).unwrap();
+    assert_eq!(answers[0], None);
+    let allowed: Vec<bool> = answers.iter().flatten().map(|answer| answer.allowed).collect();
+    assert_eq!(allowed, [true, true, true]);
+    assert_eq!(answers[2].as_ref().unwrap().outcomes[0].level, 300_000);
+}
+
+/// Row 24: a clock that jumps forward fills a bucket at most; one that jumps back neither takes
+/// tokens nor keeps the bucket from filling.
+#[test]
+fn row_24_a_clock_that_jumps_locks_nobody_out() {
+    let server = RedisServer::start(&[]);
+    let mut connection = server.client().get_connection().unwrap();
+    const HOUR: u64 = 3_600_000_000;
+    let quota = Quota::new(1, 1_000_000, 5).unwrap();
+    let check = charges(&[(0, 1, 1, false)], &[quota]);
+    let mut passed = |now: u64, asked: usize| {
+        let mut batch = Batch::default();
+        (0..asked).for_each(|_| assert_eq!(batch.add(&check, &rules(), PREFIX), Added::In));
+        let answers = batch.answers(&call(&mut connection, &batch, now)).unwrap();
+        answers.iter().flatten().filter(|answer| answer.allowed).count()
+    };
+    assert_eq!(passed(2 * HOUR, 9), 5, "a full bucket");
+    assert_eq!(passed(3 * HOUR, 9), 5, "an hour forward: a full bucket, no more");
+    assert_eq!(passed(2 * HOUR, 9), 0, "an hour back: nothing is given");
+    assert_eq!(passed(2 * HOUR + 1_000_000, 9), 1, "and a second later the bucket fills");
+    assert_eq!(passed(2 * HOUR + 3_000_000, 9), 2);
+}
