@@ -16,12 +16,12 @@ mod support;
 
 // Requests and answers go through as they are: bodies of any length and kind, connections that
 // are used again, upgrades, and what the API behind gets to see of the client.
-//mod forwarding;
+mod forwarding;
 mod proxying;
 
 // Limits let exactly as many requests pass as the file says, and count whom it says.
-//mod counting;
-//mod limits;
+mod counting;
+mod limits;
 
 // What the gateway says itself: every answer of its own, byte for byte, and what becomes of the
 // connection after a refusal.
