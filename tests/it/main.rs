@@ -25,15 +25,15 @@ mod limits;
 
 // What the gateway says itself: every answer of its own, byte for byte, and what becomes of the
 // connection after a refusal.
-//mod answers;
-//mod refusals;
+mod answers;
+mod refusals;
 
 // Who a request is from: keys that are missing, doubled, odd or huge, and forged addresses.
-//mod addresses;
-//mod identity;
+mod addresses;
+mod identity;
 
 // The process: start, stop, subcommands, and what must not stand in any log.
-//mod commands;
+mod commands;
 //mod process;
 //mod secrets;
 

@@ -24,8 +24,8 @@ pub(crate) fn in_front_of(servers: &[SocketAddr]) -> String {
 }
 
 /// A known client.
-pub(crate) fn key(id: &str, secret: &str, plan: &str) -> String {
-    let digest = Sha256::digest(secret).iter().fold(String::new(), |mut text, byte| {
+pub(crate) fn key(id: &str, secret: impl AsRef<[u8]>, plan: &str) -> String {
+    let digest = Sha256::digest(secret.as_ref()).iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
     });
