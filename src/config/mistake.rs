@@ -35,6 +35,7 @@ pub struct Mistakes {
     list: Vec<Mistake>,
     not_kept: usize,
     holes: Vec<Vec<String>>,
+    /// Lines that are not TOML, in order.
     broken: Vec<Range<usize>>,
 }
 
@@ -87,7 +88,9 @@ impl Mistake {
 impl Mistakes {
     /// Adds one, unless it stands on a line that is broken anyway.
     pub fn push(&mut self, mistake: Mistake) {
-        if self.broken.iter().any(|lines| lines.contains(&mistake.start())) {
+        let start = mistake.start();
+        let before = self.broken.partition_point(|lines| lines.start <= start);
+        if self.broken[..before].last().is_some_and(|lines| lines.contains(&start)) {
             return;
         }
         if self.list.len() < MAX_KEPT {
@@ -109,10 +112,12 @@ impl Mistakes {
 
     /// Remembers that the value at `path` was left out because something is wrong with it.
     pub fn leave_hole(&mut self, path: Vec<String>) {
-        self.holes.push(path);
+        if self.holes.len() < MAX_KEPT {
+            self.holes.push(path);
+        }
     }
 
-    /// Remembers that these lines are not TOML: nothing more is said of them, and anything may
+    /// Remembers that these lines, in order, are not TOML: nothing more is said of them, and anything may
     /// seem to be missing that stands there.
     pub(super) fn distrust(&mut self, lines: Vec<Range<usize>>) {
         self.broken = lines;
@@ -121,7 +126,9 @@ impl Mistakes {
     /// Whether an earlier mistake explains why nothing stands at `path`: it, or something around,
     /// in or beside it was left out. Beside, since that may be the same name misspelt.
     pub fn explain_absence(&self, path: &[&str]) -> bool {
-        !self.broken.is_empty() || self.holes.iter().any(|hole| explains(hole, path))
+        self.is_full()
+            || !self.broken.is_empty()
+            || self.holes.iter().any(|hole| explains(hole, path))
     }
 
     /// The same for a name that is referred to: a misspelt table explains it, too.

@@ -82,6 +82,9 @@ fn instead(expected: &Expected, name: &str, pruned: &Pruned) -> Option<String> {
     if pruned.path.first().is_some_and(|first| first == "keys") && name == "sha256" {
         return None;
     }
+    if pruned.is_item {
+        return None;
+    }
     let value = match (expected, &pruned.value) {
         (Expected::Number, Found::Text(text)) => text.trim().parse::<u64>().ok()?.to_string(),
         (Expected::Number, Found::Float(text)) => {
@@ -92,9 +95,6 @@ fn instead(expected: &Expected, name: &str, pruned: &Pruned) -> Option<String> {
         (Expected::Text, Found::Integer(number)) if name == "rate" => format!("\"{number}/s\""),
         (Expected::Text, Found::Integer(number)) if name.ends_with("_timeout") => {
             format!("\"{number}s\"")
-        }
-        (Expected::Text, Found::Integer(number)) if pruned.is_item => {
-            return (number.len() < SHOWN).then(|| format!("\"{number}\""));
         }
         (Expected::List, Found::Text(text)) if text.chars().count() <= SHOWN => {
             format!("[\"{}\"]", cut(text, SHOWN))
@@ -131,7 +131,9 @@ impl Found {
         match self {
             Self::Text(_) => "a string".to_owned(),
             Self::Integer(_) => "a number".to_owned(),
-            Self::Float(text) if text.contains(['n', 'N']) => format!("`{text}`"),
+            Self::Float(text) if text.contains(['n', 'e', 'E']) => {
+                format!("`{}`", cut(text, SHOWN))
+            }
             Self::Float(_) => "a fraction".to_owned(),
             Self::Boolean => "a boolean".to_owned(),
             Self::Date => "a date".to_owned(),
@@ -139,6 +141,13 @@ impl Found {
             Self::Table => "a table".to_owned(),
         }
     }
+}
+
+/// A list where a table belongs, most often `[[server]]` for `[server]`.
+pub(super) fn list_for_table(pruned: &Pruned) -> Mistake {
+    let path = cut(&pruned.path.join("."), 2 * SHOWN);
+    let mistake = Mistake::new(pruned.span.clone(), format!("`{path}` is a table, not a list"));
+    mistake.help(format!("write `[{path}]`, once and in single brackets"))
 }
 
 /// A text that is not TOML.
@@ -163,6 +172,10 @@ pub(super) fn broken_syntax(message: &str, span: Range<usize>, text: &str) -> Mi
         ("a table's name is not closed".to_owned(), Some("end it with `]`"))
     } else if message.starts_with("unclosed array") {
         ("a list is not closed".to_owned(), Some("end it with `]`"))
+    } else if message.starts_with("missing comma between array") {
+        let end = text.get(..span.start).map_or(span.start, |before| before.trim_end().len());
+        let mistake = Mistake::new(end..end, "a list is not closed, or lacks a comma");
+        return mistake.help("end it with `]`, or put `,` between its items");
     } else if message.starts_with("unclosed inline table") {
         ("a table in braces is not closed".to_owned(), Some("end it with `}`"))
     } else {

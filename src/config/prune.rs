@@ -133,6 +133,55 @@ fn take_from_array(
     })
 }
 
+/// The places of tables; `*` stands for any name.
+const TABLES: [&[&str]; 12] = [
+    &["server"],
+    &["clients"],
+    &["headers"],
+    &["memory"],
+    &["plans", "*"],
+    &["keys", "*"],
+    &["keys", "*", "rules", "*"],
+    &["upstreams", "*"],
+    &["routes", "*"],
+    &["rules", "*"],
+    &["rules", "*", "plans", "*"],
+    &["rules", "*", "exempt"],
+];
+
+/// Takes out every list that stands where a table belongs: serde would take its items for the
+/// table's values in the order of our source.
+pub(super) fn take_lists(table: &mut DeTable<'_>, taken: &mut impl FnMut(Pruned)) {
+    for place in TABLES {
+        take_lists_at(table, place, &mut Vec::new(), taken);
+    }
+}
+
+fn take_lists_at(
+    table: &mut DeTable<'_>,
+    place: &[&str],
+    path: &mut Vec<String>,
+    taken: &mut impl FnMut(Pruned),
+) {
+    let [name, inner @ ..] = place else { return };
+    let fits = |key: &str| *name == "*" || *name == key;
+    let mut lists = Vec::new();
+    for (key, value) in table.iter_mut().filter(|(key, _)| fits(key.get_ref())) {
+        path.push(key.get_ref().to_string());
+        match value.get_mut() {
+            DeValue::Array(_) if inner.is_empty() => lists.push(key.get_ref().to_string()),
+            DeValue::Table(below) => take_lists_at(below, inner, path, taken),
+            _ => {}
+        }
+        path.pop();
+    }
+    for name in lists {
+        let Some(value) = table.remove(name.as_str()) else { continue };
+        let path = path.iter().cloned().chain([name]).collect();
+        taken(Pruned { path, span: value.span(), value: Found::List, is_item: false });
+    }
+}
+
 impl From<DeValue<'_>> for Found {
     fn from(value: DeValue<'_>) -> Self {
         match value {

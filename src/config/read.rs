@@ -17,36 +17,53 @@ const MAX_ROUNDS: usize = 100;
 
 /// Reads a file. What is wrong is left out of the `Config` and said in `mistakes`.
 pub fn read(text: &str, mistakes: &mut Mistakes) -> Config {
-    let (table, errors) = DeTable::parse_recoverable(text);
-    report_syntax(text, &errors, mistakes);
-    if errors.iter().any(|error| breaks_structure(error.message())) {
-        // What follows may stand in another table than was meant.
+    let (mut table, errors) = DeTable::parse_recoverable(text);
+    if report_syntax(text, &errors, mistakes) == Damage::Structure {
         mistakes.distrust(std::iter::once(0..usize::MAX).collect());
         return Config::default();
     }
+    prune::take_lists(table.get_mut(), &mut |pruned| {
+        mistakes.push(plain::list_for_table(&pruned));
+        mistakes.leave_hole(pruned.path);
+    });
     read_types(table, mistakes)
 }
 
-/// Says what is not TOML, once a line: the rest of a line mostly follows from its first error.
-fn report_syntax(text: &str, errors: &[Error], mistakes: &mut Mistakes) {
+/// What errors of syntax leave of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Damage {
+    /// Their lines are lost, the others mean what they say.
+    Lines,
+    /// What follows may belong to another table than was meant.
+    Structure,
+}
+
+/// Says what is not TOML, once a line: the rest of a line mostly follows from its first error,
+/// and so does everything behind an error that breaks the structure.
+fn report_syntax(text: &str, errors: &[Error], mistakes: &mut Mistakes) -> Damage {
     let mut errors: Vec<(Range<usize>, &Error)> =
         errors.iter().map(|error| (error.span().unwrap_or(0..0), error)).collect();
     // The later of two errors at one place says more: "string values must be quoted".
     errors.sort_by_key(|(span, _)| span.start);
     let mut broken: Vec<Range<usize>> = Vec::new();
     for (span, error) in errors {
-        let line = line_around(text, span.start);
-        if broken.last().is_none_or(|last| *last != line) {
+        if broken.last().is_none_or(|line| !line.contains(&span.start)) {
+            broken.push(line_around(text, span.start));
             mistakes.push(plain::broken_syntax(error.message(), span, text));
-            broken.push(line);
+        }
+        if breaks_structure(error.message()) {
+            return Damage::Structure;
         }
     }
     mistakes.distrust(broken);
+    Damage::Lines
 }
 
 /// Whether an error leaves open where the text after it belongs.
 fn breaks_structure(message: &str) -> bool {
-    message.starts_with("unclosed") || message.starts_with("invalid multi-line")
+    ["unclosed", "invalid multi-line", "missing comma between array"]
+        .iter()
+        .any(|beginning| message.starts_with(beginning))
 }
 
 /// The line that byte `at` stands on, with its line break.

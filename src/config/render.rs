@@ -34,8 +34,10 @@ impl Report {
         let renderer = renderer.term_width(WIDTH);
         let mut text = String::new();
         for mistake in self.mistakes.iter().take(MAX_SHOWN) {
-            text.push_str(&renderer.render(&[self.group(mistake)]));
-            text.push_str("\n\n");
+            for line in renderer.render(&[self.group(mistake)]).lines() {
+                text.extend([line.trim_end(), "\n"]);
+            }
+            text.push('\n');
         }
         let count = self.count();
         if count > MAX_SHOWN {
@@ -61,7 +63,7 @@ impl Report {
             group = group.element(snippet);
         }
         match &mistake.help {
-            Some(help) => group.element(Level::HELP.message(cut(help, 1000))),
+            Some(help) => group.element(Level::HELP.message(help.as_str())),
             None => group,
         }
     }

@@ -90,7 +90,10 @@ fn cover(text: &str, mut ranges: Vec<Range<usize>>) -> String {
         while let Some(range) = ranges.next_if(|range| range.start <= at) {
             covered_to = covered_to.max(range.end);
         }
-        if at < covered_to && c != '\n' && c != '\r' {
+        if c == '\r' {
+            // Part of a line break, or an error: neither needs to be seen as `␍`.
+            shown.push(' ');
+        } else if at < covered_to && c != '\n' {
             (0..c.len_utf8()).for_each(|_| shown.push('*'));
         } else {
             shown.push(c);

@@ -21,14 +21,14 @@ pub(super) fn socket(
     }
     let message = format!("`{}` is not an address and a port", cut(text, 64));
     let mistake = Mistake::new(field.span(), message);
-    let help = if let Some(port) = text.strip_prefix("localhost:") {
+    let help = if let Ok(ip) = text.parse::<IpAddr>() {
+        format!("add the port: `{}`", SocketAddr::new(ip, 8080))
+    } else if let Some(port) = text.strip_prefix("localhost:") {
         format!("write the address: `127.0.0.1:{}`", cut(port, 8))
     } else if let Some(port) = text.strip_prefix(':').or_else(|| text.strip_prefix("*:")) {
         format!("for every address, write `0.0.0.0:{}`", cut(port, 8))
     } else if text.parse::<u16>().is_ok() {
         format!("for every address, write `0.0.0.0:{text}`")
-    } else if let Ok(ip) = text.parse::<IpAddr>() {
-        format!("add the port: `{}`", SocketAddr::new(ip, 8080))
     } else {
         format!("it looks like `{name} = \"127.0.0.1:8080\"` or `\"[::1]:8080\"`")
     };

@@ -64,7 +64,7 @@ fn anonymous_plan(
         let message = "the file does not say which plan a client without a key has";
         let help = format!(
             "under `[clients]`, write `anonymous_plan = \"{}\"`; the plans are {}",
-            plans.first().map_or("", |plan| plan),
+            cut(plans.first().map_or("", |plan| plan), 64),
             suggest::list(&plans, "and"),
         );
         mistakes.push(Mistake::new(span, message).help(help));

@@ -121,7 +121,7 @@ fn upstream(
         let message = format!("the route `{}` has no upstream", cut(name.get_ref(), 64));
         let help = match names.upstreams.names() {
             [] => "add `[upstreams.api]` with `servers = [\"127.0.0.1:3000\"]`".to_owned(),
-            [first, ..] => format!("add `upstream = \"{first}\"`, or another one"),
+            [first, ..] => format!("add `upstream = \"{}\"`, or another one", cut(first, 64)),
         };
         mistakes.push(Mistake::new(name.span(), message).help(help));
     }

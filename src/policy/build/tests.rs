@@ -1,5 +1,6 @@
 //! What a file means, and what is wrong with it.
 
+mod diagnostics;
 mod meaning;
 mod robustness;
 
@@ -9,7 +10,12 @@ const SMALLEST: &str = "[upstreams.api]\nservers = [\"demo\"]\n[routes.all]\n";
 /// The diagnostics of a file that is wrong, without those of its lack of routes.
 fn told(text: &str) -> String {
     let text = format!("{text}\n{SMALLEST}");
-    match crate::load::from_text("gateway.toml", &text) {
+    told_alone(&text)
+}
+
+/// The diagnostics of a whole file.
+fn told_alone(text: &str) -> String {
+    match crate::load::from_text("gateway.toml", text) {
         Ok(_) => "no mistake\n".to_owned(),
         Err(report) => report.render(false),
     }

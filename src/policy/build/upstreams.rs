@@ -61,17 +61,19 @@ fn target(
         return None;
     };
     let servers = servers.get_ref();
-    if let Some(demo) = servers.iter().find(|server| server.get_ref() == DEMO) {
-        if servers.len() > 1 {
-            let message = "`demo` is the built-in responder and stands alone";
-            let help = "take it out, or take the other servers out";
-            mistakes.push(Mistake::new(demo.span(), message).help(help));
-        }
+    if let Some(demo) = servers.iter().find(|server| server.get_ref() == DEMO)
+        && servers.len() > 1
+    {
+        let message = "`demo` is the built-in responder and stands alone";
+        let help = "take it out, or take the other servers out";
+        mistakes.push(Mistake::new(demo.span(), message).help(help));
+    }
+    if servers.iter().all(|server| server.get_ref() == DEMO) {
         return Some(Target::Demo);
     }
     let mut seen = HashMap::new();
     let mut origins = Vec::new();
-    for server in servers {
+    for server in servers.iter().filter(|server| server.get_ref() != DEMO) {
         let Some(origin) = origin(server, mistakes) else { continue };
         if let Some(first) = seen.insert(origin.clone(), server.span()) {
             mistakes.push(twice(server, first));

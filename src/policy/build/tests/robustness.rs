@@ -147,6 +147,26 @@ fn long_lines_are_cut() {
     }
 }
 
+/// A file at the limit of its size ends in good time, whatever stands in it.
+#[test]
+fn deep_and_dense_files_end() {
+    let deep = "a.".repeat(200_000);
+    for text in [
+        format!("{deep}a = 1"),
+        format!("[{deep}a]"),
+        format!("a = {}", "[".repeat(200_000)),
+        format!("a = {}", "{a=".repeat(200_000)),
+        "=".repeat(100_000),
+        "x\n".repeat(50_000),
+        "x \"".repeat(50_000),
+        "[a]\n".repeat(50_000),
+        "[[rules.a]]\n".repeat(50_000),
+        format!("[rules.r]\nper = [{}]", "'x',".repeat(50_000)),
+    ] {
+        assert!(told(&text).len() < 100_000);
+    }
+}
+
 proptest! {
     #[test]
     fn any_text_is_read_without_a_panic(text in "\\PC{0,300}") {

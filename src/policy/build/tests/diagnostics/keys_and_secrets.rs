@@ -1,0 +1,146 @@
+//! Keys, whose secrets are never shown.
+
+use super::super::told;
+
+#[test]
+fn sha256_is_not_the_hash_of_a_key() {
+    insta::assert_snapshot!(told("[keys.k]\nsha256 = 'my-secret-key'"), @r"
+    error: `sha256` is not the hash of a key: it has 64 hexadecimal digits
+     --> gateway.toml:2:10
+      |
+    2 | sha256 = ***************
+      |          ^^^^^^^^^^^^^^^ not shown
+      |
+      = help: if this is the key itself, run `tollgate hash-key`: it prints the line to write
+
+    gateway.toml: 1 mistake
+    ");
+}
+
+#[test]
+fn unknown_name_sha265_in_keys_k() {
+    insta::assert_snapshot!(told("[keys.k]\nsha265 = 'my-secret-key'"), @r"
+    error: unknown name `sha265` in `keys.k`
+     --> gateway.toml:2:1
+      |
+    2 | sha265 = ***************
+      | ^^^^^^
+      |
+      = help: did you mean `sha256`?
+
+    gateway.toml: 1 mistake
+    ");
+}
+
+#[test]
+fn a_string_needs_quotes() {
+    insta::assert_snapshot!(told("[keys.k]\nsha256 = my-secret-key"), @r#"
+    error: a string needs quotes
+     --> gateway.toml:2:10
+      |
+    2 | sha256 =**************
+      |          ^^^^^^^^^^^^^
+      |
+      = help: write it as `"…"`
+
+    gateway.toml: 1 mistake
+    "#);
+}
+
+#[test]
+fn two_keys_have_one_sha256() {
+    insta::assert_snapshot!(told("[keys.a]\nsha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F'\n\n[keys.b]\nsha256 = '9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f'"), @r"
+    error: two keys have one `sha256`: they are the same key
+     --> gateway.toml:5:10
+      |
+    2 | sha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F'
+      |          ------------------------------------------------------------------ here first
+    ...
+    5 | sha256 = '9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f'
+      |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: take one of them out
+
+    gateway.toml: 1 mistake
+    ");
+}
+
+#[test]
+fn the_key_k_has_no_sha256() {
+    insta::assert_snapshot!(told("[keys.k]\nplan = 'x'"), @r"
+    error: the key `k` has no `sha256`
+     --> gateway.toml:1:7
+      |
+    1 | [keys.k]
+      |       ^
+      |
+      = help: run `tollgate hash-key`: it makes a key and prints the lines for it
+
+    error: there is no plan `x`
+     --> gateway.toml:2:8
+      |
+    2 | plan = 'x'
+      |        ^^^
+      |
+      = help: there is only `default`
+
+    gateway.toml: 2 mistakes
+    ");
+}
+
+#[test]
+fn the_key_k_has_no_plan() {
+    insta::assert_snapshot!(told("[plans.free]\n[keys.k]\nsha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F'"), @r#"
+    error: the key `k` has no plan
+     --> gateway.toml:2:7
+      |
+    2 | [keys.k]
+      |       ^
+      |
+      = help: add `plan = "…"`; the plans are `free`
+
+    gateway.toml: 1 mistake
+    "#);
+}
+
+#[test]
+fn sha256_has_64_hexadecimal_digits_not_63() {
+    insta::assert_snapshot!(told("[keys.k]\nsha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9'"), @r"
+    error: `sha256` has 64 hexadecimal digits, not 63
+     --> gateway.toml:2:10
+      |
+    2 | sha256 = *****************************************************************
+      |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ not shown
+      |
+      = help: if this is the key itself, run `tollgate hash-key`: it prints the line to write
+
+    gateway.toml: 1 mistake
+    ");
+}
+
+#[test]
+fn a_secret_is_in_no_message_whatever_is_wrong_around_it() {
+    for text in [
+        "[keys.a]\nsha256 = \"hunter2\"",
+        "[keys.a]\nsha256 = hunter2",
+        "[keys.a]\nsha256 = \"hunter2",
+        "[keys.a]\nsha256 hunter2",
+        "[keys.a]\n\"hunter2\"",
+        "[keys.a]\nkey = \"hunter2\"\nplan = 5",
+        "[keys.a]\nsha256 = [\"hunter2\", 5]",
+        "[keys.a]\nsha256 = { x = \"hunter2\" }",
+        "[keys.a]\nsha256 = \"\"\"\nhunter2\n\"\"\"",
+        "[keys.a]\nsha256 = 'hunter2'\nsha256 = 'hunter2'",
+        "[keys]\na = 'hunter2'",
+        "[keys]\na = ['hunter2']",
+        "keys = ['hunter2']",
+        "keys = 'hunter2'",
+        "[keys.a\nsha256 = 'hunter2'",
+        "[key.a]\nsha256 = 'hunter2'",
+        "[upstreams.u]\nservers = ['http://u:hunter2@h:1']",
+    ] {
+        let shown = told(text);
+        assert!(!shown.contains("hunter2"), "{shown}");
+        assert!(shown.contains("mistake"), "{text}: {shown}");
+    }
+}

@@ -1,0 +1,165 @@
+//! Addresses, lengths of time, and the shared store.
+
+use super::super::told;
+
+#[test]
+fn listeners_that_are_no_address() {
+    insta::assert_snapshot!(told("[server]\nlisten = ['localhost:8080', ':80', '80', '::1', 'x']"), @r#"
+    error: `localhost:8080` is not an address and a port
+     --> gateway.toml:2:11
+      |
+    2 | listen = ['localhost:8080', ':80', '80', '::1', 'x']
+      |           ^^^^^^^^^^^^^^^^
+      |
+      = help: write the address: `127.0.0.1:8080`
+
+    error: `:80` is not an address and a port
+     --> gateway.toml:2:29
+      |
+    2 | listen = ['localhost:8080', ':80', '80', '::1', 'x']
+      |                             ^^^^^
+      |
+      = help: for every address, write `0.0.0.0:80`
+
+    error: `80` is not an address and a port
+     --> gateway.toml:2:36
+      |
+    2 | listen = ['localhost:8080', ':80', '80', '::1', 'x']
+      |                                    ^^^^
+      |
+      = help: for every address, write `0.0.0.0:80`
+
+    error: `::1` is not an address and a port
+     --> gateway.toml:2:42
+      |
+    2 | listen = ['localhost:8080', ':80', '80', '::1', 'x']
+      |                                          ^^^^^
+      |
+      = help: add the port: `[::1]:8080`
+
+    error: `x` is not an address and a port
+     --> gateway.toml:2:49
+      |
+    2 | listen = ['localhost:8080', ':80', '80', '::1', 'x']
+      |                                                 ^^^
+      |
+      = help: it looks like `listen = "127.0.0.1:8080"` or `"[::1]:8080"`
+
+    gateway.toml: 5 mistakes
+    "#);
+}
+
+#[test]
+fn listeners_that_are_written_twice() {
+    insta::assert_snapshot!(told("[server]\nlisten = ['0.0.0.0:80', '0.0.0.0:80', '127.0.0.1:0', '127.0.0.1:0']\nadmin = '0.0.0.0:80'"), @r"
+    error: `0.0.0.0:80` is written twice
+     --> gateway.toml:2:25
+      |
+    2 | listen = ['0.0.0.0:80', '0.0.0.0:80', '127.0.0.1:0', '127.0.0.1:0']
+      |           ------------  ^^^^^^^^^^^^
+      |           |
+      |           here first
+
+    error: `listen` and `admin` are both 0.0.0.0:80
+     --> gateway.toml:3:9
+      |
+    2 | listen = ['0.0.0.0:80', '0.0.0.0:80', '127.0.0.1:0', '127.0.0.1:0']
+      |           ------------ clients connect here
+    3 | admin = '0.0.0.0:80'
+      |         ^^^^^^^^^^^^
+
+    gateway.toml: 2 mistakes
+    ");
+}
+
+#[test]
+fn listen_and_admin_are_both_127_0_0_1() {
+    insta::assert_snapshot!(told("[server]\nlisten = ['127.0.0.1:9090']"), @r"
+    error: `listen` and `admin` are both 127.0.0.1:9090
+     --> gateway.toml:2:11
+      |
+    2 | listen = ['127.0.0.1:9090']
+      |           ^^^^^^^^^^^^^^^^
+      |
+      = help: one of them is the default; give `admin` a port of its own
+
+    gateway.toml: 1 mistake
+    ");
+}
+
+#[test]
+fn a_network_has_bits_set_beyond_its_prefix() {
+    insta::assert_snapshot!(told("[server]\ntrusted_proxies = ['10.0.0.1/8', 'x']"), @r"
+    error: `10.0.0.1/8` has bits set beyond its prefix
+     --> gateway.toml:2:20
+      |
+    2 | trusted_proxies = ['10.0.0.1/8', 'x']
+      |                    ^^^^^^^^^^^^
+      |
+      = help: the network is `10.0.0.0/8`
+
+    error: `x` is neither an address nor a network
+     --> gateway.toml:2:34
+      |
+    2 | trusted_proxies = ['10.0.0.1/8', 'x']
+      |                                  ^^^
+      |
+      = help: it looks like `10.0.0.0/8`, `192.0.2.7` or `2001:db8::/32`
+
+    gateway.toml: 2 mistakes
+    ");
+}
+
+#[test]
+fn read_timeout_cannot_be_0() {
+    insta::assert_snapshot!(told("[server]\nread_timeout = '0s'\nwrite_timeout = '5'\ndrain_timeout = '5 sec'\nkeepalive_timeout = '9d'"), @r#"
+    error: `read_timeout` cannot be 0
+     --> gateway.toml:2:16
+      |
+    2 | read_timeout = '0s'
+      |                ^^^^
+      |
+      = help: the shortest is `1ms`
+
+    error: `write_timeout` has no unit
+     --> gateway.toml:3:17
+      |
+    3 | write_timeout = '5'
+      |                 ^^^
+      |
+      = help: for seconds, write `write_timeout = "5s"`
+
+    error: `drain_timeout` has an unknown unit
+     --> gateway.toml:4:17
+      |
+    4 | drain_timeout = '5 sec'
+      |                 ^^^^^^^
+      |
+      = help: write `drain_timeout = "5s"`
+
+    error: `keepalive_timeout` is too long
+     --> gateway.toml:5:21
+      |
+    5 | keepalive_timeout = '9d'
+      |                     ^^^^
+      |
+      = help: the longest is `1d`
+
+    gateway.toml: 4 mistakes
+    "#);
+}
+
+#[test]
+fn this_version_has_no_shared_store() {
+    insta::assert_snapshot!(told("[redis]\nurl = 'redis://user:my-secret-key@h'"), @r"
+    error: this version has no shared store: buckets live in this process
+     --> gateway.toml:1:1
+      |
+    1 | [redis]
+      | ^^^^^^^
+      |
+      = help: leave the table `[redis]` out
+
+    gateway.toml: 1 mistake
+    ");
+}

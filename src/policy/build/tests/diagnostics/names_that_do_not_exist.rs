@@ -1,0 +1,154 @@
+//! Names and words that do not exist.
+
+use super::super::told;
+
+#[test]
+fn unknown_name_rtae_in_rules_r() {
+    insta::assert_snapshot!(told("[rules.r]\nper = []\nrtae = '1/s'\nbrust = 5"), @r"
+    error: unknown name `rtae` in `rules.r`
+     --> gateway.toml:3:1
+      |
+    3 | rtae = '1/s'
+      | ^^^^
+      |
+      = help: did you mean `rate`?
+
+    error: unknown name `brust` in `rules.r`
+     --> gateway.toml:4:1
+      |
+    4 | brust = 5
+      | ^^^^^
+      |
+      = help: did you mean `burst`?
+
+    gateway.toml: 2 mistakes
+    ");
+}
+
+#[test]
+fn unknown_name_rulez() {
+    insta::assert_snapshot!(told("[rulez.r]\nper = []"), @r"
+    error: unknown name `rulez`
+     --> gateway.toml:1:2
+      |
+    1 | [rulez.r]
+      |  ^^^^^
+      |
+      = help: did you mean `rules`?
+
+    gateway.toml: 1 mistake
+    ");
+}
+
+#[test]
+fn on_unknown_key_is_deny_anonymous_or_accept_not_alow() {
+    insta::assert_snapshot!(told("[clients]\non_unknown_key = 'alow'\nipv6 = 64"), @r"
+    error: `on_unknown_key` is `deny`, `anonymous` or `accept`, not `alow`
+     --> gateway.toml:2:18
+      |
+    2 | on_unknown_key = 'alow'
+      |                  ^^^^^^
+
+    error: unknown name `ipv6` in `clients`
+     --> gateway.toml:3:1
+      |
+    3 | ipv6 = 64
+      | ^^^^
+      |
+      = help: possible here: `api_key`, `anonymous_plan`, `on_missing_key`, `on_unknown_key`, `on_conflicting_keys`, `hide_key` and `ipv6_prefix`
+
+    gateway.toml: 2 mistakes
+    ");
+}
+
+#[test]
+fn there_is_no_plan_fre() {
+    insta::assert_snapshot!(told("[plans.free]\n[keys.k]\nsha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F'\nplan = 'fre'"), @r"
+    error: there is no plan `fre`
+     --> gateway.toml:4:8
+      |
+    4 | plan = 'fre'
+      |        ^^^^^
+      |
+      = help: did you mean `free`?
+
+    gateway.toml: 1 mistake
+    ");
+}
+
+#[test]
+fn per_knows_no_per_key() {
+    insta::assert_snapshot!(told("[rules.r]\nper = ['per-key', 'ips', 'ip', 'ip']\nrate = '1/s'\nroutes = ['al']"), @r"
+    error: `per` knows no `per-key`
+     --> gateway.toml:2:8
+      |
+    2 | per = ['per-key', 'ips', 'ip', 'ip']
+      |        ^^^^^^^^^
+      |
+      = help: possible here: `ip`, `key`, `plan`, `route`, `method`, `host` and `header:<name>`
+
+    error: `per` knows no `ips`
+     --> gateway.toml:2:19
+      |
+    2 | per = ['per-key', 'ips', 'ip', 'ip']
+      |                   ^^^^^
+      |
+      = help: did you mean `ip`?
+
+    error: `ip` is written twice
+     --> gateway.toml:2:32
+      |
+    2 | per = ['per-key', 'ips', 'ip', 'ip']
+      |                          ----  ^^^^
+      |                          |
+      |                          here first
+
+    error: there is no route `al`
+     --> gateway.toml:4:11
+      |
+    4 | routes = ['al']
+      |           ^^^^
+      |
+      = help: did you mean `all`?
+
+    gateway.toml: 4 mistakes
+    ");
+}
+
+#[test]
+fn there_is_no_rule_x() {
+    insta::assert_snapshot!(told("[keys.k]\nsha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F'\nrules.x = { rate = '1/s' }"), @r"
+    error: there is no rule `x`
+     --> gateway.toml:3:7
+      |
+    3 | rules.x = { rate = '1/s' }
+      |       ^
+      |
+      = help: add `[rules.x]`
+
+    gateway.toml: 1 mistake
+    ");
+}
+
+#[test]
+fn the_name_of_a_rule_cannot_hold() {
+    insta::assert_snapshot!(told("[rules.'a b']\nper = []\nrate = '1/s'\n[rules.\"\"]\nper = []\nrate = '1/s'"), @r#"
+    error: the name of a rule cannot hold ' '
+     --> gateway.toml:1:8
+      |
+    1 | [rules.'a b']
+      |        ^^^^^
+      |
+      = help: a name is made of letters A-Z and a-z, digits, `_`, `.` and `-`
+
+    error: the name of a rule is empty
+     --> gateway.toml:4:8
+      |
+    4 | [rules.""]
+      |        ^^
+      |
+      = help: a name is made of letters A-Z and a-z, digits, `_`, `.` and `-`
+
+    gateway.toml: 2 mistakes
+    "#);
+}

@@ -1,0 +1,187 @@
+//! Upstreams and routes.
+
+use super::super::{told, told_alone};
+
+#[test]
+fn servers_that_are_none() {
+    insta::assert_snapshot!(told("[upstreams.b]\nservers = ['http://u:my-secret-key@api:80/x', 'https://api', 'demo', 'api', 'api:0']"), @r#"
+    error: a server is `host:port`, without a scheme
+     --> gateway.toml:2:12
+      |
+    2 | servers = ['http://***************@api:80/x', 'https://api', 'demo', 'api', 'api:0']
+      |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: write `api:80`
+
+    error: TLS to upstreams is not supported yet
+     --> gateway.toml:2:47
+      |
+    2 | servers = ['http://***************@api:80/x', 'https://api', 'demo', 'api', 'api:0']
+      |                                               ^^^^^^^^^^^^^
+      |
+      = help: take a server without TLS, as `host:port`
+
+    error: `demo` is the built-in responder and stands alone
+     --> gateway.toml:2:62
+      |
+    2 | servers = ['http://***************@api:80/x', 'https://api', 'demo', 'api', 'api:0']
+      |                                                              ^^^^^^
+      |
+      = help: take it out, or take the other servers out
+
+    error: the server `api` has no port
+     --> gateway.toml:2:70
+      |
+    2 | servers = ['http://***************@api:80/x', 'https://api', 'demo', 'api', 'api:0']
+      |                                                                      ^^^^^
+      |
+      = help: write `api:80`
+
+    error: the server `api:0` has no valid port
+     --> gateway.toml:2:77
+      |
+    2 | servers = ['http://***************@api:80/x', 'https://api', 'demo', 'api', 'api:0']
+      |                                                                             ^^^^^^^
+      |
+      = help: a port is a number from 1 to 65535
+
+    error: the route `all` has no upstream
+     --> gateway.toml:5:9
+      |
+    5 | [routes.all]
+      |         ^^^
+      |
+      = help: add `upstream = "b"`, or another one
+
+    gateway.toml: 6 mistakes
+    "#);
+}
+
+#[test]
+fn the_upstream_b_has_no_servers() {
+    insta::assert_snapshot!(told("[upstreams.b]\n[upstreams.c]\nservers = []"), @r#"
+    error: the upstream `b` has no servers
+     --> gateway.toml:1:12
+      |
+    1 | [upstreams.b]
+      |            ^
+      |
+      = help: write `servers = ["127.0.0.1:3000"]`, or `["demo"]` to try things out
+
+    error: the upstream `c` has no servers
+     --> gateway.toml:3:11
+      |
+    3 | servers = []
+      |           ^^
+      |
+      = help: write `servers = ["127.0.0.1:3000"]`, or `["demo"]` to try things out
+
+    error: the route `all` has no upstream
+     --> gateway.toml:6:9
+      |
+    6 | [routes.all]
+      |         ^^^
+      |
+      = help: add `upstream = "b"`, or another one
+
+    gateway.toml: 3 mistakes
+    "#);
+}
+
+#[test]
+fn the_route_all_has_no_upstream() {
+    insta::assert_snapshot!(told("[upstreams.b]\nservers = ['b:1']"), @r#"
+    error: the route `all` has no upstream
+     --> gateway.toml:5:9
+      |
+    5 | [routes.all]
+      |         ^^^
+      |
+      = help: add `upstream = "b"`, or another one
+
+    gateway.toml: 1 mistake
+    "#);
+}
+
+#[test]
+fn everything_in_a_route_is_wrong() {
+    insta::assert_snapshot!(told("[routes.r]\npath = '/api*'\nmethods = ['get', 'GET', 'GET', '?']\nhost = 'a:80'\ncost = 0\nupstream = 'apy'"), @r"
+    error: `*` can only stand after `/`
+     --> gateway.toml:2:8
+      |
+    2 | path = '/api*'
+      |        ^^^^^^^
+      |
+      = help: did you mean `/api/*`?
+
+    error: the method `get` is not in upper case
+     --> gateway.toml:3:12
+      |
+    3 | methods = ['get', 'GET', 'GET', '?']
+      |            ^^^^^
+      |
+      = help: write `GET`
+
+    error: `GET` is written twice
+     --> gateway.toml:3:26
+      |
+    3 | methods = ['get', 'GET', 'GET', '?']
+      |                   -----  ^^^^^
+      |                   |
+      |                   here first
+
+    error: `?` is not a method
+     --> gateway.toml:3:33
+      |
+    3 | methods = ['get', 'GET', 'GET', '?']
+      |                                 ^^^
+      |
+      = help: such as `GET` or `POST`
+
+    error: `host` has no port
+     --> gateway.toml:4:8
+      |
+    4 | host = 'a:80'
+      |        ^^^^^^
+      |
+      = help: write the name alone: it matches on every port
+
+    error: `cost` is at least 1
+     --> gateway.toml:5:8
+      |
+    5 | cost = 0
+      |        ^
+      |
+      = help: to let requests pass uncounted, leave the route out of the rules
+
+    error: there is no upstream `apy`
+     --> gateway.toml:6:12
+      |
+    6 | upstream = 'apy'
+      |            ^^^^^
+      |
+      = help: did you mean `api`?
+
+    gateway.toml: 7 mistakes
+    ");
+}
+
+#[test]
+fn two_routes_for_the_same_requests() {
+    let file = "[upstreams.api]\nservers = [\"demo\"]\n[routes.a]\npath = \"/x/*\"\n\
+        methods = [\"GET\", \"POST\"]\n[routes.b]\npath = \"/x/*\"\nmethods = [\"POST\"]\n";
+    insta::assert_snapshot!(told_alone(file), @r"
+    error: the routes `a` and `b` match the same requests
+     --> gateway.toml:6:9
+      |
+    3 | [routes.a]
+      |         - the other one
+    ...
+    6 | [routes.b]
+      |         ^
+      |
+      = help: set them apart by path, method or host, or drop one
+
+    gateway.toml: 1 mistake
+    ");
+}
