@@ -34,11 +34,11 @@ mod identity;
 
 // The process: start, stop, subcommands, and what must not stand in any log.
 mod commands;
-//mod process;
-//mod secrets;
+mod process;
+mod secrets;
 
 // Files that are wrong, in every way that a file can be.
-//mod bad_files;
+mod bad_files;
 
 // Clients and servers that break the rules, break off, or never answer.
 //mod broken_upstreams;
