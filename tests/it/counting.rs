@@ -90,7 +90,7 @@ rate = "5/d"
     assert!(said, "{answers:#?}");
     let decided = |decision| {
         let labels = [("rule", "shadow"), ("decision", decision), ("source", "local")];
-        gateway.metric("tollgate_decisions_total", &labels) as u64
+        gateway.count("tollgate_decisions_total", &labels)
     };
     assert_eq!((decided("allow"), decided("shadow_deny"), decided("deny")), (2, 3, 0));
 }

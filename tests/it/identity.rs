@@ -166,7 +166,7 @@ rate = "20/d"
     assert_eq!(statuses[..20], [401; 20]);
     assert_eq!(statuses[20..], [429; 10]);
     // The address's own, by either rule.
-    let buckets = gateway.metric("tollgate_local_buckets", &[]) as u64;
+    let buckets = gateway.count("tollgate_local_buckets", &[]);
     assert!((1..=2).contains(&buckets), "{buckets} buckets");
     // Whoever has no key is the same client.
     assert_eq!(gateway.get("/").status, 429);

@@ -95,7 +95,7 @@ policies = "all"
         assert!(limits.contains(left), "{left} in {limits}");
     }
     let decided = |rule, decision| {
-        gateway.metric("tollgate_decisions_total", &[("rule", rule), ("decision", decision)]) as u64
+        gateway.count("tollgate_decisions_total", &[("rule", rule), ("decision", decision)])
     };
     assert_eq!(decided("per-key", "allow"), 6);
     assert_eq!(decided("per-key", "deny"), 995);

@@ -41,8 +41,11 @@ mod secrets;
 mod bad_files;
 
 // Clients and servers that break the rules, break off, or never answer.
-//mod broken_upstreams;
-//mod hostile;
+mod broken_upstreams;
+mod hostile;
+
+// What the operator sees.
+mod metrics;
 
 // Memory stays bounded under clients without number.
-//mod memory;
+mod memory;

@@ -88,8 +88,8 @@ impl Gateway {
         self.admin("/metrics").text()
     }
 
-    /// The sum of the series `name` that have all these labels.
-    pub(crate) fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+    /// The sum of the series of whole numbers `name` that have all these labels.
+    pub(crate) fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let wanted: Vec<_> =
             labels.iter().map(|(key, value)| format!("{key}=\"{value}\"")).collect();
         let metrics = self.metrics();
@@ -98,15 +98,15 @@ impl Gateway {
             let (own_name, own_labels) = series.split_once('{').unwrap_or((series, "}"));
             let own_labels: Vec<_> = own_labels.trim_end_matches('}').split(',').collect();
             let matches = own_name == name && wanted.iter().all(|w| own_labels.contains(&&**w));
-            matches.then(|| value.parse::<f64>().unwrap())
+            matches.then(|| value.parse::<u64>().unwrap())
         };
         metrics.lines().filter_map(value).sum()
     }
 
     /// Waits until the sum of series is `expected`.
     #[track_caller]
-    pub(crate) fn wait_for_metric(&self, name: &str, labels: &[(&str, &str)], expected: f64) {
-        let is_there = || (self.metric(name, labels).total_cmp(&expected).is_eq()).then_some(());
+    pub(crate) fn wait_for_count(&self, name: &str, labels: &[(&str, &str)], expected: u64) {
+        let is_there = || (self.count(name, labels) == expected).then_some(());
         eventually(&format!("{name}{labels:?} to be {expected}"), is_there);
     }
 

@@ -113,9 +113,7 @@ impl Connection {
     pub(crate) fn try_read_response(&mut self, method: &str) -> Option<Response> {
         let head = self.read_head()?;
         let mut response = Response::of_head(&head);
-        let has_body = method != "HEAD"
-            && !matches!(response.status, 100..=199 | 204 | 304)
-            && method != "CONNECT";
+        let has_body = method != "HEAD" && !matches!(response.status, 100..=199 | 204 | 304);
         if !has_body {
             return Some(response);
         }
@@ -188,7 +186,7 @@ impl Connection {
 
     /// Reads more. False at the end of the connection, whichever way it ended.
     fn fill(&mut self) -> bool {
-        let mut buffer = [0; 64 * 1024];
+        let mut buffer = [0; 16 * 1024];
         match self.stream.read(&mut buffer) {
             Ok(read) => {
                 self.unread.extend_from_slice(&buffer[..read]);

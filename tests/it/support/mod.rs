@@ -12,7 +12,7 @@ mod upstream;
 mod wait;
 
 pub(crate) use config::{DEMO, in_front_of, key};
-pub(crate) use curl::{Curl, curl};
+pub(crate) use curl::curl;
 pub(crate) use gateway::{Gateway, Outcome, check, check_file, tollgate};
 pub(crate) use http::{Connection, Request, Response};
 pub(crate) use nginx::Nginx;

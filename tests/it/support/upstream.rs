@@ -77,12 +77,6 @@ impl Upstream {
         assert_eq!(seen.len(), 1, "requests that arrived: {seen:#?}");
         seen.remove(0)
     }
-
-    /// The latest request.
-    #[track_caller]
-    pub(crate) fn last(&self) -> Seen {
-        self.seen().pop().expect("a request should have arrived")
-    }
 }
 
 impl Drop for Upstream {
@@ -185,7 +179,7 @@ fn read_request(stream: &mut TcpStream, unread: &mut Vec<u8>, connection: usize)
 }
 
 fn fill(stream: &mut TcpStream, unread: &mut Vec<u8>) -> Option<()> {
-    let mut buffer = [0; 64 * 1024];
+    let mut buffer = [0; 16 * 1024];
     let read = stream.read(&mut buffer).ok().filter(|read| *read > 0)?;
     unread.extend_from_slice(&buffer[..read]);
     Some(())
