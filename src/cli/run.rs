@@ -125,7 +125,7 @@ impl Services {
         let mut admin = listening::Service::new("admin".to_string(), HttpServer::new_app(answers));
         admin.threads = Some(1);
         admin.add_tcp(&self.admin.address.to_string());
-        pingora.add_service(Prebound::new(admin, vec![self.admin]));
+        pingora.add_service(Prebound::new(admin, vec![self.admin]).serving_while_draining());
 
         let lookups = Lookups::new(self.snapshot.pools.clone());
         let mut lookups = background_service("lookups", lookups);

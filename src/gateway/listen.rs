@@ -35,6 +35,7 @@ pub struct BindError {
 pub struct Prebound<S> {
     service: S,
     listeners: Mutex<Vec<Bound>>,
+    serves_while_draining: bool,
 }
 
 /// Binds `address`.
@@ -69,7 +70,12 @@ fn reason(error: &io::Error, address: SocketAddr) -> String {
 impl<S> Prebound<S> {
     /// `service`, which must have been told the addresses of `listeners`, on them.
     pub fn new(service: S, listeners: Vec<Bound>) -> Self {
-        Self { service, listeners: Mutex::new(listeners) }
+        Self { service, listeners: Mutex::new(listeners), serves_while_draining: false }
+    }
+
+    /// Serves on until the process ends, so that whoever asks meanwhile hears that it is draining.
+    pub fn serving_while_draining(self) -> Self {
+        Self { serves_while_draining: true, ..self }
     }
 }
 
@@ -86,6 +92,9 @@ impl<S: Service> Service for Prebound<S> {
             fds.add(bound.address.to_string(), bound.listener.into_raw_fd());
         }
         let fds = Arc::new(Mutex::new(fds));
+        // Its sender lives as long as the service: a closed channel counts as a signal.
+        let (_sender, never) = tokio::sync::watch::channel(false);
+        let shutdown = if self.serves_while_draining { never } else { shutdown };
         self.service.start_service(Some(fds), shutdown, listeners_per_fd).await;
     }
 

@@ -24,6 +24,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
+use http::Version;
+use http::header::TRANSFER_ENCODING;
 use pingora::modules::http::HttpModules;
 use pingora::prelude::{Error, HttpPeer, RequestHeader, ResponseHeader, Result};
 use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
@@ -161,13 +163,19 @@ impl ProxyHttp for Gateway {
 
     async fn response_filter(
         &self,
-        _session: &mut Session,
+        session: &mut Session,
         response: &mut ResponseHeader,
         exchange: &mut Exchange,
     ) -> Result<()>
     where
         Self::CTX: Send + Sync,
     {
+        // HTTP/1.0 knows no chunks (RFC 9112, section 6.1): the body ends with the connection.
+        if session.req_header().version == Version::HTTP_10
+            && response.remove_header(&TRANSFER_ENCODING).is_some()
+        {
+            session.set_keepalive(None);
+        }
         limit_headers::insert(response, exchange)
     }
 

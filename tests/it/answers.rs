@@ -1,0 +1,188 @@
+//! What the gateway says itself, byte for byte: statuses, headers, problem documents.
+
+use std::fmt::Write as _;
+
+use insta::assert_snapshot;
+
+use crate::support::{DEMO, Gateway, Request, Upstream, in_front_of, key};
+
+const ONE_A_DAY: &str = "[rules.per-key]\nper = [\"key\"]\nrate = \"1/d\"\n";
+
+/// A gateway whose rules are used up, and what it was given beside them.
+fn exhausted(more: &str) -> Gateway {
+    let gateway = Gateway::start(&format!("{DEMO}{ONE_A_DAY}{more}"));
+    assert_eq!(gateway.get("/").status, 200);
+    gateway
+}
+
+#[test]
+fn refusals_say_which_limit_and_how_long() {
+    assert_snapshot!(exhausted("").get("/").snapshot());
+}
+
+#[test]
+fn answers_that_pass_say_how_much_is_left() {
+    let rules =
+        "[rules.wide]\nper = []\nrate = \"50/d\"\n[rules.narrow]\nper = [\"ip\"]\nrate = \"3/d\"\n";
+    let gateway = Gateway::start(&format!("{DEMO}{rules}"));
+    // The rule with the least left, which is the one that will refuse first.
+    assert_snapshot!(gateway.get("/").snapshot());
+}
+
+#[test]
+fn refusals_name_every_rule_that_refused() {
+    let rules = r#"
+[rules.passes]
+per = []
+rate = "50/d"
+
+[rules.short]
+per = []
+rate = "2/h"
+
+[rules.long]
+per = ["ip"]
+rate = "2/d"
+"#;
+    let gateway = Gateway::start(&format!("{DEMO}{rules}[headers]\npolicies = \"all\"\n"));
+    let _ = [gateway.get("/"), gateway.get("/")];
+    let refused = gateway.get("/");
+    assert_eq!(refused.json()["violated-policies"], serde_json::json!(["short", "long"]));
+    // The headers speak of the one that is to be waited for longest.
+    assert_eq!(refused.header("x-ratelimit-reason"), Some("long"));
+    let named = |header: &str| refused.header(header).unwrap().matches('"').count() / 2;
+    assert_eq!([named("ratelimit"), named("ratelimit-policy")], [3, 3]);
+}
+
+#[test]
+fn a_route_that_costs_more_says_what_it_lacks() {
+    let route = "[routes.dear]\npath = \"/dear\"\nupstream = \"api\"\ncost = 3\n";
+    let rule = "[rules.all]\nper = []\nrate = \"4/d\"\n";
+    let gateway = Gateway::start(&format!("{DEMO}{route}{rule}"));
+    assert_eq!(gateway.get("/dear").status, 200);
+    let detail = gateway.get("/dear").json()["detail"].to_string();
+    assert!(detail.contains("lacks the 3 tokens that this request takes"), "{detail}");
+}
+
+#[test]
+fn the_file_says_which_headers_are_sent() {
+    let mut all = String::new();
+    for setting in [
+        "style = \"x\"",
+        "style = \"draft\"",
+        "style = \"none\"",
+        "reset = \"delta\"",
+        "policies = \"all\"",
+    ] {
+        let config =
+            format!("[rules.first]\nper = []\nrate = \"1/d\"\nburst = 5\n[headers]\n{setting}\n");
+        let gateway = exhausted(&config);
+        // HEAD: the headers are what matters here.
+        let refused = gateway.send(&Request::new("HEAD", "/")).snapshot();
+        let _ = writeln!(all, "## {setting}\n{refused}");
+    }
+    assert_snapshot!(all);
+}
+
+#[test]
+fn row_55_limits_of_the_api_itself_are_replaced() {
+    let upstream = Upstream::saying(
+        "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-RateLimit-Limit: 9\r\nX-RateLimit-Limit: 10\r\n\
+         X-RateLimit-Used: 3\r\nRateLimit-Remaining: 7\r\nRateLimit: \"theirs\";r=7\r\n\
+         X-RateLimit-Reason: theirs\r\nRetry-After: 120\r\n\r\n",
+    );
+    let theirs = |answer: &crate::support::Response| {
+        let names = answer.headers.iter().map(|(name, _)| name.to_ascii_lowercase());
+        names.filter(|name| name.contains("ratelimit")).collect::<Vec<_>>()
+    };
+    let routes = in_front_of(&[upstream.address]);
+    let gateway = Gateway::start(&format!("{routes}{ONE_A_DAY}"));
+    let answer = gateway.get("/");
+    assert_eq!(answer.header("x-ratelimit-limit"), Some("1"));
+    assert_eq!(theirs(&answer).len(), 5, "{answer:?}");
+    assert!(!answer.header("ratelimit").unwrap().contains("theirs"));
+    // What the API says about its own availability is none of our business.
+    assert_eq!(answer.header("retry-after"), Some("120"));
+
+    // Where we say nothing, the API's own words stay.
+    let gateway = Gateway::start(&format!("{routes}{ONE_A_DAY}[headers]\nstyle = \"none\"\n"));
+    assert_eq!(theirs(&gateway.get("/")).len(), 6);
+}
+
+#[test]
+fn grpc_clients_are_refused_in_their_own_form() {
+    let gateway = exhausted("");
+    let call = || {
+        Request::new("POST", "/service/Method")
+            .header("Content-Type", "application/grpc+proto")
+            .header("TE", "trailers")
+            .body("\0\0\0\0\0")
+    };
+    assert_snapshot!("grpc_limited", gateway.send(&call()).snapshot());
+    let unknown = Gateway::start(DEMO).send(&call().header("X-Api-Key", "unknown"));
+    assert_snapshot!("grpc_unknown_key", unknown.snapshot());
+}
+
+#[test]
+fn other_refusals_are_problem_documents_too() {
+    let config = format!(
+        "max_uri_bytes = 200\nmax_header_bytes = 2000\n[clients]\non_missing_key = \"deny\"\n{}\n\
+         [plans.free]\n[upstreams.api]\nservers = [\"demo\"]\n\
+         [routes.api]\npath = \"/api/*\"\nupstream = \"api\"\n",
+        key("one", "1", "free"),
+    );
+    let gateway = Gateway::start(&config);
+    let known = || Request::get("/api/").header("X-Api-Key", "1");
+    let requests = [
+        ("missing key", Request::get("/api/")),
+        ("unknown key", Request::get("/api/").header("X-Api-Key", "2")),
+        ("two keys", known().header("Authorization", "Bearer 2")),
+        ("a huge key", Request::get("/api/").header("X-Api-Key", "x".repeat(1_025))),
+        ("no route", Request::get("/other").header("X-Api-Key", "1")),
+        ("no host", known().without("Host")),
+        ("a dot segment", Request::get("/api/../other").header("X-Api-Key", "1")),
+        ("a broken escape", Request::get("/api/%zz").header("X-Api-Key", "1")),
+        ("two readings", Request::get("/api%2fother").header("X-Api-Key", "1")),
+        ("a long target", Request::get(&format!("/{}", "a".repeat(200))).header("X-Api-Key", "1")),
+        ("large headers", known().header("X-Filler", "a".repeat(2_000))),
+    ];
+    let mut all = String::new();
+    for (what, request) in requests {
+        let _ = writeln!(all, "## {what}\n{}", gateway.send(&request).snapshot());
+    }
+    assert_snapshot!(all);
+}
+
+#[test]
+#[ignore = "Pingora answers what it cannot parse by itself, before any code of ours runs"]
+fn what_cannot_be_read_at_all_is_refused_in_the_same_form() {
+    let gateway = Gateway::start(DEMO);
+    let requests = [
+        Request::get("/").header("X-Nul", "\0"),
+        Request::get("/").header("Host", "other.test"),
+        Request::get("/").header("Content-Length", "five"),
+        Request::get("/<>"),
+        Request::new("CONNECT", "api.test:443"),
+    ];
+    for request in requests {
+        let answer = gateway.send(&request);
+        assert_eq!(answer.header("server"), None, "{request:?}: {answer:?}");
+        let kind = answer.header("content-type");
+        assert_eq!(kind, Some("application/problem+json"), "{request:?}: {answer:?}");
+    }
+}
+
+#[test]
+fn failures_of_the_api_are_problem_documents_too() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let refused = Gateway::start(&in_front_of(&[nobody])).get("/");
+    let junk = Upstream::saying("what?\r\n\r\n");
+    let invalid = Gateway::start(&in_front_of(&[junk.address])).get("/");
+    // Accepts, and never says a word.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let impatient = in_front_of(&[silent.local_addr().unwrap()])
+        .replace("[upstreams.api]", "[upstreams.api]\nread_timeout = \"300ms\"");
+    let late = Gateway::start(&impatient).get("/");
+    let answers = [refused, invalid, late].map(|answer| answer.snapshot()).join("\n\n");
+    assert_snapshot!(answers);
+}

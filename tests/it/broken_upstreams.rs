@@ -1,0 +1,197 @@
+//! Servers that refuse, hang, break off, or talk nonsense.
+
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use crate::support::{Gateway, Request, Upstream, curl, in_front_of, swarm, timed};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// An address where nobody listens.
+fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+fn post() -> Request {
+    Request::new("POST", "/").body("order one coffee")
+}
+
+#[test]
+fn row_50_a_server_that_is_down_costs_one_try() {
+    let upstream = Upstream::saying(OK);
+    let gateway = Gateway::start(&in_front_of(&[nobody(), upstream.address]));
+    // POST as well: nothing has been sent when a connection is refused.
+    for number in 0..20 {
+        let request = if number % 2 == 0 { Request::get("/") } else { post() };
+        assert_eq!(gateway.send(&request).status, 200);
+    }
+    assert_eq!(upstream.seen().len(), 20);
+    let url = gateway.url("/");
+    assert_eq!(swarm(200, |client, _| client.get(&url)).get(&200), Some(&200));
+    let retries = gateway.count("tollgate_upstream_retries_total", &[("upstream", "api")]);
+    assert!((1..=220).contains(&retries), "{retries}");
+}
+
+#[test]
+fn row_50_with_every_server_down_it_is_502() {
+    let gateway = Gateway::start(&in_front_of(&[nobody(), nobody(), nobody()]));
+    let answer = gateway.send(&post());
+    assert_eq!(answer.status, 502);
+    assert_eq!(answer.json()["status"], 502);
+    assert_eq!(gateway.count("tollgate_upstream_retries_total", &[]), 1);
+    let id = answer.json()["request_id"].to_string();
+    assert!(gateway.log().contains(id.trim_matches('"')), "the log has the id, too");
+}
+
+#[test]
+fn row_51_a_server_that_never_answers_is_504() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = in_front_of(&[silent.local_addr().unwrap()])
+        .replace("[upstreams.api]", "[upstreams.api]\nread_timeout = \"200ms\"");
+    let gateway = Gateway::start(&config);
+    for request in [Request::get("/"), post()] {
+        let (answer, took) = timed(|| gateway.send(&request));
+        assert_eq!(answer.status, 504);
+        // Once: a second server would be asked what the first may have done already.
+        assert!((200..2_000).contains(&took.as_millis()), "{took:?}");
+    }
+    assert_eq!(gateway.count("tollgate_upstream_retries_total", &[]), 0);
+}
+
+#[test]
+fn row_52_a_body_that_breaks_off_never_ends_cleanly() {
+    let cuts = [
+        "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly a part",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n50\r\nonly a part",
+    ];
+    for cut in cuts {
+        let upstream = Upstream::start(move |_, stream| {
+            stream.write_all(cut.as_bytes()).unwrap();
+            false
+        });
+        let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+        let mut client = gateway.connect();
+        let answer = client.send(&Request::get("/"));
+        assert_eq!(answer.status, 200);
+        assert!(!answer.complete, "{cut:?} ended as if it were whole: {answer:?}");
+        assert!(client.is_closed_by_server());
+        // 18: a part of the file came. 56: the connection broke.
+        let exit = curl(&[&gateway.url("/")]).exit;
+        assert!(matches!(exit, Some(18 | 56)), "{cut:?}: curl was content, {exit:?}");
+    }
+}
+
+#[test]
+fn row_52_a_body_that_stalls_is_cut() {
+    let gate = crate::support::Gate::default();
+    let upstream = Upstream::start({
+        let gate = gate.clone();
+        move |_, stream| {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf").unwrap();
+            gate.pass();
+            false
+        }
+    });
+    let config = in_front_of(&[upstream.address])
+        .replace("[upstreams.api]", "[upstreams.api]\nread_timeout = \"200ms\"");
+    let gateway = Gateway::start(&config);
+    let (answer, took) = timed(|| gateway.get("/"));
+    assert_eq!((answer.text().as_str(), answer.complete), ("half", false));
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    gate.open();
+}
+
+#[test]
+fn row_53_answers_that_can_be_read_in_two_ways_are_502() {
+    let huge =
+        format!("HTTP/1.1 200 OK\r\nX-Huge: {}\r\nContent-Length: 0\r\n\r\n", "a".repeat(2 << 20));
+    let many = format!("HTTP/1.1 200 OK\r\n{}\r\n\r\n", "X-Many: 1\r\n".repeat(300));
+    let bad = [
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nfirst".to_string(),
+        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n".to_string(),
+        "HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\nfirst".to_string(),
+        "HTTP/1.1 2000 OK\r\n\r\n".to_string(),
+        "\r\n\r\n\r\n".to_string(),
+        huge,
+        many,
+    ];
+    for answer in bad {
+        let shown: String = answer.chars().take(80).collect();
+        let upstream = Upstream::start(move |_, stream| {
+            let _ = stream.write_all(answer.as_bytes());
+            false
+        });
+        let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+        assert_eq!(gateway.get("/").status, 502, "{shown:?}");
+    }
+}
+
+#[test]
+fn row_53_a_space_behind_a_name_is_not_sent_on() {
+    // RFC 9112, section 5.1: a proxy takes it away, lest somebody read another name.
+    let upstream =
+        Upstream::saying("HTTP/1.1 200 OK\r\nX-Odd : value\r\nContent-Length: 0\r\n\r\n");
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    assert_eq!(gateway.get("/").header("x-odd"), Some("value"));
+}
+
+#[test]
+fn row_53_interim_answers_do_no_harm() {
+    let interim = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n".repeat(20);
+    let upstream = Upstream::saying(format!("{interim}{OK}"));
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let mut client = gateway.connect();
+    for _ in 0..3 {
+        let mut answer = client.send(&Request::get("/"));
+        while answer.status == 103 {
+            answer = client.read_response("GET");
+        }
+        assert_eq!((answer.status, answer.text().as_str()), (200, "ok"));
+    }
+}
+
+#[test]
+fn row_53_an_answer_before_the_end_of_a_large_body_reaches_the_client() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let gateway = Gateway::start(&in_front_of(&[listener.local_addr().unwrap()]));
+    let mut client = gateway.connect();
+    client.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nbeginning");
+    let (mut stream, _) = listener.accept().unwrap();
+    let early =
+        "HTTP/1.1 413 Content Too Large\r\nContent-Length: 4\r\nConnection: close\r\n\r\nlong";
+    stream.write_all(early.as_bytes()).unwrap();
+    let answer = client.read_response("POST");
+    assert_eq!((answer.status, answer.text().as_str()), (413, "long"));
+}
+
+/// Answers the first request of a connection and hangs up on the second, as a server does whose
+/// idle timeout ends just then.
+fn hangs_up_on_reuse() -> Upstream {
+    let served = parking_lot::Mutex::new(std::collections::HashSet::new());
+    Upstream::start(move |seen, stream| {
+        served.lock().insert(seen.connection) && stream.write_all(OK.as_bytes()).is_ok()
+    })
+}
+
+#[test]
+fn row_54_what_may_have_been_done_is_not_done_twice() {
+    let upstream = hangs_up_on_reuse();
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    assert_eq!(gateway.get("/warm-up").status, 200);
+    // The API may have taken the order before it hung up.
+    assert_eq!(gateway.send(&post()).status, 502);
+    let posts = upstream.seen().iter().filter(|seen| seen.line().starts_with("POST")).count();
+    assert_eq!(posts, 1);
+}
+
+#[test]
+fn row_54_what_can_be_asked_again_is() {
+    let upstream = hangs_up_on_reuse();
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    assert_eq!(gateway.get("/warm-up").status, 200);
+    assert_eq!(gateway.get("/again").status, 200);
+    let again = upstream.seen().iter().filter(|seen| seen.line().contains("again")).count();
+    assert_eq!(again, 2);
+}

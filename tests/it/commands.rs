@@ -1,0 +1,91 @@
+//! The subcommands.
+
+use insta::assert_snapshot;
+
+use crate::support::{DEMO, Gateway, Outcome, Request, check, tollgate};
+
+/// The SHA-256 of "test", as `printf test | sha256sum` prints it.
+const TEST_DIGEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+
+#[test]
+fn check_says_what_a_good_file_holds() {
+    let outcome = check(DEMO.as_bytes());
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let said = outcome.stdout.split_once(": ").unwrap().1;
+    assert_eq!(said, "1 route, 0 rules, 1 plan, 0 keys, 1 upstream\n");
+}
+
+#[test]
+fn the_file_that_is_shipped_is_good() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/gateway.toml");
+    let outcome = tollgate(&["check", "-c", file], "");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+}
+
+#[test]
+fn check_and_run_say_the_same_of_a_bad_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gateway.toml");
+    std::fs::write(&file, format!("{DEMO}[rules.all]\nper = [\"ip\"]\nrate = \"ten/s\"\n"))
+        .unwrap();
+    let file = file.to_str().unwrap();
+    let [check, run, plain] = [&["check", "-c", file][..], &["run", "-c", file], &["-c", file]]
+        .map(|call| tollgate(call, ""));
+    assert_eq!([check.code, run.code, plain.code], [Some(64); 3]);
+    assert!(check.stderr.contains("ten/s"), "{}", check.stderr);
+    assert_eq!(check.stderr, run.stderr);
+    assert_eq!(check.stderr, plain.stderr);
+}
+
+#[test]
+fn hash_key_makes_lines_that_let_the_key_in() {
+    let given = tollgate(&["hash-key", "test"], "");
+    assert_eq!(given.code, Some(0));
+    assert!(given.stdout.contains(&format!("sha256 = \"{TEST_DIGEST}\"")), "{}", given.stdout);
+    for stdin in ["test", "test\n", "test\r\n"] {
+        assert_eq!(tollgate(&["hash-key", "-"], stdin).stdout, given.stdout);
+    }
+
+    let random = tollgate(&["hash-key"], "");
+    let secret = random.stdout.lines().next().unwrap().strip_prefix("# key: ").unwrap();
+    let secret = secret.split_whitespace().next().unwrap();
+    assert!(secret.len() >= 40, "{secret}");
+    assert_ne!(tollgate(&["hash-key"], "").stdout, random.stdout);
+    let lines = random.stdout.replace("NAME", "acme").replace("PLAN", "free");
+    let gateway = Gateway::start(&format!("{DEMO}{lines}"));
+    let answer = gateway.send(&Request::get("/").header("X-Api-Key", secret));
+    assert_eq!(answer.json()["client"], "acme");
+}
+
+#[test]
+fn hash_key_refuses_what_no_client_could_send() {
+    let long = "x".repeat(1_025);
+    for (arguments, stdin) in
+        [(&["hash-key", ""][..], ""), (&["hash-key", "-"], "\n"), (&["hash-key", &long], "")]
+    {
+        let Outcome { code, stdout, stderr } = tollgate(arguments, stdin);
+        assert_eq!((code, stdout.as_str()), (Some(64), ""), "{arguments:?}");
+        assert!(stderr.starts_with("error: "), "{stderr}");
+    }
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    let help = tollgate(&["--help"], "");
+    assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
+    assert_snapshot!(help.stdout);
+    let version = tollgate(&["--version"], "");
+    assert_eq!(
+        (version.code, version.stdout.as_str()),
+        (Some(0), concat!("tollgate ", env!("CARGO_PKG_VERSION"), "\n"))
+    );
+}
+
+#[test]
+fn a_call_that_makes_no_sense_is_an_error_of_usage() {
+    for arguments in [&["chekc"][..], &["--confgi", "x"], &["check", "-c"]] {
+        let outcome = tollgate(arguments, "");
+        assert_eq!(outcome.code, Some(64), "{outcome:?}");
+        assert!(!outcome.stderr.is_empty());
+    }
+}

@@ -1,0 +1,123 @@
+//! What the API behind the gateway gets to see of the client.
+
+use crate::support::{Gateway, Request, Seen, Upstream, in_front_of, key};
+
+const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+
+/// Sends one request through a gateway with these lines in `[server]` and `[clients]`, and returns
+/// what arrived.
+fn arrives(server: &str, clients: &str, request: &Request) -> Seen {
+    let upstream = Upstream::saying(ANSWER);
+    let routes = in_front_of(&[upstream.address]);
+    let key = key("acme", "secret key", "free");
+    let gateway = Gateway::start(&format!("{server}\n{routes}{key}\n[clients]\n{clients}\n"));
+    assert_eq!(gateway.send(request).status, 200, "{request:?}");
+    upstream.only()
+}
+
+#[test]
+fn the_api_is_told_who_asked() {
+    let seen = arrives("", "", &Request::get("/path?a=1&b=%20"));
+    assert_eq!(seen.line(), "GET /path?a=1&b=%20 HTTP/1.1");
+    assert_eq!(seen.header("host"), Some("api.test"));
+    assert_eq!(seen.header("x-forwarded-for"), Some("127.0.0.1"));
+    assert_eq!(seen.header("x-forwarded-proto"), Some("http"));
+    assert_eq!(seen.header("x-forwarded-host"), Some("api.test"));
+    let id = seen.header("x-request-id").unwrap();
+    assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
+}
+
+/// What a client may say of itself, under every name and spelling that an API might believe.
+fn forged() -> Request {
+    Request::get("/")
+        .header("X-Forwarded-For", "6.6.6.6")
+        .header("x-forwarded-for", "7.7.7.7, 8.8.8.8")
+        .header("X_Forwarded_For", "6.6.6.6")
+        .header("X-Forwarded-Proto", "https")
+        .header("X-Forwarded-Host", "evil.test")
+        .header("Forwarded", "for=6.6.6.6")
+        .header("X-Real-IP", "6.6.6.6")
+        .header("X-Request-Id", "mine")
+        .header("X_Request_Id", "mine")
+}
+
+#[test]
+fn row_34_what_a_client_says_of_itself_is_dropped() {
+    let seen = arrives("", "", &forged());
+    assert_eq!(seen.header("x-forwarded-for"), Some("127.0.0.1"));
+    assert_eq!(seen.header("x-forwarded-proto"), Some("http"));
+    assert_eq!(seen.header("x-forwarded-host"), Some("api.test"));
+    assert_ne!(seen.header("x-request-id"), Some("mine"));
+    for name in ["forwarded", "x-real-ip", "x_forwarded_for", "x_request_id"] {
+        assert_eq!(seen.header(name), None);
+    }
+    assert!(!seen.head.contains("6.6.6.6"), "{}", seen.head);
+}
+
+#[test]
+fn what_a_trusted_proxy_says_goes_on() {
+    let request = forged().without("X_Forwarded_For").without("X_Request_Id");
+    let seen = arrives("trusted_proxies = [\"127.0.0.0/8\"]", "", &request);
+    assert_eq!(seen.header("x-forwarded-for"), Some("6.6.6.6, 7.7.7.7, 8.8.8.8, 127.0.0.1"));
+    assert_eq!(seen.header("x-forwarded-proto"), Some("https"));
+    assert_eq!(seen.header("x-forwarded-host"), Some("evil.test"));
+    assert_eq!(seen.header("x-request-id"), Some("mine"));
+}
+
+/// The three places where a key may stand.
+fn keyed() -> [Request; 3] {
+    [
+        Request::get("/").header("X-Api-Key", "secret key"),
+        Request::get("/").header("Authorization", "Bearer secret key"),
+        Request::get("/?a=1&api_key=secret+key&b=%20"),
+    ]
+}
+
+#[test]
+fn the_key_goes_on_to_the_api() {
+    let [header, bearer, query] = keyed().map(|request| arrives("", "", &request));
+    assert_eq!(header.header("x-api-key"), Some("secret key"));
+    assert_eq!(bearer.header("authorization"), Some("Bearer secret key"));
+    assert_eq!(query.line(), "GET /?a=1&api_key=secret+key&b=%20 HTTP/1.1");
+}
+
+#[test]
+fn the_key_is_taken_out_where_the_file_says_so() {
+    let [header, bearer, query] = keyed().map(|request| arrives("", "hide_key = true", &request));
+    assert_eq!(header.header("x-api-key"), None);
+    assert_eq!(bearer.header("authorization"), None);
+    assert_eq!(query.line(), "GET /?a=1&b=%20 HTTP/1.1");
+    let alone = arrives("", "hide_key = true", &Request::get("/path?api%5fkey=secret%20key"));
+    assert_eq!(alone.line(), "GET /path HTTP/1.1");
+    // Another scheme is no key of ours, and the API may need it.
+    let basic = Request::get("/").header("Authorization", "Basic YTpi");
+    let seen = arrives("", "hide_key = true", &basic);
+    assert_eq!(seen.header("authorization"), Some("Basic YTpi"));
+}
+
+#[test]
+fn row_32_a_key_under_an_alias_does_not_reach_the_api() {
+    let request = Request::get("/")
+        .header("x_api_key", "forged")
+        .header("X-Api_Key", "forged")
+        .header("X-Api-Key", "secret key")
+        .header("x_other", "kept");
+    let seen = arrives("", "", &request);
+    assert!(!seen.head.contains("forged"), "{}", seen.head);
+    assert_eq!(seen.header("x-api-key"), Some("secret key"));
+    assert_eq!(seen.header("x_other"), Some("kept"));
+}
+
+#[test]
+fn headers_that_are_for_the_gateway_alone_stay_there() {
+    let request = Request::get("/")
+        .header("Connection", "keep-alive, X-Hop")
+        .header("Keep-Alive", "timeout=5")
+        .header("X-Hop", "mine")
+        .header("TE", "trailers")
+        .header("Proxy-Authorization", "Basic YTpi");
+    let seen = arrives("", "", &request);
+    for name in ["x-hop", "keep-alive", "te", "proxy-authorization"] {
+        assert_eq!(seen.header(name), None, "{}", seen.head);
+    }
+}

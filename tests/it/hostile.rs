@@ -1,0 +1,295 @@
+//! Clients that break the rules or break off.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use crate::support::{
+    DEMO, Gate, Gateway, Nginx, Request, Upstream, check, eventually, in_front_of, timed,
+};
+
+#[test]
+fn row_31_a_header_of_ten_megabytes_is_refused_early() {
+    let upstream = Upstream::echo();
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let (before, _) = gateway.memory_bytes();
+    for _ in 0..3 {
+        let mut client = gateway.connect();
+        client.write(b"GET / HTTP/1.1\r\nHost: a\r\nX-Huge: ");
+        let part = [b'a'; 16 * 1024];
+        (0..640).for_each(|_| client.write(&part));
+        client.write(b"\r\n\r\n");
+        // Who closes with unread bytes may lose the answer on the way; what must not happen is
+        // that it passes.
+        let status = client.try_read_response("GET").map(|answer| answer.status);
+        assert!(matches!(status, None | Some(400 | 431)), "{status:?}");
+    }
+    assert!(upstream.seen().is_empty());
+    let grown = gateway.memory_bytes().1.saturating_sub(before) >> 20;
+    // Buffers of a megabyte, some of which the allocator keeps; not 20 times 10.
+    assert!(grown < 40, "memory grew by {grown} MiB");
+    assert_eq!(gateway.get("/").status, 200);
+}
+
+/// What follows a request that is read in two ways: a second one that nobody meant to send.
+const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
+
+#[test]
+fn row_58_a_request_that_is_read_in_two_ways_does_not_pass() {
+    let upstream = Upstream::echo();
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let post = "POST / HTTP/1.1\r\nHost: a\r\n";
+    let get = "GET / HTTP/1.1\r\nHost: a\r\n";
+    let requests = [
+        format!("{post}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+        format!("{post}Transfer-Encoding: chunked\r\ncontent-length: 0\r\n\r\n0\r\n\r\n"),
+        format!("{post}Content-Length: 5\r\nContent-Length: 6\r\n\r\nfirst"),
+        format!("{post}Content-Length: 5, 6\r\n\r\nfirst"),
+        format!("{post}Content-Length: +5\r\n\r\nfirst"),
+        format!("{post}Content-Length: -5\r\n\r\n"),
+        format!("{post}Content-Length: 0x5\r\n\r\nfirst"),
+        format!("{post}Content-Length: 99999999999999999999\r\n\r\n"),
+        format!("{post}Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n"),
+        format!("{post}Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n"),
+        format!("{post}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n"),
+        "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_string(),
+        format!("{get}X-Folded: one\r\n two\r\n\r\n"),
+        format!("{get}X-Nul: \0\r\n\r\n"),
+        format!("{get}X-Return: a\rb\r\n\r\n"),
+        format!("{get}Host: b\r\n\r\n"),
+        format!("{get}: no name\r\n\r\n"),
+        "GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n".to_string(),
+        "GET / HTTP/1.1\r\n\r\n".to_string(),
+        "GET /\r\n\r\n".to_string(),
+        "GET / HTTP/3.0\r\nHost: a\r\n\r\n".to_string(),
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_string(),
+        "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}\r\n\r\n".to_string(),
+    ];
+    for request in requests {
+        let mut client = gateway.connect();
+        client.write(request.as_bytes());
+        client.write(SMUGGLED.as_bytes());
+        let status = client.try_read_response("POST").map(|answer| answer.status);
+        assert!(matches!(status, None | Some(400 | 505)), "{status:?} to {request:?}");
+        let seen = upstream.seen();
+        assert!(seen.is_empty(), "{request:?} passed as {seen:#?}");
+    }
+}
+
+#[test]
+fn row_58_a_broken_chunk_ends_the_request_and_the_connection() {
+    let upstream = Upstream::echo();
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for chunks in [
+        "zz\r\nfirst\r\n0\r\n\r\n",
+        "-5\r\nfirst\r\n",
+        "5\r\nfirstX\r\n0\r\n\r\n",
+        "ffffffffffffffffff\r\n",
+    ] {
+        let mut client = gateway.connect();
+        client.write(format!("{head}{chunks}{SMUGGLED}").as_bytes());
+        let status = client.try_read_response("POST").map(|answer| answer.status);
+        assert!(matches!(status, None | Some(400)), "{status:?} to {chunks:?}");
+        assert!(client.is_closed_by_server(), "{chunks:?}");
+    }
+    // Not one of them arrived whole, and nothing behind them at all.
+    assert!(upstream.seen().is_empty(), "{:#?}", upstream.seen());
+}
+
+#[test]
+fn row_58_equal_lengths_become_one() {
+    let upstream = Upstream::echo();
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let twice = Request::new("POST", "/").body("first").header("Content-Length", "5");
+    assert_eq!(gateway.send(&twice).text(), "first");
+    assert_eq!(upstream.only().values("content-length"), ["5"]);
+}
+
+#[test]
+fn row_59_bytes_behind_an_upgrade_wait_for_leave() {
+    let upstream = Upstream::saying("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let mut client = gateway.connect();
+    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    client.write(format!("GET / HTTP/1.1\r\nHost: a\r\n{upgrade}{SMUGGLED}").as_bytes());
+    assert_eq!(client.read_response("GET").status, 200);
+    // The API did not upgrade; what came behind is a request of its own, or nothing.
+    client.finish_writing();
+    let _ = client.try_read_response("GET");
+    let on_one_connection = upstream.seen().iter().filter(|seen| !seen.body.is_empty()).count();
+    assert_eq!(on_one_connection, 0);
+    assert!(upstream.seen()[0].line().starts_with("GET / "));
+}
+
+#[test]
+fn row_61_nothing_that_is_echoed_breaks_out_of_its_place() {
+    let trusted = "trusted_proxies = [\"127.0.0.1\"]\n";
+    let gateway = Gateway::start(&format!("{trusted}{DEMO}"));
+    for path in [
+        "/%0d%0aX-Injected:%201",
+        "/%250d%250aX-Injected:1",
+        "/<script>alert(1)</script>",
+        "/{}|^`",
+        "/\"quoted\"",
+        "/\\u0000",
+    ] {
+        let answer = gateway.get(path);
+        assert!(matches!(answer.status, 200 | 400), "{path}: {answer:?}");
+        // Whole and valid, where there is anything.
+        assert!(answer.body.is_empty() || answer.json().is_object());
+        assert_eq!(answer.header("x-injected"), None);
+        assert!(!answer.text().contains('\r'), "{answer:?}");
+    }
+
+    // An id that could not be logged or sent on as it is, is not taken over.
+    let id = |given: &[u8]| {
+        let answer = gateway.send(&Request::get("/").header("X-Request-Id", given));
+        answer.json()["request_id"].as_str().unwrap().to_string()
+    };
+    assert_eq!(id(b"fine-1"), "fine-1");
+    for odd in [&b"a b"[..], b"a\tb", b"\xff", "ü".as_bytes(), &[b'a'; 129], b""] {
+        let own = id(odd);
+        assert!(own.len() == 32 && own.bytes().all(|byte| byte.is_ascii_hexdigit()), "{own}");
+    }
+}
+
+#[test]
+fn row_61_names_that_could_break_out_of_a_header_are_mistakes() {
+    for name in ["a\\r\\nX: 1", "a\\nb", "a\\\"b", "a\\u0000", "ü", "", "a b"] {
+        let rule = format!("[rules.\"{name}\"]\nper = []\nrate = \"1/s\"\n");
+        let outcome = check(format!("{DEMO}{rule}").as_bytes());
+        assert_eq!(outcome.code, Some(64), "{name}: {outcome:?}");
+    }
+}
+
+/// Paths that nginx serves as `/files/secret`, or that another server might.
+const SPELT: [&str; 24] = [
+    "/files/secret",
+    "/files//secret",
+    "//files/secret",
+    "/files/./secret",
+    "/files/x/../secret",
+    "/x/../files/secret",
+    "/files/%73ecret",
+    "/%66iles/secret",
+    "/files%2fsecret",
+    "/files%2Fsecret",
+    "/files/%2e/secret",
+    "/files/x/%2e%2e/secret",
+    "/files/x/%2E./secret",
+    "/files/x%2f..%2fsecret",
+    "/files/x/..%2fsecret",
+    "/files\\secret",
+    "/files%5csecret",
+    "/files/secret;x",
+    "/files;x/secret",
+    "/files/;/secret",
+    "/files/secret?query",
+    "/files/secret%3fquery",
+    "/files/secret%00",
+    "/files/secret#fragment",
+];
+
+#[test]
+fn row_62_no_spelling_of_a_path_dodges_its_limit() {
+    let nginx = Nginx::start();
+    std::fs::write(nginx.file("secret"), "the secret").unwrap();
+    let limited = r#"
+[routes.secret]
+path = "/files/secret"
+upstream = "api"
+
+[rules.secret]
+per = []
+routes = ["secret"]
+rate = "1/d"
+"#;
+    let gateway = Gateway::start(&format!("{}{limited}", in_front_of(&[nginx.address])));
+    assert_eq!(gateway.get("/files/secret").text(), "the secret");
+    for path in SPELT {
+        let answer = gateway.get(path);
+        let dodged = answer.status == 200 || answer.text().contains("the secret");
+        assert!(!dodged, "{path}: {answer:?}");
+        // 404: nginx has no such file, so it is no spelling of this one.
+        assert!(matches!(answer.status, 400 | 404 | 429), "{path}: {answer:?}");
+    }
+    let absolute = gateway.get("http://api.test/files/secret");
+    assert_eq!(absolute.status, 429);
+    for method in ["HEAD", "POST", "OPTIONS"] {
+        assert_eq!(gateway.send(&Request::new(method, "/files/secret")).status, 429, "{method}");
+    }
+}
+
+#[test]
+fn row_62_case_matters_unless_the_file_says_otherwise() {
+    let limited = "[routes.one]\npath = \"/One\"\nupstream = \"api\"\n\
+        [rules.one]\nper = []\nroutes = [\"one\"]\nrate = \"1/d\"\n";
+    for (setting, expected) in [("", 200), ("path_case = \"insensitive\"\n", 429)] {
+        let gateway = Gateway::start(&format!("{setting}{DEMO}{limited}"));
+        assert_eq!(gateway.get("/One").status, 200);
+        assert_eq!(gateway.get("/oNE").status, expected, "{setting}");
+    }
+}
+
+#[test]
+fn row_64_a_client_that_leaves_before_the_answer_has_paid() {
+    let gate = Gate::default();
+    let upstream = Upstream::start({
+        let gate = gate.clone();
+        move |_, stream| {
+            gate.pass();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_ok()
+        }
+    });
+    let rule = "[rules.all]\nper = []\nrate = \"100/d\"\n";
+    let gateway = Gateway::start(&format!("{}{rule}", in_front_of(&[upstream.address])));
+    let clients: Vec<_> = (0..10)
+        .map(|_| {
+            let mut client = gateway.connect();
+            client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            client
+        })
+        .collect();
+    gateway.wait_for_count("tollgate_requests_in_flight", &[], 10);
+    eventually("all requests to arrive", || (upstream.seen().len() == 10).then_some(()));
+    drop(clients);
+    // At once, not when the API has answered at last.
+    gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
+    gate.open();
+    assert_eq!(gateway.get("/").remaining(), 89);
+}
+
+#[test]
+fn row_64_a_client_that_leaves_in_the_middle_of_its_body_leaves_nothing_behind() {
+    let upstream = Upstream::echo();
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    for _ in 0..10 {
+        let mut client = gateway.connect();
+        client.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nonly a part");
+    }
+    gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
+    assert!(upstream.seen().is_empty(), "no body came to its end");
+    assert_eq!(gateway.get("/").status, 200);
+}
+
+#[test]
+fn row_56_a_body_that_stops_coming_is_given_up() {
+    let upstream = Upstream::echo();
+    let config = in_front_of(&[upstream.address]);
+    let gateway = Gateway::start(&format!("read_timeout = \"300ms\"\n{config}"));
+    let mut client = gateway.connect();
+    client.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf");
+    let (answer, took) = timed(|| client.read_response("POST"));
+    assert_eq!(answer.status, 408);
+    assert!(client.is_closed_by_server());
+    assert!(took < Duration::from_secs(3), "{took:?}");
+}
+
+#[test]
+fn row_57_an_idle_connection_is_closed_in_time() {
+    let gateway = Gateway::start(&format!("keepalive_timeout = \"1s\"\n{DEMO}"));
+    let mut client = gateway.connect();
+    assert_eq!(client.send(&Request::get("/")).status, 200);
+    let (closed, took) = timed(|| client.is_closed_by_server());
+    assert!(closed && took < Duration::from_secs(4), "closed: {closed}, after {took:?}");
+}

@@ -1,0 +1,212 @@
+//! Who a request is from: keys that are missing, doubled, odd, unknown or huge.
+
+use crate::support::{DEMO, Gateway, Request, key};
+
+/// Two clients, and `more` in `[clients]`.
+fn gateway(more: &str) -> Gateway {
+    let keys = key("one", "first", "free") + &key("two", "second", "free");
+    Gateway::start(&format!("{DEMO}{keys}[clients]\n{more}\n"))
+}
+
+/// The client that the built-in responder saw, or the status of a refusal.
+fn client(gateway: &Gateway, request: &Request) -> String {
+    let answer = gateway.send(request);
+    match answer.status {
+        200 => answer.json()["client"].as_str().unwrap().to_string(),
+        status => status.to_string(),
+    }
+}
+
+fn header(secret: impl AsRef<[u8]>) -> Request {
+    Request::get("/").header("X-Api-Key", secret)
+}
+
+fn bearer(secret: &str) -> Request {
+    Request::get("/").header("Authorization", format!("Bearer {secret}"))
+}
+
+#[test]
+fn a_key_is_found_wherever_it_stands() {
+    let gateway = gateway("");
+    let requests = [
+        header("first"),
+        bearer("first"),
+        Request::get("/").header("authorization", "BEARER   first "),
+        Request::get("/?api_key=first"),
+        Request::get("/?other=1&api%5Fkey=%66irst&more"),
+    ];
+    for request in requests {
+        assert_eq!(client(&gateway, &request), "one", "{request:?}");
+    }
+}
+
+#[test]
+fn row_32_two_different_keys_are_refused() {
+    let gateway = gateway("");
+    let different = [
+        header("first").header("X-Api-Key", "second"),
+        header("first").header("Authorization", "Bearer second"),
+        Request::get("/?api_key=second").header("X-Api-Key", "first"),
+        Request::get("/?api_key=first&api_key=second"),
+        bearer("first").header("Authorization", "Bearer second"),
+        // Two unknown ones, and one that only looks like the other.
+        header("neither").header("Authorization", "Bearer nor"),
+        header("first").header("Authorization", "Bearer FIRST"),
+    ];
+    for request in different {
+        assert_eq!(client(&gateway, &request), "400", "{request:?}");
+    }
+    let same = [
+        header("first").header("x-api-key", "first"),
+        Request::get("/?api_key=first")
+            .header("X-Api-Key", "first")
+            .header("Authorization", "Bearer first"),
+    ];
+    for request in same {
+        assert_eq!(client(&gateway, &request), "one", "{request:?}");
+    }
+}
+
+#[test]
+fn row_32_the_first_of_two_keys_counts_where_the_file_says_so() {
+    let gateway = gateway("on_conflicting_keys = \"first\"");
+    // First in the order of the file's sources, not in that of the request's lines.
+    let table = [
+        (header("second").header("Authorization", "Bearer first"), "two"),
+        (bearer("first").header("X-Api-Key", "second"), "two"),
+        (Request::get("/?api_key=second").header("Authorization", "Bearer first"), "one"),
+        (header("first").header("X-Api-Key", "second"), "one"),
+        (header("unknown").header("Authorization", "Bearer first"), "401"),
+    ];
+    for (request, expected) in table {
+        assert_eq!(client(&gateway, &request), expected, "{request:?}");
+    }
+}
+
+#[test]
+fn row_32_an_alias_is_no_key() {
+    let gateway = gateway("");
+    let alias = Request::get("/").header("x_api_key", "first");
+    assert_eq!(client(&gateway, &alias), "anonymous");
+    assert_eq!(client(&gateway, &alias.header("X-Api-Key", "second")), "two");
+}
+
+#[test]
+fn row_30_a_huge_key_is_refused() {
+    let gateway = gateway("");
+    let huge = "k".repeat(10 * 1024);
+    // A target may have 8 KiB, so the huge one has another end there.
+    let in_query = |length: usize| Request::get(&format!("/?api_key={}", &huge[..length]));
+    for request in [header(&huge), bearer(&huge), in_query(1_025), header(&huge[..1_025])] {
+        assert_eq!(client(&gateway, &request), "400");
+    }
+    assert_eq!(client(&gateway, &in_query(10_240)), "414");
+    assert_eq!(client(&gateway, &header(&huge[..1_024])), "401");
+}
+
+#[test]
+fn row_30_a_key_may_be_any_bytes_that_http_carries() {
+    let odd: [&[u8]; 4] =
+        [b"\xff\xfe", b"{braces} and spaces", b"\r\n\0", "schl\u{fc}ssel".as_bytes()];
+    let keys: String = ["bytes", "braces", "breaks", "umlaut"]
+        .iter()
+        .zip(odd)
+        .map(|(id, secret)| key(id, secret, "free"))
+        .collect();
+    let gateway = Gateway::start(&format!("{DEMO}{keys}"));
+    let table = [
+        (header(b"\xff\xfe"), "bytes"),
+        (header("{braces} and spaces"), "braces"),
+        (header("schl\u{fc}ssel"), "umlaut"),
+        (Request::get("/?api_key=%FF%fe"), "bytes"),
+        (Request::get("/?api_key={braces}+and%20spaces"), "braces"),
+        (Request::get("/?api_key=%0D%0A%00"), "breaks"),
+        (Request::get("/?api_key=%00"), "401"),
+        // In a header these end the line or the request.
+        (header(b"first\0"), "400"),
+        (header(b"first\rsecond"), "400"),
+    ];
+    for (request, expected) in table {
+        assert_eq!(client(&gateway, &request), expected, "{request:?}");
+    }
+}
+
+#[test]
+fn row_33_an_empty_key_is_none() {
+    let gateway = gateway("");
+    let empty = [
+        header(""),
+        header("   "),
+        bearer(""),
+        Request::get("/").header("Authorization", "Bearer"),
+        Request::get("/").header("Authorization", "Basic Zmlyc3Q6"),
+        Request::get("/?api_key="),
+        Request::get("/?api_key"),
+    ];
+    for request in empty {
+        assert_eq!(client(&gateway, &request), "anonymous", "{request:?}");
+    }
+    assert_eq!(client(&gateway, &header("").header("Authorization", "Bearer first")), "one");
+}
+
+#[test]
+fn row_33_unknown_keys_are_counted_by_address_and_make_no_buckets() {
+    let rules = r#"
+[rules.per-key]
+per = ["key"]
+rate = "1000/d"
+
+[rules.per-ip]
+per = ["ip"]
+rate = "20/d"
+"#;
+    let gateway = Gateway::start(&format!("{DEMO}{rules}"));
+    let statuses: Vec<u16> =
+        (0..30).map(|guess| gateway.send(&header(format!("guess {guess}"))).status).collect();
+    assert_eq!(statuses[..20], [401; 20]);
+    assert_eq!(statuses[20..], [429; 10]);
+    // The address's own, by either rule.
+    let buckets = gateway.count("tollgate_local_buckets", &[]);
+    assert!((1..=2).contains(&buckets), "{buckets} buckets");
+    // Whoever has no key is the same client.
+    assert_eq!(gateway.get("/").status, 429);
+}
+
+#[test]
+fn row_33_a_missing_key_is_refused_where_the_file_says_so() {
+    let rules = "[rules.per-ip]\nper = [\"ip\"]\nrate = \"2/d\"\n";
+    let keys = key("one", "first", "free");
+    let demand = "[clients]\non_missing_key = \"deny\"\n";
+    let gateway = Gateway::start(&format!("{DEMO}{rules}{keys}{demand}"));
+    assert_eq!(client(&gateway, &header("first")), "one");
+    assert_eq!(client(&gateway, &Request::get("/")), "401");
+    assert_eq!(client(&gateway, &Request::get("/")), "429");
+}
+
+#[test]
+fn row_33_unknown_keys_may_be_let_in() {
+    let rule = "[rules.per-key]\nper = [\"key\"]\nrate = \"9/d\"\n";
+    // (on_unknown_key, what is left after two unknown keys and no key at all)
+    for (word, expected) in [("anonymous", [8, 7, 6]), ("accept", [8, 8, 8])] {
+        let setting = format!("[clients]\non_unknown_key = \"{word}\"\n");
+        let gateway = Gateway::start(&format!("{DEMO}{rule}{setting}"));
+        let requests = [header("unknown"), header("other"), Request::get("/")];
+        let left = requests.map(|request| gateway.send(&request).remaining());
+        assert_eq!(left, expected, "on_unknown_key = {word}");
+    }
+}
+
+#[test]
+fn a_request_needs_exactly_one_host() {
+    let gateway = gateway("");
+    let get = || Request::get("/");
+    let table = [
+        (get().without("Host"), "400"),
+        (get().header("Host", "other.test"), "400"),
+        (get().without("Host").header("Host", ""), "anonymous"),
+        (get().without("Host").header("Host", "[::1]:80"), "anonymous"),
+    ];
+    for (request, expected) in table {
+        assert_eq!(client(&gateway, &request), expected, "{request:?}");
+    }
+}

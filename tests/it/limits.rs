@@ -1,0 +1,143 @@
+//! Limits let exactly as many requests pass as the file says: no more, no fewer, whoever else is
+//! counted, and however many come at once.
+
+use crate::support::{DEMO, Gateway, Request, Tally, key, swarm};
+
+/// `100/d` of anything.
+const HUNDRED: usize = 100;
+
+fn exactly(passed: usize, refused: usize) -> Tally {
+    Tally::from([(200, passed), (429, refused)])
+}
+
+#[test]
+fn row_39_a_hundred_of_a_thousand_pass_per_key() {
+    let rule = "[rules.per-key]\nper = [\"key\"]\nrate = \"100/d\"\n";
+    let keys = key("one", "secret-1", "free") + &key("two", "secret-2", "free");
+    let gateway = Gateway::start(&format!("{DEMO}{rule}{keys}"));
+    let url = gateway.url("/");
+    let with_keys = |secrets: &'static [&'static str]| {
+        swarm(1_000 * secrets.len(), |client, number| {
+            client.get(&url).header("x-api-key", secrets[number % secrets.len()])
+        })
+    };
+    assert_eq!(with_keys(&["secret-1"]), exactly(HUNDRED, 900));
+    // The other key has all of its own, and takes none from the first.
+    assert_eq!(with_keys(&["secret-1", "secret-2"]), exactly(HUNDRED, 1_900));
+}
+
+#[test]
+fn a_hundred_of_a_thousand_pass_per_address() {
+    let rule = "[rules.per-ip]\nper = [\"ip\"]\nrate = \"100/d\"\n";
+    let trusted = "trusted_proxies = [\"127.0.0.1\"]\n";
+    let gateway = Gateway::start(&format!("{trusted}{DEMO}{rule}"));
+    let url = gateway.url("/");
+    let answers = swarm(2_000, |client, number| {
+        client.get(&url).header("x-forwarded-for", format!("192.0.2.{}", number % 2))
+    });
+    assert_eq!(answers, exactly(2 * HUNDRED, 1_800));
+    // And for an address that is nobody's word but the connection's own.
+    assert_eq!(swarm(1_000, |client, _| client.get(&url)), exactly(HUNDRED, 900));
+}
+
+#[test]
+fn a_hundred_of_a_thousand_pass_per_route() {
+    let rule = "[rules.per-route]\nper = [\"route\"]\nrate = \"100/d\"\n";
+    let other = "[routes.other]\npath = \"/other/*\"\nupstream = \"api\"\n";
+    let gateway = Gateway::start(&format!("{DEMO}{other}{rule}"));
+    let (all, other) = (gateway.url("/"), gateway.url("/other/"));
+    let answers = swarm(2_000, |client, number| client.get([&all, &other][number % 2]));
+    assert_eq!(answers, exactly(2 * HUNDRED, 1_800));
+}
+
+#[test]
+fn a_hundred_of_a_thousand_pass_for_all() {
+    let rule = "[rules.everyone]\nper = []\nrate = \"100/d\"\n";
+    let other = "[routes.other]\npath = \"/other/*\"\nupstream = \"api\"\n";
+    let keys = key("one", "secret-1", "free");
+    let gateway = Gateway::start(&format!("{DEMO}{other}{rule}{keys}"));
+    let urls = [gateway.url("/"), gateway.url("/other/")];
+    let answers = swarm(1_000, |client, number| match number % 3 {
+        0 => client.get(&urls[0]).header("x-api-key", "secret-1"),
+        number => client.get(&urls[number - 1]),
+    });
+    assert_eq!(answers, exactly(HUNDRED, 900));
+}
+
+#[test]
+fn a_refusal_takes_nothing_from_the_other_rules() {
+    // One key may send 5 of the 1,000 that all may send together, or 300 a route.
+    let rules = r#"
+[rules.everyone]
+per = []
+rate = "1000/d"
+
+[rules.per-route]
+per = ["route"]
+rate = "300/d"
+
+[rules.per-key]
+per = ["key"]
+rate = "5/d"
+
+[headers]
+policies = "all"
+"#;
+    let keys = key("one", "secret-1", "free") + &key("two", "secret-2", "free");
+    let gateway = Gateway::start(&format!("{DEMO}{rules}{keys}"));
+    let url = gateway.url("/");
+    let answers = swarm(1_000, |client, _| client.get(&url).header("x-api-key", "secret-1"));
+    assert_eq!(answers, exactly(5, 995));
+    let answer = gateway.send(&Request::get("/").header("x-api-key", "secret-2"));
+    // Five of the first key and this one: 995 refusals have left no trace.
+    let limits = answer.header("ratelimit").unwrap();
+    for left in ["\"everyone\";r=994;", "\"per-route\";r=294;", "\"per-key\";r=4;"] {
+        assert!(limits.contains(left), "{left} in {limits}");
+    }
+    let decided = |rule, decision| {
+        gateway.count("tollgate_decisions_total", &[("rule", rule), ("decision", decision)])
+    };
+    assert_eq!(decided("per-key", "allow"), 6);
+    assert_eq!(decided("per-key", "deny"), 995);
+    assert_eq!((decided("everyone", "allow"), decided("everyone", "deny")), (6, 0));
+}
+
+#[test]
+fn the_order_of_the_rules_makes_no_difference_to_what_is_taken() {
+    for names in [["first", "second"], ["second", "first"]] {
+        let rule = |name: &str| match name {
+            "first" => "[rules.first]\nper = []\nrate = \"2/d\"\n",
+            _ => "[rules.second]\nper = [\"method\"]\nrate = \"3/d\"\n",
+        };
+        let rules: String = names.map(rule).concat();
+        let all = "[headers]\npolicies = \"all\"\n";
+        let gateway = Gateway::start(&format!("{DEMO}{rules}{all}"));
+        let statuses: Vec<u16> = (0..5).map(|_| gateway.get("/").status).collect();
+        assert_eq!(statuses, [200, 200, 429, 429, 429]);
+        let answer = gateway.get("/");
+        let limits = answer.header("ratelimit").unwrap();
+        assert!(limits.contains("\"second\";r=1;"), "one of three is left: {limits}");
+    }
+}
+
+#[test]
+fn a_route_costs_what_the_file_says() {
+    let config = r#"
+[routes.dear]
+path = "/dear"
+upstream = "api"
+cost = 40
+
+[rules.all]
+per = []
+rate = "100/d"
+"#;
+    let gateway = Gateway::start(&format!("{DEMO}{config}"));
+    assert_eq!(gateway.get("/dear").remaining(), 60);
+    assert_eq!(gateway.get("/cheap").remaining(), 59);
+    assert_eq!(gateway.get("/dear").remaining(), 19);
+    // 19 do not pay for 40; nothing is taken for the attempt, so cheap requests still pass.
+    let refused = gateway.get("/dear");
+    assert_eq!((refused.status, refused.remaining()), (429, 19));
+    assert_eq!(gateway.get("/cheap").remaining(), 18);
+}

@@ -1,0 +1,51 @@
+//! Integration tests: the real program, in front of real servers, driven by real clients.
+//!
+//! Every test starts a gateway of its own on a port that the kernel chose, so all of them can run
+//! at once. Nothing sleeps: what takes time is waited for. Time is avoided, not faked: of a limit
+//! of `100/d` exactly 100 requests pass, however slow the machine. A test of a fault is named
+//! after the fault's row in the table that the design keeps (`row_52_…`).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "what goes wrong in a test should end it, helpers included"
+)]
+
+// Fixtures: the gateway, the servers behind it, the clients before it.
+mod support;
+
+// Requests and answers go through as they are: bodies of any length and kind, connections that
+// are used again, upgrades, and what the API behind gets to see of the client.
+mod forwarding;
+mod proxying;
+
+// Limits let exactly as many requests pass as the file says, and count whom it says.
+mod counting;
+mod limits;
+
+// What the gateway says itself: every answer of its own, byte for byte, and what becomes of the
+// connection after a refusal.
+mod answers;
+mod refusals;
+
+// Who a request is from: keys that are missing, doubled, odd or huge, and forged addresses.
+mod addresses;
+mod identity;
+
+// The process: start, stop, subcommands, and what must not stand in any log.
+mod commands;
+mod process;
+mod secrets;
+
+// Files that are wrong, in every way that a file can be.
+mod bad_files;
+
+// Clients and servers that break the rules, break off, or never answer.
+mod broken_upstreams;
+mod hostile;
+
+// What the operator sees.
+mod metrics;
+
+// Memory stays bounded under clients without number.
+mod memory;

@@ -1,0 +1,59 @@
+//! Row 38 of the fault table: clients without number, memory with a bound.
+
+use crate::support::{DEMO, Gateway, swarm};
+
+/// Requests from as many addresses, through a proxy that is trusted.
+fn flood(gateway: &Gateway, count: usize) {
+    let url = gateway.url("/");
+    let answers = swarm(count, |client, number| {
+        let [.., a, b, c] = number.to_be_bytes();
+        client.get(&url).header("x-forwarded-for", format!("11.{a}.{b}.{c}"))
+    });
+    assert_eq!(answers.values().sum::<usize>(), count);
+}
+
+fn gateway(max_buckets: usize) -> Gateway {
+    Gateway::start(&format!(
+        "trusted_proxies = [\"127.0.0.1\"]\n{DEMO}\
+         [rules.per-ip]\nper = [\"ip\"]\nrate = \"100/d\"\n\
+         [memory]\nmax_buckets = {max_buckets}\n"
+    ))
+}
+
+#[test]
+fn row_38_clients_without_number_take_a_bounded_number_of_buckets() {
+    let gateway = gateway(500);
+    flood(&gateway, 2_000);
+    let (_, before) = gateway.memory_bytes();
+    flood(&gateway, 6_000);
+    let buckets = gateway.count("tollgate_local_buckets", &[]);
+    assert!((250..=500).contains(&buckets), "{buckets}");
+    let evictions = gateway.count("tollgate_local_evictions_total", &[]);
+    assert!(evictions >= 6_000 - 500, "{evictions}");
+    let grown = gateway.memory_bytes().1.saturating_sub(before) >> 20;
+    assert!(grown < 16, "memory grew by {grown} MiB");
+}
+
+#[test]
+fn row_38_with_room_for_all_every_client_has_its_own() {
+    let gateway = gateway(10_000);
+    flood(&gateway, 2_000);
+    assert_eq!(gateway.count("tollgate_local_buckets", &[]), 2_000);
+    assert_eq!(gateway.count("tollgate_local_evictions_total", &[]), 0);
+}
+
+#[test]
+fn row_38_a_client_whose_bucket_was_dropped_gets_no_second_burst() {
+    let gateway = gateway(50);
+    let url = gateway.url("/");
+    let knock = |count| {
+        let passed =
+            swarm(count, |client, _| client.get(&url).header("x-forwarded-for", "192.0.2.1"));
+        passed.get(&200).copied().unwrap_or(0)
+    };
+    // Uses up its hundred, is forgotten in the crowd, and comes back.
+    let first = knock(150);
+    flood(&gateway, 1_000);
+    let second = knock(150);
+    assert!(first == 100 && second == 0, "{first}, then {second}");
+}

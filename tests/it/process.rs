@@ -1,0 +1,169 @@
+//! Start and stop.
+
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use crate::support::{
+    DEMO, Gate, Gateway, Request, Upstream, eventually, in_front_of, timed, tollgate,
+};
+
+/// A file with these ports, in a folder that lives as long as the handle.
+fn file(listen: &str, admin: &str, rest: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gateway.toml");
+    let server = format!("[server]\nlisten = [\"{listen}\"]\nadmin = \"{admin}\"\n");
+    std::fs::write(&path, format!("{server}{rest}")).unwrap();
+    let path = path.to_str().unwrap().to_string();
+    (folder, path)
+}
+
+#[test]
+fn row_49_a_bad_file_ends_it_before_any_port_is_opened() {
+    // Were the port tried, its owner would be what the gateway complains about.
+    let owner = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = owner.local_addr().unwrap().to_string();
+    let (_folder, path) = file(&taken, "127.0.0.1:0", &DEMO.replace("upstream =", "upsteram ="));
+    let outcome = tollgate(&["run", "-c", &path], "");
+    assert_eq!(outcome.code, Some(64), "{outcome:?}");
+    assert!(outcome.stderr.contains("upsteram"), "{outcome:?}");
+    assert!(!outcome.stderr.contains("listen"), "{outcome:?}");
+}
+
+#[test]
+fn row_49_a_file_that_cannot_be_read_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing.toml");
+    for path in [missing.to_str().unwrap(), folder.path().to_str().unwrap()] {
+        for command in ["run", "check"] {
+            let outcome = tollgate(&[command, "-c", path], "");
+            assert_eq!(outcome.code, Some(64), "{outcome:?}");
+            assert!(outcome.stderr.contains(path), "{outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn row_68_a_taken_port_ends_it() {
+    let owner = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = owner.local_addr().unwrap();
+    let port = taken.port().to_string();
+    let free = "127.0.0.1:0".to_string();
+    for (listen, admin) in [(taken.to_string(), free.clone()), (free, taken.to_string())] {
+        let (_folder, path) = file(&listen, &admin, DEMO);
+        let (outcome, took) = timed(|| tollgate(&["run", "-c", &path], ""));
+        assert_eq!(outcome.code, Some(69), "{outcome:?}");
+        assert!(outcome.stderr.contains(&port), "{outcome:?}");
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    }
+}
+
+#[test]
+fn two_gateways_do_not_share_a_port() {
+    let gateway = Gateway::start(DEMO);
+    let (_folder, path) = file(&gateway.address.to_string(), "127.0.0.1:0", DEMO);
+    assert_eq!(tollgate(&["run", "-c", &path], "").code, Some(69));
+    assert_eq!(gateway.get("/").status, 200);
+}
+
+#[test]
+fn it_is_alive_and_ready_once_it_listens() {
+    let gateway = Gateway::start(DEMO);
+    assert_eq!(gateway.admin("/live").text(), "alive\n");
+    assert_eq!(gateway.admin("/ready").text(), "ready\n");
+    assert_eq!(gateway.admin("/other").status, 404);
+    let version = [("version", env!("CARGO_PKG_VERSION"))];
+    assert_eq!(gateway.count("tollgate_build_info", &version), 1);
+    // The operator's pages are not for clients.
+    assert_eq!(gateway.get("/metrics").json()["path"], "/metrics");
+}
+
+#[test]
+fn row_66_sigterm_lets_requests_in_flight_finish() {
+    let gate = Gate::default();
+    let upstream = Upstream::start({
+        let gate = gate.clone();
+        move |_, stream| {
+            gate.pass();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow").is_ok()
+        }
+    });
+    let mut gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let mut client = gateway.connect();
+    client.write(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the request to arrive", || upstream.seen().pop());
+
+    gateway.terminate();
+    eventually("new connections to be refused", || TcpStream::connect(gateway.address).err());
+    let ready = gateway.admin("/ready");
+    assert_eq!((ready.status, ready.text().as_str()), (503, "draining\n"));
+    assert_eq!(gateway.admin("/live").status, 200);
+
+    gate.open();
+    let answer = client.read_response("GET");
+    assert_eq!((answer.status, answer.text().as_str()), (200, "slow"));
+    let (code, took) = gateway.exit();
+    assert_eq!(code, Some(0));
+    // Far below drain_timeout, which is 20 seconds.
+    assert!(took < Duration::from_secs(3), "{took:?}");
+}
+
+#[test]
+fn row_66_a_download_under_way_is_finished() {
+    let gate = Gate::default();
+    let upstream = Upstream::start({
+        let gate = gate.clone();
+        move |_, stream| {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\n").unwrap();
+            stream.write_all("x".repeat(1_000_000).as_bytes()).unwrap();
+            gate.pass();
+            stream.write_all("y".repeat(1_000_000).as_bytes()).is_ok()
+        }
+    });
+    let mut gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let mut client = gateway.connect();
+    client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the request to arrive", || upstream.seen().pop());
+    gateway.terminate();
+    eventually("new connections to be refused", || TcpStream::connect(gateway.address).err());
+    gate.open();
+    let answer = client.read_response("GET");
+    assert_eq!((answer.complete, answer.body.len()), (true, 2_000_000));
+    assert_eq!(gateway.exit().0, Some(0));
+}
+
+#[test]
+fn sigterm_ends_an_idle_gateway_at_once() {
+    let mut gateway = Gateway::start(DEMO);
+    // A connection that is kept alive is idle, too.
+    let mut client = gateway.connect();
+    assert_eq!(client.send(&Request::get("/")).status, 200);
+    gateway.terminate();
+    let (code, took) = gateway.exit();
+    assert_eq!(code, Some(0));
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(client.is_closed_by_server());
+}
+
+#[test]
+fn drain_timeout_bounds_the_wait() {
+    let gate = Gate::default();
+    let upstream = Upstream::start({
+        let gate = gate.clone();
+        move |_, _| {
+            gate.pass();
+            false
+        }
+    });
+    let routes = in_front_of(&[upstream.address]);
+    let mut gateway = Gateway::start(&format!("drain_timeout = \"1s\"\n{routes}"));
+    let mut client = gateway.connect();
+    client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the request to arrive", || upstream.seen().pop());
+    gateway.terminate();
+    let (code, took) = gateway.exit();
+    assert_eq!(code, Some(0));
+    assert!(took > Duration::from_millis(900) && took < Duration::from_secs(4), "{took:?}");
+    assert!(gateway.log().contains("drain_timeout is over"), "{}", gateway.log());
+    gate.open();
+}

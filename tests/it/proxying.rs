@@ -1,0 +1,259 @@
+//! Requests and answers go through as they are.
+
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+
+use crate::support::{
+    Connection, DEMO, Gate, Gateway, Nginx, PythonServer, Request, Response, Upstream, curl,
+    in_front_of,
+};
+
+const MIB: usize = 1024 * 1024;
+
+/// More than any buffer on the way holds.
+const LARGE: usize = 100 * MIB;
+
+#[test]
+fn nginx_is_heard_as_if_asked_directly() {
+    let nginx = Nginx::start();
+    std::fs::write(nginx.file("hello.txt"), "hello\n").unwrap();
+    let gateway = Gateway::start(&in_front_of(&[nginx.address]));
+    let requests = [
+        Request::get("/files/hello.txt"),
+        Request::get("/files/hello.txt").header("Range", "bytes=1-3"),
+        Request::new("HEAD", "/files/hello.txt"),
+        Request::get("/files/missing"),
+        Request::new("POST", "/echo").body("one=1&two=2"),
+    ];
+    for request in requests {
+        let direct = Connection::open(nginx.address).send(&request);
+        let through = gateway.send(&request);
+        assert_same_answer(&direct, &through);
+    }
+    let echo = gateway.send(&Request::new("POST", "/echo").body("one=1&two=2"));
+    assert_eq!(echo.header("x-body"), Some("one=1&two=2"));
+    assert_eq!(gateway.send(&Request::new("DELETE", "/files/hello.txt")).status, 204);
+    assert!(!nginx.file("hello.txt").exists());
+}
+
+#[test]
+fn http_server_of_python_is_heard_as_if_asked_directly() {
+    let python = PythonServer::start();
+    let body: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+    std::fs::write(python.file("bytes"), &body).unwrap();
+    let gateway = Gateway::start(&in_front_of(&[python.address]));
+    let requests = [
+        Request::get("/bytes"),
+        Request::new("HEAD", "/bytes"),
+        Request::get("/"),
+        Request::get("/missing?with=query"),
+        // It knows no POST and says so, in words of its own.
+        Request::new("POST", "/bytes").body("ignored"),
+    ];
+    for request in requests {
+        let direct = Connection::open(python.address).send(&request);
+        let through = gateway.send(&request);
+        assert_same_answer(&direct, &through);
+    }
+    assert_eq!(gateway.get("/bytes").body, body);
+}
+
+/// The same status, headers and body, but for what belongs to each connection.
+fn assert_same_answer(direct: &Response, through: &Response) {
+    let own = |response: &Response| {
+        let of_connection = |name: &str| {
+            ["connection", "date", "keep-alive", "transfer-encoding"]
+                .contains(&&*name.to_ascii_lowercase())
+        };
+        let mut headers = response.headers.clone();
+        headers.retain(|(name, _)| !of_connection(name));
+        for (name, _) in &mut headers {
+            name.make_ascii_lowercase();
+        }
+        headers.sort();
+        headers
+    };
+    assert_eq!(direct.status, through.status);
+    assert_eq!(own(direct), own(through));
+    assert_eq!(direct.body, through.body);
+    assert!(through.complete);
+}
+
+#[test]
+fn a_large_upload_streams_through() {
+    let nginx = Nginx::start();
+    let gateway = Gateway::start(&in_front_of(&[nginx.address]));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("large");
+    write_large(&file);
+    let (before, _) = gateway.memory_bytes();
+    for (name, encoding) in [("sized", "X-None: 1"), ("chunked", "Transfer-Encoding: chunked")] {
+        let url = gateway.url(&format!("/files/{name}"));
+        let upload = ["-T", file.to_str().unwrap(), "-H", encoding, "-w", "%{http_code}", &url];
+        assert_eq!(curl(&upload).text(), "201");
+        assert_same_content(&file, &nginx.file(name));
+    }
+    assert_bounded(before, gateway.memory_bytes().1);
+}
+
+#[test]
+fn a_large_download_streams_through() {
+    let nginx = Nginx::start();
+    let gateway = Gateway::start(&in_front_of(&[nginx.address]));
+    write_large(&nginx.file("large"));
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("copy");
+    let (before, _) = gateway.memory_bytes();
+    curl(&["-o", copy.to_str().unwrap(), &gateway.url("/files/large")]).text();
+    assert_same_content(&nginx.file("large"), &copy);
+    assert_bounded(before, gateway.memory_bytes().1);
+}
+
+fn write_large(file: &Path) {
+    let mut bytes = Vec::with_capacity(LARGE);
+    for number in 0..LARGE as u64 / 8 {
+        // Two places of the file are never alike, so that no mix-up goes unseen.
+        bytes.extend_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    }
+    std::fs::write(file, bytes).unwrap();
+}
+
+fn assert_same_content(expected: &Path, found: &Path) {
+    let (expected, found) = (std::fs::read(expected).unwrap(), std::fs::read(found).unwrap());
+    assert_eq!(expected.len(), found.len());
+    assert!(expected == found, "the content differs");
+}
+
+fn assert_bounded(before: u64, most: u64) {
+    let grown = most.saturating_sub(before) / MIB as u64;
+    assert!(grown < 32, "memory grew by {grown} MiB over a body of {} MiB", LARGE / MIB);
+}
+
+#[test]
+fn an_answer_reaches_the_client_while_it_is_written() {
+    let gate = Gate::default();
+    let upstream = Upstream::start({
+        let gate = gate.clone();
+        move |_, stream| {
+            let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+            stream.write_all(format!("{head}5\r\nfirst\r\n").as_bytes()).unwrap();
+            gate.pass();
+            stream.write_all(b"6\r\nsecond\r\n0\r\n\r\n").is_ok()
+        }
+    });
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let mut client = gateway.connect();
+    client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut begin = Vec::new();
+    while !begin.ends_with(b"first") {
+        begin.extend(client.read_bytes(1));
+    }
+    gate.open();
+    assert_eq!(client.read_bytes(2 + 3 + 8 + 5), b"\r\n6\r\nsecond\r\n0\r\n\r\n");
+}
+
+#[test]
+fn a_body_reaches_the_api_while_it_is_written() {
+    // Answers as soon as the first part has come, long before the rest.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let gateway = Gateway::start(&in_front_of(&[listener.local_addr().unwrap()]));
+    let mut client = gateway.connect();
+    client.write(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n");
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut seen = Vec::new();
+    while !seen.ends_with(b"first\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        seen.extend(byte);
+    }
+    client.write(b"6\r\nsecond\r\n0\r\n\r\n");
+    let mut rest = [0; 11 + 5];
+    stream.read_exact(&mut rest).unwrap();
+    assert_eq!(&rest, b"6\r\nsecond\r\n0\r\n\r\n");
+    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone").unwrap();
+    assert_eq!(client.read_response("POST").text(), "done");
+}
+
+#[test]
+fn connections_are_used_again_on_both_sides() {
+    let upstream = Upstream::echo();
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let mut client = gateway.connect();
+    for body in ["one", "two", "three"] {
+        assert_eq!(client.send(&Request::new("POST", "/").body(body)).text(), body);
+    }
+    let connections: Vec<usize> = upstream.seen().iter().map(|seen| seen.connection).collect();
+    assert_eq!(connections, [0, 0, 0]);
+}
+
+#[test]
+fn a_client_of_http_1_0_gets_an_answer_that_it_can_read() {
+    let upstream = Upstream::saying(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+    );
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let mut client = gateway.connect();
+    client.write(b"GET / HTTP/1.0\r\n\r\n");
+    let answer = client.read_response("GET");
+    // HTTP/1.0 knows no chunks: the end of the connection is the end of the body.
+    assert_eq!((answer.header("transfer-encoding"), answer.text().as_str()), (None, "abc"));
+    assert!(client.is_closed_by_server());
+    assert_eq!(curl(&["-0", &gateway.url("/")]).text(), "abc");
+}
+
+#[test]
+fn a_client_that_waits_for_leave_gets_it() {
+    let nginx = Nginx::start();
+    let gateway = Gateway::start(&in_front_of(&[nginx.address]));
+    let mut client = gateway.connect();
+    let expectation = "Content-Length: 5\r\nExpect: 100-continue\r\n\r\n";
+    client.write(format!("PUT /files/new HTTP/1.1\r\nHost: a\r\n{expectation}").as_bytes());
+    // Nothing of the body is sent until nginx has said so.
+    assert_eq!(client.read_response("PUT").status, 100);
+    client.write(b"hello");
+    assert_eq!(client.read_response("PUT").status, 201);
+    assert_eq!(std::fs::read(nginx.file("new")).unwrap(), b"hello");
+}
+
+#[test]
+fn a_web_socket_passes_both_ways() {
+    let upstream = Upstream::start(|seen, stream| {
+        if seen.header("upgrade") != Some("websocket") {
+            return stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").is_ok();
+        }
+        let head = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
+            Upgrade: websocket\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut buffer = [0; 64];
+        while let Ok(read) = stream.read(&mut buffer)
+            && read > 0
+            && stream.write_all(&buffer[..read]).is_ok()
+        {}
+        false
+    });
+    let rule = "[rules.all]\nper = []\nrate = \"2/d\"\n";
+    let gateway = Gateway::start(&(in_front_of(&[upstream.address]) + rule));
+    let mut client = gateway.connect();
+    let request = Request::get("/socket")
+        .header("Connection", "Upgrade")
+        .header("Upgrade", "websocket")
+        .header("Sec-WebSocket-Version", "13")
+        .header("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==");
+    assert_eq!(client.send(&request).status, 101);
+    for message in ["first", "a longer second one", "third"] {
+        client.write(message.as_bytes());
+        assert_eq!(client.read_bytes(message.len()), message.as_bytes());
+    }
+    drop(client);
+    // However much went over it, it was one request.
+    assert_eq!(gateway.get("/nothing").remaining(), 0);
+}
+
+#[test]
+fn the_built_in_responder_says_what_it_saw() {
+    let gateway = Gateway::start(DEMO);
+    let answer = gateway.get("/some/where?api=1").json();
+    assert_eq!(answer["path"], "/some/where");
+    assert_eq!(answer["route"], "all");
+    assert_eq!(answer["client"], "anonymous");
+}

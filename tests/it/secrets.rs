@@ -1,0 +1,88 @@
+//! Row 40 of the fault table: what must not stand in any log, metric or message.
+
+use crate::support::{DEMO, Gateway, Request, check, in_front_of, key};
+
+/// As no word of ours would be.
+const SECRET: &str = "s3cr3t-7h4t-nob0dy-m4y-r34d";
+
+/// Requests that carry the secret in every place where a key may stand.
+fn requests() -> Vec<Request> {
+    let places = |path: &str| {
+        [
+            Request::get(path).header("X-Api-Key", SECRET),
+            Request::get(path).header("Authorization", format!("Bearer {SECRET}")),
+            Request::get(&format!("{path}?api_key={SECRET}")),
+            Request::get(&format!("{path}?a=1&api%5fkey={SECRET}")),
+        ]
+    };
+    let mut requests = Vec::new();
+    // A good path, one without a route, one that is refused.
+    for path in ["/api/x", "/nowhere", "/api/../x", "/api/%zz"] {
+        requests.extend(places(path));
+    }
+    let conflicting = |request: Request| request.header("X-Api-Key", "another");
+    requests.extend(places("/api/x").map(conflicting));
+    requests.push(Request::get("/api/x").header("X-Api-Key", SECRET.repeat(100)));
+    requests.push(Request::get(&format!("/api/x?api_key={}", SECRET.repeat(100))));
+    requests.push(Request::get(&format!("/api/x?api_key={SECRET}")).without("Host"));
+    requests.push(Request::get(&format!("/api/x?api_key={SECRET}")).header("Bad", "\0"));
+    requests
+}
+
+/// Sends them all to a gateway with these routes and looks through everything it says.
+#[track_caller]
+fn assert_kept_secret(config: &str, expected_status: u16) {
+    let gateway = Gateway::start(config);
+    let mut statuses = Vec::new();
+    for request in requests() {
+        let answer = gateway.send(&request);
+        statuses.push(answer.status);
+        assert!(!answer.text().contains(SECRET), "in an answer: {answer:?}");
+        let echoed = answer.headers.iter().any(|(_, value)| value.contains(SECRET));
+        assert!(!echoed, "in a header: {answer:?}");
+    }
+    assert!(statuses.contains(&expected_status), "{statuses:?}");
+    assert!(!gateway.metrics().contains(SECRET), "in a metric");
+    assert!(!gateway.log().contains(SECRET), "in the log");
+}
+
+fn only_below_api(routes: &str) -> String {
+    routes.replace("\"/*\"", "\"/api/*\"")
+}
+
+#[test]
+fn row_40_of_a_request_that_passes_or_is_refused() {
+    let limit = "[rules.all]\nper = []\nrate = \"3/d\"\n";
+    let config = format!("{}{}", only_below_api(DEMO), key("acme", SECRET, "free"));
+    assert_kept_secret(&config, 200);
+    assert_kept_secret(&format!("{config}{limit}"), 429);
+    assert_kept_secret(&only_below_api(DEMO), 401);
+}
+
+#[test]
+fn row_40_of_a_request_that_fails() {
+    let known = key("acme", SECRET, "free");
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let routes = only_below_api(&in_front_of(&[nobody]));
+    assert_kept_secret(&format!("{routes}{known}"), 502);
+
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let routes = only_below_api(&in_front_of(&[silent.local_addr().unwrap()]));
+    let routes = routes.replace("[upstreams.api]", "[upstreams.api]\nread_timeout = \"50ms\"");
+    assert_kept_secret(&format!("{routes}{known}"), 504);
+}
+
+#[test]
+fn row_40_of_a_file_that_has_the_key_where_its_hash_belongs() {
+    for line in [
+        format!("sha256 = \"{SECRET}\""),
+        format!("sha265 = \"{SECRET}\""),
+        format!("key = \"{SECRET}\""),
+        format!("sha256 = \"{SECRET}"),
+    ] {
+        let outcome = check(format!("{DEMO}[keys.acme]\n{line}\nplan = \"free\"\n").as_bytes());
+        assert_eq!(outcome.code, Some(64), "{outcome:?}");
+        assert!(!outcome.stderr.contains(SECRET), "{}", outcome.stderr);
+        assert!(!outcome.stdout.contains(SECRET), "{}", outcome.stdout);
+    }
+}

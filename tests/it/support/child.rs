@@ -1,0 +1,102 @@
+//! A process of somebody else's: what it says is kept, and it ends with its handle.
+
+use std::io::{BufRead as _, BufReader, Read};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::wait::{PATIENCE, within};
+
+/// A running process.
+pub(crate) struct Child {
+    process: std::process::Child,
+    log: Arc<Log>,
+}
+
+/// What a process has written to its output and error streams so far.
+#[derive(Default)]
+struct Log {
+    text: Mutex<String>,
+    grown: Condvar,
+}
+
+impl Child {
+    /// Starts `command`. Where it is missing, `install` says how to get it.
+    pub(crate) fn start(command: &mut Command, install: &str) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = spawned(command.spawn(), command, install);
+        let log = Arc::new(Log::default());
+        log.clone().keep(process.stdout.take());
+        log.clone().keep(process.stderr.take());
+        Self { process, log }
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// What it has said so far.
+    pub(crate) fn log(&self) -> String {
+        self.log.text.lock().clone()
+    }
+
+    /// Waits until something can be read from what it says. None if it ends first, or stays
+    /// silent for too long.
+    pub(crate) fn wait_for<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let log = Arc::clone(&self.log);
+        let mut text = log.text.lock();
+        let mut waited = Duration::ZERO;
+        loop {
+            if let Some(found) = read(&text) {
+                return Some(found);
+            }
+            if waited > PATIENCE || self.has_ended() {
+                return None;
+            }
+            let step = Duration::from_millis(50);
+            log.grown.wait_for(&mut text, step);
+            waited += step;
+        }
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        matches!(self.process.try_wait(), Ok(Some(_)))
+    }
+
+    /// Waits for its end.
+    pub(crate) fn exit(&mut self) -> Option<ExitStatus> {
+        within(PATIENCE, || self.process.try_wait().ok().flatten())
+    }
+}
+
+impl Log {
+    fn keep(self: Arc<Self>, stream: Option<impl Read + Send + 'static>) {
+        let Some(stream) = stream else { return };
+        std::thread::spawn(move || {
+            let mut stream = BufReader::new(stream);
+            let mut line = Vec::new();
+            while stream.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+                self.text.lock().push_str(&String::from_utf8_lossy(&line));
+                self.grown.notify_all();
+                line.clear();
+            }
+        });
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The result of starting a program, or the line that installs it.
+pub(crate) fn spawned<T>(result: std::io::Result<T>, command: &Command, install: &str) -> T {
+    let program = command.get_program().display();
+    result.unwrap_or_else(|error| panic!("cannot start {program}: {error}; install it: {install}"))
+}

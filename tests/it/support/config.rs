@@ -1,0 +1,33 @@
+//! Parts of gateway.toml that many tests share.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use sha2::{Digest as _, Sha256};
+
+/// Everything goes to the built-in responder, in one plan. A test adds its rules.
+pub(crate) const DEMO: &str = r#"
+[plans.free]
+
+[upstreams.api]
+servers = ["demo"]
+
+[routes.all]
+path = "/*"
+upstream = "api"
+"#;
+
+/// Everything goes to these servers, in one plan. A test adds its rules.
+pub(crate) fn in_front_of(servers: &[SocketAddr]) -> String {
+    let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
+    DEMO.replace("[\"demo\"]", &format!("{servers:?}"))
+}
+
+/// A known client.
+pub(crate) fn key(id: &str, secret: impl AsRef<[u8]>, plan: &str) -> String {
+    let digest = Sha256::digest(secret.as_ref()).iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    });
+    format!("\n[keys.{id}]\nsha256 = \"{digest}\"\nplan = \"{plan}\"\n")
+}

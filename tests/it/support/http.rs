@@ -1,0 +1,276 @@
+//! HTTP by hand: a client that sends what no library would, and sees every byte of the answer.
+
+use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+
+use super::wait::PATIENCE;
+
+/// A request, written out when it is sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    method: String,
+    target: String,
+    headers: Vec<(String, Vec<u8>)>,
+    body: Vec<u8>,
+}
+
+/// An answer as it came.
+#[derive(Clone, Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    /// Names as they were written, in order.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+    /// Whether the body came to the end that its head announced.
+    pub(crate) complete: bool,
+}
+
+/// One connection of a client.
+pub(crate) struct Connection {
+    stream: TcpStream,
+    unread: Vec<u8>,
+}
+
+impl Request {
+    pub(crate) fn get(target: &str) -> Self {
+        Self::new("GET", target)
+    }
+
+    /// A request with a `Host` and no other header.
+    pub(crate) fn new(method: &str, target: &str) -> Self {
+        let request = Self {
+            method: method.to_string(),
+            target: target.to_string(),
+            headers: Vec::new(),
+            body: Vec::new(),
+        };
+        request.header("Host", "api.test")
+    }
+
+    /// Adds a header line.
+    pub(crate) fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        self.headers.push((name.to_string(), value.as_ref().to_vec()));
+        self
+    }
+
+    /// Takes a header out again.
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.headers.retain(|(own, _)| !own.eq_ignore_ascii_case(name));
+        self
+    }
+
+    /// Adds a body with its length.
+    pub(crate) fn body(mut self, body: impl AsRef<[u8]>) -> Self {
+        self.body = body.as_ref().to_vec();
+        let length = self.body.len().to_string();
+        self.header("Content-Length", length)
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = format!("{} {} HTTP/1.1\r\n", self.method, self.target).into_bytes();
+        for (name, value) in &self.headers {
+            bytes.extend_from_slice(name.as_bytes());
+            bytes.extend_from_slice(b": ");
+            bytes.extend_from_slice(value);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        bytes.extend_from_slice(b"\r\n");
+        bytes.extend_from_slice(&self.body);
+        bytes
+    }
+}
+
+impl Connection {
+    #[track_caller]
+    pub(crate) fn open(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream, unread: Vec::new() }
+    }
+
+    /// Sends a request and reads its answer.
+    #[track_caller]
+    pub(crate) fn send(&mut self, request: &Request) -> Response {
+        self.write(&request.bytes());
+        self.read_response(&request.method)
+    }
+
+    /// Sends bytes as they are. A server that has closed already has given its answer.
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes);
+    }
+
+    /// Reads the answer to a request of that method.
+    #[track_caller]
+    pub(crate) fn read_response(&mut self, method: &str) -> Response {
+        self.try_read_response(method).expect("the server should answer, not close")
+    }
+
+    /// The same; none where the connection ends before a whole head has come.
+    pub(crate) fn try_read_response(&mut self, method: &str) -> Option<Response> {
+        let head = self.read_head()?;
+        let mut response = Response::of_head(&head);
+        let has_body = method != "HEAD" && !matches!(response.status, 100..=199 | 204 | 304);
+        if !has_body {
+            return Some(response);
+        }
+        if response.header("transfer-encoding").is_some_and(|value| value == "chunked") {
+            response.complete = self.read_chunks(&mut response.body).is_some();
+        } else if let Some(length) = response.header("content-length") {
+            let length = length.parse().unwrap();
+            while self.unread.len() < length && self.fill() {}
+            response.complete = self.unread.len() >= length;
+            response.body = self.unread.drain(..length.min(self.unread.len())).collect();
+        } else {
+            while self.fill() {}
+            response.body = std::mem::take(&mut self.unread);
+        }
+        Some(response)
+    }
+
+    /// Reads up to `count` bytes, fewer only at the end.
+    pub(crate) fn read_bytes(&mut self, count: usize) -> Vec<u8> {
+        while self.unread.len() < count && self.fill() {}
+        self.unread.drain(..count.min(self.unread.len())).collect()
+    }
+
+    /// Whether the server closes without another byte.
+    pub(crate) fn is_closed_by_server(&mut self) -> bool {
+        self.unread.is_empty() && !self.fill()
+    }
+
+    /// Says that nothing more will be sent.
+    pub(crate) fn finish_writing(&self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    fn read_head(&mut self) -> Option<String> {
+        loop {
+            if let Some(end) = find(&self.unread, b"\r\n\r\n") {
+                let head: Vec<u8> = self.unread.drain(..end + 4).collect();
+                return Some(String::from_utf8_lossy(&head).into_owned());
+            }
+            if !self.fill() {
+                return None;
+            }
+        }
+    }
+
+    /// Reads a chunked body; none where it ends too early.
+    fn read_chunks(&mut self, body: &mut Vec<u8>) -> Option<()> {
+        loop {
+            let end = loop {
+                if let Some(end) = find(&self.unread, b"\r\n") {
+                    break end;
+                }
+                if !self.fill() {
+                    return None;
+                }
+            };
+            let line: Vec<u8> = self.unread.drain(..end + 2).collect();
+            let size = std::str::from_utf8(&line).ok()?.trim();
+            let size = usize::from_str_radix(size, 16).ok()?;
+            let chunk = self.read_bytes(size + 2);
+            body.extend_from_slice(chunk.get(..size).unwrap_or(&chunk));
+            if chunk.len() < size + 2 {
+                return None;
+            }
+            if size == 0 {
+                return Some(());
+            }
+        }
+    }
+
+    /// Reads more. False at the end of the connection, whichever way it ended.
+    fn fill(&mut self) -> bool {
+        let mut buffer = [0; 16 * 1024];
+        match self.stream.read(&mut buffer) {
+            Ok(read) => {
+                self.unread.extend_from_slice(&buffer[..read]);
+                read > 0
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                panic!("waited {PATIENCE:?} for the server; it is neither done nor closed")
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+impl Response {
+    fn of_head(head: &str) -> Self {
+        let mut lines = head.split("\r\n");
+        let status = lines.next().and_then(|line| line.split(' ').nth(1)).unwrap();
+        let headers = lines
+            .filter_map(|line| line.split_once(':'))
+            .map(|(name, value)| (name.to_string(), value.trim().to_string()))
+            .collect();
+        Self { status: status.parse().unwrap(), headers, body: Vec::new(), complete: true }
+    }
+
+    /// The only value of a header. Two lines of one name are a mistake in all that we send.
+    #[track_caller]
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let own = self.headers.iter().filter(|(own, _)| own.eq_ignore_ascii_case(name));
+        let values: Vec<&str> = own.map(|(_, value)| value.as_str()).collect();
+        assert!(values.len() < 2, "two headers {name}: {values:?}");
+        values.first().copied()
+    }
+
+    /// What is left, as `X-RateLimit-Remaining` says.
+    #[track_caller]
+    pub(crate) fn remaining(&self) -> u64 {
+        let remaining = self.header("x-ratelimit-remaining");
+        remaining.unwrap_or_else(|| panic!("no limit spoke: {self:?}")).parse().unwrap()
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("no JSON: {}", self.text()))
+    }
+
+    /// Status, headers and body for a snapshot. What differs from run to run is named instead:
+    /// ids, times, and how much of a day is left of a limit per day.
+    pub(crate) fn snapshot(&self) -> String {
+        let mut text = format!("{}\n", self.status);
+        for (name, value) in &self.headers {
+            let _ = writeln!(text, "{name}: {}", if name == "Date" { "<date>" } else { value });
+        }
+        let _ = write!(text, "\n{}", self.text());
+        redact(&text)
+    }
+}
+
+/// Names what differs from run to run.
+fn redact(text: &str) -> String {
+    let mut redacted = String::new();
+    let mut word = String::new();
+    for letter in text.chars().chain(['\0']) {
+        if letter.is_ascii_alphanumeric() {
+            word.push(letter);
+            continue;
+        }
+        let number = word.parse::<u64>().unwrap_or(0);
+        redacted.push_str(match number {
+            86_300..=86_400 => "<day>",
+            86_300_000..=86_400_000 => "<day in ms>",
+            1_700_000_000..=9_999_999_999 => "<unix time>",
+            _ if word.len() == 32 => "<id>",
+            _ => &word,
+        });
+        redacted.push(letter);
+        word.clear();
+    }
+    redacted.trim_end_matches('\0').to_string()
+}
+
+fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes.windows(wanted.len()).position(|window| window == wanted)
+}

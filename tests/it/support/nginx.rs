@@ -1,0 +1,84 @@
+//! nginx as an API that nobody here wrote: serves a folder, takes uploads into it (`PUT /files/`),
+//! and says what it got (`POST /echo`).
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::child::Child;
+use super::wait::{PATIENCE, within};
+
+/// A running nginx.
+pub(crate) struct Nginx {
+    pub(crate) address: SocketAddr,
+    _child: Child,
+    folder: TempDir,
+}
+
+impl Nginx {
+    pub(crate) fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("files")).unwrap();
+        // nginx cannot be told to choose a port, so another process may take the one that was
+        // found before nginx does.
+        for _ in 0..10 {
+            if let Some((child, address)) = try_start(folder.path()) {
+                return Self { address, _child: child, folder };
+            }
+        }
+        panic!("nginx did not start ten times; see {}", folder.keep().display());
+    }
+
+    /// Where `/files/<name>` lies.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join("files").join(name)
+    }
+}
+
+fn try_start(folder: &Path) -> Option<(Child, SocketAddr)> {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let config = folder.join("nginx.conf");
+    std::fs::write(&config, text(folder, address)).unwrap();
+    let mut command = Command::new("nginx");
+    command.arg("-p").arg(folder).arg("-c").arg(&config).args(["-e", "stderr"]);
+    let mut child = Child::start(&mut command, "apt-get install nginx-light");
+    let answers = within(PATIENCE, || {
+        let answers = TcpStream::connect(address).is_ok();
+        (answers || child.has_ended()).then_some(answers)
+    });
+    // Somebody else may answer there.
+    (answers == Some(true) && !child.has_ended()).then_some((child, address))
+}
+
+/// One process in the foreground, everything within the folder, so that it needs no rights.
+fn text(folder: &Path, address: SocketAddr) -> String {
+    let folder = folder.display();
+    format!(
+        r#"
+daemon off;
+master_process off;
+pid {folder}/nginx.pid;
+error_log stderr error;
+events {{}}
+http {{
+  access_log off;
+  client_max_body_size 0;
+  client_body_temp_path {folder}/body;
+  proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi;
+  scgi_temp_path {folder}/scgi;
+  server {{
+    listen {address};
+    root {folder};
+    location /files/ {{ dav_methods PUT DELETE; }}
+    # The variable is there only once something has read the body.
+    location = /echo {{ proxy_pass http://{address}/nothing; add_header X-Body $request_body; }}
+    location = /nothing {{ return 200 "read"; }}
+  }}
+}}
+"#
+    )
+}

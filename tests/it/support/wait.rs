@@ -1,0 +1,63 @@
+//! Waiting. The only place in the tests that looks at a clock.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// How long anything may take that should happen soon: long, since the machine may be busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Asks until there is an answer.
+#[track_caller]
+pub(crate) fn eventually<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
+    within(PATIENCE, ask).unwrap_or_else(|| panic!("waited {PATIENCE:?} for {what}"))
+}
+
+/// Asks until there is an answer or the time is over.
+#[allow(clippy::disallowed_methods, reason = "conditions of other processes can only be polled")]
+pub(crate) fn within<T>(patience: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+    let started = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return Some(answer);
+        }
+        if started.elapsed() > patience {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// How long something took.
+#[allow(clippy::disallowed_methods, reason = "tests of promised times measure them")]
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let started = Instant::now();
+    let result = work();
+    (result, started.elapsed())
+}
+
+/// Does what `Retry-After` asks a client to do.
+#[allow(clippy::disallowed_methods, reason = "the promise under test is a length of time")]
+pub(crate) fn wait_out(retry_after: Duration) {
+    std::thread::sleep(retry_after);
+}
+
+/// Holds threads until it is opened.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    /// Lets everybody through, now and later.
+    pub(crate) fn open(&self) {
+        let (is_open, opened) = &*self.0;
+        *is_open.lock() = true;
+        opened.notify_all();
+    }
+
+    /// Waits until it is open; returns at the end of all patience, too, so that nothing hangs.
+    pub(crate) fn pass(&self) {
+        let (is_open, opened) = &*self.0;
+        opened.wait_while_for(&mut is_open.lock(), |is_open| !*is_open, 3 * PATIENCE);
+    }
+}
