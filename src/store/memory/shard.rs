@@ -175,9 +175,7 @@ fn remember(all_full_at: &mut Vec<u64>, quotas: &[Quota], entry: &Entry, full_at
 /// An entry that was kept under another quota, as full in proportion under this one.
 fn same_fraction(entry: &Entry, quotas: &[Quota], quota: &Quota) -> Bucket {
     let bucket = entry.bucket();
-    let Some(kept_under) = quotas.get(entry.quota_index as usize) else {
-        return Bucket::full(quota, bucket.at);
-    };
-    let level = u128::from(bucket.level) * u128::from(quota.full()) / u128::from(kept_under.full());
-    Bucket { level: u64::try_from(level).unwrap_or(u64::MAX), at: bucket.at }
+    quotas
+        .get(entry.quota_index as usize)
+        .map_or(Bucket::full(quota, bucket.at), |was| bucket.rescaled(was.full(), quota))
 }

@@ -283,13 +283,14 @@ fn row_13_a_key_of_another_type_is_that_buckets_own_trouble() {
     assert_eq!(answers[2].as_ref().unwrap().outcomes[0].level, 300_000);
 }
 
+const HOUR: u64 = 3_600_000_000;
+
 /// Row 24: a clock that jumps forward fills a bucket at most; one that jumps back neither takes
 /// tokens nor keeps the bucket from filling.
 #[test]
 fn row_24_a_clock_that_jumps_locks_nobody_out() {
     let server = RedisServer::start(&[]);
     let mut connection = server.client().get_connection().unwrap();
-    const HOUR: u64 = 3_600_000_000;
     let quota = Quota::new(1, 1_000_000, 5).unwrap();
     let check = charges(&[(0, 1, 1, false)], &[quota]);
     let mut passed = |now: u64, asked: usize| {
