@@ -16,6 +16,9 @@ pub mod charge;
 pub mod quota;
 pub mod verdict;
 
+#[cfg(test)]
+mod promises;
+
 /// Ticks in a second: the clock of the limiter counts microseconds.
 pub const TICKS_PER_SECOND: u64 = 1_000_000;
 

@@ -29,6 +29,7 @@ mod promises;
 mod tests;
 
 use std::hash::{BuildHasher, RandomState};
+use std::slice;
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
@@ -70,18 +71,13 @@ pub struct MemoryStore {
 #[repr(align(128))]
 struct Padded(Mutex<Shard>);
 
-/// The shards of one request, locked, by ascending number.
-type Locked<'a> = SmallVec<[(usize, MutexGuard<'a, Shard>); INLINE_CHARGES]>;
-
-/// A charge's bucket as it was found.
-#[derive(Clone, Copy)]
-struct Found {
-    /// Index in [`Locked`].
-    shard: usize,
-    place: Place,
-}
-
-type AllFound = SmallVec<[Found; INLINE_CHARGES]>;
+/// The shards of one request, each once, by ascending number.
+type Numbers = SmallVec<[usize; INLINE_CHARGES]>;
+/// The same shards, locked.
+type Locked<'a> = SmallVec<[MutexGuard<'a, Shard>; INLINE_CHARGES]>;
+/// Where the search for each charge's bucket ended.
+type Places = SmallVec<[Place; INLINE_CHARGES]>;
+/// Each charge's bucket.
 type Buckets = SmallVec<[Bucket; INLINE_CHARGES]>;
 
 impl MemoryStore {
@@ -104,19 +100,17 @@ impl MemoryStore {
     /// Decides one request at `now` (ticks) and takes its tokens: from all its buckets, or from
     /// none. A request that is refused changes nothing.
     pub fn take(&self, charges: &[Charge], now: u64) -> Answer {
-        let mut locked = self.lock(charges);
-        let (found, mut buckets) = self.read(&locked, charges, now);
-        let answer = charge::take(charges, &mut buckets);
-        if answer.allowed {
-            self.write(&mut locked, charges, &answer, &found, &buckets, now);
+        match charges {
+            [charge] => self.take_one(charge, now),
+            _ => self.take_all(charges, now),
         }
-        answer
     }
 
     /// What [`take`](Self::take) would answer. Nothing is taken, and nothing kept.
     pub fn peek(&self, charges: &[Charge], now: u64) -> Answer {
-        let locked = self.lock(charges);
-        let (_, mut buckets) = self.read(&locked, charges, now);
+        let numbers = self.shard_numbers(charges);
+        let locked = self.lock(&numbers);
+        let (_, mut buckets) = self.read(&numbers, &locked, charges, now);
         charge::take(charges, &mut buckets)
     }
 
@@ -136,57 +130,85 @@ impl MemoryStore {
         self.shards.iter().map(|shard| shard.0.lock().evictions()).sum()
     }
 
-    /// Locks the shards of all charges, each once, in ascending order.
-    fn lock(&self, charges: &[Charge]) -> Locked<'_> {
-        let mut numbers: SmallVec<[usize; INLINE_CHARGES]> =
-            charges.iter().map(|charge| self.shard_number(charge.bucket)).collect();
+    /// As [`take_all`](Self::take_all), for the most common request: one lock, no lists.
+    fn take_one(&self, charge: &Charge, now: u64) -> Answer {
+        let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
+        let place = shard.find(charge.bucket);
+        let mut bucket = shard.bucket(charge, place, &self.quotas, now);
+        let answer = charge::take(slice::from_ref(charge), slice::from_mut(&mut bucket));
+        if answer.allowed && answer.outcomes.iter().all(|outcome| outcome.enough) {
+            match place {
+                Place::At(slot) => shard.replace(slot, charge, bucket),
+                Place::Absent => shard.insert(charge, bucket, &self.quotas, now),
+            }
+        }
+        answer
+    }
+
+    fn take_all(&self, charges: &[Charge], now: u64) -> Answer {
+        let numbers = self.shard_numbers(charges);
+        let mut locked = self.lock(&numbers);
+        let (places, mut buckets) = self.read(&numbers, &locked, charges, now);
+        let answer = charge::take(charges, &mut buckets);
+        if !answer.allowed {
+            return answer;
+        }
+        // What was found is written first: it lies where it was until something is inserted.
+        for (index, charge) in charges.iter().enumerate() {
+            if let (true, Place::At(slot)) = (answer.outcomes[index].enough, places[index]) {
+                let shard = &mut locked[self.position(&numbers, charge)];
+                shard.replace(slot, charge, buckets[index]);
+            }
+        }
+        for (index, charge) in charges.iter().enumerate() {
+            if let (true, Place::Absent) = (answer.outcomes[index].enough, places[index]) {
+                let shard = &mut locked[self.position(&numbers, charge)];
+                shard.insert(charge, buckets[index], &self.quotas, now);
+            }
+        }
+        answer
+    }
+
+    fn shard_numbers(&self, charges: &[Charge]) -> Numbers {
+        let mut numbers = Numbers::new();
+        for charge in charges {
+            numbers.push(self.shard_number(charge.bucket));
+        }
         numbers.sort_unstable();
         numbers.dedup();
-        let shards = numbers.into_iter();
-        shards.map(|number| (number, self.shards[number].0.lock())).collect()
+        numbers
+    }
+
+    fn lock(&self, numbers: &Numbers) -> Locked<'_> {
+        let mut locked = Locked::new();
+        for number in numbers {
+            locked.push(self.shards[*number].0.lock());
+        }
+        locked
     }
 
     /// Finds the bucket of each charge and refills it to `now`.
-    fn read(&self, locked: &Locked<'_>, charges: &[Charge], now: u64) -> (AllFound, Buckets) {
-        let mut all_found = AllFound::new();
-        let mut buckets = Buckets::new();
+    fn read(
+        &self,
+        numbers: &Numbers,
+        locked: &Locked<'_>,
+        charges: &[Charge],
+        now: u64,
+    ) -> (Places, Buckets) {
+        let (mut places, mut buckets) = (Places::new(), Buckets::new());
         for charge in charges {
-            let number = self.shard_number(charge.bucket);
-            let index = locked.partition_point(|(locked, _)| *locked < number);
-            let shard = &locked[index].1;
+            let shard = &locked[self.position(numbers, charge)];
             let place = shard.find(charge.bucket);
-            all_found.push(Found { shard: index, place });
+            places.push(place);
             buckets.push(shard.bucket(charge, place, &self.quotas, now));
         }
-        (all_found, buckets)
+        (places, buckets)
     }
 
-    /// Keeps the buckets that tokens were taken from.
-    fn write(
-        &self,
-        locked: &mut Locked<'_>,
-        charges: &[Charge],
-        answer: &Answer,
-        all_found: &AllFound,
-        buckets: &Buckets,
-        now: u64,
-    ) {
-        let taken = || {
-            let outcomes = answer.outcomes.iter();
-            let all = charges.iter().zip(buckets).zip(all_found).zip(outcomes);
-            all.filter(|(_, outcome)| outcome.enough).map(|(taken, _)| taken)
-        };
-        // What was found first: it lies where it was found until something is inserted.
-        for ((charge, bucket), found) in taken() {
-            if let Place::At(slot) = found.place {
-                locked[found.shard].1.replace(slot, charge, *bucket);
-            }
-        }
-        for ((charge, bucket), found) in taken() {
-            if found.place == Place::Absent {
-                locked[found.shard].1.insert(charge, *bucket, &self.quotas, now);
-            }
-        }
+    /// Where among the request's shards the charge's is.
+    fn position(&self, numbers: &Numbers, charge: &Charge) -> usize {
+        let number = self.shard_number(charge.bucket);
+        numbers.partition_point(|other| *other < number)
     }
 
     /// The shard of a bucket, by bits that take no part in choosing its slot there.

@@ -65,7 +65,7 @@ impl Shard {
         };
         let bucket = match entry {
             None => self.newcomer(charge, now),
-            Some(entry) if entry.quota_index() == charge.quota_index => entry.bucket(),
+            Some(entry) if entry.quota_index == charge.quota_index => entry.bucket(),
             Some(entry) => same_fraction(entry, quotas, &charge.quota),
         };
         bucket.refilled(&charge.quota, now)
@@ -94,30 +94,28 @@ impl Shard {
         Bucket { level: quota.full().saturating_sub(missing), at: now }
     }
 
-    /// Drops the buckets that are full again among the next few; where there are none, the one of
-    /// them that is nearest to full. At least one bucket goes, where there is one.
+    /// Drops the first bucket of the next few that is full again; where none is, the one of them
+    /// that is nearest to full.
+    ///
+    /// One at a time, although more may be full: a hand that cleared all it passed would leave free
+    /// slots behind it and, ahead of it, ever longer runs without any.
     fn evict(&mut self, quotas: &[Quota], now: u64) {
-        let mut dropped = false;
         let mut nearest: Option<(u64, usize)> = None;
-        // No entry is met twice, so there is always another one to meet.
-        for _ in 0..self.table.len().min(WINDOW) {
-            let slot = self.table.next_taken(self.hand);
-            let Some(full_at) = self.table.slot(slot).map(|entry| full_at(entry, quotas)) else {
-                break;
-            };
-            if full_at <= now {
-                self.drop_bucket(slot, quotas, now);
-                dropped = true;
-                // Another entry may have moved into the slot.
-                self.hand = slot;
-            } else {
-                if nearest.is_none_or(|(tick, _)| full_at < tick) {
-                    nearest = Some((full_at, slot));
-                }
-                self.hand = slot + 1;
+        let mut slot = self.hand;
+        for _ in 0..WINDOW {
+            slot = self.table.next_taken(slot);
+            let Some(entry) = self.table.slot(slot) else { break };
+            let full_at = full_at(entry, quotas);
+            if nearest.is_none_or(|(tick, _)| full_at < tick) {
+                nearest = Some((full_at, slot));
             }
+            if full_at <= now {
+                break;
+            }
+            slot += 1;
         }
-        if let (false, Some((_, slot))) = (dropped, nearest) {
+        self.hand = (self.hand + WINDOW) % self.table.slots().max(1);
+        if let Some((_, slot)) = nearest {
             self.drop_bucket(slot, quotas, now);
         }
     }
@@ -130,7 +128,7 @@ impl Shard {
         }
     }
 
-    /// Lets the table grow to twice what it must keep. Buckets that are full again need not be
+    /// Lets the table grow to 9/5 of what it must keep. Buckets that are full again need not be
     /// kept: where many are, the table stays as it is, or even shrinks.
     fn make_room(&mut self, quotas: &[Quota], now: u64) {
         let most_slots = (self.bound / 3).saturating_mul(4) + self.bound % 3 + 2;
@@ -147,7 +145,7 @@ impl Shard {
             }
             full_at > now
         };
-        self.table.rebuild((2 * (needed + 1)).max(FEWEST_SLOTS).min(most_slots), keep);
+        self.table.rebuild(((needed + 1) * 9 / 5).max(FEWEST_SLOTS).min(most_slots), keep);
         self.hand = 0;
     }
 }
@@ -160,7 +158,7 @@ fn entry(charge: &Charge, bucket: Bucket) -> Entry {
 /// it full at once: what it holds cannot be read.
 fn full_at(entry: &Entry, quotas: &[Quota]) -> u64 {
     let bucket = entry.bucket();
-    quotas.get(entry.quota_index() as usize).map_or(bucket.at, |quota| bucket.full_at(quota))
+    quotas.get(entry.quota_index as usize).map_or(bucket.at, |quota| bucket.full_at(quota))
 }
 
 /// Remembers that a bucket was dropped which is full at `full_at`. One that is full already counts
@@ -169,7 +167,7 @@ fn remember(all_full_at: &mut Vec<u64>, quotas: &[Quota], entry: &Entry, full_at
     if all_full_at.is_empty() {
         all_full_at.resize(quotas.len(), 0);
     }
-    if let Some(tick) = all_full_at.get_mut(entry.quota_index() as usize) {
+    if let Some(tick) = all_full_at.get_mut(entry.quota_index as usize) {
         *tick = full_at.max(*tick);
     }
 }
@@ -177,7 +175,7 @@ fn remember(all_full_at: &mut Vec<u64>, quotas: &[Quota], entry: &Entry, full_at
 /// An entry that was kept under another quota, as full in proportion under this one.
 fn same_fraction(entry: &Entry, quotas: &[Quota], quota: &Quota) -> Bucket {
     let bucket = entry.bucket();
-    let Some(kept_under) = quotas.get(entry.quota_index() as usize) else {
+    let Some(kept_under) = quotas.get(entry.quota_index as usize) else {
         return Bucket::full(quota, bucket.at);
     };
     let level = u128::from(bucket.level) * u128::from(quota.full()) / u128::from(kept_under.full());

@@ -88,8 +88,12 @@ fn full_buckets_go_first_and_are_no_eviction() {
     store.take(&[charge(4, 4)], 0);
     // 2 and 3 are full again at 100,000.
     store.take(&[charge(5, 1)], 100_000);
-    assert_eq!((store.len(), store.evictions()), (3, 0));
-    assert_eq!([1, 2, 3, 4, 5].map(|bucket| tokens(&store, bucket, 100_000)), [1, 5, 5, 2, 4]);
+    store.take(&[charge(6, 1)], 100_000);
+    assert_eq!((store.len(), store.evictions()), (4, 0));
+    assert_eq!(
+        [1, 2, 3, 4, 5, 6].map(|bucket| tokens(&store, bucket, 100_000)),
+        [1, 5, 5, 2, 4, 4]
+    );
 }
 
 #[test]
@@ -113,7 +117,7 @@ fn a_drained_bucket_outlives_a_flood() {
     for bucket in 1..=10_000 {
         store.take(&[charge(bucket, 1)], 0);
     }
-    assert!(store.evictions() > 7_000);
+    assert!(store.evictions() > 5_000, "{} evictions", store.evictions());
     let kept = store.shards[store.shard_number(charge(0, 1).bucket)].0.lock();
     assert_ne!(kept.find(charge(0, 1).bucket), Place::Absent);
     drop(kept);

@@ -33,7 +33,7 @@ fn every_grant_that_is_too_small_is_told() {
 
 #[test]
 fn a_grant_of_one_key_is_too_small() {
-    insta::assert_snapshot!(told("[plans.free]\n[keys.k]\nplan='free'\nsha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F'\nrules.x = { rate = '1/s' }\n[routes.r]\ncost = 2\n[rules.x]\nper = ['key']\nrate = '10/s'\non_missing='skip'\n[rules.y]\nper=['ip']\nrate='5/s'\non_missing='deny'"), @r#"
+    insta::assert_snapshot!(told("[plans.free]\n[keys.k]\nplan='free'\nsha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F'\nrules.x = { rate = '1/s' }\n[routes.r]\ncost = 2\npath='/r'\n[rules.x]\nper = ['key']\nrate = '10/s'\non_missing='skip'\n[rules.y]\nper=['ip']\nrate='5/s'\non_missing='deny'"), @r#"
     error: a request to `r` costs 2, more than the burst of 1 that the rule `x` allows the key `k`: it could never pass
      --> gateway.toml:7:8
       |
@@ -46,9 +46,9 @@ fn a_grant_of_one_key_is_too_small() {
       = help: lower the cost, or write `burst = 2` or more
 
     error: `on_missing` is for rules per key, and this rule's `per` has no `key`
-      --> gateway.toml:15:12
+      --> gateway.toml:16:12
        |
-    15 | on_missing='deny'
+    16 | on_missing='deny'
        |            ^^^^^^
        |
        = help: take `on_missing` out, or add `"key"` to `per`

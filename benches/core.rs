@@ -1,0 +1,71 @@
+//! What the arithmetic of one bucket costs, without a store around it.
+//!
+//! ```sh
+//! cargo bench --bench core
+//! ```
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark speaks by its output")]
+
+use divan::{Bencher, black_box};
+use tollgate::limit::TICKS_PER_SECOND as SECOND;
+use tollgate::limit::bucket::Bucket;
+use tollgate::limit::charge::{Answer, BucketId, Charge, Mode, take};
+use tollgate::limit::quota::Quota;
+use tollgate::limit::verdict::Verdict;
+
+fn main() {
+    divan::main();
+}
+
+fn charges(count: usize) -> Vec<Charge> {
+    let quota = Quota::new(10, SECOND, 50).unwrap();
+    let charge = |rule: u32| {
+        let bucket = BucketId(u128::from(rule));
+        Charge { bucket, rule, quota_index: 0, quota, cost: 1, mode: Mode::Enforce }
+    };
+    (0..).map(charge).take(count).collect()
+}
+
+fn buckets(charges: &[Charge], level: u64) -> Vec<Bucket> {
+    charges.iter().map(|_| Bucket { level, at: 0 }).collect()
+}
+
+fn refill_and_take(charges: &[Charge], buckets: &mut [Bucket], now: u64) -> Answer {
+    for (charge, bucket) in charges.iter().zip(buckets.iter_mut()) {
+        *bucket = bucket.refilled(&charge.quota, now);
+    }
+    take(charges, buckets)
+}
+
+#[divan::bench(args = [1, 4])]
+fn refill_and_take_tokens(bencher: Bencher, count: usize) {
+    let charges = charges(count);
+    let mut buckets = buckets(&charges, charges[0].quota.full());
+    let mut now = 0;
+    bencher.bench_local(|| {
+        // A token's worth of ticks, so that every request passes.
+        now += 100_000;
+        refill_and_take(black_box(&charges), black_box(&mut buckets), black_box(now))
+    });
+}
+
+#[divan::bench(args = [1, 4])]
+fn refuse(bencher: Bencher, count: usize) {
+    let charges = charges(count);
+    let mut buckets = buckets(&charges, 0);
+    bencher.bench_local(|| refill_and_take(black_box(&charges), black_box(&mut buckets), 1));
+}
+
+#[divan::bench(args = [1, 4])]
+fn verdict_on_allowed(bencher: Bencher, count: usize) {
+    let charges = charges(count);
+    let answer = take(&charges, &mut buckets(&charges, charges[0].quota.full()));
+    bencher.bench_local(|| Verdict::of(black_box(&charges), black_box(&answer)));
+}
+
+#[divan::bench(args = [1, 4])]
+fn verdict_on_refused(bencher: Bencher, count: usize) {
+    let charges = charges(count);
+    let answer = take(&charges, &mut buckets(&charges, 0));
+    bencher.bench_local(|| Verdict::of(black_box(&charges), black_box(&answer)));
+}

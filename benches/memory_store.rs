@@ -1,0 +1,206 @@
+//! What a check in memory costs, and what a bucket costs.
+//!
+//! ```sh
+//! cargo bench --bench memory_store
+//! # quicker to build, a few per cent slower to run
+//! CARGO_PROFILE_BENCH_LTO=off CARGO_PROFILE_BENCH_CODEGEN_UNITS=16 cargo bench --bench memory_store
+//! ```
+//!
+//! Threads beyond the machine's cores show how locks behave when their holder is not running.
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark speaks by its output")]
+
+use std::cell::Cell;
+use std::process::Command;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use divan::{Bencher, black_box};
+use parking_lot::Mutex;
+use tollgate::limit::TICKS_PER_SECOND as SECOND;
+use tollgate::limit::charge::{BucketId, Charge, Mode};
+use tollgate::limit::quota::Quota;
+use tollgate::store::memory::MemoryStore;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const MILLION: u64 = 1_000_000;
+/// Set for a process that only fills a store: its bound and its clients.
+const SIZES: &str = "TOLLGATE_BENCH_SIZES";
+const HOUR: u64 = 3_600 * SECOND;
+
+/// Never empty here.
+const WIDE: u32 = 0;
+/// Empty after one request, for an hour.
+const NARROW: u32 = 1;
+/// Full again a tenth of a second after one request.
+const QUICK: u32 = 2;
+/// An hour to fill after one request, and as deep as it gets.
+const SLOW: u32 = 3;
+
+static QUOTAS: LazyLock<[Quota; 4]> = LazyLock::new(|| {
+    [(1_000, SECOND, MILLION), (1, HOUR, 1), (10, SECOND, 5), (1, HOUR, MILLION)]
+        .map(|(tokens, period, burst)| Quota::new(tokens, period, burst).unwrap())
+});
+
+/// A million clients in a store that could hold a tenth more.
+static CROWD: LazyLock<MemoryStore> = LazyLock::new(|| crowd(WIDE));
+/// The same, each without a token left.
+static DRAINED_CROWD: LazyLock<MemoryStore> = LazyLock::new(|| crowd(NARROW));
+
+fn main() {
+    if let Ok(sizes) = std::env::var(SIZES) {
+        let (max_buckets, clients) = sizes.split_once(' ').unwrap();
+        fill_and_report(max_buckets.parse().unwrap(), clients.parse().unwrap());
+    } else {
+        bytes_per_bucket();
+        divan::main();
+    }
+}
+
+fn crowd(quota: u32) -> MemoryStore {
+    let store = MemoryStore::new(1_100_000, &*QUOTAS);
+    (0..MILLION).for_each(|client| assert!(store.take(&[charge(client, quota)], 0).allowed));
+    assert_eq!((store.len(), store.evictions()), (1_000_000, 0));
+    store
+}
+
+fn charge(client: u64, quota_index: u32) -> Charge {
+    let bucket = BucketId(u128::from(mixed(client)) << 64 | u128::from(mixed(!client)));
+    let quota = QUOTAS[quota_index as usize];
+    Charge { bucket, rule: 0, quota_index, quota, cost: 1, mode: Mode::Enforce }
+}
+
+/// A permutation of all numbers that looks random (splitmix64).
+fn mixed(number: u64) -> u64 {
+    let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}
+
+/// Counts up, in each thread in a range of its own.
+fn turn() -> u64 {
+    static THREADS: AtomicU64 = AtomicU64::new(1);
+    thread_local!(static TURN: Cell<u64> = Cell::new(THREADS.fetch_add(1, Relaxed) << 32));
+    TURN.replace(TURN.get() + 1)
+}
+
+/// Somebody of the million, and an instant.
+fn client_and_now() -> (u64, u64) {
+    let turn = turn();
+    (mixed(turn) % MILLION, turn & 0xffff_ffff)
+}
+
+#[divan::bench(threads = [1, 2, 4], sample_size = 20_000, sample_count = 100)]
+fn nothing_but_making_the_charge(bencher: Bencher) {
+    bencher.bench(|| {
+        let (client, now) = client_and_now();
+        black_box((charge(client, WIDE), now))
+    });
+}
+
+/// What this machine's memory allows: one random entry of an array as large as the store's slots,
+/// behind one of as many locks, read and written. No search, no arithmetic, no answer.
+#[divan::bench(threads = [1, 2, 4], sample_size = 20_000, sample_count = 100)]
+fn touch_one_of_a_million_in_bare_arrays(bencher: Bencher) {
+    const SHARDS: usize = 128;
+    let arrays: Vec<Mutex<Vec<[u64; 4]>>> =
+        (0..SHARDS).map(|_| Mutex::new(vec![[1; 4]; 1_400_000 / SHARDS])).collect();
+    bencher.bench(|| {
+        let (client, now) = client_and_now();
+        let Charge { bucket: BucketId(id), .. } = charge(client, WIDE);
+        let number = usize::try_from(id >> 100).unwrap();
+        let mut array = arrays[number % SHARDS].lock();
+        let place = number / SHARDS % array.len();
+        array[place][3] = array[place][2].min(now);
+        array[place][3] == 0
+    });
+}
+
+#[divan::bench(threads = [1, 2, 4], sample_size = 20_000, sample_count = 100)]
+fn check_one_of_a_million(bencher: Bencher) {
+    let store = &*CROWD;
+    bencher.bench(|| {
+        let (client, now) = client_and_now();
+        store.take(&[charge(client, WIDE)], now).allowed
+    });
+}
+
+#[divan::bench(threads = [1, 2, 4], sample_size = 20_000, sample_count = 100)]
+fn refuse_one_of_a_million(bencher: Bencher) {
+    let store = &*DRAINED_CROWD;
+    bencher.bench(|| {
+        let (client, _) = client_and_now();
+        assert!(!store.take(&[charge(client, NARROW)], 0).allowed);
+    });
+}
+
+#[divan::bench(threads = [1, 2, 4], sample_size = 20_000, sample_count = 100)]
+fn check_one_hot_key(bencher: Bencher) {
+    let store = &*CROWD;
+    let hot = charge(7, WIDE);
+    bencher.bench(|| store.take(&[hot], turn() & 0xffff_ffff).allowed);
+}
+
+/// By address (of a million), by key (of 10,000), by route (of 20), and all together.
+#[divan::bench(threads = [1, 2, 4], sample_size = 20_000, sample_count = 100)]
+fn check_four_rules(bencher: Bencher) {
+    let store = &*CROWD;
+    bencher.bench(|| {
+        let (client, now) = client_and_now();
+        let charges = [client, client % 10_000, 20_000 + client % 20, 20_020];
+        let charges = charges.map(|client| charge(client, WIDE));
+        store.take(&charges, now).allowed
+    });
+}
+
+/// A new client each time, in a store of a million that is full; a tick goes by with each.
+#[divan::bench(threads = [1, 2, 4], args = [QUICK, SLOW], sample_size = 20_000, sample_count = 100)]
+fn flood_of_newcomers(bencher: Bencher, quota: u32) {
+    let store = MemoryStore::new(1_000_000, &*QUOTAS);
+    (0..2 * MILLION).for_each(|client| drop(store.take(&[charge(client, quota)], client)));
+    bencher.bench(|| {
+        let turn = turn();
+        store.take(&[charge(turn, quota)], 2 * MILLION + (turn & 0xffff_ffff)).allowed
+    });
+    eprintln!("kept {}, dropped before they were full {}", store.len(), store.evictions());
+}
+
+/// One process for each size, so that none finds what another has left in the allocator.
+fn bytes_per_bucket() {
+    for (max_buckets, clients) in [
+        (1_000_000, 1_000_000),
+        (1_000_000, 5_000_000),
+        (1_100_000, 1_000_000),
+        (10_000_000, 1_000_000),
+        (10_000_000, 1_250_000),
+        (10_000_000, 1_500_000),
+        (10_000_000, 1_750_000),
+    ] {
+        let program = std::env::current_exe().unwrap();
+        let sizes = format!("{max_buckets} {clients}");
+        assert!(Command::new(program).env(SIZES, sizes).status().unwrap().success());
+    }
+}
+
+fn fill_and_report(max_buckets: usize, clients: u64) {
+    // What the program needs at all.
+    MemoryStore::new(1_000, &*QUOTAS).take(&[charge(0, SLOW)], 0);
+    let before = resident_bytes();
+    let store = MemoryStore::new(max_buckets, &*QUOTAS);
+    let empty = resident_bytes() - before;
+    (0..clients).for_each(|client| drop(store.take(&[charge(client, SLOW)], 0)));
+    let (len, grown) = (store.len(), resident_bytes() - before);
+    println!(
+        "room for {max_buckets}, {clients} clients: {len} kept, {} bytes each; {empty} while empty",
+        grown / len,
+    );
+}
+
+/// Of this process. Pages are of 4 KiB on the machines that this runs on.
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4_096
+}
