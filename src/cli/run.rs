@@ -16,8 +16,8 @@ use pingora::services::listening;
 use tracing::{error, info, warn};
 use tracing_subscriber::EnvFilter;
 
+use super::EXIT_UNAVAILABLE;
 use super::check::{reject, summary};
-use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE};
 use crate::admin::Admin;
 use crate::gateway::drain::{self, Draining, Signals};
 use crate::gateway::listen::{self, BindError, Bound, Prebound};
@@ -71,19 +71,22 @@ pub(super) fn run(file: &Path) -> ExitCode {
     };
     let store = Arc::new(MemoryStore::new(policy.memory.max_buckets, &policy.quotas));
     let snapshot = Arc::new(Snapshot::new(policy));
-    if let Err(error) = look_up_all(&snapshot) {
-        error!("addresses of upstreams cannot be looked up: {error}");
-        return ExitCode::from(EXIT_BAD_FILE);
-    }
+    let draining = Draining::default();
+    let signals = match prepare(&snapshot, &draining) {
+        Ok(signals) => signals,
+        Err(error) => {
+            error!("cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     for listener in &listeners {
         info!("listening on http://{}", listener.address);
     }
     info!("admin port on http://{}", admin.address);
 
-    let draining = Draining::default();
     let services = Services { listeners, admin, snapshot, store, metrics: metrics.clone() };
     let pingora = services.assemble(&server, &draining);
-    serve(pingora, draining, &metrics, server.drain_timeout)
+    serve(pingora, signals, &metrics, server.drain_timeout)
 }
 
 /// What the process serves with.
@@ -141,29 +144,31 @@ fn open(server: &settings::Server) -> Result<(Vec<Bound>, Bound), BindError> {
     Ok((listeners, bind(&server.admin)?))
 }
 
-/// Looks up every upstream before the first request comes. A name without an address is logged
-/// and looked up again later; the gateway starts all the same.
-fn look_up_all(snapshot: &Snapshot) -> std::io::Result<()> {
+/// What must be done before the first request comes: signals are caught, and every upstream is
+/// looked up. A name without an address is logged and looked up again later; the gateway starts
+/// all the same.
+fn prepare(snapshot: &Snapshot, draining: &Draining) -> std::io::Result<Signals> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
+        let signals = Signals::catch(draining.clone())?;
         for pool in &snapshot.pools {
             pool.look_up().await;
         }
-    });
-    Ok(())
+        Ok(signals)
+    })
 }
 
 /// Serves on a thread of its own, so that this one can end the process as soon as nothing is in
 /// flight.
 fn serve(
     pingora: Server,
-    draining: Draining,
+    signals: Signals,
     metrics: &Metrics,
     drain_timeout: Duration,
 ) -> ExitCode {
     let mut phases = pingora.watch_execution_phase();
     let server = std::thread::spawn(move || {
-        pingora.run(RunArgs { shutdown_signal: Box::new(Signals::new(draining)) });
+        pingora.run(RunArgs { shutdown_signal: Box::new(signals) });
     });
     loop {
         match phases.blocking_recv() {

@@ -1,11 +1,13 @@
 //! The end of the process: on SIGTERM no new connection, what is in flight is finished, and the
 //! process ends as soon as nothing is. Pingora alone sleeps through its whole grace period.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch};
 use prometheus::IntGauge;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -18,6 +20,13 @@ pub struct Draining(Arc<AtomicBool>);
 /// Turns signals into the end of the server.
 pub struct Signals {
     draining: Draining,
+    caught: Mutex<Option<Caught>>,
+}
+
+/// Signals that do not end the process by themselves any more.
+struct Caught {
+    terminate: Signal,
+    interrupt: Signal,
 }
 
 /// How often the requests in flight are counted while draining.
@@ -35,23 +44,36 @@ impl Draining {
 }
 
 impl Signals {
-    /// Waits for signals; once SIGTERM has come, `draining` says so.
-    pub fn new(draining: Draining) -> Self {
-        Self { draining }
+    /// Catches signals from now on; once SIGTERM has come, `draining` says so. Call it before
+    /// anything is served: Pingora only listens for signals once all services run, and until then
+    /// a signal would end the process with requests in flight.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn catch(draining: Draining) -> io::Result<Self> {
+        let terminate = signal(SignalKind::terminate())?;
+        let interrupt = signal(SignalKind::interrupt())?;
+        Ok(Self { draining, caught: Mutex::new(Some(Caught { terminate, interrupt })) })
     }
 }
 
 #[async_trait]
 impl ShutdownSignalWatch for Signals {
     async fn recv(&self) -> ShutdownSignal {
-        let terminate = signal(SignalKind::terminate()).ok();
-        let interrupt = signal(SignalKind::interrupt()).ok();
+        let caught = self.caught.lock().take();
+        let Some(Caught { mut terminate, mut interrupt }) = caught else {
+            // Asked a second time, while the first still waits or has been told.
+            return std::future::pending().await;
+        };
         tokio::select! {
-            () = received(terminate) => {
+            _ = terminate.recv() => {
                 self.draining.0.store(true, Ordering::Relaxed);
                 ShutdownSignal::GracefulTerminate
             }
-            () = received(interrupt) => {
+            _ = interrupt.recv() => {
                 info!("SIGINT: stopping now");
                 ShutdownSignal::FastShutdown
             }
@@ -71,14 +93,4 @@ pub fn wait_until_idle(in_flight: &IntGauge, drain_timeout: Duration) -> i64 {
         quiet = if in_flight.get() == 0 { quiet + POLL } else { Duration::ZERO };
     }
     in_flight.get()
-}
-
-/// Waits for a signal; for ever, where the process cannot be told of it.
-async fn received(signal: Option<Signal>) {
-    match signal {
-        Some(mut signal) => {
-            signal.recv().await;
-        }
-        None => std::future::pending().await,
-    }
 }

@@ -4,7 +4,7 @@
 //! (may it pass?), `respond` (answers of our own, the only place that knows a status code),
 //! `limit_headers` (what answers say about limits), `guard` (what no request may be), `forward`
 //! (what the API gets to see), `leftover` (bodies that nobody wants), `pool` (who serves an
-//! upstream), `demo`, `listen`, `drain`.
+//! upstream), `upgrade` (WebSockets), `demo`, `listen`, `drain`.
 
 pub mod drain;
 pub mod exchange;
@@ -18,6 +18,7 @@ mod judge;
 mod leftover;
 mod limit_headers;
 mod respond;
+mod upgrade;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +43,9 @@ use pool::Pool;
 /// How long an upgraded connection (a WebSocket) may be silent. Long, since silence is normal
 /// there; not endless, since a vanished client would be kept for ever.
 const UPGRADED_IDLE: Duration = Duration::from_secs(3600);
+
+/// Sets connections for upgrades apart from those that Pingora keeps for other requests.
+const UPGRADES: u64 = 1;
 
 /// How often a request is sent to an upstream at most: once, and once more.
 pub const MAX_TRIES: usize = 2;
@@ -145,10 +149,17 @@ impl ProxyHttp for Gateway {
         let options = &mut peer.options;
         options.connection_timeout = Some(upstream.connect_timeout);
         options.total_connection_timeout = Some(upstream.connect_timeout);
-        options.read_timeout =
-            Some(if session.is_upgrade_req() { UPGRADED_IDLE } else { upstream.read_timeout });
+        options.read_timeout = Some(upstream.read_timeout);
         options.write_timeout = Some(upstream.write_timeout);
         options.idle_timeout = Some(upstream.idle_timeout);
+        if session.is_upgrade_req() {
+            options.read_timeout = Some(UPGRADED_IDLE);
+            let timeout = upstream.connect_timeout;
+            options.custom_l4 = Some(Arc::new(upgrade::Connector { timeout }));
+            // Neither from the pool nor into it: connections there are of the plain kind.
+            options.idle_timeout = Some(Duration::ZERO);
+            peer.group_key = UPGRADES;
+        }
         Ok(Box::new(peer))
     }
 

@@ -146,6 +146,15 @@ fn sigterm_ends_an_idle_gateway_at_once() {
 }
 
 #[test]
+fn sigterm_right_behind_the_start_is_heard() {
+    for _ in 0..10 {
+        let mut gateway = Gateway::start(DEMO);
+        gateway.terminate();
+        assert_eq!(gateway.exit().0, Some(0));
+    }
+}
+
+#[test]
 fn drain_timeout_bounds_the_wait() {
     let gate = Gate::default();
     let upstream = Upstream::start({

@@ -215,9 +215,9 @@ fn a_client_that_waits_for_leave_gets_it() {
     assert_eq!(std::fs::read(nginx.file("new")).unwrap(), b"hello");
 }
 
-#[test]
-fn a_web_socket_passes_both_ways() {
-    let upstream = Upstream::start(|seen, stream| {
+/// Upgrades where it is asked to, then echoes; anything else gets 204.
+fn echoing_socket() -> Upstream {
+    Upstream::start(|seen, stream| {
         if seen.header("upgrade") != Some("websocket") {
             return stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").is_ok();
         }
@@ -230,16 +230,24 @@ fn a_web_socket_passes_both_ways() {
             && stream.write_all(&buffer[..read]).is_ok()
         {}
         false
-    });
-    let rule = "[rules.all]\nper = []\nrate = \"2/d\"\n";
-    let gateway = Gateway::start(&(in_front_of(&[upstream.address]) + rule));
-    let mut client = gateway.connect();
-    let request = Request::get("/socket")
+    })
+}
+
+fn upgrade() -> Request {
+    Request::get("/socket")
         .header("Connection", "Upgrade")
         .header("Upgrade", "websocket")
         .header("Sec-WebSocket-Version", "13")
-        .header("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==");
-    assert_eq!(client.send(&request).status, 101);
+        .header("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")
+}
+
+#[test]
+fn row_65_a_web_socket_passes_both_ways_and_is_one_request() {
+    let upstream = echoing_socket();
+    let rule = "[rules.all]\nper = []\nrate = \"2/d\"\n";
+    let gateway = Gateway::start(&(in_front_of(&[upstream.address]) + rule));
+    let mut client = gateway.connect();
+    assert_eq!(client.send(&upgrade()).status, 101);
     for message in ["first", "a longer second one", "third"] {
         client.write(message.as_bytes());
         assert_eq!(client.read_bytes(message.len()), message.as_bytes());
@@ -247,6 +255,23 @@ fn a_web_socket_passes_both_ways() {
     drop(client);
     // However much went over it, it was one request.
     assert_eq!(gateway.get("/nothing").remaining(), 0);
+    assert_eq!(gateway.send(&upgrade()).status, 429);
+}
+
+#[test]
+fn web_sockets_survive_an_api_that_answers_at_once() {
+    // One after the other: each is a chance for the API's 101 to overtake the request's end.
+    let upstream = echoing_socket();
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for servers in [&[upstream.address][..], &[nobody, upstream.address]] {
+        let gateway = Gateway::start(&in_front_of(servers));
+        for number in 0..50 {
+            let mut client = gateway.connect();
+            assert_eq!(client.send(&upgrade()).status, 101);
+            client.write(b"hello");
+            assert_eq!(client.read_bytes(5), b"hello", "connection {number} to {servers:?}");
+        }
+    }
 }
 
 #[test]

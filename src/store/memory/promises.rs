@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::limit::charge::Mode;
 
 /// One request of a schedule.
 #[derive(Clone, Debug)]
@@ -156,6 +155,7 @@ proptest! {
         }
     }
 
+    /// Requests of one charge and of several, which take paths of their own.
     #[test]
     fn with_room_for_all_it_answers_as_if_it_never_dropped_any(
         schedule in prop_oneof![schedules(6, -60..60), schedules(300, 0..60)],
