@@ -26,6 +26,7 @@ use crate::gateway::{Gateway, MAX_TRIES, Snapshot};
 use crate::load;
 use crate::observe::metrics::Metrics;
 use crate::policy::settings;
+use crate::store::Limiter;
 use crate::store::memory::MemoryStore;
 
 /// Which log lines are wanted: `error`, `warn`, `info`, `debug`, or targets as tracing's
@@ -113,11 +114,8 @@ impl Services {
             ..ServerConf::default()
         };
         let mut pingora = Server::new_with_opt_and_conf(None, conf);
-        let gateway = Gateway::new(
-            Arc::clone(&self.snapshot),
-            Arc::clone(&self.store),
-            Arc::clone(&self.metrics),
-        );
+        let limiter = Limiter::local(Arc::clone(&self.store));
+        let gateway = Gateway::new(Arc::clone(&self.snapshot), limiter, Arc::clone(&self.metrics));
         let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
         for listener in &self.listeners {
             proxy.add_tcp(&listener.address.to_string());

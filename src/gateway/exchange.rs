@@ -6,11 +6,12 @@ use std::sync::Arc;
 use prometheus::IntGauge;
 
 use super::Snapshot;
-use crate::limit::charge::{Answer, Charges};
+use crate::limit::charge::Charges;
 use crate::limit::verdict::Verdict;
 use crate::policy::Route;
 use crate::policy::client::Client;
 use crate::policy::settings::Upstream;
+use crate::store::limiter::Taken;
 
 /// One request and its answer.
 pub struct Exchange {
@@ -41,8 +42,8 @@ pub struct Exchange {
 pub struct Judged {
     /// The charges.
     pub charges: Charges,
-    /// The store's answer.
-    pub answer: Answer,
+    /// The store's answer, and whose it is.
+    pub taken: Taken,
     /// The verdict.
     pub verdict: Verdict,
 }

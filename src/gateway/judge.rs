@@ -38,7 +38,11 @@ pub(super) enum Refusal {
 
 impl Gateway {
     /// Decides on a request and takes its tokens. What it found out stands in the exchange.
-    pub(super) fn judge(&self, session: &Session, exchange: &mut Exchange) -> Result<(), Refusal> {
+    pub(super) async fn judge(
+        &self,
+        session: &Session,
+        exchange: &mut Exchange,
+    ) -> Result<(), Refusal> {
         let snapshot = std::sync::Arc::clone(&exchange.snapshot);
         let policy = &snapshot.policy;
         let request = session.req_header();
@@ -68,32 +72,32 @@ impl Gateway {
             Facts { route, method: &request.method, host: &host, headers: &request.headers };
 
         if let Some(refusal) = unauthenticated(exchange, &client) {
-            return self.count_by_address(exchange, &client, &facts, refusal);
+            return self.count_by_address(exchange, &client, &facts, refusal).await;
         }
         match policy.charges(&client, &facts) {
-            Ok(charges) => self.take(exchange, &client, charges),
+            Ok(charges) => self.take(exchange, &client, charges).await,
             Err(KeyRequired { rule }) => {
                 self.metrics.refused_by_policy(policy, rule, client.plan);
-                self.count_by_address(exchange, &client, &facts, Refusal::KeyMissing)
+                self.count_by_address(exchange, &client, &facts, Refusal::KeyMissing).await
             }
         }
     }
 
     /// Refuses a request without a valid key, after the rules per address have counted it: they
     /// may refuse it first, so that keys cannot be guessed at leisure.
-    fn count_by_address(
+    async fn count_by_address(
         &self,
         exchange: &mut Exchange,
         client: &Client,
-        facts: &Facts,
+        facts: &Facts<'_>,
         refusal: Refusal,
     ) -> Result<(), Refusal> {
         let charges = exchange.snapshot.policy.address_charges(client, facts);
-        self.take(exchange, client, charges)?;
+        self.take(exchange, client, charges).await?;
         Err(refusal)
     }
 
-    fn take(
+    async fn take(
         &self,
         exchange: &mut Exchange,
         client: &Client,
@@ -103,12 +107,12 @@ impl Gateway {
             return Ok(());
         }
         let started = clock::now();
-        let answer = self.store.take(&charges, started);
-        self.observe_check(started, clock::now());
         let snapshot = &exchange.snapshot;
-        snapshot.series.count(&self.metrics, &snapshot.policy, client.plan, &charges, &answer);
-        let verdict = Verdict::of(&charges, &answer);
-        exchange.judged = Some(Judged { charges, answer, verdict });
+        let taken = self.limiter.take(&charges, &snapshot.rule_names, started).await;
+        self.observe_check(taken.source, clock::now().saturating_sub(started));
+        snapshot.series.count(&self.metrics, &snapshot.policy, client.plan, &charges, &taken);
+        let verdict = Verdict::of(&charges, &taken.answer);
+        exchange.judged = Some(Judged { charges, taken, verdict });
         match verdict {
             Verdict::Refused { .. } => Err(Refusal::Limited),
             Verdict::Allowed { .. } | Verdict::Unlimited => Ok(()),

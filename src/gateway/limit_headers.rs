@@ -13,6 +13,7 @@ use crate::limit::seconds_up;
 use crate::limit::verdict::{Standing, Verdict};
 use crate::policy::Policy;
 use crate::policy::settings::{HeaderPolicies, HeaderStyle, ResetForm};
+use crate::store::limiter::Source;
 
 const LIMIT: &str = "X-RateLimit-Limit";
 const REMAINING: &str = "X-RateLimit-Remaining";
@@ -84,13 +85,17 @@ fn insert_draft(
 ) -> Result<()> {
     let mut limits = String::with_capacity(48);
     let mut policies = String::with_capacity(48);
-    let named = judged.charges.iter().enumerate().filter(|(index, charge)| {
-        charge.mode == Mode::Enforce
-            && (*index == binding || policy.headers.policies == HeaderPolicies::All)
-    });
+    // Of a refusal that was not asked for, nothing is known but the rules that refuse.
+    let all =
+        policy.headers.policies == HeaderPolicies::All && judged.taken.source != Source::Cache;
+    let named = judged
+        .charges
+        .iter()
+        .enumerate()
+        .filter(|(index, charge)| charge.mode == Mode::Enforce && (*index == binding || all));
     for (index, charge) in named {
         let (Some(standing), Some(outcome)) =
-            (judged.standing(index), judged.answer.outcomes.get(index))
+            (judged.standing(index), judged.taken.answer.outcomes.get(index))
         else {
             continue;
         };
@@ -118,7 +123,7 @@ fn insert_text(response: &mut ResponseHeader, name: &'static str, text: String) 
 impl Judged {
     /// Where the client stands with a charge's rule.
     pub(super) fn standing(&self, index: usize) -> Option<Standing> {
-        Some(Standing::of(self.charges.get(index)?, self.answer.outcomes.get(index)?))
+        Some(Standing::of(self.charges.get(index)?, self.taken.answer.outcomes.get(index)?))
     }
 
     /// The name of a charge's rule.

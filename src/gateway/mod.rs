@@ -33,10 +33,12 @@ use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use prometheus::Histogram;
 
 use crate::clock;
-use crate::observe::metrics::{Metrics, PolicySeries, Source, seconds};
-use crate::policy::Policy;
+use crate::observe::metrics::{Metrics, PolicySeries, seconds};
 use crate::policy::settings::Target;
-use crate::store::memory::MemoryStore;
+use crate::policy::{Policy, Rule};
+use crate::store::Limiter;
+use crate::store::limiter::Source;
+use crate::store::redis::script::RuleName;
 use exchange::Exchange;
 use pool::Pool;
 
@@ -53,9 +55,10 @@ pub const MAX_TRIES: usize = 2;
 /// The proxy: what outlives a request.
 pub struct Gateway {
     snapshot: ArcSwap<Snapshot>,
-    store: Arc<MemoryStore>,
+    limiter: Limiter,
     metrics: Arc<Metrics>,
-    checks: Histogram,
+    /// By source.
+    checks: [Histogram; Source::COUNT],
 }
 
 /// What a request lives by, from its first phase to its last.
@@ -64,6 +67,8 @@ pub struct Snapshot {
     pub policy: Policy,
     /// The policy's own series.
     pub series: PolicySeries,
+    /// What the policy's rules are called in Redis.
+    pub rule_names: Arc<[RuleName]>,
     /// One for each of the policy's upstreams.
     pub pools: Vec<Arc<Pool>>,
 }
@@ -73,15 +78,17 @@ impl Snapshot {
     pub fn new(policy: Policy) -> Self {
         let series = PolicySeries::new(&policy);
         let pools = policy.upstreams.iter().map(|upstream| Arc::new(Pool::new(upstream))).collect();
-        Self { policy, series, pools }
+        let name = |rule: &Rule| RuleName { name: Arc::clone(&rule.name), salt: rule.salt };
+        let rule_names = policy.rules.iter().map(name).collect();
+        Self { policy, series, rule_names, pools }
     }
 }
 
 impl Gateway {
-    /// A gateway that serves by `snapshot` and keeps its buckets in `store`.
-    pub fn new(snapshot: Arc<Snapshot>, store: Arc<MemoryStore>, metrics: Arc<Metrics>) -> Self {
-        let checks = metrics.checks(Source::Local);
-        Self { snapshot: ArcSwap::new(snapshot), store, metrics, checks }
+    /// A gateway that serves by `snapshot` and decides by `limiter`.
+    pub fn new(snapshot: Arc<Snapshot>, limiter: Limiter, metrics: Arc<Metrics>) -> Self {
+        let checks = Source::ALL.map(|source| metrics.checks(source));
+        Self { snapshot: ArcSwap::new(snapshot), limiter, metrics, checks }
     }
 }
 
@@ -115,7 +122,7 @@ impl ProxyHttp for Gateway {
     }
 
     async fn request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
-        if let Err(refusal) = self.judge(session, exchange) {
+        if let Err(refusal) = self.judge(session, exchange).await {
             respond::refuse(session, exchange, refusal).await?;
             return Ok(true);
         }
@@ -251,7 +258,9 @@ impl ProxyHttp for Gateway {
 
 impl Gateway {
     /// Notes how long a decision took.
-    fn observe_check(&self, started: u64, ended: u64) {
-        self.checks.observe(seconds(ended.saturating_sub(started)));
+    fn observe_check(&self, source: Source, ticks: u64) {
+        if let Some(checks) = self.checks.get(source as usize) {
+            checks.observe(seconds(ticks));
+        }
     }
 }

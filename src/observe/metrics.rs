@@ -8,9 +8,11 @@ use prometheus::{
     IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use crate::limit::charge::{Answer, Charge, Mode};
+use crate::limit::charge::{Charge, Mode};
 use crate::policy::Policy;
+use crate::store::limiter::{Source, Taken};
 use crate::store::memory::MemoryStore;
+use crate::store::redis::batch::CallSeries;
 
 /// Upper bounds of request durations, in seconds: from a proxied hop on loopback to the longest
 /// timeout in common use.
@@ -33,6 +35,9 @@ const CHECK_SECONDS: [f64; 12] = [
     0.1,
 ];
 
+/// Upper bounds of the number of checks in a call.
+const BATCH_CHECKS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
+
 /// All series of the process.
 pub struct Metrics {
     registry: Registry,
@@ -45,18 +50,13 @@ pub struct Metrics {
     pub in_flight: IntGauge,
     /// Requests sent again to another server of their upstream, by `upstream`.
     pub upstream_retries: IntCounterVec,
+    redis_calls: CallSeries,
     local_buckets: IntGauge,
     local_evictions: IntCounter,
 }
 
-/// Who decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// Buckets in this process.
-    Local,
-    /// The file alone: no bucket was asked.
-    Policy,
-}
+/// Who decided where no bucket was asked: the file alone.
+const POLICY: &str = "policy";
 
 /// What became of one rule's charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,21 +69,19 @@ enum Decision {
 /// The series of one policy's names, found once instead of by label on every request.
 #[derive(Debug)]
 pub struct PolicySeries {
-    /// By rule, plan and decision, for [`Source::Local`].
+    /// By rule, plan, decision and source.
     decisions: Box<[OnceLock<IntCounter>]>,
     plans: usize,
     /// By route.
     durations: Box<[OnceLock<Histogram>]>,
 }
 
-// === impl Source ===
-
-impl Source {
-    fn label(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Policy => "policy",
-        }
+/// What a source is called in labels.
+fn source_label(source: Source) -> &'static str {
+    match source {
+        Source::Redis => "redis",
+        Source::Cache => "cache",
+        Source::Local => "local",
     }
 }
 
@@ -179,6 +177,21 @@ impl Metrics {
                 "Requests sent again to another server of their upstream.",
                 &["upstream"],
             )?,
+            redis_calls: CallSeries {
+                calls: counters(
+                    "tollgate_redis_calls_total",
+                    "Calls to Redis, by how they went: ok, timeout, or the error's class.",
+                    &["result"],
+                )?,
+                checks: {
+                    let help = "How many checks one call to Redis carried.";
+                    let options = HistogramOpts::new("tollgate_redis_batch_checks", help)
+                        .buckets(BATCH_CHECKS.to_vec());
+                    let series = Histogram::with_opts(options)?;
+                    registry.register(Box::new(series.clone()))?;
+                    series
+                },
+            },
             local_buckets: gauge("tollgate_local_buckets", "Buckets held in this process.")?,
             local_evictions: {
                 let help = "Buckets dropped for lack of room before they were full again.";
@@ -205,13 +218,18 @@ impl Metrics {
 
     /// The histogram of checks that `source` decides, to be kept.
     pub fn checks(&self, source: Source) -> Histogram {
-        self.check_duration.with_label_values(&[source.label()])
+        self.check_duration.with_label_values(&[source_label(source)])
+    }
+
+    /// The series of calls to Redis, for whoever makes them.
+    pub fn redis_calls(&self) -> CallSeries {
+        self.redis_calls.clone()
     }
 
     /// Counts a refusal that no bucket took part in: a rule that demands a key.
     pub fn refused_by_policy(&self, policy: &Policy, rule: u32, plan: u32) {
         let rule = policy.rules.get(rule as usize).map_or("", |rule| &rule.name);
-        let labels = [rule, policy.plan_name(plan), Decision::Deny.label(), Source::Policy.label()];
+        let labels = [rule, policy.plan_name(plan), Decision::Deny.label(), POLICY];
         self.decisions.with_label_values(&labels).inc();
     }
 }
@@ -222,7 +240,7 @@ impl PolicySeries {
     /// Room for the series of `policy`; each is made when it first counts.
     pub fn new(policy: &Policy) -> Self {
         let plans = policy.plans.len();
-        let decisions = policy.rules.len() * plans * Decision::COUNT;
+        let decisions = policy.rules.len() * plans * Decision::COUNT * Source::COUNT;
         Self {
             decisions: (0..decisions).map(|_| OnceLock::new()).collect(),
             plans,
@@ -237,20 +255,23 @@ impl PolicySeries {
         policy: &Policy,
         plan: u32,
         charges: &[Charge],
-        answer: &Answer,
+        taken: &Taken,
     ) {
+        let Taken { answer, source } = taken;
+        let source = *source;
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
             let Some(decision) = Decision::of(charge, outcome.enough, answer.allowed) else {
                 continue;
             };
             let row = charge.rule as usize * self.plans + plan as usize;
-            let slot = row * Decision::COUNT + decision as usize;
+            let slot =
+                (row * Decision::COUNT + decision as usize) * Source::COUNT + source as usize;
             let Some(counter) = self.decisions.get(slot) else { continue };
             counter
                 .get_or_init(|| {
                     let rule = policy.rules.get(charge.rule as usize).map_or("", |rule| &rule.name);
                     let plan = policy.plan_name(plan);
-                    let labels = [rule, plan, decision.label(), Source::Local.label()];
+                    let labels = [rule, plan, decision.label(), source_label(source)];
                     metrics.decisions.with_label_values(&labels)
                 })
                 .inc();

@@ -44,6 +44,14 @@ pub enum Source {
     Local,
 }
 
+impl Source {
+    /// How many there are.
+    pub const COUNT: usize = 3;
+
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; Self::COUNT] = [Self::Redis, Self::Cache, Self::Local];
+}
+
 impl<L: Link> Limiter<L> {
     /// A limiter over buckets in this process alone.
     pub fn local(memory: Arc<MemoryStore>) -> Self {

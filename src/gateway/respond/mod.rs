@@ -150,7 +150,7 @@ fn limited(policy: &Policy, exchange: &Exchange, judged: &Judged) -> Answer {
     let binding = judged.verdict.speaks_of().unwrap_or_default();
     let wait = judged.standing(binding).map_or(0, |standing| standing.retry_after);
     let retry_after_ms = wait.div_ceil(1_000).max(1);
-    let violated = judged.charges.iter().zip(&judged.answer.outcomes).enumerate();
+    let violated = judged.charges.iter().zip(&judged.taken.answer.outcomes).enumerate();
     let violated_policies = violated
         .filter(|(_, (charge, outcome))| charge.mode == Mode::Enforce && !outcome.enough)
         .map(|(index, _)| judged.rule_name(policy, index).to_string())

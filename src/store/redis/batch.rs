@@ -12,9 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use prometheus::{Histogram, IntCounterVec};
 use redis::aio::ConnectionLike;
 use tokio::sync::oneshot;
 
+use super::link::classify;
 use super::script::{self, Added, Batch, RuleName};
 use crate::clock;
 use crate::limit::TICKS_PER_SECOND;
@@ -32,7 +34,17 @@ pub struct Batcher<L> {
     link: L,
     prefix: String,
     budget: Duration,
+    series: CallSeries,
     state: Mutex<State>,
+}
+
+/// What is counted of calls.
+#[derive(Clone, Debug)]
+pub struct CallSeries {
+    /// By `result`.
+    pub calls: IntCounterVec,
+    /// How many checks each carried.
+    pub checks: Histogram,
 }
 
 /// Where the batcher's calls go.
@@ -43,8 +55,8 @@ pub trait Link: Send + Sync + 'static {
     /// The connection of the moment; none while there is none. Never waits.
     fn current(&self) -> Option<Self::Connection>;
 
-    /// How a call on it went; `checks` is how many it carried.
-    fn note(&self, outcome: &CallOutcome<'_>, checks: usize);
+    /// How a call on it went.
+    fn note(&self, outcome: &CallOutcome<'_>);
 }
 
 /// How a call went.
@@ -58,6 +70,18 @@ pub enum CallOutcome<'a> {
     TimedOut,
     /// Redis answered with an error, or the connection broke.
     Failed(&'a redis::RedisError),
+}
+
+impl CallOutcome<'_> {
+    /// What it is called in the label `result`.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Answered => "ok",
+            Self::BadReply => "bad_reply",
+            Self::TimedOut => "timeout",
+            Self::Failed(error) => classify(error).label(),
+        }
+    }
 }
 
 /// A check's answer, and when its call was sent: what a refusal's wait counts from.
@@ -91,9 +115,10 @@ struct Waiting {
 }
 
 impl<L: Link> Batcher<L> {
-    /// A batcher that sends over `link`. No check waits longer than `budget`.
-    pub fn new(link: L, prefix: String, budget: Duration) -> Arc<Self> {
-        Arc::new(Self { link, prefix, budget, state: Mutex::default() })
+    /// A batcher that sends over `link` and counts in `series`. Keys begin with `prefix`; no check
+    /// waits longer than `budget`.
+    pub fn new(link: L, prefix: String, budget: Duration, series: CallSeries) -> Arc<Self> {
+        Arc::new(Self { link, prefix, budget, series, state: Mutex::default() })
     }
 
     /// Decides a check in Redis and takes its tokens. `rules` are those of the policy that the
@@ -206,7 +231,10 @@ impl<L: Link> Batcher<L> {
                 Err(_) => (CallOutcome::BadReply, Vec::new()),
             },
         };
-        self.link.note(&outcome, batch.len());
+        self.series.calls.with_label_values(&[outcome.label()]).inc();
+        #[allow(clippy::cast_precision_loss, reason = "at most MAX_CHECKS")]
+        self.series.checks.observe(batch.len() as f64);
+        self.link.note(&outcome);
         answers
     }
 }

@@ -4,6 +4,7 @@
 //! a check leaves, and with whom).
 
 pub mod batch;
+pub mod link;
 pub mod script;
 
 #[cfg(test)]
