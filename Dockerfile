@@ -1,0 +1,32 @@
+# Built in one image, run in another that holds the program and curl for the health check.
+
+FROM rust:1.95-bookworm AS build
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends cmake \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /build
+COPY Cargo.toml Cargo.lock ./
+COPY benches benches
+COPY lua lua
+COPY src src
+# What was built and fetched before is kept between builds, outside the image.
+RUN --mount=type=cache,target=/build/target \
+    --mount=type=cache,target=/usr/local/cargo/registry \
+    cargo build --release --locked \
+    && cp target/release/tollgate /tollgate
+
+FROM debian:bookworm-slim
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends ca-certificates curl \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --system --no-create-home tollgate
+COPY --from=build /tollgate /usr/local/bin/tollgate
+COPY gateway.toml /etc/tollgate/gateway.toml
+USER tollgate
+EXPOSE 8080
+# The admin port is on the container's own loopback, where this runs.
+HEALTHCHECK --interval=5s --timeout=2s --start-period=5s \
+    CMD curl -fsS http://127.0.0.1:9090/ready || exit 1
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["tollgate"]
+CMD ["run", "-c", "/etc/tollgate/gateway.toml"]
