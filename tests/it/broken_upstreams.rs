@@ -29,10 +29,13 @@ fn row_50_a_server_that_is_down_costs_one_try() {
         assert_eq!(gateway.send(&request).status, 200);
     }
     assert_eq!(upstream.seen().len(), 20);
+    // What was found down is passed over for a while, not tried at every turn.
+    let retries = gateway.count("tollgate_upstream_retries_total", &[("upstream", "api")]);
+    assert!((1..=5).contains(&retries), "{retries}");
     let url = gateway.url("/");
     assert_eq!(swarm(200, |client, _| client.get(&url)).get(&200), Some(&200));
     let retries = gateway.count("tollgate_upstream_retries_total", &[("upstream", "api")]);
-    assert!((1..=220).contains(&retries), "{retries}");
+    assert!((1..=20).contains(&retries), "{retries}");
 }
 
 #[test]
