@@ -16,8 +16,8 @@ use pingora::services::listening;
 use tracing::{error, info, warn};
 use tracing_subscriber::EnvFilter;
 
-use super::EXIT_UNAVAILABLE;
 use super::check::{reject, summary};
+use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE};
 use crate::admin::Admin;
 use crate::gateway::drain::{self, Draining, Signals};
 use crate::gateway::listen::{self, BindError, Bound, Prebound};
@@ -33,23 +33,33 @@ use crate::store::memory::MemoryStore;
 /// `EnvFilter` takes them.
 const LOG_VARIABLE: &str = "TOLLGATE_LOG";
 
-/// Pingora logs what any client can provoke, with the request's query, as errors; what matters of
-/// it is logged here with the request's id.
-const LOG_DEFAULT: &str = "info,pingora=warn,pingora_core=warn,pingora_proxy=off";
+/// Pingora logs what any client can provoke as errors. What matters of it is logged here, with the
+/// request's id.
+const LOG_ALWAYS: &str = "pingora_proxy=off";
 
 /// Idle connections to upstreams that each thread keeps.
 const UPSTREAM_POOL_PER_THREAD: usize = 128;
 
 /// Serves by the file until SIGTERM or SIGINT.
 pub(super) fn run(file: &Path) -> ExitCode {
-    let filter =
-        EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(LOG_DEFAULT));
+    let wanted = std::env::var(LOG_VARIABLE).unwrap_or_default();
+    let wanted = if wanted.is_empty() { "info" } else { &wanted };
+    let filter = match EnvFilter::try_new(format!("{wanted},{LOG_ALWAYS}")) {
+        Ok(filter) => filter,
+        Err(error) => {
+            eprintln!("error: {LOG_VARIABLE}={wanted:?} cannot be read: {error}");
+            return ExitCode::from(EXIT_BAD_FILE);
+        }
+    };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
+    // Below this, Pingora logs whole request heads, API keys among them. What is written here does
+    // not go through the log crate, and is not held back.
+    log::set_max_level(log::LevelFilter::Warn);
     let policy = match load::load(file) {
         Ok(policy) => policy,
         Err(error) => return reject(&error),
@@ -148,7 +158,8 @@ fn open(server: &settings::Server) -> Result<(Vec<Bound>, Bound), BindError> {
 fn prepare(snapshot: &Snapshot, draining: &Draining) -> std::io::Result<Signals> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let signals = Signals::catch(draining.clone())?;
+        let delay = snapshot.policy.server.drain_delay.unwrap_or_default();
+        let signals = Signals::catch(draining.clone(), delay)?;
         for pool in &snapshot.pools {
             pool.look_up().await;
         }

@@ -34,6 +34,8 @@ pub struct Server {
     pub read_timeout: Field<String>,
     /// How long writing the next part of an answer may take.
     pub write_timeout: Field<String>,
+    /// How long SIGTERM waits before it closes the ports, `/ready` already answering 503.
+    pub drain_delay: Field<String>,
     /// How long SIGTERM waits for requests in flight.
     pub drain_timeout: Field<String>,
     /// The most bytes of a request's header lines together.

@@ -20,6 +20,8 @@ pub struct Draining(Arc<AtomicBool>);
 /// Turns signals into the end of the server.
 pub struct Signals {
     draining: Draining,
+    /// How long the ports stay open after SIGTERM.
+    delay: Duration,
     caught: Mutex<Option<Caught>>,
 }
 
@@ -44,8 +46,8 @@ impl Draining {
 }
 
 impl Signals {
-    /// Catches signals from now on; once SIGTERM has come, `draining` says so. Call it before
-    /// anything is served: Pingora only listens for signals once all services run, and until then
+    /// Catches signals from now on; once SIGTERM has come, `draining` says so, and the ports are
+    /// closed after `delay`. Call it before anything is served: Pingora only listens for signals once all services run, and until then
     /// a signal would end the process with requests in flight.
     ///
     /// # Errors
@@ -53,10 +55,10 @@ impl Signals {
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub fn catch(draining: Draining) -> io::Result<Self> {
+    pub fn catch(draining: Draining, delay: Duration) -> io::Result<Self> {
         let terminate = signal(SignalKind::terminate())?;
         let interrupt = signal(SignalKind::interrupt())?;
-        Ok(Self { draining, caught: Mutex::new(Some(Caught { terminate, interrupt })) })
+        Ok(Self { draining, delay, caught: Mutex::new(Some(Caught { terminate, interrupt })) })
     }
 }
 
@@ -71,6 +73,10 @@ impl ShutdownSignalWatch for Signals {
         tokio::select! {
             _ = terminate.recv() => {
                 self.draining.0.store(true, Ordering::Relaxed);
+                if !self.delay.is_zero() {
+                    info!("SIGTERM: not ready; the ports close in {:?}", self.delay);
+                    tokio::time::sleep(self.delay).await;
+                }
                 ShutdownSignal::GracefulTerminate
             }
             _ = interrupt.recv() => {

@@ -49,6 +49,10 @@ const UPGRADED_IDLE: Duration = Duration::from_secs(3600);
 /// Sets connections for upgrades apart from those that Pingora keeps for other requests.
 const UPGRADES: u64 = 1;
 
+/// Sets the connection of a second try apart: where one kept connection was dead, so may be the
+/// next, after a restart of the server for instance.
+const RETRIES: u64 = 2;
+
 /// How often a request is sent to an upstream at most: once, and once more.
 pub const MAX_TRIES: usize = 2;
 
@@ -142,7 +146,7 @@ impl ProxyHttp for Gateway {
         let index = exchange.upstream_index();
         let upstream = index.and_then(|index| snapshot.policy.upstreams.get(index));
         let pool = index.and_then(|index| snapshot.pools.get(index));
-        let server = pool.and_then(|pool| pool.pick(exchange.failed_server));
+        let server = pool.and_then(|pool| pool.pick(exchange.failed_server, clock::now()));
         let (Some(upstream), Some(server)) = (upstream, server) else {
             return Err(respond::no_server());
         };
@@ -159,6 +163,10 @@ impl ProxyHttp for Gateway {
         options.read_timeout = Some(upstream.read_timeout);
         options.write_timeout = Some(upstream.write_timeout);
         options.idle_timeout = Some(upstream.idle_timeout);
+        if exchange.tries > 1 {
+            options.idle_timeout = Some(Duration::ZERO);
+            peer.group_key = RETRIES;
+        }
         if session.is_upgrade_req() {
             options.read_timeout = Some(UPGRADED_IDLE);
             let timeout = upstream.connect_timeout;
@@ -206,6 +214,11 @@ impl ProxyHttp for Gateway {
     ) -> Box<Error> {
         // Nothing was sent, so another server may have the request, whatever its method.
         exchange.failed_server = exchange.server;
+        let index = exchange.upstream_index();
+        let pool = index.and_then(|index| exchange.snapshot.pools.get(index));
+        if let (Some(pool), Some(server)) = (pool, exchange.server) {
+            pool.note_down(server, clock::now());
+        }
         error.set_retry(exchange.tries < MAX_TRIES);
         error
     }

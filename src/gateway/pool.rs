@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::RwLock;
 use pingora::lb::discovery::ServiceDiscovery;
 use pingora::lb::selection::RoundRobin;
 use pingora::lb::{Backend, Backends, LoadBalancer};
@@ -15,6 +16,7 @@ use pingora::services::background::BackgroundService;
 use tokio::net::lookup_host;
 use tracing::warn;
 
+use crate::limit::TICKS_PER_SECOND;
 use crate::policy::settings::{Origin, Target, Upstream};
 
 /// How often names are looked up. Pods and containers move; caching is the resolver's business.
@@ -23,9 +25,15 @@ const LOOKUP_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a lookup may take.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long a server that could not be connected to is passed over, in ticks, while there are
+/// others: without, every turn that is its own costs a request a try.
+const DOWN_FOR: u64 = 5 * TICKS_PER_SECOND;
+
 /// The servers of one upstream.
 pub struct Pool {
     balancer: LoadBalancer<RoundRobin>,
+    /// Servers that could not be connected to, and the tick until which each is passed over.
+    down: RwLock<HashMap<SocketAddr, u64>>,
     has_names: bool,
     name: Arc<str>,
 }
@@ -49,21 +57,35 @@ impl Pool {
         let backends = Backends::new(Box::new(Origins(origins)));
         Self {
             balancer: LoadBalancer::from_backends(backends),
+            down: RwLock::default(),
             has_names,
             name: Arc::clone(&upstream.name),
         }
     }
 
-    /// The next server in turn; another than `not`, where there is another.
-    pub fn pick(&self, not: Option<SocketAddr>) -> Option<SocketAddr> {
+    /// The next server in turn at `now` (ticks): one that was not found down lately, where there is
+    /// one, and another than `not` in any case where there is another.
+    pub fn pick(&self, not: Option<SocketAddr>, now: u64) -> Option<SocketAddr> {
         /// Round robin ends in the other servers after at most so many steps.
         const STEPS: usize = 256;
-        let address = |backend: Backend| backend.addr.as_inet().copied();
-        let other = |backend: &Backend, ready: bool| {
-            ready && (not.is_none() || backend.addr.as_inet().copied() != not)
+        let down = self.down.read();
+        let is_up = |server: &SocketAddr| down.get(server).is_none_or(|until| *until <= now);
+        let pick = |accept: &dyn Fn(&SocketAddr) -> bool| {
+            let accept = |backend: &Backend, ready: bool| {
+                ready && backend.addr.as_inet().is_some_and(accept)
+            };
+            self.balancer.select_with(b"", STEPS, accept)?.addr.as_inet().copied()
         };
-        let picked = self.balancer.select_with(b"", STEPS, other);
-        picked.or_else(|| self.balancer.select(b"", STEPS)).and_then(address)
+        pick(&|server| Some(*server) != not && is_up(server))
+            .or_else(|| pick(&|server| Some(*server) != not))
+            .or(not)
+    }
+
+    /// Notes that a server could not be connected to at `now` (ticks).
+    pub fn note_down(&self, server: SocketAddr, now: u64) {
+        let mut down = self.down.write();
+        down.retain(|_, until| *until > now);
+        down.insert(server, now.saturating_add(DOWN_FOR));
     }
 
     /// Looks up every server's address. Where a name has none, those known before stay.

@@ -25,6 +25,9 @@ pub struct Server {
     pub read_timeout: Duration,
     /// How long writing the next part of an answer may take.
     pub write_timeout: Duration,
+    /// How long SIGTERM waits before it closes the ports, while `/ready` answers 503: time for a
+    /// load balancer to notice. None: not at all.
+    pub drain_delay: Option<Duration>,
     /// How long SIGTERM waits for requests in flight.
     pub drain_timeout: Duration,
     /// The most bytes that a request's header lines may have together; beyond: 431.

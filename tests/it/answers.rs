@@ -154,25 +154,6 @@ fn other_refusals_are_problem_documents_too() {
 }
 
 #[test]
-#[ignore = "Pingora answers what it cannot parse by itself, before any code of ours runs"]
-fn what_cannot_be_read_at_all_is_refused_in_the_same_form() {
-    let gateway = Gateway::start(DEMO);
-    let requests = [
-        Request::get("/").header("X-Nul", "\0"),
-        Request::get("/").header("Host", "other.test"),
-        Request::get("/").header("Content-Length", "five"),
-        Request::get("/<>"),
-        Request::new("CONNECT", "api.test:443"),
-    ];
-    for request in requests {
-        let answer = gateway.send(&request);
-        assert_eq!(answer.header("server"), None, "{request:?}: {answer:?}");
-        let kind = answer.header("content-type");
-        assert_eq!(kind, Some("application/problem+json"), "{request:?}: {answer:?}");
-    }
-}
-
-#[test]
 fn failures_of_the_api_are_problem_documents_too() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let refused = Gateway::start(&in_front_of(&[nobody])).get("/");

@@ -109,6 +109,18 @@ fn row_66_sigterm_lets_requests_in_flight_finish() {
 }
 
 #[test]
+fn row_66_a_balancer_has_time_to_see_that_the_gateway_is_not_ready() {
+    let mut gateway = Gateway::start(&format!("drain_delay = \"2s\"\n{DEMO}"));
+    gateway.terminate();
+    eventually("not to be ready", || (gateway.admin("/ready").status == 503).then_some(()));
+    // The ports are still open, and what comes is served.
+    assert_eq!(gateway.get("/").status, 200);
+    let (code, took) = gateway.exit();
+    assert_eq!(code, Some(0));
+    assert!((1..10).contains(&took.as_secs()), "{took:?}");
+}
+
+#[test]
 fn row_66_a_download_under_way_is_finished() {
     let gate = Gate::default();
     let upstream = Upstream::start({

@@ -1,6 +1,6 @@
 //! Row 40 of the fault table: what must not stand in any log, metric or message.
 
-use crate::support::{DEMO, Gateway, Request, check, in_front_of, key};
+use crate::support::{DEMO, Gateway, Request, Upstream, check, in_front_of, key, whole};
 
 /// As no word of ours would be.
 const SECRET: &str = "s3cr3t-7h4t-nob0dy-m4y-r34d";
@@ -32,7 +32,11 @@ fn requests() -> Vec<Request> {
 /// Sends them all to a gateway with these routes and looks through everything it says.
 #[track_caller]
 fn assert_kept_secret(config: &str, expected_status: u16) {
-    let gateway = Gateway::start(config);
+    assert_kept(&Gateway::start(config), expected_status);
+}
+
+#[track_caller]
+fn assert_kept(gateway: &Gateway, expected_status: u16) {
     let mut statuses = Vec::new();
     for request in requests() {
         let answer = gateway.send(&request);
@@ -84,5 +88,17 @@ fn row_40_of_a_file_that_has_the_key_where_its_hash_belongs() {
         assert_eq!(outcome.code, Some(64), "{outcome:?}");
         assert!(!outcome.stderr.contains(SECRET), "{}", outcome.stderr);
         assert!(!outcome.stdout.contains(SECRET), "{}", outcome.stdout);
+    }
+}
+
+/// Pingora logs whole heads when it is asked for everything.
+#[test]
+fn row_40_of_a_log_of_everything() {
+    let upstream = Upstream::saying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let routes = only_below_api(&in_front_of(&[upstream.address]));
+    let config = whole(&format!("{routes}{}", key("acme", SECRET, "free")));
+    for wanted in ["trace", "debug", "pingora_core=trace,pingora_proxy=trace"] {
+        let gateway = Gateway::start_logging(&config, &format!("info,{wanted}"));
+        assert_kept(&gateway, 200);
     }
 }

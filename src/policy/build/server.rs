@@ -35,6 +35,8 @@ pub(super) fn server(config: &Config, mistakes: &mut Mistakes) -> Option<Server>
     let read_timeout = time("read_timeout", server.read_timeout.as_ref(), 60_000);
     let write_timeout = time("write_timeout", server.write_timeout.as_ref(), 30_000);
     let drain_timeout = time("drain_timeout", server.drain_timeout.as_ref(), 20_000);
+    let drain_delay = time("drain_delay", server.drain_delay.as_ref(), 1)
+        .filter(|_| server.drain_delay.is_some());
     let headers = server.max_header_bytes.as_ref();
     let max_header_bytes = number("max_header_bytes", headers, 32_768, 1024..=1_048_576, mistakes);
     let max_uri_bytes =
@@ -48,6 +50,7 @@ pub(super) fn server(config: &Config, mistakes: &mut Mistakes) -> Option<Server>
         keepalive_timeout: keepalive_timeout?,
         read_timeout: read_timeout?,
         write_timeout: write_timeout?,
+        drain_delay,
         drain_timeout: drain_timeout?,
         max_header_bytes: max_header_bytes?,
         max_uri_bytes: max_uri_bytes?,

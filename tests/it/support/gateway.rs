@@ -34,18 +34,31 @@ pub(crate) struct Outcome {
 /// Ports that the kernel chooses, and threads enough for two requests to meet.
 const SERVER: &str = "[server]\nlisten = [\"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\nthreads = 2\n";
 
+/// A whole file from one that begins inside `[server]`.
+pub(crate) fn whole(config: &str) -> String {
+    format!("{SERVER}{config}")
+}
+
 impl Gateway {
     /// Starts a gateway on `config`, which begins inside `[server]`: ports are already there.
     pub(crate) fn start(config: &str) -> Self {
-        Self::start_whole(&format!("{SERVER}{config}"))
+        Self::start_whole(&whole(config))
     }
 
     /// Starts a gateway on a whole file.
     pub(crate) fn start_whole(config: &str) -> Self {
+        Self::start_logging(config, "info")
+    }
+
+    /// Starts a gateway on a whole file that logs what `TOLLGATE_LOG` asks for.
+    pub(crate) fn start_logging(config: &str, wanted: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("gateway.toml");
         std::fs::write(&file, config).unwrap();
-        let mut child = Child::start(program().arg("run").arg("-c").arg(&file), "cargo build");
+        let mut child = Child::start(
+            program().arg("run").arg("-c").arg(&file).env("TOLLGATE_LOG", wanted),
+            "cargo build",
+        );
         let addresses = child.wait_for(|log| {
             Some((after(log, "listening on http://")?, after(log, "admin port on http://")?))
         });

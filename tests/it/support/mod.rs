@@ -13,7 +13,7 @@ mod wait;
 
 pub(crate) use config::{DEMO, in_front_of, key};
 pub(crate) use curl::curl;
-pub(crate) use gateway::{Gateway, Outcome, check, check_file, tollgate};
+pub(crate) use gateway::{Gateway, Outcome, check, check_file, tollgate, whole};
 pub(crate) use http::{Connection, Request, Response};
 pub(crate) use nginx::Nginx;
 pub(crate) use python::PythonServer;
