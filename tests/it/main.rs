@@ -44,6 +44,10 @@ mod bad_files;
 mod broken_upstreams;
 mod hostile;
 
+// Limits that several gateways share through Redis, and what becomes of them when Redis does not
+// play along.
+mod shared;
+
 // What the operator sees.
 mod metrics;
 

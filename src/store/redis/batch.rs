@@ -270,3 +270,6 @@ async fn evaluate(
 fn ticks(budget: Duration) -> u64 {
     u64::try_from(budget.as_micros()).unwrap_or(TICKS_PER_SECOND)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+
+use super::*;
+use crate::limit::charge::{BucketId, Charge, Mode};
+use crate::limit::quota::Quota;
+use crate::store::limiter::{Limiter, Source};
+use crate::store::memory::MemoryStore;
+use crate::store::redis::fixture::RedisServer;
+
+/// A connection that is there from the start and never replaced.
+#[derive(Clone)]
+struct Fixed(Option<MultiplexedConnection>);
+
+impl Link for Fixed {
+    type Connection = MultiplexedConnection;
+
+    fn current(&self) -> Option<MultiplexedConnection> {
+        self.0.clone()
+    }
+
+    fn note(&self, _: &CallOutcome<'_>) {}
+}
+
+async fn connected(server: &RedisServer) -> Fixed {
+    let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+    let client = server.client();
+    Fixed(Some(client.get_multiplexed_async_connection_with_config(&config).await.unwrap()))
+}
+
+fn series() -> CallSeries {
+    let calls = IntCounterVec::new(prometheus::Opts::new("calls", "x"), &["result"]).unwrap();
+    let checks = Histogram::with_opts(prometheus::HistogramOpts::new("checks", "x")).unwrap();
+    CallSeries { calls, checks }
+}
+
+fn rules() -> Arc<[RuleName]> {
+    [RuleName { name: Arc::from("r"), salt: 0 }].into()
+}
+
+/// One token of a bucket of `burst` that hardly fills.
+fn charges(bucket: u128, burst: u64) -> Charges {
+    let quota = Quota::new(1, 86_400_000_000, burst).unwrap();
+    let bucket = BucketId(bucket);
+    [Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode: Mode::Enforce }]
+        .into_iter()
+        .collect()
+}
+
+fn batcher(link: Fixed, budget_ms: u64, series: CallSeries) -> Arc<Batcher<Fixed>> {
+    Batcher::new(link, "t:".to_string(), Duration::from_millis(budget_ms), series)
+}
+
+/// Sends `count` checks at once and returns what became of each.
+async fn at_once(
+    batcher: &Arc<Batcher<Fixed>>,
+    count: usize,
+    charges: impl Fn(usize) -> Charges,
+) -> Vec<Result<Answered, Undecided>> {
+    let mut tasks = Vec::new();
+    for number in 0..count {
+        let (batcher, charges) = (Arc::clone(batcher), charges(number));
+        tasks.push(tokio::spawn(async move { batcher.take(charges, rules()).await }));
+    }
+    let mut answers = Vec::new();
+    for task in tasks {
+        answers.push(task.await.unwrap());
+    }
+    answers
+}
+
+fn passed(answers: &[Result<Answered, Undecided>]) -> usize {
+    answers.iter().flatten().filter(|answered| answered.answer.allowed).count()
+}
+
+#[tokio::test]
+async fn checks_that_meet_share_a_call_and_each_gets_its_own_answer() {
+    let server = RedisServer::start(&[]);
+    let series = series();
+    let batcher = batcher(connected(&server).await, 5_000, series.clone());
+    let answers = at_once(&batcher, 400, |_| charges(1, 100)).await;
+    assert_eq!(passed(&answers), 100);
+    let mut levels: Vec<u64> = answers
+        .iter()
+        .flatten()
+        .filter(|answered| answered.answer.allowed)
+        .map(|answered| answered.answer.outcomes[0].level / 86_400_000_000)
+        .collect();
+    levels.sort_unstable();
+    assert_eq!(levels, (0..100).collect::<Vec<u64>>(), "each saw the level that it left");
+    assert!(series.checks.get_sample_count() < 40, "{} calls", series.checks.get_sample_count());
+    assert_eq!(series.calls.with_label_values(&["ok"]).get(), series.checks.get_sample_count());
+}
+
+#[tokio::test]
+async fn a_check_alone_leaves_at_once() {
+    let server = RedisServer::start(&[]);
+    let series = series();
+    let batcher = batcher(connected(&server).await, 5_000, series.clone());
+    for _ in 0..10 {
+        assert!(batcher.take(charges(1, 100), rules()).await.is_ok());
+    }
+    assert_eq!(series.checks.get_sample_count(), 10);
+}
+
+/// Row 20: an answer that comes too late is nobody's, least of all the next request's.
+#[tokio::test]
+async fn row_20_a_late_answer_reaches_no_other_check() {
+    let server = RedisServer::start(&["--enable-debug-command", "yes"]);
+    let link = connected(&server).await;
+    let batcher = batcher(link.clone(), 50, series());
+    assert!(batcher.take(charges(1, 1_000), rules()).await.is_ok());
+    let mut sleeper = server.client().get_connection().unwrap();
+    let sleep = std::thread::spawn(move || {
+        redis::cmd("DEBUG").arg("SLEEP").arg("0.5").query::<()>(&mut sleeper).unwrap();
+    });
+    let mut late = 0;
+    // While Redis sleeps, checks of another bucket time out; their answers come later.
+    while !sleep.is_finished() {
+        late += usize::from(batcher.take(charges(2, 7), rules()).await.is_err());
+    }
+    assert!(late > 0);
+    for number in 0..50 {
+        let answered = batcher.take(charges(1, 1_000), rules()).await.unwrap();
+        let left = answered.answer.outcomes[0].level / 86_400_000_000;
+        assert_eq!(left, 998 - number, "the answer of another bucket");
+    }
+}
+
+#[tokio::test]
+async fn nobody_waits_longer_than_the_budget() {
+    let server = RedisServer::start(&["--enable-debug-command", "yes"]);
+    let batcher = batcher(connected(&server).await, 20, series());
+    assert!(batcher.take(charges(1, 1_000), rules()).await.is_ok());
+    let mut sleeper = server.client().get_connection().unwrap();
+    let sleep = std::thread::spawn(move || {
+        redis::cmd("DEBUG").arg("SLEEP").arg("1").query::<()>(&mut sleeper).unwrap();
+    });
+    let mut undecided = 0;
+    while !sleep.is_finished() {
+        #[allow(clippy::disallowed_methods, reason = "measures how long it takes")]
+        let started = Instant::now();
+        let answers = at_once(&batcher, 200, |number| charges(number as u128, 9)).await;
+        undecided += answers.iter().filter(|answer| answer.is_err()).count();
+        // Two cores that build something else at the same time take some of it.
+        assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
+    }
+    assert!(undecided >= 200, "{undecided}");
+}
+
+#[tokio::test]
+async fn more_than_can_wait_are_turned_away_at_once() {
+    let server = RedisServer::start(&["--enable-debug-command", "yes"]);
+    let batcher = batcher(connected(&server).await, 1_000, series());
+    let answers = at_once(&batcher, 5_000, |number| charges(number as u128, 9)).await;
+    // However many are turned away, those that are not are all decided.
+    assert!(answers.iter().flatten().all(|answered| answered.answer.allowed));
+    assert!(answers.iter().flatten().count() >= MAX_WAITING);
+}
+
+#[tokio::test]
+async fn without_a_connection_nothing_waits() {
+    let batcher = batcher(Fixed(None), 1_000, series());
+    assert_eq!(batcher.take(charges(1, 1), rules()).await, Err(Undecided));
+}
+
+/// An exhausted client costs Redis one call a second, however often it asks.
+#[tokio::test]
+async fn refusals_are_remembered() {
+    let server = RedisServer::start(&[]);
+    let series = series();
+    let batcher = batcher(connected(&server).await, 5_000, series.clone());
+    let quota = charges(1, 5)[0].quota;
+    let memory = Arc::new(MemoryStore::new(1_000, &[quota]));
+    let limiter = Limiter::shared(memory, batcher);
+    let mut sources = [0_u64; Source::COUNT];
+    #[allow(clippy::disallowed_methods, reason = "measures how long it takes")]
+    let started = Instant::now();
+    for number in 0..100_000 {
+        let taken = limiter.take(&charges(1, 5), &rules(), clock::now()).await;
+        assert_eq!(taken.answer.allowed, number < 5);
+        sources[taken.source as usize] += 1;
+    }
+    let calls = series.checks.get_sample_count();
+    assert!(calls <= 6 + started.elapsed().as_secs(), "{calls} calls");
+    assert_eq!(sources[Source::Local as usize], 0);
+    assert_eq!(sources[Source::Redis as usize], calls);
+}

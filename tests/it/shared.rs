@@ -1,0 +1,217 @@
+//! Limits that several gateways enforce together, through Redis.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{DEMO, Gateway, Redis, Request, Tally, eventually, key, swarm};
+
+const PER_KEY: &str = "[rules.per-key]\nper = [\"key\"]\n";
+
+fn with_rate(redis: &Redis, rate: &str) -> String {
+    format!("{DEMO}{}{PER_KEY}{rate}\n{}", redis.table(), key("acme", "secret", "free"))
+}
+
+/// Gateways of one configuration, each connected.
+fn gateways<const N: usize>(config: &str) -> [Gateway; N] {
+    let gateways: [Gateway; N] = std::array::from_fn(|_| Gateway::start(config));
+    gateways.iter().for_each(connected);
+    gateways
+}
+
+/// Waits until a gateway has its connection: what it decides before is its own.
+fn connected(gateway: &Gateway) {
+    eventually("a connection to Redis", || {
+        gateway.log().contains("connected to Redis").then_some(())
+    });
+}
+
+fn get(gateway: &Gateway) -> u16 {
+    gateway.send(&Request::get("/").header("X-Api-Key", "secret")).status
+}
+
+/// Sends `count` requests with the key, in turn to each gateway.
+fn flood(gateways: &[Gateway], count: usize) -> Tally {
+    let urls: Vec<String> = gateways.iter().map(|gateway| gateway.url("/")).collect();
+    swarm(count, |client, number| {
+        client.get(&urls[number % urls.len()]).header("X-Api-Key", "secret")
+    })
+}
+
+#[test]
+fn over_four_gateways_exactly_as_many_pass_as_the_file_says() {
+    let redis = Redis::start();
+    let gateways: [Gateway; 4] = gateways(&with_rate(&redis, "rate = \"1000/d\""));
+    let tally = flood(&gateways, 3_000);
+    assert_eq!((tally.get(&200), tally.get(&429)), (Some(&1_000), Some(&2_000)), "{tally:?}");
+    let local: u64 = gateways
+        .iter()
+        .map(|gateway| gateway.count("tollgate_decisions_total", &[("source", "local")]))
+        .sum();
+    assert_eq!(local, 0, "nothing was decided without Redis");
+}
+
+/// Burst 10, 10/s, for 3 s: 40 may pass, and what time adds beyond the third second.
+#[test]
+fn over_four_gateways_a_rate_holds_while_it_fills() {
+    let redis = Redis::start();
+    let gateways: [Gateway; 4] = gateways(&with_rate(&redis, "rate = \"10/s\"\nburst = 10"));
+    let started = Instant::now();
+    let mut passed = 0;
+    while started.elapsed() < Duration::from_secs(3) {
+        passed += flood(&gateways, 256).get(&200).copied().unwrap_or(0);
+    }
+    let may = 10.0 + 10.0 * started.elapsed().as_secs_f64();
+    #[allow(clippy::cast_precision_loss)]
+    let passed = passed as f64;
+    assert!(passed <= may, "{passed} of {may}");
+    assert!(passed >= may - 3.0, "{passed} of {may}");
+}
+
+#[test]
+fn an_attack_on_an_exhausted_client_costs_redis_nothing() {
+    let redis = Redis::start();
+    let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"5/d\""));
+    assert_eq!(flood(std::slice::from_ref(&gateway), 100).get(&200), Some(&5));
+    let before = redis.script_calls();
+    let started = Instant::now();
+    assert_eq!(flood(std::slice::from_ref(&gateway), 5_000).get(&429), Some(&5_000));
+    let calls = redis.script_calls() - before;
+    // One a second for the entry that grew old, and those that met before it was there again.
+    assert!(calls <= 20 * (started.elapsed().as_secs() + 1), "{calls} calls");
+    assert!(gateway.count("tollgate_decisions_total", &[("source", "cache")]) > 4_000);
+}
+
+#[test]
+fn many_requests_share_a_call() {
+    let redis = Redis::start();
+    let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"1000000/s\""));
+    let before = redis.script_calls();
+    assert_eq!(flood(std::slice::from_ref(&gateway), 5_000).get(&200), Some(&5_000));
+    let calls = redis.script_calls() - before;
+    assert!(calls < 4_000, "{calls} calls for 5,000 requests");
+    assert_eq!(gateway.count("tollgate_redis_calls_total", &[("result", "ok")]), calls + 0);
+    assert_eq!(gateway.count("tollgate_redis_batch_checks_count", &[]), calls);
+}
+
+#[test]
+fn row_04_a_script_that_redis_forgets_is_sent_again() {
+    let redis = Redis::start();
+    let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"300/d\""));
+    let flusher = std::thread::scope(|scope| {
+        let flood = scope.spawn(|| flood(std::slice::from_ref(&gateway), 1_500));
+        while !flood.is_finished() {
+            redis.ask::<String>(&["SCRIPT", "FLUSH"]);
+        }
+        flood.join().unwrap()
+    });
+    assert_eq!((flusher.get(&200), flusher.get(&429)), (Some(&300), Some(&1_200)));
+    assert_eq!(gateway.count("tollgate_decisions_total", &[("source", "local")]), 0);
+}
+
+#[test]
+fn row_05_a_redis_that_forgets_everything_begins_with_full_buckets() {
+    let redis = Redis::start();
+    let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"5/d\""));
+    let take_all = || (0..9).map(|_| get(&gateway)).filter(|status| *status == 200).count();
+    assert_eq!(take_all(), 5);
+    redis.ask::<String>(&["FLUSHALL"]);
+    // What is remembered of a refusal is good for a second.
+    eventually("a full bucket", || (get(&gateway) == 200).then_some(()));
+    assert_eq!(take_all(), 4);
+}
+
+#[test]
+fn row_13_a_key_of_another_type_leaves_only_its_own_bucket_to_the_gateway() {
+    let redis = Redis::start();
+    let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"5/d\""));
+    assert_eq!(get(&gateway), 200);
+    let keys: Vec<String> = redis.ask(&["KEYS", "tollgate:*"]);
+    assert_eq!(keys.len(), 1);
+    redis.ask::<u64>(&["DEL", &keys[0]]);
+    redis.ask::<u64>(&["LPUSH", &keys[0], "x"]);
+    assert_eq!(get(&gateway), 200);
+    assert_eq!(gateway.count("tollgate_decisions_total", &[("source", "local")]), 1);
+    // The bucket per address of clients without a key is another one.
+    assert_eq!(gateway.get("/").status, 200);
+    assert_eq!(gateway.count("tollgate_decisions_total", &[("source", "local")]), 1);
+}
+
+#[test]
+fn row_22_a_gateway_starts_without_redis_and_finds_it_later() {
+    let mut redis = Redis::absent();
+    let gateway = Gateway::start(&with_rate(&redis, "rate = \"5/d\""));
+    assert_eq!(get(&gateway), 200);
+    assert_eq!(gateway.count("tollgate_decisions_total", &[("source", "local")]), 1);
+    redis.come_up();
+    connected(&gateway);
+    assert_eq!(get(&gateway), 200);
+    assert_eq!(gateway.count("tollgate_decisions_total", &[("source", "redis")]), 1);
+}
+
+#[test]
+fn row_01_a_redis_that_dies_fails_no_request_and_is_found_again() {
+    let mut redis = Redis::start();
+    let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"1000000/s\""));
+    let tally = std::thread::scope(|scope| {
+        let flood = scope.spawn(|| flood(std::slice::from_ref(&gateway), 4_000));
+        redis.kill();
+        redis.come_up();
+        flood.join().unwrap()
+    });
+    assert_eq!(tally.get(&200), Some(&4_000), "{tally:?}");
+    eventually("Redis to decide again", || {
+        let decided = || gateway.count("tollgate_decisions_total", &[("source", "redis")]);
+        let before = decided();
+        get(&gateway);
+        (decided() > before).then_some(())
+    });
+}
+
+#[test]
+fn row_30_no_text_of_a_client_stands_in_redis() {
+    let redis = Redis::start();
+    let config = with_rate(&redis, "rate = \"1000/d\"")
+        .replace("[plans.free]", "[clients]\non_unknown_key = \"accept\"\n[plans.free]");
+    let [gateway]: [Gateway; 1] = gateways(&config);
+    for odd in ["{}", "{x}:y", "a b*?[", "k\u{fc}", &"k".repeat(1_000)] {
+        assert_eq!(gateway.send(&Request::get("/").header("X-Api-Key", odd)).status, 200);
+    }
+    let keys: Vec<String> = redis.ask(&["KEYS", "*"]);
+    assert_eq!(keys.len(), 5);
+    for key in keys {
+        let part = key.strip_prefix("tollgate:{").unwrap().strip_suffix("}:per-key").unwrap();
+        assert!(part.len() == 32 && part.bytes().all(|byte| byte.is_ascii_hexdigit()), "{key}");
+    }
+}
+
+/// Another rate at the next start: a client keeps the fraction of the bucket that it had.
+#[test]
+fn a_client_keeps_its_fraction_when_the_file_changes() {
+    let redis = Redis::start();
+    let [before]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"100/d\""));
+    for _ in 0..40 {
+        assert_eq!(get(&before), 200);
+    }
+    drop(before);
+    let [after]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"50/d\""));
+    let answer = after.send(&Request::get("/").header("X-Api-Key", "secret"));
+    assert_eq!(answer.header("x-ratelimit-remaining"), Some("29"), "60 % of 50, less one");
+}
+
+/// The line of the documentation is enough, and nothing in it is too much.
+#[test]
+fn the_documented_rights_are_exactly_those_that_are_needed() {
+    let page = include_str!("../../docs/redis.md");
+    let line = page.lines().find(|line| line.trim().starts_with("ACL SETUSER tollgate")).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let with = |redis: &Redis| {
+        let url = format!("{}username = \"tollgate\"\npassword = \"PASSWORD\"\n", redis.table());
+        format!("{DEMO}{url}{PER_KEY}rate = \"100/d\"\n{}", key("acme", "secret", "free"))
+    };
+    let redis = Redis::start();
+    redis.ask::<String>(&words);
+    let [gateway]: [Gateway; 1] = gateways(&with(&redis));
+    redis.ask::<String>(&["SCRIPT", "FLUSH"]);
+    (0..5).for_each(|_| assert_eq!(get(&gateway), 200));
+    assert_eq!(gateway.count("tollgate_decisions_total", &[("source", "redis")]), 5);
+    assert_eq!(gateway.count("tollgate_redis_calls_total", &[("result", "noperm")]), 0);
+}
