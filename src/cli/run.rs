@@ -26,8 +26,10 @@ use crate::gateway::{Gateway, MAX_TRIES, Snapshot};
 use crate::load;
 use crate::observe::metrics::Metrics;
 use crate::policy::settings;
-use crate::store::Limiter;
+use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
+use crate::store::redis::batch::Batcher;
+use crate::store::redis::link::{Link, Supervisor};
 
 /// Which log lines are wanted: `error`, `warn`, `info`, `debug`, or targets as tracing's
 /// `EnvFilter` takes them.
@@ -124,13 +126,17 @@ impl Services {
             ..ServerConf::default()
         };
         let mut pingora = Server::new_with_opt_and_conf(None, conf);
-        let limiter = Limiter::local(Arc::clone(&self.store));
+        let (limiter, supervisor) = self.limiter();
         let gateway = Gateway::new(Arc::clone(&self.snapshot), limiter, Arc::clone(&self.metrics));
         let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
         for listener in &self.listeners {
             proxy.add_tcp(&listener.address.to_string());
         }
-        pingora.add_service(Prebound::new(proxy, self.listeners));
+        let mut proxy = Prebound::new(proxy, self.listeners);
+        if let Some(supervisor) = supervisor {
+            proxy = proxy.with_companion(Arc::new(supervisor));
+        }
+        pingora.add_service(proxy);
 
         let answers = Admin::new(self.metrics, self.store, draining.clone());
         let mut admin = listening::Service::new("admin".to_string(), HttpServer::new_app(answers));
@@ -143,6 +149,20 @@ impl Services {
         lookups.threads = Some(1);
         pingora.add_service(lookups);
         pingora
+    }
+}
+
+impl Services {
+    /// The limiter, and who keeps its connection to Redis where the file has one.
+    fn limiter(&self) -> (Limiter, Option<Supervisor>) {
+        let store = Arc::clone(&self.store);
+        let Some(redis) = &self.snapshot.policy.redis else {
+            return (Limiter::local(store), None);
+        };
+        let (link, supervisor) = Link::new(redis);
+        let series = self.metrics.redis_calls();
+        let batcher = Batcher::new(link, redis.prefix.clone(), redis.timeout, series);
+        (Limiter::shared(store, batcher), Some(supervisor))
     }
 }
 

@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use pingora::server::{Fds, ListenFds, ShutdownWatch};
 use pingora::services::Service;
+use pingora::services::background::BackgroundService;
 use thiserror::Error;
 
 /// A bound address: what was asked for, and what the kernel gave (they differ for port 0).
@@ -36,6 +37,7 @@ pub struct Prebound<S> {
     service: S,
     listeners: Mutex<Vec<Bound>>,
     serves_while_draining: bool,
+    companion: Option<Arc<dyn BackgroundService + Send + Sync>>,
 }
 
 /// Binds `address`.
@@ -70,12 +72,23 @@ fn reason(error: &io::Error, address: SocketAddr) -> String {
 impl<S> Prebound<S> {
     /// `service`, which must have been told the addresses of `listeners`, on them.
     pub fn new(service: S, listeners: Vec<Bound>) -> Self {
-        Self { service, listeners: Mutex::new(listeners), serves_while_draining: false }
+        Self {
+            service,
+            listeners: Mutex::new(listeners),
+            serves_while_draining: false,
+            companion: None,
+        }
     }
 
     /// Serves on until the process ends, so that whoever asks meanwhile hears that it is draining.
     pub fn serving_while_draining(self) -> Self {
         Self { serves_while_draining: true, ..self }
+    }
+
+    /// Runs another service on the same threads. What it keeps open for this one then needs no
+    /// other thread to be woken for each use.
+    pub fn with_companion(self, companion: Arc<dyn BackgroundService + Send + Sync>) -> Self {
+        Self { companion: Some(companion), ..self }
     }
 }
 
@@ -87,6 +100,10 @@ impl<S: Service> Service for Prebound<S> {
         shutdown: ShutdownWatch,
         listeners_per_fd: usize,
     ) {
+        if let Some(companion) = self.companion.take() {
+            let shutdown = shutdown.clone();
+            tokio::spawn(async move { companion.start(shutdown).await });
+        }
         let mut fds = Fds::new();
         for bound in self.listeners.lock().drain(..) {
             fds.add(bound.address.to_string(), bound.listener.into_raw_fd());

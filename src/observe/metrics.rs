@@ -3,6 +3,9 @@
 
 use std::sync::OnceLock;
 
+use prometheus::core::Collector;
+#[cfg(target_os = "linux")]
+use prometheus::process_collector::ProcessCollector;
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts, Registry, TextEncoder,
@@ -109,6 +112,66 @@ impl Decision {
     }
 }
 
+// === impl Registrar ===
+
+/// Registers series one by one.
+#[derive(Default)]
+struct Registrar(Registry);
+
+impl Registrar {
+    fn keep<C: Collector + Clone + 'static>(&self, series: C) -> Result<C, prometheus::Error> {
+        self.0.register(Box::new(series.clone()))?;
+        Ok(series)
+    }
+
+    fn counters(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<IntCounterVec, prometheus::Error> {
+        self.keep(IntCounterVec::new(Opts::new(name, help), labels)?)
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
+        self.keep(IntGauge::new(name, help)?)
+    }
+
+    fn histograms(
+        &self,
+        name: &str,
+        help: &str,
+        label: &str,
+        bounds: &[f64],
+    ) -> Result<HistogramVec, prometheus::Error> {
+        let options = HistogramOpts::new(name, help).buckets(bounds.to_vec());
+        self.keep(HistogramVec::new(options, &[label])?)
+    }
+
+    /// What runs, and by which file.
+    fn describe_process(&self, version: &str) -> Result<(), prometheus::Error> {
+        let help = "Always 1; the label says which version runs.";
+        let build_info = Opts::new("tollgate_build_info", help);
+        let build_info = self.keep(IntGaugeVec::new(build_info, &["version"])?)?;
+        build_info.with_label_values(&[version]).set(1);
+        let help = "How many configurations have been in force.";
+        self.gauge("tollgate_config_generation", help)?.set(1);
+        let help = "When the configuration in force was read, in Unix time.";
+        let read = i64::try_from(crate::clock::unix_seconds()).unwrap_or_default();
+        self.gauge("tollgate_config_last_success_timestamp_seconds", help)?.set(read);
+        Ok(())
+    }
+
+    fn redis_calls(&self) -> Result<CallSeries, prometheus::Error> {
+        let help = "Calls to Redis, by how they went: ok, timeout, or the error's class.";
+        let calls = self.counters("tollgate_redis_calls_total", help, &["result"])?;
+        let help = "How many checks one call to Redis carried.";
+        let checks = HistogramOpts::new("tollgate_redis_batch_checks", help);
+        let checks = self.keep(Histogram::with_opts(checks.buckets(BATCH_CHECKS.to_vec()))?)?;
+        Ok(CallSeries { calls, checks })
+    }
+}
+
 // === impl Metrics ===
 
 impl Metrics {
@@ -117,89 +180,48 @@ impl Metrics {
     /// # Errors
     /// Two series of one name, which a test rules out.
     pub fn new(version: &str) -> Result<Self, prometheus::Error> {
-        let registry = Registry::new();
+        let series = Registrar::default();
         #[cfg(target_os = "linux")]
-        registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
-        let counters = |name: &str, help: &str, labels: &[&str]| {
-            let series = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(series.clone()))?;
-            Ok::<_, prometheus::Error>(series)
-        };
-        let gauge = |name: &str, help: &str| {
-            let series = IntGauge::new(name, help)?;
-            registry.register(Box::new(series.clone()))?;
-            Ok::<_, prometheus::Error>(series)
-        };
-        let histograms = |name: &str, help: &str, label: &str, bounds: &[f64]| {
-            let options = HistogramOpts::new(name, help).buckets(bounds.to_vec());
-            let series = HistogramVec::new(options, &[label])?;
-            registry.register(Box::new(series.clone()))?;
-            Ok::<_, prometheus::Error>(series)
-        };
-        let build_info = IntGaugeVec::new(
-            Opts::new("tollgate_build_info", "Always 1; the label says which version runs."),
-            &["version"],
-        )?;
-        registry.register(Box::new(build_info.clone()))?;
-        build_info.with_label_values(&[version]).set(1);
-        gauge("tollgate_config_generation", "How many configurations have been in force.")?.set(1);
-        gauge(
-            "tollgate_config_last_success_timestamp_seconds",
-            "When the configuration in force was read, in Unix time.",
-        )?
-        .set(i64::try_from(crate::clock::unix_seconds()).unwrap_or_default());
+        series.0.register(Box::new(ProcessCollector::for_self()))?;
+        series.describe_process(version)?;
         Ok(Self {
-            requests: counters(
+            requests: series.counters(
                 "tollgate_requests_total",
                 "Requests answered. Labels are empty where a request has no route or client.",
                 &["route", "plan", "status"],
             )?,
-            request_duration: histograms(
+            request_duration: series.histograms(
                 "tollgate_request_duration_seconds",
                 "Time from a request's head to the end of its answer.",
                 "route",
                 &REQUEST_SECONDS,
             )?,
-            decisions: counters(
+            decisions: series.counters(
                 "tollgate_decisions_total",
                 "What each rule decided.",
                 &["rule", "plan", "decision", "source"],
             )?,
-            check_duration: histograms(
+            check_duration: series.histograms(
                 "tollgate_check_duration_seconds",
                 "Time that the decision on a request took, over all its rules.",
                 "source",
                 &CHECK_SECONDS,
             )?,
-            in_flight: gauge("tollgate_requests_in_flight", "Requests that are being served.")?,
-            upstream_retries: counters(
+            in_flight: series
+                .gauge("tollgate_requests_in_flight", "Requests that are being served.")?,
+            upstream_retries: series.counters(
                 "tollgate_upstream_retries_total",
                 "Requests sent again to another server of their upstream.",
                 &["upstream"],
             )?,
-            redis_calls: CallSeries {
-                calls: counters(
-                    "tollgate_redis_calls_total",
-                    "Calls to Redis, by how they went: ok, timeout, or the error's class.",
-                    &["result"],
-                )?,
-                checks: {
-                    let help = "How many checks one call to Redis carried.";
-                    let options = HistogramOpts::new("tollgate_redis_batch_checks", help)
-                        .buckets(BATCH_CHECKS.to_vec());
-                    let series = Histogram::with_opts(options)?;
-                    registry.register(Box::new(series.clone()))?;
-                    series
-                },
-            },
-            local_buckets: gauge("tollgate_local_buckets", "Buckets held in this process.")?,
-            local_evictions: {
-                let help = "Buckets dropped for lack of room before they were full again.";
-                let series = IntCounter::new("tollgate_local_evictions_total", help)?;
-                registry.register(Box::new(series.clone()))?;
-                series
-            },
-            registry,
+            redis_calls: series.redis_calls()?,
+            local_buckets: series
+                .gauge("tollgate_local_buckets", "Buckets held in this process.")?,
+            local_evictions: series.keep(IntCounter::new(
+                "tollgate_local_evictions_total",
+                "Buckets dropped for lack of room before they were full again.",
+            )?)?,
+            registry: series.0,
         })
     }
 

@@ -7,20 +7,20 @@ use std::sync::Arc;
 
 use super::deny_cache::DenyCache;
 use super::memory::MemoryStore;
-use super::redis::batch::{Batcher, Link};
+use super::redis::batch::Batcher;
 use super::redis::script::RuleName;
 use crate::clock;
 use crate::limit::charge::{Answer, Charges};
 
 /// Decides requests over all their buckets at once.
-pub struct Limiter<L> {
+pub struct Limiter {
     memory: Arc<MemoryStore>,
-    shared: Option<Shared<L>>,
+    shared: Option<Shared>,
 }
 
 /// Buckets that all gateways share.
-pub struct Shared<L> {
-    batcher: Arc<Batcher<L>>,
+struct Shared {
+    batcher: Arc<Batcher>,
     denied: DenyCache,
 }
 
@@ -52,14 +52,14 @@ impl Source {
     pub const ALL: [Self; Self::COUNT] = [Self::Redis, Self::Cache, Self::Local];
 }
 
-impl<L: Link> Limiter<L> {
+impl Limiter {
     /// A limiter over buckets in this process alone.
     pub fn local(memory: Arc<MemoryStore>) -> Self {
         Self { memory, shared: None }
     }
 
     /// A limiter over shared buckets, and over those in this process while Redis does not answer.
-    pub fn shared(memory: Arc<MemoryStore>, batcher: Arc<Batcher<L>>) -> Self {
+    pub fn shared(memory: Arc<MemoryStore>, batcher: Arc<Batcher>) -> Self {
         Self { memory, shared: Some(Shared { batcher, denied: DenyCache::default() }) }
     }
 

@@ -1,11 +1,10 @@
 //! Where buckets live.
 //!
-//! [`memory`] keeps them in this process: exact, bounded, without a network.
+//! [`limiter`] decides where a request is decided: in [`redis`], whose buckets all gateways share;
+//! by what Redis has said already ([`deny_cache`]); or in [`memory`], whose buckets are this
+//! process' own.
 
 pub mod deny_cache;
 pub mod limiter;
 pub mod memory;
 pub mod redis;
-
-/// The limiter as the gateway has it.
-pub type Limiter = limiter::Limiter<std::sync::Arc<redis::link::Link>>;

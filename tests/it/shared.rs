@@ -1,8 +1,8 @@
 //! Limits that several gateways enforce together, through Redis.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::support::{DEMO, Gateway, Redis, Request, Tally, eventually, key, swarm};
+use crate::support::{DEMO, Gateway, Redis, Request, Tally, eventually, key, swarm, timed};
 
 const PER_KEY: &str = "[rules.per-key]\nper = [\"key\"]\n";
 
@@ -54,16 +54,16 @@ fn over_four_gateways_exactly_as_many_pass_as_the_file_says() {
 fn over_four_gateways_a_rate_holds_while_it_fills() {
     let redis = Redis::start();
     let gateways: [Gateway; 4] = gateways(&with_rate(&redis, "rate = \"10/s\"\nburst = 10"));
-    let started = Instant::now();
     let mut passed = 0;
-    while started.elapsed() < Duration::from_secs(3) {
-        passed += flood(&gateways, 256).get(&200).copied().unwrap_or(0);
+    let mut elapsed = Duration::ZERO;
+    while elapsed < Duration::from_secs(3) {
+        let (tally, took) = timed(|| flood(&gateways, 256));
+        passed += tally.get(&200).copied().unwrap_or(0);
+        elapsed += took;
     }
-    let may = 10.0 + 10.0 * started.elapsed().as_secs_f64();
-    #[allow(clippy::cast_precision_loss)]
-    let passed = passed as f64;
-    assert!(passed <= may, "{passed} of {may}");
-    assert!(passed >= may - 3.0, "{passed} of {may}");
+    // Whole tokens that came back while it was measured, beside the burst.
+    let may = 10 + usize::try_from(elapsed.as_millis() / 100).unwrap();
+    assert!((may - 3..=may).contains(&passed), "{passed} of {may} in {elapsed:?}");
 }
 
 #[test]
@@ -72,11 +72,11 @@ fn an_attack_on_an_exhausted_client_costs_redis_nothing() {
     let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"5/d\""));
     assert_eq!(flood(std::slice::from_ref(&gateway), 100).get(&200), Some(&5));
     let before = redis.script_calls();
-    let started = Instant::now();
-    assert_eq!(flood(std::slice::from_ref(&gateway), 5_000).get(&429), Some(&5_000));
+    let (tally, took) = timed(|| flood(std::slice::from_ref(&gateway), 5_000));
+    assert_eq!(tally.get(&429), Some(&5_000));
     let calls = redis.script_calls() - before;
     // One a second for the entry that grew old, and those that met before it was there again.
-    assert!(calls <= 20 * (started.elapsed().as_secs() + 1), "{calls} calls");
+    assert!(calls <= 20 * (took.as_secs() + 1), "{calls} calls in {took:?}");
     assert!(gateway.count("tollgate_decisions_total", &[("source", "cache")]) > 4_000);
 }
 
@@ -84,26 +84,28 @@ fn an_attack_on_an_exhausted_client_costs_redis_nothing() {
 fn many_requests_share_a_call() {
     let redis = Redis::start();
     let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"1000000/s\""));
+    // The first call teaches Redis the script.
+    assert_eq!(get(&gateway), 200);
     let before = redis.script_calls();
     assert_eq!(flood(std::slice::from_ref(&gateway), 5_000).get(&200), Some(&5_000));
     let calls = redis.script_calls() - before;
-    assert!(calls < 4_000, "{calls} calls for 5,000 requests");
-    assert_eq!(gateway.count("tollgate_redis_calls_total", &[("result", "ok")]), calls + 0);
-    assert_eq!(gateway.count("tollgate_redis_batch_checks_count", &[]), calls);
+    assert!(calls < 1_500, "{calls} calls for 5,000 requests");
+    assert_eq!(gateway.count("tollgate_redis_calls_total", &[("result", "ok")]), calls + 1);
+    assert_eq!(gateway.count("tollgate_redis_batch_checks_count", &[]), calls + 1);
 }
 
 #[test]
 fn row_04_a_script_that_redis_forgets_is_sent_again() {
     let redis = Redis::start();
     let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"300/d\""));
-    let flusher = std::thread::scope(|scope| {
+    let tally = std::thread::scope(|scope| {
         let flood = scope.spawn(|| flood(std::slice::from_ref(&gateway), 1_500));
         while !flood.is_finished() {
             redis.ask::<String>(&["SCRIPT", "FLUSH"]);
         }
         flood.join().unwrap()
     });
-    assert_eq!((flusher.get(&200), flusher.get(&429)), (Some(&300), Some(&1_200)));
+    assert_eq!((tally.get(&200), tally.get(&429)), (Some(&300), Some(&1_200)));
     assert_eq!(gateway.count("tollgate_decisions_total", &[("source", "local")]), 0);
 }
 

@@ -16,7 +16,9 @@ use prometheus::{Histogram, IntCounterVec};
 use redis::aio::ConnectionLike;
 use tokio::sync::oneshot;
 
-use super::link::classify;
+use super::class::ErrorClass;
+use super::link::Link;
+use super::link::watch::Outcome;
 use super::script::{self, Added, Batch, RuleName};
 use crate::clock;
 use crate::limit::TICKS_PER_SECOND;
@@ -30,8 +32,8 @@ pub const MAX_WAITING: usize = 512;
 const MAX_CALLS: usize = 4;
 
 /// Sends checks to Redis in batches.
-pub struct Batcher<L> {
-    link: L,
+pub struct Batcher {
+    link: Arc<Link>,
     prefix: String,
     budget: Duration,
     series: CallSeries,
@@ -45,43 +47,6 @@ pub struct CallSeries {
     pub calls: IntCounterVec,
     /// How many checks each carried.
     pub checks: Histogram,
-}
-
-/// Where the batcher's calls go.
-pub trait Link: Send + Sync + 'static {
-    /// What a call is made on.
-    type Connection: ConnectionLike + Send;
-
-    /// The connection of the moment; none while there is none. Never waits.
-    fn current(&self) -> Option<Self::Connection>;
-
-    /// How a call on it went.
-    fn note(&self, outcome: &CallOutcome<'_>);
-}
-
-/// How a call went.
-#[derive(Debug)]
-pub enum CallOutcome<'a> {
-    /// Redis answered.
-    Answered,
-    /// Redis answered in a way that the script does not.
-    BadReply,
-    /// Redis did not answer within the budget.
-    TimedOut,
-    /// Redis answered with an error, or the connection broke.
-    Failed(&'a redis::RedisError),
-}
-
-impl CallOutcome<'_> {
-    /// What it is called in the label `result`.
-    pub fn label(&self) -> &'static str {
-        match self {
-            Self::Answered => "ok",
-            Self::BadReply => "bad_reply",
-            Self::TimedOut => "timeout",
-            Self::Failed(error) => classify(error).label(),
-        }
-    }
 }
 
 /// A check's answer, and when its call was sent: what a refusal's wait counts from.
@@ -114,10 +79,10 @@ struct Waiting {
     answer: oneshot::Sender<Result<Answered, Undecided>>,
 }
 
-impl<L: Link> Batcher<L> {
+impl Batcher {
     /// A batcher that sends over `link` and counts in `series`. Keys begin with `prefix`; no check
     /// waits longer than `budget`.
-    pub fn new(link: L, prefix: String, budget: Duration, series: CallSeries) -> Arc<Self> {
+    pub fn new(link: Arc<Link>, prefix: String, budget: Duration, series: CallSeries) -> Arc<Self> {
         Arc::new(Self { link, prefix, budget, series, state: Mutex::default() })
     }
 
@@ -218,23 +183,30 @@ impl<L: Link> Batcher<L> {
 
     /// The answers that Redis gives, by the check's number; fewer where it gives none.
     async fn ask(&self, batch: &Batch, members: &[Waiting], now: u64) -> Vec<Option<Answer>> {
-        let Some(mut connection) = self.link.current() else { return Vec::new() };
+        let Some(mut line) = self.link.current() else { return Vec::new() };
         let oldest = members.iter().map(|member| member.since).min().unwrap_or(now);
         let waited = Duration::from_micros(now.saturating_sub(oldest));
         let left = self.budget.saturating_sub(waited);
-        let reply = tokio::time::timeout(left, evaluate(&mut connection, batch)).await;
-        let (outcome, answers) = match &reply {
-            Err(_) => (CallOutcome::TimedOut, Vec::new()),
-            Ok(Err(error)) => (CallOutcome::Failed(error), Vec::new()),
-            Ok(Ok(reply)) => match batch.answers(reply) {
-                Ok(answers) => (CallOutcome::Answered, answers),
-                Err(_) => (CallOutcome::BadReply, Vec::new()),
-            },
+        let reply = tokio::time::timeout(left, evaluate(&mut line.redis, batch)).await;
+        let (label, answers) = match reply {
+            Err(_) => {
+                line.note(Outcome::TimedOut);
+                ("timeout", Vec::new())
+            }
+            Ok(Err(error)) => (self.link.failed(&line, &error).label(), Vec::new()),
+            Ok(Ok(reply)) => {
+                if let Ok(answers) = batch.answers(&reply) {
+                    line.note(Outcome::Answered);
+                    ("ok", answers)
+                } else {
+                    line.note(Outcome::Failed(ErrorClass::Parse));
+                    (ErrorClass::Parse.label(), Vec::new())
+                }
+            }
         };
-        self.series.calls.with_label_values(&[outcome.label()]).inc();
+        self.series.calls.with_label_values(&[label]).inc();
         #[allow(clippy::cast_precision_loss, reason = "at most MAX_CHECKS")]
         self.series.checks.observe(batch.len() as f64);
-        self.link.note(&outcome);
         answers
     }
 }

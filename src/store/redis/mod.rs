@@ -1,9 +1,12 @@
-//! Buckets in Redis, shared by every gateway: one script takes tokens for many requests at once.
+//! Buckets in Redis, shared by every gateway that has the same `[redis]`: one script takes tokens
+//! for many requests at once.
 //!
-//! Reading order: `script` (a batch as the script's arguments, its reply as answers), `batch` (when
-//! a check leaves, and with whom).
+//! Reading order: `class` (what went wrong, in a word), `link` (the connection, and who keeps it),
+//! `script` (a batch as the script's arguments, its reply as answers), `batch` (when a check
+//! leaves, and with whom).
 
 pub mod batch;
+pub mod class;
 pub mod link;
 pub mod script;
 
