@@ -79,10 +79,23 @@ pub fn load(path: &Path) -> Result<Policy, LoadError> {
 /// # Errors
 /// Every mistake in the text.
 pub fn from_text(name: &str, text: &str) -> Result<Policy, Report> {
+    from_text_in(name, text, &|variable| std::env::var(variable).ok())
+}
+
+/// The same in another environment than the process' own.
+///
+/// # Errors
+/// Every mistake in the text.
+pub fn from_text_in(
+    name: &str,
+    text: &str,
+    environment: build::Environment<'_>,
+) -> Result<Policy, Report> {
     let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     let mut mistakes = Mistakes::default();
     let config = read::read(text, &mut mistakes);
-    build::build(&config, &mut mistakes).ok_or_else(|| mistakes.into_report(name, text))
+    build::build(&config, environment, &mut mistakes)
+        .ok_or_else(|| mistakes.into_report(name, text))
 }
 
 /// The whole file as text.

@@ -21,11 +21,10 @@ pub mod words;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use toml::Spanned;
 
 use rules::Rule;
-use tables::{Clients, Headers, Key, Memory, Plan, Route, Server, Upstream};
+use tables::{Clients, Headers, Key, Memory, Plan, Redis, Route, Server, Upstream};
 
 /// Tables by their names. Sorted by name; [`in_order`] gives the order of the file.
 pub type Named<T> = BTreeMap<Spanned<String>, Spanned<T>>;
@@ -36,8 +35,8 @@ pub type Named<T> = BTreeMap<Spanned<String>, Spanned<T>>;
 pub struct Config {
     /// Listeners and the guards around requests.
     pub server: Option<Spanned<Server>>,
-    /// The shared store, of any content: this version has none yet.
-    pub redis: Option<Spanned<IgnoredAny>>,
+    /// The shared store.
+    pub redis: Option<Spanned<Redis>>,
     /// How clients are told apart.
     pub clients: Option<Spanned<Clients>>,
     /// What answers say about limits.

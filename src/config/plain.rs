@@ -93,6 +93,9 @@ fn instead(expected: &Expected, name: &str, pruned: &Pruned) -> Option<String> {
         }
         (Expected::Boolean, Found::Text(text)) => text.trim().parse::<bool>().ok()?.to_string(),
         (Expected::Text, Found::Integer(number)) if name == "rate" => format!("\"{number}/s\""),
+        (Expected::Text, Found::Integer(number)) if name == "timeout" => {
+            format!("\"{number}ms\"")
+        }
         (Expected::Text, Found::Integer(number)) if name.ends_with("_timeout") => {
             format!("\"{number}s\"")
         }

@@ -134,8 +134,9 @@ fn take_from_array(
 }
 
 /// The places of tables; `*` stands for any name.
-const TABLES: [&[&str]; 12] = [
+const TABLES: [&[&str]; 13] = [
     &["server"],
+    &["redis"],
     &["clients"],
     &["headers"],
     &["memory"],

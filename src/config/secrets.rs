@@ -1,5 +1,5 @@
-//! Keeps secrets out of diagnostics: people paste an API key where its hash belongs, and what is
-//! shown of a file ends up in logs. A copy of the file is masked byte for byte, so that places in
+//! Keeps secrets out of diagnostics: people paste an API key where its hash belongs, Redis has a
+//! password, and what is shown of a file ends up in logs. A copy of the file is masked byte for byte, so that places in
 //! it stay right.
 
 use std::ops::Range;
@@ -10,11 +10,26 @@ use toml::de::{DeTable, DeValue};
 /// What may stand in `[keys.<id>]` and is no secret.
 const PUBLIC: [&str; 5] = ["plan", "description", "rules", "rate", "burst"];
 
+/// What may stand in `[redis]` and is no secret; of `url`, all but the login.
+const PUBLIC_IN_REDIS: [&str; 10] = [
+    "url",
+    "timeout",
+    "on_failure",
+    "prefix",
+    "username",
+    "database",
+    "sentinel_username",
+    "ca",
+    "client_cert",
+    "client_key",
+];
+
 /// A copy of the file that may be shown: same length, same lines.
 pub(super) fn mask(text: &str) -> String {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut secrets = Vec::new();
     collect(table.get_ref(), 0, false, &mut secrets);
+    collect_of_redis(text, table.get_ref(), &mut secrets);
     if !errors.is_empty() {
         // What the parser made of a broken file may lack the very value that matters.
         doubtful_lines(text, &mut secrets);
@@ -42,24 +57,74 @@ fn collect(table: &DeTable<'_>, depth: usize, in_keys: bool, secrets: &mut Vec<R
     }
 }
 
+/// The same for `[redis]`.
+fn collect_of_redis(text: &str, table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
+    let Some(redis) = table.get("redis") else { return };
+    let DeValue::Table(settings) = redis.get_ref() else {
+        secrets.push(redis.span());
+        return;
+    };
+    for (name, value) in settings {
+        if name.get_ref() == "url" {
+            url_of_redis(text, value.span(), secrets);
+        } else if !PUBLIC_IN_REDIS.contains(&name.get_ref().as_ref())
+            && !value.get_ref().as_str().is_some_and(is_reference)
+        {
+            hide_whole(value, secrets);
+        }
+    }
+}
+
+/// A value with all that it holds: the place of a table may be its name alone.
+fn hide_whole(value: &Spanned<DeValue<'_>>, secrets: &mut Vec<Range<usize>>) {
+    secrets.push(value.span());
+    if let DeValue::Table(inner) = value.get_ref() {
+        inner.values().for_each(|value| hide_whole(value, secrets));
+    }
+}
+
+/// Whether a value only names a variable of the environment.
+fn is_reference(value: &str) -> bool {
+    let name = value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+    name.is_some_and(|name| !name.contains(['$', '{', '}']))
+}
+
+/// What may be secret of a url in this place: all before the last `@`, since a password may have
+/// been written with a `/`, and what follows a `?`, where other programs take one.
+fn url_of_redis(text: &str, place: Range<usize>, secrets: &mut Vec<Range<usize>>) {
+    let Some(url) = text.get(place.clone()) else { return };
+    let start = url.find("://").map_or(1, |at| at + 3);
+    let login = url.rfind('@').unwrap_or(0);
+    secrets.push(place.start + start..place.start + login);
+    if let Some(query) = url[login..].find(['?', '#']) {
+        secrets.push(place.start + login + query + 1..place.end.saturating_sub(1));
+    }
+}
+
 /// The place of a value, unless it is a digest.
 fn hidden(value: &Spanned<DeValue<'_>>) -> Option<Range<usize>> {
     let shown = value.get_ref().as_str().is_some_and(is_digest);
     (!shown).then(|| value.span())
 }
 
-/// Lines of `[keys]` tables and of `sha256`, from the equals sign on.
+/// Lines of `[keys]` and `[redis]`, of `sha256` and of passwords, from the equals sign on.
 fn doubtful_lines(text: &str, secrets: &mut Vec<Range<usize>>) {
-    let mut in_keys = false;
+    let (mut in_keys, mut in_redis) = (false, false);
     let mut start = 0;
     for line in text.split_inclusive('\n') {
         let trimmed = line.trim_start();
         if trimmed.starts_with('[') {
-            in_keys = trimmed.trim_start_matches(['[', ' ', '\t', '"', '\'']).starts_with("keys");
+            let name = trimmed.trim_start_matches(['[', ' ', '\t', '"', '\'']);
+            (in_keys, in_redis) = (name.starts_with("keys"), name.starts_with("redis"));
         }
         let is_public = PUBLIC.iter().any(|name| trimmed.starts_with(name));
         let is_key = in_keys && !is_public && !trimmed.starts_with('[');
-        if is_key || line.contains("sha256") || trimmed.starts_with("keys") {
+        let is_login = (in_redis && !PUBLIC_IN_REDIS.iter().any(|name| trimmed.starts_with(name)))
+            || (in_redis && trimmed.starts_with("url") && line.contains('@'))
+            || trimmed.starts_with("redis")
+            || line.contains("password");
+        let is_login = is_login && !trimmed.starts_with('[');
+        if is_key || is_login || line.contains("sha256") || trimmed.starts_with("keys") {
             let from = line.find('=').or_else(|| line.find("sha256").map(|at| at + 5));
             let from = from.map_or(0, |at| at + 1);
             secrets.push(start + from..start + line.len());
@@ -124,6 +189,28 @@ mod tests {
             "[keys]\na = { key = 'hunter2' }",
             "[key.a]\nsha256 = 'hunter2'",
             "[redis]\nurl = \"redis://u:hunter2@h:1\"",
+            "[redis]\nurl = \"redis://u:a/hunter2@h:1\"",
+            "[redis]\nurl = \"redis+sentinel://u:hunter2@h,i/x\"",
+            "[redis]\nurl = \"redis://h?password=hunter2\"",
+            "[redis]\nurl = 'redis://:hunter2@h",
+            "[redis]\nurl = redis://:hunter2,x@h",
+            "[redis]\nurl = \"tcp://u:hunter2@h:1\"",
+            "[redis]\nurl = \"u:hunter2@h:1\"",
+            "[redis]\npassword = \"hunter2\"",
+            "[redis]\nsentinel_password = '''hunter2'''",
+            "[redis]\npasword = 'hunter2'",
+            "[redis]\npassword = hunter2",
+            "[redis]\npassword = 'hunter2",
+            "[redis]\npasswort 'hunter2'",
+            "[redis]\npassword = ['hunter2']",
+            "[redis]\npassword = '${A}hunter2'",
+            "[redis]\nauth.password = 'hunter2'",
+            "redis = { url = 'redis://h', password = 'hunter2' }",
+            "redis = { url = 'redis://h' password = 'hunter2' ",
+            "redis.password = 'hunter2'",
+            "redis = 'redis://:hunter2@h'",
+            "redis = ['hunter2']",
+            "[redis\npassword = 'hunter2'",
         ];
         for text in table {
             let shown = mask(text);
@@ -139,6 +226,11 @@ mod tests {
         let text =
             format!("[keys.a]\nsha256 = \"{digest}\"\nplan = \"prö\"\n[rules.x]\nrate='1/s'");
         assert_eq!(mask(&text), text);
-        assert_eq!(mask("url = \"http://h/a@b\""), "url = \"http://h/a@b\"");
+        for text in [
+            "url = \"http://h/a@b\"",
+            "[redis]\nurl = 'redis://h:6379/2'\nusername = 'u'\npassword = '${REDIS_PASSWORD}'",
+        ] {
+            assert_eq!(mask(text), text);
+        }
     }
 }

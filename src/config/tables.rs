@@ -7,7 +7,8 @@ use toml::Spanned;
 use super::Named;
 use super::rules::Grant;
 use super::words::{
-    HeaderPolicies, HeaderStyle, OnConflictingKeys, OnMissingKey, OnUnknownKey, PathCase, ResetForm,
+    HeaderPolicies, HeaderStyle, OnConflictingKeys, OnFailure, OnMissingKey, OnUnknownKey,
+    PathCase, ResetForm,
 };
 
 /// A value that may be left out, with its place.
@@ -44,6 +45,36 @@ pub struct Server {
     pub max_uri_bytes: Field<u64>,
     /// Whether the case of a path's letters tells routes apart.
     pub path_case: Field<PathCase>,
+}
+
+/// `[redis]`: the shared store. Texts but `prefix` may hold `${NAME}` of the environment.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Redis {
+    /// Where it is.
+    pub url: Field<String>,
+    /// The most that one check may wait.
+    pub timeout: Field<String>,
+    /// What becomes of requests when it fails.
+    pub on_failure: Field<OnFailure>,
+    /// What every key begins with.
+    pub prefix: Field<String>,
+    /// Who the gateway is to Redis.
+    pub username: Field<String>,
+    /// The password for Redis.
+    pub password: Field<String>,
+    /// The database's number.
+    pub database: Field<u64>,
+    /// Who the gateway is to the sentinels.
+    pub sentinel_username: Field<String>,
+    /// The password for the sentinels.
+    pub sentinel_password: Field<String>,
+    /// PEM file of the authorities that may vouch for the server.
+    pub ca: Field<String>,
+    /// PEM file of the gateway's own certificate.
+    pub client_cert: Field<String>,
+    /// PEM file of its key.
+    pub client_key: Field<String>,
 }
 
 /// `[clients]`: how clients are told apart.

@@ -158,13 +158,3 @@ impl Origin {
         Ok(tokio::time::timeout(LOOKUP_TIMEOUT, lookup).await??.collect())
     }
 }
-
-impl std::fmt::Display for Origin {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.host.contains(':') {
-            write!(formatter, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(formatter, "{}:{}", self.host, self.port)
-        }
-    }
-}

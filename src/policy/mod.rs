@@ -1,7 +1,7 @@
 //! The rules as they are meant: every name resolved, every number checked. Built whole from a
 //! file, then never changed; a request lives and dies with one of them.
 //!
-//! Reading order: the types here; `settings` (what is not a rule); `path` and `router` (which route
+//! Reading order: the types here; `settings` and `redis` (what is not a rule); `path` and `router` (which route
 //! a request takes); `client` and `charges` (what the request owes); `build` (how a policy comes
 //! out of a file).
 //!
@@ -12,6 +12,7 @@ pub mod build;
 pub mod charges;
 pub mod client;
 pub mod path;
+pub mod redis;
 pub mod router;
 pub mod settings;
 
@@ -22,6 +23,7 @@ use ipnet::IpNet;
 
 use crate::limit::charge::Mode;
 use crate::limit::quota::Quota;
+use redis::Redis;
 use router::Router;
 use settings::{Clients, Headers, Memory, Server, Upstream};
 
@@ -39,6 +41,8 @@ pub struct Policy {
     pub headers: Headers,
     /// How many buckets this process keeps.
     pub memory: Memory,
+    /// The store that gateways share; none: buckets live in this process.
+    pub redis: Option<Redis>,
     /// Names of plans; an index into it is a plan.
     pub plans: Vec<Arc<str>>,
     /// Known clients.

@@ -1,7 +1,7 @@
 //! How a policy comes out of a file: every name is looked up, every number checked, and every
 //! mistake said, not only the first.
 //!
-//! Reading order: `names`, `period`, `rate`, `grant` and `values` (the parts), then one file for
+//! Reading order: `names`, `period`, `rate`, `grant`, `values` and `environment` (the parts), then one file for
 //! each table of gateway.toml, then `costs`, which needs routes and rules.
 //!
 //! Lists follow the file. An entry with a mistake keeps its index, so that what refers to it is
@@ -10,6 +10,7 @@
 mod address;
 mod clients;
 mod costs;
+mod environment;
 mod grant;
 mod keys;
 mod names;
@@ -18,6 +19,7 @@ mod path;
 mod period;
 mod rate;
 mod redis;
+mod redis_url;
 mod routes;
 mod rules;
 mod server;
@@ -31,19 +33,24 @@ mod tests;
 use super::Policy;
 use crate::config::Config;
 use crate::config::mistake::Mistakes;
+pub use environment::Environment;
 use grant::Quotas;
 use names::Names;
 
 /// The policy that `config` means; none when anything is wrong with it or with how it was read.
-/// All mistakes are in `mistakes` then.
-pub fn build(config: &Config, mistakes: &mut Mistakes) -> Option<Policy> {
+/// All mistakes are in `mistakes` then. `${NAME}` in the file is looked up in `environment`.
+pub fn build(
+    config: &Config,
+    environment: Environment<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<Policy> {
     let names = Names::of(config, mistakes);
     let mut quotas = Quotas::default();
 
-    redis::refuse(config, mistakes);
     let server = server::server(config, mistakes);
     let headers = server::headers(config);
     let memory = server::memory(config, mistakes);
+    let redis = redis::redis(config, environment, mistakes);
     let clients = clients::clients(config, &names, mistakes);
     let (keys, key_by_digest) = keys::keys(config, &names, mistakes);
     let upstreams = upstreams::upstreams(config, mistakes);
@@ -61,6 +68,7 @@ pub fn build(config: &Config, mistakes: &mut Mistakes) -> Option<Policy> {
         clients: clients?,
         headers,
         memory: memory?,
+        redis,
         plans: names.plans.names().to_vec(),
         keys,
         key_by_digest,

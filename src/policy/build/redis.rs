@@ -1,18 +1,192 @@
-//! `[redis]`, which this version cannot serve yet. Goes away with the shared store.
+//! `[redis]`.
 
-use crate::config::Config;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use toml::Spanned;
+
+use super::environment::{Environment, expand, expand_part};
+use super::redis_url::{self, MAX_DATABASE, Url, UrlPlace};
+use super::values::{duration_up_to, number};
+use super::words::meaning;
 use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::{Config, tables};
+use crate::policy::redis::{Identity, Login, Place, Redis, Secret, Sentinel, Tls};
 
-/// A file that asks for shared buckets must not be served with separate ones: every gateway would
-/// grant the whole limit.
-pub(super) fn refuse(config: &Config, mistakes: &mut Mistakes) {
-    if let Some(redis) = &config.redis {
-        mistakes.push(
-            Mistake::new(
-                redis.span(),
-                "this version has no shared store: buckets live in this process",
-            )
-            .help("leave the table `[redis]` out"),
-        );
+/// What every key begins with, unless the file says otherwise.
+const PREFIX: &str = "tollgate:";
+
+/// The longest prefix: it is part of every key, in memory and on the wire.
+const MAX_PREFIX_BYTES: usize = 64;
+
+/// The shared store; none without the table, or when something is wrong with it.
+pub(super) fn redis(
+    config: &Config,
+    environment: Environment<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<Redis> {
+    let table = config.redis.as_ref()?;
+    let redis = table.get_ref();
+    let url = url(table, environment, mistakes);
+    let mut expanded =
+        |field: &Option<Spanned<String>>| expand(field.as_ref()?, environment, mistakes);
+    let username = expanded(&redis.username);
+    let password = expanded(&redis.password);
+    let sentinel_username = expanded(&redis.sentinel_username);
+    let sentinel_password = expanded(&redis.sentinel_password);
+    let files = [expanded(&redis.ca), expanded(&redis.client_cert), expanded(&redis.client_key)];
+    check_login([redis.username.as_ref(), redis.password.as_ref()], password.as_deref(), mistakes);
+    let sentinel_fields = [redis.sentinel_username.as_ref(), redis.sentinel_password.as_ref()];
+    check_login(sentinel_fields, sentinel_password.as_deref(), mistakes);
+    let timeout = duration_up_to((1_000, "1s"), "timeout", redis.timeout.as_ref(), 10, mistakes);
+    let prefix = prefix(redis.prefix.as_ref(), mistakes);
+    let database = number("database", redis.database.as_ref(), 0, 0..=MAX_DATABASE, mistakes);
+    if let Some(url) = &url {
+        check_against_url(url, redis, mistakes);
     }
+    let tls = tls(url.as_ref(), redis, files, mistakes);
+
+    let url = url?;
+    let fields = Login { username, password: password.map(Secret::new) };
+    let place = match url.place {
+        UrlPlace::Server(origin) => Place::Server(origin),
+        UrlPlace::Socket(path) => Place::Socket(path),
+        UrlPlace::Sentinel(servers, master) => {
+            let password = sentinel_password.map(Secret::new);
+            let login = Login { username: sentinel_username, password };
+            Place::Sentinel(Sentinel { servers, master, login })
+        }
+    };
+    Some(Redis {
+        place,
+        tls,
+        login: if url.login == Login::default() { fields } else { url.login },
+        database: url.database.map_or_else(|| u32::try_from(database?).ok(), Some)?,
+        timeout: timeout?,
+        on_failure: meaning(redis.on_failure.as_ref()),
+        prefix: prefix?,
+    })
+}
+
+/// The url with its variables replaced, in parts.
+fn url(
+    table: &Spanned<tables::Redis>,
+    environment: Environment<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<Url> {
+    let Some(field) = &table.get_ref().url else {
+        if !mistakes.explain_absence(&["redis", "url"]) {
+            let help = "write `url = \"redis://127.0.0.1:6379\"`, or leave the table out";
+            mistakes.push(Mistake::new(table.span(), "`[redis]` has no `url`").help(help));
+        }
+        return None;
+    };
+    let text = field.get_ref();
+    // A password from the environment stands for itself, whatever characters it has.
+    let (login, rest) = text.split_at(redis_url::login_end(text).unwrap_or(0));
+    let encoded = |value: String| redis_url::percent_encoded(&value);
+    let login = expand_part(login, field, environment, &encoded, mistakes);
+    let rest = expand_part(rest, field, environment, &|value| value, mistakes);
+    match redis_url::parse(&format!("{}{}", login?, rest?)) {
+        Ok(url) => Some(url),
+        Err((message, help)) => {
+            mistakes.push(Mistake::new(field.span(), message).help(help));
+            None
+        }
+    }
+}
+
+/// A user needs a password, and a password is not empty.
+fn check_login(
+    [username, password]: [Option<&Spanned<String>>; 2],
+    value: Option<&str>,
+    mistakes: &mut Mistakes,
+) {
+    if let (Some(username), None) = (username, password) {
+        let message = "a user without a password cannot log in";
+        let help = "add the password, best as `\"${NAME}\"` from the environment";
+        mistakes.push(Mistake::new(username.span(), message).help(help));
+    }
+    if let (Some(field), Some("")) = (password, value) {
+        let help = "without a password, leave it out";
+        mistakes.push(Mistake::new(field.span(), "the password is empty").help(help));
+    }
+}
+
+/// What the url says, or has no use for, is not said a second time.
+fn check_against_url(url: &Url, redis: &tables::Redis, mistakes: &mut Mistakes) {
+    let url_span = redis.url.as_ref().map_or(0..0, Spanned::span);
+    let mut refuse = |span: Range<usize>, message: &str, help: &str| {
+        let mistake = Mistake::new(span, message).and(url_span.clone(), "of this url");
+        mistakes.push(mistake.help(help));
+    };
+    if url.login != Login::default() {
+        for field in [&redis.username, &redis.password].into_iter().flatten() {
+            let help = "take them out of `url`, or leave `username` and `password` out";
+            refuse(field.span(), "user and password stand in the url already", help);
+        }
+    }
+    if let (Some(_), Some(field)) = (url.database, &redis.database) {
+        let help = "take it out of `url`, or leave `database` out";
+        refuse(field.span(), "the database stands in the url already", help);
+    }
+    if !matches!(url.place, UrlPlace::Sentinel(..)) {
+        for field in [&redis.sentinel_username, &redis.sentinel_password].into_iter().flatten() {
+            let help = "leave it out, or write `redis+sentinel://host:26379/name`";
+            refuse(field.span(), "there are no sentinels", help);
+        }
+    }
+    if !url.tls {
+        for field in [&redis.ca, &redis.client_cert, &redis.client_key].into_iter().flatten() {
+            let help = "write `rediss://` or `rediss+sentinel://`, or leave it out";
+            refuse(field.span(), "certificates are for TLS, and the connection has none", help);
+        }
+    }
+}
+
+/// Who may vouch for the server, and the gateway's own certificate.
+fn tls(
+    url: Option<&Url>,
+    redis: &tables::Redis,
+    [ca, certificate, key]: [Option<String>; 3],
+    mistakes: &mut Mistakes,
+) -> Option<Tls> {
+    let lonely = match (&redis.client_cert, &redis.client_key) {
+        (Some(field), None) => Some((field, "`client_cert` needs its `client_key`", "client_key")),
+        (None, Some(field)) => Some((field, "`client_key` needs its `client_cert`", "client_cert")),
+        _ => None,
+    };
+    if let Some((field, message, missing)) = lonely
+        && !mistakes.explain_absence(&["redis", missing])
+    {
+        let help = "both are PEM files";
+        mistakes.push(Mistake::new(field.span(), message).help(help));
+    }
+    if !url?.tls {
+        return None;
+    }
+    let identity = certificate.zip(key).map(|(certificate, key)| Identity {
+        certificate: PathBuf::from(certificate),
+        key: PathBuf::from(key),
+    });
+    Some(Tls { ca: ca.map(PathBuf::from), identity })
+}
+
+/// What every key begins with.
+fn prefix(field: Option<&Spanned<String>>, mistakes: &mut Mistakes) -> Option<String> {
+    let Some(field) = field else { return Some(PREFIX.to_owned()) };
+    let text = field.get_ref();
+    let message = if text.is_empty() {
+        "`prefix` is empty: nothing would set the gateway's keys apart"
+    } else if text.len() > MAX_PREFIX_BYTES {
+        "`prefix` is longer than 64 characters"
+    } else if text.contains(['{', '}']) {
+        "`prefix` cannot hold braces: they choose a key's slot in Redis Cluster"
+    } else if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        "`prefix` holds a character that is not visible ASCII"
+    } else {
+        return Some(text.clone());
+    };
+    mistakes.push(Mistake::new(field.span(), message).help("it looks like `\"tollgate:\"`"));
+    None
 }

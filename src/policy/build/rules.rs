@@ -16,7 +16,7 @@ use crate::config::mistake::{Mistake, Mistakes};
 use crate::config::suggest::{self, cut};
 use crate::config::tables::List;
 use crate::config::{Config, in_order, rules as written};
-use crate::policy::{Dimension, Exempt, Grant, Rule};
+use crate::policy::{Dimension, Exempt, Grant, OnFailure, Rule};
 
 /// The words that `per` takes.
 const DIMENSIONS: [&str; 7] = ["ip", "key", "plan", "route", "method", "host", "header:<name>"];
@@ -55,6 +55,7 @@ pub(super) fn rules(
     let mut rules: Vec<BuiltRule> = entries
         .map(|((name, table), shared)| {
             let mut built = rule(shared, name.span(), table.get_ref(), names, mistakes);
+            built.rule.on_failure = on_failure(config, table.get_ref());
             plan_grants(name, table.get_ref(), names, &mut built, quotas, mistakes);
             built
         })
@@ -63,7 +64,13 @@ pub(super) fn rules(
     rules
 }
 
-/// A rule without its grants.
+/// What the rule says, else what `[redis]` says.
+fn on_failure(config: &Config, table: &written::Rule) -> OnFailure {
+    let general = config.redis.as_ref().and_then(|redis| redis.get_ref().on_failure.as_ref());
+    meaning(table.on_failure.as_ref().or(general))
+}
+
+/// A rule without its grants and without what becomes of it in a failure.
 fn rule(
     name: &Arc<str>,
     name_span: Range<usize>,
@@ -105,7 +112,7 @@ fn rule(
         per,
         mode: meaning(table.mode.as_ref()),
         on_missing: meaning(table.on_missing.as_ref()),
-        on_failure: meaning(table.on_failure.as_ref()),
+        on_failure: OnFailure::default(),
         quota_by_plan: vec![None; names.plans.names().len()],
         quota_by_key: HashMap::new(),
         by_plan: !table.plans.is_empty(),

@@ -39,17 +39,28 @@ pub(super) fn duration(
     default_ms: u64,
     mistakes: &mut Mistakes,
 ) -> Option<Duration> {
+    duration_up_to((MAX_MILLISECONDS, "1d"), name, field, default_ms, mistakes)
+}
+
+/// The same, with a longest time in milliseconds and as it is written.
+pub(super) fn duration_up_to(
+    (most_ms, most): (u64, &str),
+    name: &str,
+    field: Option<&Spanned<String>>,
+    default_ms: u64,
+    mistakes: &mut Mistakes,
+) -> Option<Duration> {
     let Some(field) = field else {
         return Some(Duration::from_millis(default_ms));
     };
     let text = field.get_ref();
     let (message, help) = match period::milliseconds(text) {
         Ok(0) => (format!("`{name}` cannot be 0"), "the shortest is `1ms`".to_owned()),
-        Ok(milliseconds) if milliseconds <= MAX_MILLISECONDS => {
+        Ok(milliseconds) if milliseconds <= most_ms => {
             return Some(Duration::from_millis(milliseconds));
         }
         Ok(_) | Err(PeriodError::TooLong) => {
-            (format!("`{name}` is too long"), "the longest is `1d`".to_owned())
+            (format!("`{name}` is too long"), format!("the longest is `{most}`"))
         }
         Err(PeriodError::Negative) => {
             (format!("`{name}` cannot be negative"), "the shortest is `1ms`".to_owned())
@@ -59,7 +70,9 @@ pub(super) fn duration(
             (format!("`{name}` is a whole number of its unit"), help)
         }
         Err(PeriodError::NoUnit) => {
-            let help = format!("for seconds, write `{name} = \"{}s\"`", cut(text, 24));
+            let (unit, short) =
+                if most_ms > 1000 { ("seconds", "s") } else { ("milliseconds", "ms") };
+            let help = format!("for {unit}, write `{name} = \"{}{short}\"`", cut(text, 24));
             (format!("`{name}` has no unit"), help)
         }
         Err(PeriodError::UnknownUnit(Some(meant))) => {

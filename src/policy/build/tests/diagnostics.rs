@@ -8,6 +8,7 @@ mod listeners;
 mod names_that_do_not_exist;
 mod plans_and_clients;
 mod rates_and_bursts;
+mod redis;
 mod syntax_that_is_broken;
 mod types_that_do_not_fit;
 mod upstreams_and_routes;

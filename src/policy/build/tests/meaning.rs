@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::limit::charge::Mode;
 use crate::limit::quota::Quota;
-use crate::load::from_text;
+use crate::load::{from_text, from_text_in};
+use crate::policy::redis::{Login, Place, Secret};
 use crate::policy::settings::{KeySource, OnUnknownKey, Origin, Target};
 use crate::policy::{Dimension, OnFailure, OnMissing, Policy};
 
@@ -125,4 +126,64 @@ fn keys_may_override_and_be_exempt() {
 fn a_salt_is_the_hash_of_the_name() {
     let policy = smallest_with("[rules.test]\nper = []\nrate = '1/s'");
     assert_eq!(policy.rules[0].salt, 0x9f86_d081_884c_7d65_9a2f_eaa0_c55a_d015);
+}
+
+/// What `[redis]` means with these lines, where `PW` and `URL` are variables.
+fn redis(lines: &str) -> Policy {
+    let environment = |name: &str| match name {
+        "PW" => Some("p/w@1%".to_owned()),
+        "URL" => Some("rediss://u:p%2Fw@h:7/5".to_owned()),
+        _ => None,
+    };
+    let text = format!("[redis]\n{lines}\n{}", super::SMALLEST);
+    from_text_in("gateway.toml", &text, &environment).unwrap_or_else(|report| panic!("{report}"))
+}
+
+#[test]
+fn redis_has_its_defaults() {
+    let redis = redis("url = 'redis://h'").redis.unwrap();
+    assert_eq!(redis.place, Place::Server(Origin { host: "h".to_owned(), port: 6379 }));
+    assert_eq!((redis.tls, redis.login, redis.database), (None, Login::default(), 0));
+    assert_eq!((redis.timeout, redis.on_failure), (Duration::from_millis(10), OnFailure::Local));
+    assert_eq!(redis.prefix, "tollgate:");
+    assert!(smallest_with("").redis.is_none());
+}
+
+#[test]
+fn secrets_come_from_the_environment_as_they_are() {
+    let login = |lines| redis(lines).redis.unwrap().login;
+    let expected =
+        Login { username: Some("u".to_owned()), password: Some(Secret::new("p/w@1%".to_owned())) };
+    assert_eq!(login("url = 'redis://h'\nusername = 'u'\npassword = '${PW}'"), expected);
+    assert_eq!(login("url = 'redis://u:${PW}@h/1'"), expected);
+    let password = login("url = 'redis://h'\npassword = 'a$${b}${PW}'").password.unwrap();
+    assert_eq!(password.reveal(), "a${b}p/w@1%");
+
+    let whole = redis("url = '${URL}'\nca = '${PW}.pem'").redis.unwrap();
+    assert_eq!(whole.login.password.unwrap().reveal(), "p/w");
+    assert_eq!((whole.database, whole.tls.unwrap().ca.unwrap()), (5, "p/w@1%.pem".into()));
+}
+
+#[test]
+fn sentinels_have_a_login_of_their_own() {
+    let redis = redis(
+        "url = 'rediss+sentinel://a,b:1/m/2'\npassword = 'x'\nsentinel_username = 's'\n\
+         sentinel_password = '${PW}'\nclient_cert = 'c'\nclient_key = 'k'",
+    )
+    .redis
+    .unwrap();
+    let Place::Sentinel(sentinel) = redis.place else { panic!("sentinels") };
+    assert_eq!((sentinel.servers.len(), &*sentinel.master), (2, "m"));
+    assert_eq!(sentinel.login.password.unwrap().reveal(), "p/w@1%");
+    assert_eq!((redis.login.password.unwrap().reveal(), redis.database), ("x", 2));
+    assert_eq!(redis.tls.unwrap().identity.unwrap().key, std::path::PathBuf::from("k"));
+}
+
+#[test]
+fn rules_fail_as_redis_does_unless_they_say_otherwise() {
+    let rules = "[rules.a]\nper = []\nrate = '1/s'\n\
+                 [rules.b]\nper = []\nrate = '1/s'\non_failure = 'local'";
+    let policy = redis(&format!("url = 'redis://h'\non_failure = 'deny'\n{rules}"));
+    let words: Vec<OnFailure> = policy.rules.iter().map(|rule| rule.on_failure).collect();
+    assert_eq!(words, [OnFailure::Deny, OnFailure::Local]);
 }

@@ -137,6 +137,14 @@ fn a_secret_is_in_no_message_whatever_is_wrong_around_it() {
         "keys = 'hunter2'",
         "[keys.a\nsha256 = 'hunter2'",
         "[key.a]\nsha256 = 'hunter2'",
+        "[redis]\nurl = 'redis://u:hunter2@h:x'",
+        "[redis]\nurl = 'redis://u:hun/hunter2@h'",
+        "[redis]\nurl = 'tcp:hunter2@h'\npassword = 5",
+        "[redis]\nurl = 'redis://h'\npassword = ['hunter2']",
+        "[redis]\nurl = 'redis://h'\nsecret = 'hunter2'",
+        "[redis]\nurl = 'redis://:hunter2@h'\npassword = 'hunter2'",
+        "[redis]\nurl = 'redis://h'\npassword = 'hunter2${'",
+        "[redis]\nurl = 'redis://h'\npassword = 'hunter2${NOT_SET_ANYWHERE}'",
         "[upstreams.u]\nservers = ['http://u:hunter2@h:1']",
     ] {
         let shown = told(text);

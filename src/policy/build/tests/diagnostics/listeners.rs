@@ -1,4 +1,4 @@
-//! Addresses, lengths of time, and the shared store.
+//! Addresses and lengths of time.
 
 use super::super::told;
 
@@ -147,19 +147,4 @@ fn read_timeout_cannot_be_0() {
 
     gateway.toml: 4 mistakes
     "#);
-}
-
-#[test]
-fn this_version_has_no_shared_store() {
-    insta::assert_snapshot!(told("[redis]\nurl = 'redis://user:my-secret-key@h'"), @r"
-    error: this version has no shared store: buckets live in this process
-     --> gateway.toml:1:1
-      |
-    1 | [redis]
-      | ^^^^^^^
-      |
-      = help: leave the table `[redis]` out
-
-    gateway.toml: 1 mistake
-    ");
 }

@@ -1,0 +1,371 @@
+//! `url` of `[redis]`. Nothing of it is ever quoted in a message: what looks like a host may be
+//! half a password.
+
+use std::net::Ipv6Addr;
+use std::path::PathBuf;
+
+use super::origin::is_host;
+use crate::policy::redis::{Login, Secret};
+use crate::policy::settings::Origin;
+
+/// Where Redis listens, unless the url says otherwise.
+const REDIS_PORT: u16 = 6379;
+
+/// Where sentinels listen, unless the url says otherwise.
+const SENTINEL_PORT: u16 = 26379;
+
+/// The most that the system takes for the path of a Unix socket, its closing NUL left out.
+const MAX_SOCKET_BYTES: usize = 107;
+
+/// What Redis takes for a database's number.
+pub(super) const MAX_DATABASE: u64 = i32::MAX as u64;
+
+/// A url in parts.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Url {
+    pub(super) place: UrlPlace,
+    /// Whether the connection is encrypted.
+    pub(super) tls: bool,
+    pub(super) login: Login,
+    /// The number of the database, where the url has one.
+    pub(super) database: Option<u32>,
+}
+
+/// Where a url points to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum UrlPlace {
+    Server(Origin),
+    Sentinel(Vec<Origin>, String),
+    Socket(PathBuf),
+}
+
+/// What is wrong, and what to write.
+pub(super) type Reason = (String, String);
+
+fn wrong<T>(message: &str, help: &str) -> Result<T, Reason> {
+    Err((message.to_owned(), help.to_owned()))
+}
+
+/// The part of a url as it is written that holds user and password: its beginning up to the `@`.
+pub(super) fn login_end(text: &str) -> Option<usize> {
+    let start = text.find("://")? + 3;
+    let end = text[start..].find('/').map_or(text.len(), |at| start + at);
+    text[start..end].rfind('@').map(|at| start + at)
+}
+
+/// A text as it stands in the login of a url.
+pub(super) fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push('%');
+            encoded.extend([byte >> 4, byte & 15].map(|digit| {
+                char::from_digit(u32::from(digit), 16).unwrap_or('0').to_ascii_uppercase()
+            }));
+        }
+    }
+    encoded
+}
+
+/// Reads a url.
+pub(super) fn parse(text: &str) -> Result<Url, Reason> {
+    let looks_like = "it looks like `redis://127.0.0.1:6379`, `rediss://…` for TLS, \
+                      `redis+sentinel://host:26379/name` or `unix:///path`";
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return wrong("`url` has no scheme", looks_like);
+    };
+    match scheme.to_ascii_lowercase().as_str() {
+        "redis" => server(rest, false),
+        "rediss" => server(rest, true),
+        "redis+sentinel" => sentinel(rest, false),
+        "rediss+sentinel" => sentinel(rest, true),
+        "unix" | "redis+unix" => socket(rest),
+        "http" | "https" => wrong(
+            "`url` is spoken to in Redis' own protocol, not in HTTP",
+            "write `redis://host:6379`, or `rediss://host:6379` for TLS",
+        ),
+        _ => wrong("`url` has an unknown scheme", looks_like),
+    }
+}
+
+/// `[user[:password]@]host[:port][/database]`.
+fn server(rest: &str, tls: bool) -> Result<Url, Reason> {
+    let (login, rest) = login(rest)?;
+    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let place = UrlPlace::Server(host_and_port(host, REDIS_PORT)?);
+    Ok(Url { place, tls, login, database: database(path)? })
+}
+
+/// `[user[:password]@]host[:port][,host[:port]…]/master[/database]`.
+fn sentinel(rest: &str, tls: bool) -> Result<Url, Reason> {
+    let (login, rest) = login(rest)?;
+    let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (master, path) = path.split_once('/').unwrap_or((path, ""));
+    if master.is_empty() {
+        return wrong(
+            "`url` does not name the master that the sentinels watch",
+            "write it after the sentinels: `redis+sentinel://host:26379/mymaster`",
+        );
+    }
+    if !master.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return wrong(
+            "the name of the master in `url` holds a character that is not visible ASCII",
+            "it is the one of `sentinel monitor <name> …`",
+        );
+    }
+    let servers: Result<Vec<_>, _> =
+        hosts.split(',').map(|host| host_and_port(host, SENTINEL_PORT)).collect();
+    let place = UrlPlace::Sentinel(servers?, master.to_owned());
+    Ok(Url { place, tls, login, database: database(path)? })
+}
+
+/// `/path`.
+fn socket(path: &str) -> Result<Url, Reason> {
+    if !path.starts_with('/') || path.len() < 2 {
+        return wrong(
+            "`url` does not name a Unix socket by its whole path",
+            "write three slashes: `unix:///run/redis/redis.sock`",
+        );
+    }
+    if path.len() > MAX_SOCKET_BYTES {
+        return wrong(
+            "the path of a Unix socket has at most 107 bytes",
+            "the system takes no longer one",
+        );
+    }
+    let place = UrlPlace::Socket(PathBuf::from(path));
+    Ok(Url { place, tls: false, login: Login::default(), database: None })
+}
+
+/// User and password, and what follows them.
+fn login(rest: &str) -> Result<(Login, &str), Reason> {
+    let authority = rest.find('/').map_or(rest, |at| &rest[..at]);
+    let Some(at) = authority.rfind('@') else {
+        if rest.contains('@') {
+            return wrong(
+                "`url` has a `/` before its `@`",
+                "in a user or a password write `/` as `%2F`, or use the setting `password`",
+            );
+        }
+        no_query(rest)?;
+        return Ok((Login::default(), rest));
+    };
+    let rest_after = &rest[at + 1..];
+    no_query(rest_after)?;
+    let Some((username, password)) = authority[..at].split_once(':') else {
+        return wrong(
+            "`url` has a user without a password",
+            "a password alone is written `redis://:password@host`",
+        );
+    };
+    let (username, password) = (percent_decoded(username)?, percent_decoded(password)?);
+    if password.is_empty() {
+        return wrong(
+            "the password in `url` is empty",
+            "without a password, leave out the `@` too",
+        );
+    }
+    let username = (!username.is_empty()).then_some(username);
+    Ok((Login { username, password: Some(Secret::new(password)) }, rest_after))
+}
+
+/// Other programs take settings there; taking none of them silently would be worse than none.
+fn no_query(rest: &str) -> Result<(), Reason> {
+    if rest.contains(['?', '#']) {
+        return wrong(
+            "`url` ends with its path",
+            "what others write behind `?` or `#` are settings of `[redis]` here",
+        );
+    }
+    Ok(())
+}
+
+/// `host`, `host:port`, `[address]`, `[address]:port`.
+fn host_and_port(text: &str, default_port: u16) -> Result<Origin, Reason> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let Some((host, after)) = rest.split_once(']') else {
+                return wrong(
+                    "`url` has a `[` without `]`",
+                    "IPv6 looks like `redis://[::1]:6379`",
+                );
+            };
+            if host.parse::<Ipv6Addr>().is_err() {
+                return wrong(
+                    "`url` has no address in `[]`",
+                    "IPv6 looks like `redis://[::1]:6379`",
+                );
+            }
+            match after.strip_prefix(':') {
+                Some(port) => (host, Some(port)),
+                None if after.is_empty() => (host, None),
+                None => {
+                    return wrong("`url` has no `:` before its port", "it looks like `[::1]:6379`");
+                }
+            }
+        }
+        None if text.matches(':').count() > 1 => {
+            return wrong(
+                "an IPv6 address stands in brackets",
+                "it looks like `redis://[::1]:6379`",
+            );
+        }
+        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+    };
+    if host.is_empty() {
+        return wrong("`url` names no host", "it looks like `redis://127.0.0.1:6379`");
+    }
+    if !host.contains(':') && !is_host(host) {
+        return wrong("the host in `url` is not a host", "a host is a name or an address");
+    }
+    let port = match port {
+        None => default_port,
+        Some(port) => match port.parse() {
+            Ok(port @ 1..) if !port_has_sign(text) => port,
+            _ => {
+                return wrong(
+                    "the port in `url` is not a port",
+                    "a port is a number from 1 to 65535",
+                );
+            }
+        },
+    };
+    Ok(Origin { host: host.to_ascii_lowercase(), port })
+}
+
+/// `+80` parses as a number and is no port.
+fn port_has_sign(text: &str) -> bool {
+    text.contains(":+")
+}
+
+/// The database behind the last slash.
+fn database(path: &str) -> Result<Option<u32>, Reason> {
+    if path.is_empty() {
+        return Ok(None);
+    }
+    let is_number = path.bytes().all(|byte| byte.is_ascii_digit());
+    match path.parse() {
+        Ok(number) if is_number && u64::from(number) <= MAX_DATABASE => Ok(Some(number)),
+        _ => wrong(
+            "the database in `url` is not a number",
+            "it looks like `redis://127.0.0.1:6379/2`; Redis has databases 0 to 15 by default",
+        ),
+    }
+}
+
+/// The text that a percent-encoded one stands for.
+fn percent_decoded(text: &str) -> Result<String, Reason> {
+    let help = "write a `%` as `%25`, or use the settings `username` and `password`";
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
+        let (Some(high), Some(low)) = (digit(), digit()) else {
+            return wrong("a `%` in `url` lacks its two digits", help);
+        };
+        bytes.extend(u8::try_from(high << 4 | low));
+    }
+    String::from_utf8(bytes).or_else(|_| wrong("user or password in `url` are not UTF-8", help))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(host: &str, port: u16) -> Origin {
+        Origin { host: host.to_owned(), port }
+    }
+
+    fn login_of(username: &str, password: &str) -> Login {
+        let username = (!username.is_empty()).then(|| username.to_owned());
+        let password = (!password.is_empty()).then(|| Secret::new(password.to_owned()));
+        Login { username, password }
+    }
+
+    #[test]
+    fn servers() {
+        let table = [
+            ("redis://h", "h", 6379, "", "", None, false),
+            ("redis://127.0.0.1:7000", "127.0.0.1", 7000, "", "", None, false),
+            ("REDIS://H.example.com/", "h.example.com", 6379, "", "", None, false),
+            ("redis://[::1]", "::1", 6379, "", "", None, false),
+            ("redis://[::1]:7/3", "::1", 7, "", "", Some(3), false),
+            ("rediss://u:p@h:1/0", "h", 1, "u", "p", Some(0), true),
+            ("redis://:p@h", "h", 6379, "", "p", None, false),
+            ("redis://u%40x:p%2Fq%25@h", "h", 6379, "u@x", "p/q%", None, false),
+            ("redis://u:p:q@r?@h", "h", 6379, "u", "p:q@r?", None, false),
+        ];
+        for (text, host, port, user, password, database, tls) in table {
+            let place = UrlPlace::Server(origin(host, port));
+            let login = login_of(user, password);
+            assert_eq!(parse(text), Ok(Url { place, tls, login, database }), "{text}");
+        }
+    }
+
+    #[test]
+    fn sentinels_and_sockets() {
+        let url = parse("rediss+sentinel://u:p@a,[::1]:7,c:26380/my-master/4").unwrap();
+        let servers = vec![origin("a", 26379), origin("::1", 7), origin("c", 26380)];
+        assert_eq!(url.place, UrlPlace::Sentinel(servers, "my-master".to_owned()));
+        assert_eq!((url.tls, url.login, url.database), (true, login_of("u", "p"), Some(4)));
+        for text in ["unix:///run/r.sock", "redis+unix:///run/r.sock"] {
+            assert_eq!(parse(text).unwrap().place, UrlPlace::Socket("/run/r.sock".into()));
+        }
+    }
+
+    #[test]
+    fn no_reason_quotes_what_is_wrong() {
+        for text in [
+            "hunter2",
+            "hunter2://h",
+            "http://hunter2",
+            "redis://hunter2@h",
+            "redis://u:hun/ter2@h",
+            "redis://u:%hunter2@h",
+            "redis://h:hunter2",
+            "redis://h/hunter2",
+            "redis://h/-1",
+            "redis://h/2147483648",
+            "redis://h/1/hunter2",
+            "redis://h?password=hunter2",
+            "redis://u:hunter2@h?db=1",
+            "redis://u:hunter2@",
+            "redis://u:hunter2@h:0",
+            "redis://u:hunter2@h:65536",
+            "redis://u:hunter2@h:+1",
+            "redis://u:@h",
+            "redis://",
+            "redis:///0",
+            "redis://a,b",
+            "redis://::1",
+            "redis://[hunter2]",
+            "redis://[::1",
+            "redis://[::1]6379",
+            "redis+sentinel://a,b",
+            "redis+sentinel://a,/name",
+            "redis+sentinel://a/na me",
+            "redis+sentinel://a/name/hunter2",
+            "unix://hunter2",
+            "unix:///",
+            &format!("unix:///{}", "x".repeat(107)),
+        ] {
+            let (message, help) = parse(text).expect_err(text);
+            assert!(!format!("{message}{help}").contains("hunter2"), "{text}: {message}: {help}");
+        }
+    }
+
+    #[test]
+    fn a_login_is_encoded_as_it_is_decoded() {
+        for text in ["", "a", "a:/@%?#é{} ", "100%"] {
+            assert_eq!(percent_decoded(&percent_encoded(text)).unwrap(), text);
+        }
+        assert_eq!(login_end("redis://${A}:${B}@h/0@"), Some(17));
+        assert_eq!(login_end("${URL}"), None);
+    }
+}

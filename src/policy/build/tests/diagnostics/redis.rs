@@ -1,0 +1,389 @@
+//! The shared store: its url, its secrets, its certificates.
+
+use super::super::told;
+
+/// The diagnostics of a `[redis]` with these lines.
+fn told_of(lines: &str) -> String {
+    told(&format!("[redis]\n{lines}"))
+}
+
+#[test]
+fn redis_has_no_url() {
+    insta::assert_snapshot!(told_of("timeout = '5ms'"), @r#"
+    error: `[redis]` has no `url`
+     --> gateway.toml:1:1
+      |
+    1 | [redis]
+      | ^^^^^^^
+      |
+      = help: write `url = "redis://127.0.0.1:6379"`, or leave the table out
+
+    gateway.toml: 1 mistake
+    "#);
+}
+
+#[test]
+fn url_is_misspelt() {
+    insta::assert_snapshot!(told_of("ulr = 'redis://h'"), @r"
+    error: unknown name `ulr` in `redis`
+     --> gateway.toml:2:1
+      |
+    2 | ulr = ***********
+      | ^^^
+      |
+      = help: did you mean `url`?
+
+    gateway.toml: 1 mistake
+    ");
+}
+
+#[test]
+fn url_has_another_scheme() {
+    insta::assert_snapshot!(told_of("url = 'http://127.0.0.1:6379'"), @r"
+    error: `url` is spoken to in Redis' own protocol, not in HTTP
+     --> gateway.toml:2:7
+      |
+    2 | url = 'http://127.0.0.1:6379'
+      |       ^^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: write `redis://host:6379`, or `rediss://host:6379` for TLS
+
+    gateway.toml: 1 mistake
+    ");
+    insta::assert_snapshot!(told_of("url = 'postgres://u:my-secret-key@h/1'"), @r"
+    error: `url` has an unknown scheme
+     --> gateway.toml:2:7
+      |
+    2 | url = 'postgres://***************@h/1'
+      |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: it looks like `redis://127.0.0.1:6379`, `rediss://…` for TLS, `redis+sentinel://host:26379/name` or `unix:///path`
+
+    gateway.toml: 1 mistake
+    ");
+    insta::assert_snapshot!(told_of("url = '127.0.0.1:6379'"), @r"
+    error: `url` has no scheme
+     --> gateway.toml:2:7
+      |
+    2 | url = '127.0.0.1:6379'
+      |       ^^^^^^^^^^^^^^^^
+      |
+      = help: it looks like `redis://127.0.0.1:6379`, `rediss://…` for TLS, `redis+sentinel://host:26379/name` or `unix:///path`
+
+    gateway.toml: 1 mistake
+    ");
+}
+
+#[test]
+fn parts_of_the_url_are_out_of_range() {
+    insta::assert_snapshot!(told_of("url = 'redis://h:99999'"), @r"
+    error: the port in `url` is not a port
+     --> gateway.toml:2:7
+      |
+    2 | url = 'redis://h:99999'
+      |       ^^^^^^^^^^^^^^^^^
+      |
+      = help: a port is a number from 1 to 65535
+
+    gateway.toml: 1 mistake
+    ");
+    insta::assert_snapshot!(told_of("url = 'redis://h/cache'"), @r"
+    error: the database in `url` is not a number
+     --> gateway.toml:2:7
+      |
+    2 | url = 'redis://h/cache'
+      |       ^^^^^^^^^^^^^^^^^
+      |
+      = help: it looks like `redis://127.0.0.1:6379/2`; Redis has databases 0 to 15 by default
+
+    gateway.toml: 1 mistake
+    ");
+    insta::assert_snapshot!(told_of("url = 'redis://h?db=1'"), @r"
+    error: `url` ends with its path
+     --> gateway.toml:2:7
+      |
+    2 | url = 'redis://h?****'
+      |       ^^^^^^^^^^^^^^^^
+      |
+      = help: what others write behind `?` or `#` are settings of `[redis]` here
+
+    gateway.toml: 1 mistake
+    ");
+    insta::assert_snapshot!(told_of("url = 'redis+sentinel://a,b'"), @r"
+    error: `url` does not name the master that the sentinels watch
+     --> gateway.toml:2:7
+      |
+    2 | url = 'redis+sentinel://a,b'
+      |       ^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: write it after the sentinels: `redis+sentinel://host:26379/mymaster`
+
+    gateway.toml: 1 mistake
+    ");
+    insta::assert_snapshot!(told_of("url = 'unix://run/redis.sock'"), @r"
+    error: `url` does not name a Unix socket by its whole path
+     --> gateway.toml:2:7
+      |
+    2 | url = 'unix://run/redis.sock'
+      |       ^^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: write three slashes: `unix:///run/redis/redis.sock`
+
+    gateway.toml: 1 mistake
+    ");
+}
+
+#[test]
+fn a_password_in_the_url_is_not_encoded() {
+    insta::assert_snapshot!(told_of("url = 'redis://:my/secret/key@h'"), @r"
+    error: `url` has a `/` before its `@`
+     --> gateway.toml:2:7
+      |
+    2 | url = 'redis://**************@h'
+      |       ^^^^^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: in a user or a password write `/` as `%2F`, or use the setting `password`
+
+    gateway.toml: 1 mistake
+    ");
+}
+
+#[test]
+fn a_variable_is_not_set() {
+    insta::assert_snapshot!(told_of("url = 'redis://:${NOT_SET_ANYWHERE}@h'\nca = '${OPEN'"), @r"
+    error: the environment variable `NOT_SET_ANYWHERE` is not set
+     --> gateway.toml:2:7
+      |
+    2 | url = 'redis://********************@h'
+      |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: set it where the gateway is started; `$${` is a plain `${`
+
+    error: `${` has no `}`
+     --> gateway.toml:3:6
+      |
+    3 | ca = '${OPEN'
+      |      ^^^^^^^^
+      |
+      = help: a variable looks like `${REDIS_PASSWORD}`; `$${` is a plain `${`
+
+    gateway.toml: 2 mistakes
+    ");
+    insta::assert_snapshot!(told_of("url = 'redis://h'\npassword = '${NOT_SET_ANYWHERE}'"), @r"
+    error: the environment variable `NOT_SET_ANYWHERE` is not set
+     --> gateway.toml:3:12
+      |
+    3 | password = '${NOT_SET_ANYWHERE}'
+      |            ^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: set it where the gateway is started; `$${` is a plain `${`
+
+    gateway.toml: 1 mistake
+    ");
+}
+
+#[test]
+fn the_url_says_it_already() {
+    insta::assert_snapshot!(told_of("url = 'redis://u:p@h/2'\nusername = 'u'\npassword = 'p'\ndatabase = 3"), @r"
+    error: user and password stand in the url already
+     --> gateway.toml:3:12
+      |
+    2 | url = 'redis://***@h/2'
+      |       ----------------- of this url
+    3 | username = 'u'
+      |            ^^^
+      |
+      = help: take them out of `url`, or leave `username` and `password` out
+
+    error: user and password stand in the url already
+     --> gateway.toml:4:12
+      |
+    2 | url = 'redis://***@h/2'
+      |       ----------------- of this url
+    3 | username = 'u'
+    4 | password = ***
+      |            ^^^
+      |
+      = help: take them out of `url`, or leave `username` and `password` out
+
+    error: the database stands in the url already
+     --> gateway.toml:5:12
+      |
+    2 | url = 'redis://***@h/2'
+      |       ----------------- of this url
+    ...
+    5 | database = 3
+      |            ^
+      |
+      = help: take it out of `url`, or leave `database` out
+
+    gateway.toml: 3 mistakes
+    ");
+}
+
+#[test]
+fn a_user_has_no_password() {
+    insta::assert_snapshot!(told_of("url = 'redis://h'\nusername = 'gateway'"), @r#"
+    error: a user without a password cannot log in
+     --> gateway.toml:3:12
+      |
+    3 | username = 'gateway'
+      |            ^^^^^^^^^
+      |
+      = help: add the password, best as `"${NAME}"` from the environment
+
+    gateway.toml: 1 mistake
+    "#);
+    insta::assert_snapshot!(told_of("url = 'redis://h'\npassword = ''"), @r"
+    error: the password is empty
+     --> gateway.toml:3:12
+      |
+    3 | password = **
+      |            ^^
+      |
+      = help: without a password, leave it out
+
+    gateway.toml: 1 mistake
+    ");
+}
+
+#[test]
+fn certificates_without_tls() {
+    insta::assert_snapshot!(told_of("url = 'redis://h'\nca = 'ca.pem'\nsentinel_password = 'x'"), @r"
+    error: certificates are for TLS, and the connection has none
+     --> gateway.toml:3:6
+      |
+    2 | url = 'redis://h'
+      |       ----------- of this url
+    3 | ca = 'ca.pem'
+      |      ^^^^^^^^
+      |
+      = help: write `rediss://` or `rediss+sentinel://`, or leave it out
+
+    error: there are no sentinels
+     --> gateway.toml:4:21
+      |
+    2 | url = 'redis://h'
+      |       ----------- of this url
+    3 | ca = 'ca.pem'
+    4 | sentinel_password = ***
+      |                     ^^^
+      |
+      = help: leave it out, or write `redis+sentinel://host:26379/name`
+
+    gateway.toml: 2 mistakes
+    ");
+    insta::assert_snapshot!(told_of("url = 'rediss://h'\nclient_cert = 'gateway.pem'"), @r"
+    error: `client_cert` needs its `client_key`
+     --> gateway.toml:3:15
+      |
+    3 | client_cert = 'gateway.pem'
+      |               ^^^^^^^^^^^^^
+      |
+      = help: both are PEM files
+
+    gateway.toml: 1 mistake
+    ");
+}
+
+#[test]
+fn a_timeout_is_out_of_range() {
+    insta::assert_snapshot!(told_of("url = 'redis://h'\ntimeout = '2s'"), @r"
+    error: `timeout` is too long
+     --> gateway.toml:3:11
+      |
+    3 | timeout = '2s'
+      |           ^^^^
+      |
+      = help: the longest is `1s`
+
+    gateway.toml: 1 mistake
+    ");
+    insta::assert_snapshot!(told_of("url = 'redis://h'\ntimeout = '10'"), @r#"
+    error: `timeout` has no unit
+     --> gateway.toml:3:11
+      |
+    3 | timeout = '10'
+      |           ^^^^
+      |
+      = help: for milliseconds, write `timeout = "10ms"`
+
+    gateway.toml: 1 mistake
+    "#);
+    insta::assert_snapshot!(told_of("url = 'redis://h'\ntimeout = 10"), @r#"
+    error: `timeout` is a string, not a number
+     --> gateway.toml:3:11
+      |
+    3 | timeout = 10
+      |           ^^
+      |
+      = help: write `timeout = "10ms"`
+
+    gateway.toml: 1 mistake
+    "#);
+}
+
+#[test]
+fn a_prefix_is_none() {
+    insta::assert_snapshot!(told_of("url = 'redis://h'\nprefix = ''"), @r#"
+    error: `prefix` is empty: nothing would set the gateway's keys apart
+     --> gateway.toml:3:10
+      |
+    3 | prefix = ''
+      |          ^^
+      |
+      = help: it looks like `"tollgate:"`
+
+    gateway.toml: 1 mistake
+    "#);
+    insta::assert_snapshot!(told_of("url = 'redis://h'\nprefix = 'a{b}:'"), @r#"
+    error: `prefix` cannot hold braces: they choose a key's slot in Redis Cluster
+     --> gateway.toml:3:10
+      |
+    3 | prefix = 'a{b}:'
+      |          ^^^^^^^
+      |
+      = help: it looks like `"tollgate:"`
+
+    gateway.toml: 1 mistake
+    "#);
+    insta::assert_snapshot!(told_of("url = 'redis://h'\nprefix = 'a b'"), @r#"
+    error: `prefix` holds a character that is not visible ASCII
+     --> gateway.toml:3:10
+      |
+    3 | prefix = 'a b'
+      |          ^^^^^
+      |
+      = help: it looks like `"tollgate:"`
+
+    gateway.toml: 1 mistake
+    "#);
+}
+
+#[test]
+fn on_failure_is_another_word() {
+    insta::assert_snapshot!(told_of("url = 'redis://h'\non_failure = 'open'"), @r"
+    error: `on_failure` is `local`, `allow` or `deny`, not `open`
+     --> gateway.toml:3:14
+      |
+    3 | on_failure = 'open'
+      |              ^^^^^^
+
+    gateway.toml: 1 mistake
+    ");
+}
+
+#[test]
+fn a_list_of_tables() {
+    insta::assert_snapshot!(told("[[redis]]\nurl = 'redis://h'"), @r"
+    error: `redis` is a table, not a list
+     --> gateway.toml:1:1
+      |
+    1 | *********
+      | ^^^^^^^^^
+      |
+      = help: write `[redis]`, once and in single brackets
+
+    gateway.toml: 1 mistake
+    ");
+}
