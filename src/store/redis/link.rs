@@ -1,0 +1,120 @@
+//! The connection to Redis. Requests borrow it and never wait for it: it is there, or it is not.
+//! A [`Supervisor`] makes and replaces it in the background.
+//!
+//! Not the client's own connection manager: that one makes requests wait while it connects, waits
+//! the same times in every process, and never replaces a connection to a server that was demoted,
+//! hangs, or once answered nonsense.
+//!
+//! Reading order: [`watch`] (when a connection is replaced) and `backoff` (when the next is made),
+//! both pure; `health` (what is known of one); `stream`, `tls`, `connect`, `sentinel` (how one is
+//! made); `supervise`; `journal` and `error` (what is logged of it).
+
+mod backoff;
+mod connect;
+mod error;
+mod health;
+mod journal;
+mod sentinel;
+mod stream;
+mod supervise;
+pub mod tls;
+pub mod watch;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use redis::RedisError;
+use redis::aio::MultiplexedConnection;
+use tracing::warn;
+
+use super::class::{ErrorClass, classify};
+use crate::clock;
+use crate::config::suggest::cut;
+use crate::policy::redis::Redis;
+use health::Health;
+use journal::Journal;
+pub use supervise::Supervisor;
+use watch::Outcome;
+
+/// How much of what a server says is logged.
+const SHOWN: usize = 160;
+
+/// Where requests find the connection.
+#[derive(Debug, Default)]
+pub struct Link {
+    /// Written by the supervisor only.
+    current: ArcSwapOption<Line>,
+    connections: AtomicU64,
+    journal: Mutex<Journal>,
+}
+
+/// A connection on loan. What became of each call on it is to be noted, on it: news of one
+/// connection says nothing of the next.
+#[derive(Debug, Clone)]
+pub struct Line {
+    /// The connection itself. It waits for an answer for ever: the time is the caller's to limit.
+    pub redis: MultiplexedConnection,
+    health: Arc<Health>,
+}
+
+impl Link {
+    /// A link without a connection, and who will see to one. Does no I/O.
+    pub fn new(settings: &Redis) -> (Arc<Self>, Supervisor) {
+        let link = Arc::new(Self::default());
+        let resolver = connect::system_resolver();
+        (Arc::clone(&link), Supervisor::new(link, settings.clone(), resolver))
+    }
+
+    /// The connection, if there is one that answers. Never connects, never waits.
+    pub fn current(&self) -> Option<Line> {
+        let line = self.current.load();
+        line.as_ref().filter(|line| line.health.broken().is_none()).map(|line| Line::clone(line))
+    }
+
+    /// How many connections there have been.
+    pub fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a call on `line` ended in `error`, and says of what class that is. Errors that
+    /// leave the connection in place are logged, each class at most once a minute; of others the
+    /// supervisor logs the consequence.
+    pub fn failed(&self, line: &Line, error: &RedisError) -> ErrorClass {
+        let class = classify(error);
+        line.note(Outcome::Failed(class));
+        let is_news = class != ErrorClass::NoScript && !class.asks_for_another_connection();
+        if is_news && self.wants(class.label()) {
+            warn!("Redis refuses a call: {}", cut(&error.to_string(), SHOWN));
+        }
+        class
+    }
+
+    fn publish(&self, line: Line) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        self.current.store(Some(Arc::new(line)));
+    }
+
+    fn withdraw(&self) {
+        self.current.store(None);
+    }
+
+    fn wants(&self, kind: &'static str) -> bool {
+        self.journal.lock().wants(kind, clock::now())
+    }
+
+    fn turn_the_page(&self) {
+        self.journal.lock().turn_the_page();
+    }
+}
+
+impl Line {
+    /// Notes what became of a call.
+    pub fn note(&self, outcome: Outcome) {
+        self.health.note(outcome);
+    }
+}

@@ -1,0 +1,59 @@
+//! Why there is no connection, in words for the log. None of them holds a secret.
+
+use std::io;
+
+use thiserror::Error;
+
+use super::tls::TlsError;
+use crate::store::redis::class::ErrorClass;
+
+/// Why an attempt to connect failed.
+#[derive(Debug, Error)]
+pub(super) enum ConnectError {
+    /// A name cannot be looked up.
+    #[error("{host}: no address: {source}")]
+    Lookup { host: String, source: io::Error },
+    /// The system cannot connect.
+    #[error("{at}: {source}")]
+    Io { at: String, source: io::Error },
+    /// The two sides do not agree on TLS.
+    #[error("{at}: TLS: {source}")]
+    Tls { at: String, source: io::Error },
+    /// The gateway's own files are no good.
+    #[error("{0}")]
+    Files(#[from] TlsError),
+    /// The server answered with an error, or hung up.
+    #[error("{at}: {step}: {text}")]
+    Refused { at: String, step: &'static str, class: ErrorClass, text: String },
+    /// The other side did not answer in time.
+    #[error("{at}: {step} took longer than a second")]
+    Silent { at: String, step: &'static str },
+    /// The sentinel does not watch such a master.
+    #[error("the sentinel {at} knows no master `{master}`")]
+    UnknownMaster { at: String, master: String },
+}
+
+impl ConnectError {
+    /// A word for its kind: what has been said once is not said again for a while.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Lookup { .. } => "lookup",
+            Self::Io { .. } => "io",
+            Self::Tls { .. } => "tls",
+            Self::Files(_) => "files",
+            Self::Refused { class, .. } => class.label(),
+            Self::Silent { .. } => "silent",
+            Self::UnknownMaster { .. } => "unknown master",
+        }
+    }
+
+    /// The same without `secret`: some servers repeat a command that they do not know.
+    pub(super) fn without(self, secret: &str) -> Self {
+        match self {
+            Self::Refused { at, step, class, text } if !secret.is_empty() => {
+                Self::Refused { at, step, class, text: text.replace(secret, "***") }
+            }
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Which server is the master, as the sentinels see it now.
+
+use tokio_rustls::TlsConnector;
+
+use super::connect::{Resolver, open};
+use super::error::ConnectError;
+use crate::policy::redis::Sentinel;
+use crate::policy::settings::Origin;
+
+/// Asks one sentinel after the other; the first that knows the master decides.
+pub(super) async fn master(
+    sentinel: &Sentinel,
+    tls: Option<&TlsConnector>,
+    resolver: &Resolver,
+) -> Result<Origin, ConnectError> {
+    let mut last = None;
+    for server in &sentinel.servers {
+        match ask(server, sentinel, tls, resolver).await {
+            Ok(master) => return Ok(master),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| ConnectError::UnknownMaster {
+        at: "(none)".to_owned(),
+        master: sentinel.master.clone(),
+    }))
+}
+
+async fn ask(
+    server: &Origin,
+    sentinel: &Sentinel,
+    tls: Option<&TlsConnector>,
+    resolver: &Resolver,
+) -> Result<Origin, ConnectError> {
+    let mut fresh = open(server, tls, resolver).await?;
+    fresh.log_in(&sentinel.login).await?;
+    let mut question = redis::cmd("SENTINEL");
+    question.arg("get-master-addr-by-name").arg(&sentinel.master);
+    let answer: Option<(String, u16)> = fresh.call("SENTINEL", &question).await?;
+    let unknown =
+        || ConnectError::UnknownMaster { at: server.to_string(), master: sentinel.master.clone() };
+    let (host, port) = answer.ok_or_else(unknown)?;
+    Ok(Origin { host, port })
+}

@@ -1,0 +1,82 @@
+//! The bytes of a connection, whatever carries them, and how many come in.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::client::TlsStream;
+
+use super::health::Health;
+
+/// What carries the bytes.
+pub(super) enum Carrier {
+    Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+    Unix(UnixStream),
+}
+
+/// A carrier that stops once more comes in than any call asks for: a reply is kept in memory until
+/// it is whole, and its length is for the other side to choose.
+pub(super) struct Metered {
+    carrier: Carrier,
+    health: Arc<Health>,
+}
+
+impl Metered {
+    pub(super) fn new(carrier: Carrier, health: Arc<Health>) -> Self {
+        Self { carrier, health }
+    }
+}
+
+impl AsyncRead for Metered {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let polled = match &mut this.carrier {
+            Carrier::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
+            Carrier::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+            Carrier::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
+        };
+        if matches!(polled, Poll::Ready(Ok(()))) {
+            this.health.note_bytes(buffer.filled().len() - before)?;
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for Metered {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().carrier {
+            Carrier::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            Carrier::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+            Carrier::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().carrier {
+            Carrier::Tcp(stream) => Pin::new(stream).poll_flush(context),
+            Carrier::Tls(stream) => Pin::new(stream).poll_flush(context),
+            Carrier::Unix(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().carrier {
+            Carrier::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            Carrier::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+            Carrier::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Debian's redis-server in a folder of its own, and a link to it.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::net::UnixStream;
+use tokio::task::JoinHandle;
+
+use super::super::connect::{Resolver, system_resolver};
+use super::super::watch::Outcome;
+use super::super::{Line, Link, Supervisor};
+use crate::load::from_text_in;
+use crate::policy::redis::Redis;
+use crate::store::redis::class::ErrorClass;
+
+/// How long anything may take. What is waited for mostly comes within a fraction of it.
+const PATIENCE: Duration = Duration::from_secs(9);
+
+/// A server on a Unix socket, and on TCP if it was started so. Killed when dropped.
+pub(super) struct Server {
+    child: Child,
+    folder: TempDir,
+    arguments: Vec<String>,
+}
+
+impl Server {
+    /// A server that answers on its socket.
+    pub(super) async fn start(arguments: &[&str]) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), arguments).await
+    }
+
+    pub(super) async fn start_in(folder: TempDir, arguments: &[&str]) -> Self {
+        let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
+        let child = spawn(folder.path(), &arguments);
+        let server = Self { child, folder, arguments };
+        server.until_up().await;
+        server
+    }
+
+    /// A sentinel with this file.
+    pub(super) async fn start_sentinel(folder: TempDir, file: &str) -> Self {
+        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let child = Command::new("redis-server")
+            .args([file, "--sentinel"])
+            .current_dir(folder.path())
+            .stdout(log)
+            .spawn()
+            .expect("redis-server is missing: apt-get install redis-server");
+        let server = Self { child, folder, arguments: Vec::new() };
+        server.until_up().await;
+        server
+    }
+
+    async fn until_up(&self) {
+        let socket = self.socket();
+        eventually("redis-server is up", async || UnixStream::connect(&socket).await.is_ok()).await;
+    }
+
+    pub(super) fn socket(&self) -> PathBuf {
+        self.folder.path().join("redis.sock")
+    }
+
+    /// The url of the socket, as a line of the file.
+    pub(super) fn url(&self) -> String {
+        format!("url = 'unix://{}'", self.socket().display())
+    }
+
+    pub(super) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// The same server again, after [`kill`](Self::kill).
+    pub(super) async fn restart(&mut self) {
+        let _ = std::fs::remove_file(self.socket());
+        self.child = spawn(self.folder.path(), &self.arguments);
+        self.until_up().await;
+    }
+
+    /// Sends a signal such as `STOP`.
+    pub(super) fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
+    }
+
+    /// What `redis-cli` prints for a command.
+    pub(super) fn ask(&self, command: &str) -> String {
+        let output = Command::new("redis-cli")
+            .arg("-s")
+            .arg(self.socket())
+            .args(command.split(' '))
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(folder: &Path, arguments: &[String]) -> Child {
+    let log = std::fs::File::create(folder.join("log")).unwrap();
+    Command::new("redis-server")
+        .args(["--save", "", "--unixsocket", "redis.sock", "--dir"])
+        .arg(folder)
+        .args(if arguments.iter().any(|text| text.contains("port")) {
+            &[][..]
+        } else {
+            &["--port", "0"]
+        })
+        .args(arguments)
+        .current_dir(folder)
+        .stdout(log)
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("redis-server is missing: apt-get install redis-server")
+}
+
+/// A port that is free now.
+pub(super) fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// The settings of a file with these lines under `[redis]`. `PW` is a variable.
+pub(super) fn settings(lines: &str) -> Redis {
+    let rest = "[upstreams.api]\nservers = [\"demo\"]\n[routes.all]\n";
+    let environment = |name: &str| (name == "PW").then(|| "p/w@1".to_owned());
+    let text = format!("[redis]\n{lines}\n{rest}");
+    let policy = from_text_in("gateway.toml", &text, &environment);
+    policy.unwrap_or_else(|report| panic!("{report}")).redis.unwrap()
+}
+
+/// A link and its supervisor, which ends with the test.
+pub(super) struct Running {
+    pub(super) link: Arc<Link>,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    pub(super) fn start(lines: &str) -> Self {
+        Self::start_with(settings(lines), system_resolver())
+    }
+
+    pub(super) fn start_with(settings: Redis, resolver: Resolver) -> Self {
+        let link = Arc::new(Link::default());
+        let supervisor = Supervisor::new(Arc::clone(&link), settings, resolver);
+        let task = tokio::spawn(async move { supervisor.run().await });
+        Self { link, task }
+    }
+
+    /// Waits for a connection.
+    pub(super) async fn line(&self) -> Line {
+        eventually("there is a connection", async || self.link.current().is_some()).await;
+        self.link.current().unwrap()
+    }
+
+    /// Waits until there is none.
+    pub(super) async fn until_down(&self) {
+        eventually("the connection is gone", async || self.link.current().is_none()).await;
+    }
+
+    /// A write as the limiter would make it: noted, and given up after 100 ms.
+    pub(super) async fn write(&self) -> Result<(), Option<ErrorClass>> {
+        let Some(mut line) = self.link.current() else { return Err(None) };
+        let mut call = redis::cmd("SET");
+        call.arg("tollgate:x").arg(1);
+        let call = call.query_async::<()>(&mut line.redis);
+        match tokio::time::timeout(Duration::from_millis(100), call).await {
+            Ok(Ok(())) => {
+                line.note(Outcome::Answered);
+                Ok(())
+            }
+            Ok(Err(error)) => Err(Some(self.link.failed(&line, &error))),
+            Err(_) => {
+                line.note(Outcome::TimedOut);
+                Err(None)
+            }
+        }
+    }
+
+    /// Waits until writes are answered.
+    pub(super) async fn until_writes(&self) {
+        eventually("writes are answered", async || self.write().await.is_ok()).await;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Waits until `condition` holds.
+pub(super) async fn eventually<F: Future<Output = bool>>(
+    what: &str,
+    mut condition: impl FnMut() -> F,
+) {
+    let waiting = async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, waiting).await.is_ok(), "not within 9 s: {what}");
+}
+
+/// Why connecting by these lines fails.
+pub(super) async fn refusal(lines: &str) -> String {
+    match super::super::connect::connect(&settings(lines), &system_resolver()).await {
+        Ok(_) => "connected".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}

@@ -1,0 +1,114 @@
+//! Row 19: something that is no Redis, or no longer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixListener;
+
+use super::fixture::{Running, eventually};
+use crate::store::redis::class::ErrorClass;
+
+/// A server that answers like Redis until it gets a write, which it answers with `reply`, over and
+/// over `times`. Counts the bytes of that which anybody took.
+struct Impostor {
+    folder: tempfile::TempDir,
+    taken: Arc<AtomicUsize>,
+}
+
+impl Impostor {
+    fn start(reply: &'static [u8], then: &'static [u8], times: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("redis.sock")).unwrap();
+        let taken = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&taken);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let counter = Arc::clone(&counter);
+                tokio::spawn(async move {
+                    let mut buffer = [0; 4096];
+                    while let Ok(length @ 1..) = stream.read(&mut buffer).await {
+                        let request = String::from_utf8_lossy(&buffer[..length]).to_string();
+                        let is_write = request.contains("SET");
+                        let answer =
+                            if request.contains("PING") { b"+PONG\r\n" } else { &b":1\r\n"[..] };
+                        let answer = if is_write { reply } else { answer };
+                        if stream.write_all(answer).await.is_err() {
+                            return;
+                        }
+                        for _ in 0..if is_write { times } else { 0 } {
+                            if stream.write_all(then).await.is_err() {
+                                return;
+                            }
+                            counter.fetch_add(then.len(), Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        Self { folder, taken }
+    }
+
+    fn link(&self) -> Running {
+        Running::start(&format!("url = 'unix://{}/redis.sock'", self.folder.path().display()))
+    }
+}
+
+#[tokio::test]
+async fn a_reply_that_does_not_parse_replaces_the_connection() {
+    for reply in [&b"%garbage\r\n"[..], b"HTTP/1.1 400 Bad Request\r\n\r\n", b"$x\r\n"] {
+        let impostor = Impostor::start(reply, b"", 0);
+        let running = impostor.link();
+        running.line().await;
+        assert_eq!(running.write().await, Err(Some(ErrorClass::Parse)));
+        eventually("there is another one", async || running.link.connections() > 1).await;
+    }
+}
+
+#[tokio::test]
+async fn a_reply_beyond_all_bounds_is_not_kept_in_memory() {
+    static PART: [u8; 65_536] = [b'x'; 65_536];
+    let impostor = Impostor::start(b"$1073741824\r\n", &PART, 16_384);
+    let running = impostor.link();
+    let line = running.line().await;
+    assert!(running.write().await.is_err());
+    eventually("the connection is given up", async || line.health.broken().is_some()).await;
+    eventually("there is another one", async || running.link.connections() > 1).await;
+    let taken = impostor.taken.load(Ordering::Relaxed);
+    assert!(taken < 4 << 20, "{taken} bytes were taken");
+}
+
+#[tokio::test]
+async fn a_reply_that_never_ends_is_no_answer() {
+    for reply in [&b"*1000000000\r\n"[..], b"$1073741824\r\n", b"$5\r\nab"] {
+        let impostor = Impostor::start(reply, b"", 0);
+        let running = impostor.link();
+        running.line().await;
+        assert_eq!(running.write().await, Err(None));
+        eventually("it is given up", async || {
+            assert!(running.write().await.is_err());
+            running.link.current().is_none()
+        })
+        .await;
+        eventually("there is another one", async || running.link.connections() > 1).await;
+    }
+}
+
+/// Answers that nobody asked for fill no memory either.
+#[tokio::test]
+async fn a_flood_of_small_replies_ends() {
+    static PART: [u8; 65_536] = {
+        let mut part = [b'+'; 65_536];
+        let mut at = 0;
+        while at < part.len() {
+            (part[at + 1022], part[at + 1023]) = (b'\r', b'\n');
+            at += 1024;
+        }
+        part
+    };
+    let impostor = Impostor::start(b"+OK\r\n", &PART, 1_024);
+    let running = impostor.link();
+    running.line().await;
+    let _ = running.write().await;
+    eventually("there is another one", async || running.link.connections() > 1).await;
+}

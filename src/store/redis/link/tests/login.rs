@@ -1,0 +1,77 @@
+//! Users, passwords, databases and rights.
+
+use std::time::Duration;
+
+use super::fixture::{Running, Server, refusal};
+use crate::store::redis::class::ErrorClass;
+
+/// Row 15: the login fails, and is put right while the gateway runs.
+#[tokio::test]
+async fn a_login_may_be_put_right_later() {
+    let server = Server::start(&["--requirepass", "other"]).await;
+    let lines = format!("{}\npassword = '${{PW}}'", server.url());
+    let refused = refusal(&lines).await;
+    assert!(refused.contains("AUTH: ") && refused.contains("WRONGPASS"), "{refused}");
+    assert!(!refused.contains("p/w@1"), "{refused}");
+    assert!(refusal(&server.url()).await.contains("NOAUTH"));
+    let running = Running::start(&lines);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(running.link.current().is_none());
+    server.ask("-a other --no-auth-warning CONFIG SET requirepass p/w@1");
+    running.until_writes().await;
+
+    // The other way round, while connected.
+    server.ask("-a p/w@1 --no-auth-warning CONFIG SET requirepass third");
+    server.ask("-a third --no-auth-warning CLIENT KILL TYPE normal");
+    running.until_down().await;
+    server.ask("-a third --no-auth-warning CONFIG SET requirepass p/w@1");
+    running.until_writes().await;
+}
+
+/// A user with the rights that a check needs is enough: connecting asks for no more.
+#[tokio::test]
+async fn a_user_without_further_rights_connects_to_its_database() {
+    let server = Server::start(&[]).await;
+    server.ask(
+        "ACL SETUSER gateway on >p/w@1 resetkeys ~tollgate:* +ping +eval +evalsha +select +set",
+    );
+    server.ask("ACL SETUSER default off");
+    let running = Running::start(&format!(
+        "{}\nusername = 'gateway'\npassword = '${{PW}}'\ndatabase = 3",
+        server.url()
+    ));
+    running.until_writes().await;
+    // redis-cli is nobody now, so the gateway's own connection tells.
+    let mut line = running.line().await;
+    let mut refused = redis::cmd("ACL");
+    let refused = refused.arg("LOG").query_async::<redis::Value>(&mut line.redis).await;
+    let class = running.link.failed(&line, &refused.unwrap_err());
+    assert_eq!(class, ErrorClass::NoPermission);
+    assert!(running.link.current().is_some(), "another connection would not help");
+}
+
+/// Row 16, as far as the connection goes; and the database is the one of the file.
+#[tokio::test]
+async fn connecting_leaves_no_trace_in_the_log_of_rights() {
+    let server = Server::start(&[]).await;
+    server.ask("ACL SETUSER gateway on >p/w@1 resetkeys ~tollgate:* +ping +eval +evalsha +select");
+    let running = Running::start(&format!(
+        "{}\nusername = 'gateway'\npassword = '${{PW}}'\ndatabase = 3",
+        server.url()
+    ));
+    running.line().await;
+    let clients = server.ask("CLIENT LIST TYPE normal");
+    assert!(clients.lines().any(|line| line.contains("db=3") && line.contains("user=gateway")));
+    assert_eq!(server.ask("ACL LOG"), "");
+    assert_eq!(running.write().await, Err(Some(ErrorClass::NoPermission)));
+    server.ask("ACL SETUSER gateway +set");
+    assert_eq!(running.write().await, Ok(()));
+    assert_eq!(running.link.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_database_that_does_not_exist_is_named() {
+    let server = Server::start(&["--databases", "2"]).await;
+    let refused = refusal(&format!("{}\ndatabase = 7", server.url())).await;
+    assert!(refused.contains("SELECT: ") && refused.contains("out of range"), "{refused}");
+}

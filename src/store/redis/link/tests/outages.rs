@@ -1,0 +1,180 @@
+//! Servers that come and go.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use super::fixture::{Running, Server, eventually, free_port, refusal, settings};
+use crate::clock;
+use crate::store::redis::class::ErrorClass;
+
+/// Row 22: Redis down at the start.
+#[tokio::test]
+async fn redis_may_come_later_than_the_gateway() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("redis.sock");
+    let running = Running::start(&format!("url = 'unix://{}'", socket.display()));
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(running.link.current().is_none());
+    let _server = Server::start_in(folder, &[]).await;
+    running.line().await;
+    assert_eq!(running.write().await, Ok(()));
+    assert_eq!(running.link.connections(), 1);
+}
+
+/// Row 1, as far as the connection goes.
+#[tokio::test]
+async fn a_killed_server_is_missed_at_once_and_found_again() {
+    let mut server = Server::start(&[]).await;
+    let running = Running::start(&server.url());
+    running.line().await;
+    let killed = clock::now();
+    server.kill();
+    running.until_down().await;
+    assert!(clock::now() - killed < 1_000_000, "nobody used it, and still it was noticed");
+    server.restart().await;
+    running.until_writes().await;
+}
+
+/// Rows 2 and 18: a peer that answers nothing, though its connections stand.
+#[tokio::test]
+async fn a_peer_that_hangs_is_found_though_nobody_asks_it() {
+    let server = Server::start(&[]).await;
+    let running = Running::start(&server.url());
+    running.line().await;
+    let stopped = clock::now();
+    server.signal("STOP");
+    running.until_down().await;
+    let found_after = clock::now() - stopped;
+    assert!(found_after < 3_000_000, "{found_after} µs");
+    // It takes connections and answers none: none of them is lent to anybody.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!((running.link.current().is_none(), running.link.connections()), (true, 1));
+    server.signal("CONT");
+    running.until_writes().await;
+    assert_eq!(running.link.connections(), 2);
+}
+
+#[tokio::test]
+async fn five_timeouts_in_a_row_replace_a_connection() {
+    let server = Server::start(&[]).await;
+    let running = Running::start(&server.url());
+    let line = running.line().await;
+    server.signal("STOP");
+    for _ in 0..4 {
+        assert_eq!(running.write().await, Err(None));
+        assert!(line.health.broken().is_none());
+    }
+    assert_eq!(running.write().await, Err(None));
+    assert!(running.link.current().is_none());
+    server.signal("CONT");
+    running.until_writes().await;
+}
+
+/// Row 12: the server has become a replica.
+#[tokio::test]
+async fn a_replica_is_not_used() {
+    let server = Server::start(&[]).await;
+    let running = Running::start(&server.url());
+    running.line().await;
+    server.ask("REPLICAOF 127.0.0.1 1");
+    assert_eq!(running.write().await, Err(Some(ErrorClass::ReadOnly)));
+    assert!(running.link.current().is_none());
+    assert!(refusal(&server.url()).await.contains("EVAL: "), "{}", refusal(&server.url()).await);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(running.link.connections(), 1, "no request pays for a second look");
+    server.ask("REPLICAOF NO ONE");
+    running.until_writes().await;
+}
+
+/// Row 17: names are looked up for every attempt.
+#[tokio::test]
+async fn names_are_looked_up_again() {
+    let (first, second) = (free_port(), free_port());
+    let mut first_server = Server::start(&["--port", &first.to_string()]).await;
+    let addresses: Arc<Mutex<Vec<u16>>> = Arc::default();
+    let lookups = Arc::new(AtomicUsize::new(0));
+    let resolver = {
+        let (addresses, lookups) = (Arc::clone(&addresses), Arc::clone(&lookups));
+        Box::new(move |_: &_| {
+            lookups.fetch_add(1, Ordering::Relaxed);
+            let ports = addresses.lock().clone();
+            let found = ports.iter().map(|port| SocketAddr::from(([127, 0, 0, 1], *port)));
+            let found: Vec<SocketAddr> = found.collect();
+            let found =
+                if found.is_empty() { Err(std::io::Error::other("none")) } else { Ok(found) };
+            Box::pin(std::future::ready(found)) as _
+        })
+    };
+    let running = Running::start_with(settings("url = 'redis://redis.example'"), resolver);
+    eventually("it asks again", async || lookups.load(Ordering::Relaxed) > 2).await;
+    assert!(running.link.current().is_none());
+    // The first address answers nothing, the second does.
+    *addresses.lock() = vec![free_port(), first];
+    running.until_writes().await;
+    let _second_server = Server::start(&["--port", &second.to_string()]).await;
+    *addresses.lock() = vec![second];
+    first_server.kill();
+    running.until_down().await;
+    running.until_writes().await;
+}
+
+/// Row 26: no place for one more client, and idle connections closed.
+#[tokio::test]
+async fn a_full_server_is_tried_again() {
+    let server = Server::start(&["--maxclients", "1"]).await;
+    let guest = guest(&server).await;
+    let refused = refusal(&server.url()).await;
+    assert!(refused.contains("max number of clients"), "{refused}");
+    let running = Running::start(&server.url());
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(running.link.current().is_none());
+    drop(guest);
+    running.until_writes().await;
+}
+
+/// The one client that the server has room for.
+async fn guest(server: &Server) -> UnixStream {
+    loop {
+        let mut guest = UnixStream::connect(server.socket()).await.unwrap();
+        let mut answer = [0; 5];
+        if guest.write_all(b"PING\r\n").await.is_ok()
+            && guest.read_exact(&mut answer).await.is_ok()
+            && answer == *b"+PONG"
+        {
+            return guest;
+        }
+    }
+}
+
+/// Row 26.
+#[tokio::test]
+async fn an_idle_connection_is_kept_open() {
+    let server = Server::start(&["--timeout", "1"]).await;
+    let running = Running::start(&server.url());
+    running.line().await;
+    tokio::time::sleep(Duration::from_millis(3_500)).await;
+    assert_eq!(running.write().await, Ok(()));
+    assert_eq!(running.link.connections(), 1);
+}
+
+/// No storm of connections where each breaks as soon as it is used.
+#[tokio::test]
+async fn connections_that_break_at_once_come_ever_more_rarely() {
+    let server = Server::start(&[]).await;
+    let running = Running::start(&server.url());
+    let started = clock::now();
+    while clock::now() - started < 3_000_000 {
+        if let Some(line) = running.link.current() {
+            line.health.give_up(super::super::watch::Reason::Closed);
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // Without growing waits of 50 ms at most it would be a hundred.
+    assert!((3..40).contains(&running.link.connections()), "{}", running.link.connections());
+}

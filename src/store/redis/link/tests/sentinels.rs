@@ -1,0 +1,63 @@
+//! Three sentinels, a master, a replica.
+
+use std::fs;
+
+use super::fixture::{Running, Server, eventually, free_port, refusal};
+
+/// Row 7: the master dies, and the one that takes its place is found.
+#[tokio::test]
+async fn the_new_master_is_found() {
+    let (master_port, replica_port) = (free_port().to_string(), free_port().to_string());
+    let mut master = Server::start(&["--port", &master_port]).await;
+    let replica = Server::start(&[
+        "--port",
+        &replica_port,
+        "--replicaof",
+        "127.0.0.1",
+        &master_port,
+        "--repl-diskless-sync-delay",
+        "0",
+    ])
+    .await;
+    let ports = [free_port(), free_port(), free_port()];
+    let mut sentinels = Vec::new();
+    for port in ports {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("sentinel.conf");
+        let lines = format!(
+            "port {port}\nunixsocket redis.sock\nsentinel monitor main 127.0.0.1 {master_port} 2\n\
+             sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 3000\n"
+        );
+        fs::write(&file, lines).unwrap();
+        let file = file.display().to_string();
+        sentinels.push(Server::start_sentinel(folder, &file).await);
+    }
+    let [first, second, third] = ports;
+    let hosts = format!("127.0.0.1:{first},127.0.0.1:{second},127.0.0.1:{third}");
+    let unknown = refusal(&format!("url = 'redis+sentinel://{hosts}/other'")).await;
+    assert!(unknown.contains("knows no master `other`"), "{unknown}");
+
+    let running = Running::start(&format!("url = 'redis+sentinel://{hosts}/main'"));
+    running.until_writes().await;
+    eventually("the sentinels know each other and the replica", async || {
+        let known = sentinels[0].ask("SENTINEL MASTER main").replace('\n', " ");
+        known.contains("num-other-sentinels 2") && known.contains("num-slaves 1")
+    })
+    .await;
+    eventually("the replica is in step", async || {
+        replica.ask("INFO replication").contains("master_link_status:up")
+    })
+    .await;
+    // One of the sentinels is gone too: the others are asked.
+    sentinels.remove(0);
+    master.kill();
+    running.until_down().await;
+    eventually("the replica is promoted", async || {
+        replica.ask("INFO replication").contains("role:master")
+    })
+    .await;
+    let promoted = crate::clock::now();
+    running.until_writes().await;
+    assert!(crate::clock::now() - promoted < 2_000_000, "back within 2 s of the failover");
+    assert_eq!(replica.ask("GET tollgate:x"), "1");
+}
