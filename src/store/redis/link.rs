@@ -32,17 +32,13 @@ use redis::RedisError;
 use redis::aio::MultiplexedConnection;
 use tracing::warn;
 
-use super::class::{ErrorClass, classify};
+use super::class::{ErrorClass, classify, describe};
 use crate::clock;
-use crate::config::suggest::cut;
 use crate::policy::redis::Redis;
 use health::Health;
 use journal::Journal;
 pub use supervise::Supervisor;
 use watch::Outcome;
-
-/// How much of what a server says is logged.
-const SHOWN: usize = 160;
 
 /// Where requests find the connection.
 #[derive(Debug, Default)]
@@ -88,8 +84,8 @@ impl Link {
         let class = classify(error);
         line.note(Outcome::Failed(class));
         let is_news = class != ErrorClass::NoScript && !class.asks_for_another_connection();
-        if is_news && self.wants(class.label()) {
-            warn!("Redis refuses a call: {}", cut(&error.to_string(), SHOWN));
+        if is_news && self.journal.lock().wants(class.label(), clock::now()) {
+            warn!("Redis refuses a call: {}", describe(error));
         }
         class
     }
@@ -101,14 +97,6 @@ impl Link {
 
     fn withdraw(&self) {
         self.current.store(None);
-    }
-
-    fn wants(&self, kind: &'static str) -> bool {
-        self.journal.lock().wants(kind, clock::now())
-    }
-
-    fn turn_the_page(&self) {
-        self.journal.lock().turn_the_page();
     }
 }
 

@@ -22,10 +22,9 @@ use super::error::ConnectError;
 use super::health::Health;
 use super::stream::{Carrier, Metered};
 use super::{Line, sentinel, tls};
-use crate::config::suggest::cut;
 use crate::policy::redis::{Login, Place, Redis};
 use crate::policy::settings::Origin;
-use crate::store::redis::class::classify;
+use crate::store::redis::class::{classify, describe};
 
 /// How long each step may take: a lookup, a handshake, an answer.
 pub(super) const STEP: Duration = Duration::from_secs(1);
@@ -36,9 +35,6 @@ const USER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Requests that wait for the stream beyond those in flight.
 const QUEUE: usize = 256;
-
-/// How much of what a server says is logged.
-const SHOWN: usize = 160;
 
 /// A script that does nothing. Since it does not say that it writes nothing either, servers from
 /// 7.0 on refuse it like a write: on a replica above all. Older ones do not understand its first
@@ -194,7 +190,7 @@ async fn start(carrier: Carrier, address: String) -> Result<Fresh, ConnectError>
             at: address.clone(),
             step: "the start",
             class: classify(&error),
-            text: cut(&error.to_string(), SHOWN),
+            text: describe(&error),
         })?;
     let driver = Driver(tokio::spawn(driver));
     Ok(Fresh { line: Line { redis, health }, driver, address })
@@ -224,7 +220,7 @@ impl Fresh {
                 at: self.address.clone(),
                 step,
                 class: classify(&error),
-                text: cut(&error.to_string(), SHOWN),
+                text: describe(&error),
             }),
             Err(_) => Err(ConnectError::Silent { at: self.address.clone(), step }),
         }

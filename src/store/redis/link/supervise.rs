@@ -62,7 +62,7 @@ impl Supervisor {
             let lived_ms = match connect::connect(&self.settings, &self.resolver).await {
                 Ok(fresh) => self.hold(fresh).await,
                 Err(error) => {
-                    if self.link.wants(error.kind()) {
+                    if self.link.journal.lock().wants_down(error.kind(), clock::now()) {
                         warn!("no connection to Redis, trying on: {error}");
                     }
                     0
@@ -79,7 +79,7 @@ impl Supervisor {
     async fn hold(&self, fresh: Fresh) -> u64 {
         let Fresh { line, mut driver, address } = fresh;
         let started = clock::now();
-        if self.link.wants("connected") {
+        if self.link.journal.lock().wants_connected() {
             info!("connected to Redis at {address}");
         }
         self.link.publish(line.clone());
@@ -92,9 +92,9 @@ impl Supervisor {
         self.link.withdraw();
         let lived_ms = clock::now().saturating_sub(started) / 1_000;
         if lived_ms >= STEADY_MS {
-            self.link.turn_the_page();
+            self.link.journal.lock().turn_the_page();
         }
-        if self.link.wants("lost") {
+        if self.link.journal.lock().wants_down("lost", clock::now()) {
             warn!("lost Redis at {address}: {}; connecting anew", reason.text());
         }
         lived_ms

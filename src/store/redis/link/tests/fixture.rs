@@ -147,7 +147,9 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn start(lines: &str) -> Self {
-        Self::start_with(settings(lines), system_resolver())
+        let (link, supervisor) = Link::new(&settings(lines));
+        let task = tokio::spawn(async move { supervisor.run().await });
+        Self { link, task }
     }
 
     pub(super) fn start_with(settings: Redis, resolver: Resolver) -> Self {

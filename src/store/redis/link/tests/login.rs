@@ -1,8 +1,12 @@
 //! Users, passwords, databases and rights.
 
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::fixture::{Running, Server, refusal};
+use parking_lot::Mutex;
+
+use super::fixture::{Running, Server, eventually, refusal};
 use crate::store::redis::class::ErrorClass;
 
 /// Row 15: the login fails, and is put right while the gateway runs.
@@ -74,4 +78,53 @@ async fn a_database_that_does_not_exist_is_named() {
     let server = Server::start(&["--databases", "2"]).await;
     let refused = refusal(&format!("{}\ndatabase = 7", server.url())).await;
     assert!(refused.contains("SELECT: ") && refused.contains("out of range"), "{refused}");
+}
+
+/// Collects what is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn the_log_has_a_line_for_each_change_and_no_secret() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .without_time()
+        .with_target(false)
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let server = Server::start(&["--requirepass", "other"]).await;
+    let running = Running::start(&format!("{}\npassword = '${{PW}}'", server.url()));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    server.ask("-a other --no-auth-warning CONFIG SET requirepass p/w@1");
+    running.until_writes().await;
+    server.ask("-a p/w@1 --no-auth-warning ACL SETUSER default -set");
+    for _ in 0..3 {
+        assert_eq!(running.write().await, Err(Some(ErrorClass::NoPermission)));
+    }
+    server.ask("-a p/w@1 --no-auth-warning CLIENT KILL TYPE normal");
+    eventually("it connects anew", async || running.link.connections() > 1).await;
+    running.line().await;
+    let shown = String::from_utf8(log.0.lock().clone()).unwrap();
+    let shown = shown.replace(&server.socket().display().to_string(), "SOCKET");
+    insta::assert_snapshot!(shown, @r"
+    WARN no connection to Redis, trying on: SOCKET: AUTH: WRONGPASS invalid username-password pair or user is disabled.
+    INFO connected to Redis at SOCKET
+    WARN Redis refuses a call: NOPERM this user has no permissions to run the 'set' command
+    WARN lost Redis at SOCKET: the connection was closed; connecting anew
+    INFO connected to Redis at SOCKET
+    ");
 }

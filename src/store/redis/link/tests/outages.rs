@@ -129,8 +129,10 @@ async fn names_are_looked_up_again() {
 async fn a_full_server_is_tried_again() {
     let server = Server::start(&["--maxclients", "1"]).await;
     let guest = guest(&server).await;
-    let refused = refusal(&server.url()).await;
-    assert!(refused.contains("max number of clients"), "{refused}");
+    // Redis says why and hangs up at once: whether the reason is still read is a matter of luck.
+    let refused = refusal(&server.url()).await.to_lowercase();
+    let reasons = ["max number of clients", "broken pipe", "connection reset"];
+    assert!(reasons.iter().any(|reason| refused.contains(reason)), "{refused}");
     let running = Running::start(&server.url());
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(running.link.current().is_none());
