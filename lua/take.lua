@@ -54,7 +54,9 @@ for bucket = 1, #KEYS do
             and was_tick >= 0 then
             level, tick = floor(was_level), floor(was_tick)
             if was_full ~= full then
+                -- Kept even if nobody takes from it now: its time to live is the old rule's.
                 level = floor(level / was_full * full)
+                moved[bucket] = true
             end
             -- A clock that went back changes nothing. By more than a second it must not keep the
             -- bucket from filling until it is where it was: the bucket fills on from here, which

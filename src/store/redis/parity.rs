@@ -27,18 +27,19 @@ struct Step {
 
 /// Buckets as `limit` has them.
 #[derive(Default)]
-struct Reference(HashMap<BucketId, (Bucket, u64)>);
+struct Reference(HashMap<BucketId, (Bucket, Quota)>);
 
 impl Reference {
     fn bucket(&mut self, charge: &Charge, now: u64) -> Bucket {
         let quota = &charge.quota;
-        let Some((kept, full)) = self.0.get(&charge.bucket).copied() else {
+        let Some((kept, was)) = self.0.get(&charge.bucket).copied() else {
             return Bucket::full(quota, now);
         };
-        let bucket = kept.rescaled(full, quota).refilled(quota, now);
-        if bucket.at < kept.at {
-            // The clock went back by more than the slack: kept, whatever becomes of the request.
-            self.0.insert(charge.bucket, (bucket, quota.full()));
+        let bucket = kept.rescaled(was.full(), quota).refilled(quota, now);
+        if bucket.at < kept.at || was.full() != quota.full() {
+            // The clock went back by more than the slack, or the rule has changed: kept, whatever
+            // becomes of the request.
+            self.0.insert(charge.bucket, (bucket, *quota));
         }
         bucket
     }
@@ -50,7 +51,7 @@ impl Reference {
         if answer.allowed {
             for ((charge, bucket), outcome) in charges.iter().zip(buckets).zip(&answer.outcomes) {
                 if outcome.enough {
-                    self.0.insert(charge.bucket, (bucket, charge.quota.full()));
+                    self.0.insert(charge.bucket, (bucket, charge.quota));
                 }
             }
         }
@@ -177,18 +178,16 @@ fn compare_stored(connection: &mut Connection, reference: &Reference, checks: &[
         let stored: Option<Vec<u8>> = redis::cmd("GET").arg(&key).query(connection).unwrap();
         let kept = reference.0.get(&charge.bucket);
         assert_eq!(stored.is_some(), kept.is_some(), "{key}");
-        let (Some(stored), Some((bucket, full))) = (stored, kept) else { continue };
+        let (Some(stored), Some((bucket, quota))) = (stored, kept) else { continue };
         let number = |at: usize| f64::from_le_bytes(stored[at..at + 8].try_into().unwrap());
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let stored = [number(0) as u64, number(8) as u64, number(16) as u64];
-        assert_eq!(stored, [bucket.level, bucket.at, *full], "{key}");
-        if *full == charge.quota.full() {
-            let missing = (full - bucket.level).div_ceil(charge.quota.units_per_tick());
-            let expected = missing.div_ceil(1_000) + 1_000;
-            let left: u64 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();
-            // Never earlier than full; what a slow machine took meanwhile is taken off.
-            assert!(left <= expected + 1 && left + 20_000 > expected, "{left} of {expected} ms");
-        }
+        assert_eq!(stored, [bucket.level, bucket.at, quota.full()], "{key}");
+        let missing = quota.ticks_to_add(quota.full() - bucket.level);
+        let expected = missing.div_ceil(1_000) + 1_000;
+        let left: u64 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();
+        // Never earlier than full; what a slow machine took meanwhile is taken off.
+        assert!(left <= expected + 1 && left + 20_000 > expected, "{left} of {expected} ms");
     }
 }
 
