@@ -133,7 +133,7 @@ fn unauthenticated(exchange: &Exchange, client: &Client) -> Option<Refusal> {
 /// The host that a request is for, in lower case, without port and without a final dot.
 fn host(request: &RequestHeader) -> Cow<'_, str> {
     let header = request.headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
-    let host = header.or_else(|| request.uri.host()).unwrap_or_default();
+    let host = header.unwrap_or_default();
     let host = match host.rsplit_once(':') {
         // A colon inside brackets is an IPv6 address'.
         Some((name, port)) if !port.contains(']') => name,
