@@ -71,7 +71,13 @@ impl Gateway {
             return self.count_by_address(exchange, &client, &facts, refusal);
         }
         match policy.charges(&client, &facts) {
-            Ok(charges) => self.take(exchange, &client, charges),
+            Ok(charges) => {
+                self.take(exchange, &client, charges)?;
+                for rule in policy.shadow_demands(&client, route) {
+                    self.metrics.refused_by_policy(policy, rule, client.plan);
+                }
+                Ok(())
+            }
             Err(KeyRequired { rule }) => {
                 self.metrics.refused_by_policy(policy, rule, client.plan);
                 self.count_by_address(exchange, &client, &facts, Refusal::KeyMissing)
