@@ -28,8 +28,8 @@ use crate::observe::metrics::Metrics;
 use crate::policy::settings;
 use crate::store::memory::MemoryStore;
 
-/// Which log lines are wanted: `error`, `warn`, `info`, `debug`, or targets as tracing's
-/// `EnvFilter` takes them.
+/// Which log lines are wanted: `error`, `warn`, `info`, or targets as tracing's
+/// `EnvFilter` takes them. It is read as an addition to [`LOG_DEFAULT`].
 const LOG_VARIABLE: &str = "TOLLGATE_LOG";
 
 /// Pingora logs what any client can provoke, with the request's query, as errors; what matters of
@@ -41,10 +41,8 @@ const UPSTREAM_POOL_PER_THREAD: usize = 128;
 
 /// Serves by the file until SIGTERM or SIGINT.
 pub(super) fn run(file: &Path) -> ExitCode {
-    let filter =
-        EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(LOG_DEFAULT));
     tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(log_filter(std::env::var(LOG_VARIABLE).ok().as_deref()))
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
@@ -87,6 +85,15 @@ pub(super) fn run(file: &Path) -> ExitCode {
     let services = Services { listeners, admin, snapshot, store, metrics: metrics.clone() };
     let pingora = services.assemble(&server, &draining);
     serve(pingora, signals, &metrics, server.drain_timeout)
+}
+
+/// The lines to log. `debug` means ours: on that level Pingora writes whole requests down, keys
+/// included. Whoever needs that can name its targets. What cannot be read is the default, so that
+/// no error goes unheard for it.
+fn log_filter(wanted: Option<&str>) -> EnvFilter {
+    let wanted = wanted.unwrap_or_default();
+    EnvFilter::try_new(format!("{LOG_DEFAULT},{wanted}"))
+        .unwrap_or_else(|_| EnvFilter::new(LOG_DEFAULT))
 }
 
 /// What the process serves with.

@@ -1,6 +1,6 @@
 //! Row 40 of the fault table: what must not stand in any log, metric or message.
 
-use crate::support::{DEMO, Gateway, Request, check, in_front_of, key};
+use crate::support::{DEMO, Gateway, Request, Upstream, check, in_front_of, key};
 
 /// As no word of ours would be.
 const SECRET: &str = "s3cr3t-7h4t-nob0dy-m4y-r34d";
@@ -32,7 +32,11 @@ fn requests() -> Vec<Request> {
 /// Sends them all to a gateway with these routes and looks through everything it says.
 #[track_caller]
 fn assert_kept_secret(config: &str, expected_status: u16) {
-    let gateway = Gateway::start(config);
+    assert_keeps_secret(&Gateway::start(config), expected_status);
+}
+
+#[track_caller]
+fn assert_keeps_secret(gateway: &Gateway, expected_status: u16) {
     let mut statuses = Vec::new();
     for request in requests() {
         let answer = gateway.send(&request);
@@ -57,6 +61,17 @@ fn row_40_of_a_request_that_passes_or_is_refused() {
     assert_kept_secret(&config, 200);
     assert_kept_secret(&format!("{config}{limit}"), 429);
     assert_kept_secret(&only_below_api(DEMO), 401);
+}
+
+#[test]
+fn row_40_of_a_request_whatever_level_is_logged() {
+    let upstream = Upstream::echo();
+    let routes = only_below_api(&in_front_of(&[upstream.address]));
+    let config = format!("{routes}{}", key("acme", SECRET, "free"));
+    for log in ["debug", "trace", "info", "no such level"] {
+        let gateway = Gateway::start_logging(log, &config);
+        assert_keeps_secret(&gateway, 200);
+    }
 }
 
 #[test]

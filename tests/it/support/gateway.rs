@@ -40,12 +40,21 @@ impl Gateway {
         Self::start_whole(&format!("{SERVER}{config}"))
     }
 
+    /// As [`start`](Self::start), with `log` in `TOLLGATE_LOG`.
+    pub(crate) fn start_logging(log: &str, config: &str) -> Self {
+        Self::launch(program().env("TOLLGATE_LOG", log), &format!("{SERVER}{config}"))
+    }
+
     /// Starts a gateway on a whole file.
     pub(crate) fn start_whole(config: &str) -> Self {
+        Self::launch(&mut program(), config)
+    }
+
+    fn launch(program: &mut Command, config: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("gateway.toml");
         std::fs::write(&file, config).unwrap();
-        let mut child = Child::start(program().arg("run").arg("-c").arg(&file), "cargo build");
+        let mut child = Child::start(program.arg("run").arg("-c").arg(&file), "cargo build");
         let addresses = child.wait_for(|log| {
             Some((after(log, "listening on http://")?, after(log, "admin port on http://")?))
         });
