@@ -111,6 +111,7 @@ fn row_66_sigterm_lets_requests_in_flight_finish() {
     gate.open();
     let answer = client.read_response("GET");
     assert_eq!((answer.status, answer.text().as_str()), (200, "slow"));
+    assert_eq!(answer.header("connection"), Some("close"), "there is no next request");
     let (code, took) = gateway.exit();
     assert_eq!(code, Some(0));
     // Far below drain_timeout, which is 20 seconds.
