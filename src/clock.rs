@@ -12,8 +12,15 @@ pub fn now() -> u64 {
     u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Seconds since 1970 by the wall clock, for what people read; never for a decision.
+/// Ticks since 1970 by the wall clock, for what people read; never for a decision.
 #[allow(clippy::disallowed_methods, reason = "this is the clock")]
+pub fn unix_ticks() -> u64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// As [`unix_ticks`], in whole seconds.
 pub fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())
+    let ticks_per_second = 1_000_000;
+    unix_ticks() / ticks_per_second
 }

@@ -81,6 +81,7 @@ pub fn canonical(ip: IpAddr) -> IpAddr {
 pub fn is_alias(header: &str, own: &str) -> bool {
     header.len() == own.len()
         && header.contains('_')
+        && !header.eq_ignore_ascii_case(own)
         && header
             .bytes()
             .zip(own.bytes())
@@ -180,10 +181,13 @@ fn key_digest(
     Ok(found)
 }
 
-/// The token of `Bearer <token>`; the scheme's case does not matter (RFC 9110, section 11.1).
+/// The token of `Bearer <token>`; the scheme's case does not matter (RFC 9110, section 11.1). A tab
+/// is taken for the space: servers that split at white space do, and would find a key there that
+/// was not seen here.
 pub fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, token) = value.split_at_checked(b"bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+    let (scheme, token) = value.split_at_checked(b"bearer".len())?;
+    let is_bearer = scheme.eq_ignore_ascii_case(b"bearer") && matches!(token, [b' ' | b'\t', ..]);
+    is_bearer.then(|| token.trim_ascii())
 }
 
 /// A query's value as a server reads it: `%xx` decoded, `+` a space. Broken escapes stay.

@@ -31,6 +31,11 @@ pub(super) fn hash_key(key: Option<&str>) -> ExitCode {
     if key.len() > MAX_KEY_BYTES {
         return fail(&format!("the key is longer than the {MAX_KEY_BYTES} bytes that are read"));
     }
+    if key.chars().any(char::is_control) || key.trim() != key {
+        return fail(
+            "no client can send the key: HTTP carries no control characters and no space at the ends",
+        );
+    }
     print!("{}", lines(&key, is_new));
     ExitCode::SUCCESS
 }

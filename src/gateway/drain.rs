@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use pingora::proxy::Session;
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch};
 use prometheus::IntGauge;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -84,6 +85,15 @@ impl ShutdownSignalWatch for Signals {
                 ShutdownSignal::FastShutdown
             }
         }
+    }
+}
+
+/// Says in an answer that is about to be written that its connection ends with it, where the
+/// process does. Pingora closes the connection either way; a client that is not told sends its next
+/// request into it and cannot know whether it was served.
+pub(super) fn announce(session: &mut Session) {
+    if session.is_process_shutting_down() && !session.is_upgrade_req() {
+        session.set_keepalive(None);
     }
 }
 

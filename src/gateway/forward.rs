@@ -109,14 +109,24 @@ fn hide_key(request: &mut RequestHeader, clients: &Clients) -> Result<()> {
             KeySource::Header(name) => {
                 request.remove_header(name);
             }
-            KeySource::Bearer => {
-                let value = request.headers.get(header::AUTHORIZATION);
-                if value.is_some_and(|value| identity::bearer(value.as_bytes()).is_some()) {
-                    request.remove_header(&header::AUTHORIZATION);
-                }
-            }
+            KeySource::Bearer => hide_bearer(request)?,
             KeySource::Query(name) => hide_parameter(request, name)?,
         }
+    }
+    Ok(())
+}
+
+/// Takes out the lines of `Authorization` that hold a key; those of other schemes stay.
+fn hide_bearer(request: &mut RequestHeader) -> Result<()> {
+    let is_key = |value: &&HeaderValue| identity::bearer(value.as_bytes()).is_some();
+    let lines = request.headers.get_all(header::AUTHORIZATION);
+    if !lines.iter().any(|value| is_key(&value)) {
+        return Ok(());
+    }
+    let kept: Vec<HeaderValue> = lines.iter().filter(|value| !is_key(value)).cloned().collect();
+    request.remove_header(&header::AUTHORIZATION);
+    for value in kept {
+        request.append_header(header::AUTHORIZATION, value)?;
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! What no request may be, whatever its rules: too large, or readable in two ways.
 
-use http::{Version, header};
+use std::net::Ipv6Addr;
+
+use http::{HeaderMap, Version, header};
 use pingora::proxy::Session;
 
 use crate::policy::settings::Server;
@@ -8,8 +10,14 @@ use crate::policy::settings::Server;
 /// Why a request cannot be sent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Malformed {
-    /// HTTP/1.1 without a host (RFC 9112, section 3.2).
+    /// HTTP/1.1 without a host, or a host in the target alone (RFC 9112, section 3.2).
     NoHost,
+    /// A host that is not one (RFC 9112, section 3.2).
+    OddHost,
+    /// A target that is neither a path nor a URL nor `*` (RFC 9112, section 3.2).
+    OddTarget,
+    /// A method with small letters. None is registered, and some servers take `get` for `GET`.
+    OddMethod,
     /// Both `Content-Length` and `Transfer-Encoding`: whoever believes the other one reads
     /// another request (RFC 9112, section 6.3).
     TwoLengths,
@@ -35,14 +43,67 @@ pub(super) fn check(server: &Server, session: &Session) -> Result<(), Malformed>
     if request.headers.iter().map(line).sum::<usize>() > server.max_header_bytes {
         return Err(Malformed::HeadersTooLarge);
     }
-    let has_host = request.headers.contains_key(header::HOST) || request.uri.authority().is_some();
-    if request.version == Version::HTTP_11 && !has_host {
-        return Err(Malformed::NoHost);
+    if request.method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
+        return Err(Malformed::OddMethod);
     }
+    let target = Target::of(request.raw_path()).ok_or(Malformed::OddTarget)?;
+    check_host(&request.headers, request.version, target)?;
     if request.headers.contains_key(header::TRANSFER_ENCODING) && sent_content_length(session) {
         return Err(Malformed::TwoLengths);
     }
     Ok(())
+}
+
+/// What stands where a request says what it wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Path,
+    /// With scheme and host, as proxies are asked.
+    Url,
+    /// `*`
+    Server,
+}
+
+impl Target {
+    /// None for anything else, such as `api/search`: Pingora sends it on as it came and says that
+    /// its path is `/`, and a server may find there what `/api/search` is limited for.
+    fn of(target: &[u8]) -> Option<Self> {
+        let is_url = |scheme: &&[u8]| {
+            target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+        };
+        match target {
+            [b'/', ..] => Some(Self::Path),
+            b"*" => Some(Self::Server),
+            _ => [&b"http://"[..], b"https://"].iter().any(is_url).then_some(Self::Url),
+        }
+    }
+}
+
+/// Pingora has compared the host of a URL with `Host`, where both are there. Where `Host` is not,
+/// it sends on the URL's, which no route has been asked for.
+fn check_host(headers: &HeaderMap, version: Version, target: Target) -> Result<(), Malformed> {
+    match headers.get(header::HOST) {
+        Some(host) if is_host(host.as_bytes()) => Ok(()),
+        Some(_) => Err(Malformed::OddHost),
+        None if version == Version::HTTP_11 || target == Target::Url => Err(Malformed::NoHost),
+        None => Ok(()),
+    }
+}
+
+/// A name or an address, and a port or none. Whatever else there is, servers disagree on where the
+/// name ends: `api.test:80:80` is `api.test` to some. Empty where the target has no host.
+fn is_host(host: &[u8]) -> bool {
+    let Ok(host) = std::str::from_utf8(host) else { return false };
+    let is_port = |rest: &str| match rest.strip_prefix(':') {
+        Some(port) => port.bytes().all(|byte| byte.is_ascii_digit()),
+        None => rest.is_empty(),
+    };
+    if let Some((address, rest)) = host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+        return address.parse::<Ipv6Addr>().is_ok() && is_port(rest);
+    }
+    let (name, rest) = host.split_at(host.find(':').unwrap_or(host.len()));
+    let in_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    name.bytes().all(in_name) && is_port(rest)
 }
 
 /// Whether the client sent `Content-Length`. Pingora drops it beside `Transfer-Encoding`, so only
@@ -53,4 +114,32 @@ fn sent_content_length(session: &Session) -> bool {
     let head = http1.get_headers_raw_bytes();
     head.split(|byte| *byte == b'\n')
         .any(|line| line.get(..NAME.len()).is_some_and(|name| name.eq_ignore_ascii_case(NAME)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_a_name_or_an_address_and_perhaps_a_port() {
+        for host in ["", "a", "A.example:80", "a_b-c.example.", "a:", "192.0.2.1:1", "[::1]:80"] {
+            assert!(is_host(host.as_bytes()), "{host}");
+        }
+        for host in ["a:b", "a:80:80", "a, b", "a b", "/", "a%2eb", "u@a", "[::1", "[a]", "[::1]x"]
+        {
+            assert!(!is_host(host.as_bytes()), "{host}");
+        }
+        assert!(!is_host(b"a\xff"));
+    }
+
+    #[test]
+    fn a_target_is_a_path_or_a_url() {
+        assert_eq!(Target::of(b"/api"), Some(Target::Path));
+        assert_eq!(Target::of(b"HTTP://a/api"), Some(Target::Url));
+        assert_eq!(Target::of(b"*"), Some(Target::Server));
+        for target in [&b"api"[..], b"", b"?x", b"./api", b"x:/api", b"http:/api", b"\\api", b"**"]
+        {
+            assert_eq!(Target::of(target), None, "{target:?}");
+        }
+    }
 }

@@ -75,7 +75,13 @@ impl Gateway {
             return self.count_by_address(exchange, &client, &facts, refusal).await;
         }
         match policy.charges(&client, &facts) {
-            Ok(charges) => self.take(exchange, &client, charges).await,
+            Ok(charges) => {
+                self.take(exchange, &client, charges).await?;
+                for rule in policy.shadow_demands(&client, route) {
+                    self.metrics.refused_by_policy(policy, rule, client.plan);
+                }
+                Ok(())
+            }
             Err(KeyRequired { rule }) => {
                 self.metrics.refused_by_policy(policy, rule, client.plan);
                 self.count_by_address(exchange, &client, &facts, Refusal::KeyMissing).await
@@ -137,7 +143,7 @@ fn unauthenticated(exchange: &Exchange, client: &Client) -> Option<Refusal> {
 /// The host that a request is for, in lower case, without port and without a final dot.
 fn host(request: &RequestHeader) -> Cow<'_, str> {
     let header = request.headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
-    let host = header.or_else(|| request.uri.host()).unwrap_or_default();
+    let host = header.unwrap_or_default();
     let host = match host.rsplit_once(':') {
         // A colon inside brackets is an IPv6 address'.
         Some((name, port)) if !port.contains(']') => name,

@@ -63,11 +63,7 @@ fn insert_x(
     index: usize,
 ) -> Result<()> {
     let Some(standing) = judged.standing(index) else { return Ok(()) };
-    let delta = seconds_up(standing.reset);
-    let reset = match policy.headers.reset {
-        ResetForm::Epoch => clock::unix_seconds().saturating_add(delta),
-        ResetForm::Delta => delta,
-    };
+    let reset = reset(policy.headers.reset, standing.reset, clock::unix_ticks());
     response.insert_header(LIMIT, standing.limit)?;
     response.insert_header(REMAINING, standing.remaining)?;
     response.insert_header(RESET, reset)?;
@@ -75,6 +71,15 @@ fn insert_x(
         response.insert_header(REASON, judged.rule_name(policy, index))?;
     }
     Ok(())
+}
+
+/// The second at which a bucket is full that is full in `ticks`. Rounded up once, behind the sum: a
+/// second that has begun must not be counted as over.
+fn reset(form: ResetForm, ticks: u64, unix_now: u64) -> u64 {
+    match form {
+        ResetForm::Epoch => seconds_up(unix_now.saturating_add(ticks)),
+        ResetForm::Delta => seconds_up(ticks),
+    }
 }
 
 fn insert_draft(
@@ -132,5 +137,26 @@ impl Judged {
             .get(index)
             .and_then(|charge| policy.rules.get(charge.rule as usize))
             .map_or("", |rule| &rule.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_is_full_at_reset() {
+        // (ticks until full, the time) -> the second
+        let table = [
+            ((0, 7_000_000), 7),
+            ((0, 7_000_001), 8),
+            ((300_000, 7_000_000), 8),
+            ((300_000, 7_900_000), 9),
+            ((1_000_000, 7_000_000), 8),
+        ];
+        for ((ticks, now), expected) in table {
+            assert_eq!(reset(ResetForm::Epoch, ticks, now), expected, "{ticks} at {now}");
+        }
+        assert_eq!(reset(ResetForm::Delta, 1, 7_900_000), 1);
     }
 }

@@ -55,7 +55,8 @@ pub fn bind(address: SocketAddr) -> Result<Bound, BindError> {
 fn reason(error: &io::Error, address: SocketAddr) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => format!(
-            "another process has port {port}; stop it (`ss -ltnp 'sport = :{port}'` shows which) or choose another port",
+            "port {port} is taken, by another process (`ss -ltnp 'sport = :{port}'` shows which) or \
+             by another address of the file; choose another port",
             port = address.port()
         ),
         io::ErrorKind::PermissionDenied => format!(

@@ -201,6 +201,7 @@ impl ProxyHttp for Gateway {
         {
             session.set_keepalive(None);
         }
+        drain::announce(session);
         limit_headers::insert(response, exchange)
     }
 

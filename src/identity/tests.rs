@@ -94,6 +94,9 @@ fn a_key_is_found_wherever_the_file_says() {
     assert_eq!(key(&policy, &[("x-api-key", b"secret")], None), known);
     assert_eq!(key(&policy, &[("authorization", b"Bearer secret")], None), known);
     assert_eq!(key(&policy, &[("authorization", b"bEARER  secret ")], None), known);
+    assert_eq!(key(&policy, &[("authorization", b"Bearer\tsecret")], None), known);
+    let other_scheme: [(&str, &[u8]); 1] = [("authorization", b"Bearersecret")];
+    assert_eq!(key(&policy, &other_scheme, None), Ok(ClientKey::Missing));
     assert_eq!(key(&policy, &[], Some("a=b&api_key=secret&c")), known);
     assert_eq!(key(&policy, &[], Some("api%5Fkey=s%65cret")), known);
     assert_eq!(key(&policy, &[], Some("API_KEY=secret")), Ok(ClientKey::Missing));
@@ -146,6 +149,7 @@ fn an_underscore_does_not_make_another_header() {
     assert!(is_alias("x_api_key", "x-api-key"));
     assert!(is_alias("x_forwarded-for", "X-Forwarded-For"));
     assert!(!is_alias("x-api-key", "x-api-key"));
+    assert!(!is_alias("x_api_key", "X_Api_Key"), "it is what the file names");
     assert!(!is_alias("x-api_keys", "x-api-key"));
     assert!(!is_alias("x_api_id", "x-api-key"));
 }

@@ -248,10 +248,15 @@ impl Metrics {
         self.redis_calls.clone()
     }
 
-    /// Counts a refusal that no bucket took part in: a rule that demands a key.
+    /// Counts a refusal that no bucket took part in: a rule that demands a key, or would.
     pub fn refused_by_policy(&self, policy: &Policy, rule: u32, plan: u32) {
-        let rule = policy.rules.get(rule as usize).map_or("", |rule| &rule.name);
-        let labels = [rule, policy.plan_name(plan), Decision::Deny.label(), POLICY];
+        let Some(rule) = policy.rules.get(rule as usize) else { return };
+        let decision = match rule.mode {
+            Mode::Enforce => Decision::Deny,
+            Mode::Shadow => Decision::ShadowDeny,
+        };
+        let plan = policy.plan_name(plan);
+        let labels = [&*rule.name, plan, decision.label(), POLICY];
         self.decisions.with_label_values(&labels).inc();
     }
 }

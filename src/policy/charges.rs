@@ -5,7 +5,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::client::{Client, ClientKey, counted_address};
 use super::{Dimension, Grant, OnMissing, Policy, Rule};
-use crate::limit::charge::{BucketId, Charge, Charges};
+use crate::limit::charge::{BucketId, Charge, Charges, Mode};
 
 /// What rules may look at in a request, beside its client.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +61,18 @@ impl Policy {
         self.collect(&anonymous, facts, Scope::Address).unwrap_or_default()
     }
 
+    /// The shadow rules that would demand a key of the client, were they enforced; as indexes.
+    pub fn shadow_demands(&self, client: &Client, route: u32) -> impl Iterator<Item = u32> {
+        let rules = self.routes.get(route as usize).map_or(&[][..], |route| &route.rules);
+        let demands = |rule: &Rule| {
+            rule.mode == Mode::Shadow && matches!(rule.meets(client, Scope::All), Meeting::Demands)
+        };
+        rules
+            .iter()
+            .copied()
+            .filter(move |index| self.rules.get(*index as usize).is_some_and(demands))
+    }
+
     fn collect(
         &self,
         client: &Client,
@@ -73,6 +85,8 @@ impl Policy {
             let Some(rule) = self.rules.get(index as usize) else { continue };
             match rule.meets(client, scope) {
                 Meeting::Passes => continue,
+                // Told by `shadow_demands`: a shadow rule refuses nobody.
+                Meeting::Demands if rule.mode == Mode::Shadow => continue,
                 Meeting::Demands => return Err(KeyRequired { rule: index }),
                 Meeting::Applies => {}
             }

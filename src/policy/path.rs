@@ -58,14 +58,16 @@ pub fn readings(path: &str, ignore_case: bool) -> Result<Readings<'_>, PathError
     if is_plain(path) {
         readings.push(Cow::Borrowed(path));
     } else {
-        let written = unescape(path)?;
-        for folding in foldings(&written) {
-            let reading = read(&written, folding);
-            if reading.split('/').any(|segment| segment == "." || segment == "..") {
-                return Err(PathError::DotSegment);
-            }
-            if !readings.iter().any(|seen| *seen == reading) {
-                readings.push(Cow::Owned(reading));
+        for path in std::iter::once(path).chain(behind_host(path)) {
+            let written = unescape(path)?;
+            for folding in foldings(&written) {
+                let reading = read(&written, folding);
+                if reading.split('/').any(|segment| segment == "." || segment == "..") {
+                    return Err(PathError::DotSegment);
+                }
+                if !readings.iter().any(|seen| *seen == reading) {
+                    readings.push(Cow::Owned(reading));
+                }
             }
         }
     }
@@ -85,6 +87,15 @@ fn is_plain(path: &str) -> bool {
     let odd = bytes.iter().any(|byte| matches!(byte, b'%' | b';' | b'\\'));
     let after_slash = |pair: &[u8]| pair[0] == b'/' && matches!(pair[1], b'/' | b'.');
     !odd && !bytes.windows(2).any(after_slash)
+}
+
+/// What is left of a path that begins with two slashes to servers that read it as a reference to a
+/// URL (RFC 3986, section 4.2), where they announce a host: `//x/api` is `/api` to `new URL(…)` of
+/// JavaScript and to Python's `urlparse`.
+fn behind_host(path: &str) -> Option<&str> {
+    const SLASHES: [char; 2] = ['/', '\\'];
+    let host = path.strip_prefix('/')?.strip_prefix(SLASHES)?.trim_start_matches(SLASHES);
+    Some(host.find(SLASHES).map_or("/", |end| &host[end..]))
 }
 
 /// The path with every `%xx` decoded once.
@@ -177,7 +188,7 @@ mod tests {
 
     #[test]
     fn every_way_to_read_a_path_is_considered() {
-        let table: [(&str, &[&str]); 8] = [
+        let table: [(&str, &[&str]); 11] = [
             ("/%61pi", &["/api"]),
             ("/api%2Fsearch", &["/api%2fsearch", "/api/search"]),
             ("/api//search", &["/api//search", "/api/search"]),
@@ -186,6 +197,9 @@ mod tests {
             ("/api;v=1/search", &["/api;v=1/search", "/api/search"]),
             ("/;/api", &["/;/api", "//api", "/api"]),
             ("/a%3bb", &["/a;b"]),
+            ("//x/api", &["//x/api", "/x/api", "/api"]),
+            ("///x/api", &["///x/api", "/x/api", "/api"]),
+            ("/\\x", &["/\\x", "//x", "/x", "/"]),
         ];
         for (path, expected) in table {
             assert_eq!(read_all(path).unwrap(), expected, "{path}");

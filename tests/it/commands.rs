@@ -60,9 +60,15 @@ fn hash_key_makes_lines_that_let_the_key_in() {
 #[test]
 fn hash_key_refuses_what_no_client_could_send() {
     let long = "x".repeat(1_025);
-    for (arguments, stdin) in
-        [(&["hash-key", ""][..], ""), (&["hash-key", "-"], "\n"), (&["hash-key", &long], "")]
-    {
+    let table = [
+        (&["hash-key", ""][..], ""),
+        (&["hash-key", "-"], "\n"),
+        (&["hash-key", &long], ""),
+        (&["hash-key", " a"], ""),
+        (&["hash-key", "a\nb"], ""),
+        (&["hash-key", "-"], "a \n"),
+    ];
+    for (arguments, stdin) in table {
         let Outcome { code, stdout, stderr } = tollgate(arguments, stdin);
         assert_eq!((code, stdout.as_str()), (Some(64), ""), "{arguments:?}");
         assert!(stderr.starts_with("error: "), "{stderr}");

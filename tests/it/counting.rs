@@ -96,6 +96,16 @@ rate = "5/d"
 }
 
 #[test]
+fn a_shadow_rule_that_demands_a_key_counts_and_never_refuses() {
+    let config = "[rules.shadow]\nper = [\"key\"]\nrate = \"1/d\"\nmode = \"shadow\"\n\
+        on_missing = \"deny\"\n";
+    let gateway = Gateway::start(&format!("{DEMO}{config}"));
+    assert_eq!(gateway.get("/").status, 200);
+    let labels = [("rule", "shadow"), ("decision", "shadow_deny"), ("source", "policy")];
+    assert_eq!(gateway.count("tollgate_decisions_total", &labels), 1);
+}
+
+#[test]
 fn a_rule_that_is_switched_off_is_not_there() {
     let config = "[rules.off]\nper = []\nrate = \"1/d\"\nenabled = false\n";
     let gateway = Gateway::start(&format!("{DEMO}{config}"));

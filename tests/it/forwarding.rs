@@ -93,6 +93,19 @@ fn the_key_is_taken_out_where_the_file_says_so() {
     let basic = Request::get("/").header("Authorization", "Basic YTpi");
     let seen = arrives("", "hide_key = true", &basic);
     assert_eq!(seen.header("authorization"), Some("Basic YTpi"));
+    for bearer in ["Bearer secret key", "Bearer\tsecret key"] {
+        let both =
+            Request::get("/").header("Authorization", "Basic YTpi").header("Authorization", bearer);
+        let seen = arrives("", "hide_key = true", &both);
+        assert_eq!(seen.values("authorization"), ["Basic YTpi"], "{bearer:?}");
+    }
+}
+
+#[test]
+fn a_key_whose_header_has_an_underscore_goes_on_to_the_api() {
+    let request = Request::get("/").header("X_Api_Key", "secret key").header("x_api-key", "forged");
+    let seen = arrives("", "api_key = [\"header:x_api_key\"]", &request);
+    assert_eq!(seen.header("x_api_key"), Some("secret key"));
 }
 
 #[test]

@@ -221,6 +221,53 @@ rate = "1/d"
 }
 
 #[test]
+fn row_62_what_is_no_path_is_no_spelling_of_one() {
+    let upstream = Upstream::echo();
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let targets = [
+        "secret",
+        "./secret",
+        "?/secret",
+        "x:/secret",
+        "@api.test/secret",
+        "\\secret",
+        "foo://api.test/secret",
+    ];
+    for target in targets {
+        assert_eq!(gateway.get(target).status, 400, "{target}");
+    }
+    for method in ["get", "Get", "gET"] {
+        assert_eq!(gateway.send(&Request::new(method, "/secret")).status, 400, "{method}");
+    }
+    let seen = upstream.seen();
+    assert!(seen.is_empty(), "passed: {seen:#?}");
+}
+
+#[test]
+fn row_62_no_spelling_of_a_host_dodges_its_limit() {
+    let upstream = Upstream::echo();
+    let limited = "[routes.one]\nhost = \"api.test\"\nupstream = \"api\"\n\
+        [rules.one]\nper = []\nroutes = [\"one\"]\nrate = \"1/d\"\n";
+    let gateway = Gateway::start(&format!("{}{limited}", in_front_of(&[upstream.address])));
+    let from = |head: &str| {
+        let mut client = gateway.connect();
+        client.write(format!("{head}\r\n\r\n").as_bytes());
+        client.read_response("GET").status
+    };
+    assert_eq!(from("GET / HTTP/1.1\r\nHost: api.test"), 200);
+    for host in ["api.test", "API.test", "api.test:80", "api.test.", "api.test.:80", "api.test:"] {
+        assert_eq!(from(&format!("GET / HTTP/1.1\r\nHost: {host}")), 429, "{host}");
+    }
+    for host in ["api.test:80:80", "api.test, b", "b api.test", "u@api.test", "api%2etest"] {
+        assert_eq!(from(&format!("GET / HTTP/1.1\r\nHost: {host}")), 400, "{host}");
+    }
+    assert_eq!(from("GET http://api.test/ HTTP/1.0"), 400);
+    assert_eq!(from("GET http://api.test/ HTTP/1.0\r\nHost: api.test"), 429);
+    assert_eq!(upstream.seen().len(), 1);
+    assert_eq!(from("GET / HTTP/1.0"), 200, "HTTP/1.0 needs no host");
+}
+
+#[test]
 fn row_62_case_matters_unless_the_file_says_otherwise() {
     let limited = "[routes.one]\npath = \"/One\"\nupstream = \"api\"\n\
         [rules.one]\nper = []\nroutes = [\"one\"]\nrate = \"1/d\"\n";

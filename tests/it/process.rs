@@ -59,6 +59,15 @@ fn row_68_a_taken_port_ends_it() {
 }
 
 #[test]
+fn row_68_a_port_taken_by_the_file_itself_is_not_laid_on_others() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (_folder, path) = file(&format!("0.0.0.0:{port}"), &format!("127.0.0.1:{port}"), DEMO);
+    let outcome = tollgate(&["run", "-c", &path], "");
+    assert_eq!(outcome.code, Some(69), "{outcome:?}");
+    assert!(outcome.stderr.contains("or by another address of the file"), "{outcome:?}");
+}
+
+#[test]
 fn two_gateways_do_not_share_a_port() {
     let gateway = Gateway::start(DEMO);
     let (_folder, path) = file(&gateway.address.to_string(), "127.0.0.1:0", DEMO);
@@ -102,6 +111,7 @@ fn row_66_sigterm_lets_requests_in_flight_finish() {
     gate.open();
     let answer = client.read_response("GET");
     assert_eq!((answer.status, answer.text().as_str()), (200, "slow"));
+    assert_eq!(answer.header("connection"), Some("close"), "there is no next request");
     let (code, took) = gateway.exit();
     assert_eq!(code, Some(0));
     // Far below drain_timeout, which is 20 seconds.

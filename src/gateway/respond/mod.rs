@@ -16,7 +16,7 @@ use tracing::warn;
 
 use super::exchange::{Exchange, Judged};
 use super::judge::Refusal;
-use super::{leftover, limit_headers};
+use super::{drain, leftover, limit_headers};
 use crate::limit::charge::Mode;
 use crate::limit::seconds_up;
 use crate::policy::Policy;
@@ -109,6 +109,7 @@ pub(super) async fn send_body(
     head.insert_header(header::CONTENT_LENGTH, body.len())?;
     // Pingora closes the connection behind an answer to a request that is not read to its end.
     let read_whole = leftover::drain(session).await;
+    drain::announce(session);
     let headless = session.req_header().method == Method::HEAD || body.is_empty();
     session.write_response_header(Box::new(head), headless).await?;
     if !headless {

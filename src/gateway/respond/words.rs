@@ -13,6 +13,13 @@ pub(super) fn words(policy: &Policy, refusal: Refusal) -> (StatusCode, String) {
     let bad = |detail: &dyn std::fmt::Display| (StatusCode::BAD_REQUEST, sentence(detail));
     match refusal {
         Refusal::Malformed(Malformed::NoHost) => bad(&"the request has no Host header"),
+        Refusal::Malformed(Malformed::OddHost) => {
+            bad(&"the Host header is not a name or an address with a port or none")
+        }
+        Refusal::Malformed(Malformed::OddTarget) => {
+            bad(&"the target is neither a path that begins with a slash nor a URL")
+        }
+        Refusal::Malformed(Malformed::OddMethod) => bad(&"the method is not in capital letters"),
         Refusal::Malformed(Malformed::TwoLengths) => {
             bad(&"the request has both Content-Length and Transfer-Encoding; send one")
         }

@@ -1,8 +1,8 @@
 //! Addresses to listen on, and networks.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use toml::Spanned;
 
 use crate::config::mistake::{Mistake, Mistakes};
@@ -42,13 +42,32 @@ pub(super) fn networks(list: &List, mistakes: &mut Mistakes) -> Vec<IpNet> {
     items.iter().filter_map(|item| network(item, mistakes)).collect()
 }
 
+/// The IPv4 network that an IPv6 network stands for. Clients' addresses are unwrapped before they
+/// are compared (`identity::canonical`), so the IPv6 form would say something and do nothing.
+fn ipv4_inside(network: &IpNet) -> Option<IpNet> {
+    let IpNet::V6(network) = network else { return None };
+    let prefix = network.prefix_len().checked_sub(96)?;
+    let nat64 = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0).octets();
+    let octets = network.network().octets();
+    let [.., a, b, c, d] = octets;
+    let inside = network.network().to_ipv4_mapped().is_some() || octets[..12] == nat64[..12];
+    let ip = Ipv4Addr::new(a, b, c, d);
+    inside.then(|| Ipv4Net::new(ip, prefix).ok().map(IpNet::V4))?
+}
+
 /// `10.0.0.0/8`, or one address.
 fn network(item: &Spanned<String>, mistakes: &mut Mistakes) -> Option<IpNet> {
     let text = item.get_ref();
-    if let Ok(ip) = text.parse::<IpAddr>() {
-        return Some(IpNet::from(ip));
-    }
-    if let Ok(network) = text.parse::<IpNet>() {
+    let single = text.parse::<IpAddr>().map(IpNet::from);
+    if let Ok(network) = single.clone().or_else(|_| text.parse::<IpNet>()) {
+        if let Some(inside) = ipv4_inside(&network) {
+            let message =
+                format!("`{}` meets nobody: IPv4 inside IPv6 is read as IPv4", cut(text, 64));
+            let inside =
+                if single.is_ok() { inside.addr().to_string() } else { inside.to_string() };
+            mistakes.push(Mistake::new(item.span(), message).help(format!("write `{inside}`")));
+            return None;
+        }
         if network.addr() == network.network() {
             return Some(network);
         }

@@ -85,6 +85,11 @@ fn a_rule_per_key_meets_a_client_without_one_as_it_says() {
     let anonymous = client(&deny, "192.0.2.1", ANONYMOUS);
     assert_eq!(deny.charges(&anonymous, &facts), Err(KeyRequired { rule: 0 }));
     assert_eq!(deny.charges(&client(&deny, "192.0.2.1", ACME), &facts).unwrap().len(), 1);
+    let shadow = rules("deny\"\nmode = \"shadow");
+    assert_eq!(bucket(&shadow, "192.0.2.1"), [], "a shadow rule refuses nobody");
+    let demands =
+        |key| shadow.shadow_demands(&client(&shadow, "192.0.2.1", key), 0).collect::<Vec<_>>();
+    assert_eq!((demands(ANONYMOUS), demands(ACME)), (vec![0], vec![]));
 }
 
 #[test]

@@ -111,6 +111,29 @@ fn a_network_has_bits_set_beyond_its_prefix() {
 }
 
 #[test]
+fn a_network_meets_nobody() {
+    insta::assert_snapshot!(told("[server]\ntrusted_proxies = ['::ffff:10.0.0.0/104', '64:ff9b::192.0.2.7']"), @r"
+    error: `::ffff:10.0.0.0/104` meets nobody: IPv4 inside IPv6 is read as IPv4
+     --> gateway.toml:2:20
+      |
+    2 | trusted_proxies = ['::ffff:10.0.0.0/104', '64:ff9b::192.0.2.7']
+      |                    ^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: write `10.0.0.0/8`
+
+    error: `64:ff9b::192.0.2.7` meets nobody: IPv4 inside IPv6 is read as IPv4
+     --> gateway.toml:2:43
+      |
+    2 | trusted_proxies = ['::ffff:10.0.0.0/104', '64:ff9b::192.0.2.7']
+      |                                           ^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: write `192.0.2.7`
+
+    gateway.toml: 2 mistakes
+    ");
+}
+
+#[test]
 fn read_timeout_cannot_be_0() {
     insta::assert_snapshot!(told("[server]\nread_timeout = '0s'\nwrite_timeout = '5'\ndrain_timeout = '5 sec'\nkeepalive_timeout = '9d'"), @r#"
     error: `read_timeout` cannot be 0
