@@ -45,8 +45,8 @@ const UPSTREAM_POOL_PER_THREAD: usize = 128;
 /// Serves by the file until SIGTERM or SIGINT.
 pub(super) fn run(file: &Path) -> ExitCode {
     let wanted = std::env::var(LOG_VARIABLE).unwrap_or_default();
-    let wanted = if wanted.is_empty() { "info" } else { &wanted };
-    let filter = match EnvFilter::try_new(format!("{wanted},{LOG_ALWAYS}")) {
+    // A word that is no level is read as a target: it must not silence all others.
+    let filter = match EnvFilter::try_new(format!("info,{wanted},{LOG_ALWAYS}")) {
         Ok(filter) => filter,
         Err(error) => {
             eprintln!("error: {LOG_VARIABLE}={wanted:?} cannot be read: {error}");

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use crate::support::{
-    DEMO, Gate, Gateway, Request, Upstream, eventually, in_front_of, timed, tollgate,
+    DEMO, Gate, Gateway, Request, Upstream, eventually, in_front_of, timed, tollgate, whole,
 };
 
 /// A file with these ports, in a folder that lives as long as the handle.
@@ -28,6 +28,15 @@ fn row_49_a_bad_file_ends_it_before_any_port_is_opened() {
     assert_eq!(outcome.code, Some(64), "{outcome:?}");
     assert!(outcome.stderr.contains("upsteram"), "{outcome:?}");
     assert!(!outcome.stderr.contains("listen"), "{outcome:?}");
+}
+
+#[test]
+fn a_level_that_is_none_does_not_hide_what_went_wrong() {
+    let config = whole(DEMO);
+    for wanted in ["", "inf", "wran"] {
+        let gateway = Gateway::start_logging(&config, wanted);
+        assert!(gateway.log().contains("INFO"), "TOLLGATE_LOG={wanted}");
+    }
 }
 
 #[test]
