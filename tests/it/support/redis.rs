@@ -44,9 +44,10 @@ impl Redis {
         self.child = None;
     }
 
-    /// The table of gateway.toml that names it.
+    /// The table of gateway.toml that names it, with all the patience that there is: the machine
+    /// may be busy.
     pub(crate) fn table(&self) -> String {
-        format!("\n[redis]\nurl = \"unix://{}\"\ntimeout = \"500ms\"\n", self.socket().display())
+        format!("\n[redis]\nurl = \"unix://{}\"\ntimeout = \"1s\"\n", self.socket().display())
     }
 
     /// Sends a command.
