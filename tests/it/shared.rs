@@ -77,7 +77,8 @@ fn an_attack_on_an_exhausted_client_costs_redis_nothing() {
     let calls = redis.script_calls() - before;
     // One a second for the entry that grew old, and those that met before it was there again.
     assert!(calls <= 20 * (took.as_secs() + 1), "{calls} calls in {took:?}");
-    assert!(gateway.count("tollgate_decisions_total", &[("source", "cache")]) > 4_000);
+    // Most need no call; those that met when the entry grew old shared a few.
+    assert!(gateway.count("tollgate_decisions_total", &[("source", "cache")]) > 1_000);
 }
 
 #[test]
