@@ -5,7 +5,7 @@
 //! for a request. This changes when a check is sent, never what it may take.
 //!
 //! Bounded in every way: a call carries at most [`script::MAX_CHECKS`], a few calls are under way,
-//! at most [`MAX_WAITING`] checks wait or travel, and none longer than the budget.
+//! at most [`MAX_WAITING`] checks wait, and none longer than the budget.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,9 +24,10 @@ use crate::clock;
 use crate::limit::TICKS_PER_SECOND;
 use crate::limit::charge::{Answer, Charges};
 
-/// Checks that wait or travel at once. More is a sign that Redis does not keep up: those are
-/// decided without it.
-pub const MAX_WAITING: usize = 512;
+/// Checks that wait for a call at once. More is a sign that Redis does not keep up: those are
+/// decided without it. Far more than Redis decides in anybody's budget, since what is decided
+/// without it is not exact; and few enough to be no burden. What travels is bounded by the calls.
+pub const MAX_WAITING: usize = 4_096;
 
 /// Calls under way at once. One is enough while it comes back before a full batch has gathered.
 const MAX_CALLS: usize = 4;
@@ -67,8 +68,6 @@ pub struct Undecided;
 struct State {
     waiting: VecDeque<Waiting>,
     calls: usize,
-    /// Checks in calls that are under way.
-    travelling: usize,
 }
 
 /// A check and whoever waits for it.
@@ -110,7 +109,7 @@ impl Batcher {
     /// Puts a check in line and sees to it that a call goes. Returns whether there was room.
     fn enqueue(self: &Arc<Self>, check: Waiting) -> bool {
         let mut state = self.state.lock();
-        if state.waiting.len() + state.travelling >= MAX_WAITING {
+        if state.waiting.len() >= MAX_WAITING {
             return false;
         }
         state.waiting.push_back(check);
@@ -134,12 +133,9 @@ impl Batcher {
                     state.calls -= 1;
                     return;
                 }
-                state.travelling += members.len();
                 (batch, members)
             };
-            let count = members.len();
             self.call(&batch, members).await;
-            self.state.lock().travelling -= count;
         }
     }
 

@@ -159,7 +159,7 @@ async fn nobody_waits_longer_than_the_budget() {
 async fn more_than_can_wait_are_turned_away_at_once() {
     let server = RedisServer::start(&["--enable-debug-command", "yes"]);
     let batcher = batcher(connected(&server).await, 1_000, series());
-    let answers = at_once(&batcher, 5_000, |number| charges(number as u128, 9)).await;
+    let answers = at_once(&batcher, 9_000, |number| charges(number as u128, 9)).await;
     // However many are turned away, those that are not are all decided.
     assert!(answers.iter().flatten().all(|answered| answered.answer.allowed));
     assert!(answers.iter().flatten().count() >= MAX_WAITING);
