@@ -25,7 +25,7 @@ use crate::gateway::pool::Lookups;
 use crate::gateway::{Gateway, MAX_TRIES, Snapshot};
 use crate::load;
 use crate::observe::metrics::Metrics;
-use crate::policy::settings;
+use crate::policy::{OnFailure, settings};
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::Batcher;
@@ -67,6 +67,9 @@ pub(super) fn run(file: &Path) -> ExitCode {
         Err(error) => return reject(&error),
     };
     info!("{}: {}", file.display(), summary(&policy));
+    if policy.rules.iter().any(|rule| rule.on_failure != OnFailure::Local) {
+        warn!("this version decides locally while Redis fails, whatever `on_failure` says");
+    }
     let server = policy.server.clone();
     let (listeners, admin) = match open(&server) {
         Ok(opened) => opened,
