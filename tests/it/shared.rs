@@ -219,3 +219,25 @@ fn the_documented_rights_are_all_that_is_needed() {
     assert_eq!(gateway.count("tollgate_decisions_total", &[("source", "redis")]), 5);
     assert_eq!(gateway.count("tollgate_redis_calls_total", &[("result", "noperm")]), 0);
 }
+
+#[test]
+fn row_16_rights_that_are_taken_away_fail_no_request_and_are_named_once() {
+    let redis = Redis::start();
+    redis.ask::<String>(&["ACL", "SETUSER", "tollgate", "on", ">pw", "~*", "+@all"]);
+    let login = format!("{}username = \"tollgate\"\npassword = \"pw\"\n", redis.table());
+    let config =
+        format!("{DEMO}{login}{PER_KEY}rate = \"100/d\"\n{}", key("acme", "secret", "free"));
+    let [gateway]: [Gateway; 1] = gateways(&config);
+    assert_eq!(get(&gateway), 200);
+    redis.ask::<String>(&["ACL", "SETUSER", "tollgate", "-evalsha", "-eval", "-set"]);
+    for _ in 0..5 {
+        assert_eq!(get(&gateway), 200);
+    }
+    assert_eq!(gateway.count("tollgate_decisions_total", &[("source", "local")]), 5);
+    let refused = gateway.log().matches("Redis refuses a call").count();
+    assert_eq!(refused, 1, "{}", gateway.log());
+    assert!(!gateway.log().contains("pw"), "{}", gateway.log());
+    redis.ask::<String>(&["ACL", "SETUSER", "tollgate", "+evalsha", "+eval", "+set"]);
+    assert_eq!(get(&gateway), 200);
+    assert_eq!(gateway.count("tollgate_decisions_total", &[("source", "redis")]), 2);
+}
