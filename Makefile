@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh Debian or Ubuntu machine with Rust: `make run`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test test-matrix lint bench deny
+.PHONY: help run release test test-matrix lint bench bench-redis deny
 
 BUILD_NEEDS := cc cmake
 TEST_NEEDS := curl nginx python3 redis-server
@@ -44,7 +44,11 @@ lint: ## formatting and lints, as CI runs them
 
 bench: ## the benchmarks of the core and of the memory store
 	@scripts/need $(BUILD_NEEDS)
-	cargo bench
+	cargo bench --bench core --bench memory_store
+
+bench-redis: ## ways to keep a bucket in Redis, side by side; writes docs/benchmarks.md
+	@scripts/need $(BUILD_NEEDS) redis-server
+	cargo bench --bench redis_three_ways -- --write
 
 deny: ## licences, bans, sources and advisories; needs cargo-deny and its database
 	cargo deny check
