@@ -1,16 +1,17 @@
 # Two commands do everything on a fresh Debian or Ubuntu machine with Rust: `make run`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test lint bench deny
+.PHONY: help run release test test-matrix lint bench bench-redis deny
 
 BUILD_NEEDS := cc cmake
 TEST_NEEDS := curl nginx python3 redis-server
 
 # cargo-nextest is faster and isolates tests; plain cargo runs the same tests.
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
+MATRIX_TESTS := cargo $(if $(NEXTEST),nextest run,test) --lib parity
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: ## build (unoptimised, in a minute or two) and serve gateway.toml
 	@scripts/need $(BUILD_NEEDS)
@@ -29,13 +30,25 @@ else
 	cargo test
 endif
 
+test-matrix: ## the Redis script against the core, on Redis 6.2, 7.0, 8 and Valkey 9
+	@scripts/need $(BUILD_NEEDS) python3 redis-server
+	@set -e; servers=$$(scripts/servers); printf '%s\n' "$$servers" | \
+	while IFS="$$(printf '\t')" read -r server version; do \
+		echo "== $$version"; \
+		TOLLGATE_REDIS_SERVER="$$server" $(MATRIX_TESTS) </dev/null; \
+	done
+
 lint: ## formatting and lints, as CI runs them
 	cargo fmt --check
 	cargo clippy --all-targets -- -D warnings
 
 bench: ## the benchmarks of the core and of the memory store
 	@scripts/need $(BUILD_NEEDS)
-	cargo bench
+	cargo bench --bench core --bench memory_store
+
+bench-redis: ## ways to keep a bucket in Redis, side by side; writes docs/benchmarks.md
+	@scripts/need $(BUILD_NEEDS) redis-server
+	cargo bench --bench redis_three_ways -- --write
 
 deny: ## licences, bans, sources and advisories; needs cargo-deny and its database
 	cargo deny check

@@ -66,6 +66,11 @@ impl Link {
         (Arc::clone(&link), Supervisor::new(link, settings.clone(), resolver))
     }
 
+    /// Whether there is a connection that answers.
+    pub fn is_up(&self) -> bool {
+        self.current.load().as_ref().is_some_and(|line| line.health.broken().is_none())
+    }
+
     /// The connection, if there is one that answers. Never connects, never waits.
     pub fn current(&self) -> Option<Line> {
         let line = self.current.load();

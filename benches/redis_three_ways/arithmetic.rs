@@ -1,0 +1,48 @@
+//! A token bucket as it is usually written, for the ways that compute in the client.
+
+use tollgate::clock;
+use tollgate::limit::TICKS_PER_SECOND;
+use tollgate::limit::quota::Quota;
+
+/// What a bucket allows, as each way wants it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit {
+    /// Tokens a second.
+    pub(crate) rate: f64,
+    /// Tokens that the bucket holds.
+    pub(crate) burst: u64,
+    /// Both.
+    pub(crate) quota: Quota,
+}
+
+/// A bucket as the ways before ours keep it: two fields of a hash.
+pub(crate) struct Plain {
+    /// Tokens in the bucket at `at`.
+    pub(crate) tokens: f64,
+    /// Seconds of some clock.
+    pub(crate) at: f64,
+}
+
+impl Limit {
+    /// So many tokens in so many seconds.
+    pub(crate) fn new(tokens: u64, seconds: u64, burst: u64) -> Self {
+        let quota = Quota::new(tokens, seconds * TICKS_PER_SECOND, burst).unwrap();
+        Self { rate: tokens as f64 / seconds as f64, burst, quota }
+    }
+
+    /// Seconds until the bucket is full, rounded up, and one more.
+    pub(crate) fn expires_after(&self, plain: &Plain) -> u64 {
+        ((self.burst as f64 - plain.tokens) / self.rate).ceil() as u64 + 1
+    }
+
+    /// The bucket less one token, where it has one.
+    pub(crate) fn less_one(&self, kept: (Option<f64>, Option<f64>)) -> Option<Plain> {
+        let now = clock::now() as f64 / 1e6;
+        let burst = self.burst as f64;
+        let tokens = match kept {
+            (Some(tokens), Some(at)) => burst.min(tokens + (now - at).max(0.0) * self.rate),
+            _ => burst,
+        };
+        (tokens >= 1.0).then_some(Plain { tokens: tokens - 1.0, at: now })
+    }
+}

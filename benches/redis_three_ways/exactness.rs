@@ -1,0 +1,88 @@
+//! Whether as many pass as may, and what it costs to refuse.
+
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tollgate::clock;
+use tollgate::limit::TICKS_PER_SECOND;
+
+use crate::arithmetic::Limit;
+use crate::load::{self, Load};
+use crate::server::RedisServer;
+use crate::ways::{Way, Ways};
+
+const CLIENTS: usize = 64;
+const ROUNDS: u64 = 3;
+const BURST: u64 = 10;
+const RATE: u64 = 10;
+const LENGTH: Duration = Duration::from_secs(3);
+
+/// Refused requests of an attack.
+pub(crate) const ATTACK: u64 = 100_000;
+
+/// How exact a way is.
+pub(crate) struct Exactness {
+    pub(crate) way: Way,
+    /// How many passed, and how many may in the time that it took.
+    pub(crate) grants: Vec<(u64, u64)>,
+    /// Commands that [`ATTACK`] refused requests sent.
+    pub(crate) attack_calls: u64,
+    /// Their wall time, nanoseconds each.
+    pub(crate) attack_nanoseconds: f64,
+    /// CPU time of Redis for all of them, microseconds.
+    pub(crate) attack_redis_us: f64,
+}
+
+/// Runs every way.
+pub(crate) fn measure(runtime: &Runtime, server: &RedisServer, ways: &Ways) -> Vec<Exactness> {
+    let mut all = Way::ALL.map(|way| attack(runtime, server, ways, way));
+    for round in 0..ROUNDS {
+        for exactness in &mut all {
+            let granted = grant(runtime, ways, exactness.way, round);
+            exactness.grants.push(granted);
+        }
+    }
+    all.into()
+}
+
+/// A bucket that nobody else uses. The two of ours share their names in Redis.
+fn bucket(way: Way, round: u64) -> u64 {
+    1_000_000 + 1_000 * (way as u64) + round
+}
+
+/// All clients on one bucket: how many pass, and how many may.
+fn grant(runtime: &Runtime, ways: &Ways, way: Way, round: u64) -> (u64, u64) {
+    let limit = Limit::new(RATE, 1, BURST);
+    let first_user = bucket(way, round);
+    let most_requests = u64::MAX;
+    let load = Load { way, clients: CLIENTS, first_user, users: 1, limit, most_requests };
+    let start = clock::now();
+    let running = load.start(runtime, ways);
+    load::wait(runtime, LENGTH);
+    let counts = running.stop(runtime);
+    let ticks = clock::now() - start;
+    (counts.passed, BURST + RATE * ticks / TICKS_PER_SECOND)
+}
+
+/// All clients on a bucket that has been emptied.
+fn attack(runtime: &Runtime, server: &RedisServer, ways: &Ways, way: Way) -> Exactness {
+    let limit = Limit::new(1, 3_600, BURST);
+    let first_user = bucket(way, ROUNDS);
+    let load = Load { way, clients: 1, first_user, users: 1, limit, most_requests: BURST };
+    load.start(runtime, ways).finish(runtime);
+    let load = Load { clients: CLIENTS, most_requests: ATTACK.next_multiple_of(64), ..load };
+    server.reset();
+    let before = server.done();
+    let start = clock::now();
+    let counts = load.start(runtime, ways).finish(runtime);
+    let ticks = clock::now() - start;
+    let done = server.done();
+    assert!(counts.passed == 0, "{} passed a bucket that is empty", counts.passed);
+    Exactness {
+        way,
+        grants: Vec::new(),
+        attack_calls: done.calls,
+        attack_nanoseconds: ticks as f64 * 1e3 / counts.requests() as f64,
+        attack_redis_us: done.cpu_us - before.cpu_us,
+    }
+}

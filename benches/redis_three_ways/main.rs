@@ -1,0 +1,95 @@
+//! Ways to keep a token bucket in Redis, over a real server: what each costs and how exact it is.
+//!
+//! ```sh
+//! make bench-redis            # measures, and writes the tables into docs/benchmarks.md
+//! cargo bench --bench redis_three_ways             # measures and prints
+//! cargo bench --bench redis_three_ways -- --quick  # short rounds: to see that it works
+//! cargo bench --bench redis_three_ways -- Hot/64/  # only what has that in its name
+//! ```
+//!
+//! Reading order: `ways` (what is compared; `script`, `commands`, `transactions` and `ours` hold
+//! one each), `load` (clients in a loop), `cost` and `exactness` (what is measured), `report`.
+
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a benchmark speaks by its output, and its numbers are small"
+)]
+
+mod arithmetic;
+mod commands;
+mod cost;
+mod exactness;
+mod goals;
+mod load;
+mod ours;
+mod process;
+mod report;
+mod script;
+mod server;
+mod transactions;
+mod ways;
+
+use std::time::Duration;
+
+use server::RedisServer;
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use ways::Ways;
+
+/// Counts, on top of the system's allocator.
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<std::alloc::System> = &INSTRUMENTED_SYSTEM;
+
+/// How long, how often.
+pub(crate) struct Plan {
+    /// Of each: the rounds of all ways are interleaved, so that a slow minute of the machine falls
+    /// on all of them.
+    pub(crate) rounds: usize,
+    /// What is measured of a round.
+    pub(crate) round: Duration,
+    /// What runs before it.
+    pub(crate) warm_up: Duration,
+    /// Parts of the names of what is run; all where there are none.
+    only: Vec<String>,
+}
+
+impl Plan {
+    fn of(arguments: &[String]) -> Self {
+        let only = arguments.iter().filter(|argument| !argument.starts_with('-')).cloned();
+        let quick = arguments.iter().any(|argument| argument == "--quick");
+        let (rounds, round_ms, warm_up_ms) = if quick { (1, 200, 50) } else { (5, 1_000, 200) };
+        let [round, warm_up] = [round_ms, warm_up_ms].map(Duration::from_millis);
+        Self { rounds, round, warm_up, only: only.collect() }
+    }
+
+    /// Whether what has that name is run.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| name.contains(part))
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let plan = Plan::of(&arguments);
+    let server = RedisServer::start();
+    // One thread for all clients leaves the second core of a small machine to Redis.
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let ways = Ways::connect(&runtime, &server);
+    if !plan.only.is_empty() {
+        print!("{}", report::costs(&cost::measure(&runtime, &server, &ways, &plan)));
+        return;
+    }
+    let exactness = exactness::measure(&runtime, &server, &ways);
+    let costs = cost::measure(&runtime, &server, &ways, &plan);
+    let text = report::markdown(&server, &plan, &costs, &exactness);
+    print!("{text}");
+    if arguments.iter().any(|argument| argument == "--write") {
+        report::write(&text);
+    }
+}

@@ -1,0 +1,99 @@
+//! The store as it ships: checks share calls, and refusals that are certain need none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate::clock;
+use tollgate::limit::charge::{BucketId, Charge, Charges, Mode};
+use tollgate::limit::quota::Quota;
+use tollgate::observe::metrics::Metrics;
+use tollgate::policy::OnFailure;
+use tollgate::policy::redis::{Login, Place, Redis};
+use tollgate::policy::settings::Origin;
+use tollgate::store::limiter::{Limiter, Source};
+use tollgate::store::memory::MemoryStore;
+use tollgate::store::redis::batch::Batcher;
+use tollgate::store::redis::link::Link;
+use tollgate::store::redis::script::RuleName;
+
+use crate::arithmetic::Limit;
+use crate::ways::Taken;
+
+/// The store, with and without the cache of refusals.
+#[derive(Clone)]
+pub(crate) struct Ours {
+    batcher: Arc<Batcher>,
+    limiter: Arc<Limiter>,
+    rules: Arc<[RuleName]>,
+}
+
+impl Ours {
+    /// The store, set up as the gateway does it, over one connection.
+    pub(crate) async fn connect(port: u16) -> Self {
+        let settings = settings(port);
+        let (link, supervisor) = Link::new(&settings);
+        tokio::spawn(async move { supervisor.run().await });
+        while link.current().is_none() {
+            tokio::task::yield_now().await;
+        }
+        let series = Metrics::new("bench").unwrap().redis_calls();
+        let Redis { prefix, timeout, .. } = settings;
+        let batcher = || Batcher::new(Arc::clone(&link), prefix.clone(), timeout, series.clone());
+        // What Redis does not answer in time is decided here; such answers are told apart.
+        let memory = Arc::new(MemoryStore::new(1_000_000, &[Quota::new(1, 1, 1).unwrap()]));
+        let rule = RuleName { name: Arc::from("bench"), salt: 0 };
+        Self {
+            batcher: batcher(),
+            limiter: Arc::new(Limiter::shared(memory, batcher())),
+            rules: Arc::from([rule]),
+        }
+    }
+
+    /// Takes a token of that user, without the cache.
+    pub(crate) async fn take(&self, user: u64, limit: &Limit) -> Taken {
+        let rules = Arc::clone(&self.rules);
+        match self.batcher.take(charges(user, limit), rules).await {
+            Ok(answered) => Taken::of(answered.answer.allowed),
+            Err(_) => Taken::Undecided,
+        }
+    }
+
+    /// Takes a token of that user as the gateway does.
+    pub(crate) async fn take_cached(&self, user: u64, limit: &Limit) -> Taken {
+        let charges = charges(user, limit);
+        let taken = self.limiter.take(&charges, &self.rules, clock::now()).await;
+        match taken.source {
+            Source::Redis | Source::Cache => Taken::of(taken.answer.allowed),
+            Source::Local => Taken::Undecided,
+        }
+    }
+}
+
+/// What a file says that names a server and nothing else.
+fn settings(port: u16) -> Redis {
+    Redis {
+        place: Place::Server(Origin { host: "127.0.0.1".to_string(), port }),
+        tls: None,
+        login: Login::default(),
+        database: 0,
+        timeout: Duration::from_millis(10),
+        on_failure: OnFailure::Local,
+        prefix: "tollgate:".to_string(),
+    }
+}
+
+/// What a request of that user owes.
+fn charges(user: u64, limit: &Limit) -> Charges {
+    let quota = limit.quota;
+    let bucket = BucketId(u128::from(mixed(user)) << 64 | u128::from(mixed(!user)));
+    let charge = Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode: Mode::Enforce };
+    std::iter::once(charge).collect()
+}
+
+/// A permutation of all numbers that looks random (splitmix64).
+pub(crate) fn mixed(number: u64) -> u64 {
+    let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}
