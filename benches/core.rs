@@ -11,6 +11,7 @@ use tollgate::limit::TICKS_PER_SECOND as SECOND;
 use tollgate::limit::bucket::Bucket;
 use tollgate::limit::charge::{Answer, BucketId, Charge, Mode, take};
 use tollgate::limit::quota::Quota;
+use tollgate::limit::share::Share;
 use tollgate::limit::verdict::Verdict;
 
 fn main() {
@@ -26,7 +27,7 @@ fn charges(count: usize) -> Vec<Charge> {
     (0..).map(charge).take(count).collect()
 }
 
-fn buckets(charges: &[Charge], level: u64) -> Vec<Bucket> {
+fn buckets(charges: &[Charge], level: i64) -> Vec<Bucket> {
     charges.iter().map(|_| Bucket { level, at: 0 }).collect()
 }
 
@@ -34,7 +35,7 @@ fn refill_and_take(charges: &[Charge], buckets: &mut [Bucket], now: u64) -> Answ
     for (charge, bucket) in charges.iter().zip(buckets.iter_mut()) {
         *bucket = bucket.refilled(&charge.quota, now);
     }
-    take(charges, buckets)
+    take(charges, buckets, Share::WHOLE)
 }
 
 #[divan::bench(args = [1, 4])]
@@ -59,13 +60,13 @@ fn refuse(bencher: Bencher, count: usize) {
 #[divan::bench(args = [1, 4])]
 fn verdict_on_allowed(bencher: Bencher, count: usize) {
     let charges = charges(count);
-    let answer = take(&charges, &mut buckets(&charges, charges[0].quota.full()));
+    let answer = take(&charges, &mut buckets(&charges, charges[0].quota.full()), Share::WHOLE);
     bencher.bench_local(|| Verdict::of(black_box(&charges), black_box(&answer)));
 }
 
 #[divan::bench(args = [1, 4])]
 fn verdict_on_refused(bencher: Bencher, count: usize) {
     let charges = charges(count);
-    let answer = take(&charges, &mut buckets(&charges, 0));
+    let answer = take(&charges, &mut buckets(&charges, 0), Share::WHOLE);
     bencher.bench_local(|| Verdict::of(black_box(&charges), black_box(&answer)));
 }

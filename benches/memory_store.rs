@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use tollgate::limit::TICKS_PER_SECOND as SECOND;
 use tollgate::limit::charge::{BucketId, Charge, Mode};
 use tollgate::limit::quota::Quota;
+use tollgate::limit::share::Share;
 use tollgate::store::memory::MemoryStore;
 
 #[global_allocator]
@@ -66,7 +67,8 @@ fn main() {
 
 fn crowd(quota: u32) -> MemoryStore {
     let store = MemoryStore::new(1_100_000, &*QUOTAS);
-    (0..MILLION).for_each(|client| assert!(store.take(&[charge(client, quota)], 0).allowed));
+    (0..MILLION)
+        .for_each(|client| assert!(store.take(&[charge(client, quota)], 0, Share::WHOLE).allowed));
     assert_eq!((store.len(), store.evictions()), (1_000_000, 0));
     store
 }
@@ -129,7 +131,7 @@ fn check_one_of_a_million(bencher: Bencher) {
     let store = &*CROWD;
     bencher.bench(|| {
         let (client, now) = client_and_now();
-        store.take(&[charge(client, WIDE)], now).allowed
+        store.take(&[charge(client, WIDE)], now, Share::WHOLE).allowed
     });
 }
 
@@ -138,7 +140,7 @@ fn refuse_one_of_a_million(bencher: Bencher) {
     let store = &*DRAINED_CROWD;
     bencher.bench(|| {
         let (client, _) = client_and_now();
-        assert!(!store.take(&[charge(client, NARROW)], 0).allowed);
+        assert!(!store.take(&[charge(client, NARROW)], 0, Share::WHOLE).allowed);
     });
 }
 
@@ -146,7 +148,7 @@ fn refuse_one_of_a_million(bencher: Bencher) {
 fn check_one_hot_key(bencher: Bencher) {
     let store = &*CROWD;
     let hot = charge(7, WIDE);
-    bencher.bench(|| store.take(&[hot], turn() & 0xffff_ffff).allowed);
+    bencher.bench(|| store.take(&[hot], turn() & 0xffff_ffff, Share::WHOLE).allowed);
 }
 
 /// By address (of a million), by key (of 10,000), by route (of 20), and all together.
@@ -157,7 +159,7 @@ fn check_four_rules(bencher: Bencher) {
         let (client, now) = client_and_now();
         let charges = [client, client % 10_000, 20_000 + client % 20, 20_020];
         let charges = charges.map(|client| charge(client, WIDE));
-        store.take(&charges, now).allowed
+        store.take(&charges, now, Share::WHOLE).allowed
     });
 }
 
@@ -168,11 +170,12 @@ fn check_four_rules(bencher: Bencher) {
 fn flood_of_newcomers(bencher: Bencher, full_again: &str) {
     let quota = if full_again == SOON { QUICK } else { SLOW };
     let store = MemoryStore::new(1_000_000, &*QUOTAS);
-    (0..2 * MILLION).for_each(|client| drop(store.take(&[charge(client, quota)], client)));
+    (0..2 * MILLION)
+        .for_each(|client| drop(store.take(&[charge(client, quota)], client, Share::WHOLE)));
     assert_eq!(store.evictions() > 0, full_again == LATE);
     bencher.bench(|| {
         let turn = turn();
-        store.take(&[charge(turn, quota)], 2 * MILLION + (turn & 0xffff_ffff)).allowed
+        store.take(&[charge(turn, quota)], 2 * MILLION + (turn & 0xffff_ffff), Share::WHOLE).allowed
     });
 }
 
@@ -197,11 +200,11 @@ fn bytes_per_bucket() {
 
 fn fill_and_report(max_buckets: usize, clients: u64) {
     // What the program needs at all.
-    MemoryStore::new(1_000, &*QUOTAS).take(&[charge(0, SLOW)], 0);
+    MemoryStore::new(1_000, &*QUOTAS).take(&[charge(0, SLOW)], 0, Share::WHOLE);
     let before = resident_bytes();
     let store = MemoryStore::new(max_buckets, &*QUOTAS);
     let empty = resident_bytes() - before;
-    (0..clients).for_each(|client| drop(store.take(&[charge(client, SLOW)], 0)));
+    (0..clients).for_each(|client| drop(store.take(&[charge(client, SLOW)], 0, Share::WHOLE)));
     let (len, grown) = (store.len(), resident_bytes() - before);
     println!(
         "room for {max_buckets}, {clients} clients: {len} kept, {} bytes each; {empty} while empty",

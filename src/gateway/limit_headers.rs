@@ -128,7 +128,8 @@ fn insert_text(response: &mut ResponseHeader, name: &'static str, text: String) 
 impl Judged {
     /// Where the client stands with a charge's rule.
     pub(super) fn standing(&self, index: usize) -> Option<Standing> {
-        Some(Standing::of(self.charges.get(index)?, self.taken.answer.outcomes.get(index)?))
+        let answer = &self.taken.answer;
+        Some(Standing::of(self.charges.get(index)?, answer.outcomes.get(index)?, answer.share))
     }
 
     /// The name of a charge's rule.

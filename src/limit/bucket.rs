@@ -1,16 +1,19 @@
 //! One bucket: its level, the instant at which that level was true, and how it moves.
 
-use super::quota::Quota;
+use super::quota::{MAX_UNITS, Quota};
 
 /// How far a clock may go back, in ticks, without a bucket taking notice: readings of one clock by
 /// two threads, or by a server before and after its time was set right.
 pub const CLOCK_SLACK: u64 = super::TICKS_PER_SECOND;
 
 /// A token bucket's whole state. Units are those of its [`Quota`], ticks those of the clock.
+///
+/// A level below zero is a debt: tokens that gateways granted while they could not see each other.
+/// It is paid off at the bucket's own rate before anybody passes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     /// Units in the bucket at [`at`](Self::at), at most the quota's full level.
-    pub level: u64,
+    pub level: i64,
     /// The tick at which the level was true.
     pub at: u64,
 }
@@ -30,7 +33,7 @@ impl Bucket {
             let at = if self.at > now.saturating_add(CLOCK_SLACK) { now } else { self.at };
             return Self { level: min(self.level, quota.full()), at };
         }
-        let added = (now - self.at).saturating_mul(quota.units_per_tick());
+        let added = quota.units_in(now - self.at);
         Self { level: min(self.level.saturating_add(added), quota.full()), at: now }
     }
 
@@ -40,16 +43,15 @@ impl Bucket {
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
         reason = "levels are at most 2^53, which doubles have exactly"
     )]
-    pub fn rescaled(self, was_full: u64, quota: &Quota) -> Self {
+    pub fn rescaled(self, was_full: i64, quota: &Quota) -> Self {
         if was_full == quota.full() {
             return self;
         }
         let fraction = self.level as f64 / was_full as f64;
-        let level = (fraction * quota.full() as f64).floor() as u64;
-        Self { level: min(level, quota.full()), at: self.at }
+        let level = (fraction * quota.full() as f64).floor() as i64;
+        Self { level: level.clamp(-MAX_UNITS, quota.full()), at: self.at }
     }
 
     /// Whether the bucket holds `cost` tokens at its own instant.
@@ -57,10 +59,14 @@ impl Bucket {
         self.level >= quota.units(cost)
     }
 
-    /// The bucket after `cost` tokens were taken. Taking what is not there leaves it empty; ask
-    /// [`holds`](Self::holds) first.
-    pub const fn less(self, quota: &Quota, cost: u64) -> Self {
-        Self { level: self.level.saturating_sub(quota.units(cost)), at: self.at }
+    /// The bucket after `units` were taken, whether they were there or not.
+    pub const fn less(self, units: i64) -> Self {
+        Self { level: self.level.saturating_sub(units), at: self.at }
+    }
+
+    /// The bucket after a debt of `units` was taken off, as far as a bucket can be in debt.
+    pub fn owing(self, quota: &Quota, units: i64) -> Self {
+        Self { level: self.level.saturating_sub(units).max(quota.lowest()), at: self.at }
     }
 
     /// The tick at which the bucket is full again if nobody takes from it.
@@ -69,8 +75,8 @@ impl Bucket {
     }
 }
 
-/// `u64::min` is not callable in a `const fn`.
-const fn min(a: u64, b: u64) -> u64 {
+/// `Ord::min` is not callable in a `const fn`.
+const fn min(a: i64, b: i64) -> i64 {
     if a < b { a } else { b }
 }
 
@@ -99,6 +105,8 @@ mod tests {
             ((50, 1_000_000, 0), (50, 1_000_000)),
             ((50, 1_000_001, 0), (50, 0)),
             ((9_000_000, 1_000, 1_000), (200_000, 1_000)),
+            ((-100_000, 0, 99_999), (-1, 99_999)),
+            ((-100_000, 0, 400_000), (200_000, 400_000)),
         ];
         for ((level, at, now), (level_after, at_after)) in table {
             let after = Bucket { level, at }.refilled(&quota, now);
@@ -114,7 +122,8 @@ mod tests {
         assert!(!bucket.holds(&quota, 2));
         assert!(!Bucket { level: 99_999, at: 7 }.holds(&quota, 1));
         assert!(!Bucket::full(&quota, 0).holds(&quota, u64::MAX));
-        assert_eq!(bucket.less(&quota, 1), Bucket { level: 0, at: 7 });
+        assert_eq!(bucket.less(100_000), Bucket { level: 0, at: 7 });
+        assert_eq!(bucket.less(100_001), Bucket { level: -1, at: 7 });
     }
 
     #[test]
@@ -126,6 +135,8 @@ mod tests {
             ((100, 100), 200_000),
             ((0, 100), 0),
             ((1, 3), 66_666),
+            ((-1, 2), -100_000),
+            ((-1, 3), -66_667),
             ((200_000, 200_000), 200_000),
             ((1 << 53, 1 << 53), 200_000),
         ];

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::bucket::Bucket;
 use super::quota::Quota;
+use super::share::Share;
 
 /// How many charges a request carries without an allocation. More are possible.
 const INLINE_CHARGES: usize = 6;
@@ -49,8 +50,9 @@ pub enum Mode {
 /// What a store says of one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The bucket's level after the decision, at its instant, in the quota's units.
-    pub level: u64,
+    /// The bucket's level after the decision, at its instant, in the quota's units. Below zero
+    /// where a debt is still to be paid off.
+    pub level: i64,
     /// Whether the bucket held the cost before the decision.
     pub enough: bool,
 }
@@ -62,6 +64,8 @@ pub struct Answer {
     pub allowed: bool,
     /// One for each charge, in the same order.
     pub outcomes: Outcomes,
+    /// What part of each bucket the store could grant.
+    pub share: Share,
 }
 
 /// Decides one request over its buckets, which are already refilled to the instant of the
@@ -70,24 +74,25 @@ pub struct Answer {
 /// - Enforced charges are all or nothing: where one bucket lacks the tokens, no bucket changes.
 /// - A shadow charge takes from its own bucket only, only where the tokens are there, and only
 ///   when the request passes: it stands for what would be left had the rule been enforced alone.
-pub fn take(charges: &[Charge], buckets: &mut [Bucket]) -> Answer {
+/// - A gateway that decides alone takes for all who may do the same: see [`Share`].
+pub fn take(charges: &[Charge], buckets: &mut [Bucket], share: Share) -> Answer {
     debug_assert_eq!(charges.len(), buckets.len());
     let mut outcomes = Outcomes::new();
     let mut allowed = true;
     for (charge, bucket) in charges.iter().zip(buckets.iter()) {
-        let enough = bucket.holds(&charge.quota, charge.cost);
+        let enough = bucket.level >= share.needed(&charge.quota, charge.cost);
         allowed &= enough || charge.mode == Mode::Shadow;
         outcomes.push(Outcome { level: bucket.level, enough });
     }
     if allowed {
         for ((charge, bucket), outcome) in charges.iter().zip(buckets).zip(&mut outcomes) {
             if outcome.enough {
-                *bucket = bucket.less(&charge.quota, charge.cost);
+                *bucket = bucket.less(share.taken(&charge.quota, charge.cost));
                 outcome.level = bucket.level;
             }
         }
     }
-    Answer { allowed, outcomes }
+    Answer { allowed, outcomes, share }
 }
 
 #[cfg(test)]
@@ -99,11 +104,11 @@ mod tests {
         Charge { bucket: BucketId(bucket), rule: 0, quota_index: 0, quota, cost, mode }
     }
 
-    fn levels(buckets: &[Bucket]) -> Vec<u64> {
+    fn levels(buckets: &[Bucket]) -> Vec<i64> {
         buckets.iter().map(|bucket| bucket.level).collect()
     }
 
-    fn at_zero<const N: usize>(levels: [u64; N]) -> [Bucket; N] {
+    fn at_zero<const N: usize>(levels: [i64; N]) -> [Bucket; N] {
         levels.map(|level| Bucket { level, at: 0 })
     }
 
@@ -111,7 +116,7 @@ mod tests {
     fn a_refusal_takes_from_nobody() {
         let charges = [charge(1, 9, 1, Mode::Enforce), charge(2, 9, 3, Mode::Enforce)];
         let mut buckets = at_zero([5, 2]);
-        let answer = take(&charges, &mut buckets);
+        let answer = take(&charges, &mut buckets, Share::WHOLE);
         assert!(!answer.allowed);
         assert_eq!(levels(&buckets), [5, 2]);
         assert_eq!(answer.outcomes[0], Outcome { level: 5, enough: true });
@@ -122,7 +127,7 @@ mod tests {
     fn every_bucket_pays_its_own_cost() {
         let charges = [charge(1, 9, 1, Mode::Enforce), charge(2, 9, 3, Mode::Enforce)];
         let mut buckets = at_zero([1, 9]);
-        assert!(take(&charges, &mut buckets).allowed);
+        assert!(take(&charges, &mut buckets, Share::WHOLE).allowed);
         assert_eq!(levels(&buckets), [0, 6]);
     }
 
@@ -130,7 +135,7 @@ mod tests {
     fn a_shadow_rule_neither_refuses_nor_takes_from_an_enforced_one() {
         let charges = [charge(1, 9, 1, Mode::Enforce), charge(2, 9, 1, Mode::Shadow)];
         let mut buckets = at_zero([5, 0]);
-        let answer = take(&charges, &mut buckets);
+        let answer = take(&charges, &mut buckets, Share::WHOLE);
         assert!(answer.allowed);
         assert!(!answer.outcomes[1].enough);
         assert_eq!(levels(&buckets), [4, 0]);
@@ -140,12 +145,12 @@ mod tests {
     fn a_refused_request_leaves_shadow_buckets_alone() {
         let charges = [charge(1, 9, 1, Mode::Enforce), charge(2, 9, 1, Mode::Shadow)];
         let mut buckets = at_zero([0, 5]);
-        assert!(!take(&charges, &mut buckets).allowed);
+        assert!(!take(&charges, &mut buckets, Share::WHOLE).allowed);
         assert_eq!(levels(&buckets), [0, 5]);
     }
 
     #[test]
     fn a_request_without_charges_passes() {
-        assert!(take(&[], &mut []).allowed);
+        assert!(take(&[], &mut [], Share::WHOLE).allowed);
     }
 }

@@ -2,7 +2,8 @@
 //! of ticks (microseconds), and every kept value is an integer.
 //!
 //! Reading order: [`quota`] (what is allowed), [`bucket`] (the level of one bucket and how it
-//! moves), [`charge`] (several buckets, all or nothing), [`verdict`] (what to tell the client).
+//! moves), [`share`] (what a gateway takes that decides alone), [`charge`] (several buckets, all or
+//! nothing), [`verdict`] (what to tell the client).
 //!
 //! # Another kind of limit
 //!
@@ -14,6 +15,7 @@
 pub mod bucket;
 pub mod charge;
 pub mod quota;
+pub mod share;
 pub mod verdict;
 
 #[cfg(test)]

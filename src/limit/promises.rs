@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::bucket::Bucket;
 use super::charge::{BucketId, Charge, Mode, take};
 use super::quota::{MAX_UNITS, Quota, QuotaError};
+use super::share::Share;
 use super::verdict::{Standing, Verdict};
 
 /// A quota and the numbers it was made of, not reduced.
@@ -42,11 +43,16 @@ fn small_quotas() -> impl Strategy<Value = Quota> {
         .prop_map(|(tokens, period, burst)| Quota::new(tokens, period, burst).unwrap())
 }
 
-/// A quota and a bucket of it, at any level, at any tick that leaves room to wait.
+/// A quota and a bucket of it, at any level, in debt or not, at any tick that leaves room to wait.
 fn buckets() -> impl Strategy<Value = (Quota, Bucket)> {
-    (quotas(), any::<u64>(), 0..u64::MAX / 2).prop_map(|(Written { quota, .. }, level, at)| {
+    (quotas(), any::<i64>(), 0..u64::MAX / 2).prop_map(|(Written { quota, .. }, level, at)| {
         (quota, Bucket { level: level % (quota.full() + 1), at })
     })
+}
+
+/// Where the bucket stands with whoever sees all of it.
+fn standing(quota: &Quota, level: i64, cost: u64) -> Standing {
+    Standing::of_bucket(quota, level, cost, Share::WHOLE)
 }
 
 /// Requests: ticks since the last one, and a cost.
@@ -71,7 +77,7 @@ fn charge(quota: Quota, cost: u64, mode: Mode) -> Charge {
 /// Takes from one bucket as a store would; says whether the request passed.
 fn take_one(bucket: &mut Bucket, quota: Quota, cost: u64, now: u64) -> bool {
     let mut refilled = [bucket.refilled(&quota, now)];
-    let allowed = take(&[charge(quota, cost, Mode::Enforce)], &mut refilled).allowed;
+    let allowed = take(&[charge(quota, cost, Mode::Enforce)], &mut refilled, Share::WHOLE).allowed;
     if allowed {
         *bucket = refilled[0];
     }
@@ -82,7 +88,7 @@ proptest! {
     #[test]
     fn a_client_passes_exactly_at_retry_after((quota, bucket) in buckets(), cost: u64) {
         let cost = 1 + cost % quota.burst();
-        let wait = Standing::of_bucket(&quota, bucket.level, cost).retry_after;
+        let wait = standing(&quota, bucket.level, cost).retry_after;
         let passes_after = |ticks| take_one(&mut bucket.clone(), quota, cost, bucket.at + ticks);
         prop_assert!(passes_after(wait));
         prop_assert!(wait == 0 || !passes_after(wait - 1), "a tick early");
@@ -90,7 +96,7 @@ proptest! {
 
     #[test]
     fn a_bucket_is_full_exactly_at_reset((quota, bucket) in buckets()) {
-        let wait = Standing::of_bucket(&quota, bucket.level, 1).reset;
+        let wait = standing(&quota, bucket.level, 1).reset;
         let level_after = |ticks| bucket.refilled(&quota, bucket.at + ticks).level;
         prop_assert_eq!(bucket.full_at(&quota), bucket.at + wait);
         prop_assert_eq!(level_after(wait), quota.full());
@@ -99,9 +105,9 @@ proptest! {
 
     #[test]
     fn what_remains_can_be_taken_and_no_token_more((quota, bucket) in buckets()) {
-        let remaining = Standing::of_bucket(&quota, bucket.level, 1).remaining;
+        let remaining = standing(&quota, bucket.level, 1).remaining;
         prop_assert!(remaining <= quota.burst());
-        prop_assert!(bucket.holds(&quota, remaining));
+        prop_assert!(remaining == 0 || bucket.holds(&quota, remaining));
         prop_assert!(!bucket.holds(&quota, remaining + 1));
     }
 
@@ -113,10 +119,11 @@ proptest! {
     ) {
         let cost = 1 + cost % quota.burst();
         let refilled = bucket.refilled(&quota, now);
-        let standing = Standing::of_bucket(&quota, refilled.level, cost);
+        let standing = standing(&quota, refilled.level.max(0), cost);
         let kept = [quota.full(), quota.units_per_tick(), quota.units_per_token(), refilled.level];
         let told = [standing.limit, standing.remaining, standing.retry_after, standing.reset];
-        prop_assert!(kept.iter().chain(&told).all(|number| *number <= MAX_UNITS));
+        prop_assert!(kept.iter().all(|number| *number <= MAX_UNITS));
+        prop_assert!(told.iter().all(|number| *number <= MAX_UNITS.unsigned_abs()));
         prop_assert!(refilled.level <= quota.full());
     }
 
@@ -139,7 +146,8 @@ proptest! {
             let refilled = added.map_or(full, |added| full.min(level.saturating_add(added)));
             let enough = refilled >= wide(cost) * wide(period);
             let before = bucket.refilled(&quota, now);
-            prop_assert_eq!(wide(before.level / quota.units_per_token()), refilled / wide(period));
+            let tokens = (before.level / quota.units_per_token()).unsigned_abs();
+            prop_assert_eq!(wide(tokens), refilled / wide(period));
             prop_assert_eq!(take_one(&mut bucket, quota, cost, now), enough);
             if enough {
                 (level, at) = (refilled - wide(cost) * wide(period), now);
@@ -176,7 +184,7 @@ proptest! {
             for (now, units) in &passed[start..] {
                 (first, last) = (first.min(*now), last.max(*now));
                 taken += units;
-                let most = quota.full() + (last - first) * quota.units_per_tick();
+                let most = quota.full() + quota.units_in(last - first);
                 prop_assert!(taken <= most, "{taken} of {most} units from {first} to {last}");
             }
         }
@@ -189,13 +197,13 @@ proptest! {
         requests in requests(0..40),
     ) {
         let mut bucket = Bucket::full(&quota, 0);
-        let mut passed: Vec<(u64, u64)> = Vec::new();
+        let mut passed: Vec<(u64, i64)> = Vec::new();
         for (now, cost) in played(quota, requests) {
             let mut units = quota.units(cost);
             let mut within = units <= quota.full();
             for (then, taken) in passed.iter().rev() {
                 units += taken;
-                within &= units <= quota.full() + (now - then) * quota.units_per_tick();
+                within &= units <= quota.full() + quota.units_in(now - then);
             }
             prop_assert_eq!(take_one(&mut bucket, quota, cost, now), within, "{} at {}", cost, now);
             if within {
@@ -221,7 +229,7 @@ proptest! {
 
     #[test]
     fn several_buckets_pay_all_or_none(
-        rules in prop::collection::vec((small_quotas(), any::<u64>(), 1..10_u64, any::<bool>()), 1..9),
+        rules in prop::collection::vec((small_quotas(), any::<i64>(), 1..10_u64, any::<bool>()), 1..9),
     ) {
         let mut charges = Vec::new();
         let mut buckets = Vec::new();
@@ -231,7 +239,7 @@ proptest! {
             buckets.push(Bucket { level: level % (quota.full() + 1), at: 0 });
         }
         let before = buckets.clone();
-        let answer = take(&charges, &mut buckets);
+        let answer = take(&charges, &mut buckets, Share::WHOLE);
         let held = |index: usize| before[index].holds(&charges[index].quota, charges[index].cost);
         let enforced = (0..charges.len()).filter(|index| charges[*index].mode == Mode::Enforce);
         prop_assert_eq!(answer.allowed, enforced.clone().all(held));
@@ -245,7 +253,9 @@ proptest! {
         }
         // The rule that the client is told of is one that refuses, and the last one to.
         if let Verdict::Refused { binding } = Verdict::of(&charges, &answer) {
-            let wait = |index| Standing::of(&charges[index], &answer.outcomes[index]).retry_after;
+            let wait = |index: usize| {
+                Standing::of(&charges[index], &answer.outcomes[index], answer.share).retry_after
+            };
             prop_assert!(!answer.allowed && !held(binding));
             prop_assert!(enforced.clone().all(|index| wait(index) <= wait(binding)));
         } else {

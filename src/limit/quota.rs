@@ -4,7 +4,11 @@ use thiserror::Error;
 
 /// The largest integer that every store keeps exactly: a Lua number is a double (IEEE 754), which
 /// is exact up to 2^53.
-pub const MAX_UNITS: u64 = 1 << 53;
+pub const MAX_UNITS: i64 = 1 << 53;
+
+/// How many full buckets a debt can amount to. It takes more than so many gateways to get there,
+/// with a limit so small that each of them grants a single request.
+const MOST_DEBT: i64 = 1_000;
 
 /// A token bucket's parameters.
 ///
@@ -14,8 +18,8 @@ pub const MAX_UNITS: u64 = 1 << 53;
 /// or invented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
-    units_per_tick: u64,
-    units_per_token: u64,
+    units_per_tick: i64,
+    units_per_token: i64,
     burst: u64,
 }
 
@@ -58,25 +62,29 @@ impl Quota {
             return Err(QuotaError::ZeroBurst);
         }
         let divisor = greatest_common_divisor(tokens, period_ticks);
-        let units_per_tick = tokens / divisor;
-        let units_per_token = period_ticks / divisor;
-        if units_per_tick > MAX_UNITS {
+        let (units_per_tick, units_per_token) = (tokens / divisor, period_ticks / divisor);
+        if units_per_tick > MAX_UNITS.unsigned_abs() {
             return Err(QuotaError::RateTooLarge);
         }
-        let max_burst = MAX_UNITS / units_per_token;
+        let max_burst = MAX_UNITS.unsigned_abs() / units_per_token;
         if burst > max_burst {
             return Err(QuotaError::BurstTooLarge { max_burst });
         }
-        Ok(Self { units_per_tick, units_per_token, burst })
+        // Both are at most 2^53 by now.
+        Ok(Self {
+            units_per_tick: units_per_tick.cast_signed(),
+            units_per_token: units_per_token.cast_signed(),
+            burst,
+        })
     }
 
     /// Units that one tick adds.
-    pub const fn units_per_tick(&self) -> u64 {
+    pub const fn units_per_tick(&self) -> i64 {
         self.units_per_tick
     }
 
     /// Units that one token is worth.
-    pub const fn units_per_token(&self) -> u64 {
+    pub const fn units_per_token(&self) -> i64 {
         self.units_per_token
     }
 
@@ -86,25 +94,45 @@ impl Quota {
     }
 
     /// The level of a full bucket, in units; at most [`MAX_UNITS`].
-    pub const fn full(&self) -> u64 {
-        self.burst * self.units_per_token
+    pub const fn full(&self) -> i64 {
+        self.burst.cast_signed() * self.units_per_token
+    }
+
+    /// The lowest level that a bucket can have, in units: debts beyond it are forgiven, so that
+    /// nothing that somebody wrote in a bucket's place locks a client out for good.
+    pub const fn lowest(&self) -> i64 {
+        let lowest = self.full().saturating_mul(-MOST_DEBT);
+        if lowest < -MAX_UNITS { -MAX_UNITS } else { lowest }
     }
 
     /// What `cost` tokens are worth, in units.
-    pub const fn units(&self, cost: u64) -> u64 {
-        cost.saturating_mul(self.units_per_token)
+    pub const fn units(&self, cost: u64) -> i64 {
+        clamped(cost).saturating_mul(self.units_per_token)
+    }
+
+    /// Units that so many ticks add.
+    pub const fn units_in(&self, ticks: u64) -> i64 {
+        clamped(ticks).saturating_mul(self.units_per_tick)
     }
 
     /// Ticks until `missing` units have been added, rounded up: at that tick they are there, one
     /// tick before they are not.
-    pub const fn ticks_to_add(&self, missing: u64) -> u64 {
-        missing.div_ceil(self.units_per_tick)
+    pub const fn ticks_to_add(&self, missing: i64) -> u64 {
+        if missing <= 0 {
+            return 0;
+        }
+        missing.unsigned_abs().div_ceil(self.units_per_tick.unsigned_abs())
     }
 
     /// Ticks that an empty bucket takes to fill.
     pub const fn ticks_to_fill(&self) -> u64 {
         self.ticks_to_add(self.full())
     }
+}
+
+/// A count as a signed number; what does not fit is more than any bucket holds.
+const fn clamped(count: u64) -> i64 {
+    if count > i64::MAX.unsigned_abs() { i64::MAX } else { count.cast_signed() }
 }
 
 /// Euclid's algorithm.
@@ -146,15 +174,15 @@ mod tests {
             ((0, SECOND, 1), QuotaError::ZeroRate),
             ((1, 0, 1), QuotaError::ZeroPeriod),
             ((1, SECOND, 0), QuotaError::ZeroBurst),
-            ((1, SECOND, MAX_UNITS), QuotaError::BurstTooLarge { max_burst: 9_007_199_254 }),
+            ((1, SECOND, 1 << 53), QuotaError::BurstTooLarge { max_burst: 9_007_199_254 }),
             ((1, u64::MAX, 1), QuotaError::BurstTooLarge { max_burst: 0 }),
-            ((MAX_UNITS + 1, SECOND + 1, 1), QuotaError::RateTooLarge),
+            (((1 << 53) + 1, SECOND + 1, 1), QuotaError::RateTooLarge),
         ];
         for ((tokens, period, burst), expected) in table {
             assert_eq!(Quota::new(tokens, period, burst), Err(expected));
         }
         assert!(Quota::new(1, SECOND, 9_007_199_254).is_ok());
-        assert!(Quota::new(u64::MAX, u64::MAX, MAX_UNITS).is_ok(), "1 per tick once reduced");
+        assert!(Quota::new(u64::MAX, u64::MAX, 1 << 53).is_ok(), "1 per tick once reduced");
     }
 
     #[test]
@@ -164,6 +192,7 @@ mod tests {
         assert_eq!(quota.ticks_to_add(3), 1);
         assert_eq!(quota.ticks_to_add(4), 2);
         assert_eq!(quota.ticks_to_add(0), 0);
+        assert_eq!(quota.ticks_to_add(-7), 0);
         assert_eq!(quota.ticks_to_fill(), 666_667);
     }
 }

@@ -4,6 +4,7 @@
 
 use super::charge::{Answer, Charge, Mode, Outcome};
 use super::quota::Quota;
+use super::share::Share;
 
 /// Where a client stands with one rule. Any kind of limit can say this of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,20 +37,21 @@ pub enum Verdict {
 }
 
 impl Standing {
-    /// Where a bucket at `level` stands for requests of `cost` tokens.
-    pub fn of_bucket(quota: &Quota, level: u64, cost: u64) -> Self {
-        let missing_for_cost = quota.units(cost).saturating_sub(level);
+    /// Where a bucket at `level` stands for requests of `cost` tokens, with a gateway that grants
+    /// that share of it.
+    pub fn of_bucket(quota: &Quota, level: i64, cost: u64, share: Share) -> Self {
+        let missing_for_cost = share.needed(quota, cost).saturating_sub(level);
         Self {
             limit: quota.burst(),
-            remaining: level / quota.units_per_token(),
+            remaining: share.tokens(quota, level),
             retry_after: quota.ticks_to_add(missing_for_cost),
             reset: quota.ticks_to_add(quota.full().saturating_sub(level)),
         }
     }
 
     /// Where the charge's rule stands after the decision.
-    pub fn of(charge: &Charge, outcome: &Outcome) -> Self {
-        Self::of_bucket(&charge.quota, outcome.level, charge.cost)
+    pub fn of(charge: &Charge, outcome: &Outcome, share: Share) -> Self {
+        Self::of_bucket(&charge.quota, outcome.level, charge.cost, share)
     }
 }
 
@@ -63,7 +65,7 @@ impl Verdict {
                 .enumerate()
                 .filter(|(_, (charge, _))| charge.mode == Mode::Enforce)
                 .map(|(index, (charge, outcome))| {
-                    (index, outcome.enough, Standing::of(charge, outcome))
+                    (index, outcome.enough, Standing::of(charge, outcome, answer.share))
                 })
         };
         // min_by_key keeps the first of equals: ties go to the rule that stands first in the file.
@@ -107,7 +109,7 @@ mod tests {
             .zip(tokens)
             .map(|(charge, tokens)| Bucket { level: charge.quota.units(*tokens), at: 0 })
             .collect();
-        let answer = take(charges, &mut buckets);
+        let answer = take(charges, &mut buckets, Share::WHOLE);
         Verdict::of(charges, &answer)
     }
 
@@ -125,7 +127,7 @@ mod tests {
         ];
         for ((level, cost), (remaining, retry_after, reset)) in table {
             assert_eq!(
-                Standing::of_bucket(&quota, level, cost),
+                Standing::of_bucket(&quota, level, cost, Share::WHOLE),
                 Standing { limit: 50, remaining, retry_after, reset },
                 "level {level}, cost {cost}"
             );

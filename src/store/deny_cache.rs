@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use crate::limit::TICKS_PER_SECOND;
 use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, Outcome};
+use crate::limit::share::Share;
 
 /// How long an entry may be good for, in ticks: how late another gateway's reset can take effect.
 pub const MAX_AGE: u64 = TICKS_PER_SECOND;
@@ -31,7 +32,7 @@ pub struct DenyCache {
 struct Exhausted {
     bucket: BucketId,
     /// Units in the bucket at `at`.
-    level: u64,
+    level: i64,
     /// The tick of this process at or after which the store saw that level. The store may have
     /// seen it later, and the bucket be less full than is reckoned here; never fuller.
     at: u64,
@@ -58,7 +59,8 @@ impl DenyCache {
             Some(level) => Outcome { level, enough: false },
             None => Outcome { level: charge.quota.full(), enough: true },
         };
-        Some(Answer { allowed: false, outcomes: charges.iter().map(outcome).collect() })
+        let outcomes = charges.iter().map(outcome).collect();
+        Some(Answer { allowed: false, outcomes, share: Share::WHOLE })
     }
 
     /// Remembers what a refusal says of its buckets. `sent_at` is when the store was asked: it
@@ -80,13 +82,13 @@ impl DenyCache {
     }
 
     /// The bucket's level at `now`, where it is known to lack the charge's tokens.
-    fn level(&self, charge: &Charge, now: u64) -> Option<u64> {
+    fn level(&self, charge: &Charge, now: u64) -> Option<i64> {
         let entry = (*self.slot(charge.bucket).lock())?;
         let age = now.saturating_sub(entry.at);
         if entry.bucket != charge.bucket || age > MAX_AGE {
             return None;
         }
-        let added = age.saturating_mul(charge.quota.units_per_tick());
+        let added = charge.quota.units_in(age);
         let level = entry.level.saturating_add(added);
         (level < charge.quota.units(charge.cost)).then_some(level)
     }
@@ -119,14 +121,14 @@ mod tests {
             period in 1_u64..100_000,
             burst in 1_u64..50,
             cost in 1_u64..50,
-            level in 0_u64..1_000_000,
+            level in -1_000_000_i64..1_000_000,
             wait in 0_u64..2_000_000,
             other_cost in 1_u64..50,
         ) {
             let quota = Quota::new(tokens, period, burst.max(cost).max(other_cost)).unwrap();
             let asked: Charges = [charge(7, quota, cost)].into_iter().collect();
             let mut bucket = [Bucket { level: level % quota.full(), at: 1_000 }];
-            let answer = take(&asked, &mut bucket);
+            let answer = take(&asked, &mut bucket, Share::WHOLE);
             prop_assume!(!answer.allowed);
             let cache = DenyCache::default();
             cache.remember(&asked, &answer, 1_000);
@@ -134,7 +136,7 @@ mod tests {
             let later: Charges = [charge(7, quota, other_cost)].into_iter().collect();
             let now = 1_000 + wait;
             let mut truth = [bucket[0].refilled(&quota, now)];
-            let uncached = take(&later, &mut truth);
+            let uncached = take(&later, &mut truth, Share::WHOLE);
             match cache.refusal(&later, now) {
                 Some(cached) => prop_assert_eq!(cached, uncached),
                 None => prop_assert!(uncached.allowed || wait > MAX_AGE),
@@ -147,7 +149,7 @@ mod tests {
         let quota = Quota::new(1, 1_000_000, 5).unwrap();
         let asked: Charges = [charge(7, quota, 1)].into_iter().collect();
         let mut empty = [Bucket { level: 0, at: 0 }];
-        let answer = take(&asked, &mut empty);
+        let answer = take(&asked, &mut empty, Share::WHOLE);
         let cache = DenyCache::default();
         cache.remember(&asked, &answer, 0);
         assert!(cache.refusal(&asked, 10).is_some());
@@ -163,7 +165,7 @@ mod tests {
     fn one_exhausted_bucket_refuses_the_whole_request() {
         let quota = Quota::new(1, 1_000_000, 5).unwrap();
         let asked: Charges = [charge(7, quota, 1)].into_iter().collect();
-        let answer = take(&asked, &mut [Bucket { level: 250_000, at: 0 }]);
+        let answer = take(&asked, &mut [Bucket { level: 250_000, at: 0 }], Share::WHOLE);
         let cache = DenyCache::default();
         cache.remember(&asked, &answer, 0);
         let two: Charges = [charge(1, quota, 1), charge(7, quota, 1)].into_iter().collect();

@@ -11,6 +11,7 @@ use super::redis::batch::Batcher;
 use super::redis::script::RuleName;
 use crate::clock;
 use crate::limit::charge::{Answer, Charges};
+use crate::limit::share::Share;
 
 /// Decides requests over all their buckets at once.
 pub struct Limiter {
@@ -67,7 +68,10 @@ impl Limiter {
     /// those of the policy that the charges come from, by index; `now` is this process' tick.
     pub async fn take(&self, charges: &Charges, rules: &Arc<[RuleName]>, now: u64) -> Taken {
         let Some(shared) = &self.shared else {
-            return Taken { answer: self.memory.take(charges, now), source: Source::Local };
+            return Taken {
+                answer: self.memory.take(charges, now, Share::WHOLE),
+                source: Source::Local,
+            };
         };
         if let Some(answer) = shared.denied.refusal(charges, now) {
             return Taken { answer, source: Source::Cache };
@@ -80,9 +84,10 @@ impl Limiter {
                 Taken { answer: answered.answer, source: Source::Redis }
             }
             // The clock again: the check may have waited for the whole of its budget.
-            Err(_) => {
-                Taken { answer: self.memory.take(charges, clock::now()), source: Source::Local }
-            }
+            Err(_) => Taken {
+                answer: self.memory.take(charges, clock::now(), Share::WHOLE),
+                source: Source::Local,
+            },
         }
     }
 }

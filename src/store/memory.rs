@@ -36,6 +36,7 @@ use smallvec::SmallVec;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{self, Answer, BucketId, Charge, Mode, Outcome, Outcomes};
 use crate::limit::quota::Quota;
+use crate::limit::share::Share;
 use shard::Shard;
 use table::{Place, scaled};
 
@@ -98,19 +99,35 @@ impl MemoryStore {
 
     /// Decides one request at `now` (ticks) and takes its tokens: from all its buckets, or from
     /// none. A request that is refused changes nothing.
-    pub fn take(&self, charges: &[Charge], now: u64) -> Answer {
+    pub fn take(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
         match charges {
-            [charge] => self.take_one(charge, now),
-            _ => self.take_all(charges, now),
+            [charge] => self.take_one(charge, now, share),
+            _ => self.take_all(charges, now, share),
         }
     }
 
     /// What [`take`](Self::take) would answer. Nothing is taken, and nothing kept.
-    pub fn peek(&self, charges: &[Charge], now: u64) -> Answer {
+    pub fn peek(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
         let numbers = self.shard_numbers(charges);
         let locked = self.lock(&numbers);
         let (_, mut buckets) = self.read(&numbers, &locked, charges, now);
-        charge::take(charges, &mut buckets)
+        charge::take(charges, &mut buckets, share)
+    }
+
+    /// The charge's bucket at `now`, as this store knows it.
+    pub fn bucket(&self, charge: &Charge, now: u64) -> Bucket {
+        let shard = self.shards[self.shard_number(charge.bucket)].0.lock();
+        shard.bucket(charge, shard.find(charge.bucket), &self.quotas, now)
+    }
+
+    /// Puts the charge's bucket where somebody who knows better says that it is at `now`.
+    pub fn put(&self, charge: &Charge, level: i64, now: u64) {
+        let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
+        let bucket = Bucket { level, at: now };
+        match shard.find(charge.bucket) {
+            Place::At(slot) => shard.replace(slot, charge, bucket),
+            Place::Absent => shard.insert(charge, bucket, &self.quotas, now),
+        }
     }
 
     /// Buckets that are kept, the full ones among them that nobody has missed yet included.
@@ -131,13 +148,13 @@ impl MemoryStore {
 
     /// What [`take_all`](Self::take_all) does, for the most common request: one bucket needs no
     /// lists, and without them a check costs half. Tests hold the two equal.
-    fn take_one(&self, charge: &Charge, now: u64) -> Answer {
+    fn take_one(&self, charge: &Charge, now: u64, share: Share) -> Answer {
         let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let place = shard.find(charge.bucket);
         let mut bucket = shard.bucket(charge, place, &self.quotas, now);
-        let enough = bucket.holds(&charge.quota, charge.cost);
+        let enough = bucket.level >= share.needed(&charge.quota, charge.cost);
         if enough {
-            bucket = bucket.less(&charge.quota, charge.cost);
+            bucket = bucket.less(share.taken(&charge.quota, charge.cost));
             match place {
                 Place::At(slot) => shard.replace(slot, charge, bucket),
                 Place::Absent => shard.insert(charge, bucket, &self.quotas, now),
@@ -145,14 +162,14 @@ impl MemoryStore {
         }
         let mut outcomes = Outcomes::new();
         outcomes.push(Outcome { level: bucket.level, enough });
-        Answer { allowed: enough || charge.mode == Mode::Shadow, outcomes }
+        Answer { allowed: enough || charge.mode == Mode::Shadow, outcomes, share }
     }
 
-    fn take_all(&self, charges: &[Charge], now: u64) -> Answer {
+    fn take_all(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
         let numbers = self.shard_numbers(charges);
         let mut locked = self.lock(&numbers);
         let (places, mut buckets) = self.read(&numbers, &locked, charges, now);
-        let answer = charge::take(charges, &mut buckets);
+        let answer = charge::take(charges, &mut buckets, share);
         if !answer.allowed {
             return answer;
         }

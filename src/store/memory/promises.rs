@@ -101,7 +101,7 @@ impl Model {
         for ((charge, bucket), outcome) in charges.iter().zip(buckets).zip(&answer.outcomes) {
             if answer.allowed && outcome.enough {
                 all_there &= bucket.holds(&charge.quota, charge.cost);
-                self.0.insert(charge.bucket, bucket.less(&charge.quota, charge.cost));
+                self.0.insert(charge.bucket, bucket.less(charge.quota.units(charge.cost)));
             }
         }
         all_there
@@ -117,8 +117,8 @@ proptest! {
         let store = schedule.store(max_buckets);
         let mut model = Model::default();
         for (now, charges) in schedule.play() {
-            let answer = store.take(&charges, now);
-            let allowed_by_model = charge::take(&charges, &mut model.buckets(&charges, now));
+            let answer = store.take(&charges, now, Share::WHOLE);
+            let allowed_by_model = charge::take(&charges, &mut model.buckets(&charges, now), Share::WHOLE);
             for (got, most) in answer.outcomes.iter().zip(&allowed_by_model.outcomes) {
                 prop_assert!(!got.enough || most.enough, "{got:?} where {most:?} is right, at {now}");
             }
@@ -135,7 +135,7 @@ proptest! {
         let store = schedule.store(max_buckets);
         let mut passed: HashMap<BucketId, Vec<(u64, Charge)>> = HashMap::new();
         for (now, charges) in schedule.play() {
-            let answer = store.take(&charges, now);
+            let answer = store.take(&charges, now, Share::WHOLE);
             for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
                 if answer.allowed && outcome.enough {
                     passed.entry(charge.bucket).or_default().push((now, *charge));
@@ -148,7 +148,7 @@ proptest! {
                 for (now, charge) in &passed[start..] {
                     (first, last) = (first.min(*now), last.max(*now));
                     units += charge.quota.units(charge.cost);
-                    let most = charge.quota.full() + (last - first) * charge.quota.units_per_tick();
+                    let most = charge.quota.full() + charge.quota.units_in(last - first);
                     prop_assert!(units <= most, "{units} of {most} from {first} to {last}");
                 }
             }
@@ -163,9 +163,9 @@ proptest! {
         let store = schedule.store(16 * 300);
         let mut model = Model::default();
         for (now, charges) in schedule.play() {
-            let expected = charge::take(&charges, &mut model.buckets(&charges, now));
-            prop_assert_eq!(&store.peek(&charges, now), &expected);
-            prop_assert_eq!(&store.take(&charges, now), &expected);
+            let expected = charge::take(&charges, &mut model.buckets(&charges, now), Share::WHOLE);
+            prop_assert_eq!(&store.peek(&charges, now, Share::WHOLE), &expected);
+            prop_assert_eq!(&store.take(&charges, now, Share::WHOLE), &expected);
             model.follow(&charges, &expected, now);
         }
         prop_assert_eq!(store.evictions(), 0);
@@ -179,12 +179,12 @@ proptest! {
         let store = schedule.store(max_buckets);
         for (now, charges) in schedule.play() {
             let before = store.len();
-            let peeked = store.peek(&charges, now);
-            let taken = store.take(&charges, now);
+            let peeked = store.peek(&charges, now, Share::WHOLE);
+            let taken = store.take(&charges, now, Share::WHOLE);
             prop_assert_eq!(&taken, &peeked);
             if !taken.allowed {
                 prop_assert_eq!(store.len(), before);
-                prop_assert_eq!(store.peek(&charges, now), taken);
+                prop_assert_eq!(store.peek(&charges, now, Share::WHOLE), taken);
             }
         }
     }

@@ -90,8 +90,8 @@ impl Shard {
     fn newcomer(&self, charge: &Charge, now: u64) -> Bucket {
         let quota = &charge.quota;
         let full_at = self.all_full_at.get(charge.quota_index as usize).copied().unwrap_or(0);
-        let missing = full_at.saturating_sub(now).saturating_mul(quota.units_per_tick());
-        Bucket { level: quota.full().saturating_sub(missing), at: now }
+        let missing = quota.units_in(full_at.saturating_sub(now));
+        Bucket { level: quota.full().saturating_sub(missing).max(0), at: now }
     }
 
     /// Drops the first bucket of the next few that is full again; where none is, the one of them

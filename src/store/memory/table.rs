@@ -23,7 +23,7 @@ pub(super) struct Entry {
     /// Index of the quota that the level is counted by.
     pub(super) quota_index: u32,
     /// As in [`Bucket`].
-    level: u64,
+    level: i64,
     /// As in [`Bucket`].
     at: u64,
 }

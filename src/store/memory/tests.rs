@@ -28,7 +28,8 @@ fn scattered(number: u128) -> u128 {
 /// Whole tokens in the bucket, without taking any.
 fn tokens(store: &MemoryStore, bucket: u128, now: u64) -> u64 {
     let more_than_any = charge(bucket, 6);
-    store.peek(&[more_than_any], now).outcomes[0].level / quota().units_per_token()
+    let level = store.peek(&[more_than_any], now, Share::WHOLE).outcomes[0].level;
+    Share::WHOLE.tokens(&quota(), level)
 }
 
 #[test]
@@ -46,8 +47,8 @@ fn a_bucket_drains_and_fills() {
         (700_000, 5, true, 0),
     ];
     for (now, cost, allowed, left) in table {
-        let peeked = store.peek(&[charge(1, cost)], now);
-        let answer = store.take(&[charge(1, cost)], now);
+        let peeked = store.peek(&[charge(1, cost)], now, Share::WHOLE);
+        let answer = store.take(&[charge(1, cost)], now, Share::WHOLE);
         assert_eq!(answer, peeked);
         let got = (answer.allowed, answer.outcomes[0].level / quota().units_per_token());
         assert_eq!(got, (allowed, left), "{cost} at {now}");
@@ -57,11 +58,11 @@ fn a_bucket_drains_and_fills() {
 #[test]
 fn what_takes_nothing_keeps_nothing() {
     let store = store(1_000);
-    store.peek(&[charge(1, 1)], 0);
-    assert!(store.take(&[], 0).allowed);
+    store.peek(&[charge(1, 1)], 0, Share::WHOLE);
+    assert!(store.take(&[], 0, Share::WHOLE).allowed);
     let never = Charge { cost: 6, ..charge(1, 1) };
-    assert!(!store.take(&[never, charge(2, 1)], 0).allowed);
-    assert!(store.take(&[Charge { mode: Mode::Shadow, ..never }], 0).allowed);
+    assert!(!store.take(&[never, charge(2, 1)], 0, Share::WHOLE).allowed);
+    assert!(store.take(&[Charge { mode: Mode::Shadow, ..never }], 0, Share::WHOLE).allowed);
     assert!(store.is_empty());
 }
 
@@ -72,7 +73,10 @@ fn every_bound_is_kept_to_the_bucket() {
         let bounds: usize = store.shards.iter().map(|shard| shard.0.lock().bound()).sum();
         assert_eq!(bounds, max_buckets.max(1));
         for bucket in 0..(max_buckets as u128).min(3_000) * 2 + 2 {
-            assert!(store.take(&[charge(bucket, 1)], 0).outcomes[0].level <= quota().full());
+            assert!(
+                store.take(&[charge(bucket, 1)], 0, Share::WHOLE).outcomes[0].level
+                    <= quota().full()
+            );
             assert!(store.len() <= max_buckets.max(1));
         }
     }
@@ -81,13 +85,13 @@ fn every_bound_is_kept_to_the_bucket() {
 #[test]
 fn full_buckets_go_first_and_are_no_eviction() {
     let store = store(4);
-    store.take(&[charge(1, 5)], 0);
-    store.take(&[charge(2, 1)], 0);
-    store.take(&[charge(3, 1)], 0);
-    store.take(&[charge(4, 4)], 0);
+    store.take(&[charge(1, 5)], 0, Share::WHOLE);
+    store.take(&[charge(2, 1)], 0, Share::WHOLE);
+    store.take(&[charge(3, 1)], 0, Share::WHOLE);
+    store.take(&[charge(4, 4)], 0, Share::WHOLE);
     // 2 and 3 are full again at 100,000.
-    store.take(&[charge(5, 1)], 100_000);
-    store.take(&[charge(6, 1)], 100_000);
+    store.take(&[charge(5, 1)], 100_000, Share::WHOLE);
+    store.take(&[charge(6, 1)], 100_000, Share::WHOLE);
     assert_eq!((store.len(), store.evictions()), (4, 0));
     assert_eq!(
         [1, 2, 3, 4, 5, 6].map(|bucket| tokens(&store, bucket, 100_000)),
@@ -98,10 +102,10 @@ fn full_buckets_go_first_and_are_no_eviction() {
 #[test]
 fn then_the_one_nearest_to_full_goes_and_its_client_gets_no_more_for_it() {
     let store = store(3);
-    store.take(&[charge(1, 5)], 0);
-    store.take(&[charge(2, 2)], 0);
-    store.take(&[charge(3, 4)], 0);
-    store.take(&[charge(4, 1)], 0);
+    store.take(&[charge(1, 5)], 0, Share::WHOLE);
+    store.take(&[charge(2, 2)], 0, Share::WHOLE);
+    store.take(&[charge(3, 4)], 0, Share::WHOLE);
+    store.take(&[charge(4, 1)], 0, Share::WHOLE);
     assert_eq!((store.len(), store.evictions()), (3, 1));
     // 2 went with 3 tokens. It and whoever else is new starts with as many, until it would be full.
     assert_eq!([1, 2, 3, 4, 5].map(|bucket| tokens(&store, bucket, 0)), [0, 3, 1, 4, 3]);
@@ -112,9 +116,9 @@ fn then_the_one_nearest_to_full_goes_and_its_client_gets_no_more_for_it() {
 #[test]
 fn a_drained_bucket_outlives_a_flood() {
     let store = store(2_000);
-    store.take(&[charge(0, 5)], 0);
+    store.take(&[charge(0, 5)], 0, Share::WHOLE);
     for bucket in 1..=10_000 {
-        store.take(&[charge(bucket, 1)], 0);
+        store.take(&[charge(bucket, 1)], 0, Share::WHOLE);
     }
     assert!(store.evictions() > 5_000, "{} evictions", store.evictions());
     let kept = store.shards[store.shard_number(charge(0, 1).bucket)].0.lock();
@@ -128,9 +132,9 @@ fn a_drained_bucket_outlives_a_flood() {
 fn a_bucket_kept_under_another_quota_stays_as_full_in_proportion() {
     let twice = Quota::new(20, SECOND, 10).unwrap();
     let store = MemoryStore::with_seed(100, &[quota(), twice], 1);
-    store.take(&[charge(1, 2)], 0);
+    store.take(&[charge(1, 2)], 0, Share::WHOLE);
     let changed = Charge { quota: twice, quota_index: 1, ..charge(1, 1) };
-    let answer = store.take(&[changed], 0);
+    let answer = store.take(&[changed], 0, Share::WHOLE);
     assert_eq!(answer.outcomes[0].level, 5 * twice.units_per_token());
 }
 
@@ -138,7 +142,9 @@ fn a_bucket_kept_under_another_quota_stays_as_full_in_proportion() {
 fn a_quota_that_the_store_was_not_told_of_neither_panics_nor_stays() {
     let store = store(2);
     for bucket in 0..10 {
-        assert!(store.take(&[Charge { quota_index: 7, ..charge(bucket, 1) }], 0).allowed);
+        assert!(
+            store.take(&[Charge { quota_index: 7, ..charge(bucket, 1) }], 0, Share::WHOLE).allowed
+        );
     }
     assert!(store.len() <= 2);
 }
@@ -153,7 +159,7 @@ fn one_hot_bucket_gives_out_its_burst_exactly() {
         for _ in 0..8 {
             scope.spawn(|| {
                 for _ in 0..5_000 {
-                    let allowed = store.take(&[hot], 7).allowed;
+                    let allowed = store.take(&[hot], 7, Share::WHOLE).allowed;
                     passed.fetch_add(u64::from(allowed), Ordering::Relaxed);
                 }
             });
@@ -177,7 +183,9 @@ fn two_buckets_always_move_together() {
                 for turn in 0..2_000 {
                     let (one, other) = (turn % 10, (turn * 7 + thread + 1) % 10);
                     if one != other
-                        && store.take(&[bucket(one as u128), bucket(other as u128)], 0).allowed
+                        && store
+                            .take(&[bucket(one as u128), bucket(other as u128)], 0, Share::WHOLE)
+                            .allowed
                     {
                         passed[one].fetch_add(1, Ordering::Relaxed);
                         passed[other].fetch_add(1, Ordering::Relaxed);
@@ -186,16 +194,16 @@ fn two_buckets_always_move_together() {
             });
         }
         // Meanwhile: what one request takes from two buckets is missing in both or in neither.
-        scope.spawn(|| (0..500).for_each(|_| assert!(store.take(&pair, 0).allowed)));
+        scope.spawn(|| (0..500).for_each(|_| assert!(store.take(&pair, 0, Share::WHOLE).allowed)));
         for _ in 0..2_000 {
-            let seen = store.peek(&[bucket(101), bucket(100)], 0);
+            let seen = store.peek(&[bucket(101), bucket(100)], 0, Share::WHOLE);
             assert_eq!(seen.outcomes[0].level, seen.outcomes[1].level);
         }
     });
     for (number, passed) in passed.into_iter().enumerate() {
         // More than there ever is: the level as it stands.
         let all = Charge { cost: 501, ..bucket(number as u128) };
-        let level = store.peek(&[all], 0).outcomes[0].level;
+        let level = store.peek(&[all], 0, Share::WHOLE).outcomes[0].level;
         assert_eq!(level, deep.full() - deep.units(passed.into_inner()), "bucket {number}");
     }
 }
@@ -214,7 +222,7 @@ fn a_flood_does_not_grow_it() {
     let store = store(100_000);
     let flood = |clients: std::ops::Range<u64>| {
         for client in clients {
-            store.take(&[charge(u128::from(client), 1)], client);
+            store.take(&[charge(u128::from(client), 1)], client, Share::WHOLE);
         }
     };
     flood(0..400_000);

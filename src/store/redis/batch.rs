@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use super::class::ErrorClass;
 use super::link::Link;
 use super::link::watch::Outcome;
-use super::script::{self, Added, Batch, RuleName};
+use super::script::{self, Added, Batch, Reply, RuleName};
 use crate::clock;
 use crate::limit::TICKS_PER_SECOND;
 use crate::limit::charge::{Answer, Charges};
@@ -194,7 +194,7 @@ impl Batcher {
             }
             Ok(Err(error)) => (self.link.failed(&line, &error).label(), Vec::new()),
             Ok(Ok(reply)) => {
-                if let Ok(answers) = batch.answers(&reply) {
+                if let Ok(Reply { answers, .. }) = batch.read(&reply) {
                     line.note(Outcome::Answered);
                     ("ok", answers)
                 } else {

@@ -13,7 +13,8 @@ use super::fixture::RedisServer;
 use super::script::{self, Added, Batch, RuleName};
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, take};
-use crate::limit::quota::Quota;
+use crate::limit::quota::{MAX_UNITS, Quota};
+use crate::limit::share::Share;
 
 const PREFIX: &str = "tollgate:";
 
@@ -23,6 +24,8 @@ struct Step {
     clock: i64,
     quotas: Vec<Quota>,
     checks: Vec<Charges>,
+    /// What is taken off first: the bucket, in proportion to all that the checks name, and units.
+    owed: Vec<(prop::sample::Index, i64)>,
 }
 
 /// Buckets as `limit` has them.
@@ -44,10 +47,15 @@ impl Reference {
         bucket
     }
 
+    fn owe(&mut self, charge: &Charge, units: i64, now: u64) {
+        let bucket = self.bucket(charge, now).owing(&charge.quota, units);
+        self.0.insert(charge.bucket, (bucket, charge.quota));
+    }
+
     fn take(&mut self, charges: &Charges, now: u64) -> Answer {
         let mut buckets: Vec<Bucket> =
             charges.iter().map(|charge| self.bucket(charge, now)).collect();
-        let answer = take(charges, &mut buckets);
+        let answer = take(charges, &mut buckets, Share::WHOLE);
         if answer.allowed {
             for ((charge, bucket), outcome) in charges.iter().zip(buckets).zip(&answer.outcomes) {
                 if outcome.enough {
@@ -71,7 +79,7 @@ fn quota() -> impl Strategy<Value = Quota> {
         "too large",
         |((tokens, period), burst, most)| match Quota::new(tokens, period, burst) {
             Ok(quota) if most => {
-                let largest = crate::limit::quota::MAX_UNITS / quota.units_per_token();
+                let largest = (MAX_UNITS / quota.units_per_token()).unsigned_abs();
                 Quota::new(tokens, period, largest.max(burst)).ok()
             }
             other => other.ok(),
@@ -93,10 +101,14 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(3_600_000_000_i64),
     ];
     let checks = prop::collection::vec(check(), 1..12);
-    (clock, prop::collection::vec(quota(), 4), checks).prop_map(|(clock, quotas, checks)| {
-        let checks = checks.iter().map(|check| charges(check, &quotas)).collect();
-        Step { clock, quotas, checks }
-    })
+    let units = prop_oneof![4 => 1..30_000_000_i64, 1 => 1..=MAX_UNITS];
+    let owed = prop::collection::vec((any::<prop::sample::Index>(), units), 0..3);
+    (clock, prop::collection::vec(quota(), 4), checks, owed).prop_map(
+        |(clock, quotas, checks, owed)| {
+            let checks = checks.iter().map(|check| charges(check, &quotas)).collect();
+            Step { clock, quotas, checks, owed }
+        },
+    )
 }
 
 /// A rule stands in a request once. Costs stay within the burst, as a file's check sees to.
@@ -125,7 +137,11 @@ fn call(connection: &mut Connection, batch: &Batch, now: u64) -> Vec<i64> {
     batch.keys().for_each(|key| {
         command.arg(key);
     });
-    command.arg(now).arg(batch.asked().as_slice()).query(connection).unwrap()
+    command.arg(now).arg(batch.asked().as_slice());
+    if let Some(owed) = batch.owed() {
+        command.arg(owed.as_slice());
+    }
+    command.query(connection).unwrap()
 }
 
 /// A batch decides group by group; the reference must take its checks in that order.
@@ -161,8 +177,14 @@ fn run(connection: &mut Connection, steps: &[Step], quotas_change: bool) {
         for check in &checks {
             assert_eq!(batch.add(check, &rules(), PREFIX), Added::In);
         }
+        let all: Vec<Charge> = checks.iter().flatten().copied().collect();
+        for (at, units) in &step.owed {
+            let charge = at.get(&all);
+            batch.owe(charge.bucket, *units);
+            reference.owe(charge, *units, now);
+        }
         let reply = call(connection, &batch, now);
-        let answers = batch.answers(&reply).unwrap();
+        let answers = batch.read(&reply).unwrap().answers;
         for index in in_groups(&checks) {
             let expected = reference.take(&checks[index], now);
             assert_eq!(answers[index].as_ref(), Some(&expected), "check {index} at {now}");
@@ -180,9 +202,9 @@ fn compare_stored(connection: &mut Connection, reference: &Reference, checks: &[
         assert_eq!(stored.is_some(), kept.is_some(), "{key}");
         let (Some(stored), Some((bucket, quota))) = (stored, kept) else { continue };
         let number = |at: usize| f64::from_le_bytes(stored[at..at + 8].try_into().unwrap());
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let stored = [number(0) as u64, number(8) as u64, number(16) as u64];
-        assert_eq!(stored, [bucket.level, bucket.at, quota.full()], "{key}");
+        #[allow(clippy::cast_possible_truncation)]
+        let stored = [number(0) as i64, number(8) as i64, number(16) as i64];
+        assert_eq!(stored, [bucket.level, bucket.at.cast_signed(), quota.full()], "{key}");
         let missing = quota.ticks_to_add(quota.full() - bucket.level);
         let expected = missing.div_ceil(1_000) + 1_000;
         let left: u64 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();
@@ -250,7 +272,7 @@ fn row_14_no_stored_value_breaks_the_script() {
             let mut batch = Batch::default();
             (0..8).for_each(|_| assert_eq!(batch.add(&check, &rules(), PREFIX), Added::In));
             let reply = call(&mut connection, &batch, now);
-            let answers = batch.answers(&reply).unwrap();
+            let answers = batch.read(&reply).unwrap().answers;
             let passed = answers.iter().flatten().filter(|answer| answer.allowed).count();
             prop_assert!(passed <= 5);
             prop_assert!(answers.iter().flatten().all(|a| a.outcomes[0].level <= quota.full()));
@@ -275,7 +297,7 @@ fn row_13_a_key_of_another_type_is_that_buckets_own_trouble() {
         assert_eq!(batch.add(check, &rules(), PREFIX), Added::In);
     }
     let reply = call(&mut connection, &batch, 1_000_000);
-    let answers = batch.answers(&reply).unwrap();
+    let answers = batch.read(&reply).unwrap().answers;
     assert_eq!(answers[0], None);
     let allowed: Vec<bool> = answers.iter().flatten().map(|answer| answer.allowed).collect();
     assert_eq!(allowed, [true, true, true]);
@@ -295,7 +317,7 @@ fn row_24_a_clock_that_jumps_locks_nobody_out() {
     let mut passed = |now: u64, asked: usize| {
         let mut batch = Batch::default();
         (0..asked).for_each(|_| assert_eq!(batch.add(&check, &rules(), PREFIX), Added::In));
-        let answers = batch.answers(&call(&mut connection, &batch, now)).unwrap();
+        let answers = batch.read(&call(&mut connection, &batch, now)).unwrap().answers;
         answers.iter().flatten().filter(|answer| answer.allowed).count()
     };
     assert_eq!(passed(2 * HOUR, 9), 5, "a full bucket");

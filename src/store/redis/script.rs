@@ -10,7 +10,8 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::LazyLock;
 
 use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, Outcome, Outcomes};
-use crate::limit::quota::Quota;
+use crate::limit::quota::{MAX_UNITS, Quota};
+use crate::limit::share::Share;
 
 /// The script.
 pub const SOURCE: &str = include_str!("../../../lua/take.lua");
@@ -43,6 +44,8 @@ pub struct Batch {
     groups: Vec<Group>,
     group_index: HashMap<u128, Vec<usize>, IdState>,
     checks: usize,
+    /// Indexes of buckets, and units that were granted without asking.
+    owed: Vec<(u16, i64)>,
 }
 
 /// Equal requests.
@@ -63,6 +66,19 @@ pub enum Added {
     /// It must go in another call.
     Full,
 }
+
+/// What the script said.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Reply {
+    /// The answer of each check by its number; none where a bucket could not be read, so that the
+    /// check is still to be decided.
+    pub answers: Vec<Option<Answer>>,
+    /// Buckets that could not be read: nothing was taken from them, debts neither.
+    pub unreadable: Vec<BucketId>,
+}
+
+/// What the script says in place of a level that it cannot read.
+const UNREADABLE: i64 = -2 * MAX_UNITS;
 
 /// A reply that `take.lua` does not give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -139,6 +155,27 @@ impl Batch {
         self.buckets.iter().map(|(_, _, key)| key.as_str())
     }
 
+    /// The buckets, each once, with their quotas.
+    pub fn buckets(&self) -> impl Iterator<Item = (BucketId, Quota)> {
+        self.buckets.iter().map(|(bucket, quota, _)| (*bucket, *quota))
+    }
+
+    /// Has `units` taken off the bucket before anything else; it is one of the batch's.
+    pub fn owe(&mut self, bucket: BucketId, units: i64) {
+        if let Some(index) = self.bucket_index.get(&bucket) {
+            self.owed.push((*index, units));
+        }
+    }
+
+    /// `ARGV[3]`, where anything is owed.
+    pub fn owed(&self) -> Option<Vec<u8>> {
+        let pack = |(bucket, units): &(u16, i64)| {
+            let [low, high] = (bucket + 1).to_le_bytes();
+            std::iter::once(low).chain([high]).chain(exact(*units))
+        };
+        (!self.owed.is_empty()).then(|| self.owed.iter().flat_map(pack).collect())
+    }
+
     /// `ARGV[2]`; the script's head says what stands where.
     pub fn asked(&self) -> Vec<u8> {
         let mut asked = Vec::with_capacity(self.buckets.len() * 16 + self.groups.len() * 14);
@@ -159,19 +196,22 @@ impl Batch {
         asked
     }
 
-    /// The answer of each check by its number; none where a bucket could not be read, so that the
-    /// check is still to be decided.
+    /// The script's reply, read.
     ///
     /// # Errors
     /// The reply does not belong to this batch.
-    pub fn answers(&self, reply: &[i64]) -> Result<Vec<Option<Answer>>, BadReply> {
+    pub fn read(&self, reply: &[i64]) -> Result<Reply, BadReply> {
         let mut numbers = reply.iter().copied().skip(1);
         let mut answers = vec![None; self.checks];
+        let mut unreadable = Vec::new();
         for group in &self.groups {
             let passed = numbers.next().ok_or(BadReply)?;
             let mut levels = Vec::with_capacity(group.charges.len());
             for charge in &group.charges {
                 let level = numbers.next().ok_or(BadReply)?;
+                if level == UNREADABLE && !unreadable.contains(&charge.bucket) {
+                    unreadable.push(charge.bucket);
+                }
                 let took = match charge.mode {
                     Mode::Enforce => passed,
                     Mode::Shadow => numbers.next().ok_or(BadReply)?,
@@ -184,7 +224,7 @@ impl Batch {
                 *slot = Some(group.answer(order, passed, &levels)?);
             }
         }
-        if numbers.next().is_some() { Err(BadReply) } else { Ok(answers) }
+        if numbers.next().is_some() { Err(BadReply) } else { Ok(Reply { answers, unreadable }) }
     }
 }
 
@@ -199,28 +239,27 @@ impl Group {
     ) -> Result<Answer, BadReply> {
         let allowed = order < passed;
         let mut outcomes = Outcomes::new();
-        for (charge, (last, took)) in self.charges.iter().zip(levels) {
+        for (charge, &(last, took)) in self.charges.iter().zip(levels) {
             let units = charge.quota.units(charge.cost);
-            let Ok(last) = u64::try_from(*last) else {
+            if last == UNREADABLE {
                 // A shadow rule whose bucket cannot be read has nothing to say.
                 outcomes.push(Outcome { level: charge.quota.full(), enough: true });
                 continue;
-            };
-            let took = u64::try_from(*took).map_err(|_| BadReply)?;
+            }
             // How many requests took after this one: their units are back in its level.
-            let turn = u64::try_from(order).map_err(|_| BadReply)? + 1;
-            let later = if allowed { took.saturating_sub(turn) } else { 0 };
+            let turn = i64::try_from(order).map_err(|_| BadReply)? + 1;
+            let later = if allowed { took.saturating_sub(turn).max(0) } else { 0 };
             let level = last.saturating_add(later.saturating_mul(units));
             let enough = if allowed { turn <= took } else { level >= units };
             outcomes.push(Outcome { level, enough });
         }
-        Ok(Answer { allowed, outcomes })
+        Ok(Answer { allowed, outcomes, share: Share::WHOLE })
     }
 }
 
 /// A number of units as the script reads it.
 #[allow(clippy::cast_precision_loss, reason = "units are at most 2^53, which a double has exactly")]
-fn exact(units: u64) -> [u8; 8] {
+fn exact(units: i64) -> [u8; 8] {
     (units as f64).to_le_bytes()
 }
 

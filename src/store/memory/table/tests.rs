@@ -6,11 +6,11 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn entry(id: u128, level: u64) -> Entry {
+fn entry(id: u128, level: i64) -> Entry {
     Entry::new(Name::of(BucketId(id)), 3, Bucket { level, at: 9 })
 }
 
-fn level(table: &Table, id: u128) -> Option<u64> {
+fn level(table: &Table, id: u128) -> Option<i64> {
     match table.find(Name::of(BucketId(id))) {
         Place::At(slot) => table.slot(slot).map(|entry| entry.bucket().level),
         Place::Absent => None,
@@ -40,7 +40,7 @@ fn a_table_without_slots_holds_nothing() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Insert(u128, u64),
+    Insert(u128, i64),
     RemoveSlot(usize),
     Rebuild(usize),
 }
@@ -50,7 +50,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let id = (0..4_u128, 0..3_u128, 0..3_u128)
         .prop_map(|(home, middle, high)| home << 62 | middle | high << 64);
     let step = prop_oneof![
-        4 => (id, any::<u64>()).prop_map(|(id, level)| Step::Insert(id, level)),
+        4 => (id, any::<i64>()).prop_map(|(id, level)| Step::Insert(id, level)),
         2 => (0..20_usize).prop_map(Step::RemoveSlot),
         1 => (0..20_usize).prop_map(Step::Rebuild),
     ];
