@@ -148,13 +148,13 @@ impl MemoryStore {
 
     /// What [`take_all`](Self::take_all) does, for the most common request: one bucket needs no
     /// lists, and without them a check costs half. Tests hold the two equal.
-    fn take_one(&self, charge: &Charge, now: u64, share: Share) -> Answer {
+    fn take_one(&self, charge: &Charge, now: u64, part: Share) -> Answer {
         let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let place = shard.find(charge.bucket);
         let mut bucket = shard.bucket(charge, place, &self.quotas, now);
-        let enough = bucket.level >= share.needed(&charge.quota, charge.cost);
+        let enough = bucket.level >= part.needed(&charge.quota, charge.cost);
         if enough {
-            bucket = bucket.less(share.taken(&charge.quota, charge.cost));
+            bucket = bucket.less(part.taken(&charge.quota, charge.cost));
             match place {
                 Place::At(slot) => shard.replace(slot, charge, bucket),
                 Place::Absent => shard.insert(charge, bucket, &self.quotas, now),
@@ -162,14 +162,14 @@ impl MemoryStore {
         }
         let mut outcomes = Outcomes::new();
         outcomes.push(Outcome { level: bucket.level, enough });
-        Answer { allowed: enough || charge.mode == Mode::Shadow, outcomes, share }
+        Answer { allowed: enough || charge.mode == Mode::Shadow, outcomes, share: part }
     }
 
-    fn take_all(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
+    fn take_all(&self, charges: &[Charge], now: u64, part: Share) -> Answer {
         let numbers = self.shard_numbers(charges);
         let mut locked = self.lock(&numbers);
         let (places, mut buckets) = self.read(&numbers, &locked, charges, now);
-        let answer = charge::take(charges, &mut buckets, share);
+        let answer = charge::take(charges, &mut buckets, part);
         if !answer.allowed {
             return answer;
         }
