@@ -161,6 +161,14 @@ impl Report {
     pub fn count(&self) -> usize {
         self.mistakes.len() + self.not_kept
     }
+
+    /// The line and the column, in characters, at which a mistake of this report begins; both from 1.
+    pub fn position(&self, mistake: &Mistake) -> (usize, usize) {
+        let at = mistake.start().min(self.source.len());
+        let before = self.source.get(..at).unwrap_or(&self.source);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+    }
 }
 
 impl fmt::Display for Report {

@@ -3,11 +3,14 @@
 //!
 //! Reading order: [`Config`] here, [`tables`], [`rules`] and [`words`] (what may be written);
 //! [`mistake`], [`suggest`], [`secrets`] and [`render`] (how mistakes are told); [`read`], with
-//! `prune` and `plain` (from text to a `Config`).
+//! `prune` and `plain` (from text to a `Config`); [`outline`] and [`changes`] (what one file changes of
+//! another).
 //!
 //! Everything is optional here, so that what is missing can be said well and in one place.
 
+pub mod changes;
 pub mod mistake;
+pub mod outline;
 mod plain;
 mod prune;
 pub mod read;

@@ -1,0 +1,255 @@
+//! What one file changes of another, setting by setting. Defaults are not filled in: what was left
+//! out before and is written now has changed from nothing, as whoever edits the file sees it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::outline::{Outline, Value};
+use super::suggest::cut;
+
+/// How much of a value is shown.
+const SHOWN: usize = 200;
+
+/// How many changes one line lists.
+const LISTED: usize = 20;
+
+/// How many changes are kept; beyond, they are counted only.
+const MAX_KEPT: usize = 1_000;
+
+/// What may be named in a file, by the table that holds it, and what one of them is called.
+const NAMED: [(&str, &str); 5] = [
+    ("plans", "plan"),
+    ("keys", "key"),
+    ("upstreams", "upstream"),
+    ("routes", "route"),
+    ("rules", "rule"),
+];
+
+/// All changes from one file to another.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Changes {
+    /// In the order of the tables and names.
+    pub list: Vec<Change>,
+    /// How many more there are.
+    pub not_kept: usize,
+}
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// `plan`, `key`, `upstream`, `route`, `rule`, or `setting` for a table without names.
+    pub kind: &'static str,
+    /// What it is called; of a setting, its whole path.
+    pub name: String,
+    /// What became of it.
+    pub what: What,
+}
+
+/// What became of something in the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// It is new.
+    Added,
+    /// It is gone.
+    Removed,
+    /// One of its settings is another now.
+    Changed {
+        /// The setting within it; empty where it is the setting itself.
+        setting: String,
+        /// What stood there before, as TOML; none: nothing.
+        from: Option<String>,
+        /// What stands there now.
+        to: Option<String>,
+    },
+    /// One of its settings is another now, and not shown.
+    Secret {
+        /// The setting within it; empty where it is the setting itself.
+        setting: String,
+    },
+}
+
+impl Changes {
+    /// What `new` changes of `old`.
+    pub fn between(old: &Outline, new: &Outline) -> Self {
+        let mut changes = Self::default();
+        let paths: BTreeSet<&Vec<String>> = old.entries.keys().chain(new.entries.keys()).collect();
+        // What all of is new or gone is said once: what it holds comes right behind it.
+        let mut whole: Option<(&str, &str)> = None;
+        for path in paths {
+            let [was, is] = [old, new].map(|file| file.entries.get(path).map(|entry| &entry.value));
+            let (Some(kind), Some(table), Some(name)) = (kind(path), path.first(), path.get(1))
+            else {
+                changes.compare("setting", &path.join("."), String::new(), was, is);
+                continue;
+            };
+            if whole == Some((table, name)) {
+                continue;
+            }
+            match (path.len(), was, is) {
+                (2, None, _) | (2, _, None) => {
+                    whole = Some((table, name));
+                    let what = if was.is_none() { What::Added } else { What::Removed };
+                    changes.push(kind, name, what);
+                }
+                _ => changes.compare(kind, name, path[2..].join("."), was, is),
+            }
+        }
+        changes
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.list.len() + self.not_kept
+    }
+
+    fn compare(
+        &mut self,
+        kind: &'static str,
+        name: &str,
+        setting: String,
+        was: Option<&Value>,
+        is: Option<&Value>,
+    ) {
+        let is_table = |value: Option<&Value>| matches!(value, None | Some(Value::Table));
+        if was == is || (is_table(was) && is_table(is)) {
+            return;
+        }
+        let is_secret = |value: Option<&Value>| matches!(value, Some(Value::Secret(_)));
+        if is_secret(was) || is_secret(is) {
+            return self.push(kind, name, What::Secret { setting });
+        }
+        let text = |value: Option<&Value>| match value {
+            Some(Value::Plain(text)) => Some(cut(text, SHOWN)),
+            _ => None,
+        };
+        self.push(kind, name, What::Changed { setting, from: text(was), to: text(is) });
+    }
+
+    fn push(&mut self, kind: &'static str, name: &str, what: What) {
+        if self.list.len() < MAX_KEPT {
+            self.list.push(Change { kind, name: cut(name, SHOWN), what });
+        } else {
+            self.not_kept += 1;
+        }
+    }
+}
+
+/// What a path into a table of names leads to.
+fn kind(path: &[String]) -> Option<&'static str> {
+    let table = path.first()?;
+    NAMED.iter().find(|(name, _)| name == table).map(|(_, kind)| *kind)
+}
+
+impl fmt::Display for Changes {
+    /// In one line: how many there are, then each.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.count() {
+            0 => return formatter.write_str("no setting changed"),
+            1 => formatter.write_str("1 change")?,
+            count => write!(formatter, "{count} changes")?,
+        }
+        for (index, change) in self.list.iter().take(LISTED).enumerate() {
+            write!(formatter, "{} {change}", if index == 0 { ":" } else { ";" })?;
+        }
+        match self.count().saturating_sub(LISTED) {
+            0 => Ok(()),
+            more => write!(formatter, "; and {more} more"),
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, name, what } = self;
+        if *kind == "setting" {
+            formatter.write_str(name)?;
+        } else {
+            write!(formatter, "{kind} {name}")?;
+        }
+        let written = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".into());
+        match what {
+            What::Added => formatter.write_str(" added"),
+            What::Removed => formatter.write_str(" removed"),
+            What::Secret { .. } => formatter.write_str(": the secret changed"),
+            What::Changed { setting, from, to } => {
+                let space = if setting.is_empty() { "" } else { " " };
+                write!(formatter, "{space}{setting}: {} -> {}", written(from), written(to))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changes(old: &str, new: &str) -> String {
+        Changes::between(&Outline::of(old), &Outline::of(new)).to_string()
+    }
+
+    #[test]
+    fn every_kind_of_change_is_said_in_one_line() {
+        let table = [
+            ("", "", "no setting changed"),
+            ("[plans.a]", "plans = { a = {} }  # the same", "no setting changed"),
+            ("[plans.a]", "[plans.a]\n[plans.b]", "1 change: plan b added"),
+            ("[rules.a]\nrate = '1/s'\nper = []", "", "1 change: rule a removed"),
+            (
+                "[rules.a]\nrate = '1/s'\nplans.b = { burst = 1 }",
+                "[rules.a]\nrate = \"2/s\"\nplans = { b = { rate = '1/s' } }",
+                "3 changes: rule a plans.b.burst: 1 -> nothing; rule a plans.b.rate: nothing -> \
+                 \"1/s\"; rule a rate: \"1/s\" -> \"2/s\"",
+            ),
+            (
+                "[server]\nlisten = ['a', 'b']",
+                "[server]\nlisten = ['a']\nread_timeout = '5s'",
+                "2 changes: server.listen: [\"a\", \"b\"] -> [\"a\"]; server.read_timeout: nothing \
+                 -> \"5s\"",
+            ),
+            ("[headers]\nstyle = 'x'", "", "1 change: headers.style: \"x\" -> nothing"),
+            (
+                "[routes.a]\nmethods = ['GET']",
+                "[routes.a]\nmethods = [\n  'GET',  # all\n]",
+                "no setting changed",
+            ),
+            (
+                "[routes.a]\n[routes.b]",
+                "[routes.b]\n[routes.c]",
+                "2 changes: route a removed; route c added",
+            ),
+        ];
+        for (old, new, expected) in table {
+            assert_eq!(changes(old, new), expected);
+        }
+    }
+
+    #[test]
+    fn neither_secrets_nor_hashes_are_shown() {
+        let (old, new) = ("1a".repeat(32), "2b".repeat(32));
+        let table = [
+            (format!("[keys.a]\nsha256 = '{old}'"), format!("[keys.a]\nsha256 = '{new}'"), "key a"),
+            (
+                "[redis]\npassword = '1a1a'".to_owned(),
+                "[redis]\npassword = '2b2b'".to_owned(),
+                "redis.password",
+            ),
+            (
+                "[redis]\nurl = 'redis://:1a1a@h'".to_owned(),
+                "[redis]\nurl = 'redis://:2b2b@h'".to_owned(),
+                "redis.url",
+            ),
+        ];
+        for (old, new, name) in table {
+            let expected = format!("1 change: {name}: the secret changed");
+            assert_eq!(changes(&old, &new), expected);
+        }
+    }
+
+    #[test]
+    fn a_long_list_is_cut_and_counted() {
+        let many: Vec<String> = (0..1_500).map(|number| format!("[plans.p{number}]")).collect();
+        let all = Changes::between(&Outline::default(), &Outline::of(&many.join("\n")));
+        assert_eq!((all.list.len(), all.count()), (1_000, 1_500));
+        assert!(all.to_string().ends_with("; and 1480 more"));
+    }
+}
