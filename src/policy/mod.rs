@@ -2,7 +2,8 @@
 //! file, then never changed; a request lives and dies with one of them.
 //!
 //! Reading order: the types here; `settings` and `redis` (what is not a rule); `path` and `router` (which route
-//! a request takes); `client` and `charges` (what the request owes); `build` (how a policy comes
+//! a request takes); `client` and `charges` (what the request owes); `restart` (what a running gateway
+//! cannot take from another); `build` (how a policy comes
 //! out of a file).
 //!
 //! Names are resolved to indexes: plans, keys, upstreams, routes, rules and quotas each stand in
@@ -13,6 +14,7 @@ pub mod charges;
 pub mod client;
 pub mod path;
 pub mod redis;
+pub mod restart;
 pub mod router;
 pub mod settings;
 

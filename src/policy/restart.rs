@@ -1,0 +1,139 @@
+//! What of a policy is fixed when the process starts: ports, threads, and the places where buckets
+//! live. A file that changes any of it is not taken at all, so that a gateway never runs by half of
+//! a file.
+
+use super::redis::{Login, Place, Redis, Tls};
+use super::settings::Server;
+use super::{OnFailure, Policy};
+
+/// A setting that a reload cannot change, by the names that lead to it in the file.
+pub type Fixed = [&'static str; 2];
+
+/// The settings in which `new` differs from `old`, and that need a restart to take effect.
+pub fn needed(old: &Policy, new: &Policy) -> Vec<Fixed> {
+    let mut fixed = of_server(&old.server, &new.server);
+    if old.memory.max_buckets != new.memory.max_buckets {
+        fixed.push(["memory", "max_buckets"]);
+    }
+    match (&old.redis, &new.redis) {
+        (None, None) => {}
+        (Some(old), Some(new)) => fixed.extend(of_redis(old, new)),
+        (Some(_), None) | (None, Some(_)) => fixed.push(["redis", "url"]),
+    }
+    fixed
+}
+
+/// Named one by one, so that whoever adds a setting has to say here what it is.
+fn of_server(old: &Server, new: &Server) -> Vec<Fixed> {
+    let Server {
+        listen,
+        admin,
+        threads,
+        drain_delay,
+        drain_timeout,
+        // Every request reads these from the snapshot that it lives by.
+        trusted_proxies: _,
+        keepalive_timeout: _,
+        read_timeout: _,
+        write_timeout: _,
+        max_header_bytes: _,
+        max_uri_bytes: _,
+        ignore_path_case: _,
+    } = old;
+    differing([
+        (["server", "listen"], *listen == new.listen),
+        (["server", "admin"], *admin == new.admin),
+        (["server", "threads"], *threads == new.threads),
+        (["server", "drain_delay"], *drain_delay == new.drain_delay),
+        (["server", "drain_timeout"], *drain_timeout == new.drain_timeout),
+    ])
+}
+
+fn of_redis(old: &Redis, new: &Redis) -> Vec<Fixed> {
+    let Redis {
+        place,
+        tls,
+        login,
+        database,
+        timeout,
+        // Each rule has what it says, or what this says in its place.
+        on_failure: OnFailure::Local | OnFailure::Allow | OnFailure::Deny,
+        prefix,
+    } = old;
+    let sentinel = |place: &Place| match place {
+        Place::Sentinel(sentinel) => sentinel.login.clone(),
+        Place::Server(_) | Place::Socket(_) => Login::default(),
+    };
+    let file = |tls: &Option<Tls>| tls.clone().unwrap_or_default();
+    let (was, is) = (file(tls), file(&new.tls));
+    let same_place = match (place, &new.place) {
+        (Place::Sentinel(a), Place::Sentinel(b)) => a.servers == b.servers && a.master == b.master,
+        (old, new) => old == new,
+    };
+    differing([
+        (["redis", "url"], same_place && tls.is_some() == new.tls.is_some()),
+        (["redis", "username"], login.username == new.login.username),
+        (["redis", "password"], login.password == new.login.password),
+        (["redis", "sentinel_username"], sentinel(place).username == sentinel(&new.place).username),
+        (["redis", "sentinel_password"], sentinel(place).password == sentinel(&new.place).password),
+        (["redis", "ca"], was.ca == is.ca),
+        (["redis", "client_cert"], was.identity == is.identity),
+        (["redis", "database"], *database == new.database),
+        (["redis", "timeout"], *timeout == new.timeout),
+        (["redis", "prefix"], *prefix == new.prefix),
+    ])
+}
+
+fn differing<const N: usize>(settings: [(Fixed, bool); N]) -> Vec<Fixed> {
+    settings.into_iter().filter(|(_, is_same)| !is_same).map(|(name, _)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::from_text;
+
+    const FILE: &str = "[server]\nthreads = 2\n[upstreams.api]\nservers = ['demo']\n[routes.all]\n\
+        [redis]\nurl = 'redis://h'\nusername = 'u'\npassword = 'p'\nca = '/a'\n\
+        [rules.r]\nper = []\nrate = '1/s'\n";
+
+    #[test]
+    fn only_what_is_fixed_at_the_start_needs_a_restart() {
+        // (what is replaced, by what, what needs a restart)
+        let table: [(&str, &str, &[Fixed]); 17] = [
+            ("", "", &[]),
+            ("threads = 2", "threads = 3", &[["server", "threads"]]),
+            ("threads = 2", "threads = 2\nlisten = ['[::]:1']", &[["server", "listen"]]),
+            ("threads = 2", "threads = 2\nadmin = '127.0.0.1:1'", &[["server", "admin"]]),
+            ("threads = 2", "threads = 2\ndrain_delay = '1s'", &[["server", "drain_delay"]]),
+            ("threads = 2", "threads = 2\ndrain_timeout = '1s'", &[["server", "drain_timeout"]]),
+            ("threads = 2", "threads = 2\nread_timeout = '1s'\npath_case = 'insensitive'", &[]),
+            ("[redis]", "[memory]\nmax_buckets = 5\n[redis]", &[["memory", "max_buckets"]]),
+            ("redis://h", "redis://h:6379/0", &[]),
+            ("redis://h", "redis://i", &[["redis", "url"]]),
+            ("redis://h", "redis://h/2", &[["redis", "database"]]),
+            ("'p'", "'q'", &[["redis", "password"]]),
+            ("'u'", "'v'", &[["redis", "username"]]),
+            (
+                "ca = '/a'",
+                "prefix = 'x:'\ntimeout = '5ms'\nca = '/a'",
+                &[["redis", "timeout"], ["redis", "prefix"]],
+            ),
+            ("ca = '/a'", "on_failure = 'deny'\nca = '/a'", &[]),
+            ("1/s", "2/s", &[]),
+            ("'demo'", "'127.0.0.1:3000'", &[]),
+        ];
+        let file = FILE.replace("redis://h", "rediss://h");
+        let old = from_text("old", &file).unwrap();
+        for (from, to, expected) in table {
+            let (from, to) = (from.replace("redis:", "rediss:"), to.replace("redis:", "rediss:"));
+            let new = from_text("new", &file.replacen(&from, &to, 1)).unwrap();
+            assert_eq!(needed(&old, &new), expected, "{from} -> {to}");
+            assert_eq!(needed(&new, &old), expected, "{to} -> {from}");
+        }
+        let local = &file[..file.find("[redis]").unwrap()];
+        let local = from_text("local", local).unwrap();
+        assert_eq!(needed(&old, &local), [["redis", "url"]]);
+        assert_eq!(needed(&local, &old), [["redis", "url"]]);
+    }
+}
