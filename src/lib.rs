@@ -32,5 +32,7 @@ pub mod load;
 pub mod observe;
 /// The file as it is meant.
 pub mod policy;
+/// The file again, while requests go on.
+pub mod reload;
 /// Where buckets live.
 pub mod store;

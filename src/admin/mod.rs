@@ -1,4 +1,6 @@
-//! The operator's port: metrics and health.
+//! The operator's port: metrics, health, and `/api/`.
+
+mod reload;
 
 use std::sync::Arc;
 
@@ -9,6 +11,7 @@ use pingora::protocols::http::ServerSession;
 
 use crate::gateway::drain::Draining;
 use crate::observe::metrics::Metrics;
+use crate::reload::Reloader;
 use crate::store::memory::MemoryStore;
 
 /// Answers on the admin port.
@@ -16,21 +19,48 @@ pub struct Admin {
     metrics: Arc<Metrics>,
     store: Arc<MemoryStore>,
     draining: Draining,
+    reloader: Arc<Reloader>,
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
+
+const JSON: &str = "application/json";
+
+/// Reads the file again.
+const RELOAD: &str = "/api/reload";
 
 /// The type that Prometheus asks for (exposition format 0.0.4).
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl Admin {
     /// Answers from what the gateway keeps.
-    pub fn new(metrics: Arc<Metrics>, store: Arc<MemoryStore>, draining: Draining) -> Self {
-        Self { metrics, store, draining }
+    pub fn new(
+        metrics: Arc<Metrics>,
+        store: Arc<MemoryStore>,
+        draining: Draining,
+        reloader: Arc<Reloader>,
+    ) -> Self {
+        Self { metrics, store, draining, reloader }
+    }
+
+    /// What is asked for under `/api/`, where it is that.
+    async fn api(
+        &self,
+        method: &Method,
+        path: &str,
+    ) -> Option<(StatusCode, &'static str, Vec<u8>)> {
+        if (method, path) != (&Method::POST, RELOAD) {
+            return None;
+        }
+        let (status, body) = reload::reload(&self.reloader).await;
+        Some((status, JSON, body))
     }
 
     fn answer(&self, method: &Method, path: &str) -> (StatusCode, &'static str, Vec<u8>) {
         let text = |status, text: &str| (status, TEXT, text.as_bytes().to_vec());
+        if path == RELOAD {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "only POST here\n");
+        }
         if !matches!(*method, Method::GET | Method::HEAD) {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD here\n");
         }
@@ -44,7 +74,10 @@ impl Admin {
                 Ok(exposition) => (StatusCode::OK, EXPOSITION, exposition),
                 Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
             },
-            _ => text(StatusCode::NOT_FOUND, "here are /metrics, /live and /ready\n"),
+            _ => text(
+                StatusCode::NOT_FOUND,
+                "here are /metrics, /live, /ready and POST /api/reload\n",
+            ),
         }
     }
 }
@@ -52,8 +85,12 @@ impl Admin {
 #[async_trait]
 impl ServeHttp for Admin {
     async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
-        let request = session.req_header();
-        let (status, kind, body) = self.answer(&request.method, request.uri.path());
+        let request = session.req_header().clone();
+        let path = request.uri.path();
+        let (status, kind, body) = match self.api(&request.method, path).await {
+            Some(answer) => answer,
+            None => self.answer(&request.method, path),
+        };
         let length = body.len();
         let body = if request.method == Method::HEAD { Vec::new() } else { body };
         let mut response = Response::new(body);

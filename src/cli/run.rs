@@ -21,11 +21,14 @@ use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE};
 use crate::admin::Admin;
 use crate::gateway::drain::{self, Draining, Signals};
 use crate::gateway::listen::{self, BindError, Bound, Prebound};
-use crate::gateway::pool::Lookups;
-use crate::gateway::{Gateway, MAX_TRIES, Snapshot};
-use crate::load;
+use crate::gateway::pool::{Lookups, Pool};
+use crate::gateway::{Current, Gateway, MAX_TRIES, Snapshot};
+use crate::load::Source;
 use crate::observe::metrics::Metrics;
-use crate::policy::{OnFailure, settings};
+use crate::policy::redis::Redis;
+use crate::policy::{OnFailure, Policy, settings};
+use crate::reload::service::{Hangups, Reloads};
+use crate::reload::{Force, Reloader};
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::Batcher;
@@ -62,8 +65,10 @@ pub(super) fn run(file: &Path) -> ExitCode {
     // Below this, Pingora logs whole request heads, API keys among them. What is written here does
     // not go through the log crate, and is not held back.
     log::set_max_level(log::LevelFilter::Warn);
-    let policy = match load::load(file) {
-        Ok(policy) => policy,
+    let source = Source::read(file);
+    let read = source.and_then(|source| source.policy().map(|policy| (source, policy)));
+    let (source, policy) = match read {
+        Ok(read) => read,
         Err(error) => return reject(&error),
     };
     info!("{}: {}", file.display(), summary(&policy));
@@ -86,10 +91,9 @@ pub(super) fn run(file: &Path) -> ExitCode {
         }
     };
     let store = Arc::new(MemoryStore::new(policy.memory.max_buckets, &policy.quotas));
-    let snapshot = Arc::new(Snapshot::new(policy));
     let draining = Draining::default();
-    let signals = match prepare(&snapshot, &draining) {
-        Ok(signals) => signals,
+    let Prepared { signals, hangups, pools } = match prepare(&policy, &draining) {
+        Ok(prepared) => prepared,
         Err(error) => {
             error!("cannot start: {error}");
             return ExitCode::FAILURE;
@@ -100,7 +104,12 @@ pub(super) fn run(file: &Path) -> ExitCode {
     }
     info!("admin port on http://{}", admin.address);
 
-    let services = Services { listeners, admin, snapshot, store, metrics: metrics.clone() };
+    let redis = policy.redis.clone();
+    let current = Arc::new(Current::from_pointee(Snapshot::new(policy, pools)));
+    let (limiter, supervisor) = limiter(redis.as_ref(), Arc::clone(&store), &metrics);
+    let force = Force { current, limiter: Arc::new(limiter), metrics: Arc::clone(&metrics) };
+    let reloader = Arc::new(Reloader::new(file, &source, force.clone()));
+    let services = Services { listeners, admin, force, store, supervisor, reloader, hangups };
     let pingora = services.assemble(&server, &draining);
     serve(pingora, signals, &metrics, server.drain_timeout)
 }
@@ -109,9 +118,11 @@ pub(super) fn run(file: &Path) -> ExitCode {
 struct Services {
     listeners: Vec<Bound>,
     admin: Bound,
-    snapshot: Arc<Snapshot>,
+    force: Force,
     store: Arc<MemoryStore>,
-    metrics: Arc<Metrics>,
+    supervisor: Option<Supervisor>,
+    reloader: Arc<Reloader>,
+    hangups: Hangups,
 }
 
 impl Services {
@@ -129,44 +140,49 @@ impl Services {
             ..ServerConf::default()
         };
         let mut pingora = Server::new_with_opt_and_conf(None, conf);
-        let (limiter, supervisor) = self.limiter();
-        let gateway = Gateway::new(Arc::clone(&self.snapshot), limiter, Arc::clone(&self.metrics));
+        let Force { current, limiter, metrics } = self.force;
+        let gateway = Gateway::new(Arc::clone(&current), limiter, Arc::clone(&metrics));
         let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
         for listener in &self.listeners {
             proxy.add_tcp(&listener.address.to_string());
         }
         let mut proxy = Prebound::new(proxy, self.listeners);
-        if let Some(supervisor) = supervisor {
+        if let Some(supervisor) = self.supervisor {
             proxy = proxy.with_companion(Arc::new(supervisor));
         }
         pingora.add_service(proxy);
 
-        let answers = Admin::new(self.metrics, self.store, draining.clone());
+        let reloader = Arc::clone(&self.reloader);
+        let answers = Admin::new(metrics, self.store, draining.clone(), reloader);
         let mut admin = listening::Service::new("admin".to_string(), HttpServer::new_app(answers));
         admin.threads = Some(1);
         admin.add_tcp(&self.admin.address.to_string());
         pingora.add_service(Prebound::new(admin, vec![self.admin]).serving_while_draining());
 
-        let lookups = Lookups::new(self.snapshot.pools.clone());
-        let mut lookups = background_service("lookups", lookups);
+        let mut lookups = background_service("lookups", Lookups::new(current));
         lookups.threads = Some(1);
         pingora.add_service(lookups);
+        let reloads = Reloads::new(self.reloader, self.hangups);
+        let mut reloads = background_service("reloads", reloads);
+        reloads.threads = Some(1);
+        pingora.add_service(reloads);
         pingora
     }
 }
 
-impl Services {
-    /// The limiter, and who keeps its connection to Redis where the file has one.
-    fn limiter(&self) -> (Limiter, Option<Supervisor>) {
-        let store = Arc::clone(&self.store);
-        let Some(redis) = &self.snapshot.policy.redis else {
-            return (Limiter::local(store), None);
-        };
-        let (link, supervisor) = Link::new(redis);
-        let series = self.metrics.redis_calls();
-        let batcher = Batcher::new(link, redis.prefix.clone(), redis.timeout, series);
-        (Limiter::shared(store, batcher), Some(supervisor))
-    }
+/// The limiter, and who keeps its connection to Redis where the file has one.
+fn limiter(
+    redis: Option<&Redis>,
+    store: Arc<MemoryStore>,
+    metrics: &Metrics,
+) -> (Limiter, Option<Supervisor>) {
+    let Some(redis) = redis else {
+        return (Limiter::local(store), None);
+    };
+    let (link, supervisor) = Link::new(redis);
+    let series = metrics.redis_calls();
+    let batcher = Batcher::new(link, redis.prefix.clone(), redis.timeout, series);
+    (Limiter::shared(store, batcher), Some(supervisor))
 }
 
 fn open(server: &settings::Server) -> Result<(Vec<Bound>, Bound), BindError> {
@@ -175,18 +191,24 @@ fn open(server: &settings::Server) -> Result<(Vec<Bound>, Bound), BindError> {
     Ok((listeners, bind(&server.admin)?))
 }
 
+/// What stands before the first request comes.
+struct Prepared {
+    signals: Signals,
+    hangups: Hangups,
+    pools: Vec<Arc<Pool>>,
+}
+
 /// What must be done before the first request comes: signals are caught, and every upstream is
 /// looked up. A name without an address is logged and looked up again later; the gateway starts
 /// all the same.
-fn prepare(snapshot: &Snapshot, draining: &Draining) -> std::io::Result<Signals> {
+fn prepare(policy: &Policy, draining: &Draining) -> std::io::Result<Prepared> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let delay = snapshot.policy.server.drain_delay.unwrap_or_default();
+        let delay = policy.server.drain_delay.unwrap_or_default();
         let signals = Signals::catch(draining.clone(), delay)?;
-        for pool in &snapshot.pools {
-            pool.look_up().await;
-        }
-        Ok(signals)
+        let hangups = Hangups::catch()?;
+        let pools = Pool::for_all(&policy.upstreams, &[]).await;
+        Ok(Prepared { signals, hangups, pools })
     })
 }
 

@@ -55,10 +55,13 @@ const RETRIES: u64 = 2;
 /// How often a request is sent to an upstream at most: once, and once more.
 pub const MAX_TRIES: usize = 2;
 
+/// The snapshot that new requests live by. Written by a reload alone.
+pub type Current = ArcSwap<Snapshot>;
+
 /// The proxy: what outlives a request.
 pub struct Gateway {
-    snapshot: ArcSwap<Snapshot>,
-    limiter: Limiter,
+    current: Arc<Current>,
+    limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
     /// By source.
     checks: [Histogram; Source::COUNT],
@@ -77,10 +80,9 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Everything that a policy needs to serve requests.
-    pub fn new(policy: Policy) -> Self {
+    /// Everything that a policy needs to serve requests. `pools` has one for each of its upstreams.
+    pub fn new(policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
         let series = PolicySeries::new(&policy);
-        let pools = policy.upstreams.iter().map(|upstream| Arc::new(Pool::new(upstream))).collect();
         let name = |rule: &Rule| RuleName { name: Arc::clone(&rule.name), salt: rule.salt };
         let rule_names = policy.rules.iter().map(name).collect();
         Self { policy, series, rule_names, pools }
@@ -88,10 +90,10 @@ impl Snapshot {
 }
 
 impl Gateway {
-    /// A gateway that serves by `snapshot` and decides by `limiter`.
-    pub fn new(snapshot: Arc<Snapshot>, limiter: Limiter, metrics: Arc<Metrics>) -> Self {
+    /// A gateway that serves by whatever is `current` and decides by `limiter`.
+    pub fn new(current: Arc<Current>, limiter: Arc<Limiter>, metrics: Arc<Metrics>) -> Self {
         let checks = Source::ALL.map(|source| metrics.checks(source));
-        Self { snapshot: ArcSwap::new(snapshot), limiter, metrics, checks }
+        Self { current, limiter, metrics, checks }
     }
 }
 
@@ -100,7 +102,7 @@ impl ProxyHttp for Gateway {
     type CTX = Exchange;
 
     fn new_ctx(&self) -> Exchange {
-        Exchange::new(self.snapshot.load_full(), self.metrics.in_flight.clone(), clock::now())
+        Exchange::new(self.current.load_full(), self.metrics.in_flight.clone(), clock::now())
     }
 
     /// None: compression is the API's own business.

@@ -14,8 +14,10 @@ use pingora::prelude::{Error, ErrorType, Result};
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
 use tokio::net::lookup_host;
+use tokio::task::JoinSet;
 use tracing::warn;
 
+use super::Current;
 use crate::limit::TICKS_PER_SECOND;
 use crate::policy::settings::{Origin, Target, Upstream};
 
@@ -36,11 +38,13 @@ pub struct Pool {
     down: RwLock<HashMap<SocketAddr, u64>>,
     has_names: bool,
     name: Arc<str>,
+    /// What the file says of its servers.
+    target: Target,
 }
 
-/// Keeps the addresses of all pools up to date.
+/// Keeps the addresses of all pools up to date, whichever snapshot they belong to.
 pub struct Lookups {
-    pools: Vec<Arc<Pool>>,
+    current: Arc<Current>,
 }
 
 /// An upstream's servers as the file lists them.
@@ -60,7 +64,29 @@ impl Pool {
             down: RwLock::default(),
             has_names,
             name: Arc::clone(&upstream.name),
+            target: upstream.target.clone(),
         }
+    }
+
+    /// A pool for each of `upstreams`, ready to be picked from. Where `previous` has one of the
+    /// same name and servers it goes on, with all that it knows; the others are looked up, all at
+    /// once. A name without an address is logged, and looked up again later.
+    pub async fn for_all(upstreams: &[Upstream], previous: &[Arc<Self>]) -> Vec<Arc<Self>> {
+        let mut lookups = JoinSet::new();
+        let pool = |upstream: &Upstream| {
+            let is_same =
+                |pool: &&Arc<Self>| pool.name == upstream.name && pool.target == upstream.target;
+            if let Some(pool) = previous.iter().find(is_same) {
+                return Arc::clone(pool);
+            }
+            let pool = Arc::new(Self::new(upstream));
+            let new = Arc::clone(&pool);
+            lookups.spawn(async move { new.look_up().await });
+            pool
+        };
+        let pools = upstreams.iter().map(pool).collect();
+        lookups.join_all().await;
+        pools
     }
 
     /// The next server in turn at `now` (ticks): one that was not found down lately, where there is
@@ -97,25 +123,22 @@ impl Pool {
 }
 
 impl Lookups {
-    /// Looks after `pools`.
-    pub fn new(pools: Vec<Arc<Pool>>) -> Self {
-        Self { pools }
+    /// Looks after the pools of whatever snapshot is `current`.
+    pub fn new(current: Arc<Current>) -> Self {
+        Self { current }
     }
 }
 
 #[async_trait]
 impl BackgroundService for Lookups {
     async fn start(&self, mut shutdown: ShutdownWatch) {
-        let named = || self.pools.iter().filter(|pool| pool.has_names);
-        if named().next().is_none() {
-            return;
-        }
         loop {
             tokio::select! {
                 _ = shutdown.changed() => return,
                 () = tokio::time::sleep(LOOKUP_INTERVAL) => {}
             }
-            for pool in named() {
+            let snapshot = self.current.load_full();
+            for pool in snapshot.pools.iter().filter(|pool| pool.has_names) {
                 pool.look_up().await;
             }
         }

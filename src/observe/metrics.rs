@@ -1,7 +1,11 @@
 //! Every Prometheus series, in one place. Labels are names from `gateway.toml`, never clients, so
 //! their number is fixed by the file.
 
-use std::sync::OnceLock;
+mod config;
+mod gone;
+
+use std::collections::HashSet;
+use std::sync::{Arc, OnceLock};
 
 use prometheus::core::Collector;
 #[cfg(target_os = "linux")]
@@ -16,6 +20,8 @@ use crate::policy::Policy;
 use crate::store::limiter::{Source, Taken};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::CallSeries;
+pub use config::ConfigSeries;
+use gone::Known;
 
 /// Upper bounds of request durations, in seconds: from a proxied hop on loopback to the longest
 /// timeout in common use.
@@ -54,6 +60,8 @@ pub struct Metrics {
     /// Requests sent again to another server of their upstream, by `upstream`.
     pub upstream_retries: IntCounterVec,
     redis_calls: CallSeries,
+    /// The file that the process lives by.
+    pub config: ConfigSeries,
     local_buckets: IntGauge,
     local_evictions: IntCounter,
 }
@@ -148,17 +156,12 @@ impl Registrar {
         self.keep(HistogramVec::new(options, &[label])?)
     }
 
-    /// What runs, and by which file.
+    /// What runs.
     fn describe_process(&self, version: &str) -> Result<(), prometheus::Error> {
         let help = "Always 1; the label says which version runs.";
         let build_info = Opts::new("tollgate_build_info", help);
         let build_info = self.keep(IntGaugeVec::new(build_info, &["version"])?)?;
         build_info.with_label_values(&[version]).set(1);
-        let help = "How many configurations have been in force.";
-        self.gauge("tollgate_config_generation", help)?.set(1);
-        let help = "When the configuration in force was read, in Unix time.";
-        let read = i64::try_from(crate::clock::unix_seconds()).unwrap_or_default();
-        self.gauge("tollgate_config_last_success_timestamp_seconds", help)?.set(read);
         Ok(())
     }
 
@@ -215,6 +218,7 @@ impl Metrics {
                 &["upstream"],
             )?,
             redis_calls: series.redis_calls()?,
+            config: ConfigSeries::register(&series)?,
             local_buckets: series
                 .gauge("tollgate_local_buckets", "Buckets held in this process.")?,
             local_evictions: series.keep(IntCounter::new(
@@ -241,6 +245,25 @@ impl Metrics {
     /// The histogram of checks that `source` decides, to be kept.
     pub fn checks(&self, source: Source) -> Histogram {
         self.check_duration.with_label_values(&[source_label(source)])
+    }
+
+    /// Makes room where files with ever other names have left series behind: those of names that
+    /// `policy` does not have. A counter that is gone from one scrape to the next is what Prometheus
+    /// expects of a restart, too; up to the bound none goes.
+    pub fn forget_gone(&self, policy: &Policy) {
+        let has = |names: &mut dyn Iterator<Item = &Arc<str>>| -> HashSet<String> {
+            names.map(ToString::to_string).collect()
+        };
+        let known = Known {
+            route: has(&mut policy.routes.iter().map(|route| &route.name)),
+            plan: has(&mut policy.plans.iter()),
+            rule: has(&mut policy.rules.iter().map(|rule| &rule.name)),
+            upstream: has(&mut policy.upstreams.iter().map(|upstream| &upstream.name)),
+        };
+        known.forget_others(&self.requests, &["route", "plan", "status"]);
+        known.forget_others(&self.request_duration, &["route"]);
+        known.forget_others(&self.decisions, &["rule", "plan", "decision", "source"]);
+        known.forget_others(&self.upstream_retries, &["upstream"]);
     }
 
     /// The series of calls to Redis, for whoever makes them.

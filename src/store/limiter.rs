@@ -90,4 +90,11 @@ impl Limiter {
             },
         }
     }
+
+    /// Forgets what Redis has refused: other rules are in force, and may give tokens back.
+    pub fn forget_refusals(&self) {
+        if let Some(shared) = &self.shared {
+            shared.denied.clear();
+        }
+    }
 }

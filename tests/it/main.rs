@@ -40,6 +40,12 @@ mod secrets;
 // Files that are wrong, in every way that a file can be.
 mod bad_files;
 
+// Files that change while requests go on: each is taken whole or not at all.
+mod reload;
+mod reload_files;
+mod reload_load;
+mod reload_tokens;
+
 // Clients and servers that break the rules, break off, or never answer.
 mod broken_upstreams;
 mod hostile;

@@ -1,7 +1,7 @@
 //! The program under test.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -19,7 +19,9 @@ pub(crate) struct Gateway {
     pub(crate) admin: SocketAddr,
     child: Child,
     config: String,
-    _folder: TempDir,
+    file: PathBuf,
+    /// Lives as long as the gateway, where the file is ours.
+    _folder: Option<TempDir>,
 }
 
 /// How a call of the program ended.
@@ -55,17 +57,59 @@ impl Gateway {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("gateway.toml");
         std::fs::write(&file, config).unwrap();
+        Self::run(&file, wanted, Some(folder))
+    }
+
+    /// Starts a gateway on a file of somebody else's.
+    pub(crate) fn start_on(file: &Path) -> Self {
+        Self::run(file, "info", None)
+    }
+
+    fn run(file: &Path, wanted: &str, folder: Option<TempDir>) -> Self {
+        let config = std::fs::read_to_string(file).unwrap();
         let mut child = Child::start(
-            program().arg("run").arg("-c").arg(&file).env("TOLLGATE_LOG", wanted),
+            program().arg("run").arg("-c").arg(file).env("TOLLGATE_LOG", wanted),
             "cargo build",
         );
         let addresses = child.wait_for(|log| {
             Some((after(log, "listening on http://")?, after(log, "admin port on http://")?))
         });
         let Some((address, admin)) = addresses else {
-            panic!("the gateway did not start\n{}", story(config, &child.log()));
+            panic!("the gateway did not start\n{}", story(&config, &child.log()));
         };
-        Self { address, admin, child, config: config.to_string(), _folder: folder }
+        Self { address, admin, child, config, file: file.to_owned(), _folder: folder }
+    }
+
+    /// The file that it was started on.
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Saves another file in its place, as most editors do: written beside it, then renamed. It
+    /// begins inside `[server]`.
+    pub(crate) fn save(&self, config: &str) {
+        let new = self.file.with_extension("new");
+        std::fs::write(&new, whole(config)).unwrap();
+        std::fs::rename(new, &self.file).unwrap();
+    }
+
+    /// Has the file read again and returns the answer.
+    #[track_caller]
+    pub(crate) fn reload(&self) -> Response {
+        Connection::open(self.admin).send(&Request::new("POST", "/api/reload"))
+    }
+
+    /// Saves another file and has it read; it must be taken.
+    #[track_caller]
+    pub(crate) fn take(&self, config: &str) {
+        self.save(config);
+        let answer = self.reload();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+
+    /// How many files were taken or rejected.
+    pub(crate) fn reloads(&self, result: &str) -> u64 {
+        self.count("tollgate_config_reloads_total", &[("result", result)])
     }
 
     /// Sends one request on a connection of its own and reads the answer.
@@ -140,8 +184,17 @@ impl Gateway {
 
     /// Sends SIGTERM and returns at once.
     pub(crate) fn terminate(&self) {
-        let killed = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
-        assert!(killed.success());
+        self.signal("-TERM");
+    }
+
+    /// Sends SIGHUP and returns at once.
+    pub(crate) fn hang_up(&self) {
+        self.signal("-HUP");
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
     }
 
     /// Waits for its end: the exit code, and how long that took.

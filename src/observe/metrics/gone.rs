@@ -1,0 +1,90 @@
+//! Series of names that no file has any more.
+
+use std::collections::HashSet;
+
+use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
+use prometheus::proto::MetricFamily;
+
+/// Series of one name up to which all stay, those of names that are gone too.
+const KEPT: usize = 10_000;
+
+/// The names of the file in force.
+pub(super) struct Known {
+    pub(super) route: HashSet<String>,
+    pub(super) plan: HashSet<String>,
+    pub(super) rule: HashSet<String>,
+    pub(super) upstream: HashSet<String>,
+}
+
+impl Known {
+    /// Drops the series of other names, where there are too many in all. `labels` are those of the
+    /// family, in order.
+    pub(super) fn forget_others<B: MetricVecBuilder>(
+        &self,
+        family: &MetricVec<B>,
+        labels: &[&str],
+    ) {
+        let families = family.collect();
+        let series = || families.iter().flat_map(MetricFamily::get_metric);
+        if series().count() <= KEPT {
+            return;
+        }
+        for series in series() {
+            let value = |label: &&str| {
+                let pair = series.get_label().iter().find(|pair| pair.name() == *label);
+                pair.map_or("", |pair| pair.value())
+            };
+            let values: Vec<&str> = labels.iter().map(value).collect();
+            if labels.iter().zip(&values).any(|(label, value)| self.is_gone(label, value)) {
+                // Gone already is as good.
+                let _ = family.remove_label_values(&values);
+            }
+        }
+    }
+
+    /// Whether a label is a name that the file lacks. An empty one is no name.
+    fn is_gone(&self, label: &str, value: &str) -> bool {
+        let names = match label {
+            "route" => &self.route,
+            "plan" => &self.plan,
+            "rule" => &self.rule,
+            "upstream" => &self.upstream,
+            _ => return false,
+        };
+        !value.is_empty() && !names.contains(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::{IntCounterVec, Opts};
+
+    use super::*;
+
+    #[test]
+    fn only_names_that_are_gone_go_and_only_beyond_the_bound() {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        let known = Known {
+            route: names(&["here"]),
+            plan: names(&["free"]),
+            rule: names(&[]),
+            upstream: names(&[]),
+        };
+        let labels = ["route", "plan", "status"];
+        let family = IntCounterVec::new(Opts::new("a", "b"), &labels).unwrap();
+        let count = || family.collect()[0].get_metric().len();
+        for route in 0..KEPT - 3 {
+            family.with_label_values(&[&format!("r{route}"), "free", "200"]).inc();
+        }
+        family.with_label_values(&["here", "free", "200"]).inc();
+        family.with_label_values(&["here", "gone", "200"]).inc();
+        family.with_label_values(&["", "", "400"]).inc();
+        known.forget_others(&family, &labels);
+        assert_eq!(count(), KEPT);
+        family.with_label_values(&["one more", "free", "200"]).inc();
+        known.forget_others(&family, &labels);
+        assert_eq!(count(), 2);
+        assert_eq!(family.with_label_values(&["here", "free", "200"]).get(), 1);
+        assert_eq!(family.with_label_values(&["", "", "400"]).get(), 1);
+    }
+}

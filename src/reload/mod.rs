@@ -1,0 +1,213 @@
+//! The file again, while requests go on: read, checked and built whole, then put in force by one
+//! swap of a pointer. A file with a mistake changes nothing.
+//!
+//! Reading order: this file (one reload from beginning to end), `links` and `watch` (what tells of
+//! a changed file), `service` (when to reload).
+
+mod links;
+pub mod service;
+mod watch;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+use tracing::{error, info};
+
+use crate::config::changes::Changes;
+use crate::config::mistake::Mistake;
+use crate::config::outline::Outline;
+use crate::gateway::pool::Pool;
+use crate::gateway::{Current, Snapshot};
+use crate::load::{LoadError, Source};
+use crate::observe::metrics::Metrics;
+use crate::policy::restart::{self, Fixed};
+use crate::policy::{Digest, Policy};
+use crate::store::limiter::Limiter;
+
+/// What a file is put in force upon.
+#[derive(Clone)]
+pub struct Force {
+    /// The snapshot that new requests live by.
+    pub current: Arc<Current>,
+    /// Who decides.
+    pub limiter: Arc<Limiter>,
+    /// Who counts.
+    pub metrics: Arc<Metrics>,
+}
+
+/// Reads the file again when asked to, one time after the other.
+pub struct Reloader {
+    path: PathBuf,
+    force: Force,
+    /// Held for a whole reload.
+    state: Mutex<State>,
+}
+
+/// Why the file is read again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// It may have changed. A file that was rejected before is not rejected again.
+    Noticed,
+    /// Somebody asked for it, and wants to hear what is wrong.
+    Asked,
+}
+
+/// What became of the file.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It is in force.
+    Applied {
+        /// How many files have been in force.
+        generation: u64,
+        /// What it changed.
+        changes: Changes,
+    },
+    /// It was in force already.
+    Unchanged {
+        /// How many files have been in force.
+        generation: u64,
+    },
+    /// It was not taken.
+    Rejected {
+        /// How many files have been in force.
+        generation: u64,
+        /// Why.
+        error: LoadError,
+    },
+}
+
+/// The file in force, and the one that was rejected since.
+struct State {
+    generation: u64,
+    digest: Digest,
+    outline: Outline,
+    rejected: Option<Rejected>,
+}
+
+/// A file that was rejected.
+#[derive(PartialEq, Eq)]
+struct Rejected {
+    /// None where it could not be read.
+    digest: Option<Digest>,
+    message: String,
+}
+
+/// A file that may be put in force.
+struct Ready {
+    policy: Policy,
+    digest: Digest,
+    outline: Outline,
+}
+
+/// What reading the file again gave.
+enum Reading {
+    Ready(Box<Ready>),
+    Same,
+    Bad { digest: Option<Digest>, error: LoadError },
+}
+
+// === impl Reloader ===
+
+impl Reloader {
+    /// Reloads the file at `path`, of which `source` is in force.
+    pub fn new(path: &Path, source: &Source, force: Force) -> Self {
+        let (digest, outline) = (source.digest(), source.outline());
+        let state = Mutex::new(State { generation: 1, digest, outline, rejected: None });
+        Self { path: path.to_owned(), force, state }
+    }
+
+    /// Reads the file, and puts it in force if it is another one and right. What became of it is
+    /// counted and logged.
+    pub async fn reload(&self, cause: Cause) -> Outcome {
+        let mut state = self.state.lock().await;
+        let (path, digest) = (self.path.clone(), state.digest);
+        let snapshot = self.force.current.load_full();
+        let reading =
+            tokio::task::spawn_blocking(move || read(&path, digest, &snapshot.policy)).await;
+        match reading {
+            Ok(Reading::Ready(ready)) => self.apply(&mut state, *ready).await,
+            Ok(Reading::Same) => self.restore(&mut state),
+            Ok(Reading::Bad { digest, error }) => self.reject(&mut state, cause, digest, error),
+            Err(failed) => {
+                let (path, source) = (self.path.clone(), std::io::Error::other(failed));
+                self.reject(&mut state, cause, None, LoadError::Unreadable { path, source })
+            }
+        }
+    }
+
+    async fn apply(&self, state: &mut State, ready: Ready) -> Outcome {
+        let Ready { policy, digest, outline } = ready;
+        let Force { current, limiter, metrics } = &self.force;
+        let pools = Pool::for_all(&policy.upstreams, &current.load().pools).await;
+        current.store(Arc::new(Snapshot::new(policy, pools)));
+        limiter.forget_refusals();
+        metrics.forget_gone(&current.load().policy);
+        let changes = Changes::between(&state.outline, &outline);
+        let generation = state.generation + 1;
+        *state = State { generation, digest, outline, rejected: None };
+        metrics.config.applied(generation);
+        info!(generation, "{} is in force: {changes}", self.path.display());
+        Outcome::Applied { generation, changes }
+    }
+
+    fn restore(&self, state: &mut State) -> Outcome {
+        if state.rejected.take().is_some() {
+            self.force.metrics.config.restored();
+            info!("{} is again the one that is in force", self.path.display());
+        }
+        Outcome::Unchanged { generation: state.generation }
+    }
+
+    fn reject(
+        &self,
+        state: &mut State,
+        cause: Cause,
+        digest: Option<Digest>,
+        error: LoadError,
+    ) -> Outcome {
+        let rejected = Rejected { digest, message: error.to_string() };
+        let is_news = state.rejected.as_ref() != Some(&rejected);
+        if is_news || cause == Cause::Asked {
+            self.force.metrics.config.rejected();
+            let (path, message) = (self.path.display(), rejected.message.trim_end());
+            error!("{path} was not taken; the one before stays in force\n{message}");
+        }
+        state.rejected = Some(rejected);
+        Outcome::Rejected { generation: state.generation, error }
+    }
+}
+
+/// Reads the file and checks all of it. `in_force` is the digest of the one that gave `policy`.
+fn read(path: &Path, in_force: Digest, policy: &Policy) -> Reading {
+    let source = match Source::read_again(path) {
+        Ok(source) => source,
+        Err(error) => return Reading::Bad { digest: None, error },
+    };
+    let digest = source.digest();
+    if digest == in_force {
+        return Reading::Same;
+    }
+    let built = source.policy().and_then(|new| {
+        let outline = source.outline();
+        let fixed = restart::needed(policy, &new);
+        if fixed.is_empty() {
+            return Ok(Ready { policy: new, digest, outline });
+        }
+        let mistakes = fixed.iter().map(|setting| needs_restart(setting, &outline));
+        Err(LoadError::Mistakes(source.report(mistakes)))
+    });
+    match built {
+        Ok(ready) => Reading::Ready(Box::new(ready)),
+        Err(error) => Reading::Bad { digest: Some(digest), error },
+    }
+}
+
+/// A setting that cannot change while running, as a mistake of the file that changes it.
+fn needs_restart(setting: &Fixed, outline: &Outline) -> Mistake {
+    let [table, name] = setting;
+    let message = format!("`{name}` of [{table}] cannot change while the gateway runs");
+    let place = outline.place(setting).unwrap_or(0..0);
+    Mistake::new(place, message)
+        .help("restart the gateway, or put back what was there; nothing of this file was taken")
+}

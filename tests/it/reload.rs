@@ -1,0 +1,174 @@
+//! A changed file is noticed however it was replaced, and taken on demand; what it changes is said.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::support::{DEMO, Gateway, Request, eventually, key, timed, whole};
+
+/// `DEMO` with its route called something else, which the built-in responder tells.
+fn routed(name: &str) -> String {
+    DEMO.replace("routes.all", &format!("routes.{name}"))
+}
+
+fn route(gateway: &Gateway) -> String {
+    gateway.get("/").json()["route"].as_str().unwrap().to_string()
+}
+
+/// That requests go by the file with that route within a second.
+#[track_caller]
+fn assert_taken(gateway: &Gateway, name: &str) {
+    let is_there = || (route(gateway) == name).then_some(());
+    let ((), took) = timed(|| eventually(&format!("the route {name}"), is_there));
+    assert!(took < Duration::from_secs(1), "{name} took {took:?}");
+}
+
+#[test]
+fn row_44_a_file_that_is_written_in_place_is_taken_within_a_second() {
+    let gateway = Gateway::start(DEMO);
+    for name in ["one", "two"] {
+        std::fs::write(gateway.file(), whole(&routed(name))).unwrap();
+        assert_taken(&gateway, name);
+    }
+    assert_eq!((gateway.reloads("applied"), gateway.reloads("rejected")), (2, 0));
+    assert_eq!(gateway.count("tollgate_config_generation", &[]), 3);
+}
+
+#[test]
+fn row_44_a_file_that_an_editor_renames_into_place_is_taken_within_a_second() {
+    let gateway = Gateway::start(DEMO);
+    for name in ["one", "two"] {
+        gateway.save(&routed(name));
+        assert_taken(&gateway, name);
+    }
+    // vim keeps the old file under another name, and writes a new one.
+    let backup = gateway.file().with_extension("toml~");
+    std::fs::rename(gateway.file(), backup).unwrap();
+    std::fs::write(gateway.file(), whole(&routed("three"))).unwrap();
+    assert_taken(&gateway, "three");
+    assert_eq!(gateway.reloads("applied"), 3);
+}
+
+/// The way a ConfigMap is mounted: each version is a folder, and one link in the middle is swapped.
+#[test]
+fn row_44_a_config_map_that_is_swapped_is_taken_within_a_second() {
+    let folder = tempfile::tempdir().unwrap();
+    let mount = |version: &str, config: &str| {
+        let data = folder.path().join(version);
+        std::fs::create_dir(&data).unwrap();
+        std::fs::write(data.join("gateway.toml"), whole(config)).unwrap();
+        let new = folder.path().join("..data_tmp");
+        symlink(version, &new).unwrap();
+        std::fs::rename(new, folder.path().join("..data")).unwrap();
+    };
+    mount("..2026_11_21", DEMO);
+    let file = folder.path().join("gateway.toml");
+    symlink("..data/gateway.toml", &file).unwrap();
+    let gateway = Gateway::start_on(&file);
+    for name in ["one", "two"] {
+        mount(&format!("..{name}"), &routed(name));
+        assert_taken(&gateway, name);
+    }
+    // The kubelet takes the old version away.
+    std::fs::remove_dir_all(folder.path().join("..one")).unwrap();
+    mount("..three", &routed("three"));
+    assert_taken(&gateway, "three");
+    assert_eq!((gateway.reloads("applied"), gateway.reloads("rejected")), (3, 0));
+}
+
+#[test]
+fn row_44_a_file_that_a_link_leads_to_elsewhere_is_taken_within_a_second() {
+    let (here, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (link, file) = (here.path().join("gateway.toml"), elsewhere.path().join("real.toml"));
+    std::fs::write(&file, whole(DEMO)).unwrap();
+    symlink(&file, &link).unwrap();
+    let gateway = Gateway::start_on(&link);
+    std::fs::write(&file, whole(&routed("one"))).unwrap();
+    assert_taken(&gateway, "one");
+    let new = elsewhere.path().join("new.toml");
+    std::fs::write(&new, whole(&routed("two"))).unwrap();
+    std::fs::rename(&new, &file).unwrap();
+    assert_taken(&gateway, "two");
+}
+
+#[test]
+fn sighup_has_the_file_read() {
+    let gateway = Gateway::start(DEMO);
+    // Nothing has changed: it is no reload, and the process goes on.
+    gateway.hang_up();
+    eventually("the signal", || gateway.log().contains("SIGHUP").then_some(()));
+    assert_eq!((route(&gateway).as_str(), gateway.reloads("applied")), ("all", 0));
+    // A pipe in place of the file is read on demand alone, and refused.
+    std::fs::remove_file(gateway.file()).unwrap();
+    make_pipe(gateway.file());
+    gateway.hang_up();
+    eventually("the pipe to be refused", || (gateway.reloads("rejected") > 0).then_some(()));
+    gateway.save(&routed("one"));
+    gateway.hang_up();
+    assert_taken(&gateway, "one");
+}
+
+fn make_pipe(path: &Path) {
+    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+#[test]
+fn a_reload_on_demand_says_what_changed() {
+    let secret = |secret: &str| key("acme", secret, "free");
+    let rule = "[rules.r]\nper = [\"ip\"]\nrate = \"10/s\"\n";
+    let gateway = Gateway::start(&format!("{DEMO}{rule}{}", secret("hunter2")));
+    let unchanged = gateway.reload();
+    assert_eq!(unchanged.status, 200);
+    assert_eq!(unchanged.json(), serde_json::json!({ "result": "unchanged", "generation": 1 }));
+
+    let new = format!(
+        "read_timeout = \"9s\"\n{}[plans.pro]\n{}{}",
+        DEMO.replace("routes.all", "routes.other"),
+        rule.replace("10/s", "5/s"),
+        secret("hunter3")
+    );
+    gateway.save(&new);
+    let answer = gateway.reload();
+    assert_eq!(answer.status, 200);
+    let expected = serde_json::json!({
+        "result": "applied",
+        "generation": 2,
+        "changes": [
+            { "kind": "key", "name": "acme", "what": "the secret changed", "setting": "sha256" },
+            { "kind": "plan", "name": "pro", "what": "added" },
+            { "kind": "route", "name": "all", "what": "removed" },
+            { "kind": "route", "name": "other", "what": "added" },
+            {
+                "kind": "rule", "name": "r", "what": "changed", "setting": "rate",
+                "from": "\"10/s\"", "to": "\"5/s\"",
+            },
+            { "kind": "setting", "name": "server.read_timeout", "what": "changed", "to": "\"9s\"" },
+        ],
+        "more_changes": 0,
+    });
+    assert_eq!(answer.json(), expected);
+    let line = "is in force: 6 changes: key acme: the secret changed; plan pro added; route all \
+        removed; route other added; rule r rate: \"10/s\" -> \"5/s\"; server.read_timeout: \
+        nothing -> \"9s\"";
+    eventually(line, || gateway.log().contains(line).then_some(()));
+    assert_eq!(route(&gateway), "other");
+    let with_key = |key: &str| gateway.send(&Request::get("/").header("X-Api-Key", key)).status;
+    assert_eq!((with_key("hunter2"), with_key("hunter3")), (401, 200));
+    for text in [gateway.log(), answer.text()] {
+        assert!(!text.contains("hunter"), "{text}");
+        assert!(!text.contains(secret("hunter3").split('"').nth(1).unwrap()), "{text}");
+    }
+    assert_eq!(gateway.admin("/api/reload").status, 405);
+}
+
+#[test]
+fn a_new_upstream_is_known_before_it_is_in_force() {
+    let gateway = Gateway::start(DEMO);
+    for body in ["one", "two"] {
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let upstream = crate::support::Upstream::saying(answer);
+        let port = upstream.address.port();
+        gateway.take(&DEMO.replace("demo", &format!("localhost:{port}")));
+        assert_eq!(gateway.get("/").text(), body);
+    }
+}

@@ -1,0 +1,231 @@
+//! Files that cannot be taken: the one before stays in force, the operator hears why, and a good
+//! file is taken as soon as it is there.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::support::{DEMO, Gateway, eventually, whole};
+
+/// A gateway whose file is replaced by something that cannot be taken, and then by a good one.
+/// `spoil` makes the bad one; `words` are those of the log.
+#[track_caller]
+fn assert_survives(spoil: impl Fn(&Path), words: &str) {
+    let gateway = Gateway::start(DEMO);
+    let success = "tollgate_config_last_reload_successful";
+    spoil(gateway.file());
+    eventually("the bad file to be seen", || (gateway.reloads("rejected") == 1).then_some(()));
+    assert_eq!(gateway.count(success, &[]), 0);
+    assert_eq!(gateway.get("/").json()["route"], "all");
+    eventually(words, || gateway.log().contains(words).then_some(()));
+    assert_eq!(gateway.count("tollgate_config_generation", &[]), 1);
+
+    // On demand the answer says the same, as often as it is asked for.
+    let answer = gateway.reload();
+    assert_eq!(answer.status, 422, "{}", answer.text());
+    assert!(answer.text().contains(words.lines().next().unwrap()), "{}", answer.text());
+
+    remove(gateway.file());
+    gateway.save(&DEMO.replace("routes.all", "routes.good"));
+    let is_good = || (gateway.get("/").json()["route"] == "good").then_some(());
+    eventually("the good file to be taken", is_good);
+    assert_eq!((gateway.count(success, &[]), gateway.reloads("applied")), (1, 1));
+}
+
+fn remove(path: &Path) {
+    match path.symlink_metadata() {
+        Ok(about) if about.is_dir() => std::fs::remove_dir(path).unwrap(),
+        Ok(_) => std::fs::remove_file(path).unwrap(),
+        Err(_) => {}
+    }
+}
+
+/// The file in one step, so that nothing between is seen.
+fn replace(path: &Path, content: &[u8]) {
+    let new = path.with_extension("new");
+    std::fs::write(&new, content).unwrap();
+    std::fs::rename(new, path).unwrap();
+}
+
+#[test]
+fn row_41_a_file_that_is_deleted_changes_nothing() {
+    assert_survives(|path| std::fs::remove_file(path).unwrap(), "cannot read");
+}
+
+/// A test that runs as root can read what it likes; nobody can read a folder.
+#[test]
+fn row_41_a_file_that_cannot_be_read_changes_nothing() {
+    let folder = |path: &Path| {
+        std::fs::remove_file(path).unwrap();
+        std::fs::create_dir(path).unwrap();
+    };
+    assert_survives(folder, "is a directory");
+}
+
+#[test]
+fn row_41_a_link_that_leads_to_itself_changes_nothing() {
+    let looping = |path: &Path| {
+        std::fs::remove_file(path).unwrap();
+        symlink(path, path).unwrap();
+    };
+    assert_survives(looping, "cannot read");
+}
+
+#[test]
+fn row_42_a_file_that_was_emptied_changes_nothing() {
+    assert_survives(|path| std::fs::write(path, "").unwrap(), "there are no routes");
+}
+
+#[test]
+fn row_42_a_file_that_is_half_written_changes_nothing() {
+    let half = whole(DEMO).replace("path = \"/*\"\nupstream = \"api\"\n", "path = \"/");
+    assert_survives(move |path| replace(path, half.as_bytes()), "a string is not closed");
+}
+
+#[test]
+fn row_42_a_file_of_nul_or_of_no_text_changes_nothing() {
+    assert_survives(|path| replace(path, b"[server]\n\0\0\0"), "a NUL, at byte 9");
+    assert_survives(|path| replace(path, b"[server]\n\xff"), "not UTF-8, at byte 9");
+}
+
+#[test]
+fn row_42_a_huge_file_is_not_read() {
+    let huge = |path: &Path| {
+        let new = path.with_extension("new");
+        std::fs::File::create(&new).unwrap().set_len(100 << 20).unwrap();
+        std::fs::rename(new, path).unwrap();
+    };
+    let gateway = Gateway::start(DEMO);
+    let (_, before) = gateway.memory_bytes();
+    huge(gateway.file());
+    eventually("the file to be seen", || (gateway.reloads("rejected") == 1).then_some(()));
+    let grown = gateway.memory_bytes().1.saturating_sub(before) >> 20;
+    assert!(grown < 16, "memory grew by {grown} MiB");
+    drop(gateway);
+    assert_survives(huge, "is larger than 4 MiB");
+}
+
+#[test]
+fn row_42_a_byte_order_mark_is_no_mistake() {
+    let gateway = Gateway::start(DEMO);
+    let other = DEMO.replace("routes.all", "routes.other");
+    replace(gateway.file(), format!("\u{feff}{}", whole(&other)).as_bytes());
+    assert_eq!(gateway.reload().status, 200);
+    assert_eq!(gateway.get("/").json()["route"], "other");
+}
+
+#[test]
+fn row_43_every_mistake_is_told_with_its_place_and_none_is_taken() {
+    let gateway = Gateway::start(DEMO);
+    let rules = "[rules.new]\nper = [\"ip\"]\nrate = \"1/d\"\n[rules.bad]\nper = [\"kye\"]\n\
+        rate = \"10/sec\"\n[keys.acme]\nsha256 = \"hunter2\"\n";
+    gateway.save(&format!("{DEMO}{rules}"));
+    let answer = gateway.reload();
+    assert_eq!(answer.status, 422);
+    let json = answer.json();
+    assert_eq!((&json["result"], &json["generation"]), (&"rejected".into(), &1.into()));
+    let mistakes = json["mistakes"].as_array().unwrap();
+    let first = &mistakes[0];
+    assert_eq!(first["message"], "`per` knows no `kye`");
+    assert_eq!(first["help"], "did you mean `key`?");
+    let text = whole(&format!("{DEMO}{rules}"));
+    let line = text.lines().position(|line| line.contains("kye")).unwrap() + 1;
+    assert_eq!((&first["line"], &first["column"]), (&line.into(), &8.into()));
+    assert!(mistakes.len() >= 3, "{json:#}");
+    assert!(!answer.text().contains("hunter2") && !gateway.log().contains("hunter2"));
+    // The good rule of the bad file is not in force either.
+    for _ in 0..3 {
+        assert_eq!(gateway.get("/").status, 200);
+    }
+    // The log has it as `check` prints it.
+    let checked = crate::support::check_file(gateway.file()).stderr;
+    eventually(&checked, || gateway.log().contains(checked.trim_end()).then_some(()));
+}
+
+#[test]
+fn a_bad_file_is_told_once_while_it_stays() {
+    let gateway = Gateway::start(DEMO);
+    let bad = whole(&format!("{DEMO}[rules.r]\n"));
+    replace(gateway.file(), bad.as_bytes());
+    eventually("the bad file to be seen", || (gateway.reloads("rejected") == 1).then_some(()));
+    // The same again: something happened to the file, and nothing changed.
+    for _ in 0..3 {
+        replace(gateway.file(), bad.as_bytes());
+        crate::support::wait_out(std::time::Duration::from_millis(200));
+    }
+    assert_eq!(gateway.reloads("rejected"), 1);
+    assert_eq!(gateway.log().matches("was not taken").count(), 1, "{}", gateway.log());
+    // Back to what is in force: no reload, but all is well.
+    gateway.save(DEMO);
+    let good = "tollgate_config_last_reload_successful";
+    gateway.wait_for_count(good, &[], 1);
+    assert_eq!(gateway.reloads("applied"), 0);
+    assert_eq!(gateway.log().matches("is again the one that is in force").count(), 1);
+}
+
+#[test]
+fn row_45_rules_and_routes_that_are_there_twice_are_not_taken() {
+    let rule = "[rules.r]\nper = []\nrate = \"1/d\"\n";
+    let twin = "[routes.twin]\npath = \"/*\"\nupstream = \"api\"\n";
+    let gateway = Gateway::start(DEMO);
+    for (added, words) in [
+        (format!("{rule}{rule}"), "is written twice"),
+        (twin.to_string(), "match the same requests"),
+        ("[rules.r]\nper = [\"ip\", \"ip\"]\nrate = \"1/d\"\n".to_string(), "twice"),
+    ] {
+        gateway.save(&format!("{DEMO}{added}"));
+        let answer = gateway.reload();
+        assert_eq!(answer.status, 422, "{added}");
+        assert!(answer.text().contains(words), "{words} in {}", answer.text());
+    }
+    assert_eq!(gateway.get("/").status, 200);
+}
+
+#[test]
+fn row_48_what_needs_a_restart_is_named_and_nothing_of_the_file_is_taken() {
+    let gateway = Gateway::start(DEMO);
+    let other = DEMO.replace("routes.all", "routes.other");
+    let server = whole(&other);
+    // (what is replaced, by what, the settings that are named)
+    let table: [(&str, &str, &[&str]); 6] = [
+        ("listen = [\"127.0.0.1:0\"]", "listen = [\"127.0.0.1:1\"]", &["`listen` of [server]"]),
+        ("admin = \"127.0.0.1:0\"", "admin = \"127.0.0.1:1\"", &["`admin` of [server]"]),
+        (
+            "threads = 2",
+            "threads = 3\ndrain_delay = \"1s\"\ndrain_timeout = \"1s\"",
+            &["`threads` of [server]", "`drain_delay` of [server]", "`drain_timeout` of [server]"],
+        ),
+        ("[plans.free]", "[plans.free]\n[memory]\nmax_buckets = 7", &["`max_buckets` of [memory]"]),
+        (
+            "[plans.free]",
+            "[plans.free]\n[redis]\nurl = \"redis://u:hunter2@h\"",
+            &["`url` of [redis]"],
+        ),
+        ("threads = 2", "", &["`threads` of [server]"]),
+    ];
+    for (from, to, names) in table {
+        replace(gateway.file(), server.replace(from, to).as_bytes());
+        let answer = gateway.reload();
+        assert_eq!(answer.status, 422, "{to}");
+        for name in names {
+            let words = format!("{name} cannot change while the gateway runs");
+            assert!(answer.text().contains(&words), "{words} in {}", answer.text());
+            eventually(&words, || gateway.log().contains(&words).then_some(()));
+        }
+        assert!(answer.text().contains("restart the gateway"), "{}", answer.text());
+        assert_eq!(gateway.get("/").json()["route"], "all", "{to}");
+    }
+    assert!(!gateway.log().contains("hunter2"));
+    gateway.take(&other);
+    assert_eq!(gateway.get("/").json()["route"], "other");
+}
+
+#[test]
+fn row_49_what_would_not_start_a_gateway_does_not_stop_one() {
+    let gateway = Gateway::start(DEMO);
+    for bad in ["", "[server", "listen = 5", "[rules.r]\nper = [\"ip\"]\n"] {
+        replace(gateway.file(), bad.as_bytes());
+        let start = crate::support::tollgate(&["run", "-c", gateway.file().to_str().unwrap()], "");
+        assert_eq!((start.code, gateway.reload().status), (Some(64), 422), "{bad}");
+        assert_eq!((gateway.get("/").status, gateway.admin("/ready").status), (200, 200));
+    }
+}

@@ -1,0 +1,101 @@
+//! Row 47 of the fault table: reloads without end under load.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::support::{
+    Connection, Gateway, Request, Response, Upstream, in_front_of, timed, wait_out,
+};
+
+/// Connections that send requests all the while.
+const CONNECTIONS: usize = 64;
+
+/// How long one reload and the pause behind it take.
+const STEP: Duration = Duration::from_millis(10);
+
+/// Two files that contradict each other in all that a request meets from its first phase to its
+/// last: the rule, the upstream, the headers.
+fn file(name: &str, upstream: &Upstream) -> String {
+    let style = if name == "a" { "x" } else { "draft" };
+    let rest = format!(
+        "[rules.only-{name}]\nper = []\nrate = \"1000000000/s\"\n[headers]\nstyle = \"{style}\"\n"
+    );
+    let routes = in_front_of(&[upstream.address]).replace("routes.all", &format!("routes.{name}"));
+    format!("{}{rest}", routes.replace("api", &format!("api-{name}")))
+}
+
+fn upstream(name: &str) -> Upstream {
+    Upstream::saying(format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{name}"))
+}
+
+/// Which of the two files an answer is by; a mix of them is none.
+#[track_caller]
+fn judged_by(answer: &Response) -> &'static str {
+    let x = answer.header("x-ratelimit-limit").is_some();
+    let draft = answer.header("ratelimit-policy");
+    match (answer.status, answer.text().as_str(), x, draft) {
+        (200, "a", true, None) => "a",
+        (200, "b", false, Some(policy)) if policy.contains("only-b") => "b",
+        _ => panic!("by no single file: {answer:?}"),
+    }
+}
+
+/// Reloads `count` times under load, one file and the other in turn.
+fn storm(count: usize) {
+    let upstreams = [upstream("a"), upstream("b")];
+    let files = [file("a", &upstreams[0]), file("b", &upstreams[1])];
+    let gateway = Gateway::start(&files[0]);
+    let done = AtomicBool::new(false);
+    let served = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    let mut grown = 0;
+    let mut took = Duration::ZERO;
+    std::thread::scope(|scope| {
+        for _ in 0..CONNECTIONS {
+            scope.spawn(|| {
+                let mut client = gateway.connect();
+                while !done.load(Ordering::Relaxed) {
+                    let by = judged_by(&client.send(&Request::get("/")));
+                    served[usize::from(by == "b")].fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        // The first reloads fill what is kept for later ones.
+        reload(&gateway, &files, count / 4);
+        let (before, _) = gateway.memory_bytes();
+        ((), took) = timed(|| reload(&gateway, &files, count));
+        grown = gateway.memory_bytes().0.saturating_sub(before) >> 10;
+        done.store(true, Ordering::Relaxed);
+    });
+    let served = served.map(AtomicUsize::into_inner);
+    let applied = gateway.reloads("applied");
+    eprintln!(
+        "{count} reloads in {took:?}, {applied} applied; served {served:?}; grew {grown} KiB"
+    );
+    assert_eq!(gateway.reloads("rejected"), 0);
+    assert!(applied >= count as u64, "{applied} of {count} files were taken");
+    assert!(served.iter().all(|served| *served > 0), "{served:?}");
+    assert!(grown < 8 << 10, "memory grew by {grown} KiB over {count} reloads");
+}
+
+fn reload(gateway: &Gateway, files: &[String; 2], count: usize) {
+    let mut admin = Connection::open(gateway.admin);
+    for number in 0..count {
+        let ((), took) = timed(|| {
+            gateway.save(&files[(number + 1) % 2]);
+            let answer = admin.send(&Request::new("POST", "/api/reload"));
+            assert_eq!(answer.status, 200, "{}", answer.text());
+        });
+        wait_out(STEP.saturating_sub(took));
+    }
+}
+
+#[test]
+fn row_47_two_hundred_reloads_under_load_fail_and_mix_no_request() {
+    storm(200);
+}
+
+#[test]
+#[ignore = "takes longer than others: `make test-long`"]
+fn row_47_ten_seconds_of_a_hundred_reloads_each_under_load() {
+    storm(1_000);
+}

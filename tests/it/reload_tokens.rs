@@ -1,0 +1,94 @@
+//! Clients keep their tokens: of a bucket whose rule changes, each keeps the fraction that it had.
+
+use crate::support::{DEMO, Gateway, Redis, Request, eventually, key};
+
+fn rule(rate: &str) -> String {
+    format!("\n[rules.r]\nper = [\"ip\"]\nrate = \"{rate}\"\n")
+}
+
+/// Starts a gateway and waits until its buckets are where they belong.
+fn start(file: &str) -> Gateway {
+    let gateway = Gateway::start(file);
+    if file.contains("[redis]") {
+        let connected = || gateway.log().contains("connected to Redis").then_some(());
+        eventually("a connection to Redis", connected);
+    }
+    gateway
+}
+
+/// Takes tokens and returns how many are left.
+fn spend(gateway: &Gateway, count: usize) -> u64 {
+    let mut left = 0;
+    for _ in 0..count {
+        left = gateway.get("/").remaining();
+    }
+    left
+}
+
+/// A client with 60 % of its bucket has 60 % of the new one.
+#[track_caller]
+fn assert_fraction_is_kept(rest: &str) {
+    let file = |rate: &str| format!("{DEMO}{}{rest}", rule(rate));
+    let gateway = start(&file("100/d"));
+    assert_eq!(spend(&gateway, 40), 60);
+    gateway.take(&file("50/d"));
+    assert_eq!(spend(&gateway, 1), 29);
+    // Used up is used up, whatever comes.
+    assert_eq!(spend(&gateway, 29), 0);
+    gateway.take(&file("1000/d"));
+    assert_eq!(gateway.get("/").status, 429);
+    gateway.take(&file("2/d"));
+    assert_eq!(gateway.get("/").status, 429);
+}
+
+#[test]
+fn row_46_a_client_keeps_its_fraction_in_memory() {
+    assert_fraction_is_kept("");
+}
+
+#[test]
+fn row_46_a_client_keeps_its_fraction_in_redis() {
+    let redis = Redis::start();
+    assert_fraction_is_kept(&redis.table());
+}
+
+#[test]
+fn row_46_a_refusal_that_is_remembered_does_not_outlive_its_rule() {
+    let redis = Redis::start();
+    let file = |rule: &str| format!("{DEMO}{rule}{}", redis.table());
+    let gateway = start(&file(&rule("1/d")));
+    spend(&gateway, 1);
+    assert_eq!((gateway.get("/").status, gateway.get("/").status), (429, 429));
+    gateway.take(&file(""));
+    assert_eq!(gateway.get("/").status, 200);
+    // The old rule again: its bucket is as it was.
+    gateway.take(&file(&rule("1/d")));
+    assert_eq!(gateway.get("/").status, 429);
+}
+
+#[test]
+fn a_rule_of_another_name_begins_anew() {
+    let file = |name: &str| format!("{DEMO}{}", rule("3/d").replace("rules.r", name));
+    let gateway = start(&file("rules.old"));
+    assert_eq!(spend(&gateway, 3), 0);
+    gateway.take(&file("rules.new"));
+    assert_eq!(spend(&gateway, 1), 2);
+}
+
+#[test]
+fn a_key_that_moves_to_another_plan_keeps_its_fraction() {
+    let file = |plan: &str| {
+        let rule = "[rules.r]\nper = [\"key\"]\nplans.free = { rate = \"10/d\" }\n\
+            plans.pro = { rate = \"100/d\" }\n";
+        format!("{DEMO}[plans.pro]\n{rule}{}", key("acme", "secret", plan))
+    };
+    let gateway = start(&file("free"));
+    let acme = Request::get("/").header("X-Api-Key", "secret");
+    for left in [9, 8, 7, 6, 5] {
+        assert_eq!(gateway.send(&acme).remaining(), left);
+    }
+    gateway.take(&file("pro"));
+    assert_eq!(gateway.send(&acme).remaining(), 49);
+    gateway.take(&file("free"));
+    assert_eq!(gateway.send(&acme).remaining(), 3);
+}
