@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::mistake::Mistake;
 use super::prune::{Found, Pruned};
+use super::secrets::is_key_place;
 use super::suggest::{self, cut};
 
 /// How much of a value a message shows.
@@ -98,6 +99,9 @@ fn instead(expected: &Expected, name: &str, pruned: &Pruned) -> Option<String> {
         }
         (Expected::Text, Found::Integer(number)) if name.ends_with("_timeout") => {
             format!("\"{number}s\"")
+        }
+        (Expected::List, Found::Text(text)) if name == "api_key" && !is_key_place(text) => {
+            return None;
         }
         (Expected::List, Found::Text(text)) if text.chars().count() <= SHOWN => {
             format!("[\"{}\"]", cut(text, SHOWN))

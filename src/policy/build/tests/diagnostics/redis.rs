@@ -379,7 +379,7 @@ fn a_list_of_tables() {
     error: `redis` is a table, not a list
      --> gateway.toml:1:1
       |
-    1 | *********
+    1 | [[redis]]
       | ^^^^^^^^^
       |
       = help: write `[redis]`, once and in single brackets
