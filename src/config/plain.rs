@@ -8,6 +8,9 @@ use super::prune::{Found, Pruned};
 use super::secrets::is_key_place;
 use super::suggest::{self, cut};
 
+/// Times that people write as seconds or as milliseconds; which, their size tells.
+const BREAKER_TIMES: [&str; 4] = ["window", "open", "open_max", "ramp_step"];
+
 /// How much of a value a message shows.
 const SHOWN: usize = 40;
 
@@ -102,6 +105,15 @@ fn instead(expected: &Expected, name: &str, pruned: &Pruned) -> Option<String> {
         }
         (Expected::List, Found::Text(text)) if name == "api_key" && !is_key_place(text) => {
             return None;
+        }
+        (Expected::Text, Found::Integer(number))
+            if BREAKER_TIMES.contains(&name) && !number.starts_with('-') =>
+        {
+            let unit = if number.len() > 2 { "ms" } else { "s" };
+            format!("\"{number}{unit}\"")
+        }
+        (Expected::List, Found::Integer(number)) if name == "ramp" && number == "100" => {
+            "[100]".to_owned()
         }
         (Expected::List, Found::Text(text)) if text.chars().count() <= SHOWN => {
             format!("[\"{}\"]", cut(text, SHOWN))

@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 const PUBLIC: [&str; 5] = ["plan", "description", "rules", "rate", "burst"];
 
 /// What may stand in `[redis]` and is no secret; of `url`, all but the login.
-const PUBLIC_IN_REDIS: [&str; 10] = [
+const PUBLIC_IN_REDIS: [&str; 11] = [
     "url",
     "timeout",
     "on_failure",
@@ -24,6 +24,20 @@ const PUBLIC_IN_REDIS: [&str; 10] = [
     "ca",
     "client_cert",
     "client_key",
+    "ready",
+];
+
+/// What may stand in `[redis.breaker]`.
+const PUBLIC_IN_BREAKER: [&str; 9] = [
+    "timeouts",
+    "window",
+    "window_calls",
+    "window_timeouts",
+    "open",
+    "open_max",
+    "probes",
+    "ramp",
+    "ramp_step",
 ];
 
 /// What may stand in `[clients]` and is no secret; of `api_key`, places only.
@@ -94,6 +108,14 @@ fn collect_of_redis(text: &str, table: &DeTable<'_>, secrets: &mut Vec<Range<usi
     for (name, value) in settings {
         if name.get_ref() == "url" {
             url_of_redis(text, value.span(), secrets);
+        } else if let ("breaker", DeValue::Table(inner)) =
+            (name.get_ref().as_ref(), value.get_ref())
+        {
+            for (name, value) in inner {
+                if !PUBLIC_IN_BREAKER.contains(&name.get_ref().as_ref()) {
+                    hide_whole(value, secrets);
+                }
+            }
         } else if !PUBLIC_IN_REDIS.contains(&name.get_ref().as_ref())
             && !value.get_ref().as_str().is_some_and(is_reference)
         {

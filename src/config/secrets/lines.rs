@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{PUBLIC, PUBLIC_IN_CLIENTS, PUBLIC_IN_REDIS};
+use super::{PUBLIC, PUBLIC_IN_BREAKER, PUBLIC_IN_CLIENTS, PUBLIC_IN_REDIS};
 
 /// Lines of `[keys]`, `[redis]` and `[clients]`, of `sha256` and of passwords, from the equals sign
 /// on; a line that begins with a quote, as those of a list do, whole.
@@ -19,7 +19,8 @@ pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
         let is_secret_here = if table.starts_with("keys") {
             !begins_with(&PUBLIC)
         } else if table.starts_with("redis") {
-            !begins_with(&PUBLIC_IN_REDIS) || (trimmed.starts_with("url") && line.contains('@'))
+            let is_public = begins_with(&PUBLIC_IN_REDIS) || begins_with(&PUBLIC_IN_BREAKER);
+            !is_public || (trimmed.starts_with("url") && line.contains('@'))
         } else {
             table.starts_with("clients") && !begins_with(&PUBLIC_IN_CLIENTS)
         };

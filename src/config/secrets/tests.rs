@@ -48,6 +48,10 @@ fn what_may_be_a_key_is_never_shown() {
         "redis = 'redis://:hunter2@h'",
         "redis = ['hunter2']",
         "[redis\npassword = 'hunter2'",
+        "[redis.breaker]\npassword = 'hunter2'",
+        "[redis.breaker]\npassword 'hunter2'",
+        "[redis]\nbreaker = { x = ['hunter2'] }",
+        "[redis]\nbreaker = 'hunter2'",
     ];
     table.into_iter().for_each(assert_hidden);
 }
@@ -94,6 +98,7 @@ fn everything_else_is_shown() {
     for text in [
         "url = \"http://h/a@b\"",
         "[redis]\nurl = 'redis://h:6379/2'\nusername = 'u'\npassword = '${REDIS_PASSWORD}'",
+        "[redis]\nready = 'always'\n[redis.breaker]\nopen = '1s'\nramp = [1, 100]",
         "[clients]\napi_key = ['header:X-Api-Key', 'bearer', 'query:key']\nhide_key = true",
     ] {
         assert_eq!(mask(text), text);
