@@ -6,7 +6,7 @@ use super::*;
 use crate::limit::charge::{BucketId, Charge, Mode};
 use crate::limit::quota::Quota;
 use crate::policy::OnFailure;
-use crate::policy::redis::{Login, Place, Redis};
+use crate::policy::redis::{Breaker, Login, Place, Ready, Redis};
 use crate::store::limiter::{Limiter, Source};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::fixture::RedisServer;
@@ -21,6 +21,8 @@ async fn connected(server: &RedisServer) -> Arc<Link> {
         timeout: Duration::from_millis(10),
         on_failure: OnFailure::Local,
         prefix: "t:".to_string(),
+        ready: Ready::default(),
+        breaker: Breaker::default(),
     };
     let (link, supervisor) = Link::new(&settings);
     tokio::spawn(async move {
