@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::OnFailure;
 use super::settings::Origin;
-use crate::limit::TICKS_PER_SECOND;
+use crate::limit::breaker;
 
 /// The shared store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Redis {
     /// What `/ready` says while it fails.
     pub ready: Ready,
     /// When requests stop waiting for it, and how they return.
-    pub breaker: Breaker,
+    pub breaker: breaker::Settings,
 }
 
 /// What `/ready` says while Redis fails.
@@ -39,48 +39,6 @@ pub enum Ready {
     Always,
     /// 503: a load balancer is to prefer gateways that reach Redis.
     Connected,
-}
-
-/// When requests stop waiting for Redis, and how they return. A tick is a microsecond; every time
-/// here is 1 ms to 1 h.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Breaker {
-    /// How many calls in a row without an answer in time open it, 1 to 1,000.
-    pub timeouts: u32,
-    /// The span over which timeouts are set against calls.
-    pub window_ticks: u64,
-    /// How many calls within the window it takes to judge them, 1 to 100,000.
-    pub window_calls: u32,
-    /// The share of the window's calls, in percent, 1 to 100, that opens it by timing out.
-    pub window_timeouts_percent: u32,
-    /// How long it stays open the first time.
-    pub open_ticks: u64,
-    /// What that doubles to at most; never below `open_ticks`.
-    pub open_max_ticks: u64,
-    /// How many probes in a row must succeed before requests return, 1 to 100.
-    pub probes: u32,
-    /// The shares of the requests, in percent, that go to Redis after a recovery, a step each:
-    /// 1 to 16 steps of 1 to 100, none below the one before, the last 100.
-    pub ramp: Vec<u32>,
-    /// How long each step of the ramp takes.
-    pub ramp_step_ticks: u64,
-}
-
-impl Default for Breaker {
-    /// For one server; behind sentinels a file that says nothing gets a lower `open_max_ticks`.
-    fn default() -> Self {
-        Self {
-            timeouts: 5,
-            window_ticks: 5 * TICKS_PER_SECOND,
-            window_calls: 20,
-            window_timeouts_percent: 50,
-            open_ticks: TICKS_PER_SECOND / 2,
-            open_max_ticks: 15 * TICKS_PER_SECOND,
-            probes: 3,
-            ramp: vec![1, 10, 50, 100],
-            ramp_step_ticks: TICKS_PER_SECOND,
-        }
-    }
 }
 
 /// Where Redis is.

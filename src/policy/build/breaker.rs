@@ -9,7 +9,7 @@ use super::values::{duration_up_to, number};
 use crate::config::mistake::{Mistake, Mistakes};
 use crate::config::tables;
 use crate::limit::TICKS_PER_SECOND;
-use crate::policy::redis::Breaker;
+use crate::limit::breaker::Settings;
 
 /// The longest time here, in milliseconds and as it is written.
 const LONGEST: (u64, &str) = (3_600_000, "1h");
@@ -29,10 +29,10 @@ pub(super) fn breaker(
     redis: &tables::Redis,
     place: Option<&UrlPlace>,
     mistakes: &mut Mistakes,
-) -> Option<Breaker> {
+) -> Option<Settings> {
     let left_out = tables::Breaker::default();
     let table = redis.breaker.as_ref().map_or(&left_out, |table| table.get_ref());
-    let mut default = Breaker::default();
+    let mut default = Settings::default();
     if let Some(UrlPlace::Sentinel(..)) = place {
         default.open_max_ticks = SENTINEL_OPEN_MAX_TICKS;
     }
@@ -60,7 +60,7 @@ pub(super) fn breaker(
         check_order(table, open, open_max, place, mistakes);
     }
     let ramp = ramp(table.ramp.as_ref(), default.ramp, mistakes);
-    Some(Breaker {
+    Some(Settings {
         timeouts: timeouts?,
         window_ticks: window?,
         window_calls: window_calls?,

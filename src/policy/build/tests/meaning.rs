@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use crate::limit::breaker::Settings;
 use crate::limit::charge::Mode;
 use crate::limit::quota::Quota;
 use crate::load::{from_text, from_text_in};
-use crate::policy::redis::{Breaker, Login, Place, Ready, Secret};
+use crate::policy::redis::{Login, Place, Ready, Secret};
 use crate::policy::settings::{KeySource, OnUnknownKey, Origin, Target};
 use crate::policy::{Dimension, OnFailure, OnMissing, Policy};
 
@@ -147,7 +148,7 @@ fn redis_has_its_defaults() {
     assert_eq!((redis.tls, redis.login, redis.database), (None, Login::default(), 0));
     assert_eq!((redis.timeout, redis.on_failure), (Duration::from_millis(10), OnFailure::Local));
     assert_eq!(redis.prefix, "tollgate:");
-    assert_eq!((redis.ready, redis.breaker), (Ready::Always, Breaker::default()));
+    assert_eq!((redis.ready, redis.breaker), (Ready::Always, Settings::default()));
     assert!(smallest_with("").redis.is_none());
 }
 
@@ -202,7 +203,7 @@ fn an_outage_is_met_as_the_file_says() {
     assert_eq!((policy.server.instances, policy.headers.mode), (Some(10_000), true));
     let redis = policy.redis.unwrap();
     assert_eq!(redis.ready, Ready::Connected);
-    let expected = Breaker {
+    let expected = Settings {
         timeouts: 1,
         window_ticks: 3600 * SECOND,
         window_calls: 100_000,
