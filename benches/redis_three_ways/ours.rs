@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::clock;
+use tollgate::limit::breaker::Settings;
 use tollgate::limit::charge::{BucketId, Charge, Charges, Mode};
 use tollgate::limit::quota::Quota;
 use tollgate::observe::metrics::Metrics;
 use tollgate::policy::OnFailure;
-use tollgate::policy::redis::{Login, Place, Redis};
+use tollgate::policy::redis::{Login, Place, Ready, Redis};
 use tollgate::policy::settings::Origin;
 use tollgate::store::limiter::{Limiter, Source};
 use tollgate::store::memory::MemoryStore;
@@ -79,6 +80,8 @@ fn settings(port: u16) -> Redis {
         timeout: Duration::from_millis(10),
         on_failure: OnFailure::Local,
         prefix: "tollgate:".to_string(),
+        ready: Ready::default(),
+        breaker: Settings::default(),
     }
 }
 

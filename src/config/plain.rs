@@ -5,7 +5,11 @@ use std::ops::Range;
 
 use super::mistake::Mistake;
 use super::prune::{Found, Pruned};
+use super::secrets::is_key_place;
 use super::suggest::{self, cut};
+
+/// Times that people write as seconds or as milliseconds; which, their size tells.
+const BREAKER_TIMES: [&str; 4] = ["window", "open", "open_max", "ramp_step"];
 
 /// How much of a value a message shows.
 const SHOWN: usize = 40;
@@ -98,6 +102,18 @@ fn instead(expected: &Expected, name: &str, pruned: &Pruned) -> Option<String> {
         }
         (Expected::Text, Found::Integer(number)) if name.ends_with("_timeout") => {
             format!("\"{number}s\"")
+        }
+        (Expected::List, Found::Text(text)) if name == "api_key" && !is_key_place(text) => {
+            return None;
+        }
+        (Expected::Text, Found::Integer(number))
+            if BREAKER_TIMES.contains(&name) && !number.starts_with('-') =>
+        {
+            let unit = if number.len() > 2 { "ms" } else { "s" };
+            format!("\"{number}{unit}\"")
+        }
+        (Expected::List, Found::Integer(number)) if name == "ramp" && number == "100" => {
+            "[100]".to_owned()
         }
         (Expected::List, Found::Text(text)) if text.chars().count() <= SHOWN => {
             format!("[\"{}\"]", cut(text, SHOWN))

@@ -134,9 +134,10 @@ fn take_from_array(
 }
 
 /// The places of tables; `*` stands for any name.
-const TABLES: [&[&str]; 13] = [
+const TABLES: [&[&str]; 14] = [
     &["server"],
     &["redis"],
+    &["redis", "breaker"],
     &["clients"],
     &["headers"],
     &["memory"],

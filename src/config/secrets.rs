@@ -1,6 +1,8 @@
-//! Keeps secrets out of diagnostics: people paste an API key where its hash belongs, Redis has a
-//! password, and what is shown of a file ends up in logs. A copy of the file is masked byte for byte, so that places in
-//! it stay right.
+//! Keeps secrets out of diagnostics: people paste an API key where its hash or its place
+//! belongs, Redis has a password, and what is shown of a file ends up in logs. A copy of the file is
+//! masked byte for byte, so that places in it stay right.
+
+mod lines;
 
 use std::ops::Range;
 
@@ -11,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 const PUBLIC: [&str; 5] = ["plan", "description", "rules", "rate", "burst"];
 
 /// What may stand in `[redis]` and is no secret; of `url`, all but the login.
-const PUBLIC_IN_REDIS: [&str; 10] = [
+const PUBLIC_IN_REDIS: [&str; 11] = [
     "url",
     "timeout",
     "on_failure",
@@ -22,7 +24,34 @@ const PUBLIC_IN_REDIS: [&str; 10] = [
     "ca",
     "client_cert",
     "client_key",
+    "ready",
 ];
+
+/// What may stand in `[redis.breaker]`.
+const PUBLIC_IN_BREAKER: [&str; 9] = [
+    "timeouts",
+    "window",
+    "window_calls",
+    "window_timeouts",
+    "open",
+    "open_max",
+    "probes",
+    "ramp",
+    "ramp_step",
+];
+
+/// What may stand in `[clients]` and is no secret; of `api_key`, places only.
+const PUBLIC_IN_CLIENTS: [&str; 6] = [
+    "anonymous_plan",
+    "on_missing_key",
+    "on_unknown_key",
+    "on_conflicting_keys",
+    "hide_key",
+    "ipv6_prefix",
+];
+
+/// The longest name of a header or a parameter that is shown.
+const MAX_PLACE_BYTES: usize = 64;
 
 /// A copy of the file that may be shown: same length, same lines.
 pub(super) fn mask(text: &str) -> String {
@@ -30,17 +59,29 @@ pub(super) fn mask(text: &str) -> String {
     let mut secrets = Vec::new();
     collect(table.get_ref(), 0, false, &mut secrets);
     collect_of_redis(text, table.get_ref(), &mut secrets);
+    collect_of_clients(table.get_ref(), &mut secrets);
     if !errors.is_empty() {
         // What the parser made of a broken file may lack the very value that matters.
-        doubtful_lines(text, &mut secrets);
+        lines::doubtful(text, &mut secrets);
     }
-    passwords_in_urls(text, &mut secrets);
+    lines::passwords_in_urls(text, &mut secrets);
     cover(text, secrets)
 }
 
 /// Whether a value is what `sha256` asks for, and so may be shown.
 pub fn is_digest(value: &str) -> bool {
     value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Whether an item of `api_key` names a place where a key may stand, or nearly, and so may be shown.
+pub fn is_key_place(item: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    match item.split_once(':') {
+        Some(("header" | "query", name)) => {
+            name.len() <= MAX_PLACE_BYTES && name.bytes().all(is_plain)
+        }
+        _ => ["bearer", "x-api-key"].iter().any(|place| item.eq_ignore_ascii_case(place)),
+    }
 }
 
 /// The places of values that may be secrets. `in_keys`: the table is part of `[keys]`.
@@ -61,12 +102,20 @@ fn collect(table: &DeTable<'_>, depth: usize, in_keys: bool, secrets: &mut Vec<R
 fn collect_of_redis(text: &str, table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
     let Some(redis) = table.get("redis") else { return };
     let DeValue::Table(settings) = redis.get_ref() else {
-        secrets.push(redis.span());
+        hide_whole(redis, secrets);
         return;
     };
     for (name, value) in settings {
         if name.get_ref() == "url" {
             url_of_redis(text, value.span(), secrets);
+        } else if let ("breaker", DeValue::Table(inner)) =
+            (name.get_ref().as_ref(), value.get_ref())
+        {
+            for (name, value) in inner {
+                if !PUBLIC_IN_BREAKER.contains(&name.get_ref().as_ref()) {
+                    hide_whole(value, secrets);
+                }
+            }
         } else if !PUBLIC_IN_REDIS.contains(&name.get_ref().as_ref())
             && !value.get_ref().as_str().is_some_and(is_reference)
         {
@@ -75,11 +124,36 @@ fn collect_of_redis(text: &str, table: &DeTable<'_>, secrets: &mut Vec<Range<usi
     }
 }
 
-/// A value with all that it holds: the place of a table may be its name alone.
+/// The same for `[clients]`.
+fn collect_of_clients(table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
+    let Some(clients) = table.get("clients") else { return };
+    let DeValue::Table(settings) = clients.get_ref() else {
+        hide_whole(clients, secrets);
+        return;
+    };
+    let hide_unless_place = |value: &Spanned<DeValue<'_>>, secrets: &mut Vec<Range<usize>>| {
+        if !value.get_ref().as_str().is_some_and(is_key_place) {
+            hide_whole(value, secrets);
+        }
+    };
+    for (name, value) in settings {
+        match (name.get_ref().as_ref(), value.get_ref()) {
+            ("api_key", DeValue::Array(items)) => {
+                items.iter().for_each(|item| hide_unless_place(item, secrets));
+            }
+            ("api_key", _) => hide_unless_place(value, secrets),
+            (name, _) if PUBLIC_IN_CLIENTS.contains(&name) => {}
+            _ => hide_whole(value, secrets),
+        }
+    }
+}
+
+/// A value with all that it holds; of a table what its names stand for, not the names.
 fn hide_whole(value: &Spanned<DeValue<'_>>, secrets: &mut Vec<Range<usize>>) {
-    secrets.push(value.span());
-    if let DeValue::Table(inner) = value.get_ref() {
-        inner.values().for_each(|value| hide_whole(value, secrets));
+    match value.get_ref() {
+        DeValue::Table(inner) => inner.values().for_each(|value| hide_whole(value, secrets)),
+        DeValue::Array(items) => items.iter().for_each(|item| hide_whole(item, secrets)),
+        _ => secrets.push(value.span()),
     }
 }
 
@@ -107,44 +181,6 @@ fn hidden(value: &Spanned<DeValue<'_>>) -> Option<Range<usize>> {
     (!shown).then(|| value.span())
 }
 
-/// Lines of `[keys]` and `[redis]`, of `sha256` and of passwords, from the equals sign on.
-fn doubtful_lines(text: &str, secrets: &mut Vec<Range<usize>>) {
-    let (mut in_keys, mut in_redis) = (false, false);
-    let mut start = 0;
-    for line in text.split_inclusive('\n') {
-        let trimmed = line.trim_start();
-        if trimmed.starts_with('[') {
-            let name = trimmed.trim_start_matches(['[', ' ', '\t', '"', '\'']);
-            (in_keys, in_redis) = (name.starts_with("keys"), name.starts_with("redis"));
-        }
-        let is_public = PUBLIC.iter().any(|name| trimmed.starts_with(name));
-        let is_key = in_keys && !is_public && !trimmed.starts_with('[');
-        let is_login = (in_redis && !PUBLIC_IN_REDIS.iter().any(|name| trimmed.starts_with(name)))
-            || (in_redis && trimmed.starts_with("url") && line.contains('@'))
-            || trimmed.starts_with("redis")
-            || line.contains("password");
-        let is_login = is_login && !trimmed.starts_with('[');
-        if is_key || is_login || line.contains("sha256") || trimmed.starts_with("keys") {
-            let from = line.find('=').or_else(|| line.find("sha256").map(|at| at + 5));
-            let from = from.map_or(0, |at| at + 1);
-            secrets.push(start + from..start + line.len());
-        }
-        start += line.len();
-    }
-}
-
-/// `user:password` in `scheme://user:password@host`.
-fn passwords_in_urls(text: &str, secrets: &mut Vec<Range<usize>>) {
-    for (at, separator) in text.match_indices("://") {
-        let from = at + separator.len();
-        let rest = &text[from..];
-        let end = rest.find(['"', '\'', '/', '\n', ' ', ',']).unwrap_or(rest.len());
-        if let Some(length) = rest[..end].rfind('@') {
-            secrets.push(from..from + length);
-        }
-    }
-}
-
 /// The text with an asterisk for every byte of every range; line breaks stay.
 fn cover(text: &str, mut ranges: Vec<Range<usize>>) -> String {
     ranges.sort_by_key(|range| range.start);
@@ -168,69 +204,4 @@ fn cover(text: &str, mut ranges: Vec<Range<usize>>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_may_be_a_key_is_never_shown() {
-        let table = [
-            "[keys.a]\nsha256 = \"hunter2\"",
-            "[keys.a]\nsha256 = hunter2",
-            "[keys.a]\nsha256 = \"hunter2",
-            "[keys.a]\nsha256 hunter2",
-            "[keys.a]\nsha265 = \"hunter2\"",
-            "[keys.a]\nsha256 = [\"hunter2\"]",
-            "[keys.a]\nsecret.is = \"hunter2\"",
-            "[keys.a]\nsha256 = \"\"\"\nhunter2\n\"\"\"",
-            "keys.a.sha256 = 'hunter2'",
-            "keys = { a = { sha256 = 'hunter2', plan = 'free' } }",
-            "keys = { a = { sha256 = 'hunter2' plan = 'free' ",
-            "keys.a = 'hunter2'",
-            "[keys]\na = { key = 'hunter2' }",
-            "[key.a]\nsha256 = 'hunter2'",
-            "[redis]\nurl = \"redis://u:hunter2@h:1\"",
-            "[redis]\nurl = \"redis://u:a/hunter2@h:1\"",
-            "[redis]\nurl = \"redis+sentinel://u:hunter2@h,i/x\"",
-            "[redis]\nurl = \"redis://h?password=hunter2\"",
-            "[redis]\nurl = 'redis://:hunter2@h",
-            "[redis]\nurl = redis://:hunter2,x@h",
-            "[redis]\nurl = \"tcp://u:hunter2@h:1\"",
-            "[redis]\nurl = \"u:hunter2@h:1\"",
-            "[redis]\npassword = \"hunter2\"",
-            "[redis]\nsentinel_password = '''hunter2'''",
-            "[redis]\npasword = 'hunter2'",
-            "[redis]\npassword = hunter2",
-            "[redis]\npassword = 'hunter2",
-            "[redis]\npasswort 'hunter2'",
-            "[redis]\npassword = ['hunter2']",
-            "[redis]\npassword = '${A}hunter2'",
-            "[redis]\nauth.password = 'hunter2'",
-            "redis = { url = 'redis://h', password = 'hunter2' }",
-            "redis = { url = 'redis://h' password = 'hunter2' ",
-            "redis.password = 'hunter2'",
-            "redis = 'redis://:hunter2@h'",
-            "redis = ['hunter2']",
-            "[redis\npassword = 'hunter2'",
-        ];
-        for text in table {
-            let shown = mask(text);
-            assert!(!shown.contains("hunter2"), "{shown}");
-            assert_eq!(shown.len(), text.len());
-            assert_eq!(shown.lines().count(), text.lines().count());
-        }
-    }
-
-    #[test]
-    fn everything_else_is_shown() {
-        let digest = "9F".repeat(32);
-        let text =
-            format!("[keys.a]\nsha256 = \"{digest}\"\nplan = \"prö\"\n[rules.x]\nrate='1/s'");
-        assert_eq!(mask(&text), text);
-        for text in [
-            "url = \"http://h/a@b\"",
-            "[redis]\nurl = 'redis://h:6379/2'\nusername = 'u'\npassword = '${REDIS_PASSWORD}'",
-        ] {
-            assert_eq!(mask(text), text);
-        }
-    }
-}
+mod tests;

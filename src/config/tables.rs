@@ -8,7 +8,7 @@ use super::Named;
 use super::rules::Grant;
 use super::words::{
     HeaderPolicies, HeaderStyle, OnConflictingKeys, OnFailure, OnMissingKey, OnUnknownKey,
-    PathCase, ResetForm,
+    PathCase, Ready, ResetForm,
 };
 
 /// A value that may be left out, with its place.
@@ -45,6 +45,8 @@ pub struct Server {
     pub max_uri_bytes: Field<u64>,
     /// Whether the case of a path's letters tells routes apart.
     pub path_case: Field<PathCase>,
+    /// How many gateways share Redis.
+    pub instances: Field<u64>,
 }
 
 /// `[redis]`: the shared store. Texts but `prefix` may hold `${NAME}` of the environment.
@@ -75,6 +77,34 @@ pub struct Redis {
     pub client_cert: Field<String>,
     /// PEM file of its key.
     pub client_key: Field<String>,
+    /// What `/ready` says while it fails.
+    pub ready: Field<Ready>,
+    /// When requests stop waiting for it, and how they return.
+    pub breaker: Option<Spanned<Breaker>>,
+}
+
+/// `[redis.breaker]`: when requests stop waiting for Redis, and how they return.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Breaker {
+    /// How many timeouts in a row open it.
+    pub timeouts: Field<u64>,
+    /// The time over which timeouts are set against calls.
+    pub window: Field<String>,
+    /// How many calls within that time say enough.
+    pub window_calls: Field<u64>,
+    /// Which share of them, timed out, opens it, in percent.
+    pub window_timeouts: Field<u64>,
+    /// How long it stays open the first time.
+    pub open: Field<String>,
+    /// How long it stays open at most.
+    pub open_max: Field<String>,
+    /// How many probes in a row must succeed.
+    pub probes: Field<u64>,
+    /// Which shares of the requests return, step by step, in percent.
+    pub ramp: Option<Spanned<Vec<Spanned<u64>>>>,
+    /// How long each of those steps takes.
+    pub ramp_step: Field<String>,
 }
 
 /// `[clients]`: how clients are told apart.
@@ -107,6 +137,8 @@ pub struct Headers {
     pub policies: Field<HeaderPolicies>,
     /// What `X-RateLimit-Reset` counts.
     pub reset: Field<ResetForm>,
+    /// Whether answers say that they were decided by this process alone.
+    pub mode: Field<bool>,
 }
 
 /// `[memory]`: buckets in this process.

@@ -38,6 +38,16 @@ pub enum OnFailure {
     Deny,
 }
 
+/// What `/ready` says while the shared store fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ready {
+    /// 200 all the same.
+    Always,
+    /// 200 only with a store that answers.
+    Connected,
+}
+
 /// A request without a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::OnFailure;
 use super::settings::Origin;
+use crate::limit::breaker;
 
 /// The shared store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +25,20 @@ pub struct Redis {
     pub on_failure: OnFailure,
     /// What every key begins with: 1 to 64 visible ASCII characters without braces.
     pub prefix: String,
+    /// What `/ready` says while it fails.
+    pub ready: Ready,
+    /// When requests stop waiting for it, and how they return.
+    pub breaker: breaker::Settings,
+}
+
+/// What `/ready` says while Redis fails.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Ready {
+    /// 200 all the same: requests are still answered.
+    #[default]
+    Always,
+    /// 503: a load balancer is to prefer gateways that reach Redis.
+    Connected,
 }
 
 /// Where Redis is.

@@ -36,6 +36,9 @@ pub struct Server {
     pub max_uri_bytes: usize,
     /// Whether routes match whatever the case of the path's letters.
     pub ignore_path_case: bool,
+    /// How many gateways share Redis, 1 to 10,000: what each grants alone in an outage is divided
+    /// by it. None: as many as are seen in Redis.
+    pub instances: Option<u32>,
 }
 
 /// How clients are told apart.
@@ -109,6 +112,8 @@ pub struct Headers {
     pub policies: HeaderPolicies,
     /// What `X-RateLimit-Reset` counts.
     pub reset: ResetForm,
+    /// Whether an answer has `X-RateLimit-Mode: local` while this process alone decides.
+    pub mode: bool,
 }
 
 /// Which family of rate-limit headers is sent.

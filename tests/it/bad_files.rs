@@ -6,8 +6,13 @@ use crate::support::{DEMO, check, check_file};
 const SIZES: [&str; 2] = ["[server]\nmax_header_bytes = @\n", "[server]\nmax_uri_bytes = @\n"];
 
 /// Every other number of the file.
-const NUMBERS: [&str; 7] = [
+const NUMBERS: [&str; 12] = [
     "[server]\nthreads = @\n",
+    "[server]\ninstances = @\n",
+    "[redis]\nurl = \"redis://h\"\nbreaker.timeouts = @\n",
+    "[redis]\nurl = \"redis://h\"\nbreaker.window_calls = @\n",
+    "[redis]\nurl = \"redis://h\"\nbreaker.window_timeouts = @\n",
+    "[redis]\nurl = \"redis://h\"\nbreaker.probes = @\n",
     "[clients]\nipv6_prefix = @\n",
     "[memory]\nmax_buckets = @\n",
     "[routes.dear]\npath = \"/dear\"\nupstream = \"api\"\ncost = @\n\
@@ -20,11 +25,15 @@ const NUMBERS: [&str; 7] = [
 ];
 
 /// Every length of time of the file.
-const TIMES: [&str; 8] = [
+const TIMES: [&str; 12] = [
     "[server]\nkeepalive_timeout = @\n",
     "[server]\nread_timeout = @\n",
     "[server]\nwrite_timeout = @\n",
     "[server]\ndrain_timeout = @\n",
+    "[redis]\nurl = \"redis://h\"\nbreaker.window = @\n",
+    "[redis]\nurl = \"redis://h\"\nbreaker = { open = @, open_max = \"1h\" }\n",
+    "[redis]\nurl = \"redis://h\"\nbreaker.open_max = @\n",
+    "[redis]\nurl = \"redis://h\"\nbreaker.ramp_step = @\n",
     "[upstreams.other]\nservers = [\"demo\"]\nconnect_timeout = @\n",
     "[upstreams.other]\nservers = [\"demo\"]\nread_timeout = @\n",
     "[upstreams.other]\nservers = [\"demo\"]\nwrite_timeout = @\n",

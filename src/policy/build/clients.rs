@@ -10,6 +10,7 @@ use super::values::number;
 use super::words::meaning;
 use crate::config::Config;
 use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::secrets::is_key_place;
 use crate::config::suggest::{self, cut};
 use crate::config::tables::{self, List};
 use crate::policy::settings::{Clients, KeySource};
@@ -19,6 +20,9 @@ const FREE: &str = "free";
 
 /// The longest name of a query parameter.
 const MAX_PARAMETER_BYTES: usize = 64;
+
+/// What is wrong with an item of `api_key` that names no place.
+const NO_PLACE: &str = "an item of `api_key` is no place where a key can stand";
 
 /// `[clients]`.
 pub(super) fn clients(config: &Config, names: &Names, mistakes: &mut Mistakes) -> Option<Clients> {
@@ -101,34 +105,32 @@ fn key_sources(list: &List, mistakes: &mut Mistakes) -> Vec<KeySource> {
 /// `header:<name>`, `bearer` or `query:<name>`.
 fn key_source(item: &Spanned<String>, mistakes: &mut Mistakes) -> Option<KeySource> {
     let text = item.get_ref();
+    // What is wrong here may be a key: no message repeats it.
     let (message, help) = match text.split_once(':') {
         None if text == "bearer" => return Some(KeySource::Bearer),
         Some(("header", name)) => match HeaderName::from_bytes(name.as_bytes()) {
             Ok(name) => return Some(KeySource::Header(name)),
-            Err(_) => (format!("`{}` is not the name of a header", cut(name, 64)), None),
+            Err(_) => (
+                "what follows `header:` is not the name of a header",
+                "it looks like `header:x-api-key`",
+            ),
         },
         Some(("query", name)) if is_parameter(name) => {
             return Some(KeySource::Query(name.to_owned()));
         }
-        Some(("query", name)) => {
-            let help = "letters, digits, `_`, `-` and `.`, at most 64".to_owned();
-            (format!("`{}` is not the name of a query parameter", cut(name, 64)), Some(help))
+        Some(("query", _)) => {
+            let help = "it has letters, digits, `_`, `-` and `.`, at most 64";
+            ("what follows `query:` is not the name of a query parameter", help)
         }
-        _ => {
-            let message = format!("`{}` is no place where a key can stand", cut(text, 64));
-            let help = if text.eq_ignore_ascii_case("x-api-key") || text.starts_with("x-") {
-                format!("did you mean `header:{}`?", cut(text, 64))
-            } else {
-                "write `header:<name>`, `bearer` or `query:<name>`".to_owned()
-            };
-            (message, Some(help))
+        _ if text.eq_ignore_ascii_case("x-api-key") => {
+            (NO_PLACE, "did you mean `header:x-api-key`?")
         }
+        _ if text.eq_ignore_ascii_case("bearer") => (NO_PLACE, "did you mean `bearer`?"),
+        _ => (NO_PLACE, "write `header:<name>`, `bearer` or `query:<name>`"),
     };
-    let mistake = Mistake::new(item.span(), message);
-    mistakes.push(match help {
-        Some(help) => mistake.help(help),
-        None => mistake,
-    });
+    let mistake = Mistake::new(item.span(), message).help(help);
+    let is_shown = is_key_place(text);
+    mistakes.push(if is_shown { mistake } else { mistake.here("not shown") });
     None
 }
 

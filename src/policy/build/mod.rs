@@ -8,6 +8,7 @@
 //! not a mistake too.
 
 mod address;
+mod breaker;
 mod clients;
 mod costs;
 mod environment;

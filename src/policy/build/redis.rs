@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use toml::Spanned;
 
+use super::breaker;
 use super::environment::{Environment, expand, expand_part};
 use super::redis_url::{self, MAX_DATABASE, Url, UrlPlace};
 use super::values::{duration_up_to, number};
@@ -45,6 +46,7 @@ pub(super) fn redis(
         check_against_url(url, redis, mistakes);
     }
     let tls = tls(url.as_ref(), redis, files, mistakes);
+    let breaker = breaker::breaker(redis, url.as_ref().map(|url| &url.place), mistakes);
 
     let url = url?;
     let fields = Login { username, password: password.map(Secret::new) };
@@ -65,6 +67,8 @@ pub(super) fn redis(
         timeout: timeout?,
         on_failure: meaning(redis.on_failure.as_ref()),
         prefix: prefix?,
+        ready: meaning(redis.ready.as_ref()),
+        breaker: breaker?,
     })
 }
 

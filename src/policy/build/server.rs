@@ -41,6 +41,9 @@ pub(super) fn server(config: &Config, mistakes: &mut Mistakes) -> Option<Server>
     let max_header_bytes = number("max_header_bytes", headers, 32_768, 1024..=1_048_576, mistakes);
     let max_uri_bytes =
         number("max_uri_bytes", server.max_uri_bytes.as_ref(), 8192, 128..=65_536, mistakes);
+    let instances = number("instances", server.instances.as_ref(), 1, 1..=10_000, mistakes)
+        .filter(|_| server.instances.is_some())
+        .and_then(|instances| u32::try_from(instances).ok());
     let path_case = server.path_case.as_ref().map(|word| *word.get_ref());
     Some(Server {
         listen: listen?.into_iter().map(|(address, _)| address).collect(),
@@ -55,6 +58,7 @@ pub(super) fn server(config: &Config, mistakes: &mut Mistakes) -> Option<Server>
         max_header_bytes: max_header_bytes?,
         max_uri_bytes: max_uri_bytes?,
         ignore_path_case: path_case == Some(PathCase::Insensitive),
+        instances,
     })
 }
 
@@ -116,11 +120,12 @@ pub(super) fn headers(config: &Config) -> Headers {
     let Some(headers) = &config.headers else {
         return Headers::default();
     };
-    let tables::Headers { style, policies, reset } = headers.get_ref();
+    let tables::Headers { style, policies, reset, mode } = headers.get_ref();
     Headers {
         style: meaning(style.as_ref()),
         policies: meaning(policies.as_ref()),
         reset: meaning(reset.as_ref()),
+        mode: mode.as_ref().is_some_and(|mode| *mode.get_ref()),
     }
 }
 

@@ -41,6 +41,15 @@ impl From<words::OnFailure> for crate::policy::OnFailure {
     }
 }
 
+impl From<words::Ready> for crate::policy::redis::Ready {
+    fn from(word: words::Ready) -> Self {
+        match word {
+            words::Ready::Always => Self::Always,
+            words::Ready::Connected => Self::Connected,
+        }
+    }
+}
+
 impl From<words::OnMissingKey> for settings::OnMissingKey {
     fn from(word: words::OnMissingKey) -> Self {
         match word {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use crate::limit::breaker::Settings;
 use crate::limit::charge::Mode;
 use crate::limit::quota::Quota;
 use crate::load::{from_text, from_text_in};
-use crate::policy::redis::{Login, Place, Secret};
+use crate::policy::redis::{Login, Place, Ready, Secret};
 use crate::policy::settings::{KeySource, OnUnknownKey, Origin, Target};
 use crate::policy::{Dimension, OnFailure, OnMissing, Policy};
 
@@ -65,7 +66,8 @@ fn the_smallest_file_has_every_default() {
     let policy = smallest_with("");
     assert_eq!(names(&policy.plans), ["default"]);
     assert_eq!(policy.server.admin, "127.0.0.1:9090".parse().unwrap());
-    assert_eq!(policy.server.threads, None);
+    assert_eq!((policy.server.threads, policy.server.instances), (None, None));
+    assert!(!policy.headers.mode);
     assert_eq!(policy.server.keepalive_timeout, Duration::from_secs(75));
     assert_eq!(policy.server.max_uri_bytes, 8192);
     assert_eq!(policy.memory.max_buckets, 1_000_000);
@@ -146,6 +148,7 @@ fn redis_has_its_defaults() {
     assert_eq!((redis.tls, redis.login, redis.database), (None, Login::default(), 0));
     assert_eq!((redis.timeout, redis.on_failure), (Duration::from_millis(10), OnFailure::Local));
     assert_eq!(redis.prefix, "tollgate:");
+    assert_eq!((redis.ready, redis.breaker), (Ready::Always, Settings::default()));
     assert!(smallest_with("").redis.is_none());
 }
 
@@ -186,4 +189,41 @@ fn rules_fail_as_redis_does_unless_they_say_otherwise() {
     let policy = redis(&format!("url = 'redis://h'\non_failure = 'deny'\n{rules}"));
     let words: Vec<OnFailure> = policy.rules.iter().map(|rule| rule.on_failure).collect();
     assert_eq!(words, [OnFailure::Deny, OnFailure::Local]);
+}
+
+#[test]
+fn an_outage_is_met_as_the_file_says() {
+    let policy = redis(
+        "url = 'redis://h'\nready = 'connected'\n\
+         [redis.breaker]\ntimeouts = 1\nwindow = '1h'\nwindow_calls = 100_000\n\
+         window_timeouts = 100\nopen = '1ms'\nopen_max = '1ms'\nprobes = 100\n\
+         ramp = [5, 5, 100]\nramp_step = '250ms'\n\
+         [server]\ninstances = 10_000\n[headers]\nmode = true",
+    );
+    assert_eq!((policy.server.instances, policy.headers.mode), (Some(10_000), true));
+    let redis = policy.redis.unwrap();
+    assert_eq!(redis.ready, Ready::Connected);
+    let expected = Settings {
+        timeouts: 1,
+        window_ticks: 3600 * SECOND,
+        window_calls: 100_000,
+        window_timeouts_percent: 100,
+        open_ticks: 1_000,
+        open_max_ticks: 1_000,
+        probes: 100,
+        ramp: vec![5, 5, 100],
+        ramp_step_ticks: SECOND / 4,
+    };
+    assert_eq!(redis.breaker, expected);
+}
+
+#[test]
+fn a_breaker_is_open_no_longer_than_sentinels_take() {
+    let open_max = |lines: &str| {
+        let text = format!("url = 'redis+sentinel://a/m'\n{lines}");
+        redis(&text).redis.unwrap().breaker.open_max_ticks
+    };
+    assert_eq!(open_max(""), SECOND);
+    assert_eq!(open_max("breaker.open = '1s'"), SECOND);
+    assert_eq!(open_max("breaker.open_max = '15s'"), 15 * SECOND);
 }

@@ -8,13 +8,19 @@ use crate::load::from_text;
 const EXAMPLE: &str = include_str!("../fixtures/example.toml");
 
 /// Every number of the file, as a table's beginning and the name.
-const NUMBERS: [(&str, &str); 10] = [
+const NUMBERS: [(&str, &str); 16] = [
     ("[server]", "threads"),
     ("[server]", "max_header_bytes"),
     ("[server]", "max_uri_bytes"),
+    ("[server]", "instances"),
     ("[clients]", "ipv6_prefix"),
     ("[memory]", "max_buckets"),
     ("[redis]\nurl = 'redis://h'", "database"),
+    ("[redis]\nurl = 'redis://h'", "breaker.timeouts"),
+    ("[redis]\nurl = 'redis://h'", "breaker.window_calls"),
+    ("[redis]\nurl = 'redis://h'", "breaker.window_timeouts"),
+    ("[redis]\nurl = 'redis://h'", "breaker.probes"),
+    ("[redis]\nurl = 'redis://h'", "breaker.ramp"),
     ("[rules.r]\nper = []\nrate = '1/d'", "burst"),
     ("[rules.r]\nper = []\nplans.default.rate = '1/d'", "plans.default.burst"),
     ("[keys.k]\nrules.r.rate = '1/d'", "rules.r.burst"),
@@ -22,10 +28,14 @@ const NUMBERS: [(&str, &str); 10] = [
 ];
 
 /// Every text of the file that holds a number.
-const TEXTS: [(&str, &str); 7] = [
+const TEXTS: [(&str, &str); 11] = [
     ("[server]", "read_timeout"),
     ("[server]", "drain_timeout"),
     ("[redis]\nurl = 'redis://h'", "timeout"),
+    ("[redis]\nurl = 'redis://h'", "breaker.window"),
+    ("[redis]\nurl = 'redis://h'", "breaker.open"),
+    ("[redis]\nurl = 'redis://h'", "breaker.open_max"),
+    ("[redis]\nurl = 'redis://h'", "breaker.ramp_step"),
     ("[upstreams.x]\nservers = ['a:1']", "connect_timeout"),
     ("[rules.r]\nper = []", "rate"),
     ("[rules.r]\nper = []\nburst = 1", "plans.default.rate"),

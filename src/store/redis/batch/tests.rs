@@ -3,10 +3,11 @@ use std::time::{Duration, Instant};
 use pingora::services::background::BackgroundService as _;
 
 use super::*;
+use crate::limit::breaker::Settings;
 use crate::limit::charge::{BucketId, Charge, Mode};
 use crate::limit::quota::Quota;
 use crate::policy::OnFailure;
-use crate::policy::redis::{Login, Place, Redis};
+use crate::policy::redis::{Login, Place, Ready, Redis};
 use crate::store::limiter::{Limiter, Source};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::fixture::RedisServer;
@@ -21,6 +22,8 @@ async fn connected(server: &RedisServer) -> Arc<Link> {
         timeout: Duration::from_millis(10),
         on_failure: OnFailure::Local,
         prefix: "t:".to_string(),
+        ready: Ready::default(),
+        breaker: Settings::default(),
     };
     let (link, supervisor) = Link::new(&settings);
     tokio::spawn(async move {

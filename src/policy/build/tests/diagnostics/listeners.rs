@@ -171,3 +171,33 @@ fn read_timeout_cannot_be_0() {
     gateway.toml: 4 mistakes
     "#);
 }
+
+#[test]
+fn instances_are_out_of_range() {
+    insta::assert_snapshot!(told("[server]\ninstances = 0"), @r"
+    error: `instances` is at least 1 and at most 10000
+     --> gateway.toml:2:13
+      |
+    2 | instances = 0
+      |             ^
+
+    gateway.toml: 1 mistake
+    ");
+    insta::assert_snapshot!(told("[server]\ninstances = '3'\n[headers]\nmode = 'local'"), @r"
+    error: `instances` is a whole number, not a string
+     --> gateway.toml:2:13
+      |
+    2 | instances = '3'
+      |             ^^^
+      |
+      = help: write `instances = 3`
+
+    error: `mode` is `true` or `false`, not a string
+     --> gateway.toml:4:8
+      |
+    4 | mode = 'local'
+      |        ^^^^^^^
+
+    gateway.toml: 2 mistakes
+    ");
+}

@@ -52,7 +52,7 @@ fn on_unknown_key_is_deny_anonymous_or_accept_not_alow() {
     error: unknown name `ipv6` in `clients`
      --> gateway.toml:3:1
       |
-    3 | ipv6 = 64
+    3 | ipv6 = **
       | ^^^^
       |
       = help: possible here: `api_key`, `anonymous_plan`, `on_missing_key`, `on_unknown_key`, `on_conflicting_keys`, `hide_key` and `ipv6_prefix`

@@ -35,10 +35,10 @@ fn there_is_no_plan_free() {
 #[test]
 fn x_api_key_is_no_place_where_a_key_can_stand() {
     insta::assert_snapshot!(told("[clients]\napi_key = ['x-api-key', 'bearer', 'header:X-A', 'header:x-a', 'cookie:a']"), @r"
-    error: `x-api-key` is no place where a key can stand
+    error: an item of `api_key` is no place where a key can stand
      --> gateway.toml:2:12
       |
-    2 | api_key = ['x-api-key', 'bearer', 'header:X-A', 'header:x-a', 'cookie:a']
+    2 | api_key = ['x-api-key', 'bearer', 'header:X-A', 'header:x-a', **********]
       |            ^^^^^^^^^^^
       |
       = help: did you mean `header:x-api-key`?
@@ -46,16 +46,16 @@ fn x_api_key_is_no_place_where_a_key_can_stand() {
     error: `header:x-a` is written twice
      --> gateway.toml:2:49
       |
-    2 | api_key = ['x-api-key', 'bearer', 'header:X-A', 'header:x-a', 'cookie:a']
+    2 | api_key = ['x-api-key', 'bearer', 'header:X-A', 'header:x-a', **********]
       |                                   ------------  ^^^^^^^^^^^^
       |                                   |
       |                                   here first
 
-    error: `cookie:a` is no place where a key can stand
+    error: an item of `api_key` is no place where a key can stand
      --> gateway.toml:2:63
       |
-    2 | api_key = ['x-api-key', 'bearer', 'header:X-A', 'header:x-a', 'cookie:a']
-      |                                                               ^^^^^^^^^^
+    2 | api_key = ['x-api-key', 'bearer', 'header:X-A', 'header:x-a', **********]
+      |                                                               ^^^^^^^^^^ not shown
       |
       = help: write `header:<name>`, `bearer` or `query:<name>`
 
@@ -79,5 +79,83 @@ fn ipv6_prefix_is_at_least_1_and_at_most_128() {
       |               ^
 
     gateway.toml: 2 mistakes
+    ");
+}
+
+#[test]
+fn a_secret_among_the_clients_is_not_shown() {
+    insta::assert_snapshot!(told("[clients]\nmy-secret = 'sk_live_9f86'\napi_key = ['sk_live_9f86', 'header:x-key: sk_live_9f86', 'query:k=sk_live_9f86']"), @r"
+    error: unknown name `my-secret` in `clients`
+     --> gateway.toml:2:1
+      |
+    2 | my-secret = **************
+      | ^^^^^^^^^
+      |
+      = help: possible here: `api_key`, `anonymous_plan`, `on_missing_key`, `on_unknown_key`, `on_conflicting_keys`, `hide_key` and `ipv6_prefix`
+
+    error: an item of `api_key` is no place where a key can stand
+     --> gateway.toml:3:12
+      |
+    3 | api_key = [**************, ****************************, **********************]
+      |            ^^^^^^^^^^^^^^ not shown
+      |
+      = help: write `header:<name>`, `bearer` or `query:<name>`
+
+    error: what follows `header:` is not the name of a header
+     --> gateway.toml:3:28
+      |
+    3 | api_key = [**************, ****************************, **********************]
+      |                            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^ not shown
+      |
+      = help: it looks like `header:x-api-key`
+
+    error: what follows `query:` is not the name of a query parameter
+     --> gateway.toml:3:58
+      |
+    3 | api_key = [**************, ****************************, **********************]
+      |                                                          ^^^^^^^^^^^^^^^^^^^^^^ not shown
+      |
+      = help: it has letters, digits, `_`, `-` and `.`, at most 64
+
+    gateway.toml: 4 mistakes
+    ");
+    insta::assert_snapshot!(told("[clients]\napi_key = 'sk_live_9f86'"), @r"
+    error: `api_key` is a list, not a string
+     --> gateway.toml:2:11
+      |
+    2 | api_key = **************
+      |           ^^^^^^^^^^^^^^
+
+    gateway.toml: 1 mistake
+    ");
+    insta::assert_snapshot!(told("[clients]\napi_key = 'header:x-key'\n[clients.acme]\nsecret = 'sk_live_9f86'"), @r#"
+    error: `api_key` is a list, not a string
+     --> gateway.toml:2:11
+      |
+    2 | api_key = 'header:x-key'
+      |           ^^^^^^^^^^^^^^
+      |
+      = help: write `api_key = ["header:x-key"]`
+
+    error: unknown name `acme` in `clients`
+     --> gateway.toml:3:10
+      |
+    3 | [clients.acme]
+      |          ^^^^
+      |
+      = help: possible here: `api_key`, `anonymous_plan`, `on_missing_key`, `on_unknown_key`, `on_conflicting_keys`, `hide_key` and `ipv6_prefix`
+
+    gateway.toml: 2 mistakes
+    "#);
+    insta::assert_snapshot!(told("[clients]\napi_key = [\n  'bearer'\n  'sk_live==9f86',\n]\nsecret = sk_live_9f86"), @r"
+    error: a list is not closed, or lacks a comma
+     --> gateway.toml:3:11
+      |
+    3 | **********
+      |           ^
+      |
+      = help: end it with `]`, or put `,` between its items
+
+    gateway.toml: 1 mistake
     ");
 }

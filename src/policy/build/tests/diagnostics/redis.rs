@@ -379,10 +379,34 @@ fn a_list_of_tables() {
     error: `redis` is a table, not a list
      --> gateway.toml:1:1
       |
-    1 | *********
+    1 | [[redis]]
       | ^^^^^^^^^
       |
       = help: write `[redis]`, once and in single brackets
+
+    gateway.toml: 1 mistake
+    ");
+}
+
+#[test]
+fn ready_is_another_word() {
+    insta::assert_snapshot!(told_of("url = 'redis://h'\nready = 'conected'"), @r#"
+    error: `ready` is `always` or `connected`, not `conected`
+     --> gateway.toml:3:9
+      |
+    3 | ready = 'conected'
+      |         ^^^^^^^^^^
+      |
+      = help: did you mean `ready = "connected"`?
+
+    gateway.toml: 1 mistake
+    "#);
+    insta::assert_snapshot!(told_of("url = 'redis://h'\nready = true"), @r"
+    error: `ready` is a string, not a boolean
+     --> gateway.toml:3:9
+      |
+    3 | ready = true
+      |         ^^^^
 
     gateway.toml: 1 mistake
     ");

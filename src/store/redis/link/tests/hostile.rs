@@ -1,4 +1,4 @@
-//! Row 19: something that is no Redis, or no longer.
+//! Something that is no Redis, or no longer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -55,7 +55,7 @@ impl Impostor {
 }
 
 #[tokio::test]
-async fn a_reply_that_does_not_parse_replaces_the_connection() {
+async fn row_19_a_reply_that_does_not_parse_replaces_the_connection() {
     for reply in [&b"%garbage\r\n"[..], b"HTTP/1.1 400 Bad Request\r\n\r\n", b"$x\r\n"] {
         let impostor = Impostor::start(reply, b"", 0);
         let running = impostor.link();
@@ -66,7 +66,7 @@ async fn a_reply_that_does_not_parse_replaces_the_connection() {
 }
 
 #[tokio::test]
-async fn a_reply_beyond_all_bounds_is_not_kept_in_memory() {
+async fn row_19_a_reply_beyond_all_bounds_is_not_kept_in_memory() {
     static PART: [u8; 65_536] = [b'x'; 65_536];
     let impostor = Impostor::start(b"$1073741824\r\n", &PART, 16_384);
     let running = impostor.link();
@@ -79,7 +79,7 @@ async fn a_reply_beyond_all_bounds_is_not_kept_in_memory() {
 }
 
 #[tokio::test]
-async fn a_reply_that_never_ends_is_no_answer() {
+async fn row_19_a_reply_that_never_ends_is_no_answer() {
     for reply in [&b"*1000000000\r\n"[..], b"$1073741824\r\n", b"$5\r\nab"] {
         let impostor = Impostor::start(reply, b"", 0);
         let running = impostor.link();
@@ -96,7 +96,7 @@ async fn a_reply_that_never_ends_is_no_answer() {
 
 /// Answers that nobody asked for fill no memory either.
 #[tokio::test]
-async fn a_flood_of_small_replies_ends() {
+async fn row_19_a_flood_of_small_replies_ends() {
     static PART: [u8; 65_536] = {
         let mut part = [b'+'; 65_536];
         let mut at = 0;

@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use super::fixture::{Running, Server, eventually, refusal};
 use crate::store::redis::class::ErrorClass;
 
-/// Row 15: the login fails, and is put right while the gateway runs.
+/// The login fails, and is put right while the gateway runs.
 #[tokio::test]
-async fn a_login_may_be_put_right_later() {
+async fn row_15_a_login_may_be_put_right_later() {
     let server = Server::start(&["--requirepass", "other"]).await;
     let lines = format!("{}\npassword = '${{PW}}'", server.url());
     let refused = refusal(&lines).await;
@@ -54,9 +54,9 @@ async fn a_user_without_further_rights_connects_to_its_database() {
     assert!(running.link.current().is_some(), "another connection would not help");
 }
 
-/// Row 16, as far as the connection goes; and the database is the one of the file.
+/// And the database is the one of the file.
 #[tokio::test]
-async fn connecting_leaves_no_trace_in_the_log_of_rights() {
+async fn row_16_connecting_leaves_no_trace_in_the_log_of_rights() {
     let server = Server::start(&[]).await;
     server.ask("ACL SETUSER gateway on >p/w@1 resetkeys ~tollgate:* +ping +eval +evalsha +select");
     let running = Running::start(&format!(

@@ -13,9 +13,9 @@ use super::fixture::{Running, Server, eventually, free_port, refusal, settings};
 use crate::clock;
 use crate::store::redis::class::ErrorClass;
 
-/// Row 22: Redis down at the start.
+/// Redis is down at the start.
 #[tokio::test]
-async fn redis_may_come_later_than_the_gateway() {
+async fn row_22_redis_may_come_later_than_the_gateway() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("redis.sock");
     let running = Running::start(&format!("url = 'unix://{}'", socket.display()));
@@ -27,9 +27,8 @@ async fn redis_may_come_later_than_the_gateway() {
     assert_eq!(running.link.connections(), 1);
 }
 
-/// Row 1, as far as the connection goes.
 #[tokio::test]
-async fn a_killed_server_is_missed_at_once_and_found_again() {
+async fn row_01_a_killed_server_is_missed_at_once_and_found_again() {
     let mut server = Server::start(&[]).await;
     let running = Running::start(&server.url());
     running.line().await;
@@ -41,9 +40,9 @@ async fn a_killed_server_is_missed_at_once_and_found_again() {
     running.until_writes().await;
 }
 
-/// Rows 2 and 18: a peer that answers nothing, though its connections stand.
+/// And row 2: a peer that answers nothing, though its connections stand.
 #[tokio::test]
-async fn a_peer_that_hangs_is_found_though_nobody_asks_it() {
+async fn row_18_a_peer_that_hangs_is_found_though_nobody_asks_it() {
     let server = Server::start(&[]).await;
     let running = Running::start(&server.url());
     running.line().await;
@@ -61,7 +60,7 @@ async fn a_peer_that_hangs_is_found_though_nobody_asks_it() {
 }
 
 #[tokio::test]
-async fn five_timeouts_in_a_row_replace_a_connection() {
+async fn row_02_five_timeouts_in_a_row_replace_a_connection() {
     let server = Server::start(&[]).await;
     let running = Running::start(&server.url());
     let line = running.line().await;
@@ -76,9 +75,9 @@ async fn five_timeouts_in_a_row_replace_a_connection() {
     running.until_writes().await;
 }
 
-/// Row 12: the server has become a replica.
+/// The server has become a replica.
 #[tokio::test]
-async fn a_replica_is_not_used() {
+async fn row_12_a_replica_is_not_used() {
     let server = Server::start(&[]).await;
     let running = Running::start(&server.url());
     running.line().await;
@@ -92,9 +91,9 @@ async fn a_replica_is_not_used() {
     running.until_writes().await;
 }
 
-/// Row 17: names are looked up for every attempt.
+/// Names are looked up for every attempt.
 #[tokio::test]
-async fn names_are_looked_up_again() {
+async fn row_17_names_are_looked_up_again() {
     let (first, second) = (free_port(), free_port());
     let mut first_server = Server::start(&["--port", &first.to_string()]).await;
     let addresses: Arc<Mutex<Vec<u16>>> = Arc::default();
@@ -124,9 +123,9 @@ async fn names_are_looked_up_again() {
     running.until_writes().await;
 }
 
-/// Row 26: no place for one more client, and idle connections closed.
+/// There is no place for one more client.
 #[tokio::test]
-async fn a_full_server_is_tried_again() {
+async fn row_26_a_full_server_is_tried_again() {
     let server = Server::start(&["--maxclients", "1"]).await;
     let guest = guest(&server).await;
     // Redis says why and hangs up at once: whether the reason is still read is a matter of luck.
@@ -154,9 +153,9 @@ async fn guest(server: &Server) -> UnixStream {
     }
 }
 
-/// Row 26.
+/// The server closes connections that are idle for a second.
 #[tokio::test]
-async fn an_idle_connection_is_kept_open() {
+async fn row_26_an_idle_connection_is_kept_open() {
     let server = Server::start(&["--timeout", "1"]).await;
     let running = Running::start(&server.url());
     running.line().await;

@@ -4,9 +4,9 @@ use std::fs;
 
 use super::fixture::{Running, Server, eventually, free_port, refusal};
 
-/// Row 7: the master dies, and the one that takes its place is found.
+/// The master dies, and the one that takes its place is found.
 #[tokio::test]
-async fn the_new_master_is_found() {
+async fn row_07_the_new_master_is_found() {
     let (master_port, replica_port) = (free_port().to_string(), free_port().to_string());
     let mut master = Server::start(&["--port", &master_port]).await;
     let replica = Server::start(&[

@@ -89,9 +89,8 @@ async fn an_authority_and_a_client_certificate_of_ones_own() {
     running.until_writes().await;
 }
 
-/// Row 23.
 #[tokio::test]
-async fn what_is_wrong_with_a_certificate_is_said() {
+async fn row_23_what_is_wrong_with_a_certificate_is_said() {
     let (authority, other) = (Authority::new(), Authority::new());
     authority.issue("server", "localhost", 2099);
     authority.issue("expired", "localhost", 2021);

@@ -1,0 +1,50 @@
+//! Secrets that are found by the look of a line: of a broken file nobody knows what its values are.
+
+use std::ops::Range;
+
+use super::{PUBLIC, PUBLIC_IN_BREAKER, PUBLIC_IN_CLIENTS, PUBLIC_IN_REDIS};
+
+/// Lines of `[keys]`, `[redis]` and `[clients]`, of `sha256` and of passwords, from the equals sign
+/// on; a line that begins with a quote, as those of a list do, whole.
+pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
+    let mut table = "";
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let trimmed = line.trim_start();
+        let begins_with = |names: &[&str]| names.iter().any(|name| trimmed.starts_with(name));
+        let is_heading = trimmed.starts_with('[');
+        if is_heading {
+            table = trimmed.trim_start_matches(['[', ' ', '\t', '"', '\'']);
+        }
+        let is_secret_here = if table.starts_with("keys") {
+            !begins_with(&PUBLIC)
+        } else if table.starts_with("redis") {
+            let is_public = begins_with(&PUBLIC_IN_REDIS) || begins_with(&PUBLIC_IN_BREAKER);
+            !is_public || (trimmed.starts_with("url") && line.contains('@'))
+        } else {
+            table.starts_with("clients") && !begins_with(&PUBLIC_IN_CLIENTS)
+        };
+        let is_secret = is_secret_here
+            || begins_with(&["redis", "clients", "keys"])
+            || line.contains("password")
+            || line.contains("sha256");
+        if (is_secret && !is_heading) || line.contains("sha256") {
+            let from = line.find('=').or_else(|| line.find("sha256").map(|at| at + 5));
+            let from = from.filter(|_| !trimmed.starts_with(['"', '\''])).map_or(0, |at| at + 1);
+            secrets.push(start + from..start + line.len());
+        }
+        start += line.len();
+    }
+}
+
+/// `user:password` in `scheme://user:password@host`.
+pub(super) fn passwords_in_urls(text: &str, secrets: &mut Vec<Range<usize>>) {
+    for (at, separator) in text.match_indices("://") {
+        let from = at + separator.len();
+        let rest = &text[from..];
+        let end = rest.find(['"', '\'', '/', '\n', ' ', ',']).unwrap_or(rest.len());
+        if let Some(length) = rest[..end].rfind('@') {
+            secrets.push(from..from + length);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+use super::*;
+
+#[track_caller]
+fn assert_hidden(text: &str) {
+    let shown = mask(text);
+    assert!(!shown.contains("hunter2"), "{shown}");
+    assert_eq!(shown.len(), text.len());
+    assert_eq!(shown.lines().count(), text.lines().count());
+}
+
+#[test]
+fn what_may_be_a_key_is_never_shown() {
+    let table = [
+        "[keys.a]\nsha256 = \"hunter2\"",
+        "[keys.a]\nsha256 = hunter2",
+        "[keys.a]\nsha256 = \"hunter2",
+        "[keys.a]\nsha256 hunter2",
+        "[keys.a]\nsha265 = \"hunter2\"",
+        "[keys.a]\nsha256 = [\"hunter2\"]",
+        "[keys.a]\nsecret.is = \"hunter2\"",
+        "[keys.a]\nsha256 = \"\"\"\nhunter2\n\"\"\"",
+        "keys.a.sha256 = 'hunter2'",
+        "keys = { a = { sha256 = 'hunter2', plan = 'free' } }",
+        "keys = { a = { sha256 = 'hunter2' plan = 'free' ",
+        "keys.a = 'hunter2'",
+        "[keys]\na = { key = 'hunter2' }",
+        "[key.a]\nsha256 = 'hunter2'",
+        "[redis]\nurl = \"redis://u:hunter2@h:1\"",
+        "[redis]\nurl = \"redis://u:a/hunter2@h:1\"",
+        "[redis]\nurl = \"redis+sentinel://u:hunter2@h,i/x\"",
+        "[redis]\nurl = \"redis://h?password=hunter2\"",
+        "[redis]\nurl = 'redis://:hunter2@h",
+        "[redis]\nurl = redis://:hunter2,x@h",
+        "[redis]\nurl = \"tcp://u:hunter2@h:1\"",
+        "[redis]\nurl = \"u:hunter2@h:1\"",
+        "[redis]\npassword = \"hunter2\"",
+        "[redis]\nsentinel_password = '''hunter2'''",
+        "[redis]\npasword = 'hunter2'",
+        "[redis]\npassword = hunter2",
+        "[redis]\npassword = 'hunter2",
+        "[redis]\npasswort 'hunter2'",
+        "[redis]\npassword = ['hunter2']",
+        "[redis]\npassword = '${A}hunter2'",
+        "[redis]\nauth.password = 'hunter2'",
+        "redis = { url = 'redis://h', password = 'hunter2' }",
+        "redis = { url = 'redis://h' password = 'hunter2' ",
+        "redis.password = 'hunter2'",
+        "redis = 'redis://:hunter2@h'",
+        "redis = ['hunter2']",
+        "[redis\npassword = 'hunter2'",
+        "[redis.breaker]\npassword = 'hunter2'",
+        "[redis.breaker]\npassword 'hunter2'",
+        "[redis]\nbreaker = { x = ['hunter2'] }",
+        "[redis]\nbreaker = 'hunter2'",
+    ];
+    table.into_iter().for_each(assert_hidden);
+}
+
+#[test]
+fn what_may_be_a_key_among_the_clients_is_never_shown() {
+    let table = [
+        "[clients]\nmy-secret = 'hunter2'",
+        "[clients]\nmy-secret = hunter2",
+        "[clients]\nmy-secret 'hunter2'",
+        "[clients]\nmy.secret = 'hunter2'",
+        "[clients.acme]\nkey = 'hunter2'",
+        "[clients]\napi_key = 'hunter2'",
+        "[clients]\napi_key = ['bearer', 'hunter2']",
+        "[clients]\napi_key = ['bearer hunter2']",
+        "[clients]\napi_key = ['header:x-api-key: hunter2']",
+        "[clients]\napi_key = ['header:Authorization: Bearer hunter2']",
+        "[clients]\napi_key = ['query:api_key=hunter2']",
+        "[clients]\napi_key = [['hunter2']]",
+        "[clients]\napi_key = [{ is = 'hunter2' }]",
+        "[clients]\napi_key = { acme = 'hunter2' }",
+        "[clients]\napi_key = [\n'hunter2'\n'bearer']",
+        "[clients]\napi_key = [\n'hunter2=='\n'bearer']",
+        "[clients]\napi_key = ['hunter2'",
+        "[clients]\napi_key = ['hunter2",
+        "[clients]\napi_keys = ['hunter2']",
+        "[clients]\nplan = 'free\napi_key = ['hunter2']",
+        "clients = { api_key = ['hunter2'] }",
+        "clients = { api_key = ['hunter2' }",
+        "clients.api_key = ['hunter2']",
+        "clients = 'hunter2'",
+        "clients = ['hunter2']",
+        "[[clients]]\nsecret = 'hunter2'",
+        "[clients\nsecret = 'hunter2'",
+    ];
+    table.into_iter().for_each(assert_hidden);
+}
+
+#[test]
+fn everything_else_is_shown() {
+    let digest = "9F".repeat(32);
+    let text = format!("[keys.a]\nsha256 = \"{digest}\"\nplan = \"prö\"\n[rules.x]\nrate='1/s'");
+    assert_eq!(mask(&text), text);
+    for text in [
+        "url = \"http://h/a@b\"",
+        "[redis]\nurl = 'redis://h:6379/2'\nusername = 'u'\npassword = '${REDIS_PASSWORD}'",
+        "[redis]\nready = 'always'\n[redis.breaker]\nopen = '1s'\nramp = [1, 100]",
+        "[clients]\napi_key = ['header:X-Api-Key', 'bearer', 'query:key']\nhide_key = true",
+    ] {
+        assert_eq!(mask(text), text);
+    }
+}

@@ -1,0 +1,158 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const SECOND: u64 = crate::limit::TICKS_PER_SECOND;
+/// The longest that any jitter chooses.
+const LATEST: u64 = u64::MAX;
+
+fn closed() -> Breaker {
+    Breaker::new(Settings::default(), 0)
+}
+
+/// How long a breaker that opened at `now` stays open.
+fn open_for(breaker: &Breaker, now: u64) -> u64 {
+    match breaker.state() {
+        State::Open { until } => until - now,
+        state => panic!("{state:?}"),
+    }
+}
+
+#[test]
+fn one_failure_without_doubt_opens_at_once() {
+    let mut breaker = closed();
+    assert_eq!(breaker.admits_percent(0), 100);
+    breaker.note(Event::Failed, 7, 0);
+    assert_eq!(breaker.state(), State::Open { until: 8 });
+    assert_eq!(breaker.admits_percent(7), 0);
+}
+
+#[test]
+fn five_timeouts_in_a_row_open() {
+    let mut breaker = closed();
+    for now in 0..4 {
+        breaker.note(Event::TimedOut, now, 0);
+    }
+    breaker.note(Event::Answered, 4, 0);
+    for now in 5..9 {
+        breaker.note(Event::TimedOut, now, 0);
+        assert_eq!(breaker.state(), State::Closed, "an answer lies between");
+    }
+    breaker.note(Event::TimedOut, 9, 0);
+    assert!(matches!(breaker.state(), State::Open { .. }));
+}
+
+#[test]
+fn half_of_twenty_calls_in_five_seconds_open() {
+    let alternate = |breaker: &mut Breaker, calls: u64, apart: u64| {
+        for call in 0..calls {
+            let event = if call % 2 == 0 { Event::TimedOut } else { Event::Answered };
+            breaker.note(event, call * apart, 0);
+        }
+    };
+    let mut breaker = closed();
+    alternate(&mut breaker, 20, 1_000);
+    assert_eq!(breaker.state(), State::Closed, "19 calls and then an answer");
+    breaker.note(Event::TimedOut, 20_000, 0);
+    assert!(matches!(breaker.state(), State::Open { .. }));
+
+    let mut seldom = closed();
+    alternate(&mut seldom, 200, SECOND / 2);
+    assert_eq!(seldom.state(), State::Closed, "never twenty within five seconds");
+}
+
+#[test]
+fn it_stays_open_ever_longer_until_it_was_closed_for_long() {
+    let mut breaker = closed();
+    let mut now = 20 * SECOND;
+    let mut lengths = Vec::new();
+    for _ in 0..8 {
+        breaker.open(now, LATEST - 1);
+        let length = open_for(&breaker, now);
+        lengths.push(length <= 15 * SECOND);
+        now += length;
+    }
+    assert_eq!(lengths, [true; 8]);
+    let bound = |openings: u32| {
+        let mut breaker = closed();
+        (0..=openings).for_each(|_| breaker.open(SECOND, 0));
+        let most = |random| {
+            let mut breaker = breaker.clone();
+            breaker.openings -= 1;
+            breaker.open(SECOND, random);
+            open_for(&breaker, SECOND)
+        };
+        (0..2_000_u64).map(|part| most(part.wrapping_mul(0x9e37_79b9_7f4a_7c15))).max().unwrap()
+    };
+    for (openings, expected) in [(0, 500_000), (1, 1_000_000), (4, 8_000_000), (5, 15_000_000)] {
+        let longest = bound(openings);
+        assert!(longest <= expected && longest > expected / 10 * 9, "{openings}: {longest}");
+    }
+    // Closed for as long as it could be open at most: what fails then is another story.
+    breaker.recovered(now);
+    breaker.advance(now + 4 * SECOND);
+    assert_eq!(breaker.state(), State::Closed);
+    breaker.open(now + 19 * SECOND, 499_999);
+    assert_eq!(open_for(&breaker, now + 19 * SECOND), 500_000);
+}
+
+#[test]
+fn requests_come_back_step_by_step() {
+    let mut breaker = closed();
+    breaker.open(0, 0);
+    breaker.recovered(10 * SECOND);
+    let steps = [(0, 1), (999_999, 1), (SECOND, 10), (2 * SECOND, 50), (3 * SECOND, 100)];
+    for (after, percent) in steps {
+        assert_eq!(breaker.admits_percent(10 * SECOND + after), percent, "{after}");
+        breaker.advance(10 * SECOND + after);
+        assert_eq!(breaker.state(), State::HalfOpen { since: 10 * SECOND });
+    }
+    assert_eq!(breaker.next_step(10 * SECOND), Some(11 * SECOND));
+    assert_eq!(breaker.next_step(11 * SECOND), Some(12 * SECOND));
+    breaker.advance(14 * SECOND);
+    assert_eq!((breaker.state(), breaker.next_step(14 * SECOND)), (State::Closed, None));
+}
+
+#[test]
+fn a_failure_while_half_open_opens_for_longer() {
+    let mut breaker = closed();
+    breaker.open(0, 0);
+    breaker.recovered(SECOND);
+    breaker.note(Event::Failed, 2 * SECOND, 999_999);
+    assert_eq!(open_for(&breaker, 2 * SECOND), SECOND);
+    breaker.note(Event::Failed, 2 * SECOND, 5);
+    assert_eq!(open_for(&breaker, 2 * SECOND), SECOND, "what was under way says nothing new");
+}
+
+proptest! {
+    /// Whatever happens: nobody asks while it is open, all ask while it is closed, and it never
+    /// stays open for longer than it says.
+    #[test]
+    fn it_admits_by_its_state_and_opens_within_its_bounds(
+        steps in prop::collection::vec((0..6_u8, 0..3_000_000_u64, any::<u64>()), 1..200),
+    ) {
+        let settings = Settings::default();
+        let mut breaker = closed();
+        let mut now = 0;
+        for (what, wait, random) in steps {
+            now += wait;
+            match what {
+                0 => breaker.note(Event::Answered, now, random),
+                1 => breaker.note(Event::TimedOut, now, random),
+                2 => breaker.note(Event::Failed, now, random),
+                3 => breaker.open(now, random),
+                4 => breaker.recovered(now),
+                _ => breaker.advance(now),
+            }
+            let percent = breaker.admits_percent(now);
+            match breaker.state() {
+                State::Closed => prop_assert_eq!(percent, 100),
+                State::Open { until } => {
+                    prop_assert_eq!(percent, 0);
+                    prop_assert!(until <= now + settings.open_max_ticks);
+                }
+                State::HalfOpen { .. } => prop_assert!(settings.ramp.contains(&percent)),
+            }
+        }
+    }
+}

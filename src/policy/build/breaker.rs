@@ -1,0 +1,168 @@
+//! `[redis.breaker]`.
+
+use std::time::Duration;
+
+use toml::Spanned;
+
+use super::redis_url::UrlPlace;
+use super::values::{duration_up_to, number};
+use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::tables;
+use crate::limit::TICKS_PER_SECOND;
+use crate::limit::breaker::Settings;
+
+/// The longest time here, in milliseconds and as it is written.
+const LONGEST: (u64, &str) = (3_600_000, "1h");
+
+/// Ticks in a millisecond.
+const TICKS_PER_MILLISECOND: u64 = TICKS_PER_SECOND / 1_000;
+
+/// How long the breaker stays open at most behind sentinels, unless the file says otherwise: a
+/// failover is over when they say so, and who asks rarely would make it longer.
+const SENTINEL_OPEN_MAX_TICKS: u64 = TICKS_PER_SECOND;
+
+/// The most steps of a ramp.
+const MAX_STEPS: usize = 16;
+
+/// What the file says, and the defaults for what it does not; `place`: where Redis is, if known.
+pub(super) fn breaker(
+    redis: &tables::Redis,
+    place: Option<&UrlPlace>,
+    mistakes: &mut Mistakes,
+) -> Option<Settings> {
+    let left_out = tables::Breaker::default();
+    let table = redis.breaker.as_ref().map_or(&left_out, |table| table.get_ref());
+    let mut default = Settings::default();
+    if let Some(UrlPlace::Sentinel(..)) = place {
+        default.open_max_ticks = SENTINEL_OPEN_MAX_TICKS;
+    }
+    let mut count = |name, field: &Option<Spanned<u64>>, default: u32, most| {
+        let value = number(name, field.as_ref(), u64::from(default), 1..=most, mistakes)?;
+        u32::try_from(value).ok()
+    };
+    let timeouts = count("timeouts", &table.timeouts, default.timeouts, 1_000);
+    let window_calls = count("window_calls", &table.window_calls, default.window_calls, 100_000);
+    let window_timeouts =
+        count("window_timeouts", &table.window_timeouts, default.window_timeouts_percent, 100);
+    let probes = count("probes", &table.probes, default.probes, 100);
+    let mut time = |name, field: &Option<Spanned<String>>, default_ticks: u64| {
+        let default_ms = default_ticks / TICKS_PER_MILLISECOND;
+        duration_up_to(LONGEST, name, field.as_ref(), default_ms, mistakes).map(ticks)
+    };
+    let window = time("window", &table.window, default.window_ticks);
+    let open = time("open", &table.open, default.open_ticks);
+    let open_max = time("open_max", &table.open_max, default.open_max_ticks);
+    let ramp_step = time("ramp_step", &table.ramp_step, default.ramp_step_ticks);
+    // Without a place, the default of `open_max` is not known either.
+    if let (Some(open), Some(open_max)) = (open, open_max)
+        && (place.is_some() || table.open_max.is_some())
+    {
+        check_order(table, open, open_max, place, mistakes);
+    }
+    let ramp = ramp(table.ramp.as_ref(), default.ramp, mistakes);
+    Some(Settings {
+        timeouts: timeouts?,
+        window_ticks: window?,
+        window_calls: window_calls?,
+        window_timeouts_percent: window_timeouts?,
+        open_ticks: open?,
+        open_max_ticks: open_max?,
+        probes: probes?,
+        ramp: ramp?,
+        ramp_step_ticks: ramp_step?,
+    })
+}
+
+/// A length of time in ticks.
+fn ticks(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Doubling leads upwards only: `open_max` is at least `open`.
+fn check_order(
+    table: &tables::Breaker,
+    open: u64,
+    open_max: u64,
+    place: Option<&UrlPlace>,
+    mistakes: &mut Mistakes,
+) {
+    let breaker = |name| ["redis", "breaker", name];
+    if open_max >= open {
+        return;
+    }
+    let mistake = match (&table.open, &table.open_max) {
+        (Some(open), Some(open_max)) => Mistake::new(
+            open_max.span(),
+            "`open_max` is shorter than `open`",
+        )
+        .and(open.span(), "the first time it stays open")
+        .help("`open` doubles up to `open_max`; for the same time throughout, give both one value"),
+        (Some(field), None) if !mistakes.explain_absence(&breaker("open_max")) => {
+            let why = if let Some(UrlPlace::Sentinel(..)) = place { " with sentinels" } else { "" };
+            let default = written(open_max);
+            let message = format!("`open` is longer than `open_max`, by default {default}{why}");
+            Mistake::new(field.span(), message)
+                .help(format!("write `open_max = \"{}\"` or longer, too", written(open)))
+        }
+        (None, Some(field)) if !mistakes.explain_absence(&breaker("open")) => {
+            let default = written(open);
+            let message = format!("`open_max` is shorter than `open`, by default {default}");
+            Mistake::new(field.span(), message)
+                .help(format!("write `open = \"{}\"` or shorter, too", written(open_max)))
+        }
+        _ => return,
+    };
+    mistakes.push(mistake);
+}
+
+/// A length of time as a file has it.
+fn written(ticks: u64) -> String {
+    let milliseconds = ticks / TICKS_PER_MILLISECOND;
+    if milliseconds.is_multiple_of(1_000) {
+        format!("{}s", milliseconds / 1_000)
+    } else {
+        format!("{milliseconds}ms")
+    }
+}
+
+/// The shares of the requests that return, step by step.
+fn ramp(
+    field: Option<&Spanned<Vec<Spanned<u64>>>>,
+    default: Vec<u32>,
+    mistakes: &mut Mistakes,
+) -> Option<Vec<u32>> {
+    let Some(field) = field else { return Some(default) };
+    let list = field.get_ref();
+    let is_damaged = mistakes.explain_absence(&["redis", "breaker", "ramp"]);
+    let help = "it looks like `ramp = [1, 10, 50, 100]`; `[100]` returns all at once";
+    if list.len() > MAX_STEPS {
+        let message = format!("`ramp` has more than {MAX_STEPS} steps");
+        mistakes.push(Mistake::new(field.span(), message));
+        return None;
+    }
+    let mut steps = Vec::with_capacity(list.len());
+    let mut before: Option<&Spanned<u64>> = None;
+    for item in list {
+        let step = u32::try_from(*item.get_ref()).ok().filter(|step| (1..=100).contains(step));
+        if step.is_none() {
+            let message = "a step of `ramp` is a percentage, at least 1 and at most 100";
+            mistakes.push(Mistake::new(item.span(), message));
+        } else if let Some(before) = before.filter(|before| before.get_ref() > item.get_ref()) {
+            let mistake = Mistake::new(item.span(), "a step of `ramp` is below the one before it");
+            mistakes.push(mistake.and(before.span(), "before it"));
+        }
+        before = Some(item);
+        steps.extend(step);
+    }
+    match list.last() {
+        _ if is_damaged => {}
+        None => mistakes.push(Mistake::new(field.span(), "`ramp` has no step").help(help)),
+        Some(item) if (1..100).contains(item.get_ref()) => {
+            let message = "the last step of `ramp` is not 100: some requests would never return";
+            mistakes.push(Mistake::new(item.span(), message).help(help));
+        }
+        Some(_) => {}
+    }
+    let is_whole = steps.len() == list.len() && steps.last() == Some(&100);
+    (is_whole && steps.is_sorted()).then_some(steps)
+}

@@ -1,0 +1,250 @@
+//! The bound: whatever fails, whenever, for whomever, all gateways together never grant more than
+//! `docs/outages.md` says.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::limit::bucket::Bucket;
+use crate::limit::charge::{BucketId, Mode, take};
+use crate::limit::quota::Quota;
+
+/// What happens, one after the other.
+#[derive(Clone, Debug)]
+enum Step {
+    /// So many ticks pass.
+    Wait(u64),
+    /// A gateway loses the shared store, or finds it again.
+    Turn(usize),
+    /// All of them do.
+    TurnAll(bool),
+    /// A client asks a gateway, so many times at once, at this cost.
+    Ask { gateway: usize, requests: u64, cost: u64 },
+    /// The same, but no answer comes in time; the store may have taken the tokens or not.
+    AskInVain { gateway: usize, cost: u64, taken: bool },
+}
+
+/// Gateways over one bucket.
+struct World {
+    quota: Quota,
+    shared: Bucket,
+    gateways: Vec<Fallback>,
+    is_up: Vec<bool>,
+    now: u64,
+    /// When, and how many units.
+    granted: Vec<(u64, i64)>,
+    /// When, and for how many ticks since the last entry gateways owed something, summed up.
+    owing: Vec<(u64, u64)>,
+}
+
+impl World {
+    fn new(gateways: usize, quota: Quota) -> Self {
+        let instances = u32::try_from(gateways).unwrap();
+        let gateway = |_| {
+            let memory = Arc::new(MemoryStore::new(1_000, &[quota]));
+            Fallback::new(memory, 1_000, Some(instances))
+        };
+        Self {
+            quota,
+            shared: Bucket::full(&quota, 0),
+            gateways: (0..gateways).map(gateway).collect(),
+            is_up: vec![true; gateways],
+            now: 0,
+            granted: Vec::new(),
+            owing: Vec::new(),
+        }
+    }
+
+    fn charge(&self, cost: u64) -> Charge {
+        let (bucket, mode) = (BucketId(7), Mode::Enforce);
+        Charge { bucket, rule: 0, quota_index: 0, quota: self.quota, cost, mode }
+    }
+
+    /// What the script does with a call that carries this charge and what the gateway owes.
+    fn call(
+        &mut self,
+        gateway: usize,
+        charge: Charge,
+    ) -> (Answer, Option<crate::limit::debt::Debt>) {
+        let owed = self.gateways[gateway].debts().take_out(charge.bucket, &self.quota, self.now);
+        let units = owed.map_or(0, |(_, units)| units);
+        let refilled = self.shared.refilled(&self.quota, self.now).owing(&self.quota, units);
+        let mut bucket = [refilled];
+        let answer = take(&[charge], &mut bucket, Share::WHOLE);
+        self.shared = bucket[0];
+        (answer, owed.map(|(debt, _)| debt))
+    }
+
+    fn ask(&mut self, gateway: usize, cost: u64) {
+        let charge = self.charge(cost);
+        let answer = if self.is_up[gateway] {
+            let (answer, _) = self.call(gateway, charge);
+            self.gateways[gateway].learn(&[charge], &answer, self.now);
+            answer
+        } else {
+            self.gateways[gateway].take(&[charge], self.now)
+        };
+        self.note(&answer, charge);
+    }
+
+    fn ask_in_vain(&mut self, gateway: usize, cost: u64, taken: bool) {
+        let charge = self.charge(cost);
+        let bucket = charge.bucket;
+        let owed = if taken {
+            self.call(gateway, charge).1
+        } else {
+            let owed = self.gateways[gateway].debts().take_out(bucket, &self.quota, self.now);
+            owed.map(|(debt, _)| debt)
+        };
+        if let Some(debt) = owed {
+            self.gateways[gateway].debts().put_back(bucket, debt, self.now);
+        }
+        let answer = self.gateways[gateway].take(&[charge], self.now);
+        self.note(&answer, charge);
+    }
+
+    fn note(&mut self, answer: &Answer, charge: Charge) {
+        if answer.allowed {
+            self.granted.push((self.now, self.quota.units(charge.cost)));
+        }
+    }
+
+    fn play(&mut self, step: &Step) {
+        let count = self.gateways.len();
+        match *step {
+            Step::Wait(ticks) => {
+                let owing = self.gateways.iter().filter(|gateway| !gateway.debts().is_empty());
+                self.owing.push((self.now, ticks * owing.count() as u64));
+                self.now += ticks;
+            }
+            Step::Turn(gateway) => self.is_up[gateway % count] ^= true,
+            Step::TurnAll(up) => self.is_up = vec![up; count],
+            Step::Ask { gateway, requests, cost } => {
+                (0..requests).for_each(|_| self.ask(gateway % count, cost.min(self.quota.burst())));
+            }
+            Step::AskInVain { gateway, cost, taken } => {
+                self.ask_in_vain(gateway % count, cost.min(self.quota.burst()), taken);
+            }
+        }
+    }
+
+    /// The bound of the documentation, over every span: a burst and the rate, and two more bursts
+    /// (or requests of each gateway, where that is more) where all gateways are cut off together.
+    /// Otherwise one more, and the gateways' part of the rate for as long as they owe something.
+    fn check(&self, dearest: u64, together: bool) -> Result<(), TestCaseError> {
+        let quota = &self.quota;
+        let gateways = i64::try_from(self.gateways.len()).unwrap();
+        let each = quota.units(dearest.min(quota.burst())) * gateways;
+        for (start, (first, _)) in self.granted.iter().enumerate() {
+            let mut granted = 0;
+            for (last, units) in &self.granted[start..] {
+                granted += units;
+                let owing = self.owing.iter().filter(|(at, _)| (first..last).contains(&at));
+                let owing = owing.map(|(_, ticks)| quota.units_in(*ticks)).sum::<i64>() / gateways;
+                let more = each.max(quota.full());
+                let beyond = if together { 2 * more } else { more + owing };
+                let bound = quota.full() + quota.units_in(last - first) + beyond;
+                prop_assert!(granted <= bound, "{granted} of {bound} from {first} to {last}");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn quota() -> impl Strategy<Value = Quota> {
+    (1..5_u64, 1..200_u64, 1..40_u64)
+        .prop_map(|(tokens, period, burst)| Quota::new(tokens, period, burst).unwrap())
+}
+
+fn step(turn: impl Strategy<Value = Step> + 'static) -> impl Strategy<Value = Step> {
+    let gateway = || 0..6_usize;
+    prop_oneof![
+        4 => prop_oneof![0..20_u64, 0..1_000_u64, Just(20_000)].prop_map(Step::Wait),
+        2 => turn,
+        8 => (gateway(), 1..50_u64, 1..4_u64)
+            .prop_map(|(gateway, requests, cost)| Step::Ask { gateway, requests, cost }),
+    ]
+}
+
+fn in_vain() -> impl Strategy<Value = Step> {
+    (0..6_usize, 1..4_u64, any::<bool>()).prop_map(|(gateway, cost, taken)| Step::AskInVain {
+        gateway,
+        cost,
+        taken,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn outages_that_all_gateways_share_stay_within_the_bound(
+        (gateways, quota) in (1..6_usize, quota()),
+        steps in prop::collection::vec(step(any::<bool>().prop_map(Step::TurnAll)), 1..120),
+    ) {
+        let mut world = World::new(gateways, quota);
+        steps.iter().for_each(|step| world.play(step));
+        world.check(3, true)?;
+    }
+
+    #[test]
+    fn outages_of_any_gateways_stay_within_the_bound(
+        (gateways, quota) in (1..6_usize, quota()),
+        steps in prop::collection::vec(
+            prop_oneof![9 => step((0..6_usize).prop_map(Step::Turn)), 1 => in_vain()],
+            1..120,
+        ),
+    ) {
+        let mut world = World::new(gateways, quota);
+        steps.iter().for_each(|step| world.play(step));
+        world.check(3, false)?;
+    }
+}
+
+/// 10/s, 50 deep: a tick adds a unit, a token is worth 100,000.
+fn tens() -> Quota {
+    Quota::new(10, 1_000_000, 50).unwrap()
+}
+
+#[test]
+fn flapping_grants_no_burst_per_flap() {
+    let mut world = World::new(3, tens());
+    for flap in 0..100 {
+        world.play(&Step::TurnAll(flap % 2 == 0));
+        (0..3).for_each(|gateway| world.play(&Step::Ask { gateway, requests: 60, cost: 1 }));
+        world.play(&Step::Wait(300_000));
+    }
+    let passed = world.granted.len();
+    // 30 s: 50 at once, 300 by the rate, at most 50 beyond.
+    assert!((350 - 20..=400).contains(&passed), "{passed}");
+}
+
+#[test]
+fn an_outage_goes_on_from_the_level_that_there_was() {
+    let mut world = World::new(2, tens());
+    (0..2).for_each(|gateway| world.play(&Step::Ask { gateway, requests: 60, cost: 1 }));
+    assert_eq!(world.granted.len(), 50);
+    world.play(&Step::TurnAll(false));
+    (0..2).for_each(|gateway| world.play(&Step::Ask { gateway, requests: 60, cost: 1 }));
+    assert_eq!(world.granted.len(), 50, "what was gone stays gone");
+    world.play(&Step::Wait(1_000_000));
+    (0..2).for_each(|gateway| world.play(&Step::Ask { gateway, requests: 60, cost: 1 }));
+    assert_eq!(world.granted.len(), 60, "ten by the rate, five by each");
+    world.play(&Step::TurnAll(true));
+    (0..2).for_each(|gateway| world.play(&Step::Ask { gateway, requests: 60, cost: 1 }));
+    assert_eq!(world.granted.len(), 65, "the first that is back does not know of the other's five");
+    world.play(&Step::Wait(1_000_000));
+    (0..2).for_each(|gateway| world.play(&Step::Ask { gateway, requests: 60, cost: 1 }));
+    assert_eq!(world.granted.len(), 70, "which were owed, and are paid: 50 and two seconds");
+}
+
+#[test]
+fn a_client_within_its_limits_is_never_refused_by_what_is_owed() {
+    let mut world = World::new(3, tens());
+    for second in 0..60 {
+        world.play(&Step::TurnAll(!(10..40).contains(&second)));
+        // Three of ten tokens a second, by all gateways in turn.
+        (0..3).for_each(|gateway| world.play(&Step::Ask { gateway, requests: 1, cost: 1 }));
+        world.play(&Step::Wait(1_000_000));
+    }
+    assert_eq!(world.granted.len(), 180);
+}
