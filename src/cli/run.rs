@@ -107,9 +107,10 @@ pub(super) fn run(file: &Path) -> ExitCode {
     let redis = policy.redis.clone();
     let current = Arc::new(Current::from_pointee(Snapshot::new(policy, pools)));
     let (limiter, supervisor) = limiter(redis.as_ref(), Arc::clone(&store), &metrics);
-    let force = Force { current, limiter: Arc::new(limiter), metrics: Arc::clone(&metrics) };
+    let limiter = Arc::new(limiter);
+    let force = Force { current, limiter, store, metrics: Arc::clone(&metrics) };
     let reloader = Arc::new(Reloader::new(file, &source, force.clone()));
-    let services = Services { listeners, admin, force, store, supervisor, reloader, hangups };
+    let services = Services { listeners, admin, force, supervisor, reloader, hangups };
     let pingora = services.assemble(&server, &draining);
     serve(pingora, signals, &metrics, server.drain_timeout)
 }
@@ -119,7 +120,6 @@ struct Services {
     listeners: Vec<Bound>,
     admin: Bound,
     force: Force,
-    store: Arc<MemoryStore>,
     supervisor: Option<Supervisor>,
     reloader: Arc<Reloader>,
     hangups: Hangups,
@@ -140,7 +140,7 @@ impl Services {
             ..ServerConf::default()
         };
         let mut pingora = Server::new_with_opt_and_conf(None, conf);
-        let Force { current, limiter, metrics } = self.force;
+        let Force { current, limiter, store, metrics } = self.force;
         let gateway = Gateway::new(Arc::clone(&current), limiter, Arc::clone(&metrics));
         let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
         for listener in &self.listeners {
@@ -153,7 +153,7 @@ impl Services {
         pingora.add_service(proxy);
 
         let reloader = Arc::clone(&self.reloader);
-        let answers = Admin::new(metrics, self.store, draining.clone(), reloader);
+        let answers = Admin::new(metrics, store, draining.clone(), reloader);
         let mut admin = listening::Service::new("admin".to_string(), HttpServer::new_app(answers));
         admin.threads = Some(1);
         admin.add_tcp(&self.admin.address.to_string());

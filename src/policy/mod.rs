@@ -68,6 +68,17 @@ impl Policy {
     pub fn plan_name(&self, plan: u32) -> &str {
         self.plans.get(plan as usize).map_or("", |name| name)
     }
+
+    /// Has every grant name its quota by the number that a store has for it: `numbers` has one for
+    /// each of the policy's quotas.
+    pub fn number_quotas(&mut self, numbers: &[u32]) {
+        for rule in &mut self.rules {
+            let of_plans = rule.quota_by_plan.iter_mut().flatten();
+            for grant in of_plans.chain(rule.quota_by_key.values_mut()) {
+                grant.index = numbers.get(grant.index as usize).copied().unwrap_or(grant.index);
+            }
+        }
+    }
 }
 
 /// A known client.
@@ -128,10 +139,10 @@ impl Rule {
     }
 }
 
-/// A quota and its index in [`Policy::quotas`].
+/// A quota and its index in [`Policy::quotas`], or what [`Policy::number_quotas`] put in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
-    /// Index in [`Policy::quotas`].
+    /// What buckets of this quota name it by.
     pub index: u32,
     /// The quota itself.
     pub quota: Quota,

@@ -31,6 +31,7 @@ fn of_server(old: &Server, new: &Server) -> Vec<Fixed> {
         threads,
         drain_delay,
         drain_timeout,
+        instances,
         // Every request reads these from the snapshot that it lives by.
         trusted_proxies: _,
         keepalive_timeout: _,
@@ -46,6 +47,7 @@ fn of_server(old: &Server, new: &Server) -> Vec<Fixed> {
         (["server", "threads"], *threads == new.threads),
         (["server", "drain_delay"], *drain_delay == new.drain_delay),
         (["server", "drain_timeout"], *drain_timeout == new.drain_timeout),
+        (["server", "instances"], *instances == new.instances),
     ])
 }
 
@@ -59,6 +61,8 @@ fn of_redis(old: &Redis, new: &Redis) -> Vec<Fixed> {
         // Each rule has what it says, or what this says in its place.
         on_failure: OnFailure::Local | OnFailure::Allow | OnFailure::Deny,
         prefix,
+        ready,
+        breaker,
     } = old;
     let sentinel = |place: &Place| match place {
         Place::Sentinel(sentinel) => sentinel.login.clone(),
@@ -81,6 +85,8 @@ fn of_redis(old: &Redis, new: &Redis) -> Vec<Fixed> {
         (["redis", "database"], *database == new.database),
         (["redis", "timeout"], *timeout == new.timeout),
         (["redis", "prefix"], *prefix == new.prefix),
+        (["redis", "ready"], *ready == new.ready),
+        (["redis", "breaker"], *breaker == new.breaker),
     ])
 }
 

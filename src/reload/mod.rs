@@ -14,6 +14,7 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tracing::{error, info};
 
+use crate::clock;
 use crate::config::changes::Changes;
 use crate::config::mistake::Mistake;
 use crate::config::outline::Outline;
@@ -24,6 +25,7 @@ use crate::observe::metrics::Metrics;
 use crate::policy::restart::{self, Fixed};
 use crate::policy::{Digest, Policy};
 use crate::store::limiter::Limiter;
+use crate::store::memory::MemoryStore;
 
 /// What a file is put in force upon.
 #[derive(Clone)]
@@ -32,6 +34,8 @@ pub struct Force {
     pub current: Arc<Current>,
     /// Who decides.
     pub limiter: Arc<Limiter>,
+    /// Where it keeps buckets in this process.
+    pub store: Arc<MemoryStore>,
     /// Who counts.
     pub metrics: Arc<Metrics>,
 }
@@ -137,9 +141,11 @@ impl Reloader {
     }
 
     async fn apply(&self, state: &mut State, ready: Ready) -> Outcome {
-        let Ready { policy, digest, outline } = ready;
-        let Force { current, limiter, metrics } = &self.force;
+        let Ready { mut policy, digest, outline } = ready;
+        let Force { current, limiter, store, metrics } = &self.force;
         let pools = Pool::for_all(&policy.upstreams, &current.load().pools).await;
+        let numbers = store.adopt(&policy.quotas, clock::now());
+        policy.number_quotas(&numbers);
         current.store(Arc::new(Snapshot::new(policy, pools)));
         limiter.forget_refusals();
         metrics.forget_gone(&current.load().policy);

@@ -20,6 +20,7 @@
 //! ascending order so that no two requests wait for each other, then decides, then writes: what it
 //! takes from one bucket and from another happens at once.
 
+mod quotas;
 mod shard;
 mod table;
 
@@ -37,6 +38,7 @@ use crate::limit::bucket::Bucket;
 use crate::limit::charge::{self, Answer, BucketId, Charge, Mode, Outcome, Outcomes};
 use crate::limit::quota::Quota;
 use crate::limit::share::Share;
+use quotas::Quotas;
 use shard::Shard;
 use table::{Place, scaled};
 
@@ -60,7 +62,7 @@ const INLINE_CHARGES: usize = 6;
 #[derive(Debug)]
 pub struct MemoryStore {
     shards: Box<[Padded]>,
-    quotas: Box<[Quota]>,
+    quotas: Quotas,
     /// Odd, random: see [`table`].
     seed: u64,
 }
@@ -82,7 +84,7 @@ type Buckets = SmallVec<[Bucket; INLINE_CHARGES]>;
 
 impl MemoryStore {
     /// An empty store for at most `max_buckets`, at least 1. [`Charge::quota_index`] points into
-    /// `quotas`.
+    /// `quotas`, until others are adopted.
     pub fn new(max_buckets: usize, quotas: &[Quota]) -> Self {
         Self::with_seed(max_buckets, quotas, RandomState::new().hash_one(0))
     }
@@ -94,7 +96,28 @@ impl MemoryStore {
         // The first shards take one bucket more where the bound does not divide evenly.
         let bound = |number| max_buckets / count + usize::from(number < max_buckets % count);
         let shards = (0..count).map(|number| Padded(Mutex::new(Shard::new(bound(number), seed))));
-        Self { shards: shards.collect(), quotas: quotas.into(), seed }
+        Self { shards: shards.collect(), quotas: Quotas::new(quotas), seed }
+    }
+
+    /// Other quotas are granted from `now` (ticks) on. Returns what [`Charge::quota_index`] is to be
+    /// for each of them. Buckets under quotas that are granted no more keep their fraction. One
+    /// caller at a time.
+    pub fn adopt(&self, quotas: &[Quota], now: u64) -> Vec<u32> {
+        let mut adopted = self.quotas.adopt(quotas, now, |count| {
+            let mut used = vec![false; count];
+            self.shards.iter().for_each(|shard| shard.0.lock().mark_used(&mut used));
+            used
+        });
+        for shard in &self.shards {
+            adopted.reused.iter().for_each(|number| shard.0.lock().forget(*number));
+        }
+        self.quotas.publish(&mut adopted);
+        for shard in &self.shards {
+            let mut shard = shard.0.lock();
+            let list = self.quotas.load();
+            adopted.retired.iter().for_each(|number| shard.carry_over(*number, &list, now));
+        }
+        adopted.numbers
     }
 
     /// Decides one request at `now` (ticks) and takes its tokens: from all its buckets, or from
