@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh Debian or Ubuntu machine with Rust: `make run`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test test-matrix lint bench bench-redis deny
+.PHONY: help run release test test-long test-matrix lint bench bench-redis deny
 
 BUILD_NEEDS := cc cmake
 TEST_NEEDS := curl nginx python3 redis-server
@@ -28,6 +28,14 @@ ifeq ($(NEXTEST),yes)
 	cargo test --doc
 else
 	cargo test
+endif
+
+test-long: ## the tests that take longer: reloads by the thousand
+	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
+ifeq ($(NEXTEST),yes)
+	cargo nextest run --run-ignored only
+else
+	cargo test -- --ignored
 endif
 
 test-matrix: ## the Redis script against the core, on Redis 6.2, 7.0, 8 and Valkey 9

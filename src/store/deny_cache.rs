@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use crate::limit::TICKS_PER_SECOND;
 use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, Outcome};
+use crate::limit::quota::Quota;
 use crate::limit::share::Share;
 
 /// How long an entry may be good for, in ticks: how late another gateway's reset can take effect.
@@ -31,6 +32,9 @@ pub struct DenyCache {
 #[derive(Debug, Clone, Copy)]
 struct Exhausted {
     bucket: BucketId,
+    /// What the level is counted by. Under another quota it says nothing: a request that began
+    /// before a reload may be refused after it.
+    quota: Quota,
     /// Units in the bucket at `at`.
     level: i64,
     /// The tick of this process at or after which the store saw that level. The store may have
@@ -68,7 +72,8 @@ impl DenyCache {
     pub fn remember(&self, charges: &Charges, answer: &Answer, sent_at: u64) {
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
             if charge.mode == Mode::Enforce && !outcome.enough {
-                let entry = Exhausted { bucket: charge.bucket, level: outcome.level, at: sent_at };
+                let Charge { bucket, quota, .. } = *charge;
+                let entry = Exhausted { bucket, quota, level: outcome.level, at: sent_at };
                 *self.slot(charge.bucket).lock() = Some(entry);
             }
         }
@@ -85,7 +90,7 @@ impl DenyCache {
     fn level(&self, charge: &Charge, now: u64) -> Option<i64> {
         let entry = (*self.slot(charge.bucket).lock())?;
         let age = now.saturating_sub(entry.at);
-        if entry.bucket != charge.bucket || age > MAX_AGE {
+        if entry.bucket != charge.bucket || entry.quota != charge.quota || age > MAX_AGE {
             return None;
         }
         let added = charge.quota.units_in(age);
@@ -106,7 +111,6 @@ mod tests {
     use super::*;
     use crate::limit::bucket::Bucket;
     use crate::limit::charge::take;
-    use crate::limit::quota::Quota;
 
     fn charge(id: u128, quota: Quota, cost: u64) -> Charge {
         Charge { bucket: BucketId(id), rule: 0, quota_index: 0, quota, cost, mode: Mode::Enforce }
@@ -157,6 +161,9 @@ mod tests {
         assert!(cache.refusal(&other, 10).is_none());
         let same_slot: Charges = [charge(7 + SLOTS as u128, quota, 1)].into_iter().collect();
         assert!(cache.refusal(&same_slot, 10).is_none());
+        let doubled = Quota::new(2, 1_000_000, 10).unwrap();
+        let other_rule: Charges = [charge(7, doubled, 1)].into_iter().collect();
+        assert!(cache.refusal(&other_rule, 10).is_none());
         cache.clear();
         assert!(cache.refusal(&asked, 10).is_none());
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{
-    Connection, Gateway, Request, Response, Upstream, in_front_of, timed, wait_out,
+    Connection, DEMO, Gateway, Request, Response, Upstream, in_front_of, timed, wait_out,
 };
 
 /// Connections that send requests all the while.
@@ -98,4 +98,35 @@ fn row_47_two_hundred_reloads_under_load_fail_and_mix_no_request() {
 #[ignore = "takes longer than others: `make test-long`"]
 fn row_47_ten_seconds_of_a_hundred_reloads_each_under_load() {
     storm(1_000);
+}
+
+/// Files whose every name is new, as a generator makes them.
+#[test]
+#[ignore = "takes longer than others: `make test-long`"]
+fn ten_thousand_files_of_ever_other_names_do_not_make_it_grow() {
+    let file = |number: usize| {
+        let rate = 1_000 + number;
+        let rule = format!("[rules.r{number}]\nper = [\"ip\"]\nrate = \"{rate}/d\"\n");
+        let names = DEMO.replace("routes.all", &format!("routes.r{number}"));
+        format!(
+            "{}{rule}",
+            names.replace("free", &format!("p{number}")).replace("api", &format!("u{number}"))
+        )
+    };
+    let gateway = Gateway::start(&file(0));
+    let mut admin = Connection::open(gateway.admin);
+    let mut client = gateway.connect();
+    let mut before = 0;
+    for number in 1..=10_000 {
+        gateway.save(&file(number));
+        assert_eq!(admin.send(&Request::new("POST", "/api/reload")).status, 200);
+        assert_eq!(client.send(&Request::get("/")).status, 200);
+        if number == 5_000 {
+            before = gateway.memory_bytes().0;
+        }
+    }
+    let grown = gateway.memory_bytes().0.saturating_sub(before) >> 10;
+    let series = gateway.metrics().lines().count();
+    eprintln!("from 5,000 to 10,000 reloads memory grew by {grown} KiB; {series} lines of metrics");
+    assert!(grown < 8 << 10, "memory grew by {grown} KiB");
 }

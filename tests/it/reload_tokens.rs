@@ -1,5 +1,7 @@
 //! Clients keep their tokens: of a bucket whose rule changes, each keeps the fraction that it had.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::support::{DEMO, Gateway, Redis, Request, eventually, key};
 
 fn rule(rate: &str) -> String {
@@ -25,20 +27,36 @@ fn spend(gateway: &Gateway, count: usize) -> u64 {
     left
 }
 
-/// A client with 60 % of its bucket has 60 % of the new one.
+/// A client with 60 % of its bucket has 60 % of the new one, whoever else comes meanwhile.
 #[track_caller]
 fn assert_fraction_is_kept(rest: &str) {
-    let file = |rate: &str| format!("{DEMO}{}{rest}", rule(rate));
+    let file =
+        |rate: &str| format!("trusted_proxies = [\"127.0.0.1\"]\n{DEMO}{}{rest}", rule(rate));
     let gateway = start(&file("100/d"));
-    assert_eq!(spend(&gateway, 40), 60);
-    gateway.take(&file("50/d"));
-    assert_eq!(spend(&gateway, 1), 29);
-    // Used up is used up, whatever comes.
-    assert_eq!(spend(&gateway, 29), 0);
-    gateway.take(&file("1000/d"));
-    assert_eq!(gateway.get("/").status, 429);
-    gateway.take(&file("2/d"));
-    assert_eq!(gateway.get("/").status, 429);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            let mut client = gateway.connect();
+            let other = Request::get("/").header("X-Forwarded-For", "192.0.2.1");
+            let mut served = 0;
+            while !done.load(Ordering::Relaxed) {
+                assert!(matches!(client.send(&other).status, 200 | 429));
+                served += 1;
+            }
+            served
+        });
+        assert_eq!(spend(&gateway, 40), 60);
+        gateway.take(&file("50/d"));
+        assert_eq!(spend(&gateway, 1), 29);
+        // Used up is used up, whatever comes.
+        assert_eq!(spend(&gateway, 29), 0);
+        gateway.take(&file("1000/d"));
+        assert_eq!(gateway.get("/").status, 429);
+        gateway.take(&file("2/d"));
+        assert_eq!(gateway.get("/").status, 429);
+        done.store(true, Ordering::Relaxed);
+        assert!(others.join().unwrap() > 0);
+    });
 }
 
 #[test]

@@ -6,7 +6,7 @@ use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::proto::MetricFamily;
 
 /// Series of one name up to which all stay, those of names that are gone too.
-const KEPT: usize = 10_000;
+const KEPT: usize = 2_000;
 
 /// The names of the file in force.
 pub(super) struct Known {
