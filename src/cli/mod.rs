@@ -17,8 +17,8 @@ const EXIT_UNAVAILABLE: u8 = 69;
 
 /// An API gateway that holds every client to its limits, exactly.
 ///
-/// Without a command, serves. Docs: docs/ beside the source; the file is described in
-/// docs/configuration.md.
+/// Without a command, serves, and takes the file again whenever it changes. Docs: docs/ beside the
+/// source; the file is described in docs/configuration.md.
 #[derive(Debug, Parser)]
 #[command(name = "tollgate", version, max_term_width = 100)]
 struct Arguments {
@@ -34,6 +34,9 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve. Exits with 64 on a bad file, with 69 on a port that is taken.
+    ///
+    /// A file that changes is taken while it runs: when it is saved, on SIGHUP, and on
+    /// `POST /api/reload` at the admin port. One with a mistake changes nothing.
     Run,
     /// Read the file as `run` would and print every mistake with its line. Exits with 0 or 64.
     Check,

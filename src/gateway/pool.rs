@@ -85,7 +85,7 @@ impl Pool {
             pool
         };
         let pools = upstreams.iter().map(pool).collect();
-        lookups.join_all().await;
+        while lookups.join_next().await.is_some() {}
         pools
     }
 

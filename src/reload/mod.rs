@@ -27,6 +27,9 @@ use crate::policy::{Digest, Policy};
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 
+/// How many files come between two looks for series of names that are gone.
+const TIDY_EVERY: u64 = 16;
+
 /// What a file is put in force upon.
 #[derive(Clone)]
 pub struct Force {
@@ -148,9 +151,11 @@ impl Reloader {
         policy.number_quotas(&numbers);
         current.store(Arc::new(Snapshot::new(policy, pools)));
         limiter.forget_refusals();
-        metrics.forget_gone(&current.load().policy);
         let changes = Changes::between(&state.outline, &outline);
         let generation = state.generation + 1;
+        if generation.is_multiple_of(TIDY_EVERY) {
+            metrics.forget_gone(&current.load().policy);
+        }
         *state = State { generation, digest, outline, rejected: None };
         metrics.config.applied(generation);
         info!(generation, "{} is in force: {changes}", self.path.display());

@@ -91,6 +91,22 @@ fn row_44_a_file_that_a_link_leads_to_elsewhere_is_taken_within_a_second() {
     assert_taken(&gateway, "two");
 }
 
+/// The kernel tells of a file that was closed. Whoever keeps it open is found out by the poll.
+#[test]
+#[ignore = "takes longer than others: `make test-long`"]
+fn row_44_a_file_that_nothing_tells_of_is_found_by_the_poll() {
+    use std::io::Write as _;
+
+    let gateway = Gateway::start(DEMO);
+    let mut file = std::fs::File::create(gateway.file()).unwrap();
+    file.write_all(whole(&routed("polled")).as_bytes()).unwrap();
+    file.flush().unwrap();
+    let is_there = || (route(&gateway) == "polled").then_some(());
+    let ((), took) = timed(|| eventually("the poll", is_there));
+    assert!(took < Duration::from_secs(12), "{took:?}");
+    drop(file);
+}
+
 #[test]
 fn sighup_has_the_file_read() {
     let gateway = Gateway::start(DEMO);
