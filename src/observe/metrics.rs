@@ -4,8 +4,7 @@
 mod config;
 mod gone;
 
-use std::collections::HashSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use prometheus::core::Collector;
 #[cfg(target_os = "linux")]
@@ -21,7 +20,6 @@ use crate::store::limiter::{Source, Taken};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::CallSeries;
 pub use config::ConfigSeries;
-use gone::Known;
 
 /// Upper bounds of request durations, in seconds: from a proxied hop on loopback to the longest
 /// timeout in common use.
@@ -245,25 +243,6 @@ impl Metrics {
     /// The histogram of checks that `source` decides, to be kept.
     pub fn checks(&self, source: Source) -> Histogram {
         self.check_duration.with_label_values(&[source_label(source)])
-    }
-
-    /// Makes room where files with ever other names have left series behind: those of names that
-    /// `policy` does not have. A counter that is gone from one scrape to the next is what Prometheus
-    /// expects of a restart, too; up to the bound none goes.
-    pub fn forget_gone(&self, policy: &Policy) {
-        let has = |names: &mut dyn Iterator<Item = &Arc<str>>| -> HashSet<String> {
-            names.map(ToString::to_string).collect()
-        };
-        let known = Known {
-            route: has(&mut policy.routes.iter().map(|route| &route.name)),
-            plan: has(&mut policy.plans.iter()),
-            rule: has(&mut policy.rules.iter().map(|rule| &rule.name)),
-            upstream: has(&mut policy.upstreams.iter().map(|upstream| &upstream.name)),
-        };
-        known.forget_others(&self.requests, &["route", "plan", "status"]);
-        known.forget_others(&self.request_duration, &["route"]);
-        known.forget_others(&self.decisions, &["rule", "plan", "decision", "source"]);
-        known.forget_others(&self.upstream_retries, &["upstream"]);
     }
 
     /// The series of calls to Redis, for whoever makes them.

@@ -5,25 +5,42 @@ use std::collections::HashSet;
 use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::proto::MetricFamily;
 
+use super::Metrics;
+use crate::policy::Policy;
+
 /// Series of one name up to which all stay, those of names that are gone too.
 const KEPT: usize = 2_000;
 
 /// The names of the file in force.
-pub(super) struct Known {
-    pub(super) route: HashSet<String>,
-    pub(super) plan: HashSet<String>,
-    pub(super) rule: HashSet<String>,
-    pub(super) upstream: HashSet<String>,
+struct Known {
+    route: HashSet<String>,
+    plan: HashSet<String>,
+    rule: HashSet<String>,
+    upstream: HashSet<String>,
+}
+
+impl Metrics {
+    /// Makes room where files with ever other names have left series behind: those of names that
+    /// `policy` does not have. A counter that is gone from one scrape to the next is what Prometheus
+    /// expects of a restart, too; up to the bound none goes.
+    pub fn forget_gone(&self, policy: &Policy) {
+        let known = Known {
+            route: policy.routes.iter().map(|route| route.name.to_string()).collect(),
+            plan: policy.plans.iter().map(ToString::to_string).collect(),
+            rule: policy.rules.iter().map(|rule| rule.name.to_string()).collect(),
+            upstream: policy.upstreams.iter().map(|upstream| upstream.name.to_string()).collect(),
+        };
+        known.forget_others(&self.requests, &["route", "plan", "status"]);
+        known.forget_others(&self.request_duration, &["route"]);
+        known.forget_others(&self.decisions, &["rule", "plan", "decision", "source"]);
+        known.forget_others(&self.upstream_retries, &["upstream"]);
+    }
 }
 
 impl Known {
     /// Drops the series of other names, where there are too many in all. `labels` are those of the
     /// family, in order.
-    pub(super) fn forget_others<B: MetricVecBuilder>(
-        &self,
-        family: &MetricVec<B>,
-        labels: &[&str],
-    ) {
+    fn forget_others<B: MetricVecBuilder>(&self, family: &MetricVec<B>, labels: &[&str]) {
         let families = family.collect();
         let series = || families.iter().flat_map(MetricFamily::get_metric);
         if series().count() <= KEPT {
