@@ -9,6 +9,7 @@ use pingora::protocols::http::ServerSession;
 
 use crate::gateway::drain::Draining;
 use crate::observe::metrics::Metrics;
+use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 
 /// Answers on the admin port.
@@ -16,6 +17,8 @@ pub struct Admin {
     metrics: Arc<Metrics>,
     store: Arc<MemoryStore>,
     draining: Draining,
+    /// Where the file says that a gateway without Redis is not ready.
+    needed: Option<Arc<Limiter>>,
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -24,9 +27,14 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl Admin {
-    /// Answers from what the gateway keeps.
-    pub fn new(metrics: Arc<Metrics>, store: Arc<MemoryStore>, draining: Draining) -> Self {
-        Self { metrics, store, draining }
+    /// Answers from what the gateway keeps. Without a connection of `needed` it is not ready.
+    pub fn new(
+        metrics: Arc<Metrics>,
+        store: Arc<MemoryStore>,
+        draining: Draining,
+        needed: Option<Arc<Limiter>>,
+    ) -> Self {
+        Self { metrics, store, draining, needed }
     }
 
     fn answer(&self, method: &Method, path: &str) -> (StatusCode, &'static str, Vec<u8>) {
@@ -38,6 +46,9 @@ impl Admin {
             "/live" => text(StatusCode::OK, "alive\n"),
             "/ready" if self.draining.is_draining() => {
                 text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
+            }
+            "/ready" if self.needed.as_ref().is_some_and(|limiter| !limiter.is_connected()) => {
+                text(StatusCode::SERVICE_UNAVAILABLE, "no connection to Redis\n")
             }
             "/ready" => text(StatusCode::OK, "ready\n"),
             "/metrics" => match self.metrics.render(&self.store) {

@@ -25,7 +25,9 @@ use crate::gateway::pool::Lookups;
 use crate::gateway::{Gateway, MAX_TRIES, Snapshot};
 use crate::load;
 use crate::observe::metrics::Metrics;
-use crate::policy::{OnFailure, settings};
+use crate::policy::redis::Ready;
+use crate::policy::settings;
+use crate::store::debts::Debts;
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::Batcher;
@@ -67,9 +69,6 @@ pub(super) fn run(file: &Path) -> ExitCode {
         Err(error) => return reject(&error),
     };
     info!("{}: {}", file.display(), summary(&policy));
-    if policy.rules.iter().any(|rule| rule.on_failure != OnFailure::Local) {
-        warn!("this version decides locally while Redis fails, whatever `on_failure` says");
-    }
     let server = policy.server.clone();
     let (listeners, admin) = match open(&server) {
         Ok(opened) => opened,
@@ -130,7 +129,9 @@ impl Services {
         };
         let mut pingora = Server::new_with_opt_and_conf(None, conf);
         let (limiter, supervisor) = self.limiter();
-        let gateway = Gateway::new(Arc::clone(&self.snapshot), limiter, Arc::clone(&self.metrics));
+        let limiter = Arc::new(limiter);
+        let (snapshot, metrics) = (Arc::clone(&self.snapshot), Arc::clone(&self.metrics));
+        let gateway = Gateway::new(snapshot, Arc::clone(&limiter), metrics);
         let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
         for listener in &self.listeners {
             proxy.add_tcp(&listener.address.to_string());
@@ -141,7 +142,10 @@ impl Services {
         }
         pingora.add_service(proxy);
 
-        let answers = Admin::new(self.metrics, self.store, draining.clone());
+        let redis = self.snapshot.policy.redis.as_ref();
+        let needs_redis = redis.is_some_and(|redis| redis.ready == Ready::Connected);
+        let needed = needs_redis.then_some(limiter);
+        let answers = Admin::new(self.metrics, self.store, draining.clone(), needed);
         let mut admin = listening::Service::new("admin".to_string(), HttpServer::new_app(answers));
         admin.threads = Some(1);
         admin.add_tcp(&self.admin.address.to_string());
@@ -162,10 +166,12 @@ impl Services {
         let Some(redis) = &self.snapshot.policy.redis else {
             return (Limiter::local(store), None);
         };
-        let (link, supervisor) = Link::new(redis);
-        let series = self.metrics.redis_calls();
-        let batcher = Batcher::new(link, redis.prefix.clone(), redis.timeout, series);
-        (Limiter::shared(store, batcher), Some(supervisor))
+        let policy = &self.snapshot.policy;
+        let (link, supervisor) = Link::new(redis, Some(self.metrics.link()));
+        let debts = Arc::new(Debts::new(policy.memory.max_buckets));
+        let (prefix, series) = (redis.prefix.clone(), self.metrics.redis_calls());
+        let batcher = Batcher::new(link, prefix, redis.timeout, Arc::clone(&debts), series);
+        (Limiter::shared(store, batcher, debts, policy.server.instances), Some(supervisor))
     }
 }
 

@@ -58,7 +58,7 @@ pub const MAX_TRIES: usize = 2;
 /// The proxy: what outlives a request.
 pub struct Gateway {
     snapshot: ArcSwap<Snapshot>,
-    limiter: Limiter,
+    limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
     /// By source.
     checks: [Histogram; Source::COUNT],
@@ -81,7 +81,11 @@ impl Snapshot {
     pub fn new(policy: Policy) -> Self {
         let series = PolicySeries::new(&policy);
         let pools = policy.upstreams.iter().map(|upstream| Arc::new(Pool::new(upstream))).collect();
-        let name = |rule: &Rule| RuleName { name: Arc::clone(&rule.name), salt: rule.salt };
+        let name = |rule: &Rule| RuleName {
+            name: Arc::clone(&rule.name),
+            salt: rule.salt,
+            on_failure: rule.on_failure,
+        };
         let rule_names = policy.rules.iter().map(name).collect();
         Self { policy, series, rule_names, pools }
     }
@@ -89,7 +93,7 @@ impl Snapshot {
 
 impl Gateway {
     /// A gateway that serves by `snapshot` and decides by `limiter`.
-    pub fn new(snapshot: Arc<Snapshot>, limiter: Limiter, metrics: Arc<Metrics>) -> Self {
+    pub fn new(snapshot: Arc<Snapshot>, limiter: Arc<Limiter>, metrics: Arc<Metrics>) -> Self {
         let checks = Source::ALL.map(|source| metrics.checks(source));
         Self { snapshot: ArcSwap::new(snapshot), limiter, metrics, checks }
     }

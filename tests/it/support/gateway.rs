@@ -52,13 +52,20 @@ impl Gateway {
 
     /// Starts a gateway on a whole file that logs what `TOLLGATE_LOG` asks for.
     pub(crate) fn start_logging(config: &str, wanted: &str) -> Self {
+        Self::start_by(config, |command| {
+            command.env("TOLLGATE_LOG", wanted);
+        })
+    }
+
+    /// Starts a gateway on a whole file, with its command completed.
+    pub(crate) fn start_by(config: &str, complete: impl FnOnce(&mut Command)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("gateway.toml");
         std::fs::write(&file, config).unwrap();
-        let mut child = Child::start(
-            program().arg("run").arg("-c").arg(&file).env("TOLLGATE_LOG", wanted),
-            "cargo build",
-        );
+        let mut command = program();
+        command.arg("run").arg("-c").arg(&file);
+        complete(&mut command);
+        let mut child = Child::start(&mut command, "cargo build");
         let addresses = child.wait_for(|log| {
             Some((after(log, "listening on http://")?, after(log, "admin port on http://")?))
         });
