@@ -1,17 +1,18 @@
 # Two commands do everything on a fresh Debian or Ubuntu machine with Rust: `make run`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test test-long test-matrix lint bench bench-redis deny
+.PHONY: help run release test test-long test-matrix test-outages lint bench bench-redis deny
 
 BUILD_NEEDS := cc cmake
 TEST_NEEDS := curl nginx python3 redis-server
 
 # cargo-nextest is faster and isolates tests; plain cargo runs the same tests.
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
+LONG_TESTS := outages::long
 MATRIX_TESTS := cargo $(if $(NEXTEST),nextest run,test) --lib parity
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: ## build (unoptimised, in a minute or two) and serve gateway.toml
 	@scripts/need $(BUILD_NEEDS)
@@ -27,7 +28,7 @@ ifeq ($(NEXTEST),yes)
 	cargo nextest run
 	cargo test --doc
 else
-	cargo test
+	cargo test -- --skip $(LONG_TESTS)
 endif
 
 test-long: ## the tests that take longer: reloads by the thousand
@@ -45,6 +46,10 @@ test-matrix: ## the Redis script against the core, on Redis 6.2, 7.0, 8 and Valk
 		echo "== $$version"; \
 		TOLLGATE_REDIS_SERVER="$$server" $(MATRIX_TESTS) </dev/null; \
 	done
+
+test-outages: ## the tests of outages that last, which `make test` leaves out
+	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
+	cargo $(if $(NEXTEST),nextest run --ignore-default-filter,test) --test it $(LONG_TESTS)
 
 lint: ## formatting and lints, as CI runs them
 	cargo fmt --check

@@ -11,6 +11,7 @@ use tollgate::observe::metrics::Metrics;
 use tollgate::policy::OnFailure;
 use tollgate::policy::redis::{Login, Place, Ready, Redis};
 use tollgate::policy::settings::Origin;
+use tollgate::store::debts::Debts;
 use tollgate::store::limiter::{Limiter, Source};
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::batch::Batcher;
@@ -32,20 +33,24 @@ impl Ours {
     /// The store, set up as the gateway does it, over one connection.
     pub(crate) async fn connect(port: u16) -> Self {
         let settings = settings(port);
-        let (link, supervisor) = Link::new(&settings);
+        let (link, supervisor) = Link::new(&settings, None);
         tokio::spawn(async move { supervisor.run().await });
         while link.current().is_none() {
             tokio::task::yield_now().await;
         }
         let series = Metrics::new("bench").unwrap().redis_calls();
         let Redis { prefix, timeout, .. } = settings;
-        let batcher = || Batcher::new(Arc::clone(&link), prefix.clone(), timeout, series.clone());
+        let debts = Arc::new(Debts::new(1_000));
+        let batcher = || {
+            let (link, debts) = (Arc::clone(&link), Arc::clone(&debts));
+            Batcher::new(link, prefix.clone(), timeout, debts, series.clone())
+        };
         // What Redis does not answer in time is decided here; such answers are told apart.
         let memory = Arc::new(MemoryStore::new(1_000_000, &[Quota::new(1, 1, 1).unwrap()]));
-        let rule = RuleName { name: Arc::from("bench"), salt: 0 };
+        let rule = RuleName { name: Arc::from("bench"), salt: 0, on_failure: OnFailure::Local };
         Self {
             batcher: batcher(),
-            limiter: Arc::new(Limiter::shared(memory, batcher())),
+            limiter: Arc::new(Limiter::shared(memory, batcher(), debts.clone(), None)),
             rules: Arc::from([rule]),
         }
     }
@@ -62,10 +67,10 @@ impl Ours {
     /// Takes a token of that user as the gateway does.
     pub(crate) async fn take_cached(&self, user: u64, limit: &Limit) -> Taken {
         let charges = charges(user, limit);
-        let taken = self.limiter.take(&charges, &self.rules, clock::now()).await;
+        let taken = self.limiter.take(charges, &self.rules, clock::now()).await;
         match taken.source {
             Source::Redis | Source::Cache => Taken::of(taken.answer.allowed),
-            Source::Local => Taken::Undecided,
+            Source::Local | Source::Policy => Taken::Undecided,
         }
     }
 }

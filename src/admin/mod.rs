@@ -12,6 +12,7 @@ use pingora::protocols::http::ServerSession;
 use crate::gateway::drain::Draining;
 use crate::observe::metrics::Metrics;
 use crate::reload::Reloader;
+use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 
 /// Answers on the admin port.
@@ -20,6 +21,8 @@ pub struct Admin {
     store: Arc<MemoryStore>,
     draining: Draining,
     reloader: Arc<Reloader>,
+    /// Where the file says that a gateway without Redis is not ready.
+    needed: Option<Arc<Limiter>>,
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -33,14 +36,15 @@ const RELOAD: &str = "/api/reload";
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl Admin {
-    /// Answers from what the gateway keeps.
+    /// Answers from what the gateway keeps. Without a connection of `needed` it is not ready.
     pub fn new(
         metrics: Arc<Metrics>,
         store: Arc<MemoryStore>,
         draining: Draining,
         reloader: Arc<Reloader>,
+        needed: Option<Arc<Limiter>>,
     ) -> Self {
-        Self { metrics, store, draining, reloader }
+        Self { metrics, store, draining, reloader, needed }
     }
 
     /// What is asked for under `/api/`, where it is that.
@@ -68,6 +72,9 @@ impl Admin {
             "/live" => text(StatusCode::OK, "alive\n"),
             "/ready" if self.draining.is_draining() => {
                 text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
+            }
+            "/ready" if self.needed.as_ref().is_some_and(|limiter| !limiter.is_connected()) => {
+                text(StatusCode::SERVICE_UNAVAILABLE, "no connection to Redis\n")
             }
             "/ready" => text(StatusCode::OK, "ready\n"),
             "/metrics" => match self.metrics.render(&self.store) {

@@ -25,10 +25,11 @@ use crate::gateway::pool::{Lookups, Pool};
 use crate::gateway::{Current, Gateway, MAX_TRIES, Snapshot};
 use crate::load::Source;
 use crate::observe::metrics::Metrics;
-use crate::policy::redis::Redis;
-use crate::policy::{OnFailure, Policy, settings};
+use crate::policy::redis::Ready;
+use crate::policy::{Policy, settings};
 use crate::reload::service::{Hangups, Reloads};
 use crate::reload::{Force, Reloader};
+use crate::store::debts::Debts;
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::Batcher;
@@ -72,9 +73,6 @@ pub(super) fn run(file: &Path) -> ExitCode {
         Err(error) => return reject(&error),
     };
     info!("{}: {}", file.display(), summary(&policy));
-    if policy.rules.iter().any(|rule| rule.on_failure != OnFailure::Local) {
-        warn!("this version decides locally while Redis fails, whatever `on_failure` says");
-    }
     let server = policy.server.clone();
     let (listeners, admin) = match open(&server) {
         Ok(opened) => opened,
@@ -104,9 +102,8 @@ pub(super) fn run(file: &Path) -> ExitCode {
     }
     info!("admin port on http://{}", admin.address);
 
-    let redis = policy.redis.clone();
+    let (limiter, supervisor) = limiter(&policy, Arc::clone(&store), &metrics);
     let current = Arc::new(Current::from_pointee(Snapshot::new(policy, pools)));
-    let (limiter, supervisor) = limiter(redis.as_ref(), Arc::clone(&store), &metrics);
     let limiter = Arc::new(limiter);
     let force = Force { current, limiter, store, metrics: Arc::clone(&metrics) };
     let reloader = Arc::new(Reloader::new(file, &source, force.clone()));
@@ -141,7 +138,8 @@ impl Services {
         };
         let mut pingora = Server::new_with_opt_and_conf(None, conf);
         let Force { current, limiter, store, metrics } = self.force;
-        let gateway = Gateway::new(Arc::clone(&current), limiter, Arc::clone(&metrics));
+        let gateway =
+            Gateway::new(Arc::clone(&current), Arc::clone(&limiter), Arc::clone(&metrics));
         let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
         for listener in &self.listeners {
             proxy.add_tcp(&listener.address.to_string());
@@ -152,8 +150,15 @@ impl Services {
         }
         pingora.add_service(proxy);
 
+        let needs_redis = current
+            .load()
+            .policy
+            .redis
+            .as_ref()
+            .is_some_and(|redis| redis.ready == Ready::Connected);
+        let needed = needs_redis.then_some(limiter);
         let reloader = Arc::clone(&self.reloader);
-        let answers = Admin::new(metrics, store, draining.clone(), reloader);
+        let answers = Admin::new(metrics, store, draining.clone(), reloader, needed);
         let mut admin = listening::Service::new("admin".to_string(), HttpServer::new_app(answers));
         admin.threads = Some(1);
         admin.add_tcp(&self.admin.address.to_string());
@@ -172,17 +177,18 @@ impl Services {
 
 /// The limiter, and who keeps its connection to Redis where the file has one.
 fn limiter(
-    redis: Option<&Redis>,
+    policy: &Policy,
     store: Arc<MemoryStore>,
     metrics: &Metrics,
 ) -> (Limiter, Option<Supervisor>) {
-    let Some(redis) = redis else {
+    let Some(redis) = &policy.redis else {
         return (Limiter::local(store), None);
     };
-    let (link, supervisor) = Link::new(redis);
-    let series = metrics.redis_calls();
-    let batcher = Batcher::new(link, redis.prefix.clone(), redis.timeout, series);
-    (Limiter::shared(store, batcher), Some(supervisor))
+    let (link, supervisor) = Link::new(redis, Some(metrics.link()));
+    let debts = Arc::new(Debts::new(policy.memory.max_buckets));
+    let (prefix, series) = (redis.prefix.clone(), metrics.redis_calls());
+    let batcher = Batcher::new(link, prefix, redis.timeout, Arc::clone(&debts), series);
+    (Limiter::shared(store, batcher, debts, policy.server.instances), Some(supervisor))
 }
 
 fn open(server: &settings::Server) -> Result<(Vec<Bound>, Bound), BindError> {

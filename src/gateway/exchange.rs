@@ -6,7 +6,6 @@ use std::sync::Arc;
 use prometheus::IntGauge;
 
 use super::Snapshot;
-use crate::limit::charge::Charges;
 use crate::limit::verdict::Verdict;
 use crate::policy::Route;
 use crate::policy::client::Client;
@@ -40,9 +39,7 @@ pub struct Exchange {
 
 /// What a store and the verdict said of a request's charges.
 pub struct Judged {
-    /// The charges.
-    pub charges: Charges,
-    /// The store's answer, and whose it is.
+    /// What was decided on, the store's answer, and whose it is.
     pub taken: Taken,
     /// The verdict.
     pub verdict: Verdict,

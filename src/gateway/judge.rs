@@ -16,6 +16,7 @@ use crate::policy::charges::{Facts, KeyRequired};
 use crate::policy::client::{Client, ClientKey};
 use crate::policy::path::PathError;
 use crate::policy::settings::{OnMissingKey, OnUnknownKey};
+use crate::store::limiter::Source;
 
 /// Why a request does not pass. Its limits, where they are the reason, stand in the exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,11 @@ pub(super) enum Refusal {
     KeyUnknown,
     /// A rule lacks the tokens.
     Limited,
+    /// A rule cannot be asked, and wants nothing to pass then.
+    Unavailable {
+        /// Ticks until it may be asked again.
+        retry_after: u64,
+    },
 }
 
 impl Gateway {
@@ -114,11 +120,14 @@ impl Gateway {
         }
         let started = clock::now();
         let snapshot = &exchange.snapshot;
-        let taken = self.limiter.take(&charges, &snapshot.rule_names, started).await;
+        let taken = self.limiter.take(charges, &snapshot.rule_names, started).await;
         self.observe_check(taken.source, clock::now().saturating_sub(started));
-        snapshot.series.count(&self.metrics, &snapshot.policy, client.plan, &charges, &taken);
-        let verdict = Verdict::of(&charges, &taken.answer);
-        exchange.judged = Some(Judged { charges, taken, verdict });
+        snapshot.series.count(&self.metrics, &snapshot.policy, client.plan, &taken);
+        if taken.source == Source::Policy {
+            return Err(Refusal::Unavailable { retry_after: self.limiter.tried_again_in() });
+        }
+        let verdict = Verdict::of(&taken.charges, &taken.answer);
+        exchange.judged = Some(Judged { taken, verdict });
         match verdict {
             Verdict::Refused { .. } => Err(Refusal::Limited),
             Verdict::Allowed { .. } | Verdict::Unlimited => Ok(()),

@@ -19,6 +19,7 @@ const LIMIT: &str = "X-RateLimit-Limit";
 const REMAINING: &str = "X-RateLimit-Remaining";
 const RESET: &str = "X-RateLimit-Reset";
 const REASON: &str = "X-RateLimit-Reason";
+const MODE: &str = "X-RateLimit-Mode";
 const DRAFT: &str = "RateLimit";
 const DRAFT_POLICY: &str = "RateLimit-Policy";
 
@@ -35,6 +36,10 @@ const OTHERS: [&str; 4] =
 pub(super) fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> {
     let policy = &exchange.snapshot.policy;
     let Some(judged) = &exchange.judged else { return Ok(()) };
+    response.remove_header(MODE);
+    if policy.headers.mode && policy.redis.is_some() && judged.taken.source == Source::Local {
+        response.insert_header(MODE, "local")?;
+    }
     let Some(index) = judged.verdict.speaks_of() else { return Ok(()) };
     let style = policy.headers.style;
     if style == HeaderStyle::None {
@@ -94,6 +99,7 @@ fn insert_draft(
     let all =
         policy.headers.policies == HeaderPolicies::All && judged.taken.source != Source::Cache;
     let named = judged
+        .taken
         .charges
         .iter()
         .enumerate()
@@ -129,12 +135,17 @@ impl Judged {
     /// Where the client stands with a charge's rule.
     pub(super) fn standing(&self, index: usize) -> Option<Standing> {
         let answer = &self.taken.answer;
-        Some(Standing::of(self.charges.get(index)?, answer.outcomes.get(index)?, answer.share))
+        Some(Standing::of(
+            self.taken.charges.get(index)?,
+            answer.outcomes.get(index)?,
+            answer.share,
+        ))
     }
 
     /// The name of a charge's rule.
     pub(super) fn rule_name<'a>(&self, policy: &'a Policy, index: usize) -> &'a str {
-        self.charges
+        self.taken
+            .charges
             .get(index)
             .and_then(|charge| policy.rules.get(charge.rule as usize))
             .map_or("", |rule| &rule.name)

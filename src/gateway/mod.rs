@@ -83,7 +83,11 @@ impl Snapshot {
     /// Everything that a policy needs to serve requests. `pools` has one for each of its upstreams.
     pub fn new(policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
         let series = PolicySeries::new(&policy);
-        let name = |rule: &Rule| RuleName { name: Arc::clone(&rule.name), salt: rule.salt };
+        let name = |rule: &Rule| RuleName {
+            name: Arc::clone(&rule.name),
+            salt: rule.salt,
+            on_failure: rule.on_failure,
+        };
         let rule_names = policy.rules.iter().map(name).collect();
         Self { policy, series, rule_names, pools }
     }

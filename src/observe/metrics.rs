@@ -10,8 +10,8 @@ use prometheus::core::Collector;
 #[cfg(target_os = "linux")]
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{
-    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry, TextEncoder,
+    CounterVec, Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
+    IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 use crate::limit::charge::{Charge, Mode};
@@ -19,6 +19,8 @@ use crate::policy::Policy;
 use crate::store::limiter::{Source, Taken};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::CallSeries;
+use crate::store::redis::link::LinkSeries;
+use crate::store::redis::link::gate::BreakerSeries;
 pub use config::ConfigSeries;
 
 /// Upper bounds of request durations, in seconds: from a proxied hop on loopback to the longest
@@ -60,6 +62,7 @@ pub struct Metrics {
     redis_calls: CallSeries,
     /// The file that the process lives by.
     pub config: ConfigSeries,
+    link: LinkSeries,
     local_buckets: IntGauge,
     local_evictions: IntCounter,
 }
@@ -91,6 +94,7 @@ fn source_label(source: Source) -> &'static str {
         Source::Redis => "redis",
         Source::Cache => "cache",
         Source::Local => "local",
+        Source::Policy => POLICY,
     }
 }
 
@@ -169,7 +173,25 @@ impl Registrar {
         let help = "How many checks one call to Redis carried.";
         let checks = HistogramOpts::new("tollgate_redis_batch_checks", help);
         let checks = self.keep(Histogram::with_opts(checks.buckets(BATCH_CHECKS.to_vec()))?)?;
-        Ok(CallSeries { calls, checks })
+        let help =
+            "Checks that Redis was asked for and did not answer in time. It may have counted them.";
+        let name = "tollgate_redis_ambiguous_checks_total";
+        let ambiguous = self.keep(IntCounter::new(name, help)?)?;
+        let help = "Tokens that were granted without Redis and taken off there later.";
+        let settled = Opts::new("tollgate_debt_settled_tokens_total", help);
+        let settled = self.keep(CounterVec::new(settled, &["rule"])?)?;
+        Ok(CallSeries { calls, checks, ambiguous, settled })
+    }
+
+    fn link(&self) -> Result<LinkSeries, prometheus::Error> {
+        let help =
+            "Whether Redis is asked: 0 closed (always), 1 half open (a part), 2 open (never).";
+        let state = self.gauge("tollgate_breaker_state", help)?;
+        let help = "Changes of the breaker, by the state that followed.";
+        let transitions = self.counters("tollgate_breaker_transitions_total", help, &["to"])?;
+        let help = "Live gateways that share this Redis, this one included.";
+        let gateways = self.gauge("tollgate_gateways", help)?;
+        Ok(LinkSeries { breaker: BreakerSeries { state, transitions }, gateways })
     }
 }
 
@@ -217,6 +239,7 @@ impl Metrics {
             )?,
             redis_calls: series.redis_calls()?,
             config: ConfigSeries::register(&series)?,
+            link: series.link()?,
             local_buckets: series
                 .gauge("tollgate_local_buckets", "Buckets held in this process.")?,
             local_evictions: series.keep(IntCounter::new(
@@ -250,6 +273,11 @@ impl Metrics {
         self.redis_calls.clone()
     }
 
+    /// The series of the link to Redis, for whoever keeps it.
+    pub fn link(&self) -> LinkSeries {
+        self.link.clone()
+    }
+
     /// Counts a refusal that no bucket took part in: a rule that demands a key, or would.
     pub fn refused_by_policy(&self, policy: &Policy, rule: u32, plan: u32) {
         let Some(rule) = policy.rules.get(rule as usize) else { return };
@@ -278,20 +306,14 @@ impl PolicySeries {
     }
 
     /// Counts what each rule decided on a request.
-    pub fn count(
-        &self,
-        metrics: &Metrics,
-        policy: &Policy,
-        plan: u32,
-        charges: &[Charge],
-        taken: &Taken,
-    ) {
-        let Taken { answer, source } = taken;
-        let source = *source;
-        for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
-            let Some(decision) = Decision::of(charge, outcome.enough, answer.allowed) else {
-                continue;
-            };
+    pub fn count(&self, metrics: &Metrics, policy: &Policy, plan: u32, taken: &Taken) {
+        let Taken { charges, answer, source, waived } = taken;
+        let decided = charges.iter().zip(&answer.outcomes).filter_map(|(charge, outcome)| {
+            Some((charge, Decision::of(charge, outcome.enough, answer.allowed)?, *source))
+        });
+        let waived = waived.iter().filter(|_| answer.allowed);
+        let waived = waived.map(|charge| (charge, Decision::Allow, Source::Policy));
+        for (charge, decision, source) in decided.chain(waived) {
             let row = charge.rule as usize * self.plans + plan as usize;
             let slot =
                 (row * Decision::COUNT + decision as usize) * Source::COUNT + source as usize;

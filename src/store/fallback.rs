@@ -8,11 +8,8 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::debts::Debts;
 use super::memory::MemoryStore;
-use crate::limit::census::Census;
 use crate::limit::charge::{Answer, Charge};
 use crate::limit::share::Share;
 
@@ -21,38 +18,17 @@ use crate::limit::share::Share;
 pub struct Fallback {
     /// Levels as the shared store last gave them, less what was granted since.
     memory: Arc<MemoryStore>,
-    debts: Debts,
-    census: Mutex<Census>,
-    /// How many gateways there are, where the file says so.
-    instances: Option<u32>,
+    debts: Arc<Debts>,
 }
 
 impl Fallback {
-    /// Goes by levels in `memory`, and owes at most `max_debts` buckets. `instances` gateways
-    /// share the store; none: as many as are counted.
-    pub fn new(memory: Arc<MemoryStore>, max_debts: usize, instances: Option<u32>) -> Self {
-        let census = Mutex::new(Census::alone());
-        Self { memory, debts: Debts::new(max_debts), census, instances }
-    }
-
-    /// The part of each bucket that this process may grant.
-    pub fn share(&self) -> Share {
-        Share::one_of(self.instances.unwrap_or_else(|| self.census.lock().believed()))
-    }
-
-    /// What is owed.
-    pub fn debts(&self) -> &Debts {
-        &self.debts
-    }
-
-    /// Notes that so many gateways were counted at `now`.
-    pub fn counted(&self, gateways: u32, now: u64) {
-        self.census.lock().counted(gateways, now);
+    /// Goes by levels in `memory`, and owes what it grants in `debts`.
+    pub fn new(memory: Arc<MemoryStore>, debts: Arc<Debts>) -> Self {
+        Self { memory, debts }
     }
 
     /// Decides a request at `now` within this process' part, and owes what it takes.
-    pub fn take(&self, charges: &[Charge], now: u64) -> Answer {
-        let share = self.share();
+    pub fn take(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
         let answer = self.memory.take(charges, now, share);
         if answer.allowed {
             for (charge, outcome) in charges.iter().zip(&answer.outcomes) {

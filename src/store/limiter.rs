@@ -5,13 +5,16 @@
 
 use std::sync::Arc;
 
+use super::debts::Debts;
 use super::deny_cache::DenyCache;
+use super::fallback::Fallback;
 use super::memory::MemoryStore;
 use super::redis::batch::Batcher;
 use super::redis::script::RuleName;
 use crate::clock;
-use crate::limit::charge::{Answer, Charges};
+use crate::limit::charge::{Answer, Charge, Charges, Mode, Outcome};
 use crate::limit::share::Share;
+use crate::policy::OnFailure;
 
 /// Decides requests over all their buckets at once.
 pub struct Limiter {
@@ -23,15 +26,22 @@ pub struct Limiter {
 struct Shared {
     batcher: Arc<Batcher>,
     denied: DenyCache,
+    fallback: Fallback,
+    /// How many gateways there are, where the file says so.
+    instances: Option<u32>,
 }
 
 /// An answer, and who gave it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
-    /// The answer.
+    /// What was decided on: the request's charges, without those that were waived.
+    pub charges: Charges,
+    /// The answer to those.
     pub answer: Answer,
     /// Who gave it.
     pub source: Source,
+    /// Charges of rules that let pass what cannot be asked for.
+    pub waived: Charges,
 }
 
 /// Who decided.
@@ -43,14 +53,16 @@ pub enum Source {
     Cache,
     /// Buckets in this process.
     Local,
+    /// The file, by `on_failure = "deny"`: Redis cannot be asked, and nobody else may decide.
+    Policy,
 }
 
 impl Source {
     /// How many there are.
-    pub const COUNT: usize = 3;
+    pub const COUNT: usize = 4;
 
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; Self::COUNT] = [Self::Redis, Self::Cache, Self::Local];
+    pub const ALL: [Self; Self::COUNT] = [Self::Redis, Self::Cache, Self::Local, Self::Policy];
 }
 
 impl Limiter {
@@ -59,35 +71,39 @@ impl Limiter {
         Self { memory, shared: None }
     }
 
-    /// A limiter over shared buckets, and over those in this process while Redis does not answer.
-    pub fn shared(memory: Arc<MemoryStore>, batcher: Arc<Batcher>) -> Self {
-        Self { memory, shared: Some(Shared { batcher, denied: DenyCache::default() }) }
+    /// A limiter over shared buckets, and over those in this process while Redis does not answer:
+    /// then it grants the part of one of `instances` gateways, or of as many as were counted, and
+    /// owes it in `debts`.
+    pub fn shared(
+        memory: Arc<MemoryStore>,
+        batcher: Arc<Batcher>,
+        debts: Arc<Debts>,
+        instances: Option<u32>,
+    ) -> Self {
+        let fallback = Fallback::new(Arc::clone(&memory), debts);
+        let shared = Shared { batcher, denied: DenyCache::default(), fallback, instances };
+        Self { memory, shared: Some(shared) }
     }
 
     /// Decides a request and takes its tokens: from all its buckets, or from none. `rules` are
     /// those of the policy that the charges come from, by index; `now` is this process' tick.
-    pub async fn take(&self, charges: &Charges, rules: &Arc<[RuleName]>, now: u64) -> Taken {
+    pub async fn take(&self, charges: Charges, rules: &Arc<[RuleName]>, now: u64) -> Taken {
         let Some(shared) = &self.shared else {
-            return Taken {
-                answer: self.memory.take(charges, now, Share::WHOLE),
-                source: Source::Local,
-            };
+            let answer = self.memory.take(&charges, now, Share::WHOLE);
+            return Taken::all(charges, answer, Source::Local);
         };
-        if let Some(answer) = shared.denied.refusal(charges, now) {
-            return Taken { answer, source: Source::Cache };
+        if let Some(answer) = shared.denied.refusal(&charges, now) {
+            return Taken::all(charges, answer, Source::Cache);
         }
         match shared.batcher.take(charges.clone(), Arc::clone(rules)).await {
             Ok(answered) => {
                 if !answered.answer.allowed {
-                    shared.denied.remember(charges, &answered.answer, answered.sent_at);
+                    shared.denied.remember(&charges, &answered.answer, answered.sent_at);
                 }
-                Taken { answer: answered.answer, source: Source::Redis }
+                shared.fallback.learn(&charges, &answered.answer, clock::now());
+                Taken::all(charges, answered.answer, Source::Redis)
             }
-            // The clock again: the check may have waited for the whole of its budget.
-            Err(_) => Taken {
-                answer: self.memory.take(charges, clock::now(), Share::WHOLE),
-                source: Source::Local,
-            },
+            Err(_) => shared.alone(&charges, rules),
         }
     }
 
@@ -96,5 +112,51 @@ impl Limiter {
         if let Some(shared) = &self.shared {
             shared.denied.clear();
         }
+    }
+
+    /// Ticks until Redis is tried again; 0 where it is asked, or where there is none.
+    pub fn tried_again_in(&self) -> u64 {
+        self.shared.as_ref().map_or(0, |shared| shared.batcher.link().tried_again_in())
+    }
+
+    /// Whether shared buckets can be asked now. Without Redis there are none to ask.
+    pub fn is_connected(&self) -> bool {
+        self.shared.as_ref().is_none_or(|shared| shared.batcher.link().is_up())
+    }
+}
+
+impl Shared {
+    /// Decides without Redis, as each rule wants it.
+    fn alone(&self, charges: &Charges, rules: &[RuleName]) -> Taken {
+        let on_failure = |charge: &Charge| {
+            let rule = rules.get(charge.rule as usize);
+            rule.map_or(OnFailure::Local, |rule| rule.on_failure)
+        };
+        let of = |wanted| -> Charges {
+            charges.iter().filter(|charge| on_failure(charge) == wanted).copied().collect()
+        };
+        // A shadow rule refuses nobody; it goes on counting here.
+        let (denied, shadows): (Charges, Charges) =
+            of(OnFailure::Deny).into_iter().partition(|charge| charge.mode == Mode::Enforce);
+        if !denied.is_empty() {
+            let unknown = |charge: &Charge| Outcome { level: charge.quota.full(), enough: false };
+            let outcomes = denied.iter().map(unknown).collect();
+            let answer = Answer { allowed: false, outcomes, share: Share::WHOLE };
+            return Taken::all(denied, answer, Source::Policy);
+        }
+        let mut local = of(OnFailure::Local);
+        local.extend(shadows);
+        let gateways = self.instances.unwrap_or_else(|| self.batcher.link().gateways());
+        // The clock again: the check may have waited for the whole of its budget.
+        let answer = self.fallback.take(&local, clock::now(), Share::one_of(gateways));
+        let waived = of(OnFailure::Allow);
+        Taken { charges: local, answer, source: Source::Local, waived }
+    }
+}
+
+impl Taken {
+    /// An answer to all charges.
+    fn all(charges: Charges, answer: Answer, source: Source) -> Self {
+        Self { charges, answer, source, waived: Charges::new() }
     }
 }

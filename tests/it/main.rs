@@ -54,6 +54,9 @@ mod hostile;
 // play along.
 mod shared;
 
+// A Redis that fails in every way that it can, under load.
+mod outages;
+
 // What the operator sees.
 mod metrics;
 

@@ -73,7 +73,11 @@ pub(super) async fn refuse(
         limited(policy, exchange, judged)
     } else {
         let (status, detail) = words(policy, refusal);
-        plain(status, detail, exchange)
+        let retry_after_seconds = match refusal {
+            Refusal::Unavailable { retry_after } => Some(seconds_up(retry_after).max(1)),
+            _ => None,
+        };
+        Answer { retry_after_seconds, ..plain(status, detail, exchange) }
     };
     send(session, exchange, answer).await
 }
@@ -151,7 +155,7 @@ fn limited(policy: &Policy, exchange: &Exchange, judged: &Judged) -> Answer {
     let binding = judged.verdict.speaks_of().unwrap_or_default();
     let wait = judged.standing(binding).map_or(0, |standing| standing.retry_after);
     let retry_after_ms = wait.div_ceil(1_000).max(1);
-    let violated = judged.charges.iter().zip(&judged.taken.answer.outcomes).enumerate();
+    let violated = judged.taken.charges.iter().zip(&judged.taken.answer.outcomes).enumerate();
     let violated_policies = violated
         .filter(|(_, (charge, outcome))| charge.mode == Mode::Enforce && !outcome.enough)
         .map(|(index, _)| judged.rule_name(policy, index).to_string())
@@ -180,7 +184,7 @@ fn limit_detail(
 ) -> String {
     let name = judged.rule_name(policy, binding);
     let plan = exchange.client.map_or("", |client| policy.plan_name(client.plan));
-    let Some(charge) = judged.charges.get(binding) else { return String::new() };
+    let Some(charge) = judged.taken.charges.get(binding) else { return String::new() };
     let rule = policy.rules.get(charge.rule as usize);
     let rate = rule.and_then(|rule| rule.rate_of(charge.quota_index));
     let rate = rate.map(|rate| format!("{rate}, ")).unwrap_or_default();

@@ -45,6 +45,10 @@ pub(super) fn words(policy: &Policy, refusal: Refusal) -> (StatusCode, String) {
         Refusal::KeyUnknown => {
             (StatusCode::UNAUTHORIZED, "The API key that was sent is not known here.".to_string())
         }
+        Refusal::Unavailable { .. } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "A limit on this request cannot be checked at the moment; retry later.".to_string(),
+        ),
         Refusal::Limited => {
             (StatusCode::TOO_MANY_REQUESTS, "A limit is exhausted; retry later.".to_string())
         }

@@ -26,6 +26,7 @@ enum Step {
 /// Gateways over one bucket.
 struct World {
     quota: Quota,
+    share: Share,
     shared: Bucket,
     gateways: Vec<Fallback>,
     is_up: Vec<bool>,
@@ -38,13 +39,13 @@ struct World {
 
 impl World {
     fn new(gateways: usize, quota: Quota) -> Self {
-        let instances = u32::try_from(gateways).unwrap();
         let gateway = |_| {
             let memory = Arc::new(MemoryStore::new(1_000, &[quota]));
-            Fallback::new(memory, 1_000, Some(instances))
+            Fallback::new(memory, Arc::new(Debts::new(1_000)))
         };
         Self {
             quota,
+            share: Share::one_of(u32::try_from(gateways).unwrap()),
             shared: Bucket::full(&quota, 0),
             gateways: (0..gateways).map(gateway).collect(),
             is_up: vec![true; gateways],
@@ -65,7 +66,7 @@ impl World {
         gateway: usize,
         charge: Charge,
     ) -> (Answer, Option<crate::limit::debt::Debt>) {
-        let owed = self.gateways[gateway].debts().take_out(charge.bucket, &self.quota, self.now);
+        let owed = self.gateways[gateway].debts.take_out(charge.bucket, &self.quota, self.now);
         let units = owed.map_or(0, |(_, units)| units);
         let refilled = self.shared.refilled(&self.quota, self.now).owing(&self.quota, units);
         let mut bucket = [refilled];
@@ -81,7 +82,7 @@ impl World {
             self.gateways[gateway].learn(&[charge], &answer, self.now);
             answer
         } else {
-            self.gateways[gateway].take(&[charge], self.now)
+            self.gateways[gateway].take(&[charge], self.now, self.share)
         };
         self.note(&answer, charge);
     }
@@ -92,13 +93,13 @@ impl World {
         let owed = if taken {
             self.call(gateway, charge).1
         } else {
-            let owed = self.gateways[gateway].debts().take_out(bucket, &self.quota, self.now);
+            let owed = self.gateways[gateway].debts.take_out(bucket, &self.quota, self.now);
             owed.map(|(debt, _)| debt)
         };
         if let Some(debt) = owed {
-            self.gateways[gateway].debts().put_back(bucket, debt, self.now);
+            self.gateways[gateway].debts.put_back(bucket, debt, self.now);
         }
-        let answer = self.gateways[gateway].take(&[charge], self.now);
+        let answer = self.gateways[gateway].take(&[charge], self.now, self.share);
         self.note(&answer, charge);
     }
 
@@ -112,7 +113,7 @@ impl World {
         let count = self.gateways.len();
         match *step {
             Step::Wait(ticks) => {
-                let owing = self.gateways.iter().filter(|gateway| !gateway.debts().is_empty());
+                let owing = self.gateways.iter().filter(|gateway| !gateway.debts.is_empty());
                 self.owing.push((self.now, ticks * owing.count() as u64));
                 self.now += ticks;
             }
@@ -182,7 +183,9 @@ proptest! {
         steps in prop::collection::vec(step(any::<bool>().prop_map(Step::TurnAll)), 1..120),
     ) {
         let mut world = World::new(gateways, quota);
-        steps.iter().for_each(|step| world.play(step));
+        for step in &steps {
+            world.play(step);
+        }
         world.check(3, true)?;
     }
 
@@ -195,7 +198,9 @@ proptest! {
         ),
     ) {
         let mut world = World::new(gateways, quota);
-        steps.iter().for_each(|step| world.play(step));
+        for step in &steps {
+            world.play(step);
+        }
         world.check(3, false)?;
     }
 }

@@ -96,7 +96,7 @@ pub fn describe(error: &RedisError) -> String {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
     };
-    cut(&text, SHOWN)
+    cut(text.trim_end_matches('.'), SHOWN)
 }
 
 /// The class of an error reply: its first word, and the rest.

@@ -5,13 +5,13 @@
 //! the same times in every process, and never replaces a connection to a server that was demoted,
 //! hangs, or once answered nonsense.
 //!
-//! Reading order: [`watch`] (when a connection is replaced) and `backoff` (when the next is made),
-//! both pure; `health` (what is known of one); `stream`, `tls`, `connect`, `sentinel` (how one is
-//! made); `supervise`; `journal` and `error` (what is logged of it).
+//! Reading order: [`watch`] (what a call says of connection and server), pure; `health` (what is
+//! known of one connection); `gate` (the breaker, shared); `stream`, `tls`, `connect`, `sentinel` (how
+//! a connection is made); `supervise`; `journal` and `error` (what is logged of it).
 
-mod backoff;
 mod connect;
 mod error;
+pub mod gate;
 mod health;
 mod journal;
 mod sentinel;
@@ -28,28 +28,43 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
+use prometheus::IntGauge;
 use redis::RedisError;
 use redis::aio::MultiplexedConnection;
-use tracing::warn;
 
 use super::class::{ErrorClass, classify, describe};
 use crate::clock;
+use crate::limit::breaker::Settings;
+use crate::limit::census::Census;
 use crate::policy::redis::Redis;
+use gate::{BreakerSeries, Gate};
 use health::Health;
 use journal::Journal;
 pub use supervise::Supervisor;
-use watch::Outcome;
+use watch::{Outcome, Reason};
 
-/// Where requests find the connection.
-#[derive(Debug, Default)]
+/// Where requests find the connection, and whether they should.
+#[derive(Debug)]
 pub struct Link {
     /// Written by the supervisor only.
     current: ArcSwapOption<Line>,
+    gate: Gate,
     connections: AtomicU64,
+    census: Mutex<Census>,
+    gateways: Option<IntGauge>,
     journal: Mutex<Journal>,
 }
 
-/// A connection on loan. What became of each call on it is to be noted, on it: news of one
+/// What is counted of a link.
+#[derive(Debug, Clone)]
+pub struct LinkSeries {
+    /// Its breaker.
+    pub breaker: BreakerSeries,
+    /// How many gateways share the server.
+    pub gateways: IntGauge,
+}
+
+/// A connection on loan. What became of each call on it is to be noted, with it: news of one
 /// connection says nothing of the next.
 #[derive(Debug, Clone)]
 pub struct Line {
@@ -58,23 +73,55 @@ pub struct Line {
     health: Arc<Health>,
 }
 
+impl Default for Link {
+    /// A link that leads nowhere.
+    fn default() -> Self {
+        Self::with(Settings::default(), None)
+    }
+}
+
 impl Link {
     /// A link without a connection, and who will see to one. Does no I/O.
-    pub fn new(settings: &Redis) -> (Arc<Self>, Supervisor) {
-        let link = Arc::new(Self::default());
+    pub fn new(settings: &Redis, series: Option<LinkSeries>) -> (Arc<Self>, Supervisor) {
+        let link = Arc::new(Self::with(settings.breaker.clone(), series));
         let resolver = connect::system_resolver();
         (Arc::clone(&link), Supervisor::new(link, settings.clone(), resolver))
     }
 
-    /// Whether there is a connection that answers.
-    pub fn is_up(&self) -> bool {
-        self.current.load().as_ref().is_some_and(|line| line.health.broken().is_none())
+    fn with(breaker: Settings, series: Option<LinkSeries>) -> Self {
+        let (breaker_series, gateways) =
+            series.map_or((None, None), |series| (Some(series.breaker), Some(series.gateways)));
+        Self {
+            current: ArcSwapOption::empty(),
+            gate: Gate::new(breaker, breaker_series),
+            connections: AtomicU64::new(0),
+            census: Mutex::new(Census::alone()),
+            gateways,
+            journal: Mutex::default(),
+        }
+    }
+
+    /// Whether this request may ask: there is a connection, and the breaker lets it.
+    pub fn admits(&self) -> bool {
+        self.gate.admits() && self.is_connected()
     }
 
     /// The connection, if there is one that answers. Never connects, never waits.
     pub fn current(&self) -> Option<Line> {
+        if self.gate.is_open() {
+            return None;
+        }
         let line = self.current.load();
         line.as_ref().filter(|line| line.health.broken().is_none()).map(|line| Line::clone(line))
+    }
+
+    /// Whether anybody can ask now.
+    pub fn is_up(&self) -> bool {
+        !self.gate.is_open() && self.is_connected()
+    }
+
+    fn is_connected(&self) -> bool {
+        self.current.load().as_ref().is_some_and(|line| line.health.broken().is_none())
     }
 
     /// How many connections there have been.
@@ -82,32 +129,63 @@ impl Link {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Notes that a call on `line` ended in `error`, and says of what class that is. Errors that
-    /// leave the connection in place are logged, each class at most once a minute; of others the
-    /// supervisor logs the consequence.
+    /// How many gateways share the server, at least 1, as far as could be counted.
+    pub fn gateways(&self) -> u32 {
+        self.census.lock().believed()
+    }
+
+    /// Ticks until the server is tried again; 0 while it is asked.
+    pub fn tried_again_in(&self) -> u64 {
+        self.gate.opens_in()
+    }
+
+    /// Notes that a call on `line` was answered.
+    pub fn answered(&self, line: &Line) {
+        self.note(line, Outcome::Answered, "");
+    }
+
+    /// Notes that a call on `line` was not answered in time.
+    pub fn timed_out(&self, line: &Line) {
+        if self.note(line, Outcome::TimedOut, Reason::Timeouts.text()) {
+            // The peer may be gone without a word: only a new connection tells.
+            line.health.give_up(Reason::Timeouts);
+        }
+    }
+
+    /// Notes that a reply on `line` is none that was asked for.
+    pub fn misled(&self, line: &Line) {
+        let class = ErrorClass::Parse;
+        self.note(line, Outcome::Failed(class), Reason::Class(class).text());
+    }
+
+    /// Notes that a call on `line` ended in `error`, and says of what class that is.
     pub fn failed(&self, line: &Line, error: &RedisError) -> ErrorClass {
         let class = classify(error);
-        line.note(Outcome::Failed(class));
-        let is_news = class != ErrorClass::NoScript && !class.asks_for_another_connection();
-        if is_news && self.journal.lock().wants(class.label(), clock::now()) {
-            warn!("Redis refuses a call: {}", describe(error));
-        }
+        self.note(line, Outcome::Failed(class), &format!("Redis says: {}", describe(error)));
         class
     }
 
+    /// Notes what became of a call on `line`. Returns whether that opened the breaker.
+    fn note(&self, line: &Line, outcome: Outcome, why: &str) -> bool {
+        let is_old = line.health.broken().is_some();
+        // First the breaker: whoever finds the line given up looks for the reason there.
+        let opened = !is_old && self.gate.note(outcome.event(), why);
+        line.health.note(outcome);
+        opened
+    }
+
+    fn counted(&self, gateways: u32) {
+        self.census.lock().counted(gateways, clock::now());
+        if let Some(gauge) = &self.gateways {
+            gauge.set(i64::from(gateways));
+        }
+    }
+
     fn publish(&self, line: Line) {
-        self.connections.fetch_add(1, Ordering::Relaxed);
         self.current.store(Some(Arc::new(line)));
     }
 
     fn withdraw(&self) {
         self.current.store(None);
-    }
-}
-
-impl Line {
-    /// Notes what became of a call.
-    pub fn note(&self, outcome: Outcome) {
-        self.health.note(outcome);
     }
 }

@@ -1,11 +1,12 @@
 //! Buckets in Redis, shared by every gateway that has the same `[redis]`: one script takes tokens
 //! for many requests at once.
 //!
-//! Reading order: `class` (what went wrong, in a word), `link` (the connection, and who keeps it),
-//! `script` (a batch as the script's arguments, its reply as answers), `batch` (when a check
-//! leaves, and with whom).
+//! Reading order: `class` (what went wrong, in a word), `script` (a batch as the script's arguments,
+//! its reply as answers), `call` (what is sent for that), `link` (the connection, and who keeps it),
+//! `batch` (when a check leaves, and with whom).
 
 pub mod batch;
+pub mod call;
 pub mod class;
 pub mod link;
 pub mod script;

@@ -15,6 +15,7 @@ use crate::limit::bucket::Bucket;
 use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, take};
 use crate::limit::quota::{MAX_UNITS, Quota};
 use crate::limit::share::Share;
+use crate::policy::OnFailure;
 
 const PREFIX: &str = "tollgate:";
 
@@ -68,7 +69,11 @@ impl Reference {
 }
 
 fn rules() -> Vec<RuleName> {
-    (0..4_u8).map(|rule| RuleName { name: Arc::from(format!("r{rule}")), salt: 0 }).collect()
+    let rule = |rule| {
+        let name = Arc::from(format!("r{rule}"));
+        RuleName { name, salt: 0, on_failure: OnFailure::Local }
+    };
+    (0..4_u8).map(rule).collect()
 }
 
 fn quota() -> impl Strategy<Value = Quota> {

@@ -12,6 +12,7 @@ use std::sync::LazyLock;
 use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, Outcome, Outcomes};
 use crate::limit::quota::{MAX_UNITS, Quota};
 use crate::limit::share::Share;
+use crate::policy::OnFailure;
 
 /// The script.
 pub const SOURCE: &str = include_str!("../../../lua/take.lua");
@@ -27,13 +28,16 @@ pub const MAX_CHECKS: usize = 128;
 /// to work through within anybody's budget.
 const MAX_BUCKETS: usize = 1024;
 
-/// What a rule is called in Redis: its name, and the salt that its bucket ids carry.
+/// What a shared store must know of a rule: its name, the salt that its bucket ids carry, and what to
+/// do without the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleName {
     /// The rule's name.
     pub name: std::sync::Arc<str>,
     /// The rule's salt.
     pub salt: u128,
+    /// What becomes of its requests while the store cannot be asked.
+    pub on_failure: OnFailure,
 }
 
 /// Checks that go in one call.
@@ -155,9 +159,10 @@ impl Batch {
         self.buckets.iter().map(|(_, _, key)| key.as_str())
     }
 
-    /// The buckets, each once, with their quotas.
-    pub fn buckets(&self) -> impl Iterator<Item = (BucketId, Quota)> {
-        self.buckets.iter().map(|(bucket, quota, _)| (*bucket, *quota))
+    /// The buckets, each once, with their quotas and the names of their rules.
+    pub fn buckets(&self) -> impl Iterator<Item = (BucketId, Quota, &str)> {
+        let rule = |key: &str| key.rfind("}:").map_or(0, |at| at + 2);
+        self.buckets.iter().map(move |(bucket, quota, key)| (*bucket, *quota, &key[rule(key)..]))
     }
 
     /// Has `units` taken off the bucket before anything else; it is one of the batch's.
@@ -207,10 +212,16 @@ impl Batch {
         for group in &self.groups {
             let passed = numbers.next().ok_or(BadReply)?;
             let mut levels = Vec::with_capacity(group.charges.len());
+            let mut undecided = false;
             for charge in &group.charges {
                 let level = numbers.next().ok_or(BadReply)?;
-                if level == UNREADABLE && !unreadable.contains(&charge.bucket) {
-                    unreadable.push(charge.bucket);
+                if level == UNREADABLE {
+                    undecided |= charge.mode == Mode::Enforce;
+                    if !unreadable.contains(&charge.bucket) {
+                        unreadable.push(charge.bucket);
+                    }
+                } else if level > charge.quota.full() || level < charge.quota.lowest() {
+                    return Err(BadReply);
                 }
                 let took = match charge.mode {
                     Mode::Enforce => passed,
@@ -218,7 +229,13 @@ impl Batch {
                 };
                 levels.push((level, took));
             }
-            let Ok(passed) = usize::try_from(passed) else { continue };
+            if undecided && passed == -1 {
+                continue;
+            }
+            let passed = usize::try_from(passed).map_err(|_| BadReply)?;
+            if undecided || passed > group.members.len() {
+                return Err(BadReply);
+            }
             for (order, member) in group.members.iter().enumerate() {
                 let slot = answers.get_mut(*member).ok_or(BadReply)?;
                 *slot = Some(group.answer(order, passed, &levels)?);

@@ -54,23 +54,30 @@ impl Gateway {
 
     /// Starts a gateway on a whole file that logs what `TOLLGATE_LOG` asks for.
     pub(crate) fn start_logging(config: &str, wanted: &str) -> Self {
+        Self::start_by(config, |command| {
+            command.env("TOLLGATE_LOG", wanted);
+        })
+    }
+
+    /// Starts a gateway on a whole file, with its command completed.
+    pub(crate) fn start_by(config: &str, complete: impl FnOnce(&mut Command)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("gateway.toml");
         std::fs::write(&file, config).unwrap();
-        Self::run(&file, wanted, Some(folder))
+        Self::run(&file, Some(folder), complete)
     }
 
     /// Starts a gateway on a file of somebody else's.
     pub(crate) fn start_on(file: &Path) -> Self {
-        Self::run(file, "info", None)
+        Self::run(file, None, |_| {})
     }
 
-    fn run(file: &Path, wanted: &str, folder: Option<TempDir>) -> Self {
+    fn run(file: &Path, folder: Option<TempDir>, complete: impl FnOnce(&mut Command)) -> Self {
         let config = std::fs::read_to_string(file).unwrap();
-        let mut child = Child::start(
-            program().arg("run").arg("-c").arg(file).env("TOLLGATE_LOG", wanted),
-            "cargo build",
-        );
+        let mut command = program();
+        command.arg("run").arg("-c").arg(file);
+        complete(&mut command);
+        let mut child = Child::start(&mut command, "cargo build");
         let addresses = child.wait_for(|log| {
             Some((after(log, "listening on http://")?, after(log, "admin port on http://")?))
         });

@@ -3,15 +3,27 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use super::child::Child;
 use super::wait::{PATIENCE, within};
 
-/// A running Redis.
+/// A Redis, running or not.
 pub(crate) struct Redis {
     child: Option<Child>,
     folder: TempDir,
+}
+
+/// An operator's connection: who is in, stays in.
+pub(crate) struct Session(Mutex<redis::Connection>);
+
+impl Session {
+    /// Sends a command whose answer nobody needs.
+    pub(crate) fn say(&self, command: &[&str]) -> redis::RedisResult<()> {
+        let (name, arguments) = command.split_first().unwrap();
+        redis::cmd(name).arg(arguments).exec(&mut *self.0.lock())
+    }
 }
 
 impl Redis {
@@ -27,16 +39,61 @@ impl Redis {
         Self { child: None, folder: tempfile::tempdir().unwrap() }
     }
 
-    /// Starts it, empty.
+    /// Starts it, with what it has saved, which by itself is nothing.
     pub(crate) fn come_up(&mut self) {
-        let program = std::env::var("TOLLGATE_REDIS_SERVER");
-        let mut command = Command::new(program.as_deref().unwrap_or("redis-server"));
+        self.come_up_with(|_| {});
+    }
+
+    /// The same, with its command completed.
+    pub(crate) fn come_up_with(&mut self, complete: impl FnOnce(&mut Command)) {
+        self.spawn(complete);
+        self.wait_for("+PONG", redis::RedisResult::is_ok);
+    }
+
+    /// Starts it with all that it holds, which it reads so slowly that it is seen `-LOADING`.
+    pub(crate) fn come_up_slowly(&mut self) {
+        self.ask::<String>(&["DEBUG", "POPULATE", "3000"]);
+        self.ask::<String>(&["SAVE"]);
+        self.kill();
+        // Microseconds for each key, and a look at clients every so many bytes.
+        let slowly =
+            ["--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024"];
+        self.spawn(|command| {
+            command.args(slowly);
+        });
+        let loads = |answer: &redis::RedisResult<String>| {
+            answer.as_ref().is_err_and(|error| error.code() == Some("LOADING"))
+        };
+        self.wait_for("-LOADING", loads);
+    }
+
+    /// Starts a sentinel with these lines in its file, which it rewrites.
+    pub(crate) fn start_sentinel(lines: &str) -> Self {
+        let mut sentinel = Self::absent();
+        let file = sentinel.folder().join("sentinel.conf");
+        let socket = sentinel.socket();
+        std::fs::write(&file, format!("unixsocket {}\n{lines}", socket.display())).unwrap();
+        let mut command = server();
+        command.arg(file).arg("--sentinel").current_dir(sentinel.folder());
+        sentinel.child = Some(Child::start(&mut command, "apt-get install redis-server"));
+        sentinel.wait_for("+PONG", redis::RedisResult::is_ok);
+        sentinel
+    }
+
+    fn spawn(&mut self, complete: impl FnOnce(&mut Command)) {
+        let mut command = server();
         command.args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"]);
         command.arg(self.socket()).arg("--dir").arg(self.folder.path());
         command.args(["--enable-debug-command", "yes"]);
+        complete(&mut command);
         self.child = Some(Child::start(&mut command, "apt-get install redis-server"));
-        let answers = within(PATIENCE, || self.try_ask::<String>(&["PING"]).ok());
-        assert!(answers.is_some(), "redis-server does not answer");
+    }
+
+    fn wait_for(&self, what: &str, is_there: impl Fn(&redis::RedisResult<String>) -> bool) {
+        let answer = || self.try_ask::<String>(&["PING"]);
+        let answers = within(PATIENCE, || is_there(&answer()).then_some(()));
+        let log = || self.child.as_ref().map(Child::log).unwrap_or_default();
+        assert!(answers.is_some(), "redis-server does not answer {what}:\n{}", log());
     }
 
     /// Ends it with SIGKILL.
@@ -44,10 +101,31 @@ impl Redis {
         self.child = None;
     }
 
+    /// Stops it in its tracks: its connections stand, and nothing moves.
+    pub(crate) fn pause(&self) {
+        self.signal("STOP");
+    }
+
+    /// Lets it go on after [`pause`](Self::pause).
+    pub(crate) fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.child.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
+    }
+
     /// The table of gateway.toml that names it, with all the patience that there is: the machine
     /// may be busy.
     pub(crate) fn table(&self) -> String {
-        format!("\n[redis]\nurl = \"unix://{}\"\ntimeout = \"1s\"\n", self.socket().display())
+        self.table_with_patience("1s")
+    }
+
+    /// The same with so much patience.
+    pub(crate) fn table_with_patience(&self, timeout: &str) -> String {
+        let socket = self.socket();
+        format!("\n[redis]\nurl = \"unix://{}\"\ntimeout = \"{timeout}\"\n", socket.display())
     }
 
     /// Sends a command.
@@ -55,7 +133,21 @@ impl Redis {
         self.try_ask(command).unwrap()
     }
 
-    fn try_ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> redis::RedisResult<T> {
+    /// Sets one of its settings.
+    pub(crate) fn configure(&self, name: &str, value: &str) {
+        self.ask::<String>(&["CONFIG", "SET", name, value]);
+    }
+
+    /// A connection that is kept.
+    pub(crate) fn session(&self) -> Session {
+        let client = redis::Client::open(format!("unix://{}", self.socket().display())).unwrap();
+        Session(Mutex::new(client.get_connection().unwrap()))
+    }
+
+    pub(crate) fn try_ask<T: redis::FromRedisValue>(
+        &self,
+        command: &[&str],
+    ) -> redis::RedisResult<T> {
         let client = redis::Client::open(format!("unix://{}", self.socket().display()))?;
         let mut connection = client.get_connection()?;
         let (name, arguments) = command.split_first().unwrap();
@@ -73,7 +165,23 @@ impl Redis {
         calls("cmdstat_evalsha:") + calls("cmdstat_eval:")
     }
 
-    fn socket(&self) -> PathBuf {
+    /// Its folder, where it saves what it is told to.
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    /// Where clients connect.
+    pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("redis.sock")
     }
+}
+
+fn server() -> Command {
+    let program = std::env::var("TOLLGATE_REDIS_SERVER");
+    Command::new(program.as_deref().unwrap_or("redis-server"))
+}
+
+/// A port that is free now.
+pub(crate) fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

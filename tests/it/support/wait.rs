@@ -29,12 +29,33 @@ pub(crate) fn within<T>(patience: Duration, mut ask: impl FnMut() -> Option<T>) 
     }
 }
 
+/// Measures from the moment that it is made.
+#[derive(Clone, Copy)]
+pub(crate) struct Stopwatch(Instant);
+
+impl Stopwatch {
+    #[allow(clippy::disallowed_methods, reason = "tests of promised times measure them")]
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// The time since.
+    pub(crate) fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
 /// How long something took.
-#[allow(clippy::disallowed_methods, reason = "tests of promised times measure them")]
 pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
-    let started = Instant::now();
+    let watch = Stopwatch::start();
     let result = work();
-    (result, started.elapsed())
+    (result, watch.elapsed())
+}
+
+/// Lets a fault last: its length is part of the scenario, and no condition ends it.
+#[allow(clippy::disallowed_methods, reason = "an outage is a length of time")]
+pub(crate) fn lasting(length: Duration) {
+    std::thread::sleep(length);
 }
 
 /// Does what `Retry-After` asks a client to do.

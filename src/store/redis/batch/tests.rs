@@ -12,6 +12,18 @@ use crate::store::limiter::{Limiter, Source};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::fixture::RedisServer;
 
+/// A breaker that lets requests return at once: a probe may well be late where other tests run.
+fn quick() -> Settings {
+    let (open_ticks, ramp_step_ticks) = (1_000, 1);
+    Settings {
+        open_ticks,
+        open_max_ticks: 5_000,
+        ramp: vec![100],
+        ramp_step_ticks,
+        ..Settings::default()
+    }
+}
+
 /// A link to the server, kept for as long as the test's runtime runs.
 async fn connected(server: &RedisServer) -> Arc<Link> {
     let settings = Redis {
@@ -23,9 +35,9 @@ async fn connected(server: &RedisServer) -> Arc<Link> {
         on_failure: OnFailure::Local,
         prefix: "t:".to_string(),
         ready: Ready::default(),
-        breaker: Settings::default(),
+        breaker: quick(),
     };
-    let (link, supervisor) = Link::new(&settings);
+    let (link, supervisor) = Link::new(&settings, None);
     tokio::spawn(async move {
         let (_keep, shutdown) = tokio::sync::watch::channel(false);
         supervisor.start(shutdown).await;
@@ -37,13 +49,11 @@ async fn connected(server: &RedisServer) -> Arc<Link> {
 }
 
 fn series() -> CallSeries {
-    let calls = IntCounterVec::new(prometheus::Opts::new("calls", "x"), &["result"]).unwrap();
-    let checks = Histogram::with_opts(prometheus::HistogramOpts::new("checks", "x")).unwrap();
-    CallSeries { calls, checks }
+    crate::observe::metrics::Metrics::new("test").unwrap().redis_calls()
 }
 
 fn rules() -> Arc<[RuleName]> {
-    [RuleName { name: Arc::from("r"), salt: 0 }].into()
+    [RuleName { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local }].into()
 }
 
 /// One token of a bucket of `burst` that hardly fills.
@@ -56,7 +66,8 @@ fn charges(bucket: u128, burst: u64) -> Charges {
 }
 
 fn batcher(link: Arc<Link>, budget_ms: u64, series: CallSeries) -> Arc<Batcher> {
-    Batcher::new(link, "t:".to_string(), Duration::from_millis(budget_ms), series)
+    let debts = Arc::new(Debts::new(1_000));
+    Batcher::new(link, "t:".to_string(), Duration::from_millis(budget_ms), debts, series)
 }
 
 /// Sends `count` checks at once and returns what became of each.
@@ -171,7 +182,7 @@ async fn more_than_can_wait_are_turned_away_at_once() {
 #[tokio::test]
 async fn without_a_connection_nothing_waits() {
     let batcher = batcher(Arc::new(Link::default()), 1_000, series());
-    assert_eq!(batcher.take(charges(1, 1), rules()).await, Err(Undecided));
+    assert_eq!(batcher.take(charges(1, 1), rules()).await, Err(Undecided::NotAsked));
 }
 
 /// An exhausted client costs Redis one call a second, however often it asks.
@@ -182,12 +193,12 @@ async fn refusals_are_remembered() {
     let batcher = batcher(connected(&server).await, 5_000, series.clone());
     let quota = charges(1, 5)[0].quota;
     let memory = Arc::new(MemoryStore::new(1_000, &[quota]));
-    let limiter = Limiter::shared(memory, batcher);
+    let limiter = Limiter::shared(memory, batcher, Arc::new(Debts::new(1_000)), None);
     let mut sources = [0_u64; Source::COUNT];
     #[allow(clippy::disallowed_methods, reason = "measures how long it takes")]
     let started = Instant::now();
     for number in 0..100_000 {
-        let taken = limiter.take(&charges(1, 5), &rules(), clock::now()).await;
+        let taken = limiter.take(charges(1, 5), &rules(), clock::now()).await;
         assert_eq!(taken.answer.allowed, number < 5);
         sources[taken.source as usize] += 1;
     }

@@ -1,5 +1,4 @@
-//! One attempt to connect: a name or the sentinels asked anew, a stream, a login, and a question
-//! that only a server which takes writes answers.
+//! One attempt to connect: a name or the sentinels asked anew, a stream, a login, a sign of life.
 
 use std::future::Future;
 use std::io;
@@ -35,11 +34,6 @@ const USER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Requests that wait for the stream beyond those in flight.
 const QUEUE: usize = 256;
-
-/// A script that does nothing. Since it does not say that it writes nothing either, servers from
-/// 7.0 on refuse it like a write: on a replica above all. Older ones do not understand its first
-/// line, and are found out by the first check. It needs no right beyond those of a check.
-const PROBE: &str = "#!lua\nreturn 1";
 
 /// Looks up a name and a port.
 pub(super) type Resolver = Box<
@@ -95,14 +89,10 @@ pub(super) async fn connect(settings: &Redis, resolver: &Resolver) -> Result<Fre
     if settings.database != 0 {
         fresh.call::<()>("SELECT", redis::cmd("SELECT").arg(settings.database)).await?;
     }
-    for (step, call) in
-        [("PING", redis::cmd("PING")), ("EVAL", redis::cmd("EVAL").arg(PROBE).arg(0).clone())]
-    {
-        match fresh.call::<redis::Value>(step, &call).await {
-            // The server is alive and the right one; what else it lacks is for checks to find.
-            Err(ConnectError::Refused { class, .. }) if !class.asks_for_another_connection() => {}
-            other => drop(other?),
-        }
+    match fresh.call::<redis::Value>("PING", &redis::cmd("PING")).await {
+        // The server is alive and the right one; what else it lacks is for the probes to find.
+        Err(ConnectError::Refused { class, .. }) if !class.asks_for_another_connection() => {}
+        other => drop(other?),
     }
     Ok(fresh)
 }

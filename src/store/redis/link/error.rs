@@ -1,6 +1,7 @@
 //! Why there is no connection, in words for the log. None of them holds a secret.
 
 use std::io;
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -28,6 +29,9 @@ pub(super) enum ConnectError {
     /// The other side did not answer in time.
     #[error("{at}: {step} took longer than a second")]
     Silent { at: String, step: &'static str },
+    /// The server answers, and not as fast as a check needs it.
+    #[error("{at}: a probe took longer than the {budget:?} of `timeout`")]
+    TooSlow { at: String, budget: Duration },
     /// The sentinel does not watch such a master.
     #[error("the sentinel {at} knows no master `{master}`")]
     UnknownMaster { at: String, master: String },
@@ -43,6 +47,7 @@ impl ConnectError {
             Self::Files(_) => "files",
             Self::Refused { class, .. } => class.label(),
             Self::Silent { .. } => "silent",
+            Self::TooSlow { .. } => "slow",
             Self::UnknownMaster { .. } => "unknown master",
         }
     }

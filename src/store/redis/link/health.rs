@@ -1,11 +1,11 @@
 //! What is known of one connection: written by requests and by its stream, read by its supervisor.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-use super::watch::{self, Outcome, Reason};
+use super::watch::{Outcome, Reason};
 
 /// So many bytes are read without a single call answered before the other side is taken for
 /// something else than Redis. A full batch is answered in some kilobytes.
@@ -17,8 +17,6 @@ const MAX_UNASKED_BYTES: usize = 1 << 20;
 pub(super) struct Health {
     /// Whether a call was answered since the supervisor looked last.
     answered: AtomicBool,
-    /// Calls in a row without an answer in time.
-    timeouts: AtomicU32,
     /// Bytes read since a call was answered.
     unasked_bytes: AtomicUsize,
     /// Why it must be replaced, once it must.
@@ -35,21 +33,12 @@ impl Health {
             if !self.answered.load(Ordering::Relaxed) {
                 self.answered.store(true, Ordering::Relaxed);
             }
-            if self.timeouts.load(Ordering::Relaxed) != 0 {
-                self.timeouts.store(0, Ordering::Relaxed);
-            }
             if self.unasked_bytes.load(Ordering::Relaxed) != 0 {
                 self.unasked_bytes.store(0, Ordering::Relaxed);
             }
             return;
         }
-        let mut reason = None;
-        let _ = self.timeouts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |timeouts| {
-            let (timeouts, verdict) = watch::after(timeouts, outcome);
-            reason = verdict;
-            Some(timeouts)
-        });
-        if let Some(reason) = reason {
+        if let Some(reason) = outcome.replaces() {
             self.give_up(reason);
         }
     }

@@ -1,6 +1,9 @@
-//! Who keeps the connection: makes it, watches it, replaces it, all in the background.
+//! Who keeps the connection: makes it, watches it, replaces it, all in the background; and who finds
+//! out whether the server is back, so that no request has to.
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,13 +12,14 @@ use pingora::services::background::BackgroundService;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{info, warn};
 
-use super::backoff::{self, STEADY_MS};
 use super::connect::{self, Fresh, Resolver};
+use super::error::ConnectError;
 use super::watch::{Outcome, Reason};
 use super::{Line, Link};
 use crate::clock;
-use crate::policy::redis::{Place, Redis};
-use crate::store::redis::class::{ErrorClass, classify};
+use crate::policy::redis::Redis;
+use crate::store::redis::call;
+use crate::store::redis::class::{ErrorClass, classify, describe};
 
 /// How often an idle connection is tried. Twice a second also keeps it from being closed by a
 /// server that is told to close connections idle for a second.
@@ -24,18 +28,22 @@ const LIVENESS: Duration = Duration::from_millis(500);
 /// How long it may take to answer then.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The longest wait between two attempts.
-const MOST_MS: u64 = 5_000;
+/// Between two probes.
+const BETWEEN_PROBES: Duration = Duration::from_millis(20);
 
-/// The same with sentinels. They are there to be asked, and a failover should not last longer than
-/// they make it.
-const MOST_WITH_SENTINELS_MS: u64 = 1_000;
+/// How often this process says that it is there. Others miss it after ten seconds.
+const ANNOUNCE: Duration = Duration::from_millis(2_500);
+
+/// A connection that lived this long was a good one: what fails after it is news.
+const STEADY_MS: u64 = 10_000;
 
 /// Keeps a [`Link`] connected, for as long as the process lives.
 pub struct Supervisor {
     link: Arc<Link>,
     settings: Redis,
     resolver: Resolver,
+    /// Tells this process from the others.
+    process: u64,
 }
 
 #[async_trait]
@@ -48,56 +56,132 @@ impl BackgroundService for Supervisor {
 
 impl Supervisor {
     pub(super) fn new(link: Arc<Link>, settings: Redis, resolver: Resolver) -> Self {
-        Self { link, settings, resolver }
+        let process = link.gate.random();
+        Self { link, settings, resolver, process }
     }
 
     /// Connects, again and again. Never returns.
     pub async fn run(&self) {
-        let most_ms = match self.settings.place {
-            Place::Sentinel(_) => MOST_WITH_SENTINELS_MS,
-            Place::Server(_) | Place::Socket(_) => MOST_MS,
-        };
-        let mut failures = 0;
+        let mut kept = None;
         loop {
-            let lived_ms = match connect::connect(&self.settings, &self.resolver).await {
-                Ok(fresh) => self.hold(fresh).await,
-                Err(error) => {
-                    if self.link.journal.lock().wants_down(error.kind(), clock::now()) {
-                        warn!("no connection to Redis, trying on: {error}");
+            self.link.gate.until_probe().await;
+            match self.recover(kept.take()).await {
+                Ok(fresh) => kept = self.hold(fresh).await,
+                Err((error, fresh)) => {
+                    let is_told = self.link.gate.open(&error.to_string());
+                    let wanted = self.link.journal.lock().wants_down(error.kind(), clock::now());
+                    if wanted && !is_told {
+                        warn!("no Redis yet, trying on: {error}");
                     }
-                    0
+                    kept = fresh;
                 }
-            };
-            failures = backoff::failures_after(failures, lived_ms);
-            let random = getrandom::u64().unwrap_or_else(|_| clock::now());
-            let delay_ms = backoff::delay_ms(failures.saturating_sub(1), most_ms, random);
-            sleep(Duration::from_millis(delay_ms)).await;
+            }
         }
     }
 
-    /// Lends a connection to requests until it is no good any more. How long that was, in ms.
-    async fn hold(&self, fresh: Fresh) -> u64 {
+    /// A connection over which enough probes have succeeded: the one that there was, or another.
+    /// With the error comes a connection that is worth keeping.
+    async fn recover(&self, kept: Option<Fresh>) -> Result<Fresh, (ConnectError, Option<Fresh>)> {
+        let kept = kept.filter(|fresh| fresh.line.health.broken().is_none());
+        let is_new = kept.is_none();
+        let mut fresh = match kept {
+            Some(fresh) => fresh,
+            None => {
+                connect::connect(&self.settings, &self.resolver).await.map_err(|e| (e, None))?
+            }
+        };
+        for number in 0..self.settings.breaker.probes {
+            if number > 0 {
+                sleep(BETWEEN_PROBES).await;
+            }
+            if let Err(error) = self.probe(&mut fresh).await {
+                self.link.withdraw();
+                let keep = matches!(&error, ConnectError::Refused { class, .. }
+                    if !class.asks_for_another_connection());
+                return Err((error, keep.then_some(fresh)));
+            }
+        }
+        self.link.connections.fetch_add(u64::from(is_new), Ordering::Relaxed);
+        Ok(fresh)
+    }
+
+    /// What a check would do, within a check's time.
+    async fn probe(&self, fresh: &mut Fresh) -> Result<(), ConnectError> {
+        let at = || fresh.address.clone();
+        let step = "a probe";
+        let mut redis = fresh.line.redis.clone();
+        let probe = call::probe(&mut redis, &self.settings.prefix, self.process);
+        match timeout(self.settings.timeout, probe).await {
+            Ok(Ok(Ok(()))) => {
+                fresh.line.health.note(Outcome::Answered);
+                Ok(())
+            }
+            Ok(Ok(Err(error))) => Err(ConnectError::Refused {
+                at: at(),
+                step,
+                class: ErrorClass::Parse,
+                text: error.to_string(),
+            }),
+            Ok(Err(error)) => Err(ConnectError::Refused {
+                at: at(),
+                step,
+                class: classify(&error),
+                text: describe(&error),
+            }),
+            Err(_) => Err(ConnectError::TooSlow { at: at(), budget: self.settings.timeout }),
+        }
+    }
+
+    /// Lends a connection to requests until it is no good any more, or the server is not. Returns
+    /// the connection in the second case.
+    async fn hold(&self, fresh: Fresh) -> Option<Fresh> {
         let Fresh { line, mut driver, address } = fresh;
         let started = clock::now();
         if self.link.journal.lock().wants_connected() {
             info!("connected to Redis at {address}");
         }
         self.link.publish(line.clone());
+        self.link.gate.recovered();
         let reason = tokio::select! {
-            reason = line.health.until_broken() => reason,
-            () = driver.until_closed() => line.health.broken().unwrap_or(Reason::Closed),
-            reason = until_silent(&line) => reason,
+            reason = line.health.until_broken() => Some(reason),
+            () = driver.until_closed() => Some(line.health.broken().unwrap_or(Reason::Closed)),
+            reason = until_silent(&line) => Some(reason),
+            () = self.link.gate.until_open() => line.health.broken(),
+            never = self.keep_announcing(&line) => match never {},
+            () = self.link.gate.keep_stepping() => None,
         };
+        let Some(reason) = reason else { return Some(Fresh { line, driver, address }) };
         line.health.give_up(reason);
         self.link.withdraw();
-        let lived_ms = clock::now().saturating_sub(started) / 1_000;
-        if lived_ms >= STEADY_MS {
+        if clock::now().saturating_sub(started) / 1_000 >= STEADY_MS {
             self.link.journal.lock().turn_the_page();
         }
-        if self.link.journal.lock().wants_down("lost", clock::now()) {
-            warn!("lost Redis at {address}: {}; connecting anew", reason.text());
+        self.link.journal.lock().wants_down("lost", clock::now());
+        self.link.gate.open(&format!("lost Redis at {address}: {}", reason.text()));
+        None
+    }
+
+    /// Says every few seconds that this process is there, and counts who else is. A server that
+    /// does not allow it is no worse for checks.
+    async fn keep_announcing(&self, line: &Line) -> Infallible {
+        let mut ticks = interval(ANNOUNCE);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let mut redis = line.redis.clone();
+            let announced = call::announce(&mut redis, &self.settings.prefix, self.process);
+            match timeout(PATIENCE, announced).await {
+                Ok(Ok(gateways)) => self.link.counted(gateways),
+                Ok(Err(error)) if self.link.journal.lock().wants("announce", clock::now()) => {
+                    warn!(
+                        "Redis does not count this gateway: {}; for its part in an outage, set \
+                         `instances` under `[server]`",
+                        describe(&error)
+                    );
+                }
+                Ok(Err(_)) | Err(_) => {}
+            }
         }
-        lived_ms
     }
 }
 
@@ -114,12 +198,12 @@ async fn until_silent(line: &Line) -> Reason {
         let mut redis = line.redis.clone();
         let ping = redis::cmd("PING");
         match timeout(PATIENCE, ping.query_async::<redis::Value>(&mut redis)).await {
-            Ok(Ok(_)) => line.note(Outcome::Answered),
+            Ok(Ok(_)) => line.health.note(Outcome::Answered),
             Ok(Err(error)) => match classify(&error) {
                 ErrorClass::Connection => return Reason::Closed,
                 class if class.asks_for_another_connection() => return Reason::Class(class),
                 // An answer, if not the one that was asked for.
-                _ => line.note(Outcome::Answered),
+                _ => line.health.note(Outcome::Answered),
             },
             Err(_) => return Reason::Silence,
         }

@@ -1,9 +1,7 @@
-//! When a connection is to be replaced. Pure: what is remembered, what happened, what to do.
+//! When a connection is to be replaced, and what that says of the server. Pure.
 
+use crate::limit::breaker::Event;
 use crate::store::redis::class::ErrorClass;
-
-/// After so many calls in a row without an answer in time, the connection is taken for dead.
-pub(super) const MAX_TIMEOUTS: u32 = 5;
 
 /// What became of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +19,7 @@ pub enum Outcome {
 pub(super) enum Reason {
     /// A call ended in an error of this class.
     Class(ErrorClass),
-    /// Calls in a row were not answered in time.
+    /// Too many calls were not answered in time.
     Timeouts,
     /// The connection was idle, and a `PING` was not answered in time.
     Silence,
@@ -31,16 +29,26 @@ pub(super) enum Reason {
     Flood,
 }
 
-/// How many calls in a row timed out after this one, and whether that is one too many.
-pub(super) fn after(timeouts: u32, outcome: Outcome) -> (u32, Option<Reason>) {
-    match outcome {
-        Outcome::Answered => (0, None),
-        Outcome::TimedOut => {
-            let timeouts = timeouts.saturating_add(1);
-            (timeouts, (timeouts >= MAX_TIMEOUTS).then_some(Reason::Timeouts))
+impl Outcome {
+    /// What it means for the breaker.
+    pub(super) fn event(self) -> Event {
+        match self {
+            // One key's trouble, or none at all.
+            Self::Answered | Self::Failed(ErrorClass::WrongType | ErrorClass::NoScript) => {
+                Event::Answered
+            }
+            Self::TimedOut => Event::TimedOut,
+            Self::Failed(_) => Event::Failed,
         }
-        Outcome::Failed(class) => {
-            (0, class.asks_for_another_connection().then_some(Reason::Class(class)))
+    }
+
+    /// Why it replaces the connection by itself, if it does.
+    pub(super) fn replaces(self) -> Option<Reason> {
+        match self {
+            Self::Failed(class) if class.asks_for_another_connection() => {
+                Some(Reason::Class(class))
+            }
+            Self::Answered | Self::TimedOut | Self::Failed(_) => None,
         }
     }
 }
@@ -55,7 +63,7 @@ impl Reason {
             Self::Class(ErrorClass::MasterDown) => "it is a replica without its master",
             Self::Class(ErrorClass::Parse) => "a reply did not parse",
             Self::Class(_) => "the connection broke",
-            Self::Timeouts => "five calls in a row timed out",
+            Self::Timeouts => "too many calls timed out",
             Self::Silence => "it does not answer a PING",
             Self::Closed => "the connection was closed",
             Self::Flood => "it sends more than was asked for",
@@ -68,38 +76,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeouts_count_in_a_row_only() {
-        let mut timeouts = 0;
-        for outcome in [Outcome::TimedOut; 4] {
-            assert_eq!(after(timeouts, outcome), (timeouts + 1, None));
-            timeouts += 1;
-        }
-        assert_eq!(after(timeouts, Outcome::TimedOut), (5, Some(Reason::Timeouts)));
-        assert_eq!(after(timeouts, Outcome::Answered), (0, None));
-        assert_eq!(after(timeouts, Outcome::Failed(ErrorClass::Busy)), (0, None));
-    }
-
-    #[test]
-    fn some_failures_replace_at_once() {
+    fn failures_open_the_breaker_and_some_replace_the_connection() {
+        // (class, opens, replaces)
         let table = [
-            (ErrorClass::Connection, true),
-            (ErrorClass::ReadOnly, true),
-            (ErrorClass::Loading, true),
-            (ErrorClass::Auth, true),
-            (ErrorClass::MasterDown, true),
-            (ErrorClass::Parse, true),
-            (ErrorClass::NoPermission, false),
-            (ErrorClass::OutOfMemory, false),
-            (ErrorClass::Busy, false),
-            (ErrorClass::Misconfigured, false),
-            (ErrorClass::WrongType, false),
-            (ErrorClass::NoScript, false),
-            (ErrorClass::Cluster, false),
-            (ErrorClass::Script, false),
+            (ErrorClass::Connection, true, true),
+            (ErrorClass::ReadOnly, true, true),
+            (ErrorClass::Loading, true, true),
+            (ErrorClass::Auth, true, true),
+            (ErrorClass::MasterDown, true, true),
+            (ErrorClass::Parse, true, true),
+            (ErrorClass::NoPermission, true, false),
+            (ErrorClass::OutOfMemory, true, false),
+            (ErrorClass::Busy, true, false),
+            (ErrorClass::Misconfigured, true, false),
+            (ErrorClass::Cluster, true, false),
+            (ErrorClass::Script, true, false),
+            (ErrorClass::WrongType, false, false),
+            (ErrorClass::NoScript, false, false),
         ];
-        for (class, replaced) in table {
-            let (_, reason) = after(0, Outcome::Failed(class));
-            assert_eq!(reason, replaced.then_some(Reason::Class(class)), "{class:?}");
+        for (class, opens, replaces) in table {
+            let outcome = Outcome::Failed(class);
+            assert_eq!(outcome.event() == Event::Failed, opens, "{class:?}");
+            assert_eq!(outcome.replaces(), replaces.then_some(Reason::Class(class)), "{class:?}");
         }
     }
 }

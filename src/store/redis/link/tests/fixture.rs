@@ -11,7 +11,6 @@ use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
 use super::super::connect::{Resolver, system_resolver};
-use super::super::watch::Outcome;
 use super::super::{Line, Link, Supervisor};
 use crate::load::from_text_in;
 use crate::policy::redis::Redis;
@@ -147,7 +146,7 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn start(lines: &str) -> Self {
-        let (link, supervisor) = Link::new(&settings(lines));
+        let (link, supervisor) = Link::new(&settings(lines), None);
         let task = tokio::spawn(async move { supervisor.run().await });
         Self { link, task }
     }
@@ -178,12 +177,12 @@ impl Running {
         let call = call.query_async::<()>(&mut line.redis);
         match tokio::time::timeout(Duration::from_millis(100), call).await {
             Ok(Ok(())) => {
-                line.note(Outcome::Answered);
+                self.link.answered(&line);
                 Ok(())
             }
             Ok(Err(error)) => Err(Some(self.link.failed(&line, &error))),
             Err(_) => {
-                line.note(Outcome::TimedOut);
+                self.link.timed_out(&line);
                 Err(None)
             }
         }

@@ -30,9 +30,12 @@ impl Impostor {
                     while let Ok(length @ 1..) = stream.read(&mut buffer).await {
                         let request = String::from_utf8_lossy(&buffer[..length]).to_string();
                         let is_write = request.contains("SET");
-                        let answer =
-                            if request.contains("PING") { b"+PONG\r\n" } else { &b":1\r\n"[..] };
-                        let answer = if is_write { reply } else { answer };
+                        let answer = match () {
+                            () if is_write => reply,
+                            () if request.contains("PING") => b"+PONG\r\n",
+                            () if request.contains("~probe") => b"*3\r\n:1\r\n:1\r\n:0\r\n",
+                            () => b":1\r\n",
+                        };
                         if stream.write_all(answer).await.is_err() {
                             return;
                         }

@@ -1,0 +1,176 @@
+//! One call on its way: who waits for it, for how long, and what its end means.
+
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::{Answered, Batcher, LONG, Undecided, Waiting};
+use crate::clock;
+use crate::limit::charge::BucketId;
+use crate::limit::debt::Debt;
+use crate::store::redis::call;
+use crate::store::redis::class::ErrorClass;
+use crate::store::redis::link::Line;
+use crate::store::redis::script::{Batch, Reply};
+
+/// What a call carries off: a bucket, the debt to it, and its units as they were sent.
+type Carried = SmallVec<[(BucketId, Debt, i64); 4]>;
+
+impl Batcher {
+    /// One call, and the answers to those who wait for it.
+    pub(super) async fn call(self: &Arc<Self>, mut batch: Batch, members: VecDeque<Waiting>) {
+        let sent_at = clock::now();
+        let Some(mut line) = self.link.current() else {
+            for member in members {
+                member.answer(Err(Undecided::NotAsked));
+            }
+            return;
+        };
+        let carried = self.carry(&mut batch, sent_at);
+        #[allow(clippy::cast_precision_loss, reason = "at most MAX_CHECKS")]
+        self.series.checks.observe(batch.len() as f64);
+        let mut members = Members { next: 0, waiting: members, since: sent_at };
+        let reply = {
+            let reply = pin!(call::take(&mut line.redis, &batch));
+            self.wait(reply, &mut members).await
+        };
+        let (label, reply) = self.read(&line, &batch, reply);
+        self.series.calls.with_label_values(&[label]).inc();
+        self.settle(&batch, carried, reply.as_ref());
+        let nothing_taken = label != "timeout" && label != ErrorClass::Connection.label();
+        members.answer(reply, nothing_taken);
+    }
+
+    /// Adds to a call what is owed to its buckets.
+    fn carry(&self, batch: &mut Batch, now: u64) -> Carried {
+        let mut carried = Carried::new();
+        if self.debts.is_empty() {
+            return carried;
+        }
+        for (bucket, quota, _) in batch.buckets() {
+            if let Some((debt, units)) = self.debts.take_out(bucket, &quota, now) {
+                carried.push((bucket, debt, units));
+            }
+        }
+        for (bucket, _, units) in &carried {
+            batch.owe(*bucket, *units);
+        }
+        carried
+    }
+
+    /// The reply, if it comes within a budget of its own. Whoever has waited for his own does not
+    /// wait for that; and once the call takes long, the next one leaves beside it.
+    async fn wait<R>(
+        self: &Arc<Self>,
+        mut reply: std::pin::Pin<&mut impl Future<Output = R>>,
+        members: &mut Members,
+    ) -> Option<R> {
+        let sent_at = members.since;
+        let (ends, mut relief) = (sent_at + self.budget, Some(sent_at + self.budget / LONG));
+        loop {
+            let now = clock::now();
+            let expired = members.expire(now, self.budget);
+            self.series.ambiguous.inc_by(expired);
+            if relief.is_some_and(|relief| now >= relief) {
+                relief = None;
+                self.send_one_more(&mut self.state.lock());
+            }
+            if now >= ends {
+                return None;
+            }
+            let next = members.next_deadline(self.budget).unwrap_or(ends).min(ends);
+            let next = relief.map_or(next, |relief| relief.min(next));
+            let pause = tokio::time::sleep(Duration::from_micros(next.saturating_sub(now)));
+            tokio::select! {
+                biased;
+                reply = reply.as_mut() => return Some(reply),
+                () = pause => {}
+            }
+        }
+    }
+
+    /// What the end of a call means, in a word and as answers; and tells the link.
+    fn read(
+        &self,
+        line: &Line,
+        batch: &Batch,
+        reply: Option<redis::RedisResult<Vec<i64>>>,
+    ) -> (&'static str, Option<Reply>) {
+        match reply {
+            None => {
+                self.link.timed_out(line);
+                ("timeout", None)
+            }
+            Some(Err(error)) => (self.link.failed(line, &error).label(), None),
+            Some(Ok(numbers)) => {
+                if let Ok(reply) = batch.read(&numbers) {
+                    self.link.answered(line);
+                    ("ok", Some(reply))
+                } else {
+                    self.link.misled(line);
+                    (ErrorClass::Parse.label(), None)
+                }
+            }
+        }
+    }
+
+    /// Debts that may not have been taken off are owed on.
+    fn settle(&self, batch: &Batch, carried: Carried, reply: Option<&Reply>) {
+        let now = clock::now();
+        for (bucket, debt, units) in carried {
+            let settled = reply.is_some_and(|reply| !reply.unreadable.contains(&bucket));
+            if !settled {
+                self.debts.put_back(bucket, debt, now);
+                continue;
+            }
+            if let Some((_, quota, rule)) = batch.buckets().find(|(id, ..)| *id == bucket) {
+                #[allow(clippy::cast_precision_loss, reason = "both are below 2^53")]
+                let tokens = units as f64 / quota.units_per_token() as f64;
+                self.series.settled.with_label_values(&[rule]).inc_by(tokens);
+            }
+        }
+    }
+}
+
+/// Those who wait for a call, the oldest first, by their numbers in the batch.
+struct Members {
+    /// The number of the first who still waits.
+    next: usize,
+    waiting: VecDeque<Waiting>,
+    /// When the call was sent.
+    since: u64,
+}
+
+impl Members {
+    /// When the oldest has waited long enough.
+    fn next_deadline(&self, budget: u64) -> Option<u64> {
+        self.waiting.front().map(|member| member.since + budget)
+    }
+
+    /// Lets those go who have waited long enough. Returns how many.
+    fn expire(&mut self, now: u64, budget: u64) -> u64 {
+        let before = self.waiting.len();
+        while self.next_deadline(budget).is_some_and(|deadline| now >= deadline)
+            && let Some(member) = self.waiting.pop_front()
+        {
+            member.answer(Err(Undecided::Ambiguous));
+            self.next += 1;
+        }
+        (before - self.waiting.len()) as u64
+    }
+
+    /// Tells the others what became of their checks.
+    fn answer(self, reply: Option<Reply>, nothing_taken: bool) {
+        let undecided = if nothing_taken { Undecided::NotAsked } else { Undecided::Ambiguous };
+        let mut answers = reply.map_or_else(Vec::new, |reply| reply.answers).into_iter();
+        let mut answers = answers.by_ref().skip(self.next);
+        for member in self.waiting {
+            let answer = answers.next().flatten();
+            let answered = answer.map(|answer| Answered { answer, sent_at: self.since });
+            member.answer(answered.ok_or(undecided));
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What a client may take in an outage, and across it: no second burst, neither on the way into
+//! the outage nor on the way back, however often Redis comes and goes.
+
+use std::time::Duration;
+
+use super::{QUICK, Scene, breaker, config, config_with, connected, get, linked, request};
+use crate::support::{FaultProxy, Gateway, Lane, Load, Mode, Redis, eventually, lasting};
+
+const BURST: u64 = 50;
+const PER_SECOND: u64 = 20;
+
+/// Several gateways behind one proxy, of which each knows how many they are.
+pub(super) struct Fleet {
+    _redis: Redis,
+    proxy: FaultProxy,
+    gateways: Vec<Gateway>,
+}
+
+impl Fleet {
+    pub(super) fn start(size: usize, breaker: &str) -> Self {
+        let redis = Redis::start();
+        let proxy = FaultProxy::start(&redis);
+        let rate = format!("rate = \"{PER_SECOND}/s\"\nburst = {BURST}");
+        let text = config_with(breaker, &proxy.table(super::PATIENT), &rate);
+        let text = format!("instances = {size}\n{text}");
+        let gateways: Vec<Gateway> = (0..size).map(|_| Gateway::start(&text)).collect();
+        gateways.iter().for_each(linked);
+        Self { _redis: redis, proxy, gateways }
+    }
+
+    /// Redis comes and goes each 300 ms, for so long.
+    pub(super) fn flap(&self, length: Duration) {
+        let end = self.proxy.elapsed() + length;
+        while self.proxy.elapsed() < end {
+            for mode in [Mode::Refuse, Mode::Pass] {
+                self.proxy.set(mode);
+                lasting(Duration::from_millis(300));
+            }
+        }
+    }
+
+    /// Redis is away for so long, and then is there for a while.
+    pub(super) fn miss_redis(&self, length: Duration) {
+        lasting(Duration::from_secs(1));
+        self.proxy.set(Mode::Refuse);
+        lasting(length);
+        self.proxy.set(Mode::Pass);
+        for gateway in &self.gateways {
+            eventually("the breaker to close", || (breaker(gateway) == 0).then_some(()));
+        }
+        lasting(Duration::from_secs(1));
+    }
+
+    /// One client asks all gateways without a rest, while `scenario` goes on. It may take what
+    /// time gives, the burst, and one more burst for whatever was under way as Redis failed.
+    pub(super) fn holds_the_limit(&self, scenario: impl FnOnce(&Self)) {
+        let pause = Duration::from_millis(10);
+        let lane = |gateway: &Gateway| Lane::new(gateway, &request(), 8, pause);
+        let load = Load::start(self.gateways.iter().map(lane).collect());
+        scenario(self);
+        let watch = load.watch();
+        let reports = load.stop();
+        let elapsed = watch.elapsed();
+        let mut passed = 0;
+        for report in reports {
+            assert_eq!(report.broken(), 0);
+            let tally = report.tally();
+            assert!(tally.keys().all(|status| [200, 429].contains(status)), "{tally:?}");
+            passed += tally.get(&200).copied().unwrap_or(0);
+        }
+        let given = elapsed.as_millis() * u128::from(PER_SECOND) / 1_000;
+        let most = u128::from(2 * BURST) + given;
+        assert!(passed as u128 <= most, "{passed} passed in {elapsed:?}, {most} may");
+        assert!(passed as u128 >= u128::from(BURST), "{passed} passed in {elapsed:?}");
+    }
+}
+
+#[test]
+fn row_01_a_flapping_redis_gives_no_burst_each_time() {
+    Fleet::start(1, QUICK).holds_the_limit(|fleet| fleet.flap(Duration::from_secs(6)));
+}
+
+#[test]
+fn row_01_three_gateways_hold_the_limit_through_an_outage() {
+    Fleet::start(3, QUICK).holds_the_limit(|fleet| fleet.miss_redis(Duration::from_secs(3)));
+}
+
+/// How many requests pass until one is refused.
+fn take_all(gateway: &Gateway) -> usize {
+    (0..1_000).take_while(|_| get(gateway) == 200).count()
+}
+
+/// 40 of 100 are taken when Redis fails; nobody gets a full bucket for it, and what is taken in the
+/// meantime is not there afterwards.
+#[test]
+fn row_01_a_client_has_one_bucket_before_during_and_after_an_outage() {
+    let scene = Scene::start("rate = \"100/d\"");
+    let gateway = &scene.gateway;
+    let before = gateway.count("tollgate_decisions_total", &[("decision", "allow")]);
+    let mut passed = usize::try_from(before).unwrap();
+    while passed < 40 {
+        assert_eq!(get(gateway), 200);
+        passed += 1;
+    }
+    scene.proxy.set(Mode::Refuse);
+    eventually("the breaker to open", || (breaker(gateway) == 2).then_some(()));
+    for _ in 0..30 {
+        assert_eq!(get(gateway), 200, "{passed} have passed");
+        passed += 1;
+    }
+    scene.proxy.set(Mode::Pass);
+    eventually("the breaker to close", || (breaker(gateway) == 0).then_some(()));
+    passed += take_all(gateway);
+    assert_eq!(passed, 100);
+    let settled = gateway.count("tollgate_debt_settled_tokens_total", &[("rule", "per-key")]);
+    assert_eq!(settled, 30);
+}
+
+/// Of a limit that is too small to be divided, each gateway grants one request all the same.
+#[test]
+fn row_01_a_small_limit_is_not_divided_to_nothing() {
+    let redis = Redis::start();
+    let proxy = FaultProxy::start(&redis);
+    let text = config(&proxy.table(super::PATIENT), "rate = \"10/d\"");
+    let gateway = Gateway::start(&format!("instances = 50\n{text}"));
+    connected(&gateway);
+    proxy.set(Mode::Refuse);
+    eventually("the breaker to open", || (breaker(&gateway) == 2).then_some(()));
+    // A client that Redis has said nothing about: one without a key.
+    let passed = (0..20).filter(|_| gateway.get("/").status == 200).count();
+    assert_eq!(passed, 1);
+}
+
+/// What Redis may have taken without saying so is never granted twice: here it takes all that it
+/// was asked for, long after the gateway has gone on without it.
+#[test]
+fn row_02_late_debits_never_give_a_client_more() {
+    let scene = Scene::start("rate = \"100/d\"");
+    let before = scene.gateway.count("tollgate_decisions_total", &[("decision", "allow")]);
+    scene.redis.pause();
+    let mut passed = usize::try_from(before).unwrap();
+    opens_by(&scene, &mut passed);
+    passed += take_all(&scene.gateway);
+    assert!(passed <= 100, "{passed} have passed");
+    scene.redis.resume();
+    eventually("the breaker to close", || (breaker(&scene.gateway) == 0).then_some(()));
+    passed += take_all(&scene.gateway);
+    assert!(passed <= 100, "{passed} have passed");
+    assert!(scene.gateway.count("tollgate_redis_ambiguous_checks_total", &[]) >= 5);
+}
+
+/// As [`opens`], counting what passes.
+fn opens_by(scene: &Scene, passed: &mut usize) {
+    eventually("the breaker to open", || {
+        *passed += usize::from(get(&scene.gateway) == 200);
+        (breaker(&scene.gateway) == 2).then_some(())
+    });
+}
+
+/// A restart without persistence begins with full buckets, and nothing else does.
+#[test]
+fn row_05_a_restart_that_loses_everything_costs_one_burst_at_most() {
+    let mut redis = Redis::start();
+    let gateway = Gateway::start(&config(&redis.table(), "rate = \"100/d\""));
+    connected(&gateway);
+    take_all(&gateway);
+    let allowed = || gateway.count("tollgate_decisions_total", &[("decision", "allow")]);
+    assert_eq!(allowed(), 100);
+    redis.kill();
+    eventually("the breaker to open", || (breaker(&gateway) == 2).then_some(()));
+    assert_eq!(take_all(&gateway), 0, "the gateway knows that nothing is left");
+    redis.come_up();
+    eventually("the breaker to close", || (breaker(&gateway) == 0).then_some(()));
+    take_all(&gateway);
+    assert!(allowed() <= 200, "{}", allowed());
+}

@@ -1,0 +1,65 @@
+//! Clocks that jump: of the gateway, which does not care, and of Redis, by which buckets fill.
+
+use super::{config, connected, get, request};
+use crate::support::{Gateway, Redis, WallClock, eventually, whole};
+
+const HOUR: i64 = 3_600;
+
+/// The hour of the `Date` that a gateway puts into its answers: that the clock jumps at all.
+fn hour(gateway: &Gateway) -> String {
+    let answer = gateway.send(&request());
+    let date = answer.header("date").unwrap().to_owned();
+    date.split(' ').nth(4).unwrap().split(':').next().unwrap().to_owned()
+}
+
+/// Two an hour: a jump of an hour would give two, if it counted.
+#[test]
+fn row_25_the_wall_clock_of_a_gateway_decides_nothing() {
+    let redis = Redis::start();
+    for table in [String::new(), redis.table()] {
+        let clock = WallClock::new();
+        let text = whole(&config(&table, "rate = \"20/h\""));
+        let gateway = Gateway::start_by(&text, |command| clock.rule(command));
+        if !table.is_empty() {
+            connected(&gateway);
+        }
+        let mut left = gateway.send(&request()).remaining();
+        let first = hour(&gateway);
+        left -= 1;
+        for seconds_off in [HOUR, -HOUR, 0, 24 * HOUR] {
+            clock.set(seconds_off);
+            let answer = gateway.send(&request());
+            left -= 1;
+            assert_eq!((answer.status, answer.remaining()), (200, left), "{seconds_off} s off");
+        }
+        clock.set(HOUR);
+        // The hour of a cached date may be a second old.
+        eventually("the clock to have jumped", || (hour(&gateway) != first).then_some(()));
+    }
+}
+
+/// Nothing is refilled beyond a full bucket, and nobody is locked out until the old time has come
+/// again.
+#[test]
+fn row_24_the_clock_of_redis_may_jump() {
+    let clock = WallClock::new();
+    let mut redis = Redis::absent();
+    redis.come_up_with(|command| clock.rule(command));
+    let gateway = Gateway::start(&config(&redis.table(), "rate = \"10/s\"\nburst = 100"));
+    connected(&gateway);
+    let drain = || (0..10_000).take_while(|_| get(&gateway) == 200).count();
+    drain();
+    clock.set(HOUR);
+    // What is known of a refusal is good for a second at most.
+    eventually("the jump to be seen", || (get(&gateway) == 200).then_some(()));
+    let answer = gateway.send(&request());
+    assert!(answer.remaining() <= 98, "{answer:?}");
+    drain();
+    for seconds_off in [0, -HOUR] {
+        clock.set(seconds_off);
+        for _ in 0..3 {
+            eventually("tokens by the new clock", || (get(&gateway) == 200).then_some(()));
+        }
+    }
+    assert_eq!(super::decided_by(&gateway, "local"), 0);
+}

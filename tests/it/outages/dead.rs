@@ -1,0 +1,81 @@
+//! It is gone, or too far away.
+
+use std::time::Duration;
+
+use super::{FREELY, Scene, config, config_with, connected, get, heals, opens};
+use crate::support::{FaultProxy, Gateway, Mode, Redis, eventually};
+
+#[test]
+fn row_01_a_redis_that_dies_again_and_again_is_found_again_each_time() {
+    let mut redis = Redis::start();
+    let gateway = Gateway::start(&config(&redis.table(), FREELY));
+    connected(&gateway);
+    for _ in 0..2 {
+        redis.kill();
+        opens(&gateway);
+        redis.come_up();
+        heals(&gateway);
+    }
+}
+
+#[test]
+fn row_01_connections_that_are_cut_or_refused_fail_no_request() {
+    Scene::start(FREELY).survives(Mode::Refuse);
+}
+
+/// Nobody says that the connection is dead: it is found out by calls that are not answered.
+#[test]
+fn row_18_a_connection_that_died_without_a_word_is_replaced() {
+    let scene = Scene::start(FREELY);
+    scene.proxy.set(Mode::Freeze);
+    eventually("the breaker to open", || {
+        assert_eq!(get(&scene.gateway), 200);
+        (super::times_opened(&scene.gateway) > 0).then_some(())
+    });
+    heals(&scene.gateway);
+    assert!(scene.proxy.arrivals().len() > 1, "another connection");
+}
+
+#[test]
+fn row_26_a_redis_without_room_for_one_more_client_fails_no_request() {
+    let redis = Redis::start();
+    let gateway = Gateway::start(&config(&redis.table(), FREELY));
+    connected(&gateway);
+    let guest = redis.session();
+    guest.say(&["CONFIG", "SET", "maxclients", "1"]).unwrap();
+    guest.say(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
+    opens(&gateway);
+    guest.say(&["CONFIG", "SET", "maxclients", "100"]).unwrap();
+    heals(&gateway);
+}
+
+/// Twenty gateways lose Redis together. What they must not do is come back together: in no quarter
+/// of a second more than half of them, though each has been waiting for the same moment.
+#[test]
+fn row_27_gateways_that_lost_redis_together_come_back_one_by_one() {
+    const GATEWAYS: usize = 20;
+    let redis = Redis::start();
+    let proxy = FaultProxy::start(&redis);
+    let text = config_with("", &proxy.table(super::PATIENT), FREELY);
+    let gateways: Vec<Gateway> = std::thread::scope(|scope| {
+        let starts: Vec<_> = (0..GATEWAYS).map(|_| scope.spawn(|| Gateway::start(&text))).collect();
+        starts.into_iter().map(|start| start.join().unwrap()).collect()
+    });
+    gateways.iter().for_each(connected);
+    proxy.set(Mode::Refuse);
+    super::lasting(Duration::from_secs(4));
+    let returned = proxy.elapsed();
+    proxy.set(Mode::Pass);
+    gateways.iter().for_each(heals);
+    let mut back: Vec<Duration> = proxy.arrivals();
+    back.retain(|at| *at >= returned);
+    assert!(back.len() >= GATEWAYS, "{back:?}");
+    let slot = Duration::from_millis(250);
+    let crowd =
+        |from: &Duration| back.iter().filter(|&&at| *from <= at && at < *from + slot).count();
+    let most = back.iter().map(crowd).max().unwrap();
+    assert!(most <= GATEWAYS / 2, "{most} within {slot:?}: {back:?}");
+    let spread = back[GATEWAYS - 1].saturating_sub(back[0]);
+    assert!(spread >= Duration::from_secs(1), "all of them within {spread:?}: {back:?}");
+    assert_eq!(gateways.iter().map(get).collect::<Vec<_>>(), [200; GATEWAYS]);
+}

@@ -1,0 +1,60 @@
+//! It is somewhere else: another server has taken its place.
+
+use std::time::Duration;
+
+use super::{FREELY, config_with, connected, decided_by, get, heals, opens};
+use crate::support::{Gateway, Redis, Stopwatch, eventually, free_port};
+
+fn start(arguments: &[&str]) -> Redis {
+    let mut redis = Redis::absent();
+    redis.come_up_with(|command| {
+        command.args(arguments);
+    });
+    redis
+}
+
+#[test]
+fn row_07_the_master_that_the_sentinels_choose_is_found() {
+    let ports: [String; 5] = std::array::from_fn(|_| free_port().to_string());
+    let [master_port, replica_port, sentinel_ports @ ..] = &ports;
+    let mut master = start(&["--port", master_port]);
+    let of_master = ["--replicaof", "127.0.0.1", master_port, "--repl-diskless-sync-delay", "0"];
+    let replica = start(&[&["--port", replica_port][..], &of_master].concat());
+    let sentinels = sentinel_ports.each_ref().map(|port| {
+        Redis::start_sentinel(&format!(
+            "port {port}\nsentinel monitor main 127.0.0.1 {master_port} 2\n\
+             sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 3000\n"
+        ))
+    });
+    let known = |name: &str| {
+        let known: Vec<String> = sentinels[0].ask(&["SENTINEL", "MASTER", "main"]);
+        let at = known.iter().position(|field| field == name).unwrap();
+        known[at + 1].clone()
+    };
+    eventually("the sentinels to know everybody", || {
+        (known("num-other-sentinels") == "2" && known("num-slaves") == "1").then_some(())
+    });
+    let says = |text: &str| replica.ask::<String>(&["INFO", "replication"]).contains(text);
+    eventually("the replica to be in step", || says("master_link_status:up").then_some(()));
+
+    let hosts = sentinel_ports.each_ref().map(|port| format!("127.0.0.1:{port}")).join(",");
+    let url = format!("redis+sentinel://{hosts}/main");
+    let table = format!("\n[redis]\nurl = \"{url}\"\ntimeout = \"1s\"\n");
+    let gateway = Gateway::start(&config_with("", &table, FREELY));
+    connected(&gateway);
+    master.kill();
+    opens(&gateway);
+    eventually("a new master", || {
+        assert_eq!(get(&gateway), 200);
+        says("role:master").then_some(())
+    });
+    let promoted = Stopwatch::start();
+    let before = decided_by(&gateway, "redis");
+    eventually("Redis to decide", || {
+        assert_eq!(get(&gateway), 200);
+        (decided_by(&gateway, "redis") > before).then_some(())
+    });
+    let took = promoted.elapsed();
+    assert!(took <= Duration::from_secs(2), "back {took:?} after the failover");
+    heals(&gateway);
+}

@@ -1,0 +1,110 @@
+//! What operators and clients get to see of an outage.
+
+use super::{
+    FREELY, Scene, config, connected, decided_by, get, heals, opens, request, times_opened,
+};
+use crate::support::{DEMO, FaultProxy, Gateway, Mode, Redis, Request, eventually, key, swarm};
+
+/// One line for each change of state, however many requests there are.
+#[test]
+fn row_01_an_outage_is_counted_and_logged_once() {
+    let scene = Scene::start(FREELY);
+    let gateway = &scene.gateway;
+    assert_eq!((super::breaker(gateway), times_opened(gateway)), (0, 0));
+    let lines = gateway.log().lines().count();
+    scene.proxy.set(Mode::Refuse);
+    opens(gateway);
+    let tally =
+        swarm(3_000, |client, _| client.get(gateway.url("/")).header("X-Api-Key", "secret"));
+    assert_eq!(tally.get(&200), Some(&3_000), "{tally:?}");
+    scene.proxy.set(Mode::Pass);
+    heals(gateway);
+    let changes = |to| gateway.count("tollgate_breaker_transitions_total", &[("to", to)]);
+    assert_eq!(["open", "half_open", "closed"].map(changes), [1, 1, 1]);
+    let log = gateway.log();
+    for line in ["breaker open", "breaker half open", "breaker closed"] {
+        assert_eq!(log.matches(line).count(), 1, "{line}");
+    }
+    assert!(log.lines().count() <= lines + 10, "{log}");
+}
+
+#[test]
+fn the_mode_header_says_when_a_gateway_decides_alone() {
+    let redis = Redis::start();
+    let proxy = FaultProxy::start(&redis);
+    let text = config(&proxy.table(super::PATIENT), FREELY);
+    let gateway = Gateway::start(&format!("{text}\n[headers]\nmode = true\n"));
+    connected(&gateway);
+    let mode = || gateway.send(&request()).header("x-ratelimit-mode").map(str::to_owned);
+    assert_eq!(mode(), None);
+    proxy.set(Mode::Refuse);
+    opens(&gateway);
+    assert_eq!(mode().as_deref(), Some("local"));
+    proxy.set(Mode::Pass);
+    heals(&gateway);
+    assert_eq!(mode(), None);
+}
+
+/// What a rule says is to become of requests while Redis fails.
+#[test]
+fn a_rule_may_deny_or_allow_while_redis_fails() {
+    let redis = Redis::start();
+    let proxy = FaultProxy::start(&redis);
+    let rule = |name: &str| {
+        format!(
+            "[routes.{name}]\npath = \"/{name}\"\nupstream = \"api\"\n[rules.{name}]\n\
+             per = [\"key\"]\nroutes = [\"{name}\"]\nrate = \"3/d\"\non_failure = \"{name}\"\n"
+        )
+    };
+    let rules = ["local", "deny", "allow"].map(rule).concat();
+    let gateway = Gateway::start(&format!(
+        "instances = 1\n{DEMO}{}{rules}{}",
+        proxy.table(super::PATIENT),
+        key("acme", "secret", "free")
+    ));
+    let ask = |path: &str| gateway.send(&Request::get(path).header("X-Api-Key", "secret"));
+    eventually("Redis to decide", || {
+        ask("/deny");
+        (decided_by(&gateway, "redis") > 0).then_some(())
+    });
+    proxy.set(Mode::Refuse);
+    eventually("the breaker to open", || (super::breaker(&gateway) == 2).then_some(()));
+    let statuses = |path| [(); 5].map(|()| ask(path).status);
+    assert_eq!(statuses("/local"), [200, 200, 200, 429, 429]);
+    assert_eq!(statuses("/allow"), [200; 5]);
+    assert_eq!(statuses("/deny"), [503; 5]);
+    let refusal = ask("/deny");
+    let wait: u64 = refusal.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&wait), "{refusal:?}");
+    let types = refusal.header("content-type");
+    assert_eq!(types, Some("application/problem+json"));
+    proxy.set(Mode::Pass);
+    eventually("nobody to be denied", || (ask("/deny").status != 503).then_some(()));
+}
+
+/// Each gateway announces itself where all of them can see it.
+#[test]
+fn gateways_know_how_many_they_are() {
+    let redis = Redis::start();
+    let text = config(&redis.table(), FREELY);
+    let gateways: [Gateway; 3] = std::array::from_fn(|_| Gateway::start(&text));
+    for gateway in &gateways {
+        gateway.wait_for_count("tollgate_gateways", &[], 3);
+    }
+    assert_eq!(redis.ask::<u64>(&["ZCARD", "tollgate:gateways"]), 3);
+}
+
+#[test]
+fn row_22_a_gateway_is_ready_without_redis_unless_the_file_says_otherwise() {
+    let mut redis = Redis::absent();
+    let ready = |gateway: &Gateway| gateway.admin("/ready").status;
+    let of = |more: &str| Gateway::start(&config(&format!("{}{more}", redis.table()), FREELY));
+    let (always, connected) = (of("ready = \"always\"\n"), of("ready = \"connected\"\n"));
+    assert_eq!((ready(&always), ready(&connected), ready(&of(""))), (200, 503, 200));
+    assert_eq!((get(&always), get(&connected)), (200, 200), "served all the same");
+    redis.come_up();
+    eventually("to be ready", || (ready(&connected) == 200).then_some(()));
+    redis.kill();
+    eventually("not to be ready", || (ready(&connected) == 503).then_some(()));
+    assert_eq!((ready(&always), get(&connected)), (200, 200));
+}

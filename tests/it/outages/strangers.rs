@@ -1,0 +1,64 @@
+//! Logins and certificates that are no good, and then are: nothing is started anew for it.
+
+use std::path::Path;
+
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+use super::{FREELY, config, connected, get, heals, survives};
+use crate::support::{Gateway, Redis, eventually, free_port};
+
+#[test]
+fn row_15_a_login_that_fails_is_made_good_without_a_restart() {
+    let redis = Redis::start();
+    let gateway = Gateway::start(&config(&redis.table(), FREELY));
+    connected(&gateway);
+    // Who was there before the password may stay.
+    let operator = redis.session();
+    operator.say(&["CONFIG", "SET", "requirepass", "pw"]).unwrap();
+    survives(
+        &gateway,
+        || operator.say(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap(),
+        || {
+            eventually("the reason in the log", || gateway.log().contains("NOAUTH").then_some(()));
+            operator.say(&["CONFIG", "SET", "requirepass", ""]).unwrap();
+        },
+    );
+}
+
+/// Writes a certificate of a server by this name, which vouches for itself.
+fn issue(file: &Path, key: &KeyPair, last_year: i32) -> String {
+    let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    params.not_before = date_time_ymd(2020, 1, 1);
+    params.not_after = date_time_ymd(last_year, 12, 31);
+    let certificate = params.self_signed(key).unwrap().pem();
+    std::fs::write(file, &certificate).unwrap();
+    certificate
+}
+
+#[test]
+fn row_23_a_certificate_that_expired_is_named_and_may_be_renewed() {
+    let mut redis = Redis::absent();
+    let path = |name: &str| redis.folder().join(name).display().to_string();
+    let [expired, valid, key, ca] = ["expired.pem", "valid.pem", "server.key", "ca.pem"].map(path);
+    let pair = KeyPair::generate().unwrap();
+    std::fs::write(&key, pair.serialize_pem()).unwrap();
+    let authorities =
+        [issue(expired.as_ref(), &pair, 2021), issue(valid.as_ref(), &pair, 2099)].concat();
+    std::fs::write(&ca, authorities).unwrap();
+    let port = free_port().to_string();
+    redis.come_up_with(|command| {
+        command.args(["--tls-port", &port, "--tls-auth-clients", "no", "--tls-ca-cert-file", &ca]);
+        command.args(["--tls-cert-file", &expired, "--tls-key-file", &key]);
+    });
+    let table = format!(
+        "\n[redis]\nurl = \"rediss://localhost:{port}\"\nca = \"{ca}\"\ntimeout = \"1s\"\n"
+    );
+    let gateway = Gateway::start(&config(&table, FREELY));
+    eventually("the reason in the log", || {
+        assert_eq!(get(&gateway), 200);
+        gateway.log().contains("certificate expired").then_some(())
+    });
+    redis.configure("tls-cert-file", &valid);
+    connected(&gateway);
+    heals(&gateway);
+}

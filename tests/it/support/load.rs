@@ -1,0 +1,183 @@
+//! Steady load: clients that keep their connections and send one request after the other, while
+//! the test does something to the servers.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+use super::gateway::Gateway;
+use super::http::Request;
+use super::swarm::Tally;
+use super::wait::{PATIENCE, Stopwatch};
+
+/// Clients that all send the same.
+pub(crate) struct Lane {
+    address: SocketAddr,
+    request: Vec<u8>,
+    connections: u32,
+    pause: Duration,
+}
+
+/// Load that runs until it is stopped.
+pub(crate) struct Load {
+    runtime: Runtime,
+    stopped: Arc<AtomicBool>,
+    watch: Stopwatch,
+    lanes: Vec<Vec<JoinHandle<Vec<Sample>>>>,
+}
+
+/// What became of the requests of a lane.
+pub(crate) struct Report(Vec<Sample>);
+
+#[derive(Clone, Copy)]
+struct Sample {
+    /// When it was sent, from the start of the load.
+    sent: Duration,
+    took: Duration,
+    /// None: the connection broke before the whole answer was there.
+    status: Option<u16>,
+}
+
+impl Lane {
+    /// So many clients of `gateway`, each of which rests for `pause` between two requests. The
+    /// pause keeps the machine from being busy with the load, so that times tell of the gateway.
+    pub(crate) fn new(
+        gateway: &Gateway,
+        request: &Request,
+        connections: u32,
+        pause: Duration,
+    ) -> Self {
+        Self { address: gateway.address, request: request.bytes(), connections, pause }
+    }
+}
+
+impl Load {
+    pub(crate) fn start(lanes: Vec<Lane>) -> Self {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).enable_all().build().unwrap();
+        let stopped = Arc::new(AtomicBool::default());
+        let watch = Stopwatch::start();
+        let spawn = |lane: Lane| {
+            let lane = Arc::new(lane);
+            let clients = (0..lane.connections).map(|number| {
+                let first = lane.pause * number / lane.connections;
+                let client = client(Arc::clone(&lane), first, watch, Arc::clone(&stopped));
+                runtime.spawn(client)
+            });
+            clients.collect()
+        };
+        let lanes = lanes.into_iter().map(spawn).collect();
+        Self { runtime, stopped, watch, lanes }
+    }
+
+    /// How long it has been running.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.watch.elapsed()
+    }
+
+    /// A watch that was started with it.
+    pub(crate) fn watch(&self) -> Stopwatch {
+        self.watch
+    }
+
+    /// Ends it once every request has its answer. A report for each lane.
+    pub(crate) fn stop(self) -> Vec<Report> {
+        self.stopped.store(true, Ordering::SeqCst);
+        let join = |clients: Vec<JoinHandle<Vec<Sample>>>| {
+            let samples = clients.into_iter().flat_map(|it| self.runtime.block_on(it).unwrap());
+            Report(samples.collect())
+        };
+        self.lanes.into_iter().map(join).collect()
+    }
+}
+
+impl Report {
+    /// Those sent in this span.
+    pub(crate) fn during(&self, span: &Range<Duration>) -> Self {
+        Self(self.0.iter().filter(|sample| span.contains(&sample.sent)).copied().collect())
+    }
+
+    /// How many answers had which status.
+    pub(crate) fn tally(&self) -> Tally {
+        self.0.iter().filter_map(|sample| sample.status).fold(Tally::new(), |mut tally, status| {
+            *tally.entry(status).or_default() += 1;
+            tally
+        })
+    }
+
+    /// How many have got no answer, or no whole one.
+    pub(crate) fn broken(&self) -> usize {
+        self.0.iter().filter(|sample| sample.status.is_none()).count()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The time within which so many of a thousand had their answers.
+    pub(crate) fn within(&self, permille: usize) -> Duration {
+        let mut times: Vec<Duration> = self.0.iter().map(|sample| sample.took).collect();
+        times.sort_unstable();
+        let at = (times.len() * permille).div_ceil(1_000).saturating_sub(1);
+        *times.get(at).expect("there was load in this span")
+    }
+}
+
+/// One client, until the end of the load.
+async fn client(
+    lane: Arc<Lane>,
+    first: Duration,
+    watch: Stopwatch,
+    stopped: Arc<AtomicBool>,
+) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    let mut connection = None;
+    tokio::time::sleep(first).await;
+    while !stopped.load(Ordering::SeqCst) {
+        if connection.is_none() {
+            connection = TcpStream::connect(lane.address).await.ok();
+        }
+        let sent = watch.elapsed();
+        let status = match &mut connection {
+            Some(stream) => {
+                let exchange = exchange(stream, &lane.request);
+                tokio::time::timeout(PATIENCE, exchange).await.ok().flatten()
+            }
+            None => None,
+        };
+        samples.push(Sample { sent, took: watch.elapsed().saturating_sub(sent), status });
+        if status.is_none() {
+            connection = None;
+        }
+        tokio::time::sleep(lane.pause).await;
+    }
+    samples
+}
+
+/// One request and its answer. None where the connection ends before that.
+async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Option<u16> {
+    stream.write_all(request).await.ok()?;
+    let mut answer = BytesMut::with_capacity(4 * 1024);
+    loop {
+        if stream.read_buf(&mut answer).await.ok()? == 0 {
+            return None;
+        }
+        let Some(head) = answer.windows(4).position(|window| window == b"\r\n\r\n") else {
+            continue;
+        };
+        let text = String::from_utf8_lossy(&answer[..head]).to_ascii_lowercase();
+        let length = text.lines().find_map(|line| line.strip_prefix("content-length:"));
+        let length: usize = length.map_or(0, |length| length.trim().parse().unwrap());
+        if answer.len() >= head + 4 + length {
+            return text.split(' ').nth(1)?.parse().ok();
+        }
+    }
+}
