@@ -28,6 +28,26 @@ pub struct Identity {
     pub client: Client,
     /// Whether the peer is a trusted proxy, so that its forwarding headers are believed.
     pub via_trusted_proxy: bool,
+    /// How the client's address was found.
+    pub address_from: AddressFrom,
+    /// Where the key stood, as an index into [`Clients::key_sources`]; none where there is none.
+    pub key_from: Option<usize>,
+}
+
+/// How an address was found. Hops are addresses of `X-Forwarded-For`, counted from the right,
+/// from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressFrom {
+    /// The peer's own: it is no trusted proxy, so its `X-Forwarded-For` is not looked at.
+    Peer,
+    /// The peer's own: it is a trusted proxy, and sent no `X-Forwarded-For`.
+    NothingForwarded,
+    /// The peer's own: what stands at this hop is no address.
+    Junk(usize),
+    /// The right-most hop that is no trusted proxy.
+    Hop(usize),
+    /// This hop, the last that was looked at: it is a trusted proxy, as are all before it.
+    AllTrusted(usize),
 }
 
 /// Why a request has no client.
@@ -55,13 +75,17 @@ pub fn identify(
     let peer = peer.map(canonical);
     let trusted = &policy.server.trusted_proxies;
     let via_trusted_proxy = peer.is_some_and(|peer| is_trusted(trusted, peer));
-    let ip = match peer {
-        Some(peer) if via_trusted_proxy => Some(forwarded_address(trusted, peer, headers)),
-        other => other,
+    let (ip, address_from) = match peer {
+        Some(peer) if via_trusted_proxy => {
+            let (ip, from) = forwarded_address(trusted, peer, headers);
+            (Some(ip), from)
+        }
+        other => (other, AddressFrom::Peer),
     };
-    let digest = key_digest(&policy.clients, headers, query)?;
-    let (key, plan) = resolve(policy, digest);
-    Ok(Identity { client: Client { ip, key, plan }, via_trusted_proxy })
+    let found = key_digest(&policy.clients, headers, query)?;
+    let (key, plan) = resolve(policy, found.map(|(digest, _)| digest));
+    let key_from = found.map(|(_, source)| source);
+    Ok(Identity { client: Client { ip, key, plan }, via_trusted_proxy, address_from, key_from })
 }
 
 /// The address as the client would write it: IPv4 inside IPv6 (mapped, `::ffff:0:0/96`, and
@@ -107,17 +131,21 @@ fn is_trusted(trusted: &[IpNet], ip: IpAddr) -> bool {
 
 /// The right-most address of `X-Forwarded-For` that is not a trusted proxy's. Where all are, the
 /// left-most; where junk stands in the way, the peer.
-fn forwarded_address(trusted: &[IpNet], peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+fn forwarded_address(
+    trusted: &[IpNet],
+    peer: IpAddr,
+    headers: &HeaderMap,
+) -> (IpAddr, AddressFrom) {
     const FORWARDED_FOR: &str = "x-forwarded-for";
     // One line, the last, in nearly every request.
     let lines: Vec<_> = headers.get_all(FORWARDED_FOR).iter().collect();
     let hops = lines.iter().rev().flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','));
-    let mut nearest = peer;
-    for hop in hops.take(MAX_HOPS) {
-        let Some(ip) = parse_hop(hop) else { return peer };
-        nearest = ip;
+    let mut nearest = (peer, AddressFrom::NothingForwarded);
+    for (hop, number) in hops.take(MAX_HOPS).zip(1..) {
+        let Some(ip) = parse_hop(hop) else { return (peer, AddressFrom::Junk(number)) };
+        nearest = (ip, AddressFrom::AllTrusted(number));
         if !is_trusted(trusted, ip) {
-            return ip;
+            return (ip, AddressFrom::Hop(number));
         }
     }
     nearest
@@ -134,14 +162,15 @@ fn parse_hop(hop: &[u8]) -> Option<IpAddr> {
     Some(canonical(ip))
 }
 
-/// The digest of the request's key, where it has one. An empty key is none.
+/// The digest of the request's key and the index of its source, where it has one. An empty key is
+/// none.
 fn key_digest(
     clients: &Clients,
     headers: &HeaderMap,
     query: Option<&str>,
-) -> Result<Option<Digest>, IdentityError> {
-    let mut found: Option<Digest> = None;
-    let mut take = |key: &[u8]| -> Result<(), IdentityError> {
+) -> Result<Option<(Digest, usize)>, IdentityError> {
+    let mut found: Option<(Digest, usize)> = None;
+    let mut take = |source: usize, key: &[u8]| -> Result<(), IdentityError> {
         if key.is_empty() {
             return Ok(());
         }
@@ -150,18 +179,19 @@ fn key_digest(
         }
         let digest: Digest = Sha256::digest(key).into();
         match found {
-            Some(first) if first != digest => match clients.on_conflicting_keys {
+            Some((first, _)) if first != digest => match clients.on_conflicting_keys {
                 OnConflictingKeys::Deny => Err(IdentityError::ConflictingKeys),
                 OnConflictingKeys::First => Ok(()),
             },
             Some(_) => Ok(()),
             None => {
-                found = Some(digest);
+                found = Some((digest, source));
                 Ok(())
             }
         }
     };
-    for source in &clients.key_sources {
+    for (index, source) in clients.key_sources.iter().enumerate() {
+        let mut take = |key: &[u8]| take(index, key);
         match source {
             KeySource::Header(name) => {
                 headers.get_all(name).iter().try_for_each(|value| take(value.as_bytes()))?;

@@ -20,6 +20,8 @@ pub mod cli;
 pub mod clock;
 /// The file as it is written.
 pub mod config;
+/// What is decided of a request before any bucket is asked, pure.
+pub mod decide;
 /// One request through Pingora's phases.
 pub mod gateway;
 /// Who a request is from.

@@ -2,8 +2,7 @@
 //!
 //! Reading order: this file (the phases), `exchange` (what one request carries along), `judge`
 //! (may it pass?), `respond` (answers of our own, the only place that knows a status code),
-//! `limit_headers` (what answers say about limits), `guard` (what no request may be), `forward`
-//! (what the API gets to see), `leftover` (bodies that nobody wants), `pool` (who serves an
+//! `limit_headers` (what answers say about limits), `forward` (what the API gets to see), `leftover` (bodies that nobody wants), `pool` (who serves an
 //! upstream), `upgrade` (WebSockets), `demo`, `listen`, `drain`.
 
 pub mod drain;
@@ -13,7 +12,6 @@ pub mod pool;
 
 mod demo;
 mod forward;
-mod guard;
 mod judge;
 mod leftover;
 mod limit_headers;

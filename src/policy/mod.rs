@@ -24,7 +24,7 @@ use ipnet::IpNet;
 use crate::limit::charge::Mode;
 use crate::limit::quota::Quota;
 use redis::Redis;
-use router::Router;
+use router::{Matcher, Router};
 use settings::{Clients, Headers, Memory, Server, Upstream};
 
 /// SHA-256 of an API key as it was sent.
@@ -82,6 +82,8 @@ pub struct Key {
 pub struct Route {
     /// Its name in the file.
     pub name: Arc<str>,
+    /// What it matches.
+    pub matcher: Matcher,
     /// Index of its upstream.
     pub upstream: u32,
     /// Tokens that a request takes from each bucket, at least 1.
@@ -99,6 +101,10 @@ pub struct Rule {
     pub description: Option<String>,
     /// Who shares a bucket. Empty: everybody.
     pub per: Vec<Dimension>,
+    /// Whether it is there at all.
+    pub enabled: bool,
+    /// Indexes of the routes that it counts; none: all.
+    pub routes: Option<Vec<u32>>,
     /// Whether it refuses or only counts.
     pub mode: Mode,
     /// What becomes of a client without a key, where `per` has `key`.

@@ -15,8 +15,8 @@ use serde::Serialize;
 use tracing::warn;
 
 use super::exchange::{Exchange, Judged};
-use super::judge::Refusal;
 use super::{drain, leftover, limit_headers};
+use crate::decide::Refusal;
 use crate::limit::charge::Mode;
 use crate::limit::seconds_up;
 use crate::policy::Policy;

@@ -3,8 +3,8 @@
 use http::StatusCode;
 use pingora::prelude::{Error, ErrorSource, ErrorType};
 
-use crate::gateway::guard::Malformed;
-use crate::gateway::judge::Refusal;
+use crate::decide::Refusal;
+use crate::decide::guard::Malformed;
 use crate::identity::IdentityError;
 use crate::policy::Policy;
 
