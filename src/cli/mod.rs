@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand.
 
 mod check;
+mod explain;
 mod hash_key;
 mod run;
 
@@ -37,6 +38,12 @@ enum Command {
     Run,
     /// Read the file as `run` would and print every mistake with its line. Exits with 0 or 64.
     Check,
+    /// Say what would become of a request, and why: client, route, every rule, buckets' names.
+    ///
+    /// By the file alone: no port is opened, and Redis is not asked. What is in the buckets, and so
+    /// the verdict, is known to a running gateway: POST /api/explain on its admin port. Exits with
+    /// 0 when the request is explained, refused or not; with 64 on a bad file or bad arguments.
+    Explain(explain::Request),
     /// Print the [keys.…] lines for an API key; without one, make a new random key.
     ///
     /// The gateway only ever keeps the key's SHA-256. A key on the command line stays in the
@@ -61,6 +68,7 @@ pub fn main() -> ExitCode {
     match arguments.command.unwrap_or(Command::Run) {
         Command::Run => run::run(&arguments.config),
         Command::Check => check::check(&arguments.config),
+        Command::Explain(request) => explain::explain(&arguments.config, request),
         Command::HashKey { key } => hash_key::hash_key(key.as_deref()),
     }
 }

@@ -19,6 +19,7 @@ use tracing_subscriber::EnvFilter;
 use super::check::{reject, summary};
 use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE};
 use crate::admin::Admin;
+use crate::explain::Explainer;
 use crate::gateway::drain::{self, Draining, Signals};
 use crate::gateway::listen::{self, BindError, Bound, Prebound};
 use crate::gateway::pool::Lookups;
@@ -130,7 +131,10 @@ impl Services {
         };
         let mut pingora = Server::new_with_opt_and_conf(None, conf);
         let (limiter, supervisor) = self.limiter();
-        let gateway = Gateway::new(Arc::clone(&self.snapshot), limiter, Arc::clone(&self.metrics));
+        let limiter = Arc::new(limiter);
+        let metrics = Arc::clone(&self.metrics);
+        let gateway = Gateway::new(Arc::clone(&self.snapshot), Arc::clone(&limiter), metrics);
+        let snapshot = Arc::clone(&self.snapshot);
         let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
         for listener in &self.listeners {
             proxy.add_tcp(&listener.address.to_string());
@@ -141,7 +145,8 @@ impl Services {
         }
         pingora.add_service(proxy);
 
-        let answers = Admin::new(self.metrics, self.store, draining.clone());
+        let explainer = Explainer::new(move || Arc::clone(&snapshot), limiter);
+        let answers = Admin::new(self.metrics, self.store, draining.clone(), explainer);
         let mut admin = listening::Service::new("admin".to_string(), HttpServer::new_app(answers));
         admin.threads = Some(1);
         admin.add_tcp(&self.admin.address.to_string());

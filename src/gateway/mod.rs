@@ -9,13 +9,14 @@ pub mod drain;
 pub mod exchange;
 pub mod listen;
 pub mod pool;
+/// Answers of our own; explanations use their words.
+pub(crate) mod respond;
 
 mod demo;
 mod forward;
 mod judge;
 mod leftover;
 mod limit_headers;
-mod respond;
 mod upgrade;
 
 use std::sync::Arc;
@@ -56,7 +57,7 @@ pub const MAX_TRIES: usize = 2;
 /// The proxy: what outlives a request.
 pub struct Gateway {
     snapshot: ArcSwap<Snapshot>,
-    limiter: Limiter,
+    limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
     /// By source.
     checks: [Histogram; Source::COUNT],
@@ -87,7 +88,7 @@ impl Snapshot {
 
 impl Gateway {
     /// A gateway that serves by `snapshot` and decides by `limiter`.
-    pub fn new(snapshot: Arc<Snapshot>, limiter: Limiter, metrics: Arc<Metrics>) -> Self {
+    pub fn new(snapshot: Arc<Snapshot>, limiter: Arc<Limiter>, metrics: Arc<Metrics>) -> Self {
         let checks = Source::ALL.map(|source| metrics.checks(source));
         Self { snapshot: ArcSwap::new(snapshot), limiter, metrics, checks }
     }

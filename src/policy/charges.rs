@@ -127,8 +127,8 @@ impl Policy {
         Ok(charges)
     }
 
-    /// Whom the rules see.
-    fn counted(&self, client: &Client, scope: Scope) -> Client {
+    /// The client as rules see it: one that is refused for its key counts as one without.
+    pub fn counted(&self, client: &Client, scope: Scope) -> Client {
         match scope {
             Scope::All => *client,
             Scope::Address => {

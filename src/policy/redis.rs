@@ -7,6 +7,9 @@ use std::time::Duration;
 use super::OnFailure;
 use super::settings::Origin;
 
+/// What every key begins with, where the file says nothing.
+pub const DEFAULT_PREFIX: &str = "tollgate:";
+
 /// The shared store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redis {

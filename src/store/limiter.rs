@@ -85,4 +85,15 @@ impl Limiter {
             }
         }
     }
+
+    /// What [`take`](Self::take) would answer now, from the levels that there are. Nothing is taken
+    /// and nothing kept, in Redis neither. For people who ask: it may take a second.
+    pub async fn peek(&self, charges: &Charges, rules: &[RuleName], now: u64) -> Taken {
+        if let Some(shared) = &self.shared
+            && let Ok(answer) = shared.batcher.peek(charges, rules).await
+        {
+            return Taken { answer, source: Source::Redis };
+        }
+        Taken { answer: self.memory.peek(charges, now), source: Source::Local }
+    }
 }

@@ -9,7 +9,7 @@ use crate::identity::IdentityError;
 use crate::policy::Policy;
 
 /// Status and words for a refusal.
-pub(super) fn words(policy: &Policy, refusal: Refusal) -> (StatusCode, String) {
+pub(crate) fn words(policy: &Policy, refusal: Refusal) -> (StatusCode, String) {
     let bad = |detail: &dyn std::fmt::Display| (StatusCode::BAD_REQUEST, sentence(detail));
     match refusal {
         Refusal::Malformed(Malformed::NoHost) => bad(&"the request has no Host header"),

@@ -242,5 +242,7 @@ fn ticks(budget: Duration) -> u64 {
     u64::try_from(budget.as_micros()).unwrap_or(TICKS_PER_SECOND)
 }
 
+mod peek;
+
 #[cfg(test)]
 mod tests;
