@@ -9,6 +9,7 @@ use clap::Args;
 
 use super::EXIT_BAD_FILE;
 use super::check::reject;
+use super::print;
 use crate::explain;
 use crate::explain::asked::Asked;
 use crate::load;
@@ -54,18 +55,18 @@ pub(super) fn explain(file: &Path, request: Request) -> ExitCode {
             return ExitCode::from(EXIT_BAD_FILE);
         }
     };
-    if json {
-        match serde_json::to_string_pretty(&explanation) {
-            Ok(json) => println!("{json}"),
-            Err(error) => {
-                eprintln!("error: {error}");
-                return ExitCode::FAILURE;
-            }
-        }
+    let text = if json {
+        serde_json::to_string_pretty(&explanation).map(|json| json + "\n")
     } else {
-        print!("{}", explanation.render(std::io::stdout().is_terminal()));
+        Ok(explanation.render(std::io::stdout().is_terminal()))
+    };
+    match text {
+        Ok(text) => print(&text),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
     }
-    ExitCode::SUCCESS
 }
 
 /// `NAME:VALUE`. What is wrong is said without the value.

@@ -54,6 +54,19 @@ enum Command {
     },
 }
 
+/// Writes to standard output. Who has read enough (`| head`) has closed it: no reason to fail.
+fn print(text: &str) -> ExitCode {
+    use std::io::Write as _;
+
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            eprintln!("error: cannot write: {error}");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
 /// Runs the program with the process' own arguments.
 pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {

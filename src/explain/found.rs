@@ -107,8 +107,8 @@ fn route(policy: &Policy, head: &Head<'_>, case: &Case<'_>) -> report::Route {
     } else {
         told.candidates = near_misses(policy, head, &case.host, reading);
         told.why = match told.candidates.as_slice() {
-            [] => "no route has such a path".to_owned(),
-            _ => "no route takes it, though the path is one".to_owned(),
+            [] => "no route has such a host and path".to_owned(),
+            _ => "no route matches; these miss it by one thing".to_owned(),
         };
     }
     told
@@ -139,7 +139,7 @@ fn candidates(
                 Some(next) => words::goes_before(&winner.matcher, &next.matcher).to_owned(),
             }
         } else if takes(&route.matcher) {
-            format!("matches too; {}", words::goes_before(&winner.matcher, &route.matcher))
+            "matches too, but is less specific".to_owned()
         } else {
             words::only_for(&route.matcher.methods, head.method)
         };
@@ -189,7 +189,7 @@ fn verdict(policy: &Policy, case: &Case<'_>, levels: Levels<'_>) -> Verdict {
             ("refuse", Some(status.as_u16()), format!("{detail}{first}"))
         }
         None if is_open => {
-            let why = "It passes if every bucket holds what it takes.";
+            let why = "it passes if every bucket holds what it takes.";
             ("depends", None, why.to_owned())
         }
         None if is_enforced => ("pass", None, "Every bucket holds what it takes.".to_owned()),

@@ -122,7 +122,7 @@ pub struct Rule {
     pub per: Vec<String>,
     /// Why it does not count the request.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub not: Option<Not>,
+    pub why_not: Option<WhyNot>,
     /// What it charges.
     #[serde(flatten)]
     pub charge: Option<Charge>,
@@ -130,7 +130,7 @@ pub struct Rule {
 
 /// Why a rule does not count a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Not {
+pub struct WhyNot {
     /// `disabled`, `other_routes`, `exempt_ip`, `exempt_key`, `on_missing_skip`,
     /// `on_missing_deny`, `no_rate`, `not_by_address` or `refused_before`.
     pub code: &'static str,

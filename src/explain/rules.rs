@@ -29,11 +29,11 @@ pub(super) fn rules(
             mode: words::mode(rule.mode),
             on_failure: words::on_failure(rule.on_failure),
             per: rule.per.iter().map(words::dimension).collect(),
-            not: None,
+            why_not: None,
             charge: None,
         };
         let Some((identity, facts)) = &known else {
-            told.not = Some(words::refused_before(status));
+            told.why_not = Some(words::refused_before(status));
             return told;
         };
         let found =
@@ -46,7 +46,7 @@ pub(super) fn rules(
             Err(why) => {
                 let route = policy.routes.get(facts.route as usize);
                 let route = route.map_or("", |route| &route.name);
-                told.not = Some(words::not(policy, rule, why, route, found.client.plan));
+                told.why_not = Some(words::why_not(policy, rule, why, route, found.client.plan));
             }
         }
         told

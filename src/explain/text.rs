@@ -26,15 +26,14 @@ impl Explanation {
     pub fn render(&self, color: bool) -> String {
         let mut page = Page { text: String::new(), color };
         let request = &self.request;
-        let assumed = match request.assumed.as_slice() {
-            [] => String::new(),
-            assumed => format!("  (no --{} given: assumed)", assumed.join(" and no --")),
-        };
+        let is_assumed = |name| request.assumed.contains(&name);
+        let assumed =
+            if is_assumed("host") { "  (no host given: this one is assumed)" } else { "" };
         let line = format!("{} {}{}", request.method, request.host, request.path);
         let line = page.painted(BOLD, &line);
-        let assumed = page.painted(FAINT, &assumed);
+        let assumed = page.painted(FAINT, assumed);
         let _ = writeln!(page.text, "{line}{assumed}\n");
-        page.client(self.client.as_ref());
+        page.client(self.client.as_ref(), is_assumed("ip"));
         page.route(&self.route);
         page.rules(&self.rules);
         page.verdict(&self.verdict, self.levels);
@@ -58,7 +57,7 @@ impl Page {
         }
     }
 
-    fn client(&mut self, client: Option<&Client>) {
+    fn client(&mut self, client: Option<&Client>, ip_is_assumed: bool) {
         let Some(client) = client else {
             self.line("client", "nobody looked: the request is refused before");
             return;
@@ -81,7 +80,8 @@ impl Page {
             Some(counted) if *counted != address => format!(", counted as {counted}"),
             _ => String::new(),
         };
-        self.line("", &format!("address {address}{counted}: {}", client.address_why));
+        let assumed = if ip_is_assumed { " (assumed: no address given)" } else { "" };
+        self.line("", &format!("address {address}{counted}: {}{assumed}", client.address_why));
     }
 
     fn route(&mut self, route: &Route) {
@@ -119,11 +119,17 @@ impl Page {
         if rules.is_empty() {
             self.line("rules", "the file has none");
         }
+        if let Some(Rule { why_not: Some(not), .. }) = rules.first()
+            && not.code == "refused_before"
+        {
+            self.line("rules", &format!("none counts it: {}", not.why));
+            return;
+        }
         let names = rules.iter().map(|rule| rule.name.len()).max().unwrap_or_default();
         for (index, rule) in rules.iter().enumerate() {
             let left = if index == 0 { "rules" } else { "" };
             let name = format!("{:names$}", rule.name);
-            match (&rule.charge, &rule.not) {
+            match (&rule.charge, &rule.why_not) {
                 (Some(charge), _) => self.charge(left, &name, rule, charge),
                 (None, not) => {
                     let why = not.as_ref().map_or("", |not| &not.why);
@@ -177,8 +183,8 @@ impl Page {
         };
         let answer = match (verdict.answer, verdict.status) {
             ("refuse", Some(status)) => format!("{status}: {}", verdict.why),
-            ("pass", _) => format!("passes: {}", verdict.why),
-            _ => format!("open: {}", verdict.why),
+            ("pass", _) => format!("passes. {}", verdict.why),
+            _ => format!("depends on the levels: {}", verdict.why),
         };
         let answer = self.painted(style, &answer);
         self.line("answer", &answer);
@@ -191,7 +197,7 @@ impl Page {
             self.line("", &format!("rules in shadow mode that would refuse it: {rules}"));
         }
         let levels = match levels {
-            "not_asked" => "not asked for here: ask the admin port, POST /api/explain",
+            "not_asked" => "a running gateway knows them: ask the admin port, POST /api/explain",
             "local" => "of buckets in this process",
             "redis" => "of buckets in Redis",
             _ => return,
@@ -206,7 +212,19 @@ fn level_words(level: &Level, burst: u64) -> String {
     if level.enough {
         format!("{tokens} of {burst} tokens are there")
     } else {
-        let wait = level.retry_after_ms;
-        format!("{tokens} of {burst} tokens are there: too few for {wait} ms")
+        let wait = span(level.retry_after_ms);
+        format!("{tokens} of {burst} tokens are there: too few for {wait}")
+    }
+}
+
+/// A length of time as people say it, rounded up.
+fn span(milliseconds: u64) -> String {
+    let seconds = milliseconds.div_ceil(1_000);
+    let minutes = seconds.div_ceil(60);
+    match (milliseconds, minutes) {
+        (0..10_000, _) => format!("{milliseconds} ms"),
+        (10_000..600_000, _) => format!("{seconds} s"),
+        (_, ..600) => format!("{minutes} min"),
+        _ => format!("{} h", minutes.div_ceil(60)),
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use http::Method;
 use ipnet::IpNet;
 
-use super::report::Not;
+use super::report;
 use crate::identity::AddressFrom;
 use crate::limit::charge::Mode;
 use crate::policy::charges::WhyNot;
@@ -138,7 +138,13 @@ pub(super) fn only_for(methods: &[Method], method: &Method) -> String {
 
 /// Why a rule does not count a request that has the route `route` and, as rules see it, the plan
 /// `plan`.
-pub(super) fn not(policy: &Policy, rule: &Rule, why: WhyNot, route: &str, plan: u32) -> Not {
+pub(super) fn why_not(
+    policy: &Policy,
+    rule: &Rule,
+    why: WhyNot,
+    route: &str,
+    plan: u32,
+) -> report::WhyNot {
     let (code, why) = match why {
         WhyNot::Disabled => ("disabled", "`enabled = false`".to_owned()),
         WhyNot::OtherRoutes => ("other_routes", format!("its `routes` do not list `{route}`")),
@@ -169,11 +175,11 @@ pub(super) fn not(policy: &Policy, rule: &Rule, why: WhyNot, route: &str, plan: 
             ("not_by_address", why.to_owned())
         }
     };
-    Not { code, why }
+    report::WhyNot { code, why }
 }
 
 /// What is said of every rule when a request is refused before any is looked at.
-pub(super) fn refused_before(status: u16) -> Not {
+pub(super) fn refused_before(status: u16) -> report::WhyNot {
     let why = format!("the request is answered {status} before any rule is looked at");
-    Not { code: "refused_before", why }
+    report::WhyNot { code: "refused_before", why }
 }

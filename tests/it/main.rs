@@ -48,7 +48,8 @@ mod hostile;
 // play along.
 mod shared;
 
-// What the operator sees.
+// What the operator sees, and what explanations promise: that the gateway does as they say.
+mod explain;
 mod metrics;
 
 // Memory stays bounded under clients without number.

@@ -96,6 +96,12 @@ impl Gateway {
         Connection::open(self.admin).send(&Request::get(path))
     }
 
+    /// What the admin port says would become of the request in `body`.
+    pub(crate) fn explain(&self, body: impl AsRef<[u8]>) -> Response {
+        let request = Request::new("POST", "/api/explain").body(body);
+        Connection::open(self.admin).send(&request)
+    }
+
     /// All metrics as text.
     pub(crate) fn metrics(&self) -> String {
         self.admin("/metrics").text()
