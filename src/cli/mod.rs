@@ -4,6 +4,7 @@ mod check;
 mod explain;
 mod hash_key;
 mod run;
+mod schema;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,6 +45,11 @@ enum Command {
     /// the verdict, is known to a running gateway: POST /api/explain on its admin port. Exits with
     /// 0 when the request is explained, refused or not; with 64 on a bad file or bad arguments.
     Explain(explain::Request),
+    /// Print the JSON Schema of the file, for editors.
+    ///
+    /// `tollgate schema > gateway.schema.json`, and `#:schema ./gateway.schema.json` as the first
+    /// line of gateway.toml: editors then complete its names and underline what is wrong.
+    Schema,
     /// Print the [keys.…] lines for an API key; without one, make a new random key.
     ///
     /// The gateway only ever keeps the key's SHA-256. A key on the command line stays in the
@@ -82,6 +88,7 @@ pub fn main() -> ExitCode {
         Command::Run => run::run(&arguments.config),
         Command::Check => check::check(&arguments.config),
         Command::Explain(request) => explain::explain(&arguments.config, request),
+        Command::Schema => schema::schema(),
         Command::HashKey { key } => hash_key::hash_key(key.as_deref()),
     }
 }

@@ -1,14 +1,15 @@
 //! `[rules.<name>]`: who shares a bucket, and what it allows.
 
 use serde::Deserialize;
-use toml::Spanned;
 
 use super::Named;
+use super::spanned::Spanned;
 use super::tables::{Field, List};
 use super::words::{Mode, OnFailure, OnMissing};
 
 /// One rule.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     /// What tells clients apart.
@@ -38,6 +39,7 @@ pub struct Rule {
 
 /// `{ rate, burst }` for one plan or one key.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
     /// Such as `10/s`.
@@ -48,6 +50,7 @@ pub struct Grant {
 
 /// `{ ips, keys }`: who a rule does not limit.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Exempt {
     /// Addresses or networks.

@@ -2,10 +2,10 @@
 //! of the same names in `policy`; here a duration is still text such as "10ms".
 
 use serde::Deserialize;
-use toml::Spanned;
 
 use super::Named;
 use super::rules::Grant;
+use super::spanned::Spanned;
 use super::words::{
     HeaderPolicies, HeaderStyle, OnConflictingKeys, OnFailure, OnMissingKey, OnUnknownKey,
     PathCase, ResetForm,
@@ -19,6 +19,7 @@ pub type List = Option<Spanned<Vec<Spanned<String>>>>;
 
 /// `[server]`: listeners and the guards around requests.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Server {
     /// Addresses for clients.
@@ -49,6 +50,7 @@ pub struct Server {
 
 /// `[redis]`: the shared store. Texts but `prefix` may hold `${NAME}` of the environment.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Redis {
     /// Where it is.
@@ -79,6 +81,7 @@ pub struct Redis {
 
 /// `[clients]`: how clients are told apart.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Clients {
     /// Where a key may stand: `header:<name>`, `bearer`, `query:<name>`.
@@ -99,6 +102,7 @@ pub struct Clients {
 
 /// `[headers]`: what answers say about limits.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Headers {
     /// Which family of headers.
@@ -111,6 +115,7 @@ pub struct Headers {
 
 /// `[memory]`: buckets in this process.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
     /// The most buckets that are kept.
@@ -119,6 +124,7 @@ pub struct Memory {
 
 /// `[plans.<name>]`: a name that rules and keys refer to.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     /// Free text.
@@ -127,6 +133,7 @@ pub struct Plan {
 
 /// `[keys.<id>]`: a known client.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Key {
     /// SHA-256 of the key as it is sent, in 64 hexadecimal digits.
@@ -142,6 +149,7 @@ pub struct Key {
 
 /// `[upstreams.<name>]`: what requests are sent on to.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Upstream {
     /// Servers as `host:port`, or the one word `demo`.
@@ -158,6 +166,7 @@ pub struct Upstream {
 
 /// `[routes.<name>]`: which requests go where, and what they cost.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Route {
     /// An exact path, or a prefix that ends in `/*`.

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::config::spanned::Spanned;
 use ipnet::{IpNet, Ipv4Net};
-use toml::Spanned;
 
 use crate::config::mistake::{Mistake, Mistakes};
 use crate::config::suggest::cut;

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::config::spanned::Spanned;
 use http::HeaderName;
-use toml::Spanned;
 
 use super::names::{Names, twice};
 use super::values::number;

@@ -1,6 +1,6 @@
 //! `${NAME}` in settings: a value from the environment, so that a file holds no secret.
 
-use toml::Spanned;
+use crate::config::spanned::Spanned;
 
 use crate::config::mistake::{Mistake, Mistakes};
 use crate::config::suggest::cut;

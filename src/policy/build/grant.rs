@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::spanned::Spanned;
 use crate::config::tables::Field;
 use crate::limit::quota::{Quota, QuotaError};
 use crate::policy::{Grant, Rate};
@@ -81,7 +82,7 @@ pub(super) fn optional(
         }
     };
     let burst = written.burst.as_ref().map_or(rate.tokens, |burst| *burst.get_ref());
-    let span = written.burst.as_ref().map_or_else(|| written_rate.span(), toml::Spanned::span);
+    let span = written.burst.as_ref().map_or_else(|| written_rate.span(), Spanned::span);
     match Quota::new(rate.tokens, rate.period_ticks, burst) {
         Ok(quota) => {
             Some(PlacedGrant { grant: Grant { index: quotas.index_of(quota), quota, rate }, span })

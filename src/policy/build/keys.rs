@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use toml::Spanned;
+use crate::config::spanned::Spanned;
 
 use super::names::Names;
 use crate::config::mistake::{Mistake, Mistakes};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use toml::Spanned;
+use crate::config::spanned::Spanned;
 
 use crate::config::mistake::{Mistake, Mistakes};
 use crate::config::suggest::{self, cut};

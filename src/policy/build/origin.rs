@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use toml::Spanned;
+use crate::config::spanned::Spanned;
 
 use crate::config::mistake::{Mistake, Mistakes};
 use crate::config::suggest::cut;

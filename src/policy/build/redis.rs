@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use toml::Spanned;
+use crate::config::spanned::Spanned;
 
 use super::environment::{Environment, expand, expand_part};
 use super::redis_url::{self, MAX_DATABASE, Url, UrlPlace};

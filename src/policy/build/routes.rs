@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::config::spanned::Spanned;
 use http::Method;
-use toml::Spanned;
 
 use super::names::{Names, twice};
 use super::origin::is_host;

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::config::spanned::Spanned;
 use http::HeaderName;
 use sha2::{Digest as _, Sha256};
-use toml::Spanned;
 
 use super::address;
 use super::grant::{self, PlacedGrant, Quotas, Written};

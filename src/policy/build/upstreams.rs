@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use toml::Spanned;
+use crate::config::spanned::Spanned;
 
 use super::names::twice;
 use super::origin::origin;

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use toml::Spanned;
+use crate::config::spanned::Spanned;
 
 use super::period::{self, PeriodError};
 use crate::config::mistake::{Mistake, Mistakes};
