@@ -46,9 +46,9 @@ pub enum OnFailure {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnMissingKey {
-    /// An anonymous client.
+    /// Go on as an anonymous client.
     Anonymous,
-    /// 401.
+    /// Answer 401.
     Deny,
 }
 
@@ -57,11 +57,11 @@ pub enum OnMissingKey {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnUnknownKey {
-    /// 401.
+    /// Answer 401.
     Deny,
-    /// An anonymous client.
+    /// Go on as an anonymous client.
     Anonymous,
-    /// A client of its own, on the anonymous plan.
+    /// Go on as a client of its own, on the anonymous plan.
     Accept,
 }
 
@@ -70,7 +70,7 @@ pub enum OnUnknownKey {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnConflictingKeys {
-    /// 400.
+    /// Answer 400.
     Deny,
     /// The first counts.
     First,
@@ -81,9 +81,9 @@ pub enum OnConflictingKeys {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PathCase {
-    /// It does.
+    /// `/API` and `/api` are two paths.
     Sensitive,
-    /// It does not.
+    /// `/API` and `/api` are one path.
     Insensitive,
 }
 

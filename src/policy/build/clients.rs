@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use crate::config::spanned::Spanned;
 use http::HeaderName;
 
 use super::names::{Names, twice};
@@ -10,6 +9,7 @@ use super::values::number;
 use super::words::meaning;
 use crate::config::Config;
 use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::spanned::Spanned;
 use crate::config::suggest::{self, cut};
 use crate::config::tables::{self, List};
 use crate::policy::settings::{Clients, KeySource};

@@ -103,7 +103,8 @@ fn impossible(
 ) -> Mistake {
     match error {
         QuotaError::BurstTooLarge { max_burst } if max_burst < rate.tokens && max_burst < 2 => {
-            Mistake::new(rate_span, "the period of the rate is too long to be counted exactly")
+            let message = "the period of the rate is too long to be counted exactly";
+            Mistake::new(rate_span, message).help("take a shorter one, such as `1/30d`")
         }
         QuotaError::ZeroBurst | QuotaError::BurstTooLarge { .. } => {
             Mistake::new(burst_span, error.to_string())

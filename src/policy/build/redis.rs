@@ -3,13 +3,12 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::config::spanned::Spanned;
-
 use super::environment::{Environment, expand, expand_part};
 use super::redis_url::{self, MAX_DATABASE, Url, UrlPlace};
 use super::values::{duration_up_to, number};
 use super::words::meaning;
 use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::spanned::Spanned;
 use crate::config::{Config, tables};
 use crate::policy::redis::{DEFAULT_PREFIX, Identity, Login, Place, Redis, Secret, Sentinel, Tls};
 

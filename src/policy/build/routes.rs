@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::config::spanned::Spanned;
 use http::Method;
 
 use super::names::{Names, twice};
@@ -12,6 +11,7 @@ use super::origin::is_host;
 use super::path;
 use super::rules::BuiltRule;
 use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::config::tables::{self, List};
 use crate::config::{Config, in_order};
@@ -168,7 +168,12 @@ fn host(field: Option<&Spanned<String>>, mistakes: &mut Mistakes) -> Option<Opti
     } else if text.contains(':') {
         ("`host` has no port".to_owned(), "write the name alone: it matches on every port")
     } else {
-        (format!("`{}` is not the name of a host", cut(text, 64)), "such as `api.example.com`")
+        let help = if text.is_ascii() {
+            "such as `api.example.com`"
+        } else {
+            "write it as clients send it, in ASCII: such as `xn--bcher-kva.example`"
+        };
+        (format!("`{}` is not the name of a host", cut(text, 64)), help)
     };
     mistakes.push(Mistake::new(field.span(), message).help(help));
     None

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::config::spanned::Spanned;
 use http::HeaderName;
 use sha2::{Digest as _, Sha256};
 
@@ -13,6 +12,7 @@ use super::grant::{self, PlacedGrant, Quotas, Written};
 use super::names::{Names, twice};
 use super::words::meaning;
 use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::spanned::Spanned;
 use crate::config::suggest::{self, cut};
 use crate::config::tables::List;
 use crate::config::{Config, in_order, rules as written};

@@ -2,7 +2,6 @@
 //! a file may say can change without the code that acts on it.
 
 use crate::config::spanned::Spanned;
-
 use crate::config::words;
 use crate::policy::settings;
 

@@ -52,6 +52,7 @@ impl Gateway {
 
     /// Starts a gateway on a whole file that logs what `TOLLGATE_LOG` asks for.
     pub(crate) fn start_logging(config: &str, wanted: &str) -> Self {
+        conforms(config);
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("gateway.toml");
         std::fs::write(&file, config).unwrap();
@@ -163,6 +164,20 @@ impl Drop for Gateway {
         if std::thread::panicking() {
             eprintln!("{}", story(&self.config, &self.child.log()));
         }
+    }
+}
+
+/// A file that a gateway starts on is one that editors take for a good one.
+fn conforms(config: &str) {
+    const SCHEMA: &str = include_str!("../../../docs/gateway.schema.json");
+
+    let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
+    let name = "http://localhost/schema.json";
+    compiler.add_resource(name, serde_json::from_str(SCHEMA).unwrap()).unwrap();
+    let index = compiler.compile(name, &mut schemas).unwrap();
+    let file = toml::from_str(config).unwrap();
+    if let Err(wrong) = schemas.validate(&file, index) {
+        panic!("{wrong:#}\n{config}");
     }
 }
 

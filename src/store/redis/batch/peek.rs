@@ -88,3 +88,67 @@ fn unpacked(kept: &[u8]) -> Option<(Bucket, u64)> {
         level >= 0.0 && level <= full && full >= 1.0 && full <= MAX_UNITS as f64 && at >= 0.0;
     is_bucket.then(|| (Bucket { level: level as u64, at: at as u64 }, full as u64))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+    use proptest::test_runner::{Config, TestRunner};
+
+    use super::*;
+    use crate::limit::charge::{BucketId, Charges, Mode};
+    use crate::limit::quota::Quota;
+    use crate::store::redis::fixture::RedisServer;
+    use crate::store::redis::script::Batch;
+
+    const NOW: u64 = 1_800_000_000_000_000;
+
+    /// What may stand in a bucket's place: buckets of this quota and of others, of times around
+    /// now, and what no gateway ever wrote.
+    fn kept() -> impl Strategy<Value = Vec<u8>> {
+        let number = prop_oneof![
+            4 => (0..20_000_000_u32).prop_map(f64::from),
+            1 => any::<f64>(),
+            1 => Just(f64::NAN),
+            1 => Just(-1.0),
+        ];
+        let at = prop_oneof![
+            4 => (-3_000_000..3_000_000_i32).prop_map(|ticks| NOW as f64 + f64::from(ticks)),
+            1 => any::<f64>(),
+        ];
+        let full = prop_oneof![2 => Just(5_000_000.0), 1 => number.clone()];
+        let bucket = (number, at, full).prop_map(|(level, at, full)| {
+            [level, at, full].iter().flat_map(|number| number.to_le_bytes()).collect()
+        });
+        prop_oneof![6 => bucket, 1 => prop::collection::vec(any::<u8>(), 0..30)]
+    }
+
+    /// Whatever stands in Redis, what is told of it is what the script would say.
+    #[test]
+    fn a_bucket_is_read_as_the_script_reads_it() {
+        let server = RedisServer::start(&[]);
+        let connection = RefCell::new(server.client().get_connection().unwrap());
+        let quota = Quota::new(10, TICKS_PER_SECOND, 50).unwrap();
+        let (bucket_id, mode) = (BucketId(7), Mode::Enforce);
+        let charge = Charge { bucket: bucket_id, rule: 0, quota_index: 0, quota, cost: 1, mode };
+        let rules = [RuleName { name: Arc::from("r"), salt: 0 }];
+        let key = script::key("t:", bucket_id, &rules[0]);
+        let mut batch = Batch::default();
+        batch.add(&Charges::from_slice(&[charge]), &rules, "t:");
+        let mut runner = TestRunner::new(Config { cases: 2_000, ..Config::default() });
+        let ran = runner.run(&kept(), |kept| {
+            let connection = &mut *connection.borrow_mut();
+            redis::cmd("SET").arg(&key).arg(&kept).query::<()>(connection).unwrap();
+            let mut buckets = [bucket(&charge, Some(&kept), NOW)];
+            let told = charge::take(&[charge], &mut buckets);
+            let mut call = redis::cmd("EVAL");
+            call.arg(script::SOURCE).arg(1).arg(&key).arg(NOW).arg(batch.asked().as_slice());
+            let reply: Vec<i64> = call.query(connection).unwrap();
+            prop_assert_eq!(batch.answers(&reply).unwrap(), [Some(told)]);
+            Ok(())
+        });
+        ran.unwrap();
+    }
+}
