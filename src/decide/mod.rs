@@ -142,11 +142,11 @@ fn identity(policy: &Policy, head: &Head<'_>) -> Result<Identity, Refusal> {
 fn charge<'a>(policy: &Policy, head: &Head<'a>, client: &Client, case: Case<'a>) -> Case<'a> {
     let Some(facts) = case.facts(head) else { return case };
     let refusal = unauthenticated(policy, client);
-    let charged = match refusal {
+    let owed = match refusal {
         None => policy.charges(client, &facts),
         Some(_) => Ok(policy.address_charges(client, &facts)),
     };
-    let (charges, demanded_by) = match charged {
+    let (charges, demanded_by) = match owed {
         Ok(charges) => (charges, None),
         Err(KeyRequired { rule }) => (policy.address_charges(client, &facts), Some(rule)),
     };

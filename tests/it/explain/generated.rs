@@ -1,5 +1,7 @@
 //! Files and requests of every kind, small enough that requests meet the same buckets.
 
+use std::fmt::Write as _;
+
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Map, Value, json};
@@ -60,16 +62,17 @@ fn file(
         file += "rules.r0 = { rate = '4/d' }\n";
     }
     for route in routes {
-        file += &format!("[routes.n{route}]\n{}\ncost = {cost}\n", ROUTES[*route]);
+        writeln!(file, "[routes.n{route}]\n{}\ncost = {cost}", ROUTES[*route]).unwrap();
     }
     for (index, rule) in rules.iter().enumerate() {
-        file += &format!("[rules.r{index}]\n{rule}");
+        write!(file, "[rules.r{index}]\n{rule}").unwrap();
     }
     file
 }
 
 fn rule(routes: Vec<usize>) -> impl Strategy<Value = String> {
-    let listed = subsequence(routes.clone(), 0..=routes.len());
+    let count = routes.len();
+    let listed = subsequence(routes, 0..=count);
     let rates = prop_oneof![
         (3..12_u64).prop_map(|burst| format!("rate = '{burst}/d'\n")),
         (3..12_u64, 3..12_u64).prop_map(|(rate, burst)| {
@@ -91,10 +94,10 @@ fn rule(routes: Vec<usize>) -> impl Strategy<Value = String> {
             let mut rule = format!("per = {per:?}\n{rates}{exempt}");
             if !listed.is_empty() {
                 let names: Vec<_> = listed.iter().map(|route| format!("n{route}")).collect();
-                rule += &format!("routes = {names:?}\n");
+                writeln!(rule, "routes = {names:?}").unwrap();
             }
             if per.contains(&"key") {
-                rule += &format!("on_missing = '{on_missing}'\n");
+                writeln!(rule, "on_missing = '{on_missing}'").unwrap();
             }
             rule += if shadow { "mode = 'shadow'\n" } else { "" };
             rule += if disabled { "enabled = false\n" } else { "" };
