@@ -10,7 +10,7 @@ use crate::identity::Identity;
 use crate::limit::charge::Mode;
 use crate::limit::verdict::{self, Standing};
 use crate::policy::client::{ClientKey, counted_address};
-use crate::policy::router::Matcher;
+use crate::policy::matcher::Matcher;
 use crate::policy::{Policy, Route};
 use crate::store::limiter::{Source, Taken};
 

@@ -6,10 +6,10 @@ use http::Method;
 use ipnet::IpNet;
 
 use super::report;
-use crate::identity::AddressFrom;
+use crate::identity::address::AddressFrom;
 use crate::limit::charge::Mode;
 use crate::policy::charges::WhyNot;
-use crate::policy::router::{Fit, Matcher, PathPattern};
+use crate::policy::matcher::{Fit, Matcher, PathPattern};
 use crate::policy::settings::KeySource;
 use crate::policy::{Dimension, OnFailure, Policy, Rule};
 

@@ -1,8 +1,8 @@
 //! The rules as they are meant: every name resolved, every number checked. Built whole from a
 //! file, then never changed; a request lives and dies with one of them.
 //!
-//! Reading order: the types here; `settings` and `redis` (what is not a rule); `path` and `router` (which route
-//! a request takes); `client` and `charges` (what the request owes); `build` (how a policy comes
+//! Reading order: the types here; `settings` and `redis` (what is not a rule); `matcher`, `path` and `router`
+//! (which route a request takes); `client` and `charges` (what the request owes); `build` (how a policy comes
 //! out of a file).
 //!
 //! Names are resolved to indexes: plans, keys, upstreams, routes, rules and quotas each stand in
@@ -11,6 +11,7 @@
 pub mod build;
 pub mod charges;
 pub mod client;
+pub mod matcher;
 pub mod path;
 pub mod redis;
 pub mod router;
@@ -23,8 +24,9 @@ use ipnet::IpNet;
 
 use crate::limit::charge::Mode;
 use crate::limit::quota::Quota;
+use matcher::Matcher;
 use redis::Redis;
-use router::{Matcher, Router};
+use router::Router;
 use settings::{Clients, Headers, Memory, Server, Upstream};
 
 /// SHA-256 of an API key as it was sent.

@@ -244,6 +244,17 @@ fn the_admin_port_says_what_is_wrong_with_a_question() {
     assert_eq!((answer.status, answer.header("allow")), (405, Some("GET, HEAD")));
 }
 
+/// The page shows what the program says.
+#[test]
+fn the_example_in_the_docs_is_what_the_command_says() {
+    let page = include_str!("../../docs/explain.md");
+    let (call, shown) = page.split_once("$ tollgate ").unwrap().1.split_once('\n').unwrap();
+    let shown = shown.split_once("```").unwrap().0;
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/gateway.toml");
+    let call: Vec<&str> = call.split(' ').chain(["-c", file]).collect();
+    assert_eq!(tollgate(&call, "").stdout, shown);
+}
+
 #[test]
 fn the_command_explains_without_a_gateway() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/gateway.toml");

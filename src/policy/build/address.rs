@@ -43,7 +43,7 @@ pub(super) fn networks(list: &List, mistakes: &mut Mistakes) -> Vec<IpNet> {
 }
 
 /// The IPv4 network that an IPv6 network stands for. Clients' addresses are unwrapped before they
-/// are compared (`identity::canonical`), so the IPv6 form would say something and do nothing.
+/// are compared (`identity::address::canonical`), so the IPv6 form would say something and do nothing.
 fn ipv4_inside(network: &IpNet) -> Option<IpNet> {
     let IpNet::V6(network) = network else { return None };
     let prefix = network.prefix_len().checked_sub(96)?;

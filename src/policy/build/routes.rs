@@ -16,7 +16,8 @@ use crate::config::suggest::cut;
 use crate::config::tables::{self, List};
 use crate::config::{Config, in_order};
 use crate::policy::Route;
-use crate::policy::router::{Matcher, PathPattern, Router};
+use crate::policy::matcher::{Matcher, PathPattern};
+use crate::policy::router::Router;
 
 /// What an empty file needs.
 const SMALLEST: &str = "the smallest file that serves is\n\n\
