@@ -103,8 +103,11 @@ pub fn from_text_in(
     let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     let mut mistakes = Mistakes::default();
     let config = read::read(text, &mut mistakes);
-    build::build(&config, environment, &mut mistakes)
-        .ok_or_else(|| mistakes.into_report(name, text))
+    let policy = build::build(&config, environment, &mut mistakes)
+        .ok_or_else(|| mistakes.into_report(name, text))?;
+    #[cfg(test)]
+    crate::config::schema::assert_takes(text);
+    Ok(policy)
 }
 
 /// The whole file as text.

@@ -19,6 +19,7 @@ use tracing_subscriber::EnvFilter;
 use super::check::{reject, summary};
 use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE};
 use crate::admin::Admin;
+use crate::explain::Explainer;
 use crate::gateway::drain::{self, Draining, Signals};
 use crate::gateway::listen::{self, BindError, Bound, Prebound};
 use crate::gateway::pool::Lookups;
@@ -131,7 +132,7 @@ impl Services {
         let (limiter, supervisor) = self.limiter();
         let limiter = Arc::new(limiter);
         let (snapshot, metrics) = (Arc::clone(&self.snapshot), Arc::clone(&self.metrics));
-        let gateway = Gateway::new(snapshot, Arc::clone(&limiter), metrics);
+        let gateway = Gateway::new(Arc::clone(&snapshot), Arc::clone(&limiter), metrics);
         let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
         for listener in &self.listeners {
             proxy.add_tcp(&listener.address.to_string());
@@ -144,8 +145,9 @@ impl Services {
 
         let redis = self.snapshot.policy.redis.as_ref();
         let needs_redis = redis.is_some_and(|redis| redis.ready == Ready::Connected);
-        let needed = needs_redis.then_some(limiter);
-        let answers = Admin::new(self.metrics, self.store, draining.clone(), needed);
+        let needed = needs_redis.then(|| Arc::clone(&limiter));
+        let explainer = Explainer::new(move || Arc::clone(&snapshot), limiter);
+        let answers = Admin::new(self.metrics, self.store, draining.clone(), needed, explainer);
         let mut admin = listening::Service::new("admin".to_string(), HttpServer::new_app(answers));
         admin.threads = Some(1);
         admin.add_tcp(&self.admin.address.to_string());

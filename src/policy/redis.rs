@@ -8,6 +8,9 @@ use super::OnFailure;
 use super::settings::Origin;
 use crate::limit::breaker;
 
+/// What every key begins with, where the file says nothing.
+pub const DEFAULT_PREFIX: &str = "tollgate:";
+
 /// The shared store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redis {
