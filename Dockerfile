@@ -7,6 +7,7 @@ RUN apt-get update \
 WORKDIR /build
 COPY Cargo.toml Cargo.lock ./
 COPY benches benches
+COPY docs/gateway.schema.json docs/gateway.schema.json
 COPY lua lua
 COPY src src
 # What was built and fetched before is kept between builds, outside the image.

@@ -3,23 +3,21 @@
 //! Nothing a client sends is believed unless it came through a trusted proxy; a key is compared
 //! by its SHA-256 and never kept.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+pub mod address;
+
+use std::net::IpAddr;
 
 use http::{HeaderMap, header};
-use ipnet::IpNet;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use crate::policy::client::{Client, ClientKey};
 use crate::policy::settings::{Clients, KeySource, OnConflictingKeys, OnUnknownKey};
 use crate::policy::{Digest, Policy};
+use address::{AddressFrom, canonical, forwarded_address, is_trusted};
 
 /// The longest key that is read, in bytes.
 pub const MAX_KEY_BYTES: usize = 1024;
-
-/// How many addresses of `X-Forwarded-For` are looked at, from the right. No real chain of proxies
-/// is longer, and a forged one must not cost more.
-const MAX_HOPS: usize = 32;
 
 /// What is known of a request's sender before any rule is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +26,10 @@ pub struct Identity {
     pub client: Client,
     /// Whether the peer is a trusted proxy, so that its forwarding headers are believed.
     pub via_trusted_proxy: bool,
+    /// How the client's address was found.
+    pub address_from: AddressFrom,
+    /// Where the key stood, as an index into [`Clients::key_sources`]; none where there is none.
+    pub key_from: Option<usize>,
 }
 
 /// Why a request has no client.
@@ -55,25 +57,17 @@ pub fn identify(
     let peer = peer.map(canonical);
     let trusted = &policy.server.trusted_proxies;
     let via_trusted_proxy = peer.is_some_and(|peer| is_trusted(trusted, peer));
-    let ip = match peer {
-        Some(peer) if via_trusted_proxy => Some(forwarded_address(trusted, peer, headers)),
-        other => other,
+    let (ip, address_from) = match peer {
+        Some(peer) if via_trusted_proxy => {
+            let (ip, from) = forwarded_address(trusted, peer, headers);
+            (Some(ip), from)
+        }
+        other => (other, AddressFrom::Peer),
     };
-    let digest = key_digest(&policy.clients, headers, query)?;
-    let (key, plan) = resolve(policy, digest);
-    Ok(Identity { client: Client { ip, key, plan }, via_trusted_proxy })
-}
-
-/// The address as the client would write it: IPv4 inside IPv6 (mapped, `::ffff:0:0/96`, and
-/// translated by NAT64, `64:ff9b::/96` of RFC 6052) is IPv4.
-pub fn canonical(ip: IpAddr) -> IpAddr {
-    const NAT64: u128 = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0).to_bits();
-    let IpAddr::V6(v6) = ip else { return ip };
-    if v6.to_bits() & !u128::from(u32::MAX) == NAT64 {
-        let [.., a, b, c, d] = v6.octets();
-        return IpAddr::V4(Ipv4Addr::new(a, b, c, d));
-    }
-    ip.to_canonical()
+    let found = key_digest(&policy.clients, headers, query)?;
+    let (key, plan) = resolve(policy, found.map(|(digest, _)| digest));
+    let key_from = found.map(|(_, source)| source);
+    Ok(Identity { client: Client { ip, key, plan }, via_trusted_proxy, address_from, key_from })
 }
 
 /// Whether `header` names the same thing as `own` to a server that takes `_` for `-`, without
@@ -101,47 +95,15 @@ pub fn is_parameter(name: &str, own: &str) -> bool {
     name == own || ((name.contains('%') || name.contains('+')) && decoded(name) == own.as_bytes())
 }
 
-fn is_trusted(trusted: &[IpNet], ip: IpAddr) -> bool {
-    trusted.iter().any(|net| net.contains(&ip))
-}
-
-/// The right-most address of `X-Forwarded-For` that is not a trusted proxy's. Where all are, the
-/// left-most; where junk stands in the way, the peer.
-fn forwarded_address(trusted: &[IpNet], peer: IpAddr, headers: &HeaderMap) -> IpAddr {
-    const FORWARDED_FOR: &str = "x-forwarded-for";
-    // One line, the last, in nearly every request.
-    let lines: Vec<_> = headers.get_all(FORWARDED_FOR).iter().collect();
-    let hops = lines.iter().rev().flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','));
-    let mut nearest = peer;
-    for hop in hops.take(MAX_HOPS) {
-        let Some(ip) = parse_hop(hop) else { return peer };
-        nearest = ip;
-        if !is_trusted(trusted, ip) {
-            return ip;
-        }
-    }
-    nearest
-}
-
-/// An address as proxies write it: bare, in brackets, or with a port.
-fn parse_hop(hop: &[u8]) -> Option<IpAddr> {
-    let text = std::str::from_utf8(hop).ok()?.trim();
-    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
-    let ip = bare
-        .parse::<IpAddr>()
-        .or_else(|_| text.parse::<SocketAddr>().map(|address| address.ip()))
-        .ok()?;
-    Some(canonical(ip))
-}
-
-/// The digest of the request's key, where it has one. An empty key is none.
+/// The digest of the request's key and the index of its source, where it has one. An empty key is
+/// none.
 fn key_digest(
     clients: &Clients,
     headers: &HeaderMap,
     query: Option<&str>,
-) -> Result<Option<Digest>, IdentityError> {
-    let mut found: Option<Digest> = None;
-    let mut take = |key: &[u8]| -> Result<(), IdentityError> {
+) -> Result<Option<(Digest, usize)>, IdentityError> {
+    let mut found: Option<(Digest, usize)> = None;
+    let mut take = |source: usize, key: &[u8]| -> Result<(), IdentityError> {
         if key.is_empty() {
             return Ok(());
         }
@@ -150,18 +112,19 @@ fn key_digest(
         }
         let digest: Digest = Sha256::digest(key).into();
         match found {
-            Some(first) if first != digest => match clients.on_conflicting_keys {
+            Some((first, _)) if first != digest => match clients.on_conflicting_keys {
                 OnConflictingKeys::Deny => Err(IdentityError::ConflictingKeys),
                 OnConflictingKeys::First => Ok(()),
             },
             Some(_) => Ok(()),
             None => {
-                found = Some(digest);
+                found = Some((digest, source));
                 Ok(())
             }
         }
     };
-    for source in &clients.key_sources {
+    for (index, source) in clients.key_sources.iter().enumerate() {
+        let mut take = |key: &[u8]| take(index, key);
         match source {
             KeySource::Header(name) => {
                 headers.get_all(name).iter().try_for_each(|value| take(value.as_bytes()))?;

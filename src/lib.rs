@@ -20,6 +20,10 @@ pub mod cli;
 pub mod clock;
 /// The file as it is written.
 pub mod config;
+/// What is decided of a request before any bucket is asked, pure.
+pub mod decide;
+/// What would become of a request that nobody sent, and why.
+pub mod explain;
 /// One request through Pingora's phases.
 pub mod gateway;
 /// Who a request is from.

@@ -171,8 +171,11 @@ pub fn from_text_in(
     let text = unmarked(text);
     let mut mistakes = Mistakes::default();
     let config = read::read(text, &mut mistakes);
-    build::build(&config, environment, &mut mistakes)
-        .ok_or_else(|| mistakes.into_report(name, text))
+    let policy = build::build(&config, environment, &mut mistakes)
+        .ok_or_else(|| mistakes.into_report(name, text))?;
+    #[cfg(test)]
+    crate::config::schema::assert_takes(text);
+    Ok(policy)
 }
 
 /// The text as people see it.

@@ -1,29 +1,37 @@
 //! The operator's port: metrics, health, and `/api/`.
 
+mod body;
 mod reload;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use http::{Method, Response, StatusCode, header};
+use http::{HeaderValue, Method, Response, StatusCode, header};
 use pingora::apps::http_app::ServeHttp;
 use pingora::protocols::http::ServerSession;
+use serde::Serialize;
 
+use crate::explain::{Explainer, json};
 use crate::gateway::drain::Draining;
 use crate::observe::metrics::Metrics;
 use crate::reload::Reloader;
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
+use body::BodyError;
 
 /// Answers on the admin port.
 pub struct Admin {
     metrics: Arc<Metrics>,
     store: Arc<MemoryStore>,
     draining: Draining,
-    reloader: Arc<Reloader>,
     /// Where the file says that a gateway without Redis is not ready.
     needed: Option<Arc<Limiter>>,
+    reloader: Arc<Reloader>,
+    explainer: Explainer,
 }
+
+/// Where requests are explained.
+const EXPLAIN: &str = "/api/explain";
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
@@ -41,71 +49,123 @@ impl Admin {
         metrics: Arc<Metrics>,
         store: Arc<MemoryStore>,
         draining: Draining,
-        reloader: Arc<Reloader>,
         needed: Option<Arc<Limiter>>,
+        reloader: Arc<Reloader>,
+        explainer: Explainer,
     ) -> Self {
-        Self { metrics, store, draining, reloader, needed }
+        Self { metrics, store, draining, needed, reloader, explainer }
     }
 
-    /// What is asked for under `/api/`, where it is that.
-    async fn api(
-        &self,
-        method: &Method,
-        path: &str,
-    ) -> Option<(StatusCode, &'static str, Vec<u8>)> {
-        if (method, path) != (&Method::POST, RELOAD) {
-            return None;
-        }
-        let (status, body) = reload::reload(&self.reloader).await;
-        Some((status, JSON, body))
-    }
-
-    fn answer(&self, method: &Method, path: &str) -> (StatusCode, &'static str, Vec<u8>) {
-        let text = |status, text: &str| (status, TEXT, text.as_bytes().to_vec());
-        if path == RELOAD {
-            return text(StatusCode::METHOD_NOT_ALLOWED, "only POST here\n");
-        }
-        if !matches!(*method, Method::GET | Method::HEAD) {
-            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD here\n");
+    async fn answer(&self, session: &mut ServerSession) -> Answer {
+        let request = session.req_header();
+        let path = request.uri.path();
+        let allowed = match path {
+            EXPLAIN | RELOAD => &[Method::POST][..],
+            _ => &[Method::GET, Method::HEAD],
+        };
+        if !allowed.contains(&request.method) {
+            let names: Vec<&str> = allowed.iter().map(Method::as_str).collect();
+            let message = format!("only {} here\n", names.join(" and "));
+            let answer = Answer::text(StatusCode::METHOD_NOT_ALLOWED, &message);
+            return Answer { allow: Some(names.join(", ")), ..answer };
         }
         match path {
-            "/live" => text(StatusCode::OK, "alive\n"),
+            EXPLAIN => self.explain(session).await,
+            RELOAD => {
+                let (status, body) = reload::reload(&self.reloader).await;
+                Answer { status, kind: JSON, body, allow: None }
+            }
+            "/live" => Answer::text(StatusCode::OK, "alive\n"),
             "/ready" if self.draining.is_draining() => {
-                text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
+                Answer::text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
             }
             "/ready" if self.needed.as_ref().is_some_and(|limiter| !limiter.is_connected()) => {
-                text(StatusCode::SERVICE_UNAVAILABLE, "no connection to Redis\n")
+                Answer::text(StatusCode::SERVICE_UNAVAILABLE, "no connection to Redis\n")
             }
-            "/ready" => text(StatusCode::OK, "ready\n"),
+            "/ready" => Answer::text(StatusCode::OK, "ready\n"),
             "/metrics" => match self.metrics.render(&self.store) {
-                Ok(exposition) => (StatusCode::OK, EXPOSITION, exposition),
-                Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
+                Ok(body) => Answer { kind: EXPOSITION, body, ..Answer::text(StatusCode::OK, "") },
+                Err(error) => {
+                    Answer::text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n"))
+                }
             },
-            _ => text(
+            _ => Answer::text(
                 StatusCode::NOT_FOUND,
-                "here are /metrics, /live, /ready and POST /api/reload\n",
+                "here are /metrics, /live, /ready, POST /api/explain and POST /api/reload\n",
             ),
         }
+    }
+
+    /// What would become of the request in the body.
+    async fn explain(&self, session: &mut ServerSession) -> Answer {
+        let body = match body::read(session).await {
+            Ok(body) => body,
+            Err(BodyError::TooLong) => {
+                let message = format!("the body is longer than {} bytes", body::MAX_BYTES);
+                return Answer::problem(StatusCode::PAYLOAD_TOO_LARGE, &message);
+            }
+            Err(BodyError::Unread) => {
+                let message = "the body did not arrive, or not in time";
+                return Answer::problem(StatusCode::BAD_REQUEST, message);
+            }
+        };
+        let asked = match json::read(&body) {
+            Ok(asked) => asked,
+            Err(error) => return Answer::problem(StatusCode::BAD_REQUEST, &error.to_string()),
+        };
+        match self.explainer.explain(&asked).await {
+            Ok(explanation) => Answer::json(StatusCode::OK, JSON, &explanation),
+            Err(error) => Answer::problem(StatusCode::BAD_REQUEST, &error.to_string()),
+        }
+    }
+}
+
+/// An answer before it is sent.
+struct Answer {
+    status: StatusCode,
+    kind: &'static str,
+    body: Vec<u8>,
+    /// The methods that are taken, where another was used.
+    allow: Option<String>,
+}
+
+impl Answer {
+    fn text(status: StatusCode, text: &str) -> Self {
+        Self { status, kind: TEXT, body: text.as_bytes().to_vec(), allow: None }
+    }
+
+    /// Indented: people read it too.
+    fn json(status: StatusCode, kind: &'static str, value: &impl Serialize) -> Self {
+        let mut body = serde_json::to_vec_pretty(value).unwrap_or_default();
+        body.push(b'\n');
+        Self { status, kind, body, allow: None }
+    }
+
+    /// A problem document (RFC 9457), as clients get them too.
+    fn problem(status: StatusCode, detail: &str) -> Self {
+        let title = status.canonical_reason().unwrap_or_default();
+        let problem = serde_json::json!({
+            "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail,
+        });
+        Self::json(status, "application/problem+json", &problem)
     }
 }
 
 #[async_trait]
 impl ServeHttp for Admin {
     async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
-        let request = session.req_header().clone();
-        let path = request.uri.path();
-        let (status, kind, body) = match self.api(&request.method, path).await {
-            Some(answer) => answer,
-            None => self.answer(&request.method, path),
-        };
-        let length = body.len();
-        let body = if request.method == Method::HEAD { Vec::new() } else { body };
-        let mut response = Response::new(body);
-        *response.status_mut() = status;
+        let answer = self.answer(session).await;
+        let length = answer.body.len();
+        let is_head = session.req_header().method == Method::HEAD;
+        let mut response = Response::new(if is_head { Vec::new() } else { answer.body });
+        *response.status_mut() = answer.status;
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(answer.kind));
         headers.insert(header::CONTENT_LENGTH, length.into());
-        headers.insert(header::CACHE_CONTROL, http::HeaderValue::from_static("no-store"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(Ok(allow)) = answer.allow.map(HeaderValue::try_from) {
+            headers.insert(header::ALLOW, allow);
+        }
         response
     }
 }

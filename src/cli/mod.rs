@@ -1,8 +1,10 @@
 //! The command line: one file per subcommand.
 
 mod check;
+mod explain;
 mod hash_key;
 mod run;
+mod schema;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,6 +42,17 @@ enum Command {
     Run,
     /// Read the file as `run` would and print every mistake with its line. Exits with 0 or 64.
     Check,
+    /// Say what would become of a request, and why: client, route, every rule, buckets' names.
+    ///
+    /// By the file alone: no port is opened, and Redis is not asked. What is in the buckets, and so
+    /// the verdict, is known to a running gateway: POST /api/explain on its admin port. Exits with
+    /// 0 when the request is explained, refused or not; with 64 on a bad file or bad arguments.
+    Explain(explain::Request),
+    /// Print the JSON Schema of the file, for editors.
+    ///
+    /// `tollgate schema > gateway.schema.json`, and `#:schema ./gateway.schema.json` as the first
+    /// line of gateway.toml: editors then complete its names and underline what is wrong.
+    Schema,
     /// Print the [keys.…] lines for an API key; without one, make a new random key.
     ///
     /// The gateway only ever keeps the key's SHA-256. A key on the command line stays in the
@@ -48,6 +61,19 @@ enum Command {
         /// The key, or `-` to read it from standard input.
         key: Option<String>,
     },
+}
+
+/// Writes to standard output. Who has read enough (`| head`) has closed it: no reason to fail.
+fn print(text: &str) -> ExitCode {
+    use std::io::Write as _;
+
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            eprintln!("error: cannot write: {error}");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 /// Runs the program with the process' own arguments.
@@ -64,6 +90,8 @@ pub fn main() -> ExitCode {
     match arguments.command.unwrap_or(Command::Run) {
         Command::Run => run::run(&arguments.config),
         Command::Check => check::check(&arguments.config),
+        Command::Explain(request) => explain::explain(&arguments.config, request),
+        Command::Schema => schema::schema(),
         Command::HashKey { key } => hash_key::hash_key(key.as_deref()),
     }
 }

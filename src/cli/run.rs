@@ -19,13 +19,14 @@ use tracing_subscriber::EnvFilter;
 use super::check::{reject, summary};
 use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE};
 use crate::admin::Admin;
+use crate::explain::Explainer;
 use crate::gateway::drain::{self, Draining, Signals};
 use crate::gateway::listen::{self, BindError, Bound, Prebound};
 use crate::gateway::pool::{Lookups, Pool};
 use crate::gateway::{Current, Gateway, MAX_TRIES, Snapshot};
 use crate::load::Source;
 use crate::observe::metrics::Metrics;
-use crate::policy::redis::Ready;
+use crate::policy::redis::Redis;
 use crate::policy::{Policy, settings};
 use crate::reload::service::{Hangups, Reloads};
 use crate::reload::{Force, Reloader};
@@ -150,15 +151,11 @@ impl Services {
         }
         pingora.add_service(proxy);
 
-        let needs_redis = current
-            .load()
-            .policy
-            .redis
-            .as_ref()
-            .is_some_and(|redis| redis.ready == Ready::Connected);
-        let needed = needs_redis.then_some(limiter);
+        let needs_redis = current.load().policy.redis.as_ref().is_some_and(Redis::is_needed);
+        let needed = needs_redis.then(|| Arc::clone(&limiter));
         let reloader = Arc::clone(&self.reloader);
-        let answers = Admin::new(metrics, store, draining.clone(), reloader, needed);
+        let explainer = Explainer::new(Arc::clone(&current), limiter);
+        let answers = Admin::new(metrics, store, draining.clone(), needed, reloader, explainer);
         let mut admin = listening::Service::new("admin".to_string(), HttpServer::new_app(answers));
         admin.threads = Some(1);
         admin.add_tcp(&self.admin.address.to_string());

@@ -1,7 +1,8 @@
 //! gateway.toml exactly as it is written: which tables and names there are and of what type, and
 //! nothing else. What they mean, and whether they fit together, is for `policy::build` to say.
 //!
-//! Reading order: [`Config`] here, [`tables`], [`rules`] and [`words`] (what may be written);
+//! Reading order: [`Config`] here, [`spanned`], [`tables`], [`rules`] and [`words`] (what may be
+//! written), `schema` (the same for editors);
 //! [`mistake`], [`suggest`], [`secrets`] and [`render`] (how mistakes are told); [`read`], with
 //! `prune` and `plain` (from text to a `Config`); [`outline`] and [`changes`] (what one file changes of
 //! another).
@@ -16,7 +17,10 @@ mod prune;
 pub mod read;
 mod render;
 pub mod rules;
+#[cfg(test)]
+pub(crate) mod schema;
 pub mod secrets;
+pub mod spanned;
 pub mod suggest;
 pub mod tables;
 pub mod words;
@@ -24,9 +28,9 @@ pub mod words;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use toml::Spanned;
 
 use rules::Rule;
+use spanned::Spanned;
 use tables::{Clients, Headers, Key, Memory, Plan, Redis, Route, Server, Upstream};
 
 /// Tables by their names. Sorted by name; [`in_order`] gives the order of the file.
@@ -34,6 +38,7 @@ pub type Named<T> = BTreeMap<Spanned<String>, Spanned<T>>;
 
 /// A whole gateway.toml.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Listeners and the guards around requests.

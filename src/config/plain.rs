@@ -14,6 +14,9 @@ const BREAKER_TIMES: [&str; 4] = ["window", "open", "open_max", "ramp_step"];
 /// How much of a value a message shows.
 const SHOWN: usize = 40;
 
+/// Tables in which each entry has a name of the user's.
+const NAMED: [&str; 5] = ["plans", "keys", "upstreams", "routes", "rules"];
+
 /// A value of the wrong type, a word or a name that does not exist.
 pub(super) fn wrong_value(message: &str, pruned: &Pruned) -> Mistake {
     let name = pruned.path.last().map_or("", String::as_str);
@@ -76,6 +79,9 @@ fn wrong_type(message: &str, name: &str, pruned: &Pruned) -> Mistake {
     };
     let mistake = Mistake::new(pruned.span.clone(), message);
     match instead(&expected, name, pruned) {
+        Some(head) if matches!(expected, Expected::Table) => {
+            mistake.help(format!("write `{head}`, and its settings below"))
+        }
         Some(line) => mistake.help(format!("write `{line}`")),
         None => mistake,
     }
@@ -86,14 +92,16 @@ fn instead(expected: &Expected, name: &str, pruned: &Pruned) -> Option<String> {
     if pruned.path.first().is_some_and(|first| first == "keys") && name == "sha256" {
         return None;
     }
-    if pruned.is_item {
-        return None;
-    }
     let value = match (expected, &pruned.value) {
+        (Expected::Text, Found::Integer(number)) if pruned.is_item => {
+            return Some(format!("\"{number}\""));
+        }
+        _ if pruned.is_item => return None,
+        (Expected::Table, found) => return table_instead(pruned, found),
         (Expected::Number, Found::Text(text)) => text.trim().parse::<u64>().ok()?.to_string(),
         (Expected::Number, Found::Float(text)) => {
-            let whole = text.strip_suffix(".0")?;
-            whole.parse::<u64>().ok()?.to_string()
+            let whole = text.strip_suffix(".0").unwrap_or(text);
+            whole.parse::<u64>().ok().or_else(|| written_out(text))?.to_string()
         }
         (Expected::Boolean, Found::Text(text)) => text.trim().parse::<bool>().ok()?.to_string(),
         (Expected::Text, Found::Integer(number)) if name == "rate" => format!("\"{number}/s\""),
@@ -121,6 +129,30 @@ fn instead(expected: &Expected, name: &str, pruned: &Pruned) -> Option<String> {
         _ => return None,
     };
     (value.len() < 2 * SHOWN).then(|| format!("{name} = {value}"))
+}
+
+/// The head of a table that was written as another value.
+fn table_instead(pruned: &Pruned, found: &Found) -> Option<String> {
+    let path = cut(&pruned.path.join("."), 2 * SHOWN);
+    match (pruned.path.as_slice(), found) {
+        ([named], Found::List) if NAMED.contains(&named.as_str()) => {
+            Some(format!("[{path}.<name>]"))
+        }
+        ([_], _) => Some(format!("[{path}]")),
+        _ => None,
+    }
+}
+
+/// The whole number that is meant by `1e3`.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a whole number that doubles have exactly"
+)]
+fn written_out(text: &str) -> Option<u64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let number: f64 = text.parse().ok()?;
+    (number.fract() == 0.0 && (0.0..=EXACT).contains(&number)).then_some(number as u64)
 }
 
 /// What a setting takes.
@@ -195,6 +227,9 @@ pub(super) fn broken_syntax(message: &str, span: Range<usize>, text: &str) -> Mi
         let end = text.get(..span.start).map_or(span.start, |before| before.trim_end().len());
         let mistake = Mistake::new(end..end, "a list is not closed, or lacks a comma");
         return mistake.help("end it with `]`, or put `,` between its items");
+    } else if message.starts_with("invalid unquoted key") {
+        let help = "write it in letters A-Z and a-z, digits, `_` and `-`";
+        ("a name holds a character that it cannot hold".to_owned(), Some(help))
     } else if message.starts_with("unclosed inline table") {
         ("a table in braces is not closed".to_owned(), Some("end it with `}`"))
     } else {

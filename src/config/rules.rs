@@ -1,36 +1,38 @@
 //! `[rules.<name>]`: who shares a bucket, and what it allows.
 
 use serde::Deserialize;
-use toml::Spanned;
 
 use super::Named;
+use super::spanned::Spanned;
 use super::tables::{Field, List};
 use super::words::{Mode, OnFailure, OnMissing};
 
 /// One rule.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// What tells clients apart.
+    /// Who shares a bucket: `ip`, `key`, `plan`, `route`, `method`, `host`, `header:<name>`, in any
+    /// combination; `[]` is one bucket for all.
     pub per: List,
-    /// The rate of plans that have none of their own.
+    /// The rate of plans that have none of their own: `10/s`, `300/m`, `100/10s`, `5/250ms`.
     pub rate: Field<String>,
-    /// The capacity that goes with it, in tokens.
+    /// The bucket's capacity in tokens. Default: the number in the rate.
     pub burst: Field<u64>,
     /// Rates of single plans.
     #[serde(default)]
     pub plans: Named<Grant>,
-    /// Routes that it counts; left out: all.
+    /// Names of the routes that it counts; left out: all.
     pub routes: List,
-    /// Whether it refuses or only counts.
+    /// Whether it refuses or only counts. Default: `"enforce"`.
     pub mode: Field<Mode>,
-    /// Whether it is there at all.
+    /// Whether it is there at all. Default: `true`.
     pub enabled: Field<bool>,
-    /// What it does with a client without a key.
+    /// What a rule per key does with a client without one. Default: `"ip"`.
     pub on_missing: Field<OnMissing>,
-    /// What it does when the shared store fails.
+    /// What becomes of its requests when the shared store fails. Default: that of `[redis]`.
     pub on_failure: Field<OnFailure>,
-    /// Who is not limited by it.
+    /// Who is not limited by it: `{ ips = ["10.0.0.0/8"], keys = ["monitor"] }`.
     pub exempt: Option<Spanned<Exempt>>,
     /// Free text, shown where the rule is.
     pub description: Field<String>,
@@ -38,6 +40,7 @@ pub struct Rule {
 
 /// `{ rate, burst }` for one plan or one key.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
     /// Such as `10/s`.
@@ -48,6 +51,7 @@ pub struct Grant {
 
 /// `{ ips, keys }`: who a rule does not limit.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Exempt {
     /// Addresses or networks.

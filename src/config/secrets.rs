@@ -101,10 +101,19 @@ fn collect(table: &DeTable<'_>, depth: usize, in_keys: bool, secrets: &mut Vec<R
 /// The same for `[redis]`.
 fn collect_of_redis(text: &str, table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
     let Some(redis) = table.get("redis") else { return };
-    let DeValue::Table(settings) = redis.get_ref() else {
-        hide_whole(redis, secrets);
-        return;
-    };
+    match redis.get_ref() {
+        DeValue::Table(settings) => collect_of_settings(text, settings, secrets),
+        // `[[redis]]`: the place of the list is that of the name alone, which may be shown.
+        DeValue::Array(tables) if tables.iter().all(|one| one.get_ref().is_table()) => {
+            for settings in tables.iter().filter_map(|one| one.get_ref().as_table()) {
+                collect_of_settings(text, settings, secrets);
+            }
+        }
+        _ => hide_whole(redis, secrets),
+    }
+}
+
+fn collect_of_settings(text: &str, settings: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
     for (name, value) in settings {
         if name.get_ref() == "url" {
             url_of_redis(text, value.span(), secrets);

@@ -20,6 +20,19 @@ pub fn closest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
         .filter(|(edits, candidate)| *edits <= most_edits && *edits < candidate.chars().count())
         .min_by_key(|(edits, _)| *edits)
         .map(|(_, candidate)| candidate)
+        .or_else(|| only_with(&folded, candidates))
+}
+
+/// The only candidate that the word is the beginning of, or that is the word's last part:
+/// `ipv6` for `ipv6_prefix`, `per-key` for `key`.
+fn only_with<'a>(folded: &str, candidates: &[&'a str]) -> Option<&'a str> {
+    let last = folded.rsplit('_').next().unwrap_or_default();
+    let mut alike = candidates.iter().filter(|candidate| {
+        let candidate = fold(candidate);
+        (folded.len() > 2 && candidate.starts_with(folded)) || candidate == last
+    });
+    let only = alike.next()?;
+    alike.next().is_none().then_some(*only)
 }
 
 /// A help line for a name that does not exist: the one that may have been meant, else the list.
@@ -77,6 +90,9 @@ mod tests {
             ("Per-IP", Some("per-ip")),
             ("brust", Some("burst")),
             ("rtae", Some("rate")),
+            ("bur", Some("burst")),
+            ("max-rate", Some("rate")),
+            ("per", None),
             ("x", None),
             ("", None),
             ("something else", None),

@@ -1,11 +1,11 @@
-//! The tables of gateway.toml other than rules. Units, ranges and defaults are those of the types
-//! of the same names in `policy`; here a duration is still text such as "10ms".
+//! The tables of gateway.toml other than rules; a duration is still text here, such as "10ms".
+//! What is said of a setting is what editors show: its default, and its range.
 
 use serde::Deserialize;
-use toml::Spanned;
 
 use super::Named;
 use super::rules::Grant;
+use super::spanned::Spanned;
 use super::words::{
     HeaderPolicies, HeaderStyle, OnConflictingKeys, OnFailure, OnMissingKey, OnUnknownKey,
     PathCase, Ready, ResetForm,
@@ -19,31 +19,35 @@ pub type List = Option<Spanned<Vec<Spanned<String>>>>;
 
 /// `[server]`: listeners and the guards around requests.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// Addresses for clients.
+    /// Addresses for clients, with port. Default: `["0.0.0.0:8080"]`.
     pub listen: List,
-    /// Address for the operator.
+    /// Address for the operator: metrics, health, explanations. No password, so keep it private.
+    /// Default: `"127.0.0.1:9090"`.
     pub admin: Field<String>,
-    /// Addresses or networks whose forwarding headers are believed.
+    /// Addresses or networks whose forwarding headers are believed. Default: none.
     pub trusted_proxies: List,
-    /// Worker threads.
+    /// Worker threads, 1 to 1024. Default: one a core.
     pub threads: Field<u64>,
-    /// How long a connection may be idle between two requests.
+    /// How long a connection may be idle between two requests. Default: `"75s"`.
     pub keepalive_timeout: Field<String>,
-    /// How long reading the next part of a request may take.
+    /// How long reading the next part of a request may take. Default: `"60s"`.
     pub read_timeout: Field<String>,
-    /// How long writing the next part of an answer may take.
+    /// How long writing the next part of an answer may take. Default: `"30s"`.
     pub write_timeout: Field<String>,
     /// How long SIGTERM waits before it closes the ports, `/ready` already answering 503.
+    /// Default: not at all.
     pub drain_delay: Field<String>,
-    /// How long SIGTERM waits for requests in flight.
+    /// How long SIGTERM waits for requests in flight. Default: `"20s"`.
     pub drain_timeout: Field<String>,
-    /// The most bytes of a request's header lines together.
+    /// The most bytes of a request's header lines together, 1024 to 1048576; beyond: 431.
+    /// Default: 32768.
     pub max_header_bytes: Field<u64>,
-    /// The most bytes of a request's target.
+    /// The most bytes of a request's target, 128 to 65536; beyond: 414. Default: 8192.
     pub max_uri_bytes: Field<u64>,
-    /// Whether the case of a path's letters tells routes apart.
+    /// Whether the case of a path's letters tells routes apart. Default: `"sensitive"`.
     pub path_case: Field<PathCase>,
     /// How many gateways share Redis.
     pub instances: Field<u64>,
@@ -51,21 +55,24 @@ pub struct Server {
 
 /// `[redis]`: the shared store. Texts but `prefix` may hold `${NAME}` of the environment.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Redis {
-    /// Where it is.
+    /// Where it is: `redis://host:6379`, `rediss://…`, `redis+sentinel://…/master`,
+    /// `unix:///path`.
     pub url: Field<String>,
-    /// The most that one check may wait.
+    /// The most that one check may wait, `1ms` to `1s`. Default: `"10ms"`.
     pub timeout: Field<String>,
-    /// What becomes of requests when it fails.
+    /// What becomes of requests when it fails, where a rule says nothing. Default: `"local"`.
     pub on_failure: Field<OnFailure>,
-    /// What every key begins with.
+    /// What every key begins with, 1 to 64 visible characters without braces.
+    /// Default: `"tollgate:"`.
     pub prefix: Field<String>,
     /// Who the gateway is to Redis.
     pub username: Field<String>,
     /// The password for Redis.
     pub password: Field<String>,
-    /// The database's number.
+    /// The database's number. Default: 0.
     pub database: Field<u64>,
     /// Who the gateway is to the sentinels.
     pub sentinel_username: Field<String>,
@@ -85,6 +92,7 @@ pub struct Redis {
 
 /// `[redis.breaker]`: when requests stop waiting for Redis, and how they return.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Breaker {
     /// How many timeouts in a row open it.
@@ -109,33 +117,36 @@ pub struct Breaker {
 
 /// `[clients]`: how clients are told apart.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Clients {
-    /// Where a key may stand: `header:<name>`, `bearer`, `query:<name>`.
+    /// Where a key may stand: `header:<name>`, `bearer`, `query:<name>`, tried in this order.
+    /// Default: `["header:x-api-key", "bearer", "query:api_key"]`.
     pub api_key: List,
-    /// The plan of a request without a key.
+    /// The plan of a request without a key. Default: `"free"`, where there is such a plan.
     pub anonymous_plan: Field<String>,
-    /// A request without a key.
+    /// A request without a key. Default: `"anonymous"`.
     pub on_missing_key: Field<OnMissingKey>,
-    /// A request with a key that the file does not know.
+    /// A request with a key that the file does not know. Default: `"deny"`.
     pub on_unknown_key: Field<OnUnknownKey>,
-    /// A request with two different keys.
+    /// A request with two different keys. Default: `"deny"`.
     pub on_conflicting_keys: Field<OnConflictingKeys>,
-    /// Whether the key is taken out before the request goes on.
+    /// Whether the key is taken out before the request goes on. Default: `false`.
     pub hide_key: Field<bool>,
-    /// How many bits of an IPv6 address tell clients apart.
+    /// How many bits of an IPv6 address tell clients apart, 1 to 128. Default: 64.
     pub ipv6_prefix: Field<u64>,
 }
 
 /// `[headers]`: what answers say about limits.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Headers {
-    /// Which family of headers.
+    /// Which family of headers. Default: `"both"`.
     pub style: Field<HeaderStyle>,
-    /// Which rules they name.
+    /// Which rules they name. Default: `"binding"`.
     pub policies: Field<HeaderPolicies>,
-    /// What `X-RateLimit-Reset` counts.
+    /// What `X-RateLimit-Reset` counts. Default: `"epoch"`.
     pub reset: Field<ResetForm>,
     /// Whether answers say that they were decided by this process alone.
     pub mode: Field<bool>,
@@ -143,14 +154,16 @@ pub struct Headers {
 
 /// `[memory]`: buckets in this process.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
-    /// The most buckets that are kept.
+    /// The most buckets that are kept, 1 to 100000000. Default: 1000000.
     pub max_buckets: Field<u64>,
 }
 
 /// `[plans.<name>]`: a name that rules and keys refer to.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     /// Free text.
@@ -159,11 +172,12 @@ pub struct Plan {
 
 /// `[keys.<id>]`: a known client.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Key {
-    /// SHA-256 of the key as it is sent, in 64 hexadecimal digits.
+    /// SHA-256 of the key as it is sent, in 64 hexadecimal digits; `tollgate hash-key` prints it.
     pub sha256: Field<String>,
-    /// Its plan.
+    /// Its plan; required where the file has plans.
     pub plan: Field<String>,
     /// Rules that grant this key something else.
     #[serde(default)]
@@ -174,33 +188,35 @@ pub struct Key {
 
 /// `[upstreams.<name>]`: what requests are sent on to.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Upstream {
     /// Servers as `host:port`, or the one word `demo`.
     pub servers: List,
-    /// How long connecting may take.
+    /// How long connecting may take. Default: `"1s"`.
     pub connect_timeout: Field<String>,
-    /// How long the next bytes of a response may take.
+    /// How long the next bytes of a response may take. Default: `"30s"`.
     pub read_timeout: Field<String>,
-    /// How long the next bytes of a request may take to be written.
+    /// How long the next bytes of a request may take to be written. Default: `"30s"`.
     pub write_timeout: Field<String>,
-    /// How long an unused connection is kept.
+    /// How long an unused connection is kept. Default: `"60s"`.
     pub idle_timeout: Field<String>,
 }
 
 /// `[routes.<name>]`: which requests go where, and what they cost.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Route {
-    /// An exact path, or a prefix that ends in `/*`.
+    /// An exact path, or a prefix that ends in `/*`. Default: `"/*"`.
     pub path: Field<String>,
-    /// Methods; left out: all.
+    /// Methods, such as `GET`; left out: all.
     pub methods: List,
-    /// The host; left out: all.
+    /// The host, without port; left out: all.
     pub host: Field<String>,
-    /// The upstream.
+    /// The upstream; may be left out where there is one only.
     pub upstream: Field<String>,
-    /// Tokens per request.
+    /// Tokens that a request takes from each bucket. Default: 1.
     pub cost: Field<u64>,
     /// Free text.
     pub description: Field<String>,

@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 /// What a rule may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Refuse.
@@ -14,6 +15,7 @@ pub enum Mode {
 
 /// What a rule per key does with a client without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnMissing {
     /// Count it by address.
@@ -28,6 +30,7 @@ pub enum OnMissing {
 
 /// What becomes of requests when the shared store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
     /// Decide in this process.
@@ -40,6 +43,7 @@ pub enum OnFailure {
 
 /// What `/ready` says while the shared store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Ready {
     /// 200 all the same.
@@ -50,31 +54,34 @@ pub enum Ready {
 
 /// A request without a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnMissingKey {
-    /// An anonymous client.
+    /// Go on as an anonymous client.
     Anonymous,
-    /// 401.
+    /// Answer 401.
     Deny,
 }
 
 /// A request with a key that the file does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnUnknownKey {
-    /// 401.
+    /// Answer 401.
     Deny,
-    /// An anonymous client.
+    /// Go on as an anonymous client.
     Anonymous,
-    /// A client of its own, on the anonymous plan.
+    /// Go on as a client of its own, on the anonymous plan.
     Accept,
 }
 
 /// A request with two different keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnConflictingKeys {
-    /// 400.
+    /// Answer 400.
     Deny,
     /// The first counts.
     First,
@@ -82,16 +89,18 @@ pub enum OnConflictingKeys {
 
 /// Whether the case of a path's letters tells routes apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PathCase {
-    /// It does.
+    /// `/API` and `/api` are two paths.
     Sensitive,
-    /// It does not.
+    /// `/API` and `/api` are one path.
     Insensitive,
 }
 
 /// Which family of headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HeaderStyle {
     /// Both families.
@@ -106,6 +115,7 @@ pub enum HeaderStyle {
 
 /// Which rules the headers name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HeaderPolicies {
     /// The one that binds.
@@ -116,6 +126,7 @@ pub enum HeaderPolicies {
 
 /// What `X-RateLimit-Reset` counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ResetForm {
     /// Seconds since 1970.

@@ -63,7 +63,8 @@ fn set_forwarding(
     request: &mut RequestHeader,
     exchange: &Exchange,
 ) -> Result<()> {
-    let peer = peer.and_then(SocketAddr::as_inet).map(|inet| identity::canonical(inet.ip()));
+    let peer =
+        peer.and_then(SocketAddr::as_inet).map(|inet| identity::address::canonical(inet.ip()));
     let mut hops = String::new();
     if exchange.via_trusted_proxy {
         for line in &request.headers.get_all(FORWARDED_FOR) {

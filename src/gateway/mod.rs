@@ -2,22 +2,21 @@
 //!
 //! Reading order: this file (the phases), `exchange` (what one request carries along), `judge`
 //! (may it pass?), `respond` (answers of our own, the only place that knows a status code),
-//! `limit_headers` (what answers say about limits), `guard` (what no request may be), `forward`
-//! (what the API gets to see), `leftover` (bodies that nobody wants), `pool` (who serves an
+//! `limit_headers` (what answers say about limits), `forward` (what the API gets to see), `leftover` (bodies that nobody wants), `pool` (who serves an
 //! upstream), `upgrade` (WebSockets), `demo`, `listen`, `drain`.
 
 pub mod drain;
 pub mod exchange;
 pub mod listen;
 pub mod pool;
+/// Answers of our own; explanations use their words.
+pub(crate) mod respond;
 
 mod demo;
 mod forward;
-mod guard;
 mod judge;
 mod leftover;
 mod limit_headers;
-mod respond;
 mod upgrade;
 
 use std::sync::Arc;
@@ -34,8 +33,8 @@ use prometheus::Histogram;
 
 use crate::clock;
 use crate::observe::metrics::{Metrics, PolicySeries, seconds};
+use crate::policy::Policy;
 use crate::policy::settings::Target;
-use crate::policy::{Policy, Rule};
 use crate::store::limiter::{Limiter, Source};
 use crate::store::redis::script::RuleName;
 use exchange::Exchange;
@@ -83,12 +82,7 @@ impl Snapshot {
     /// Everything that a policy needs to serve requests. `pools` has one for each of its upstreams.
     pub fn new(policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
         let series = PolicySeries::new(&policy);
-        let name = |rule: &Rule| RuleName {
-            name: Arc::clone(&rule.name),
-            salt: rule.salt,
-            on_failure: rule.on_failure,
-        };
-        let rule_names = policy.rules.iter().map(name).collect();
+        let rule_names = policy.rules.iter().map(RuleName::of).collect();
         Self { policy, series, rule_names, pools }
     }
 }

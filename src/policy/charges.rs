@@ -1,11 +1,15 @@
 //! What a request owes: the rules that apply to it, and the bucket of each.
 
+mod meets;
+
 use http::{HeaderMap, Method};
 use sha2::{Digest as _, Sha256};
 
 use super::client::{Client, ClientKey, counted_address};
-use super::{Dimension, Grant, OnMissing, Policy, Rule};
+use super::{Dimension, OnMissing, Policy, Route, Rule};
 use crate::limit::charge::{BucketId, Charge, Charges, Mode};
+use meets::{Granted, Variant};
+pub use meets::{Scope, WhyNot};
 
 /// What rules may look at in a request, beside its client.
 #[derive(Debug, Clone, Copy)]
@@ -27,22 +31,6 @@ pub struct KeyRequired {
     pub rule: u32,
 }
 
-/// Which rules count a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Scope {
-    /// All that apply.
-    All,
-    /// Those that count the client by its address.
-    Address,
-}
-
-/// How a rule meets a client.
-enum Meeting {
-    Applies,
-    Passes,
-    Demands,
-}
-
 impl Policy {
     /// The charges of a request, in the order of the file.
     ///
@@ -52,20 +40,36 @@ impl Policy {
         self.collect(client, facts, Scope::All)
     }
 
+    /// What one rule charges, by its index, as [`charges`](Self::charges) and
+    /// [`address_charges`](Self::address_charges) find it.
+    ///
+    /// # Errors
+    /// Why it charges nothing.
+    pub fn charge(
+        &self,
+        index: u32,
+        client: &Client,
+        facts: &Facts,
+        scope: Scope,
+    ) -> Result<Charge, WhyNot> {
+        let rule = self.rules.get(index as usize).ok_or(WhyNot::Disabled)?;
+        let route = self.routes.get(facts.route as usize).ok_or(WhyNot::OtherRoutes)?;
+        rule.counts(facts.route)?;
+        self.charge_of((index, rule), route, &self.counted(client, scope), facts, scope)
+    }
+
     /// The charges of a request that is about to be answered 401: those rules count it that count
     /// by address, so that guessing keys costs what any other request costs, and an unknown key
     /// gets no bucket of its own.
     pub fn address_charges(&self, client: &Client, facts: &Facts) -> Charges {
-        let anonymous =
-            Client { key: ClientKey::Missing, plan: self.clients.anonymous_plan, ..*client };
-        self.collect(&anonymous, facts, Scope::Address).unwrap_or_default()
+        self.collect(client, facts, Scope::Address).unwrap_or_default()
     }
 
     /// The shadow rules that would demand a key of the client, were they enforced; as indexes.
     pub fn shadow_demands(&self, client: &Client, route: u32) -> impl Iterator<Item = u32> {
         let rules = self.routes.get(route as usize).map_or(&[][..], |route| &route.rules);
         let demands = |rule: &Rule| {
-            rule.mode == Mode::Shadow && matches!(rule.meets(client, Scope::All), Meeting::Demands)
+            rule.mode == Mode::Shadow && rule.meets(client, Scope::All) == Err(WhyNot::NoKeyDenied)
         };
         rules
             .iter()
@@ -81,26 +85,50 @@ impl Policy {
     ) -> Result<Charges, KeyRequired> {
         let mut charges = Charges::new();
         let Some(route) = self.routes.get(facts.route as usize) else { return Ok(charges) };
+        let client = self.counted(client, scope);
         for &index in &route.rules {
             let Some(rule) = self.rules.get(index as usize) else { continue };
-            match rule.meets(client, scope) {
-                Meeting::Passes => continue,
-                // Told by `shadow_demands`: a shadow rule refuses nobody.
-                Meeting::Demands if rule.mode == Mode::Shadow => continue,
-                Meeting::Demands => return Err(KeyRequired { rule: index }),
-                Meeting::Applies => {}
+            match self.charge_of((index, rule), route, &client, facts, scope) {
+                Ok(charge) => charges.push(charge),
+                // A shadow rule refuses nobody; its demand is told by `shadow_demands`.
+                Err(WhyNot::NoKeyDenied) if rule.mode == Mode::Enforce => {
+                    return Err(KeyRequired { rule: index });
+                }
+                Err(_) => {}
             }
-            let Some(granted) = rule.grant(client) else { continue };
-            charges.push(Charge {
-                bucket: self.bucket(rule, &granted, client, facts),
-                rule: index,
-                quota_index: granted.grant.index,
-                quota: granted.grant.quota,
-                cost: route.cost,
-                mode: rule.mode,
-            });
         }
         Ok(charges)
+    }
+
+    /// The client as rules see it: one that is refused for its key counts as one without.
+    pub fn counted(&self, client: &Client, scope: Scope) -> Client {
+        match scope {
+            Scope::All => *client,
+            Scope::Address => {
+                Client { key: ClientKey::Missing, plan: self.clients.anonymous_plan, ..*client }
+            }
+        }
+    }
+
+    /// What a rule charges that counts the request's route.
+    fn charge_of(
+        &self,
+        (index, rule): (u32, &Rule),
+        route: &Route,
+        client: &Client,
+        facts: &Facts,
+        scope: Scope,
+    ) -> Result<Charge, WhyNot> {
+        rule.meets(client, scope)?;
+        let granted = rule.grant(client).ok_or(WhyNot::NoRate)?;
+        Ok(Charge {
+            bucket: self.bucket(rule, &granted, client, facts),
+            rule: index,
+            quota_index: granted.grant.index,
+            quota: granted.grant.quota,
+            cost: route.cost,
+            mode: rule.mode,
+        })
     }
 
     /// The name of the bucket: a hash over what the rule counts per, each value behind a tag and
@@ -159,61 +187,6 @@ impl Policy {
 
     fn key_id(&self, key: u32) -> &str {
         self.keys.get(key as usize).map_or("", |key| &key.id)
-    }
-}
-
-/// What a rule grants a client, and who shares it beyond what the rule says.
-struct Granted {
-    grant: Grant,
-    variant: Variant,
-}
-
-/// What sets a bucket apart beside the rule's own dimensions.
-enum Variant {
-    Shared,
-    Plan(u32),
-    Key(u32),
-}
-
-impl Rule {
-    fn counts_keys(&self) -> bool {
-        self.per.contains(&Dimension::Key)
-    }
-
-    fn meets(&self, client: &Client, scope: Scope) -> Meeting {
-        let exempt_ip =
-            client.ip.is_some_and(|ip| self.exempt.ips.iter().any(|net| net.contains(&ip)));
-        let exempt_key =
-            matches!(client.key, ClientKey::Known(key) if self.exempt.keys.contains(&key));
-        if exempt_ip || exempt_key {
-            return Meeting::Passes;
-        }
-        let by_key = self.counts_keys();
-        let by_address = self.per.contains(&Dimension::Ip)
-            || (by_key && client.key == ClientKey::Missing && self.on_missing == OnMissing::Ip);
-        if scope == Scope::Address {
-            // A rule per key and address would pair the address with a key that does not exist.
-            let counts = by_address && (!by_key || self.on_missing == OnMissing::Ip);
-            return if counts { Meeting::Applies } else { Meeting::Passes };
-        }
-        match (by_key && client.key == ClientKey::Missing, self.on_missing) {
-            (true, OnMissing::Skip) => Meeting::Passes,
-            (true, OnMissing::Deny) => Meeting::Demands,
-            _ => Meeting::Applies,
-        }
-    }
-
-    fn grant(&self, client: &Client) -> Option<Granted> {
-        if let ClientKey::Known(key) = client.key
-            && let Some(grant) = self.quota_by_key.get(&key)
-        {
-            let variant = if self.counts_keys() { Variant::Shared } else { Variant::Key(key) };
-            return Some(Granted { grant: *grant, variant });
-        }
-        let grant = self.quota_by_plan.get(client.plan as usize).copied().flatten()?;
-        let apart = self.by_plan && !self.counts_keys() && !self.per.contains(&Dimension::Plan);
-        let variant = if apart { Variant::Plan(client.plan) } else { Variant::Shared };
-        Some(Granted { grant, variant })
     }
 }
 

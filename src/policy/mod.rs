@@ -1,9 +1,9 @@
 //! The rules as they are meant: every name resolved, every number checked. Built whole from a
 //! file, then never changed; a request lives and dies with one of them.
 //!
-//! Reading order: the types here; `settings` and `redis` (what is not a rule); `path` and `router` (which route
-//! a request takes); `client` and `charges` (what the request owes); `restart` (what a running gateway
-//! cannot take from another); `build` (how a policy comes
+//! Reading order: the types here; `settings` and `redis` (what is not a rule); `matcher`, `path` and `router`
+//! (which route a request takes); `client` and `charges` (what the request owes); `restart` (what a
+//! running gateway cannot take from another); `build` (how a policy comes
 //! out of a file).
 //!
 //! Names are resolved to indexes: plans, keys, upstreams, routes, rules and quotas each stand in
@@ -12,6 +12,7 @@
 pub mod build;
 pub mod charges;
 pub mod client;
+pub mod matcher;
 pub mod path;
 pub mod redis;
 pub mod restart;
@@ -25,6 +26,7 @@ use ipnet::IpNet;
 
 use crate::limit::charge::Mode;
 use crate::limit::quota::Quota;
+use matcher::Matcher;
 use redis::Redis;
 use router::Router;
 use settings::{Clients, Headers, Memory, Server, Upstream};
@@ -95,6 +97,8 @@ pub struct Key {
 pub struct Route {
     /// Its name in the file.
     pub name: Arc<str>,
+    /// What it matches.
+    pub matcher: Matcher,
     /// Index of its upstream.
     pub upstream: u32,
     /// Tokens that a request takes from each bucket, at least 1.
@@ -112,6 +116,10 @@ pub struct Rule {
     pub description: Option<String>,
     /// Who shares a bucket. Empty: everybody.
     pub per: Vec<Dimension>,
+    /// Whether it is there at all.
+    pub enabled: bool,
+    /// Indexes of the routes that it counts; none: all.
+    pub routes: Option<Vec<u32>>,
     /// Whether it refuses or only counts.
     pub mode: Mode,
     /// What becomes of a client without a key, where `per` has `key`.

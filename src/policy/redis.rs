@@ -8,6 +8,9 @@ use super::OnFailure;
 use super::settings::Origin;
 use crate::limit::breaker;
 
+/// What every key begins with, where the file says nothing.
+pub const DEFAULT_PREFIX: &str = "tollgate:";
+
 /// The shared store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redis {
@@ -29,6 +32,13 @@ pub struct Redis {
     pub ready: Ready,
     /// When requests stop waiting for it, and how they return.
     pub breaker: breaker::Settings,
+}
+
+impl Redis {
+    /// Whether a gateway without it is not ready.
+    pub fn is_needed(&self) -> bool {
+        self.ready == Ready::Connected
+    }
 }
 
 /// What `/ready` says while Redis fails.

@@ -8,27 +8,8 @@ use std::collections::HashMap;
 
 use http::Method;
 
-use super::path::{self, PathError};
-
-/// What a route matches.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Matcher {
-    /// The host in lower case, without port; none: all hosts.
-    pub host: Option<String>,
-    /// The path.
-    pub path: PathPattern,
-    /// The methods; empty: all.
-    pub methods: Vec<Method>,
-}
-
-/// What a route's path matches.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum PathPattern {
-    /// This path only.
-    Exact(String),
-    /// Every path that begins with it. Begins and ends with a slash.
-    Prefix(String),
-}
+use super::matcher::{Matcher, PathPattern};
+use super::path::{self, PathError, Readings};
 
 /// The index over all routes.
 #[derive(Debug, Default)]
@@ -47,8 +28,9 @@ struct Paths {
 
 /// A route under a path. In a list, those that name methods stand first.
 #[derive(Debug)]
-struct Candidate {
-    route: u32,
+pub struct Candidate {
+    /// Index of the route.
+    pub route: u32,
     methods: Vec<Method>,
 }
 
@@ -86,38 +68,49 @@ impl Router {
     /// # Errors
     /// A path that could be read as another route, or as no path at all.
     pub fn find(&self, host: &str, path: &str, method: &Method) -> Result<Option<u32>, PathError> {
-        let readings = path::readings(path, self.ignore_case)?;
+        let readings = self.readings(path)?;
         let mut routes = readings.iter().map(|reading| self.find_reading(host, reading, method));
         let route = routes.next().flatten();
         if routes.all(|other| other == route) { Ok(route) } else { Err(PathError::Ambiguous) }
     }
 
-    fn find_reading(&self, host: &str, path: &str, method: &Method) -> Option<u32> {
-        let of_host = self.by_host.get(host).and_then(|paths| paths.find(path, method));
-        of_host.or_else(|| self.any_host.find(path, method))
+    /// The ways in which a path may be read; routes are looked for by each of them.
+    ///
+    /// # Errors
+    /// A path that has no reading.
+    pub fn readings<'a>(&self, path: &'a str) -> Result<Readings<'a>, PathError> {
+        path::readings(path, self.ignore_case)
+    }
+
+    /// The route of a request whose path is read as `reading`.
+    pub fn find_reading(&self, host: &str, reading: &str, method: &Method) -> Option<u32> {
+        let mut candidates = self.candidates(host, reading);
+        candidates.find(|candidate| candidate.takes(method)).map(|candidate| candidate.route)
+    }
+
+    /// The routes whose host and path match, the most specific first. Of those, the first that
+    /// takes the request's method is its route.
+    pub fn candidates(&self, host: &str, reading: &str) -> impl Iterator<Item = &Candidate> {
+        let of_host = self.by_host.get(host).into_iter().chain([&self.any_host]);
+        of_host.flat_map(move |paths| paths.candidates(reading))
     }
 }
 
 impl Paths {
-    fn find(&self, path: &str, method: &Method) -> Option<u32> {
-        let pick = |candidates: &Vec<Candidate>| {
-            candidates
-                .iter()
-                .find(|candidate| {
-                    candidate.methods.is_empty() || candidate.methods.contains(method)
-                })
-                .map(|candidate| candidate.route)
-        };
-        if let Some(route) = self.exact.get(path).and_then(pick) {
-            return Some(route);
-        }
+    fn candidates(&self, path: &str) -> impl Iterator<Item = &Candidate> {
         // Prefixes end in a slash, so the longest that can match ends at the path's last slash.
-        path.rmatch_indices('/')
-            .find_map(|(slash, _)| self.prefix.get(&path[..=slash]).and_then(pick))
+        let prefixes = path.rmatch_indices('/');
+        let prefixes = prefixes.filter_map(|(slash, _)| self.prefix.get(&path[..=slash]));
+        self.exact.get(path).into_iter().chain(prefixes).flatten()
     }
 }
 
 impl Candidate {
+    /// Whether the route is for such requests.
+    pub fn takes(&self, method: &Method) -> bool {
+        self.methods.is_empty() || self.methods.contains(method)
+    }
+
     /// Whether a request exists that neither of the two is more specific for.
     fn meets(&self, other: &Self) -> bool {
         match (self.methods.is_empty(), other.methods.is_empty()) {
@@ -175,6 +168,33 @@ mod tests {
             assert_eq!(forward.find(host, path, &method), Ok(expected), "{method} {host}{path}");
             let mirrored = expected.map(|route| last - route);
             assert_eq!(backward.find(host, path, &method), Ok(mirrored), "{method} {host}{path}");
+        }
+    }
+
+    /// What is told of routes that were passed over is what the index did.
+    #[test]
+    fn a_route_fits_where_the_index_has_it_among_the_candidates() {
+        let paths = ["/", "/api", "/api/", "/api/search", "/API/search", "/only", "*", "/a/b/c"];
+        for ignore_case in [false, true] {
+            let router = Router::new(&all(), ignore_case).unwrap();
+            for (host, path) in
+                ["a.example", "x"].map(|host| paths.map(|path| (host, path))).concat()
+            {
+                for method in [Method::GET, Method::POST, Method::PUT] {
+                    let reading = &router.readings(path).unwrap()[0];
+                    let candidates = router.candidates(host, reading);
+                    let mut taken: Vec<u32> =
+                        candidates.filter(|one| one.takes(&method)).map(|one| one.route).collect();
+                    assert_eq!(taken.first().copied(), router.find_reading(host, reading, &method));
+                    taken.sort_unstable();
+                    let fits = |matcher: &Matcher| {
+                        matcher.fit(host, reading, &method, ignore_case).is_whole()
+                    };
+                    let fitting = (0..).zip(all()).filter(|(_, matcher)| fits(matcher));
+                    let fitting: Vec<u32> = fitting.map(|(route, _)| route).collect();
+                    assert_eq!(taken, fitting, "{method} {host}{path}");
+                }
+            }
         }
     }
 

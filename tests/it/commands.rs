@@ -38,6 +38,13 @@ fn check_and_run_say_the_same_of_a_bad_file() {
 }
 
 #[test]
+fn schema_prints_the_one_in_docs() {
+    let outcome = tollgate(&["schema"], "");
+    let kept = include_str!("../../docs/gateway.schema.json");
+    assert_eq!((outcome.code, &*outcome.stdout), (Some(0), kept), "{}", outcome.stderr);
+}
+
+#[test]
 fn hash_key_makes_lines_that_let_the_key_in() {
     let given = tollgate(&["hash-key", "test"], "");
     assert_eq!(given.code, Some(0));

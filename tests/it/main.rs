@@ -57,7 +57,8 @@ mod shared;
 // A Redis that fails in every way that it can, under load.
 mod outages;
 
-// What the operator sees.
+// What the operator sees, and what explanations promise: that the gateway does as they say.
+mod explain;
 mod metrics;
 
 // Memory stays bounded under clients without number.

@@ -92,8 +92,10 @@ fn many_requests_share_a_call() {
     assert_eq!(flood(std::slice::from_ref(&gateway), 5_000).get(&200), Some(&5_000));
     let calls = redis.script_calls() - before;
     assert!(calls < 1_500, "{calls} calls for 5,000 requests");
-    assert_eq!(gateway.count("tollgate_redis_calls_total", &[("result", "ok")]), calls + 1);
-    assert_eq!(gateway.count("tollgate_redis_batch_checks_count", &[]), calls + 1);
+    let told = gateway.count("tollgate_redis_calls_total", &[("result", "ok")]);
+    // Redis has also run the script by which gateways count each other, every few seconds.
+    assert!((calls - 20..=calls + 1).contains(&told), "{told} told of {calls}");
+    assert_eq!(gateway.count("tollgate_redis_batch_checks_count", &[]), told);
 }
 
 #[test]

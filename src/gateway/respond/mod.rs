@@ -15,13 +15,14 @@ use serde::Serialize;
 use tracing::warn;
 
 use super::exchange::{Exchange, Judged};
-use super::judge::Refusal;
 use super::{drain, leftover, limit_headers};
-use crate::limit::charge::Mode;
+use crate::decide::Refusal;
+use crate::limit::charge::{Charge, Mode};
 use crate::limit::seconds_up;
 use crate::policy::Policy;
 use grpc::{grpc_message, grpc_status, is_grpc};
-use words::{failure, words};
+use words::failure;
+pub(crate) use words::words;
 
 /// An answer of our own.
 struct Answer {
@@ -154,7 +155,9 @@ async fn send(session: &mut Session, exchange: &Exchange, answer: Answer) -> Res
 fn limited(policy: &Policy, exchange: &Exchange, judged: &Judged) -> Answer {
     let binding = judged.verdict.speaks_of().unwrap_or_default();
     let wait = judged.standing(binding).map_or(0, |standing| standing.retry_after);
-    let retry_after_ms = wait.div_ceil(1_000).max(1);
+    let retry_after_ms = retry_after_ms(wait);
+    let plan = exchange.client.map_or("", |client| policy.plan_name(client.plan));
+    let charge = judged.taken.charges.get(binding);
     let violated = judged.taken.charges.iter().zip(&judged.taken.answer.outcomes).enumerate();
     let violated_policies = violated
         .filter(|(_, (charge, outcome))| charge.mode == Mode::Enforce && !outcome.enough)
@@ -167,7 +170,9 @@ fn limited(policy: &Policy, exchange: &Exchange, judged: &Judged) -> Answer {
             kind: QUOTA_EXCEEDED,
             title: "Too Many Requests",
             status: StatusCode::TOO_MANY_REQUESTS.as_u16(),
-            detail: limit_detail(policy, exchange, judged, binding, retry_after_ms),
+            detail: charge.map_or_else(String::new, |charge| {
+                limit_detail(policy, plan, charge, retry_after_ms)
+            }),
             violated_policies,
             retry_after_ms: Some(retry_after_ms),
             request_id: exchange.request_id.to_string(),
@@ -175,17 +180,20 @@ fn limited(policy: &Policy, exchange: &Exchange, judged: &Judged) -> Answer {
     }
 }
 
-fn limit_detail(
+/// A wait in milliseconds, as a refusal says it: rounded up, and never none.
+pub(crate) fn retry_after_ms(ticks: u64) -> u64 {
+    ticks.div_ceil(1_000).max(1)
+}
+
+/// The words of a refusal by the limit that makes the client, of the plan `plan`, wait longest.
+pub(crate) fn limit_detail(
     policy: &Policy,
-    exchange: &Exchange,
-    judged: &Judged,
-    binding: usize,
+    plan: &str,
+    charge: &Charge,
     retry_after_ms: u64,
 ) -> String {
-    let name = judged.rule_name(policy, binding);
-    let plan = exchange.client.map_or("", |client| policy.plan_name(client.plan));
-    let Some(charge) = judged.taken.charges.get(binding) else { return String::new() };
     let rule = policy.rules.get(charge.rule as usize);
+    let name = rule.map_or("", |rule| &rule.name);
     let rate = rule.and_then(|rule| rule.rate_of(charge.quota_index));
     let rate = rate.map(|rate| format!("{rate}, ")).unwrap_or_default();
     let burst = charge.quota.burst();

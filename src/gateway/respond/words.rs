@@ -3,13 +3,13 @@
 use http::StatusCode;
 use pingora::prelude::{Error, ErrorSource, ErrorType};
 
-use crate::gateway::guard::Malformed;
-use crate::gateway::judge::Refusal;
+use crate::decide::Refusal;
+use crate::decide::guard::Malformed;
 use crate::identity::IdentityError;
 use crate::policy::Policy;
 
 /// Status and words for a refusal.
-pub(super) fn words(policy: &Policy, refusal: Refusal) -> (StatusCode, String) {
+pub(crate) fn words(policy: &Policy, refusal: Refusal) -> (StatusCode, String) {
     let bad = |detail: &dyn std::fmt::Display| (StatusCode::BAD_REQUEST, sentence(detail));
     match refusal {
         Refusal::Malformed(Malformed::NoHost) => bad(&"the request has no Host header"),

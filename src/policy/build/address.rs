@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net};
-use toml::Spanned;
 
 use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::config::tables::List;
 
@@ -43,7 +43,7 @@ pub(super) fn networks(list: &List, mistakes: &mut Mistakes) -> Vec<IpNet> {
 }
 
 /// The IPv4 network that an IPv6 network stands for. Clients' addresses are unwrapped before they
-/// are compared (`identity::canonical`), so the IPv6 form would say something and do nothing.
+/// are compared (`identity::address::canonical`), so the IPv6 form would say something and do nothing.
 fn ipv4_inside(network: &IpNet) -> Option<IpNet> {
     let IpNet::V6(network) = network else { return None };
     let prefix = network.prefix_len().checked_sub(96)?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use toml::Spanned;
+use crate::config::spanned::Spanned;
 
 use super::redis_url::UrlPlace;
 use super::values::{duration_up_to, number};

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use http::HeaderName;
-use toml::Spanned;
 
 use super::names::{Names, twice};
 use super::values::number;
@@ -11,6 +10,7 @@ use super::words::meaning;
 use crate::config::Config;
 use crate::config::mistake::{Mistake, Mistakes};
 use crate::config::secrets::is_key_place;
+use crate::config::spanned::Spanned;
 use crate::config::suggest::{self, cut};
 use crate::config::tables::{self, List};
 use crate::policy::settings::{Clients, KeySource};

@@ -9,7 +9,7 @@ use crate::config::mistake::{Mistake, Mistakes};
 pub(super) fn check(routes: &[BuiltRoute], rules: &[BuiltRule], mistakes: &mut Mistakes) {
     for (route, index) in routes.iter().zip(0..) {
         let Some(cost_span) = &route.cost_span else { continue };
-        let applying = rules.iter().filter(|rule| rule.applies_to(index));
+        let applying = rules.iter().filter(|rule| rule.rule.counts(index).is_ok());
         for (rule, grant) in applying.flat_map(|rule| rule.grants.iter().map(move |g| (rule, g))) {
             let burst = grant.placed.grant.quota.burst();
             if mistakes.is_full() || route.cost <= burst {

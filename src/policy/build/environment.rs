@@ -1,8 +1,7 @@
 //! `${NAME}` in settings: a value from the environment, so that a file holds no secret.
 
-use toml::Spanned;
-
 use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 
 /// Looks up a variable; none when it is not set. Asked for by whoever reads the file, so that a

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::spanned::Spanned;
 use crate::config::tables::Field;
 use crate::limit::quota::{Quota, QuotaError};
 use crate::policy::{Grant, Rate};
@@ -81,7 +82,7 @@ pub(super) fn optional(
         }
     };
     let burst = written.burst.as_ref().map_or(rate.tokens, |burst| *burst.get_ref());
-    let span = written.burst.as_ref().map_or_else(|| written_rate.span(), toml::Spanned::span);
+    let span = written.burst.as_ref().map_or_else(|| written_rate.span(), Spanned::span);
     match Quota::new(rate.tokens, rate.period_ticks, burst) {
         Ok(quota) => {
             Some(PlacedGrant { grant: Grant { index: quotas.index_of(quota), quota, rate }, span })
@@ -102,7 +103,8 @@ fn impossible(
 ) -> Mistake {
     match error {
         QuotaError::BurstTooLarge { max_burst } if max_burst < rate.tokens && max_burst < 2 => {
-            Mistake::new(rate_span, "the period of the rate is too long to be counted exactly")
+            let message = "the period of the rate is too long to be counted exactly";
+            Mistake::new(rate_span, message).help("take a shorter one, such as `1/30d`")
         }
         QuotaError::ZeroBurst | QuotaError::BurstTooLarge { .. } => {
             Mistake::new(burst_span, error.to_string())

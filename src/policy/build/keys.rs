@@ -4,11 +4,10 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use toml::Spanned;
-
 use super::names::Names;
 use crate::config::mistake::{Mistake, Mistakes};
 use crate::config::secrets::is_digest;
+use crate::config::spanned::Spanned;
 use crate::config::suggest::{self, cut};
 use crate::config::{Config, in_order, tables};
 use crate::policy::{Digest, Key};
@@ -55,7 +54,10 @@ fn plan(
     if !mistakes.explain_absence(&["keys", name.get_ref(), "plan"]) {
         let message = format!("the key `{}` has no plan", cut(name.get_ref(), 64));
         let plans: Vec<&str> = names.plans.names().iter().map(|name| &**name).collect();
-        let help = format!("add `plan = \"…\"`; the plans are {}", suggest::list(&plans, "and"));
+        let help = match plans.as_slice() {
+            [only] => format!("add `plan = \"{}\"`", cut(only, 64)),
+            _ => format!("add `plan = \"…\"`; the plans are {}", suggest::list(&plans, "and")),
+        };
         mistakes.push(Mistake::new(name.span(), message).help(help));
     }
     None

@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use toml::Spanned;
-
 use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::spanned::Spanned;
 use crate::config::suggest::{self, cut};
 use crate::config::{Config, Named, in_order};
 
@@ -107,8 +106,11 @@ impl NameList {
         {
             let message = format!("there is no {} `{}`", self.kind, cut(name.get_ref(), 64));
             let names: Vec<&str> = self.names.iter().map(|name| &**name).collect();
+            let add = format!("add `[{}.{}]`", self.table, cut(name.get_ref(), 64));
             let help = if names.is_empty() {
-                format!("add `[{}.{}]`", self.table, cut(name.get_ref(), 64))
+                add
+            } else if self.spans.iter().all(Range::is_empty) {
+                format!("{add}; the file has no plans, so all clients have one, `{IMPLICIT_PLAN}`")
             } else {
                 suggest::help(name.get_ref(), &names)
             };

@@ -2,9 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use toml::Spanned;
-
 use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::policy::settings::Origin;
 

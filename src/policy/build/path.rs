@@ -1,6 +1,6 @@
 //! A route's path as it is written: `/api/search`, or `/api/*` for everything below.
 
-use crate::policy::router::PathPattern;
+use crate::policy::matcher::PathPattern;
 
 /// Longer paths than any request may have by default.
 const MAX_PATH_BYTES: usize = 8192;

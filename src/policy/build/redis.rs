@@ -3,19 +3,15 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use toml::Spanned;
-
 use super::breaker;
 use super::environment::{Environment, expand, expand_part};
 use super::redis_url::{self, MAX_DATABASE, Url, UrlPlace};
 use super::values::{duration_up_to, number};
 use super::words::meaning;
 use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::spanned::Spanned;
 use crate::config::{Config, tables};
-use crate::policy::redis::{Identity, Login, Place, Redis, Secret, Sentinel, Tls};
-
-/// What every key begins with, unless the file says otherwise.
-const PREFIX: &str = "tollgate:";
+use crate::policy::redis::{DEFAULT_PREFIX, Identity, Login, Place, Redis, Secret, Sentinel, Tls};
 
 /// The longest prefix: it is part of every key, in memory and on the wire.
 const MAX_PREFIX_BYTES: usize = 64;
@@ -178,7 +174,7 @@ fn tls(
 
 /// What every key begins with.
 fn prefix(field: Option<&Spanned<String>>, mistakes: &mut Mistakes) -> Option<String> {
-    let Some(field) = field else { return Some(PREFIX.to_owned()) };
+    let Some(field) = field else { return Some(DEFAULT_PREFIX.to_owned()) };
     let text = field.get_ref();
     let message = if text.is_empty() {
         "`prefix` is empty: nothing would set the gateway's keys apart"

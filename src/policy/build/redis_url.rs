@@ -178,7 +178,7 @@ fn login(rest: &str) -> Result<(Login, &str), Reason> {
 fn no_query(rest: &str) -> Result<(), Reason> {
     if rest.contains(['?', '#']) {
         return wrong(
-            "`url` ends with its path",
+            "`url` cannot hold `?` or `#`",
             "what others write behind `?` or `#` are settings of `[redis]` here",
         );
     }

@@ -5,18 +5,19 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use http::Method;
-use toml::Spanned;
 
 use super::names::{Names, twice};
 use super::origin::is_host;
 use super::path;
 use super::rules::BuiltRule;
 use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::config::tables::{self, List};
 use crate::config::{Config, in_order};
 use crate::policy::Route;
-use crate::policy::router::{Matcher, PathPattern, Router};
+use crate::policy::matcher::{Matcher, PathPattern};
+use crate::policy::router::Router;
 
 /// What an empty file needs.
 const SMALLEST: &str = "the smallest file that serves is\n\n\
@@ -91,9 +92,10 @@ pub(super) fn router(
 /// The routes with the enabled rules that count them.
 pub(super) fn finish(routes: Vec<BuiltRoute>, rules: &[BuiltRule]) -> Option<Vec<Route>> {
     let routes = routes.into_iter().zip(0..).map(|(route, index)| {
-        let applying = rules.iter().zip(0..).filter(|(rule, _)| rule.applies_to(index));
+        let applying = rules.iter().zip(0..).filter(|(rule, _)| rule.rule.counts(index).is_ok());
         Some(Route {
             name: route.name,
+            matcher: route.matcher?,
             upstream: route.upstream?,
             cost: route.cost,
             rules: applying.map(|(_, rule)| rule).collect(),
@@ -167,7 +169,12 @@ fn host(field: Option<&Spanned<String>>, mistakes: &mut Mistakes) -> Option<Opti
     } else if text.contains(':') {
         ("`host` has no port".to_owned(), "write the name alone: it matches on every port")
     } else {
-        (format!("`{}` is not the name of a host", cut(text, 64)), "such as `api.example.com`")
+        let help = if text.is_ascii() {
+            "such as `api.example.com`"
+        } else {
+            "write it as clients send it, in ASCII: such as `xn--bcher-kva.example`"
+        };
+        (format!("`{}` is not the name of a host", cut(text, 64)), help)
     };
     mistakes.push(Mistake::new(field.span(), message).help(help));
     None

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use http::HeaderName;
 use sha2::{Digest as _, Sha256};
-use toml::Spanned;
 
 use super::address;
 use super::grant::{self, PlacedGrant, Quotas, Written};
 use super::names::{Names, twice};
 use super::words::meaning;
 use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::spanned::Spanned;
 use crate::config::suggest::{self, cut};
 use crate::config::tables::List;
 use crate::config::{Config, in_order, rules as written};
@@ -26,8 +26,6 @@ const DIMENSIONS: [&str; 7] = ["ip", "key", "plan", "route", "method", "host", "
 pub(super) struct BuiltRule {
     pub(super) rule: Rule,
     pub(super) grants: Vec<NamedGrant>,
-    is_enabled: bool,
-    routes: Option<Vec<u32>>,
 }
 
 /// A grant, and whose it is in words that go on from "the rule allows".
@@ -35,13 +33,6 @@ pub(super) struct BuiltRule {
 pub(super) struct NamedGrant {
     pub(super) of: String,
     pub(super) placed: PlacedGrant,
-}
-
-impl BuiltRule {
-    /// Whether requests to this route are counted.
-    pub(super) fn applies_to(&self, route: u32) -> bool {
-        self.is_enabled && self.routes.as_ref().is_none_or(|routes| routes.contains(&route))
-    }
 }
 
 /// All rules, with the grants of single keys.
@@ -110,6 +101,8 @@ fn rule(
         name: name.clone(),
         description: table.description.as_ref().map(|text| text.get_ref().clone()),
         per,
+        enabled: table.enabled.as_ref().is_none_or(|enabled| *enabled.get_ref()),
+        routes,
         mode: meaning(table.mode.as_ref()),
         on_missing: meaning(table.on_missing.as_ref()),
         on_failure: OnFailure::default(),
@@ -119,8 +112,7 @@ fn rule(
         exempt,
         salt: salt(name),
     };
-    let is_enabled = table.enabled.as_ref().is_none_or(|enabled| *enabled.get_ref());
-    BuiltRule { rule, grants: Vec::new(), is_enabled, routes }
+    BuiltRule { rule, grants: Vec::new() }
 }
 
 /// The plain grant and those of plans.

@@ -8,10 +8,10 @@ use super::words::meaning;
 use super::{address, names};
 use crate::config::Config;
 use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::spanned::Spanned;
 use crate::config::tables::{self, List};
 use crate::config::words::PathCase;
 use crate::policy::settings::{Headers, Memory, Server};
-use toml::Spanned;
 
 /// Where clients connect, unless the file says otherwise.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);

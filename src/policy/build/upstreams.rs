@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use toml::Spanned;
-
 use super::names::twice;
 use super::origin::origin;
 use super::values::duration;
 use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::config::{Config, in_order, tables};
 use crate::policy::settings::{Target, Upstream};

@@ -3,10 +3,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use toml::Spanned;
-
 use super::period::{self, PeriodError};
 use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 
 /// The longest time that a setting takes.

@@ -1,8 +1,7 @@
 //! Words of the file to words of the policy, one to one. They are two sets of types so that what
 //! a file may say can change without the code that acts on it.
 
-use toml::Spanned;
-
+use crate::config::spanned::Spanned;
 use crate::config::words;
 use crate::policy::settings;
 

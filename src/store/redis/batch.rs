@@ -221,5 +221,7 @@ impl Batcher {
     }
 }
 
+mod peek;
+
 #[cfg(test)]
 mod tests;

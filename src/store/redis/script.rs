@@ -7,12 +7,12 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, Outcome, Outcomes};
 use crate::limit::quota::{MAX_UNITS, Quota};
 use crate::limit::share::Share;
-use crate::policy::OnFailure;
+use crate::policy::{OnFailure, Rule};
 
 /// The script.
 pub const SOURCE: &str = include_str!("../../../lua/take.lua");
@@ -33,11 +33,18 @@ const MAX_BUCKETS: usize = 1024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleName {
     /// The rule's name.
-    pub name: std::sync::Arc<str>,
+    pub name: Arc<str>,
     /// The rule's salt.
     pub salt: u128,
     /// What becomes of its requests while the store cannot be asked.
     pub on_failure: OnFailure,
+}
+
+impl RuleName {
+    /// What the store must know of this rule.
+    pub fn of(rule: &Rule) -> Self {
+        Self { name: Arc::clone(&rule.name), salt: rule.salt, on_failure: rule.on_failure }
+    }
 }
 
 /// Checks that go in one call.

@@ -61,6 +61,7 @@ impl Gateway {
 
     /// Starts a gateway on a whole file, with its command completed.
     pub(crate) fn start_by(config: &str, complete: impl FnOnce(&mut Command)) -> Self {
+        conforms(config);
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("gateway.toml");
         std::fs::write(&file, config).unwrap();
@@ -147,6 +148,12 @@ impl Gateway {
         Connection::open(self.admin).send(&Request::get(path))
     }
 
+    /// What the admin port says would become of the request in `body`.
+    pub(crate) fn explain(&self, body: impl AsRef<[u8]>) -> Response {
+        let request = Request::new("POST", "/api/explain").body(body);
+        Connection::open(self.admin).send(&request)
+    }
+
     /// All metrics as text.
     pub(crate) fn metrics(&self) -> String {
         self.admin("/metrics").text()
@@ -217,6 +224,20 @@ impl Drop for Gateway {
         if std::thread::panicking() {
             eprintln!("{}", story(&self.config, &self.child.log()));
         }
+    }
+}
+
+/// A file that a gateway starts on is one that editors take for a good one.
+fn conforms(config: &str) {
+    const SCHEMA: &str = include_str!("../../../docs/gateway.schema.json");
+
+    let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
+    let name = "http://localhost/schema.json";
+    compiler.add_resource(name, serde_json::from_str(SCHEMA).unwrap()).unwrap();
+    let index = compiler.compile(name, &mut schemas).unwrap();
+    let file = toml::from_str(config).unwrap();
+    if let Err(wrong) = schemas.validate(&file, index) {
+        panic!("{wrong:#}\n{config}");
     }
 }
 

@@ -156,13 +156,16 @@ impl Redis {
 
     /// How often clients have run the script.
     pub(crate) fn script_calls(&self) -> u64 {
+        self.calls("evalsha") + self.calls("eval")
+    }
+
+    /// How often a command has been run, by scripts too.
+    pub(crate) fn calls(&self, command: &str) -> u64 {
         let stats: String = self.ask(&["INFO", "commandstats"]);
-        let calls = |name: &str| {
-            let line = stats.lines().find_map(|line| line.strip_prefix(name));
-            let calls = line.and_then(|rest| rest.strip_prefix("calls=")?.split(',').next());
-            calls.map_or(0, |calls| calls.parse::<u64>().unwrap())
-        };
-        calls("cmdstat_evalsha:") + calls("cmdstat_eval:")
+        let name = format!("cmdstat_{command}:");
+        let line = stats.lines().find_map(|line| line.strip_prefix(&name));
+        let calls = line.and_then(|rest| rest.strip_prefix("calls=")?.split(',').next());
+        calls.map_or(0, |calls| calls.parse::<u64>().unwrap())
     }
 
     /// Its folder, where it saves what it is told to.

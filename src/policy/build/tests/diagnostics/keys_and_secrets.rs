@@ -82,7 +82,7 @@ fn the_key_k_has_no_sha256() {
     2 | plan = 'x'
       |        ^^^
       |
-      = help: there is only `default`
+      = help: add `[plans.x]`; the file has no plans, so all clients have one, `default`
 
     gateway.toml: 2 mistakes
     ");
@@ -97,7 +97,7 @@ fn the_key_k_has_no_plan() {
     2 | [keys.k]
       |       ^
       |
-      = help: add `plan = "…"`; the plans are `free`
+      = help: add `plan = "free"`
 
     gateway.toml: 1 mistake
     "#);

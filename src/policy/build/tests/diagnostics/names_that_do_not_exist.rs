@@ -55,7 +55,7 @@ fn on_unknown_key_is_deny_anonymous_or_accept_not_alow() {
     3 | ipv6 = **
       | ^^^^
       |
-      = help: possible here: `api_key`, `anonymous_plan`, `on_missing_key`, `on_unknown_key`, `on_conflicting_keys`, `hide_key` and `ipv6_prefix`
+      = help: did you mean `ipv6_prefix`?
 
     gateway.toml: 2 mistakes
     ");
@@ -85,7 +85,7 @@ fn per_knows_no_per_key() {
     2 | per = ['per-key', 'ips', 'ip', 'ip']
       |        ^^^^^^^^^
       |
-      = help: possible here: `ip`, `key`, `plan`, `route`, `method`, `host` and `header:<name>`
+      = help: did you mean `key`?
 
     error: `per` knows no `ips`
      --> gateway.toml:2:19

@@ -26,7 +26,7 @@ fn there_is_no_plan_free() {
     2 | anonymous_plan = 'free'
       |                  ^^^^^^
       |
-      = help: there is only `default`
+      = help: add `[plans.free]`; the file has no plans, so all clients have one, `default`
 
     gateway.toml: 1 mistake
     ");

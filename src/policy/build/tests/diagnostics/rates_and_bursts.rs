@@ -139,6 +139,8 @@ fn the_period_of_the_rate_is_too_long_to_be_counted_exactly() {
       |
     3 | rate = '1/200000d'
       |        ^^^^^^^^^^^
+      |
+      = help: take a shorter one, such as `1/30d`
 
     gateway.toml: 1 mistake
     ");

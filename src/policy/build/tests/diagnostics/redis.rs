@@ -99,7 +99,7 @@ fn parts_of_the_url_are_out_of_range() {
     gateway.toml: 1 mistake
     ");
     insta::assert_snapshot!(told_of("url = 'redis://h?db=1'"), @r"
-    error: `url` ends with its path
+    error: `url` cannot hold `?` or `#`
      --> gateway.toml:2:7
       |
     2 | url = 'redis://h?****'

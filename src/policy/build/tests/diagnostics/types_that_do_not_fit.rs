@@ -71,6 +71,17 @@ fn burst_is_a_whole_number_not_1e30() {
 
     gateway.toml: 1 mistake
     ");
+    insta::assert_snapshot!(told("[routes.x]\npath = '/x'\ncost = 1e3"), @r"
+    error: `cost` is a whole number, not `1e3`
+     --> gateway.toml:3:8
+      |
+    3 | cost = 1e3
+      |        ^^^
+      |
+      = help: write `cost = 1000`
+
+    gateway.toml: 1 mistake
+    ");
 }
 
 #[test]
@@ -130,6 +141,8 @@ fn read_timeout_is_a_string_not_a_number() {
       |
     3 | listen = ['0.0.0.0:1', 80]
       |                        ^^
+      |
+      = help: write `"80"`
 
     gateway.toml: 2 mistakes
     "#);
@@ -143,12 +156,16 @@ fn server_is_a_table_not_a_number() {
       |
     1 | server = 5
       |          ^
+      |
+      = help: write `[server]`, and its settings below
 
     error: `plans` is a table, not a list
      --> gateway.toml:2:9
       |
     2 | plans = ['free']
       |         ^^^^^^^^
+      |
+      = help: write `[plans.<name>]`, and its settings below
 
     gateway.toml: 2 mistakes
     ");

@@ -3,13 +3,13 @@
 use std::net::Ipv6Addr;
 
 use http::{HeaderMap, Version, header};
-use pingora::proxy::Session;
 
+use super::Head;
 use crate::policy::settings::Server;
 
 /// Why a request cannot be sent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Malformed {
+pub enum Malformed {
     /// HTTP/1.1 without a host, or a host in the target alone (RFC 9112, section 3.2).
     NoHost,
     /// A host that is not one (RFC 9112, section 3.2).
@@ -31,27 +31,23 @@ pub(super) enum Malformed {
 ///
 /// # Errors
 /// The first thing found wrong with it.
-pub(super) fn check(server: &Server, session: &Session) -> Result<(), Malformed> {
-    let request = session.req_header();
-    if request.raw_path().len() > server.max_uri_bytes {
+pub(super) fn check(server: &Server, head: &Head<'_>) -> Result<(), Malformed> {
+    if head.target.len() > server.max_uri_bytes {
         return Err(Malformed::UriTooLong);
     }
     // As on the wire: a colon, a space and a line break beside name and value.
     let line = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
         name.as_str().len() + value.len() + 4
     };
-    if request.headers.iter().map(line).sum::<usize>() > server.max_header_bytes {
+    if head.headers.iter().map(line).sum::<usize>() > server.max_header_bytes {
         return Err(Malformed::HeadersTooLarge);
     }
-    if request.method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
+    if head.method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
         return Err(Malformed::OddMethod);
     }
-    let target = Target::of(request.raw_path()).ok_or(Malformed::OddTarget)?;
-    check_host(&request.headers, request.version, target)?;
-    if request.headers.contains_key(header::TRANSFER_ENCODING) && sent_content_length(session) {
-        return Err(Malformed::TwoLengths);
-    }
-    Ok(())
+    let target = Target::of(head.target).ok_or(Malformed::OddTarget)?;
+    check_host(head.headers, head.version, target)?;
+    if head.has_two_lengths { Err(Malformed::TwoLengths) } else { Ok(()) }
 }
 
 /// What stands where a request says what it wants.
@@ -104,16 +100,6 @@ fn is_host(host: &[u8]) -> bool {
     let (name, rest) = host.split_at(host.find(':').unwrap_or(host.len()));
     let in_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     name.bytes().all(in_name) && is_port(rest)
-}
-
-/// Whether the client sent `Content-Length`. Pingora drops it beside `Transfer-Encoding`, so only
-/// the bytes that came still tell.
-fn sent_content_length(session: &Session) -> bool {
-    const NAME: &[u8] = b"content-length";
-    let Some(http1) = session.as_http1() else { return false };
-    let head = http1.get_headers_raw_bytes();
-    head.split(|byte| *byte == b'\n')
-        .any(|line| line.get(..NAME.len()).is_some_and(|name| name.eq_ignore_ascii_case(NAME)))
 }
 
 #[cfg(test)]

@@ -1,0 +1,220 @@
+//! The JSON Schema of `gateway.toml`, for editors: made from the types of this module, and kept in
+//! `docs/gateway.schema.json`, which is what `tollgate schema` prints. Nothing here is part of the
+//! program.
+//!
+//! Draft 7, since editors for TOML (taplo) know no newer one well, and without references, since
+//! taplo shows nothing of what stands beside one: no description of a setting, that is.
+
+use std::sync::LazyLock;
+
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use super::Config;
+
+/// Where the schema is kept.
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/gateway.schema.json");
+
+const TIME: &str = "^[0-9]+(ms|s|m|h|d)$";
+
+/// What texts look like, by the setting's name. What is said of a list holds for its items.
+const PATTERNS: [(&str, &str); 14] = [
+    ("rate", "^[0-9]+/[0-9]*(ms|s|m|h|d)$"),
+    ("sha256", "^[0-9A-Fa-f]{64}$"),
+    ("per", "^(ip|key|plan|route|method|host|header:.+)$"),
+    ("api_key", "^(bearer|header:.+|query:.+)$"),
+    ("path", "^/"),
+    ("timeout", TIME),
+    ("keepalive_timeout", TIME),
+    ("read_timeout", TIME),
+    ("write_timeout", TIME),
+    ("connect_timeout", TIME),
+    ("idle_timeout", TIME),
+    ("drain_timeout", TIME),
+    ("drain_delay", TIME),
+    ("prefix", "^[!-z|~]{1,64}$"),
+];
+
+/// The schema that the types make.
+fn generated() -> Value {
+    let mut settings = SchemaSettings::draft07();
+    settings.inline_subschemas = true;
+    let schema = settings.into_generator().into_root_schema_for::<Config>();
+    let mut schema = schema.to_value();
+    simplify("", &mut schema);
+    if let Some(root) = schema.as_object_mut() {
+        root.insert("title".to_owned(), json!("gateway.toml"));
+    }
+    schema
+}
+
+/// Takes out what TOML has not (null), and what editors make nothing of; puts in what texts look
+/// like. `name` is the setting's.
+fn simplify(name: &str, schema: &mut Value) {
+    let Value::Object(schema) = schema else { return };
+    for noise in ["default", "format", "title"] {
+        schema.remove(noise);
+    }
+    if let Some(Value::Array(types)) = schema.get_mut("type") {
+        types.retain(|one| one != "null");
+        if let [only] = types.as_slice() {
+            let only = only.clone();
+            schema.insert("type".to_owned(), only);
+        }
+    }
+    if let Some(Value::Array(mut choices)) = schema.remove("anyOf") {
+        choices.retain(|choice| choice["type"] != "null");
+        assert_eq!(choices.len(), 1, "{name}: a choice of types is not expected");
+        let Some(Value::Object(only)) = choices.pop() else { panic!("{name}") };
+        for (word, value) in only {
+            // The setting's own description goes before that of its type.
+            schema.entry(word).or_insert(value);
+        }
+    }
+    words(schema);
+    if schema.get("type") == Some(&json!("string"))
+        && let Some((_, pattern)) = PATTERNS.iter().find(|(own, _)| *own == name)
+    {
+        schema.insert("pattern".to_owned(), json!(pattern));
+    }
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        properties.iter_mut().for_each(|(name, property)| simplify(name, property));
+    }
+    for inner in ["additionalProperties", "items"] {
+        if let Some(inner) = schema.get_mut(inner) {
+            simplify(name, inner);
+        }
+    }
+}
+
+/// One of a few words: a plain list of them, and what each means where taplo looks for it.
+fn words(schema: &mut Map<String, Value>) {
+    let Some(Value::Array(choices)) = schema.remove("oneOf") else { return };
+    let each = |member: &str| -> Vec<Value> {
+        let whole = |text: &Value| json!(text.as_str().map(|text| text.replace('\n', " ")));
+        choices.iter().map(|choice| whole(&choice[member])).collect()
+    };
+    schema.insert("type".to_owned(), json!("string"));
+    schema.insert("enum".to_owned(), Value::Array(each("const")));
+    schema.insert("x-taplo".to_owned(), json!({"docs": {"enumValues": each("description")}}));
+}
+
+/// What is wrong with a file by the schema; none for a good one. What is not TOML is not asked
+/// about.
+fn wrong(text: &str) -> Option<String> {
+    static KEPT: LazyLock<(boon::Schemas, boon::SchemaIndex)> = LazyLock::new(|| {
+        let schema: Value = serde_json::from_slice(&std::fs::read(FILE).unwrap()).unwrap();
+        let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
+        compiler.add_resource("http://localhost/schema.json", schema).unwrap();
+        let index = compiler.compile("http://localhost/schema.json", &mut schemas).unwrap();
+        (schemas, index)
+    });
+    let file: Value = toml::from_str(text).ok()?;
+    let (schemas, index) = &*KEPT;
+    schemas.validate(&file, *index).err().map(|error| format!("{error:#}"))
+}
+
+/// Every file that any test beside the code takes for a good one comes along here.
+pub(crate) fn assert_takes(text: &str) {
+    if let Some(wrong) = wrong(text) {
+        panic!("a good file does not conform to its schema:\n{wrong}\n{text}");
+    }
+}
+
+#[test]
+fn the_schema_in_docs_is_that_of_the_types() {
+    let generated = serde_json::to_string_pretty(&generated()).unwrap() + "\n";
+    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        std::fs::write(FILE, &generated).unwrap();
+    }
+    let kept = std::fs::read_to_string(FILE).unwrap_or_default();
+    assert!(kept == generated, "UPDATE_SCHEMA=1 cargo test schema writes docs/gateway.schema.json");
+}
+
+#[test]
+fn files_that_are_shipped_conform() {
+    assert_takes(include_str!("../../gateway.toml"));
+    assert_takes(include_str!("../policy/build/fixtures/example.toml"));
+    assert!(
+        include_str!("../../gateway.toml").starts_with("#:schema ./docs/gateway.schema.json\n\n")
+    );
+}
+
+#[test]
+fn every_setting_says_what_it_is() {
+    fn check(path: &str, schema: &Value) {
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}.{name}");
+            let description = property["description"].as_str().unwrap_or_default();
+            assert!(description.len() > 4, "{path} has no description");
+            check(&path, property);
+        }
+        for inner in ["additionalProperties", "items"] {
+            if schema[inner].is_object() {
+                check(path, &schema[inner]);
+            }
+        }
+    }
+    check("", &generated());
+}
+
+/// Tables in which any name will do.
+const NAMED: [&str; 7] = ["plans", "keys", "upstreams", "routes", "rules", "plans", "rules"];
+
+#[test]
+fn a_name_that_does_not_exist_is_refused_in_every_table() {
+    /// Puts a name into each table in turn, and says where the file is still taken.
+    fn misspell(file: &Value, pointer: &str, taken: &mut Vec<String>) {
+        let Some(table) = file.pointer(pointer).and_then(Value::as_object) else { return };
+        let last = pointer.rsplit('/').next().unwrap_or_default();
+        let parent = pointer.rsplit('/').nth(1).unwrap_or_default();
+        if !NAMED.contains(&last) || NAMED.contains(&parent) && pointer.matches('/').count() == 2 {
+            let mut file = file.clone();
+            let table = file.pointer_mut(pointer).and_then(Value::as_object_mut).unwrap();
+            table.insert("misspelt".to_owned(), json!({}));
+            let text = toml::to_string(&file).unwrap();
+            taken.extend(wrong(&text).is_none().then(|| pointer.to_owned()));
+        }
+        for name in table.keys() {
+            misspell(file, &format!("{pointer}/{name}"), taken);
+        }
+    }
+    let file: Value =
+        toml::from_str(include_str!("../policy/build/fixtures/example.toml")).unwrap();
+    let mut taken = Vec::new();
+    misspell(&file, "", &mut taken);
+    assert_eq!(taken, Vec::<String>::new());
+}
+
+#[test]
+fn what_is_misspelt_or_of_another_type_is_refused() {
+    let table = [
+        "rulez.r.per = []",
+        "[server]\nlisten = '0.0.0.0:80'",
+        "[server]\nthreads = '2'",
+        "[server]\nthreads = -1",
+        "[server]\nread_timeout = 60",
+        "[server]\nread_timeout = '60 s'",
+        "[server]\npath_case = 'loose'",
+        "[clients]\non_unknown_key = 'alow'",
+        "[clients]\napi_key = ['x-api-key']",
+        "[clients]\nhide_key = 'yes'",
+        "[keys.k]\nsha256 = 'secret'",
+        "[routes.r]\npath = 'api'",
+        "[routes.r]\nmethods = 'GET'",
+        "[rules.r]\nper = ['adress']",
+        "[rules.r]\nrate = '10/sec'",
+        "[rules.r]\nrate = 10",
+        "[rules.r]\nburst = 1.5",
+        "[rules.r]\nplans.free = '10/s'",
+        "[rules.r]\nplans.free = { rtae = '10/s' }",
+        "[rules.r]\nmode = 'Shadow'",
+        "[rules.r]\non_failure = 'open'",
+        "[rules.r]\nexempt = ['10.0.0.0/8']",
+        "[redis]\nurl = ['redis://a', 'redis://b']",
+        "[redis]\nprefix = '{x}'",
+    ];
+    for text in table {
+        assert!(wrong(text).is_some(), "{text}");
+    }
+}

@@ -1,0 +1,249 @@
+//! What was found out about a request, put together.
+
+use super::asked::Unsent;
+use super::report::{self, Candidate, Explanation, Reading, Verdict};
+use super::rules::{key_id, rules};
+use super::{Levels, words};
+use crate::decide::{Case, Head, Refusal};
+use crate::gateway::respond;
+use crate::identity::Identity;
+use crate::limit::charge::Mode;
+use crate::limit::verdict::{self, Standing};
+use crate::policy::client::{ClientKey, counted_address};
+use crate::policy::matcher::Matcher;
+use crate::policy::{Policy, Route};
+use crate::store::limiter::{Source, Taken};
+
+/// Everything that is told of a request.
+pub(super) fn explanation(
+    policy: &Policy,
+    request: &Unsent,
+    case: &Case<'_>,
+    levels: Levels<'_>,
+) -> Explanation {
+    let head = request.head();
+    let refused = case.refused().map(|refusal| respond::words(policy, refusal));
+    let status = refused.as_ref().map_or(0, |(status, _)| status.as_u16());
+    let assumed = [(request.host_is_assumed, "host"), (request.ip_is_assumed, "ip")];
+    Explanation {
+        request: report::Request {
+            method: head.method.to_string(),
+            host: case.host.to_string(),
+            path: head.uri.path().to_owned(),
+            assumed: assumed.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect(),
+        },
+        client: case.identity.ok().map(|identity| client(policy, &head, &identity)),
+        route: route(policy, &head, case),
+        rules: rules(policy, &head, case, levels, status),
+        levels: match levels {
+            Levels::NotAsked => "not_asked",
+            Levels::Known(Taken { source: Source::Redis | Source::Cache, .. }) => "redis",
+            Levels::Known(Taken { source: Source::Local, .. }) => "local",
+            Levels::None | Levels::Known(Taken { source: Source::Policy, .. }) => "none",
+        },
+        verdict: verdict(policy, case, levels),
+    }
+}
+
+fn client(policy: &Policy, head: &Head<'_>, identity: &Identity) -> report::Client {
+    let Identity { client, address_from, key_from, .. } = identity;
+    let forwarded = head.headers.contains_key("x-forwarded-for");
+    let (address_from, hop, address_why) = words::address_from(*address_from, forwarded);
+    let ipv6_prefix = policy.clients.ipv6_prefix;
+    let counted = client.ip.map(|ip| counted_address(ip, ipv6_prefix));
+    let (key, key_state) = match client.key {
+        ClientKey::Known(key) => (Some(key_id(policy, key).to_owned()), "known"),
+        ClientKey::Unknown(_) => (None, "unknown"),
+        ClientKey::Missing if key_from.is_some() => (None, "unknown_as_none"),
+        ClientKey::Missing => (None, "none"),
+    };
+    let source = key_from.and_then(|index| policy.clients.key_sources.get(index));
+    report::Client {
+        address: client.ip,
+        address_from,
+        hop,
+        address_why,
+        counted_as: counted.map(|ip| words::counted_as(ip, ipv6_prefix)),
+        plan_from: if key.is_some() { "key" } else { "anonymous_plan" },
+        key,
+        key_state,
+        key_from: source.map(words::key_source),
+        plan: policy.plan_name(client.plan).to_owned(),
+    }
+}
+
+/// The route, and the others that were weighed.
+fn route(policy: &Policy, head: &Head<'_>, case: &Case<'_>) -> report::Route {
+    if case.identity.is_err() {
+        let why = "no route was looked for: the request is refused before".to_owned();
+        return report::Route { why, ..report::Route::default() };
+    }
+    let readings = match policy.router.readings(head.uri.path()) {
+        Ok(readings) => readings,
+        Err(error) => return report::Route { why: error.to_string(), ..report::Route::default() },
+    };
+    let mut told = report::Route::default();
+    if readings.len() > 1 {
+        let each = readings.iter().map(|reading| {
+            let route = policy.router.find_reading(&case.host, reading, head.method);
+            let name = route.and_then(|route| policy.routes.get(route as usize));
+            let name = name.map(|route| route.name.to_string());
+            Reading { path: reading.to_string(), route: name }
+        });
+        told.readings = each.collect();
+    }
+    let Some(reading) = readings.first() else { return told };
+    let winner = case.route.and_then(|route| policy.routes.get(route as usize));
+    if let Some(Refusal::Path(error)) = case.refusal {
+        told.why = error.to_string();
+    } else if let Some(winner) = winner {
+        told.candidates = candidates(policy, head, &case.host, reading, winner);
+        let why = told.candidates.iter().find(|candidate| candidate.wins);
+        told.why = why.map_or_else(String::new, |winner| winner.why.clone());
+        told.name = Some(winner.name.to_string());
+        told.cost = Some(winner.cost);
+        let upstream = policy.upstreams.get(winner.upstream as usize);
+        told.upstream = upstream.map(|upstream| upstream.name.to_string());
+    } else {
+        told.candidates = near_misses(policy, head, &case.host, reading);
+        told.why = match told.candidates.as_slice() {
+            [] => "no route has such a host and path".to_owned(),
+            _ => "no route matches; these miss it by one thing".to_owned(),
+        };
+    }
+    told
+}
+
+/// The routes whose host and path match, and why `winner` is the one that is taken.
+fn candidates(
+    policy: &Policy,
+    head: &Head<'_>,
+    host: &str,
+    reading: &str,
+    winner: &Route,
+) -> Vec<Candidate> {
+    let routes: Vec<&Route> = policy
+        .router
+        .candidates(host, reading)
+        .filter_map(|candidate| policy.routes.get(candidate.route as usize))
+        .collect();
+    let takes =
+        |matcher: &Matcher| matcher.methods.is_empty() || matcher.methods.contains(head.method);
+    let place = routes.iter().position(|route| route.name == winner.name).unwrap_or_default();
+    let next = routes.iter().skip(place + 1).find(|route| takes(&route.matcher));
+    let each = routes.iter().map(|route| {
+        let wins = route.name == winner.name;
+        let why = if wins {
+            match next {
+                None => "the only route that matches".to_owned(),
+                Some(next) => words::goes_before(&winner.matcher, &next.matcher).to_owned(),
+            }
+        } else if takes(&route.matcher) {
+            "matches too, but is less specific".to_owned()
+        } else {
+            words::only_for(&route.matcher.methods, head.method)
+        };
+        candidate(route, wins, why)
+    });
+    each.collect()
+}
+
+/// The routes that miss the request by one thing.
+fn near_misses(policy: &Policy, head: &Head<'_>, host: &str, reading: &str) -> Vec<Candidate> {
+    let ignore_case = policy.server.ignore_path_case;
+    let each = policy.routes.iter().filter_map(|route| {
+        let fit = route.matcher.fit(host, reading, head.method, ignore_case);
+        let why = words::miss(fit, &route.matcher, host, head.method)?;
+        Some(candidate(route, false, why))
+    });
+    each.collect()
+}
+
+fn candidate(route: &Route, wins: bool, why: String) -> Candidate {
+    Candidate {
+        name: route.name.to_string(),
+        path: words::path(&route.matcher.path),
+        host: route.matcher.host.clone(),
+        methods: route.matcher.methods.iter().map(ToString::to_string).collect(),
+        wins,
+        why,
+    }
+}
+
+/// What becomes of the request, as far as that can be said.
+fn verdict(policy: &Policy, case: &Case<'_>, levels: Levels<'_>) -> Verdict {
+    let shadow = shadow_refusals(policy, case, levels);
+    let of_levels = match levels {
+        Levels::Known(taken) => spoken_of(policy, case, taken),
+        Levels::NotAsked | Levels::None => Verdict::default(),
+    };
+    if of_levels.answer == "refuse" {
+        return Verdict { shadow_refusals: shadow, ..of_levels };
+    }
+    let is_enforced = case.charges.iter().any(|charge| charge.mode == Mode::Enforce);
+    let is_open = matches!(levels, Levels::NotAsked) && is_enforced;
+    let (answer, status, why) = match case.refused() {
+        Some(refusal) => {
+            let (status, detail) = respond::words(policy, refusal);
+            let first = if is_open { " A limit may refuse it first, with 429." } else { "" };
+            ("refuse", Some(status.as_u16()), format!("{detail}{first}"))
+        }
+        None if is_open => {
+            let why = "it passes if every bucket holds what it takes.";
+            ("depends", None, why.to_owned())
+        }
+        None if is_enforced => ("pass", None, "Every bucket holds what it takes.".to_owned()),
+        None => ("pass", None, "No rule that is enforced counts it.".to_owned()),
+    };
+    Verdict { answer, status, why, shadow_refusals: shadow, ..of_levels }
+}
+
+/// The refusal of a limit, or what is left where no limit refuses.
+fn spoken_of(policy: &Policy, case: &Case<'_>, taken: &Taken) -> Verdict {
+    if taken.source == Source::Policy {
+        let (status, why) = respond::words(policy, Refusal::Unavailable { retry_after: 0 });
+        let status = Some(status.as_u16());
+        return Verdict { answer: "refuse", status, why, ..Verdict::default() };
+    }
+    let verdict = verdict::Verdict::of(&taken.charges, &taken.answer);
+    let index = verdict.speaks_of();
+    let spoken = index
+        .and_then(|index| Some((taken.charges.get(index)?, taken.answer.outcomes.get(index)?)));
+    let Some((charge, outcome)) = spoken else { return Verdict::default() };
+    let standing = Standing::of(charge, outcome, taken.answer.share);
+    let name = policy.rules.get(charge.rule as usize).map(|rule| rule.name.to_string());
+    let told = Verdict { rule: name, remaining: Some(standing.remaining), ..Verdict::default() };
+    if !matches!(verdict, verdict::Verdict::Refused { .. }) {
+        return told;
+    }
+    let plan = case.identity.map_or("", |identity| policy.plan_name(identity.client.plan));
+    let (status, _) = respond::words(policy, Refusal::Limited);
+    let retry_after_ms = respond::retry_after_ms(standing.retry_after);
+    Verdict {
+        answer: "refuse",
+        status: Some(status.as_u16()),
+        why: respond::limit_detail(policy, plan, charge, retry_after_ms),
+        retry_after_ms: Some(retry_after_ms),
+        ..told
+    }
+}
+
+/// The rules in shadow mode that would refuse the request, were they enforced.
+fn shadow_refusals(policy: &Policy, case: &Case<'_>, levels: Levels<'_>) -> Vec<String> {
+    let (charges, outcomes) = match levels {
+        Levels::Known(taken) => (&taken.charges[..], &taken.answer.outcomes[..]),
+        Levels::NotAsked | Levels::None => (&[][..], &[][..]),
+    };
+    let lacking = charges.iter().zip(outcomes);
+    let lacking = lacking
+        .filter(|(charge, outcome)| charge.mode == Mode::Shadow && !outcome.enough)
+        .map(|(charge, _)| charge.rule);
+    let client = case.identity.ok().filter(|_| case.refusal.is_none());
+    let demands = client.zip(case.route).into_iter().flat_map(|(identity, route)| {
+        policy.shadow_demands(&identity.client, route).collect::<Vec<_>>()
+    });
+    let mut rules: Vec<u32> = lacking.chain(demands).collect();
+    rules.sort_unstable();
+    let names = rules.into_iter().filter_map(|rule| policy.rules.get(rule as usize));
+    names.map(|rule| rule.name.to_string()).collect()
+}

@@ -1,0 +1,79 @@
+//! What would become of a request that nobody sent, and why. Decided by the very code that decides
+//! on those that come ([`decide`]); nothing is counted, and no token is taken.
+//!
+//! Reading order: this file, `asked` (a request by hand), `json` (the same, as the admin port gets
+//! it), `report` (what is told: the contract), `found` and `rules` (how it is found out), `words`
+//! (in sentences), `text` (for a terminal).
+
+pub mod asked;
+pub mod json;
+pub mod report;
+pub mod text;
+
+mod found;
+mod rules;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use crate::clock;
+use crate::decide::decide;
+use crate::gateway::Current;
+use crate::policy::Policy;
+use crate::store::limiter::{Limiter, Taken};
+use asked::{Asked, AskedError};
+use report::Explanation;
+
+/// What is known of the buckets that a request takes from.
+#[derive(Debug, Clone, Copy)]
+pub enum Levels<'a> {
+    /// Nobody asked.
+    NotAsked,
+    /// It takes from none.
+    None,
+    /// What taking would be answered now.
+    Known(&'a Taken),
+}
+
+/// Explains requests by the rules and the buckets of a gateway that serves.
+pub struct Explainer {
+    current: Arc<Current>,
+    limiter: Arc<Limiter>,
+}
+
+impl Explainer {
+    /// Explains by the rules in force at the time, and by the buckets of `limiter`.
+    pub fn new(current: Arc<Current>, limiter: Arc<Limiter>) -> Self {
+        Self { current, limiter }
+    }
+
+    /// Explains a request, with the levels of its buckets as they are.
+    ///
+    /// # Errors
+    /// It is nothing that a client could send.
+    pub async fn explain(&self, asked: &Asked) -> Result<Explanation, AskedError> {
+        let snapshot = self.current.load_full();
+        let request = asked.request(&snapshot.policy)?;
+        let case = decide(&snapshot.policy, &request.head());
+        if case.charges.is_empty() {
+            return Ok(found::explanation(&snapshot.policy, &request, &case, Levels::None));
+        }
+        let rules = &snapshot.rule_names;
+        let taken = self.limiter.peek(&case.charges, rules, clock::now()).await;
+        Ok(found::explanation(&snapshot.policy, &request, &case, Levels::Known(&taken)))
+    }
+}
+
+/// Explains a request by the rules alone.
+///
+/// # Errors
+/// It is nothing that a client could send.
+pub fn by_rules(policy: &Policy, asked: &Asked) -> Result<Explanation, AskedError> {
+    let request = asked.request(policy)?;
+    let case = decide(policy, &request.head());
+    let levels = if case.charges.is_empty() { Levels::None } else { Levels::NotAsked };
+    Ok(found::explanation(policy, &request, &case, levels))
+}

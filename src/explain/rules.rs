@@ -1,0 +1,165 @@
+//! Each rule of a policy, held against one request.
+
+use super::Levels;
+use super::report::{self, Level};
+use super::words;
+use crate::decide::{Case, Head};
+use crate::identity::Identity;
+use crate::limit::charge::Charge;
+use crate::limit::verdict::Standing;
+use crate::policy::charges::{Facts, WhyNot};
+use crate::policy::client::{Client, ClientKey, counted_address};
+use crate::policy::redis::DEFAULT_PREFIX;
+use crate::policy::{Dimension, OnMissing, Policy, Rule};
+use crate::store::redis::script::{self, RuleName};
+
+/// All rules, in the order of the file. `status` is that of a refusal before any of them.
+pub(super) fn rules(
+    policy: &Policy,
+    head: &Head<'_>,
+    case: &Case<'_>,
+    levels: Levels<'_>,
+    status: u16,
+) -> Vec<report::Rule> {
+    let known = case.identity.ok().zip(case.facts(head));
+    let each = (0..).zip(&policy.rules).map(|(index, rule)| {
+        let mut told = report::Rule {
+            name: rule.name.to_string(),
+            applies: false,
+            mode: words::mode(rule.mode),
+            on_failure: words::on_failure(rule.on_failure),
+            per: rule.per.iter().map(words::dimension).collect(),
+            why_not: None,
+            charge: None,
+        };
+        let Some((identity, facts)) = &known else {
+            told.why_not = Some(words::refused_before(status));
+            return told;
+        };
+        let found =
+            Found { policy, case, facts, client: policy.counted(&identity.client, case.scope) };
+        match found.charge(index, identity) {
+            Ok(charge) => {
+                told.applies = true;
+                told.charge = Some(found.told(rule, &charge, level(levels, index)));
+            }
+            Err(why) => {
+                let route = policy.routes.get(facts.route as usize);
+                let route = route.map_or("", |route| &route.name);
+                told.why_not = Some(words::why_not(policy, rule, why, route, found.client.plan));
+            }
+        }
+        told
+    });
+    each.collect()
+}
+
+/// What every rule is held against.
+struct Found<'a> {
+    policy: &'a Policy,
+    case: &'a Case<'a>,
+    facts: &'a Facts<'a>,
+    client: Client,
+}
+
+impl Found<'_> {
+    fn charge(&self, index: u32, identity: &Identity) -> Result<Charge, WhyNot> {
+        if self.case.demanded_by == Some(index) {
+            return Err(WhyNot::NoKeyDenied);
+        }
+        self.policy.charge(index, &identity.client, self.facts, self.case.scope)
+    }
+
+    fn told(&self, rule: &Rule, charge: &Charge, level: Option<Level>) -> report::Charge {
+        let of_key = match self.client.key {
+            ClientKey::Known(key) => rule.quota_by_key.contains_key(&key),
+            _ => false,
+        };
+        let rate_of = match (of_key, rule.by_plan) {
+            (true, _) => "key",
+            (false, true) => "plan",
+            (false, false) => "rule",
+        };
+        let prefix = self.policy.redis.as_ref().map_or(DEFAULT_PREFIX, |redis| &redis.prefix);
+        let name = RuleName::of(rule);
+        report::Charge {
+            rate: rule
+                .rate_of(charge.quota_index)
+                .map_or_else(String::new, |rate| rate.to_string()),
+            burst: charge.quota.burst(),
+            rate_of,
+            cost: charge.cost,
+            bucket: script::key(prefix, charge.bucket, &name),
+            shared_by: self.shared_by(rule, rate_of),
+            level,
+        }
+    }
+
+    /// Who shares the bucket, dimension by dimension. No header's value: it may be a secret.
+    fn shared_by(&self, rule: &Rule, rate_of: &str) -> Vec<String> {
+        let plan = format!("plan {}", self.policy.plan_name(self.client.plan));
+        let each = rule.per.iter().map(|dimension| match dimension {
+            Dimension::Ip => self.address(),
+            Dimension::Key => match self.client.key {
+                ClientKey::Known(key) => format!("key {}", key_id(self.policy, key)),
+                ClientKey::Unknown(_) => "this unknown key".to_owned(),
+                ClientKey::Missing if rule.on_missing == OnMissing::Shared => {
+                    "all clients without a key".to_owned()
+                }
+                ClientKey::Missing => format!("{}, for want of a key", self.address()),
+            },
+            Dimension::Plan => plan.clone(),
+            Dimension::Route => {
+                let route = self.policy.routes.get(self.facts.route as usize);
+                format!("route {}", route.map_or("", |route| &route.name))
+            }
+            Dimension::Method => format!("method {}", self.facts.method),
+            Dimension::Host => format!("host {}", self.facts.host),
+            Dimension::Header(name) if self.facts.headers.contains_key(name) => {
+                format!("this value of the header {name}")
+            }
+            Dimension::Header(name) => format!("requests without the header {name}"),
+        });
+        let mut shared: Vec<String> = each.collect();
+        // As buckets are named: clients with different rates do not share one.
+        match (rate_of, self.client.key) {
+            _ if rule.per.contains(&Dimension::Key) => {}
+            ("key", ClientKey::Known(key)) => {
+                shared.push(format!("key {}", key_id(self.policy, key)));
+            }
+            ("plan", _) if !rule.per.contains(&Dimension::Plan) => shared.push(plan),
+            _ => {}
+        }
+        shared
+    }
+
+    fn address(&self) -> String {
+        let prefix = self.policy.clients.ipv6_prefix;
+        let counted = self.client.ip.map(|ip| counted_address(ip, prefix));
+        let name = counted.map_or("none".to_owned(), |ip| words::counted_as(ip, prefix));
+        format!("address {name}")
+    }
+}
+
+/// The id of a known key.
+pub(super) fn key_id(policy: &Policy, key: u32) -> &str {
+    policy.keys.get(key as usize).map_or("", |key| &key.id)
+}
+
+/// What is in a rule's bucket before the request.
+fn level(levels: Levels<'_>, rule: u32) -> Option<Level> {
+    let Levels::Known(taken) = levels else { return None };
+    let share = taken.answer.share;
+    let charges = taken.charges.iter().zip(&taken.answer.outcomes);
+    let (charge, outcome) = charges.into_iter().find(|(charge, _)| charge.rule == rule)?;
+    let took = taken.answer.allowed && outcome.enough;
+    let took = if took { share.taken(&charge.quota, charge.cost) } else { 0 };
+    let before = outcome.level.saturating_add(took);
+    let standing = Standing::of_bucket(&charge.quota, before, charge.cost, share);
+    Some(Level {
+        tokens: standing.remaining,
+        enough: outcome.enough,
+        retry_after_ms: standing.retry_after.div_ceil(1_000),
+        full_after_ms: standing.reset.div_ceil(1_000),
+    })
+}

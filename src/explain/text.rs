@@ -1,0 +1,230 @@
+//! An explanation for a terminal: what matters first, aligned, in colours where they are wanted.
+
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style};
+
+use super::report::{Charge, Client, Explanation, Level, Route, Rule, Verdict};
+
+/// Columns of the words on the left.
+const LEFT: usize = 9;
+
+const BOLD: Style = Style::new().bold();
+const FAINT: Style = Style::new().dimmed();
+const GOOD: Style = AnsiColor::Green.on_default();
+const BAD: Style = AnsiColor::Red.on_default();
+const OPEN: Style = AnsiColor::Yellow.on_default();
+
+/// Text that grows, with colours or without.
+struct Page {
+    text: String,
+    color: bool,
+}
+
+impl Explanation {
+    /// The explanation as text that ends with a line break, with terminal colours or without.
+    pub fn render(&self, color: bool) -> String {
+        let mut page = Page { text: String::new(), color };
+        let request = &self.request;
+        let is_assumed = |name| request.assumed.contains(&name);
+        let assumed =
+            if is_assumed("host") { "  (no host given: this one is assumed)" } else { "" };
+        let line = format!("{} {}{}", request.method, request.host, request.path);
+        let line = page.painted(BOLD, &line);
+        let assumed = page.painted(FAINT, assumed);
+        let _ = writeln!(page.text, "{line}{assumed}\n");
+        page.client(self.client.as_ref(), is_assumed("ip"));
+        page.route(&self.route);
+        page.rules(&self.rules);
+        page.verdict(&self.verdict, self.levels);
+        page.text
+    }
+}
+
+impl Page {
+    /// A line with a word on the left, or without.
+    fn line(&mut self, left: &str, text: &str) {
+        let left = self.painted(BOLD, &format!("{left:LEFT$}"));
+        let line = format!("{left}{text}");
+        let _ = writeln!(self.text, "{}", line.trim_end());
+    }
+
+    fn painted(&self, style: Style, text: &str) -> String {
+        if self.color && !text.trim().is_empty() {
+            format!("{style}{text}{style:#}")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    fn client(&mut self, client: Option<&Client>, ip_is_assumed: bool) {
+        let Some(client) = client else {
+            self.line("client", "nobody looked: the request is refused before");
+            return;
+        };
+        let from = client.key_from.as_deref().unwrap_or_default();
+        let who = match (client.key.as_deref(), client.key_state) {
+            (Some(id), _) => format!("{}, by its key in {from}", self.painted(BOLD, id)),
+            (None, "unknown") => format!("an unknown key in {from}"),
+            (None, "unknown_as_none") => format!("no key: the one in {from} is not known"),
+            (None, _) => "no key".to_owned(),
+        };
+        self.line("client", &who);
+        let plan_from = match client.plan_from {
+            "key" => "the key's",
+            _ => "that of clients without a known key",
+        };
+        self.line("", &format!("plan {}: {plan_from}", client.plan));
+        let address = client.address.map_or("none".to_owned(), |ip| ip.to_string());
+        let counted = match &client.counted_as {
+            Some(counted) if *counted != address => format!(", counted as {counted}"),
+            _ => String::new(),
+        };
+        let assumed = if ip_is_assumed { " (assumed: no address given)" } else { "" };
+        self.line("", &format!("address {address}{counted}: {}{assumed}", client.address_why));
+    }
+
+    fn route(&mut self, route: &Route) {
+        let first = match (&route.name, &route.upstream, route.cost) {
+            (Some(name), Some(upstream), Some(cost)) => {
+                let tokens = if cost == 1 { "token" } else { "tokens" };
+                let name = self.painted(BOLD, name);
+                format!("{name}, to the upstream {upstream}, for {cost} {tokens}")
+            }
+            _ => format!("none: {}", route.why),
+        };
+        self.line("route", &first);
+        let column = |text: &dyn Fn(usize) -> usize| {
+            (0..route.candidates.len()).map(text).max().unwrap_or_default()
+        };
+        let names = column(&|index| route.candidates[index].name.len());
+        let wheres: Vec<String> = route
+            .candidates
+            .iter()
+            .map(|one| format!("{}{}", one.host.as_deref().unwrap_or_default(), one.path))
+            .collect();
+        let width = column(&|index| wheres[index].chars().count());
+        for (one, place) in route.candidates.iter().zip(&wheres) {
+            let mark = if one.wins { self.painted(GOOD, "+") } else { " ".to_owned() };
+            let why = self.painted(FAINT, &one.why);
+            self.line("", &format!("{mark} {:names$}  {place:width$}  {why}", one.name));
+        }
+        for reading in &route.readings {
+            let name = reading.route.as_deref().unwrap_or("no route");
+            self.line("", &format!("read as {}: {name}", reading.path));
+        }
+    }
+
+    fn rules(&mut self, rules: &[Rule]) {
+        if rules.is_empty() {
+            self.line("rules", "the file has none");
+        }
+        if let Some(Rule { why_not: Some(not), .. }) = rules.first()
+            && not.code == "refused_before"
+        {
+            self.line("rules", &format!("none counts it: {}", not.why));
+            return;
+        }
+        let names = rules.iter().map(|rule| rule.name.len()).max().unwrap_or_default();
+        for (index, rule) in rules.iter().enumerate() {
+            let left = if index == 0 { "rules" } else { "" };
+            let name = format!("{:names$}", rule.name);
+            match (&rule.charge, &rule.why_not) {
+                (Some(charge), _) => self.charge(left, &name, rule, charge),
+                (None, not) => {
+                    let why = not.as_ref().map_or("", |not| &not.why);
+                    let line = self.painted(FAINT, &format!("- {name}  does not count: {why}"));
+                    self.line(left, &line);
+                }
+            }
+        }
+    }
+
+    fn charge(&mut self, left: &str, name: &str, rule: &Rule, charge: &Charge) {
+        let whose = match charge.rate_of {
+            "key" => " (of this key)",
+            "plan" => " (of this plan)",
+            _ => "",
+        };
+        let mode = match rule.mode {
+            "shadow" => "only counted (shadow)",
+            _ => "enforced",
+        };
+        let mark = match &charge.level {
+            Some(level) if !level.enough => self.painted(BAD, "!"),
+            _ => self.painted(GOOD, "+"),
+        };
+        let Charge { rate, burst, cost, .. } = charge;
+        let numbers = format!("{rate}, burst {burst}{whose}, takes {cost}");
+        let failure = format!("{mode}; on_failure {}", rule.on_failure);
+        let name_bold = self.painted(BOLD, name);
+        self.line(left, &format!("{mark} {name_bold}  {numbers}; {failure}"));
+        let indent = " ".repeat(name.chars().count() + 4);
+        if let Some(level) = &charge.level {
+            let line = format!("{indent}{}", level_words(level, *burst));
+            let style = if level.enough { Style::new() } else { BAD };
+            let line = self.painted(style, &line);
+            self.line("", &line);
+        }
+        let shared = match charge.shared_by.as_slice() {
+            [] => "everybody".to_owned(),
+            shared => shared.join(" + "),
+        };
+        self.line("", &format!("{indent}one bucket for {shared}"));
+        let bucket = self.painted(FAINT, &charge.bucket);
+        self.line("", &format!("{indent}{bucket}"));
+    }
+
+    fn verdict(&mut self, verdict: &Verdict, levels: &str) {
+        let style = match verdict.answer {
+            "pass" => GOOD,
+            "refuse" => BAD,
+            _ => OPEN,
+        };
+        let answer = match (verdict.answer, verdict.status) {
+            ("refuse", Some(status)) => format!("{status}: {}", verdict.why),
+            ("pass", _) => format!("passes. {}", verdict.why),
+            _ => format!("depends on the levels: {}", verdict.why),
+        };
+        let answer = self.painted(style, &answer);
+        self.line("answer", &answer);
+        if let ("pass", Some(rule), Some(left)) = (verdict.answer, &verdict.rule, verdict.remaining)
+        {
+            self.line("", &format!("the tightest rule is {rule}, with {left} left afterwards"));
+        }
+        if !verdict.shadow_refusals.is_empty() {
+            let rules = verdict.shadow_refusals.join(", ");
+            self.line("", &format!("rules in shadow mode that would refuse it: {rules}"));
+        }
+        let levels = match levels {
+            "not_asked" => "a running gateway knows them: ask the admin port, POST /api/explain",
+            "local" => "of buckets in this process",
+            "redis" => "of buckets in Redis",
+            _ => return,
+        };
+        self.line("levels", levels);
+    }
+}
+
+/// What is in a bucket.
+fn level_words(level: &Level, burst: u64) -> String {
+    let tokens = level.tokens;
+    if level.enough {
+        format!("{tokens} of {burst} tokens are there")
+    } else {
+        let wait = span(level.retry_after_ms);
+        format!("{tokens} of {burst} tokens are there: too few for {wait}")
+    }
+}
+
+/// A length of time as people say it, rounded up.
+fn span(milliseconds: u64) -> String {
+    let seconds = milliseconds.div_ceil(1_000);
+    let minutes = seconds.div_ceil(60);
+    match (milliseconds, minutes) {
+        (0..10_000, _) => format!("{milliseconds} ms"),
+        (10_000..600_000, _) => format!("{seconds} s"),
+        (_, ..600) => format!("{minutes} min"),
+        _ => format!("{} h", minutes.div_ceil(60)),
+    }
+}

@@ -1,0 +1,185 @@
+//! What was found, in words: the codes that programs read, and the sentences for people.
+
+use std::net::IpAddr;
+
+use http::Method;
+use ipnet::IpNet;
+
+use super::report;
+use crate::identity::address::AddressFrom;
+use crate::limit::charge::Mode;
+use crate::policy::charges::WhyNot;
+use crate::policy::matcher::{Fit, Matcher, PathPattern};
+use crate::policy::settings::KeySource;
+use crate::policy::{Dimension, OnFailure, Policy, Rule};
+
+/// How an address was found: a code, the hop, and a sentence. `forwarded`: the request has an
+/// `X-Forwarded-For`.
+pub(super) fn address_from(
+    from: AddressFrom,
+    forwarded: bool,
+) -> (&'static str, Option<usize>, String) {
+    let header = "of X-Forwarded-For, from the right";
+    match from {
+        AddressFrom::Peer if forwarded => {
+            let why = "the connection's own: it is not in `trusted_proxies`, so its \
+                       X-Forwarded-For is not believed";
+            ("peer", None, why.to_owned())
+        }
+        AddressFrom::Peer => ("peer", None, "the connection's own".to_owned()),
+        AddressFrom::NothingForwarded => {
+            let why = "the connection's own: a trusted proxy that sent no X-Forwarded-For";
+            ("nothing_forwarded", None, why.to_owned())
+        }
+        AddressFrom::Junk(hop) => {
+            let why = format!("the connection's own: hop {hop} {header}, is not an address");
+            ("junk", Some(hop), why)
+        }
+        AddressFrom::Hop(hop) => {
+            let why = format!("hop {hop} {header}: the first that is no trusted proxy");
+            ("hop", Some(hop), why)
+        }
+        AddressFrom::AllTrusted(hop) => {
+            let why = format!("hop {hop} {header}: all up to it are trusted proxies");
+            ("all_trusted", Some(hop), why)
+        }
+    }
+}
+
+/// The address, or the network, that rules per address count.
+pub(super) fn counted_as(counted: IpAddr, ipv6_prefix: u8) -> String {
+    match counted {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(_) if ipv6_prefix >= 128 => counted.to_string(),
+        IpAddr::V6(_) => {
+            IpNet::new(counted, ipv6_prefix).map_or_else(|_| counted.to_string(), |n| n.to_string())
+        }
+    }
+}
+
+/// A place for keys as the file writes it.
+pub(super) fn key_source(source: &KeySource) -> String {
+    match source {
+        KeySource::Header(name) => format!("header:{name}"),
+        KeySource::Bearer => "bearer".to_owned(),
+        KeySource::Query(name) => format!("query:{name}"),
+    }
+}
+
+/// A dimension as the file writes it.
+pub(super) fn dimension(dimension: &Dimension) -> String {
+    match dimension {
+        Dimension::Ip => "ip".to_owned(),
+        Dimension::Key => "key".to_owned(),
+        Dimension::Plan => "plan".to_owned(),
+        Dimension::Route => "route".to_owned(),
+        Dimension::Method => "method".to_owned(),
+        Dimension::Host => "host".to_owned(),
+        Dimension::Header(name) => format!("header:{name}"),
+    }
+}
+
+/// A mode as the file writes it.
+pub(super) fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Enforce => "enforce",
+        Mode::Shadow => "shadow",
+    }
+}
+
+/// What becomes of requests in a failure, as the file writes it.
+pub(super) fn on_failure(on_failure: OnFailure) -> &'static str {
+    match on_failure {
+        OnFailure::Local => "local",
+        OnFailure::Allow => "allow",
+        OnFailure::Deny => "deny",
+    }
+}
+
+/// A path as the file writes it.
+pub(super) fn path(pattern: &PathPattern) -> String {
+    match pattern {
+        PathPattern::Exact(path) => path.clone(),
+        PathPattern::Prefix(prefix) => format!("{prefix}*"),
+    }
+}
+
+/// Why the first of two routes that match goes before the other.
+pub(super) fn goes_before(first: &Matcher, other: &Matcher) -> &'static str {
+    use PathPattern::{Exact, Prefix};
+    match (&first.path, &other.path) {
+        _ if first.host.is_some() != other.host.is_some() => {
+            "a route for the request's host goes before one for all hosts"
+        }
+        (Exact(_), Prefix(_)) => "an exact path goes before a prefix",
+        (Prefix(a), Prefix(b)) if a.len() != b.len() => "the longest prefix goes first",
+        _ => "a route that names the method goes before one for all methods",
+    }
+}
+
+/// What a route misses of a request that it could otherwise take; none where it misses more than
+/// one thing.
+pub(super) fn miss(fit: Fit, matcher: &Matcher, host: &str, method: &Method) -> Option<String> {
+    match fit {
+        Fit { host: true, path: true, method: false } => Some(only_for(&matcher.methods, method)),
+        Fit { host: false, path: true, method: true } => {
+            let own = matcher.host.as_deref().unwrap_or_default();
+            Some(format!("only for the host {own}, not for {host}"))
+        }
+        _ => None,
+    }
+}
+
+/// Why a route does not take a method.
+pub(super) fn only_for(methods: &[Method], method: &Method) -> String {
+    let methods: Vec<&str> = methods.iter().map(Method::as_str).collect();
+    format!("only for {}, not for {method}", methods.join(", "))
+}
+
+/// Why a rule does not count a request that has the route `route` and, as rules see it, the plan
+/// `plan`.
+pub(super) fn why_not(
+    policy: &Policy,
+    rule: &Rule,
+    why: WhyNot,
+    route: &str,
+    plan: u32,
+) -> report::WhyNot {
+    let (code, why) = match why {
+        WhyNot::Disabled => ("disabled", "`enabled = false`".to_owned()),
+        WhyNot::OtherRoutes => ("other_routes", format!("its `routes` do not list `{route}`")),
+        WhyNot::ExemptAddress(net) if net.prefix_len() == net.max_prefix_len() => {
+            ("exempt_ip", format!("the address {} is exempt", net.addr()))
+        }
+        WhyNot::ExemptAddress(net) => {
+            ("exempt_ip", format!("the address is exempt, as part of {net}"))
+        }
+        WhyNot::ExemptKey => ("exempt_key", "the key is exempt".to_owned()),
+        WhyNot::NoKeySkipped => {
+            let why = "the client has no key, and `on_missing = \"skip\"`";
+            ("on_missing_skip", why.to_owned())
+        }
+        WhyNot::NoKeyDenied => {
+            let so = match rule.mode {
+                Mode::Enforce => "it refuses the request",
+                Mode::Shadow => "it would refuse the request, were it enforced",
+            };
+            let why = format!("the client has no key, and `on_missing = \"deny\"`: {so}");
+            ("on_missing_deny", why)
+        }
+        WhyNot::NoRate => {
+            ("no_rate", format!("it has no rate for the plan `{}`", policy.plan_name(plan)))
+        }
+        WhyNot::NotByAddress => {
+            let why = "the request is refused for its key: only rules per address count it";
+            ("not_by_address", why.to_owned())
+        }
+    };
+    report::WhyNot { code, why }
+}
+
+/// What is said of every rule when a request is refused before any is looked at.
+pub(super) fn refused_before(status: u16) -> report::WhyNot {
+    let why = format!("the request is answered {status} before any rule is looked at");
+    report::WhyNot { code: "refused_before", why }
+}

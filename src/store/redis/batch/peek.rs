@@ -1,0 +1,156 @@
+//! What is in buckets in Redis, for people who ask. Only `GET` and `TIME` are sent, so that nothing
+//! there can change; `lua/take.lua` would write the level of a bucket whose rule has changed. The
+//! answers of one call, one behind the other, are not quite of one instant: what others take
+//! meanwhile may be seen in one bucket and not in another.
+
+use std::time::Duration;
+
+use redis::{RedisResult, Value};
+
+use super::{Batcher, Undecided};
+use crate::limit::TICKS_PER_SECOND;
+use crate::limit::bucket::Bucket;
+use crate::limit::charge::{self, Answer, Charge};
+use crate::limit::quota::MAX_UNITS;
+use crate::limit::share::Share;
+use crate::store::redis::script::{self, RuleName};
+
+/// How long a person waits.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Batcher {
+    /// What Redis would answer to a check now. Takes nothing. `rules` are those of the policy that
+    /// the charges come from, by index.
+    ///
+    /// # Errors
+    /// Redis does not answer.
+    pub async fn peek(&self, charges: &[Charge], rules: &[RuleName]) -> Result<Answer, Undecided> {
+        let mut line = self.link.current().ok_or(Undecided::NotAsked)?;
+        let mut commands = redis::pipe();
+        commands.cmd("TIME");
+        for charge in charges {
+            let rule = rules.get(charge.rule as usize).ok_or(Undecided::NotAsked)?;
+            commands.cmd("GET").arg(script::key(&self.prefix, charge.bucket, rule));
+        }
+        let asked = commands.query_async::<Vec<Value>>(&mut line.redis);
+        let replies = tokio::time::timeout(PATIENCE, asked).await;
+        match replies.map(|replies| replies.and_then(read)) {
+            Ok(Ok((now, kept))) => {
+                self.link.answered(&line);
+                let each = charges.iter().zip(kept);
+                let mut buckets: Vec<Bucket> =
+                    each.map(|(charge, kept)| bucket(charge, kept.as_deref(), now)).collect();
+                Ok(charge::take(charges, &mut buckets, Share::WHOLE))
+            }
+            Ok(Err(error)) => {
+                self.link.failed(&line, &error);
+                Err(Undecided::NotAsked)
+            }
+            Err(_) => {
+                self.link.timed_out(&line);
+                Err(Undecided::NotAsked)
+            }
+        }
+    }
+}
+
+/// The time in ticks, and what is kept of each bucket.
+fn read(replies: Vec<Value>) -> RedisResult<(u64, Vec<Option<Vec<u8>>>)> {
+    let mut replies = replies.into_iter();
+    let time = replies.next().unwrap_or(Value::Nil);
+    let (seconds, micros): (u64, u64) = redis::from_redis_value(time)?;
+    let kept: Result<Vec<_>, _> = replies.map(redis::from_redis_value).collect();
+    Ok((seconds.saturating_mul(TICKS_PER_SECOND).saturating_add(micros), kept?))
+}
+
+/// A bucket at `now`, as `lua/take.lua` reads it: what is none is full.
+fn bucket(charge: &Charge, kept: Option<&[u8]>, now: u64) -> Bucket {
+    let quota = &charge.quota;
+    let Some((kept, was_full)) = kept.and_then(unpacked) else { return Bucket::full(quota, now) };
+    kept.rescaled(was_full, quota).refilled(quota, now)
+}
+
+/// The bucket that 24 bytes hold, and the level of a full one when they were written.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "levels are at most 2^53, which doubles have exactly, and ticks fit for 285 years"
+)]
+fn unpacked(kept: &[u8]) -> Option<(Bucket, i64)> {
+    let kept: &[u8; 24] = kept.try_into().ok()?;
+    let double = |at: usize| -> Option<f64> {
+        Some(f64::from_le_bytes(kept.get(at..at + 8)?.try_into().ok()?))
+    };
+    let (level, at, full) = (double(0)?, double(8)?, double(16)?);
+    // NaN fails every comparison.
+    let most = MAX_UNITS as f64;
+    let lowest = (-1_000.0 * full).max(-most);
+    let is_bucket = full >= 1.0 && full <= most && level <= full && level >= lowest && at >= 0.0;
+    is_bucket.then_some((Bucket { level: level.floor() as i64, at: at as u64 }, full as i64))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+    use proptest::test_runner::{Config, TestRunner};
+
+    use super::*;
+    use crate::limit::charge::{BucketId, Charges, Mode};
+    use crate::limit::quota::Quota;
+    use crate::policy::OnFailure;
+    use crate::store::redis::fixture::RedisServer;
+    use crate::store::redis::script::Batch;
+
+    const NOW: u64 = 1_800_000_000_000_000;
+
+    /// What may stand in a bucket's place: buckets of this quota and of others, of times around
+    /// now, and what no gateway ever wrote.
+    fn kept() -> impl Strategy<Value = Vec<u8>> {
+        let number = prop_oneof![
+            4 => (0..20_000_000_u32).prop_map(f64::from),
+            1 => any::<f64>(),
+            1 => Just(f64::NAN),
+            1 => (-20_000_000..0_i32).prop_map(f64::from),
+        ];
+        let at = prop_oneof![
+            4 => (-3_000_000..3_000_000_i32).prop_map(|ticks| 1.8e15 + f64::from(ticks)),
+            1 => any::<f64>(),
+        ];
+        let full = prop_oneof![2 => Just(5_000_000.0), 1 => number.clone()];
+        let bucket = (number, at, full).prop_map(|(level, at, full)| {
+            [level, at, full].iter().flat_map(|number| number.to_le_bytes()).collect()
+        });
+        prop_oneof![6 => bucket, 1 => prop::collection::vec(any::<u8>(), 0..30)]
+    }
+
+    /// Whatever stands in Redis, what is told of it is what the script would say.
+    #[test]
+    fn a_bucket_is_read_as_the_script_reads_it() {
+        let server = RedisServer::start(&[]);
+        let connection = RefCell::new(server.client().get_connection().unwrap());
+        let quota = Quota::new(10, TICKS_PER_SECOND, 50).unwrap();
+        let (bucket_id, mode) = (BucketId(7), Mode::Enforce);
+        let charge = Charge { bucket: bucket_id, rule: 0, quota_index: 0, quota, cost: 1, mode };
+        let rules = [RuleName { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local }];
+        let key = script::key("t:", bucket_id, &rules[0]);
+        let mut batch = Batch::default();
+        batch.add(&Charges::from_slice(&[charge]), &rules, "t:");
+        let mut runner = TestRunner::new(Config { cases: 2_000, ..Config::default() });
+        let ran = runner.run(&kept(), |kept| {
+            let connection = &mut *connection.borrow_mut();
+            redis::cmd("SET").arg(&key).arg(&kept).query::<()>(connection).unwrap();
+            let mut buckets = [bucket(&charge, Some(&kept), NOW)];
+            let told = charge::take(&[charge], &mut buckets, Share::WHOLE);
+            let mut call = redis::cmd("EVAL");
+            call.arg(script::SOURCE).arg(1).arg(&key).arg(NOW).arg(batch.asked().as_slice());
+            let reply: Vec<i64> = call.query(connection).unwrap();
+            prop_assert_eq!(batch.read(&reply).unwrap().answers, [Some(told)]);
+            Ok(())
+        });
+        ran.unwrap();
+    }
+}

@@ -1,0 +1,283 @@
+//! What is explained is what the gateway then does: for files and requests of every kind, by the
+//! status, by the rule that binds, and by what it has left.
+
+mod generated;
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
+use serde_json::{Value, json};
+
+use tollgate::decide::{Refusal, decide};
+use tollgate::explain::asked::Asked;
+use tollgate::explain::{Explainer, json as bodies};
+use tollgate::gateway::{Current, Snapshot};
+use tollgate::limit::share::Share;
+use tollgate::limit::verdict::{Standing, Verdict};
+use tollgate::store::limiter::Limiter;
+use tollgate::store::memory::MemoryStore;
+
+use crate::support::{DEMO, Gateway, Redis, Request, Response, eventually, key, tollgate};
+use generated::{Sent, files, requests};
+
+/// What becomes of a request: its status, the rule that the answer speaks of, and what that has
+/// left.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    status: u64,
+    rule: Option<String>,
+    remaining: Option<u64>,
+}
+
+impl Seen {
+    /// As it is explained. What passes is answered by the API, here always with 200.
+    fn explained(explanation: &Value) -> Self {
+        let verdict = &explanation["verdict"];
+        let status = match verdict["answer"].as_str() {
+            Some("pass") => 200,
+            _ => verdict["status"].as_u64().unwrap(),
+        };
+        let rule = verdict["rule"].as_str().map(str::to_owned);
+        Self { status, rule, remaining: verdict["remaining"].as_u64() }
+    }
+
+    /// As a client sees it.
+    fn answered(response: &Response) -> Self {
+        let rule = response.header("RateLimit").map(|limit| limit.split('"').nth(1).unwrap());
+        Self {
+            status: response.status.into(),
+            rule: rule.map(str::to_owned),
+            remaining: response.header("X-RateLimit-Remaining").map(|left| left.parse().unwrap()),
+        }
+    }
+}
+
+/// What the gateway does with a request, without the HTTP around it.
+fn judged(snapshot: &Snapshot, store: &MemoryStore, asked: &Asked) -> Seen {
+    let policy = &snapshot.policy;
+    let request = asked.request(policy).unwrap();
+    let case = decide(policy, &request.head());
+    let answer = store.take(&case.charges, tollgate::clock::now(), Share::WHOLE);
+    let verdict = Verdict::of(&case.charges, &answer);
+    let status = match (verdict, case.refused()) {
+        (Verdict::Refused { .. }, _) => 429,
+        (_, None) => 200,
+        (_, Some(Refusal::NoRoute)) => 404,
+        (_, Some(Refusal::KeyMissing | Refusal::KeyUnknown)) => 401,
+        (_, Some(_)) => 400,
+    };
+    let spoken = verdict.speaks_of().map(|index| {
+        let charge = &case.charges[index];
+        let standing = Standing::of(charge, &answer.outcomes[index], answer.share);
+        (policy.rules[charge.rule as usize].name.to_string(), standing.remaining)
+    });
+    Seen {
+        status,
+        rule: spoken.as_ref().map(|(rule, _)| rule.clone()),
+        remaining: spoken.map(|(_, remaining)| remaining),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// And explaining takes nothing: each request is explained twice, alike.
+    #[test]
+    fn what_is_explained_is_what_is_done(
+        file in files(),
+        requests in prop::collection::vec(requests(), 1..40),
+    ) {
+        let policy = tollgate::load::from_text("gateway.toml", &file)
+            .unwrap_or_else(|report| panic!("{report}"));
+        let store = Arc::new(MemoryStore::new(10_000, &policy.quotas));
+        let current = Arc::new(Current::from_pointee(Snapshot::new(policy, Vec::new())));
+        let snapshot = current.load_full();
+        let limiter = Arc::new(Limiter::local(Arc::clone(&store)));
+        let explainer = Explainer::new(current, limiter);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for sent in requests {
+            let asked = bodies::read(sent.asked().to_string().as_bytes()).unwrap();
+            let explain = || {
+                let explanation = runtime.block_on(explainer.explain(&asked)).unwrap();
+                serde_json::to_value(explanation).unwrap()
+            };
+            let (first, second) = (explain(), explain());
+            prop_assert_eq!(Seen::explained(&first), Seen::explained(&second));
+            let done = judged(&snapshot, &store, &asked);
+            prop_assert_eq!(Seen::explained(&first), done, "{}\n{:?}\n{:#}", file, sent, first);
+        }
+    }
+}
+
+/// The same through every layer: real requests, and the admin port.
+fn agrees(gateway: &Gateway, file: &str, sent: &Sent) -> u64 {
+    let explained = gateway.explain(sent.asked().to_string());
+    assert_eq!(explained.status, 200, "{}", explained.text());
+    let explanation = explained.json();
+    let answered = gateway.send(&sent.request());
+    let (told, seen) = (Seen::explained(&explanation), Seen::answered(&answered));
+    if explanation["levels"] == "redis" && seen.status == 429 && told.rule != seen.rule {
+        // A refusal that was heard of less than a second ago, of one rule, while several refuse.
+        assert_eq!(told.status, 429, "{file}\n{sent:?}\n{explanation:#}");
+        let rules = explanation["rules"].as_array().unwrap();
+        let named = rules.iter().find(|rule| rule["name"].as_str() == seen.rule.as_deref());
+        let named = named.map(|rule| (rule["enough"].as_bool(), rule["tokens"].as_u64()));
+        assert_eq!(named, Some((Some(false), seen.remaining)), "{file}\n{sent:?}\n{explanation:#}");
+    } else {
+        assert_eq!(told, seen, "{file}\n{sent:?}\n{explanation:#}\n{answered:?}");
+    }
+    seen.status
+}
+
+/// The statuses of what was sent, to see that every kind is met.
+fn agreement(table: &str, count: usize, seed: [u8; 32]) -> Vec<u64> {
+    use proptest::test_runner::{Config, RngAlgorithm, TestRng};
+
+    let random = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
+    let mut runner = TestRunner::new_with_rng(Config::default(), random);
+    let file = files().new_tree(&mut runner).unwrap().current();
+    let file = format!("{}{table}", file.replace("[server]", generated::ON_ANY_PORT));
+    let gateway = Gateway::start_whole(&file);
+    if !table.is_empty() {
+        connected(&gateway);
+    }
+    let mut statuses = Vec::new();
+    for _ in 0..count {
+        let sent = requests().new_tree(&mut runner).unwrap().current();
+        statuses.push(agrees(&gateway, &file, &sent));
+    }
+    statuses
+}
+
+fn connected(gateway: &Gateway) {
+    eventually("a connection to Redis", || {
+        gateway.log().contains("connected to Redis").then_some(())
+    });
+}
+
+#[test]
+fn a_gateway_does_what_its_admin_port_explains() {
+    let mut statuses: Vec<u64> = (1..=12).flat_map(|seed| agreement("", 120, [seed; 32])).collect();
+    statuses.sort_unstable();
+    statuses.dedup();
+    assert_eq!(statuses, [200, 400, 401, 404, 429], "every kind of answer was met");
+}
+
+#[test]
+fn a_gateway_with_redis_does_what_its_admin_port_explains() {
+    let redis = Redis::start();
+    for seed in 13..=15 {
+        redis.ask::<()>(&["FLUSHALL"]);
+        agreement(&redis.table(), 120, [seed; 32]);
+    }
+}
+
+#[test]
+fn levels_in_redis_are_read_with_the_documented_rights_and_nothing_is_written() {
+    let redis = Redis::start();
+    let rights =
+        "on >pw resetkeys ~tollgate:* resetchannels -@all +ping +eval +evalsha +time +get +set";
+    let rights: Vec<&str> =
+        ["ACL", "SETUSER", "tollgate"].into_iter().chain(rights.split(' ')).collect();
+    redis.ask::<String>(&rights);
+    let login = format!("{}username = \"tollgate\"\npassword = \"pw\"\n", redis.table());
+    let rules = "[rules.per-key]\nper = [\"key\"]\nrate = \"10/d\"\n";
+    let gateway = Gateway::start(&format!("{DEMO}{rules}{login}{}", key("acme", "secret", "free")));
+    connected(&gateway);
+    for _ in 0..4 {
+        let request = Request::get("/").header("X-Api-Key", "secret");
+        assert_eq!(gateway.send(&request).status, 200);
+    }
+    let stored = || -> Vec<u8> {
+        let keys: Vec<String> = redis.ask(&["KEYS", "*}:per-key"]);
+        assert_eq!(keys.len(), 1, "{keys:?}");
+        redis.ask(&["GET", &keys[0]])
+    };
+    let (before, writes) = (stored(), redis.calls("set"));
+    let explanation = gateway.explain(json!({"key": "secret"}).to_string()).json();
+    assert_eq!(explanation["levels"], "redis", "{explanation:#}");
+    assert_eq!(explanation["rules"][0]["tokens"], 6);
+    assert_eq!(explanation["verdict"]["remaining"], 5);
+    let keys: Vec<String> = redis.ask(&["KEYS", "*"]);
+    assert_eq!(explanation["rules"][0]["bucket"], keys[0], "the key as it stands in Redis");
+    assert_eq!((stored(), redis.calls("set")), (before, writes));
+}
+
+#[test]
+fn without_redis_the_levels_are_those_of_the_gateway() {
+    let redis = Redis::absent();
+    let rules = "[rules.all]\nper = []\nrate = \"10/d\"\n";
+    let gateway = Gateway::start(&format!("{DEMO}{rules}{}", redis.table()));
+    assert_eq!(gateway.get("/").status, 200);
+    let explanation = gateway.explain("{}").json();
+    assert_eq!(explanation["levels"], "local");
+    assert_eq!(explanation["rules"][0]["tokens"], 9);
+}
+
+#[test]
+fn the_admin_port_says_what_is_wrong_with_a_question() {
+    let gateway = Gateway::start(DEMO);
+    let table = [
+        ("{", 400, "the body is not JSON: it goes wrong at line 1, column 1"),
+        ("{\"kee\": \"a\"}", 400, "the body has an unknown name `kee`: did you mean `key`?"),
+        ("{\"key\": 5318008}", 400, "`key` is a number, not a string"),
+        ("{\"path\": \"/a b\"}", 400, "the path holds a space or a control character"),
+        ("", 400, "the body is not JSON"),
+    ];
+    for (body, status, detail) in table {
+        let answer = gateway.explain(body);
+        assert_eq!(answer.status, status, "{}", answer.text());
+        assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+        let told = answer.json()["detail"].as_str().unwrap().to_owned();
+        assert!(told.starts_with(detail), "{told}");
+        assert!(!told.contains("5318008"), "{told}");
+    }
+    let long = format!("{{\"path\": \"/{}\"}}", "x".repeat(64 * 1024));
+    assert_eq!(gateway.explain(&long).status, 413);
+    let just = format!("{{\"path\": \"/{}\"}}", "x".repeat(64 * 1024 - 13));
+    assert_eq!(gateway.explain(just).json()["verdict"]["status"], 414);
+    let answer = gateway.admin("/api/explain");
+    assert_eq!((answer.status, answer.header("allow")), (405, Some("POST")));
+    let post = Request::new("POST", "/metrics").body("");
+    let answer = crate::support::Connection::open(gateway.admin).send(&post);
+    assert_eq!((answer.status, answer.header("allow")), (405, Some("GET, HEAD")));
+}
+
+/// The page shows what the program says.
+#[test]
+fn the_example_in_the_docs_is_what_the_command_says() {
+    let page = include_str!("../../docs/explain.md");
+    let (call, shown) = page.split_once("$ tollgate ").unwrap().1.split_once('\n').unwrap();
+    let shown = shown.split_once("```").unwrap().0;
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/gateway.toml");
+    let call: Vec<&str> = call.split(' ').chain(["-c", file]).collect();
+    assert_eq!(tollgate(&call, "").stdout, shown);
+}
+
+#[test]
+fn the_command_explains_without_a_gateway() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/gateway.toml");
+    let call = ["explain", "-c", file, "--path", "/api/search", "--key", "demo-pro"];
+    let text = tollgate(&call, "");
+    assert_eq!(text.code, Some(0), "{text:?}");
+    assert!(text.stdout.contains("demo, by its key in header:x-api-key"), "{}", text.stdout);
+    assert!(text.stdout.contains("ask the admin port"), "{}", text.stdout);
+    assert!(!text.stdout.contains("demo-pro"), "{}", text.stdout);
+    let json = tollgate(&[&call[..], &["--json", "--header", "x-api-key: no"]].concat(), "");
+    let explanation: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((json.code, explanation["verdict"]["status"].as_u64()), (Some(0), Some(400)));
+    let wrong = [
+        &["explain", "-c", "/none"][..],
+        &["explain", "-c", file, "--path", "/a b"],
+        &["explain", "-c", file, "--header", "x"],
+        &["explain", "-c", file, "--ip", "here"],
+        &["explain", "-c", file, "--key", "a\nb"],
+    ];
+    for call in wrong {
+        let outcome = tollgate(call, "");
+        assert_eq!((outcome.code, &*outcome.stdout), (Some(64), ""), "{outcome:?}");
+        assert!(outcome.stderr.starts_with("error: "), "{outcome:?}");
+    }
+}
