@@ -18,7 +18,7 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/gateway.schema.jso
 const TIME: &str = "^[0-9]+(ms|s|m|h|d)$";
 
 /// What texts look like, by the setting's name. What is said of a list holds for its items.
-const PATTERNS: [(&str, &str); 14] = [
+const PATTERNS: [(&str, &str); 18] = [
     ("rate", "^[0-9]+/[0-9]*(ms|s|m|h|d)$"),
     ("sha256", "^[0-9A-Fa-f]{64}$"),
     ("per", "^(ip|key|plan|route|method|host|header:.+)$"),
@@ -32,6 +32,10 @@ const PATTERNS: [(&str, &str); 14] = [
     ("idle_timeout", TIME),
     ("drain_timeout", TIME),
     ("drain_delay", TIME),
+    ("window", TIME),
+    ("open", TIME),
+    ("open_max", TIME),
+    ("ramp_step", TIME),
     ("prefix", "^[!-z|~]{1,64}$"),
 ];
 

@@ -37,9 +37,12 @@ pub(super) fn explanation(
         rules: rules(policy, &head, case, levels, status),
         levels: match levels {
             Levels::NotAsked => "not_asked",
-            Levels::Known(Taken { source: Source::Redis | Source::Cache, .. }) => "redis",
-            Levels::Known(Taken { source: Source::Local, .. }) => "local",
-            Levels::None | Levels::Known(Taken { source: Source::Policy, .. }) => "none",
+            Levels::None => "none",
+            Levels::Known { taken, .. } => match taken.source {
+                Source::Redis | Source::Cache => "redis",
+                Source::Local => "local",
+                Source::Policy => "unavailable",
+            },
         },
         verdict: verdict(policy, case, levels),
     }
@@ -174,13 +177,20 @@ fn candidate(route: &Route, wins: bool, why: String) -> Candidate {
 fn verdict(policy: &Policy, case: &Case<'_>, levels: Levels<'_>) -> Verdict {
     let shadow = shadow_refusals(policy, case, levels);
     let of_levels = match levels {
-        Levels::Known(taken) => spoken_of(policy, case, taken),
+        Levels::Known { taken, tried_again_in } if taken.source == Source::Policy => {
+            unavailable(policy, tried_again_in)
+        }
+        Levels::Known { taken, .. } => spoken_of(policy, case, taken),
         Levels::NotAsked | Levels::None => Verdict::default(),
     };
     if of_levels.answer == "refuse" {
         return Verdict { shadow_refusals: shadow, ..of_levels };
     }
-    let is_enforced = case.charges.iter().any(|charge| charge.mode == Mode::Enforce);
+    let charges = match levels {
+        Levels::Known { taken, .. } => &taken.charges,
+        Levels::NotAsked | Levels::None => &case.charges,
+    };
+    let is_enforced = charges.iter().any(|charge| charge.mode == Mode::Enforce);
     let is_open = matches!(levels, Levels::NotAsked) && is_enforced;
     let (answer, status, why) = match case.refused() {
         Some(refusal) => {
@@ -200,11 +210,6 @@ fn verdict(policy: &Policy, case: &Case<'_>, levels: Levels<'_>) -> Verdict {
 
 /// The refusal of a limit, or what is left where no limit refuses.
 fn spoken_of(policy: &Policy, case: &Case<'_>, taken: &Taken) -> Verdict {
-    if taken.source == Source::Policy {
-        let (status, why) = respond::words(policy, Refusal::Unavailable { retry_after: 0 });
-        let status = Some(status.as_u16());
-        return Verdict { answer: "refuse", status, why, ..Verdict::default() };
-    }
     let verdict = verdict::Verdict::of(&taken.charges, &taken.answer);
     let index = verdict.speaks_of();
     let spoken = index
@@ -228,14 +233,28 @@ fn spoken_of(policy: &Policy, case: &Case<'_>, taken: &Taken) -> Verdict {
     }
 }
 
+/// The refusal of a rule that cannot be asked.
+fn unavailable(policy: &Policy, tried_again_in: u64) -> Verdict {
+    let (status, why) =
+        respond::words(policy, Refusal::Unavailable { retry_after: tried_again_in });
+    Verdict {
+        answer: "refuse",
+        status: Some(status.as_u16()),
+        why,
+        retry_after_ms: Some(respond::retry_after_ms(tried_again_in)),
+        ..Verdict::default()
+    }
+}
+
 /// The rules in shadow mode that would refuse the request, were they enforced.
 fn shadow_refusals(policy: &Policy, case: &Case<'_>, levels: Levels<'_>) -> Vec<String> {
     let (charges, outcomes) = match levels {
-        Levels::Known(taken) => (&taken.charges[..], &taken.answer.outcomes[..]),
+        Levels::Known { taken, .. } => (&taken.charges[..], &taken.answer.outcomes[..]),
         Levels::NotAsked | Levels::None => (&[][..], &[][..]),
     };
-    let lacking = charges.iter().zip(outcomes);
-    let lacking = lacking
+    let lacking = charges
+        .iter()
+        .zip(outcomes)
         .filter(|(charge, outcome)| charge.mode == Mode::Shadow && !outcome.enough)
         .map(|(charge, _)| charge.rule);
     let client = case.identity.ok().filter(|_| case.refusal.is_none());

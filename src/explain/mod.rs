@@ -35,7 +35,12 @@ pub enum Levels<'a> {
     /// It takes from none.
     None,
     /// What taking would be answered now.
-    Known(&'a Taken),
+    Known {
+        /// The answer.
+        taken: &'a Taken,
+        /// Ticks until Redis is tried again; 0 where it is asked, or where there is none.
+        tried_again_in: u64,
+    },
 }
 
 /// Explains requests by the rules and the buckets of a gateway that serves.
@@ -63,7 +68,9 @@ impl Explainer {
         }
         let rules = &snapshot.rule_names;
         let taken = self.limiter.peek(&case.charges, rules, clock::now()).await;
-        Ok(found::explanation(&snapshot.policy, &request, &case, Levels::Known(&taken)))
+        let tried_again_in = self.limiter.tried_again_in();
+        let levels = Levels::Known { taken: &taken, tried_again_in };
+        Ok(found::explanation(&snapshot.policy, &request, &case, levels))
     }
 }
 

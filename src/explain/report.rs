@@ -16,8 +16,8 @@ pub struct Explanation {
     pub route: Route,
     /// All rules, in the order of the file.
     pub rules: Vec<Rule>,
-    /// Where the buckets' levels come from: `redis`, `local`, `none` (it takes from no bucket) or
-    /// `not_asked`.
+    /// Where the buckets' levels come from: `redis`, `local`, `none` (it takes from no bucket),
+    /// `unavailable` (Redis cannot be asked, and a rule wants nothing to pass then) or `not_asked`.
     pub levels: &'static str,
     /// What becomes of it.
     pub verdict: Verdict,
@@ -156,6 +156,9 @@ pub struct Charge {
     /// What is in the bucket.
     #[serde(flatten)]
     pub level: Option<Level>,
+    /// Whether it lets the request pass because Redis cannot be asked (`on_failure = "allow"`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub waived: bool,
 }
 
 /// What is in a bucket before the request.

@@ -5,12 +5,13 @@ use super::report::{self, Level};
 use super::words;
 use crate::decide::{Case, Head};
 use crate::identity::Identity;
-use crate::limit::charge::Charge;
+use crate::limit::charge::{Answer, Charge, Outcome};
 use crate::limit::verdict::Standing;
 use crate::policy::charges::{Facts, WhyNot};
 use crate::policy::client::{Client, ClientKey, counted_address};
 use crate::policy::redis::DEFAULT_PREFIX;
 use crate::policy::{Dimension, OnMissing, Policy, Rule};
+use crate::store::limiter::Source;
 use crate::store::redis::script::{self, RuleName};
 
 /// All rules, in the order of the file. `status` is that of a refusal before any of them.
@@ -41,7 +42,7 @@ pub(super) fn rules(
         match found.charge(index, identity) {
             Ok(charge) => {
                 told.applies = true;
-                told.charge = Some(found.told(rule, &charge, level(levels, index)));
+                told.charge = Some(found.told(rule, &charge, levels));
             }
             Err(why) => {
                 let route = policy.routes.get(facts.route as usize);
@@ -70,7 +71,7 @@ impl Found<'_> {
         self.policy.charge(index, &identity.client, self.facts, self.case.scope)
     }
 
-    fn told(&self, rule: &Rule, charge: &Charge, level: Option<Level>) -> report::Charge {
+    fn told(&self, rule: &Rule, charge: &Charge, levels: Levels<'_>) -> report::Charge {
         let of_key = match self.client.key {
             ClientKey::Known(key) => rule.quota_by_key.contains_key(&key),
             _ => false,
@@ -82,6 +83,10 @@ impl Found<'_> {
         };
         let prefix = self.policy.redis.as_ref().map_or(DEFAULT_PREFIX, |redis| &redis.prefix);
         let name = RuleName::of(rule);
+        let waived = match levels {
+            Levels::Known { taken, .. } => taken.waived.iter().any(|one| one.rule == charge.rule),
+            Levels::NotAsked | Levels::None => false,
+        };
         report::Charge {
             rate: rule
                 .rate_of(charge.quota_index)
@@ -91,7 +96,8 @@ impl Found<'_> {
             cost: charge.cost,
             bucket: script::key(prefix, charge.bucket, &name),
             shared_by: self.shared_by(rule, rate_of),
-            level,
+            level: level(levels, charge.rule),
+            waived,
         }
     }
 
@@ -148,18 +154,25 @@ pub(super) fn key_id(policy: &Policy, key: u32) -> &str {
 
 /// What is in a rule's bucket before the request.
 fn level(levels: Levels<'_>, rule: u32) -> Option<Level> {
-    let Levels::Known(taken) = levels else { return None };
-    let share = taken.answer.share;
-    let charges = taken.charges.iter().zip(&taken.answer.outcomes);
-    let (charge, outcome) = charges.into_iter().find(|(charge, _)| charge.rule == rule)?;
-    let took = taken.answer.allowed && outcome.enough;
-    let took = if took { share.taken(&charge.quota, charge.cost) } else { 0 };
-    let before = outcome.level.saturating_add(took);
-    let standing = Standing::of_bucket(&charge.quota, before, charge.cost, share);
+    let Levels::Known { taken, .. } = levels else { return None };
+    if taken.source == Source::Policy {
+        return None;
+    }
+    let mut charges = taken.charges.iter().zip(&taken.answer.outcomes);
+    let (charge, outcome) = charges.find(|(charge, _)| charge.rule == rule)?;
+    let before = before(charge, outcome, &taken.answer);
+    let standing = Standing::of_bucket(&charge.quota, before, charge.cost, taken.answer.share);
     Some(Level {
         tokens: standing.remaining,
         enough: outcome.enough,
         retry_after_ms: standing.retry_after.div_ceil(1_000),
         full_after_ms: standing.reset.div_ceil(1_000),
     })
+}
+
+/// The bucket's level before the request, from what it would be after it.
+fn before(charge: &Charge, outcome: &Outcome, answer: &Answer) -> i64 {
+    let took = answer.allowed && outcome.enough;
+    let units = if took { answer.share.taken(&charge.quota, charge.cost) } else { 0 };
+    outcome.level.saturating_add(units)
 }

@@ -4,6 +4,7 @@ use super::asked::Asked;
 use super::report::Explanation;
 use super::{Levels, by_rules, found};
 use crate::decide::decide;
+use crate::limit::charge::Charges;
 use crate::limit::share::Share;
 use crate::load::from_text;
 use crate::policy::Policy;
@@ -108,8 +109,10 @@ fn after(before: usize, asked: &Asked) -> Explanation {
         store.take(&case.charges, 0, Share::WHOLE);
     }
     let answer = store.peek(&case.charges, 0, Share::WHOLE);
-    let taken = Taken::all(case.charges.clone(), answer, Source::Local);
-    found::explanation(&policy, &request, &case, Levels::Known(&taken))
+    let (charges, waived) = (case.charges.clone(), Charges::new());
+    let taken = Taken { charges, answer, source: Source::Local, waived };
+    let levels = Levels::Known { taken: &taken, tried_again_in: 0 };
+    found::explanation(&policy, &request, &case, levels)
 }
 
 fn by_the_file(asked: &Asked) -> String {

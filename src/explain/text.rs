@@ -166,6 +166,9 @@ impl Page {
             let line = self.painted(style, &line);
             self.line("", &line);
         }
+        if charge.waived {
+            self.line("", &format!("{indent}lets pass what it cannot ask Redis for"));
+        }
         let shared = match charge.shared_by.as_slice() {
             [] => "everybody".to_owned(),
             shared => shared.join(" + "),
@@ -200,6 +203,7 @@ impl Page {
             "not_asked" => "a running gateway knows them: ask the admin port, POST /api/explain",
             "local" => "of buckets in this process",
             "redis" => "of buckets in Redis",
+            "unavailable" => "not known: Redis cannot be asked at the moment",
             _ => return,
         };
         self.line("levels", levels);

@@ -8,7 +8,7 @@ pub const MAX_UNITS: i64 = 1 << 53;
 
 /// How many full buckets a debt can amount to. It takes more than so many gateways to get there,
 /// with a limit so small that each of them grants a single request.
-const MOST_DEBT: i64 = 1_000;
+pub const MOST_DEBT: i64 = 1_000;
 
 /// A token bucket's parameters.
 ///

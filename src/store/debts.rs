@@ -47,6 +47,15 @@ impl Debts {
         !self.is_empty() && self.shard(bucket).lock().contains_key(&bucket)
     }
 
+    /// Units that are owed to the bucket at `now`, under the quota that it has now.
+    pub fn owed(&self, bucket: BucketId, quota: &Quota, now: u64) -> i64 {
+        if self.is_empty() {
+            return 0;
+        }
+        let shard = self.shard(bucket).lock();
+        shard.get(&bucket).map_or(0, |debt| debt.left_under(quota, now).max(0))
+    }
+
     /// Notes that `units` were granted of the charge's bucket at `now`.
     pub fn add(&self, charge: &Charge, units: i64, share: Share, now: u64) {
         self.put(charge.bucket, Debt::none(charge.quota, share, now), units, now);

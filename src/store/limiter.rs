@@ -41,7 +41,7 @@ pub struct Taken {
     /// Who gave it.
     pub source: Source,
     /// Charges of rules that let pass what cannot be asked for.
-    pub waived: Vec<Charge>,
+    pub waived: Charges,
 }
 
 /// Who decided.
@@ -103,14 +103,15 @@ impl Limiter {
                 shared.fallback.learn(&charges, &answered.answer, clock::now());
                 Taken::all(charges, answered.answer, Source::Redis)
             }
-            // The clock again: the check may have waited for the whole of its budget.
-            Err(_) => Alone::of(&charges, rules)
-                .taken(|local| shared.fallback.take(local, clock::now(), shared.share())),
+            Err(_) => shared.alone(&charges, rules, |local, share| {
+                // The clock again: the check may have waited for the whole of its budget.
+                shared.fallback.take(local, clock::now(), share)
+            }),
         }
     }
 
-    /// What [`take`](Self::take) would answer now, from the levels that there are. Nothing is taken
-    /// and nothing kept, in Redis neither. For people who ask: it may take a second.
+    /// What [`take`](Self::take) would answer, from the levels that there are. Nothing is taken and
+    /// nothing kept, in Redis neither. For people who ask: it may take a second.
     pub async fn peek(&self, charges: &Charges, rules: &[RuleName], now: u64) -> Taken {
         let Some(shared) = &self.shared else {
             let answer = self.memory.peek(charges, now, Share::WHOLE);
@@ -118,8 +119,8 @@ impl Limiter {
         };
         match shared.batcher.peek(charges, rules).await {
             Ok(answer) => Taken::all(charges.clone(), answer, Source::Redis),
-            Err(_) => Alone::of(charges, rules)
-                .taken(|local| self.memory.peek(local, now, shared.share())),
+            Err(_) => shared
+                .alone(charges, rules, |local, share| self.memory.peek(local, clock::now(), share)),
         }
     }
 
@@ -141,16 +142,14 @@ impl Limiter {
     }
 }
 
-/// What to do with charges that Redis cannot be asked about, as their rules want it.
-enum Alone {
-    /// These refuse the request.
-    Deny(Charges),
-    /// The first are decided here, the others let it pass.
-    Decide(Charges, Vec<Charge>),
-}
-
-impl Alone {
-    fn of(charges: &Charges, rules: &[RuleName]) -> Self {
+impl Shared {
+    /// Decides without Redis, as each rule wants it; by `decide` what is left to this process.
+    fn alone(
+        &self,
+        charges: &Charges,
+        rules: &[RuleName],
+        decide: impl FnOnce(&Charges, Share) -> Answer,
+    ) -> Taken {
         let on_failure = |charge: &Charge| {
             let rule = rules.get(charge.rule as usize);
             rule.map_or(OnFailure::Local, |rule| rule.on_failure)
@@ -162,42 +161,23 @@ impl Alone {
         let (denied, shadows): (Charges, Charges) =
             of(OnFailure::Deny).into_iter().partition(|charge| charge.mode == Mode::Enforce);
         if !denied.is_empty() {
-            return Self::Deny(denied);
+            let unknown = |charge: &Charge| Outcome { level: charge.quota.full(), enough: false };
+            let outcomes = denied.iter().map(unknown).collect();
+            let answer = Answer { allowed: false, outcomes, share: Share::WHOLE };
+            return Taken::all(denied, answer, Source::Policy);
         }
         let mut local = of(OnFailure::Local);
         local.extend(shadows);
-        Self::Decide(local, of(OnFailure::Allow).into_vec())
-    }
-
-    /// What becomes of the request, where `decide` says what becomes of the charges here.
-    fn taken(self, decide: impl FnOnce(&Charges) -> Answer) -> Taken {
-        match self {
-            Self::Deny(charges) => {
-                let unknown =
-                    |charge: &Charge| Outcome { level: charge.quota.full(), enough: false };
-                let outcomes = charges.iter().map(unknown).collect();
-                let answer = Answer { allowed: false, outcomes, share: Share::WHOLE };
-                Taken::all(charges, answer, Source::Policy)
-            }
-            Self::Decide(charges, waived) => {
-                let answer = decide(&charges);
-                Taken { charges, answer, source: Source::Local, waived }
-            }
-        }
-    }
-}
-
-impl Shared {
-    /// The part of each bucket that this process may grant alone.
-    fn share(&self) -> Share {
         let gateways = self.instances.unwrap_or_else(|| self.batcher.link().gateways());
-        Share::one_of(gateways)
+        let answer = decide(&local, Share::one_of(gateways));
+        let waived = of(OnFailure::Allow);
+        Taken { charges: local, answer, source: Source::Local, waived }
     }
 }
 
 impl Taken {
     /// An answer to all charges.
-    pub fn all(charges: Charges, answer: Answer, source: Source) -> Self {
-        Self { charges, answer, source, waived: Vec::new() }
+    fn all(charges: Charges, answer: Answer, source: Source) -> Self {
+        Self { charges, answer, source, waived: Charges::new() }
     }
 }
