@@ -213,6 +213,34 @@ fn without_redis_the_levels_are_those_of_the_gateway() {
     assert_eq!(explanation["rules"][0]["tokens"], 9);
 }
 
+/// An explanation speaks of an outage as requests meet it: rule by rule, by `on_failure`.
+#[test]
+fn without_redis_each_rule_is_explained_as_it_then_decides() {
+    let redis = Redis::absent();
+    let rule = |name: &str, rest: &str| {
+        format!("[rules.{name}]\nper = []\nrate = \"10/d\"\nroutes = [\"all\"]\n{rest}\n")
+    };
+    let waiving = rule("open", "on_failure = \"allow\"");
+    let gateway = Gateway::start(&format!("{DEMO}{waiving}{}{}", rule("all", ""), redis.table()));
+    let explanation = gateway.explain("{}").json();
+    assert_eq!(explanation["levels"], "local", "{explanation:#}");
+    let [open, all] = ["open", "all"].map(|name| {
+        let rules = explanation["rules"].as_array().unwrap();
+        rules.iter().find(|rule| rule["name"] == name).unwrap()
+    });
+    assert_eq!((&open["waived"], &open["tokens"]), (&json!(true), &json!(null)));
+    assert_eq!((&all["waived"], &all["tokens"]), (&json!(null), &json!(10)));
+    assert_eq!(explanation["verdict"]["answer"], "pass");
+
+    let denying = rule("shut", "on_failure = \"deny\"");
+    let gateway = Gateway::start(&format!("{DEMO}{denying}{}", redis.table()));
+    let explanation = gateway.explain("{}").json();
+    assert_eq!(explanation["levels"], "unavailable", "{explanation:#}");
+    let verdict = &explanation["verdict"];
+    assert_eq!((&verdict["answer"], &verdict["status"]), (&json!("refuse"), &json!(503)));
+    assert_eq!(gateway.get("/").status, 503, "what it says is what it does");
+}
+
 #[test]
 fn the_admin_port_says_what_is_wrong_with_a_question() {
     let gateway = Gateway::start(DEMO);
