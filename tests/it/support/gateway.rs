@@ -5,11 +5,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::child::Child;
 use super::http::{Connection, Request, Response};
-use super::wait::{eventually, timed};
+use super::wait::{Moment, eventually, timed};
 
 /// A running gateway.
 pub(crate) struct Gateway {
@@ -152,10 +153,16 @@ impl Gateway {
         self.child.log()
     }
 
+    /// When it logged each line that contains `words`, by its own account: no reader's delay is in
+    /// that.
+    pub(crate) fn logged(&self, words: &str) -> Vec<Moment> {
+        let log = self.log();
+        log.lines().filter(|line| line.contains(words)).map(Moment::of_line).collect()
+    }
+
     /// Sends SIGTERM and returns at once.
     pub(crate) fn terminate(&self) {
-        let killed = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
-        assert!(killed.success());
+        self.child.signal(Signal::SIGTERM);
     }
 
     /// Waits for its end: the exit code, and how long that took.
