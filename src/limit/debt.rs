@@ -27,6 +27,11 @@ impl Debt {
         Self { units: 0, at: now, full_at, share, quota }
     }
 
+    /// The quota that its units are of.
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+
     /// Units owed at `now`.
     pub fn left(&self, now: u64) -> i64 {
         let since = if self.at > self.full_at { self.at } else { self.full_at };
@@ -39,6 +44,12 @@ impl Debt {
     pub fn more(self, units: i64, now: u64) -> Self {
         let at = if now > self.at { now } else { self.at };
         Self { units: self.left(at).saturating_add(units), at, ..self }
+    }
+
+    /// The same debt with another one to the same bucket, whose rule may have changed in between.
+    #[must_use]
+    pub fn joined(self, other: &Self, now: u64) -> Self {
+        self.more(other.left_under(&self.quota, now), now)
     }
 
     /// Units owed at `now` to a bucket of another quota, in proportion, where the rule has changed.
@@ -75,6 +86,15 @@ mod tests {
         }
         assert_eq!(debt.more(500, 1_500).left(1_500), 750);
         assert_eq!(debt.more(500, 50).left(100), 1_000, "a clock that goes back");
+    }
+
+    #[test]
+    fn debts_under_two_rules_are_joined_under_one() {
+        let debt = Debt::none(quota(), Share::WHOLE, 0).more(500, 0);
+        let coarse = Quota::new(1, 1_000_000, 10).unwrap();
+        let joined = Debt::none(coarse, Share::WHOLE, 0).more(1_000_000, 0).joined(&debt, 0);
+        assert_eq!(joined.left_under(&coarse, 0), 6_000_000, "one token and five");
+        assert_eq!(joined.left_under(&quota(), 0), 600);
     }
 
     #[test]

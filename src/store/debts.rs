@@ -58,7 +58,13 @@ impl Debts {
 
     /// Notes that `units` were granted of the charge's bucket at `now`.
     pub fn add(&self, charge: &Charge, units: i64, share: Share, now: u64) {
-        self.put(charge.bucket, Debt::none(charge.quota, share, now), units, now);
+        let join = |kept: &Debt| {
+            if kept.quota() == charge.quota {
+                return kept.more(units, now);
+            }
+            Debt::none(charge.quota, share, now).more(units, now).joined(kept, now)
+        };
+        self.put(charge.bucket, Debt::none(charge.quota, share, now).more(units, now), join);
     }
 
     /// Takes out what is owed to the bucket, to have it taken off: the debt, and its units at `now`
@@ -75,7 +81,8 @@ impl Debts {
 
     /// Puts back what was taken out and may not have been taken off.
     pub fn put_back(&self, bucket: BucketId, debt: Debt, now: u64) {
-        self.put(bucket, debt, 0, now);
+        // A debt put back meets one that was made meanwhile: both are owed.
+        self.put(bucket, debt, |kept| kept.joined(&debt, now));
     }
 
     /// Forgets debts that have shrunk to nothing.
@@ -91,19 +98,18 @@ impl Debts {
         }
     }
 
-    fn put(&self, bucket: BucketId, debt: Debt, units: i64, now: u64) {
+    /// Keeps `debt`, or what `join` makes of the one that there is.
+    fn put(&self, bucket: BucketId, debt: Debt, join: impl FnOnce(&Debt) -> Debt) {
         let mut shard = self.shard(bucket).lock();
         let is_full = shard.len() >= self.bound;
         match shard.entry(bucket) {
             Entry::Occupied(mut kept) => {
-                // A debt put back meets one that was made meanwhile: both are owed.
-                let more = units.saturating_add(debt.left(now));
-                let grown = kept.get().more(more, now);
-                kept.insert(grown);
+                let joined = join(kept.get());
+                kept.insert(joined);
             }
             Entry::Vacant(_) if is_full => {}
             Entry::Vacant(free) => {
-                free.insert(debt.more(units, now));
+                free.insert(debt);
                 self.count.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -154,6 +160,20 @@ mod tests {
         assert_eq!(debts.len(), 2);
         debts.sweep(full + 300);
         assert_eq!((debts.len(), owed(&debts, 2, full + 300)), (1, 300));
+    }
+
+    #[test]
+    fn a_debt_goes_on_under_a_rule_that_has_changed() {
+        let debts = Debts::new(1_000);
+        debts.add(&charge(7), charge(7).quota.units(5), Share::WHOLE, 0);
+        let quota = Quota::new(50, 86_400_000_000, 50).unwrap();
+        let changed = Charge { quota, ..charge(7) };
+        debts.add(&changed, quota.units(1), Share::WHOLE, 0);
+        let (debt, units) = debts.take_out(BucketId(7), &quota, 0).unwrap();
+        assert_eq!(units, quota.units(6), "tokens of both");
+        debts.add(&changed, quota.units(2), Share::WHOLE, 0);
+        debts.put_back(BucketId(7), debt, 0);
+        assert_eq!(debts.take_out(BucketId(7), &quota, 0).unwrap().1, quota.units(8));
     }
 
     #[test]

@@ -191,6 +191,22 @@ impl Batcher {
         }
     }
 
+    /// Tells those in line who have waited long enough that nobody was asked. Returns when the next
+    /// of them will have.
+    fn expire_queued(&self, now: u64) -> Option<u64> {
+        let mut state = self.state.lock();
+        while let Some(check) = state.waiting.front() {
+            let ends = check.since + self.budget;
+            if now < ends {
+                return Some(ends);
+            }
+            if let Some(check) = state.waiting.pop_front() {
+                check.answer(Err(Undecided::NotAsked));
+            }
+        }
+        None
+    }
+
     /// As many of those who wait as fit into one call.
     fn next_batch(&self, state: &mut State) -> (Batch, VecDeque<Waiting>) {
         let now = clock::now();

@@ -6,6 +6,7 @@ use redis::aio::ConnectionLike;
 use redis::{ErrorKind, RedisResult, ServerErrorKind};
 
 use super::script::{self, BadReply, Batch, RuleName};
+use crate::clock;
 use crate::limit::TICKS_PER_SECOND;
 use crate::limit::charge::{BucketId, Charge, Mode};
 use crate::limit::quota::Quota;
@@ -24,11 +25,16 @@ const SILENT_MS: u64 = 10_000;
 /// The name of the bucket that probes take from. No rule of a file can be called so.
 const PROBE: &str = "~probe";
 
-/// Runs the script on a batch.
+/// Runs the script on a batch. Where Redis does not know it, it is sent along up to the tick
+/// `ends`: nobody may take for those who have been answered otherwise since.
 ///
 /// # Errors
 /// Whatever the server or the connection says.
-pub async fn take(connection: &mut impl ConnectionLike, batch: &Batch) -> RedisResult<Vec<i64>> {
+pub async fn take(
+    connection: &mut impl ConnectionLike,
+    batch: &Batch,
+    ends: u64,
+) -> RedisResult<Vec<i64>> {
     let asked = batch.asked();
     let owed = batch.owed();
     let command = |name: &str, script: &str| {
@@ -44,7 +50,7 @@ pub async fn take(connection: &mut impl ConnectionLike, batch: &Batch) -> RedisR
         command
     };
     match command("EVALSHA", &script::SHA).query_async(connection).await {
-        Err(error) if is_unknown(&error) => {
+        Err(error) if is_unknown(&error) && clock::now() < ends => {
             command("EVAL", script::SOURCE).query_async(connection).await
         }
         reply => reply,
@@ -67,7 +73,7 @@ pub async fn probe(
     let rule = RuleName { name: Arc::from(PROBE), salt: 0, on_failure: OnFailure::Local };
     let mut batch = Batch::default();
     batch.add(&std::iter::once(charge).collect(), &[rule], prefix);
-    let reply = take(connection, &batch).await?;
+    let reply = take(connection, &batch, u64::MAX).await?;
     Ok(batch.read(&reply).map(drop))
 }
 

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
 /// Which program to start; the matrix runs the same tests on several.
@@ -40,6 +42,11 @@ impl RedisServer {
     /// The server's socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("redis.sock")
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
     }
 
     /// A client of it.

@@ -5,6 +5,8 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use parking_lot::{Condvar, Mutex};
 
 use super::wait::{PATIENCE, within};
@@ -36,6 +38,12 @@ impl Child {
     /// Its process id.
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
+    }
+
+    /// Sends it a signal, at once: a program that does so would have to be started first.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let id = Pid::from_raw(self.id().try_into().unwrap());
+        kill(id, signal).unwrap();
     }
 
     /// What it has said so far.

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::child::Child;
 use super::http::{Connection, Request, Response};
-use super::wait::{eventually, timed};
+use super::wait::{Moment, eventually, timed};
 
 /// A running gateway.
 pub(crate) struct Gateway {
@@ -196,19 +197,21 @@ impl Gateway {
         self.child.log()
     }
 
+    /// When it logged each line that contains `words`, by its own account: no reader's delay is in
+    /// that.
+    pub(crate) fn logged(&self, words: &str) -> Vec<Moment> {
+        let log = self.log();
+        log.lines().filter(|line| line.contains(words)).map(Moment::of_line).collect()
+    }
+
     /// Sends SIGTERM and returns at once.
     pub(crate) fn terminate(&self) {
-        self.signal("-TERM");
+        self.child.signal(Signal::SIGTERM);
     }
 
     /// Sends SIGHUP and returns at once.
     pub(crate) fn hang_up(&self) {
-        self.signal("-HUP");
-    }
-
-    fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+        self.child.signal(Signal::SIGHUP);
     }
 
     /// Waits for its end: the exit code, and how long that took.

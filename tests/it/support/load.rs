@@ -12,18 +12,22 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use super::gateway::Gateway;
 use super::http::Request;
 use super::swarm::Tally;
 use super::wait::{PATIENCE, Stopwatch};
 
+/// What a machine does to one request it does to others a little earlier or later.
+const SHORTLY: Duration = Duration::from_millis(20);
+
 /// Clients that all send the same.
 pub(crate) struct Lane {
     address: SocketAddr,
     request: Vec<u8>,
     connections: u32,
-    pause: Duration,
+    period: Duration,
 }
 
 /// Load that runs until it is stopped.
@@ -47,15 +51,16 @@ struct Sample {
 }
 
 impl Lane {
-    /// So many clients of `gateway`, each of which rests for `pause` between two requests. The
-    /// pause keeps the machine from being busy with the load, so that times tell of the gateway.
+    /// So many clients of `gateway`, each of which sends one request in each `period`, in turn, so
+    /// that requests come evenly whatever became of those before. The period keeps the machine from
+    /// being busy with the load, so that times tell of the gateway.
     pub(crate) fn new(
         gateway: &Gateway,
         request: &Request,
         connections: u32,
-        pause: Duration,
+        period: Duration,
     ) -> Self {
-        Self { address: gateway.address, request: request.bytes(), connections, pause }
+        Self { address: gateway.address, request: request.bytes(), connections, period }
     }
 }
 
@@ -68,7 +73,7 @@ impl Load {
         let spawn = |lane: Lane| {
             let lane = Arc::new(lane);
             let clients = (0..lane.connections).map(|number| {
-                let first = lane.pause * number / lane.connections;
+                let first = lane.period * number / lane.connections;
                 let client = client(Arc::clone(&lane), first, watch, Arc::clone(&stopped));
                 runtime.spawn(client)
             });
@@ -103,6 +108,44 @@ impl Report {
     /// Those sent in this span.
     pub(crate) fn during(&self, span: &Range<Duration>) -> Self {
         Self(self.0.iter().filter(|sample| span.contains(&sample.sent)).copied().collect())
+    }
+
+    /// Those that nothing held up but what they asked for: while they were under way, and shortly
+    /// before and after, none of `others` took longer than `usual`.
+    pub(crate) fn undisturbed_by(&self, others: &Self, usual: Duration) -> Self {
+        let mut slow: Vec<Range<Duration>> = others
+            .0
+            .iter()
+            .filter(|other| other.took > usual)
+            .map(|other| other.sent.saturating_sub(SHORTLY)..other.sent + other.took + SHORTLY)
+            .collect();
+        slow.sort_unstable_by_key(|span| span.start);
+        let mut merged: Vec<Range<Duration>> = Vec::new();
+        for span in slow {
+            match merged.last_mut() {
+                Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
+                _ => merged.push(span),
+            }
+        }
+        let is_quiet = |sample: &Sample| {
+            let next = merged.partition_point(|span| span.end < sample.sent);
+            merged.get(next).is_none_or(|span| span.start > sample.sent + sample.took)
+        };
+        Self(self.0.iter().filter(|sample| is_quiet(sample)).copied().collect())
+    }
+
+    /// For how much of this span a request was under way that took longer than `usual`.
+    pub(crate) fn held_up(&self, span: &Range<Duration>, usual: Duration) -> Duration {
+        let mut slow: Vec<&Sample> = self.0.iter().filter(|sample| sample.took > usual).collect();
+        slow.sort_unstable_by_key(|sample| sample.sent);
+        let (mut sum, mut counted) = (Duration::ZERO, span.start);
+        for sample in slow {
+            let from = sample.sent.max(counted);
+            let to = (sample.sent + sample.took).min(span.end);
+            sum += to.saturating_sub(from);
+            counted = counted.max(to);
+        }
+        sum
     }
 
     /// How many answers had which status.
@@ -140,8 +183,13 @@ async fn client(
 ) -> Vec<Sample> {
     let mut samples = Vec::new();
     let mut connection = None;
-    tokio::time::sleep(first).await;
-    while !stopped.load(Ordering::SeqCst) {
+    let mut turns = tokio::time::interval_at(Instant::now() + first, lane.period);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        turns.tick().await;
+        if stopped.load(Ordering::SeqCst) {
+            return samples;
+        }
         if connection.is_none() {
             connection = TcpStream::connect(lane.address).await.ok();
         }
@@ -157,9 +205,7 @@ async fn client(
         if status.is_none() {
             connection = None;
         }
-        tokio::time::sleep(lane.pause).await;
     }
-    samples
 }
 
 /// One request and its answer. None where the connection ends before that.

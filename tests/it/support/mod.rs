@@ -26,5 +26,7 @@ pub(crate) use python::PythonServer;
 pub(crate) use redis::{Redis, free_port};
 pub(crate) use swarm::{Tally, swarm};
 pub(crate) use upstream::{Seen, Upstream};
-pub(crate) use wait::{Gate, Stopwatch, eventually, lasting, timed, wait_out};
+pub(crate) use wait::{
+    Gate, Moment, PATIENCE, Stopwatch, eventually, lasting, timed, wait_out, within,
+};
 pub(crate) use wall_clock::WallClock;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use nix::sys::signal::Signal;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
@@ -103,17 +104,16 @@ impl Redis {
 
     /// Stops it in its tracks: its connections stand, and nothing moves.
     pub(crate) fn pause(&self) {
-        self.signal("STOP");
+        self.signal(Signal::SIGSTOP);
     }
 
     /// Lets it go on after [`pause`](Self::pause).
     pub(crate) fn resume(&self) {
-        self.signal("CONT");
+        self.signal(Signal::SIGCONT);
     }
 
-    fn signal(&self, signal: &str) {
-        let id = self.child.as_ref().unwrap().id().to_string();
-        assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
+    fn signal(&self, signal: Signal) {
+        self.child.as_ref().unwrap().signal(signal);
     }
 
     /// The table of gateway.toml that names it, with all the patience that there is: the machine

@@ -1,7 +1,7 @@
 //! Waiting. The only place in the tests that looks at a clock.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -42,6 +42,37 @@ impl Stopwatch {
     /// The time since.
     pub(crate) fn elapsed(self) -> Duration {
         self.0.elapsed()
+    }
+}
+
+/// A moment by the wall clock, which this process and the log of another have in common. Without
+/// its date: tests compare moments of the same minute.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment(Duration);
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+impl Moment {
+    #[allow(clippy::disallowed_methods, reason = "logs tell the time by this clock")]
+    pub(crate) fn now() -> Self {
+        let micros = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
+        Self(Duration::from_micros(u64::try_from(micros % DAY.as_micros()).unwrap()))
+    }
+
+    /// What a line of a log begins with.
+    pub(crate) fn of_line(line: &str) -> Self {
+        let stamp = line.split(' ').next().unwrap();
+        let stamp: toml::value::Datetime = stamp.parse().unwrap_or_else(|_| panic!("{line}"));
+        let time = stamp.time.unwrap();
+        let (hour, minute) = (u64::from(time.hour), u64::from(time.minute));
+        let second = u64::from(time.second.unwrap_or(0));
+        Self(Duration::new((hour * 60 + minute) * 60 + second, time.nanosecond.unwrap_or(0)))
+    }
+
+    /// The time from `earlier` to this.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        let later = if self.0 < earlier.0 { self.0 + DAY } else { self.0 };
+        later.saturating_sub(earlier.0)
     }
 }
 

@@ -1,10 +1,12 @@
 //! One call on its way: who waits for it, for how long, and what its end means.
 
 use std::collections::VecDeque;
-use std::pin::pin;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::RedisResult;
 use smallvec::SmallVec;
 
 use super::{Answered, Batcher, LONG, Undecided, Waiting};
@@ -19,11 +21,18 @@ use crate::store::redis::script::{Batch, Reply};
 /// What a call carries off: a bucket, the debt to it, and its units as they were sent.
 type Carried = SmallVec<[(BucketId, Debt, i64); 4]>;
 
+/// A reply that may come.
+type Coming = Pin<Box<dyn Future<Output = RedisResult<Vec<i64>>> + Send>>;
+
+/// How long after its call a reply may say what became of debts. A connection that does not answer
+/// is given up long before.
+const LATEST: Duration = Duration::from_secs(10);
+
 impl Batcher {
     /// One call, and the answers to those who wait for it.
     pub(super) async fn call(self: &Arc<Self>, mut batch: Batch, members: VecDeque<Waiting>) {
         let sent_at = clock::now();
-        let Some(mut line) = self.link.current() else {
+        let Some(line) = self.link.current() else {
             for member in members {
                 member.answer(Err(Undecided::NotAsked));
             }
@@ -33,15 +42,26 @@ impl Batcher {
         #[allow(clippy::cast_precision_loss, reason = "at most MAX_CHECKS")]
         self.series.checks.observe(batch.len() as f64);
         let mut members = Members { next: 0, waiting: members, since: sent_at };
-        let reply = {
-            let reply = pin!(call::take(&mut line.redis, &batch));
-            self.wait(reply, &mut members).await
-        };
+        let batch = Arc::new(batch);
+        let mut coming = self.ask(&line, &batch, sent_at);
+        let reply = self.wait(&mut coming, &mut members).await;
+        let is_late = reply.is_none();
         let (label, reply) = self.read(&line, &batch, reply);
         self.series.calls.with_label_values(&[label]).inc();
-        self.settle(&batch, carried, reply.as_ref());
+        if is_late && !carried.is_empty() {
+            tokio::spawn(Arc::clone(self).settle_late(batch, carried, coming));
+        } else {
+            self.settle(&batch, carried, reply.as_ref());
+        }
         let nothing_taken = label != "timeout" && label != ErrorClass::Connection.label();
         members.answer(reply, nothing_taken);
+    }
+
+    /// Sends a call. Its reply may be waited for longer than by those who made it.
+    fn ask(&self, line: &Line, batch: &Arc<Batch>, sent_at: u64) -> Coming {
+        let (mut redis, batch, ends) =
+            (line.redis.clone(), Arc::clone(batch), sent_at + self.budget);
+        Box::pin(async move { call::take(&mut redis, &batch, ends).await })
     }
 
     /// Adds to a call what is owed to its buckets.
@@ -63,11 +83,11 @@ impl Batcher {
 
     /// The reply, if it comes within a budget of its own. Whoever has waited for his own does not
     /// wait for that; and once the call takes long, the next one leaves beside it.
-    async fn wait<R>(
+    async fn wait(
         self: &Arc<Self>,
-        mut reply: std::pin::Pin<&mut impl Future<Output = R>>,
+        coming: &mut Coming,
         members: &mut Members,
-    ) -> Option<R> {
+    ) -> Option<RedisResult<Vec<i64>>> {
         let sent_at = members.since;
         let (ends, mut relief) = (sent_at + self.budget, Some(sent_at + self.budget / LONG));
         loop {
@@ -81,12 +101,13 @@ impl Batcher {
             if now >= ends {
                 return None;
             }
-            let next = members.next_deadline(self.budget).unwrap_or(ends).min(ends);
-            let next = relief.map_or(next, |relief| relief.min(next));
+            // Those in line, too: where calls are full and take long, nobody else sees to them.
+            let turns = [members.next_deadline(self.budget), relief, self.expire_queued(now)];
+            let next = turns.into_iter().flatten().fold(ends, u64::min);
             let pause = tokio::time::sleep(Duration::from_micros(next.saturating_sub(now)));
             tokio::select! {
                 biased;
-                reply = reply.as_mut() => return Some(reply),
+                reply = coming.as_mut() => return Some(reply),
                 () = pause => {}
             }
         }
@@ -97,7 +118,7 @@ impl Batcher {
         &self,
         line: &Line,
         batch: &Batch,
-        reply: Option<redis::RedisResult<Vec<i64>>>,
+        reply: Option<RedisResult<Vec<i64>>>,
     ) -> (&'static str, Option<Reply>) {
         match reply {
             None => {
@@ -115,6 +136,17 @@ impl Batcher {
                 }
             }
         }
+    }
+
+    /// The same for a call that was not answered in time. Until it is, or its connection is given
+    /// up, no other call carries its debts: Redis may be at them, and would take them off twice.
+    async fn settle_late(self: Arc<Self>, batch: Arc<Batch>, carried: Carried, coming: Coming) {
+        let numbers = tokio::time::timeout(LATEST, coming).await;
+        let reply = match numbers {
+            Ok(Ok(numbers)) => batch.read(&numbers).ok(),
+            Ok(Err(_)) | Err(_) => None,
+        };
+        self.settle(&batch, carried, reply.as_ref());
     }
 
     /// Debts that may not have been taken off are owed on.

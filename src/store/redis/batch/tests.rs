@@ -1,11 +1,13 @@
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use pingora::services::background::BackgroundService as _;
 
 use super::*;
 use crate::limit::breaker::Settings;
 use crate::limit::charge::{BucketId, Charge, Mode};
 use crate::limit::quota::Quota;
+use crate::limit::share::Share;
 use crate::policy::OnFailure;
 use crate::policy::redis::{Login, Place, Ready, Redis};
 use crate::store::limiter::{Limiter, Source};
@@ -167,6 +169,57 @@ async fn nobody_waits_longer_than_the_budget() {
         assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
     }
     assert!(undecided >= 200, "{undecided}");
+}
+
+/// More than travel at once: those who are left behind wait for no second call in vain.
+#[tokio::test]
+async fn nobody_in_line_waits_longer_than_the_budget_either() {
+    let server = RedisServer::start(&[]);
+    let batcher = batcher(connected(&server).await, 1_000, series());
+    assert!(batcher.take(charges(1, 1_000), rules()).await.is_ok());
+    server.signal(Signal::SIGSTOP);
+    let mut tasks = Vec::new();
+    for number in 0..4_000 {
+        let batcher = Arc::clone(&batcher);
+        #[allow(clippy::disallowed_methods, reason = "measures how long it takes")]
+        let started = Instant::now();
+        tasks.push(tokio::spawn(async move {
+            (batcher.take(charges(number, 9), rules()).await.is_err(), started.elapsed())
+        }));
+        if number % 100 == 99 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    for task in tasks {
+        let (undecided, took) = task.await.unwrap();
+        assert!(undecided && took < Duration::from_millis(1_500), "{took:?}");
+    }
+}
+
+/// What a late call may have taken off is not sent with another before it is known.
+#[tokio::test]
+async fn a_debt_is_taken_off_once_however_late_the_answer_is() {
+    let server = RedisServer::start(&[]);
+    let link = connected(&server).await;
+    let series = series();
+    let batcher = batcher(Arc::clone(&link), 200, series.clone());
+    let charge = charges(1, 1_000);
+    assert!(batcher.take(charge.clone(), rules()).await.is_ok());
+    batcher.debts.add(&charge[0], charge[0].quota.units(100), Share::WHOLE, clock::now());
+    server.signal(Signal::SIGSTOP);
+    for _ in 0..3 {
+        assert!(batcher.take(charge.clone(), rules()).await.is_err());
+    }
+    server.signal(Signal::SIGCONT);
+    let settled = || series.settled.with_label_values(&["r"]).get();
+    let mut answered = batcher.take(charge.clone(), rules()).await;
+    while answered.is_err() || settled() < 100.0 {
+        assert_eq!(link.connections(), 1, "too few timeouts for another connection");
+        answered = batcher.take(charge.clone(), rules()).await;
+    }
+    assert!((99.9..100.1).contains(&settled()), "{}", settled());
+    let level = answered.unwrap().answer.outcomes[0].level / 86_400_000_000;
+    assert!((880..900).contains(&level), "{level}");
 }
 
 #[tokio::test]

@@ -137,10 +137,11 @@ impl Supervisor {
     async fn hold(&self, fresh: Fresh) -> Option<Fresh> {
         let Fresh { line, mut driver, address } = fresh;
         let started = clock::now();
+        self.link.publish(line.clone());
+        // Who reads this may rely on it.
         if self.link.journal.lock().wants_connected() {
             info!("connected to Redis at {address}");
         }
-        self.link.publish(line.clone());
         self.link.gate.recovered();
         let reason = tokio::select! {
             reason = line.health.until_broken() => Some(reason),

@@ -6,6 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
@@ -80,10 +82,10 @@ impl Server {
         self.until_up().await;
     }
 
-    /// Sends a signal such as `STOP`.
-    pub(super) fn signal(&self, signal: &str) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
+    /// Sends a signal.
+    pub(super) fn signal(&self, signal: Signal) {
+        let id = Pid::from_raw(self.child.id().try_into().unwrap());
+        kill(id, signal).unwrap();
     }
 
     /// What `redis-cli` prints for a command.

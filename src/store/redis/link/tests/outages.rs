@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -47,14 +48,14 @@ async fn row_18_a_peer_that_hangs_is_found_though_nobody_asks_it() {
     let running = Running::start(&server.url());
     running.line().await;
     let stopped = clock::now();
-    server.signal("STOP");
+    server.signal(Signal::SIGSTOP);
     running.until_down().await;
     let found_after = clock::now() - stopped;
     assert!(found_after < 3_000_000, "{found_after} µs");
     // It takes connections and answers none: none of them is lent to anybody.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert_eq!((running.link.current().is_none(), running.link.connections()), (true, 1));
-    server.signal("CONT");
+    server.signal(Signal::SIGCONT);
     running.until_writes().await;
     assert_eq!(running.link.connections(), 2);
 }
@@ -64,14 +65,14 @@ async fn row_02_five_timeouts_in_a_row_replace_a_connection() {
     let server = Server::start(&[]).await;
     let running = Running::start(&server.url());
     let line = running.line().await;
-    server.signal("STOP");
+    server.signal(Signal::SIGSTOP);
     for _ in 0..4 {
         assert_eq!(running.write().await, Err(None));
         assert!(line.health.broken().is_none());
     }
     assert_eq!(running.write().await, Err(None));
     assert!(running.link.current().is_none());
-    server.signal("CONT");
+    server.signal(Signal::SIGCONT);
     running.until_writes().await;
 }
 
