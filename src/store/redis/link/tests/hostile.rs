@@ -87,7 +87,9 @@ async fn row_19_a_reply_that_never_ends_is_no_answer() {
         let impostor = Impostor::start(reply, b"", 0);
         let running = impostor.link();
         running.line().await;
-        assert_eq!(running.write().await, Err(None));
+        // Nobody waits for its end. Where the machine is slow, the connection is given up first.
+        let written = running.write().await;
+        assert!(matches!(written, Err(None | Some(ErrorClass::Parse))), "{written:?}");
         eventually("it is given up", async || {
             assert!(running.write().await.is_err());
             running.link.current().is_none()
