@@ -44,8 +44,8 @@ test-outages: ## the tests of outages that last, which `make test` leaves out
 	cargo $(if $(NEXTEST),nextest run --ignore-default-filter,test) --test it $(LONG_TESTS)
 
 lint: ## formatting and lints, as CI runs them
-	cargo fmt --check
-	cargo clippy --all-targets -- -D warnings
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
 
 bench: ## the benchmarks of the core and of the memory store
 	@scripts/need $(BUILD_NEEDS)
