@@ -53,9 +53,9 @@ lint: ## formatting and lints, as CI runs them
 
 bench: $(if $(NARROWED),,bench-micro bench-redis) bench-peers ## everything measured; JOB=3 ROUNDS=1 SECONDS=2 narrows it to a look
 
-bench-micro: ## what single steps cost: the arithmetic, the memory store
+bench-micro: ## what single steps cost: core, memory store, identity, routes, headers
 	@scripts/need $(BUILD_NEEDS)
-	cargo bench --bench core --bench memory_store
+	cargo bench --bench core --bench memory_store --bench request
 
 bench-redis: ## ways to keep a bucket in Redis, side by side; writes docs/benchmarks.md
 	@scripts/need $(BUILD_NEEDS) redis-server
