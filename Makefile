@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help run release test test-matrix test-outages lint deny
-.PHONY: bench bench-micro bench-redis bench-peers
+.PHONY: bench bench-micro bench-redis bench-peers callgrind
 
 BUILD_NEEDS := cc cmake
 TEST_NEEDS := curl nginx python3 redis-server
@@ -66,6 +66,11 @@ bench-peers: ## tollgate beside nginx, HAProxy, Envoy, Traefik; writes docs/benc
 	@scripts/need $(BUILD_NEEDS) $(BENCH_NEEDS)
 	cargo build --release -p tollgate -p bare_pingora
 	PYTHONPATH=benches $$(scripts/peers) -m peers $(if $(NARROWED),$(NARROWED),--write)
+
+callgrind: ## instructions per request; fails where they grew by more than 5 %
+	@scripts/need $(BUILD_NEEDS) nginx python3 valgrind
+	cargo build --profile callgrind -p tollgate
+	PYTHONPATH=benches python3 -m callgrind
 
 deny: ## licences, bans, sources and advisories; needs cargo-deny and its database
 	cargo deny check
