@@ -56,7 +56,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3, help="of each measurement")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
-    return parser.parse_args()
+    wanted = parser.parse_args()
+    if wanted.write and wanted.job:
+        parser.error("only a run of all jobs can be written")
+    return wanted
 
 
 def measure(bench: Bench, wanted: argparse.Namespace, results: Results, say) -> None:

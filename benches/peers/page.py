@@ -18,7 +18,7 @@ BEGIN, END = "<!-- peers: begin -->\n", "<!-- peers: end -->\n"
 def head(rounds: int, seconds: float, versions: str) -> str:
     return (
         f"`make bench`, {date.today()}, {os.cpu_count()} cores ({processor()}), Linux"
-        f" {platform.release()}. {versions}. Medians of {rounds} rounds of {seconds:g} s; in"
+        f" {platform.release()}. {versions}. Medians over rounds ({rounds}) of {seconds:g} s; in"
         " brackets the least and the most; behind ×, the ratio to bare Pingora at the same time.\n"
     )
 

@@ -91,9 +91,8 @@ class Results:
 
 def row_outside(row: Row, old: Row) -> Iterator[str]:
     for column in COLUMNS:
-        now, then = row.spreads[column.name].median, old.spreads.get(column.name)
-        if then and not then.holds(round(now, 4)):
-            digits = column.digits
+        now, then, digits = row.spreads[column.name].median, old.spreads[column.name], column.digits
+        if not then.holds(now, digits):
             yield (
                 f"{column.title} {now:.{digits}f}, committed {then.median:.{digits}f}"
                 f" ({then.low:.{digits}f} to {then.high:.{digits}f})"

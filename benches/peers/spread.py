@@ -16,5 +16,6 @@ class Spread:
     def of(cls, values: list[float]) -> "Spread":
         return cls(median(values), min(values), max(values))
 
-    def holds(self, value: float) -> bool:
-        return self.low <= value <= self.high
+    def holds(self, value: float, digits: int) -> bool:
+        """Whether `value` lies within, as far as tables show it."""
+        return round(self.low, digits) <= round(value, digits) <= round(self.high, digits)
