@@ -1,6 +1,7 @@
 """Measures tollgate beside its peers: `make bench`, from the root of the source."""
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -24,6 +25,8 @@ EXACTNESS, MEMORY = "exactness", "memory"
 
 def main() -> None:
     wanted = arguments()
+    # As an interrupt does, so that nothing that was started stays.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("error: ended"))
     started = time.monotonic()
 
     def say(text: str) -> None:

@@ -1,7 +1,7 @@
 """One gateway under one load, beside bare Pingora under the same."""
 
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -46,13 +46,14 @@ class Bench:
         self.folder = folder
         self.seconds = seconds
         self.load_core, self.proxy_core = cores()
-        self.upstream = Upstream(folder, self.load_core)
-        self.redis = Redis(folder)
-        self.bare, self.bare_port = self.start(BARE, OPEN)
-
-    def stop(self) -> None:
-        for program in (self.bare, self.upstream.program, self.redis.program):
-            program.stop()
+        with ExitStack() as started:
+            self.upstream = Upstream(folder, self.load_core)
+            started.enter_context(self.upstream.program)
+            self.redis = Redis(folder)
+            started.enter_context(self.redis.program)
+            self.bare, self.bare_port = self.start(BARE, OPEN)
+            started.enter_context(self.bare)
+            self.stop = started.pop_all().close
 
     def start(self, gateway: Gateway, quota: Quota) -> tuple[Program, int]:
         self.redis.forget()

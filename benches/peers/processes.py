@@ -99,6 +99,7 @@ class Program:
             except (OSError, http.client.HTTPException):
                 pass
             time.sleep(0.02)
+        self.stop()
         self.fail("did not start")
 
     def fail(self, what: str) -> None:
