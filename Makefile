@@ -1,14 +1,18 @@
 # Two commands do everything on a fresh Debian or Ubuntu machine with Rust: `make run`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test test-long test-matrix test-outages lint bench bench-redis deny
+.PHONY: help run release test test-long test-matrix test-outages lint deny
+.PHONY: bench bench-micro bench-redis bench-peers callgrind
 
 BUILD_NEEDS := cc cmake
 TEST_NEEDS := curl nginx python3 redis-server
+BENCH_NEEDS := git haproxy libnginx-mod-http-lua lua-nginx-redis nginx python3 redis-server wrk
 
 # cargo-nextest is faster and isolates tests; plain cargo runs the same tests.
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 LONG_TESTS := outages::long
+# `make bench JOB=3 ROUNDS=1 SECONDS=2`: one job (1 to 8, exactness, memory), or all in short.
+NARROWED := $(strip $(if $(JOB),--job $(JOB)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS)))
 MATRIX_TESTS := cargo $(if $(NEXTEST),nextest run,test) --lib parity
 
 help: ## show this list
@@ -52,16 +56,29 @@ test-outages: ## the tests of outages that last, which `make test` leaves out
 	cargo $(if $(NEXTEST),nextest run --ignore-default-filter,test) --test it $(LONG_TESTS)
 
 lint: ## formatting and lints, as CI runs them
-	cargo fmt --check
-	cargo clippy --all-targets -- -D warnings
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
 
-bench: ## the benchmarks of the core and of the memory store
+bench: $(if $(NARROWED),,bench-micro bench-redis) bench-peers ## everything measured; JOB=3 ROUNDS=1 SECONDS=2 narrows it to a look
+
+bench-micro: ## what single steps cost: core, memory store, identity, routes, headers
 	@scripts/need $(BUILD_NEEDS)
-	cargo bench --bench core --bench memory_store
+	cargo bench --bench core --bench memory_store --bench request
 
 bench-redis: ## ways to keep a bucket in Redis, side by side; writes docs/benchmarks.md
 	@scripts/need $(BUILD_NEEDS) redis-server
 	cargo bench --bench redis_three_ways -- --write
+
+# Only the whole run is written down; one that is narrowed is for looking at.
+bench-peers: ## tollgate beside nginx, HAProxy, Envoy, Traefik; writes docs/benchmarks.md
+	@scripts/need $(BUILD_NEEDS) $(BENCH_NEEDS)
+	cargo build --release -p tollgate -p bare_pingora
+	PYTHONPATH=benches $$(scripts/peers) -m peers $(if $(NARROWED),$(NARROWED),--write)
+
+callgrind: ## instructions per request; fails where they grew by more than 5 %
+	@scripts/need $(BUILD_NEEDS) nginx python3 valgrind
+	cargo build --profile callgrind -p tollgate
+	PYTHONPATH=benches python3 -m callgrind
 
 deny: ## licences, bans, sources and advisories; needs cargo-deny and its database
 	cargo deny check

@@ -33,7 +33,7 @@ const OTHERS: [&str; 4] =
 ///
 /// # Errors
 /// A rule whose name is no header text, which the file's check rules out.
-pub(super) fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> {
+pub fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> {
     let policy = &exchange.snapshot.policy;
     let Some(judged) = &exchange.judged else { return Ok(()) };
     response.remove_header(MODE);

@@ -7,6 +7,7 @@
 
 pub mod drain;
 pub mod exchange;
+pub mod limit_headers;
 pub mod listen;
 pub mod pool;
 /// Answers of our own; explanations use their words.
@@ -16,7 +17,6 @@ mod demo;
 mod forward;
 mod judge;
 mod leftover;
-mod limit_headers;
 mod upgrade;
 
 use std::sync::Arc;

@@ -1,0 +1,132 @@
+"""Measures tollgate beside its peers: `make bench`, from the root of the source."""
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from . import page, plots
+from .exactness import crowd_mb, exactness
+from .gateways import Gateway
+from .gateways.pingora import BARE
+from .jobs import JOBS, Job
+from .measure import Bench, Pair
+from .processes import Failure, which
+from .results import Results, Row, committed
+
+# So often a measurement is tried: a machine's worst moments are no reason to lose the others.
+TRIES = 3
+
+# Jobs of another kind than the numbered ones.
+EXACTNESS, MEMORY = "exactness", "memory"
+
+
+def main() -> None:
+    wanted = arguments()
+    # As an interrupt does, so that nothing that was started stays.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("error: ended"))
+    started = time.monotonic()
+
+    def say(text: str) -> None:
+        seconds = round(time.monotonic() - started)
+        print(f"[{seconds // 60:3}:{seconds % 60:02}] {text}", flush=True)
+
+    results = Results()
+    with tempfile.TemporaryDirectory(prefix="tollgate-bench-") as folder:
+        bench = Bench(Path(folder), wanted.seconds)
+        try:
+            measure(bench, wanted, results, say)
+        finally:
+            bench.stop()
+    head = page.head(wanted.rounds, wanted.seconds, versions())
+    text = page.whole(results, head)
+    print(f"\n{text}")
+    tell_changes(results)
+    if wanted.write:
+        page.write(text)
+        results.write()
+        for title, rows in results.rows.items():
+            plots.draw(title, rows)
+        say(f"written to {page.PAGE}")
+
+
+def arguments() -> argparse.Namespace:
+    names = [*dict.fromkeys(job.number for job in JOBS), EXACTNESS, MEMORY]
+    parser = argparse.ArgumentParser(prog="peers", description=__doc__)
+    parser.add_argument("--job", choices=names, help="only this one")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3, help="of each measurement")
+    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
+    wanted = parser.parse_args()
+    if wanted.write and wanted.job:
+        parser.error("only a run of all jobs can be written")
+    return wanted
+
+
+def measure(bench: Bench, wanted: argparse.Namespace, results: Results, say) -> None:
+    for job in JOBS:
+        if wanted.job in (None, job.number):
+            say(f"job {job.number}: {job.title}")
+            results.rows[job.title] = rows_of(bench, job, wanted.rounds, say)
+    if wanted.job in (None, EXACTNESS):
+        say("exactness: burst 10, 10/s, 64 connections, 3 s")
+        results.exactness = exactness(bench, min(wanted.rounds, 3), say)
+    if wanted.job in (None, MEMORY):
+        say("memory: a million clients")
+        results.crowd_mb = crowd_mb(bench, say)
+
+
+def rows_of(bench: Bench, job: Job, rounds: int, say) -> dict[str, Row]:
+    """All gateways of a job take turns, each beside bare Pingora."""
+    if job.at_half_load:
+        job = bench.half_load(job)
+    pairs: dict[str, list[Pair]] = {gateway.name: [] for gateway in job.gateways}
+    for turn in range(rounds):
+        for gateway in job.gateways:
+            pair = tried(bench, job, gateway, turn, say)
+            pairs[gateway.name].append(pair)
+            own, bare = pair.own, pair.bare
+            say(
+                f"{turn + 1}/{rounds} {gateway.name}: {own.requests_per_second:,.0f} requests/s,"
+                f" {own.cpu_us:.1f} µs (bare {bare.requests_per_second:,.0f}, {bare.cpu_us:.1f})"
+            )
+    bares = [Pair(pair.bare, pair.bare) for of_one in pairs.values() for pair in of_one]
+    return {BARE.name: Row.of(bares)} | {name: Row.of(of_one) for name, of_one in pairs.items()}
+
+
+def tried(bench: Bench, job: Job, gateway: Gateway, turn: int, say) -> Pair:
+    for _ in range(TRIES - 1):
+        try:
+            return bench.pair(job, gateway, bare_first=turn % 2 == 0)
+        except Failure as failure:
+            say(f"once more: {failure}")
+    return bench.pair(job, gateway, bare_first=turn % 2 == 0)
+
+
+def tell_changes(results: Results) -> None:
+    before = committed()
+    if before:
+        changes = list(results.outside(before))
+        print(f"\n{len(changes)} figures outside the spread of what is committed:")
+        print("".join(f"  {change}\n" for change in changes))
+
+
+def versions() -> str:
+    """Of all that is measured, as they call themselves."""
+    lines = [
+        page.first_line(which("nginx"), "-v").replace("nginx version: ", ""),
+        " ".join(page.first_line(which("haproxy"), "-v").split()[:3]),
+        "Envoy " + page.first_line(".deps/peers/bin/envoy", "--version").split("/")[-4],
+        "Traefik " + page.first_line(".deps/peers/bin/traefik", "version").split()[-1],
+        "Redis " + page.first_line(which("redis-server"), "--version").split()[2].strip("v="),
+    ]
+    return ", ".join(lines)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failure as failure:
+        sys.exit(f"error: {failure}")

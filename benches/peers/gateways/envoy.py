@@ -1,0 +1,67 @@
+"""Envoy: alone, and with `local_ratelimit`, which is one bucket for all. It reads JSON, too."""
+
+import json
+
+from .gateway import Gateway, Site, Store
+
+HTTP = "envoy.filters.http"
+TYPE = "type.googleapis.com/envoy.extensions.filters"
+ALWAYS = {"default_value": {"numerator": 100, "denominator": "HUNDRED"}}
+
+
+def command(site: Site, filters: list[dict]) -> list[str]:
+    router = {
+        "name": f"{HTTP}.router",
+        "typed_config": {"@type": f"{TYPE}.http.router.v3.Router"},
+    }
+    everything = {"match": {"prefix": "/"}, "route": {"cluster": "api"}}
+    manager = {
+        "@type": f"{TYPE}.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "clients",
+        "http_filters": [*filters, router],
+        "route_config": {
+            "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [everything]}]
+        },
+    }
+    manager = {"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}
+    listener = {"address": address(site.port), "filter_chains": [{"filters": [manager]}]}
+    endpoint = {"endpoint": {"address": address(site.upstream)}}
+    api = {
+        "name": "api",
+        "type": "STATIC",
+        "load_assignment": {"cluster_name": "api", "endpoints": [{"lb_endpoints": [endpoint]}]},
+    }
+    file = site.folder / f"{site.port}.json"
+    file.write_text(json.dumps({"static_resources": {"listeners": [listener], "clusters": [api]}}))
+    return [
+        *[".deps/peers/bin/envoy", "-c", str(file), "--concurrency", "1"],
+        *["--log-level", "error", "--disable-hot-restart"],
+    ]
+
+
+def address(port: int) -> dict:
+    return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
+
+
+def alone(site: Site) -> list[str]:
+    return command(site, [])
+
+
+def local_ratelimit(site: Site) -> list[str]:
+    bucket = {
+        "max_tokens": site.quota.burst,
+        "tokens_per_fill": site.quota.tokens,
+        "fill_interval": f"{site.quota.seconds}s",
+    }
+    limit = {
+        "@type": f"{TYPE}.http.local_ratelimit.v3.LocalRateLimit",
+        "stat_prefix": "limit",
+        "token_bucket": bucket,
+        "filter_enabled": ALWAYS,
+        "filter_enforced": ALWAYS,
+    }
+    return command(site, [{"name": f"{HTTP}.local_ratelimit", "typed_config": limit}])
+
+
+ALONE = Gateway("Envoy", Store.NONE, alone)
+LOCAL_RATELIMIT = Gateway("Envoy, `local_ratelimit`", Store.MEMORY, local_ratelimit)

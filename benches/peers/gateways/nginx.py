@@ -1,0 +1,88 @@
+"""nginx: alone, with `limit_req`, and with a script in Redis that Lua calls for each request."""
+
+import hashlib
+from pathlib import Path
+
+from .gateway import KEPT, Gateway, Quota, Site, Store
+
+MODULES = "/usr/lib/nginx/modules"
+# The bucket as it is usually written; the way (a) of redis_three_ways.
+BUCKET = Path(__file__).parents[2] / "redis_three_ways" / "bucket.lua"
+
+
+def command(site: Site, modules: str, zone: str, limit: str) -> list[str]:
+    name = f"{site.folder}/{site.port}"
+    Path(f"{name}.conf").write_text(
+        f"""{modules}
+daemon off; worker_processes 1; pid {name}.pid; error_log stderr crit;
+events {{ worker_connections 4096; }}
+http {{
+    access_log off; keepalive_requests 1000000000;
+    {zone}
+    upstream api {{
+        server 127.0.0.1:{site.upstream};
+        keepalive {KEPT}; keepalive_requests 1000000000;
+    }}
+    server {{
+        listen 127.0.0.1:{site.port} backlog=1024;
+        location / {{
+            {limit}
+            proxy_pass http://api; proxy_http_version 1.1; proxy_set_header Connection "";
+            proxy_max_temp_file_size 0;
+        }}
+    }}
+}}
+"""
+    )
+    return ["nginx", "-p", str(site.folder), "-c", f"{name}.conf", "-e", "stderr"]
+
+
+def alone(site: Site) -> list[str]:
+    return command(site, "", "", "")
+
+
+def limit_req(site: Site) -> list[str]:
+    rate = f"{site.quota.tokens}r/s" if site.quota.seconds == 1 else "1r/m"
+    # It counts a burst beside the request that is under way.
+    burst = site.quota.burst - 1
+    nodelay = f"burst={burst} nodelay" if burst else ""
+    return command(
+        site,
+        "",
+        f"limit_req_zone $http_x_api_key zone=key:64m rate={rate}; limit_req_status 429;",
+        f"limit_req zone=key {nodelay};",
+    )
+
+
+def evalsha(site: Site) -> list[str]:
+    script = BUCKET.read_text()
+    site.redis.ask("SCRIPT", "LOAD", script)
+    modules = ("ndk_http_module", "ngx_http_lua_module")
+    return command(
+        site,
+        "".join(f"load_module {MODULES}/{module}.so;\n" for module in modules),
+        "",
+        f"access_by_lua_block {{\n{lua(site.redis.port, sha1(script), site.quota)}}}",
+    )
+
+
+def lua(port: int, sha: str, quota: Quota) -> str:
+    rate = quota.tokens / quota.seconds
+    return f"""
+local redis = require("nginx.redis"):new()
+local connected = redis:connect("127.0.0.1", {port})
+local passed = connected
+    and redis:evalsha("{sha}", 1, "bucket:" .. ngx.var.http_x_api_key, {rate}, {quota.burst})
+if not passed then return ngx.exit(500) end
+redis:set_keepalive(60000, {KEPT})
+if passed == 0 then return ngx.exit(429) end
+"""
+
+
+def sha1(script: str) -> str:
+    return hashlib.sha1(script.encode()).hexdigest()
+
+
+ALONE = Gateway("nginx", Store.NONE, alone)
+LIMIT_REQ = Gateway("nginx, `limit_req`", Store.MEMORY, limit_req)
+EVALSHA = Gateway("nginx, Lua, one EVALSHA a request", Store.REDIS, evalsha)

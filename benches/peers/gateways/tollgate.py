@@ -1,0 +1,49 @@
+"""tollgate itself, with everything on that is on by default."""
+
+from ..processes import free_port
+from .gateway import Gateway, Quota, Site, Store
+from .pingora import BUILT
+
+RULES = {"key": '["key"]', "ip": '["ip"]', "route": '["route"]', "everyone": "[]"}
+
+
+def tollgate(rules: int, store: Store) -> Gateway:
+    """With the first `rules` of a rule per key, per address, per route and for all."""
+
+    def command(site: Site) -> list[str]:
+        file = site.folder / f"{site.port}.toml"
+        file.write_text(text(site, rules, store))
+        return [f"{BUILT}/tollgate", "run", "-c", str(file)]
+
+    what = {0: "no rule", 1: "one rule", 4: "four rules"}[rules]
+    return Gateway(f"tollgate, {what}{where(store)}", store, command)
+
+
+def where(store: Store) -> str:
+    return "" if store is Store.NONE else f" in {store.value}"
+
+
+def text(site: Site, rules: int, store: Store) -> str:
+    """The file."""
+    redis = ""
+    if store is Store.REDIS:
+        # Long, so that a machine that is busy with others measures Redis and not the fallback.
+        redis = f'[redis]\nurl = "redis://127.0.0.1:{site.redis.port}"\ntimeout = "100ms"\n'
+    limits = "".join(rule(name, per, site.quota) for name, per in list(RULES.items())[:rules])
+    return f"""[server]
+listen = ["127.0.0.1:{site.port}"]
+admin = "127.0.0.1:{free_port()}"
+threads = 1
+[clients]
+api_key = ["header:x-api-key"]
+on_unknown_key = "accept"
+[plans.free]
+[upstreams.api]
+servers = ["127.0.0.1:{site.upstream}"]
+[routes.all]
+{redis}{limits}"""
+
+
+def rule(name: str, per: str, quota: Quota) -> str:
+    unit = "h" if quota.seconds == 3600 else "s"
+    return f'[rules.{name}]\nper = {per}\nrate = "{quota.tokens}/{unit}"\nburst = {quota.burst}\n'

@@ -1,0 +1,141 @@
+"""What must hold, and whether it does."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .gateways import Gateway, envoy, nginx, traefik
+from .jobs import FOUR_IN_MEMORY, FOUR_IN_REDIS, ONE_IN_REDIS
+from .results import Results, Row
+
+PROXY, MEMORY, REDIS = "Proxy only", "One limit in memory", "One limit in Redis"
+FOUR, REFUSED = "Four limits: address, key, route, all", "Everything refused"
+MANY = "One limit, 100,000 clients, all as busy"
+HALF = "Latency at half the load that bare Pingora carries"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure and its bound."""
+
+    text: str
+    bound: float
+    is_most: bool
+    digits: int
+    of: Callable[[Results], float]
+
+    def line(self, results: Results) -> str | None:
+        """A line of the table; none where the run has not measured it."""
+        try:
+            value = self.of(results)
+        except KeyError:
+            return None
+        held = value <= self.bound if self.is_most else value >= self.bound
+        verdict = "holds" if held else "does not hold"
+        wanted = f"at {'most' if self.is_most else 'least'} {self.bound:,.10g}"
+        return f"| {self.text} | {wanted} | {value:,.{self.digits}f} | {verdict} |"
+
+
+def row(results: Results, job: str, gateway: Gateway) -> Row:
+    return results.rows[job][gateway.name]
+
+
+def at_most(text: str, bound: float, of, digits: int = 2) -> Goal:
+    return Goal(text, bound, True, digits, of)
+
+
+def at_least(text: str, bound: float, of, digits: int = 2) -> Goal:
+    return Goal(text, bound, False, digits, of)
+
+
+def figure(job: str, gateway: Gateway, column: str):
+    return lambda results: row(results, job, gateway).spreads[column].median
+
+
+def ratio(job: str, gateway: Gateway, column: str):
+    """To bare Pingora."""
+    return lambda results: row(results, job, gateway).ratios[column].median
+
+
+def ours_to(ours: Gateway, job: str, theirs: Gateway, column: str):
+    """Our four limits to a peer's one. Both are taken as ratios to bare Pingora in the same
+    moment, so that a slow moment of the machine falls on neither."""
+    mine, other = ratio(FOUR, ours, column), ratio(job, theirs, column)
+    return lambda results: mine(results) / other(results)
+
+
+def crowd(results: Results) -> float:
+    if results.crowd_mb is None:
+        raise KeyError
+    return results.crowd_mb
+
+
+CPU, BOTH, RATE = "cpu_us", "both_cpu_us", "requests_per_second"
+LUA, ENVOY = nginx.EVALSHA, envoy.LOCAL_RATELIMIT
+
+GOALS = [
+    at_most("four limits in Redis: CPU to bare Pingora", 1.10, ratio(FOUR, FOUR_IN_REDIS, CPU)),
+    at_most(
+        "the same with Redis' CPU, to nginx with Lua and one limit",
+        0.65,
+        ours_to(FOUR_IN_REDIS, REDIS, LUA, BOTH),
+    ),
+    at_most(
+        "the same with Redis' CPU, to Traefik and one limit in Redis",
+        0.27,
+        ours_to(FOUR_IN_REDIS, REDIS, traefik.REDIS, BOTH),
+    ),
+    at_least(
+        "the same, requests/s to nginx with Lua and one limit",
+        1.35,
+        ours_to(FOUR_IN_REDIS, REDIS, LUA, RATE),
+    ),
+    at_least(
+        "the same, requests/s to Traefik and one limit in Redis",
+        3.4,
+        ours_to(FOUR_IN_REDIS, REDIS, traefik.REDIS, RATE),
+    ),
+    at_most("four limits in memory: CPU to bare Pingora", 1.06, ratio(FOUR, FOUR_IN_MEMORY, CPU)),
+    at_least(
+        "the same, requests/s to Envoy's `local_ratelimit`",
+        1.9,
+        ours_to(FOUR_IN_MEMORY, MEMORY, ENVOY, RATE),
+    ),
+    at_least(
+        "the same, requests/s to Traefik and one limit in memory",
+        2.4,
+        ours_to(FOUR_IN_MEMORY, MEMORY, traefik.MEMORY, RATE),
+    ),
+    at_most("refused, in Redis: CPU, µs", 12, figure(REFUSED, ONE_IN_REDIS, CPU), 1),
+    at_most(
+        "refused, in Redis: calls a request", 0.001, figure(REFUSED, ONE_IN_REDIS, "redis_calls"), 5
+    ),
+    at_most(
+        "allowed, one client, 64 connections: Redis calls a request",
+        0.05,
+        figure(REDIS, ONE_IN_REDIS, "redis_calls"),
+        3,
+    ),
+    at_most(
+        "allowed, 100,000 clients, 64 connections: Redis calls a request",
+        0.10,
+        figure(MANY, ONE_IN_REDIS, "redis_calls"),
+        3,
+    ),
+    at_most(
+        "allowed, one client, 256 connections: Redis calls a request",
+        0.02,
+        figure(f"{REDIS}, 256 connections", ONE_IN_REDIS, "redis_calls"),
+        3,
+    ),
+    at_most(
+        "four limits in Redis at half load: p99 beyond bare Pingora's, ms",
+        0.3,
+        lambda results: row(results, HALF, FOUR_IN_REDIS).added_p99_ms.median,
+    ),
+    at_most("a million clients in memory: MB", 120, crowd, 0),
+    at_least(
+        "answers of 64 KB, four limits: requests/s to bare Pingora",
+        0.97,
+        ratio("Answers of 64 KB", FOUR_IN_MEMORY, RATE),
+    ),
+]

@@ -1,0 +1,71 @@
+"""What is asked of whom. Within a job all are asked the same."""
+
+from dataclasses import dataclass, field
+
+from .gateways import OPEN, SHUT, Gateway, Quota, Store, envoy, haproxy, nginx, traefik
+from .gateways.tollgate import tollgate
+from .load import Load
+from .servers import SIZES, path_of
+
+
+@dataclass(frozen=True)
+class Job:
+    """One load on several gateways."""
+
+    # What `make bench JOB=…` names; jobs may share it.
+    number: str
+    title: str
+    gateways: list[Gateway]
+    load: Load = field(default_factory=Load)
+    quota: Quota = OPEN
+    # At half the requests a second that bare Pingora carries.
+    at_half_load: bool = False
+
+    @property
+    def is_refused(self) -> bool:
+        return self.quota == SHUT
+
+
+PROXIES = [nginx.ALONE, haproxy.ALONE, envoy.ALONE, traefik.ALONE]
+IN_MEMORY = [nginx.LIMIT_REQ, haproxy.STICK_TABLE, envoy.LOCAL_RATELIMIT, traefik.MEMORY]
+IN_REDIS = [nginx.EVALSHA, traefik.REDIS]
+
+NO_RULE = tollgate(0, Store.NONE)
+ONE_IN_MEMORY = tollgate(1, Store.MEMORY)
+ONE_IN_REDIS = tollgate(1, Store.REDIS)
+FOUR_IN_MEMORY = tollgate(4, Store.MEMORY)
+FOUR_IN_REDIS = tollgate(4, Store.REDIS)
+
+
+def many_clients(keys: str, title: str) -> Job:
+    gateways = [ONE_IN_MEMORY, nginx.LIMIT_REQ, ONE_IN_REDIS, *IN_REDIS]
+    return Job("6", f"One limit, 100,000 clients, {title}", gateways, Load(keys=keys))
+
+
+def bodies(size: str) -> Job:
+    gateways = [NO_RULE, FOUR_IN_MEMORY, nginx.ALONE, haproxy.ALONE, envoy.ALONE]
+    return Job("8", f"Answers of {size}", gateways, Load(path=path_of(size)))
+
+
+JOBS = [
+    Job("1", "Proxy only", [NO_RULE, *PROXIES]),
+    Job("2", "One limit in memory", [ONE_IN_MEMORY, *IN_MEMORY]),
+    Job("3", "One limit in Redis", [ONE_IN_REDIS, *IN_REDIS]),
+    Job("3", "One limit in Redis, 256 connections", [ONE_IN_REDIS], Load(connections=256)),
+    Job("4", "Four limits: address, key, route, all", [FOUR_IN_MEMORY, FOUR_IN_REDIS]),
+    Job(
+        "5",
+        "Everything refused",
+        [ONE_IN_MEMORY, *IN_MEMORY, ONE_IN_REDIS, *IN_REDIS],
+        quota=SHUT,
+    ),
+    many_clients("uniform", "all as busy"),
+    many_clients("zipf", "by Zipf's law"),
+    Job(
+        "7",
+        "Latency at half the load that bare Pingora carries",
+        [NO_RULE, FOUR_IN_MEMORY, FOUR_IN_REDIS, nginx.ALONE, haproxy.ALONE, nginx.EVALSHA],
+        at_half_load=True,
+    ),
+    *(bodies(size) for size in SIZES),
+]

@@ -1,0 +1,57 @@
+"""A picture of each job, beside its table: requests a second, and CPU a request.
+
+By matplotlib, which is kept best of what draws SVG; nothing is drawn by hand. It is imported where
+it draws, so that everything else needs Python alone.
+"""
+
+import re
+from pathlib import Path
+
+from .results import Row
+
+FOLDER = Path("docs/benchmarks")
+OURS, THEIRS, REDIS = "#c2410c", "#64748b", "#cbd5e1"
+
+
+def file_of(title: str) -> Path:
+    return FOLDER / (re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") + ".svg")
+
+
+def draw(title: str, rows: dict[str, Row]) -> None:
+    """Writes the SVG of one job."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    # Text stays text; the same figures make the same file.
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "tollgate", "font.size": 9})
+    from matplotlib import pyplot
+
+    names = [name.replace("`", "") for name in rows]
+    figure, (rates, costs) = pyplot.subplots(
+        1, 2, sharey=True, figsize=(9, 0.9 + 0.34 * len(rows)), layout="constrained"
+    )
+    colours = [OURS if name.startswith("tollgate") else THEIRS for name in names]
+    bars(rates, names, list(rows.values()), "requests_per_second", colours)
+    bars(costs, names, list(rows.values()), "cpu_us", colours)
+    redis = [row.spreads["redis_cpu_us"].median for row in rows.values()]
+    own = [row.spreads["cpu_us"].median for row in rows.values()]
+    if any(redis):
+        costs.barh(names, redis, left=own, color=REDIS, label="Redis")
+        costs.legend(frameon=False)
+    rates.set_xlabel("requests/s")
+    costs.set_xlabel("CPU, µs a request")
+    rates.invert_yaxis()
+    for axes in (rates, costs):
+        axes.spines[["top", "right"]].set_visible(False)
+    FOLDER.mkdir(exist_ok=True)
+    figure.savefig(file_of(title), metadata={"Date": None, "Creator": None})
+    pyplot.close(figure)
+
+
+def bars(axes, names: list[str], rows: list[Row], column: str, colours: list[str]) -> None:
+    """A bar for each gateway: the median, with a line from the least to the most."""
+    spreads = [row.spreads[column] for row in rows]
+    medians = [spread.median for spread in spreads]
+    below = [spread.median - spread.low for spread in spreads]
+    above = [spread.high - spread.median for spread in spreads]
+    axes.barh(names, medians, xerr=[below, above], color=colours, ecolor="#1e293b", capsize=2)

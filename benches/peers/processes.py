@@ -1,0 +1,149 @@
+"""Programs that are started here, held by their handles and bound to a core."""
+
+import http.client
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+# Debian keeps servers in /usr/sbin, which is not on everybody's PATH.
+SEARCH = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
+
+
+class Failure(Exception):
+    """Something did not do what it was started for."""
+
+
+class Program:
+    """A process and its children, until `stop`."""
+
+    def __init__(self, command: list[str], log: Path, core: int | None = None):
+        self.command = command
+        self.log = log
+        pin = [] if core is None else ["taskset", "-c", str(core)]
+        with log.open("wb") as out:
+            # A group of its own: the interrupt of a terminal reaches it through `stop` alone.
+            self.process = subprocess.Popen(
+                [*pin, which(command[0]), *command[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> "Program":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Ends it: politely, then not."""
+        self.process.terminate()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            for pid in self.pids():
+                os.kill(pid, 9)
+            self.process.wait()
+
+    def pids(self) -> list[int]:
+        """The process' id and its children's, however deep."""
+        parents = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            fields = stat(int(folder.name))
+            if fields:
+                parents[int(folder.name)] = int(fields[1])
+        family = [self.process.pid]
+        for pid in family:
+            family += [child for child, parent in parents.items() if parent == pid]
+        return family
+
+    def cpu_us(self) -> float:
+        """User and system time of all of it so far, in microseconds."""
+        ticks = 0
+        for pid in self.pids():
+            fields = stat(pid)
+            if fields:
+                ticks += int(fields[11]) + int(fields[12])
+        return ticks * 1e6 / TICKS_PER_SECOND
+
+    def memory_mb(self) -> float:
+        """Resident memory; pages that several of its processes share count once."""
+        kilobytes = 0
+        for pid in self.pids():
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            line = next(line for line in text.splitlines() if line.startswith("Pss:"))
+            kilobytes += int(line.split()[1])
+        return kilobytes / 1000
+
+    def wait_for(self, port: int) -> None:
+        """Until it accepts connections on `port`."""
+        self.wait_until(lambda: socket.create_connection(("127.0.0.1", port), 1).close() is None)
+
+    def wait_until_serving(self, port: int) -> None:
+        """Until it answers as a gateway does: some listen before they know their routes."""
+        self.wait_until(lambda: status(port) in (200, 429))
+
+    def wait_until(self, is_so, seconds: float = 20) -> None:
+        """Until `is_so` is, without an error."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self.process.poll() is None:
+            try:
+                if is_so():
+                    return
+            except (OSError, http.client.HTTPException):
+                pass
+            time.sleep(0.02)
+        self.stop()
+        self.fail("did not start")
+
+    def fail(self, what: str) -> None:
+        """Says so, with what the program wrote last."""
+        told = self.log.read_text(errors="replace")[-2000:]
+        raise Failure(f"{' '.join(self.command)} {what}\n{told}")
+
+
+def stat(pid: int) -> list[str] | None:
+    """The fields of /proc/PID/stat behind the name, which may hold anything; none if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+def status(port: int) -> int:
+    """Of the answer to a client that asks nothing else here."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+    try:
+        connection.request("GET", "/", headers={"x-api-key": "first"})
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def which(name: str) -> str:
+    """The path of a program that must be there."""
+    path = shutil.which(name, path=SEARCH)
+    if path is None:
+        raise Failure(f"{name} is missing; `make bench` installs it")
+    return path
+
+
+def free_port() -> int:
+    """A port that nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def cores() -> tuple[int, int]:
+    """The core of the load and the upstream, and the core of the proxy alone."""
+    usable = sorted(os.sched_getaffinity(0))
+    if len(usable) < 2:
+        raise Failure("two cores are needed, one for the proxy alone")
+    return usable[0], usable[-1]

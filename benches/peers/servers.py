@@ -1,0 +1,85 @@
+"""What every gateway has behind it: the API, and Redis."""
+
+import socket
+from pathlib import Path
+
+from .processes import Failure, Program, free_port
+
+SMALL = '{"message":"a small answer of about eighty bytes, as APIs give one","ok":true}'
+SIZES = {"1 KB": 1_000, "64 KB": 64_000, "1 MB": 1_000_000}
+
+
+class Upstream:
+    """nginx with one worker: 78 bytes of JSON, and files of some sizes."""
+
+    def __init__(self, folder: Path, core: int):
+        self.port = free_port()
+        # Its worker is nobody in particular where it is started by root.
+        folder.chmod(0o755)
+        bodies = folder / "bodies"
+        bodies.mkdir()
+        for name, size in SIZES.items():
+            (bodies / path_of(name).lstrip("/")).write_bytes(b"x" * size)
+        configuration = folder / "upstream.conf"
+        configuration.write_text(
+            f"""daemon off; worker_processes 1; pid {folder}/upstream.pid; error_log stderr crit;
+events {{ worker_connections 4096; }}
+http {{
+    access_log off; keepalive_requests 1000000000; sendfile on; tcp_nopush on;
+    open_file_cache max=10; default_type application/json;
+    server {{
+        listen 127.0.0.1:{self.port} backlog=1024; root {bodies};
+        location = / {{ return 200 '{SMALL}'; }}
+    }}
+}}
+"""
+        )
+        command = ["nginx", "-p", str(folder), "-c", str(configuration), "-e", "stderr"]
+        self.program = Program(command, folder / "upstream.log", core)
+        self.program.wait_for(self.port)
+
+
+class Redis:
+    """One server, tied to no core: it takes what the others leave."""
+
+    def __init__(self, folder: Path):
+        self.port = free_port()
+        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1"]
+        command += ["--save", "", "--appendonly", "no", "--dir", str(folder)]
+        self.program = Program(command, folder / "redis.log")
+        self.program.wait_for(self.port)
+        self.connection = socket.create_connection(("127.0.0.1", self.port))
+        self.answers = self.connection.makefile("rb")
+
+    def ask(self, *words: str) -> bytes:
+        """The answer to one command: a line, or the text that it announces."""
+        request = f"*{len(words)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
+        self.connection.sendall(request.encode())
+        line = self.answers.readline().rstrip()
+        if line.startswith(b"-"):
+            raise Failure(f"Redis answers {line.decode()} to {words[0]}")
+        return self.answers.read(int(line[1:]) + 2) if line.startswith(b"$") else line[1:]
+
+    def info(self, section: str) -> dict[str, str]:
+        lines = self.ask("INFO", section).decode().splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
+
+    def cpu_us(self) -> float:
+        """User and system time so far."""
+        cpu = self.info("cpu")
+        return 1e6 * (float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"]))
+
+    def calls(self) -> int:
+        """Scripts that were called so far. Commands within a script are no calls."""
+        told = self.info("commandstats").items()
+        scripts = [text for name, text in told if name.startswith("cmdstat_eval")]
+        return sum(int(text.split(",")[0].removeprefix("calls=")) for text in scripts)
+
+    def forget(self) -> None:
+        """Leaves it as it was at its start; connections stay, scripts too."""
+        self.ask("FLUSHALL")
+
+
+def path_of(size: str) -> str:
+    """Where the upstream has a body of that size."""
+    return "/" + size.replace(" ", "")

@@ -1,0 +1,176 @@
+//! What the steps of one request cost, but for its buckets: who asks, for what, under which
+//! limits, and what the answer says of them.
+//!
+//! ```sh
+//! cargo bench --bench request
+//! ```
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark speaks by its output")]
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use divan::{Bencher, black_box};
+use http::{HeaderMap, HeaderValue, Method, Request, request};
+use pingora::prelude::ResponseHeader;
+use prometheus::IntGauge;
+use sha2::{Digest as _, Sha256};
+use tollgate::decide::{Head, decide};
+use tollgate::gateway::Snapshot;
+use tollgate::gateway::exchange::{Exchange, Judged};
+use tollgate::gateway::limit_headers;
+use tollgate::identity::identify;
+use tollgate::limit::share::Share;
+use tollgate::limit::verdict::Verdict;
+use tollgate::load;
+use tollgate::policy::Policy;
+use tollgate::store::limiter::{Source, Taken};
+use tollgate::store::memory::MemoryStore;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7));
+const PATH: &str = "/api/items/4711/orders";
+/// A key of 32 characters, as keys go.
+const KEY: &str = "tg_bmV2ZXItZ29pbmctdG8tZ2l2ZS11cA";
+
+const RULES: &str = r#"
+[rules.ip]
+per = ["ip"]
+rate = "1000000/s"
+[rules.key]
+per = ["key"]
+rate = "1000000/s"
+[rules.route]
+per = ["route"]
+rate = "1000000/s"
+[rules.everyone]
+per = []
+rate = "1000000/s"
+"#;
+
+fn main() {
+    divan::main();
+}
+
+/// Four limits, so many routes under one another's side, and so many keys, of which the last is
+/// [`KEY`]. Behind a proxy that is trusted where the policy is told so.
+fn policy(routes: usize, keys: usize, more: &str) -> Policy {
+    let mut text = format!("{more}\n[plans.free]\n[upstreams.api]\nservers = [\"demo\"]\n");
+    for route in 0..routes {
+        let path = if route == 0 { "/*".to_string() } else { format!("/service-{route}/*") };
+        writeln!(text, "[routes.r{route}]\npath = \"{path}\"").unwrap();
+    }
+    for key in 1..=keys {
+        let secret = if key == keys { KEY.to_string() } else { format!("key-{key}") };
+        write!(text, "[keys.k{key}]\nplan = \"free\"\nsha256 = \"").unwrap();
+        Sha256::digest(secret).iter().for_each(|byte| write!(text, "{byte:02x}").unwrap());
+        text.push_str("\"\n");
+    }
+    load::from_text("bench", &(text + RULES)).unwrap()
+}
+
+fn asked(path: &str, headers: &[(&'static str, &'static str)]) -> request::Parts {
+    let mut request = Request::builder().uri(path).header("host", "api.example.com");
+    // What clients send beside.
+    for (name, value) in [("user-agent", "curl/8.5.0"), ("accept", "*/*")].iter().chain(headers) {
+        request = request.header(*name, *value);
+    }
+    request.body(()).unwrap().into_parts().0
+}
+
+mod identity {
+    use super::*;
+
+    fn run(bencher: Bencher, policy: &Policy, headers: &HeaderMap, query: Option<&str>) {
+        assert!(identify(policy, Some(PEER), headers, query).is_ok());
+        bencher.bench_local(|| {
+            identify(black_box(policy), Some(black_box(PEER)), black_box(headers), query)
+        });
+    }
+
+    #[divan::bench]
+    fn by_address(bencher: Bencher) {
+        run(bencher, &policy(1, 1, ""), &asked(PATH, &[]).headers, None);
+    }
+
+    #[divan::bench(args = [1, 1_000])]
+    fn by_key_in_header(bencher: Bencher, keys: usize) {
+        run(bencher, &policy(1, keys, ""), &asked(PATH, &[("x-api-key", KEY)]).headers, None);
+    }
+
+    #[divan::bench]
+    fn by_key_in_query(bencher: Bencher) {
+        let query = format!("page=2&api_key={KEY}");
+        run(bencher, &policy(1, 1, ""), &asked(PATH, &[]).headers, Some(&query));
+    }
+
+    #[divan::bench]
+    fn by_address_behind_a_proxy(bencher: Bencher) {
+        let policy = policy(1, 1, "[server]\ntrusted_proxies = [\"203.0.113.0/24\"]");
+        let forwarded = ("x-forwarded-for", "198.51.100.3, 203.0.113.9");
+        run(bencher, &policy, &asked(PATH, &[forwarded]).headers, None);
+    }
+}
+
+mod route {
+    use super::*;
+
+    #[divan::bench(args = [1, 20, 1_000])]
+    fn the_last_prefix(bencher: Bencher, routes: usize) {
+        let policy = policy(routes, 1, "");
+        let path = format!("/service-{}/items/4711/orders", routes - 1);
+        assert!(policy.router.find("api.example.com", &path, &Method::GET).unwrap().is_some());
+        bencher.bench_local(|| {
+            policy.router.find(black_box("api.example.com"), black_box(&path), &Method::GET)
+        });
+    }
+
+    #[divan::bench]
+    fn an_encoded_path(bencher: Bencher) {
+        let policy = policy(20, 1, "");
+        let path = "/service-3/items/a%20b%2Fc";
+        assert!(policy.router.find("api.example.com", path, &Method::GET).unwrap().is_some());
+        bencher.bench_local(|| {
+            policy.router.find(black_box("api.example.com"), black_box(path), &Method::GET)
+        });
+    }
+}
+
+/// All that comes before the buckets: checks of the head, client, route, charges of four limits.
+#[divan::bench]
+fn decide_under_four_limits(bencher: Bencher) {
+    let policy = policy(20, 1_000, "");
+    let request = asked(PATH, &[("x-api-key", KEY)]);
+    let head = Head::of(&request, PATH.as_bytes(), Some(PEER), false);
+    assert_eq!(decide(&policy, &head).charges.len(), 4);
+    bencher.bench_local(|| decide(black_box(&policy), black_box(&head)).charges.len());
+}
+
+/// Puts what four limits said into an answer, in each of the styles.
+#[divan::bench(args = ["none", "x", "draft", "both"])]
+fn headers(bencher: Bencher, style: &str) {
+    let exchange = judged(policy(1, 1, &format!("[headers]\nstyle = \"{style}\"")));
+    let mut answer = ResponseHeader::build(200, Some(16)).unwrap();
+    answer.insert_header("content-type", HeaderValue::from_static("application/json")).unwrap();
+    bencher.with_inputs(|| answer.clone()).bench_local_values(|mut answer| {
+        limit_headers::insert(&mut answer, black_box(&exchange)).unwrap();
+        answer
+    });
+}
+
+/// A request that has passed.
+fn judged(policy: Policy) -> Exchange {
+    let request = asked(PATH, &[("x-api-key", KEY)]);
+    let head = Head::of(&request, PATH.as_bytes(), Some(PEER), false);
+    let charges = decide(&policy, &head).charges;
+    let store = MemoryStore::new(1_000, &policy.quotas);
+    let answer = store.take(&charges, 0, Share::WHOLE);
+    let verdict = Verdict::of(&charges, &answer);
+    let in_flight = IntGauge::new("in_flight", "requests").unwrap();
+    let mut exchange = Exchange::new(Arc::new(Snapshot::new(policy)), in_flight, 0);
+    exchange.judged = Some(Judged { taken: Taken::all(charges, answer, Source::Local), verdict });
+    exchange
+}
