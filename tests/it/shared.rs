@@ -95,7 +95,9 @@ fn many_requests_share_a_call() {
     let told = gateway.count("tollgate_redis_calls_total", &[("result", "ok")]);
     // Redis has also run the script by which gateways count each other, every few seconds.
     assert!((calls - 20..=calls + 1).contains(&told), "{told} told of {calls}");
-    assert_eq!(gateway.count("tollgate_redis_batch_checks_count", &[]), told);
+    // Whatever became of them.
+    let all = gateway.count("tollgate_redis_calls_total", &[]);
+    assert_eq!(gateway.count("tollgate_redis_batch_checks_count", &[]), all);
 }
 
 #[test]
