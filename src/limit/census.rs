@@ -9,6 +9,10 @@ const DOUBT: u64 = 30 * TICKS_PER_SECOND;
 /// Looks further apart than this say nothing of the time between them.
 const GAP: u64 = 10 * TICKS_PER_SECOND;
 
+/// More are not believed, as the file may not name more: whoever writes nonsense into the shared
+/// store must not make this gateway's part of a limit so small that it never grants anything again.
+const MOST: u32 = 10_000;
+
 /// The number to go by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Census {
@@ -25,14 +29,14 @@ impl Census {
         Self { believed: 1, fewer: 0, since: 0, last: 0 }
     }
 
-    /// How many to go by, at least 1.
+    /// How many to go by, 1 to 10,000.
     pub const fn believed(&self) -> u32 {
         self.believed
     }
 
     /// Notes that so many were counted at `now`.
     pub fn counted(&mut self, gateways: u32, now: u64) {
-        let gateways = gateways.max(1);
+        let gateways = gateways.clamp(1, MOST);
         let goes_on = self.fewer > 0 && now.saturating_sub(self.last) <= GAP;
         self.last = now;
         if gateways >= self.believed {
@@ -66,6 +70,7 @@ mod tests {
         assert_eq!(after(&[]), 1);
         assert_eq!(after(&[(0, 0)]), 1);
         assert_eq!(after(&[(0, 3)]), 3);
+        assert_eq!(after(&[(0, u32::MAX)]), 10_000);
         assert_eq!(after(&[(0, 3), (3, 1)]), 3);
         let seen_alone: Vec<_> = (0..15).map(|look| (10 + look * 3, 1)).collect();
         let counts = |until: u64| {

@@ -112,7 +112,9 @@ async fn the_log_has_a_line_for_each_change_and_no_secret() {
         .finish();
     let _guard = tracing::subscriber::set_default(subscriber);
     let server = Server::start(&["--requirepass", "other"]).await;
-    let running = Running::start(&format!("{}\npassword = '${{PW}}'", server.url()));
+    // Left alone for up to 15 s, it may stay away for longer than anybody waits here.
+    let soon = "breaker = { open = '100ms', open_max = '500ms' }";
+    let running = Running::start(&format!("{}\npassword = '${{PW}}'\n{soon}", server.url()));
     tokio::time::sleep(Duration::from_millis(500)).await;
     server.ask("-a other --no-auth-warning CONFIG SET requirepass p/w@1");
     running.until_writes().await;
