@@ -21,6 +21,7 @@ use tollgate::gateway::Snapshot;
 use tollgate::gateway::exchange::{Exchange, Judged};
 use tollgate::gateway::limit_headers;
 use tollgate::identity::identify;
+use tollgate::limit::charge::Charges;
 use tollgate::limit::share::Share;
 use tollgate::limit::verdict::Verdict;
 use tollgate::load;
@@ -170,7 +171,8 @@ fn judged(policy: Policy) -> Exchange {
     let answer = store.take(&charges, 0, Share::WHOLE);
     let verdict = Verdict::of(&charges, &answer);
     let in_flight = IntGauge::new("in_flight", "requests").unwrap();
-    let mut exchange = Exchange::new(Arc::new(Snapshot::new(policy)), in_flight, 0);
-    exchange.judged = Some(Judged { taken: Taken::all(charges, answer, Source::Local), verdict });
+    let mut exchange = Exchange::new(Arc::new(Snapshot::new(policy, Vec::new())), in_flight, 0);
+    let taken = Taken { charges, answer, source: Source::Local, waived: Charges::new() };
+    exchange.judged = Some(Judged { taken, verdict });
     exchange
 }

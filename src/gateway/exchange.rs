@@ -6,6 +6,7 @@ use std::sync::Arc;
 use prometheus::IntGauge;
 
 use super::Snapshot;
+use super::header_text::hex;
 use crate::limit::verdict::Verdict;
 use crate::policy::Route;
 use crate::policy::client::Client;
@@ -45,9 +46,14 @@ pub struct Judged {
     pub verdict: Verdict,
 }
 
-/// What a request is called: 32 hexadecimal digits of our own, or what a trusted proxy called it.
+/// What a request is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestId(String);
+pub enum RequestId {
+    /// 32 hexadecimal digits of our own.
+    Own([u8; 32]),
+    /// What a trusted proxy called it: 1 to 128 visible ASCII characters.
+    Adopted(Box<str>),
+}
 
 /// Counts a request for as long as it lives, also where it ends without an answer.
 struct InFlight(IntGauge);
@@ -99,24 +105,31 @@ impl RequestId {
             getrandom::u64().unwrap_or_else(|_| crate::clock::unix_seconds())
         });
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        Self(format!("{:016x}{:016x}", *PROCESS, COUNT.fetch_add(1, Ordering::Relaxed)))
+        let mut digits = [0; 32];
+        let (process, count) = digits.split_at_mut(16);
+        process.copy_from_slice(&hex(*PROCESS));
+        count.copy_from_slice(&hex(COUNT.fetch_add(1, Ordering::Relaxed)));
+        Self::Own(digits)
     }
 
     /// The id that a trusted proxy gave, where it can be logged and sent on as it is.
     pub fn adopt(value: &[u8]) -> Option<Self> {
         let fits = (1..=128).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic);
-        fits.then(|| Self(String::from_utf8_lossy(value).into_owned()))
+        fits.then(|| Self::Adopted(String::from_utf8_lossy(value).into()))
     }
 
     /// The id as text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        match self {
+            Self::Own(digits) => std::str::from_utf8(digits).unwrap_or_default(),
+            Self::Adopted(text) => text,
+        }
     }
 }
 
 impl std::fmt::Display for RequestId {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(&self.0)
+        formatter.write_str(self.as_str())
     }
 }
 

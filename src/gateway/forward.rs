@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use http::{HeaderName, HeaderValue, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use pingora::prelude::{Error, ErrorType, RequestHeader, Result};
 use pingora::protocols::l4::socket::SocketAddr;
 
@@ -31,13 +31,43 @@ pub(super) fn prepare(
     exchange: &Exchange,
 ) -> Result<()> {
     let clients = &exchange.snapshot.policy.clients;
-    drop_aliases(request, clients);
+    let suspects = Suspects::among(&request.headers);
+    if suspects.aliases {
+        drop_aliases(request, clients);
+    }
+    if suspects.forwarding && !exchange.via_trusted_proxy {
+        for name in FORWARDING {
+            request.remove_header(name);
+        }
+    }
     set_forwarding(peer, request, exchange)?;
     collapse_content_length(request)?;
     if clients.hide_key {
         hide_key(request, clients)?;
     }
     Ok(())
+}
+
+/// What else there may be to do, by one look at each name. Most requests have nothing of it, and a
+/// search for every name that might be there costs more.
+#[derive(Default)]
+struct Suspects {
+    /// A name with `_`.
+    aliases: bool,
+    /// A name that begins as those of [`FORWARDING`] do.
+    forwarding: bool,
+}
+
+impl Suspects {
+    fn among(headers: &HeaderMap) -> Self {
+        let mut found = Self::default();
+        for name in headers.keys() {
+            let name = name.as_str();
+            found.aliases |= name.contains('_');
+            found.forwarding |= name.starts_with("x-") || name.starts_with("forwarded");
+        }
+        found
+    }
 }
 
 /// Drops headers that servers which take `_` for `-` would read as ones that we check or set.
@@ -70,10 +100,6 @@ fn set_forwarding(
         for line in &request.headers.get_all(FORWARDED_FOR) {
             let separator = if hops.is_empty() { "" } else { ", " };
             let _ = write!(hops, "{separator}{}", String::from_utf8_lossy(line.as_bytes()));
-        }
-    } else {
-        for name in FORWARDING {
-            request.remove_header(name);
         }
     }
     if let Some(peer) = peer {

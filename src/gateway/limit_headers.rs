@@ -1,12 +1,11 @@
 //! What answers say about limits: `X-RateLimit-*`, which clients know, and `RateLimit` with
 //! `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers-11.
 
-use std::fmt::Write as _;
-
-use http::HeaderValue;
+use http::HeaderMap;
 use pingora::prelude::{ResponseHeader, Result};
 
 use super::exchange::{Exchange, Judged};
+use super::header_text::HeaderText;
 use crate::clock;
 use crate::limit::charge::Mode;
 use crate::limit::seconds_up;
@@ -23,10 +22,13 @@ const MODE: &str = "X-RateLimit-Mode";
 const DRAFT: &str = "RateLimit";
 const DRAFT_POLICY: &str = "RateLimit-Policy";
 
-/// Names under which an API may speak of limits of its own. Beside ours they would contradict
+/// Names under which an API may speak of limits of its own, beside ours. They would contradict
 /// them; the last three are those of drafts up to 06.
 const OTHERS: [&str; 4] =
     ["x-ratelimit-used", "ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
+
+/// What all these names begin with.
+const FAMILIES: [&str; 2] = ["x-ratelimit", "ratelimit"];
 
 /// Puts the headers of the exchange's verdict into an answer, whoever wrote it. Without a verdict
 /// the answer stays as it is.
@@ -36,7 +38,10 @@ const OTHERS: [&str; 4] =
 pub fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> {
     let policy = &exchange.snapshot.policy;
     let Some(judged) = &exchange.judged else { return Ok(()) };
-    response.remove_header(MODE);
+    let speaks = speaks_of_limits(&response.headers);
+    if speaks {
+        response.remove_header(MODE);
+    }
     if policy.headers.mode && policy.redis.is_some() && judged.taken.source == Source::Local {
         response.insert_header(MODE, "local")?;
     }
@@ -45,7 +50,9 @@ pub fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> 
     if style == HeaderStyle::None {
         return Ok(());
     }
-    replace_others(response);
+    if speaks {
+        remove_others(response);
+    }
     if matches!(style, HeaderStyle::Both | HeaderStyle::X) {
         insert_x(response, policy, judged, index)?;
     }
@@ -55,7 +62,14 @@ pub fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> 
     Ok(())
 }
 
-fn replace_others(response: &mut ResponseHeader) {
+/// Whether the API says anything of limits. One look at each name costs less than a search for
+/// eleven names that are hardly ever there.
+fn speaks_of_limits(headers: &HeaderMap) -> bool {
+    let is_of = |name: &str| FAMILIES.iter().any(|family| name.starts_with(family));
+    headers.keys().any(|name| is_of(name.as_str()))
+}
+
+fn remove_others(response: &mut ResponseHeader) {
     for name in [LIMIT, REMAINING, RESET, REASON, DRAFT, DRAFT_POLICY].into_iter().chain(OTHERS) {
         response.remove_header(name);
     }
@@ -93,8 +107,7 @@ fn insert_draft(
     judged: &Judged,
     binding: usize,
 ) -> Result<()> {
-    let mut limits = String::with_capacity(48);
-    let mut policies = String::with_capacity(48);
+    let (mut limits, mut policies) = (HeaderText::new(), HeaderText::new());
     // Of a refusal that was not asked for, nothing is known but the rules that refuse.
     let all =
         policy.headers.policies == HeaderPolicies::All && judged.taken.source != Source::Cache;
@@ -112,23 +125,14 @@ fn insert_draft(
         };
         // Until the next try where the rule refused, until full where it did not.
         let wait = if outcome.enough { standing.reset } else { standing.retry_after };
-        let least = u64::from(!outcome.enough);
+        let wait = seconds_up(wait).max(u64::from(!outcome.enough));
         let window = seconds_up(charge.quota.ticks_to_fill()).max(1);
-        let separator = if limits.is_empty() { "" } else { ", " };
         let name = judged.rule_name(policy, index);
-        let _ = write!(policies, "{separator}\"{name}\";q={};w={window}", standing.limit);
-        let wait = seconds_up(wait).max(least);
-        let _ = write!(limits, "{separator}\"{name}\";r={};t={wait}", standing.remaining);
+        policies.item(name, [(";q=", standing.limit), (";w=", window)]);
+        limits.item(name, [(";r=", standing.remaining), (";t=", wait)]);
     }
-    insert_text(response, DRAFT_POLICY, policies)?;
-    insert_text(response, DRAFT, limits)
-}
-
-fn insert_text(response: &mut ResponseHeader, name: &'static str, text: String) -> Result<()> {
-    match HeaderValue::try_from(text) {
-        Ok(value) => response.insert_header(name, value),
-        Err(_) => Ok(()),
-    }
+    response.insert_header(DRAFT_POLICY, policies)?;
+    response.insert_header(DRAFT, limits)
 }
 
 impl Judged {

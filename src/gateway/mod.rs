@@ -2,8 +2,9 @@
 //!
 //! Reading order: this file (the phases), `exchange` (what one request carries along), `judge`
 //! (may it pass?), `respond` (answers of our own, the only place that knows a status code),
-//! `limit_headers` (what answers say about limits), `forward` (what the API gets to see), `leftover` (bodies that nobody wants), `pool` (who serves an
-//! upstream), `upgrade` (WebSockets), `demo`, `listen`, `drain`.
+//! `limit_headers` (what answers say about limits) in `header_text`, `forward` (what the API gets to
+//! see), `leftover` (bodies that nobody wants), `pool` (who serves an upstream), `upgrade`
+//! (WebSockets), `demo`, `listen`, `drain`.
 
 pub mod drain;
 pub mod exchange;
@@ -15,6 +16,7 @@ pub(crate) mod respond;
 
 mod demo;
 mod forward;
+mod header_text;
 mod judge;
 mod leftover;
 mod upgrade;
@@ -160,7 +162,9 @@ impl ProxyHttp for Gateway {
         options.connection_timeout = Some(upstream.connect_timeout);
         options.total_connection_timeout = Some(upstream.connect_timeout);
         options.read_timeout = Some(upstream.read_timeout);
-        options.write_timeout = Some(upstream.write_timeout);
+        // A head alone fits into what the system takes at once: there is nothing to wait for, and
+        // a timer costs more than that.
+        options.write_timeout = (!session.is_body_empty()).then_some(upstream.write_timeout);
         options.idle_timeout = Some(upstream.idle_timeout);
         if exchange.tries > 1 {
             options.idle_timeout = Some(Duration::ZERO);
