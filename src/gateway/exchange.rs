@@ -6,6 +6,7 @@ use std::sync::Arc;
 use prometheus::IntGauge;
 
 use super::Snapshot;
+use crate::decide::Refusal;
 use crate::limit::verdict::Verdict;
 use crate::policy::Route;
 use crate::policy::client::Client;
@@ -28,10 +29,20 @@ pub struct Exchange {
     pub route: Option<u32>,
     /// What its rules said, once asked.
     pub judged: Option<Judged>,
+    /// Ticks that asking them took.
+    pub check_ticks: Option<u64>,
+    /// Why it did not pass, where it did not.
+    pub refusal: Option<Refusal>,
+    /// The rule that refused it without asking a bucket, as an index.
+    pub refused_unasked: Option<u32>,
     /// How often an upstream server was picked for it.
     pub tries: usize,
     /// The upstream server that was picked last.
     pub server: Option<SocketAddr>,
+    /// When a server was first picked, in ticks.
+    pub sent_on: Option<u64>,
+    /// Ticks from then to the head of the answer, once it is there.
+    pub upstream_ticks: Option<u64>,
     /// The upstream server that could not be connected to.
     pub failed_server: Option<SocketAddr>,
     _in_flight: InFlight,
@@ -64,8 +75,13 @@ impl Exchange {
             via_trusted_proxy: false,
             route: None,
             judged: None,
+            check_ticks: None,
+            refusal: None,
+            refused_unasked: None,
             tries: 0,
             server: None,
+            sent_on: None,
+            upstream_ticks: None,
             failed_server: None,
             _in_flight: InFlight(in_flight),
         }
@@ -106,6 +122,11 @@ impl RequestId {
     pub fn adopt(value: &[u8]) -> Option<Self> {
         let fits = (1..=128).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic);
         fits.then(|| Self(String::from_utf8_lossy(value).into_owned()))
+    }
+
+    /// The id, where it is needed no longer.
+    pub fn take(&mut self) -> String {
+        std::mem::take(&mut self.0)
     }
 
     /// The id as text.

@@ -3,7 +3,8 @@
 //! Reading order: this file (the phases), `exchange` (what one request carries along), `judge`
 //! (may it pass?), `respond` (answers of our own, the only place that knows a status code),
 //! `limit_headers` (what answers say about limits), `forward` (what the API gets to see), `leftover` (bodies that nobody wants), `pool` (who serves an
-//! upstream), `upgrade` (WebSockets), `demo`, `listen`, `drain`.
+//! upstream), `upgrade` (WebSockets), `demo`, `account` (what
+//! is told of it when it is over), `listen`, `drain`.
 
 pub mod drain;
 pub mod exchange;
@@ -12,6 +13,7 @@ pub mod pool;
 /// Answers of our own; explanations use their words.
 pub(crate) mod respond;
 
+mod account;
 mod demo;
 mod forward;
 mod judge;
@@ -32,7 +34,8 @@ use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use prometheus::Histogram;
 
 use crate::clock;
-use crate::observe::metrics::{Metrics, PolicySeries, seconds};
+use crate::observe::access_log::AccessLog;
+use crate::observe::metrics::{Metrics, PolicySeries};
 use crate::policy::Policy;
 use crate::policy::settings::Target;
 use crate::store::limiter::{Limiter, Source};
@@ -62,6 +65,7 @@ pub struct Gateway {
     current: Arc<Current>,
     limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
+    access_log: Arc<AccessLog>,
     /// By source.
     checks: [Histogram; Source::COUNT],
 }
@@ -69,7 +73,7 @@ pub struct Gateway {
 /// What a request lives by, from its first phase to its last.
 pub struct Snapshot {
     /// The rules.
-    pub policy: Policy,
+    pub policy: Arc<Policy>,
     /// The policy's own series.
     pub series: PolicySeries,
     /// What the policy's rules are called in Redis.
@@ -83,15 +87,20 @@ impl Snapshot {
     pub fn new(policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
         let series = PolicySeries::new(&policy);
         let rule_names = policy.rules.iter().map(RuleName::of).collect();
-        Self { policy, series, rule_names, pools }
+        Self { policy: Arc::new(policy), series, rule_names, pools }
     }
 }
 
 impl Gateway {
     /// A gateway that serves by whatever is `current` and decides by `limiter`.
-    pub fn new(current: Arc<Current>, limiter: Arc<Limiter>, metrics: Arc<Metrics>) -> Self {
+    pub fn new(
+        current: Arc<Current>,
+        limiter: Arc<Limiter>,
+        metrics: Arc<Metrics>,
+        access_log: Arc<AccessLog>,
+    ) -> Self {
         let checks = Source::ALL.map(|source| metrics.checks(source));
-        Self { current, limiter, metrics, checks }
+        Self { current, limiter, metrics, access_log, checks }
     }
 }
 
@@ -126,6 +135,7 @@ impl ProxyHttp for Gateway {
 
     async fn request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
         if let Err(refusal) = self.judge(session, exchange).await {
+            exchange.refusal = Some(refusal);
             respond::refuse(session, exchange, refusal).await?;
             return Ok(true);
         }
@@ -155,6 +165,7 @@ impl ProxyHttp for Gateway {
             retries.with_label_values(&[&*upstream.name]).inc();
         }
         exchange.server = Some(server);
+        exchange.sent_on = exchange.sent_on.or_else(|| Some(clock::now()));
         let mut peer = HttpPeer::new(server, false, String::new());
         let options = &mut peer.options;
         options.connection_timeout = Some(upstream.connect_timeout);
@@ -184,6 +195,19 @@ impl ProxyHttp for Gateway {
         exchange: &mut Exchange,
     ) -> Result<()> {
         forward::prepare(session.client_addr(), request, exchange)
+    }
+
+    async fn upstream_response_filter(
+        &self,
+        _session: &mut Session,
+        _response: &mut ResponseHeader,
+        exchange: &mut Exchange,
+    ) -> Result<()>
+    where
+        Self::CTX: Send + Sync,
+    {
+        exchange.upstream_ticks = exchange.sent_on.map(|at| clock::now().saturating_sub(at));
+        Ok(())
     }
 
     async fn response_filter(
@@ -236,15 +260,7 @@ impl ProxyHttp for Gateway {
     }
 
     async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Exchange) {
-        let policy = &exchange.snapshot.policy;
-        let status = session.response_written().map_or("", |response| response.status.as_str());
-        let plan = exchange.client.map_or("", |client| policy.plan_name(client.plan));
-        let route = exchange.route().map_or("", |route| &route.name);
-        self.metrics.requests.with_label_values(&[route, plan, status]).inc();
-        if let Some(route) = exchange.route {
-            let ticks = clock::now().saturating_sub(exchange.started);
-            exchange.snapshot.series.observe_duration(&self.metrics, policy, route, ticks);
-        }
+        self.account(session, exchange);
     }
 
     /// Failures are logged by [`respond::fail`], with the request's id and without its query.
@@ -266,14 +282,5 @@ impl ProxyHttp for Gateway {
     fn request_summary(&self, session: &Session, exchange: &Exchange) -> String {
         let request = session.req_header();
         format!("{} {} ({})", request.method, request.uri.path(), exchange.request_id)
-    }
-}
-
-impl Gateway {
-    /// Notes how long a decision took.
-    fn observe_check(&self, source: Source, ticks: u64) {
-        if let Some(checks) = self.checks.get(source as usize) {
-            checks.observe(seconds(ticks));
-        }
     }
 }

@@ -3,8 +3,7 @@
 
 mod config;
 mod gone;
-
-use std::sync::OnceLock;
+mod policy;
 
 use prometheus::core::Collector;
 #[cfg(target_os = "linux")]
@@ -14,14 +13,15 @@ use prometheus::{
     IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use crate::limit::charge::{Charge, Mode};
+use super::decision::{Decision, POLICY, source_label};
 use crate::policy::Policy;
-use crate::store::limiter::{Source, Taken};
+use crate::store::limiter::Source;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::CallSeries;
 use crate::store::redis::link::LinkSeries;
 use crate::store::redis::link::gate::BreakerSeries;
 pub use config::ConfigSeries;
+pub use policy::PolicySeries;
 
 /// Upper bounds of request durations, in seconds: from a proxied hop on loopback to the longest
 /// timeout in common use.
@@ -65,61 +65,8 @@ pub struct Metrics {
     link: LinkSeries,
     local_buckets: IntGauge,
     local_evictions: IntCounter,
-}
-
-/// Who decided where no bucket was asked: the file alone.
-const POLICY: &str = "policy";
-
-/// What became of one rule's charge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Decision {
-    Allow,
-    Deny,
-    ShadowDeny,
-}
-
-/// The series of one policy's names, found once instead of by label on every request.
-#[derive(Debug)]
-pub struct PolicySeries {
-    /// By rule, plan, decision and source.
-    decisions: Box<[OnceLock<IntCounter>]>,
-    plans: usize,
-    /// By route.
-    durations: Box<[OnceLock<Histogram>]>,
-}
-
-/// What a source is called in labels.
-fn source_label(source: Source) -> &'static str {
-    match source {
-        Source::Redis => "redis",
-        Source::Cache => "cache",
-        Source::Local => "local",
-        Source::Policy => POLICY,
-    }
-}
-
-// === impl Decision ===
-
-impl Decision {
-    const COUNT: usize = 3;
-
-    fn label(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-            Self::ShadowDeny => "shadow_deny",
-        }
-    }
-
-    /// A request that is refused takes from nobody: only the rules that refused are counted then.
-    fn of(charge: &Charge, enough: bool, allowed: bool) -> Option<Self> {
-        match (charge.mode, enough, allowed) {
-            (_, true, true) => Some(Self::Allow),
-            (Mode::Enforce, false, _) => Some(Self::Deny),
-            (Mode::Shadow, false, true) => Some(Self::ShadowDeny),
-            (_, true, false) | (Mode::Shadow, false, false) => None,
-        }
-    }
+    /// Lines of the access log that were lost.
+    pub access_log_dropped: IntCounter,
 }
 
 // === impl Registrar ===
@@ -246,6 +193,10 @@ impl Metrics {
                 "tollgate_local_evictions_total",
                 "Buckets dropped for lack of room before they were full again.",
             )?)?,
+            access_log_dropped: series.keep(IntCounter::new(
+                "tollgate_access_log_dropped_total",
+                "Lines of the access log that were lost: its place was full, too slow, or gone.",
+            )?)?,
             registry: series.0,
         })
     }
@@ -281,60 +232,10 @@ impl Metrics {
     /// Counts a refusal that no bucket took part in: a rule that demands a key, or would.
     pub fn refused_by_policy(&self, policy: &Policy, rule: u32, plan: u32) {
         let Some(rule) = policy.rules.get(rule as usize) else { return };
-        let decision = match rule.mode {
-            Mode::Enforce => Decision::Deny,
-            Mode::Shadow => Decision::ShadowDeny,
-        };
+        let decision = Decision::of_demand(rule.mode);
         let plan = policy.plan_name(plan);
         let labels = [&*rule.name, plan, decision.label(), POLICY];
         self.decisions.with_label_values(&labels).inc();
-    }
-}
-
-// === impl PolicySeries ===
-
-impl PolicySeries {
-    /// Room for the series of `policy`; each is made when it first counts.
-    pub fn new(policy: &Policy) -> Self {
-        let plans = policy.plans.len();
-        let decisions = policy.rules.len() * plans * Decision::COUNT * Source::COUNT;
-        Self {
-            decisions: (0..decisions).map(|_| OnceLock::new()).collect(),
-            plans,
-            durations: policy.routes.iter().map(|_| OnceLock::new()).collect(),
-        }
-    }
-
-    /// Counts what each rule decided on a request.
-    pub fn count(&self, metrics: &Metrics, policy: &Policy, plan: u32, taken: &Taken) {
-        let Taken { charges, answer, source, waived } = taken;
-        let decided = charges.iter().zip(&answer.outcomes).filter_map(|(charge, outcome)| {
-            Some((charge, Decision::of(charge, outcome.enough, answer.allowed)?, *source))
-        });
-        let waived = waived.iter().filter(|_| answer.allowed);
-        let waived = waived.map(|charge| (charge, Decision::Allow, Source::Policy));
-        for (charge, decision, source) in decided.chain(waived) {
-            let row = charge.rule as usize * self.plans + plan as usize;
-            let slot =
-                (row * Decision::COUNT + decision as usize) * Source::COUNT + source as usize;
-            let Some(counter) = self.decisions.get(slot) else { continue };
-            counter
-                .get_or_init(|| {
-                    let rule = policy.rules.get(charge.rule as usize).map_or("", |rule| &rule.name);
-                    let plan = policy.plan_name(plan);
-                    let labels = [rule, plan, decision.label(), source_label(source)];
-                    metrics.decisions.with_label_values(&labels)
-                })
-                .inc();
-        }
-    }
-
-    /// Notes how long a request took, in ticks.
-    pub fn observe_duration(&self, metrics: &Metrics, policy: &Policy, route: u32, ticks: u64) {
-        let Some(slot) = self.durations.get(route as usize) else { return };
-        let name = || policy.routes.get(route as usize).map_or("", |route| &route.name);
-        slot.get_or_init(|| metrics.request_duration.with_label_values(&[name()]))
-            .observe(seconds(ticks));
     }
 }
 
