@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh Debian or Ubuntu machine with Rust: `make run`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test test-long test-matrix test-outages lint bench bench-redis deny
+.PHONY: help run release test test-long test-matrix test-outages lint alerts bench bench-redis deny
 
 BUILD_NEEDS := cc cmake
 TEST_NEEDS := curl nginx python3 redis-server
@@ -54,6 +54,10 @@ test-outages: ## the tests of outages that last, which `make test` leaves out
 lint: ## formatting and lints, as CI runs them
 	cargo fmt --check
 	cargo clippy --all-targets -- -D warnings
+
+alerts: ## the alerts for Prometheus, against made-up histories
+	@scripts/need promtool
+	cd docs/prometheus && promtool check rules alerts.yml && promtool test rules alerts.test.yml
 
 bench: ## the benchmarks of the core and of the memory store
 	@scripts/need $(BUILD_NEEDS)

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
+use pingora::prelude::{Error, ErrorSource, ErrorType};
 use pingora::proxy::Session;
 
 use super::Gateway;
@@ -12,7 +14,7 @@ use crate::decide::Refusal;
 use crate::limit::charge::Mode;
 use crate::observe::access_log::{Decided, Entry, Timings};
 use crate::observe::decision::{Decision, POLICY, REJECT, source_label};
-use crate::observe::metrics::seconds;
+use crate::observe::metrics::{UpstreamResult, seconds};
 use crate::policy::access_log::Output;
 use crate::store::limiter::Source;
 
@@ -35,15 +37,52 @@ impl Gateway {
         if let Some(route) = exchange.route {
             exchange.snapshot.series.observe_duration(&self.metrics, policy, route, ticks);
         }
+        let decided = exchange.decided();
+        if let (Some(rule), Some(client), true) =
+            (decided.rule, exchange.client, decided.decision == Decision::Deny.label())
+        {
+            exchange.snapshot.series.refused(&self.metrics, policy, rule, client.plan);
+        }
         if policy.access_log.output != Output::Off {
-            self.write(session, exchange, ticks);
+            self.write(session, exchange, decided, ticks);
         }
     }
 
-    fn write(&self, session: &Session, exchange: &mut Exchange, ticks: u64) {
+    /// Counts an answer whose head has come. What comes before the answer itself (103) is none.
+    pub(super) fn count_answer(&self, exchange: &mut Exchange, status: StatusCode) {
+        if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+            return;
+        }
+        let ticks = exchange.sent_on.map(|at| clock::now().saturating_sub(at));
+        exchange.upstream_ticks = ticks;
+        if let (Some(series), Some(ticks)) = (exchange.upstream_series(&self.metrics), ticks) {
+            series.observe(ticks);
+        }
+        let digit = u8::try_from(status.as_u16() / 100).unwrap_or_default();
+        self.count_upstream(exchange, UpstreamResult::Answer(digit));
+    }
+
+    /// Counts a failure that is an upstream's own. That of a connection has been counted.
+    pub(super) fn count_failure(&self, exchange: &Exchange, error: &Error) {
+        if *error.esource() != ErrorSource::Upstream || !exchange.is_connected {
+            return;
+        }
+        let result = match error.etype() {
+            ErrorType::ReadTimedout | ErrorType::WriteTimedout => UpstreamResult::Timeout,
+            _ => UpstreamResult::Broken,
+        };
+        self.count_upstream(exchange, result);
+    }
+
+    pub(super) fn count_upstream(&self, exchange: &Exchange, result: UpstreamResult) {
+        if let Some(series) = exchange.upstream_series(&self.metrics) {
+            series.count(result);
+        }
+    }
+
+    fn write(&self, session: &Session, exchange: &mut Exchange, decided: Decided, ticks: u64) {
         let policy = &exchange.snapshot.policy;
         let status = session.response_written().map(|response| response.status);
-        let decided = exchange.decided();
         let is_ordinary = decided.decision == Decision::Allow.label()
             && status.is_some_and(|status| !status.is_server_error());
         if is_ordinary && !policy.access_log.sample.has(exchange.request_id.as_str()) {

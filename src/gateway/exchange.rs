@@ -8,6 +8,7 @@ use prometheus::IntGauge;
 use super::Snapshot;
 use crate::decide::Refusal;
 use crate::limit::verdict::Verdict;
+use crate::observe::metrics::{Metrics, OpenConnection, UpstreamSeries};
 use crate::policy::Route;
 use crate::policy::client::Client;
 use crate::policy::settings::Upstream;
@@ -43,6 +44,10 @@ pub struct Exchange {
     pub sent_on: Option<u64>,
     /// Ticks from then to the head of the answer, once it is there.
     pub upstream_ticks: Option<u64>,
+    /// Whether there is a connection to the server that was picked last.
+    pub is_connected: bool,
+    /// Keeps the client's connection counted as open; goes on to the next request on it.
+    pub connection: Option<Arc<OpenConnection>>,
     /// The upstream server that could not be connected to.
     pub failed_server: Option<SocketAddr>,
     _in_flight: InFlight,
@@ -82,6 +87,8 @@ impl Exchange {
             server: None,
             sent_on: None,
             upstream_ticks: None,
+            is_connected: false,
+            connection: None,
             failed_server: None,
             _in_flight: InFlight(in_flight),
         }
@@ -95,6 +102,12 @@ impl Exchange {
     /// The index of its upstream, once its route is known.
     pub fn upstream_index(&self) -> Option<usize> {
         self.route().map(|route| route.upstream as usize)
+    }
+
+    /// The series of its upstream, once its route is known.
+    pub fn upstream_series(&self, metrics: &Metrics) -> Option<&UpstreamSeries> {
+        let snapshot = &self.snapshot;
+        snapshot.series.upstream(metrics, &snapshot.policy, self.upstream_index()?)
     }
 
     /// Its upstream, once its route is known.

@@ -21,6 +21,7 @@ mod leftover;
 mod limit_headers;
 mod upgrade;
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,12 +31,13 @@ use http::Version;
 use http::header::TRANSFER_ENCODING;
 use pingora::modules::http::HttpModules;
 use pingora::prelude::{Error, HttpPeer, RequestHeader, ResponseHeader, Result};
+use pingora::protocols::Digest;
 use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use prometheus::Histogram;
 
 use crate::clock;
 use crate::observe::access_log::AccessLog;
-use crate::observe::metrics::{Metrics, PolicySeries};
+use crate::observe::metrics::{Metrics, PolicySeries, UpstreamResult};
 use crate::policy::Policy;
 use crate::policy::settings::Target;
 use crate::store::limiter::{Limiter, Source};
@@ -121,6 +123,9 @@ impl ProxyHttp for Gateway {
         exchange: &mut Exchange,
     ) -> Result<()> {
         let server = &exchange.snapshot.policy.server;
+        if exchange.connection.is_none() {
+            exchange.connection = Some(Arc::new(self.metrics.connections.open()));
+        }
         // Pingora waits for the next request for ever otherwise. A connection that is to close
         // after this request has no such time, and must not get one.
         if session.get_keepalive().is_some() {
@@ -157,12 +162,13 @@ impl ProxyHttp for Gateway {
         let pool = index.and_then(|index| snapshot.pools.get(index));
         let server = pool.and_then(|pool| pool.pick(exchange.failed_server, clock::now()));
         let (Some(upstream), Some(server)) = (upstream, server) else {
+            self.count_upstream(exchange, UpstreamResult::NoServer);
             return Err(respond::no_server());
         };
         exchange.tries += 1;
-        if exchange.tries > 1 {
-            let retries = &self.metrics.upstream_retries;
-            retries.with_label_values(&[&*upstream.name]).inc();
+        exchange.is_connected = false;
+        if let (2.., Some(series)) = (exchange.tries, exchange.upstream_series(&self.metrics)) {
+            series.tried_again();
         }
         exchange.server = Some(server);
         exchange.sent_on = exchange.sent_on.or_else(|| Some(clock::now()));
@@ -200,14 +206,52 @@ impl ProxyHttp for Gateway {
     async fn upstream_response_filter(
         &self,
         _session: &mut Session,
-        _response: &mut ResponseHeader,
+        response: &mut ResponseHeader,
         exchange: &mut Exchange,
     ) -> Result<()>
     where
         Self::CTX: Send + Sync,
     {
-        exchange.upstream_ticks = exchange.sent_on.map(|at| clock::now().saturating_sub(at));
+        self.count_answer(exchange, response.status);
         Ok(())
+    }
+
+    async fn connected_to_upstream(
+        &self,
+        _session: &mut Session,
+        reused: bool,
+        _peer: &HttpPeer,
+        _fd: std::os::fd::RawFd,
+        _digest: Option<&Digest>,
+        exchange: &mut Exchange,
+    ) -> Result<()>
+    where
+        Self::CTX: Send + Sync,
+    {
+        exchange.is_connected = true;
+        if let Some(series) = exchange.upstream_series(&self.metrics) {
+            series.connected(reused);
+        }
+        Ok(())
+    }
+
+    /// Keeps a connection counted as open while it waits for its next request.
+    fn persist_connection_context(
+        &self,
+        _session: &Session,
+        exchange: &Exchange,
+    ) -> Option<Box<dyn Any + Send + Sync>> {
+        let connection = exchange.connection.clone()?;
+        Some(Box::new(connection))
+    }
+
+    fn on_connection_reuse(
+        &self,
+        _session: &mut Session,
+        exchange: &mut Exchange,
+        kept: Box<dyn Any + Send + Sync>,
+    ) {
+        exchange.connection = kept.downcast().ok().map(|kept| *kept);
     }
 
     async fn response_filter(
@@ -238,6 +282,7 @@ impl ProxyHttp for Gateway {
     ) -> Box<Error> {
         // Nothing was sent, so another server may have the request, whatever its method.
         exchange.failed_server = exchange.server;
+        self.count_upstream(exchange, UpstreamResult::Connect);
         let index = exchange.upstream_index();
         let pool = index.and_then(|index| exchange.snapshot.pools.get(index));
         if let (Some(pool), Some(server)) = (pool, exchange.server) {
@@ -256,6 +301,7 @@ impl ProxyHttp for Gateway {
     where
         Self::CTX: Send + Sync,
     {
+        self.count_failure(exchange, error);
         respond::fail(session, exchange, error).await
     }
 

@@ -2,15 +2,15 @@
 //! their number is fixed by the file.
 
 mod config;
+/// What `docs/metrics.md` says.
+mod docs;
 mod gone;
 mod policy;
+mod registrar;
+mod upstream;
 
-use prometheus::core::Collector;
-#[cfg(target_os = "linux")]
-use prometheus::process_collector::ProcessCollector;
 use prometheus::{
-    CounterVec, Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
-    IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+    Encoder, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder,
 };
 
 use super::decision::{Decision, POLICY, source_label};
@@ -19,9 +19,11 @@ use crate::store::limiter::Source;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::CallSeries;
 use crate::store::redis::link::LinkSeries;
-use crate::store::redis::link::gate::BreakerSeries;
 pub use config::ConfigSeries;
 pub use policy::PolicySeries;
+use registrar::Registrar;
+use upstream::UpstreamFamilies;
+pub use upstream::{ConnectionSeries, OpenConnection, UpstreamResult, UpstreamSeries};
 
 /// Upper bounds of request durations, in seconds: from a proxied hop on loopback to the longest
 /// timeout in common use.
@@ -57,8 +59,11 @@ pub struct Metrics {
     check_duration: HistogramVec,
     /// Requests that are being served.
     pub in_flight: IntGauge,
-    /// Requests sent again to another server of their upstream, by `upstream`.
-    pub upstream_retries: IntCounterVec,
+    /// Connections of clients.
+    pub connections: ConnectionSeries,
+    refused: IntCounterVec,
+    near_limit: IntCounterVec,
+    upstreams: UpstreamFamilies,
     redis_calls: CallSeries,
     /// The file that the process lives by.
     pub config: ConfigSeries,
@@ -69,79 +74,6 @@ pub struct Metrics {
     pub access_log_dropped: IntCounter,
 }
 
-// === impl Registrar ===
-
-/// Registers series one by one.
-#[derive(Default)]
-struct Registrar(Registry);
-
-impl Registrar {
-    fn keep<C: Collector + Clone + 'static>(&self, series: C) -> Result<C, prometheus::Error> {
-        self.0.register(Box::new(series.clone()))?;
-        Ok(series)
-    }
-
-    fn counters(
-        &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-    ) -> Result<IntCounterVec, prometheus::Error> {
-        self.keep(IntCounterVec::new(Opts::new(name, help), labels)?)
-    }
-
-    fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
-        self.keep(IntGauge::new(name, help)?)
-    }
-
-    fn histograms(
-        &self,
-        name: &str,
-        help: &str,
-        label: &str,
-        bounds: &[f64],
-    ) -> Result<HistogramVec, prometheus::Error> {
-        let options = HistogramOpts::new(name, help).buckets(bounds.to_vec());
-        self.keep(HistogramVec::new(options, &[label])?)
-    }
-
-    /// What runs.
-    fn describe_process(&self, version: &str) -> Result<(), prometheus::Error> {
-        let help = "Always 1; the label says which version runs.";
-        let build_info = Opts::new("tollgate_build_info", help);
-        let build_info = self.keep(IntGaugeVec::new(build_info, &["version"])?)?;
-        build_info.with_label_values(&[version]).set(1);
-        Ok(())
-    }
-
-    fn redis_calls(&self) -> Result<CallSeries, prometheus::Error> {
-        let help = "Calls to Redis, by how they went: ok, timeout, or the error's class.";
-        let calls = self.counters("tollgate_redis_calls_total", help, &["result"])?;
-        let help = "How many checks one call to Redis carried.";
-        let checks = HistogramOpts::new("tollgate_redis_batch_checks", help);
-        let checks = self.keep(Histogram::with_opts(checks.buckets(BATCH_CHECKS.to_vec()))?)?;
-        let help =
-            "Checks that Redis was asked for and did not answer in time. It may have counted them.";
-        let name = "tollgate_redis_ambiguous_checks_total";
-        let ambiguous = self.keep(IntCounter::new(name, help)?)?;
-        let help = "Tokens that were granted without Redis and taken off there later.";
-        let settled = Opts::new("tollgate_debt_settled_tokens_total", help);
-        let settled = self.keep(CounterVec::new(settled, &["rule"])?)?;
-        Ok(CallSeries { calls, checks, ambiguous, settled })
-    }
-
-    fn link(&self) -> Result<LinkSeries, prometheus::Error> {
-        let help =
-            "Whether Redis is asked: 0 closed (always), 1 half open (a part), 2 open (never).";
-        let state = self.gauge("tollgate_breaker_state", help)?;
-        let help = "Changes of the breaker, by the state that followed.";
-        let transitions = self.counters("tollgate_breaker_transitions_total", help, &["to"])?;
-        let help = "Live gateways that share this Redis, this one included.";
-        let gateways = self.gauge("tollgate_gateways", help)?;
-        Ok(LinkSeries { breaker: BreakerSeries { state, transitions }, gateways })
-    }
-}
-
 // === impl Metrics ===
 
 impl Metrics {
@@ -150,11 +82,14 @@ impl Metrics {
     /// # Errors
     /// Two series of one name, which a test rules out.
     pub fn new(version: &str) -> Result<Self, prometheus::Error> {
+        Ok(Self::register(version)?.0)
+    }
+
+    /// The same, and what each is.
+    fn register(version: &str) -> Result<(Self, Vec<docs::Described>), prometheus::Error> {
         let series = Registrar::default();
-        #[cfg(target_os = "linux")]
-        series.0.register(Box::new(ProcessCollector::for_self()))?;
         series.describe_process(version)?;
-        Ok(Self {
+        let metrics = Self {
             requests: series.counters(
                 "tollgate_requests_total",
                 "Requests answered. Labels are empty where a request has no route or client.",
@@ -168,7 +103,7 @@ impl Metrics {
             )?,
             decisions: series.counters(
                 "tollgate_decisions_total",
-                "What each rule decided.",
+                "What each rule decided: allow, deny, shadow_deny; and by whom: redis, cache, local, policy.",
                 &["rule", "plan", "decision", "source"],
             )?,
             check_duration: series.histograms(
@@ -179,11 +114,18 @@ impl Metrics {
             )?,
             in_flight: series
                 .gauge("tollgate_requests_in_flight", "Requests that are being served.")?,
-            upstream_retries: series.counters(
-                "tollgate_upstream_retries_total",
-                "Requests sent again to another server of their upstream.",
-                &["upstream"],
+            connections: ConnectionSeries::register(&series)?,
+            refused: series.counters(
+                "tollgate_refused_total",
+                "Requests that a limit refused, each once: by the rule to wait for longest.",
+                &["rule", "plan"],
             )?,
+            near_limit: series.counters(
+                "tollgate_near_limit_total",
+                "Requests that passed and left less than a fifth of the rule's bucket.",
+                &["rule", "plan"],
+            )?,
+            upstreams: UpstreamFamilies::register(&series)?,
             redis_calls: series.redis_calls()?,
             config: ConfigSeries::register(&series)?,
             link: series.link()?,
@@ -197,8 +139,9 @@ impl Metrics {
                 "tollgate_access_log_dropped_total",
                 "Lines of the access log that were lost: its place was full, too slow, or gone.",
             )?)?,
-            registry: series.0,
-        })
+            registry: series.registry.clone(),
+        };
+        Ok((metrics, series.described.into_inner()))
     }
 
     /// All series in Prometheus' text format, with the store's own figures as they are now.
