@@ -26,6 +26,7 @@ use crate::gateway::pool::{Lookups, Pool};
 use crate::gateway::{Current, Gateway, MAX_TRIES, Snapshot};
 use crate::load::Source;
 use crate::observe::access_log::AccessLog;
+use crate::observe::audit::keeper::Audit;
 use crate::observe::metrics::Metrics;
 use crate::policy::redis::Redis;
 use crate::policy::{Policy, settings};
@@ -75,11 +76,10 @@ pub(super) fn run(file: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let (output, dropped) = (policy.access_log.output.clone(), metrics.access_log_dropped.clone());
-    let access_log = match AccessLog::start(output, dropped) {
-        Ok(access_log) => Arc::new(access_log),
+    let (access_log, audit) = match logs(&policy, &metrics) {
+        Ok(logs) => logs,
         Err(error) => {
-            error!("the access log cannot be written: {error}");
+            error!("{error}");
             return ExitCode::from(EXIT_UNAVAILABLE);
         }
     };
@@ -106,11 +106,13 @@ pub(super) fn run(file: &Path) -> ExitCode {
         store,
         metrics: Arc::clone(&metrics),
         access_log: Arc::clone(&access_log),
+        audit: Arc::clone(&audit),
     };
     let reloader = Arc::new(Reloader::new(file, &source, force.clone()));
     let services = Services { listeners, admin, force, supervisor, reloader, hangups };
     let pingora = services.assemble(&server, &draining);
     let exit = serve(pingora, signals, &metrics, server.drain_timeout);
+    audit.close();
     access_log.close();
     exit
 }
@@ -140,6 +142,15 @@ fn log_to_stderr() -> Result<(), ExitCode> {
     Ok(())
 }
 
+/// Who writes a line for every request, and who knows of refusals.
+fn logs(policy: &Policy, metrics: &Metrics) -> Result<(Arc<AccessLog>, Arc<Audit>), String> {
+    let (output, dropped) = (policy.access_log.output.clone(), metrics.access_log_dropped.clone());
+    let access_log = AccessLog::start(output, dropped)
+        .map_err(|error| format!("the access log cannot be written: {error}"))?;
+    let audit = Audit::start().map_err(|error| format!("cannot start: {error}"))?;
+    Ok((Arc::new(access_log), audit))
+}
+
 /// What the process serves with.
 struct Services {
     listeners: Vec<Bound>,
@@ -165,12 +176,13 @@ impl Services {
             ..ServerConf::default()
         };
         let mut pingora = Server::new_with_opt_and_conf(None, conf);
-        let Force { current, limiter, store, metrics, access_log } = self.force;
+        let Force { current, limiter, store, metrics, access_log, audit } = self.force;
         let gateway = Gateway::new(
             Arc::clone(&current),
             Arc::clone(&limiter),
             Arc::clone(&metrics),
             access_log,
+            audit,
         );
         let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
         for listener in &self.listeners {

@@ -1,5 +1,5 @@
-//! What is told of a request: to the metrics while it is judged and when it is over, to the access
-//! log at its very end.
+//! What is told of a request: to the metrics while it is judged and when it is over, to the audit
+//! and the access log at its very end.
 
 use std::sync::Arc;
 
@@ -42,6 +42,7 @@ impl Gateway {
             (decided.rule, exchange.client, decided.decision == Decision::Deny.label())
         {
             exchange.snapshot.series.refused(&self.metrics, policy, rule, client.plan);
+            self.audit.note(policy, &client, rule, decided.remaining);
         }
         if policy.access_log.output != Output::Off {
             self.write(session, exchange, decided, ticks);

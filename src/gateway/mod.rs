@@ -37,6 +37,7 @@ use prometheus::Histogram;
 
 use crate::clock;
 use crate::observe::access_log::AccessLog;
+use crate::observe::audit::keeper::Audit;
 use crate::observe::metrics::{Metrics, PolicySeries, UpstreamResult};
 use crate::policy::Policy;
 use crate::policy::settings::Target;
@@ -68,6 +69,7 @@ pub struct Gateway {
     limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
     access_log: Arc<AccessLog>,
+    audit: Arc<Audit>,
     /// By source.
     checks: [Histogram; Source::COUNT],
 }
@@ -100,9 +102,10 @@ impl Gateway {
         limiter: Arc<Limiter>,
         metrics: Arc<Metrics>,
         access_log: Arc<AccessLog>,
+        audit: Arc<Audit>,
     ) -> Self {
         let checks = Source::ALL.map(|source| metrics.checks(source));
-        Self { current, limiter, metrics, access_log, checks }
+        Self { current, limiter, metrics, access_log, audit, checks }
     }
 }
 

@@ -9,7 +9,7 @@ const DAY: u64 = 86_400_000_000;
 
 /// Ticks since 1970, shown as RFC 3339 has it, in UTC: `2026-11-21T16:34:01.000250Z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Moment(pub(super) u64);
+pub struct Moment(pub u64);
 
 impl fmt::Display for Moment {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

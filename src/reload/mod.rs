@@ -22,6 +22,7 @@ use crate::gateway::pool::Pool;
 use crate::gateway::{Current, Snapshot};
 use crate::load::{LoadError, Source};
 use crate::observe::access_log::{self, AccessLog};
+use crate::observe::audit::keeper::Audit;
 use crate::observe::metrics::Metrics;
 use crate::policy::restart::{self, Fixed};
 use crate::policy::{Digest, Policy};
@@ -44,6 +45,8 @@ pub struct Force {
     pub metrics: Arc<Metrics>,
     /// Who writes a line for every request.
     pub access_log: Arc<AccessLog>,
+    /// Who knows of refusals.
+    pub audit: Arc<Audit>,
 }
 
 /// Reads the file again when asked to, one time after the other.
@@ -148,7 +151,7 @@ impl Reloader {
 
     async fn apply(&self, state: &mut State, ready: Ready) -> Outcome {
         let Ready { mut policy, digest, outline } = ready;
-        let Force { current, limiter, store, metrics, access_log } = &self.force;
+        let Force { current, limiter, store, metrics, access_log, audit: _ } = &self.force;
         let pools = Pool::for_all(&policy.upstreams, &current.load().pools).await;
         let numbers = store.adopt(&policy.quotas, clock::now());
         policy.number_quotas(&numbers);

@@ -59,6 +59,7 @@ mod outages;
 
 // What the operator sees, and what explanations promise: that the gateway does as they say.
 mod access_log;
+mod audit;
 mod explain;
 mod metrics;
 
