@@ -17,8 +17,9 @@ use crate::policy::client::{Client, ClientKey, counted_address};
 /// How often it is looked for bursts that are over.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Who was refused by what. Held for some hundred nanoseconds by each refusal.
+/// Who was refused by what.
 pub struct Audit {
+    /// Held for a look-up by each refusal, and while a query looks through all of it.
     book: Mutex<Book>,
 }
 
