@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh Debian or Ubuntu machine with Rust: `make run`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test test-long test-matrix test-outages lint deny
+.PHONY: help run release test test-long test-matrix test-outages lint alerts deny
 .PHONY: bench bench-micro bench-redis bench-peers callgrind
 
 BUILD_NEEDS := cc cmake
@@ -58,6 +58,10 @@ test-outages: ## the tests of outages that last, which `make test` leaves out
 lint: ## formatting and lints, as CI runs them
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+
+alerts: ## the alerts for Prometheus, against made-up histories
+	@scripts/need promtool
+	cd docs/prometheus && promtool check rules alerts.yml && promtool test rules alerts.test.yml
 
 bench: $(if $(NARROWED),,bench-micro bench-redis) bench-peers ## everything measured; JOB=3 ROUNDS=1 SECONDS=2 narrows it to a look
 

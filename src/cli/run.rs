@@ -25,6 +25,8 @@ use crate::gateway::listen::{self, BindError, Bound, Prebound};
 use crate::gateway::pool::{Lookups, Pool};
 use crate::gateway::{Current, Gateway, MAX_TRIES, Snapshot};
 use crate::load::Source;
+use crate::observe::access_log::AccessLog;
+use crate::observe::audit::keeper::Audit;
 use crate::observe::metrics::Metrics;
 use crate::policy::redis::Redis;
 use crate::policy::{Policy, settings};
@@ -49,24 +51,9 @@ const UPSTREAM_POOL_PER_THREAD: usize = 128;
 
 /// Serves by the file until SIGTERM or SIGINT.
 pub(super) fn run(file: &Path) -> ExitCode {
-    let wanted = std::env::var(LOG_VARIABLE).unwrap_or_default();
-    // A word that is no level is read as a target: it must not silence all others.
-    let filter = match EnvFilter::try_new(format!("info,{wanted},{LOG_ALWAYS}")) {
-        Ok(filter) => filter,
-        Err(error) => {
-            eprintln!("error: {LOG_VARIABLE}={wanted:?} cannot be read: {error}");
-            return ExitCode::from(EXIT_BAD_FILE);
-        }
-    };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
-    // Below this, Pingora logs whole request heads, API keys among them. What is written here does
-    // not go through the log crate, and is not held back.
-    log::set_max_level(log::LevelFilter::Warn);
+    if let Err(exit) = log_to_stderr() {
+        return exit;
+    }
     let source = Source::read(file);
     let read = source.and_then(|source| source.policy().map(|policy| (source, policy)));
     let (source, policy) = match read {
@@ -89,6 +76,13 @@ pub(super) fn run(file: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let (access_log, audit) = match logs(&policy, &metrics) {
+        Ok(logs) => logs,
+        Err(error) => {
+            error!("{error}");
+            return ExitCode::from(EXIT_UNAVAILABLE);
+        }
+    };
     let store = Arc::new(MemoryStore::new(policy.memory.max_buckets, &policy.quotas));
     let draining = Draining::default();
     let Prepared { signals, hangups, pools } = match prepare(&policy, &draining) {
@@ -106,11 +100,55 @@ pub(super) fn run(file: &Path) -> ExitCode {
     let (limiter, supervisor) = limiter(&policy, Arc::clone(&store), &metrics);
     let current = Arc::new(Current::from_pointee(Snapshot::new(policy, pools)));
     let limiter = Arc::new(limiter);
-    let force = Force { current, limiter, store, metrics: Arc::clone(&metrics) };
+    let force = Force {
+        current,
+        limiter,
+        store,
+        metrics: Arc::clone(&metrics),
+        access_log: Arc::clone(&access_log),
+        audit: Arc::clone(&audit),
+    };
     let reloader = Arc::new(Reloader::new(file, &source, force.clone()));
     let services = Services { listeners, admin, force, supervisor, reloader, hangups };
     let pingora = services.assemble(&server, &draining);
-    serve(pingora, signals, &metrics, server.drain_timeout)
+    let exit = serve(pingora, signals, &metrics, server.drain_timeout);
+    audit.close();
+    access_log.close();
+    exit
+}
+
+/// Has the process say what happens to it.
+fn log_to_stderr() -> Result<(), ExitCode> {
+    let wanted = std::env::var(LOG_VARIABLE).unwrap_or_default();
+    // A word that is no level is read as a target: it must not silence all others.
+    let filter = match EnvFilter::try_new(format!("info,{wanted},{LOG_ALWAYS}")) {
+        Ok(filter) => filter,
+        Err(error) => {
+            eprintln!("error: {LOG_VARIABLE}={wanted:?} cannot be read: {error}");
+            return Err(ExitCode::from(EXIT_BAD_FILE));
+        }
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        // On a full disk there is nobody to tell, and an attempt to would panic.
+        .log_internal_errors(false)
+        .init();
+    // Below this, Pingora logs whole request heads, API keys among them. What is written here does
+    // not go through the log crate, and is not held back.
+    log::set_max_level(log::LevelFilter::Warn);
+    Ok(())
+}
+
+/// Who writes a line for every request, and who knows of refusals.
+fn logs(policy: &Policy, metrics: &Metrics) -> Result<(Arc<AccessLog>, Arc<Audit>), String> {
+    let (output, dropped) = (policy.access_log.output.clone(), metrics.access_log_dropped.clone());
+    let access_log = AccessLog::start(output, dropped)
+        .map_err(|error| format!("the access log cannot be written: {error}"))?;
+    let audit = Audit::start().map_err(|error| format!("cannot start: {error}"))?;
+    Ok((Arc::new(access_log), audit))
 }
 
 /// What the process serves with.
@@ -138,9 +176,14 @@ impl Services {
             ..ServerConf::default()
         };
         let mut pingora = Server::new_with_opt_and_conf(None, conf);
-        let Force { current, limiter, store, metrics } = self.force;
-        let gateway =
-            Gateway::new(Arc::clone(&current), Arc::clone(&limiter), Arc::clone(&metrics));
+        let Force { current, limiter, store, metrics, access_log, audit } = self.force;
+        let gateway = Gateway::new(
+            Arc::clone(&current),
+            Arc::clone(&limiter),
+            Arc::clone(&metrics),
+            access_log,
+            audit,
+        );
         let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
         for listener in &self.listeners {
             proxy.add_tcp(&listener.address.to_string());

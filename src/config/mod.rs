@@ -31,7 +31,7 @@ use serde::Deserialize;
 
 use rules::Rule;
 use spanned::Spanned;
-use tables::{Clients, Headers, Key, Memory, Plan, Redis, Route, Server, Upstream};
+use tables::{AccessLog, Clients, Headers, Key, Memory, Plan, Redis, Route, Server, Upstream};
 
 /// Tables by their names. Sorted by name; [`in_order`] gives the order of the file.
 pub type Named<T> = BTreeMap<Spanned<String>, Spanned<T>>;
@@ -51,6 +51,8 @@ pub struct Config {
     pub headers: Option<Spanned<Headers>>,
     /// How many buckets this process keeps.
     pub memory: Option<Spanned<Memory>>,
+    /// One line for every request.
+    pub access_log: Option<Spanned<AccessLog>>,
     /// Plans.
     #[serde(default)]
     pub plans: Named<Plan>,

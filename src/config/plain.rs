@@ -60,6 +60,7 @@ fn wrong_type(message: &str, name: &str, pruned: &Pruned) -> Mistake {
     let expected = match message.rsplit_once("expected ").map_or(message, |(_, expected)| expected)
     {
         "u64" => Expected::Number,
+        "f64" => Expected::Fraction,
         "a boolean" => Expected::Boolean,
         "a sequence" => Expected::List,
         "a map" => Expected::Table,
@@ -159,6 +160,7 @@ fn written_out(text: &str) -> Option<u64> {
 #[derive(Debug)]
 enum Expected {
     Number,
+    Fraction,
     Boolean,
     Text,
     List,
@@ -169,6 +171,7 @@ impl Expected {
     fn name(&self) -> &'static str {
         match self {
             Self::Number => "a whole number",
+            Self::Fraction => "a number",
             Self::Boolean => "`true` or `false`",
             Self::Text => "a string",
             Self::List => "a list",

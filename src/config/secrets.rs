@@ -50,6 +50,9 @@ const PUBLIC_IN_CLIENTS: [&str; 6] = [
     "ipv6_prefix",
 ];
 
+/// What may stand in `[access_log]` and is no secret.
+const PUBLIC_IN_ACCESS_LOG: [&str; 3] = ["output", "client_ip", "sample"];
+
 /// The longest name of a header or a parameter that is shown.
 const MAX_PLACE_BYTES: usize = 64;
 
@@ -60,6 +63,7 @@ pub(super) fn mask(text: &str) -> String {
     collect(table.get_ref(), 0, false, &mut secrets);
     collect_of_redis(text, table.get_ref(), &mut secrets);
     collect_of_clients(table.get_ref(), &mut secrets);
+    collect_of_access_log(table.get_ref(), &mut secrets);
     if !errors.is_empty() {
         // What the parser made of a broken file may lack the very value that matters.
         lines::doubtful(text, &mut secrets);
@@ -153,6 +157,22 @@ fn collect_of_clients(table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
             ("api_key", _) => hide_unless_place(value, secrets),
             (name, _) if PUBLIC_IN_CLIENTS.contains(&name) => {}
             _ => hide_whole(value, secrets),
+        }
+    }
+}
+
+/// The same for `[access_log]`.
+fn collect_of_access_log(table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
+    let Some(log) = table.get("access_log") else { return };
+    let DeValue::Table(settings) = log.get_ref() else {
+        hide_whole(log, secrets);
+        return;
+    };
+    for (name, value) in settings {
+        if !PUBLIC_IN_ACCESS_LOG.contains(&name.get_ref().as_ref())
+            && !value.get_ref().as_str().is_some_and(is_reference)
+        {
+            hide_whole(value, secrets);
         }
     }
 }

@@ -7,8 +7,8 @@ use super::Named;
 use super::rules::Grant;
 use super::spanned::Spanned;
 use super::words::{
-    HeaderPolicies, HeaderStyle, OnConflictingKeys, OnFailure, OnMissingKey, OnUnknownKey,
-    PathCase, Ready, ResetForm,
+    ClientIp, HeaderPolicies, HeaderStyle, OnConflictingKeys, OnFailure, OnMissingKey,
+    OnUnknownKey, PathCase, Ready, ResetForm,
 };
 
 /// A value that may be left out, with its place.
@@ -150,6 +150,23 @@ pub struct Headers {
     pub reset: Field<ResetForm>,
     /// Whether answers say that they were decided by this process alone.
     pub mode: Field<bool>,
+}
+
+/// `[access_log]`: one line for every request. No table: none.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct AccessLog {
+    /// Where lines go: `"stdout"`, the path of a file, or `"off"`; may hold `${NAME}` of the
+    /// environment. Default: `"stdout"`.
+    pub output: Field<String>,
+    /// How lines show a client's address, here and where refusals are told. Default: `"plain"`.
+    pub client_ip: Field<ClientIp>,
+    /// What addresses are hashed with, 16 characters or more, best `${NAME}` of the environment.
+    /// Default: a new one for each process.
+    pub salt: Field<String>,
+    /// Which part of the requests that pass has a line, 0 to 1; all others have one. Default: 1.
+    pub sample: Field<f64>,
 }
 
 /// `[memory]`: buckets in this process.

@@ -134,3 +134,16 @@ pub enum ResetForm {
     /// Seconds from now.
     Delta,
 }
+
+/// How a client's address is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ClientIp {
+    /// As it is.
+    Plain,
+    /// As a salted hash: whose it is cannot be told, that it is the same one can.
+    Hashed,
+    /// Not at all.
+    Off,
+}

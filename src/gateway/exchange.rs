@@ -7,7 +7,9 @@ use prometheus::IntGauge;
 
 use super::Snapshot;
 use super::header_text::hex;
+use crate::decide::Refusal;
 use crate::limit::verdict::Verdict;
+use crate::observe::metrics::{Metrics, OpenConnection, UpstreamSeries};
 use crate::policy::Route;
 use crate::policy::client::Client;
 use crate::policy::settings::Upstream;
@@ -29,10 +31,24 @@ pub struct Exchange {
     pub route: Option<u32>,
     /// What its rules said, once asked.
     pub judged: Option<Judged>,
+    /// Ticks that asking them took.
+    pub check_ticks: Option<u64>,
+    /// Why it did not pass, where it did not.
+    pub refusal: Option<Refusal>,
+    /// The rule that refused it without asking a bucket, as an index.
+    pub refused_unasked: Option<u32>,
     /// How often an upstream server was picked for it.
     pub tries: usize,
     /// The upstream server that was picked last.
     pub server: Option<SocketAddr>,
+    /// When a server was first picked, in ticks.
+    pub sent_on: Option<u64>,
+    /// Ticks from then to the head of the answer, once it is there.
+    pub upstream_ticks: Option<u64>,
+    /// Whether there is a connection to the server that was picked last.
+    pub is_connected: bool,
+    /// Keeps the client's connection counted as open; goes on to the next request on it.
+    pub connection: Option<Arc<OpenConnection>>,
     /// The upstream server that could not be connected to.
     pub failed_server: Option<SocketAddr>,
     _in_flight: InFlight,
@@ -70,8 +86,15 @@ impl Exchange {
             via_trusted_proxy: false,
             route: None,
             judged: None,
+            check_ticks: None,
+            refusal: None,
+            refused_unasked: None,
             tries: 0,
             server: None,
+            sent_on: None,
+            upstream_ticks: None,
+            is_connected: false,
+            connection: None,
             failed_server: None,
             _in_flight: InFlight(in_flight),
         }
@@ -85,6 +108,12 @@ impl Exchange {
     /// The index of its upstream, once its route is known.
     pub fn upstream_index(&self) -> Option<usize> {
         self.route().map(|route| route.upstream as usize)
+    }
+
+    /// The series of its upstream, once its route is known.
+    pub fn upstream_series(&self, metrics: &Metrics) -> Option<&UpstreamSeries> {
+        let snapshot = &self.snapshot;
+        snapshot.series.upstream(metrics, &snapshot.policy, self.upstream_index()?)
     }
 
     /// Its upstream, once its route is known.

@@ -37,6 +37,7 @@ impl Gateway {
             exchange.request_id = adopted.unwrap_or_else(|| exchange.request_id.clone());
         }
 
+        exchange.refused_unasked = demanded_by;
         if let Some(rule) = demanded_by {
             self.metrics.refused_by_policy(policy, rule, client.plan);
         }
@@ -62,9 +63,12 @@ impl Gateway {
         let started = clock::now();
         let snapshot = &exchange.snapshot;
         let taken = self.limiter.take(charges, &snapshot.rule_names, started).await;
-        self.observe_check(taken.source, clock::now().saturating_sub(started));
+        let ticks = clock::now().saturating_sub(started);
+        exchange.check_ticks = Some(ticks);
+        self.observe_check(taken.source, ticks);
         snapshot.series.count(&self.metrics, &snapshot.policy, client.plan, &taken);
         if taken.source == Source::Policy {
+            exchange.refused_unasked = taken.charges.first().map(|charge| charge.rule);
             return Err(Refusal::Unavailable { retry_after: self.limiter.tried_again_in() });
         }
         let verdict = Verdict::of(&taken.charges, &taken.answer);

@@ -4,7 +4,7 @@
 //! (may it pass?), `respond` (answers of our own, the only place that knows a status code),
 //! `limit_headers` (what answers say about limits) in `header_text`, `forward` (what the API gets to
 //! see), `leftover` (bodies that nobody wants), `pool` (who serves an upstream), `upgrade`
-//! (WebSockets), `demo`, `listen`, `drain`.
+//! (WebSockets), `demo`, `account` (what is told of it when it is over), `listen`, `drain`.
 
 pub mod drain;
 pub mod exchange;
@@ -14,6 +14,7 @@ pub mod pool;
 /// Answers of our own; explanations use their words.
 pub(crate) mod respond;
 
+mod account;
 mod demo;
 mod forward;
 mod header_text;
@@ -21,6 +22,7 @@ mod judge;
 mod leftover;
 mod upgrade;
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,11 +32,14 @@ use http::Version;
 use http::header::TRANSFER_ENCODING;
 use pingora::modules::http::HttpModules;
 use pingora::prelude::{Error, HttpPeer, RequestHeader, ResponseHeader, Result};
+use pingora::protocols::Digest;
 use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use prometheus::Histogram;
 
 use crate::clock;
-use crate::observe::metrics::{Metrics, PolicySeries, seconds};
+use crate::observe::access_log::AccessLog;
+use crate::observe::audit::keeper::Audit;
+use crate::observe::metrics::{Metrics, PolicySeries, UpstreamResult};
 use crate::policy::Policy;
 use crate::policy::settings::Target;
 use crate::store::limiter::{Limiter, Source};
@@ -64,6 +69,8 @@ pub struct Gateway {
     current: Arc<Current>,
     limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
+    access_log: Arc<AccessLog>,
+    audit: Arc<Audit>,
     /// By source.
     checks: [Histogram; Source::COUNT],
 }
@@ -71,7 +78,7 @@ pub struct Gateway {
 /// What a request lives by, from its first phase to its last.
 pub struct Snapshot {
     /// The rules.
-    pub policy: Policy,
+    pub policy: Arc<Policy>,
     /// The policy's own series.
     pub series: PolicySeries,
     /// What the policy's rules are called in Redis.
@@ -85,15 +92,21 @@ impl Snapshot {
     pub fn new(policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
         let series = PolicySeries::new(&policy);
         let rule_names = policy.rules.iter().map(RuleName::of).collect();
-        Self { policy, series, rule_names, pools }
+        Self { policy: Arc::new(policy), series, rule_names, pools }
     }
 }
 
 impl Gateway {
     /// A gateway that serves by whatever is `current` and decides by `limiter`.
-    pub fn new(current: Arc<Current>, limiter: Arc<Limiter>, metrics: Arc<Metrics>) -> Self {
+    pub fn new(
+        current: Arc<Current>,
+        limiter: Arc<Limiter>,
+        metrics: Arc<Metrics>,
+        access_log: Arc<AccessLog>,
+        audit: Arc<Audit>,
+    ) -> Self {
         let checks = Source::ALL.map(|source| metrics.checks(source));
-        Self { current, limiter, metrics, checks }
+        Self { current, limiter, metrics, access_log, audit, checks }
     }
 }
 
@@ -114,6 +127,9 @@ impl ProxyHttp for Gateway {
         exchange: &mut Exchange,
     ) -> Result<()> {
         let server = &exchange.snapshot.policy.server;
+        if exchange.connection.is_none() {
+            exchange.connection = Some(Arc::new(self.metrics.connections.open()));
+        }
         // Pingora waits for the next request for ever otherwise. A connection that is to close
         // after this request has no such time, and must not get one.
         if session.get_keepalive().is_some() {
@@ -128,6 +144,7 @@ impl ProxyHttp for Gateway {
 
     async fn request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
         if let Err(refusal) = self.judge(session, exchange).await {
+            exchange.refusal = Some(refusal);
             respond::refuse(session, exchange, refusal).await?;
             return Ok(true);
         }
@@ -149,14 +166,16 @@ impl ProxyHttp for Gateway {
         let pool = index.and_then(|index| snapshot.pools.get(index));
         let server = pool.and_then(|pool| pool.pick(exchange.failed_server, clock::now()));
         let (Some(upstream), Some(server)) = (upstream, server) else {
+            self.count_upstream(exchange, UpstreamResult::NoServer);
             return Err(respond::no_server());
         };
         exchange.tries += 1;
-        if exchange.tries > 1 {
-            let retries = &self.metrics.upstream_retries;
-            retries.with_label_values(&[&*upstream.name]).inc();
+        exchange.is_connected = false;
+        if let (2.., Some(series)) = (exchange.tries, exchange.upstream_series(&self.metrics)) {
+            series.tried_again();
         }
         exchange.server = Some(server);
+        exchange.sent_on = exchange.sent_on.or_else(|| Some(clock::now()));
         let mut peer = HttpPeer::new(server, false, String::new());
         let options = &mut peer.options;
         options.connection_timeout = Some(upstream.connect_timeout);
@@ -190,6 +209,57 @@ impl ProxyHttp for Gateway {
         forward::prepare(session.client_addr(), request, exchange)
     }
 
+    async fn upstream_response_filter(
+        &self,
+        _session: &mut Session,
+        response: &mut ResponseHeader,
+        exchange: &mut Exchange,
+    ) -> Result<()>
+    where
+        Self::CTX: Send + Sync,
+    {
+        self.count_answer(exchange, response.status);
+        Ok(())
+    }
+
+    async fn connected_to_upstream(
+        &self,
+        _session: &mut Session,
+        reused: bool,
+        _peer: &HttpPeer,
+        _fd: std::os::fd::RawFd,
+        _digest: Option<&Digest>,
+        exchange: &mut Exchange,
+    ) -> Result<()>
+    where
+        Self::CTX: Send + Sync,
+    {
+        exchange.is_connected = true;
+        if let Some(series) = exchange.upstream_series(&self.metrics) {
+            series.connected(reused);
+        }
+        Ok(())
+    }
+
+    /// Keeps a connection counted as open while it waits for its next request.
+    fn persist_connection_context(
+        &self,
+        _session: &Session,
+        exchange: &Exchange,
+    ) -> Option<Box<dyn Any + Send + Sync>> {
+        let connection = exchange.connection.clone()?;
+        Some(Box::new(connection))
+    }
+
+    fn on_connection_reuse(
+        &self,
+        _session: &mut Session,
+        exchange: &mut Exchange,
+        kept: Box<dyn Any + Send + Sync>,
+    ) {
+        exchange.connection = kept.downcast().ok().map(|kept| *kept);
+    }
+
     async fn response_filter(
         &self,
         session: &mut Session,
@@ -218,6 +288,7 @@ impl ProxyHttp for Gateway {
     ) -> Box<Error> {
         // Nothing was sent, so another server may have the request, whatever its method.
         exchange.failed_server = exchange.server;
+        self.count_upstream(exchange, UpstreamResult::Connect);
         let index = exchange.upstream_index();
         let pool = index.and_then(|index| exchange.snapshot.pools.get(index));
         if let (Some(pool), Some(server)) = (pool, exchange.server) {
@@ -236,19 +307,12 @@ impl ProxyHttp for Gateway {
     where
         Self::CTX: Send + Sync,
     {
+        self.count_failure(exchange, error);
         respond::fail(session, exchange, error).await
     }
 
     async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Exchange) {
-        let policy = &exchange.snapshot.policy;
-        let status = session.response_written().map_or("", |response| response.status.as_str());
-        let plan = exchange.client.map_or("", |client| policy.plan_name(client.plan));
-        let route = exchange.route().map_or("", |route| &route.name);
-        self.metrics.requests.with_label_values(&[route, plan, status]).inc();
-        if let Some(route) = exchange.route {
-            let ticks = clock::now().saturating_sub(exchange.started);
-            exchange.snapshot.series.observe_duration(&self.metrics, policy, route, ticks);
-        }
+        self.account(session, exchange);
     }
 
     /// Failures are logged by [`respond::fail`], with the request's id and without its query.
@@ -270,14 +334,5 @@ impl ProxyHttp for Gateway {
     fn request_summary(&self, session: &Session, exchange: &Exchange) -> String {
         let request = session.req_header();
         format!("{} {} ({})", request.method, request.uri.path(), exchange.request_id)
-    }
-}
-
-impl Gateway {
-    /// Notes how long a decision took.
-    fn observe_check(&self, source: Source, ticks: u64) {
-        if let Some(checks) = self.checks.get(source as usize) {
-            checks.observe(seconds(ticks));
-        }
     }
 }

@@ -2,26 +2,28 @@
 //! their number is fixed by the file.
 
 mod config;
+/// What `docs/metrics.md` says.
+mod docs;
 mod gone;
+mod policy;
+mod registrar;
+mod upstream;
 
-use std::sync::OnceLock;
-
-use prometheus::core::Collector;
-#[cfg(target_os = "linux")]
-use prometheus::process_collector::ProcessCollector;
 use prometheus::{
-    CounterVec, Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
-    IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+    Encoder, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder,
 };
 
-use crate::limit::charge::{Charge, Mode};
+use super::decision::{Decision, POLICY, source_label};
 use crate::policy::Policy;
-use crate::store::limiter::{Source, Taken};
+use crate::store::limiter::Source;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::CallSeries;
 use crate::store::redis::link::LinkSeries;
-use crate::store::redis::link::gate::BreakerSeries;
 pub use config::ConfigSeries;
+pub use policy::PolicySeries;
+use registrar::Registrar;
+use upstream::UpstreamFamilies;
+pub use upstream::{ConnectionSeries, OpenConnection, UpstreamResult, UpstreamSeries};
 
 /// Upper bounds of request durations, in seconds: from a proxied hop on loopback to the longest
 /// timeout in common use.
@@ -57,142 +59,19 @@ pub struct Metrics {
     check_duration: HistogramVec,
     /// Requests that are being served.
     pub in_flight: IntGauge,
-    /// Requests sent again to another server of their upstream, by `upstream`.
-    pub upstream_retries: IntCounterVec,
+    /// Connections of clients.
+    pub connections: ConnectionSeries,
+    refused: IntCounterVec,
+    near_limit: IntCounterVec,
+    upstreams: UpstreamFamilies,
     redis_calls: CallSeries,
     /// The file that the process lives by.
     pub config: ConfigSeries,
     link: LinkSeries,
     local_buckets: IntGauge,
     local_evictions: IntCounter,
-}
-
-/// Who decided where no bucket was asked: the file alone.
-const POLICY: &str = "policy";
-
-/// What became of one rule's charge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Decision {
-    Allow,
-    Deny,
-    ShadowDeny,
-}
-
-/// The series of one policy's names, found once instead of by label on every request.
-#[derive(Debug)]
-pub struct PolicySeries {
-    /// By rule, plan, decision and source.
-    decisions: Box<[OnceLock<IntCounter>]>,
-    plans: usize,
-    /// By route.
-    durations: Box<[OnceLock<Histogram>]>,
-}
-
-/// What a source is called in labels.
-fn source_label(source: Source) -> &'static str {
-    match source {
-        Source::Redis => "redis",
-        Source::Cache => "cache",
-        Source::Local => "local",
-        Source::Policy => POLICY,
-    }
-}
-
-// === impl Decision ===
-
-impl Decision {
-    const COUNT: usize = 3;
-
-    fn label(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-            Self::ShadowDeny => "shadow_deny",
-        }
-    }
-
-    /// A request that is refused takes from nobody: only the rules that refused are counted then.
-    fn of(charge: &Charge, enough: bool, allowed: bool) -> Option<Self> {
-        match (charge.mode, enough, allowed) {
-            (_, true, true) => Some(Self::Allow),
-            (Mode::Enforce, false, _) => Some(Self::Deny),
-            (Mode::Shadow, false, true) => Some(Self::ShadowDeny),
-            (_, true, false) | (Mode::Shadow, false, false) => None,
-        }
-    }
-}
-
-// === impl Registrar ===
-
-/// Registers series one by one.
-#[derive(Default)]
-struct Registrar(Registry);
-
-impl Registrar {
-    fn keep<C: Collector + Clone + 'static>(&self, series: C) -> Result<C, prometheus::Error> {
-        self.0.register(Box::new(series.clone()))?;
-        Ok(series)
-    }
-
-    fn counters(
-        &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-    ) -> Result<IntCounterVec, prometheus::Error> {
-        self.keep(IntCounterVec::new(Opts::new(name, help), labels)?)
-    }
-
-    fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
-        self.keep(IntGauge::new(name, help)?)
-    }
-
-    fn histograms(
-        &self,
-        name: &str,
-        help: &str,
-        label: &str,
-        bounds: &[f64],
-    ) -> Result<HistogramVec, prometheus::Error> {
-        let options = HistogramOpts::new(name, help).buckets(bounds.to_vec());
-        self.keep(HistogramVec::new(options, &[label])?)
-    }
-
-    /// What runs.
-    fn describe_process(&self, version: &str) -> Result<(), prometheus::Error> {
-        let help = "Always 1; the label says which version runs.";
-        let build_info = Opts::new("tollgate_build_info", help);
-        let build_info = self.keep(IntGaugeVec::new(build_info, &["version"])?)?;
-        build_info.with_label_values(&[version]).set(1);
-        Ok(())
-    }
-
-    fn redis_calls(&self) -> Result<CallSeries, prometheus::Error> {
-        let help = "Calls to Redis, by how they went: ok, timeout, or the error's class.";
-        let calls = self.counters("tollgate_redis_calls_total", help, &["result"])?;
-        let help = "How many checks one call to Redis carried.";
-        let checks = HistogramOpts::new("tollgate_redis_batch_checks", help);
-        let checks = self.keep(Histogram::with_opts(checks.buckets(BATCH_CHECKS.to_vec()))?)?;
-        let help =
-            "Checks that Redis was asked for and did not answer in time. It may have counted them.";
-        let name = "tollgate_redis_ambiguous_checks_total";
-        let ambiguous = self.keep(IntCounter::new(name, help)?)?;
-        let help = "Tokens that were granted without Redis and taken off there later.";
-        let settled = Opts::new("tollgate_debt_settled_tokens_total", help);
-        let settled = self.keep(CounterVec::new(settled, &["rule"])?)?;
-        Ok(CallSeries { calls, checks, ambiguous, settled })
-    }
-
-    fn link(&self) -> Result<LinkSeries, prometheus::Error> {
-        let help =
-            "Whether Redis is asked: 0 closed (always), 1 half open (a part), 2 open (never).";
-        let state = self.gauge("tollgate_breaker_state", help)?;
-        let help = "Changes of the breaker, by the state that followed.";
-        let transitions = self.counters("tollgate_breaker_transitions_total", help, &["to"])?;
-        let help = "Live gateways that share this Redis, this one included.";
-        let gateways = self.gauge("tollgate_gateways", help)?;
-        Ok(LinkSeries { breaker: BreakerSeries { state, transitions }, gateways })
-    }
+    /// Lines of the access log that were lost.
+    pub access_log_dropped: IntCounter,
 }
 
 // === impl Metrics ===
@@ -203,11 +82,14 @@ impl Metrics {
     /// # Errors
     /// Two series of one name, which a test rules out.
     pub fn new(version: &str) -> Result<Self, prometheus::Error> {
+        Ok(Self::register(version)?.0)
+    }
+
+    /// The same, and what each is.
+    fn register(version: &str) -> Result<(Self, Vec<docs::Described>), prometheus::Error> {
         let series = Registrar::default();
-        #[cfg(target_os = "linux")]
-        series.0.register(Box::new(ProcessCollector::for_self()))?;
         series.describe_process(version)?;
-        Ok(Self {
+        let metrics = Self {
             requests: series.counters(
                 "tollgate_requests_total",
                 "Requests answered. Labels are empty where a request has no route or client.",
@@ -221,7 +103,7 @@ impl Metrics {
             )?,
             decisions: series.counters(
                 "tollgate_decisions_total",
-                "What each rule decided.",
+                "What each rule decided: allow, deny, shadow_deny; and by whom: redis, cache, local, policy.",
                 &["rule", "plan", "decision", "source"],
             )?,
             check_duration: series.histograms(
@@ -232,11 +114,18 @@ impl Metrics {
             )?,
             in_flight: series
                 .gauge("tollgate_requests_in_flight", "Requests that are being served.")?,
-            upstream_retries: series.counters(
-                "tollgate_upstream_retries_total",
-                "Requests sent again to another server of their upstream.",
-                &["upstream"],
+            connections: ConnectionSeries::register(&series)?,
+            refused: series.counters(
+                "tollgate_refused_total",
+                "Requests that a limit refused, each once: by the rule to wait for longest.",
+                &["rule", "plan"],
             )?,
+            near_limit: series.counters(
+                "tollgate_near_limit_total",
+                "Requests that passed and left less than a fifth of the rule's bucket.",
+                &["rule", "plan"],
+            )?,
+            upstreams: UpstreamFamilies::register(&series)?,
             redis_calls: series.redis_calls()?,
             config: ConfigSeries::register(&series)?,
             link: series.link()?,
@@ -246,8 +135,13 @@ impl Metrics {
                 "tollgate_local_evictions_total",
                 "Buckets dropped for lack of room before they were full again.",
             )?)?,
-            registry: series.0,
-        })
+            access_log_dropped: series.keep(IntCounter::new(
+                "tollgate_access_log_dropped_total",
+                "Lines of the access log that were lost: its place was full, too slow, or gone.",
+            )?)?,
+            registry: series.registry.clone(),
+        };
+        Ok((metrics, series.described.into_inner()))
     }
 
     /// All series in Prometheus' text format, with the store's own figures as they are now.
@@ -281,60 +175,10 @@ impl Metrics {
     /// Counts a refusal that no bucket took part in: a rule that demands a key, or would.
     pub fn refused_by_policy(&self, policy: &Policy, rule: u32, plan: u32) {
         let Some(rule) = policy.rules.get(rule as usize) else { return };
-        let decision = match rule.mode {
-            Mode::Enforce => Decision::Deny,
-            Mode::Shadow => Decision::ShadowDeny,
-        };
+        let decision = Decision::of_demand(rule.mode);
         let plan = policy.plan_name(plan);
         let labels = [&*rule.name, plan, decision.label(), POLICY];
         self.decisions.with_label_values(&labels).inc();
-    }
-}
-
-// === impl PolicySeries ===
-
-impl PolicySeries {
-    /// Room for the series of `policy`; each is made when it first counts.
-    pub fn new(policy: &Policy) -> Self {
-        let plans = policy.plans.len();
-        let decisions = policy.rules.len() * plans * Decision::COUNT * Source::COUNT;
-        Self {
-            decisions: (0..decisions).map(|_| OnceLock::new()).collect(),
-            plans,
-            durations: policy.routes.iter().map(|_| OnceLock::new()).collect(),
-        }
-    }
-
-    /// Counts what each rule decided on a request.
-    pub fn count(&self, metrics: &Metrics, policy: &Policy, plan: u32, taken: &Taken) {
-        let Taken { charges, answer, source, waived } = taken;
-        let decided = charges.iter().zip(&answer.outcomes).filter_map(|(charge, outcome)| {
-            Some((charge, Decision::of(charge, outcome.enough, answer.allowed)?, *source))
-        });
-        let waived = waived.iter().filter(|_| answer.allowed);
-        let waived = waived.map(|charge| (charge, Decision::Allow, Source::Policy));
-        for (charge, decision, source) in decided.chain(waived) {
-            let row = charge.rule as usize * self.plans + plan as usize;
-            let slot =
-                (row * Decision::COUNT + decision as usize) * Source::COUNT + source as usize;
-            let Some(counter) = self.decisions.get(slot) else { continue };
-            counter
-                .get_or_init(|| {
-                    let rule = policy.rules.get(charge.rule as usize).map_or("", |rule| &rule.name);
-                    let plan = policy.plan_name(plan);
-                    let labels = [rule, plan, decision.label(), source_label(source)];
-                    metrics.decisions.with_label_values(&labels)
-                })
-                .inc();
-        }
-    }
-
-    /// Notes how long a request took, in ticks.
-    pub fn observe_duration(&self, metrics: &Metrics, policy: &Policy, route: u32, ticks: u64) {
-        let Some(slot) = self.durations.get(route as usize) else { return };
-        let name = || policy.routes.get(route as usize).map_or("", |route| &route.name);
-        slot.get_or_init(|| metrics.request_duration.with_label_values(&[name()]))
-            .observe(seconds(ticks));
     }
 }
 

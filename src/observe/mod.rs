@@ -1,3 +1,13 @@
 //! What the operator sees.
+//!
+//! Reading order: `decision` (the words for what became of a request), `address` and `time` (how
+//! both are shown), [`access_log`] (one line for every request), [`audit`] (who was refused by what),
+//! [`metrics`].
 
+pub mod access_log;
+pub mod audit;
+pub mod decision;
 pub mod metrics;
+
+mod address;
+mod time;

@@ -1,7 +1,7 @@
 //! The rules as they are meant: every name resolved, every number checked. Built whole from a
 //! file, then never changed; a request lives and dies with one of them.
 //!
-//! Reading order: the types here; `settings` and `redis` (what is not a rule); `matcher`, `path` and `router`
+//! Reading order: the types here; `settings`, `access_log` and `redis` (what is not a rule); `matcher`, `path` and `router`
 //! (which route a request takes); `client` and `charges` (what the request owes); `restart` (what a
 //! running gateway cannot take from another); `build` (how a policy comes
 //! out of a file).
@@ -9,6 +9,7 @@
 //! Names are resolved to indexes: plans, keys, upstreams, routes, rules and quotas each stand in
 //! one list, in the order of the file.
 
+pub mod access_log;
 pub mod build;
 pub mod charges;
 pub mod client;
@@ -26,6 +27,7 @@ use ipnet::IpNet;
 
 use crate::limit::charge::Mode;
 use crate::limit::quota::Quota;
+use access_log::AccessLog;
 use matcher::Matcher;
 use redis::Redis;
 use router::Router;
@@ -47,6 +49,8 @@ pub struct Policy {
     pub memory: Memory,
     /// The store that gateways share; none: buckets live in this process.
     pub redis: Option<Redis>,
+    /// One line for every request.
+    pub access_log: AccessLog,
     /// Names of plans; an index into it is a plan.
     pub plans: Vec<Arc<str>>,
     /// Known clients.

@@ -21,6 +21,8 @@ use crate::config::outline::Outline;
 use crate::gateway::pool::Pool;
 use crate::gateway::{Current, Snapshot};
 use crate::load::{LoadError, Source};
+use crate::observe::access_log::{self, AccessLog};
+use crate::observe::audit::keeper::Audit;
 use crate::observe::metrics::Metrics;
 use crate::policy::restart::{self, Fixed};
 use crate::policy::{Digest, Policy};
@@ -41,6 +43,10 @@ pub struct Force {
     pub store: Arc<MemoryStore>,
     /// Who counts.
     pub metrics: Arc<Metrics>,
+    /// Who writes a line for every request.
+    pub access_log: Arc<AccessLog>,
+    /// Who knows of refusals.
+    pub audit: Arc<Audit>,
 }
 
 /// Reads the file again when asked to, one time after the other.
@@ -145,10 +151,11 @@ impl Reloader {
 
     async fn apply(&self, state: &mut State, ready: Ready) -> Outcome {
         let Ready { mut policy, digest, outline } = ready;
-        let Force { current, limiter, store, metrics } = &self.force;
+        let Force { current, limiter, store, metrics, access_log, audit: _ } = &self.force;
         let pools = Pool::for_all(&policy.upstreams, &current.load().pools).await;
         let numbers = store.adopt(&policy.quotas, clock::now());
         policy.number_quotas(&numbers);
+        access_log.redirect(&policy.access_log.output);
         current.store(Arc::new(Snapshot::new(policy, pools)));
         limiter.forget_refusals();
         let changes = Changes::between(&state.outline, &outline);
@@ -202,16 +209,29 @@ fn read(path: &Path, in_force: Digest, policy: &Policy) -> Reading {
     let built = source.policy().and_then(|new| {
         let outline = source.outline();
         let fixed = restart::needed(policy, &new);
-        if fixed.is_empty() {
+        let mut mistakes: Vec<Mistake> =
+            fixed.iter().map(|setting| needs_restart(setting, &outline)).collect();
+        mistakes.extend(cannot_log(policy, &new, &outline));
+        if mistakes.is_empty() {
             return Ok(Ready { policy: new, digest, outline });
         }
-        let mistakes = fixed.iter().map(|setting| needs_restart(setting, &outline));
         Err(LoadError::Mistakes(source.report(mistakes)))
     });
     match built {
         Ok(ready) => Reading::Ready(Box::new(ready)),
         Err(error) => Reading::Bad { digest: Some(digest), error },
     }
+}
+
+/// A new place for the access log that cannot be written to.
+fn cannot_log(old: &Policy, new: &Policy, outline: &Outline) -> Option<Mistake> {
+    let output = &new.access_log.output;
+    if *output == old.access_log.output {
+        return None;
+    }
+    let error = access_log::check(output).err()?;
+    let place = outline.place(&["access_log", "output"]).unwrap_or(0..0);
+    Some(Mistake::new(place, format!("the access log cannot be written: {error}")))
 }
 
 /// A setting that cannot change while running, as a mistake of the file that changes it.

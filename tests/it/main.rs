@@ -58,6 +58,8 @@ mod shared;
 mod outages;
 
 // What the operator sees, and what explanations promise: that the gateway does as they say.
+mod access_log;
+mod audit;
 mod explain;
 mod metrics;
 

@@ -1,6 +1,9 @@
 //! What the operator sees: every request is counted, under names of the file and no others.
 
-use crate::support::{DEMO, Gateway, Request, key, swarm};
+use std::io::Write as _;
+use std::net::TcpListener;
+
+use crate::support::{DEMO, Gateway, Request, Upstream, in_front_of, key, swarm};
 
 #[test]
 fn every_answer_is_counted_by_route_plan_and_status() {
@@ -75,4 +78,101 @@ fn row_72_clients_make_no_series() {
     let before = series();
     meet(1_000);
     assert_eq!(series(), before);
+}
+
+#[test]
+fn refusals_and_what_is_near_them_are_counted_by_rule_and_plan() {
+    let rules = "[rules.r]\nper = []\nrate = \"10/d\"\n[rules.wide]\nper = []\nrate = \"1000/d\"\n\
+        [rules.known]\nper = [\"key\"]\nroutes = [\"known\"]\non_missing = \"deny\"\nrate = \"9/d\"\n\
+        [routes.known]\npath = \"/known\"\nupstream = \"api\"\n";
+    let gateway = Gateway::start(&format!("{DEMO}{rules}"));
+    let mut client = gateway.connect();
+    for _ in 0..13 {
+        client.send(&Request::get("/"));
+    }
+    client.send(&Request::get("/known"));
+    gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
+    let of = |rule| [("rule", rule), ("plan", "free")];
+    // With less than 2 of 10 tokens left: the ninth and the tenth.
+    assert_eq!(gateway.count("tollgate_near_limit_total", &of("r")), 2);
+    assert_eq!(gateway.count("tollgate_near_limit_total", &[]), 2);
+    assert_eq!(gateway.count("tollgate_refused_total", &of("r")), 3);
+    assert_eq!(gateway.count("tollgate_refused_total", &of("known")), 1);
+    assert_eq!(gateway.count("tollgate_refused_total", &[]), 4);
+}
+
+#[test]
+fn what_became_of_requests_that_are_sent_on_is_counted_by_upstream() {
+    let answering = |status: &str| {
+        Upstream::saying(format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nok"))
+    };
+    let (good, bad) = (answering("200 OK"), answering("503 Busy"));
+    let broken = Upstream::start(|_, stream| stream.write_all(b"what?\r\n\r\n").is_err());
+    let cut = Upstream::start(|_, stream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok").is_err()
+    });
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let others = [
+        ("bad", bad.address),
+        ("broken", broken.address),
+        ("cut", cut.address),
+        ("silent", silent.local_addr().unwrap()),
+        ("nobody", nobody),
+    ];
+    let tables = others.map(|(name, address)| {
+        format!(
+            "[upstreams.{name}]\nservers = [\"{address}\"]\nread_timeout = \"100ms\"\n\
+             [routes.{name}]\npath = \"/{name}\"\nupstream = \"{name}\"\n"
+        )
+    });
+    let gateway = Gateway::start(&format!("{}{}", in_front_of(&[good.address]), tables.concat()));
+    gateway.get("/");
+    gateway.get("/");
+    for (name, _) in others {
+        gateway.connect().send(&Request::get(&format!("/{name}")));
+    }
+    gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
+    // An upstream that could not be connected to was tried twice.
+    let table = [
+        ("api", "2xx", 2),
+        ("bad", "5xx", 1),
+        ("broken", "broken", 1),
+        ("cut", "2xx", 1),
+        ("cut", "broken", 1),
+        ("silent", "timeout", 1),
+        ("nobody", "connect", 2),
+    ];
+    for (upstream, result, expected) in table {
+        let labels = [("upstream", upstream), ("result", result)];
+        let count = gateway.count("tollgate_upstream_results_total", &labels);
+        assert_eq!(count, expected, "{labels:?}\n{}", gateway.metrics());
+    }
+    assert_eq!(gateway.count("tollgate_upstream_results_total", &[]), 9);
+    let api = [("upstream", "api")];
+    assert_eq!(gateway.count("tollgate_upstream_duration_seconds_count", &api), 2);
+    let connections = |reused| {
+        let labels = [("upstream", "api"), ("reused", reused)];
+        gateway.count("tollgate_upstream_connections_total", &labels)
+    };
+    assert_eq!(connections("false") + connections("true"), 2);
+}
+
+#[test]
+fn connections_are_counted_for_as_long_as_they_are_open() {
+    let gateway = Gateway::start(DEMO);
+    let open = "tollgate_client_connections_open";
+    let (mut first, mut second) = (gateway.connect(), gateway.connect());
+    for _ in 0..3 {
+        first.send(&Request::get("/"));
+        second.send(&Request::get("/"));
+    }
+    // Idle between two requests, they are open all the same.
+    gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
+    assert_eq!(gateway.count(open, &[]), 2);
+    drop(first);
+    gateway.wait_for_count(open, &[], 1);
+    second.send(&Request::get("/").header("Connection", "close"));
+    gateway.wait_for_count(open, &[], 0);
+    assert_eq!(gateway.count("tollgate_client_connections_total", &[]), 2);
 }

@@ -1,6 +1,8 @@
 //! Row 40 of the fault table: what must not stand in any log, metric or message.
 
-use crate::support::{DEMO, Gateway, Request, Upstream, check, in_front_of, key, whole};
+use crate::support::{
+    DEMO, Gateway, Request, Upstream, check, eventually, in_front_of, key, whole,
+};
 
 /// As no word of ours would be.
 const SECRET: &str = "s3cr3t-7h4t-nob0dy-m4y-r34d";
@@ -32,7 +34,7 @@ fn requests() -> Vec<Request> {
 /// Sends them all to a gateway with these routes and looks through everything it says.
 #[track_caller]
 fn assert_kept_secret(config: &str, expected_status: u16) {
-    assert_kept(&Gateway::start(config), expected_status);
+    assert_kept(&Gateway::start(&format!("{config}\n[access_log]\n")), expected_status);
 }
 
 #[track_caller]
@@ -46,6 +48,12 @@ fn assert_kept(gateway: &Gateway, expected_status: u16) {
         assert!(!echoed, "in a header: {answer:?}");
     }
     assert!(statuses.contains(&expected_status), "{statuses:?}");
+    gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
+    gateway.get("/last");
+    if gateway.config().contains("[access_log]") {
+        let has_last = || gateway.log().contains("\"path\":\"/last\"").then_some(());
+        eventually("the last line of the access log", has_last);
+    }
     assert!(!gateway.metrics().contains(SECRET), "in a metric");
     assert!(!gateway.log().contains(SECRET), "in the log");
 }

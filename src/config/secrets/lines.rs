@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::{PUBLIC, PUBLIC_IN_BREAKER, PUBLIC_IN_CLIENTS, PUBLIC_IN_REDIS};
+use super::{PUBLIC, PUBLIC_IN_ACCESS_LOG, PUBLIC_IN_BREAKER, PUBLIC_IN_CLIENTS, PUBLIC_IN_REDIS};
 
-/// Lines of `[keys]`, `[redis]` and `[clients]`, of `sha256` and of passwords, from the equals sign
+/// Lines of `[keys]`, `[redis]`, `[clients]` and `[access_log]`, of `sha256` and of passwords, from the equals sign
 /// on; a line that begins with a quote, as those of a list do, whole.
 pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
     let mut table = "";
@@ -21,11 +21,13 @@ pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
         } else if table.starts_with("redis") {
             let is_public = begins_with(&PUBLIC_IN_REDIS) || begins_with(&PUBLIC_IN_BREAKER);
             !is_public || (trimmed.starts_with("url") && line.contains('@'))
+        } else if table.starts_with("access_log") {
+            !begins_with(&PUBLIC_IN_ACCESS_LOG)
         } else {
             table.starts_with("clients") && !begins_with(&PUBLIC_IN_CLIENTS)
         };
         let is_secret = is_secret_here
-            || begins_with(&["redis", "clients", "keys"])
+            || begins_with(&["redis", "clients", "keys", "access_log"])
             || line.contains("password")
             || line.contains("sha256");
         if (is_secret && !is_heading) || line.contains("sha256") {

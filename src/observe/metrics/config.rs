@@ -17,8 +17,10 @@ pub struct ConfigSeries {
 
 impl ConfigSeries {
     pub(super) fn register(series: &Registrar) -> Result<Self, prometheus::Error> {
-        let reloads =
-            Opts::new("tollgate_config_reloads_total", "Changed files, by what became of them.");
+        let reloads = Opts::new(
+            "tollgate_config_reloads_total",
+            "Changed files, by what became of them: applied, rejected.",
+        );
         let reloads = series.keep(IntCounterVec::new(reloads, &["result"])?)?;
         let all = Self {
             applied: reloads.with_label_values(&["applied"]),

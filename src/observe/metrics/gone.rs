@@ -33,7 +33,13 @@ impl Metrics {
         known.forget_others(&self.requests, &["route", "plan", "status"]);
         known.forget_others(&self.request_duration, &["route"]);
         known.forget_others(&self.decisions, &["rule", "plan", "decision", "source"]);
-        known.forget_others(&self.upstream_retries, &["upstream"]);
+        known.forget_others(&self.refused, &["rule", "plan"]);
+        known.forget_others(&self.near_limit, &["rule", "plan"]);
+        let upstreams = &self.upstreams;
+        known.forget_others(&upstreams.results, &["upstream", "result"]);
+        known.forget_others(&upstreams.durations, &["upstream"]);
+        known.forget_others(&upstreams.connections, &["upstream", "reused"]);
+        known.forget_others(&upstreams.retries, &["upstream"]);
     }
 }
 

@@ -7,6 +7,7 @@
 //! Lists follow the file. An entry with a mistake keeps its index, so that what refers to it is
 //! not a mistake too.
 
+mod access_log;
 mod address;
 mod breaker;
 mod clients;
@@ -52,6 +53,7 @@ pub fn build(
     let headers = server::headers(config);
     let memory = server::memory(config, mistakes);
     let redis = redis::redis(config, environment, mistakes);
+    let access_log = access_log::access_log(config, environment, mistakes);
     let clients = clients::clients(config, &names, mistakes);
     let (keys, key_by_digest) = keys::keys(config, &names, mistakes);
     let upstreams = upstreams::upstreams(config, mistakes);
@@ -70,6 +72,7 @@ pub fn build(
         headers,
         memory: memory?,
         redis,
+        access_log: access_log?,
         plans: names.plans.names().to_vec(),
         keys,
         key_by_digest,

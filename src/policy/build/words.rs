@@ -3,7 +3,7 @@
 
 use crate::config::spanned::Spanned;
 use crate::config::words;
-use crate::policy::settings;
+use crate::policy::{access_log, settings};
 
 /// What a word means; the meaning's default where it is left out.
 pub(super) fn meaning<W: Copy, M: From<W> + Default>(field: Option<&Spanned<W>>) -> M {
@@ -73,6 +73,16 @@ impl From<words::OnConflictingKeys> for settings::OnConflictingKeys {
         match word {
             words::OnConflictingKeys::Deny => Self::Deny,
             words::OnConflictingKeys::First => Self::First,
+        }
+    }
+}
+
+impl From<words::ClientIp> for access_log::ClientIp {
+    fn from(word: words::ClientIp) -> Self {
+        match word {
+            words::ClientIp::Plain => Self::Plain,
+            words::ClientIp::Hashed => Self::Hashed,
+            words::ClientIp::Off => Self::Off,
         }
     }
 }

@@ -89,6 +89,11 @@ impl Gateway {
         Self { address, admin, child, config, file: file.to_owned(), _folder: folder }
     }
 
+    /// What it was started on.
+    pub(crate) fn config(&self) -> &str {
+        &self.config
+    }
+
     /// The file that it was started on.
     pub(crate) fn file(&self) -> &Path {
         &self.file

@@ -1,6 +1,7 @@
 //! What people read when a file is wrong. Each was read with the eyes of somebody who wrote that
 //! file: is the mistake plain, the line right, and does the help help?
 
+mod access_log;
 mod breaker;
 mod costs_beyond_a_burst;
 mod files_without_routes;

@@ -1,0 +1,159 @@
+//! What is told of a request: to the metrics while it is judged and when it is over, to the audit
+//! and the access log at its very end.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use pingora::prelude::{Error, ErrorSource, ErrorType};
+use pingora::proxy::Session;
+
+use super::Gateway;
+use super::exchange::{Exchange, Judged};
+use crate::clock;
+use crate::decide::Refusal;
+use crate::limit::charge::Mode;
+use crate::observe::access_log::{Decided, Entry, Timings};
+use crate::observe::decision::{Decision, POLICY, REJECT, source_label};
+use crate::observe::metrics::{UpstreamResult, seconds};
+use crate::policy::access_log::Output;
+use crate::store::limiter::Source;
+
+impl Gateway {
+    /// Notes how long a decision took.
+    pub(super) fn observe_check(&self, source: Source, ticks: u64) {
+        if let Some(checks) = self.checks.get(source as usize) {
+            checks.observe(seconds(ticks));
+        }
+    }
+
+    /// Counts a request that is over, and has it written.
+    pub(super) fn account(&self, session: &Session, exchange: &mut Exchange) {
+        let policy = &exchange.snapshot.policy;
+        let status = session.response_written().map_or("", |response| response.status.as_str());
+        let plan = exchange.client.map_or("", |client| policy.plan_name(client.plan));
+        let route = exchange.route().map_or("", |route| &route.name);
+        self.metrics.requests.with_label_values(&[route, plan, status]).inc();
+        let ticks = clock::now().saturating_sub(exchange.started);
+        if let Some(route) = exchange.route {
+            exchange.snapshot.series.observe_duration(&self.metrics, policy, route, ticks);
+        }
+        let decided = exchange.decided();
+        if let (Some(rule), Some(client), true) =
+            (decided.rule, exchange.client, decided.decision == Decision::Deny.label())
+        {
+            exchange.snapshot.series.refused(&self.metrics, policy, rule, client.plan);
+            self.audit.note(policy, &client, rule, decided.remaining);
+        }
+        if policy.access_log.output != Output::Off {
+            self.write(session, exchange, decided, ticks);
+        }
+    }
+
+    /// Counts an answer whose head has come. What comes before the answer itself (103) is none.
+    pub(super) fn count_answer(&self, exchange: &mut Exchange, status: StatusCode) {
+        if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+            return;
+        }
+        let ticks = exchange.sent_on.map(|at| clock::now().saturating_sub(at));
+        exchange.upstream_ticks = ticks;
+        if let (Some(series), Some(ticks)) = (exchange.upstream_series(&self.metrics), ticks) {
+            series.observe(ticks);
+        }
+        let digit = u8::try_from(status.as_u16() / 100).unwrap_or_default();
+        self.count_upstream(exchange, UpstreamResult::Answer(digit));
+    }
+
+    /// Counts a failure that is an upstream's own. That of a connection has been counted.
+    pub(super) fn count_failure(&self, exchange: &Exchange, error: &Error) {
+        if *error.esource() != ErrorSource::Upstream || !exchange.is_connected {
+            return;
+        }
+        let result = match error.etype() {
+            ErrorType::ReadTimedout | ErrorType::WriteTimedout => UpstreamResult::Timeout,
+            _ => UpstreamResult::Broken,
+        };
+        self.count_upstream(exchange, result);
+    }
+
+    pub(super) fn count_upstream(&self, exchange: &Exchange, result: UpstreamResult) {
+        if let Some(series) = exchange.upstream_series(&self.metrics) {
+            series.count(result);
+        }
+    }
+
+    fn write(&self, session: &Session, exchange: &mut Exchange, decided: Decided, ticks: u64) {
+        let policy = &exchange.snapshot.policy;
+        let status = session.response_written().map(|response| response.status);
+        let is_ordinary = decided.decision == Decision::Allow.label()
+            && status.is_some_and(|status| !status.is_server_error());
+        if is_ordinary && !policy.access_log.sample.has(exchange.request_id.as_str()) {
+            return;
+        }
+        let request = session.req_header();
+        self.access_log.write(Entry {
+            policy: Arc::clone(policy),
+            time: clock::unix_ticks().saturating_sub(ticks),
+            client: exchange.client,
+            method: request.method.clone(),
+            path: Entry::path(request.uri.path()),
+            route: exchange.route,
+            decided,
+            status: status.map(|status| status.as_u16()),
+            bytes_in: session.body_bytes_read() as u64,
+            bytes_out: session.body_bytes_sent() as u64,
+            server: exchange.server,
+            timings: Timings {
+                total: ticks,
+                check: exchange.check_ticks,
+                upstream: exchange.upstream_ticks,
+            },
+            request_id: exchange.request_id.as_str().to_owned(),
+        });
+    }
+}
+
+impl Exchange {
+    /// What became of the request, by its limits or without them.
+    fn decided(&self) -> Decided {
+        let by_file = |rule| Decided {
+            decision: Decision::Deny.label(),
+            rule: Some(rule),
+            remaining: None,
+            source: Some(POLICY),
+        };
+        match (self.refusal, self.refused_unasked, &self.judged) {
+            (None | Some(Refusal::Limited), _, Some(judged)) => judged.decided(),
+            (None, _, None) => Decided { decision: Decision::Allow.label(), ..Decided::default() },
+            (Some(Refusal::Unavailable { .. } | Refusal::KeyMissing), Some(rule), _) => {
+                by_file(rule)
+            }
+            (Some(_), ..) => Decided { decision: REJECT, ..Decided::default() },
+        }
+    }
+}
+
+impl Judged {
+    fn decided(&self) -> Decided {
+        let answer = &self.taken.answer;
+        let shadow_lacked = || {
+            let mut charges = self.taken.charges.iter().zip(&answer.outcomes);
+            charges.any(|(charge, outcome)| charge.mode == Mode::Shadow && !outcome.enough)
+        };
+        let decision = if !answer.allowed {
+            Decision::Deny
+        } else if shadow_lacked() {
+            Decision::ShadowDeny
+        } else {
+            Decision::Allow
+        };
+        let binding = self.verdict.speaks_of();
+        let charge = binding.and_then(|index| self.taken.charges.get(index));
+        let standing = binding.and_then(|index| self.standing(index));
+        Decided {
+            decision: decision.label(),
+            rule: charge.map(|charge| charge.rule),
+            remaining: standing.map(|standing| standing.remaining),
+            source: Some(source_label(self.taken.source)),
+        }
+    }
+}

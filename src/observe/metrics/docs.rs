@@ -1,0 +1,135 @@
+//! What each series is, in its own words. `docs/metrics.md` is made of them.
+
+use std::collections::HashMap;
+
+use prometheus::core::Collector;
+use prometheus::proto::MetricType;
+
+/// One name that `/metrics` has.
+#[cfg_attr(
+    not(test),
+    allow(dead_code, reason = "read by the test that holds the page to the code")
+)]
+pub(super) struct Described {
+    name: String,
+    help: String,
+    kind: MetricType,
+    labels: Vec<String>,
+}
+
+impl Described {
+    /// All names of a series.
+    pub(super) fn all(series: &impl Collector) -> Vec<Self> {
+        let families = series.collect();
+        let kinds: HashMap<&str, MetricType> =
+            families.iter().map(|family| (family.name(), family.get_field_type())).collect();
+        let described = |desc: &prometheus::core::Desc| Self {
+            name: desc.fq_name.clone(),
+            help: desc.help.clone(),
+            kind: kinds.get(desc.fq_name.as_str()).copied().unwrap_or(MetricType::UNTYPED),
+            labels: desc.variable_labels.clone(),
+        };
+        series.desc().into_iter().map(described).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::fmt::Write as _;
+
+    use super::*;
+    use crate::observe::metrics::Metrics;
+
+    const HEAD: &str = "\
+# Metrics
+
+`GET /metrics` on the admin port, in Prometheus' text format. Labels are names from `gateway.toml` and
+fixed words, never clients: the file fixes how many series there are. Names of routes and plans are
+empty where a request did not come so far.
+
+This page is made from the code: `UPDATE_METRICS=1 cargo test --lib metrics` writes it.
+[Observability](observability.md) says what to look at when.
+";
+
+    fn file(name: &str) -> String {
+        format!("{}/docs/{name}", env!("CARGO_MANIFEST_DIR"))
+    }
+
+    fn all() -> Vec<Described> {
+        let mut all = Metrics::register("0").unwrap().1;
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    fn page() -> String {
+        let mut page = HEAD.to_owned();
+        for (heading, prefix) in [("The gateway", "tollgate_"), ("The process", "process_")] {
+            let _ = write!(
+                page,
+                "\n## {heading}\n\n| name | type | labels | |\n| --- | --- | --- | --- |\n"
+            );
+            for series in all().iter().filter(|series| series.name.starts_with(prefix)) {
+                let labels: Vec<String> =
+                    series.labels.iter().map(|label| format!("`{label}`")).collect();
+                let kind = format!("{:?}", series.kind).to_lowercase();
+                let (name, help) = (&series.name, &series.help);
+                let _ = writeln!(page, "| `{name}` | {kind} | {} | {help} |", labels.join(", "));
+            }
+        }
+        page
+    }
+
+    #[test]
+    fn the_page_in_docs_is_that_of_the_code() {
+        let path = file("metrics.md");
+        let page = page();
+        if std::env::var_os("UPDATE_METRICS").is_some() {
+            std::fs::write(&path, &page).unwrap();
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(kept == page, "UPDATE_METRICS=1 cargo test --lib metrics writes docs/metrics.md");
+    }
+
+    #[test]
+    fn every_series_is_on_the_page_and_says_what_it_is() {
+        let page = page();
+        for series in all() {
+            assert!(page.contains(&format!("`{}`", series.name)), "{}", series.name);
+            assert!(series.help.ends_with('.') && series.help.len() > 15, "{}", series.name);
+            assert!(!series.help.contains('|'), "{}", series.name);
+        }
+    }
+
+    /// A name that nothing has would be an alert that never comes, or an empty panel.
+    #[test]
+    fn every_name_that_alerts_dashboards_and_pages_look_at_exists() {
+        let known: HashSet<String> = all()
+            .into_iter()
+            .flat_map(|series| {
+                let parts: &[&str] = match series.kind {
+                    MetricType::HISTOGRAM => &["", "_bucket", "_sum", "_count"],
+                    _ => &[""],
+                };
+                parts.iter().map(|part| format!("{}{part}", series.name)).collect::<Vec<_>>()
+            })
+            .collect();
+        let files = [
+            "prometheus/alerts.yml",
+            "prometheus/alerts.test.yml",
+            "grafana/tollgate.json",
+            "observability.md",
+            "outages.md",
+            "redis.md",
+            "reload.md",
+            "memory-store.md",
+        ];
+        for name in files {
+            let text = std::fs::read_to_string(file(name)).expect(name);
+            let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            for word in words.filter(|word| word.starts_with("tollgate_")) {
+                assert!(known.contains(word), "{name}: {word}");
+            }
+        }
+    }
+}

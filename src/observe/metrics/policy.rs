@@ -1,0 +1,120 @@
+//! The series of one policy's names, found once instead of by label on every request.
+
+use std::sync::OnceLock;
+
+use prometheus::{Histogram, IntCounter, IntCounterVec};
+
+use super::{Metrics, UpstreamSeries, seconds};
+use crate::observe::decision::{Decision, source_label};
+use crate::policy::Policy;
+use crate::store::limiter::{Source, Taken};
+
+/// A policy's own series.
+#[derive(Debug)]
+pub struct PolicySeries {
+    /// By rule, plan, decision and source.
+    decisions: Box<[OnceLock<IntCounter>]>,
+    /// By rule and plan.
+    refused: Box<[OnceLock<IntCounter>]>,
+    /// By rule and plan.
+    near_limit: Box<[OnceLock<IntCounter>]>,
+    plans: usize,
+    /// By route.
+    durations: Box<[OnceLock<Histogram>]>,
+    /// By upstream.
+    upstreams: Box<[OnceLock<UpstreamSeries>]>,
+}
+
+/// Room for so many series; each is made when it first counts.
+fn room<T>(count: usize) -> Box<[OnceLock<T>]> {
+    (0..count).map(|_| OnceLock::new()).collect()
+}
+
+impl PolicySeries {
+    /// Room for the series of `policy`; each is made when it first counts.
+    pub fn new(policy: &Policy) -> Self {
+        let plans = policy.plans.len();
+        let rows = policy.rules.len() * plans;
+        Self {
+            decisions: room(rows * Decision::COUNT * Source::COUNT),
+            refused: room(rows),
+            near_limit: room(rows),
+            plans,
+            durations: room(policy.routes.len()),
+            upstreams: room(policy.upstreams.len()),
+        }
+    }
+
+    /// Counts what each rule decided on a request.
+    pub fn count(&self, metrics: &Metrics, policy: &Policy, plan: u32, taken: &Taken) {
+        let Taken { charges, answer, source, waived } = taken;
+        for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
+            if answer.allowed && outcome.enough && is_near_limit(outcome.level, charge.quota.full())
+            {
+                let family = &metrics.near_limit;
+                self.count_rule(&self.near_limit, family, policy, (charge.rule, plan));
+            }
+        }
+        let decided = charges.iter().zip(&answer.outcomes).filter_map(|(charge, outcome)| {
+            Some((charge, Decision::of(charge, outcome.enough, answer.allowed)?, *source))
+        });
+        let waived = waived.iter().filter(|_| answer.allowed);
+        let waived = waived.map(|charge| (charge, Decision::Allow, Source::Policy));
+        for (charge, decision, source) in decided.chain(waived) {
+            let row = charge.rule as usize * self.plans + plan as usize;
+            let slot =
+                (row * Decision::COUNT + decision as usize) * Source::COUNT + source as usize;
+            let Some(counter) = self.decisions.get(slot) else { continue };
+            counter
+                .get_or_init(|| {
+                    let rule = policy.rules.get(charge.rule as usize).map_or("", |rule| &rule.name);
+                    let plan = policy.plan_name(plan);
+                    let labels = [rule, plan, decision.label(), source_label(source)];
+                    metrics.decisions.with_label_values(&labels)
+                })
+                .inc();
+        }
+    }
+
+    /// Counts a request that `rule` refused.
+    pub fn refused(&self, metrics: &Metrics, policy: &Policy, rule: u32, plan: u32) {
+        self.count_rule(&self.refused, &metrics.refused, policy, (rule, plan));
+    }
+
+    fn count_rule(
+        &self,
+        slots: &[OnceLock<IntCounter>],
+        family: &IntCounterVec,
+        policy: &Policy,
+        (rule, plan): (u32, u32),
+    ) {
+        let Some(slot) = slots.get(rule as usize * self.plans + plan as usize) else { return };
+        let name = || policy.rules.get(rule as usize).map_or("", |rule| &rule.name);
+        slot.get_or_init(|| family.with_label_values(&[name(), policy.plan_name(plan)])).inc();
+    }
+
+    /// The series of an upstream, by its index.
+    pub fn upstream(
+        &self,
+        metrics: &Metrics,
+        policy: &Policy,
+        upstream: usize,
+    ) -> Option<&UpstreamSeries> {
+        let slot = self.upstreams.get(upstream)?;
+        let name = || policy.upstreams.get(upstream).map_or("", |upstream| &upstream.name);
+        Some(slot.get_or_init(|| metrics.upstreams.of(name())))
+    }
+
+    /// Notes how long a request took, in ticks.
+    pub fn observe_duration(&self, metrics: &Metrics, policy: &Policy, route: u32, ticks: u64) {
+        let Some(slot) = self.durations.get(route as usize) else { return };
+        let name = || policy.routes.get(route as usize).map_or("", |route| &route.name);
+        slot.get_or_init(|| metrics.request_duration.with_label_values(&[name()]))
+            .observe(seconds(ticks));
+    }
+}
+
+/// Whether a bucket at `level` of `full` has less than a fifth left.
+fn is_near_limit(level: i64, full: i64) -> bool {
+    level < full / 5
+}

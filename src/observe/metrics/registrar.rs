@@ -1,0 +1,102 @@
+//! Registers series one by one, and remembers what they are for the page in `docs/`.
+
+use std::cell::RefCell;
+
+use prometheus::core::Collector;
+use prometheus::{
+    CounterVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry,
+};
+
+use super::BATCH_CHECKS;
+use super::docs::Described;
+use crate::store::redis::batch::CallSeries;
+use crate::store::redis::link::LinkSeries;
+use crate::store::redis::link::gate::BreakerSeries;
+
+/// What is registered.
+#[derive(Default)]
+pub(super) struct Registrar {
+    pub(super) registry: Registry,
+    /// In the order in which they were registered.
+    pub(super) described: RefCell<Vec<Described>>,
+}
+
+impl Registrar {
+    pub(super) fn keep<C: Collector + Clone + 'static>(
+        &self,
+        series: C,
+    ) -> Result<C, prometheus::Error> {
+        self.described.borrow_mut().extend(Described::all(&series));
+        self.registry.register(Box::new(series.clone()))?;
+        Ok(series)
+    }
+
+    pub(super) fn counters(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<IntCounterVec, prometheus::Error> {
+        self.keep(IntCounterVec::new(Opts::new(name, help), labels)?)
+    }
+
+    pub(super) fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
+        self.keep(IntGauge::new(name, help)?)
+    }
+
+    pub(super) fn histograms(
+        &self,
+        name: &str,
+        help: &str,
+        label: &str,
+        bounds: &[f64],
+    ) -> Result<HistogramVec, prometheus::Error> {
+        let options = HistogramOpts::new(name, help).buckets(bounds.to_vec());
+        self.keep(HistogramVec::new(options, &[label])?)
+    }
+
+    /// What runs, and what it takes of the machine.
+    pub(super) fn describe_process(&self, version: &str) -> Result<(), prometheus::Error> {
+        let help = "Always 1; the label says which version runs.";
+        let build_info = Opts::new("tollgate_build_info", help);
+        let build_info = self.keep(IntGaugeVec::new(build_info, &["version"])?)?;
+        build_info.with_label_values(&[version]).set(1);
+        #[cfg(target_os = "linux")]
+        {
+            use prometheus::process_collector::ProcessCollector;
+
+            let process = ProcessCollector::for_self();
+            self.described.borrow_mut().extend(Described::all(&process));
+            self.registry.register(Box::new(process))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn redis_calls(&self) -> Result<CallSeries, prometheus::Error> {
+        let help = "Calls to Redis, by how they went: ok, timeout, or the error's class.";
+        let calls = self.counters("tollgate_redis_calls_total", help, &["result"])?;
+        let help = "How many checks one call to Redis carried.";
+        let checks = HistogramOpts::new("tollgate_redis_batch_checks", help);
+        let checks = self.keep(Histogram::with_opts(checks.buckets(BATCH_CHECKS.to_vec()))?)?;
+        let help =
+            "Checks that Redis was asked for and did not answer in time. It may have counted them.";
+        let name = "tollgate_redis_ambiguous_checks_total";
+        let ambiguous = self.keep(IntCounter::new(name, help)?)?;
+        let help = "Tokens that were granted without Redis and taken off there later.";
+        let settled = Opts::new("tollgate_debt_settled_tokens_total", help);
+        let settled = self.keep(CounterVec::new(settled, &["rule"])?)?;
+        Ok(CallSeries { calls, checks, ambiguous, settled })
+    }
+
+    pub(super) fn link(&self) -> Result<LinkSeries, prometheus::Error> {
+        let help =
+            "Whether Redis is asked: 0 closed (always), 1 half open (a part), 2 open (never).";
+        let state = self.gauge("tollgate_breaker_state", help)?;
+        let help = "Changes of the breaker, by the state that followed: closed, half_open, open.";
+        let transitions = self.counters("tollgate_breaker_transitions_total", help, &["to"])?;
+        let help = "Live gateways that share this Redis, this one included.";
+        let gateways = self.gauge("tollgate_gateways", help)?;
+        Ok(LinkSeries { breaker: BreakerSeries { state, transitions }, gateways })
+    }
+}

@@ -1,0 +1,89 @@
+//! `[access_log]`.
+
+use std::path::PathBuf;
+
+use super::environment::{Environment, expand};
+use super::words::meaning;
+use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::spanned::Spanned;
+use crate::config::suggest::cut;
+use crate::config::{Config, tables};
+use crate::policy::access_log::{AccessLog, Output, Sample};
+use crate::policy::redis::Secret;
+
+/// A shorter salt could be guessed: there are only so many addresses to try it on.
+const MIN_SALT_CHARACTERS: usize = 16;
+
+/// What the file says; off without the table.
+pub(super) fn access_log(
+    config: &Config,
+    environment: Environment<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<AccessLog> {
+    let Some(table) = &config.access_log else {
+        return Some(AccessLog::default());
+    };
+    let tables::AccessLog { output, client_ip, salt, sample } = table.get_ref();
+    let output = match output {
+        None => Some(Output::Stdout),
+        Some(field) => self::output(field, environment, mistakes),
+    };
+    let salt = match salt {
+        None => Some(None),
+        Some(field) => self::salt(field, environment, mistakes).map(Some),
+    };
+    let sample = match sample {
+        None => Some(Sample::ALL),
+        Some(field) => self::sample(field, mistakes),
+    };
+    let client_ip = meaning(client_ip.as_ref());
+    Some(AccessLog { output: output?, client_ip, salt: salt?, sample: sample? })
+}
+
+fn output(
+    field: &Spanned<String>,
+    environment: Environment<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<Output> {
+    match expand(field, environment, mistakes)?.as_str() {
+        "stdout" => Some(Output::Stdout),
+        "off" => Some(Output::Off),
+        // Which folder the process is in, nobody who reads the file can tell.
+        path if path.starts_with('/') && !path.ends_with('/') => {
+            Some(Output::File(PathBuf::from(path)))
+        }
+        _ => {
+            let shown = cut(field.get_ref(), 64);
+            let message =
+                format!("`output` is `stdout`, `off` or the path of a file, not `{shown}`");
+            let help = "a path begins with `/`: `output = \"/var/log/tollgate/access.log\"`";
+            mistakes.push(Mistake::new(field.span(), message).help(help));
+            None
+        }
+    }
+}
+
+fn salt(
+    field: &Spanned<String>,
+    environment: Environment<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<Secret> {
+    let salt = expand(field, environment, mistakes)?;
+    if salt.chars().count() >= MIN_SALT_CHARACTERS {
+        return Some(Secret::new(salt));
+    }
+    let message = format!("`salt` has less than {MIN_SALT_CHARACTERS} characters");
+    let help = "make one with `openssl rand -hex 16`, and best take it from the environment: \
+                `salt = \"${LOG_SALT}\"`";
+    mistakes.push(Mistake::new(field.span(), message).help(help));
+    None
+}
+
+fn sample(field: &Spanned<f64>, mistakes: &mut Mistakes) -> Option<Sample> {
+    let sample = Sample::of(*field.get_ref());
+    if sample.is_none() {
+        let mistake = Mistake::new(field.span(), "`sample` is at least 0 and at most 1");
+        mistakes.push(mistake.help("`0.1` writes one in ten of the requests that pass"));
+    }
+    sample
+}

@@ -1,0 +1,227 @@
+//! One line for every request: what it tells, and to whom. That nobody waits for it: `places`.
+
+mod places;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{DEMO, Gateway, Request, Upstream, eventually, in_front_of, key};
+
+/// A folder for a log, and the log's path.
+fn place() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    (folder, path)
+}
+
+/// The table that has lines written to `path`.
+fn table(path: &Path, more: &str) -> String {
+    format!("\n[access_log]\noutput = \"{}\"\n{more}\n", path.display())
+}
+
+/// The lines of the file, once there are as many as that.
+#[track_caller]
+fn lines(path: &Path, count: usize) -> Vec<Value> {
+    let read = || {
+        let text = std::fs::read_to_string(path).ok()?;
+        (text.lines().count() >= count && text.ends_with('\n')).then_some(text)
+    };
+    let text = eventually(&format!("{count} lines in {}", path.display()), read);
+    assert_eq!(text.lines().count(), count, "{text}");
+    text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+/// Takes out what differs from run to run, having looked at it.
+#[track_caller]
+fn steady(mut line: Value) -> Value {
+    let members = line.as_object_mut().unwrap();
+    let time = members.remove("time").unwrap();
+    let time = time.as_str().unwrap();
+    assert!(time.len() == 27 && time.starts_with("20") && time.ends_with('Z'), "{time}");
+    let id = members.remove("id").unwrap();
+    assert_eq!(id.as_str().unwrap().len(), 32);
+    let total = members.remove("total_ms").unwrap().as_f64().unwrap();
+    for part in ["check_ms", "upstream_ms"] {
+        if let Some(milliseconds) = members[part].as_f64() {
+            assert!((0.0..=total).contains(&milliseconds), "{part}: {milliseconds} of {total}");
+            members.insert(part.to_owned(), json!("some"));
+        }
+    }
+    line
+}
+
+/// Rules that refuse, that would, and that demand a key.
+const RULES: &str = r#"
+[plans.pro]
+[rules.per-key]
+per = ["key"]
+plans.pro = { rate = "2/d" }
+[rules.tried]
+per = []
+mode = "shadow"
+rate = "3/d"
+plans.free = { rate = "1/d" }
+[rules.known]
+per = ["key"]
+routes = ["known"]
+on_missing = "deny"
+rate = "9/d"
+[routes.known]
+path = "/known"
+upstream = "api"
+"#;
+
+#[test]
+fn a_line_has_everything_about_a_request() {
+    let upstream = Upstream::echo();
+    let (_folder, path) = place();
+    let routes = in_front_of(&[upstream.address]);
+    let config = format!("{routes}{RULES}{}{}", key("acme", "secret", "pro"), table(&path, ""));
+    let gateway = Gateway::start(&config);
+    let post = Request::new("POST", "/a/b?c=d&api_key=secret").body("twelve bytes");
+    // Of one connection the lines are in order.
+    let mut client = gateway.connect();
+    for request in
+        [post.clone(), post.clone(), post, Request::get("/free?x"), Request::get("/free")]
+    {
+        client.send(&request);
+    }
+    let lines: Vec<Value> = lines(&path, 5).into_iter().map(steady).collect();
+
+    let line = |changes: Value| {
+        let mut line = json!({
+            "key": "acme", "ip": "127.0.0.1", "plan": "pro", "method": "POST", "path": "/a/b",
+            "route": "all", "decision": "allow", "rule": "per-key", "remaining": 1,
+            "source": "local", "status": 200, "bytes_in": 12, "bytes_out": 12, "upstream": "api",
+            "server": upstream.address.to_string(), "check_ms": "some", "upstream_ms": "some",
+        });
+        for (name, value) in changes.as_object().unwrap() {
+            assert!(line.get(name).is_some(), "{name}");
+            line[name] = value.clone();
+        }
+        line
+    };
+    let refused = json!({
+        "decision": "deny", "remaining": 0, "status": 429, "bytes_out": lines[2]["bytes_out"],
+        "upstream": null, "server": null, "upstream_ms": null,
+    });
+    let free = json!({
+        "key": null, "plan": "free", "method": "GET", "path": "/free", "rule": null,
+        "remaining": null, "bytes_in": 0, "bytes_out": 0,
+    });
+    let mut shadow = free.clone();
+    shadow["decision"] = json!("shadow_deny");
+    assert_eq!(lines[0], line(json!({})));
+    assert_eq!(lines[1], line(json!({"remaining": 0})));
+    assert_eq!(lines[2], line(refused));
+    assert!(lines[2]["bytes_out"].as_u64() > Some(100), "{}", lines[2]);
+    assert_eq!(lines[3], line(free));
+    assert_eq!(lines[4], line(shadow));
+}
+
+#[test]
+fn a_line_says_what_else_a_request_was_refused_for() {
+    let (_folder, path) = place();
+    let gateway = Gateway::start(&format!("{DEMO}{RULES}{}", table(&path, "")));
+    let mut client = gateway.connect();
+    for request in [
+        Request::get("/known"),
+        Request::get("/a").header("X-Api-Key", "unknown"),
+        Request::get("/a/../b"),
+        Request::get("/").without("Host"),
+    ] {
+        client.send(&request);
+    }
+    let told = |line: &Value| {
+        let members = ["decision", "rule", "source", "status", "route", "plan", "ip"];
+        Value::from(members.map(|name| line[name].clone()).to_vec())
+    };
+    let told: Vec<Value> = lines(&path, 4).iter().map(told).collect();
+    assert_eq!(told[0], json!(["deny", "known", "policy", 401, "known", "free", "127.0.0.1"]));
+    assert_eq!(told[1], json!(["reject", null, null, 401, "all", "free", "127.0.0.1"]));
+    assert_eq!(told[2], json!(["reject", null, null, 400, null, "free", "127.0.0.1"]));
+    // Nothing is known of a client before its request is one.
+    assert_eq!(told[3], json!(["reject", null, null, 400, null, null, null]));
+}
+
+#[test]
+fn addresses_are_shown_as_the_file_wants_it_and_that_changes_live() {
+    let (_folder, path) = place();
+    let file = |more: &str| format!("{DEMO}{}", table(&path, more));
+    let gateway = Gateway::start(&file(""));
+    gateway.get("/");
+    lines(&path, 1);
+    gateway.take(&file("client_ip = \"off\""));
+    gateway.get("/");
+    lines(&path, 2);
+    gateway.take(&file("client_ip = \"hashed\"\nsalt = \"0123456789abcdef\""));
+    gateway.get("/");
+    let lines = lines(&path, 3);
+    let ips: Vec<&Value> = lines.iter().map(|line| &line["ip"]).collect();
+    assert_eq!(ips[..2], [&json!("127.0.0.1"), &json!(null)]);
+    assert_eq!(ips[2].as_str().map(str::len), Some("h:0123456789abcdef".len()));
+}
+
+#[test]
+fn of_requests_that_pass_a_part_is_written_and_of_others_all() {
+    let (_folder, path) = place();
+    let rules = "[rules.r]\nper = []\nrate = \"10/d\"\n";
+    let config = format!("{DEMO}{rules}{}", table(&path, "sample = 0"));
+    let mut gateway = Gateway::start(&config);
+    let mut client = gateway.connect();
+    for _ in 0..15 {
+        client.send(&Request::get("/"));
+    }
+    gateway.terminate();
+    assert_eq!(gateway.exit().0, Some(0));
+    let statuses: Vec<Value> = lines(&path, 5).iter().map(|line| line["status"].clone()).collect();
+    assert_eq!(statuses, [json!(429), json!(429), json!(429), json!(429), json!(429)]);
+}
+
+#[test]
+fn whatever_a_client_sends_a_line_is_one_line_of_json() {
+    let (_folder, path) = place();
+    let config = format!("trusted_proxies = [\"127.0.0.1\"]\n{DEMO}{}", table(&path, ""));
+    let mut gateway = Gateway::start(&config);
+    let long = "/x".repeat(3_000);
+    let targets: [&[u8]; 9] = [
+        b"/quote\"}\\",
+        b"/{\"time\":0}",
+        b"/\xff\xfe\xc3\x28",
+        "/ü\u{2028}\u{85}".as_bytes(),
+        b"/%00%0a%0d%22",
+        b"/\x01\x02\x1b[31m",
+        b"/a\x7f",
+        b"/?a=\"\n",
+        long.as_bytes(),
+    ];
+    let mut answered = 0;
+    for target in targets {
+        let head = [b"GET ", target, b" HTTP/1.1\r\nHost: a\r\nX-Request-Id: \"a\\\r\n"];
+        let odd =
+            b"X-Forwarded-For: \"},{\xff\r\nUser-Agent: \"\\\xff\r\nConnection: close\r\n\r\n";
+        let mut client = gateway.connect();
+        client.write(&[&head.concat()[..], odd].concat());
+        answered += usize::from(client.try_read_response("GET").is_some());
+    }
+    assert!(answered > 5, "{answered}");
+    gateway.send(&Request::new("M!#$%&'*+-.^_`|~", "/"));
+    gateway.terminate();
+    assert_eq!(gateway.exit().0, Some(0));
+    let text = std::fs::read(&path).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.lines().count() > 5, "{text}");
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line).expect(line);
+        assert_eq!(line.as_object().unwrap().len(), 20, "{line}");
+        assert!(line["path"].as_str().unwrap().len() < 2_100, "{line}");
+    }
+    let paths: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["path"].clone())
+        .collect();
+    assert!(paths.contains(&json!("/quote\"}\\")), "{paths:?}");
+    assert!(paths.iter().any(|path| path.as_str().unwrap().ends_with('…')), "{paths:?}");
+}

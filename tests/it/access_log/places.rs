@@ -1,0 +1,118 @@
+//! Where lines go, and that no request waits for a place that fails.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{lines, place, table};
+use crate::support::{DEMO, Gateway, Request, eventually, timed, tollgate, whole};
+
+#[test]
+fn a_reload_begins_moves_and_ends_the_log() {
+    let (_folder, path) = place();
+    let other = path.with_extension("other");
+    let gateway = Gateway::start(DEMO);
+    gateway.get("/1");
+    gateway.take(&format!("{DEMO}{}", table(&path, "")));
+    gateway.get("/2");
+    assert_eq!(lines(&path, 1)[0]["path"], "/2");
+    gateway.take(&format!("{DEMO}{}", table(&other, "")));
+    gateway.get("/3");
+    assert_eq!(lines(&other, 1)[0]["path"], "/3");
+    // A place that cannot be written to is a mistake of the file, and changes nothing.
+    gateway.save(&format!("{DEMO}{}", table(Path::new("/none/access.log"), "")));
+    let answer = gateway.reload();
+    assert_eq!(answer.status, 422);
+    assert!(answer.text().contains("the access log cannot be written"), "{}", answer.text());
+    gateway.get("/4");
+    lines(&other, 2);
+    gateway.take(DEMO);
+    gateway.get("/5");
+    assert_eq!((lines(&path, 1).len(), lines(&other, 2).len()), (1, 2));
+}
+
+#[test]
+fn a_log_that_cannot_be_opened_ends_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gateway.toml");
+    let log = table(Path::new("/none/access.log"), "");
+    std::fs::write(&file, whole(&format!("{DEMO}{log}"))).unwrap();
+    let outcome = tollgate(&["run", "-c", file.to_str().unwrap()], "");
+    assert_eq!(outcome.code, Some(69), "{outcome:?}");
+    assert!(outcome.stderr.contains("the access log cannot be written"), "{outcome:?}");
+}
+
+#[test]
+fn the_end_of_the_process_writes_what_waits() {
+    let mut gateway = Gateway::start(&format!("{DEMO}[access_log]\n"));
+    let mut client = gateway.connect();
+    for number in 0..200 {
+        client.send(&Request::get(&format!("/{number}")));
+    }
+    gateway.terminate();
+    assert_eq!(gateway.exit().0, Some(0));
+    // What it said is read by another thread.
+    let last = || gateway.log().contains("\"path\":\"/199\"").then_some(());
+    eventually("the last line", last);
+    let log = gateway.log();
+    let lines = log.lines().filter(|line| line.starts_with('{'));
+    let lines: Vec<Value> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 200);
+}
+
+#[test]
+fn sighup_opens_a_file_again_that_was_renamed() {
+    let (_folder, path) = place();
+    let gateway = Gateway::start(&format!("{DEMO}{}", table(&path, "")));
+    gateway.get("/before");
+    lines(&path, 1);
+    let renamed = path.with_extension("1");
+    std::fs::rename(&path, &renamed).unwrap();
+    gateway.get("/between");
+    lines(&renamed, 2);
+    gateway.hang_up();
+    eventually("the new file", || path.exists().then_some(()));
+    gateway.get("/after");
+    assert_eq!(lines(&path, 1)[0]["path"], "/after");
+    assert_eq!(lines(&renamed, 2)[1]["path"], "/between");
+    assert_eq!(gateway.count("tollgate_access_log_dropped_total", &[]), 0);
+}
+
+#[test]
+fn row_74_a_full_disk_costs_lines_and_nothing_else() {
+    let gateway = Gateway::start(&format!("{DEMO}{}", table(Path::new("/dev/full"), "")));
+    for _ in 0..10 {
+        assert_eq!(gateway.get("/").status, 200);
+    }
+    // The last line waits for room for its rest, if it began to be written; none does here.
+    gateway.wait_for_count("tollgate_access_log_dropped_total", &[], 10);
+    let complaints = gateway.log().matches("the access log cannot be written").count();
+    assert_eq!(complaints, 1, "{}", gateway.log());
+}
+
+#[test]
+fn row_74_a_reader_that_does_not_read_slows_no_request() {
+    let (_folder, path) = place();
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let mut gateway = Gateway::start(&format!("{DEMO}{}", table(&path, "")));
+    // Opened, and never read.
+    let reader = std::fs::File::open(&path).unwrap();
+    let mut client = gateway.connect();
+    let mut slowest = Duration::ZERO;
+    let dropped = "tollgate_access_log_dropped_total";
+    // The pipe and the queue take some thousands; what comes then is dropped.
+    for _ in 0..12_000 {
+        let (answer, took) = timed(|| client.send(&Request::get("/")));
+        assert_eq!(answer.status, 200);
+        slowest = slowest.max(took);
+    }
+    assert!(slowest < Duration::from_millis(500), "{slowest:?}");
+    assert!(gateway.count(dropped, &[]) > 1_000, "{}", gateway.count(dropped, &[]));
+    gateway.terminate();
+    let (code, took) = gateway.exit();
+    assert_eq!(code, Some(0));
+    assert!(took < Duration::from_secs(4), "{took:?}");
+    drop(reader);
+}
