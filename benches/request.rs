@@ -21,7 +21,6 @@ use tollgate::gateway::Snapshot;
 use tollgate::gateway::exchange::{Exchange, Judged};
 use tollgate::gateway::limit_headers;
 use tollgate::identity::identify;
-use tollgate::limit::charge::Charges;
 use tollgate::limit::share::Share;
 use tollgate::limit::verdict::Verdict;
 use tollgate::load;
@@ -172,7 +171,7 @@ fn judged(policy: Policy) -> Exchange {
     let verdict = Verdict::of(&charges, &answer);
     let in_flight = IntGauge::new("in_flight", "requests").unwrap();
     let mut exchange = Exchange::new(Arc::new(Snapshot::new(policy, Vec::new())), in_flight, 0);
-    let taken = Taken { charges, answer, source: Source::Local, waived: Charges::new() };
+    let taken = Taken { charges, answer, source: Source::Local, waived: Vec::new() };
     exchange.judged = Some(Judged { taken, verdict });
     exchange
 }

@@ -4,7 +4,6 @@ use super::asked::Asked;
 use super::report::Explanation;
 use super::{Levels, by_rules, found};
 use crate::decide::decide;
-use crate::limit::charge::Charges;
 use crate::limit::share::Share;
 use crate::load::from_text;
 use crate::policy::Policy;
@@ -109,7 +108,7 @@ fn after(before: usize, asked: &Asked) -> Explanation {
         store.take(&case.charges, 0, Share::WHOLE);
     }
     let answer = store.peek(&case.charges, 0, Share::WHOLE);
-    let (charges, waived) = (case.charges.clone(), Charges::new());
+    let (charges, waived) = (case.charges.clone(), Vec::new());
     let taken = Taken { charges, answer, source: Source::Local, waived };
     let levels = Levels::Known { taken: &taken, tried_again_in: 0 };
     found::explanation(&policy, &request, &case, levels)

@@ -41,7 +41,7 @@ pub struct Taken {
     /// Who gave it.
     pub source: Source,
     /// Charges of rules that let pass what cannot be asked for.
-    pub waived: Charges,
+    pub waived: Vec<Charge>,
 }
 
 /// Who decided.
@@ -170,7 +170,7 @@ impl Shared {
         local.extend(shadows);
         let gateways = self.instances.unwrap_or_else(|| self.batcher.link().gateways());
         let answer = decide(&local, Share::one_of(gateways));
-        let waived = of(OnFailure::Allow);
+        let waived = of(OnFailure::Allow).into_vec();
         Taken { charges: local, answer, source: Source::Local, waived }
     }
 }
@@ -178,6 +178,6 @@ impl Shared {
 impl Taken {
     /// An answer to all charges.
     fn all(charges: Charges, answer: Answer, source: Source) -> Self {
-        Self { charges, answer, source, waived: Charges::new() }
+        Self { charges, answer, source, waived: Vec::new() }
     }
 }
