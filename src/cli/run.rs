@@ -19,7 +19,6 @@ use tracing_subscriber::EnvFilter;
 use super::check::{reject, summary};
 use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE};
 use crate::admin::Admin;
-use crate::explain::Explainer;
 use crate::gateway::drain::{self, Draining, Signals};
 use crate::gateway::listen::{self, BindError, Bound, Prebound};
 use crate::gateway::pool::{Lookups, Pool};
@@ -138,9 +137,8 @@ impl Services {
             ..ServerConf::default()
         };
         let mut pingora = Server::new_with_opt_and_conf(None, conf);
-        let Force { current, limiter, store, metrics } = self.force;
-        let gateway =
-            Gateway::new(Arc::clone(&current), Arc::clone(&limiter), Arc::clone(&metrics));
+        let Force { current, limiter, metrics, .. } = self.force.clone();
+        let gateway = Gateway::new(Arc::clone(&current), Arc::clone(&limiter), metrics);
         let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
         for listener in &self.listeners {
             proxy.add_tcp(&listener.address.to_string());
@@ -152,10 +150,9 @@ impl Services {
         pingora.add_service(proxy);
 
         let needs_redis = current.load().policy.redis.as_ref().is_some_and(Redis::is_needed);
-        let needed = needs_redis.then(|| Arc::clone(&limiter));
+        let needed = needs_redis.then_some(limiter);
         let reloader = Arc::clone(&self.reloader);
-        let explainer = Explainer::new(Arc::clone(&current), limiter);
-        let answers = Admin::new(metrics, store, draining.clone(), needed, reloader, explainer);
+        let answers = Admin::new(self.force, draining.clone(), needed, reloader);
         let mut admin = listening::Service::new("admin".to_string(), HttpServer::new_app(answers));
         admin.threads = Some(1);
         admin.add_tcp(&self.admin.address.to_string());
