@@ -1,7 +1,8 @@
 //! The operator's port: metrics, health, and `/api/`.
 //!
 //! Reading order: `routes` (what there is), `guard` (who may ask), this file (how a request is
-//! answered), `answer` and `body`, then one file for each kind of question.
+//! answered), `answer`, `body`, `members` and `query`, then one file for each kind of question;
+//! `openapi` tells programs of all of them.
 
 mod answer;
 mod body;
@@ -9,6 +10,7 @@ mod breaker;
 mod clients;
 mod guard;
 mod members;
+mod openapi;
 mod policy;
 mod query;
 mod reload;
@@ -142,10 +144,12 @@ impl Admin {
                     Answer::text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n"))
                 }
             },
+            Call::OpenApi => openapi::show(),
             Call::Status => Answer::json(&Status::of(self)),
             Call::Policy => Answer::json(&Policy::of(&snapshot)),
             Call::Reloads => reload::reloads(&self.reloader, snapshot.generation),
             Call::Upstreams => Answer::json(&Upstreams::of(&snapshot)),
+            Call::Top => clients::top::show(&snapshot, query)?,
             Call::Buckets => clients::buckets::show(&snapshot, limiter, parts, query).await?,
             Call::Reset => adjust(Wanted::Reset).await?,
             Call::Grant => adjust(Wanted::Grant).await?,
