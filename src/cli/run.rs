@@ -19,7 +19,6 @@ use tracing_subscriber::EnvFilter;
 use super::check::{reject, summary};
 use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE};
 use crate::admin::Admin;
-use crate::explain::Explainer;
 use crate::gateway::drain::{self, Draining, Signals};
 use crate::gateway::listen::{self, BindError, Bound, Prebound};
 use crate::gateway::pool::{Lookups, Pool};
@@ -42,9 +41,9 @@ use crate::store::redis::link::{Link, Supervisor};
 /// `EnvFilter` takes them.
 const LOG_VARIABLE: &str = "TOLLGATE_LOG";
 
-/// Pingora logs what any client can provoke as errors. What matters of it is logged here, with the
-/// request's id.
-const LOG_ALWAYS: &str = "pingora_proxy=off";
+/// Pingora logs what any client can provoke as errors, on the admin port with the head that it could
+/// not read, where a token may stand. What matters of it is logged here, with the request's id.
+const LOG_ALWAYS: &str = "pingora_proxy=off,pingora_core::apps=off";
 
 /// Idle connections to upstreams that each thread keeps.
 const UPSTREAM_POOL_PER_THREAD: usize = 128;
@@ -176,14 +175,9 @@ impl Services {
             ..ServerConf::default()
         };
         let mut pingora = Server::new_with_opt_and_conf(None, conf);
-        let Force { current, limiter, store, metrics, access_log, audit } = self.force;
-        let gateway = Gateway::new(
-            Arc::clone(&current),
-            Arc::clone(&limiter),
-            Arc::clone(&metrics),
-            access_log,
-            audit,
-        );
+        let Force { current, limiter, metrics, access_log, audit, .. } = self.force.clone();
+        let gateway =
+            Gateway::new(Arc::clone(&current), Arc::clone(&limiter), metrics, access_log, audit);
         let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
         for listener in &self.listeners {
             proxy.add_tcp(&listener.address.to_string());
@@ -195,10 +189,9 @@ impl Services {
         pingora.add_service(proxy);
 
         let needs_redis = current.load().policy.redis.as_ref().is_some_and(Redis::is_needed);
-        let needed = needs_redis.then(|| Arc::clone(&limiter));
+        let needed = needs_redis.then_some(limiter);
         let reloader = Arc::clone(&self.reloader);
-        let explainer = Explainer::new(Arc::clone(&current), limiter);
-        let answers = Admin::new(metrics, store, draining.clone(), needed, reloader, explainer);
+        let answers = Admin::new(self.force, draining.clone(), needed, reloader);
         let mut admin = listening::Service::new("admin".to_string(), HttpServer::new_app(answers));
         admin.threads = Some(1);
         admin.add_tcp(&self.admin.address.to_string());

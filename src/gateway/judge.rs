@@ -67,6 +67,7 @@ impl Gateway {
         exchange.check_ticks = Some(ticks);
         self.observe_check(taken.source, ticks);
         snapshot.series.count(&self.metrics, &snapshot.policy, client.plan, &taken);
+        snapshot.consumption.note(&snapshot.policy, client, &taken, started);
         if taken.source == Source::Policy {
             exchange.refused_unasked = taken.charges.first().map(|charge| charge.rule);
             return Err(Refusal::Unavailable { retry_after: self.limiter.tried_again_in() });

@@ -39,6 +39,7 @@ use prometheus::Histogram;
 use crate::clock;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::keeper::Audit;
+use crate::observe::consumption::Consumption;
 use crate::observe::metrics::{Metrics, PolicySeries, UpstreamResult};
 use crate::policy::Policy;
 use crate::policy::settings::Target;
@@ -77,10 +78,14 @@ pub struct Gateway {
 
 /// What a request lives by, from its first phase to its last.
 pub struct Snapshot {
+    /// How many files have been in force, this one included.
+    pub generation: u64,
     /// The rules.
     pub policy: Arc<Policy>,
     /// The policy's own series.
     pub series: PolicySeries,
+    /// Who asks most.
+    pub consumption: Consumption,
     /// What the policy's rules are called in Redis.
     pub rule_names: Arc<[RuleName]>,
     /// One for each of the policy's upstreams.
@@ -88,11 +93,21 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Everything that a policy needs to serve requests. `pools` has one for each of its upstreams.
+    /// Everything that the first policy needs to serve requests. `pools` has one for each of its
+    /// upstreams.
     pub fn new(policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
         let series = PolicySeries::new(&policy);
         let rule_names = policy.rules.iter().map(RuleName::of).collect();
-        Self { policy: Arc::new(policy), series, rule_names, pools }
+        let consumption = Consumption::default();
+        let policy = Arc::new(policy);
+        Self { generation: 1, policy, series, consumption, rule_names, pools }
+    }
+
+    /// The same for a policy that follows that of `previous`.
+    pub fn following(previous: &Self, policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
+        let consumption = previous.consumption.carried_over(&previous.policy, &policy);
+        let generation = previous.generation + 1;
+        Self { generation, consumption, ..Self::new(policy, pools) }
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod access_log;
 pub mod audit;
+pub mod consumption;
 pub mod decision;
 pub mod metrics;
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{PUBLIC, PUBLIC_IN_ACCESS_LOG, PUBLIC_IN_BREAKER, PUBLIC_IN_CLIENTS, PUBLIC_IN_REDIS};
 
-/// Lines of `[keys]`, `[redis]`, `[clients]` and `[access_log]`, of `sha256` and of passwords, from the equals sign
+/// Lines of `[keys]`, `[redis]`, `[clients]`, `[access_log]` and `[admin]`, of `sha256`, passwords and tokens, from the equals sign
 /// on; a line that begins with a quote, as those of a list do, whole.
 pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
     let mut table = "";
@@ -23,12 +23,15 @@ pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
             !is_public || (trimmed.starts_with("url") && line.contains('@'))
         } else if table.starts_with("access_log") {
             !begins_with(&PUBLIC_IN_ACCESS_LOG)
+        } else if table.starts_with("admin") || (table.is_empty() && begins_with(&["admin"])) {
+            true
         } else {
             table.starts_with("clients") && !begins_with(&PUBLIC_IN_CLIENTS)
         };
         let is_secret = is_secret_here
             || begins_with(&["redis", "clients", "keys", "access_log"])
             || line.contains("password")
+            || line.contains("token")
             || line.contains("sha256");
         if (is_secret && !is_heading) || line.contains("sha256") {
             let from = line.find('=').or_else(|| line.find("sha256").map(|at| at + 5));

@@ -9,6 +9,7 @@
 
 mod access_log;
 mod address;
+mod admin;
 mod breaker;
 mod clients;
 mod costs;
@@ -50,6 +51,7 @@ pub fn build(
     let mut quotas = Quotas::default();
 
     let server = server::server(config, mistakes);
+    let admin = admin::admin(config, server.as_ref(), environment, mistakes);
     let headers = server::headers(config);
     let memory = server::memory(config, mistakes);
     let redis = redis::redis(config, environment, mistakes);
@@ -68,6 +70,7 @@ pub fn build(
     }
     Some(Policy {
         server: server?,
+        admin: admin?,
         clients: clients?,
         headers,
         memory: memory?,

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use super::child::Child;
 use super::http::{Connection, Request, Response};
+use super::openapi;
 use super::wait::{Moment, eventually, timed};
 
 /// A running gateway.
@@ -110,7 +111,7 @@ impl Gateway {
     /// Has the file read again and returns the answer.
     #[track_caller]
     pub(crate) fn reload(&self) -> Response {
-        Connection::open(self.admin).send(&Request::new("POST", "/api/reload"))
+        self.ask_admin(&Request::new("POST", "/api/reload"))
     }
 
     /// Saves another file and has it read; it must be taken.
@@ -151,13 +152,20 @@ impl Gateway {
 
     /// The answer of the admin port.
     pub(crate) fn admin(&self, path: &str) -> Response {
-        Connection::open(self.admin).send(&Request::get(path))
+        self.ask_admin(&Request::get(path))
+    }
+
+    /// The admin port's answer to a request, which must be one that its document has.
+    #[track_caller]
+    pub(crate) fn ask_admin(&self, request: &Request) -> Response {
+        let answer = Connection::open(self.admin).send(&request.at(self.admin));
+        openapi::documented(request.method(), request.target(), &answer);
+        answer
     }
 
     /// What the admin port says would become of the request in `body`.
     pub(crate) fn explain(&self, body: impl AsRef<[u8]>) -> Response {
-        let request = Request::new("POST", "/api/explain").body(body);
-        Connection::open(self.admin).send(&request)
+        self.ask_admin(&Request::new("POST", "/api/explain").body(body))
     }
 
     /// All metrics as text.
