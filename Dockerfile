@@ -7,7 +7,7 @@ RUN apt-get update \
 WORKDIR /build
 COPY Cargo.toml Cargo.lock ./
 COPY benches benches
-COPY docs/gateway.schema.json docs/gateway.schema.json
+COPY docs/gateway.schema.json docs/openapi.json docs/
 COPY lua lua
 COPY src src
 # What was built and fetched before is kept between builds, outside the image.
@@ -25,7 +25,7 @@ COPY --from=build /tollgate /usr/local/bin/tollgate
 COPY gateway.toml /etc/tollgate/gateway.toml
 USER tollgate
 EXPOSE 8080
-# The admin port is on the container's own loopback, where this runs.
+# Whatever address the file gives the admin port, loopback is part of it.
 HEALTHCHECK --interval=5s --timeout=2s --start-period=5s \
     CMD curl -fsS http://127.0.0.1:9090/ready || exit 1
 STOPSIGNAL SIGTERM

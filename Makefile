@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh Debian or Ubuntu machine with Rust: `make run`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test test-long test-matrix test-api test-outages lint alerts deny
+.PHONY: help run release test test-long test-matrix test-api test-outages lint alerts compose deny
 .PHONY: bench bench-micro bench-redis bench-peers callgrind
 
 BUILD_NEEDS := cc cmake
@@ -67,6 +67,10 @@ lint: ## formatting and lints, as CI runs them
 alerts: ## the alerts for Prometheus, against made-up histories
 	@scripts/need promtool
 	cd docs/prometheus && promtool check rules alerts.yml && promtool test rules alerts.test.yml
+
+compose: ## docker-compose.yml against the schema of Compose; needs PyPI
+	@scripts/need python3 python3-venv
+	scripts/check-compose
 
 bench: $(if $(NARROWED),,bench-micro bench-redis) bench-peers ## everything measured; JOB=3 ROUNDS=1 SECONDS=2 narrows it to a look
 
