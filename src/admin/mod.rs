@@ -1,7 +1,10 @@
 //! The operator's port: metrics, health, and `/api/`.
 
+mod app;
 mod body;
+mod events;
 mod reload;
+mod ticks;
 
 use std::sync::Arc;
 
@@ -17,7 +20,9 @@ use crate::observe::metrics::Metrics;
 use crate::reload::Reloader;
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
+pub use app::App;
 use body::BodyError;
+pub use ticks::Ticker;
 
 /// Answers on the admin port.
 pub struct Admin {

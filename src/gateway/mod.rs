@@ -32,6 +32,7 @@ use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use prometheus::Histogram;
 
 use crate::clock;
+use crate::limit::verdict::Verdict;
 use crate::observe::metrics::{Metrics, PolicySeries, seconds};
 use crate::policy::Policy;
 use crate::policy::settings::Target;
@@ -241,6 +242,10 @@ impl ProxyHttp for Gateway {
         let plan = exchange.client.map_or("", |client| policy.plan_name(client.plan));
         let route = exchange.route().map_or("", |route| &route.name);
         self.metrics.requests.with_label_values(&[route, plan, status]).inc();
+        let verdict = exchange.judged.as_ref().map(|judged| judged.verdict);
+        if matches!(verdict, Some(Verdict::Refused { .. })) {
+            self.metrics.refused.with_label_values(&[plan]).inc();
+        }
         if let Some(route) = exchange.route {
             let ticks = clock::now().saturating_sub(exchange.started);
             exchange.snapshot.series.observe_duration(&self.metrics, policy, route, ticks);

@@ -3,6 +3,7 @@
 
 mod config;
 mod gone;
+mod totals;
 
 use std::sync::OnceLock;
 
@@ -22,6 +23,7 @@ use crate::store::redis::batch::CallSeries;
 use crate::store::redis::link::LinkSeries;
 use crate::store::redis::link::gate::BreakerSeries;
 pub use config::ConfigSeries;
+pub use totals::{Decisions, Gauges, Requests, Totals};
 
 /// Upper bounds of request durations, in seconds: from a proxied hop on loopback to the longest
 /// timeout in common use.
@@ -52,6 +54,9 @@ pub struct Metrics {
     registry: Registry,
     /// Requests answered, by `route`, `plan` and `status`.
     pub requests: IntCounterVec,
+    /// Requests that a limit refused, by `plan`. Their status does not tell: gRPC's is 200, and an
+    /// API may say 429 itself.
+    pub refused: IntCounterVec,
     request_duration: HistogramVec,
     decisions: IntCounterVec,
     check_duration: HistogramVec,
@@ -212,6 +217,11 @@ impl Metrics {
                 "tollgate_requests_total",
                 "Requests answered. Labels are empty where a request has no route or client.",
                 &["route", "plan", "status"],
+            )?,
+            refused: series.counters(
+                "tollgate_refused_requests_total",
+                "Requests that a limit refused, whatever the status of their answer.",
+                &["plan"],
             )?,
             request_duration: series.histograms(
                 "tollgate_request_duration_seconds",

@@ -58,6 +58,7 @@ mod shared;
 mod outages;
 
 // What the operator sees, and what explanations promise: that the gateway does as they say.
+mod dashboard;
 mod explain;
 mod metrics;
 

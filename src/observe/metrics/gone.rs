@@ -31,6 +31,7 @@ impl Metrics {
             upstream: policy.upstreams.iter().map(|upstream| upstream.name.to_string()).collect(),
         };
         known.forget_others(&self.requests, &["route", "plan", "status"]);
+        known.forget_others(&self.refused, &["plan"]);
         known.forget_others(&self.request_duration, &["route"]);
         known.forget_others(&self.decisions, &["rule", "plan", "decision", "source"]);
         known.forget_others(&self.upstream_retries, &["upstream"]);

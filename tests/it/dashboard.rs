@@ -1,0 +1,99 @@
+//! What happens in each second, for those who watch.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::{Connection, DEMO, Gateway, eventually};
+
+const LIMIT: &str = "[rules.all]\nper = []\nrate = \"3/d\"\n";
+
+fn gateway() -> Gateway {
+    Gateway::start(&format!("{DEMO}{LIMIT}"))
+}
+
+/// A connection that has asked for events, and read the answer's head.
+fn listen(gateway: &Gateway) -> Connection {
+    let mut listener = Connection::open(gateway.admin);
+    listener.write(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let head = read_until(&mut listener, "\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert!(head.to_lowercase().contains("content-type: text/event-stream"), "{head}");
+    listener
+}
+
+fn read_until(connection: &mut Connection, end: &str) -> String {
+    let mut text = String::new();
+    while !text.ends_with(end) {
+        let byte = connection.read_bytes(1);
+        assert!(!byte.is_empty(), "it ended after {text:?}");
+        text.push_str(&String::from_utf8_lossy(&byte));
+    }
+    text
+}
+
+/// The next event: its name and its data.
+fn next(listener: &mut Connection) -> (String, Value) {
+    let text = read_until(listener, "\n\n");
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("no {name} in {text:?}")).to_string()
+    };
+    (field("event: "), serde_json::from_str(&field("data: ")).unwrap())
+}
+
+#[test]
+fn events_tell_what_each_second_brought_by_plan_and_by_rule() {
+    let gateway = gateway();
+    let mut listener = listen(&gateway);
+    assert_eq!(next(&mut listener).0, "history");
+    for _ in 0..5 {
+        gateway.get("/");
+    }
+    let (mut allowed, mut refused, mut by_rule) = (0, 0, 0);
+    // They may fall into two ticks, and a request is counted a moment after its answer.
+    eventually("the ticks to tell of all requests", || {
+        let (name, tick) = next(&mut listener);
+        assert_eq!(name, "tick");
+        for row in tick["plans"].as_object().unwrap().values() {
+            allowed += row["allowed"].as_u64().unwrap();
+            refused += row["refused"].as_u64().unwrap();
+        }
+        by_rule += tick["rules"]["all"]["refused"].as_u64().unwrap_or_default();
+        assert_eq!((&tick["breaker"], &tick["gateways"]), (&Value::Null, &Value::Null));
+        (allowed + refused == 5).then_some(())
+    });
+    assert_eq!((allowed, refused, by_rule), (3, 2, 2));
+    // Whoever comes later sees what was.
+    let (name, history) = next(&mut listen(&gateway));
+    let refused = |tick: &Value| tick["rules"]["all"]["refused"].as_u64().unwrap_or_default();
+    assert_eq!(name, "history");
+    assert_eq!(history.as_array().unwrap().iter().map(refused).sum::<u64>(), 2);
+}
+
+#[test]
+fn listeners_are_bounded_and_a_place_is_free_again_when_one_leaves() {
+    let gateway = gateway();
+    let mut listeners: Vec<_> = (0..32).map(|_| listen(&gateway)).collect();
+    let full = gateway.admin("/api/events");
+    assert_eq!((full.status, full.header("retry-after")), (503, Some("5")));
+    assert_eq!(gateway.admin("/live").status, 200);
+    listeners.pop();
+    // That it has left is noticed when the next events are written.
+    eventually("a place to be free", || {
+        let mut listener = Connection::open(gateway.admin);
+        listener.write(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        read_until(&mut listener, "\r\n\r\n").starts_with("HTTP/1.1 200 ").then_some(())
+    });
+}
+
+#[test]
+fn listeners_do_not_keep_the_process_from_ending() {
+    let mut gateway = gateway();
+    let mut listener = listen(&gateway);
+    next(&mut listener);
+    gateway.terminate();
+    let (code, took) = gateway.exit();
+    assert_eq!(code, Some(0));
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
