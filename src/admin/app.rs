@@ -10,9 +10,9 @@ use pingora::apps::{HttpPersistentSettings, HttpServerApp, ReusedHttpStream};
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 
-use super::Admin;
 use super::events::{self, Events};
 use super::ticks::Ticker;
+use super::{Admin, page};
 use crate::gateway::drain::Draining;
 
 /// How long an idle connection is kept.
@@ -33,6 +33,9 @@ impl App {
     /// The answer, or none where it has been given already.
     async fn answer(&self, session: &mut ServerSession) -> Option<Response<Vec<u8>>> {
         let request = session.req_header();
+        if let Some(answer) = page::answer(request) {
+            return Some(answer);
+        }
         if request.uri.path() != events::PATH || request.method != Method::GET {
             return Some(self.answers.response(session).await);
         }

@@ -3,6 +3,7 @@
 mod app;
 mod body;
 mod events;
+mod page;
 mod reload;
 mod ticks;
 

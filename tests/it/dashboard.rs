@@ -1,10 +1,11 @@
-//! What happens in each second, for those who watch.
+//! The page at the admin port, and the events that it lives by. What a browser makes of it is
+//! tested by `make test-browser`.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Connection, DEMO, Gateway, eventually};
+use crate::support::{Connection, DEMO, Gateway, Request, eventually};
 
 const LIMIT: &str = "[rules.all]\nper = []\nrate = \"3/d\"\n";
 
@@ -40,6 +41,39 @@ fn next(listener: &mut Connection) -> (String, Value) {
         line.unwrap_or_else(|| panic!("no {name} in {text:?}")).to_string()
     };
     (field("event: "), serde_json::from_str(&field("data: ")).unwrap())
+}
+
+#[test]
+fn the_page_and_its_parts_come_from_the_binary_and_ask_nobody_else() {
+    let gateway = gateway();
+    let page = gateway.admin("/");
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{policy}");
+    assert!(!policy.contains("unsafe"), "{policy}");
+    assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
+    assert_eq!(page.header("referrer-policy"), Some("no-referrer"));
+    let text = page.text();
+    let parts: Vec<&str> = text.split('"').filter(|word| word.starts_with("/page/")).collect();
+    assert!(parts.len() > 5, "{parts:?}");
+    for part in parts {
+        assert_eq!(gateway.admin(part).status, 200, "{part}");
+    }
+}
+
+#[test]
+fn a_browser_that_has_the_page_is_told_so() {
+    let gateway = gateway();
+    let tag = gateway.admin("/").header("etag").unwrap().to_string();
+    let ask = |tag: &str| {
+        let request = Request::get("/").header("If-None-Match", tag);
+        Connection::open(gateway.admin).send(&request)
+    };
+    let known = ask(&tag);
+    assert_eq!((known.status, known.body.len()), (304, 0));
+    assert_eq!(ask("\"other\"").status, 200);
+    let head = Connection::open(gateway.admin).send(&Request::new("HEAD", "/"));
+    assert_eq!((head.status, head.body.len()), (200, 0));
 }
 
 #[test]
