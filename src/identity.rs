@@ -154,7 +154,7 @@ pub fn bearer(value: &[u8]) -> Option<&[u8]> {
 }
 
 /// A query's value as a server reads it: `%xx` decoded, `+` a space. Broken escapes stay.
-fn decoded(value: &str) -> Vec<u8> {
+pub fn decoded(value: &str) -> Vec<u8> {
     let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
     let bytes = value.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());

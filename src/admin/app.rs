@@ -39,7 +39,11 @@ impl App {
         if request.uri.path() != events::PATH || request.method != Method::GET {
             return Some(self.answers.response(session).await);
         }
-        (!self.events.stream(session).await).then(events::too_many)
+        if let Err(refused) = self.answers.admit(session) {
+            return Some(refused.response(false));
+        }
+        let is_full = !self.events.stream(session).await;
+        is_full.then(|| events::too_many().response(false))
     }
 }
 

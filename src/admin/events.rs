@@ -4,16 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{StatusCode, header};
 use pingora::prelude::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 use tokio::sync::{Semaphore, broadcast};
 
+use super::answer::Answer;
 use super::ticks::Ticker;
 use crate::gateway::drain::Draining;
 
 /// Where events are.
 pub(super) const PATH: &str = "/api/events";
+
+/// What a stream of them is.
+pub(super) const KIND: &str = "text/event-stream";
 
 /// How many may listen at once.
 const STREAMS: usize = 32;
@@ -49,7 +53,7 @@ impl Events {
 
     async fn tell(&self, session: &mut ServerSession) -> pingora::Result<()> {
         let mut head = ResponseHeader::build(StatusCode::OK, Some(4))?;
-        head.insert_header(header::CONTENT_TYPE, "text/event-stream")?;
+        head.insert_header(header::CONTENT_TYPE, KIND)?;
         head.insert_header(header::CACHE_CONTROL, "no-store")?;
         head.insert_header(header::TRANSFER_ENCODING, "chunked")?;
         // A proxy in between would otherwise collect events before it passes them on.
@@ -75,16 +79,9 @@ impl Events {
 }
 
 /// The answer where too many listen already.
-pub(super) fn too_many() -> Response<Vec<u8>> {
-    let mut response = Response::new(b"too many listen to events already\n".to_vec());
-    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    let length = response.body().len();
-    let headers = response.headers_mut();
-    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
-    headers.insert(header::CONTENT_TYPE, kind);
-    headers.insert(header::CONTENT_LENGTH, length.into());
-    headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
-    response
+pub(super) fn too_many() -> Answer {
+    let detail = "too many listen to events already";
+    Answer::problem(StatusCode::SERVICE_UNAVAILABLE, detail).with_header(header::RETRY_AFTER, "5")
 }
 
 /// One event. JSON has no line breaks of its own here.

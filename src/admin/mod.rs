@@ -1,177 +1,238 @@
-//! The operator's port: metrics, health, and `/api/`.
+//! The operator's port: the dashboard, metrics, health, and `/api/`.
+//!
+//! Reading order: `app` (the page, the events, or one answer), `routes` (what there is), `guard`
+//! (who may ask), this file (how a request is answered), `answer` and `body`, then one file for
+//! each kind of question.
 
+mod answer;
 mod app;
 mod body;
+mod breaker;
+mod clients;
 mod events;
+mod guard;
+mod members;
 mod page;
+mod policy;
+mod query;
 mod reload;
+mod routes;
+mod status;
 mod ticks;
+mod upstreams;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use http::{HeaderValue, Method, Response, StatusCode, header};
+use http::{Method, Response, StatusCode, header};
 use pingora::apps::http_app::ServeHttp;
 use pingora::protocols::http::ServerSession;
-use serde::Serialize;
+use tracing::info;
 
+use crate::clock;
 use crate::explain::{Explainer, json};
 use crate::gateway::drain::Draining;
-use crate::observe::metrics::Metrics;
-use crate::reload::Reloader;
+use crate::reload::{Force, Reloader};
 use crate::store::limiter::Limiter;
-use crate::store::memory::MemoryStore;
+use answer::Answer;
 pub use app::App;
 use body::BodyError;
+use clients::adjust::Wanted;
+use guard::{Guard, Visit};
+use policy::Policy;
+use routes::{Call, Found, Route, Verb};
+use status::Status;
 pub use ticks::Ticker;
+use upstreams::Upstreams;
 
 /// Answers on the admin port.
 pub struct Admin {
-    metrics: Arc<Metrics>,
-    store: Arc<MemoryStore>,
+    force: Force,
     draining: Draining,
     /// Where the file says that a gateway without Redis is not ready.
     needed: Option<Arc<Limiter>>,
     reloader: Arc<Reloader>,
     explainer: Explainer,
+    guard: Guard,
 }
 
-/// Where requests are explained.
-const EXPLAIN: &str = "/api/explain";
-
-const TEXT: &str = "text/plain; charset=utf-8";
-
-const JSON: &str = "application/json";
-
-/// Reads the file again.
-const RELOAD: &str = "/api/reload";
+/// What a request says beside its method and its path.
+#[derive(Debug, Clone, Copy)]
+struct Asked<'a> {
+    /// Those parts of the path that the route has in braces.
+    parts: &'a [String],
+    query: Option<&'a str>,
+    body: &'a [u8],
+}
 
 /// The type that Prometheus asks for (exposition format 0.0.4).
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl Admin {
-    /// Answers from what the gateway keeps. Without a connection of `needed` it is not ready.
+    /// Answers from what the gateway serves with. Without a connection of `needed` it is not ready.
     pub fn new(
-        metrics: Arc<Metrics>,
-        store: Arc<MemoryStore>,
+        force: Force,
         draining: Draining,
         needed: Option<Arc<Limiter>>,
         reloader: Arc<Reloader>,
-        explainer: Explainer,
     ) -> Self {
-        Self { metrics, store, draining, needed, reloader, explainer }
+        let explainer = Explainer::new(Arc::clone(&force.current), Arc::clone(&force.limiter));
+        Self { force, draining, needed, reloader, explainer, guard: Guard::default() }
+    }
+
+    /// Where a request leads, and whether a token let it pass; or the answer to who may not ask.
+    fn admit(&self, session: &ServerSession) -> Result<(Found, bool), Box<Answer>> {
+        let request = session.req_header();
+        let found = routes::find(&request.method, request.uri.path());
+        let snapshot = self.force.current.load();
+        let token = snapshot.policy.admin.token.as_ref();
+        let visit = Visit {
+            peer: peer(session),
+            path: request.uri.path(),
+            headers: &request.headers,
+            target_host: request.uri.authority().map(http::uri::Authority::as_str),
+        };
+        let verb = match &found {
+            Found::Route(route, _) => Some(route.method),
+            Found::OtherMethods(_) | Found::Nothing => None,
+        };
+        self.guard.check(visit, verb, token, clock::now())?;
+        Ok((found, token.is_some()))
     }
 
     async fn answer(&self, session: &mut ServerSession) -> Answer {
-        let request = session.req_header();
-        let path = request.uri.path();
-        let allowed = match path {
-            EXPLAIN | RELOAD => &[Method::POST][..],
-            _ => &[Method::GET, Method::HEAD],
+        let (found, has_token) = match self.admit(session) {
+            Ok(admitted) => admitted,
+            Err(refused) => return *refused,
         };
-        if !allowed.contains(&request.method) {
-            let names: Vec<&str> = allowed.iter().map(Method::as_str).collect();
-            let message = format!("only {} here\n", names.join(" and "));
-            let answer = Answer::text(StatusCode::METHOD_NOT_ALLOWED, &message);
-            return Answer { allow: Some(names.join(", ")), ..answer };
+        match found {
+            Found::Route(route, parts) => {
+                let body = match route.method {
+                    Verb::Get => Vec::new(),
+                    Verb::Post => match body::read(session).await {
+                        Ok(body) => body,
+                        Err(error) => return unread(error),
+                    },
+                };
+                let query = session.req_header().uri.query().map(str::to_owned);
+                let asked = Asked { parts: &parts, query: query.as_deref(), body: &body };
+                let answer = self.call(route, asked).await.unwrap_or_else(|refused| *refused);
+                if let Some(note) = &answer.note {
+                    let peer = peer(session).map(|peer| peer.to_string()).unwrap_or_default();
+                    let (status, by) = (answer.status.as_u16(), by(has_token));
+                    info!(peer, by, status, "{} {}: {note}", route.method.name(), route.path);
+                }
+                answer
+            }
+            Found::OtherMethods(verbs) => only(&verbs),
+            Found::Nothing => {
+                let detail = format!("there is nothing here; there are {}", routes::listed());
+                Answer::problem(StatusCode::NOT_FOUND, &detail)
+            }
         }
-        match path {
-            EXPLAIN => self.explain(session).await,
-            RELOAD => {
-                let (status, body) = reload::reload(&self.reloader).await;
-                Answer { status, kind: JSON, body, allow: None }
-            }
-            "/live" => Answer::text(StatusCode::OK, "alive\n"),
-            "/ready" if self.draining.is_draining() => {
-                Answer::text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
-            }
-            "/ready" if self.needed.as_ref().is_some_and(|limiter| !limiter.is_connected()) => {
-                Answer::text(StatusCode::SERVICE_UNAVAILABLE, "no connection to Redis\n")
-            }
-            "/ready" => Answer::text(StatusCode::OK, "ready\n"),
-            "/metrics" => match self.metrics.render(&self.store) {
-                Ok(body) => Answer { kind: EXPOSITION, body, ..Answer::text(StatusCode::OK, "") },
+    }
+
+    /// Answers what was found to be asked for.
+    async fn call(&self, route: &Route, asked: Asked<'_>) -> Result<Answer, Box<Answer>> {
+        let Force { current, limiter, store, metrics } = &self.force;
+        let snapshot = current.load_full();
+        let Asked { parts, query, body } = asked;
+        let adjust =
+            |wanted| clients::adjust::adjust(&snapshot, limiter, parts, query, (wanted, body));
+        Ok(match route.call {
+            Call::Live => Answer::text(StatusCode::OK, "alive\n"),
+            Call::Ready => match self.not_ready() {
+                None => Answer::text(StatusCode::OK, "ready\n"),
+                Some(why) => Answer::text(StatusCode::SERVICE_UNAVAILABLE, &format!("{why}\n")),
+            },
+            // Whoever asks by GET gets a stream, from `app`.
+            Call::Events => Answer::of(StatusCode::OK, events::KIND, Vec::new()),
+            Call::Metrics => match metrics.render(store) {
+                Ok(body) => Answer::of(StatusCode::OK, EXPOSITION, body),
                 Err(error) => {
                     Answer::text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n"))
                 }
             },
-            _ => Answer::text(
-                StatusCode::NOT_FOUND,
-                "here are /metrics, /live, /ready, POST /api/explain and POST /api/reload\n",
-            ),
+            Call::Status => Answer::json(&Status::of(self)),
+            Call::Policy => Answer::json(&Policy::of(&snapshot)),
+            Call::Reloads => reload::reloads(&self.reloader, snapshot.generation),
+            Call::Upstreams => Answer::json(&Upstreams::of(&snapshot)),
+            Call::Buckets => clients::buckets::show(&snapshot, limiter, parts, query).await?,
+            Call::Reset => adjust(Wanted::Reset).await?,
+            Call::Grant => adjust(Wanted::Grant).await?,
+            Call::ShowBreaker => breaker::show(limiter),
+            Call::SetBreaker => breaker::set(limiter, body),
+            Call::Explain => self.explain(body).await,
+            Call::Reload => reload::reload(&self.reloader).await,
+        })
+    }
+
+    /// Why the gateway should get no requests, where that is so.
+    fn not_ready(&self) -> Option<&'static str> {
+        if self.draining.is_draining() {
+            return Some("draining");
         }
+        let is_cut_off = self.needed.as_ref().is_some_and(|limiter| !limiter.is_connected());
+        is_cut_off.then_some("no connection to Redis")
     }
 
     /// What would become of the request in the body.
-    async fn explain(&self, session: &mut ServerSession) -> Answer {
-        let body = match body::read(session).await {
-            Ok(body) => body,
-            Err(BodyError::TooLong) => {
-                let message = format!("the body is longer than {} bytes", body::MAX_BYTES);
-                return Answer::problem(StatusCode::PAYLOAD_TOO_LARGE, &message);
-            }
-            Err(BodyError::Unread) => {
-                let message = "the body did not arrive, or not in time";
-                return Answer::problem(StatusCode::BAD_REQUEST, message);
-            }
-        };
-        let asked = match json::read(&body) {
+    async fn explain(&self, body: &[u8]) -> Answer {
+        let asked = match json::read(body) {
             Ok(asked) => asked,
             Err(error) => return Answer::problem(StatusCode::BAD_REQUEST, &error.to_string()),
         };
         match self.explainer.explain(&asked).await {
-            Ok(explanation) => Answer::json(StatusCode::OK, JSON, &explanation),
+            Ok(explanation) => Answer::json(&explanation),
             Err(error) => Answer::problem(StatusCode::BAD_REQUEST, &error.to_string()),
         }
     }
 }
 
-/// An answer before it is sent.
-struct Answer {
-    status: StatusCode,
-    kind: &'static str,
-    body: Vec<u8>,
-    /// The methods that are taken, where another was used.
-    allow: Option<String>,
+/// The other end of a connection.
+fn peer(session: &ServerSession) -> Option<SocketAddr> {
+    session.client_addr().and_then(|address| address.as_inet()).copied()
 }
 
-impl Answer {
-    fn text(status: StatusCode, text: &str) -> Self {
-        Self { status, kind: TEXT, body: text.as_bytes().to_vec(), allow: None }
-    }
+/// Who asked, as far as that is known.
+fn by(has_token: bool) -> &'static str {
+    if has_token { "token" } else { "loopback" }
+}
 
-    /// Indented: people read it too.
-    fn json(status: StatusCode, kind: &'static str, value: &impl Serialize) -> Self {
-        let mut body = serde_json::to_vec_pretty(value).unwrap_or_default();
-        body.push(b'\n');
-        Self { status, kind, body, allow: None }
+/// The answer to a request whose body is not there.
+fn unread(error: BodyError) -> Answer {
+    match error {
+        BodyError::TooLong => {
+            let detail = format!("the body is longer than {} bytes", body::MAX_BYTES);
+            Answer::problem(StatusCode::PAYLOAD_TOO_LARGE, &detail)
+        }
+        BodyError::Unread => {
+            let detail = "the body did not arrive, or not in time";
+            Answer::problem(StatusCode::BAD_REQUEST, detail)
+        }
     }
+}
 
-    /// A problem document (RFC 9457), as clients get them too.
-    fn problem(status: StatusCode, detail: &str) -> Self {
-        let title = status.canonical_reason().unwrap_or_default();
-        let problem = serde_json::json!({
-            "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail,
-        });
-        Self::json(status, "application/problem+json", &problem)
-    }
+/// The answer to a request by another method than these.
+fn only(verbs: &[Verb]) -> Answer {
+    let names: Vec<&str> = verbs
+        .iter()
+        .flat_map(|verb| match verb {
+            Verb::Get => &["GET", "HEAD"][..],
+            Verb::Post => &["POST"],
+        })
+        .copied()
+        .collect();
+    let detail = format!("only {} here", names.join(" and "));
+    Answer::problem(StatusCode::METHOD_NOT_ALLOWED, &detail)
+        .with_header(header::ALLOW, &names.join(", "))
 }
 
 #[async_trait]
 impl ServeHttp for Admin {
     async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
-        let answer = self.answer(session).await;
-        let length = answer.body.len();
         let is_head = session.req_header().method == Method::HEAD;
-        let mut response = Response::new(if is_head { Vec::new() } else { answer.body });
-        *response.status_mut() = answer.status;
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(answer.kind));
-        headers.insert(header::CONTENT_LENGTH, length.into());
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if let Some(Ok(allow)) = answer.allow.map(HeaderValue::try_from) {
-            headers.insert(header::ALLOW, allow);
-        }
-        response
+        self.answer(session).await.response(is_head)
     }
 }

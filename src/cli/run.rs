@@ -18,7 +18,6 @@ use tracing_subscriber::EnvFilter;
 use super::check::{reject, summary};
 use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE};
 use crate::admin::{Admin, App, Ticker};
-use crate::explain::Explainer;
 use crate::gateway::drain::{self, Draining, Signals};
 use crate::gateway::listen::{self, BindError, Bound, Prebound};
 use crate::gateway::pool::{Lookups, Pool};
@@ -137,7 +136,7 @@ impl Services {
             ..ServerConf::default()
         };
         let mut pingora = Server::new_with_opt_and_conf(None, conf);
-        let Force { current, limiter, store, metrics } = self.force;
+        let Force { current, limiter, store, metrics } = self.force.clone();
         let gateway =
             Gateway::new(Arc::clone(&current), Arc::clone(&limiter), Arc::clone(&metrics));
         let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
@@ -151,12 +150,11 @@ impl Services {
         pingora.add_service(proxy);
 
         let shares_redis = current.load().policy.redis.is_some();
-        let ticker = Arc::new(Ticker::new(Arc::clone(&metrics), Arc::clone(&store), shares_redis));
+        let ticker = Arc::new(Ticker::new(metrics, store, shares_redis));
         let needs_redis = current.load().policy.redis.as_ref().is_some_and(Redis::is_needed);
-        let needed = needs_redis.then(|| Arc::clone(&limiter));
+        let needed = needs_redis.then_some(limiter);
         let reloader = Arc::clone(&self.reloader);
-        let explainer = Explainer::new(Arc::clone(&current), limiter);
-        let answers = Admin::new(metrics, store, draining.clone(), needed, reloader, explainer);
+        let answers = Admin::new(self.force, draining.clone(), needed, reloader);
         let app = App::new(answers, Arc::clone(&ticker), draining.clone());
         let mut admin = listening::Service::new("admin".to_string(), app);
         admin.threads = Some(1);

@@ -31,7 +31,7 @@ use serde::Deserialize;
 
 use rules::Rule;
 use spanned::Spanned;
-use tables::{Clients, Headers, Key, Memory, Plan, Redis, Route, Server, Upstream};
+use tables::{Admin, Clients, Headers, Key, Memory, Plan, Redis, Route, Server, Upstream};
 
 /// Tables by their names. Sorted by name; [`in_order`] gives the order of the file.
 pub type Named<T> = BTreeMap<Spanned<String>, Spanned<T>>;
@@ -43,6 +43,8 @@ pub type Named<T> = BTreeMap<Spanned<String>, Spanned<T>>;
 pub struct Config {
     /// Listeners and the guards around requests.
     pub server: Option<Spanned<Server>>,
+    /// Who may use the operator's port.
+    pub admin: Option<Spanned<Admin>>,
     /// The shared store.
     pub redis: Option<Spanned<Redis>>,
     /// How clients are told apart.

@@ -134,8 +134,9 @@ fn take_from_array(
 }
 
 /// The places of tables; `*` stands for any name.
-const TABLES: [&[&str]; 14] = [
+const TABLES: [&[&str]; 15] = [
     &["server"],
+    &["admin"],
     &["redis"],
     &["redis", "breaker"],
     &["clients"],

@@ -59,6 +59,7 @@ pub(super) fn mask(text: &str) -> String {
     let mut secrets = Vec::new();
     collect(table.get_ref(), 0, false, &mut secrets);
     collect_of_redis(text, table.get_ref(), &mut secrets);
+    collect_of_admin(table.get_ref(), &mut secrets);
     collect_of_clients(table.get_ref(), &mut secrets);
     if !errors.is_empty() {
         // What the parser made of a broken file may lack the very value that matters.
@@ -128,6 +129,20 @@ fn collect_of_settings(text: &str, settings: &DeTable<'_>, secrets: &mut Vec<Ran
         } else if !PUBLIC_IN_REDIS.contains(&name.get_ref().as_ref())
             && !value.get_ref().as_str().is_some_and(is_reference)
         {
+            hide_whole(value, secrets);
+        }
+    }
+}
+
+/// The same for `[admin]`, which holds nothing that may be shown.
+fn collect_of_admin(table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
+    let Some(admin) = table.get("admin") else { return };
+    let DeValue::Table(settings) = admin.get_ref() else {
+        hide_whole(admin, secrets);
+        return;
+    };
+    for value in settings.values() {
+        if !value.get_ref().as_str().is_some_and(is_reference) {
             hide_whole(value, secrets);
         }
     }

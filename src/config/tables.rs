@@ -24,8 +24,8 @@ pub type List = Option<Spanned<Vec<Spanned<String>>>>;
 pub struct Server {
     /// Addresses for clients, with port. Default: `["0.0.0.0:8080"]`.
     pub listen: List,
-    /// Address for the operator: metrics, health, explanations. No password, so keep it private.
-    /// Default: `"127.0.0.1:9090"`.
+    /// Address for the operator: metrics, health, the admin API. One that is not loopback needs
+    /// `admin.token`. Default: `"127.0.0.1:9090"`.
     pub admin: Field<String>,
     /// Addresses or networks whose forwarding headers are believed. Default: none.
     pub trusted_proxies: List,
@@ -51,6 +51,17 @@ pub struct Server {
     pub path_case: Field<PathCase>,
     /// How many gateways share Redis.
     pub instances: Field<u64>,
+}
+
+/// `[admin]`: who may use the operator's port.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Admin {
+    /// What `/api/` asks for as `Authorization: Bearer …`, best as `"${NAME}"` from the
+    /// environment: 16 to 1024 visible characters. Default: none, and then `server.admin` is a
+    /// loopback address.
+    pub token: Field<String>,
 }
 
 /// `[redis]`: the shared store. Texts but `prefix` may hold `${NAME}` of the environment.

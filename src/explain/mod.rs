@@ -12,7 +12,7 @@ pub mod text;
 
 mod found;
 mod rules;
-mod words;
+pub(crate) mod words;
 
 #[cfg(test)]
 mod tests;

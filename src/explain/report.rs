@@ -7,6 +7,7 @@ use serde::Serialize;
 /// What would become of a request, and why. Every `why` is a sentence for people; programs go by
 /// the other members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Explanation {
     /// The request as it was read.
     pub request: Request,
@@ -25,6 +26,7 @@ pub struct Explanation {
 
 /// The request as it was read. Neither query nor headers: a key may stand there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Request {
     /// Its method.
     pub method: String,
@@ -38,6 +40,7 @@ pub struct Request {
 
 /// Whose the request is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Client {
     /// The client's address.
     pub address: Option<IpAddr>,
@@ -64,6 +67,7 @@ pub struct Client {
 
 /// Where the request goes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Route {
     /// The route's name; none where there is none.
     pub name: Option<String>,
@@ -83,6 +87,7 @@ pub struct Route {
 
 /// A route that was weighed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Candidate {
     /// Its name.
     pub name: String,
@@ -100,6 +105,7 @@ pub struct Candidate {
 
 /// A way to read the path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Reading {
     /// The path as it may be read.
     pub path: String,
@@ -109,6 +115,7 @@ pub struct Reading {
 
 /// A rule, and whether it counts the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Rule {
     /// Its name.
     pub name: String,
@@ -130,6 +137,7 @@ pub struct Rule {
 
 /// Why a rule does not count a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WhyNot {
     /// `disabled`, `other_routes`, `exempt_ip`, `exempt_key`, `on_missing_skip`,
     /// `on_missing_deny`, `no_rate`, `not_by_address` or `refused_before`.
@@ -140,6 +148,7 @@ pub struct WhyNot {
 
 /// What a rule charges.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Charge {
     /// The rate as the file writes it.
     pub rate: String,
@@ -163,6 +172,7 @@ pub struct Charge {
 
 /// What is in a bucket before the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Level {
     /// Whole tokens.
     pub tokens: u64,
@@ -176,6 +186,7 @@ pub struct Level {
 
 /// What becomes of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Verdict {
     /// `pass`, `refuse`, or `depends` (on levels that nobody asked for).
     pub answer: &'static str,

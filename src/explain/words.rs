@@ -47,7 +47,7 @@ pub(super) fn address_from(
 }
 
 /// The address, or the network, that rules per address count.
-pub(super) fn counted_as(counted: IpAddr, ipv6_prefix: u8) -> String {
+pub(crate) fn counted_as(counted: IpAddr, ipv6_prefix: u8) -> String {
     match counted {
         IpAddr::V4(ip) => ip.to_string(),
         IpAddr::V6(_) if ipv6_prefix >= 128 => counted.to_string(),
@@ -58,7 +58,7 @@ pub(super) fn counted_as(counted: IpAddr, ipv6_prefix: u8) -> String {
 }
 
 /// A place for keys as the file writes it.
-pub(super) fn key_source(source: &KeySource) -> String {
+pub(crate) fn key_source(source: &KeySource) -> String {
     match source {
         KeySource::Header(name) => format!("header:{name}"),
         KeySource::Bearer => "bearer".to_owned(),
@@ -67,7 +67,7 @@ pub(super) fn key_source(source: &KeySource) -> String {
 }
 
 /// A dimension as the file writes it.
-pub(super) fn dimension(dimension: &Dimension) -> String {
+pub(crate) fn dimension(dimension: &Dimension) -> String {
     match dimension {
         Dimension::Ip => "ip".to_owned(),
         Dimension::Key => "key".to_owned(),
@@ -80,7 +80,7 @@ pub(super) fn dimension(dimension: &Dimension) -> String {
 }
 
 /// A mode as the file writes it.
-pub(super) fn mode(mode: Mode) -> &'static str {
+pub(crate) fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Enforce => "enforce",
         Mode::Shadow => "shadow",
@@ -88,7 +88,7 @@ pub(super) fn mode(mode: Mode) -> &'static str {
 }
 
 /// What becomes of requests in a failure, as the file writes it.
-pub(super) fn on_failure(on_failure: OnFailure) -> &'static str {
+pub(crate) fn on_failure(on_failure: OnFailure) -> &'static str {
     match on_failure {
         OnFailure::Local => "local",
         OnFailure::Allow => "allow",
@@ -97,7 +97,7 @@ pub(super) fn on_failure(on_failure: OnFailure) -> &'static str {
 }
 
 /// A path as the file writes it.
-pub(super) fn path(pattern: &PathPattern) -> String {
+pub(crate) fn path(pattern: &PathPattern) -> String {
     match pattern {
         PathPattern::Exact(path) => path.clone(),
         PathPattern::Prefix(prefix) => format!("{prefix}*"),
@@ -138,7 +138,7 @@ pub(super) fn only_for(methods: &[Method], method: &Method) -> String {
 
 /// Why a rule does not count a request that has the route `route` and, as rules see it, the plan
 /// `plan`.
-pub(super) fn why_not(
+pub(crate) fn why_not(
     policy: &Policy,
     rule: &Rule,
     why: WhyNot,

@@ -69,6 +69,8 @@ pub struct Gateway {
 
 /// What a request lives by, from its first phase to its last.
 pub struct Snapshot {
+    /// How many files have been in force, this one included.
+    pub generation: u64,
     /// The rules.
     pub policy: Policy,
     /// The policy's own series.
@@ -80,11 +82,17 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Everything that a policy needs to serve requests. `pools` has one for each of its upstreams.
+    /// Everything that the first policy needs to serve requests. `pools` has one for each of its
+    /// upstreams.
     pub fn new(policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
         let series = PolicySeries::new(&policy);
         let rule_names = policy.rules.iter().map(RuleName::of).collect();
-        Self { policy, series, rule_names, pools }
+        Self { generation: 1, policy, series, rule_names, pools }
+    }
+
+    /// The same for a policy that follows others.
+    pub fn of_generation(self, generation: u64) -> Self {
+        Self { generation, ..self }
     }
 }
 

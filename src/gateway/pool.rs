@@ -114,6 +114,16 @@ impl Pool {
         down.insert(server, now.saturating_add(DOWN_FOR));
     }
 
+    /// Every server's address as it was last looked up, and the ticks for which it is still passed
+    /// over at `now`; 0: it is not.
+    pub fn addresses(&self, now: u64) -> Vec<(SocketAddr, u64)> {
+        let down = self.down.read();
+        let backends = self.balancer.backends().get_backend();
+        let addresses = backends.iter().filter_map(|backend| backend.addr.as_inet().copied());
+        let until = |address| down.get(&address).map_or(0, |until| until.saturating_sub(now));
+        addresses.map(|address| (address, until(address))).collect()
+    }
+
     /// Looks up every server's address. Where a name has none, those known before stay.
     pub async fn look_up(&self) {
         if let Err(error) = self.balancer.update().await {

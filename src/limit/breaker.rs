@@ -152,6 +152,14 @@ impl Breaker {
         }
     }
 
+    /// Requests return step by step, where all of them would ask at once: they have been kept away
+    /// for another reason than a failure.
+    pub fn ramp_up(&mut self, now: u64) {
+        if self.state == State::Closed {
+            self.state = State::HalfOpen { since: now };
+        }
+    }
+
     /// Goes on to the next state where its time has come.
     pub fn advance(&mut self, now: u64) {
         if let State::HalfOpen { since } = self.state

@@ -4,7 +4,7 @@
 //! Reading order: [`quota`] (what is allowed), [`bucket`] (the level of one bucket and how it
 //! moves), [`share`] (what a gateway takes that decides alone), [`charge`] (several buckets, all or
 //! nothing), [`verdict`] (what to tell the client). For outages of the shared store: [`breaker`] (when
-//! it is asked), [`census`] (how many gateways share it), [`debt`] (what was granted without it).
+//! it is asked), [`census`] (how many gateways share it), [`debt`] (what was granted without it). By hand: [`adjust`].
 //!
 //! # Another kind of limit
 //!
@@ -13,6 +13,7 @@
 //! and a way to say where it stands as a [`verdict::Standing`]. From there on, verdicts, headers
 //! and metrics know only standings, never how a limit counts.
 
+pub mod adjust;
 pub mod breaker;
 pub mod bucket;
 pub mod census;

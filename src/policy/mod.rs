@@ -29,7 +29,7 @@ use crate::limit::quota::Quota;
 use matcher::Matcher;
 use redis::Redis;
 use router::Router;
-use settings::{Clients, Headers, Memory, Server, Upstream};
+use settings::{Admin, Clients, Headers, Memory, Server, Upstream};
 
 /// SHA-256 of an API key as it was sent.
 pub type Digest = [u8; 32];
@@ -39,6 +39,8 @@ pub type Digest = [u8; 32];
 pub struct Policy {
     /// Listeners and the guards around requests.
     pub server: Server,
+    /// Who may use the operator's port.
+    pub admin: Admin,
     /// How clients are told apart.
     pub clients: Clients,
     /// What answers say about limits.

@@ -7,13 +7,15 @@ use std::time::Duration;
 use http::HeaderName;
 use ipnet::IpNet;
 
+use super::redis::Secret;
+
 /// Listeners, threads, and the guards around requests. All durations are whole milliseconds in
 /// the file and never 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     /// Where clients connect; at least one address.
     pub listen: Vec<SocketAddr>,
-    /// Where the operator connects: metrics and health.
+    /// Where the operator connects: metrics, health and the admin API.
     pub admin: SocketAddr,
     /// Worker threads for requests; none: one a core.
     pub threads: Option<usize>,
@@ -39,6 +41,14 @@ pub struct Server {
     /// How many gateways share Redis, 1 to 10,000: what each grants alone in an outage is divided
     /// by it. None: as many as are seen in Redis.
     pub instances: Option<u32>,
+}
+
+/// Who may use the operator's port.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Admin {
+    /// What `/api/` asks for, 16 to 1024 visible ASCII characters; none: nothing, and the port is
+    /// on a loopback address.
+    pub token: Option<Secret>,
 }
 
 /// How clients are told apart.

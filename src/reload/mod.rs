@@ -1,9 +1,10 @@
 //! The file again, while requests go on: read, checked and built whole, then put in force by one
 //! swap of a pointer. A file with a mistake changes nothing.
 //!
-//! Reading order: this file (one reload from beginning to end), `links` and `watch` (what tells of
+//! Reading order: this file (one reload from beginning to end), `history`, `links` and `watch` (what tells of
 //! a changed file), `service` (when to reload).
 
+pub mod history;
 mod links;
 pub mod service;
 mod watch;
@@ -26,6 +27,7 @@ use crate::policy::restart::{self, Fixed};
 use crate::policy::{Digest, Policy};
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
+use history::History;
 
 /// How many files come between two looks for series of names that are gone.
 const TIDY_EVERY: u64 = 16;
@@ -49,6 +51,7 @@ pub struct Reloader {
     force: Force,
     /// Held for a whole reload.
     state: Mutex<State>,
+    history: History,
 }
 
 /// Why the file is read again.
@@ -121,7 +124,7 @@ impl Reloader {
     pub fn new(path: &Path, source: &Source, force: Force) -> Self {
         let (digest, outline) = (source.digest(), source.outline());
         let state = Mutex::new(State { generation: 1, digest, outline, rejected: None });
-        Self { path: path.to_owned(), force, state }
+        Self { path: path.to_owned(), force, state, history: History::default() }
     }
 
     /// Reads the file, and puts it in force if it is another one and right. What became of it is
@@ -133,7 +136,7 @@ impl Reloader {
         let reading =
             tokio::task::spawn_blocking(move || read(&path, digest, &snapshot.policy)).await;
         match reading {
-            Ok(Reading::Ready(ready)) => self.apply(&mut state, *ready).await,
+            Ok(Reading::Ready(ready)) => self.apply(&mut state, cause, *ready).await,
             Ok(Reading::Same) => self.restore(&mut state),
             Ok(Reading::Bad { digest, error }) => self.reject(&mut state, cause, digest, error),
             Err(failed) => {
@@ -143,23 +146,30 @@ impl Reloader {
         }
     }
 
-    async fn apply(&self, state: &mut State, ready: Ready) -> Outcome {
+    /// The last files that were taken or rejected.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    async fn apply(&self, state: &mut State, cause: Cause, ready: Ready) -> Outcome {
         let Ready { mut policy, digest, outline } = ready;
         let Force { current, limiter, store, metrics } = &self.force;
         let pools = Pool::for_all(&policy.upstreams, &current.load().pools).await;
         let numbers = store.adopt(&policy.quotas, clock::now());
         policy.number_quotas(&numbers);
-        current.store(Arc::new(Snapshot::new(policy, pools)));
+        let generation = state.generation + 1;
+        current.store(Arc::new(Snapshot::new(policy, pools).of_generation(generation)));
         limiter.forget_refusals();
         let changes = Changes::between(&state.outline, &outline);
-        let generation = state.generation + 1;
         if generation.is_multiple_of(TIDY_EVERY) {
             metrics.forget_gone(&current.load().policy);
         }
         *state = State { generation, digest, outline, rejected: None };
         metrics.config.applied(generation);
         info!(generation, "{} is in force: {changes}", self.path.display());
-        Outcome::Applied { generation, changes }
+        let outcome = Outcome::Applied { generation, changes };
+        self.history.add(&outcome, cause, clock::unix_ticks());
+        outcome
     }
 
     fn restore(&self, state: &mut State) -> Outcome {
@@ -179,13 +189,15 @@ impl Reloader {
     ) -> Outcome {
         let rejected = Rejected { digest, message: error.to_string() };
         let is_news = state.rejected.as_ref() != Some(&rejected);
+        let outcome = Outcome::Rejected { generation: state.generation, error };
         if is_news || cause == Cause::Asked {
             self.force.metrics.config.rejected();
             let (path, message) = (self.path.display(), rejected.message.trim_end());
             error!("{path} was not taken; the one before stays in force\n{message}");
+            self.history.add(&outcome, cause, clock::unix_ticks());
         }
         state.rejected = Some(rejected);
-        Outcome::Rejected { generation: state.generation, error }
+        outcome
     }
 }
 

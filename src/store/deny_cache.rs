@@ -8,6 +8,8 @@
 //! Not so when somebody gives tokens back (a reset, a grant, new rules): an entry is good for
 //! [`MAX_AGE`] at most, and [`DenyCache::clear`] drops all.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use parking_lot::Mutex;
 
 use crate::limit::TICKS_PER_SECOND;
@@ -26,6 +28,9 @@ const SLOTS: usize = 8_192;
 #[derive(Debug)]
 pub struct DenyCache {
     slots: Box<[Mutex<Option<Exhausted>>]>,
+    /// The tick behind that at which something was forgotten last: what the store was asked before,
+    /// it may have answered before it was given tokens back.
+    good_from: AtomicU64,
 }
 
 /// A bucket that lacked the tokens.
@@ -44,7 +49,8 @@ struct Exhausted {
 
 impl Default for DenyCache {
     fn default() -> Self {
-        Self { slots: (0..SLOTS).map(|_| Mutex::new(None)).collect() }
+        let slots = (0..SLOTS).map(|_| Mutex::new(None)).collect();
+        Self { slots, good_from: AtomicU64::new(0) }
     }
 }
 
@@ -74,7 +80,21 @@ impl DenyCache {
             if charge.mode == Mode::Enforce && !outcome.enough {
                 let Charge { bucket, quota, .. } = *charge;
                 let entry = Exhausted { bucket, quota, level: outcome.level, at: sent_at };
-                *self.slot(charge.bucket).lock() = Some(entry);
+                let mut slot = self.slot(charge.bucket).lock();
+                if sent_at >= self.good_from.load(Ordering::Acquire) {
+                    *slot = Some(entry);
+                }
+            }
+        }
+    }
+
+    /// Forgets what is known of these buckets: somebody gave tokens back, before `now`.
+    pub fn forget(&self, buckets: impl IntoIterator<Item = BucketId>, now: u64) {
+        self.good_from.fetch_max(now.saturating_add(1), Ordering::AcqRel);
+        for bucket in buckets {
+            let mut slot = self.slot(bucket).lock();
+            if slot.is_some_and(|entry| entry.bucket == bucket) {
+                *slot = None;
             }
         }
     }
@@ -166,6 +186,23 @@ mod tests {
         assert!(cache.refusal(&other_rule, 10).is_none());
         cache.clear();
         assert!(cache.refusal(&asked, 10).is_none());
+    }
+
+    #[test]
+    fn what_was_asked_before_tokens_were_given_back_is_not_remembered() {
+        let quota = Quota::new(1, 1_000_000, 5).unwrap();
+        let asked: Charges = [charge(7, quota, 1)].into_iter().collect();
+        let other: Charges = [charge(8, quota, 1)].into_iter().collect();
+        let answer = take(&asked, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
+        let cache = DenyCache::default();
+        cache.remember(&asked, &answer, 1);
+        cache.remember(&other, &answer, 1);
+        cache.forget([BucketId(7)], 10);
+        assert!(cache.refusal(&asked, 10).is_none() && cache.refusal(&other, 10).is_some());
+        cache.remember(&asked, &answer, 10);
+        assert!(cache.refusal(&asked, 10).is_none(), "its call left before");
+        cache.remember(&asked, &answer, 11);
+        assert!(cache.refusal(&asked, 11).is_some());
     }
 
     #[test]

@@ -27,6 +27,11 @@ impl Fallback {
         Self { memory, debts }
     }
 
+    /// How many buckets something is owed to.
+    pub fn debts(&self) -> usize {
+        self.debts.len()
+    }
+
     /// Decides a request at `now` within this process' part, and owes what it takes.
     pub fn take(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
         let answer = self.memory.take(charges, now, share);

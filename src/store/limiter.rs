@@ -10,8 +10,11 @@ use super::deny_cache::DenyCache;
 use super::fallback::Fallback;
 use super::memory::MemoryStore;
 use super::redis::batch::Batcher;
+use super::redis::batch::adjust::{Moved, NotAdjusted};
+use super::redis::link::Link;
 use super::redis::script::RuleName;
 use crate::clock;
+use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{Answer, Charge, Charges, Mode, Outcome};
 use crate::limit::share::Share;
 use crate::policy::OnFailure;
@@ -122,6 +125,58 @@ impl Limiter {
             Err(_) => shared
                 .alone(charges, rules, |local, share| self.memory.peek(local, clock::now(), share)),
         }
+    }
+
+    /// The levels of the charges' buckets, and who says so: where Redis cannot be asked, this
+    /// process. For people who ask: it may take a second.
+    pub async fn look(&self, charges: &[Charge], rules: &[RuleName]) -> (Vec<i64>, Source) {
+        if let Some(shared) = &self.shared
+            && let Ok(buckets) = shared.batcher.look(charges, rules).await
+        {
+            return (buckets.iter().map(|bucket| bucket.level).collect(), Source::Redis);
+        }
+        let now = clock::now();
+        let level = |charge| self.memory.bucket(charge, now).level;
+        (charges.iter().map(level).collect(), Source::Local)
+    }
+
+    /// Changes buckets by hand, all of them or none, where they live: never here while they live in
+    /// Redis. Requests go by it at once in this process, within a second in others.
+    ///
+    /// # Errors
+    /// Why they were not changed.
+    pub async fn adjust(
+        &self,
+        charges: &[Charge],
+        rules: &[RuleName],
+        adjustment: Adjustment,
+    ) -> Result<(Vec<Moved>, Source), NotAdjusted> {
+        let Some(shared) = &self.shared else {
+            let moved = self.memory.adjust(charges, adjustment, clock::now());
+            return Ok((moved, Source::Local));
+        };
+        let moved = shared.batcher.adjust(charges, rules, adjustment).await?;
+        let now = clock::now();
+        shared.denied.forget(charges.iter().map(|charge| charge.bucket), now);
+        for (charge, (_, after)) in charges.iter().zip(&moved) {
+            self.memory.put(charge, *after, now);
+        }
+        Ok((moved, Source::Redis))
+    }
+
+    /// Whether there are buckets that gateways share.
+    pub fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// The link to Redis, where there is one.
+    pub fn link(&self) -> Option<&Link> {
+        self.shared.as_ref().map(|shared| shared.batcher.link())
+    }
+
+    /// Buckets that tokens are owed to.
+    pub fn debts(&self) -> usize {
+        self.shared.as_ref().map_or(0, |shared| shared.fallback.debts())
     }
 
     /// Forgets what Redis has refused: other rules are in force, and may give tokens back.

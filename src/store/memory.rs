@@ -34,6 +34,7 @@ use std::hash::{BuildHasher, RandomState};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
+use crate::limit::adjust::Adjustment;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{self, Answer, BucketId, Charge, Mode, Outcome, Outcomes};
 use crate::limit::quota::Quota;
@@ -153,6 +154,18 @@ impl MemoryStore {
         }
     }
 
+    /// Changes buckets by hand at `now`, at once. Returns their levels before and after.
+    pub fn adjust(&self, charges: &[Charge], adjustment: Adjustment, now: u64) -> Vec<(i64, i64)> {
+        let numbers = self.shard_numbers(charges);
+        let mut locked = self.lock(&numbers);
+        let (places, before) = self.read(&numbers, &locked, charges, now);
+        let after = charges.iter().zip(&before);
+        let after: Buckets =
+            after.map(|(charge, bucket)| adjustment.apply(*bucket, &charge.quota)).collect();
+        self.write(&numbers, &mut locked, charges, (&places, &after), now, |_| true);
+        before.iter().zip(&after).map(|(before, after)| (before.level, after.level)).collect()
+    }
+
     /// Buckets that are kept, the full ones among them that nobody has missed yet included.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.0.lock().len()).sum()
@@ -196,20 +209,34 @@ impl MemoryStore {
         if !answer.allowed {
             return answer;
         }
+        let took = |index: usize| answer.outcomes[index].enough;
+        self.write(&numbers, &mut locked, charges, (&places, &buckets), now, took);
+        answer
+    }
+
+    /// Keeps the buckets of those charges, by their indexes, that `is_moved` names.
+    fn write(
+        &self,
+        numbers: &Numbers,
+        locked: &mut Locked<'_>,
+        charges: &[Charge],
+        (places, buckets): (&Places, &Buckets),
+        now: u64,
+        is_moved: impl Fn(usize) -> bool,
+    ) {
         // What was found is written first: it lies where it was until something is inserted.
         for (index, charge) in charges.iter().enumerate() {
-            if let (true, Place::At(slot)) = (answer.outcomes[index].enough, places[index]) {
-                let shard = &mut locked[self.position(&numbers, charge)];
+            if let (true, Place::At(slot)) = (is_moved(index), places[index]) {
+                let shard = &mut locked[self.position(numbers, charge)];
                 shard.replace(slot, charge, buckets[index]);
             }
         }
         for (index, charge) in charges.iter().enumerate() {
-            if let (true, Place::Absent) = (answer.outcomes[index].enough, places[index]) {
-                let shard = &mut locked[self.position(&numbers, charge)];
+            if let (true, Place::Absent) = (is_moved(index), places[index]) {
+                let shard = &mut locked[self.position(numbers, charge)];
                 shard.insert(charge, buckets[index], &self.quotas, now);
             }
         }
-        answer
     }
 
     fn shard_numbers(&self, charges: &[Charge]) -> Numbers {

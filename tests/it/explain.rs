@@ -238,7 +238,7 @@ fn the_admin_port_says_what_is_wrong_with_a_question() {
     let answer = gateway.admin("/api/explain");
     assert_eq!((answer.status, answer.header("allow")), (405, Some("POST")));
     let post = Request::new("POST", "/metrics").body("");
-    let answer = crate::support::Connection::open(gateway.admin).send(&post);
+    let answer = gateway.ask_admin(&post);
     assert_eq!((answer.status, answer.header("allow")), (405, Some("GET, HEAD")));
 }
 

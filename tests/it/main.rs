@@ -57,6 +57,11 @@ mod shared;
 // A Redis that fails in every way that it can, under load.
 mod outages;
 
+// Who may ask on the operator's port, and what it answers.
+mod admin;
+mod admin_reads;
+mod admin_writes;
+
 // What the operator sees, and what explanations promise: that the gateway does as they say.
 mod dashboard;
 mod explain;

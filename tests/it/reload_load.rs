@@ -87,7 +87,7 @@ fn reload(gateway: &Gateway, files: &[String; 2], count: usize) {
     for number in 0..count {
         let ((), took) = timed(|| {
             gateway.save(&files[(number + 1) % 2]);
-            let answer = admin.send(&Request::new("POST", "/api/reload"));
+            let answer = admin.send(&Request::new("POST", "/api/reload").at(gateway.admin));
             assert_eq!(answer.status, 200, "{}", answer.text());
         });
         // One that took longer is made up for by those that follow.
@@ -128,7 +128,7 @@ fn thousands_of_files_of_ever_other_names_do_not_make_it_grow() {
     let mut most = [0; STRETCHES];
     for number in 1..=STRETCHES * STRETCH {
         gateway.save(&file(number));
-        assert_eq!(admin.send(&Request::new("POST", "/api/reload")).status, 200);
+        assert_eq!(admin.send(&Request::new("POST", "/api/reload").at(gateway.admin)).status, 200);
         assert_eq!(client.send(&Request::get("/")).status, 200);
         if number % 100 == 0 {
             let stretch = &mut most[(number - 1) / STRETCH];

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{PUBLIC, PUBLIC_IN_BREAKER, PUBLIC_IN_CLIENTS, PUBLIC_IN_REDIS};
 
-/// Lines of `[keys]`, `[redis]` and `[clients]`, of `sha256` and of passwords, from the equals sign
+/// Lines of `[keys]`, `[redis]`, `[clients]` and `[admin]`, of `sha256`, passwords and tokens, from the equals sign
 /// on; a line that begins with a quote, as those of a list do, whole.
 pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
     let mut table = "";
@@ -21,12 +21,15 @@ pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
         } else if table.starts_with("redis") {
             let is_public = begins_with(&PUBLIC_IN_REDIS) || begins_with(&PUBLIC_IN_BREAKER);
             !is_public || (trimmed.starts_with("url") && line.contains('@'))
+        } else if table.starts_with("admin") || (table.is_empty() && begins_with(&["admin"])) {
+            true
         } else {
             table.starts_with("clients") && !begins_with(&PUBLIC_IN_CLIENTS)
         };
         let is_secret = is_secret_here
             || begins_with(&["redis", "clients", "keys"])
             || line.contains("password")
+            || line.contains("token")
             || line.contains("sha256");
         if (is_secret && !is_heading) || line.contains("sha256") {
             let from = line.find('=').or_else(|| line.find("sha256").map(|at| at + 5));

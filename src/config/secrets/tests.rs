@@ -52,6 +52,17 @@ fn what_may_be_a_key_is_never_shown() {
         "[redis.breaker]\npassword 'hunter2'",
         "[redis]\nbreaker = { x = ['hunter2'] }",
         "[redis]\nbreaker = 'hunter2'",
+        "[admin]\ntoken = 'hunter2'",
+        "[admin]\ntoken = '${A}hunter2'",
+        "[admin]\ntokn = hunter2",
+        "[admin]\ntoken 'hunter2'",
+        "[[admin]]\ntoken = 'hunter2'",
+        "[admin]\ntoken = ['hunter2']",
+        "admin.token = 'hunter2'",
+        "admin.token = hunter2",
+        "admin = 'hunter2'",
+        "admin = { token = 'hunter2' ",
+        "[server]\nadmin.token = 'hunter2' 1",
     ];
     table.into_iter().for_each(assert_hidden);
 }

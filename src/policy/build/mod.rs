@@ -8,6 +8,7 @@
 //! not a mistake too.
 
 mod address;
+mod admin;
 mod breaker;
 mod clients;
 mod costs;
@@ -49,6 +50,7 @@ pub fn build(
     let mut quotas = Quotas::default();
 
     let server = server::server(config, mistakes);
+    let admin = admin::admin(config, server.as_ref(), environment, mistakes);
     let headers = server::headers(config);
     let memory = server::memory(config, mistakes);
     let redis = redis::redis(config, environment, mistakes);
@@ -66,6 +68,7 @@ pub fn build(
     }
     Some(Policy {
         server: server?,
+        admin: admin?,
         clients: clients?,
         headers,
         memory: memory?,

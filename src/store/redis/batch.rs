@@ -8,6 +8,7 @@
 //! Bounded in every way: a call carries at most [`script::MAX_CHECKS`], a few calls are under way,
 //! at most [`MAX_WAITING`] checks wait, and none longer than the budget.
 
+pub mod adjust;
 mod flight;
 
 use std::collections::VecDeque;

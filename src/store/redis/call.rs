@@ -18,6 +18,9 @@ const ANNOUNCE: &str = include_str!("../../../lua/announce.lua");
 static ANNOUNCE_SHA: LazyLock<String> =
     LazyLock::new(|| redis::Script::new(ANNOUNCE).get_hash().to_string());
 
+/// Changes buckets by hand; its head says how.
+pub(super) const ADJUST: &str = include_str!("../../../lua/adjust.lua");
+
 /// A gateway that was not heard of for so long counts no more.
 const SILENT_MS: u64 = 10_000;
 
@@ -90,6 +93,21 @@ pub async fn announce(
         Err(error) if is_unknown(&error) => command("EVAL", ANNOUNCE).query_async(connection).await,
         reply => reply,
     }
+}
+
+/// Changes buckets by hand. `asked` is the script's second argument. Sent whole: nobody does this
+/// often.
+///
+/// # Errors
+/// Whatever the server or the connection says.
+pub async fn adjust(
+    connection: &mut impl ConnectionLike,
+    keys: &[String],
+    asked: &[u8],
+) -> RedisResult<Vec<i64>> {
+    let mut command = redis::cmd("EVAL");
+    command.arg(ADJUST).arg(keys.len()).arg(keys).arg("").arg(asked);
+    command.query_async(connection).await
 }
 
 /// Whether Redis does not know the script (a restart, `SCRIPT FLUSH`). Then it is sent along: one

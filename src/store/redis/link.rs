@@ -37,7 +37,7 @@ use crate::clock;
 use crate::limit::breaker::Settings;
 use crate::limit::census::Census;
 use crate::policy::redis::Redis;
-use gate::{BreakerSeries, Gate};
+use gate::{BreakerSeries, Gate, Hand, Standing};
 use health::Health;
 use journal::Journal;
 pub use supervise::Supervisor;
@@ -137,6 +137,16 @@ impl Link {
     /// Ticks until the server is tried again; 0 while it is asked.
     pub fn tried_again_in(&self) -> u64 {
         self.gate.opens_in()
+    }
+
+    /// What the breaker does.
+    pub fn breaker(&self) -> Standing {
+        self.gate.standing()
+    }
+
+    /// Takes the breaker in hand, or lets it go.
+    pub fn take_in_hand(&self, hand: Hand) {
+        self.gate.take_in_hand(hand);
     }
 
     /// Notes that a call on `line` was answered.

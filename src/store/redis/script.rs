@@ -282,8 +282,8 @@ impl Group {
 }
 
 /// A number of units as the script reads it.
-#[allow(clippy::cast_precision_loss, reason = "units are at most 2^53, which a double has exactly")]
-fn exact(units: i64) -> [u8; 8] {
+#[allow(clippy::cast_precision_loss, reason = "units are at most 2^53, or a power of two")]
+pub(super) fn exact(units: i64) -> [u8; 8] {
     (units as f64).to_le_bytes()
 }
 

@@ -104,7 +104,7 @@ impl Gateway {
     /// Has the file read again and returns the answer.
     #[track_caller]
     pub(crate) fn reload(&self) -> Response {
-        Connection::open(self.admin).send(&Request::new("POST", "/api/reload"))
+        self.ask_admin(&Request::new("POST", "/api/reload"))
     }
 
     /// Saves another file and has it read; it must be taken.
@@ -145,13 +145,18 @@ impl Gateway {
 
     /// The answer of the admin port.
     pub(crate) fn admin(&self, path: &str) -> Response {
-        Connection::open(self.admin).send(&Request::get(path))
+        self.ask_admin(&Request::get(path))
+    }
+
+    /// The admin port's answer to a request.
+    #[track_caller]
+    pub(crate) fn ask_admin(&self, request: &Request) -> Response {
+        Connection::open(self.admin).send(&request.at(self.admin))
     }
 
     /// What the admin port says would become of the request in `body`.
     pub(crate) fn explain(&self, body: impl AsRef<[u8]>) -> Response {
-        let request = Request::new("POST", "/api/explain").body(body);
-        Connection::open(self.admin).send(&request)
+        self.ask_admin(&Request::new("POST", "/api/explain").body(body))
     }
 
     /// All metrics as text.

@@ -15,6 +15,9 @@ pub(crate) struct Request {
     body: Vec<u8>,
 }
 
+/// The host of a request that says nothing else.
+const HOST: &str = "api.test";
+
 /// An answer as it came.
 #[derive(Clone, Debug)]
 pub(crate) struct Response {
@@ -45,13 +48,23 @@ impl Request {
             headers: Vec::new(),
             body: Vec::new(),
         };
-        request.header("Host", "api.test")
+        request.header("Host", HOST)
     }
 
     /// Adds a header line.
     pub(crate) fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.headers.push((name.to_string(), value.as_ref().to_vec()));
         self
+    }
+
+    /// The same for another host, unless it says for which it is.
+    pub(crate) fn at(&self, address: SocketAddr) -> Self {
+        let is_own = |(name, value): &(String, Vec<u8>)| name == "Host" && value == HOST.as_bytes();
+        if self.headers.iter().any(is_own) {
+            self.clone().without("Host").header("Host", address.to_string())
+        } else {
+            self.clone()
+        }
     }
 
     /// Takes a header out again.

@@ -26,6 +26,19 @@ impl Batcher {
     /// # Errors
     /// Redis does not answer.
     pub async fn peek(&self, charges: &[Charge], rules: &[RuleName]) -> Result<Answer, Undecided> {
+        let mut buckets = self.look(charges, rules).await?;
+        Ok(charge::take(charges, &mut buckets, Share::WHOLE))
+    }
+
+    /// The buckets as they are, what this process owes them taken off.
+    ///
+    /// # Errors
+    /// Redis does not answer.
+    pub async fn look(
+        &self,
+        charges: &[Charge],
+        rules: &[RuleName],
+    ) -> Result<Vec<Bucket>, Undecided> {
         let mut line = self.link.current().ok_or(Undecided::NotAsked)?;
         let mut commands = redis::pipe();
         commands.cmd("TIME");
@@ -44,8 +57,7 @@ impl Batcher {
             let bucket = bucket(charge, kept.as_deref(), now);
             if owed > 0 { bucket.owing(&charge.quota, owed) } else { bucket }
         });
-        let mut buckets: Vec<Bucket> = each.collect();
-        Ok(charge::take(charges, &mut buckets, Share::WHOLE))
+        Ok(each.collect())
     }
 }
 
@@ -59,7 +71,7 @@ fn read(replies: Vec<Value>) -> RedisResult<(u64, Vec<Option<Vec<u8>>>)> {
 }
 
 /// A bucket at `now`, as `lua/take.lua` reads it: what is none is full.
-fn bucket(charge: &Charge, kept: Option<&[u8]>, now: u64) -> Bucket {
+pub(super) fn bucket(charge: &Charge, kept: Option<&[u8]>, now: u64) -> Bucket {
     let quota = &charge.quota;
     let Some((kept, was_full)) = kept.and_then(unpacked) else { return Bucket::full(quota, now) };
     kept.rescaled(was_full, quota).refilled(quota, now)
@@ -89,7 +101,7 @@ fn unpacked(kept: &[u8]) -> Option<(Bucket, i64)> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::cell::RefCell;
     use std::sync::Arc;
 
@@ -107,7 +119,7 @@ mod tests {
 
     /// What may stand in a bucket's place: buckets of this quota and of others, of times around
     /// now, and what no gateway ever wrote.
-    fn kept() -> impl Strategy<Value = Vec<u8>> {
+    pub(in crate::store::redis::batch) fn kept() -> impl Strategy<Value = Vec<u8>> {
         let number = prop_oneof![
             4 => (-10_000_000..20_000_000_i32).prop_map(f64::from),
             1 => any::<f64>(),

@@ -21,10 +21,55 @@ pub struct BreakerSeries {
     pub transitions: IntCounterVec,
 }
 
+/// Whether somebody has taken it in hand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Hand {
+    /// It goes by what becomes of calls.
+    #[default]
+    Auto,
+    /// Nobody asks, as in an outage: a rehearsal. The connection is kept.
+    Open,
+    /// Everybody asks, whatever becomes of it.
+    Closed,
+}
+
+/// What the breaker does, for people who ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// `closed`, `half_open` or `open`.
+    pub state: &'static str,
+    /// Whether somebody has taken it in hand.
+    pub hand: Hand,
+    /// Ticks since it came to that state.
+    pub since: u64,
+    /// Percent of the requests that ask.
+    pub admits_percent: u32,
+    /// Ticks until the store is tried again; 0 where nothing waits for that.
+    pub tried_again_in: u64,
+}
+
+/// What is behind the lock.
+#[derive(Debug)]
+struct Held {
+    breaker: Breaker,
+    hand: Hand,
+    /// What is seen of both, and since which tick.
+    seen: Seen,
+    since: u64,
+}
+
+/// The states as they are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    Closed = 0,
+    HalfOpen = 1,
+    Open = 2,
+}
+
 /// A breaker that many hold.
 #[derive(Debug)]
 pub(super) struct Gate {
-    breaker: Mutex<Breaker>,
+    held: Mutex<Held>,
     /// Percent of the requests that may ask; follows the breaker, for those who have no time.
     percent: AtomicU32,
     /// Requests that came while only some may ask.
@@ -39,7 +84,12 @@ impl Gate {
     pub(super) fn new(settings: Settings, series: Option<BreakerSeries>) -> Self {
         let now = clock::now();
         Self {
-            breaker: Mutex::new(Breaker::new(settings, now)),
+            held: Mutex::new(Held {
+                breaker: Breaker::new(settings, now),
+                hand: Hand::Auto,
+                seen: Seen::Closed,
+                since: now,
+            }),
             percent: AtomicU32::new(100),
             turn: AtomicU32::new(0),
             state: watch::Sender::new(State::Closed),
@@ -81,6 +131,33 @@ impl Gate {
         self.change(why, Breaker::open)
     }
 
+    /// What it does.
+    pub(super) fn standing(&self) -> Standing {
+        let now = clock::now();
+        let held = self.held.lock();
+        Standing {
+            state: held.seen.name(),
+            hand: held.hand,
+            since: now.saturating_sub(held.since),
+            admits_percent: held.admits_percent(now),
+            tried_again_in: match (held.hand, held.breaker.state()) {
+                (Hand::Auto, State::Open { until }) => until.saturating_sub(now),
+                _ => 0,
+            },
+        }
+    }
+
+    /// Takes it in hand, or lets it go. What has become of calls meanwhile counts again then;
+    /// where nothing is against the store, requests return to it step by step.
+    pub(super) fn take_in_hand(&self, hand: Hand) {
+        let was = std::mem::replace(&mut self.held.lock().hand, hand);
+        self.change("opened by hand", |breaker, now, _| {
+            if was == Hand::Open && hand == Hand::Auto {
+                breaker.ramp_up(now);
+            }
+        });
+    }
+
     /// The store is back.
     pub(super) fn recovered(&self) {
         self.change("", |breaker, now, _| breaker.recovered(now));
@@ -104,7 +181,7 @@ impl Gate {
         loop {
             let _ = states.wait_for(|state| matches!(state, State::HalfOpen { .. })).await;
             let now = clock::now();
-            let next = self.breaker.lock().next_step(now).unwrap_or(now);
+            let next = self.held.lock().breaker.next_step(now).unwrap_or(now);
             tokio::time::sleep(Duration::from_micros(next.saturating_sub(now))).await;
             self.change("", |breaker, now, _| breaker.advance(now));
         }
@@ -119,43 +196,68 @@ impl Gate {
         number ^ (number >> 31)
     }
 
-    /// Changes the breaker, and tells everybody. Returns whether it has just opened.
+    /// Changes the breaker, and tells everybody. Returns whether it has just opened by itself.
     fn change(&self, why: &str, change: impl FnOnce(&mut Breaker, u64, u64)) -> bool {
         let (now, random) = (clock::now(), self.random());
-        let mut breaker = self.breaker.lock();
-        let before = breaker.state();
-        change(&mut breaker, now, random);
-        let after = breaker.state();
-        self.percent.store(breaker.admits_percent(now), Ordering::Relaxed);
+        let mut held = self.held.lock();
+        let before = held.breaker.state();
+        change(&mut held.breaker, now, random);
+        let after = held.breaker.state();
+        self.percent.store(held.admits_percent(now), Ordering::Relaxed);
+        let seen = Seen::of(held.hand, after);
+        if seen != held.seen {
+            (held.seen, held.since) = (seen, now);
+            self.tell(seen, why);
+        }
         if before == after {
             return false;
         }
         self.state.send_replace(after);
         let is_news = std::mem::discriminant(&before) != std::mem::discriminant(&after);
-        if is_news {
-            self.tell(after, why);
-        }
         is_news && matches!(after, State::Open { .. })
     }
 
-    fn tell(&self, state: State, why: &str) {
-        let (number, to) = match state {
-            State::Closed => {
-                info!("breaker closed: Redis decides again");
-                (0, "closed")
-            }
-            State::HalfOpen { .. } => {
+    fn tell(&self, seen: Seen, why: &str) {
+        match seen {
+            Seen::Closed => info!("breaker closed: Redis decides again"),
+            Seen::HalfOpen => {
                 info!("breaker half open: Redis answers; requests return to it step by step");
-                (1, "half_open")
             }
-            State::Open { .. } => {
+            Seen::Open => {
                 warn!("breaker open: {why}; limits are decided here until Redis is back");
-                (2, "open")
             }
-        };
+        }
         if let Some(series) = &self.series {
-            series.state.set(number);
-            series.transitions.with_label_values(&[to]).inc();
+            series.state.set(seen as i64);
+            series.transitions.with_label_values(&[seen.name()]).inc();
+        }
+    }
+}
+
+impl Held {
+    fn admits_percent(&self, now: u64) -> u32 {
+        match self.hand {
+            Hand::Auto => self.breaker.admits_percent(now),
+            Hand::Open => 0,
+            Hand::Closed => 100,
+        }
+    }
+}
+
+impl Seen {
+    fn of(hand: Hand, state: State) -> Self {
+        match (hand, state) {
+            (Hand::Open, _) | (Hand::Auto, State::Open { .. }) => Self::Open,
+            (Hand::Closed, _) | (Hand::Auto, State::Closed) => Self::Closed,
+            (Hand::Auto, State::HalfOpen { .. }) => Self::HalfOpen,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::HalfOpen => "half_open",
+            Self::Open => "open",
         }
     }
 }
@@ -201,5 +303,27 @@ mod tests {
             (0..4).map(|_| gate.random()).collect::<Vec<_>>()
         };
         assert_ne!(numbers(), numbers());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hand_goes_before_what_becomes_of_calls() {
+        let gate = Gate::new(Settings { ramp: vec![10, 100], ..Settings::default() }, None);
+        let seen = || (gate.standing().state, gate.standing().admits_percent);
+        gate.take_in_hand(Hand::Open);
+        assert!(gate.is_open() && !gate.admits());
+        assert_eq!(seen(), ("open", 0));
+        gate.recovered();
+        assert_eq!(seen(), ("open", 0), "probes change nothing");
+        gate.take_in_hand(Hand::Auto);
+        assert_eq!(seen(), ("half_open", 10), "back step by step");
+        gate.take_in_hand(Hand::Closed);
+        gate.open("a test");
+        assert!(gate.admits());
+        assert_eq!(seen(), ("closed", 100));
+        gate.take_in_hand(Hand::Auto);
+        assert_eq!(seen(), ("open", 0), "what has become of calls counts again");
+        gate.take_in_hand(Hand::Open);
+        gate.take_in_hand(Hand::Auto);
+        assert_eq!(seen().0, "open", "an outage goes on");
     }
 }

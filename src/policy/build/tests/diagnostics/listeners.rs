@@ -50,8 +50,43 @@ fn listeners_that_are_no_address() {
 }
 
 #[test]
+fn an_admin_port_for_everybody_needs_a_token() {
+    insta::assert_snapshot!(told("[server]\nadmin = '0.0.0.0:9090'"), @r#"
+    error: `admin` can be reached from other machines, and asks for no token
+     --> gateway.toml:2:9
+      |
+    2 | admin = '0.0.0.0:9090'
+      |         ^^^^^^^^^^^^^^
+      |
+      = help: write `token = "${TOLLGATE_ADMIN_TOKEN}"` under `[admin]`, or take an address such as `127.0.0.1:9090`
+
+    gateway.toml: 1 mistake
+    "#);
+    assert_eq!(told("[server]\nadmin = '[::1]:9090'"), "no mistake\n");
+    assert_eq!(told("[server]\nadmin = '127.8.0.1:9090'"), "no mistake\n");
+    let with = |token| told(&format!("[server]\nadmin = '[::]:9'\n[admin]\ntoken = '{token}'"));
+    assert_eq!(with("0123456789abcdef"), "no mistake\n");
+    insta::assert_snapshot!(with("0123456789abcde"), @r"
+    error: `token` is shorter than 16 characters: it can be guessed
+     --> gateway.toml:4:9
+      |
+    4 | token = *****************
+      |         ^^^^^^^^^^^^^^^^^
+      |
+      = help: `openssl rand -hex 32` makes a good one
+
+    gateway.toml: 1 mistake
+    ");
+    let long = "x".repeat(1025);
+    for wrong in ["0123456789abcde f", "0123456789abcdefü", &long] {
+        assert!(with(wrong).starts_with("error: `token` "), "{wrong}");
+    }
+    assert!(with("${NOT_SET_ANYWHERE}").contains("`NOT_SET_ANYWHERE` is not set"));
+}
+
+#[test]
 fn listeners_that_are_written_twice() {
-    insta::assert_snapshot!(told("[server]\nlisten = ['0.0.0.0:80', '0.0.0.0:80', '127.0.0.1:0', '127.0.0.1:0']\nadmin = '0.0.0.0:80'"), @r"
+    insta::assert_snapshot!(told("[server]\nlisten = ['0.0.0.0:80', '0.0.0.0:80', '127.0.0.1:0', '127.0.0.1:0']\nadmin = '0.0.0.0:80'"), @r#"
     error: `0.0.0.0:80` is written twice
      --> gateway.toml:2:25
       |
@@ -68,8 +103,16 @@ fn listeners_that_are_written_twice() {
     3 | admin = '0.0.0.0:80'
       |         ^^^^^^^^^^^^
 
-    gateway.toml: 2 mistakes
-    ");
+    error: `admin` can be reached from other machines, and asks for no token
+     --> gateway.toml:3:9
+      |
+    3 | admin = '0.0.0.0:80'
+      |         ^^^^^^^^^^^^
+      |
+      = help: write `token = "${TOLLGATE_ADMIN_TOKEN}"` under `[admin]`, or take an address such as `127.0.0.1:9090`
+
+    gateway.toml: 3 mistakes
+    "#);
 }
 
 #[test]

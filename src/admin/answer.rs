@@ -1,0 +1,95 @@
+//! Answers of the operator's port, before they are sent.
+
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+const JSON: &str = "application/json";
+
+const PROBLEM: &str = "application/problem+json";
+
+/// An answer before it is sent.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    kind: &'static str,
+    body: Vec<u8>,
+    /// One more header.
+    header: Option<(HeaderName, HeaderValue)>,
+    /// What was changed, from what to what: for the log.
+    pub(super) note: Option<String>,
+}
+
+impl Answer {
+    pub(super) fn text(status: StatusCode, text: &str) -> Self {
+        Self::of(status, TEXT, text.as_bytes().to_vec())
+    }
+
+    /// A body that is already there.
+    pub(super) fn of(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Self {
+        Self { status, kind, body, header: None, note: None }
+    }
+
+    pub(super) fn json(value: &impl Serialize) -> Self {
+        Self::json_with(StatusCode::OK, value)
+    }
+
+    /// Indented: people read it too.
+    pub(super) fn json_with(status: StatusCode, value: &impl Serialize) -> Self {
+        let mut body = serde_json::to_vec_pretty(value).unwrap_or_default();
+        body.push(b'\n');
+        Self::of(status, JSON, body)
+    }
+
+    /// A problem document (RFC 9457), as clients get them too.
+    pub(super) fn problem(status: StatusCode, detail: &str) -> Self {
+        Self::problem_with(status, detail, Map::new())
+    }
+
+    /// The same, in place of what was asked for.
+    pub(super) fn refusal(status: StatusCode, detail: &str) -> Box<Self> {
+        Box::new(Self::problem(status, detail))
+    }
+
+    /// The same with members of its own.
+    pub(super) fn problem_with(
+        status: StatusCode,
+        detail: &str,
+        members: Map<String, Value>,
+    ) -> Self {
+        let title = status.canonical_reason().unwrap_or_default();
+        let mut problem = json!({
+            "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail,
+        });
+        if let Value::Object(problem) = &mut problem {
+            problem.extend(members);
+        }
+        Self { kind: PROBLEM, ..Self::json_with(status, &problem) }
+    }
+
+    pub(super) fn with_header(self, name: HeaderName, value: &str) -> Self {
+        Self { header: HeaderValue::from_str(value).ok().map(|value| (name, value)), ..self }
+    }
+
+    /// The same, of a call that changed something.
+    pub(super) fn noting(self, note: String) -> Self {
+        Self { note: Some(note), ..self }
+    }
+
+    /// As it is sent; without its body, where that was not asked for.
+    pub(super) fn response(self, is_head: bool) -> Response<Vec<u8>> {
+        let length = self.body.len();
+        let mut response = Response::new(if is_head { Vec::new() } else { self.body });
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.kind));
+        headers.insert(header::CONTENT_LENGTH, length.into());
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        let nosniff = HeaderValue::from_static("nosniff");
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+        headers.extend(self.header);
+        response
+    }
+}

@@ -1,0 +1,118 @@
+//! `GET /api/clients/{kind}/{id}/buckets`: what one client has left.
+
+use serde::Serialize;
+
+use super::meets::{Meeting, meetings};
+use super::who::Who;
+use super::{Client, levels};
+use crate::admin::answer::Answer;
+use crate::explain::{report, words};
+use crate::gateway::Snapshot;
+use crate::limit::charge::Charge;
+use crate::policy::Policy;
+use crate::policy::redis::DEFAULT_PREFIX;
+use crate::store::limiter::Limiter;
+use crate::store::redis::script::{self, RuleName};
+
+/// The answer.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(in crate::admin) struct Buckets {
+    client: Client,
+    /// Where the levels come from: `redis` or `local`.
+    levels: &'static str,
+    /// All rules, in the order of the file.
+    rules: Vec<Left>,
+}
+
+/// One rule, and what the client has left of it.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Left {
+    rule: String,
+    /// Whether it counts the client's requests, as far as they are known.
+    applies: bool,
+    /// `enforce` or `shadow`.
+    mode: &'static str,
+    per: Vec<String>,
+    /// Whether the bucket is this client's and nobody else's.
+    own: bool,
+    rate: Option<String>,
+    burst: Option<u64>,
+    /// What names the bucket and was not said.
+    unknown: Vec<String>,
+    /// The bucket's key, as it stands in Redis.
+    bucket: Option<String>,
+    /// Whole tokens; below zero: a debt.
+    tokens: Option<i64>,
+    full_after_ms: Option<u64>,
+    /// Why it does not apply.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why_not: Option<report::WhyNot>,
+}
+
+/// What the client has left of each rule.
+pub(in crate::admin) async fn show(
+    snapshot: &Snapshot,
+    limiter: &Limiter,
+    parts: &[String],
+    query: Option<&str>,
+) -> Result<Answer, Box<Answer>> {
+    let policy = &snapshot.policy;
+    let who = Who::read(policy, parts, query)?;
+    let meetings = meetings(policy, &who);
+    let charges: Vec<Charge> = meetings.iter().filter_map(Meeting::known).collect();
+    let (found, source) = limiter.look(&charges, &snapshot.rule_names).await;
+    let level = |charge: &Charge| {
+        let mut all = charges.iter().zip(&found);
+        all.find(|(own, _)| own.rule == charge.rule).map(|(_, level)| *level)
+    };
+    let each = meetings.iter().map(|meeting| Left::of(policy, &who, meeting, &level));
+    let rules = each.collect();
+    Ok(Answer::json(&Buckets { client: who.told(policy), levels: levels(source), rules }))
+}
+
+impl Left {
+    fn of(
+        policy: &Policy,
+        who: &Who,
+        meeting: &Meeting<'_>,
+        level: &dyn Fn(&Charge) -> Option<i64>,
+    ) -> Self {
+        let Meeting { rule, charge, unknown, own } = meeting;
+        let known = meeting.known();
+        let level = known.as_ref().and_then(level);
+        let route = who.route.and_then(|route| policy.routes.get(route as usize));
+        let route = route.map_or("", |route| &route.name);
+        let why_not = |why| words::why_not(policy, rule, why, route, who.client.plan);
+        let rate = |charge: &Charge| Some(rule.rate_of(charge.quota_index)?.to_string());
+        Self {
+            rule: rule.name.to_string(),
+            applies: charge.is_ok(),
+            mode: words::mode(rule.mode),
+            per: rule.per.iter().map(words::dimension).collect(),
+            own: *own,
+            rate: charge.as_ref().ok().and_then(rate),
+            burst: charge.as_ref().ok().map(|charge| charge.quota.burst()),
+            unknown: unknown.clone(),
+            bucket: known.map(|charge| name(policy, rule, &charge)),
+            tokens: known.zip(level).map(|(charge, level)| tokens(&charge, level)),
+            full_after_ms: known.zip(level).map(|(charge, level)| {
+                let missing = charge.quota.full().saturating_sub(level);
+                charge.quota.ticks_to_add(missing).div_ceil(1_000)
+            }),
+            why_not: charge.err().map(why_not),
+        }
+    }
+}
+
+/// The bucket's key, as it stands in Redis.
+pub(super) fn name(policy: &Policy, rule: &crate::policy::Rule, charge: &Charge) -> String {
+    let prefix = policy.redis.as_ref().map_or(DEFAULT_PREFIX, |redis| &redis.prefix);
+    script::key(prefix, charge.bucket, &RuleName::of(rule))
+}
+
+/// Whole tokens at a level, rounded down: a debt is never told too small.
+pub(super) fn tokens(charge: &Charge, level: i64) -> i64 {
+    level.div_euclid(charge.quota.units_per_token())
+}

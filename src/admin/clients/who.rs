@@ -1,0 +1,169 @@
+//! The client that is asked about, and what is said of a request that it might make.
+
+use std::net::IpAddr;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+
+use super::Client as Told;
+use crate::admin::answer::Answer;
+use crate::admin::query::{BadQuery, Query};
+use crate::config::suggest::cut;
+use crate::explain::words;
+use crate::identity::address::canonical;
+use crate::policy::Policy;
+use crate::policy::client::{Client, ClientKey, counted_address};
+
+/// What may be said of a request.
+const NAMES: [&str; 7] = ["path", "method", "host", "route", "header", "ip", "key"];
+
+/// The host of a route that is looked for without one.
+const HOST_ASSUMED: &str = "localhost";
+
+/// A client, and what is known of its request.
+#[derive(Debug)]
+pub(super) struct Who {
+    /// Whether it was asked for by its key.
+    pub(super) by_key: bool,
+    /// As rules see it. Its address is none where it is not known.
+    pub(super) client: Client,
+    /// The route, as an index.
+    pub(super) route: Option<u32>,
+    pub(super) method: Option<Method>,
+    pub(super) host: Option<String>,
+    /// What it sends.
+    pub(super) headers: HeaderMap,
+    /// Headers of which it is known that it does not send them.
+    pub(super) absent: Vec<HeaderName>,
+    id: String,
+}
+
+impl Who {
+    /// Finds the client by the parts of a path, and reads what the query says of its request.
+    pub(super) fn read(
+        policy: &Policy,
+        parts: &[String],
+        query: Option<&str>,
+    ) -> Result<Self, Box<Answer>> {
+        let query = Query::read(query, &NAMES, &["header"])?;
+        let [kind, id] = parts else { return Err(not_found("there is no client here")) };
+        let mut who = match kind.as_str() {
+            "key" => Self::by_key(policy, id, &query)?,
+            "ip" => Self::by_ip(policy, id, &query)?,
+            _ => return Err(not_found("the kind of a client is `key` or `ip`")),
+        };
+        let method = query.get("method").map(|name| Method::from_bytes(name.as_bytes()));
+        who.method = method.transpose().map_err(|_| bad("`method` is not a method"))?;
+        who.host = query.get("host").map(str::to_ascii_lowercase);
+        for header in query.all("header") {
+            who.add_header(header)?;
+        }
+        who.route = who.find_route(policy, &query)?;
+        Ok(who)
+    }
+
+    fn by_key(policy: &Policy, id: &str, query: &Query) -> Result<Self, Box<Answer>> {
+        if query.get("key").is_some() {
+            return Err(bad("the key is said already"));
+        }
+        let (key, plan) = known_key(policy, id)?;
+        let ip = query.get("ip").map(address).transpose()?;
+        Ok(Self::new(true, id.to_owned(), Client { ip, key, plan }))
+    }
+
+    fn by_ip(policy: &Policy, id: &str, query: &Query) -> Result<Self, Box<Answer>> {
+        if query.get("ip").is_some() {
+            return Err(bad("the address is said already"));
+        }
+        let ip = address(id)?;
+        let (key, plan) = match query.get("key") {
+            Some(key) => known_key(policy, key)?,
+            None => (ClientKey::Missing, policy.clients.anonymous_plan),
+        };
+        Ok(Self::new(false, ip.to_string(), Client { ip: Some(ip), key, plan }))
+    }
+
+    fn new(by_key: bool, id: String, client: Client) -> Self {
+        Self {
+            by_key,
+            client,
+            route: None,
+            method: None,
+            host: None,
+            headers: HeaderMap::new(),
+            absent: Vec::new(),
+            id,
+        }
+    }
+
+    /// `name:value`, or the name of one that is not sent.
+    fn add_header(&mut self, header: &str) -> Result<(), Box<Answer>> {
+        let (name, value) = match header.split_once(':') {
+            Some((name, value)) => (name, Some(value)),
+            None => (header, None),
+        };
+        let wrong = || bad("`header` looks like `x-tenant:a`, or `x-tenant` for its absence");
+        let name = HeaderName::from_bytes(name.trim().as_bytes()).map_err(|_| wrong())?;
+        match value {
+            None => self.absent.push(name),
+            Some(value) => {
+                let value = HeaderValue::from_str(value.trim()).map_err(|_| wrong())?;
+                self.headers.append(name, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn find_route(&self, policy: &Policy, query: &Query) -> Result<Option<u32>, Box<Answer>> {
+        match (query.get("route"), query.get("path")) {
+            (Some(_), Some(_)) => Err(bad("`route` and `path` both say the route; give one")),
+            (None, None) => Ok(None),
+            (Some(name), None) => {
+                let routes = (0..).zip(&policy.routes);
+                let mut found = routes.filter(|(_, route)| &*route.name == name);
+                let unknown = || not_found(&format!("there is no route `{}`", cut(name, 64)));
+                found.next().map(|(index, _)| Some(index)).ok_or_else(unknown)
+            }
+            (None, Some(path)) => {
+                let path = path.split('?').next().unwrap_or_default();
+                let host = self.host.as_deref().unwrap_or(HOST_ASSUMED);
+                let method = self.method.as_ref().unwrap_or(&Method::GET);
+                match policy.router.find(host, path, method) {
+                    Ok(Some(route)) => Ok(Some(route)),
+                    Ok(None) => Err(not_found("no route has this host, path and method")),
+                    Err(error) => Err(bad(&error.to_string())),
+                }
+            }
+        }
+    }
+
+    /// As it is told.
+    pub(super) fn told(&self, policy: &Policy) -> Told {
+        let prefix = policy.clients.ipv6_prefix;
+        let counted = self.client.ip.map(|ip| counted_address(ip, prefix));
+        Told {
+            kind: if self.by_key { "key" } else { "ip" },
+            id: self.id.clone(),
+            plan: policy.plan_name(self.client.plan).to_owned(),
+            counted_as: counted.map(|ip| words::counted_as(ip, prefix)),
+        }
+    }
+}
+
+fn known_key(policy: &Policy, id: &str) -> Result<(ClientKey, u32), Box<Answer>> {
+    let mut found = (0..).zip(&policy.keys).filter(|(_, key)| &*key.id == id);
+    let unknown = || not_found(&format!("the file has no key `{}`", cut(id, 64)));
+    found.next().map(|(index, key)| (ClientKey::Known(index), key.plan)).ok_or_else(unknown)
+}
+
+fn address(text: &str) -> Result<IpAddr, Box<Answer>> {
+    let wrong = |_| bad("the address is none; it looks like `203.0.113.7` or `2001:db8::1`");
+    text.parse().map(canonical).map_err(wrong)
+}
+
+fn bad(detail: &str) -> Box<Answer> {
+    BadQuery(detail.to_owned()).into()
+}
+
+fn not_found(detail: &str) -> Box<Answer> {
+    Answer::refusal(StatusCode::NOT_FOUND, detail)
+}

@@ -1,0 +1,107 @@
+use http::HeaderName;
+
+use super::*;
+
+fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
+    let pair = |(name, value): &(&'static str, &str)| {
+        (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
+    };
+    list.iter().map(pair).collect()
+}
+
+fn judged(
+    path: &str,
+    verb: Verb,
+    token: Option<&str>,
+    list: &[(&'static str, &str)],
+) -> Result<(), Refusal> {
+    let headers = headers(list);
+    let visit = Visit { peer: None, path, headers: &headers, target_host: None };
+    judge(visit, Some(verb), token.map(|token| Secret::new(token.to_owned())).as_ref())
+}
+
+const TOKEN: &str = "0123456789abcdef";
+
+#[test]
+fn the_api_asks_for_the_token_and_nothing_else_does() {
+    let judged = |path, value| match value {
+        Some(value) => judged(path, Verb::Get, Some(TOKEN), &[("authorization", value)]),
+        None => judged(path, Verb::Get, Some(TOKEN), &[]),
+    };
+    for path in ["/live", "/ready", "/metrics", "/"] {
+        assert_eq!(judged(path, None), Ok(()), "{path}");
+    }
+    for path in ["/api/status", "/api/", "/api/nowhere"] {
+        assert_eq!(judged(path, None), Err(Refusal::NoToken), "{path}");
+        assert_eq!(judged(path, Some("Bearer 0123456789abcdef")), Ok(()), "{path}");
+        assert_eq!(judged(path, Some("bearer  0123456789abcdef ")), Ok(()), "{path}");
+        assert_eq!(judged(path, Some("Basic 0123456789abcdef")), Err(Refusal::NoToken));
+        for wrong in ["Bearer ", "Bearer x", "Bearer 0123456789abcde", "Bearer 0123456789abcdef0"] {
+            assert_eq!(judged(path, Some(wrong)), Err(Refusal::WrongToken), "{wrong}");
+        }
+    }
+}
+
+#[test]
+fn without_a_token_only_an_address_or_localhost_leads_to_the_api() {
+    let judged = |host| judged("/api/status", Verb::Get, None, &[("host", host)]);
+    for host in
+        ["127.0.0.1:9090", "127.0.0.1", "[::1]:9090", "LocalHost:1", "a.localhost", "10.0.0.1"]
+    {
+        assert_eq!(judged(host), Ok(()), "{host}");
+    }
+    for host in ["evil.example", "evil.example:9090", "localhost.evil.example", "127.0.0.1.nip.io"]
+    {
+        assert_eq!(judged(host), Err(Refusal::StrangeHost), "{host}");
+    }
+    for host in ["", "a b", "127.0.0.1,evil", "user@evil.example"] {
+        assert_eq!(judged(host), Err(Refusal::StrangeHost), "{host}");
+    }
+    let two = headers(&[("host", "127.0.0.1")]);
+    let whole = |target_host| {
+        let visit = Visit { peer: None, path: "/api/", headers: &two, target_host };
+        judge(visit, None, None)
+    };
+    assert_eq!(whole(Some("evil.example")), Err(Refusal::StrangeHost));
+    assert_eq!(whole(Some("127.0.0.1")), Ok(()));
+}
+
+#[test]
+fn pages_of_other_sites_change_nothing() {
+    let own = ("host", "127.0.0.1:9090");
+    let judged = |verb, more: &[(&'static str, &str)]| {
+        judged("/api/reload", verb, None, &[&[own], more].concat())
+    };
+    let cross = ("origin", "https://evil.example");
+    assert_eq!(judged(Verb::Post, &[]), Ok(()), "no browser");
+    assert_eq!(judged(Verb::Post, &[("origin", "http://127.0.0.1:9090")]), Ok(()));
+    assert_eq!(judged(Verb::Post, &[("sec-fetch-site", "same-origin"), cross]), Ok(()));
+    assert_eq!(judged(Verb::Post, &[("sec-fetch-site", "none")]), Ok(()));
+    for more in [
+        &[cross][..],
+        &[("origin", "null")],
+        &[("origin", "http://127.0.0.1:9091")],
+        &[("origin", "http://localhost:9090")],
+        &[("sec-fetch-site", "cross-site")],
+        &[("sec-fetch-site", "same-site")],
+        &[("sec-fetch-site", "")],
+    ] {
+        assert_eq!(judged(Verb::Post, more), Err(Refusal::CrossSite), "{more:?}");
+        assert_eq!(judged(Verb::Get, more), Ok(()), "{more:?}");
+    }
+}
+
+#[test]
+fn refusals_are_logged_once_a_second() {
+    let guard = Guard::default();
+    let none = HeaderMap::new();
+    let visit = Visit { peer: None, path: "/api/", headers: &none, target_host: None };
+    let token = Secret::new(TOKEN.to_owned());
+    for now in [0, 1, 2, SELDOM - 1] {
+        let answer = guard.check(visit, None, Some(&token), now).unwrap_err();
+        assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
+    }
+    assert_eq!(guard.log.lock().untold, 3);
+    let _ = guard.check(visit, None, Some(&token), SELDOM);
+    assert_eq!(guard.log.lock().untold, 0);
+}

@@ -1,0 +1,68 @@
+//! The members of a request's body, by their names.
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use crate::config::suggest::{self, cut};
+
+/// A body that is none of those that are expected.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{message}; a body looks like {example}")]
+pub(super) struct BadBody {
+    message: String,
+    example: &'static str,
+}
+
+impl BadBody {
+    pub(super) fn new(message: impl Into<String>, example: &'static str) -> Self {
+        Self { message: message.into(), example }
+    }
+}
+
+/// The members of a body, where all have one of these names. An empty body is one without members,
+/// and a member that is `null` is none.
+pub(super) fn read(
+    body: &[u8],
+    names: &[&str],
+    example: &'static str,
+) -> Result<Map<String, Value>, BadBody> {
+    if body.trim_ascii().is_empty() {
+        return Ok(Map::new());
+    }
+    let value: Value = serde_json::from_slice(body).map_err(|error| {
+        let place = format!("line {}, column {}", error.line(), error.column());
+        BadBody::new(format!("the body is not JSON: it goes wrong at {place}"), example)
+    })?;
+    let Value::Object(mut members) = value else {
+        return Err(BadBody::new("the body is not an object", example));
+    };
+    members.retain(|_, value| !value.is_null());
+    match members.keys().find(|name| !names.contains(&name.as_str())) {
+        None => Ok(members),
+        Some(unknown) => {
+            let help = suggest::help(unknown, names);
+            let message = format!("the body has an unknown name `{}`: {help}", cut(unknown, 64));
+            Err(BadBody::new(message, example))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_nothing_or_an_object_of_known_names() {
+        let read = |body: &str| read(body.as_bytes(), &["rule", "tokens"], "{}");
+        assert_eq!(read(" \n").unwrap().len(), 0);
+        assert_eq!(read("{\"rule\": \"a\", \"tokens\": null}").unwrap().len(), 1);
+        let wrong = |body| read(body).unwrap_err().message;
+        assert_eq!(wrong("[]"), "the body is not an object");
+        assert_eq!(
+            wrong("{\"rul\": 1}"),
+            "the body has an unknown name `rul`: did you mean `rule`?"
+        );
+        assert_eq!(wrong("{"), "the body is not JSON: it goes wrong at line 1, column 1");
+        assert!(wrong(&"[".repeat(10_000)).starts_with("the body is not JSON"));
+    }
+}

@@ -1,0 +1,204 @@
+//! `GET /api/policy`: the rules in force, without anything secret.
+
+mod settings;
+
+use serde::Serialize;
+
+use super::upstreams::servers;
+use crate::explain::words;
+use crate::gateway::Snapshot;
+use crate::policy::{self, Grant, OnMissing};
+use settings::{Clients, Redis, Server};
+
+/// How many keys, and how many limits of a rule, are listed.
+const LISTED: usize = 1_000;
+
+/// The answer.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Policy {
+    /// How many files have been in force.
+    generation: u64,
+    server: Server,
+    admin: Admin,
+    /// None: buckets live in this process.
+    redis: Option<Redis>,
+    clients: Clients,
+    plans: Vec<String>,
+    keys: Vec<Key>,
+    more_keys: usize,
+    upstreams: Vec<Upstream>,
+    routes: Vec<Route>,
+    rules: Vec<Rule>,
+}
+
+/// The operator's port.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Admin {
+    /// Whether it asks for a token.
+    token: bool,
+}
+
+/// A known client.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Key {
+    id: String,
+    plan: String,
+}
+
+/// What requests are sent on to.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Upstream {
+    name: String,
+    servers: Vec<String>,
+}
+
+/// Where requests may go.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Route {
+    name: String,
+    /// None: all.
+    host: Option<String>,
+    path: String,
+    /// Empty: all.
+    methods: Vec<String>,
+    upstream: String,
+    cost: u64,
+    /// The enabled rules that count its requests.
+    rules: Vec<String>,
+}
+
+/// A limit.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Rule {
+    name: String,
+    description: Option<String>,
+    enabled: bool,
+    /// `enforce` or `shadow`.
+    mode: &'static str,
+    per: Vec<String>,
+    /// None: all.
+    routes: Option<Vec<String>>,
+    /// `ip`, `skip`, `shared` or `deny`.
+    on_missing: &'static str,
+    /// `local`, `allow` or `deny`.
+    on_failure: &'static str,
+    limits: Vec<Limit>,
+    more_limits: usize,
+    exempt: Exempt,
+}
+
+/// What a rule grants a plan, or a key of its own.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Limit {
+    plan: Option<String>,
+    key: Option<String>,
+    rate: String,
+    burst: u64,
+}
+
+/// Who a rule does not limit.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Exempt {
+    ips: Vec<String>,
+    keys: Vec<String>,
+}
+
+impl Policy {
+    pub(super) fn of(snapshot: &Snapshot) -> Self {
+        let policy = &snapshot.policy;
+        let key = |key: &policy::Key| Key {
+            id: key.id.to_string(),
+            plan: policy.plan_name(key.plan).to_owned(),
+        };
+        let upstream = |upstream: &policy::settings::Upstream| Upstream {
+            name: upstream.name.to_string(),
+            servers: servers(upstream),
+        };
+        Self {
+            generation: snapshot.generation,
+            server: Server::of(&policy.server),
+            admin: Admin { token: policy.admin.token.is_some() },
+            redis: policy.redis.as_ref().map(Redis::of),
+            clients: Clients::of(policy),
+            plans: policy.plans.iter().map(ToString::to_string).collect(),
+            keys: policy.keys.iter().take(LISTED).map(key).collect(),
+            more_keys: policy.keys.len().saturating_sub(LISTED),
+            upstreams: policy.upstreams.iter().map(upstream).collect(),
+            routes: policy.routes.iter().map(|route| Route::of(policy, route)).collect(),
+            rules: policy.rules.iter().map(|rule| Rule::of(policy, rule)).collect(),
+        }
+    }
+}
+
+impl Route {
+    fn of(policy: &policy::Policy, route: &policy::Route) -> Self {
+        let rule = |rule: &u32| policy.rules.get(*rule as usize).map(|rule| rule.name.to_string());
+        let upstream = policy.upstreams.get(route.upstream as usize);
+        Self {
+            name: route.name.to_string(),
+            host: route.matcher.host.clone(),
+            path: words::path(&route.matcher.path),
+            methods: route.matcher.methods.iter().map(ToString::to_string).collect(),
+            upstream: upstream.map_or_else(String::new, |upstream| upstream.name.to_string()),
+            cost: route.cost,
+            rules: route.rules.iter().filter_map(rule).collect(),
+        }
+    }
+}
+
+impl Rule {
+    fn of(policy: &policy::Policy, rule: &policy::Rule) -> Self {
+        let route = |route: &u32| Some(policy.routes.get(*route as usize)?.name.to_string());
+        let key = |key: u32| Some(policy.keys.get(key as usize)?.id.to_string());
+        let limits = limits(policy, rule);
+        let more_limits = limits.len().saturating_sub(LISTED);
+        Self {
+            name: rule.name.to_string(),
+            description: rule.description.clone(),
+            enabled: rule.enabled,
+            mode: words::mode(rule.mode),
+            per: rule.per.iter().map(words::dimension).collect(),
+            routes: rule.routes.as_ref().map(|routes| routes.iter().filter_map(route).collect()),
+            on_missing: match rule.on_missing {
+                OnMissing::Ip => "ip",
+                OnMissing::Skip => "skip",
+                OnMissing::Shared => "shared",
+                OnMissing::Deny => "deny",
+            },
+            on_failure: words::on_failure(rule.on_failure),
+            limits: limits.into_iter().take(LISTED).collect(),
+            more_limits,
+            exempt: Exempt {
+                ips: rule.exempt.ips.iter().map(ToString::to_string).collect(),
+                keys: rule.exempt.keys.iter().filter_map(|index| key(*index)).collect(),
+            },
+        }
+    }
+}
+
+/// What a rule grants: first to plans, in the order of the file, then to keys of their own.
+fn limits(policy: &policy::Policy, rule: &policy::Rule) -> Vec<Limit> {
+    let limit = |plan, key, grant: &Grant| Limit {
+        plan,
+        key,
+        rate: grant.rate.to_string(),
+        burst: grant.quota.burst(),
+    };
+    let plans = (0..).zip(&rule.quota_by_plan).filter_map(|(plan, grant)| {
+        Some(limit(Some(policy.plan_name(plan).to_owned()), None, grant.as_ref()?))
+    });
+    let mut keys: Vec<_> = rule.quota_by_key.iter().collect();
+    keys.sort_unstable_by_key(|(key, _)| **key);
+    let keys = keys.into_iter().filter_map(|(key, grant)| {
+        Some(limit(None, Some(policy.keys.get(*key as usize)?.id.to_string()), grant))
+    });
+    plans.chain(keys).collect()
+}

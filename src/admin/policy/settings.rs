@@ -1,0 +1,98 @@
+//! The settings of a policy that are not rules, as the admin API tells them.
+
+use serde::Serialize;
+
+use crate::explain::words;
+use crate::policy::settings::{self, OnConflictingKeys, OnMissingKey, OnUnknownKey};
+use crate::policy::{self, redis};
+
+/// `[server]`, without the times that only matter to a connection.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Server {
+    listen: Vec<String>,
+    admin: String,
+    trusted_proxies: Vec<String>,
+    ignore_path_case: bool,
+    /// None: as many as are seen in Redis.
+    instances: Option<u32>,
+}
+
+/// `[redis]`, without any login.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Redis {
+    place: String,
+    database: u32,
+    prefix: String,
+    timeout_ms: u64,
+    tls: bool,
+    /// `local`, `allow` or `deny`.
+    on_failure: &'static str,
+}
+
+/// `[clients]`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Clients {
+    api_key: Vec<String>,
+    anonymous_plan: String,
+    /// `anonymous` or `deny`.
+    on_missing_key: &'static str,
+    /// `deny`, `anonymous` or `accept`.
+    on_unknown_key: &'static str,
+    /// `deny` or `first`.
+    on_conflicting_keys: &'static str,
+    hide_key: bool,
+    ipv6_prefix: u8,
+}
+
+impl Server {
+    pub(super) fn of(server: &settings::Server) -> Self {
+        Self {
+            listen: server.listen.iter().map(ToString::to_string).collect(),
+            admin: server.admin.to_string(),
+            trusted_proxies: server.trusted_proxies.iter().map(ToString::to_string).collect(),
+            ignore_path_case: server.ignore_path_case,
+            instances: server.instances,
+        }
+    }
+}
+
+impl Redis {
+    pub(super) fn of(redis: &redis::Redis) -> Self {
+        Self {
+            place: redis.place.to_string(),
+            database: redis.database,
+            prefix: redis.prefix.clone(),
+            timeout_ms: u64::try_from(redis.timeout.as_millis()).unwrap_or(u64::MAX),
+            tls: redis.tls.is_some(),
+            on_failure: words::on_failure(redis.on_failure),
+        }
+    }
+}
+
+impl Clients {
+    pub(super) fn of(policy: &policy::Policy) -> Self {
+        let clients = &policy.clients;
+        Self {
+            api_key: clients.key_sources.iter().map(words::key_source).collect(),
+            anonymous_plan: policy.plan_name(clients.anonymous_plan).to_owned(),
+            on_missing_key: match clients.on_missing_key {
+                OnMissingKey::Anonymous => "anonymous",
+                OnMissingKey::Deny => "deny",
+            },
+            on_unknown_key: match clients.on_unknown_key {
+                OnUnknownKey::Deny => "deny",
+                OnUnknownKey::Anonymous => "anonymous",
+                OnUnknownKey::Accept => "accept",
+            },
+            on_conflicting_keys: match clients.on_conflicting_keys {
+                OnConflictingKeys::Deny => "deny",
+                OnConflictingKeys::First => "first",
+            },
+            hide_key: clients.hide_key,
+            ipv6_prefix: clients.ipv6_prefix,
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The parameters of a request's query, by their names.
+
+use http::StatusCode;
+
+use super::answer::Answer;
+use crate::config::suggest::{self, cut};
+use crate::identity::{decoded, query_parameters};
+
+/// What was given, decoded, in order.
+#[derive(Debug, Default)]
+pub(super) struct Query(Vec<(String, String)>);
+
+/// What is wrong with a query.
+#[derive(Debug)]
+pub(super) struct BadQuery(pub(super) String);
+
+impl Query {
+    /// Reads the part of a target behind the question mark, which has none but these names; those in
+    /// `many` may come several times.
+    pub(super) fn read(
+        query: Option<&str>,
+        names: &[&str],
+        many: &[&str],
+    ) -> Result<Self, BadQuery> {
+        let mut read = Self::default();
+        for (name, value) in query_parameters(query.unwrap_or_default()) {
+            let text = |bytes| {
+                let error = |_| BadQuery("the query is not UTF-8".to_owned());
+                String::from_utf8(bytes).map_err(error)
+            };
+            let (name, value) = (text(decoded(name))?, text(decoded(value))?);
+            if !names.contains(&name.as_str()) {
+                let help = suggest::help(&name, names);
+                let message = format!("the query has an unknown name `{}`: {help}", cut(&name, 64));
+                return Err(BadQuery(message));
+            }
+            if !many.contains(&name.as_str()) && read.get(&name).is_some() {
+                return Err(BadQuery(format!("`{name}` is given twice")));
+            }
+            read.0.push((name, value));
+        }
+        Ok(read)
+    }
+
+    /// The first value of that name.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
+    }
+
+    /// All values of that name.
+    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(own, _)| own == name).map(|(_, value)| value.as_str())
+    }
+}
+
+impl From<BadQuery> for Box<Answer> {
+    fn from(BadQuery(message): BadQuery) -> Self {
+        Answer::refusal(StatusCode::BAD_REQUEST, &message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_decoded_and_known() {
+        let read = |query| Query::read(query, &["rule", "header"], &["header"]);
+        let query = read(Some("rule=a%20b+c&header=x%3A1&header=&")).unwrap();
+        assert_eq!(query.get("rule"), Some("a b c"));
+        assert_eq!(query.all("header").collect::<Vec<_>>(), ["x:1", ""]);
+        assert!(read(None).unwrap().get("rule").is_none());
+        let wrong = |query| read(Some(query)).unwrap_err().0;
+        assert_eq!(wrong("rul=1"), "the query has an unknown name `rul`: did you mean `rule`?");
+        assert_eq!(wrong("rule=1&rule=2"), "`rule` is given twice");
+        assert_eq!(wrong("rule=%ff"), "the query is not UTF-8");
+    }
+}

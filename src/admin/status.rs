@@ -1,0 +1,73 @@
+//! `GET /api/status`: what runs, and how it is.
+
+use serde::Serialize;
+
+use super::Admin;
+use super::breaker::Breaker;
+use crate::clock;
+use crate::reload::Force;
+use crate::store::redis::link::Link;
+
+/// The answer.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Status {
+    version: &'static str,
+    /// How many files have been in force.
+    generation: u64,
+    uptime_s: u64,
+    draining: bool,
+    /// What `/ready` says.
+    ready: bool,
+    redis: Redis,
+    /// None without Redis.
+    breaker: Option<Breaker>,
+    /// How many gateways share Redis, as far as could be counted.
+    gateways: u32,
+    buckets: Buckets,
+}
+
+/// The shared store.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Redis {
+    configured: bool,
+    connected: bool,
+}
+
+/// Buckets in this process.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Buckets {
+    local: usize,
+    max: usize,
+    /// Buckets that were dropped before they were full again.
+    evictions: u64,
+    /// Buckets that tokens are owed to after an outage.
+    debts: usize,
+}
+
+impl Status {
+    pub(super) fn of(admin: &Admin) -> Self {
+        let Force { current, limiter, store, .. } = &admin.force;
+        let snapshot = current.load();
+        let max = snapshot.policy.memory.max_buckets;
+        let configured = limiter.is_shared();
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            generation: snapshot.generation,
+            uptime_s: clock::now() / crate::limit::TICKS_PER_SECOND,
+            draining: admin.draining.is_draining(),
+            ready: admin.not_ready().is_none(),
+            redis: Redis { configured, connected: configured && limiter.is_connected() },
+            breaker: limiter.link().map(Breaker::of),
+            gateways: limiter.link().map_or(1, Link::gateways),
+            buckets: Buckets {
+                local: store.len(),
+                max,
+                evictions: store.evictions(),
+                debts: limiter.debts(),
+            },
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! `GET /api/upstreams`: who serves, and who is passed over.
+
+use serde::Serialize;
+
+use crate::clock;
+use crate::gateway::Snapshot;
+use crate::gateway::pool::Pool;
+use crate::policy::settings::{Target, Upstream as Written};
+
+/// The answer.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Upstreams {
+    upstreams: Vec<Upstream>,
+}
+
+/// One upstream.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Upstream {
+    name: String,
+    /// Its servers as the file writes them.
+    servers: Vec<String>,
+    /// Their addresses as they were last looked up.
+    addresses: Vec<Server>,
+}
+
+/// One address.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Server {
+    address: String,
+    /// `ok` (nothing is known against it) or `down` (it could not be connected to lately).
+    health: &'static str,
+    /// Milliseconds for which it is passed over while there are others.
+    tried_again_in_ms: u64,
+}
+
+impl Upstreams {
+    pub(super) fn of(snapshot: &Snapshot) -> Self {
+        let each = snapshot.policy.upstreams.iter().zip(&snapshot.pools);
+        Self { upstreams: each.map(|(written, pool)| Upstream::of(written, pool)).collect() }
+    }
+}
+
+impl Upstream {
+    fn of(written: &Written, pool: &Pool) -> Self {
+        let address = |(address, ticks): (std::net::SocketAddr, u64)| Server {
+            address: address.to_string(),
+            health: if ticks == 0 { "ok" } else { "down" },
+            tried_again_in_ms: ticks.div_ceil(1_000),
+        };
+        Self {
+            name: written.name.to_string(),
+            servers: servers(written),
+            addresses: pool.addresses(clock::now()).into_iter().map(address).collect(),
+        }
+    }
+}
+
+/// An upstream's servers as the file writes them.
+pub(super) fn servers(upstream: &Written) -> Vec<String> {
+    match &upstream.target {
+        Target::Demo => vec!["demo".to_owned()],
+        Target::Servers(servers) => servers.iter().map(ToString::to_string).collect(),
+    }
+}

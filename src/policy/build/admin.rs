@@ -1,0 +1,60 @@
+//! `[admin]`.
+
+use super::environment::{Environment, expand};
+use crate::config::Config;
+use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::spanned::Spanned;
+use crate::policy::redis::Secret;
+use crate::policy::settings::{Admin, Server};
+
+/// The shortest token: 64 bits even where somebody writes hexadecimal digits.
+const MIN_TOKEN_BYTES: usize = 16;
+
+/// The longest: a header's line has room for it whatever `max_header_bytes` says.
+const MAX_TOKEN_BYTES: usize = 1024;
+
+/// Who may use the operator's port, which is part of `server`.
+pub(super) fn admin(
+    config: &Config,
+    server: Option<&Server>,
+    environment: Environment<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<Admin> {
+    let field = config.admin.as_ref().and_then(|admin| admin.get_ref().token.as_ref());
+    if let Some(field) = field {
+        return Some(Admin { token: Some(token(field, environment, mistakes)?) });
+    }
+    let is_reachable = server.is_some_and(|server| !server.admin.ip().to_canonical().is_loopback());
+    let address = config.server.as_ref().and_then(|server| server.get_ref().admin.as_ref());
+    if let (true, Some(address)) = (is_reachable, address) {
+        if !mistakes.explain_absence(&["admin", "token"]) {
+            let message = "`admin` can be reached from other machines, and asks for no token";
+            let help = "write `token = \"${TOLLGATE_ADMIN_TOKEN}\"` under `[admin]`, or take an \
+                        address such as `127.0.0.1:9090`";
+            mistakes.push(Mistake::new(address.span(), message).help(help));
+        }
+        return None;
+    }
+    Some(Admin::default())
+}
+
+/// A token that cannot be guessed, and that a header can hold.
+fn token(
+    field: &Spanned<String>,
+    environment: Environment<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<Secret> {
+    let text = expand(field, environment, mistakes)?;
+    let message = if text.len() < MIN_TOKEN_BYTES {
+        "`token` is shorter than 16 characters: it can be guessed"
+    } else if text.len() > MAX_TOKEN_BYTES {
+        "`token` is longer than 1024 characters"
+    } else if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        "`token` holds a character that is not visible ASCII: no header can carry it"
+    } else {
+        return Some(Secret::new(text));
+    };
+    let help = "`openssl rand -hex 32` makes a good one";
+    mistakes.push(Mistake::new(field.span(), message).help(help));
+    None
+}

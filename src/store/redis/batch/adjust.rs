@@ -1,0 +1,97 @@
+//! Buckets in Redis, changed by hand. One call of its own, which is not waited for by any request
+//! and says nothing to the breaker.
+
+use std::time::Duration;
+
+use redis::ErrorKind;
+
+use super::Batcher;
+use crate::clock;
+use crate::limit::adjust::Adjustment;
+use crate::limit::charge::{BucketId, Charge};
+use crate::limit::debt::Debt;
+use crate::store::redis::call;
+use crate::store::redis::script::{self, RuleName};
+
+/// How long a person waits.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A bucket's level before and after, in its quota's units.
+pub type Moved = (i64, i64);
+
+/// Why buckets were not changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotAdjusted {
+    /// Redis was not asked, or said that it has done nothing.
+    NotAsked,
+    /// Redis was asked and did not answer: it may have done it.
+    Unknown,
+    /// Something else stands in the place of the bucket of this charge, by its index. Nothing was
+    /// changed.
+    Unreadable(usize),
+}
+
+impl Batcher {
+    /// Changes buckets, all of them or none. What this process owes them is settled by it. `rules`
+    /// are those of the policy that the charges come from, by index.
+    ///
+    /// # Errors
+    /// See [`NotAdjusted`].
+    pub async fn adjust(
+        &self,
+        charges: &[Charge],
+        rules: &[RuleName],
+        adjustment: Adjustment,
+    ) -> Result<Vec<Moved>, NotAdjusted> {
+        let mut line = self.link.current().ok_or(NotAdjusted::NotAsked)?;
+        let key = |charge: &Charge| {
+            let rule = rules.get(charge.rule as usize).ok_or(NotAdjusted::NotAsked)?;
+            Ok(script::key(&self.prefix, charge.bucket, rule))
+        };
+        let keys = charges.iter().map(key).collect::<Result<Vec<_>, _>>()?;
+        let carried: Vec<Option<(BucketId, Debt, i64)>> = charges
+            .iter()
+            .map(|charge| {
+                let taken = self.debts.take_out(charge.bucket, &charge.quota, clock::now());
+                taken.map(|(debt, units)| (charge.bucket, debt, units))
+            })
+            .collect();
+        let owed =
+            |index: usize| carried.get(index).copied().flatten().map_or(0, |(.., owed)| owed);
+        let asked = charges.iter().enumerate().flat_map(|(index, charge)| {
+            let quota = &charge.quota;
+            let units = adjustment.units(quota);
+            let four = [quota.units_per_tick(), quota.full(), owed(index), units];
+            four.into_iter().flat_map(script::exact)
+        });
+        let asked: Vec<u8> = asked.collect();
+        let reply = call::adjust(&mut line.redis, &keys, &asked);
+        let reply = tokio::time::timeout(PATIENCE, reply).await;
+        let moved = match reply {
+            Err(_) => Err(NotAdjusted::Unknown),
+            Ok(Err(error)) if error.kind() == ErrorKind::Io => Err(NotAdjusted::Unknown),
+            Ok(Err(_)) => Err(NotAdjusted::NotAsked),
+            Ok(Ok(numbers)) => read(&numbers, charges.len()),
+        };
+        if moved.is_err() {
+            for (bucket, debt, _) in carried.into_iter().flatten() {
+                self.debts.put_back(bucket, debt, clock::now());
+            }
+        }
+        moved
+    }
+}
+
+/// The script's reply about so many buckets.
+fn read(numbers: &[i64], buckets: usize) -> Result<Vec<Moved>, NotAdjusted> {
+    match numbers {
+        [number] => Err(NotAdjusted::Unreadable(usize::try_from(number - 1).unwrap_or_default())),
+        _ if numbers.len() == 2 * buckets => {
+            Ok(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())
+        }
+        _ => Err(NotAdjusted::Unknown),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! Whatever stands in Redis, `lua/adjust.lua` does to it what the core does, and `lua/take.lua`
+//! reads it as the core would.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::*;
+use crate::limit::bucket::Bucket;
+use crate::limit::charge::{Charges, Mode};
+use crate::limit::quota::Quota;
+use crate::policy::OnFailure;
+use crate::store::redis::batch::peek;
+use crate::store::redis::fixture::RedisServer;
+use crate::store::redis::script::Batch;
+
+const NOW: u64 = 1_800_000_000_000_000;
+
+fn charge(id: u128) -> Charge {
+    let quota = Quota::new(10, crate::limit::TICKS_PER_SECOND, 50).unwrap();
+    let bucket = BucketId(id);
+    Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode: Mode::Enforce }
+}
+
+fn rules() -> [RuleName; 1] {
+    [RuleName { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local }]
+}
+
+fn asked(charges: &[Charge], owed: i64, adjustment: Adjustment) -> Vec<u8> {
+    let four = |charge: &Charge| {
+        let quota = &charge.quota;
+        [quota.units_per_tick(), quota.full(), owed, adjustment.units(quota)]
+    };
+    charges.iter().flat_map(four).flat_map(script::exact).collect()
+}
+
+fn run(
+    connection: &mut redis::Connection,
+    charges: &[Charge],
+    asked: &[u8],
+) -> redis::RedisResult<Vec<i64>> {
+    let keys: Vec<String> =
+        charges.iter().map(|charge| script::key("t:", charge.bucket, &rules()[0])).collect();
+    let mut command = redis::cmd("EVAL");
+    command.arg(call::ADJUST).arg(keys.len()).arg(&keys).arg(NOW).arg(asked);
+    command.query(connection)
+}
+
+#[test]
+fn the_script_does_what_the_core_does() {
+    let server = RedisServer::start(&[]);
+    let connection = RefCell::new(server.client().get_connection().unwrap());
+    let (charge, rules) = (charge(7), rules());
+    let key = script::key("t:", charge.bucket, &rules[0]);
+    let mut batch = Batch::default();
+    batch.add(&Charges::from_slice(&[charge]), &rules, "t:");
+    let adjustments = prop_oneof![
+        1 => Just(Adjustment::Reset),
+        3 => (1..100_u64).prop_map(Adjustment::Grant),
+        1 => Just(Adjustment::Grant(u64::MAX)),
+    ];
+    let owed = prop_oneof![Just(0), 1..20_000_000_i64, Just(1_i64 << 53)];
+    let mut runner = TestRunner::new(Config { cases: 1_000, ..Config::default() });
+    let ran = runner.run(&(peek::tests::kept(), adjustments, owed), |(kept, adjustment, owed)| {
+        let connection = &mut *connection.borrow_mut();
+        redis::cmd("SET").arg(&key).arg(&kept).query::<()>(connection).unwrap();
+        let before = peek::bucket(&charge, Some(&kept), NOW);
+        let before = if owed > 0 { before.owing(&charge.quota, owed) } else { before };
+        let after = adjustment.apply(before, &charge.quota);
+        let reply = run(connection, &[charge], &asked(&[charge], owed, adjustment)).unwrap();
+        prop_assert_eq!(read(&reply, 1).unwrap(), vec![(before.level, after.level)]);
+        prop_assert!((charge.quota.lowest()..=charge.quota.full()).contains(&after.level));
+
+        // And a check goes on from there.
+        let mut call = redis::cmd("EVAL");
+        call.arg(script::SOURCE).arg(1).arg(&key).arg(NOW).arg(batch.asked().as_slice());
+        let reply: Vec<i64> = call.query(connection).unwrap();
+        let mut bucket = [Bucket { level: after.level, at: NOW }];
+        let charges = [charge];
+        let expected =
+            crate::limit::charge::take(&charges, &mut bucket, crate::limit::share::Share::WHOLE);
+        prop_assert_eq!(batch.read(&reply).unwrap().answers, [Some(expected)]);
+        let ttl: i64 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();
+        prop_assert!(ttl > 0, "{}", ttl);
+        Ok(())
+    });
+    ran.unwrap();
+}
+
+#[test]
+fn where_one_bucket_cannot_be_read_none_is_changed() {
+    let server = RedisServer::start(&[]);
+    let mut connection = server.client().get_connection().unwrap();
+    let charges = [charge(1), charge(2)];
+    let key = |charge: &Charge| script::key("t:", charge.bucket, &rules()[0]);
+    redis::cmd("LPUSH").arg(key(&charges[1])).arg("x").query::<()>(&mut connection).unwrap();
+    let reply = run(&mut connection, &charges, &asked(&charges, 0, Adjustment::Reset)).unwrap();
+    assert_eq!(read(&reply, 2), Err(NotAdjusted::Unreadable(1)));
+    let there: bool = redis::cmd("EXISTS").arg(key(&charges[0])).query(&mut connection).unwrap();
+    assert!(!there);
+    redis::cmd("DEL").arg(key(&charges[1])).query::<()>(&mut connection).unwrap();
+    let reply = run(&mut connection, &charges, &asked(&charges, 100_000, Adjustment::Grant(2)));
+    let full = charges[0].quota.full();
+    assert_eq!(read(&reply.unwrap(), 2).unwrap(), [(full - 100_000, full); 2]);
+}

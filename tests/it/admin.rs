@@ -1,0 +1,147 @@
+//! Who may ask on the operator's port, and that whatever is asked gets an answer.
+
+use std::io::Write as _;
+
+use crate::support::{DEMO, Gateway, Request, Response, check, tollgate, whole};
+
+const TOKEN: &str = "t0ken-that-n0body-guesses";
+
+fn with_token() -> Gateway {
+    let config = whole(&format!("{DEMO}[admin]\ntoken = \"${{ADMIN_TOKEN}}\"\n"));
+    Gateway::start_by(&config, |command| {
+        command.env("ADMIN_TOKEN", TOKEN);
+    })
+}
+
+fn bearing(method: &str, path: &str, token: &str) -> Request {
+    Request::new(method, path).header("Authorization", format!("Bearer {token}"))
+}
+
+#[track_caller]
+fn assert_problem(answer: &Response, status: u16) {
+    assert_eq!(answer.status, status, "{}", answer.text());
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{answer:?}");
+    assert_eq!(answer.json()["status"], status, "{answer:?}");
+}
+
+#[test]
+fn row_71_an_admin_port_for_everybody_is_refused_without_a_token() {
+    for address in ["0.0.0.0:9090", "[::]:9090", "192.0.2.1:9090"] {
+        let file = format!("[server]\nadmin = \"{address}\"\n{DEMO}");
+        let outcome = check(file.as_bytes());
+        assert_eq!(outcome.code, Some(64), "{outcome:?}");
+        assert!(outcome.stderr.contains("asks for no token"), "{outcome:?}");
+        let with = format!("{file}[admin]\ntoken = \"{TOKEN}\"\n");
+        assert_eq!(check(with.as_bytes()).code, Some(0), "{address}");
+    }
+}
+
+#[test]
+fn row_71_by_default_nobody_else_reaches_the_admin_port() {
+    let outcome = check(format!("[server]\nlisten = [\"0.0.0.0:1\"]\n{DEMO}").as_bytes());
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let schema = tollgate(&["schema"], "").stdout;
+    assert!(schema.contains("127.0.0.1:9090"), "{schema}");
+    // Nor does the admin API answer on the clients' port.
+    let gateway = Gateway::start(&DEMO.replace("\"/*\"", "\"/x\""));
+    for path in ["/api/explain", "/api/reload", "/metrics", "/live", "/ready"] {
+        assert_eq!(gateway.get(path).status, 404, "{path}");
+    }
+}
+
+#[test]
+fn row_71_with_a_token_the_api_asks_for_it() {
+    let gateway = with_token();
+    for path in ["/live", "/ready", "/metrics"] {
+        assert_eq!(gateway.admin(path).status, 200, "{path}");
+    }
+    for path in ["/api/reload", "/api/explain", "/api/", "/api/nowhere"] {
+        for wrong in ["", "x", "t0ken-that-n0body-guessed", &TOKEN.repeat(100)] {
+            let answer = gateway.ask_admin(&bearing("POST", path, wrong));
+            assert_problem(&answer, 401);
+            assert_eq!(answer.header("www-authenticate"), Some("Bearer realm=\"tollgate\""));
+        }
+        assert_problem(&gateway.ask_admin(&Request::new("POST", path)), 401);
+    }
+    let taken = gateway.ask_admin(&bearing("POST", "/api/reload", TOKEN));
+    assert_eq!(taken.status, 200, "{}", taken.text());
+    assert_problem(&gateway.ask_admin(&bearing("GET", "/api/nowhere", TOKEN)), 404);
+
+    let log = gateway.log();
+    assert!(log.contains("it has no token"), "{log}");
+    assert!(log.contains("peer=\"127.0.0.1:"), "{log}");
+    let wrong = log.matches("the admin port refused a request").count();
+    assert!((1..=3).contains(&wrong), "one line a second: {wrong}\n{log}");
+    assert!(log.contains("POST /api/reload: generation 1 stays"), "{log}");
+    assert!(!log.contains(TOKEN) && !log.contains("guessed"), "{log}");
+}
+
+#[test]
+fn a_token_may_change_while_the_gateway_runs() {
+    let gateway = Gateway::start(DEMO);
+    let status = |token: Option<&str>| {
+        let request = Request::new("POST", "/api/reload");
+        let request = match token {
+            Some(token) => request.header("Authorization", format!("Bearer {token}")),
+            None => request,
+        };
+        gateway.ask_admin(&request).status
+    };
+    gateway.take(&format!("{DEMO}[admin]\ntoken = \"{TOKEN}\"\n"));
+    assert_eq!((status(None), status(Some(TOKEN))), (401, 200));
+    gateway.save(&format!("{DEMO}[admin]\ntoken = \"another-t0ken-by-now\"\n"));
+    assert_eq!(status(Some(TOKEN)), 200);
+    assert_eq!((status(Some(TOKEN)), status(Some("another-t0ken-by-now"))), (401, 200));
+    let log = gateway.log();
+    assert!(log.contains("admin.token: the secret changed"), "{log}");
+    assert!(!log.contains(TOKEN) && !log.contains("another-t0ken"), "{log}");
+}
+
+#[test]
+fn row_71_a_page_of_another_site_reads_and_changes_nothing() {
+    let gateway = Gateway::start(DEMO);
+    let reload = || Request::new("POST", "/api/reload").without("Host");
+    let here = gateway.admin.to_string();
+    let from = |host: &str, name: &str, value: &str| {
+        gateway.ask_admin(&reload().header("Host", host).header(name, value))
+    };
+    assert_problem(&from(&here, "Origin", "https://evil.example"), 403);
+    assert_problem(&from(&here, "Origin", "null"), 403);
+    assert_problem(&from(&here, "Sec-Fetch-Site", "cross-site"), 403);
+    assert_problem(&from("evil.example", "Accept", "*/*"), 403);
+    assert_eq!(from(&here, "Origin", &format!("http://{here}")).status, 200);
+    let rebound = Request::get("/api/explain").without("Host").header("Host", "evil.example");
+    assert_problem(&gateway.ask_admin(&rebound), 403);
+    assert_eq!(
+        gateway.ask_admin(&Request::get("/live").without("Host").header("Host", "x")).status,
+        200
+    );
+}
+
+#[test]
+fn whatever_is_asked_gets_an_answer_that_helps() {
+    let gateway = Gateway::start(DEMO);
+    let answer = gateway.admin("/nowhere");
+    assert_problem(&answer, 404);
+    assert!(answer.text().contains("POST /api/explain"), "{}", answer.text());
+    let answer = gateway.admin("/api/reload");
+    assert_problem(&answer, 405);
+    assert_eq!(answer.header("allow"), Some("POST"));
+    let answer = gateway.ask_admin(&Request::new("DELETE", "/metrics"));
+    assert_problem(&answer, 405);
+    assert_eq!(answer.header("allow"), Some("GET, HEAD"));
+
+    let huge = Request::new("POST", "/api/explain").body("x".repeat(70_000));
+    assert_problem(&gateway.ask_admin(&huge), 413);
+    for path in ["//", "/api/%zz", "/api/../live", "/api/explain?", "/%00", "/api/ä", "*"] {
+        let answer = gateway.ask_admin(&Request::get(path));
+        assert!((400..500).contains(&answer.status), "{path}: {answer:?}");
+    }
+    let long = gateway.ask_admin(&Request::get(&format!("/api/{}", "x".repeat(20_000))));
+    assert!((400..500).contains(&long.status), "{long:?}");
+    // Half a request, and none at all, hold nobody up.
+    let mut half = std::net::TcpStream::connect(gateway.admin).unwrap();
+    half.write_all(b"POST /api/reload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nx")
+        .unwrap();
+    assert_eq!(gateway.admin("/live").status, 200);
+}

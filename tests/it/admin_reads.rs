@@ -1,0 +1,243 @@
+//! What the admin API tells: of the process, of the file in force, of clients.
+
+use serde_json::{Value, json};
+
+use crate::support::{DEMO, Gateway, Redis, Request, Upstream, eventually, in_front_of, key};
+
+/// Rules of every kind of bucket.
+const RULES: &str = r#"
+[routes.one]
+path = "/one"
+methods = ["GET"]
+upstream = "api"
+cost = 3
+
+[rules.per-key]
+per = ["key"]
+rate = "10/d"
+
+[rules.per-ip]
+per = ["ip"]
+rate = "20/d"
+
+[rules.per-route]
+per = ["key", "route"]
+rate = "30/d"
+
+[rules.only-one]
+per = ["key", "route"]
+routes = ["one"]
+rate = "40/d"
+
+[rules.odd]
+per = ["key", "header:x-tenant", "method", "host"]
+rate = "50/d"
+
+[rules.everyone]
+per = []
+rate = "1000/d"
+
+[rules.off]
+per = []
+rate = "1/d"
+enabled = false
+"#;
+
+fn file() -> String {
+    format!("{DEMO}{RULES}{}", key("acme", "the-key", "free"))
+}
+
+fn rule<'a>(buckets: &'a Value, name: &str) -> &'a Value {
+    let rules = buckets["rules"].as_array().unwrap();
+    rules.iter().find(|rule| rule["rule"] == name).unwrap()
+}
+
+#[test]
+fn status_says_how_it_is() {
+    let gateway = Gateway::start(DEMO);
+    let status = gateway.admin("/api/status").json();
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!((&status["draining"], &status["ready"]), (&json!(false), &json!(true)));
+    assert_eq!(status["redis"], json!({"configured": false, "connected": false}));
+    assert_eq!((&status["breaker"], &status["gateways"]), (&Value::Null, &json!(1)));
+    assert_eq!(
+        status["buckets"],
+        json!({"local": 0, "max": 1_000_000, "evictions": 0, "debts": 0})
+    );
+    gateway.take(&format!("{DEMO}# another\n"));
+    assert_eq!(gateway.admin("/api/status").json()["generation"], 2);
+    assert_eq!(gateway.ask_admin(&Request::new("HEAD", "/api/status")).status, 200);
+}
+
+#[test]
+fn status_says_how_redis_is() {
+    let mut redis = Redis::start();
+    let gateway = Gateway::start(&format!("{DEMO}{}", redis.table()));
+    let status = || gateway.admin("/api/status").json();
+    eventually("Redis", || (status()["redis"]["connected"] == true).then_some(()));
+    eventually("to be counted", || (status()["gateways"] == 1).then_some(()));
+    assert_eq!(status()["breaker"]["state"], "closed");
+    redis.kill();
+    eventually("no Redis", || (status()["redis"]["connected"] == false).then_some(()));
+    let breaker = status()["breaker"].clone();
+    assert_eq!((&breaker["state"], &breaker["hand"]), (&json!("open"), &json!("auto")));
+}
+
+#[test]
+fn row_71_the_policy_is_told_without_its_secrets() {
+    let redis = "[redis]\nurl = \"redis://user:hunter2@127.0.0.1:1\"\n[admin]\ntoken = \"hunter2-hunter2-hunter2\"\n";
+    let gateway = Gateway::start(&format!("{}{redis}", file()));
+    let asked =
+        Request::get("/api/policy").header("Authorization", "Bearer hunter2-hunter2-hunter2");
+    let answer = gateway.ask_admin(&asked);
+    let policy = answer.json();
+    assert_eq!(policy["redis"]["place"], "127.0.0.1:1");
+    assert_eq!(policy["admin"]["token"], true);
+    assert_eq!(policy["keys"], json!([{"id": "acme", "plan": "free"}]));
+    let names: Vec<_> =
+        policy["rules"].as_array().unwrap().iter().map(|rule| &rule["name"]).collect();
+    assert_eq!(names.len(), 7, "{names:?}");
+    let per_key = &policy["rules"][0];
+    assert_eq!(
+        per_key["limits"][0],
+        json!({"plan": "free", "key": null, "rate": "10/d", "burst": 10})
+    );
+    let one = policy["routes"].as_array().unwrap().iter().find(|one| one["name"] == "one").unwrap();
+    assert_eq!((&one["path"], &one["cost"]), (&json!("/one"), &json!(3)));
+    let hash = gateway_hash("the-key");
+    for secret in ["hunter2", "the-key", &hash, "user"] {
+        assert!(!answer.text().contains(secret), "{secret}: {}", answer.text());
+    }
+}
+
+/// SHA-256 of a key, as the file has it.
+fn gateway_hash(key: &str) -> String {
+    let line = crate::support::key("x", key, "free");
+    let (_, rest) = line.split_once("sha256 = \"").unwrap();
+    rest.split('"').next().unwrap().to_owned()
+}
+
+#[test]
+fn the_last_reloads_are_told() {
+    let gateway = Gateway::start(DEMO);
+    assert_eq!(gateway.admin("/api/reloads").json(), json!({"generation": 1, "reloads": []}));
+    gateway.take(&format!("{DEMO}[rules.a]\nper = []\nrate = \"5/s\"\n"));
+    gateway.save("listne = 5\n");
+    assert_eq!(gateway.reload().status, 422);
+    let told = gateway.admin("/api/reloads").json();
+    let of = |result: &str| {
+        let mut all = told["reloads"].as_array().unwrap().iter();
+        all.find(|one| one["result"] == result).unwrap()
+    };
+    let (rejected, applied) = (&told["reloads"][0], of("applied"));
+    assert_eq!((&rejected["result"], &rejected["generation"]), (&json!("rejected"), &json!(2)));
+    assert!(rejected["mistakes"].to_string().contains("did you mean `listen`?"), "{told}");
+    assert_eq!(applied["changes"][0], json!({"kind": "rule", "name": "a", "what": "added"}));
+    assert!(applied["at"].as_str().unwrap().starts_with("20"), "{told}");
+}
+
+#[test]
+fn upstreams_are_told_with_those_that_are_down() {
+    let upstream = Upstream::echo();
+    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gateway = Gateway::start(&in_front_of(&[upstream.address, dead]));
+    for _ in 0..4 {
+        assert_eq!(gateway.get("/").status, 200);
+    }
+    let told = gateway.admin("/api/upstreams").json();
+    let addresses = told["upstreams"][0]["addresses"].as_array().unwrap();
+    let health = |address: std::net::SocketAddr| {
+        let found = addresses.iter().find(|one| one["address"] == address.to_string());
+        found.unwrap()["health"].clone()
+    };
+    assert_eq!((health(upstream.address), health(dead)), (json!("ok"), json!("down")));
+    assert_eq!(told["upstreams"][0]["servers"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn what_a_client_has_left_is_what_its_next_answer_says() {
+    let redis = Redis::start();
+    for more in [String::new(), redis.table()] {
+        let gateway = Gateway::start(&format!("{}{more}", file()));
+        if !more.is_empty() {
+            eventually("Redis", || {
+                (gateway.admin("/api/status").json()["redis"]["connected"] == true).then_some(())
+            });
+        }
+        let ask = || gateway.send(&Request::get("/one").header("X-Api-Key", "the-key"));
+        assert_eq!(ask().status, 200);
+        let path = "/api/clients/key/acme/buckets";
+        let query = "?path=/one&method=GET&host=api.test&header=x-tenant&ip=127.0.0.1";
+        let told = gateway.admin(&format!("{path}{query}")).json();
+        assert_eq!(told["levels"], if more.is_empty() { "local" } else { "redis" });
+        for (name, tokens) in [
+            ("per-key", 7),
+            ("per-ip", 17),
+            ("per-route", 27),
+            ("only-one", 37),
+            ("odd", 47),
+            ("everyone", 997),
+        ] {
+            let rule = rule(&told, name);
+            assert_eq!(
+                (&rule["tokens"], &rule["unknown"]),
+                (&json!(tokens), &json!([])),
+                "{rule:#}"
+            );
+            assert!(rule["full_after_ms"].as_u64().unwrap() > 0, "{rule:#}");
+        }
+        assert_eq!(rule(&told, "off")["why_not"]["code"], "disabled");
+
+        let told = gateway.admin(path).json();
+        assert_eq!(rule(&told, "per-key")["tokens"], 7);
+        assert_eq!(rule(&told, "only-one")["tokens"], 37, "there is one route only");
+        for (name, unknown) in [
+            ("per-ip", json!(["ip"])),
+            ("per-route", json!(["route"])),
+            ("odd", json!(["header:x-tenant", "method", "host"])),
+        ] {
+            let rule = rule(&told, name);
+            assert_eq!((&rule["unknown"], &rule["bucket"]), (&unknown, &Value::Null), "{rule:#}");
+        }
+        let own = |name| rule(&told, name)["own"].clone();
+        assert_eq!(
+            (own("per-key"), own("per-ip"), own("everyone")),
+            (json!(true), json!(false), json!(false))
+        );
+
+        // An address without a key has buckets of its own.
+        let told = gateway.admin("/api/clients/ip/127.0.0.1/buckets").json();
+        assert_eq!(rule(&told, "per-key")["tokens"], 10);
+        assert_eq!(rule(&told, "per-ip")["tokens"], 17);
+        let told = gateway.admin("/api/clients/ip/127.0.0.1/buckets?key=acme").json();
+        assert_eq!(rule(&told, "per-key")["tokens"], 7);
+        // Nothing was taken by asking.
+        assert_eq!(ask().remaining(), 4);
+    }
+}
+
+#[test]
+fn what_is_no_client_is_said_to_be_none() {
+    let gateway = Gateway::start(&file());
+    for (path, status) in [
+        ("/api/clients/key/nobody/buckets", 404),
+        ("/api/clients/plan/free/buckets", 404),
+        ("/api/clients/ip/here/buckets", 400),
+        ("/api/clients/ip/%zz/buckets", 404),
+        ("/api/clients/key//buckets", 404),
+        ("/api/clients/key/acme/buckets?pth=/", 400),
+        ("/api/clients/key/acme/buckets?path=/&route=one", 400),
+        ("/api/clients/key/acme/buckets?route=none", 404),
+        ("/api/clients/key/acme/buckets?path=/../x", 400),
+        ("/api/clients/key/acme/buckets?method=a%20b", 400),
+        ("/api/clients/key/acme/buckets?header=a%20b", 400),
+        ("/api/clients/key/acme/buckets?ip=x", 400),
+        ("/api/clients/ip/::1/buckets?key=nobody", 404),
+        ("/api/clients/ip/::ffff:127.0.0.1/buckets?ip=::1", 400),
+    ] {
+        let answer = gateway.admin(path);
+        assert_eq!(answer.status, status, "{path}: {}", answer.text());
+    }
+    let told = gateway.admin("/api/clients/ip/::ffff:192.0.2.1/buckets").json();
+    assert_eq!(told["client"]["id"], "192.0.2.1");
+}

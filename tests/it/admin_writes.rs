@@ -1,0 +1,205 @@
+//! What an operator changes by hand: buckets, and the breaker.
+
+use serde_json::{Value, json};
+
+use crate::support::{DEMO, Gateway, Redis, Request, Response, eventually, key};
+
+/// The limit is one that nobody gets back by waiting.
+fn file(more: &str) -> String {
+    let rules = "[rules.per-key]\nper = [\"key\"]\nrate = \"5/d\"\n\
+                 [rules.all]\nper = []\nrate = \"1000/d\"\n\
+                 [rules.per-route]\nper = [\"key\", \"route\"]\nrate = \"100/d\"\n\
+                 [routes.other]\npath = \"/other\"\nupstream = \"api\"\n";
+    format!("{DEMO}{rules}{}{more}", key("acme", "the-key", "free"))
+}
+
+fn connected(gateway: &Gateway) {
+    eventually("Redis", || {
+        (gateway.admin("/api/status").json()["redis"]["connected"] == true).then_some(())
+    });
+}
+
+fn ask(gateway: &Gateway) -> Response {
+    gateway.send(&Request::get("/").header("X-Api-Key", "the-key"))
+}
+
+fn post(gateway: &Gateway, path: &str, body: &str) -> Response {
+    gateway.ask_admin(&Request::new("POST", path).body(body))
+}
+
+/// Asks until refused, and then some: refusals are remembered.
+fn use_up(gateway: &Gateway) {
+    eventually("a refusal", || (ask(gateway).status == 429).then_some(()));
+    assert_eq!(ask(gateway).status, 429);
+}
+
+#[test]
+fn a_reset_lets_a_client_pass_at_once_and_in_every_gateway_within_a_second() {
+    let redis = Redis::start();
+    let gateways = [&file(&redis.table()), &file(&redis.table())].map(|file| Gateway::start(file));
+    gateways.iter().for_each(connected);
+    let [one, two] = &gateways;
+    use_up(one);
+    use_up(two);
+    let answer = post(one, "/api/clients/key/acme/reset", "");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let told = answer.json();
+    assert_eq!(
+        (&told["levels"], &told["left_out"]),
+        (&json!("redis"), &json!([{"rule": "per-route", "unknown": ["route"]}]))
+    );
+    let bucket = &told["buckets"][0];
+    assert_eq!(
+        (&bucket["rule"], &bucket["from"], &bucket["to"]),
+        (&json!("per-key"), &json!(0), &json!(5))
+    );
+    assert_eq!(told["buckets"].as_array().unwrap().len(), 1, "not the bucket of all: {told}");
+    assert_eq!((ask(one).status, ask(one).remaining()), (200, 3));
+    eventually("the other gateway", || (ask(two).status == 200).then_some(()));
+    let log = one.log();
+    assert!(
+        log.contains("POST /api/clients/{kind}/{id}/reset: key acme: per-key: 0 -> 5"),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_grant_gives_so_many_tokens_and_never_more_than_a_burst() {
+    let redis = Redis::start();
+    for more in [String::new(), redis.table()] {
+        let gateway = Gateway::start(&file(&more));
+        if !more.is_empty() {
+            connected(&gateway);
+        }
+        use_up(&gateway);
+        let grant = |body: &str| post(&gateway, "/api/clients/key/acme/grant", body);
+        let told = grant("{\"rule\": \"per-key\", \"tokens\": 2}").json();
+        assert_eq!(
+            (&told["buckets"][0]["from"], &told["buckets"][0]["to"]),
+            (&json!(0), &json!(2))
+        );
+        assert_eq!(
+            (ask(&gateway).status, ask(&gateway).status, ask(&gateway).status),
+            (200, 200, 429)
+        );
+        let told = grant("{\"tokens\": 9007199254740992}").json();
+        assert_eq!(told["buckets"][0]["to"], 5, "{told}");
+        // A bucket that others share, where it is named.
+        let told = post(&gateway, "/api/clients/key/acme/reset", "{\"rule\": \"all\"}").json();
+        assert_eq!(told["buckets"][0]["to"], 1000, "{told}");
+        let told = post(&gateway, "/api/clients/key/acme/reset?route=other", "").json();
+        assert_eq!((&told["left_out"], told["buckets"].as_array().unwrap().len()), (&json!([]), 2));
+    }
+}
+
+#[test]
+fn an_address_is_a_client_too() {
+    let gateway = Gateway::start(&file(""));
+    eventually("a refusal", || (gateway.get("/").status == 429).then_some(()));
+    let told = post(&gateway, "/api/clients/ip/127.0.0.1/reset", "{}").json();
+    assert_eq!(
+        (&told["buckets"][0]["rule"], &told["client"]["kind"]),
+        (&json!("per-key"), &json!("ip"))
+    );
+    assert_eq!(gateway.get("/").status, 200);
+}
+
+#[test]
+fn what_cannot_be_done_is_said_and_not_done() {
+    let gateway = Gateway::start(&file(""));
+    for (path, body, status) in [
+        ("key/acme/grant", "", 400),
+        ("key/acme/grant", "{\"tokens\": 0}", 400),
+        ("key/acme/grant", "{\"tokens\": -1}", 400),
+        ("key/acme/grant", "{\"tokens\": 1.5}", 400),
+        ("key/acme/grant", "{\"tokens\": 9007199254740993}", 400),
+        ("key/acme/grant", "{\"tokens\": 1, \"rule\": 5}", 400),
+        ("key/acme/grant", "{\"tokens\": 1, \"rule\": \"none\"}", 400),
+        ("key/acme/reset", "{\"tokens\": 1}", 400),
+        ("key/acme/reset", "nonsense", 400),
+        ("key/acme/reset", "[[[[", 400),
+        ("key/nobody/reset", "{}", 404),
+        ("key/acme/reset", "{\"rule\": \"per-route\"}", 409),
+    ] {
+        let answer = post(&gateway, &format!("/api/clients/{path}"), body);
+        assert_eq!(answer.status, status, "{path} {body}: {}", answer.text());
+        assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+    }
+    assert_eq!(post(&gateway, "/api/breaker", "{\"state\": \"open\"}").status, 409);
+    assert_eq!(gateway.admin("/api/breaker").status, 409);
+}
+
+#[test]
+fn in_an_outage_nothing_is_done_by_halves() {
+    let mut redis = Redis::start();
+    let gateway = Gateway::start(&file(&redis.table()));
+    connected(&gateway);
+    use_up(&gateway);
+    redis.kill();
+    eventually("no Redis", || {
+        (gateway.admin("/api/status").json()["redis"]["connected"] == false).then_some(())
+    });
+    let answer = post(&gateway, "/api/clients/key/acme/reset", "");
+    assert_eq!((answer.status, &answer.json()["done"]), (503, &json!("no")));
+    assert_eq!(ask(&gateway).status, 429, "nothing was given here either");
+    let told = gateway.admin("/api/clients/key/acme/buckets").json();
+    assert_eq!(told["levels"], "local");
+}
+
+#[test]
+fn what_stands_in_the_place_of_a_bucket_is_left_alone() {
+    let redis = Redis::start();
+    let gateway = Gateway::start(&file(&redis.table()));
+    connected(&gateway);
+    let told = gateway.admin("/api/clients/key/acme/buckets").json();
+    let bucket = told["rules"][0]["bucket"].as_str().unwrap().to_owned();
+    redis.ask::<i64>(&["LPUSH", &bucket, "x"]);
+    let answer = post(&gateway, "/api/clients/key/acme/reset", "");
+    assert_eq!(answer.status, 409, "{}", answer.text());
+    assert_eq!(redis.ask::<String>(&["TYPE", &bucket]), "list");
+}
+
+#[test]
+fn a_user_with_the_documented_rights_may_reset() {
+    let redis = Redis::start();
+    let page = include_str!("../../docs/redis.md");
+    let line = page.lines().find(|line| line.contains("ACL SETUSER")).unwrap().trim();
+    let line = line.replace(">PASSWORD", ">pw");
+    let words: Vec<&str> = line.split(' ').collect();
+    redis.ask::<String>(&words);
+    let table = format!("{}username = \"tollgate\"\npassword = \"pw\"\n", redis.table());
+    let gateway = Gateway::start(&file(&table));
+    connected(&gateway);
+    use_up(&gateway);
+    assert_eq!(post(&gateway, "/api/clients/key/acme/reset", "").status, 200);
+    assert_eq!(ask(&gateway).status, 200);
+}
+
+#[test]
+fn the_breaker_is_opened_by_hand_for_a_rehearsal() {
+    let redis = Redis::start();
+    let ramp = "breaker = { ramp = [50, 100], ramp_step = \"10ms\" }\n";
+    let gateway = Gateway::start(&file(&format!("{}{ramp}", redis.table())));
+    connected(&gateway);
+    let state = |value: &Value| (value["state"].clone(), value["hand"].clone());
+    let set = |to: &str| post(&gateway, "/api/breaker", &format!("{{\"state\": \"{to}\"}}"));
+    assert_eq!(state(&set("open").json()), (json!("open"), json!("open")));
+    assert_eq!(gateway.count("tollgate_breaker_state", &[]), 2);
+    assert_eq!(ask(&gateway).status, 200);
+    assert_eq!(gateway.count("tollgate_decisions_total", &[("source", "redis")]), 0);
+    assert!(gateway.count("tollgate_decisions_total", &[("source", "local")]) > 0);
+    assert_eq!(post(&gateway, "/api/clients/key/acme/reset", "").status, 503);
+    set("auto");
+    eventually("closed", || {
+        (state(&gateway.admin("/api/breaker").json()) == (json!("closed"), json!("auto")))
+            .then_some(())
+    });
+    eventually("Redis to decide", || {
+        ask(&gateway);
+        (gateway.count("tollgate_decisions_total", &[("source", "redis")]) > 0).then_some(())
+    });
+    assert_eq!(state(&set("closed").json()), (json!("closed"), json!("closed")));
+    assert_eq!(set("shut").status, 400);
+    let log = gateway.log();
+    assert!(log.contains("POST /api/breaker: closed (auto) -> open (open)"), "{log}");
+}
