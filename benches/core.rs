@@ -9,10 +9,14 @@
 use divan::{Bencher, black_box};
 use tollgate::limit::TICKS_PER_SECOND as SECOND;
 use tollgate::limit::bucket::Bucket;
-use tollgate::limit::charge::{Answer, BucketId, Charge, Mode, take};
+use tollgate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, take};
 use tollgate::limit::quota::Quota;
 use tollgate::limit::share::Share;
 use tollgate::limit::verdict::Verdict;
+use tollgate::load::from_text;
+use tollgate::observe::consumption::Consumption;
+use tollgate::policy::client::{Client, ClientKey};
+use tollgate::store::limiter::{Source, Taken};
 
 fn main() {
     divan::main();
@@ -47,6 +51,27 @@ fn refill_and_take_tokens(bencher: Bencher, count: usize) {
         // A token's worth of ticks, so that every request passes.
         now += 100_000;
         refill_and_take(black_box(&charges), black_box(&mut buckets), black_box(now))
+    });
+}
+
+/// Notes who asked, as every request does behind its decision: one client, or 100,000 in turn.
+#[divan::bench(args = [1, 100_000], consts = [1, 3])]
+fn note_who_asked<const RULES: usize>(bencher: Bencher, clients: u32) {
+    let rule = |number| format!("[rules.r{number}]\nper = ['ip']\nrate = '1/s'\n");
+    let rules: String = (0..RULES).map(rule).collect();
+    let file = format!("[plans.free]\n[upstreams.a]\nservers = ['demo']\n[routes.a]\n{rules}");
+    let policy = from_text("gateway.toml", &file).unwrap();
+    let charges = charges(RULES);
+    let answer = take(&charges, &mut buckets(&charges, charges[0].quota.full()), Share::WHOLE);
+    let charges = charges.into_iter().collect();
+    let taken = Taken { charges, answer, source: Source::Local, waived: Charges::new() };
+    let consumption = Consumption::default();
+    let mut number = 0_u32;
+    bencher.bench_local(|| {
+        number = (number + 1) % clients;
+        let ip = Some(std::net::IpAddr::V4(number.into()));
+        let client = Client { ip, key: ClientKey::Missing, plan: 0 };
+        consumption.note(black_box(&policy), &client, black_box(&taken), 0);
     });
 }
 

@@ -64,6 +64,7 @@ impl Gateway {
         let taken = self.limiter.take(charges, &snapshot.rule_names, started).await;
         self.observe_check(taken.source, clock::now().saturating_sub(started));
         snapshot.series.count(&self.metrics, &snapshot.policy, client.plan, &taken);
+        snapshot.consumption.note(&snapshot.policy, client, &taken, started);
         if taken.source == Source::Policy {
             return Err(Refusal::Unavailable { retry_after: self.limiter.tried_again_in() });
         }

@@ -33,6 +33,7 @@ use prometheus::Histogram;
 
 use crate::clock;
 use crate::limit::verdict::Verdict;
+use crate::observe::consumption::Consumption;
 use crate::observe::metrics::{Metrics, PolicySeries, seconds};
 use crate::policy::Policy;
 use crate::policy::settings::Target;
@@ -75,6 +76,8 @@ pub struct Snapshot {
     pub policy: Policy,
     /// The policy's own series.
     pub series: PolicySeries,
+    /// Who asks most.
+    pub consumption: Consumption,
     /// What the policy's rules are called in Redis.
     pub rule_names: Arc<[RuleName]>,
     /// One for each of the policy's upstreams.
@@ -87,12 +90,15 @@ impl Snapshot {
     pub fn new(policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
         let series = PolicySeries::new(&policy);
         let rule_names = policy.rules.iter().map(RuleName::of).collect();
-        Self { generation: 1, policy, series, rule_names, pools }
+        let consumption = Consumption::default();
+        Self { generation: 1, policy, series, consumption, rule_names, pools }
     }
 
-    /// The same for a policy that follows others.
-    pub fn of_generation(self, generation: u64) -> Self {
-        Self { generation, ..self }
+    /// The same for a policy that follows that of `previous`.
+    pub fn following(previous: &Self, policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
+        let consumption = previous.consumption.carried_over(&previous.policy, &policy);
+        let generation = previous.generation + 1;
+        Self { generation, consumption, ..Self::new(policy, pools) }
     }
 }
 

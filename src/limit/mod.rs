@@ -4,7 +4,7 @@
 //! Reading order: [`quota`] (what is allowed), [`bucket`] (the level of one bucket and how it
 //! moves), [`share`] (what a gateway takes that decides alone), [`charge`] (several buckets, all or
 //! nothing), [`verdict`] (what to tell the client). For outages of the shared store: [`breaker`] (when
-//! it is asked), [`census`] (how many gateways share it), [`debt`] (what was granted without it). By hand: [`adjust`].
+//! it is asked), [`census`] (how many gateways share it), [`debt`] (what was granted without it). By hand: [`adjust`]. Who asks most: [`heavy`].
 //!
 //! # Another kind of limit
 //!
@@ -19,6 +19,7 @@ pub mod bucket;
 pub mod census;
 pub mod charge;
 pub mod debt;
+pub mod heavy;
 pub mod quota;
 pub mod share;
 pub mod verdict;

@@ -1,3 +1,4 @@
 //! What the operator sees.
 
+pub mod consumption;
 pub mod metrics;

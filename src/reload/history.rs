@@ -121,7 +121,8 @@ mod tests {
     #[test]
     fn it_keeps_the_last_ones_and_a_part_of_each() {
         let history = History::default();
-        let many: String = (0..80).map(|number| format!("[plans.p{number}]\n")).collect();
+        let many: Vec<String> = (0..80).map(|number| format!("[plans.p{number}]")).collect();
+        let many = many.join("\n");
         for generation in 2..=61 {
             let changes = Changes::between(&Outline::default(), &Outline::of(&many));
             history.add(&Outcome::Applied { generation, changes }, Cause::Noticed, generation);

@@ -154,11 +154,12 @@ impl Reloader {
     async fn apply(&self, state: &mut State, cause: Cause, ready: Ready) -> Outcome {
         let Ready { mut policy, digest, outline } = ready;
         let Force { current, limiter, store, metrics } = &self.force;
-        let pools = Pool::for_all(&policy.upstreams, &current.load().pools).await;
+        let previous = current.load_full();
+        let pools = Pool::for_all(&policy.upstreams, &previous.pools).await;
         let numbers = store.adopt(&policy.quotas, clock::now());
         policy.number_quotas(&numbers);
-        let generation = state.generation + 1;
-        current.store(Arc::new(Snapshot::new(policy, pools).of_generation(generation)));
+        let generation = previous.generation + 1;
+        current.store(Arc::new(Snapshot::following(&previous, policy, pools)));
         limiter.forget_refusals();
         let changes = Changes::between(&state.outline, &outline);
         if generation.is_multiple_of(TIDY_EVERY) {

@@ -1,0 +1,137 @@
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, Outcome, Outcomes};
+use crate::limit::share::Share;
+use crate::load::from_text;
+use crate::store::limiter::Source;
+
+const FILE: &str = "[plans.free]\n[upstreams.api]\nservers = ['demo']\n[routes.all]\n\
+    [keys.a]\nsha256 = '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08'\nplan = 'free'\n\
+    [keys.b]\nsha256 = '1f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08'\nplan = 'free'\n\
+    [rules.per-key]\nper = ['key']\nrate = '10/s'\n[rules.per-ip]\nper = ['ip']\nrate = '10/s'\n\
+    [rules.all]\nper = []\nrate = '10/s'\n";
+
+fn policy() -> Policy {
+    from_text("gateway.toml", FILE).unwrap()
+}
+
+fn client(key: Option<u32>, ip: u32) -> Client {
+    let key = key.map_or(ClientKey::Missing, ClientKey::Known);
+    Client { ip: Some(IpAddr::V4(ip.into())), key, plan: 0 }
+}
+
+/// What was taken of those rules, where all but the first had enough.
+fn taken(policy: &Policy, rules: &[u32], enough: bool) -> Taken {
+    let charge = |rule: &u32| {
+        let quota = policy.rules[*rule as usize].quota_by_plan[0].unwrap().quota;
+        let bucket = BucketId((*rule).into());
+        Charge { bucket, rule: *rule, quota_index: 0, quota, cost: 1, mode: Mode::Enforce }
+    };
+    let charges: Charges = rules.iter().map(charge).collect();
+    let outcomes: Outcomes =
+        (0..charges.len()).map(|index| Outcome { level: 0, enough: enough || index > 0 }).collect();
+    let answer = Answer { allowed: enough, outcomes, share: Share::WHOLE };
+    Taken { charges, answer, source: Source::Local, waived: Charges::new() }
+}
+
+fn by_item(merged: &Merged) -> HashMap<(u32, String), (u64, u64)> {
+    let pair = |counted: &Counted| {
+        let Counted { item, requests, refused, .. } = counted;
+        ((item.rule, format!("{:?}", item.who)), (*requests, *refused))
+    };
+    merged.counted.iter().map(pair).collect()
+}
+
+#[test]
+fn each_rule_counts_clients_by_what_it_goes_by() {
+    let (policy, consumption) = (policy(), Consumption::default());
+    let (all, none) = (taken(&policy, &[0, 1, 2], true), taken(&policy, &[0, 1, 2], false));
+    consumption.note(&policy, &client(Some(1), 7), &all, 0);
+    consumption.note(&policy, &client(Some(1), 8), &none, 0);
+    consumption.note(&policy, &client(None, 7), &all, 0);
+    let merged = consumption.merged(10);
+    let expected = [
+        ((0, "Key(1)"), (2, 1)),
+        ((0, "Ip(0.0.0.7)"), (1, 0)),
+        ((1, "Ip(0.0.0.7)"), (2, 0)),
+        ((1, "Ip(0.0.0.8)"), (1, 0)),
+        ((2, "Key(1)"), (2, 0)),
+        ((2, "Ip(0.0.0.7)"), (1, 0)),
+    ];
+    let expected = expected.map(|((rule, who), counts)| ((rule, who.to_owned()), counts));
+    assert_eq!(by_item(&merged), expected.into_iter().collect());
+    assert_eq!((merged.total, merged.error_at_most, merged.span), (9, 0, 10));
+}
+
+#[test]
+fn what_is_old_is_forgotten() {
+    let (policy, consumption) = (policy(), Consumption::default());
+    let one = taken(&policy, &[1], true);
+    consumption.note(&policy, &client(None, 1), &one, 0);
+    consumption.note(&policy, &client(None, 2), &one, WINDOW);
+    assert_eq!(consumption.merged(WINDOW + 5).counted.len(), 2);
+    assert_eq!(consumption.merged(2 * WINDOW - 1).span, 2 * WINDOW - 1);
+    assert_eq!(consumption.merged(2 * WINDOW).counted.len(), 1);
+    assert_eq!(consumption.merged(4 * WINDOW).counted.len(), 0);
+}
+
+#[test]
+fn another_file_keeps_the_counts_of_what_it_still_has() {
+    let (old, consumption) = (policy(), Consumption::default());
+    consumption.note(&old, &client(Some(0), 7), &taken(&old, &[0, 1, 2], true), 0);
+    consumption.note(&old, &client(Some(1), 7), &taken(&old, &[0, 1, 2], true), 0);
+    let text = FILE.replace("[keys.a]", "[keys.c]").replace("[rules.per-key]", "[rules.other]");
+    let text = text.replace("[rules.all]", "[rules.first]\nper = []\nrate = '1/s'\n[rules.all]");
+    let new = from_text("gateway.toml", &text).unwrap();
+    let merged = consumption.carried_over(&old, &new).merged(1);
+    let expected = [((1, "Ip(0.0.0.7)".to_owned()), (2, 0)), ((3, "Key(1)".to_owned()), (1, 0))];
+    assert_eq!(by_item(&merged), expected.into_iter().collect());
+}
+
+/// 100,000 clients take the room of a thousand.
+#[test]
+fn clients_without_number_take_a_bounded_room() {
+    let (policy, consumption) = (policy(), Consumption::default());
+    let (all, hot) = (taken(&policy, &[0, 1, 2], true), client(Some(0), 200_000));
+    for ip in 0..100_000 {
+        consumption.note(&policy, &client(None, ip), &all, 0);
+        if ip % 10 == 0 {
+            consumption.note(&policy, &hot, &all, 0);
+        }
+    }
+    let merged = consumption.merged(1);
+    assert!(merged.counted.len() <= PLACES, "{}", merged.counted.len());
+    assert_eq!(merged.total, 330_000);
+    assert!(merged.error_at_most <= merged.total / PLACES as u64, "{}", merged.error_at_most);
+    let hottest = merged.counted.iter().max_by_key(|counted| counted.requests).unwrap();
+    assert!(hottest.requests - hottest.requests_error <= 10_000 && hottest.requests >= 10_000);
+}
+
+proptest! {
+    /// However the requests are spread over threads.
+    #[test]
+    fn sums_keep_the_promise_of_their_parts(
+        requests in prop::collection::vec((0_usize..4, 0_u32..3_000), 0..6_000),
+    ) {
+        let (policy, consumption) = (policy(), Consumption::default());
+        let mut truth: HashMap<u32, u64> = HashMap::new();
+        for (shard, ip) in &requests {
+            let mut shard = consumption.shards[*shard].0.lock();
+            let who = Who::of(&policy, &policy.rules[1], &client(None, *ip)).unwrap();
+            shard.current.asked.add(Item { rule: 1, who });
+            *truth.entry(*ip).or_default() += 1;
+        }
+        let merged = consumption.merged(1);
+        prop_assert!(merged.error_at_most <= (requests.len() / PLACES) as u64);
+        for counted in &merged.counted {
+            let Who::Ip(IpAddr::V4(ip)) = counted.item.who else { panic!() };
+            let truth = truth[&ip.to_bits()];
+            prop_assert!(counted.requests >= truth);
+            prop_assert!(counted.requests - counted.requests_error <= truth);
+            prop_assert!(counted.requests_error <= merged.error_at_most);
+        }
+    }
+}
