@@ -21,7 +21,7 @@ export class BucketCard {
     const part = (tag, name) => h(tag, { class: name });
     this.#parts = {
       limit: part("p", "muted"), tokens: part("strong", "tokens"), of: part("span", "muted"),
-      fill: part("div", "level-fill"), next: part("dd", "next"), full: part("dd", "full"), chart: part("div", "chart small"),
+      fill: part("div", "level-fill"), takes: part("dt", "takes"), next: part("dd", "next"), full: part("dd", "full"), chart: part("div", "chart small"),
     };
     const title = `bucket-${rule.rule}`;
     this.#parts.level = h("div", {
@@ -37,7 +37,7 @@ export class BucketCard {
       h("p", { class: "count" }, this.#parts.tokens, this.#parts.of),
       this.#parts.level,
       h("dl", { class: "facts" },
-        h("div", {}, h("dt", {}, "Next request passes"), this.#parts.next),
+        h("div", {}, this.#parts.takes, this.#parts.next),
         h("div", {}, h("dt", {}, "Full again"), this.#parts.full)),
       this.#parts.chart,
       h("div", { class: "actions" },
@@ -46,8 +46,8 @@ export class BucketCard {
     this.#chart = new Chart(this.#parts.chart, (width, height) => this.#options(width, height));
   }
 
-  /** What the gateway says of it now. */
-  show(rule, at) {
+  /** What the gateway says of it now; the next request takes `cost`. */
+  show(rule, cost, at) {
     const { limit, tokens, of, fill, level, next, full } = this.#parts;
     this.#burst = rule.burst;
     const share = Math.max(0, Math.min(1, rule.tokens / rule.burst));
@@ -58,7 +58,8 @@ export class BucketCard {
     level.dataset.kind = rule.tokens < 1 ? "bad" : share < LOW ? "warn" : "good";
     level.setAttribute("aria-valuemax", rule.burst);
     level.setAttribute("aria-valuenow", Math.max(0, rule.tokens));
-    const wait = nextAfterMs(rule);
+    const wait = nextAfterMs(rule, cost);
+    this.#parts.takes.textContent = cost > 1 ? `Next request passes (it takes ${cost})` : "Next request passes";
     next.textContent = wait === 0 ? "now" : `in ${span(wait)}, at ${clockMs(Date.now() + wait)}`;
     next.dataset.kind = wait === 0 ? "good" : "bad";
     full.textContent = rule.full_after_ms === 0 ? "now" : `in ${span(rule.full_after_ms)}`;

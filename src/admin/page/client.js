@@ -5,6 +5,7 @@ import { byId, empty, fill, h } from "./dom.js";
 import { confirm } from "./dialogs.js";
 import { clock, whole } from "./format.js";
 import { BucketCard } from "./bucketcard.js";
+import { costOf } from "./policy.js";
 
 const EVERY_MS = 500;
 
@@ -17,7 +18,7 @@ const base = () => `/api/clients/${client.kind}/${encodeURIComponent(client.id)}
 /** The parameters that say which request the buckets are looked at for. */
 function query() {
   const given = new URLSearchParams();
-  if (client.path) given.set("path", client.path);
+  if (client.route) given.set("route", client.route);
   if (client.ip && client.kind === "key") given.set("ip", client.ip);
   const text = given.toString();
   return text && `?${text}`;
@@ -27,7 +28,7 @@ function query() {
 export function watch(wanted, go = false) {
   client = wanted;
   const form = byId("client-form");
-  for (const name of ["kind", "id", "path", "ip"]) form.elements[name].value = client[name] ?? "";
+  for (const name of ["kind", "id", "route", "ip"]) form.elements[name].value = client[name] ?? "";
   stop?.();
   cards.clear();
   byId("client-view").replaceChildren(
@@ -65,7 +66,9 @@ async function refresh() {
 function show(answer, at) {
   const { kind, id, plan, counted_as: counted } = answer.client;
   const where = { redis: "in Redis, for all gateways", local: "in this gateway" }[answer.levels] ?? answer.levels;
-  const who = `${kind === "key" ? "Key" : "Address"} ${id}${counted && counted !== id ? ` (counted as ${counted})` : ""}, on the plan ${plan}. Buckets are ${where}.`;
+  const whence = kind === "key" ? ` from ${counted}` : `, counted as ${counted}`;
+  const name = `${kind === "key" ? "Key" : "Address"} ${id}${counted && counted !== id ? whence : ""}`;
+  const who = `${name}, on the plan ${plan}. Buckets are ${where}.`;
   if (byId("client-who").textContent !== who) byId("client-who").textContent = who;
   const held = answer.rules.filter((rule) => rule.tokens !== null && rule.tokens !== undefined);
   const wanted = new Set(held.map((rule) => rule.rule));
@@ -80,7 +83,7 @@ function show(answer, at) {
       cards.set(rule.rule, card);
       byId("client-cards").append(card.element);
     }
-    cards.get(rule.rule).show(rule, at);
+    cards.get(rule.rule).show(rule, costOf(client.route), at);
   }
   fill(byId("client-others"), others(answer.rules.filter((rule) => !wanted.has(rule.rule))));
 }
@@ -142,8 +145,8 @@ export function start() {
   byId("client-view").replaceChildren(empty("Type a key id or an address, or choose a client above."));
   byId("client-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    const { kind, id, path, ip } = event.target.elements;
-    watch({ kind: kind.value, id: id.value.trim(), path: path.value.trim(), ip: ip.value.trim() });
+    const { kind, id, route, ip } = event.target.elements;
+    watch({ kind: kind.value, id: id.value.trim(), route: route.value, ip: ip.value.trim() });
   });
   byId("client-stop").addEventListener("click", end);
 }

@@ -4,6 +4,7 @@ import { every, get } from "./api.js";
 import { byId, empty, fill, h, table } from "./dom.js";
 import { percent, span, whole } from "./format.js";
 import { watch } from "./client.js";
+import { isShadow } from "./policy.js";
 
 const EVERY_MS = 3_000;
 const LISTED = 8;
@@ -12,10 +13,14 @@ const KINDS = { key: "key", ip: "address", unknown_key: "unknown key" };
 
 let rule = "";
 
-/** One list of all rules: a client that several count is named once, with its largest count. */
+/**
+ * One list of all rules: a client that several count is named once, with its largest count. What a
+ * shadow rule would have refused was not refused, so it is listed only where that rule is chosen.
+ */
 function merged(answer, by) {
   const clients = new Map();
   for (const { rule: name, clients: list } of answer.rules) {
+    if (rule === "" && isShadow(name)) continue;
     for (const client of list) {
       const known = clients.get(`${client.kind} ${client.id}`);
       if (!known || client[by] > known[by]) clients.set(`${client.kind} ${client.id}`, { ...client, rule: name });
@@ -57,7 +62,7 @@ async function refresh() {
     fill(byId("most-refused"), list(refused, "refused", "Most refused clients"));
     byId("clients-note").textContent =
       `Of this gateway, over the last ${span(busiest.since_ms)}: ${whole(busiest.counted)} counted; `
-      + `each figure is too high by at most ${whole(busiest.error_at_most)}.`;
+      + (busiest.error_at_most > 0 ? `each figure is too high by at most ${whole(busiest.error_at_most)}.` : "exact so far.");
   } catch (problem) {
     for (const id of ["busiest", "most-refused"]) fill(byId(id), empty(problem.message));
   }

@@ -8,6 +8,14 @@ import { whole } from "./format.js";
 const LISTED = 6;
 
 let generation = null;
+let costs = new Map();
+let shadows = new Set();
+
+/** What a request of a route takes; one, where it is not known. */
+export const costOf = (route) => costs.get(route) ?? 1;
+
+/** Whether a rule is only tried out. */
+export const isShadow = (rule) => shadows.has(rule);
 
 function limits(rule) {
   const named = rule.limits.slice(0, LISTED).map((limit) => {
@@ -33,10 +41,17 @@ function show(policy) {
     { title: "Without Redis", kind: "minor", cell: (rule) => rule.on_failure },
   ], policy.rules));
   byId("key-ids").replaceChildren(...policy.keys.map((key) => h("option", { value: key.id }, `plan ${key.plan}`)));
-  const select = byId("clients-rule");
+  shadows = new Set(policy.rules.filter((rule) => rule.mode === "shadow").map((rule) => rule.name));
+  costs = new Map(policy.routes.map((route) => [route.name, route.cost]));
+  offer(byId("clients-rule"), "all rules", policy.rules.map((rule) => [rule.name, rule.name]));
+  offer(byId("client-form").elements.route, "any", policy.routes.map(({ name, cost }) => [name, cost === 1 ? name : `${name}, takes ${cost}`]));
+}
+
+/** What can be chosen; what was chosen stays so, where it is still there. */
+function offer(select, all, options) {
   const chosen = select.value;
-  select.replaceChildren(h("option", { value: "" }, "all rules"), ...policy.rules.map((rule) => h("option", {}, rule.name)));
-  select.value = policy.rules.some((rule) => rule.name === chosen) ? chosen : "";
+  select.replaceChildren(h("option", { value: "" }, all), ...options.map(([value, text]) => h("option", { value }, text)));
+  select.value = options.some(([value]) => value === chosen) ? chosen : "";
 }
 
 /** Asks for the limits where another file is in force. */
