@@ -131,3 +131,14 @@ fn listeners_do_not_keep_the_process_from_ending() {
     assert_eq!(code, Some(0));
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
+
+#[test]
+fn events_are_for_those_who_may_ask_and_the_page_for_everybody() {
+    let token = "[admin]\ntoken = \"0123456789abcdef\"\n";
+    let guarded = Gateway::start(&format!("{DEMO}{LIMIT}{token}"));
+    assert_eq!(guarded.admin("/api/events").status, 401);
+    assert_eq!(guarded.admin("/").status, 200);
+    let open = gateway();
+    let by_a_name = Request::get("/api/events").without("Host").header("Host", "elsewhere.example");
+    assert_eq!(Connection::open(open.admin).send(&by_a_name).status, 403);
+}
