@@ -71,7 +71,7 @@ export class BucketCard {
   #options(width, height) {
     const line = colour("--c1");
     return {
-      width, height, padding: [6, 6, 0, 0], legend: { show: false },
+      width, height, padding: [6, 26, 0, 0], legend: { show: false },
       cursor: { show: false },
       scales: {
         x: { range: (_, min, max) => [max - SHOWN_MS / 1_000, max] },
