@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh Debian or Ubuntu machine with Rust: `make run`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test test-long test-matrix test-outages lint bench bench-redis deny
+.PHONY: help run release test test-long test-matrix test-outages test-browser lint bench bench-redis deny
 
 BUILD_NEEDS := cc cmake
 TEST_NEEDS := curl nginx python3 redis-server
@@ -50,6 +50,12 @@ test-matrix: ## the Redis script against the core, on Redis 6.2, 7.0, 8 and Valk
 test-outages: ## the tests of outages that last, which `make test` leaves out
 	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
 	cargo $(if $(NEXTEST),nextest run --ignore-default-filter,test) --test it $(LONG_TESTS)
+
+test-browser: ## the dashboard in headless Chromium, before a gateway under load
+	@scripts/need $(BUILD_NEEDS) chromium node npm redis-server
+	@scripts/browser
+	cargo build
+	node --test tests/browser/*.test.mjs
 
 lint: ## formatting and lints, as CI runs them
 	cargo fmt --check
