@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh Debian or Ubuntu machine with Rust: `make run`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test test-long test-matrix test-outages test-browser lint bench bench-redis deny
+.PHONY: help run release test test-long test-matrix test-api test-outages test-browser lint bench bench-redis deny
 
 BUILD_NEEDS := cc cmake
 TEST_NEEDS := curl nginx python3 redis-server
@@ -46,6 +46,11 @@ test-matrix: ## the Redis script against the core, on Redis 6.2, 7.0, 8 and Valk
 		echo "== $$version"; \
 		TOLLGATE_REDIS_SERVER="$$server" $(MATRIX_TESTS) </dev/null; \
 	done
+
+test-api: ## the admin API against its OpenAPI document, by Schemathesis (from PyPI)
+	@scripts/need $(BUILD_NEEDS) python3 python3-venv
+	cargo build
+	scripts/test-api "$${CARGO_TARGET_DIR:-target}/debug/tollgate"
 
 test-outages: ## the tests of outages that last, which `make test` leaves out
 	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)

@@ -1,11 +1,12 @@
-//! `/api/clients/{kind}/{id}/…`: what one client has left, and giving it more.
+//! `/api/clients`: who asks most, what one client has left, and giving it more.
 //!
 //! Reading order: `who` (the client, and what is said of a request of its), `meets` (each rule, held
-//! against that), `buckets` (what is left), `adjust` (reset and grant).
+//! against that), `buckets` (what is left), `adjust` (reset and grant); and `top` (who asks most).
 
 pub(super) mod adjust;
 pub(super) mod buckets;
 mod meets;
+pub(super) mod top;
 mod who;
 
 use serde::Serialize;

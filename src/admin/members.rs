@@ -36,15 +36,13 @@ pub(super) fn read(
     let Value::Object(mut members) = value else {
         return Err(BadBody::new("the body is not an object", example));
     };
-    members.retain(|_, value| !value.is_null());
-    match members.keys().find(|name| !names.contains(&name.as_str())) {
-        None => Ok(members),
-        Some(unknown) => {
-            let help = suggest::help(unknown, names);
-            let message = format!("the body has an unknown name `{}`: {help}", cut(unknown, 64));
-            Err(BadBody::new(message, example))
-        }
+    if let Some(unknown) = members.keys().find(|name| !names.contains(&name.as_str())) {
+        let help = suggest::help(unknown, names);
+        let message = format!("the body has an unknown name `{}`: {help}", cut(unknown, 64));
+        return Err(BadBody::new(message, example));
     }
+    members.retain(|_, value| !value.is_null());
+    Ok(members)
 }
 
 #[cfg(test)]
@@ -59,7 +57,7 @@ mod tests {
         let wrong = |body| read(body).unwrap_err().message;
         assert_eq!(wrong("[]"), "the body is not an object");
         assert_eq!(
-            wrong("{\"rul\": 1}"),
+            wrong("{\"rul\": null}"),
             "the body has an unknown name `rul`: did you mean `rule`?"
         );
         assert_eq!(wrong("{"), "the body is not JSON: it goes wrong at line 1, column 1");

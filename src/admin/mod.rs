@@ -1,8 +1,8 @@
 //! The operator's port: the dashboard, metrics, health, and `/api/`.
 //!
 //! Reading order: `app` (the page, the events, or one answer), `routes` (what there is), `guard`
-//! (who may ask), this file (how a request is answered), `answer` and `body`, then one file for
-//! each kind of question.
+//! (who may ask), this file (how a request is answered), `answer`, `body`, `members` and `query`,
+//! then one file for each kind of question; `openapi` tells programs of all of them.
 
 mod answer;
 mod app;
@@ -12,6 +12,7 @@ mod clients;
 mod events;
 mod guard;
 mod members;
+mod openapi;
 mod page;
 mod policy;
 mod query;
@@ -154,10 +155,12 @@ impl Admin {
                     Answer::text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n"))
                 }
             },
+            Call::OpenApi => openapi::show(),
             Call::Status => Answer::json(&Status::of(self)),
             Call::Policy => Answer::json(&Policy::of(&snapshot)),
             Call::Reloads => reload::reloads(&self.reloader, snapshot.generation),
             Call::Upstreams => Answer::json(&Upstreams::of(&snapshot)),
+            Call::Top => clients::top::show(&snapshot, query)?,
             Call::Buckets => clients::buckets::show(&snapshot, limiter, parts, query).await?,
             Call::Reset => adjust(Wanted::Reset).await?,
             Call::Grant => adjust(Wanted::Grant).await?,

@@ -38,9 +38,9 @@ use crate::store::redis::link::{Link, Supervisor};
 /// `EnvFilter` takes them.
 const LOG_VARIABLE: &str = "TOLLGATE_LOG";
 
-/// Pingora logs what any client can provoke as errors. What matters of it is logged here, with the
-/// request's id.
-const LOG_ALWAYS: &str = "pingora_proxy=off";
+/// Pingora logs what any client can provoke as errors, on the admin port with the head that it could
+/// not read, where a token may stand. What matters of it is logged here, with the request's id.
+const LOG_ALWAYS: &str = "pingora_proxy=off,pingora_core::apps=off";
 
 /// Idle connections to upstreams that each thread keeps.
 const UPSTREAM_POOL_PER_THREAD: usize = 128;

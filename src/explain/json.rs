@@ -33,7 +33,7 @@ pub fn read(body: &[u8]) -> Result<Asked, BodyError> {
     let mut asked = Asked::default();
     for (name, value) in &members {
         match name.as_str() {
-            _ if value.is_null() => {}
+            known if value.is_null() && NAMES.contains(&known) => {}
             "method" => asked.method = text(name, value)?,
             "path" => asked.path = text(name, value)?,
             "host" => asked.host = Some(text(name, value)?),
@@ -109,11 +109,12 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_without_the_value() {
-        let table: [(&str, &str); 8] = [
+        let table: [(&str, &str); 9] = [
             ("", "the body is not JSON: it goes wrong at line 1, column 0"),
             ("{\n\"key\": secret}", "the body is not JSON: it goes wrong at line 2, column 8"),
             ("[]", "the body is a list, not an object"),
             ("{\"key\": 5318008}", "`key` is a number, not a string"),
+            ("{\"pth\": null}", "the body has an unknown name `pth`: did you mean `path`?"),
             ("{\"pth\": \"/\"}", "the body has an unknown name `pth`: did you mean `path`?"),
             (
                 "{\"ip\": \"secret\"}",

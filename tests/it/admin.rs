@@ -77,6 +77,19 @@ fn row_71_with_a_token_the_api_asks_for_it() {
 }
 
 #[test]
+fn row_40_a_token_in_a_request_that_cannot_be_read_is_in_no_log() {
+    let gateway = with_token();
+    for broken in ["X: \0", "X", "Host: b\r\nContent-Length: x"] {
+        let mut client = crate::support::Connection::open(gateway.admin);
+        let head = format!("GET /api/status HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}");
+        client.write(format!("{head}\r\n{broken}\r\n\r\n").as_bytes());
+        let _ = client.try_read_response("GET");
+    }
+    assert_eq!(gateway.admin("/live").status, 200);
+    assert!(!gateway.log().contains(TOKEN), "{}", gateway.log());
+}
+
+#[test]
 fn a_token_may_change_while_the_gateway_runs() {
     let gateway = Gateway::start(DEMO);
     let status = |token: Option<&str>| {

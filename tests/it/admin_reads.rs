@@ -241,3 +241,43 @@ fn what_is_no_client_is_said_to_be_none() {
     let told = gateway.admin("/api/clients/ip/::ffff:192.0.2.1/buckets").json();
     assert_eq!(told["client"]["id"], "192.0.2.1");
 }
+
+#[test]
+fn who_asks_most_and_who_is_refused_most_is_told() {
+    let file = format!(
+        "trusted_proxies = [\"127.0.0.1\"]\n{DEMO}{}\
+         [rules.per-key]\nper = [\"key\"]\nrate = \"5/d\"\n",
+        key("acme", "the-key", "free")
+    );
+    let gateway = Gateway::start(&file);
+    let from = |ip: &str, times: usize| {
+        for _ in 0..times {
+            gateway.send(&Request::get("/").header("X-Forwarded-For", ip));
+        }
+    };
+    from("192.0.2.1", 9);
+    from("192.0.2.2", 2);
+    for _ in 0..4 {
+        gateway.send(&Request::get("/").header("X-Api-Key", "the-key"));
+    }
+    let told = gateway.admin("/api/clients").json();
+    let rule = &told["rules"][0];
+    assert_eq!(
+        (&rule["rule"], &told["counted"], &told["error_at_most"]),
+        (&json!("per-key"), &json!(15), &json!(0))
+    );
+    let client = |kind: &str, id: &str, requests: u64, refused: u64| json!({"kind": kind, "id": id, "requests": requests, "refused": refused, "error": 0});
+    let expected = [
+        client("ip", "192.0.2.1", 9, 4),
+        client("key", "acme", 4, 0),
+        client("ip", "192.0.2.2", 2, 0),
+    ];
+    assert_eq!(rule["clients"], json!(expected));
+    // Another file keeps the counts.
+    gateway.take(&format!("{file}# another\n"));
+    let told = gateway.admin("/api/clients?by=refused&limit=1&rule=per-key").json();
+    assert_eq!(told["rules"][0]["clients"], json!([expected[0]]));
+    for wrong in ["by=x", "limit=0", "limit=101", "limit=x", "rule=none", "x=1"] {
+        assert_eq!(gateway.admin(&format!("/api/clients?{wrong}")).status, 400, "{wrong}");
+    }
+}

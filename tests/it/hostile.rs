@@ -340,3 +340,36 @@ fn row_57_an_idle_connection_is_closed_in_time() {
     let (closed, took) = timed(|| client.is_closed_by_server());
     assert!(closed && took < Duration::from_secs(4), "closed: {closed}, after {took:?}");
 }
+
+/// Row 73: whatever clients send, the log does not grow with it.
+#[test]
+fn row_73_malformed_clients_do_not_flood_the_log() {
+    let gateway = Gateway::start(DEMO);
+    let admin = Request::new("POST", "/api/status").header("Origin", "https://evil.example");
+    let garbage = [
+        &b"\x16\x03\x01\x02\x00\x01\r\n\r\n"[..],
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: \x00\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+        b"GET /\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nx",
+    ];
+    let before = gateway.log().len();
+    for number in 0..2_000 {
+        let mut client = gateway.connect();
+        client.write(garbage[number % garbage.len()]);
+        drop(client);
+        if number % 10 == 0 {
+            assert_eq!(gateway.ask_admin(&admin).status, 403);
+            let strange =
+                Request::get("/api/status").without("Host").header("Host", "evil.example");
+            assert_eq!(gateway.ask_admin(&strange).status, 403);
+            let mut client = crate::support::Connection::open(gateway.admin);
+            client.write(garbage[number / 10 % 4]);
+        }
+    }
+    gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
+    assert_eq!(gateway.get("/").status, 200);
+    let log = gateway.log();
+    let lines = log[before..].lines().count();
+    assert!(lines < 100, "{lines} lines, such as\n{}", &log[log.len().saturating_sub(2_000)..]);
+}

@@ -1,6 +1,8 @@
 //! What the operator sees: every request is counted, under names of the file and no others.
 
-use crate::support::{DEMO, Gateway, Request, key, swarm};
+use std::time::Duration;
+
+use crate::support::{DEMO, Gateway, Request, key, swarm, timed};
 
 #[test]
 fn every_answer_is_counted_by_route_plan_and_status() {
@@ -75,4 +77,32 @@ fn row_72_clients_make_no_series() {
     let before = series();
     meet(1_000);
     assert_eq!(series(), before);
+}
+
+#[test]
+#[ignore = "takes longer than others: `make test-long`"]
+fn row_72_a_hundred_thousand_clients_make_no_larger_page() {
+    const CLIENTS: usize = 100_000;
+    let rules = "[rules.per-ip]\nper = [\"ip\"]\nrate = \"9/d\"\n[rules.all]\nper = []\nrate = \"9/s\"\nmode = \"shadow\"\n";
+    let gateway = Gateway::start(&format!("trusted_proxies = [\"127.0.0.1\"]\n{DEMO}{rules}"));
+    let url = gateway.url("/");
+    let meet = |from: usize, count: usize| {
+        swarm(count, |client, number| {
+            let [.., a, b, c] = (from + number).to_be_bytes();
+            client.get(&url).header("x-forwarded-for", format!("11.{a}.{b}.{c}"))
+        })
+    };
+    meet(0, CLIENTS / 2);
+    let (_, before) = gateway.memory_bytes();
+    meet(CLIENTS / 2, CLIENTS / 2);
+    let (page, took) = timed(|| gateway.metrics());
+    assert!(page.len() < 200_000, "{} bytes", page.len());
+    assert!(took < Duration::from_millis(50), "{took:?}");
+    let (top, took) = timed(|| gateway.admin("/api/clients?limit=100"));
+    assert!(top.text().len() < 100_000, "{} bytes", top.text().len());
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    // The second half needs room for its buckets, and for nothing else.
+    let grown = gateway.memory_bytes().1.saturating_sub(before) >> 20;
+    println!("{} bytes of metrics, {} of clients, {grown} MiB more", page.len(), top.text().len());
+    assert!(grown < 24, "memory grew by {grown} MiB");
 }

@@ -102,3 +102,32 @@ fn row_40_of_a_log_of_everything() {
         assert_kept(&gateway, 200);
     }
 }
+
+/// Nor in what the admin port says of clients, whatever they sent.
+#[test]
+fn row_40_of_the_admin_api() {
+    let accept = "[clients]\non_unknown_key = \"accept\"\n";
+    let rules = "[rules.r]\nper = [\"key\", \"header:x-api-key\"]\nrate = \"9/d\"\n";
+    let gateway = Gateway::start(&format!("{DEMO}{rules}{accept}{}", key("acme", "other", "free")));
+    for request in requests() {
+        gateway.send(&request);
+    }
+    let asked = [
+        "/api/status",
+        "/api/policy",
+        "/api/reloads",
+        "/api/upstreams",
+        "/api/clients",
+        "/api/clients?by=refused",
+        "/api/clients/key/acme/buckets",
+        "/api/clients/ip/127.0.0.1/buckets",
+    ];
+    for path in asked {
+        let answer = gateway.admin(path);
+        assert_eq!(answer.status, 200, "{path}");
+        assert!(!answer.text().contains(SECRET), "{path}: {}", answer.text());
+    }
+    let told = gateway.admin("/api/clients").json();
+    assert_eq!(told["rules"][0]["clients"][0]["kind"], "unknown_key", "{told}");
+    assert!(!gateway.log().contains(SECRET), "in the log");
+}

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Consumption, Counts, Item, Place, Seed};
+use super::{Consumption, Counts, Item, Place, Seed, Window};
 
 /// The counts of all threads over the last windows.
 #[derive(Debug, Default)]
@@ -32,6 +32,14 @@ pub struct Counted {
     pub refused_error: u64,
 }
 
+/// What one summary says.
+#[derive(Debug)]
+struct Copied {
+    places: Vec<Place<Item>>,
+    unseen: u64,
+    total: u64,
+}
+
 /// Counts that are added up.
 #[derive(Debug, Default)]
 struct Sum {
@@ -47,13 +55,21 @@ impl Consumption {
         let (mut asked, mut refused) = (Sum::default(), Sum::default());
         let mut since = now;
         for shard in &self.shards {
-            let mut shard = shard.0.lock();
-            shard.turn(now, Seed(self.seed));
-            let windows = std::iter::once(&shard.current).chain(&shard.previous);
-            for window in windows.filter(|window| window.asked.total() > 0) {
-                since = since.min(window.since);
-                asked.add(&window.asked);
-                refused.add(&window.refused);
+            // A thread that serves requests may wait for the lock: only copies are made under it.
+            let copies: Vec<(u64, Copied, Copied)> = {
+                let mut shard = shard.0.lock();
+                shard.turn(now, Seed(self.seed));
+                let windows = std::iter::once(&shard.current).chain(&shard.previous);
+                let windows = windows.filter(|window| window.asked.total() > 0);
+                let copied = |window: &Window| {
+                    (window.since, Copied::of(&window.asked), Copied::of(&window.refused))
+                };
+                windows.map(copied).collect()
+            };
+            for (window_since, window_asked, window_refused) in &copies {
+                since = since.min(*window_since);
+                asked.add(window_asked);
+                refused.add(window_refused);
             }
         }
         let each = asked.beyond.keys().chain(refused.beyond.keys());
@@ -79,18 +95,25 @@ impl Consumption {
     }
 }
 
+impl Copied {
+    fn of(counts: &Counts) -> Self {
+        let (unseen, total) = (counts.unseen(), counts.total());
+        Self { places: counts.places().to_vec(), unseen, total }
+    }
+}
+
 impl Sum {
-    fn add(&mut self, counts: &Counts) {
-        let unseen = counts.unseen();
+    fn add(&mut self, counts: &Copied) {
+        let unseen = counts.unseen;
         let less = i64::try_from(unseen).unwrap_or(i64::MAX);
         let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        for Place { item, count, error } in counts.places() {
+        for Place { item, count, error } in &counts.places {
             let sum = self.beyond.entry(*item).or_default();
             sum.0 = sum.0.saturating_add(signed(*count) - less);
             sum.1 = sum.1.saturating_add(signed(*error) - less);
         }
         self.unseen = self.unseen.saturating_add(unseen);
-        self.total = self.total.saturating_add(counts.total());
+        self.total = self.total.saturating_add(counts.total);
     }
 
     /// How often a client came, and by how much that may be too high.

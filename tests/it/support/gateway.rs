@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use super::child::Child;
 use super::http::{Connection, Request, Response};
+use super::openapi;
 use super::wait::{eventually, timed};
 
 /// A running gateway.
@@ -148,10 +149,12 @@ impl Gateway {
         self.ask_admin(&Request::get(path))
     }
 
-    /// The admin port's answer to a request.
+    /// The admin port's answer to a request, which must be one that its document has.
     #[track_caller]
     pub(crate) fn ask_admin(&self, request: &Request) -> Response {
-        Connection::open(self.admin).send(&request.at(self.admin))
+        let answer = Connection::open(self.admin).send(&request.at(self.admin));
+        openapi::documented(request.method(), request.target(), &answer);
+        answer
     }
 
     /// What the admin port says would become of the request in `body`.

@@ -80,6 +80,14 @@ impl Request {
         self.header("Content-Length", length)
     }
 
+    pub(super) fn method(&self) -> &str {
+        &self.method
+    }
+
+    pub(super) fn target(&self) -> &str {
+        &self.target
+    }
+
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = format!("{} {} HTTP/1.1\r\n", self.method, self.target).into_bytes();
         for (name, value) in &self.headers {

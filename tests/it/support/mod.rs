@@ -8,6 +8,7 @@ mod gateway;
 mod http;
 mod load;
 mod nginx;
+mod openapi;
 mod python;
 mod redis;
 mod swarm;
