@@ -1,8 +1,8 @@
 # Two commands do everything on a fresh Debian or Ubuntu machine with Rust: `make run`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test test-long test-matrix test-api test-outages lint alerts compose deny
-.PHONY: bench bench-micro bench-redis bench-peers callgrind
+.PHONY: help run release test test-long test-matrix test-api test-outages test-browser lint
+.PHONY: alerts compose deny bench bench-micro bench-redis bench-peers callgrind
 
 BUILD_NEEDS := cc cmake
 TEST_NEEDS := curl nginx python3 redis-server
@@ -59,6 +59,12 @@ test-api: ## the admin API against its OpenAPI document, by Schemathesis (from P
 test-outages: ## the tests of outages that last, which `make test` leaves out
 	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
 	cargo $(if $(NEXTEST),nextest run --ignore-default-filter,test) --test it $(LONG_TESTS)
+
+test-browser: ## the dashboard in headless Chromium, before a gateway under load
+	@scripts/need $(BUILD_NEEDS) chromium node npm redis-server
+	@scripts/browser
+	cargo build
+	node --test tests/browser/*.test.mjs
 
 lint: ## formatting and lints, as CI runs them
 	cargo fmt --all --check

@@ -1,21 +1,25 @@
-//! The operator's port: metrics, health, and `/api/`.
+//! The operator's port: the dashboard, metrics, health, and `/api/`.
 //!
-//! Reading order: `routes` (what there is), `guard` (who may ask), this file (how a request is
-//! answered), `answer`, `body`, `members` and `query`, then one file for each kind of question;
-//! `openapi` tells programs of all of them.
+//! Reading order: `app` (the page, the events, or one answer), `routes` (what there is), `guard`
+//! (who may ask), this file (how a request is answered), `answer`, `body`, `members` and `query`,
+//! then one file for each kind of question; `openapi` tells programs of all of them.
 
 mod answer;
+mod app;
 mod body;
 mod breaker;
 mod clients;
+mod events;
 mod guard;
 mod members;
 mod openapi;
+mod page;
 mod policy;
 mod query;
 mod reload;
 mod routes;
 mod status;
+mod ticks;
 mod upstreams;
 
 use std::net::SocketAddr;
@@ -33,12 +37,14 @@ use crate::gateway::drain::Draining;
 use crate::reload::{Force, Reloader};
 use crate::store::limiter::Limiter;
 use answer::Answer;
+pub use app::App;
 use body::BodyError;
 use clients::adjust::Wanted;
 use guard::{Guard, Visit};
 use policy::Policy;
 use routes::{Call, Found, Route, Verb};
 use status::Status;
+pub use ticks::Ticker;
 use upstreams::Upstreams;
 
 /// Answers on the admin port.
@@ -76,27 +82,30 @@ impl Admin {
         Self { force, draining, needed, reloader, explainer, guard: Guard::default() }
     }
 
+    /// Where a request leads, and whether a token let it pass; or the answer to who may not ask.
+    fn admit(&self, session: &ServerSession) -> Result<(Found, bool), Box<Answer>> {
+        let request = session.req_header();
+        let found = routes::find(&request.method, request.uri.path());
+        let snapshot = self.force.current.load();
+        let token = snapshot.policy.admin.token.as_ref();
+        let visit = Visit {
+            peer: peer(session),
+            path: request.uri.path(),
+            headers: &request.headers,
+            target_host: request.uri.authority().map(http::uri::Authority::as_str),
+        };
+        let verb = match &found {
+            Found::Route(route, _) => Some(route.method),
+            Found::OtherMethods(_) | Found::Nothing => None,
+        };
+        self.guard.check(visit, verb, token, clock::now())?;
+        Ok((found, token.is_some()))
+    }
+
     async fn answer(&self, session: &mut ServerSession) -> Answer {
-        let peer = peer(session);
-        let (found, has_token) = {
-            let request = session.req_header();
-            let found = routes::find(&request.method, request.uri.path());
-            let snapshot = self.force.current.load();
-            let token = snapshot.policy.admin.token.as_ref();
-            let visit = Visit {
-                peer,
-                path: request.uri.path(),
-                headers: &request.headers,
-                target_host: request.uri.authority().map(http::uri::Authority::as_str),
-            };
-            let verb = match &found {
-                Found::Route(route, _) => Some(route.method),
-                Found::OtherMethods(_) | Found::Nothing => None,
-            };
-            if let Err(refused) = self.guard.check(visit, verb, token, clock::now()) {
-                return *refused;
-            }
-            (found, token.is_some())
+        let (found, has_token) = match self.admit(session) {
+            Ok(admitted) => admitted,
+            Err(refused) => return *refused,
         };
         match found {
             Found::Route(route, parts) => {
@@ -111,7 +120,7 @@ impl Admin {
                 let asked = Asked { parts: &parts, query: query.as_deref(), body: &body };
                 let answer = self.call(route, asked).await.unwrap_or_else(|refused| *refused);
                 if let Some(note) = &answer.note {
-                    let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
+                    let peer = peer(session).map(|peer| peer.to_string()).unwrap_or_default();
                     let (status, by) = (answer.status.as_u16(), by(has_token));
                     info!(peer, by, status, "{} {}: {note}", route.method.name(), route.path);
                 }
@@ -138,6 +147,8 @@ impl Admin {
                 None => Answer::text(StatusCode::OK, "ready\n"),
                 Some(why) => Answer::text(StatusCode::SERVICE_UNAVAILABLE, &format!("{why}\n")),
             },
+            // Whoever asks by GET gets a stream, from `app`.
+            Call::Events => Answer::of(StatusCode::OK, events::KIND, Vec::new()),
             Call::Metrics => match metrics.render(store) {
                 Ok(body) => Answer::of(StatusCode::OK, EXPOSITION, body),
                 Err(error) => {

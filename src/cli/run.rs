@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pingora::apps::http_app::HttpServer;
 use pingora::prelude::{Server, background_service};
 use pingora::proxy::http_proxy_service_with_name;
 use pingora::server::configuration::ServerConf;
@@ -18,7 +17,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::check::{reject, summary};
 use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE};
-use crate::admin::Admin;
+use crate::admin::{Admin, App, Ticker};
 use crate::gateway::drain::{self, Draining, Signals};
 use crate::gateway::listen::{self, BindError, Bound, Prebound};
 use crate::gateway::pool::{Lookups, Pool};
@@ -175,9 +174,14 @@ impl Services {
             ..ServerConf::default()
         };
         let mut pingora = Server::new_with_opt_and_conf(None, conf);
-        let Force { current, limiter, metrics, access_log, audit, .. } = self.force.clone();
-        let gateway =
-            Gateway::new(Arc::clone(&current), Arc::clone(&limiter), metrics, access_log, audit);
+        let Force { current, limiter, store, metrics, access_log, audit } = self.force.clone();
+        let gateway = Gateway::new(
+            Arc::clone(&current),
+            Arc::clone(&limiter),
+            Arc::clone(&metrics),
+            access_log,
+            audit,
+        );
         let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
         for listener in &self.listeners {
             proxy.add_tcp(&listener.address.to_string());
@@ -188,14 +192,18 @@ impl Services {
         }
         pingora.add_service(proxy);
 
+        let shares_redis = current.load().policy.redis.is_some();
+        let ticker = Arc::new(Ticker::new(metrics, store, shares_redis));
         let needs_redis = current.load().policy.redis.as_ref().is_some_and(Redis::is_needed);
         let needed = needs_redis.then_some(limiter);
         let reloader = Arc::clone(&self.reloader);
         let answers = Admin::new(self.force, draining.clone(), needed, reloader);
-        let mut admin = listening::Service::new("admin".to_string(), HttpServer::new_app(answers));
+        let app = App::new(answers, Arc::clone(&ticker), draining.clone());
+        let mut admin = listening::Service::new("admin".to_string(), app);
         admin.threads = Some(1);
         admin.add_tcp(&self.admin.address.to_string());
-        pingora.add_service(Prebound::new(admin, vec![self.admin]).serving_while_draining());
+        let admin = Prebound::new(admin, vec![self.admin]).serving_while_draining();
+        pingora.add_service(admin.with_companion(ticker));
 
         let mut lookups = background_service("lookups", Lookups::new(current));
         lookups.threads = Some(1);

@@ -7,6 +7,7 @@ mod docs;
 mod gone;
 mod policy;
 mod registrar;
+mod totals;
 mod upstream;
 
 use prometheus::{
@@ -22,6 +23,7 @@ use crate::store::redis::link::LinkSeries;
 pub use config::ConfigSeries;
 pub use policy::PolicySeries;
 use registrar::Registrar;
+pub use totals::{Decisions, Gauges, Requests, Totals};
 use upstream::UpstreamFamilies;
 pub use upstream::{ConnectionSeries, OpenConnection, UpstreamResult, UpstreamSeries};
 

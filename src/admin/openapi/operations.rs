@@ -7,6 +7,7 @@ use crate::admin::breaker::Breaker;
 use crate::admin::clients::adjust::Adjusted;
 use crate::admin::clients::buckets::Buckets;
 use crate::admin::clients::top::Top;
+use crate::admin::events::KIND;
 use crate::admin::policy::Policy;
 use crate::admin::reload::{Answer as Reload, Reloads};
 use crate::admin::routes::Call;
@@ -93,11 +94,21 @@ impl Operation {
     }
 }
 
+/// An answer that goes on, and that a schema does not reach into.
+fn events() -> Operation {
+    let mut operation = Operation::text("What each second brought, as server-sent events.");
+    for reply in &mut operation.replies {
+        (reply.kind, reply.about) = (KIND, "Events, until one leaves.");
+    }
+    operation.failing(&[(503, "Too many listen already.")])
+}
+
 pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operation {
     match call {
         Call::Live => Operation::text("Whether the process runs."),
         Call::Ready => Operation::text("Whether it should get requests.").or(503, "No."),
         Call::Metrics => Operation::text("Prometheus series, exposition format 0.0.4."),
+        Call::Events => events(),
         Call::OpenApi => {
             Operation::json::<serde_json::Map<String, Value>>(generator, "This document.")
         }

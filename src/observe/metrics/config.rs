@@ -42,6 +42,16 @@ impl ConfigSeries {
         Ok(all)
     }
 
+    /// How many files have been in force.
+    pub(super) fn generation(&self) -> i64 {
+        self.generation.get()
+    }
+
+    /// Whether the file is what is in force.
+    pub(super) fn is_good(&self) -> bool {
+        self.is_good.get() == 1
+    }
+
     /// A changed file was taken; it is the one with this number.
     pub fn applied(&self, generation: u64) {
         self.applied.inc();

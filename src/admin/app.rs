@@ -1,0 +1,73 @@
+//! The HTTP server of the operator's port. Pingora's own knows answers that are whole; here is one
+//! that goes on.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use http::{Method, Response};
+use pingora::apps::http_app::ServeHttp as _;
+use pingora::apps::{HttpPersistentSettings, HttpServerApp, ReusedHttpStream};
+use pingora::protocols::http::ServerSession;
+use pingora::server::ShutdownWatch;
+
+use super::events::{self, Events};
+use super::ticks::Ticker;
+use super::{Admin, page};
+use crate::gateway::drain::Draining;
+
+/// How long an idle connection is kept.
+const IDLE_SECONDS: u64 = 60;
+
+/// Serves the operator.
+pub struct App {
+    answers: Admin,
+    events: Events,
+}
+
+impl App {
+    /// Serves `answers`, and events by `ticker` until the process drains.
+    pub fn new(answers: Admin, ticker: Arc<Ticker>, draining: Draining) -> Self {
+        Self { answers, events: Events::new(ticker, draining) }
+    }
+
+    /// The answer, or none where it has been given already.
+    async fn answer(&self, session: &mut ServerSession) -> Option<Response<Vec<u8>>> {
+        let request = session.req_header();
+        if let Some(answer) = page::answer(request) {
+            return Some(answer);
+        }
+        if request.uri.path() != events::PATH || request.method != Method::GET {
+            return Some(self.answers.response(session).await);
+        }
+        if let Err(refused) = self.answers.admit(session) {
+            return Some(refused.response(false));
+        }
+        let is_full = !self.events.stream(session).await;
+        is_full.then(|| events::too_many().response(false))
+    }
+}
+
+#[async_trait]
+impl HttpServerApp for App {
+    async fn process_new_http(
+        self: &Arc<Self>,
+        mut session: ServerSession,
+        shutdown: &ShutdownWatch,
+    ) -> Option<ReusedHttpStream> {
+        if !session.read_request().await.ok()? {
+            return None;
+        }
+        let is_ending = *shutdown.borrow();
+        session.set_keepalive((!is_ending).then_some(IDLE_SECONDS));
+        if let Some(answer) = self.answer(&mut session).await {
+            let (head, body) = answer.into_parts();
+            session.write_response_header(Box::new(head.into())).await.ok()?;
+            if !body.is_empty() {
+                session.write_response_body(body.into(), true).await.ok()?;
+            }
+        }
+        let settings = HttpPersistentSettings::for_session(&session);
+        let stream = session.finish().await.ok()??;
+        Some(ReusedHttpStream::from_reusable_stream(stream, settings))
+    }
+}

@@ -1,0 +1,94 @@
+//! `GET /api/events`: server-sent events, one a second, for as long as somebody listens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::{StatusCode, header};
+use pingora::prelude::ResponseHeader;
+use pingora::protocols::http::ServerSession;
+use tokio::sync::{Semaphore, broadcast};
+
+use super::answer::Answer;
+use super::ticks::Ticker;
+use crate::gateway::drain::Draining;
+
+/// Where events are.
+pub(super) const PATH: &str = "/api/events";
+
+/// What a stream of them is.
+pub(super) const KIND: &str = "text/event-stream";
+
+/// How many may listen at once.
+const STREAMS: usize = 32;
+
+/// How long one write may take: who does not read is cut, and may come back.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a stream may take to notice that the process ends.
+const NOTICE: Duration = Duration::from_millis(100);
+
+/// Those who listen.
+pub(super) struct Events {
+    ticker: Arc<Ticker>,
+    draining: Draining,
+    free: Semaphore,
+}
+
+impl Events {
+    pub(super) fn new(ticker: Arc<Ticker>, draining: Draining) -> Self {
+        Self { ticker, draining, free: Semaphore::new(STREAMS) }
+    }
+
+    /// Answers with what happens until the listener leaves or the process ends. False where too
+    /// many listen already, and nothing was answered.
+    pub(super) async fn stream(&self, session: &mut ServerSession) -> bool {
+        let Ok(_place) = self.free.try_acquire() else { return false };
+        session.set_keepalive(None);
+        session.set_write_timeout(Some(PATIENCE));
+        // Whoever left, left: there is nobody to tell.
+        let _ = self.tell(session).await;
+        true
+    }
+
+    async fn tell(&self, session: &mut ServerSession) -> pingora::Result<()> {
+        let mut head = ResponseHeader::build(StatusCode::OK, Some(4))?;
+        head.insert_header(header::CONTENT_TYPE, KIND)?;
+        head.insert_header(header::CACHE_CONTROL, "no-store")?;
+        head.insert_header(header::TRANSFER_ENCODING, "chunked")?;
+        // A proxy in between would otherwise collect events before it passes them on.
+        head.insert_header("X-Accel-Buffering", "no")?;
+        session.write_response_header(Box::new(head)).await?;
+        let (history, mut ticks) = self.ticker.watch();
+        session.write_response_body(event("history", &history), false).await?;
+        while let Some(tick) = self.next(&mut ticks).await {
+            session.write_response_body(event("tick", &tick), false).await?;
+        }
+        session.write_response_body(Bytes::new(), true).await
+    }
+
+    /// What happened next; none where the process ends, or where the listener is too slow.
+    async fn next(&self, ticks: &mut broadcast::Receiver<Bytes>) -> Option<Bytes> {
+        while !self.draining.is_draining() {
+            if let Ok(tick) = tokio::time::timeout(NOTICE, ticks.recv()).await {
+                return tick.ok();
+            }
+        }
+        None
+    }
+}
+
+/// The answer where too many listen already.
+pub(super) fn too_many() -> Answer {
+    let detail = "too many listen to events already";
+    Answer::problem(StatusCode::SERVICE_UNAVAILABLE, detail).with_header(header::RETRY_AFTER, "5")
+}
+
+/// One event. JSON has no line breaks of its own here.
+fn event(name: &str, data: &[u8]) -> Bytes {
+    let mut event = BytesMut::with_capacity(data.len() + 32);
+    for part in [b"event: ", name.as_bytes(), b"\ndata: ", data, b"\n\n"] {
+        event.put_slice(part);
+    }
+    event.freeze()
+}

@@ -1,0 +1,124 @@
+//! The dashboard's files, which the binary carries.
+
+use std::sync::LazyLock;
+
+use http::{HeaderValue, Method, Response, StatusCode, header};
+use pingora::prelude::RequestHeader;
+use sha2::{Digest as _, Sha256};
+
+/// One file of the page.
+struct Asset {
+    path: &'static str,
+    /// Its media type.
+    kind: &'static str,
+    content: &'static str,
+}
+
+/// What a browser may do with the page: run and show what comes from here, and ask nobody else.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+     connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; \
+     frame-ancestors 'none'";
+
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const ICON: &str = "image/svg+xml";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+macro_rules! assets {
+    ($($path:literal = $file:literal, $kind:expr;)*) => {
+        &[$(Asset { path: $path, kind: $kind, content: include_str!(concat!("page/", $file)) }),*]
+    };
+}
+
+const ASSETS: &[Asset] = assets! {
+    "/" = "index.html", HTML;
+    "/page/icon.svg" = "icon.svg", ICON;
+    "/page/style.css" = "style.css", CSS;
+    "/page/parts.css" = "parts.css", CSS;
+    "/page/api.js" = "api.js", SCRIPT;
+    "/page/bucket.js" = "bucket.js", SCRIPT;
+    "/page/bucketcard.js" = "bucketcard.js", SCRIPT;
+    "/page/chart.js" = "chart.js", SCRIPT;
+    "/page/client.js" = "client.js", SCRIPT;
+    "/page/clients.js" = "clients.js", SCRIPT;
+    "/page/dialogs.js" = "dialogs.js", SCRIPT;
+    "/page/dom.js" = "dom.js", SCRIPT;
+    "/page/events.js" = "events.js", SCRIPT;
+    "/page/explain.js" = "explain.js", SCRIPT;
+    "/page/format.js" = "format.js", SCRIPT;
+    "/page/health.js" = "health.js", SCRIPT;
+    "/page/main.js" = "main.js", SCRIPT;
+    "/page/overview.js" = "overview.js", SCRIPT;
+    "/page/policy.js" = "policy.js", SCRIPT;
+    "/page/reloads.js" = "reloads.js", SCRIPT;
+    "/page/series.js" = "series.js", SCRIPT;
+    "/page/theme.js" = "theme.js", SCRIPT;
+    "/page/tokens.js" = "tokens.js", SCRIPT;
+    "/page/visualizer.js" = "visualizer.js", SCRIPT;
+    "/page/uplot.min.js" = "vendor/uplot.min.js", SCRIPT;
+    "/page/uplot.min.css" = "vendor/uplot.min.css", CSS;
+    "/page/uplot.LICENSE" = "vendor/uplot.LICENSE", TEXT;
+};
+
+/// The answer for a file of the page; none where it has no such file.
+pub(super) fn answer(request: &RequestHeader) -> Option<Response<Vec<u8>>> {
+    let asset = ASSETS.iter().find(|asset| asset.path == request.uri.path())?;
+    if !matches!(request.method, Method::GET | Method::HEAD) {
+        return None;
+    }
+    let known = request.headers.get(header::IF_NONE_MATCH);
+    let is_known = known.is_some_and(|known| known.as_bytes() == tag().as_bytes());
+    let is_sent = !is_known && request.method == Method::GET;
+    let body = if is_sent { asset.content.as_bytes().to_vec() } else { Vec::new() };
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        // Asked for each time, and sent again only where the binary is another.
+        (header::CACHE_CONTROL, "no-cache"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.extend(HeaderValue::from_str(tag()).ok().map(|tag| (header::ETAG, tag)));
+    if is_known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    } else {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(asset.kind));
+        headers.insert(header::CONTENT_LENGTH, asset.content.len().into());
+    }
+    Some(response)
+}
+
+/// What all files are together, as an entity tag: they change with the binary, all at once.
+fn tag() -> &'static str {
+    static TAG: LazyLock<String> = LazyLock::new(|| {
+        let mut sum = Sha256::new();
+        for asset in ASSETS {
+            sum.update(asset.content);
+        }
+        let sum = sum.finalize();
+        let start = sum.iter().take(8).fold(0_u64, |all, byte| (all << 8) | u64::from(*byte));
+        format!("\"{start:016x}\"")
+    });
+    &TAG
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_asks_for_nothing_that_it_does_not_carry() {
+        for asset in ASSETS {
+            let words = asset.content.split(['"', '\'', '`']);
+            for word in words.filter(|word| word.starts_with("/page/") || word.starts_with("./")) {
+                let path = word.replacen("./", "/page/", 1);
+                let is_carried = ASSETS.iter().any(|other| other.path == path);
+                assert!(is_carried, "{} asks for {word}", asset.path);
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+// One client: its buckets, live, and what can be done about them.
+
+import { every, get, post } from "./api.js";
+import { byId, empty, fill, h } from "./dom.js";
+import { confirm } from "./dialogs.js";
+import { clock, whole } from "./format.js";
+import { BucketCard } from "./bucketcard.js";
+import { costOf } from "./policy.js";
+
+const EVERY_MS = 500;
+
+let client = null;
+let stop = null;
+const cards = new Map();
+
+const base = () => `/api/clients/${client.kind}/${encodeURIComponent(client.id)}`;
+
+/** The parameters that say which request the buckets are looked at for. */
+function query() {
+  const given = new URLSearchParams();
+  if (client.route) given.set("route", client.route);
+  if (client.ip && client.kind === "key") given.set("ip", client.ip);
+  const text = given.toString();
+  return text && `?${text}`;
+}
+
+/** Watches a client's buckets; `go` also takes the reader there. */
+export function watch(wanted, go = false) {
+  client = wanted;
+  const form = byId("client-form");
+  for (const name of ["kind", "id", "route", "ip"]) form.elements[name].value = client[name] ?? "";
+  stop?.();
+  cards.clear();
+  byId("client-view").replaceChildren(
+    h("div", { class: "client-head" },
+      h("p", { id: "client-who", role: "status" }, `Looking at ${client.id}`),
+      h("div", { class: "actions" },
+        h("button", { type: "button", onclick: () => reset(null) }, "Reset all"),
+        h("button", { type: "button", onclick: () => grant(null) }, "Grant to all"))),
+    h("p", { id: "client-result", role: "status", class: "result" }),
+    h("div", { class: "cards", id: "client-cards" }),
+    h("div", { id: "client-others" }));
+  byId("client-stop").hidden = false;
+  stop = every(EVERY_MS, refresh);
+  if (go) {
+    byId("buckets").scrollIntoView({ block: "start" });
+    byId("buckets-title").focus({ preventScroll: true });
+  }
+}
+
+async function refresh() {
+  const asked = client;
+  try {
+    const answer = await get(`${base()}/buckets${query()}`);
+    if (asked === client) show(answer, performance.now());
+  } catch (problem) {
+    if (asked !== client) return;
+    byId("client-who").textContent = problem.message;
+    byId("client-cards").replaceChildren();
+    cards.clear();
+    // A name that does not exist will not exist in half a second either.
+    if (problem.status === 400 || problem.status === 404) end();
+  }
+}
+
+function show(answer, at) {
+  const { kind, id, plan, counted_as: counted } = answer.client;
+  const where = { redis: "in Redis, for all gateways", local: "in this gateway" }[answer.levels] ?? answer.levels;
+  const whence = kind === "key" ? ` from ${counted}` : `, counted as ${counted}`;
+  const name = `${kind === "key" ? "Key" : "Address"} ${id}${counted && counted !== id ? whence : ""}`;
+  const who = `${name}, on the plan ${plan}. Buckets are ${where}.`;
+  if (byId("client-who").textContent !== who) byId("client-who").textContent = who;
+  const held = answer.rules.filter((rule) => rule.tokens !== null && rule.tokens !== undefined);
+  const wanted = new Set(held.map((rule) => rule.rule));
+  for (const name of cards.keys()) {
+    if (wanted.has(name)) continue;
+    cards.get(name).element.remove();
+    cards.delete(name);
+  }
+  for (const rule of held) {
+    if (!cards.has(rule.rule)) {
+      const card = new BucketCard(rule, { reset: () => reset(rule), grant: () => grant(rule) });
+      cards.set(rule.rule, card);
+      byId("client-cards").append(card.element);
+    }
+    cards.get(rule.rule).show(rule, costOf(client.route), at);
+  }
+  fill(byId("client-others"), others(answer.rules.filter((rule) => !wanted.has(rule.rule))));
+}
+
+/** Rules of which no bucket can be shown, and why. */
+function others(rules) {
+  if (rules.length === 0) return null;
+  const why = (rule) => (rule.applies === false ? rule.why_not?.why ?? "does not apply" : `counts by what was not said: ${rule.unknown.join(", ")}`);
+  return h("details", {}, h("summary", {}, `${rules.length} more rule${rules.length > 1 ? "s" : ""} without a bucket to show`),
+    h("ul", {}, rules.map((rule) => h("li", {}, h("code", {}, rule.rule), ` ${why(rule)}`))));
+}
+
+/** Says what came of it, with what each bucket held before and after. */
+function tell(verb, answer) {
+  const done = answer.buckets.map(({ rule, from, to }) => `${rule} ${whole(from)} → ${whole(to)}`);
+  const left = answer.left_out?.map(({ rule, unknown }) => `${rule} (depends on ${unknown.join(", ")})`) ?? [];
+  const text = `${clock(Date.now())} ${verb}: ${done.join(", ") || "nothing"}`;
+  byId("client-result").dataset.kind = "good";
+  byId("client-result").textContent = left.length ? `${text}. Left out: ${left.join(", ")}` : text;
+}
+
+async function change(verb, call, body) {
+  try {
+    tell(verb, await post(`${base()}/${call}${query()}`, body));
+    await refresh();
+  } catch (problem) {
+    byId("client-result").dataset.kind = "bad";
+    byId("client-result").textContent = `Not ${verb.toLowerCase()}: ${problem.message}`;
+  }
+}
+
+async function reset(rule) {
+  const which = rule ? `the bucket of ${rule.rule}` : "all of its own buckets";
+  const shared = rule && !rule.own ? " Others share this bucket: it is filled for them, too." : "";
+  const sure = await confirm({
+    title: `Reset ${client.id}?`, yes: "Reset",
+    text: `Fills ${which} to the brim, at once and for all gateways.${shared}`,
+  });
+  if (sure) await change("Reset", "reset", rule ? { rule: rule.rule } : undefined);
+}
+
+async function grant(rule) {
+  const shared = rule && !rule.own ? " Others share this bucket." : "";
+  const tokens = await confirm({
+    title: `Grant tokens to ${client.id}?`, yes: "Grant",
+    text: `Adds tokens to ${rule ? `the bucket of ${rule.rule}` : "all of its own buckets"}; none holds more than its burst.${shared}`,
+    number: { label: "Tokens", value: Math.min(rule?.burst ?? 10, 10), max: 9_007_199_254_740_991 },
+  });
+  if (tokens) await change("Granted", "grant", rule ? { rule: rule.rule, tokens } : { tokens });
+}
+
+function end() {
+  stop?.();
+  stop = null;
+  byId("client-stop").hidden = true;
+}
+
+export function start() {
+  byId("client-view").replaceChildren(empty("Type a key id or an address, or choose a client above."));
+  byId("client-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const { kind, id, route, ip } = event.target.elements;
+    watch({ kind: kind.value, id: id.value.trim(), route: route.value, ip: ip.value.trim() });
+  });
+  byId("client-stop").addEventListener("click", end);
+}

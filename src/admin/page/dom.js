@@ -1,0 +1,67 @@
+// Elements without markup in strings: whatever comes from a client is text and stays text.
+
+/** An element. `on…` are listeners, `data` is a dataset, other properties are attributes. */
+export function h(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "data") Object.assign(element.dataset, value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+export const byId = (id) => document.getElementById(id);
+
+/**
+ * Makes an element hold these children, by changing what it holds as little as can be: focus,
+ * scrolling and a click half done stay where they are. Nodes are used again for other rows, so what
+ * is shown this way has no listeners of its own; the element that holds it listens.
+ */
+export function fill(element, ...children) {
+  morph(element, h("div", {}, ...children));
+}
+
+function morph(element, wanted) {
+  const next = [...wanted.childNodes];
+  next.forEach((node, index) => {
+    const old = element.childNodes[index];
+    if (!old) element.append(node);
+    else if (old.nodeName !== node.nodeName) old.replaceWith(node);
+    else if (node.nodeType === Node.TEXT_NODE) {
+      if (old.data !== node.data) old.data = node.data;
+    } else {
+      attributes(old, node);
+      morph(old, node);
+    }
+  });
+  while (element.childNodes.length > next.length) element.lastChild.remove();
+}
+
+function attributes(old, node) {
+  for (const { name } of [...old.attributes]) if (!node.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of node.attributes) {
+    if (old.getAttribute(name) === value) continue;
+    // The page's policy forbids styles in markup, which this attribute counts as.
+    if (name === "style") old.style.cssText = node.style.cssText;
+    else old.setAttribute(name, value);
+  }
+}
+
+/** A table. `columns`: `{ title, cell(row), kind? }`; `kind` is "number" or "minor". */
+export function table(caption, columns, rows) {
+  const head = columns.map(({ title, kind }) => h("th", { scope: "col", class: kind }, title));
+  const body = rows.map((row) =>
+    h("tr", {}, columns.map(({ cell, kind }, index) => {
+      const content = cell(row);
+      return index === 0 ? h("th", { scope: "row", class: kind }, content) : h("td", { class: kind }, content);
+    })));
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Table: ${caption}` },
+    h("table", {}, h("caption", { class: "hidden" }, caption), h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
+}
+
+export const empty = (text) => h("p", { class: "empty" }, text);
+
+export const badge = (text, kind) => h("span", { class: "badge", data: { kind } }, text);

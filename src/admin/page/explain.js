@@ -1,0 +1,81 @@
+// The form that asks what would become of a request, and its answer.
+
+import { post } from "./api.js";
+import { badge, byId, h, table } from "./dom.js";
+import { span, whole } from "./format.js";
+
+const ANSWERS = {
+  pass: { text: "It passes", kind: "good" },
+  refuse: { text: "It is refused", kind: "bad" },
+  depends: { text: "It depends on the levels", kind: "warn" },
+};
+
+/** What was typed, without what was left empty. */
+function asked(form) {
+  const { method, path, key, ip, host, headers } = form.elements;
+  const question = { method: method.value, path: path.value.trim() };
+  for (const field of [key, ip, host]) {
+    if (field.value.trim()) question[field.name] = field.value.trim();
+  }
+  for (const line of headers.value.split("\n").filter((line) => line.includes(":"))) {
+    const at = line.indexOf(":");
+    const [name, value] = [line.slice(0, at).trim(), line.slice(at + 1).trim()];
+    question.headers ??= {};
+    question.headers[name] = name in question.headers ? [question.headers[name], value].flat() : value;
+  }
+  return question;
+}
+
+function verdict({ answer, status, why, retry_after_ms: wait, shadow_refusals: shadow = [] }) {
+  const { text, kind } = ANSWERS[answer] ?? { text: answer };
+  const parts = [status && badge(String(status), kind), wait > 0 && badge(`again in ${span(wait)}`, "warn"),
+    ...shadow.map((rule) => badge(`shadow: ${rule} would refuse`, "warn"))];
+  return h("div", { class: "verdict", data: { kind } },
+    h("p", {}, h("strong", {}, text), " ", ...parts), h("p", {}, why));
+}
+
+function facts({ client, route, request }) {
+  const row = (title, ...value) => h("div", {}, h("dt", {}, title), h("dd", {}, ...value));
+  const rows = [row("Request", h("code", {}, `${request.method} ${request.host}${request.path}`))];
+  if (client) {
+    const key = client.key ? [h("code", {}, client.key), ` (${client.key_from})`] : [client.key_state.replaceAll("_", " ")];
+    rows.push(row("Address", h("code", {}, client.address ?? "none"), ` ${client.address_why}`), row("Key", ...key));
+    if (client.plan) rows.push(row("Plan", h("code", {}, client.plan)));
+  }
+  if (route) rows.push(row("Route", h("code", {}, route.name), ` to ${route.upstream}, for ${route.cost} token${route.cost === 1 ? "" : "s"}; ${route.why}`));
+  return h("dl", { class: "facts lines" }, rows);
+}
+
+function rules(list) {
+  const says = (rule) => {
+    if (!rule.applies) return rule.why_not?.why ?? "does not apply";
+    if (rule.tokens === undefined || rule.tokens === null) return `takes ${rule.cost}`;
+    return `has ${whole(rule.tokens)} of ${whole(rule.burst)}, takes ${rule.cost}`;
+  };
+  const mark = (rule) => {
+    if (!rule.applies) return badge("not counted");
+    if (rule.enough === undefined) return badge("counts");
+    return rule.enough ? badge("enough", "good") : badge("too few", "bad");
+  };
+  return table("What each rule makes of it", [
+    { title: "Rule", cell: (rule) => h("code", {}, rule.name) },
+    { title: "Tokens", cell: mark },
+    { title: "Limit", cell: (rule) => (rule.rate ? `${rule.rate}, burst ${whole(rule.burst)}` : "–") },
+    { title: "What it says", cell: says },
+  ], list);
+}
+
+async function submit(event) {
+  event.preventDefault();
+  const place = byId("explanation");
+  try {
+    const answer = await post("/api/explain", asked(event.target));
+    place.replaceChildren(verdict(answer.verdict), facts(answer), answer.rules.length ? rules(answer.rules) : "");
+  } catch (problem) {
+    place.replaceChildren(h("p", { class: "field-error" }, problem.message));
+  }
+}
+
+export function start() {
+  byId("explain-form").addEventListener("submit", submit);
+}

@@ -1,0 +1,117 @@
+// The breaker and what it did, who decided, and the upstreams.
+
+import { every, get, post } from "./api.js";
+import { badge, byId, empty, fill, h, table } from "./dom.js";
+import { confirm } from "./dialogs.js";
+import { clock, span, whole } from "./format.js";
+import { Stacked } from "./chart.js";
+import { breakerChanges, counts } from "./series.js";
+
+const EVERY_MS = 2_000;
+const LISTED = 6;
+
+const KINDS = { closed: "good", half_open: "warn", open: "bad" };
+const MEANING = {
+  closed: "Redis decides.",
+  half_open: "Redis answers again; requests return to it step by step.",
+  open: "Redis is not asked. Limits are decided here, each gateway for its part.",
+};
+
+/** Who decides, as `tollgate_check_duration_seconds` has them. */
+const SOURCES = { redis: "Redis", cache: "a refusal of Redis, remembered", local: "this gateway alone", policy: "the file alone" };
+
+let sources;
+let changes = [];
+
+const fact = (title, ...value) => h("div", {}, h("dt", {}, title), h("dd", {}, ...value));
+
+async function hand(state) {
+  const [title, text, yes] = QUESTIONS[state];
+  if (!(await confirm({ title, text, yes }))) return;
+  try {
+    await post("/api/breaker", { state });
+    await refreshStatus();
+  } catch (problem) {
+    fill(byId("breaker"), h("p", { class: "field-error" }, problem.message));
+  }
+}
+
+/** What can be done by hand: the question that is asked before. */
+const QUESTIONS = {
+  open: ["Rehearse an outage of Redis?", "This gateway stops asking Redis until it is given back. Limits go on, decided here.", "Stop asking Redis"],
+  auto: ["Give the breaker back?", "It goes by what it sees of Redis again.", "Give it back"],
+};
+
+function shown({ breaker, gateways, redis, buckets }) {
+  if (!breaker) {
+    return [h("p", {}, "No ", h("code", {}, "[redis]"), " in the file: buckets live in this gateway, and limits are its own."),
+      h("dl", { class: "facts lines" }, fact("Buckets", `${whole(buckets.local)} of at most ${whole(buckets.max)}`), fact("Dropped for room", whole(buckets.evictions)))];
+  }
+  const byHand = breaker.hand !== "auto";
+  const list = changes.slice(0, LISTED).map(({ at_ms, to, times }) =>
+    h("li", {}, h("time", {}, clock(at_ms)), " ", badge(to.replace("_", " "), KINDS[to]), times > 1 ? ` ${times} times` : ""));
+  return [
+    h("p", { class: "state" }, badge(breaker.state.replace("_", " "), KINDS[breaker.state]), ` ${MEANING[breaker.state] ?? ""}`, byHand ? " Held by hand." : ""),
+    h("dl", { class: "facts lines" },
+      fact("For", span(breaker.since_ms)),
+      fact("Requests that ask Redis", `${breaker.admits_percent} %`),
+      breaker.tried_again_in_ms > 0 ? fact("Tried again in", span(breaker.tried_again_in_ms)) : null,
+      fact("Connection", redis.connected ? "up" : badge("down", "bad")),
+      fact("Gateways that share it", whole(gateways)),
+      fact("Buckets here", whole(buckets.local)),
+      fact("Buckets in debt", whole(buckets.debts))),
+    h("h4", {}, "What it did"),
+    list.length ? h("ol", { class: "moments" }, list) : empty("Nothing in the last minutes."),
+    h("div", { class: "actions" }, byHand
+      ? h("button", { type: "button", data: { hand: "auto" } }, "Give the breaker back")
+      : h("button", { type: "button", data: { hand: "open" } }, "Rehearse an outage")),
+  ];
+}
+
+async function refreshStatus() {
+  try {
+    const status = await get("/api/status");
+    byId("version").textContent = `v${status.version}, up ${span(1_000 * status.uptime_s)}`;
+    fill(byId("breaker"), ...shown(status));
+  } catch (problem) {
+    fill(byId("breaker"), empty(problem.message));
+  }
+}
+
+async function refreshUpstreams() {
+  try {
+    const { upstreams } = await get("/api/upstreams");
+    const rows = upstreams.flatMap((upstream) => (upstream.addresses.length ? upstream.addresses : [{}])
+      .map((address) => ({ ...address, name: upstream.name, servers: upstream.servers })));
+    fill(byId("upstreams"), rows.length === 0 ? empty("The file has no upstream.") : table("Upstream servers", [
+      { title: "Upstream", cell: (row) => h("code", {}, row.name) },
+      { title: "Address", cell: (row) => h("code", {}, row.address ?? row.servers.join(", ")) },
+      { title: "Health", cell: (row) => health(row) },
+      { title: "In the file", kind: "minor", cell: (row) => row.servers.join(", ") },
+    ], rows));
+  } catch (problem) {
+    fill(byId("upstreams"), empty(problem.message));
+  }
+}
+
+function health({ address, servers, health: state, tried_again_in_ms: wait }) {
+  if (!address) return servers.includes("demo") ? badge("built in", "good") : badge("no address", "bad");
+  if (state === "down") return [badge("down", "bad"), ` tried again in ${span(wait)}`];
+  return badge(state, "good");
+}
+
+/** What the ticks say of it. */
+export function show(ticks) {
+  changes = breakerChanges(ticks.list);
+  if (!document.hidden) sources.show(counts(ticks.list, "sources", SOURCES));
+}
+
+export function start() {
+  sources = new Stacked(byId("sources"), byId("sources-legend"), "Decisions per second, by who decided", {});
+  byId("breaker").addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (button) hand(button.dataset.hand);
+  });
+  every(EVERY_MS, refreshStatus);
+  every(EVERY_MS, refreshUpstreams);
+}

@@ -1,0 +1,48 @@
+// The tiles and the two charts at the top.
+
+import { byId, fill, h } from "./dom.js";
+import { amount, percent, whole } from "./format.js";
+import { Stacked } from "./chart.js";
+import { recent, stacked } from "./series.js";
+
+/** Over how many seconds the tiles speak: one alone jumps too much to be read. */
+const RECENT_S = 5;
+
+const STATES = { closed: "good", half_open: "warn", open: "bad" };
+
+let plans;
+let rules;
+
+export function start() {
+  plans = new Stacked(byId("by-plan"), byId("by-plan-legend"), "Requests per second by plan, allowed and refused");
+  rules = new Stacked(byId("by-rule"), byId("by-rule-legend"), "Decisions per second by rule, allowed and refused");
+}
+
+function tile(title, value, note, kind) {
+  return h("div", { class: "tile", data: { kind } },
+    h("dt", {}, title), h("dd", {}, h("strong", {}, value), note && h("span", { class: "muted" }, note)));
+}
+
+/** How much of it Redis decided itself. */
+function byRedis({ sources }) {
+  const all = Object.values(sources).reduce((sum, count) => sum + count, 0);
+  return all === 0 ? "nothing to decide" : `${percent(sources.redis ?? 0, all)} decided by Redis`;
+}
+
+export function show(ticks) {
+  const tick = ticks.last;
+  if (!tick) return;
+  const { allowed, refused } = recent(ticks.list, RECENT_S);
+  const all = allowed + refused;
+  const shared = tick.breaker !== null;
+  fill(byId("tiles"),
+    tile("Requests/s", amount(all), `${whole(tick.in_flight)} in flight`),
+    tile("Refused", percent(refused, all), `${amount(refused)} per second`, refused > 0 ? "warn" : undefined),
+    tile("Breaker", shared ? tick.breaker.replace("_", " ") : "no Redis", shared ? byRedis(tick) : "limits of this gateway alone", STATES[tick.breaker]),
+    tile("Gateways", shared ? whole(tick.gateways) : "1", shared ? "share these limits" : `${whole(tick.local_buckets)} buckets here`),
+    tile("File in force", `no. ${tick.generation}`, tick.file_is_good ? "as it is saved" : "the saved one was rejected",
+      tick.file_is_good ? "good" : "bad"));
+  if (document.hidden) return;
+  plans.show(stacked(ticks.list, "plans"));
+  rules.show(stacked(ticks.list, "rules"));
+}

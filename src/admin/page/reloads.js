@@ -1,0 +1,74 @@
+// Files that were taken or rejected, with what they changed.
+
+import { every, get, post } from "./api.js";
+import { badge, byId, fill, h } from "./dom.js";
+import { day } from "./format.js";
+
+const EVERY_MS = 3_000;
+
+const CAUSES = { noticed: "the file changed", asked: "asked for" };
+
+/** One setting as a diff shows it. */
+function change({ kind, name, what, setting, from, to }) {
+  const place = h("span", { class: "place" }, `[${kind}${name ? ` ${name}` : ""}]${setting ? ` ${setting}` : ""}`);
+  const line = (sign, text) => h("span", { class: "line", data: { sign } },
+    h("span", { class: "hidden" }, sign === "-" ? "before: " : "after: "), `${sign} ${text}`);
+  const lines = [from !== undefined && line("-", from), to !== undefined && line("+", to)].filter(Boolean);
+  if (lines.length === 0) {
+    const sign = { added: "+", removed: "-" }[what];
+    return h("li", {}, h("span", { class: sign ? "line" : "", data: { sign } }, sign ? `${sign} ` : "", place, sign ? ` ${what}` : `: ${what}`));
+  }
+  return h("li", {}, place, ...lines);
+}
+
+function mistake({ message, line, column, help }) {
+  const place = line ? `line ${line}${column ? `:${column}` : ""}  ` : "";
+  return h("li", {}, h("span", { class: "place" }, place), message, help ? h("span", { class: "muted block" }, help) : null);
+}
+
+/** What one file changed, or what is wrong with it. */
+function details({ changes, more_changes: moreChanges = 0, mistakes, more_mistakes: moreMistakes = 0 }) {
+  const items = changes ? changes.map(change) : (mistakes ?? []).map(mistake);
+  const more = moreChanges + moreMistakes;
+  if (more > 0) items.push(h("li", { class: "muted" }, `and ${more} more`));
+  return items.length ? h("ul", { class: "diff" }, items) : h("p", { class: "muted" }, "Nothing that counts: comments or order.");
+}
+
+function entry(reload) {
+  const taken = reload.result === "applied";
+  return h("li", { class: "card" },
+    h("div", { class: "heading" },
+      h("h3", {}, h("time", { datetime: reload.at }, day(Date.parse(reload.at)))),
+      badge(taken ? "taken" : "rejected", taken ? "good" : "bad"),
+      h("span", { class: "muted" }, `${CAUSES[reload.cause] ?? reload.cause}; no. ${reload.generation} in force`)),
+    details(reload));
+}
+
+async function refresh() {
+  try {
+    const { reloads } = await get("/api/reloads");
+    fill(byId("reloads"), reloads.length ? reloads.map(entry)
+      : h("li", { class: "card empty" }, "The file has not changed since the gateway started."));
+  } catch (problem) {
+    fill(byId("reloads"), h("li", { class: "card empty" }, problem.message));
+  }
+}
+
+async function reload() {
+  const place = byId("reload-result");
+  try {
+    const { result, generation, changes } = await post("/api/reload");
+    const count = changes?.length ?? 0;
+    place.textContent = result === "applied" ? `Taken: no. ${generation} is in force, with ${count} change${count === 1 ? "" : "s"}.`
+      : "Nothing new: the file is what is in force.";
+  } catch (problem) {
+    const count = problem.body?.mistakes?.length;
+    place.textContent = count ? `Rejected: ${count} mistake${count === 1 ? "" : "s"}; the file before stays in force.` : problem.message;
+  }
+  await refresh();
+}
+
+export function start() {
+  every(EVERY_MS, refresh);
+  byId("reload").addEventListener("click", reload);
+}

@@ -1,0 +1,133 @@
+// What the page works out itself, without a page: `node --test tests/browser/arithmetic.test.mjs`.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Bucket, corners, simulate } from "../../src/admin/page/bucket.js";
+import { breakerChanges, heaped, OTHERS, recent, shownSpan, stacked, Ticks } from "../../src/admin/page/series.js";
+import { exact, nextAfterMs, perMs } from "../../src/admin/page/tokens.js";
+import { parser } from "../../src/admin/page/events.js";
+import { amount, percent, span } from "../../src/admin/page/format.js";
+
+const SECOND = 1_000_000;
+
+test("a bucket gives its burst at once, then one token a period, and a refusal takes nothing", () => {
+  const bucket = new Bucket({ rate: 2, burst: 3 });
+  assert.deepEqual([0, 0, 0, 0].map((at) => bucket.take(at).accepted), [true, true, true, false]);
+  assert.equal(bucket.take(0).retryAfter, SECOND / 2);
+  assert.equal(bucket.take(SECOND / 2 - 1).accepted, false);
+  assert.equal(bucket.take(SECOND / 2).accepted, true);
+  assert.equal(bucket.level(60 * SECOND), 3);
+});
+
+test("a request is accepted exactly when its refusal said", () => {
+  for (const rate of [1, 3, 7, 50]) {
+    for (const cost of [1, 2, 5]) {
+      const bucket = new Bucket({ rate, burst: 5, cost });
+      while (bucket.take(0).accepted);
+      const { retryAfter } = bucket.take(0);
+      assert.equal(bucket.take(retryAfter - 1).accepted, false, `${rate} ${cost}`);
+      assert.equal(bucket.take(retryAfter).accepted, true, `${rate} ${cost}`);
+    }
+  }
+});
+
+test("no pattern gets more than burst + rate · t through, and a patient one nearly that", () => {
+  for (const pattern of ["steady", "bursts", "ramp", "random", "patient"]) {
+    for (const [rate, burst, cost, load] of [[5, 20, 1, 8], [1, 1, 1, 50], [50, 100, 10, 50], [7, 3, 2, 9]]) {
+      const outcomes = simulate({ rate, burst, cost, pattern, load, seconds: 20 });
+      const times = outcomes.map(({ at }) => at);
+      assert.deepEqual(times, [...times].sort((a, b) => a - b), pattern);
+      const passed = outcomes.filter(({ accepted }) => accepted).length;
+      assert.ok(passed * cost <= burst + rate * 20, `${pattern}: ${passed}`);
+      assert.ok(outcomes.every(({ level }) => level >= 0 && level <= burst), pattern);
+    }
+  }
+  const patient = simulate({ rate: 5, burst: 20, cost: 1, pattern: "patient", load: 50, seconds: 20 });
+  const passed = patient.filter(({ accepted }) => accepted).length;
+  assert.ok(passed >= 115, `${passed}`);
+});
+
+test("a client that keeps to the rate is never refused", () => {
+  const outcomes = simulate({ rate: 8, burst: 1, cost: 1, pattern: "steady", load: 8, seconds: 20 });
+  assert.equal(outcomes.filter(({ accepted }) => !accepted).length, 0);
+});
+
+test("the drawn line never leaves the bucket and ends where the picture does", () => {
+  const settings = { rate: 5, burst: 20, cost: 3 };
+  const outcomes = simulate({ ...settings, pattern: "bursts", load: 4, seconds: 20 });
+  const line = corners(settings, outcomes, 20 * SECOND);
+  assert.ok(line.every(([, level]) => level >= -1e-9 && level <= 20));
+  assert.ok(line.every(([time], index) => index === 0 || time >= line[index - 1][0]));
+  assert.equal(line.at(-1)[0], 20);
+});
+
+test("rates are read as the file writes them", () => {
+  assert.equal(perMs("100/s"), 0.1);
+  assert.equal(perMs("5/250ms"), 0.02);
+  assert.equal(perMs("600/10m"), 0.001);
+  assert.ok(Number.isNaN(perMs("many")));
+});
+
+test("tokens and the next allowed moment follow from when the bucket is full", () => {
+  const bucket = { rate: "10/s", burst: 50, full_after_ms: 4_950 };
+  assert.ok(Math.abs(exact(bucket) - 0.5) < 1e-9);
+  assert.ok(Math.abs(exact(bucket, 1_000) - 10.5) < 1e-9);
+  assert.equal(exact(bucket, 60_000), 50);
+  assert.equal(nextAfterMs(bucket), 50);
+  assert.equal(nextAfterMs(bucket, 5), 450);
+  assert.equal(nextAfterMs({ ...bucket, full_after_ms: 100 }), 0);
+});
+
+const tick = (at_ms, plans, transitions = {}) => ({ at_ms, span_ms: 1_000, plans, transitions });
+
+test("rows are stacked: allowed below, refused on top, each name once", () => {
+  const ticks = [tick(1_000, { free: { allowed: 4, refused: 1 } }), tick(2_000, { pro: { allowed: 2, refused: 0 } })];
+  const { times, rows } = stacked(ticks, "plans");
+  assert.deepEqual(times, [1, 2]);
+  assert.deepEqual(rows.map(({ name, kind }) => `${name} ${kind}`), ["free allowed", "pro allowed", "free refused", "pro refused"]);
+  assert.deepEqual(heaped(rows).at(-1), [5, 2]);
+});
+
+test("names beyond the first six are one row", () => {
+  const plans = Object.fromEntries(Array.from({ length: 9 }, (_, index) => [`p${index}`, { allowed: 10 + index, refused: 0 }]));
+  const { rows } = stacked([tick(1_000, plans)], "plans");
+  const allowed = rows.filter(({ kind }) => kind === "allowed");
+  assert.deepEqual(allowed.map(({ name }) => name), ["p3", "p4", "p5", "p6", "p7", "p8", OTHERS]);
+  assert.equal(allowed.at(-1).values[0], 10 + 11 + 12);
+});
+
+test("figures are per second, whatever the span of a tick", () => {
+  const slow = { at_ms: 1, span_ms: 2_000, plans: { free: { allowed: 8, refused: 2 } }, transitions: {} };
+  assert.deepEqual(recent([slow], 5), { allowed: 4, refused: 1 });
+  assert.deepEqual(recent([], 5), { allowed: 0, refused: 0 });
+});
+
+test("no more ticks are kept than are shown, and a young gateway shows a minute", () => {
+  const ticks = new Ticks();
+  for (let second = 0; second < 1_000; second += 1) ticks.push(tick(second * 1_000, {}));
+  assert.equal(ticks.list.length, 300);
+  assert.deepEqual(shownSpan(0, 10), [-50, 10]);
+  assert.deepEqual(shownSpan(0, 1_000), [700, 1_000]);
+});
+
+test("what the breaker did is read off its counts", () => {
+  const ticks = [tick(1, {}), tick(2, {}, { open: 1 }), tick(3, {}, { open: 1, half_open: 1 })];
+  assert.deepEqual(breakerChanges(ticks).map(({ to }) => to), ["half_open", "open"]);
+});
+
+test("events are read whole, however the network cuts them", () => {
+  const text = 'event: history\ndata: [1]\n\nevent: tick\ndata: {"a":2}\n\n';
+  for (let size = 1; size < text.length; size += 1) {
+    const told = [];
+    const take = parser((event, data) => told.push([event, data]));
+    for (let at = 0; at < text.length; at += size) take(text.slice(at, at + size));
+    assert.deepEqual(told, [["history", [1]], ["tick", { a: 2 }]]);
+  }
+});
+
+test("numbers are short", () => {
+  assert.deepEqual([0, 4.25, 42.4, 4_200, 1_234_567].map(amount), ["0", "4.3", "42", "4,200", "1.2M"]);
+  assert.deepEqual([percent(0, 0), percent(1, 3), percent(1, 10_000)], ["0 %", "33.3 %", "< 0.1 %"]);
+  assert.deepEqual([87, 1_240, 90_000, 7_200_000].map(span), ["87 ms", "1.2 s", "1.5 min", "2 h"]);
+});

@@ -1,0 +1,341 @@
+// The dashboard in a real browser, before a real gateway under load: `make test-browser`.
+
+import assert from "node:assert/strict";
+import { mkdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+
+import { AXE, CROWD, eventually, load, pause, secret, send, startBrowser, startGateway } from "./support.mjs";
+
+/** Pictures are kept where this says, and looked at by people. */
+const PICTURES = process.env.PICTURES;
+
+const PHONE = { viewport: { width: 375, height: 812 }, isMobile: true, hasTouch: true };
+
+let gateway;
+let browser;
+let quiet;
+
+before(async () => {
+  gateway = await startGateway();
+  quiet = load(gateway.gateway, CROWD);
+  browser = await startBrowser();
+});
+
+after(async () => {
+  quiet?.();
+  await browser?.stop();
+  await gateway?.stop();
+});
+
+const number = (text) => Number(text.replaceAll(",", "").replace(/^-?$/, "0"));
+const text = (page, selector) => page.textContent(selector);
+const tile = (page, title) => page.locator(".tile", { hasText: title }).locator("strong").textContent();
+
+/** What is drawn in a chart, as one number: other pixels, another number. */
+const drawn = (page, id) => page.evaluate((id) => {
+  const canvas = document.querySelector(`#${id} canvas`);
+  if (!canvas) return null;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  let sum = 0;
+  for (let index = 0; index < data.length; index += 1) sum = (sum * 31 + data[index]) >>> 0;
+  return sum;
+}, id);
+
+async function picture(page, name) {
+  if (!PICTURES) return;
+  mkdirSync(PICTURES, { recursive: true });
+  await page.screenshot({ path: join(PICTURES, `${name}.png`) });
+}
+
+/** Watches a client's buckets, and waits until the first is there. */
+async function watch(page, id, more = {}) {
+  for (const [name, value] of Object.entries({ id, ...more })) {
+    if (name === "kind" || name === "route") await page.selectOption(`#client-form [name=${name}]`, value);
+    else await page.fill(`#client-form [name=${name}]`, value);
+  }
+  await page.click("#client-form button[type=submit]");
+  await page.waitForSelector(".bucket-card .tokens:not(:empty)");
+}
+
+const tokens = async (page, rule) => number(await text(page, `[data-rule="${rule}"] .tokens`));
+
+/** Violations of the given weight, as sentences. */
+async function violations(page) {
+  await page.evaluate(readFileSync(AXE, "utf8"));
+  const { violations } = await page.evaluate(() => axe.run());
+  return violations.map(({ id, impact, nodes }) => `${impact} ${id}: ${nodes.map(({ target }) => target.join(" ")).join(", ")}`);
+}
+
+test("the page loads without an error and asks nobody else", async () => {
+  const { page, wrong, close } = await browser.open(gateway.admin);
+  await page.waitForSelector('#live[data-state="live"]');
+  await page.waitForSelector("#busiest table");
+  await page.waitForSelector("#rules table");
+  await page.waitForSelector("#upstreams table");
+  await eventually("the tiles to count", async () => Number.parseFloat(await tile(page, "Requests/s")) > 10);
+  assert.equal(await tile(page, "Breaker"), "closed");
+  assert.equal(await tile(page, "Gateways"), "1");
+  assert.match(await text(page, "#rules"), /What a plan buys\./);
+  await pause(3_000);
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("the charts move under load, with refusals by plan and by rule", async () => {
+  const { page, wrong, close } = await browser.open(gateway.admin);
+  for (const id of ["by-plan", "by-rule", "sources"]) {
+    await page.locator(`#${id}`).scrollIntoViewIfNeeded();
+    const first = await eventually(`${id} to be drawn`, () => drawn(page, id));
+    await eventually(`${id} to move`, async () => (await drawn(page, id)) !== first);
+  }
+  const refused = (id, name) => page.locator(`#${id}-legend tr`, { hasText: name }).locator("td").nth(1).textContent();
+  await eventually("refusals of the plan free", async () => number(await refused("by-plan", "free")) > 0);
+  await eventually("refusals of the rule per-key", async () => number(await refused("by-rule", "per-key")) > 0);
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("the busiest and the most refused are listed, and one click shows a client's buckets", async () => {
+  const { page, wrong, close } = await browser.open(gateway.admin);
+  await page.waitForSelector("#busiest >> text=big-corp");
+  await page.waitForSelector("#most-refused >> text=initech");
+  await page.click('#most-refused button[data-id="initech"]');
+  await page.waitForSelector('[data-rule="per-key"] .tokens:not(:empty)');
+  assert.match(await text(page, "#client-who"), /Key initech, on the plan free/);
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("a bucket drains and fills before one's eyes, and says when the next request passes", async () => {
+  const { page, wrong, close } = await browser.open(gateway.admin);
+  await watch(page, "198.18.0.9", { kind: "ip" });
+  await eventually("a full bucket", async () => (await tokens(page, "per-key")) === 20);
+  for (let count = 0; count < 25; count += 1) await send(gateway.gateway, "/", { "x-forwarded-for": "198.18.0.9" });
+  const low = await eventually("it to be drained", async () => {
+    const left = await tokens(page, "per-key");
+    return left < 8 && left + 1;
+  });
+  await eventually("it to fill", async () => (await tokens(page, "per-key")) > low + 5);
+  const stop = load(gateway.gateway, [{ ip: "198.18.0.9", perSecond: 30 }]);
+  await eventually("the next allowed moment", async () => /^in \d+ ms, at \d\d:\d\d:\d\d\.\d{3}$/.test(await text(page, '[data-rule="per-key"] .next')));
+  stop();
+  await eventually("a full bucket again", async () => (await text(page, '[data-rule="per-key"] .full')) === "now");
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("what the next request takes is what its route costs", async () => {
+  const { page, wrong, close } = await browser.open(gateway.admin);
+  await page.waitForSelector('#client-form [name=route] option[value="search"]', { state: "attached" });
+  await watch(page, "big-corp", { route: "search" });
+  assert.equal(await text(page, '[data-rule="search"] .takes'), "Next request passes (it takes 5)");
+  await watch(page, "big-corp", { route: "rest" });
+  assert.equal(await text(page, '[data-rule="per-key"] .takes'), "Next request passes");
+  assert.equal(await page.locator('[data-rule="search"]').count(), 0);
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("reset and grant ask first, and then do it", async () => {
+  const { page, wrong, close } = await browser.open(gateway.admin);
+  const stop = load(gateway.gateway, [{ ip: "198.18.0.10", perSecond: 40 }]);
+  await watch(page, "198.18.0.10", { kind: "ip" });
+  await eventually("it to be drained", async () => (await tokens(page, "per-key")) < 3);
+  await page.click('button[aria-label="Reset per-key"]');
+  await page.click('#confirm button[value="no"]');
+  assert.equal(await text(page, "#client-result"), "");
+  await page.click('button[aria-label="Reset per-key"]');
+  await page.click("#confirm-yes");
+  await page.waitForSelector('#client-result[data-kind="good"]');
+  assert.match(await text(page, "#client-result"), /Reset: per-key \d+ → 20/);
+  await eventually("it to be drained again", async () => (await tokens(page, "per-key")) < 3);
+  await page.click('button[aria-label="Grant tokens to per-key"]');
+  await page.fill("#confirm-input", "7");
+  await page.click("#confirm-yes");
+  await eventually("the grant", async () => /Granted: per-key \d+ → \d+/.test(await text(page, "#client-result")));
+  const [, from, to] = /(\d+) → (\d+)/.exec(await text(page, "#client-result"));
+  assert.equal(Number(to) - Number(from), 7);
+  stop();
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("a client that does not exist is said to", async () => {
+  const { page, close } = await browser.open(gateway.admin);
+  await page.fill("#client-form [name=id]", "nobody");
+  await page.click("#client-form button[type=submit]");
+  await eventually("the reason", async () => /nobody/.test(await text(page, "#client-who")) && !/Looking/.test(await text(page, "#client-who")));
+  await close();
+});
+
+test("a request is explained", async () => {
+  const { page, wrong, close } = await browser.open(gateway.admin);
+  await page.fill("#explain-form [name=path]", "/api/search");
+  await page.fill("#explain-form [name=key]", secret("big-corp"));
+  await page.fill("#explain-form [name=headers]", "x-tenant: a");
+  await page.click("#explain-form button[type=submit]");
+  await page.waitForSelector("#explanation .verdict");
+  const answer = await text(page, "#explanation");
+  for (const part of ["big-corp", "enterprise", "search", "It passes"]) assert.ok(answer.includes(part), `${part} in ${answer}`);
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("a changed file is shown with what it changed, and a bad one with its mistakes", async () => {
+  const { page, wrong, close } = await browser.open(gateway.admin);
+  gateway.save(gateway.text.replace('rate = "40/s"', 'rate = "50/s"'));
+  await page.click("#reload");
+  await eventually("the diff", async () => {
+    const log = await text(page, "#reloads");
+    return log.includes('- "40/s"') && log.includes('+ "50/s"');
+  });
+  await eventually("the tile", async () => (await tile(page, "File in force")) === "no. 2");
+  gateway.save(gateway.text.replace('per = ["ip"]', 'per = ["ipp"]'));
+  await page.click("#reload");
+  await eventually("the mistake", async () => /ipp/.test(await text(page, "#reloads")));
+  gateway.save(gateway.text);
+  await page.click("#reload");
+  await eventually("the file to be good", async () => (await tile(page, "File in force")) === "no. 3");
+  // The browser itself reports the 422 that a rejected file is answered with.
+  assert.deepEqual(wrong.filter((line) => !line.includes("422")), []);
+  await close();
+});
+
+test("an outage is seen: the breaker opens, and closes again by itself", async () => {
+  const { page, wrong, close } = await browser.open(gateway.admin);
+  gateway.redis.pause();
+  await eventually("the breaker to open", async () => (await tile(page, "Breaker")) === "open");
+  await eventually("decisions here", async () => number(await page.locator("#sources-legend tr", { hasText: "this gateway alone" }).locator("td").textContent()) > 0);
+  gateway.redis.resume();
+  await eventually("the breaker to close", async () => (await tile(page, "Breaker")) === "closed");
+  await eventually("what it did", async () => /open/.test(await page.locator("#breaker .moments").textContent()));
+  assert.deepEqual(wrong.filter((line) => !line.includes("503")), []);
+  await close();
+});
+
+test("an outage is rehearsed by hand", async () => {
+  const { page, wrong, close } = await browser.open(gateway.admin);
+  await page.click('#breaker button[data-hand="open"]');
+  await page.click("#confirm-yes");
+  await eventually("the breaker to open", async () => (await tile(page, "Breaker")) === "open");
+  await page.click('#breaker button[data-hand="auto"]');
+  await page.click("#confirm-yes");
+  await eventually("the breaker to close", async () => (await tile(page, "Breaker")) === "closed");
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("the bucket that one can play with follows its knobs", async () => {
+  const { page, wrong, close } = await browser.open(gateway.admin);
+  await page.locator("#learn").scrollIntoViewIfNeeded();
+  assert.match(await text(page, "#bucket-summary"), /Of 160 requests in 20 s, 119 are accepted and 41 refused/);
+  const before = await drawn(page, "bucket-chart");
+  await page.focus('#bucket-form [name="rate"]');
+  await page.keyboard.press("End");
+  await page.selectOption('#bucket-form [name="pattern"]', "random");
+  await eventually("another summary", async () => /and 0 refused/.test(await text(page, "#bucket-summary")));
+  assert.notEqual(await drawn(page, "bucket-chart"), before);
+  await page.click("#play");
+  assert.equal(await text(page, "#play"), "Stop");
+  const early = await drawn(page, "bucket-chart");
+  await eventually("it to be played", async () => (await drawn(page, "bucket-chart")) !== early);
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("it is dark where the system is, and as one chooses", async () => {
+  const background = (page) => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const { page, wrong, close } = await browser.open(gateway.admin, { colorScheme: "dark" });
+  const dark = await background(page);
+  await page.click("#theme");
+  const light = await background(page);
+  assert.notEqual(dark, light);
+  await page.reload();
+  assert.equal(await background(page), light);
+  await page.click("#theme");
+  assert.equal(await background(page), dark);
+  assert.equal(await text(page, "#theme"), "Dark");
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("the keyboard reaches everything, and what has it is seen", async () => {
+  const { page, close } = await browser.open(gateway.admin);
+  await page.keyboard.press("Tab");
+  assert.equal(await page.evaluate(() => document.activeElement.className), "skip");
+  const seen = new Set();
+  for (;;) {
+    await page.keyboard.press("Tab");
+    const { name, outline } = await page.evaluate(() => {
+      const element = document.activeElement;
+      const name = element === document.body ? "" : element.id || element.name || element.textContent.trim();
+      return { name, outline: getComputedStyle(element).outlineStyle };
+    });
+    // Behind the last one is the browser itself.
+    if (!name) break;
+    seen.add(name);
+    assert.notEqual(outline, "none", name);
+  }
+  for (const name of ["theme", "clients-rule", "id", "reload", "rate", "play"]) assert.ok(seen.has(name), `${name} in ${[...seen]}`);
+  await close();
+});
+
+test("a gateway with a token asks for it once, and says when it is not the one", async () => {
+  const token = "0123456789abcdef0123456789abcdef";
+  const guarded = await startGateway({ more: `[admin]\ntoken = "${token}"\n` });
+  try {
+    const { page, wrong, close } = await browser.open(guarded.admin);
+    for (const [given, error] of [["not-the-token", ""], [token, "That was not it."]]) {
+      await page.waitForSelector("#sign-in[open]");
+      assert.equal(await text(page, "#sign-in-error"), error);
+      assert.deepEqual(await violations(page), []);
+      await page.fill("#sign-in-token", given);
+      await page.keyboard.press("Enter");
+    }
+    await page.waitForSelector('#live[data-state="live"]');
+    await page.reload();
+    await page.waitForSelector('#live[data-state="live"]');
+    assert.equal(await page.locator("#sign-in").isVisible(), false);
+    assert.deepEqual(wrong.filter((line) => !line.includes("401")), []);
+    await close();
+  } finally {
+    await guarded.stop();
+  }
+});
+
+for (const [name, options] of [
+  ["light", { colorScheme: "light" }],
+  ["dark", { colorScheme: "dark" }],
+  ["phone", { ...PHONE, colorScheme: "light" }],
+  ["phone in the dark", { ...PHONE, colorScheme: "dark" }],
+]) {
+  test(`nothing is in the way of anybody, and nothing sticks out: ${name}`, async () => {
+    const { page, wrong, close } = await browser.open(gateway.admin, options);
+    await watch(page, "acme", { ip: "203.0.113.7" });
+    await page.fill("#explain-form [name=path]", "/api/search");
+    await page.click("#explain-form button[type=submit]");
+    await page.waitForSelector("#explanation .verdict");
+    await page.waitForSelector("#busiest table");
+    const width = await page.evaluate(() => [document.documentElement.scrollWidth, window.innerWidth]);
+    assert.ok(width[0] <= width[1], `${width}`);
+    assert.deepEqual(await violations(page), []);
+    for (const id of ["overview", "buckets", "explain", "health", "changes", "learn"]) {
+      await page.evaluate((id) => document.getElementById(id).scrollIntoView({ behavior: "instant" }), id);
+      if (PICTURES) await pause(1_500);
+      await picture(page, `${name.replaceAll(" ", "-")}-${id}`);
+    }
+    assert.deepEqual(wrong, []);
+    await close();
+  });
+}
+
+test("a dialog is usable and nothing is in its way", async () => {
+  const { page, close } = await browser.open(gateway.admin);
+  await watch(page, "acme");
+  await page.click('button[aria-label="Grant tokens to per-key"]');
+  assert.deepEqual(await violations(page), []);
+  await page.keyboard.press("Escape");
+  assert.equal(await page.locator("#confirm").isVisible(), false);
+  await close();
+});

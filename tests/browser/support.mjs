@@ -1,0 +1,201 @@
+// What the tests in a browser need: the real gateway with a real Redis, clients, and Chromium.
+
+import { spawn } from "node:child_process";
+import { createHash } from "node:crypto";
+import { mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import http from "node:http";
+import { createServer } from "node:net";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
+const TARGET = process.env.CARGO_TARGET_DIR ?? join(ROOT, "target");
+// Where `make test-browser` puts packages: no folder of the source is touched.
+const require = createRequire(join(TARGET, "browser", "package.json"));
+export const { chromium } = require("playwright-core");
+export const AXE = require.resolve("axe-core/axe.min.js");
+
+const PROGRAM = process.env.TOLLGATE ?? join(TARGET, "debug", "tollgate");
+const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
+
+/** Without these, Chromium talks to its maker at every start. */
+const QUIET = ["--no-sandbox", "--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"];
+
+/** How long anything may take on a machine that is busy. */
+export const PATIENCE = 20_000;
+
+export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Waits until `check` gives something that counts as true, and returns it. */
+export async function eventually(what, check) {
+  const until = Date.now() + PATIENCE;
+  let last;
+  while (Date.now() < until) {
+    try {
+      last = await check();
+      if (last) return last;
+    } catch (error) {
+      last = error;
+    }
+    await pause(100);
+  }
+  throw new Error(`waited ${PATIENCE} ms for ${what}; last: ${last}`);
+}
+
+function freePort() {
+  return new Promise((resolve) => {
+    const server = createServer().listen(0, "127.0.0.1", () => {
+      const { port } = server.address();
+      server.close(() => resolve(port));
+    });
+  });
+}
+
+/** A program that is ended by its own handle. */
+function start(program, args) {
+  const child = spawn(program, args, { stdio: ["ignore", "pipe", "pipe"] });
+  let log = "";
+  for (const stream of [child.stdout, child.stderr]) stream.on("data", (text) => (log += text));
+  child.on("error", (error) => (log += error));
+  const ended = new Promise((resolve) => child.once("close", resolve));
+  return { log: () => log, stop: async () => { child.kill("SIGKILL"); await ended; }, pause: () => child.kill("SIGSTOP"), resume: () => child.kill("SIGCONT") };
+}
+
+const keys = { acme: "pro", "big-corp": "enterprise", globex: "pro", initech: "free" };
+export const secret = (id) => `secret-of-${id}`;
+
+/** A file with plans, keys and rules enough that there is something to see. */
+function config(redis, more = "") {
+  const tables = Object.entries(keys).map(([id, plan]) =>
+    `[keys.${id}]\nsha256 = "${createHash("sha256").update(secret(id)).digest("hex")}"\nplan = "${plan}"\n`);
+  return `
+[server]
+listen = ["127.0.0.1:0"]
+admin = "127.0.0.1:0"
+threads = 2
+trusted_proxies = ["127.0.0.1"]
+${more.includes("[redis]") ? "" : `[redis]\nurl = "redis://127.0.0.1:${redis}"\ntimeout = "100ms"\n`}
+[plans.free]
+[plans.pro]
+[plans.enterprise]
+${tables.join("\n")}
+[upstreams.api]
+servers = ["demo"]
+[routes.search]
+path = "/api/search"
+upstream = "api"
+cost = 5
+[routes.rest]
+path = "/*"
+upstream = "api"
+[rules.per-key]
+description = "What a plan buys."
+per = ["key"]
+plans.free       = { rate = "5/s",   burst = 20 }
+plans.pro        = { rate = "20/s",  burst = 60 }
+plans.enterprise = { rate = "100/s", burst = 300 }
+[rules.per-ip]
+description = "Nobody may drown the rest, with however many keys."
+per = ["ip"]
+rate = "40/s"
+burst = 120
+[rules.search]
+description = "Search is dear."
+per = ["key", "route"]
+routes = ["search"]
+rate = "20/s"
+burst = 60
+[rules.everyone]
+description = "What the API can take."
+per = []
+rate = "5000/s"
+burst = 10000
+[rules.tighter]
+description = "Tried out: would 60 for all be enough?"
+per = []
+rate = "60/s"
+burst = 120
+mode = "shadow"
+${more}`;
+}
+
+/** The gateway, its Redis, and what can be done with them. */
+export async function startGateway({ more = "" } = {}) {
+  const folder = mkdtempSync(join(tmpdir(), "tollgate-browser-"));
+  const port = await freePort();
+  const redis = start("redis-server", ["--port", String(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder]);
+  await eventually("Redis", () => redis.log().includes("Ready to accept connections"));
+  const file = join(folder, "gateway.toml");
+  const text = config(port, more);
+  writeFileSync(file, text);
+  const program = start(PROGRAM, ["run", "-c", file]);
+  const found = await eventually("the gateway", () => {
+    const gateway = /listening on (http:\S+)/.exec(program.log());
+    const admin = /admin port on (http:\S+)/.exec(program.log());
+    return gateway && admin && { gateway: gateway[1], admin: admin[1] };
+  }).catch((error) => { throw new Error(`${error}\n${program.log()}`); });
+  const save = (content) => {
+    writeFileSync(`${file}.new`, content);
+    renameSync(`${file}.new`, file);
+  };
+  const stop = async () => {
+    await program.stop();
+    await redis.stop();
+    rmSync(folder, { recursive: true });
+  };
+  return { ...found, text, save, redis, log: program.log, stop };
+}
+
+const agent = new http.Agent({ keepAlive: true, maxSockets: 16 });
+
+/** One request; resolves to its status. */
+export function send(gateway, path, headers = {}) {
+  return new Promise((resolve) => {
+    const request = http.get(`${gateway}${path}`, { agent, headers }, (response) => {
+      response.resume();
+      response.on("end", () => resolve(response.statusCode));
+    });
+    request.on("error", () => resolve(0));
+  });
+}
+
+/** Clients that ask until they are told to stop: `{ key?, ip, path?, perSecond }`. */
+export function load(gateway, clients) {
+  const timers = clients.map(({ key, ip, path = "/", perSecond }) => {
+    const headers = { "x-forwarded-for": ip, ...(key && { "x-api-key": secret(key) }) };
+    return setInterval(() => send(gateway, path, headers), 1_000 / perSecond);
+  });
+  return () => timers.forEach(clearInterval);
+}
+
+/** Clients of every kind, some beyond their limits. */
+export const CROWD = [
+  { key: "acme", ip: "203.0.113.7", perSecond: 26 },
+  { key: "globex", ip: "203.0.113.41", perSecond: 9 },
+  { key: "big-corp", ip: "198.51.100.20", perSecond: 30 },
+  { key: "initech", ip: "198.51.100.77", perSecond: 8 },
+  { key: "globex", ip: "203.0.113.42", path: "/api/search", perSecond: 3 },
+  { ip: "192.0.2.14", perSecond: 9 },
+  { ip: "192.0.2.15", perSecond: 2 },
+  { ip: "192.0.2.99", perSecond: 1 },
+];
+
+/** A browser, and pages that remember what went wrong in them. */
+export async function startBrowser() {
+  const browser = await chromium.launch({ executablePath: CHROMIUM, args: QUIET });
+  const open = async (address, options = {}) => {
+    const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+    const page = await context.newPage();
+    const wrong = [];
+    page.on("console", (message) => message.type() === "error" && wrong.push(`console: ${message.text()}`));
+    page.on("pageerror", (error) => wrong.push(`error: ${error}`));
+    page.on("request", (request) => {
+      if (!request.url().startsWith(`${address}/`) && !request.url().startsWith("data:")) wrong.push(`outside: ${request.url()}`);
+    });
+    await page.goto(address);
+    return { page, wrong, close: () => context.close() };
+  };
+  return { open, stop: () => browser.close() };
+}

@@ -1,0 +1,144 @@
+//! The page at the admin port, and the events that it lives by. What a browser makes of it is
+//! tested by `make test-browser`.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::{Connection, DEMO, Gateway, Request, eventually};
+
+const LIMIT: &str = "[rules.all]\nper = []\nrate = \"3/d\"\n";
+
+fn gateway() -> Gateway {
+    Gateway::start(&format!("{DEMO}{LIMIT}"))
+}
+
+/// A connection that has asked for events, and read the answer's head.
+fn listen(gateway: &Gateway) -> Connection {
+    let mut listener = Connection::open(gateway.admin);
+    listener.write(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let head = read_until(&mut listener, "\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert!(head.to_lowercase().contains("content-type: text/event-stream"), "{head}");
+    listener
+}
+
+fn read_until(connection: &mut Connection, end: &str) -> String {
+    let mut text = String::new();
+    while !text.ends_with(end) {
+        let byte = connection.read_bytes(1);
+        assert!(!byte.is_empty(), "it ended after {text:?}");
+        text.push_str(&String::from_utf8_lossy(&byte));
+    }
+    text
+}
+
+/// The next event: its name and its data.
+fn next(listener: &mut Connection) -> (String, Value) {
+    let text = read_until(listener, "\n\n");
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("no {name} in {text:?}")).to_string()
+    };
+    (field("event: "), serde_json::from_str(&field("data: ")).unwrap())
+}
+
+#[test]
+fn the_page_and_its_parts_come_from_the_binary_and_ask_nobody_else() {
+    let gateway = gateway();
+    let page = gateway.admin("/");
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{policy}");
+    assert!(!policy.contains("unsafe"), "{policy}");
+    assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
+    assert_eq!(page.header("referrer-policy"), Some("no-referrer"));
+    let text = page.text();
+    let parts: Vec<&str> = text.split('"').filter(|word| word.starts_with("/page/")).collect();
+    assert!(parts.len() > 5, "{parts:?}");
+    for part in parts {
+        assert_eq!(gateway.admin(part).status, 200, "{part}");
+    }
+}
+
+#[test]
+fn a_browser_that_has_the_page_is_told_so() {
+    let gateway = gateway();
+    let tag = gateway.admin("/").header("etag").unwrap().to_string();
+    let ask = |tag: &str| {
+        let request = Request::get("/").header("If-None-Match", tag);
+        Connection::open(gateway.admin).send(&request)
+    };
+    let known = ask(&tag);
+    assert_eq!((known.status, known.body.len()), (304, 0));
+    assert_eq!(ask("\"other\"").status, 200);
+    let head = Connection::open(gateway.admin).send(&Request::new("HEAD", "/"));
+    assert_eq!((head.status, head.body.len()), (200, 0));
+}
+
+#[test]
+fn events_tell_what_each_second_brought_by_plan_and_by_rule() {
+    let gateway = gateway();
+    let mut listener = listen(&gateway);
+    assert_eq!(next(&mut listener).0, "history");
+    for _ in 0..5 {
+        gateway.get("/");
+    }
+    let (mut allowed, mut refused, mut by_rule) = (0, 0, 0);
+    // They may fall into two ticks, and a request is counted a moment after its answer.
+    eventually("the ticks to tell of all requests", || {
+        let (name, tick) = next(&mut listener);
+        assert_eq!(name, "tick");
+        for row in tick["plans"].as_object().unwrap().values() {
+            allowed += row["allowed"].as_u64().unwrap();
+            refused += row["refused"].as_u64().unwrap();
+        }
+        by_rule += tick["rules"]["all"]["refused"].as_u64().unwrap_or_default();
+        assert_eq!((&tick["breaker"], &tick["gateways"]), (&Value::Null, &Value::Null));
+        (allowed + refused == 5).then_some(())
+    });
+    assert_eq!((allowed, refused, by_rule), (3, 2, 2));
+    // Whoever comes later sees what was.
+    let (name, history) = next(&mut listen(&gateway));
+    let refused = |tick: &Value| tick["rules"]["all"]["refused"].as_u64().unwrap_or_default();
+    assert_eq!(name, "history");
+    assert_eq!(history.as_array().unwrap().iter().map(refused).sum::<u64>(), 2);
+}
+
+#[test]
+fn listeners_are_bounded_and_a_place_is_free_again_when_one_leaves() {
+    let gateway = gateway();
+    let mut listeners: Vec<_> = (0..32).map(|_| listen(&gateway)).collect();
+    let full = gateway.admin("/api/events");
+    assert_eq!((full.status, full.header("retry-after")), (503, Some("5")));
+    assert_eq!(gateway.admin("/live").status, 200);
+    listeners.pop();
+    // That it has left is noticed when the next events are written.
+    eventually("a place to be free", || {
+        let mut listener = Connection::open(gateway.admin);
+        listener.write(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        read_until(&mut listener, "\r\n\r\n").starts_with("HTTP/1.1 200 ").then_some(())
+    });
+}
+
+#[test]
+fn listeners_do_not_keep_the_process_from_ending() {
+    let mut gateway = gateway();
+    let mut listener = listen(&gateway);
+    next(&mut listener);
+    gateway.terminate();
+    let (code, took) = gateway.exit();
+    assert_eq!(code, Some(0));
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+#[test]
+fn events_are_for_those_who_may_ask_and_the_page_for_everybody() {
+    let token = "[admin]\ntoken = \"0123456789abcdef\"\n";
+    let guarded = Gateway::start(&format!("{DEMO}{LIMIT}{token}"));
+    assert_eq!(guarded.admin("/api/events").status, 401);
+    assert_eq!(guarded.admin("/").status, 200);
+    let open = gateway();
+    let by_a_name = Request::get("/api/events").without("Host").header("Host", "elsewhere.example");
+    assert_eq!(Connection::open(open.admin).send(&by_a_name).status, 403);
+}
