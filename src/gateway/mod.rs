@@ -1,10 +1,11 @@
 //! One request through Pingora's phases.
 //!
-//! Reading order: this file (the phases), `exchange` (what one request carries along), `judge`
-//! (may it pass?), `respond` (answers of our own, the only place that knows a status code),
-//! `limit_headers` (what answers say about limits) in `header_text`, `forward` (what the API gets to
-//! see), `leftover` (bodies that nobody wants), `pool` (who serves an upstream), `upgrade`
-//! (WebSockets), `demo`, `account` (what is told of it when it is over), `listen`, `drain`.
+//! Reading order: this file (the phases), `snapshot` (what a request lives by), `exchange` (what it
+//! carries along), `judge` (may it pass?), `respond` (answers of our own, the only place that knows a
+//! status code), `limit_headers` (what answers say about limits) in `header_text`, `peer` (which
+//! server it is sent on to), `forward` (what the API gets to see), `leftover` (bodies that nobody
+//! wants), `pool` (who serves an upstream), `upgrade` (WebSockets), `demo`, `account` (what is told
+//! of it when it is over), `listen`, `drain`.
 
 pub mod drain;
 pub mod exchange;
@@ -20,13 +21,14 @@ mod forward;
 mod header_text;
 mod judge;
 mod leftover;
+mod peer;
+mod snapshot;
 mod upgrade;
 
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use http::Version;
 use http::header::TRANSFER_ENCODING;
@@ -39,31 +41,18 @@ use prometheus::Histogram;
 use crate::clock;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::keeper::Audit;
-use crate::observe::consumption::Consumption;
-use crate::observe::metrics::{Metrics, PolicySeries, UpstreamResult};
-use crate::policy::Policy;
+use crate::observe::metrics::{Metrics, UpstreamResult};
 use crate::policy::settings::Target;
 use crate::store::limiter::{Limiter, Source};
-use crate::store::redis::script::RuleName;
 use exchange::Exchange;
-use pool::Pool;
+pub use snapshot::{Current, Snapshot};
 
 /// How long an upgraded connection (a WebSocket) may be silent. Long, since silence is normal
 /// there; not endless, since a vanished client would be kept for ever.
 const UPGRADED_IDLE: Duration = Duration::from_secs(3600);
 
-/// Sets connections for upgrades apart from those that Pingora keeps for other requests.
-const UPGRADES: u64 = 1;
-
-/// Sets the connection of a second try apart: where one kept connection was dead, so may be the
-/// next, after a restart of the server for instance.
-const RETRIES: u64 = 2;
-
 /// How often a request is sent to an upstream at most: once, and once more.
 pub const MAX_TRIES: usize = 2;
-
-/// The snapshot that new requests live by. Written by a reload alone.
-pub type Current = ArcSwap<Snapshot>;
 
 /// The proxy: what outlives a request.
 pub struct Gateway {
@@ -74,41 +63,6 @@ pub struct Gateway {
     audit: Arc<Audit>,
     /// By source.
     checks: [Histogram; Source::COUNT],
-}
-
-/// What a request lives by, from its first phase to its last.
-pub struct Snapshot {
-    /// How many files have been in force, this one included.
-    pub generation: u64,
-    /// The rules.
-    pub policy: Arc<Policy>,
-    /// The policy's own series.
-    pub series: PolicySeries,
-    /// Who asks most.
-    pub consumption: Consumption,
-    /// What the policy's rules are called in Redis.
-    pub rule_names: Arc<[RuleName]>,
-    /// One for each of the policy's upstreams.
-    pub pools: Vec<Arc<Pool>>,
-}
-
-impl Snapshot {
-    /// Everything that the first policy needs to serve requests. `pools` has one for each of its
-    /// upstreams.
-    pub fn new(policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
-        let series = PolicySeries::new(&policy);
-        let rule_names = policy.rules.iter().map(RuleName::of).collect();
-        let consumption = Consumption::default();
-        let policy = Arc::new(policy);
-        Self { generation: 1, policy, series, consumption, rule_names, pools }
-    }
-
-    /// The same for a policy that follows that of `previous`.
-    pub fn following(previous: &Self, policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
-        let consumption = previous.consumption.carried_over(&previous.policy, &policy);
-        let generation = previous.generation + 1;
-        Self { generation, consumption, ..Self::new(policy, pools) }
-    }
 }
 
 impl Gateway {
@@ -175,44 +129,7 @@ impl ProxyHttp for Gateway {
         session: &mut Session,
         exchange: &mut Exchange,
     ) -> Result<Box<HttpPeer>> {
-        let snapshot = Arc::clone(&exchange.snapshot);
-        let index = exchange.upstream_index();
-        let upstream = index.and_then(|index| snapshot.policy.upstreams.get(index));
-        let pool = index.and_then(|index| snapshot.pools.get(index));
-        let server = pool.and_then(|pool| pool.pick(exchange.failed_server, clock::now()));
-        let (Some(upstream), Some(server)) = (upstream, server) else {
-            self.count_upstream(exchange, UpstreamResult::NoServer);
-            return Err(respond::no_server());
-        };
-        exchange.tries += 1;
-        exchange.is_connected = false;
-        if let (2.., Some(series)) = (exchange.tries, exchange.upstream_series(&self.metrics)) {
-            series.tried_again();
-        }
-        exchange.server = Some(server);
-        exchange.sent_on = exchange.sent_on.or_else(|| Some(clock::now()));
-        let mut peer = HttpPeer::new(server, false, String::new());
-        let options = &mut peer.options;
-        options.connection_timeout = Some(upstream.connect_timeout);
-        options.total_connection_timeout = Some(upstream.connect_timeout);
-        options.read_timeout = Some(upstream.read_timeout);
-        // A head alone fits into what the system takes at once: there is nothing to wait for, and
-        // a timer costs more than that.
-        options.write_timeout = (!session.is_body_empty()).then_some(upstream.write_timeout);
-        options.idle_timeout = Some(upstream.idle_timeout);
-        if exchange.tries > 1 {
-            options.idle_timeout = Some(Duration::ZERO);
-            peer.group_key = RETRIES;
-        }
-        if session.is_upgrade_req() {
-            options.read_timeout = Some(UPGRADED_IDLE);
-            let timeout = upstream.connect_timeout;
-            options.custom_l4 = Some(Arc::new(upgrade::Connector { timeout }));
-            // Neither from the pool nor into it: connections there are of the plain kind.
-            options.idle_timeout = Some(Duration::ZERO);
-            peer.group_key = UPGRADES;
-        }
-        Ok(Box::new(peer))
+        self.peer(session, exchange)
     }
 
     async fn upstream_request_filter(

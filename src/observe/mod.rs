@@ -2,7 +2,7 @@
 //!
 //! Reading order: `decision` (the words for what became of a request), `address` and `time` (how
 //! both are shown), [`access_log`] (one line for every request), [`audit`] (who was refused by what),
-//! [`metrics`].
+//! [`consumption`] (who asks most), [`metrics`].
 
 pub mod access_log;
 pub mod audit;
@@ -10,5 +10,7 @@ pub mod consumption;
 pub mod decision;
 pub mod metrics;
 
+/// How moments are shown; answers on the admin port show them so, too.
+pub(crate) mod time;
+
 mod address;
-mod time;

@@ -7,7 +7,8 @@ use serde::{Serialize, Serializer};
 /// Ticks in a day.
 const DAY: u64 = 86_400_000_000;
 
-/// Ticks since 1970, shown as RFC 3339 has it, in UTC: `2026-11-21T16:34:01.000250Z`.
+/// Ticks since 1970, shown as RFC 3339 has it, in UTC: `2026-11-21T16:34:01.000250Z`, or with fewer
+/// digits of the second: `{:.3}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment(pub u64);
 
@@ -17,9 +18,11 @@ impl fmt::Display for Moment {
         let of_day = self.0 % DAY;
         let (seconds, micros) = (of_day / 1_000_000, of_day % 1_000_000);
         let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+        let digits = formatter.precision().unwrap_or(6).clamp(1, 6);
+        let fraction = micros / 10_u64.pow(6 - u32::try_from(digits).unwrap_or(6));
         write!(
             formatter,
-            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z"
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{fraction:0digits$}Z"
         )
     }
 }
@@ -63,6 +66,20 @@ mod tests {
         ];
         for (ticks, expected) in table {
             assert_eq!(Moment(ticks).to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_second_may_have_fewer_digits() {
+        let table = [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399_999_999, "2000-02-28T23:59:59.999Z"),
+            (951_825_600_000_000, "2000-02-29T12:00:00.000Z"),
+            (1_795_248_005_250_000, "2026-11-21T08:00:05.250Z"),
+            (4_107_542_400_000_000, "2100-03-01T00:00:00.000Z"),
+        ];
+        for (ticks, expected) in table {
+            assert_eq!(format!("{:.3}", Moment(ticks)), expected);
         }
     }
 

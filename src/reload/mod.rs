@@ -95,7 +95,6 @@ pub enum Outcome {
 
 /// The file in force, and the one that was rejected since.
 struct State {
-    generation: u64,
     digest: Digest,
     outline: Outline,
     rejected: Option<Rejected>,
@@ -129,7 +128,7 @@ impl Reloader {
     /// Reloads the file at `path`, of which `source` is in force.
     pub fn new(path: &Path, source: &Source, force: Force) -> Self {
         let (digest, outline) = (source.digest(), source.outline());
-        let state = Mutex::new(State { generation: 1, digest, outline, rejected: None });
+        let state = Mutex::new(State { digest, outline, rejected: None });
         Self { path: path.to_owned(), force, state, history: History::default() }
     }
 
@@ -157,6 +156,11 @@ impl Reloader {
         &self.history
     }
 
+    /// How many files have been in force.
+    fn generation(&self) -> u64 {
+        self.force.current.load().generation
+    }
+
     async fn apply(&self, state: &mut State, cause: Cause, ready: Ready) -> Outcome {
         let Ready { mut policy, digest, outline } = ready;
         let Force { current, limiter, store, metrics, access_log, audit: _ } = &self.force;
@@ -165,14 +169,15 @@ impl Reloader {
         let numbers = store.adopt(&policy.quotas, clock::now());
         policy.number_quotas(&numbers);
         access_log.redirect(&policy.access_log.output);
-        let generation = previous.generation + 1;
-        current.store(Arc::new(Snapshot::following(&previous, policy, pools)));
+        let next = Snapshot::following(&previous, policy, pools);
+        let generation = next.generation;
+        current.store(Arc::new(next));
         limiter.forget_refusals();
         let changes = Changes::between(&state.outline, &outline);
         if generation.is_multiple_of(TIDY_EVERY) {
             metrics.forget_gone(&current.load().policy);
         }
-        *state = State { generation, digest, outline, rejected: None };
+        *state = State { digest, outline, rejected: None };
         metrics.config.applied(generation);
         info!(generation, "{} is in force: {changes}", self.path.display());
         let outcome = Outcome::Applied { generation, changes };
@@ -185,7 +190,7 @@ impl Reloader {
             self.force.metrics.config.restored();
             info!("{} is again the one that is in force", self.path.display());
         }
-        Outcome::Unchanged { generation: state.generation }
+        Outcome::Unchanged { generation: self.generation() }
     }
 
     fn reject(
@@ -197,7 +202,7 @@ impl Reloader {
     ) -> Outcome {
         let rejected = Rejected { digest, message: error.to_string() };
         let is_news = state.rejected.as_ref() != Some(&rejected);
-        let outcome = Outcome::Rejected { generation: state.generation, error };
+        let outcome = Outcome::Rejected { generation: self.generation(), error };
         if is_news || cause == Cause::Asked {
             self.force.metrics.config.rejected();
             let (path, message) = (self.path.display(), rejected.message.trim_end());

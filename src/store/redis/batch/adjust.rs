@@ -1,20 +1,16 @@
 //! Buckets in Redis, changed by hand. One call of its own, which is not waited for by any request
 //! and says nothing to the breaker.
 
-use std::time::Duration;
-
 use redis::ErrorKind;
 
 use super::Batcher;
+use super::peek::PATIENCE;
 use crate::clock;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{BucketId, Charge};
 use crate::limit::debt::Debt;
 use crate::store::redis::call;
 use crate::store::redis::script::{self, RuleName};
-
-/// How long a person waits.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A bucket's level before and after, in its quota's units.
 pub type Moved = (i64, i64);

@@ -17,7 +17,7 @@ use crate::limit::share::Share;
 use crate::store::redis::script::{self, RuleName};
 
 /// How long a person waits.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Batcher {
     /// What Redis would answer to a check now. Takes nothing, and tells the breaker nothing: it is
