@@ -3,7 +3,8 @@
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::config::suggest::{self, cut};
+use crate::config::suggest;
+use crate::explain::json;
 
 /// A body that is none of those that are expected.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -29,17 +30,12 @@ pub(super) fn read(
     if body.trim_ascii().is_empty() {
         return Ok(Map::new());
     }
-    let value: Value = serde_json::from_slice(body).map_err(|error| {
-        let place = format!("line {}, column {}", error.line(), error.column());
-        BadBody::new(format!("the body is not JSON: it goes wrong at {place}"), example)
-    })?;
+    let value = json::parse(body).map_err(|message| BadBody::new(message, example))?;
     let Value::Object(mut members) = value else {
         return Err(BadBody::new("the body is not an object", example));
     };
     if let Some(unknown) = members.keys().find(|name| !names.contains(&name.as_str())) {
-        let help = suggest::help(unknown, names);
-        let message = format!("the body has an unknown name `{}`: {help}", cut(unknown, 64));
-        return Err(BadBody::new(message, example));
+        return Err(BadBody::new(suggest::unknown("the body", unknown, names), example));
     }
     members.retain(|_, value| !value.is_null());
     Ok(members)

@@ -3,7 +3,7 @@
 use http::StatusCode;
 
 use super::answer::Answer;
-use crate::config::suggest::{self, cut};
+use crate::config::suggest;
 use crate::identity::{decoded, query_parameters};
 
 /// What was given, decoded, in order.
@@ -30,9 +30,7 @@ impl Query {
             };
             let (name, value) = (text(decoded(name))?, text(decoded(value))?);
             if !names.contains(&name.as_str()) {
-                let help = suggest::help(&name, names);
-                let message = format!("the query has an unknown name `{}`: {help}", cut(&name, 64));
-                return Err(BadQuery(message));
+                return Err(BadQuery(suggest::unknown("the query", &name, names)));
             }
             if !many.contains(&name.as_str()) && read.get(&name).is_some() {
                 return Err(BadQuery(format!("`{name}` is given twice")));

@@ -47,6 +47,12 @@ pub fn help(word: &str, candidates: &[&str]) -> String {
     }
 }
 
+/// The message about a name that `whole`, such as `the body`, cannot have.
+pub fn unknown(whole: &str, name: &str, possible: &[&str]) -> String {
+    let help = help(name, possible);
+    format!("{whole} has an unknown name `{}`: {help}", cut(name, MAX_COMPARED_BYTES))
+}
+
 /// Names in backticks, the last one after `conjunction`; a long list is cut.
 pub fn list(names: &[&str], conjunction: &str) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("`{}`", cut(name, 64))).collect();

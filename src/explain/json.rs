@@ -23,10 +23,7 @@ const EXAMPLE: &str = r#"{"method": "GET", "path": "/api/search", "host": "api.e
 /// # Errors
 /// What is wrong with it, without any value.
 pub fn read(body: &[u8]) -> Result<Asked, BodyError> {
-    let value: Value = serde_json::from_slice(body).map_err(|error| {
-        let place = format!("line {}, column {}", error.line(), error.column());
-        BodyError(format!("the body is not JSON: it goes wrong at {place}"))
-    })?;
+    let value = parse(body).map_err(BodyError)?;
     let Value::Object(members) = value else {
         return Err(BodyError(format!("the body is {}, not an object", kind(&value))));
     };
@@ -44,14 +41,18 @@ pub fn read(body: &[u8]) -> Result<Asked, BodyError> {
                 let error = "`ip` is not an address such as `203.0.113.7` or `2001:db8::1`";
                 asked.ip = Some(ip.map_err(|_| BodyError(error.to_owned()))?);
             }
-            _ => {
-                let help = suggest::help(name, &NAMES);
-                let message = format!("the body has an unknown name `{}`: {help}", cut(name, 64));
-                return Err(BodyError(message));
-            }
+            _ => return Err(BodyError(suggest::unknown("the body", name, &NAMES))),
         }
     }
     Ok(asked)
+}
+
+/// A body as JSON, or what is wrong with it, without any value.
+pub(crate) fn parse(body: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice(body).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        format!("the body is not JSON: it goes wrong at line {line}, column {column}")
+    })
 }
 
 /// Headers by their names: a value, or a list of values where one comes several times.
