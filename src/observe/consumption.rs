@@ -5,10 +5,11 @@
 //! adds the shards up. What is older than two windows is forgotten.
 
 use std::cell::Cell;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use crate::limit::TICKS_PER_SECOND;
@@ -35,7 +36,8 @@ pub const WINDOW: u64 = 300 * TICKS_PER_SECOND;
 #[derive(Debug)]
 pub struct Consumption {
     shards: Box<[Padded]>,
-    seed: u64,
+    /// Nobody outside can foresee its hashes.
+    hashing: RandomState,
 }
 
 /// A shard on cache lines of its own.
@@ -58,7 +60,7 @@ struct Window {
     refused: Counts,
 }
 
-type Counts = Summary<Item, Seed>;
+type Counts = Summary<Item, RandomState>;
 
 /// A client under a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,32 +82,21 @@ pub enum Who {
     Ip(IpAddr),
 }
 
-/// Makes hashes that nobody outside can foresee.
-#[derive(Debug, Clone, Copy)]
-struct Seed(u64);
-
-/// A hash of a few numbers.
-#[derive(Debug)]
-struct Fold(u64);
-
 impl Default for Consumption {
     fn default() -> Self {
-        Self::seeded(std::hash::RandomState::new().hash_one(0))
+        let hashing = RandomState::default();
+        let shard = || Shard { current: Window::new(0, &hashing), previous: None };
+        let shards = (0..SHARDS).map(|_| Padded(Mutex::new(shard()))).collect();
+        Self { shards, hashing }
     }
 }
 
 impl Consumption {
-    fn seeded(seed: u64) -> Self {
-        let shard = || Shard { current: Window::new(0, Seed(seed)), previous: None };
-        let shards = (0..SHARDS).map(|_| Padded(Mutex::new(shard()))).collect();
-        Self { shards, seed }
-    }
-
     /// Notes what became of a request of `client` at `now`.
     pub fn note(&self, policy: &Policy, client: &Client, taken: &Taken, now: u64) {
         let Some(shard) = self.shards.get(own_shard()) else { return };
         let mut shard = shard.0.lock();
-        shard.turn(now, Seed(self.seed));
+        shard.turn(now, &self.hashing);
         for (charge, outcome) in taken.charges.iter().zip(&taken.answer.outcomes) {
             let rule = policy.rules.get(charge.rule as usize);
             let Some(who) = rule.and_then(|rule| Who::of(policy, rule, client)) else { continue };
@@ -133,36 +124,37 @@ impl Consumption {
             };
             Some(Item { rule: rule?, who })
         };
-        let seed = Seed(self.seed);
+        let hashing = &self.hashing;
         let window = |window: &Window| Window {
             since: window.since,
-            asked: window.asked.renamed(name, seed),
-            refused: window.refused.renamed(name, seed),
+            asked: window.asked.renamed(name, hashing.clone()),
+            refused: window.refused.renamed(name, hashing.clone()),
         };
         let shard = |shard: &Padded| {
             let shard = shard.0.lock();
             let previous = shard.previous.as_ref().map(window);
             Padded(Mutex::new(Shard { current: window(&shard.current), previous }))
         };
-        Self { shards: self.shards.iter().map(shard).collect(), seed: self.seed }
+        Self { shards: self.shards.iter().map(shard).collect(), hashing: hashing.clone() }
     }
 }
 
 impl Shard {
     /// Begins another window where the time for that has come.
-    fn turn(&mut self, now: u64, seed: Seed) {
+    fn turn(&mut self, now: u64, hashing: &RandomState) {
         let age = now.saturating_sub(self.current.since);
         if age < WINDOW {
             return;
         }
-        let ended = std::mem::replace(&mut self.current, Window::new(now, seed));
+        let ended = std::mem::replace(&mut self.current, Window::new(now, hashing));
         self.previous = (age < 2 * WINDOW).then_some(ended);
     }
 }
 
 impl Window {
-    fn new(since: u64, seed: Seed) -> Self {
-        Self { since, asked: Summary::new(PLACES, seed), refused: Summary::new(PLACES, seed) }
+    fn new(since: u64, hashing: &RandomState) -> Self {
+        let nobody = || Summary::new(PLACES, hashing.clone());
+        Self { since, asked: nobody(), refused: nobody() }
     }
 }
 
@@ -196,40 +188,6 @@ impl Hash for Item {
         };
         state.write_u128(id);
         state.write_u64((u64::from(self.rule) << 32) | u64::from(kind));
-    }
-}
-
-impl BuildHasher for Seed {
-    type Hasher = Fold;
-
-    fn build_hasher(&self) -> Fold {
-        Fold(self.0)
-    }
-}
-
-impl Hasher for Fold {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    /// Both halves of a long product: each bit of it depends on all before it.
-    #[allow(clippy::cast_possible_truncation, reason = "the two halves of a product")]
-    fn write_u64(&mut self, number: u64) {
-        let product =
-            u128::from(self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
-        self.0 = (product as u64) ^ ((product >> 64) as u64);
-    }
-
-    #[allow(clippy::cast_possible_truncation, reason = "the two halves of a number")]
-    fn write_u128(&mut self, number: u128) {
-        self.write_u64(number as u64);
-        self.write_u64((number >> 64) as u64);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Consumption, Counts, Item, Place, Seed, Window};
+use super::{Consumption, Counts, Item, Place, Window};
 
 /// The counts of all threads over the last windows.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ impl Consumption {
             // A thread that serves requests may wait for the lock: only copies are made under it.
             let copies: Vec<(u64, Copied, Copied)> = {
                 let mut shard = shard.0.lock();
-                shard.turn(now, Seed(self.seed));
+                shard.turn(now, &self.hashing);
                 let windows = std::iter::once(&shard.current).chain(&shard.previous);
                 let windows = windows.filter(|window| window.asked.total() > 0);
                 let copied = |window: &Window| {
