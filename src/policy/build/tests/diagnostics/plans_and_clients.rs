@@ -119,6 +119,10 @@ fn a_secret_among_the_clients_is_not_shown() {
 
     gateway.toml: 4 mistakes
     ");
+}
+
+#[test]
+fn a_secret_in_a_broken_list_of_clients_is_not_shown() {
     insta::assert_snapshot!(told("[clients]\napi_key = 'sk_live_9f86'"), @r"
     error: `api_key` is a list, not a string
      --> gateway.toml:2:11
