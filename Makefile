@@ -35,7 +35,7 @@ else
 	cargo test -- --skip $(LONG_TESTS)
 endif
 
-test-long: ## the tests that take longer: reloads by the thousand
+test-long: ## the tests that take longer: thousands of reloads, 100,000 clients
 	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
 ifeq ($(NEXTEST),yes)
 	cargo nextest run --run-ignored only

@@ -19,6 +19,9 @@ from .results import Results, Row, committed
 # So often a measurement is tried: a machine's worst moments are no reason to lose the others.
 TRIES = 3
 
+# What `make bench` measures, unless it is told otherwise.
+ROUNDS, SECONDS = 5, 3
+
 # Jobs of another kind than the numbered ones.
 EXACTNESS, MEMORY = "exactness", "memory"
 
@@ -40,7 +43,7 @@ def main() -> None:
             measure(bench, wanted, results, say)
         finally:
             bench.stop()
-    head = page.head(wanted.rounds, wanted.seconds, versions())
+    head = page.head(command(wanted), wanted.rounds, wanted.seconds, versions())
     text = page.whole(results, head)
     print(f"\n{text}")
     tell_changes(results)
@@ -56,13 +59,21 @@ def arguments() -> argparse.Namespace:
     names = [*dict.fromkeys(job.number for job in JOBS), EXACTNESS, MEMORY]
     parser = argparse.ArgumentParser(prog="peers", description=__doc__)
     parser.add_argument("--job", choices=names, help="only this one")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each measurement")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
     wanted = parser.parse_args()
     if wanted.write and wanted.job:
         parser.error("only a run of all jobs can be written")
     return wanted
+
+
+def command(wanted: argparse.Namespace) -> str:
+    """What measures the same again."""
+    if (wanted.rounds, wanted.seconds) == (ROUNDS, SECONDS):
+        return "make bench"
+    told = f"--rounds {wanted.rounds} --seconds {wanted.seconds:g}"
+    return f"PYTHONPATH=benches $(scripts/peers) -m peers --write {told}"
 
 
 def measure(bench: Bench, wanted: argparse.Namespace, results: Results, say) -> None:

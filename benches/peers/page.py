@@ -15,9 +15,9 @@ PAGE = Path("docs/benchmarks.md")
 BEGIN, END = "<!-- peers: begin -->\n", "<!-- peers: end -->\n"
 
 
-def head(rounds: int, seconds: float, versions: str) -> str:
+def head(command: str, rounds: int, seconds: float, versions: str) -> str:
     return (
-        f"`make bench`, {date.today()}, {os.cpu_count()} cores ({processor()}), Linux"
+        f"`{command}`, {date.today()}, {os.cpu_count()} cores ({processor()}), Linux"
         f" {platform.release()}. {versions}. Medians over rounds ({rounds}) of {seconds:g} s; in"
         " brackets the least and the most; behind ×, the ratio to bare Pingora at the same time.\n"
     )
