@@ -1,16 +1,16 @@
 //! `/api/clients`: who asks most, what one client has left, and giving it more.
 //!
-//! Reading order: `who` (the client, and what is said of a request of its), `meets` (each rule, held
-//! against that), `buckets` (what is left), `adjust` (reset and grant); and `top` (who asks most).
+//! Reading order: `who` (the client, and what is said of a request of its), `buckets` (what is
+//! left), `adjust` (reset and grant); and `top` (who asks most).
 
 pub(super) mod adjust;
 pub(super) mod buckets;
-mod meets;
 pub(super) mod top;
 mod who;
 
 use serde::Serialize;
 
+use crate::decide::meetings::Meeting;
 use crate::store::limiter::Source;
 
 /// The client that is spoken of.
@@ -31,4 +31,9 @@ fn levels(source: Source) -> &'static str {
         Source::Redis | Source::Cache => "redis",
         Source::Local | Source::Policy => "local",
     }
+}
+
+/// What names a rule's bucket and was not said, as the file writes it.
+fn unknown(meeting: &Meeting<'_>) -> Vec<String> {
+    meeting.unknown.iter().map(ToString::to_string).collect()
 }

@@ -145,7 +145,7 @@ impl Route {
         Self {
             name: route.name.to_string(),
             host: route.matcher.host.clone(),
-            path: words::path(&route.matcher.path),
+            path: route.matcher.path.to_string(),
             methods: route.matcher.methods.iter().map(ToString::to_string).collect(),
             upstream: upstream.map_or_else(String::new, |upstream| upstream.name.to_string()),
             cost: route.cost,
@@ -165,7 +165,7 @@ impl Rule {
             description: rule.description.clone(),
             enabled: rule.enabled,
             mode: words::mode(rule.mode),
-            per: rule.per.iter().map(words::dimension).collect(),
+            per: rule.per.iter().map(ToString::to_string).collect(),
             routes: rule.routes.as_ref().map(|routes| routes.iter().filter_map(route).collect()),
             on_missing: match rule.on_missing {
                 OnMissing::Ip => "ip",

@@ -41,13 +41,14 @@ const PUBLIC_IN_BREAKER: [&str; 9] = [
 ];
 
 /// What may stand in `[clients]` and is no secret; of `api_key`, places only.
-const PUBLIC_IN_CLIENTS: [&str; 6] = [
+const PUBLIC_IN_CLIENTS: [&str; 7] = [
     "anonymous_plan",
     "on_missing_key",
     "on_unknown_key",
     "on_conflicting_keys",
     "hide_key",
     "ipv6_prefix",
+    "limits_path",
 ];
 
 /// What may stand in `[access_log]` and is no secret.

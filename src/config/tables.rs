@@ -146,6 +146,8 @@ pub struct Clients {
     pub hide_key: Field<bool>,
     /// How many bits of an IPv6 address tell clients apart, 1 to 128. Default: 64.
     pub ipv6_prefix: Field<u64>,
+    /// Where clients see what they have left, such as `"/.well-known/ratelimit"`. Default: nowhere.
+    pub limits_path: Field<String>,
 }
 
 /// `[headers]`: what answers say about limits.

@@ -2,9 +2,11 @@
 //! it goes, and what it owes. Pure, so that a request that nobody sent can be explained by the
 //! very code that decides on those that come.
 //!
-//! Reading order: [`decide`] (the steps, in order), `guard` (what no request may be).
+//! Reading order: [`decide`] (the steps, in order), `guard` (what no request may be), `meetings`
+//! (what rules make of a client without a request).
 
 pub mod guard;
+pub mod meetings;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -46,6 +48,9 @@ pub struct Case<'a> {
     pub identity: Result<Identity, Refusal>,
     /// The host that it is for, in lower case, without port and without a final dot.
     pub host: Cow<'a, str>,
+    /// Whether it asks what its client has left (`clients.limits_path`). It goes to no route then,
+    /// and owes nothing unless it is refused for its key.
+    pub asks_limits: bool,
     /// Its route, as an index.
     pub route: Option<u32>,
     /// What it owes, whether it is refused afterwards or not.
@@ -68,6 +73,8 @@ pub enum Refusal {
     Path(PathError),
     /// It has no client.
     Identity(IdentityError),
+    /// It asks what its client has left, by a method that asks nothing.
+    OtherMethod,
     /// No route matches.
     NoRoute,
     /// It has no key and needs one.
@@ -121,6 +128,7 @@ pub fn decide<'a>(policy: &Policy, head: &Head<'a>) -> Case<'a> {
     let mut case = Case {
         identity: identity(policy, head),
         host: host(head.headers),
+        asks_limits: false,
         route: None,
         charges: Charges::new(),
         scope: Scope::All,
@@ -128,12 +136,32 @@ pub fn decide<'a>(policy: &Policy, head: &Head<'a>) -> Case<'a> {
         refusal: None,
     };
     let Ok(identity) = case.identity else { return case };
+    if policy.clients.is_limits_path(head.uri.path(), policy.server.ignore_path_case) {
+        return limits(policy, head, &identity.client, case);
+    }
     match policy.router.find(&case.host, head.uri.path(), head.method) {
         Ok(Some(route)) => case.route = Some(route),
         Ok(None) => case.refusal = Some(Refusal::NoRoute),
         Err(error) => case.refusal = Some(Refusal::Path(error)),
     }
     charge(policy, head, &identity.client, case)
+}
+
+/// A request that asks what its client has left. Guessing keys must cost here what it costs
+/// elsewhere, whatever routes there are.
+fn limits<'a>(policy: &Policy, head: &Head<'a>, client: &Client, case: Case<'a>) -> Case<'a> {
+    let case = Case { asks_limits: true, ..case };
+    let refused = match *head.method {
+        // Browsers ask so before they send a key.
+        Method::OPTIONS => return case,
+        Method::GET | Method::HEAD => unauthenticated(policy, client),
+        _ => return Case { refusal: Some(Refusal::OtherMethod), ..case },
+    };
+    if refused.is_none() {
+        return case;
+    }
+    let charges = policy.address_charges_anywhere(client, head.method, &case.host, head.headers);
+    Case { charges, scope: Scope::Address, refusal: refused, ..case }
 }
 
 fn identity(policy: &Policy, head: &Head<'_>) -> Result<Identity, Refusal> {
@@ -175,7 +203,7 @@ fn unauthenticated(policy: &Policy, client: &Client) -> Option<Refusal> {
 }
 
 /// The host that a request is for, in lower case, without port and without a final dot.
-fn host(headers: &HeaderMap) -> Cow<'_, str> {
+pub fn host(headers: &HeaderMap) -> Cow<'_, str> {
     let header = headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
     let host = header.unwrap_or_default();
     let host = match host.rsplit_once(':') {

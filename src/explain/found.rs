@@ -9,7 +9,7 @@ use crate::gateway::respond;
 use crate::identity::Identity;
 use crate::limit::charge::Mode;
 use crate::limit::verdict::{self, Standing};
-use crate::policy::client::{ClientKey, counted_address};
+use crate::policy::client::{ClientKey, counted_address, counted_as};
 use crate::policy::matcher::Matcher;
 use crate::policy::{Policy, Route};
 use crate::store::limiter::{Source, Taken};
@@ -66,7 +66,7 @@ fn client(policy: &Policy, head: &Head<'_>, identity: &Identity) -> report::Clie
         address_from,
         hop,
         address_why,
-        counted_as: counted.map(|ip| words::counted_as(ip, ipv6_prefix)),
+        counted_as: counted.map(|ip| counted_as(ip, ipv6_prefix)),
         plan_from: if key.is_some() { "key" } else { "anonymous_plan" },
         key,
         key_state,
@@ -80,6 +80,11 @@ fn route(policy: &Policy, head: &Head<'_>, case: &Case<'_>) -> report::Route {
     if case.identity.is_err() {
         let why = "no route was looked for: the request is refused before".to_owned();
         return report::Route { why, ..report::Route::default() };
+    }
+    if case.asks_limits {
+        let why = "the gateway itself tells clients here what they have left \
+                   (`clients.limits_path`)";
+        return report::Route { why: why.to_owned(), ..report::Route::default() };
     }
     let readings = match policy.router.readings(head.uri.path()) {
         Ok(readings) => readings,
@@ -165,7 +170,7 @@ fn near_misses(policy: &Policy, head: &Head<'_>, host: &str, reading: &str) -> V
 fn candidate(route: &Route, wins: bool, why: String) -> Candidate {
     Candidate {
         name: route.name.to_string(),
-        path: words::path(&route.matcher.path),
+        path: route.matcher.path.to_string(),
         host: route.matcher.host.clone(),
         methods: route.matcher.methods.iter().map(ToString::to_string).collect(),
         wins,
@@ -197,6 +202,9 @@ fn verdict(policy: &Policy, case: &Case<'_>, levels: Levels<'_>) -> Verdict {
             let (status, detail) = respond::words(policy, refusal);
             let first = if is_open { " A limit may refuse it first, with 429." } else { "" };
             ("refuse", Some(status.as_u16()), format!("{detail}{first}"))
+        }
+        None if case.asks_limits => {
+            ("pass", None, "The gateway itself answers; nothing is taken.".to_owned())
         }
         None if is_open => {
             let why = "it passes if every bucket holds what it takes.";

@@ -140,7 +140,7 @@ pub struct Rule {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WhyNot {
     /// `disabled`, `other_routes`, `exempt_ip`, `exempt_key`, `on_missing_skip`,
-    /// `on_missing_deny`, `no_rate`, `not_by_address` or `refused_before`.
+    /// `on_missing_deny`, `no_rate`, `not_by_address`, `refused_before` or `own_limits`.
     pub code: &'static str,
     /// The same as a sentence.
     pub why: String,

@@ -8,7 +8,7 @@ use crate::identity::Identity;
 use crate::limit::charge::{Answer, Charge, Outcome};
 use crate::limit::verdict::Standing;
 use crate::policy::charges::{Facts, WhyNot};
-use crate::policy::client::{Client, ClientKey, counted_address};
+use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
 use crate::policy::redis::DEFAULT_PREFIX;
 use crate::policy::{Dimension, OnMissing, Policy, Rule};
 use crate::store::limiter::Source;
@@ -22,21 +22,24 @@ pub(super) fn rules(
     levels: Levels<'_>,
     status: u16,
 ) -> Vec<report::Rule> {
-    let known = case.identity.ok().zip(case.facts(head));
+    let is_refused = case.refused().is_some();
+    let known = case.identity.ok().zip(facts(head, case));
     let each = (0..).zip(&policy.rules).map(|(index, rule)| {
         let mut told = report::Rule {
             name: rule.name.to_string(),
             applies: false,
             mode: words::mode(rule.mode),
             on_failure: words::on_failure(rule.on_failure),
-            per: rule.per.iter().map(words::dimension).collect(),
+            per: rule.per.iter().map(ToString::to_string).collect(),
             why_not: None,
             charge: None,
         };
         let Some((identity, facts)) = &known else {
-            told.why_not = Some(words::refused_before(status));
+            let refused = is_refused.then(|| words::refused_before(status));
+            told.why_not = Some(refused.unwrap_or_else(words::own_limits));
             return told;
         };
+        let facts = &of_rule(policy, case, facts, index);
         let found =
             Found { policy, case, facts, client: policy.counted(&identity.client, case.scope) };
         match found.charge(index, identity) {
@@ -55,6 +58,21 @@ pub(super) fn rules(
     each.collect()
 }
 
+/// What rules look at; none where none is asked.
+fn facts<'a>(head: &Head<'a>, case: &'a Case<'a>) -> Option<Facts<'a>> {
+    let Head { method, headers, .. } = *head;
+    let is_charged = case.asks_limits && !case.charges.is_empty();
+    let anywhere = || Facts { route: u32::MAX, method, host: &case.host, headers };
+    case.facts(head).or_else(|| is_charged.then(anywhere))
+}
+
+/// The same for one rule: where a request goes to no route, each rule counts it as on the first
+/// that it counts.
+fn of_rule<'a>(policy: &Policy, case: &Case<'_>, facts: &Facts<'a>, index: u32) -> Facts<'a> {
+    let first = policy.routes_of(index).next().filter(|_| case.asks_limits);
+    Facts { route: first.unwrap_or(facts.route), ..*facts }
+}
+
 /// What every rule is held against.
 struct Found<'a> {
     policy: &'a Policy,
@@ -68,7 +86,10 @@ impl Found<'_> {
         if self.case.demanded_by == Some(index) {
             return Err(WhyNot::NoKeyDenied);
         }
-        self.policy.charge(index, &identity.client, self.facts, self.case.scope)
+        let charge = self.policy.charge(index, &identity.client, self.facts, self.case.scope)?;
+        // As it was charged, which need not be at the route's cost.
+        let charged = self.case.charges.iter().find(|one| one.rule == index);
+        Ok(charged.copied().unwrap_or(charge))
     }
 
     fn told(&self, rule: &Rule, charge: &Charge, levels: Levels<'_>) -> report::Charge {
@@ -142,7 +163,7 @@ impl Found<'_> {
     fn address(&self) -> String {
         let prefix = self.policy.clients.ipv6_prefix;
         let counted = self.client.ip.map(|ip| counted_address(ip, prefix));
-        let name = counted.map_or("none".to_owned(), |ip| words::counted_as(ip, prefix));
+        let name = counted.map_or("none".to_owned(), |ip| counted_as(ip, prefix));
         format!("address {name}")
     }
 }

@@ -120,7 +120,7 @@ impl Page {
             self.line("rules", "the file has none");
         }
         if let Some(Rule { why_not: Some(not), .. }) = rules.first()
-            && not.code == "refused_before"
+            && matches!(not.code, "refused_before" | "own_limits")
         {
             self.line("rules", &format!("none counts it: {}", not.why));
             return;

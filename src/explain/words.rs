@@ -1,9 +1,6 @@
 //! What was found, in words: the codes that programs read, and the sentences for people.
 
-use std::net::IpAddr;
-
 use http::Method;
-use ipnet::IpNet;
 
 use super::report;
 use crate::identity::address::AddressFrom;
@@ -11,7 +8,7 @@ use crate::limit::charge::Mode;
 use crate::policy::charges::WhyNot;
 use crate::policy::matcher::{Fit, Matcher, PathPattern};
 use crate::policy::settings::KeySource;
-use crate::policy::{Dimension, OnFailure, Policy, Rule};
+use crate::policy::{OnFailure, Policy, Rule};
 
 /// How an address was found: a code, the hop, and a sentence. `forwarded`: the request has an
 /// `X-Forwarded-For`.
@@ -46,36 +43,12 @@ pub(super) fn address_from(
     }
 }
 
-/// The address, or the network, that rules per address count.
-pub(crate) fn counted_as(counted: IpAddr, ipv6_prefix: u8) -> String {
-    match counted {
-        IpAddr::V4(ip) => ip.to_string(),
-        IpAddr::V6(_) if ipv6_prefix >= 128 => counted.to_string(),
-        IpAddr::V6(_) => {
-            IpNet::new(counted, ipv6_prefix).map_or_else(|_| counted.to_string(), |n| n.to_string())
-        }
-    }
-}
-
 /// A place for keys as the file writes it.
 pub(crate) fn key_source(source: &KeySource) -> String {
     match source {
         KeySource::Header(name) => format!("header:{name}"),
         KeySource::Bearer => "bearer".to_owned(),
         KeySource::Query(name) => format!("query:{name}"),
-    }
-}
-
-/// A dimension as the file writes it.
-pub(crate) fn dimension(dimension: &Dimension) -> String {
-    match dimension {
-        Dimension::Ip => "ip".to_owned(),
-        Dimension::Key => "key".to_owned(),
-        Dimension::Plan => "plan".to_owned(),
-        Dimension::Route => "route".to_owned(),
-        Dimension::Method => "method".to_owned(),
-        Dimension::Host => "host".to_owned(),
-        Dimension::Header(name) => format!("header:{name}"),
     }
 }
 
@@ -93,14 +66,6 @@ pub(crate) fn on_failure(on_failure: OnFailure) -> &'static str {
         OnFailure::Local => "local",
         OnFailure::Allow => "allow",
         OnFailure::Deny => "deny",
-    }
-}
-
-/// A path as the file writes it.
-pub(crate) fn path(pattern: &PathPattern) -> String {
-    match pattern {
-        PathPattern::Exact(path) => path.clone(),
-        PathPattern::Prefix(prefix) => format!("{prefix}*"),
     }
 }
 
@@ -182,4 +147,10 @@ pub(crate) fn why_not(
 pub(super) fn refused_before(status: u16) -> report::WhyNot {
     let why = format!("the request is answered {status} before any rule is looked at");
     report::WhyNot { code: "refused_before", why }
+}
+
+/// What is said of every rule when a client asks what it has left.
+pub(super) fn own_limits() -> report::WhyNot {
+    let why = "the gateway itself answers, and takes nothing for it".to_owned();
+    report::WhyNot { code: "own_limits", why }
 }

@@ -27,6 +27,8 @@ pub struct Exchange {
     pub client: Option<Client>,
     /// Whether it came through a trusted proxy.
     pub via_trusted_proxy: bool,
+    /// Whether it asks what its client has left, and goes to no route.
+    pub asks_limits: bool,
     /// Its route, once known, as an index.
     pub route: Option<u32>,
     /// What its rules said, once asked.
@@ -84,6 +86,7 @@ impl Exchange {
             request_id: RequestId::new(),
             client: None,
             via_trusted_proxy: false,
+            asks_limits: false,
             route: None,
             judged: None,
             check_ticks: None,

@@ -24,9 +24,10 @@ impl Gateway {
         let snapshot = std::sync::Arc::clone(&exchange.snapshot);
         let policy = &snapshot.policy;
         let head = head(session);
-        let Case { identity, route, charges, demanded_by, refusal, .. } =
+        let Case { identity, asks_limits, route, charges, demanded_by, refusal, .. } =
             decide::decide(policy, &head);
         let identity = identity?;
+        exchange.asks_limits = asks_limits;
         exchange.route = route;
         let client = identity.client;
         exchange.client = Some(client);

@@ -4,7 +4,7 @@
 //! carries along), `judge` (may it pass?), `respond` (answers of our own, the only place that knows a
 //! status code), `limit_headers` (what answers say about limits) in `header_text`, `peer` (which
 //! server it is sent on to), `forward` (what the API gets to see), `leftover` (bodies that nobody
-//! wants), `pool` (who serves an upstream), `upgrade` (WebSockets), `demo`, `account` (what is told
+//! wants), `own_limits` (what a client has left), `pool` (who serves an upstream), `upgrade` (WebSockets), `demo`, `account` (what is told
 //! of it when it is over), `listen`, `drain`.
 
 pub mod drain;
@@ -21,6 +21,7 @@ mod forward;
 mod header_text;
 mod judge;
 mod leftover;
+mod own_limits;
 mod peer;
 mod snapshot;
 mod upgrade;
@@ -115,6 +116,10 @@ impl ProxyHttp for Gateway {
         if let Err(refusal) = self.judge(session, exchange).await {
             exchange.refusal = Some(refusal);
             respond::refuse(session, exchange, refusal).await?;
+            return Ok(true);
+        }
+        if exchange.asks_limits {
+            self.tell_limits(session, exchange).await?;
             return Ok(true);
         }
         if let Some(Target::Demo) = exchange.upstream().map(|upstream| &upstream.target) {

@@ -65,6 +65,32 @@ impl Policy {
         self.collect(client, facts, Scope::Address).unwrap_or_default()
     }
 
+    /// The charges of a request that is answered 401 and goes to no route, of one token each: as
+    /// [`address_charges`](Self::address_charges), by each rule as on the first route that it
+    /// counts.
+    pub fn address_charges_anywhere(
+        &self,
+        client: &Client,
+        method: &Method,
+        host: &str,
+        headers: &HeaderMap,
+    ) -> Charges {
+        let charge = |index| {
+            let facts = Facts { route: self.routes_of(index).next()?, method, host, headers };
+            let charge = self.charge(index, client, &facts, Scope::Address).ok()?;
+            Some(Charge { cost: 1, ..charge })
+        };
+        (0..).take(self.rules.len()).filter_map(charge).collect()
+    }
+
+    /// The routes that the rule of that index counts, as indexes; none of a rule that is not
+    /// enabled.
+    pub fn routes_of(&self, rule: u32) -> impl Iterator<Item = u32> {
+        let rule = self.rules.get(rule as usize);
+        let routes = (0..).zip(&self.routes).map(|(index, _)| index);
+        routes.filter(move |route| rule.is_some_and(|rule| rule.counts(*route).is_ok()))
+    }
+
     /// The shadow rules that would demand a key of the client, were they enforced; as indexes.
     pub fn shadow_demands(&self, client: &Client, route: u32) -> impl Iterator<Item = u32> {
         let rules = self.routes.get(route as usize).map_or(&[][..], |route| &route.rules);

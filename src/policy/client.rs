@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use ipnet::IpNet;
+
 use super::Digest;
 
 /// The client of one request.
@@ -36,5 +38,15 @@ pub fn counted_address(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
             let mask = u128::MAX.checked_shl(cut).unwrap_or(0);
             IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & mask))
         }
+    }
+}
+
+/// An address that was counted, as people read it: where it stands for a network, that.
+pub fn counted_as(counted: IpAddr, ipv6_prefix: u8) -> String {
+    match counted {
+        IpAddr::V6(_) if ipv6_prefix < 128 => {
+            IpNet::new(counted, ipv6_prefix).map_or_else(|_| counted.to_string(), |n| n.to_string())
+        }
+        IpAddr::V4(_) | IpAddr::V6(_) => counted.to_string(),
     }
 }

@@ -22,6 +22,16 @@ pub enum PathPattern {
     Prefix(String),
 }
 
+impl std::fmt::Display for PathPattern {
+    /// As the file writes it.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exact(path) => formatter.write_str(path),
+            Self::Prefix(prefix) => write!(formatter, "{prefix}*"),
+        }
+    }
+}
+
 /// Which parts of a request a route matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fit {

@@ -211,6 +211,21 @@ pub enum Dimension {
     Header(http::HeaderName),
 }
 
+impl std::fmt::Display for Dimension {
+    /// As the file writes it.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Ip => "ip",
+            Self::Key => "key",
+            Self::Plan => "plan",
+            Self::Route => "route",
+            Self::Method => "method",
+            Self::Host => "host",
+            Self::Header(name) => return write!(formatter, "header:{name}"),
+        })
+    }
+}
+
 /// What a rule per key does with a client that sent none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnMissing {

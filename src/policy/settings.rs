@@ -68,6 +68,20 @@ pub struct Clients {
     pub hide_key: bool,
     /// How many bits of an IPv6 address tell clients apart, 1 to 128.
     pub ipv6_prefix: u8,
+    /// Where clients see what they have left, visible ASCII; none: nowhere.
+    pub limits_path: Option<Box<str>>,
+}
+
+impl Clients {
+    /// Whether a request for `path`, as it came and without its query, asks what its client has
+    /// left.
+    pub fn is_limits_path(&self, path: &str, ignore_case: bool) -> bool {
+        match &self.limits_path {
+            None => false,
+            Some(own) if ignore_case => own.eq_ignore_ascii_case(path),
+            Some(own) => **own == *path,
+        }
+    }
 }
 
 /// A place in a request where a key may stand.

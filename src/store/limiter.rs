@@ -8,9 +8,11 @@ use std::sync::Arc;
 use super::debts::Debts;
 use super::deny_cache::DenyCache;
 use super::fallback::Fallback;
+use super::glances::{Glances, Seen};
 use super::memory::MemoryStore;
 use super::redis::batch::Batcher;
 use super::redis::batch::adjust::{Moved, NotAdjusted};
+use super::redis::batch::peek::PATIENCE;
 use super::redis::link::Link;
 use super::redis::script::RuleName;
 use crate::clock;
@@ -30,6 +32,7 @@ struct Shared {
     batcher: Arc<Batcher>,
     denied: DenyCache,
     fallback: Fallback,
+    glances: Glances,
     /// How many gateways there are, where the file says so.
     instances: Option<u32>,
 }
@@ -45,6 +48,17 @@ pub struct Taken {
     pub source: Source,
     /// Charges of rules that let pass what cannot be asked for.
     pub waived: Vec<Charge>,
+}
+
+/// What is in buckets, for whoever asks without taking from them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Levels {
+    /// The level of each, in its quota's units.
+    pub levels: Vec<i64>,
+    /// Who says so: where Redis cannot be asked, this process.
+    pub source: Source,
+    /// What part of each bucket would be granted now by whoever says so.
+    pub share: Share,
 }
 
 /// Who decided.
@@ -84,7 +98,8 @@ impl Limiter {
         instances: Option<u32>,
     ) -> Self {
         let fallback = Fallback::new(Arc::clone(&memory), debts);
-        let shared = Shared { batcher, denied: DenyCache::default(), fallback, instances };
+        let (denied, glances) = (DenyCache::default(), Glances::default());
+        let shared = Shared { batcher, denied, fallback, glances, instances };
         Self { memory, shared: Some(shared) }
     }
 
@@ -127,17 +142,45 @@ impl Limiter {
         }
     }
 
-    /// The levels of the charges' buckets, and who says so: where Redis cannot be asked, this
-    /// process. For people who ask: it may take a second.
-    pub async fn look(&self, charges: &[Charge], rules: &[RuleName]) -> (Vec<i64>, Source) {
+    /// The levels of the charges' buckets. For people who ask: it may take a second.
+    pub async fn look(&self, charges: &[Charge], rules: &[RuleName]) -> Levels {
         if let Some(shared) = &self.shared
-            && let Ok(buckets) = shared.batcher.look(charges, rules).await
+            && let Ok(buckets) = shared.batcher.look(charges, rules, PATIENCE).await
         {
-            return (buckets.iter().map(|bucket| bucket.level).collect(), Source::Redis);
+            return Levels::of_redis(buckets.iter().map(|bucket| bucket.level).collect());
         }
+        self.known(charges)
+    }
+
+    /// The same for clients, who ask for free: within the time of a check, from Redis only as often
+    /// as [`glances`](super::glances) allows, and never while the breaker keeps requests from it.
+    pub async fn glance(&self, charges: &[Charge], rules: &[RuleName]) -> Levels {
+        let Some(shared) = self.shared.as_ref().filter(|_| !charges.is_empty()) else {
+            return self.known(charges);
+        };
+        let mut seen = shared.glances.slot(charges).lock().await;
+        let now = clock::now();
+        if let Some(seen) = seen.as_ref().filter(|seen| seen.is_of(charges, now)) {
+            return seen.levels(now).map_or_else(|| self.known(charges), Levels::of_redis);
+        }
+        if !shared.batcher.link().admits() || !shared.glances.admits(now) {
+            return self.known(charges);
+        }
+        let looked = shared.batcher.look(charges, rules, shared.batcher.budget()).await.ok();
+        let levels = looked.map(|buckets| buckets.iter().map(|bucket| bucket.level).collect());
+        *seen = Some(Seen::new(charges, levels.clone(), clock::now()));
+        levels.map_or_else(|| self.known(charges), Levels::of_redis)
+    }
+
+    /// What this process knows of the charges' buckets.
+    fn known(&self, charges: &[Charge]) -> Levels {
         let now = clock::now();
         let level = |charge| self.memory.bucket(charge, now).level;
-        (charges.iter().map(level).collect(), Source::Local)
+        Levels {
+            levels: charges.iter().map(level).collect(),
+            source: Source::Local,
+            share: self.shared.as_ref().map_or(Share::WHOLE, Shared::share),
+        }
     }
 
     /// Changes buckets by hand, all of them or none, where they live: never here while they live in
@@ -198,6 +241,11 @@ impl Limiter {
 }
 
 impl Shared {
+    /// What this process grants of each bucket while it decides alone.
+    fn share(&self) -> Share {
+        Share::one_of(self.instances.unwrap_or_else(|| self.batcher.link().gateways()))
+    }
+
     /// Decides without Redis, as each rule wants it; by `decide` what is left to this process.
     fn alone(
         &self,
@@ -223,10 +271,15 @@ impl Shared {
         }
         let mut local = of(OnFailure::Local);
         local.extend(shadows);
-        let gateways = self.instances.unwrap_or_else(|| self.batcher.link().gateways());
-        let answer = decide(&local, Share::one_of(gateways));
+        let answer = decide(&local, self.share());
         let waived = of(OnFailure::Allow).into_vec();
         Taken { charges: local, answer, source: Source::Local, waived }
+    }
+}
+
+impl Levels {
+    fn of_redis(levels: Vec<i64>) -> Self {
+        Self { levels, source: Source::Redis, share: Share::WHOLE }
     }
 }
 

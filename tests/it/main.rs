@@ -26,6 +26,7 @@ mod limits;
 // What the gateway says itself: every answer of its own, byte for byte, and what becomes of the
 // connection after a refusal.
 mod answers;
+mod own_limits;
 mod refusals;
 
 // Who a request is from: keys that are missing, doubled, odd or huge, and forged addresses.

@@ -5,12 +5,12 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::buckets::{name, tokens};
-use super::meets::{Meeting, meetings};
 use super::who::Who;
-use super::{Client, levels};
+use super::{Client, levels, unknown};
 use crate::admin::answer::Answer;
 use crate::admin::members::{self, BadBody};
 use crate::config::suggest::cut;
+use crate::decide::meetings::{Meeting, meetings};
 use crate::gateway::Snapshot;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::Charge;
@@ -77,14 +77,14 @@ pub(in crate::admin) async fn adjust(
     let bad = |error: BadBody| Answer::refusal(StatusCode::BAD_REQUEST, &error.to_string());
     let (rule, adjustment) = read(wanted, body).map_err(bad)?;
     let who = Who::read(policy, parts, query)?;
-    let meetings = meetings(policy, &who);
+    let meetings = meetings(policy, &who.subject());
     let chosen: Vec<&Meeting<'_>> = match &rule {
         Some(name) => vec![one(&meetings, name)?],
         None => meetings.iter().filter(|one| one.own && one.charge.is_ok()).collect(),
     };
     let left_out = |meeting: &&Meeting<'_>| LeftOut {
         rule: meeting.rule.name.to_string(),
-        unknown: meeting.unknown.clone(),
+        unknown: unknown(meeting),
     };
     let left_out = chosen.iter().filter(|one| one.known().is_none()).map(left_out).collect();
     let charges: Vec<Charge> = chosen.iter().filter_map(|one| one.known()).collect();
@@ -143,7 +143,7 @@ fn one<'a, 'b>(meetings: &'b [Meeting<'a>], name: &str) -> Result<&'b Meeting<'a
     if meeting.charge.is_err() {
         return conflict(&format!("the rule `{shown}` does not apply to this client"));
     }
-    match meeting.unknown.as_slice() {
+    match unknown(meeting).as_slice() {
         [] => Ok(meeting),
         unknown => {
             let unknown = unknown.join(", ");

@@ -2,16 +2,16 @@
 
 use serde::Serialize;
 
-use super::meets::{Meeting, meetings};
 use super::who::Who;
-use super::{Client, levels};
+use super::{Client, levels, unknown};
 use crate::admin::answer::Answer;
+use crate::decide::meetings::{Meeting, meetings};
 use crate::explain::{report, words};
 use crate::gateway::Snapshot;
 use crate::limit::charge::Charge;
 use crate::policy::Policy;
 use crate::policy::redis::DEFAULT_PREFIX;
-use crate::store::limiter::Limiter;
+use crate::store::limiter::{Levels, Limiter};
 use crate::store::redis::script::{self, RuleName};
 
 /// The answer.
@@ -60,9 +60,9 @@ pub(in crate::admin) async fn show(
 ) -> Result<Answer, Box<Answer>> {
     let policy = &snapshot.policy;
     let who = Who::read(policy, parts, query)?;
-    let meetings = meetings(policy, &who);
+    let meetings = meetings(policy, &who.subject());
     let charges: Vec<Charge> = meetings.iter().filter_map(Meeting::known).collect();
-    let (found, source) = limiter.look(&charges, &snapshot.rule_names).await;
+    let Levels { levels: found, source, .. } = limiter.look(&charges, &snapshot.rule_names).await;
     let level = |charge: &Charge| {
         let mut all = charges.iter().zip(&found);
         all.find(|(own, _)| own.rule == charge.rule).map(|(_, level)| *level)
@@ -79,7 +79,7 @@ impl Left {
         meeting: &Meeting<'_>,
         level: &dyn Fn(&Charge) -> Option<i64>,
     ) -> Self {
-        let Meeting { rule, charge, unknown, own } = meeting;
+        let Meeting { rule, charge, own, .. } = meeting;
         let known = meeting.known();
         let level = known.as_ref().and_then(level);
         let route = who.route.and_then(|route| policy.routes.get(route as usize));
@@ -90,11 +90,11 @@ impl Left {
             rule: rule.name.to_string(),
             applies: charge.is_ok(),
             mode: words::mode(rule.mode),
-            per: rule.per.iter().map(words::dimension).collect(),
+            per: rule.per.iter().map(ToString::to_string).collect(),
             own: *own,
             rate: charge.as_ref().ok().and_then(rate),
             burst: charge.as_ref().ok().map(|charge| charge.quota.burst()),
-            unknown: unknown.clone(),
+            unknown: unknown(meeting),
             bucket: known.map(|charge| name(policy, rule, &charge)),
             tokens: known.zip(level).map(|(charge, level)| tokens(&charge, level)),
             full_after_ms: known.zip(level).map(|(charge, level)| {

@@ -1,7 +1,6 @@
 //! `GET /api/clients`: who asks most of each rule, or is refused most.
 
 use std::cmp::Reverse;
-use std::net::IpAddr;
 
 use serde::Serialize;
 
@@ -9,10 +8,10 @@ use crate::admin::answer::Answer;
 use crate::admin::query::{BadQuery, Query};
 use crate::clock;
 use crate::config::suggest::cut;
-use crate::explain::words;
 use crate::gateway::Snapshot;
 use crate::observe::consumption::{Counted, Merged, Who};
 use crate::policy::Policy;
+use crate::policy::client::counted_as;
 
 /// How many clients of a rule are listed, unless the query says otherwise.
 const LIMIT: usize = 20;
@@ -128,10 +127,6 @@ fn told(policy: &Policy, who: Who) -> (&'static str, String) {
             ("key", key.map_or_else(String::new, |key| key.id.to_string()))
         }
         Who::UnknownKey(beginning) => ("unknown_key", format!("{beginning:016x}")),
-        Who::Ip(ip) => ("ip", address(ip, policy.clients.ipv6_prefix)),
+        Who::Ip(ip) => ("ip", counted_as(ip, policy.clients.ipv6_prefix)),
     }
-}
-
-fn address(ip: IpAddr, ipv6_prefix: u8) -> String {
-    words::counted_as(ip, ipv6_prefix)
 }

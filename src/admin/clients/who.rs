@@ -8,10 +8,10 @@ use super::Client as Told;
 use crate::admin::answer::Answer;
 use crate::admin::query::{BadQuery, Query};
 use crate::config::suggest::cut;
-use crate::explain::words;
+use crate::decide::meetings::{Absent, Subject};
 use crate::identity::address::canonical;
 use crate::policy::Policy;
-use crate::policy::client::{Client, ClientKey, counted_address};
+use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
 
 /// What may be said of a request.
 const NAMES: [&str; 7] = ["path", "method", "host", "route", "header", "ip", "key"];
@@ -136,6 +136,19 @@ impl Who {
         }
     }
 
+    /// The same, as rules are held against it.
+    pub(super) fn subject(&self) -> Subject<'_> {
+        Subject {
+            client: self.client,
+            by_key: self.by_key,
+            route: self.route,
+            method: self.method.as_ref(),
+            host: self.host.as_deref(),
+            headers: &self.headers,
+            absent: Absent::Only(&self.absent),
+        }
+    }
+
     /// As it is told.
     pub(super) fn told(&self, policy: &Policy) -> Told {
         let prefix = policy.clients.ipv6_prefix;
@@ -144,7 +157,7 @@ impl Who {
             kind: if self.by_key { "key" } else { "ip" },
             id: self.id.clone(),
             plan: policy.plan_name(self.client.plan).to_owned(),
-            counted_as: counted.map(|ip| words::counted_as(ip, prefix)),
+            counted_as: counted.map(|ip| counted_as(ip, prefix)),
         }
     }
 }

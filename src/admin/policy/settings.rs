@@ -45,6 +45,8 @@ pub(super) struct Clients {
     on_conflicting_keys: &'static str,
     hide_key: bool,
     ipv6_prefix: u8,
+    /// Where clients see what they have left; none: nowhere.
+    limits_path: Option<String>,
 }
 
 impl Server {
@@ -93,6 +95,7 @@ impl Clients {
             },
             hide_key: clients.hide_key,
             ipv6_prefix: clients.ipv6_prefix,
+            limits_path: clients.limits_path.as_deref().map(str::to_owned),
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::limit::charge::{Charge, Mode};
 use crate::limit::seconds_up;
 use crate::policy::Policy;
 use grpc::{grpc_message, grpc_status, is_grpc};
+pub(super) use words::LIMITS_METHODS;
 use words::failure;
 pub(crate) use words::words;
 
@@ -137,6 +138,9 @@ async fn send(session: &mut Session, exchange: &Exchange, answer: Answer) -> Res
     if answer.status == StatusCode::UNAUTHORIZED {
         // RFC 9110, section 15.5.2, demands a challenge; keys have no scheme of their own there.
         head.insert_header("WWW-Authenticate", HeaderValue::from_static("Bearer"))?;
+    }
+    if answer.status == StatusCode::METHOD_NOT_ALLOWED {
+        head.insert_header("Allow", HeaderValue::from_static(LIMITS_METHODS))?;
     }
     limit_headers::insert(&mut head, exchange)?;
     if grpc {

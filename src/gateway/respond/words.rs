@@ -8,6 +8,9 @@ use crate::decide::guard::Malformed;
 use crate::identity::IdentityError;
 use crate::policy::Policy;
 
+/// What asks for a client's own limits, as `Allow` lists it.
+pub(in crate::gateway) const LIMITS_METHODS: &str = "GET, HEAD, OPTIONS";
+
 /// Status and words for a refusal.
 pub(crate) fn words(policy: &Policy, refusal: Refusal) -> (StatusCode, String) {
     let bad = |detail: &dyn std::fmt::Display| (StatusCode::BAD_REQUEST, sentence(detail));
@@ -35,6 +38,10 @@ pub(crate) fn words(policy: &Policy, refusal: Refusal) -> (StatusCode, String) {
         Refusal::Path(error) => bad(&error),
         Refusal::Identity(error @ (IdentityError::ConflictingKeys | IdentityError::KeyTooLong)) => {
             bad(&error)
+        }
+        Refusal::OtherMethod => {
+            let detail = format!("Only {LIMITS_METHODS} are answered here.");
+            (StatusCode::METHOD_NOT_ALLOWED, detail)
         }
         Refusal::NoRoute => {
             (StatusCode::NOT_FOUND, "No route matches this host, path and method.".to_string())

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use http::HeaderName;
 
 use super::names::{Names, twice};
+use super::path;
 use super::values::number;
 use super::words::meaning;
 use crate::config::Config;
@@ -13,6 +14,7 @@ use crate::config::secrets::is_key_place;
 use crate::config::spanned::Spanned;
 use crate::config::suggest::{self, cut};
 use crate::config::tables::{self, List};
+use crate::policy::matcher::PathPattern;
 use crate::policy::settings::{Clients, KeySource};
 
 /// The plan that anonymous clients have when the file has one of this name.
@@ -31,6 +33,7 @@ pub(super) fn clients(config: &Config, names: &Names, mistakes: &mut Mistakes) -
     let key_sources = key_sources(&clients.api_key, mistakes);
     let anonymous_plan = anonymous_plan(config, clients.anonymous_plan.as_ref(), names, mistakes);
     let ipv6_prefix = number("ipv6_prefix", clients.ipv6_prefix.as_ref(), 64, 1..=128, mistakes);
+    let limits_path = clients.limits_path.as_ref().map(|field| limits_path(field, mistakes));
     Some(Clients {
         key_sources,
         anonymous_plan: anonymous_plan?,
@@ -39,7 +42,28 @@ pub(super) fn clients(config: &Config, names: &Names, mistakes: &mut Mistakes) -
         on_conflicting_keys: meaning(clients.on_conflicting_keys.as_ref()),
         hide_key: clients.hide_key.as_ref().is_some_and(|hide| *hide.get_ref()),
         ipv6_prefix: u8::try_from(ipv6_prefix?).ok()?,
+        limits_path: match limits_path {
+            Some(path) => Some(path?),
+            None => None,
+        },
     })
+}
+
+/// Where clients see what they have left: one path, written as clients send it.
+fn limits_path(field: &Spanned<String>, mistakes: &mut Mistakes) -> Option<Box<str>> {
+    const HELP: &str = "such as `/.well-known/ratelimit`";
+    let text = field.get_ref();
+    let (message, help) = match path::parse(text) {
+        Ok(PathPattern::Exact(path)) if path.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            return Some(path.into());
+        }
+        Ok(PathPattern::Exact(_)) => ("`limits_path` has a character that is not ASCII", None),
+        Ok(PathPattern::Prefix(_)) => ("`limits_path` is one path, without `*`", None),
+        Err((message, help)) => (message, help),
+    };
+    let help = help.map_or_else(|| HELP.to_owned(), |help| cut(&help, 120));
+    mistakes.push(Mistake::new(field.span(), message).help(help));
+    None
 }
 
 /// The plan of clients without a key: as written, else `free`, else the only one there is when

@@ -10,6 +10,7 @@
 
 pub mod adjust;
 mod flight;
+pub mod peek;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -127,6 +128,11 @@ impl Batcher {
         &self.link
     }
 
+    /// The most that a check may wait.
+    pub fn budget(&self) -> Duration {
+        Duration::from_micros(self.budget)
+    }
+
     /// Decides a check in Redis and takes its tokens. `rules` are those of the policy that the
     /// charges come from, by index.
     ///
@@ -237,8 +243,6 @@ impl Batcher {
         (batch, members)
     }
 }
-
-mod peek;
 
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ use crate::limit::share::Share;
 use crate::store::redis::script::{self, RuleName};
 
 /// How long a person waits.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+pub const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Batcher {
     /// What Redis would answer to a check now. Takes nothing, and tells the breaker nothing: it is
@@ -26,18 +26,19 @@ impl Batcher {
     /// # Errors
     /// Redis does not answer.
     pub async fn peek(&self, charges: &[Charge], rules: &[RuleName]) -> Result<Answer, Undecided> {
-        let mut buckets = self.look(charges, rules).await?;
+        let mut buckets = self.look(charges, rules, PATIENCE).await?;
         Ok(charge::take(charges, &mut buckets, Share::WHOLE))
     }
 
     /// The buckets as they are, what this process owes them taken off.
     ///
     /// # Errors
-    /// Redis does not answer.
+    /// Redis does not answer, or not within `patience`.
     pub async fn look(
         &self,
         charges: &[Charge],
         rules: &[RuleName],
+        patience: Duration,
     ) -> Result<Vec<Bucket>, Undecided> {
         let mut line = self.link.current().ok_or(Undecided::NotAsked)?;
         let mut commands = redis::pipe();
@@ -47,7 +48,7 @@ impl Batcher {
             commands.cmd("GET").arg(script::key(&self.prefix, charge.bucket, rule));
         }
         let asked = commands.query_async::<Vec<Value>>(&mut line.redis);
-        let replies = tokio::time::timeout(PATIENCE, asked).await;
+        let replies = tokio::time::timeout(patience, asked).await;
         let Ok(Ok((now, kept))) = replies.map(|replies| replies.and_then(read)) else {
             return Err(Undecided::NotAsked);
         };

@@ -91,7 +91,7 @@ fn a_secret_among_the_clients_is_not_shown() {
     2 | my-secret = **************
       | ^^^^^^^^^
       |
-      = help: possible here: `api_key`, `anonymous_plan`, `on_missing_key`, `on_unknown_key`, `on_conflicting_keys`, `hide_key` and `ipv6_prefix`
+      = help: possible here: `api_key`, `anonymous_plan`, `on_missing_key`, `on_unknown_key`, `on_conflicting_keys`, `hide_key`, `ipv6_prefix` and `limits_path`
 
     error: an item of `api_key` is no place where a key can stand
      --> gateway.toml:3:12
@@ -147,7 +147,7 @@ fn a_secret_in_a_broken_list_of_clients_is_not_shown() {
     3 | [clients.acme]
       |          ^^^^
       |
-      = help: possible here: `api_key`, `anonymous_plan`, `on_missing_key`, `on_unknown_key`, `on_conflicting_keys`, `hide_key` and `ipv6_prefix`
+      = help: possible here: `api_key`, `anonymous_plan`, `on_missing_key`, `on_unknown_key`, `on_conflicting_keys`, `hide_key`, `ipv6_prefix` and `limits_path`
 
     gateway.toml: 2 mistakes
     "#);
@@ -162,4 +162,13 @@ fn a_secret_in_a_broken_list_of_clients_is_not_shown() {
 
     gateway.toml: 1 mistake
     ");
+}
+
+#[test]
+fn limits_path_is_one_path_as_clients_send_it() {
+    let wrong = ["''", "'api'", "'/me/*'", "'/a?b'", "'/a%20b'", "'/über'", "'https://h/a'", "7"];
+    let each = wrong.map(|path| told(&format!("[clients]\nlimits_path = {path}")));
+    insta::assert_snapshot!(each.join("\n"));
+    let good = told("[clients]\nlimits_path = '/.well-known/ratelimit'");
+    assert_eq!(good, "no mistake\n");
 }

@@ -1,0 +1,320 @@
+//! What a client is told of its limits. Names are a contract: `docs/own-limits.md` lists them.
+
+use serde::Serialize;
+
+use crate::decide::meetings::{Subject, meeting};
+use crate::gateway::respond::retry_after_ms;
+use crate::limit::charge::{Charge, Mode};
+use crate::limit::seconds_up;
+use crate::limit::verdict::Standing;
+use crate::policy::charges::WhyNot;
+use crate::policy::client::{self, ClientKey, counted_address, counted_as};
+use crate::policy::settings::HeaderStyle;
+use crate::policy::{Dimension, OnFailure, Policy, Rule};
+use crate::store::limiter::{Levels, Source};
+
+/// The most rules of one answer, each route counted by itself: neither the answer nor the look at
+/// its buckets grows with the file.
+const MOST_RULES: usize = 100;
+
+/// The most routes that are named of one rule.
+const MOST_ROUTES: usize = 20;
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(super) struct Limits<'a> {
+    client: Client<'a>,
+    /// Whether any rule limits it.
+    limited: bool,
+    /// Whether this gateway alone says so, for want of Redis or of leave to ask it.
+    approximate: bool,
+    rules: Vec<Told<'a>>,
+    /// How many rules did not fit.
+    #[serde(skip_serializing_if = "is_zero")]
+    left_out: usize,
+}
+
+/// Who asks.
+#[derive(Debug, Serialize)]
+struct Client<'a> {
+    /// `key`, `ip` or `unknown_key`.
+    kind: &'static str,
+    /// The id of the key, or the address that is counted; none of an unknown key.
+    id: Option<String>,
+    plan: &'a str,
+    /// The address or the network that rules count.
+    counted_as: Option<String>,
+}
+
+/// One rule; one that counts each route by itself, on one route.
+#[derive(Debug, Serialize)]
+struct Told<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    per: Vec<String>,
+    /// What it counts; empty: everything, at one cost.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    routes: Vec<Counted<'a>>,
+    /// How many routes did not fit.
+    #[serde(skip_serializing_if = "is_zero")]
+    more_routes: usize,
+    #[serde(flatten)]
+    what: What,
+}
+
+/// A route, as a client may know it, and what a request costs there.
+#[derive(Debug, Serialize)]
+struct Counted<'a> {
+    name: &'a str,
+    path: String,
+    cost: u64,
+}
+
+/// What the rule does to the client.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum What {
+    Limits(Allowance),
+    Exempts {
+        /// Always true.
+        exempt: bool,
+    },
+    DemandsKey {
+        /// Always true.
+        needs_key: bool,
+    },
+}
+
+/// What it allows, and what is left of that.
+#[derive(Debug, Serialize)]
+struct Allowance {
+    /// The bucket's burst.
+    limit: u64,
+    rate: Option<String>,
+    /// Seconds that an empty bucket takes to fill.
+    window_seconds: u64,
+    /// Tokens of the cheapest request.
+    cost: u64,
+    /// Whether others take from the same bucket.
+    shared: bool,
+    /// What names the bucket and is not known before a request is there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unknown: Vec<String>,
+    /// What becomes of requests while Redis cannot be asked, where nothing is counted then: `allow`
+    /// or `deny`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    without_redis: Option<&'static str>,
+    #[serde(flatten)]
+    left: Option<Left>,
+}
+
+/// What is in the bucket.
+#[derive(Debug, Serialize)]
+struct Left {
+    /// Whole tokens.
+    remaining: u64,
+    /// Seconds until the bucket is full.
+    reset_seconds: u64,
+    /// Until a request of that cost can pass, where it cannot now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+}
+
+/// The rules that mean something to a client, before any bucket was looked at.
+#[derive(Debug)]
+pub(super) struct Listed<'a> {
+    policy: &'a Policy,
+    client: client::Client,
+    entries: Vec<Entry<'a>>,
+    left_out: usize,
+}
+
+#[derive(Debug)]
+struct Entry<'a> {
+    index: u32,
+    rule: &'a Rule,
+    /// Which route, where the rule counts each by itself.
+    route: Option<u32>,
+    /// What it charges the cheapest request, or why it does not.
+    charge: Result<Charge, WhyNot>,
+    unknown: Vec<String>,
+    shared: bool,
+}
+
+impl<'a> Listed<'a> {
+    /// The rules that are enforced, in the order of the file.
+    pub(super) fn of(policy: &'a Policy, subject: &Subject<'_>) -> Self {
+        let client = subject.client;
+        let mut listed = Self { policy, client, entries: Vec::new(), left_out: 0 };
+        let enforced = |(_, rule): &(u32, &Rule)| rule.enabled && rule.mode == Mode::Enforce;
+        for (index, rule) in (0..).zip(&policy.rules).filter(enforced) {
+            let entry = Entry::of(policy, subject, index, rule);
+            match entry.charge {
+                Ok(_) if rule.per.contains(&Dimension::Route) => {
+                    for route in policy.routes_of(index) {
+                        let subject = Subject { route: Some(route), ..*subject };
+                        listed.add(|| Entry::of(policy, &subject, index, rule));
+                    }
+                }
+                Ok(_) | Err(WhyNot::ExemptAddress(_) | WhyNot::ExemptKey | WhyNot::NoKeyDenied) => {
+                    listed.add(|| entry);
+                }
+                Err(_) => {}
+            }
+        }
+        listed
+    }
+
+    fn add(&mut self, entry: impl FnOnce() -> Entry<'a>) {
+        if self.entries.len() < MOST_RULES {
+            self.entries.push(entry());
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    /// The buckets to look at.
+    pub(super) fn charges(&self) -> Vec<Charge> {
+        self.entries.iter().filter_map(Entry::known).collect()
+    }
+
+    /// The whole answer. `levels` are those of [`charges`](Self::charges).
+    pub(super) fn told(&self, levels: &Levels) -> Limits<'a> {
+        let mut found = levels.levels.iter();
+        let each = self.entries.iter().map(|entry| {
+            let level = entry.known().and_then(|_| found.next());
+            entry.told(self.policy, levels, level.copied())
+        });
+        let rules: Vec<Told<'a>> = each.collect();
+        Limits {
+            client: Client::of(self.policy, &self.client),
+            limited: rules.iter().any(|rule| matches!(rule.what, What::Limits(_))),
+            approximate: self.policy.redis.is_some() && levels.source == Source::Local,
+            rules,
+            left_out: self.left_out,
+        }
+    }
+}
+
+impl<'a> Entry<'a> {
+    fn of(policy: &'a Policy, subject: &Subject<'_>, index: u32, rule: &'a Rule) -> Self {
+        let meeting = meeting(policy, subject, index, rule);
+        let routes = policy.routes_of(index).filter(|one| subject.route.is_none_or(|r| r == *one));
+        let costs = routes.filter_map(|route| policy.routes.get(route as usize));
+        let cost = costs.map(|route| route.cost).min().unwrap_or(1);
+        let own = meeting.own || rule.per.contains(&Dimension::Ip);
+        Self {
+            index,
+            rule,
+            route: subject.route,
+            charge: meeting.charge.map(|charge| Charge { cost, ..charge }),
+            unknown: meeting.unknown.iter().map(ToString::to_string).collect(),
+            shared: !own,
+        }
+    }
+
+    /// The charge, where its bucket is known.
+    fn known(&self) -> Option<Charge> {
+        self.charge.ok().filter(|_| self.unknown.is_empty())
+    }
+
+    fn told(&self, policy: &'a Policy, levels: &Levels, level: Option<i64>) -> Told<'a> {
+        let Self { rule, .. } = self;
+        let (routes, more_routes) = self.routes(policy);
+        let what = match &self.charge {
+            Ok(charge) => What::Limits(self.allowance(policy, charge, levels, level)),
+            Err(WhyNot::NoKeyDenied) => What::DemandsKey { needs_key: true },
+            Err(_) => What::Exempts { exempt: true },
+        };
+        Told {
+            name: &rule.name,
+            description: rule.description.as_deref(),
+            per: rule.per.iter().map(ToString::to_string).collect(),
+            routes,
+            more_routes,
+            what,
+        }
+    }
+
+    /// The routes that it counts, where they are to be told, and how many there are beside those.
+    fn routes(&self, policy: &'a Policy) -> (Vec<Counted<'a>>, usize) {
+        let of_one = |one: &u32| self.route.is_none_or(|route| route == *one);
+        let all = || {
+            let routes = policy.routes_of(self.index).filter(of_one);
+            routes.filter_map(|route| policy.routes.get(route as usize))
+        };
+        let cost = all().next().map(|route| route.cost);
+        let at_one_cost = all().all(|route| Some(route.cost) == cost);
+        if self.route.is_none() && self.rule.routes.is_none() && at_one_cost {
+            return (Vec::new(), 0);
+        }
+        let named = all().take(MOST_ROUTES).map(|route| Counted {
+            name: &route.name,
+            path: route.matcher.path.to_string(),
+            cost: route.cost,
+        });
+        (named.collect(), all().count().saturating_sub(MOST_ROUTES))
+    }
+
+    fn allowance(
+        &self,
+        policy: &Policy,
+        charge: &Charge,
+        levels: &Levels,
+        level: Option<i64>,
+    ) -> Allowance {
+        let Self { rule, .. } = self;
+        let is_alone = policy.redis.is_some() && levels.source == Source::Local;
+        let without_redis = match rule.on_failure {
+            OnFailure::Allow if is_alone => Some("allow"),
+            OnFailure::Deny if is_alone => Some("deny"),
+            _ => None,
+        };
+        // Where answers do not say what others leave, neither does this one.
+        let is_hidden = self.shared && policy.headers.style == HeaderStyle::None;
+        let level = level.filter(|_| without_redis.is_none() && !is_hidden);
+        let left = level.map(|level| {
+            let standing = Standing::of_bucket(&charge.quota, level, charge.cost, levels.share);
+            let wait = standing.retry_after;
+            Left {
+                remaining: standing.remaining,
+                reset_seconds: seconds_up(standing.reset),
+                retry_after_ms: (wait > 0).then(|| retry_after_ms(wait)),
+            }
+        });
+        Allowance {
+            limit: charge.quota.burst(),
+            rate: rule.rate_of(charge.quota_index).map(|rate| rate.to_string()),
+            window_seconds: seconds_up(charge.quota.ticks_to_fill()).max(1),
+            cost: charge.cost,
+            shared: self.shared,
+            unknown: self.unknown.clone(),
+            without_redis,
+            left,
+        }
+    }
+}
+
+impl<'a> Client<'a> {
+    fn of(policy: &'a Policy, client: &client::Client) -> Self {
+        let prefix = policy.clients.ipv6_prefix;
+        let counted = client.ip.map(|ip| counted_as(counted_address(ip, prefix), prefix));
+        let (kind, id) = match client.key {
+            ClientKey::Known(key) => {
+                ("key", policy.keys.get(key as usize).map(|key| key.id.to_string()))
+            }
+            ClientKey::Unknown(_) => ("unknown_key", None),
+            ClientKey::Missing => ("ip", counted.clone()),
+        };
+        Self { kind, id, plan: policy.plan_name(client.plan), counted_as: counted }
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+#[cfg(test)]
+mod tests;

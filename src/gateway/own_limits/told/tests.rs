@@ -1,0 +1,247 @@
+use std::collections::BTreeSet;
+
+use http::{HeaderMap, Method};
+use proptest::prelude::*;
+
+use super::*;
+use crate::decide::meetings::Absent;
+use crate::limit::charge::BucketId;
+use crate::limit::share::Share;
+use crate::load::from_text;
+use crate::policy::charges::Facts;
+
+/// The keys of `acme` and of `monitor` are their names.
+const FILE: &str = r#"
+[plans.free]
+[plans.pro]
+[keys.acme]
+sha256 = "822b33ad87c148a0a20a5ba7cd5ebcaa68d36a18e7aad165554903f52ca82757"
+plan = "pro"
+[keys.monitor]
+sha256 = "7de97367c9cdc3c6db31aa114057b65cea1a7bafc71cf0595a2931011526a0a3"
+plan = "free"
+[upstreams.api]
+servers = ["demo"]
+[routes.search]
+path = "/search"
+cost = 5
+[routes.rest]
+"#;
+
+const RULES: &str = r#"
+[rules.per-key]
+description = "What a plan buys."
+per = ["key"]
+plans.free = { rate = "10/s", burst = 50 }
+plans.pro = { rate = "100/s", burst = 500 }
+exempt = { keys = ["monitor"] }
+[rules.search]
+per = ["key", "route"]
+routes = ["search"]
+rate = "300/m"
+[rules.each]
+per = ["ip", "route"]
+rate = "9/d"
+exempt = { ips = ["192.0.2.9"] }
+on_failure = "allow"
+[rules.methods]
+per = ["key", "method"]
+rate = "7/h"
+[rules.members]
+per = ["key"]
+on_missing = "deny"
+routes = ["search"]
+rate = "5/s"
+[rules.everyone]
+per = []
+rate = "1000/s"
+[rules.trial]
+per = []
+mode = "shadow"
+rate = "6/s"
+[rules.off]
+per = []
+enabled = false
+rate = "6/s"
+"#;
+
+const ACME: ClientKey = ClientKey::Known(0);
+const MONITOR: ClientKey = ClientKey::Known(1);
+
+fn client(policy: &Policy, ip: &str, key: ClientKey) -> client::Client {
+    let plan = match key {
+        ClientKey::Known(key) => policy.keys[key as usize].plan,
+        _ => policy.clients.anonymous_plan,
+    };
+    client::Client { ip: Some(ip.parse().unwrap()), key, plan }
+}
+
+fn listed<'a>(policy: &'a Policy, client: client::Client, headers: &HeaderMap) -> Listed<'a> {
+    let by_key = client.key != ClientKey::Missing;
+    let (host, absent) = (Some("h"), Absent::AllOthers);
+    Listed::of(
+        policy,
+        &Subject { client, by_key, route: None, method: None, host, headers, absent },
+    )
+}
+
+/// What the client is told while each of its buckets lacks `lacking` tokens.
+fn told(policy: &Policy, client: client::Client, lacking: u64, source: Source) -> String {
+    let listed = listed(policy, client, &HeaderMap::new());
+    let level = |charge: &Charge| charge.quota.full() - charge.quota.units(lacking);
+    let levels = listed.charges().iter().map(level).collect();
+    let told = listed.told(&Levels { levels, source, share: Share::WHOLE });
+    let each = told.rules.iter().map(|rule| serde_json::to_string(rule).unwrap());
+    let rules = each.collect::<Vec<_>>().join("\n");
+    let client = serde_json::to_string(&told.client).unwrap();
+    format!("{client} limited {}, approximate {}\n{rules}", told.limited, told.approximate)
+}
+
+#[test]
+fn a_client_with_a_key() {
+    let policy = from_text("f", &format!("{FILE}{RULES}")).unwrap();
+    let acme = client(&policy, "192.0.2.1", ACME);
+    insta::assert_snapshot!(told(&policy, acme, 3, Source::Local));
+}
+
+#[test]
+fn a_client_without_a_key_that_has_nothing_left() {
+    let policy = from_text("f", &format!("{FILE}{RULES}")).unwrap();
+    let anonymous = client(&policy, "2001:db8::1", ClientKey::Missing);
+    insta::assert_snapshot!(told(&policy, anonymous, 50, Source::Local));
+}
+
+#[test]
+fn a_client_that_is_exempt() {
+    let rules = "[rules.a]\nper = ['key']\nrate = '9/s'\nexempt = { keys = ['monitor'] }\n\
+        [rules.b]\nper = ['ip']\nrate = '9/s'\nexempt = { ips = ['192.0.2.0/24'] }\n";
+    let policy = from_text("f", &format!("{FILE}{rules}")).unwrap();
+    let monitor = client(&policy, "192.0.2.9", MONITOR);
+    insta::assert_snapshot!(told(&policy, monitor, 0, Source::Local));
+}
+
+#[test]
+fn what_is_told_while_redis_is_away() {
+    let redis = "[redis]\nurl = 'redis://127.0.0.1:1'\n";
+    let rules = "[rules.a]\nper = ['key']\nrate = '9/s'\n\
+        [rules.b]\nper = ['key']\nrate = '9/s'\non_failure = 'allow'\n\
+        [rules.c]\nper = ['key']\nrate = '9/s'\non_failure = 'deny'\n";
+    let policy = from_text("f", &format!("{FILE}{redis}{rules}")).unwrap();
+    let acme = client(&policy, "192.0.2.1", ACME);
+    insta::assert_snapshot!(told(&policy, acme, 2, Source::Local));
+    assert!(!told(&policy, acme, 2, Source::Redis).contains("without_redis"));
+}
+
+#[test]
+fn what_others_leave_is_told_where_answers_tell_it() {
+    let rules = "[rules.mine]\nper = ['key']\nrate = '9/s'\n[rules.ours]\nper = []\nrate = '9/s'\n";
+    let hidden = |headers: &str| {
+        let policy = from_text("f", &format!("{headers}{FILE}{rules}")).unwrap();
+        let told = told(&policy, client(&policy, "192.0.2.1", ACME), 2, Source::Local);
+        told.lines()
+            .filter(|line| line.contains("\"limit\"") && !line.contains("remaining"))
+            .count()
+    };
+    assert_eq!((hidden(""), hidden("[headers]\nstyle = 'none'\n")), (0, 1));
+}
+
+#[test]
+fn an_answer_does_not_grow_with_the_file() {
+    use std::fmt::Write as _;
+
+    let mut file = FILE.to_owned();
+    for number in 0..150 {
+        let _ = writeln!(file, "[routes.r{number}]\npath = '/{number}'\ncost = {}", 1 + number % 2);
+    }
+    file +=
+        "[rules.each]\nper = ['key', 'route']\nrate = '9/s'\n[rules.all]\nper = []\nrate = '9/s'";
+    let policy = from_text("f", &file).unwrap();
+    let listed = listed(&policy, client(&policy, "192.0.2.1", ACME), &HeaderMap::new());
+    assert_eq!((listed.charges().len(), listed.left_out), (MOST_RULES, 53));
+    let (named, more) = listed.entries[0].routes(&policy);
+    assert_eq!((named.len(), more), (1, 0));
+    let all = Entry {
+        route: None,
+        ..Entry::of(
+            &policy,
+            &Subject {
+                client: client(&policy, "192.0.2.1", ACME),
+                by_key: true,
+                route: None,
+                method: None,
+                host: None,
+                headers: &HeaderMap::new(),
+                absent: Absent::AllOthers,
+            },
+            1,
+            &policy.rules[1],
+        )
+    };
+    let (named, more) = all.routes(&policy);
+    assert_eq!((named.len(), more), (MOST_ROUTES, 132));
+}
+
+/// One rule of a random file.
+fn rule() -> impl Strategy<Value = String> {
+    let per = prop::sample::subsequence(
+        vec!["'ip'", "'key'", "'plan'", "'route'", "'host'", "'header:x-t'"],
+        0..=6,
+    );
+    let routes = prop_oneof![Just(""), Just("routes = ['search']\n"), Just("routes = ['rest']\n")];
+    let rate = prop_oneof![
+        Just("rate = '9/s'\n"),
+        Just("plans.pro.rate = '8/s'\n"),
+        Just("rate = '9/s'\nplans.pro.rate = '8/s'\n"),
+    ];
+    let more = prop_oneof![
+        4 => Just(""),
+        1 => Just("mode = 'shadow'\n"),
+        1 => Just("enabled = false\n"),
+        1 => Just("exempt.keys = ['acme']\n"),
+        1 => Just("exempt.ips = ['192.0.2.1']\n"),
+    ];
+    let missing = prop_oneof![Just("ip"), Just("skip"), Just("shared"), Just("deny")];
+    (per, routes, rate, more, missing).prop_map(|(per, routes, rate, more, missing)| {
+        let by_key = per.contains(&"'key'");
+        let missing = if by_key { format!("on_missing = '{missing}'\n") } else { String::new() };
+        format!("per = [{}]\n{routes}{rate}{more}{missing}", per.join(", "))
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// A client is told of exactly those buckets that its requests can take from, each by the rule
+    /// that takes.
+    #[test]
+    fn what_is_told_is_what_requests_take_from(
+        rules in prop::collection::vec(rule(), 0..6),
+        key in prop_oneof![Just(ACME), Just(MONITOR), Just(ClientKey::Missing)],
+        tenant in any::<bool>(),
+    ) {
+        let rules = rules.iter().enumerate().map(|(i, rule)| format!("[rules.r{i}]\n{rule}"));
+        let text = format!("{FILE}{}", rules.collect::<String>());
+        let policy = from_text("f", &text).unwrap();
+        let client = client(&policy, "192.0.2.1", key);
+        let mut headers = HeaderMap::new();
+        if tenant {
+            headers.insert("x-t", "a".parse().unwrap());
+        }
+        let told: BTreeSet<(u32, BucketId)> = listed(&policy, client, &headers)
+            .charges()
+            .iter()
+            .map(|charge| (charge.rule, charge.bucket))
+            .collect();
+        let mut taken = BTreeSet::new();
+        for (index, rule) in (0..).zip(&policy.rules) {
+            for route in 0..2 {
+                let facts = Facts { route, method: &Method::GET, host: "h", headers: &headers };
+                let charge = policy.charge(index, &client, &facts, crate::policy::charges::Scope::All);
+                if rule.mode == Mode::Enforce {
+                    taken.extend(charge.ok().map(|charge| (index, charge.bucket)));
+                }
+            }
+        }
+        prop_assert_eq!(told, taken, "{}", text);
+    }
+}

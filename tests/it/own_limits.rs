@@ -1,0 +1,222 @@
+//! What clients are told of their own limits, on `clients.limits_path`.
+
+use serde_json::{Value, json};
+
+use crate::support::{DEMO, Gateway, Redis, Request, Upstream, eventually, key, timed, tollgate};
+
+const PATH: &str = "/.well-known/ratelimit";
+
+const RULES: &str = r#"
+[routes.dear]
+path = "/dear"
+upstream = "api"
+cost = 3
+
+[rules.per-key]
+description = "What a plan buys."
+per = ["key"]
+rate = "10/d"
+
+[rules.per-ip]
+per = ["ip"]
+rate = "20/d"
+
+[rules.dear]
+per = ["key"]
+routes = ["dear"]
+rate = "5/d"
+"#;
+
+fn file(more: &str) -> String {
+    let path = format!("[clients]\nlimits_path = \"{PATH}\"\n{more}\n");
+    format!("{path}{DEMO}{RULES}{}", key("acme", "secret", "free"))
+}
+
+fn asked(gateway: &Gateway, key: Option<&str>) -> Value {
+    let mut request = Request::get(PATH);
+    if let Some(key) = key {
+        request = request.header("X-Api-Key", key);
+    }
+    let answer = gateway.send(&request);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.json()
+}
+
+fn left(told: &Value, name: &str) -> Value {
+    let rules = told["rules"].as_array().unwrap();
+    rules.iter().find(|rule| rule["name"] == name).unwrap()["remaining"].clone()
+}
+
+#[test]
+fn a_client_sees_what_it_has_left_and_looking_is_free() {
+    let upstream = Upstream::echo();
+    let servers = format!("[\"{}\"]", upstream.address);
+    let config = file("").replace("[\"demo\"]", &servers);
+    let gateway = Gateway::start(&config);
+    let get = |path| gateway.send(&Request::get(path).header("X-Api-Key", "secret")).status;
+    assert_eq!((get("/"), get("/dear")), (200, 200));
+    let sent_on = upstream.seen().len();
+    let before =
+        gateway.admin("/api/clients/key/acme/buckets?ip=127.0.0.1").json()["rules"].clone();
+    for _ in 0..100 {
+        let told = asked(&gateway, Some("secret"));
+        assert_eq!(told["client"]["id"], "acme");
+        assert_eq!((&told["limited"], &told["approximate"]), (&json!(true), &json!(false)));
+        assert_eq!(left(&told, "per-key"), 6);
+        assert_eq!(left(&told, "per-ip"), 16);
+        assert_eq!(left(&told, "dear"), 2);
+        assert_eq!(
+            told["rules"][2]["routes"],
+            json!([{"name": "dear", "path": "/dear", "cost": 3}])
+        );
+        assert!(told["rules"][2]["retry_after_ms"].as_u64().unwrap() > 1_000);
+    }
+    let after = gateway.admin("/api/clients/key/acme/buckets?ip=127.0.0.1").json()["rules"].clone();
+    let tokens = |rules: &Value| -> Vec<Value> {
+        rules.as_array().unwrap().iter().map(|rule| rule["tokens"].clone()).collect()
+    };
+    assert_eq!(tokens(&before), tokens(&after));
+    assert_eq!(upstream.seen().len(), sent_on);
+    assert_eq!(gateway.count("tollgate_requests_total", &[("route", ""), ("status", "200")]), 100);
+    assert_eq!(gateway.count("tollgate_decisions_total", &[("rule", "per-key")]), 2);
+}
+
+#[test]
+fn a_client_that_is_exhausted_still_sees_it() {
+    let gateway = Gateway::start(&file(""));
+    let passed = (0..15).filter(|_| gateway.get("/").status == 200).count();
+    assert_eq!(passed, 10);
+    let told = asked(&gateway, None);
+    assert_eq!(
+        told["client"],
+        json!({
+            "kind": "ip", "id": "127.0.0.1", "plan": "free", "counted_as": "127.0.0.1"
+        })
+    );
+    let per_key = &told["rules"][0];
+    assert_eq!((&per_key["remaining"], &per_key["limit"]), (&json!(0), &json!(10)));
+    assert_eq!(per_key["description"], "What a plan buys.");
+    let wait = per_key["retry_after_ms"].as_u64().unwrap();
+    assert!((8_000_000..=8_640_000).contains(&wait), "{wait}");
+    assert_eq!(left(&told, "per-ip"), 10, "a refusal takes nothing");
+}
+
+#[test]
+fn methods_that_ask_nothing_are_told_which_do() {
+    let gateway = Gateway::start(&file("on_missing_key = \"deny\""));
+    let head = gateway.send(&Request::new("HEAD", PATH).header("X-Api-Key", "secret"));
+    assert_eq!((head.status, head.text().as_str()), (200, ""));
+    assert_eq!(head.header("cache-control"), Some("no-store"));
+    assert_eq!(head.header("content-type"), Some("application/json"));
+    let options = gateway.send(&Request::new("OPTIONS", PATH));
+    assert_eq!((options.status, options.header("allow")), (200, Some("GET, HEAD, OPTIONS")));
+    for method in ["POST", "PUT", "DELETE", "PATCH"] {
+        let other = gateway.send(&Request::new(method, PATH).body("x"));
+        assert_eq!((other.status, other.header("allow")), (405, Some("GET, HEAD, OPTIONS")));
+        assert_eq!(other.json()["status"], 405);
+    }
+    assert_eq!(gateway.get(PATH).status, 401);
+    // What is not that path to the letter is a request like any other.
+    for path in ["/.well-known/ratelimit/", "/.well-known/Ratelimit", "/.well-known/ratelimi%74"] {
+        let answer = gateway.send(&Request::get(path).header("X-Api-Key", "secret"));
+        assert_eq!(answer.json()["route"], "all", "{path}");
+    }
+}
+
+/// Keys can be guessed no faster here than elsewhere, whether a route has the path or none.
+#[test]
+fn an_unknown_key_is_answered_401_and_counted_by_address() {
+    for config in [file(""), file("").replace("path = \"/*\"", "path = \"/other\"")] {
+        let gateway = Gateway::start(&config);
+        let guess = || gateway.send(&Request::get(PATH).header("X-Api-Key", "guess")).status;
+        let statuses: Vec<u16> = (0..9).map(|_| guess()).collect();
+        // The smallest limit by address is that of `dear`, and a guess takes one token of each.
+        assert_eq!(statuses, [[401; 5].as_slice(), &[429; 4]].concat());
+        let told = asked(&gateway, None);
+        assert_eq!((left(&told, "per-key"), left(&told, "per-ip")), (json!(5), json!(15)));
+    }
+}
+
+#[test]
+fn it_is_off_unless_the_file_says_so_and_comes_with_a_reload() {
+    let gateway = Gateway::start(DEMO);
+    assert_eq!(gateway.get(PATH).json()["route"], "all");
+    gateway.take(&file(""));
+    assert_eq!(asked(&gateway, None)["rules"].as_array().unwrap().len(), 3);
+    assert_eq!(gateway.admin("/api/policy").json()["clients"]["limits_path"], PATH);
+    gateway.take(&format!("[clients]\nlimits_path = \"/me\"\n{DEMO}"));
+    assert_eq!(gateway.get(PATH).json()["route"], "all");
+    let told = gateway.get("/me").json();
+    assert_eq!((&told["limited"], &told["rules"]), (&json!(false), &json!([])));
+}
+
+#[test]
+fn gateways_that_share_redis_tell_the_same() {
+    let mut redis = Redis::start();
+    let config = format!("{}{}", file(""), redis.table());
+    let gateways = [Gateway::start(&config), Gateway::start(&config)];
+    for gateway in &gateways {
+        eventually("Redis", || {
+            let status = gateway.admin("/api/status").json();
+            (status["redis"]["connected"] == true).then_some(())
+        });
+        assert_eq!(left(&asked(gateway, Some("secret")), "per-key"), 10);
+    }
+    for gateway in gateways.iter().cycle().take(4) {
+        assert_eq!(gateway.send(&Request::get("/").header("X-Api-Key", "secret")).status, 200);
+    }
+    for gateway in &gateways {
+        eventually("the other gateway's requests", || {
+            let told = asked(gateway, Some("secret"));
+            (told["approximate"] == false && left(&told, "per-key") == 6).then_some(())
+        });
+    }
+    // Asking does not write: what is there is what requests took.
+    let calls = gateways[0].count("tollgate_redis_calls_total", &[]);
+    for _ in 0..100 {
+        assert_eq!(left(&asked(&gateways[0], Some("secret")), "per-key"), 6);
+    }
+    assert_eq!(gateways[0].count("tollgate_redis_calls_total", &[]), calls);
+    redis.kill();
+    eventually("to be told that this gateway alone says so", || {
+        let told = asked(&gateways[0], Some("secret"));
+        (told["approximate"] == true).then_some(told)
+    });
+}
+
+#[test]
+fn a_client_that_asks_all_the_time_does_not_ask_redis_each_time() {
+    let redis = Redis::start();
+    let gateway = Gateway::start(&format!("{}{}", file(""), redis.table()));
+    eventually("Redis", || {
+        let status = gateway.admin("/api/status").json();
+        (status["redis"]["connected"] == true).then_some(())
+    });
+    let mut connection = gateway.connect();
+    let before = redis.calls("get");
+    let ((), took) = timed(|| {
+        for _ in 0..300 {
+            assert_eq!(connection.send(&Request::get(PATH)).status, 200);
+        }
+    });
+    let looks = (redis.calls("get") - before) / 3;
+    let most = u64::try_from(took.as_millis()).unwrap() / 200 + 1;
+    assert!((1..=most).contains(&looks), "{looks} looks in {took:?}");
+}
+
+#[test]
+fn explain_knows_of_it() {
+    let gateway = Gateway::start(&file(""));
+    let told = gateway.explain(format!(r#"{{"path": "{PATH}", "key": "secret"}}"#)).json();
+    assert_eq!((&told["verdict"]["answer"], &told["levels"]), (&json!("pass"), &json!("none")));
+    assert_eq!(told["rules"][0]["why_not"]["code"], "own_limits");
+    let told = gateway.explain(format!(r#"{{"path": "{PATH}", "key": "guess"}}"#)).json();
+    assert_eq!(told["verdict"]["status"], 401);
+    assert_eq!(
+        (&told["rules"][1]["applies"], &told["rules"][1]["cost"]),
+        (&json!(true), &json!(1))
+    );
+    let config = gateway.file().to_str().unwrap();
+    let text = tollgate(&["explain", "-c", config, "--path", PATH], "");
+    assert!(text.stdout.contains("The gateway itself answers"), "{}", text.stdout);
+}
