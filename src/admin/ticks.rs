@@ -136,7 +136,9 @@ impl BackgroundService for Ticker {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.tick().await;
         let mut looked_at = clock::now();
-        let mut totals = self.metrics.totals(&self.store);
+        // All counters began at 0 with the process: what came before this service ran is in its first
+        // tick.
+        let mut totals = Totals::default();
         loop {
             ticks.tick().await;
             let now = clock::now();
