@@ -40,3 +40,5 @@ pub mod policy;
 pub mod reload;
 /// Where buckets live.
 pub mod store;
+/// A gateway in a terminal, from outside.
+pub mod top;

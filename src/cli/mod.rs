@@ -5,11 +5,13 @@ mod explain;
 mod hash_key;
 mod run;
 mod schema;
+mod top;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// A bad file: `EX_USAGE` of sysexits.h.
 const EXIT_BAD_FILE: u8 = 64;
@@ -48,6 +50,11 @@ enum Command {
     /// the verdict, is known to a running gateway: POST /api/explain on its admin port. Exits with
     /// 0 when the request is explained, refused or not; with 64 on a bad file or bad arguments.
     Explain(explain::Request),
+    /// Show what a gateway does, live in a terminal: rates, clients, buckets, health.
+    ///
+    /// By its admin port alone. Keys: ? lists them. Exits with 0; with 64 on a bad file, bad
+    /// arguments or a wrong token; with 69 where no gateway answers, if it is asked once.
+    Top(top::Flags),
     /// Print the JSON Schema of the file, for editors.
     ///
     /// `tollgate schema > gateway.schema.json`, and `#:schema ./gateway.schema.json` as the first
@@ -78,8 +85,12 @@ fn print(text: &str) -> ExitCode {
 
 /// Runs the program with the process' own arguments.
 pub fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
+    let parsed = Arguments::command().try_get_matches().and_then(|matches| {
+        let is_named = matches.value_source("config") == Some(ValueSource::CommandLine);
+        Ok((Arguments::from_arg_matches(&matches)?, is_named))
+    });
+    let (arguments, is_named) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => {
             // --help and --version are "errors" that go to standard output and succeed.
             let code = if error.use_stderr() { EXIT_BAD_FILE } else { 0 };
@@ -91,6 +102,7 @@ pub fn main() -> ExitCode {
         Command::Run => run::run(&arguments.config),
         Command::Check => check::check(&arguments.config),
         Command::Explain(request) => explain::explain(&arguments.config, request),
+        Command::Top(flags) => top::top(is_named.then_some(&arguments.config), &flags),
         Command::Schema => schema::schema(),
         Command::HashKey { key } => hash_key::hash_key(key.as_deref()),
     }

@@ -37,6 +37,7 @@ mod identity;
 mod commands;
 mod process;
 mod secrets;
+mod top;
 
 // Files that are wrong, in every way that a file can be.
 mod bad_files;

@@ -40,6 +40,11 @@ pub use environment::Environment;
 use grant::Quotas;
 use names::Names;
 
+/// A length of time as the file writes it, in milliseconds; none where it is written otherwise.
+pub fn milliseconds(text: &str) -> Option<u64> {
+    period::milliseconds(text).ok()
+}
+
 /// The policy that `config` means; none when anything is wrong with it or with how it was read.
 /// All mistakes are in `mistakes` then. `${NAME}` in the file is looked up in `environment`.
 pub fn build(

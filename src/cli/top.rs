@@ -1,0 +1,101 @@
+//! `tollgate top`: what a gateway does, live.
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::check::reject;
+use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE, print};
+use crate::load;
+use crate::policy::build::milliseconds;
+use crate::policy::redis::Secret;
+use crate::top::target::{DEFAULT, Target};
+use crate::top::{self, Asked, TopError, Trouble};
+
+/// Where a token may stand that is on no command line.
+const TOKEN_VARIABLE: &str = "TOLLGATE_ADMIN_TOKEN";
+
+/// How often at most, and at least, it may be asked.
+const INTERVALS_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
+
+/// Whom to look at.
+#[derive(Debug, Args)]
+pub(super) struct Flags {
+    /// Its admin port. Default: `server.admin` of the file that `-c` names, else
+    /// http://127.0.0.1:9090.
+    #[arg(long, value_name = "URL")]
+    admin: Option<String>,
+    /// A file with the token that the admin port asks for. Default: `TOLLGATE_ADMIN_TOKEN` of the
+    /// environment, else `admin.token` of the file that `-c` names.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// How often clients, buckets and health are asked for, 100ms to 1m.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Duration,
+    /// Print everything once, as text, and end; so does output that is no terminal.
+    #[arg(long)]
+    once: bool,
+}
+
+/// Shows a gateway. `file` is the one that the command line names.
+pub(super) fn top(file: Option<&Path>, flags: &Flags) -> ExitCode {
+    let target = match target(file, flags) {
+        Ok(target) => target,
+        Err(exit) => return exit,
+    };
+    let color = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let asked = Asked { target, interval: flags.interval, color };
+    let ended = if flags.once || !std::io::stdout().is_terminal() {
+        top::once(&asked).map(|page| print(&page))
+    } else {
+        top::live(&asked).map(|()| ExitCode::SUCCESS)
+    };
+    ended.unwrap_or_else(|error| {
+        let code = match &error {
+            TopError::Gateway(Trouble::NoToken { .. } | Trouble::WrongToken { .. }) => {
+                EXIT_BAD_FILE
+            }
+            TopError::Gateway(_) | TopError::Terminal(_) => EXIT_UNAVAILABLE,
+        };
+        eprintln!("error: {error}");
+        ExitCode::from(code)
+    })
+}
+
+/// Whom to ask, and with which token.
+fn target(file: Option<&Path>, flags: &Flags) -> Result<Target, ExitCode> {
+    let fail = |message: &str| {
+        eprintln!("error: {message}");
+        ExitCode::from(EXIT_BAD_FILE)
+    };
+    let policy = match file {
+        Some(file) => Some(load::load(file).map_err(|error| reject(&error))?),
+        None => None,
+    };
+    let of_file = || policy.as_ref().and_then(|policy| policy.admin.token.clone());
+    let of_environment = || std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty());
+    let token = match &flags.token_file {
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| fail(&format!("cannot read {}: {error}", path.display())))?;
+            Some(Secret::new(text.trim().to_owned()))
+        }
+        None => of_environment().map(Secret::new).or_else(of_file),
+    };
+    match (&flags.admin, &policy) {
+        (None, Some(policy)) => Ok(Target::of_file(policy.server.admin, token)),
+        (admin, _) => {
+            let text = admin.as_deref().unwrap_or(DEFAULT);
+            Target::parse(text, token).map_err(|error| fail(&error.to_string()))
+        }
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let found = milliseconds(text).filter(|found| INTERVALS_MS.contains(found));
+    let wrong = || "a time from 100ms to 1m, such as 500ms or 2s".to_owned();
+    found.map(Duration::from_millis).ok_or_else(wrong)
+}

@@ -1,0 +1,138 @@
+//! How the gateway is: Redis and the breaker, its file, its upstreams.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Borders, Paragraph};
+
+use super::theme::FAINT;
+use super::words::{count, cut, moment, span};
+use super::{Theme, waiting};
+use crate::top::api::{Reload, Server, Status, Upstream};
+use crate::top::feed::Answers;
+use crate::top::state::State;
+
+/// Columns of the words on the left.
+const LEFT: usize = 12;
+
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, theme: Theme) {
+    let Some(answers) = &state.answers else { return waiting(frame, area, state) };
+    let is_good = state.ticks.back().is_none_or(|tick| tick.file_is_good);
+    let facts = facts(&answers.status, is_good, theme);
+    let rows = u16::try_from(facts.len()).unwrap_or_default() + 1;
+    let reloads = u16::try_from(answers.reloads.reloads.len()).unwrap_or(u16::MAX).clamp(1, 5) + 1;
+    let [top, middle, bottom] = Layout::vertical([
+        Constraint::Length(rows),
+        Constraint::Length(reloads),
+        Constraint::Min(0),
+    ])
+    .areas(area);
+    let titled = |title: &'static str| Block::new().borders(Borders::TOP).title(title);
+    frame.render_widget(Paragraph::new(facts).block(titled(" Gateway ")), top);
+    let list = reloaded(answers, theme);
+    frame.render_widget(Paragraph::new(list).block(titled(" Files taken or rejected ")), middle);
+    let list: Vec<Line<'_>> =
+        answers.upstreams.upstreams.iter().flat_map(|one| upstream(one, theme)).collect();
+    frame.render_widget(Paragraph::new(list).block(titled(" Upstreams ")), bottom);
+}
+
+fn fact<'a>(name: &str, text: String, style: Style) -> Line<'a> {
+    Line::from(vec![Span::raw(format!(" {name:LEFT$}")), Span::styled(text, style)])
+}
+
+fn facts<'a>(status: &Status, file_is_good: bool, theme: Theme) -> Vec<Line<'a>> {
+    let mut lines = Vec::new();
+    let ready = if status.ready { ("yes", theme.good()) } else { ("no", theme.bad()) };
+    lines.push(fact("ready", ready.0.to_owned(), ready.1));
+    match (&status.breaker, status.redis.configured) {
+        (Some(breaker), true) => {
+            let style = if breaker.state == "closed" { theme.good() } else { theme.bad() };
+            let connected = if status.redis.connected { "connected" } else { "no connection" };
+            let state = cut(&breaker.state.replace('_', " "), 16);
+            let mut parts =
+                vec![format!("{connected}; breaker {state} for {}", span(breaker.since_ms))];
+            match breaker.state.as_str() {
+                "half_open" => {
+                    parts.push(format!("{} % of requests ask", breaker.admits_percent));
+                }
+                "open" if breaker.tried_again_in_ms > 0 => {
+                    parts.push(format!("tried again in {}", span(breaker.tried_again_in_ms)));
+                }
+                _ => {}
+            }
+            if breaker.hand != "auto" {
+                parts.push(format!("held {} by hand", cut(&breaker.hand, 8)));
+            }
+            let text = parts.join(", ");
+            lines.push(fact("Redis", text, style));
+            lines.push(fact("gateways", format!("{} share it", status.gateways), Style::new()));
+        }
+        _ => lines.push(fact("Redis", "none: buckets live here".to_owned(), Style::new())),
+    }
+    let counts = status.buckets;
+    let mut parts = vec![format!("{} of {} here", count(counts.local), count(counts.max))];
+    for (number, what) in [(counts.evictions, "dropped"), (counts.debts, "owing")] {
+        parts.extend((number > 0).then(|| format!("{} {what}", count(number))));
+    }
+    let text = parts.join(", ");
+    lines.push(fact("buckets", text, Style::new()));
+    if !file_is_good {
+        let text = "the file on disk has mistakes; the last good one is in force".to_owned();
+        lines.push(fact("file", text, theme.bad()));
+    }
+    lines
+}
+
+fn reloaded<'a>(answers: &Answers, theme: Theme) -> Vec<Line<'a>> {
+    let reloads = &answers.reloads.reloads;
+    if reloads.is_empty() {
+        return vec![Line::styled(" none since the start", FAINT)];
+    }
+    reloads.iter().take(5).map(|one| reload(one, theme)).collect()
+}
+
+fn reload<'a>(one: &Reload, theme: Theme) -> Line<'a> {
+    let style = if one.result == "rejected" { theme.bad() } else { Style::new() };
+    let what = match one.result.as_str() {
+        "rejected" => {
+            let mistakes = one.mistakes.len() + one.more_mistakes;
+            let first = one.mistakes.first().map(|mistake| {
+                let line = mistake.line.map(|line| format!("line {line}: ")).unwrap_or_default();
+                format!(": {line}{}", mistake.message)
+            });
+            let first = first.unwrap_or_default();
+            format!("rejected, {mistakes} mistake{}{first}", if mistakes == 1 { "" } else { "s" })
+        }
+        "applied" => {
+            let changes = one.changes.len() + one.more_changes;
+            format!("applied, {changes} change{}", if changes == 1 { "" } else { "s" })
+        }
+        other => other.to_owned(),
+    };
+    let line = format!(" {}  {:8} {}", moment(&one.at), cut(&one.cause, 8), cut(&what, 160));
+    Line::styled(line, style)
+}
+
+fn upstream<'a>(one: &Upstream, theme: Theme) -> Vec<Line<'a>> {
+    let name = cut(&one.name, 24);
+    if one.addresses.is_empty() {
+        let servers = cut(&one.servers.join(", "), 120);
+        let is_demo = one.servers.iter().all(|server| server == "demo");
+        let (text, style) =
+            if is_demo { ("built in", Style::new()) } else { ("no address", theme.bad()) };
+        return vec![Line::styled(format!(" {name:24} {servers:40} {text}"), style)];
+    }
+    let server = |(place, server): (usize, &Server)| {
+        let is_down = server.health == "down";
+        let state = if is_down {
+            format!("down, tried again in {}", span(server.tried_again_in_ms))
+        } else {
+            cut(&server.health, 16)
+        };
+        let name = if place == 0 { name.as_str() } else { "" };
+        let style = if is_down { theme.bad() } else { Style::new() };
+        Line::styled(format!(" {name:24} {:40} {state}", cut(&server.address, 40)), style)
+    };
+    one.addresses.iter().enumerate().map(server).collect()
+}

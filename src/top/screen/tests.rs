@@ -1,0 +1,190 @@
+//! The screen as it is seen, at 80 by 24 and at other sizes.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::style::Color;
+
+use super::*;
+use crate::top::api::{self, Buckets, Reloads, Tick, Upstreams};
+use crate::top::client::Trouble;
+use crate::top::feed::{ClientId, News};
+use crate::top::rates::tests::tick;
+use crate::top::state::tests::answers;
+use crate::top::state::{Key, Sort};
+
+const NOW: u64 = 20_000_000;
+
+fn terminal(state: &State, (width, height): (u16, u16), color: bool) -> Terminal<TestBackend> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(frame, state, Theme { color }, NOW)).unwrap();
+    terminal
+}
+
+fn seen(state: &State) -> String {
+    terminal(state, (80, 24), false).backend().to_string()
+}
+
+/// A gateway that has served for five minutes.
+fn state(tab: Tab) -> State {
+    let mut state = State { tab, ..State::new("127.0.0.1:9090".to_owned()) };
+    let ticks = (0..300).map(|at| {
+        let row = |allowed, refused| api::Row { allowed, refused, shadow_refused: 0 };
+        let rules = BTreeMap::from([
+            ("per-key".to_owned(), row(100 + at, at / 3)),
+            ("everyone".to_owned(), row(100 + at, 0)),
+            ("trial".to_owned(), api::Row { shadow_refused: 7, ..row(90 + at, 0) }),
+        ]);
+        let plans = BTreeMap::from([
+            (String::new(), row(2, 0)),
+            ("free".to_owned(), row(8 + at, at / 3)),
+            ("pro".to_owned(), row(1_000, 0)),
+        ]);
+        let sources = BTreeMap::from([("redis".to_owned(), 90), ("cache".to_owned(), 9)]);
+        Tick { plans, rules, sources, in_flight: 3, ..tick(1_000 + at, 0, 0) }
+    });
+    state.take(News::History(ticks.collect()), NOW);
+    state.take(News::Answers(Box::new(answers())), NOW);
+    state
+}
+
+fn from_json<T: serde::de::DeserializeOwned>(text: &str) -> T {
+    serde_json::from_str(text).unwrap()
+}
+
+fn trouble() -> Trouble {
+    let why = "Connection refused (os error 111)".to_owned();
+    Trouble::Unreachable { at: "127.0.0.1:9090".to_owned(), why }
+}
+
+#[test]
+fn the_overview() {
+    insta::assert_snapshot!(seen(&state(Tab::Overview)));
+    insta::assert_snapshot!(seen(&State { sort: Sort::Refused, ..state(Tab::Overview) }));
+}
+
+#[test]
+fn the_clients() {
+    insta::assert_snapshot!(seen(&State { chosen: 1, ..state(Tab::Clients) }));
+}
+
+#[test]
+fn one_client() {
+    let mut state = state(Tab::Clients);
+    state.open = Some(ClientId { kind: "key".to_owned(), id: "acme".to_owned() });
+    insta::assert_snapshot!("not_answered_yet", seen(&state));
+    let buckets: Buckets = from_json(
+        r#"{"client": {"kind": "key", "id": "acme", "plan": "pro", "counted_as": null},
+        "levels": "redis", "rules": [
+        {"rule": "per-key", "applies": true, "mode": "enforce", "per": ["key"], "own": true,
+         "rate": "100/s", "burst": 500, "tokens": 423, "full_after_ms": 770},
+        {"rule": "in-debt", "applies": true, "mode": "shadow", "per": ["key"], "own": true,
+         "rate": "300/m", "burst": 10000, "tokens": -120, "full_after_ms": 2024000},
+        {"rule": "nearly-empty", "applies": true, "mode": "enforce", "per": [], "own": false,
+         "rate": "5/d", "burst": 20, "tokens": 1, "full_after_ms": 300000000},
+        {"rule": "per-ip", "applies": true, "mode": "enforce", "per": ["ip"], "own": false,
+         "rate": "20/s", "burst": 200, "unknown": ["ip"], "tokens": null, "full_after_ms": null},
+        {"rule": "search", "applies": false, "mode": "enforce", "per": [], "own": true,
+         "rate": null, "burst": null, "tokens": null, "full_after_ms": null,
+         "why_not": {"code": "other_routes", "why": "its routes do not list it"}}]}"#,
+    );
+    let mut answers = answers();
+    answers.buckets = state.open.clone().map(|open| (open, Ok(buckets)));
+    state.take(News::Answers(Box::new(answers)), NOW);
+    insta::assert_snapshot!("answered", seen(&state));
+}
+
+/// The gateway's breaker is open, a server is down, and its file is wrong.
+fn ailing() -> State {
+    let mut state = state(Tab::Health);
+    let mut answers = answers();
+    answers.status = from_json(
+        r#"{"version": "0.1.0", "generation": 2, "uptime_s": 86400, "draining": true, "ready": false,
+        "redis": {"configured": true, "connected": false},
+        "breaker": {"state": "half_open", "hand": "auto", "since_ms": 1200, "admits_percent": 10,
+                    "tried_again_in_ms": 300}, "gateways": 3,
+        "buckets": {"local": 1204, "max": 1000000, "evictions": 5, "debts": 17}}"#,
+    );
+    answers.reloads = from_json::<Reloads>(
+        r#"{"reloads": [
+        {"at": "2026-11-21T16:40:00.123Z", "cause": "noticed", "result": "rejected", "generation": 2,
+         "mistakes": [{"message": "`rate` is not a rate", "line": 12, "column": 8}], "more_mistakes": 1},
+        {"at": "2026-11-21T16:39:00.001Z", "cause": "asked", "result": "applied", "generation": 2,
+         "changes": [{}], "more_changes": 0}]}"#,
+    );
+    answers.upstreams = from_json::<Upstreams>(
+        r#"{"upstreams": [
+        {"name": "api", "servers": ["api.internal:3000"], "addresses": [
+          {"address": "10.0.0.7:3000", "health": "ok", "tried_again_in_ms": 0},
+          {"address": "10.0.0.8:3000", "health": "down", "tried_again_in_ms": 3100}]},
+        {"name": "gone", "servers": ["gone.internal:80"], "addresses": []},
+        {"name": "trial", "servers": ["demo"], "addresses": []}]}"#,
+    );
+    state.take(News::Answers(Box::new(answers)), NOW);
+    state.ticks.back_mut().unwrap().file_is_good = false;
+    state
+}
+
+#[test]
+fn the_health() {
+    insta::assert_snapshot!("well", seen(&state(Tab::Health)));
+    insta::assert_snapshot!("ailing", seen(&ailing()));
+}
+
+#[test]
+fn trouble_is_said_above_what_is_known() {
+    let mut unknown = State::new("127.0.0.1:9090".to_owned());
+    insta::assert_snapshot!("nothing_is_known_yet", seen(&unknown));
+    unknown.take(News::Trouble(trouble()), 1);
+    insta::assert_snapshot!("nobody_answers", seen(&unknown));
+    let mut known = State { answered_at: NOW - 12_000_000, ..state(Tab::Overview) };
+    known.take(News::Trouble(Trouble::WrongToken { at: "127.0.0.1:9090".to_owned() }), NOW);
+    known.paused = true;
+    insta::assert_snapshot!("answers_no_more", seen(&known));
+}
+
+#[test]
+fn the_help() {
+    let mut state = state(Tab::Overview);
+    state.press(Key::Help);
+    insta::assert_snapshot!(seen(&state));
+}
+
+#[test]
+fn without_colour_there_is_none() {
+    let colors = |color| {
+        let mut found = Vec::new();
+        for state in [state(Tab::Overview), state(Tab::Clients), ailing()] {
+            let terminal = terminal(&state, (80, 24), color);
+            let cells = terminal.backend().buffer().content();
+            found.extend(cells.iter().flat_map(|cell| [cell.fg, cell.bg]));
+        }
+        found.into_iter().any(|color| color != Color::Reset)
+    };
+    assert_eq!((colors(true), colors(false)), (true, false));
+}
+
+proptest! {
+    /// Whatever the terminal's size and the key, it is drawn.
+    #[test]
+    fn any_size_is_drawn(
+        width in 0_u16..200,
+        height in 0_u16..60,
+        keys in prop::collection::vec(0_usize..9, 0..6),
+        fails in any::<bool>(),
+    ) {
+        use Key::{Back, Down, Help, Next, Open, PageDown, Pause, Sort, Up};
+
+        let mut state = ailing();
+        for key in keys {
+            state.press([Back, Down, Help, Next, Open, PageDown, Pause, Sort, Up][key]);
+        }
+        if fails {
+            state.take(News::Trouble(trouble()), NOW);
+            state.take(News::NoEvents(trouble()), NOW);
+        }
+        terminal(&state, (width, height), true);
+    }
+}

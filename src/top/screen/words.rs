@@ -1,0 +1,88 @@
+//! Numbers and times as people read them.
+
+use crate::config::suggest;
+
+/// `1,234,567`.
+pub(in crate::top) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let first = digits.len() % 3;
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && place % 3 == first {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// So many a second: with a digit behind the point where that says something.
+pub(in crate::top) fn rate(a_second: f64) -> String {
+    if a_second < 99.95 {
+        return format!("{a_second:.1}");
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "far below 2^64")]
+    count(a_second.round() as u64)
+}
+
+/// A length of time: `350 ms`, `12 s`, `3 min`, `2 h`, `5 d`.
+pub(in crate::top) fn span(milliseconds: u64) -> String {
+    let seconds = milliseconds / 1_000;
+    match seconds {
+        0 => format!("{milliseconds} ms"),
+        1..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// A moment of RFC 3339 without its fraction: `2026-11-21 16:40:00Z`.
+pub(in crate::top) fn moment(text: &str) -> String {
+    let whole = text.split('.').next().unwrap_or(text);
+    let zone = if whole.ends_with('Z') { "" } else { "Z" };
+    cut(&format!("{}{zone}", whole.replacen('T', " ", 1)), 24)
+}
+
+/// A text of somebody else's, not longer than `most` characters, without control characters.
+pub(in crate::top) fn cut(text: &str, most: usize) -> String {
+    suggest::cut(text, most)
+}
+
+/// A name of the file's; requests that belong to nothing have none.
+pub(in crate::top) fn name(text: &str, most: usize) -> String {
+    if text.is_empty() { "(none)".to_owned() } else { cut(text, most) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_times_are_short() {
+        let counts = [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")];
+        for (number, expected) in counts {
+            assert_eq!(count(number), expected);
+        }
+        let rates =
+            [(0.0, "0.0"), (1.25, "1.2"), (99.94, "99.9"), (99.95, "100"), (12_345.6, "12,346")];
+        for (number, expected) in rates {
+            assert_eq!(rate(number), expected);
+        }
+        let spans = [
+            (0, "0 ms"),
+            (999, "999 ms"),
+            (1_000, "1 s"),
+            (119_999, "119 s"),
+            (120_000, "2 min"),
+            (7_200_000, "2 h"),
+            (200_000_000, "2 d"),
+        ];
+        for (milliseconds, expected) in spans {
+            assert_eq!(span(milliseconds), expected);
+        }
+        assert_eq!(moment("2026-11-21T16:40:00.123Z"), "2026-11-21 16:40:00Z");
+        assert_eq!(moment("2026-11-21T16:40:00Z"), "2026-11-21 16:40:00Z");
+        assert_eq!(moment("odd"), "oddZ");
+    }
+}

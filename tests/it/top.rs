@@ -1,0 +1,215 @@
+//! `tollgate top`: once as text, and live on a terminal.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use nix::pty::{OpenptyResult, Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::termios::{LocalFlags, tcgetattr};
+use nix::unistd::Pid;
+use parking_lot::Mutex;
+
+use crate::support::{DEMO, Gateway, Upstream, eventually, free_port, key, tollgate, whole};
+
+const RULES: &str = "[rules.per-key]\nper = [\"key\"]\nrate = \"3/d\"\n";
+
+const TOKEN: &str = "0123456789abcdef-token";
+
+fn once(admin: &str) -> crate::support::Outcome {
+    tollgate(&["top", "--once", "--admin", admin], "")
+}
+
+fn gateway() -> Gateway {
+    let gateway = Gateway::start(&format!("{DEMO}{RULES}{}", key("acme", "secret", "free")));
+    for _ in 0..5 {
+        gateway.get("/");
+    }
+    gateway
+}
+
+#[test]
+fn once_tells_everything_as_text() {
+    let gateway = gateway();
+    let told = once(&gateway.admin.to_string());
+    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    for line in [
+        format!("tollgate   {} at {}, up ", env!("CARGO_PKG_VERSION"), gateway.admin),
+        "file       generation 1, no reload since the start\n".to_owned(),
+        "redis      none\n".to_owned(),
+        "requests   allowed ".to_owned(),
+    ] {
+        assert!(told.stdout.contains(&line), "{line}\n{}", told.stdout);
+    }
+    let has = |words: &[&str]| {
+        let mut lines = told.stdout.lines();
+        lines.any(|line| line.split_whitespace().eq(words.iter().copied()))
+    };
+    assert!(has(&["ip", "127.0.0.1", "per-key", "5", "2"]), "{}", told.stdout);
+    assert!(has(&["api", "demo", "-"]), "{}", told.stdout);
+    // Output that is no terminal has no screen.
+    let piped = tollgate(&["top", "--admin", &format!("http://{}", gateway.admin)], "");
+    assert_eq!((piped.code, piped.stdout.contains('\u{1b}')), (Some(0), false));
+}
+
+#[test]
+fn the_file_says_where_and_by_which_token() {
+    let admin = format!("[admin]\ntoken = \"{TOKEN}\"\n");
+    let gateway = Gateway::start(&format!("{DEMO}{admin}"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gateway.toml");
+    let text = whole(&format!("{DEMO}{admin}"));
+    let text =
+        text.replacen("admin = \"127.0.0.1:0\"", &format!("admin = \"{}\"", gateway.admin), 1);
+    std::fs::write(&file, text).unwrap();
+    let told = tollgate(&["top", "-c", file.to_str().unwrap()], "");
+    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    assert!(told.stdout.contains(&gateway.admin.to_string()));
+
+    let token_file = folder.path().join("token");
+    let at = gateway.admin.to_string();
+    let by_file = |token: &str| {
+        std::fs::write(&token_file, token).unwrap();
+        tollgate(&["top", "--admin", &at, "--token-file", token_file.to_str().unwrap()], "")
+    };
+    assert_eq!(by_file(&format!("{TOKEN}\n")).code, Some(0));
+    let wrong = by_file("another-token-of-16");
+    assert_eq!(wrong.code, Some(64));
+    assert_eq!(wrong.stderr, format!("error: the token is not the one that {at} asks for\n"));
+    let none = once(&at);
+    assert_eq!(none.code, Some(64));
+    assert!(none.stderr.contains("--token-file or TOLLGATE_ADMIN_TOKEN"), "{}", none.stderr);
+    for said in [&told.stdout, &wrong.stderr, &none.stderr] {
+        assert!(!said.contains("0123456789abcdef") && !said.contains("another-token"), "{said}");
+    }
+}
+
+#[test]
+fn what_is_not_there_or_is_something_else_is_said() {
+    let nobody = once(&format!("127.0.0.1:{}", free_port()));
+    assert_eq!(nobody.code, Some(69));
+    assert!(nobody.stderr.starts_with("error: no gateway answers at 127.0.0.1:"));
+    let answers: [(&str, &str); 4] = [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", "is not tollgate's admin port"),
+        ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "it answers 404"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "missing field"),
+        ("220 mail.example ESMTP\r\n\r\n", "is not tollgate's admin port"),
+    ];
+    for (answer, expected) in answers {
+        let other = Upstream::saying(answer);
+        let told = once(&other.address.to_string());
+        assert_eq!(told.code, Some(69), "{answer}");
+        assert!(told.stderr.contains(expected), "{answer}: {}", told.stderr);
+    }
+    for (admin, expected) in [("https://h", "ssh -L"), ("http://h/x", "path"), ("a b", "none")] {
+        let told = once(admin);
+        assert_eq!(told.code, Some(64), "{admin}");
+        assert!(told.stderr.contains(expected), "{admin}: {}", told.stderr);
+    }
+    let told = tollgate(&["top", "-c", "/nonexistent/gateway.toml"], "");
+    assert_eq!(told.code, Some(64));
+}
+
+/// The program on a terminal of its own.
+struct Live {
+    child: Child,
+    terminal: File,
+    /// The other side of it, which keeps it there when the program has ended.
+    inside: std::os::fd::OwnedFd,
+    seen: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Live {
+    fn start(admin: &str) -> Self {
+        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        let OpenptyResult { master, slave } = openpty(Some(&size), None).unwrap();
+        let inside = || Stdio::from(slave.try_clone().unwrap());
+        // In a session of its own, so that it does not find the terminal of whoever runs the tests.
+        let mut command = Command::new("setsid");
+        command.arg(env!("CARGO_BIN_EXE_tollgate")).args(["top", "--admin", admin]);
+        command.stdin(inside()).stdout(inside()).stderr(inside()).env("TERM", "xterm");
+        command.env_remove("TOLLGATE_ADMIN_TOKEN");
+        let child = command.spawn().unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let mut reader = File::from(master.try_clone().unwrap());
+        let written = Arc::clone(&seen);
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(count) = reader.read(&mut buffer) {
+                written.lock().extend_from_slice(&buffer[..count]);
+            }
+        });
+        Self { child, terminal: master.into(), inside: slave, seen }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.terminal.write_all(keys.as_bytes()).unwrap();
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.seen.lock()).into_owned()
+    }
+
+    /// Waits until it has drawn these words, in one piece.
+    #[track_caller]
+    fn wait_for(&self, words: &str) {
+        eventually(words, || self.text().contains(words).then_some(()));
+    }
+
+    fn echoes(&self) -> bool {
+        tcgetattr(&self.inside).unwrap().local_flags.contains(LocalFlags::ECHO)
+    }
+
+    /// Waits for its end, and checks that the terminal is as it was.
+    #[track_caller]
+    fn ended(&mut self) -> Option<i32> {
+        let code = self.child.wait().unwrap().code();
+        assert!(self.echoes());
+        let leaves = |text: &String| text.contains("\u{1b}[?1049l") && text.contains("\u{1b}[?25h");
+        eventually("the first screen and the cursor", || leaves(&self.text()).then_some(()));
+        code
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn live_it_draws_obeys_keys_and_gives_the_terminal_back() {
+    let gateway = gateway();
+    let mut live = Live::start(&gateway.admin.to_string());
+    live.wait_for("allowed/s, the last 5 min");
+    assert!(!live.echoes());
+    live.press("2");
+    live.wait_for("ip 127.0.0.1");
+    live.press("\r");
+    live.wait_for("0 / 3");
+    live.press("\u{1b}");
+    live.press("?");
+    live.wait_for("Keys");
+    live.press("xq");
+    assert_eq!(live.ended(), Some(0));
+}
+
+#[test]
+fn live_it_waits_for_a_gateway_and_ends_on_a_signal() {
+    let mut gateway = gateway();
+    let at = gateway.admin.to_string();
+    let live = &mut Live::start(&at);
+    live.wait_for("generation");
+    gateway.terminate();
+    gateway.exit();
+    live.wait_for("no gateway answers");
+    kill(Pid::from_raw(live.child.id().cast_signed()), Signal::SIGTERM).unwrap();
+    assert_eq!(live.ended(), Some(0));
+    // Ctrl-C, where there never was one.
+    let mut live = Live::start(&at);
+    live.wait_for("no gateway answers");
+    live.press("\u{3}");
+    assert_eq!(live.ended(), Some(0));
+}
