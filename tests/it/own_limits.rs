@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{DEMO, Gateway, Redis, Request, Upstream, eventually, key, timed, tollgate};
+use crate::support::{
+    DEMO, Gateway, PATIENCE, Redis, Request, Upstream, eventually, key, timed, tollgate,
+};
 
 const PATH: &str = "/.well-known/ratelimit";
 
@@ -202,6 +204,32 @@ fn a_client_that_asks_all_the_time_does_not_ask_redis_each_time() {
     let looks = (redis.calls("get") - before) / 3;
     let most = u64::try_from(took.as_millis()).unwrap() / 200 + 1;
     assert!((1..=most).contains(&looks), "{looks} looks in {took:?}");
+}
+
+/// A Redis that hangs holds nobody up for longer than a check, and what is told is said to be this
+/// gateway's own.
+#[test]
+fn a_redis_that_hangs_is_not_waited_for() {
+    let redis = Redis::start();
+    let gateway = Gateway::start(&format!("{}{}", file(""), redis.table_with_patience("50ms")));
+    eventually("Redis", || {
+        let told = asked(&gateway, None);
+        (told["approximate"] == false).then_some(())
+    });
+    redis.pause();
+    eventually("to be told without Redis", || {
+        let told = asked(&gateway, None);
+        (told["approximate"] == true).then_some(())
+    });
+    // Nobody but clients who look: the breaker hears nothing of it, and each look is as short.
+    let (told, took) = timed(|| (0..20).map(|_| asked(&gateway, None)).collect::<Vec<_>>());
+    assert!(told.iter().all(|told| told["approximate"] == true && left(told, "per-ip") == 20));
+    assert!(took < PATIENCE, "{took:?}");
+    redis.resume();
+    eventually("Redis to be asked again", || {
+        let told = asked(&gateway, None);
+        (told["approximate"] == false).then_some(())
+    });
 }
 
 #[test]
