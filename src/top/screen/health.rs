@@ -66,7 +66,11 @@ fn facts<'a>(status: &Status, file_is_good: bool, theme: Theme) -> Vec<Line<'a>>
             }
             let text = parts.join(", ");
             lines.push(fact("Redis", text, style));
-            lines.push(fact("gateways", format!("{} share it", status.gateways), Style::new()));
+            lines.push(fact(
+                "gateways",
+                format!("{} on this Redis", status.gateways),
+                Style::new(),
+            ));
         }
         _ => lines.push(fact("Redis", "none: buckets live here".to_owned(), Style::new())),
     }
