@@ -166,6 +166,8 @@ impl Services {
         });
         let conf = ServerConf {
             threads,
+            // One thread has nobody to steal from, and is faster without the machinery for it.
+            work_stealing: threads > 1,
             max_retries: MAX_TRIES,
             upstream_keepalive_pool_size: UPSTREAM_POOL_PER_THREAD * threads,
             // The main thread ends the process earlier, when nothing is in flight.

@@ -81,10 +81,12 @@ impl Gateway {
 
 #[async_trait]
 impl ProxyHttp for Gateway {
-    type CTX = Exchange;
+    /// In a box: Pingora hands it from future to future, and each of them would have room for it.
+    type CTX = Box<Exchange>;
 
-    fn new_ctx(&self) -> Exchange {
-        Exchange::new(self.current.load_full(), self.metrics.in_flight.clone(), clock::now())
+    fn new_ctx(&self) -> Box<Exchange> {
+        let in_flight = self.metrics.in_flight.clone();
+        Box::new(Exchange::new(self.current.load_full(), in_flight, clock::now()))
     }
 
     /// None: compression is the API's own business.
@@ -93,7 +95,7 @@ impl ProxyHttp for Gateway {
     async fn early_request_filter(
         &self,
         session: &mut Session,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
     ) -> Result<()> {
         let server = &exchange.snapshot.policy.server;
         if exchange.connection.is_none() {
@@ -111,14 +113,18 @@ impl ProxyHttp for Gateway {
         Ok(())
     }
 
-    async fn request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
+    async fn request_filter(
+        &self,
+        session: &mut Session,
+        exchange: &mut Self::CTX,
+    ) -> Result<bool> {
         if let Err(refusal) = self.judge(session, exchange).await {
             exchange.refusal = Some(refusal);
-            respond::refuse(session, exchange, refusal).await?;
+            Box::pin(respond::refuse(session, exchange, refusal)).await?;
             return Ok(true);
         }
         if let Some(Target::Demo) = exchange.upstream().map(|upstream| &upstream.target) {
-            demo::answer(session, exchange).await?;
+            Box::pin(demo::answer(session, exchange)).await?;
             return Ok(true);
         }
         Ok(false)
@@ -127,7 +133,7 @@ impl ProxyHttp for Gateway {
     async fn upstream_peer(
         &self,
         session: &mut Session,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
     ) -> Result<Box<HttpPeer>> {
         self.peer(session, exchange)
     }
@@ -136,7 +142,7 @@ impl ProxyHttp for Gateway {
         &self,
         session: &mut Session,
         request: &mut RequestHeader,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
     ) -> Result<()> {
         forward::prepare(session.client_addr(), request, exchange)
     }
@@ -145,7 +151,7 @@ impl ProxyHttp for Gateway {
         &self,
         _session: &mut Session,
         response: &mut ResponseHeader,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
     ) -> Result<()>
     where
         Self::CTX: Send + Sync,
@@ -161,7 +167,7 @@ impl ProxyHttp for Gateway {
         _peer: &HttpPeer,
         _fd: std::os::fd::RawFd,
         _digest: Option<&Digest>,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
     ) -> Result<()>
     where
         Self::CTX: Send + Sync,
@@ -177,7 +183,7 @@ impl ProxyHttp for Gateway {
     fn persist_connection_context(
         &self,
         _session: &Session,
-        exchange: &Exchange,
+        exchange: &Self::CTX,
     ) -> Option<Box<dyn Any + Send + Sync>> {
         let connection = exchange.connection.clone()?;
         Some(Box::new(connection))
@@ -186,7 +192,7 @@ impl ProxyHttp for Gateway {
     fn on_connection_reuse(
         &self,
         _session: &mut Session,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
         kept: Box<dyn Any + Send + Sync>,
     ) {
         exchange.connection = kept.downcast().ok().map(|kept| *kept);
@@ -196,7 +202,7 @@ impl ProxyHttp for Gateway {
         &self,
         session: &mut Session,
         response: &mut ResponseHeader,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
     ) -> Result<()>
     where
         Self::CTX: Send + Sync,
@@ -215,7 +221,7 @@ impl ProxyHttp for Gateway {
         &self,
         _session: &mut Session,
         _peer: &HttpPeer,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
         mut error: Box<Error>,
     ) -> Box<Error> {
         // Nothing was sent, so another server may have the request, whatever its method.
@@ -234,7 +240,7 @@ impl ProxyHttp for Gateway {
         &self,
         session: &mut Session,
         error: &Error,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
     ) -> FailToProxy
     where
         Self::CTX: Send + Sync,
@@ -243,19 +249,19 @@ impl ProxyHttp for Gateway {
         respond::fail(session, exchange, error).await
     }
 
-    async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Exchange) {
+    async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Self::CTX) {
         self.account(session, exchange);
     }
 
     /// Failures are logged by [`respond::fail`], with the request's id and without its query.
-    fn suppress_error_log(&self, _: &Session, _: &Exchange, _: &Error) -> bool {
+    fn suppress_error_log(&self, _: &Session, _: &Self::CTX, _: &Error) -> bool {
         true
     }
 
     fn suppress_proxy_warn_log(
         &self,
         _: &Session,
-        _: &Exchange,
+        _: &Self::CTX,
         _: &Error,
         _: ProxyWarnLogContext,
     ) -> bool {
@@ -263,7 +269,7 @@ impl ProxyHttp for Gateway {
     }
 
     /// Pingora's own summary has the query, where a key may stand.
-    fn request_summary(&self, session: &Session, exchange: &Exchange) -> String {
+    fn request_summary(&self, session: &Session, exchange: &Self::CTX) -> String {
         let request = session.req_header();
         format!("{} {} ({})", request.method, request.uri.path(), exchange.request_id)
     }

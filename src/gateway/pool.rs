@@ -94,6 +94,10 @@ impl Pool {
     pub fn pick(&self, not: Option<SocketAddr>, now: u64) -> Option<SocketAddr> {
         /// Round robin ends in the other servers after at most so many steps.
         const STEPS: usize = 256;
+        let backends = self.balancer.backends().get_backend();
+        if let (1, Some(only)) = (backends.len(), backends.first()) {
+            return only.addr.as_inet().copied();
+        }
         let down = self.down.read();
         let is_up = |server: &SocketAddr| down.get(server).is_none_or(|until| *until <= now);
         let pick = |accept: &dyn Fn(&SocketAddr) -> bool| {

@@ -75,7 +75,7 @@ pub async fn probe(
     let charge = Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode };
     let rule = RuleName { name: Arc::from(PROBE), salt: 0, on_failure: OnFailure::Local };
     let mut batch = Batch::default();
-    batch.add(&std::iter::once(charge).collect(), &[rule], prefix);
+    batch.add(&[charge], &[rule], prefix);
     let reply = take(connection, &batch, u64::MAX).await?;
     Ok(batch.read(&reply).map(drop))
 }
