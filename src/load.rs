@@ -125,7 +125,7 @@ impl Source {
         let policy = from_text(&self.name, &self.text).map_err(LoadError::Mistakes)?;
         if let Some(tls) = policy.redis.as_ref().and_then(|redis| redis.tls.as_ref()) {
             // Read again for each connection; said now, while somebody looks.
-            tls::connector(tls)?;
+            tls::connector("redis", tls)?;
         }
         Ok(policy)
     }
