@@ -160,6 +160,9 @@ impl Tellers {
         let cannot_start = |error| format!("cannot start: {error}");
         let audit = Audit::start().map_err(cannot_start)?;
         let traces = Traces::start(metrics.traces.clone()).map_err(cannot_start)?;
+        if let Some(tracing) = &policy.tracing {
+            info!("traces of requests go to {}", tracing.endpoint);
+        }
         Ok(Self { access_log: Arc::new(access_log), audit, traces: Arc::new(traces) })
     }
 

@@ -144,6 +144,8 @@ pub enum Follow {
     Trusted,
     /// That of all clients; whether a request is traced, only trusted proxies decide.
     All,
+    /// Nobody's: every trace begins here.
+    None,
 }
 
 /// How a client's address is shown.

@@ -35,13 +35,18 @@ pub(super) fn begin(session: &Session, exchange: &mut Exchange) {
 
 /// Tells the upstream of the trace. What a client said of one that is not followed is dropped.
 pub(super) fn propagate(request: &mut RequestHeader, exchange: &Exchange) -> Result<()> {
-    let Some(trace) = &exchange.trace else { return Ok(()) };
-    request.insert_header(TRACEPARENT, trace.for_upstream().header())?;
+    if exchange.snapshot.policy.tracing.is_none() {
+        return Ok(());
+    }
+    request.remove_header(TRACEPARENT);
     let lines = request.headers.get_all(TRACESTATE).iter().map(HeaderValue::as_bytes);
-    if trace.parent.is_none() || !is_tracestate(lines) {
+    if exchange.trace.is_none_or(|trace| trace.parent.is_none()) || !is_tracestate(lines) {
         request.remove_header(TRACESTATE);
     }
-    Ok(())
+    match exchange.trace {
+        Some(trace) => request.insert_header(TRACEPARENT, trace.for_upstream().header()),
+        None => Ok(()),
+    }
 }
 
 impl Gateway {

@@ -44,6 +44,8 @@ pub enum Follow {
     Trusted,
     /// That of all clients; the decision of trusted proxies only.
     All,
+    /// Nobody's.
+    None,
 }
 
 /// A part of all traces, told by the random number in each trace's id.

@@ -6,7 +6,7 @@ mod collectors;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Collector, DEMO, Gateway, Request, Span, Upstream, eventually, in_front_of, key,
+    Collector, DEMO, Gate, Gateway, Request, Span, Upstream, eventually, in_front_of, key,
 };
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
@@ -133,6 +133,7 @@ fn a_trace_is_followed_by_whose_say_the_file_believes() {
         ("", "sample = 0", "01", false, false),
         (TRUSTED, "sample = 0", "01", true, true),
         (TRUSTED, "sample = 1", "00", true, false),
+        (TRUSTED, "follow = \"none\"\nsample = 0", "01", false, false),
         ("", all, "00", true, true),
         ("", none, "01", true, false),
     ];
@@ -316,6 +317,30 @@ fn whatever_a_client_sends_is_told_within_bounds_and_no_secret_is() {
     let sent = collector.messages();
     let expected = format!("Bearer {SECRET}");
     assert!(sent.iter().all(|message| message.header("authorization") == Some(&expected)));
+}
+
+#[test]
+fn a_client_that_is_gone_is_told() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let upstream = Upstream::start(move |_, _| {
+        held.pass();
+        false
+    });
+    let collector = Collector::start();
+    let routes = in_front_of(&[upstream.address]);
+    let gateway = Gateway::start(&format!("{routes}{}", collector.table("")));
+    let mut client = gateway.connect();
+    client.write(b"GET /gone HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the request", || (!upstream.seen().is_empty()).then_some(()));
+    drop(client);
+    let spans = collector.wait_for(2);
+    gate.open();
+    for span in spans {
+        assert!(span.has_failed, "{span:?}");
+        assert_eq!(span.get("error.type"), "canceled", "{span:?}");
+        assert_eq!(span.get("http.response.status_code"), json!(null), "{span:?}");
+    }
 }
 
 #[test]

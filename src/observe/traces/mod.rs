@@ -115,7 +115,12 @@ impl Trace {
     ) -> Option<Self> {
         let [high, low, span, upstream, draw] = random;
         let (span, upstream) = (SpanId::of(span)?, SpanId::of(upstream)?);
-        let parent = parent.filter(|_| is_trusted || tracing.follow == Follow::All);
+        let is_followed = match tracing.follow {
+            Follow::Trusted => is_trusted,
+            Follow::All => true,
+            Follow::None => false,
+        };
+        let parent = parent.filter(|_| is_followed);
         let Some(Parent { trace: id, span: asking, is_sampled }) = parent else {
             let id = TraceId::of(u128::from(high) << 64 | u128::from(low))?;
             let is_sampled = tracing.sample.has(id.random());

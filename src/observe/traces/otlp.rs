@@ -33,6 +33,9 @@ const METHODS: [Method; 9] = [
     Method::TRACE,
 ];
 
+/// What became of a request whose client was gone before the answer.
+const CANCELED: &str = "canceled";
+
 /// How much of a method is told that nobody knows.
 const MAX_METHOD_BYTES: usize = 64;
 
@@ -96,8 +99,7 @@ fn server(record: &Record) -> Span {
     attributes.text("tollgate.request_id", &entry.request_id);
     let failure = match entry.status {
         Some(status) => (status >= 500).then(|| status.to_string()),
-        // The client was gone before.
-        None => Some("canceled".to_owned()),
+        None => Some(CANCELED.to_owned()),
     };
     attributes.status(entry.status, failure.as_deref());
     let span = span(record, record.trace.span, record.trace.parent, (0, entry.timings.total));
@@ -135,8 +137,11 @@ fn upstream(record: &Record, call: &Call) -> Span {
     if call.tries > 1 {
         attributes.number("http.request.resend_count", call.tries as u64 - 1);
     }
-    let failed = call.status.filter(|status| *status >= 400).map(|status| status.to_string());
-    let failure = call.failure.map(str::to_owned).or(failed);
+    let failure = match (call.failure, call.status) {
+        (Some(failure), _) => Some(failure.to_owned()),
+        (None, Some(status)) => (status >= 400).then(|| status.to_string()),
+        (None, None) => Some(CANCELED.to_owned()),
+    };
     attributes.status(call.status, failure.as_deref());
     let times = (call.after, call.ticks);
     let span = span(record, record.trace.upstream, Some(record.trace.span), times);

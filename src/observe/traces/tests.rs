@@ -29,6 +29,8 @@ fn only_a_trusted_proxy_decides_for_others() {
         ("all", 0, Some(true), false, true, false),
         ("all", 1, Some(false), false, true, true),
         ("all", 1, None, true, false, true),
+        ("none", 0, Some(true), true, false, false),
+        ("none", 1, Some(false), true, false, true),
     ];
     for (follow, sample, said, is_trusted, is_taken, is_recorded) in table {
         let row = format!("{follow} {sample} {said:?} {is_trusted}");

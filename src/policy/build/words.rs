@@ -82,6 +82,7 @@ impl From<words::Follow> for tracing::Follow {
         match word {
             words::Follow::Trusted => Self::Trusted,
             words::Follow::All => Self::All,
+            words::Follow::None => Self::None,
         }
     }
 }

@@ -24,7 +24,7 @@ fn values_are_out_of_range() {
       |
       = help: `0.01` traces one in a hundred requests
 
-    error: `follow` is `trusted` or `all`, not `everyone`
+    error: `follow` is `trusted`, `all` or `none`, not `everyone`
      --> gateway.toml:4:10
       |
     4 | follow = 'everyone'
