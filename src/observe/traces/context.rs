@@ -112,7 +112,7 @@ impl Parent {
 pub fn is_tracestate<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> bool {
     let mut count = 0;
     let members = lines.into_iter().flat_map(|line| line.split(|byte| *byte == b','));
-    for member in members.map(trim).filter(|member| !member.is_empty()) {
+    for member in members.map(<[u8]>::trim_ascii).filter(|member| !member.is_empty()) {
         count += 1;
         if count > MAX_MEMBERS || !is_member(member) {
             return false;
@@ -134,11 +134,6 @@ fn is_member(member: &[u8]) -> bool {
         && key.iter().all(is_key)
         && (1..=MAX_VALUE_BYTES).contains(&value.len())
         && value.iter().all(is_value)
-}
-
-/// Without spaces and tabs at both ends.
-fn trim(text: &[u8]) -> &[u8] {
-    text.trim_ascii()
 }
 
 /// A number in hexadecimal digits, of which those above 9 are lower case; at most 32 of them.

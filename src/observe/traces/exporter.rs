@@ -21,13 +21,16 @@ const BATCH: usize = 512;
 const LINGER: Duration = Duration::from_millis(200);
 
 /// How often a batch is sent at most, where the collector may take it later.
-const TRIES: u32 = 3;
+const TRIES: usize = 3;
 
 /// How long is waited before the second try; before each further one, twice as long.
 const BACKOFF: Duration = Duration::from_secs(1);
 
 /// The longest that a collector can ask for.
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
+
+/// Where collectors take gRPC, which is not spoken here.
+const GRPC_PORT: u16 = 4317;
 
 /// How much of a failure is told.
 const SHOWN_CHARACTERS: usize = 300;
@@ -78,6 +81,7 @@ impl Exporter {
                 return;
             }
             // Around a reload, some are for one collector and some for another.
+            batch.sort_by_key(|record| Arc::as_ptr(&record.entry.policy));
             for records in batch.chunk_by(|a, b| Arc::ptr_eq(&a.entry.policy, &b.entry.policy)) {
                 self.export(records).await;
             }
@@ -111,15 +115,16 @@ impl Exporter {
 
     /// Sends a message, again where the collector may take it later.
     async fn deliver(&mut self, tracing: &Tracing, body: &[u8]) -> Result<Accepted, Failure> {
-        let mut backoff = BACKOFF;
-        for tried in 1.. {
+        let (mut backoff, mut tries) = (BACKOFF, 0);
+        loop {
+            tries += 1;
             let result = self.sender.send(tracing, body).await;
             self.series.count(result.as_ref().map_or_else(Failure::label, |_| "ok"));
             let failure = match result {
                 Ok(accepted) => return Ok(accepted),
                 Err(failure) => failure,
             };
-            if tried == TRIES || !failure.may_pass() || *self.closing.borrow() {
+            if tries == TRIES || !failure.may_pass() || *self.closing.borrow() {
                 return Err(failure);
             }
             let wait = failure.retry_after().unwrap_or(backoff).min(MAX_BACKOFF);
@@ -129,7 +134,6 @@ impl Exporter {
                 () = told(&mut self.closing) => {}
             }
         }
-        Ok(Accepted::default())
     }
 
     /// Says when spans begin to be lost, and when they arrive again.
@@ -140,7 +144,11 @@ impl Exporter {
                 // Part of it may be what the other side said.
                 let failure = failure.chars().filter(|c| !c.is_control());
                 let failure: String = failure.take(SHOWN_CHARACTERS).collect();
-                warn!("traces cannot be sent to {endpoint}, spans are dropped: {failure}");
+                let hint = match endpoint.origin.port {
+                    GRPC_PORT => "; 4317 is most often the port for gRPC, and 4318 that for HTTP",
+                    _ => "",
+                };
+                warn!("traces cannot be sent to {endpoint}, spans are dropped: {failure}{hint}");
             }
             None if self.is_failing => info!("traces are sent to {endpoint} again"),
             _ => {}
@@ -151,9 +159,8 @@ impl Exporter {
 
 /// Waits for the end.
 async fn told(closing: &mut watch::Receiver<bool>) {
-    if closing.wait_for(|is_closing| *is_closing).await.is_err() {
-        // Nobody is left who could say so, nor send anything.
-    }
+    // Where nobody is left who could say so, nobody is left who sends anything.
+    let _ = closing.wait_for(|is_closing| *is_closing).await;
 }
 
 fn count(request: &ExportTraceServiceRequest) -> u64 {

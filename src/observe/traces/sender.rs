@@ -54,7 +54,7 @@ pub(super) enum Failure {
     #[error("cannot connect: {0}")]
     Connect(io::Error),
     /// It broke off, or what answers speaks no HTTP.
-    #[error("{0}")]
+    #[error("{}", .0.to_string().trim())]
     Broken(Box<pingora::Error>),
     /// All of it took longer than the file allows.
     #[error("no answer within {0:?}")]
