@@ -26,6 +26,7 @@ use crate::load::Source;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::keeper::Audit;
 use crate::observe::metrics::Metrics;
+use crate::observe::traces::Traces;
 use crate::policy::redis::Redis;
 use crate::policy::{Policy, settings};
 use crate::reload::service::{Hangups, Reloads};
@@ -74,8 +75,8 @@ pub(super) fn run(file: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let (access_log, audit) = match logs(&policy, &metrics) {
-        Ok(logs) => logs,
+    let tellers = match Tellers::start(&policy, &metrics) {
+        Ok(tellers) => tellers,
         Err(error) => {
             error!("{error}");
             return ExitCode::from(EXIT_UNAVAILABLE);
@@ -103,15 +104,15 @@ pub(super) fn run(file: &Path) -> ExitCode {
         limiter,
         store,
         metrics: Arc::clone(&metrics),
-        access_log: Arc::clone(&access_log),
-        audit: Arc::clone(&audit),
+        access_log: Arc::clone(&tellers.access_log),
+        audit: Arc::clone(&tellers.audit),
     };
     let reloader = Arc::new(Reloader::new(file, &source, force.clone()));
-    let services = Services { listeners, admin, force, supervisor, reloader, hangups };
+    let traces = Arc::clone(&tellers.traces);
+    let services = Services { listeners, admin, force, traces, supervisor, reloader, hangups };
     let pingora = services.assemble(&server, &draining);
     let exit = serve(pingora, signals, &metrics, server.drain_timeout);
-    audit.close();
-    access_log.close();
+    tellers.close();
     exit
 }
 
@@ -140,13 +141,37 @@ fn log_to_stderr() -> Result<(), ExitCode> {
     Ok(())
 }
 
-/// Who writes a line for every request, and who knows of refusals.
-fn logs(policy: &Policy, metrics: &Metrics) -> Result<(Arc<AccessLog>, Arc<Audit>), String> {
-    let (output, dropped) = (policy.access_log.output.clone(), metrics.access_log_dropped.clone());
-    let access_log = AccessLog::start(output, dropped)
-        .map_err(|error| format!("the access log cannot be written: {error}"))?;
-    let audit = Audit::start().map_err(|error| format!("cannot start: {error}"))?;
-    Ok((Arc::new(access_log), audit))
+/// Who tells of requests.
+struct Tellers {
+    /// A line for each.
+    access_log: Arc<AccessLog>,
+    /// Who was refused.
+    audit: Arc<Audit>,
+    /// Spans.
+    traces: Arc<Traces>,
+}
+
+impl Tellers {
+    fn start(policy: &Policy, metrics: &Metrics) -> Result<Self, String> {
+        let (output, dropped) =
+            (policy.access_log.output.clone(), metrics.access_log_dropped.clone());
+        let access_log = AccessLog::start(output, dropped)
+            .map_err(|error| format!("the access log cannot be written: {error}"))?;
+        let cannot_start = |error| format!("cannot start: {error}");
+        let audit = Audit::start().map_err(cannot_start)?;
+        let traces = Traces::start(metrics.traces.clone()).map_err(cannot_start)?;
+        if let Some(tracing) = &policy.tracing {
+            info!("traces of requests go to {}", tracing.endpoint);
+        }
+        Ok(Self { access_log: Arc::new(access_log), audit, traces: Arc::new(traces) })
+    }
+
+    /// Has them tell what waits.
+    fn close(&self) {
+        self.audit.close();
+        self.access_log.close();
+        self.traces.close();
+    }
 }
 
 /// What the process serves with.
@@ -154,6 +179,7 @@ struct Services {
     listeners: Vec<Bound>,
     admin: Bound,
     force: Force,
+    traces: Arc<Traces>,
     supervisor: Option<Supervisor>,
     reloader: Arc<Reloader>,
     hangups: Hangups,
@@ -183,6 +209,7 @@ impl Services {
             Arc::clone(&metrics),
             access_log,
             audit,
+            self.traces,
         );
         let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
         for listener in &self.listeners {

@@ -12,7 +12,7 @@ use crate::policy::settings::{Clients, KeySource};
 
 pub(super) const REQUEST_ID: &str = "X-Request-Id";
 const FORWARDED_FOR: &str = "X-Forwarded-For";
-const FORWARDED_PROTO: &str = "X-Forwarded-Proto";
+pub(super) const FORWARDED_PROTO: &str = "X-Forwarded-Proto";
 const FORWARDED_HOST: &str = "X-Forwarded-Host";
 
 /// What clients say of themselves under these names is dropped unless a trusted proxy passed it

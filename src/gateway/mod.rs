@@ -5,7 +5,7 @@
 //! status code), `limit_headers` (what answers say about limits) in `header_text`, `peer` (which
 //! server it is sent on to), `forward` (what the API gets to see), `leftover` (bodies that nobody
 //! wants), `pool` (who serves an upstream), `upgrade` (WebSockets), `demo`, `account` (what is told
-//! of it when it is over), `listen`, `drain`.
+//! of it when it is over), `trace` (its place in a trace), `listen`, `drain`.
 
 pub mod drain;
 pub mod exchange;
@@ -23,6 +23,7 @@ mod judge;
 mod leftover;
 mod peer;
 mod snapshot;
+mod trace;
 mod upgrade;
 
 use std::any::Any;
@@ -42,6 +43,7 @@ use crate::clock;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::keeper::Audit;
 use crate::observe::metrics::{Metrics, UpstreamResult};
+use crate::observe::traces::Traces;
 use crate::policy::settings::Target;
 use crate::store::limiter::{Limiter, Source};
 use exchange::Exchange;
@@ -61,6 +63,7 @@ pub struct Gateway {
     metrics: Arc<Metrics>,
     access_log: Arc<AccessLog>,
     audit: Arc<Audit>,
+    traces: Arc<Traces>,
     /// By source.
     checks: [Histogram; Source::COUNT],
 }
@@ -73,9 +76,10 @@ impl Gateway {
         metrics: Arc<Metrics>,
         access_log: Arc<AccessLog>,
         audit: Arc<Audit>,
+        traces: Arc<Traces>,
     ) -> Self {
         let checks = Source::ALL.map(|source| metrics.checks(source));
-        Self { current, limiter, metrics, access_log, audit, checks }
+        Self { current, limiter, metrics, access_log, audit, traces, checks }
     }
 }
 
@@ -118,7 +122,9 @@ impl ProxyHttp for Gateway {
         session: &mut Session,
         exchange: &mut Self::CTX,
     ) -> Result<bool> {
-        if let Err(refusal) = self.judge(session, exchange).await {
+        let judged = self.judge(session, exchange).await;
+        trace::begin(session, exchange);
+        if let Err(refusal) = judged {
             exchange.refusal = Some(refusal);
             Box::pin(respond::refuse(session, exchange, refusal)).await?;
             return Ok(true);
@@ -144,7 +150,8 @@ impl ProxyHttp for Gateway {
         request: &mut RequestHeader,
         exchange: &mut Self::CTX,
     ) -> Result<()> {
-        forward::prepare(session.client_addr(), request, exchange)
+        forward::prepare(session.client_addr(), request, exchange)?;
+        trace::propagate(request, exchange)
     }
 
     async fn upstream_response_filter(

@@ -8,6 +8,7 @@ mod gone;
 mod policy;
 mod registrar;
 mod totals;
+mod traces;
 mod upstream;
 
 use prometheus::{
@@ -24,6 +25,7 @@ pub use config::ConfigSeries;
 pub use policy::PolicySeries;
 use registrar::Registrar;
 pub use totals::{Decisions, Gauges, Requests, Totals};
+pub use traces::TraceSeries;
 use upstream::UpstreamFamilies;
 pub use upstream::{ConnectionSeries, OpenConnection, UpstreamResult, UpstreamSeries};
 
@@ -74,6 +76,8 @@ pub struct Metrics {
     local_evictions: IntCounter,
     /// Lines of the access log that were lost.
     pub access_log_dropped: IntCounter,
+    /// What became of spans.
+    pub traces: TraceSeries,
 }
 
 // === impl Metrics ===
@@ -141,6 +145,7 @@ impl Metrics {
                 "tollgate_access_log_dropped_total",
                 "Lines of the access log that were lost: its place was full, too slow, or gone.",
             )?)?,
+            traces: TraceSeries::register(&series)?,
             registry: series.registry.clone(),
         };
         Ok((metrics, series.described.into_inner()))

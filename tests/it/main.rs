@@ -68,6 +68,7 @@ mod audit;
 mod dashboard;
 mod explain;
 mod metrics;
+mod traces;
 
 // Memory stays bounded under clients without number.
 mod memory;

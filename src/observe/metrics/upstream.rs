@@ -54,6 +54,11 @@ impl UpstreamResult {
     const LABELS: [&str; Self::COUNT] =
         ["1xx", "2xx", "3xx", "4xx", "5xx", "connect", "timeout", "broken", "no_server"];
 
+    /// What it is called.
+    pub fn label(self) -> &'static str {
+        Self::LABELS.get(self.index()).copied().unwrap_or_default()
+    }
+
     fn index(self) -> usize {
         match self {
             Self::Answer(digit) => usize::from(digit.clamp(1, 5)) - 1,

@@ -26,6 +26,7 @@ mod redis_url;
 mod routes;
 mod rules;
 mod server;
+mod tracing;
 mod upstreams;
 mod values;
 mod words;
@@ -56,6 +57,7 @@ pub fn build(
     let memory = server::memory(config, mistakes);
     let redis = redis::redis(config, environment, mistakes);
     let access_log = access_log::access_log(config, environment, mistakes);
+    let tracing = tracing::tracing(config, environment, mistakes);
     let clients = clients::clients(config, &names, mistakes);
     let (keys, key_by_digest) = keys::keys(config, &names, mistakes);
     let upstreams = upstreams::upstreams(config, mistakes);
@@ -76,6 +78,7 @@ pub fn build(
         memory: memory?,
         redis,
         access_log: access_log?,
+        tracing,
         plans: names.plans.names().to_vec(),
         keys,
         key_by_digest,

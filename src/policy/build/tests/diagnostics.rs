@@ -12,5 +12,6 @@ mod plans_and_clients;
 mod rates_and_bursts;
 mod redis;
 mod syntax_that_is_broken;
+mod tracing;
 mod types_that_do_not_fit;
 mod upstreams_and_routes;
