@@ -6,6 +6,7 @@
 
 mod answer;
 mod app;
+mod audit;
 mod body;
 mod breaker;
 mod clients;
@@ -136,7 +137,7 @@ impl Admin {
 
     /// Answers what was found to be asked for.
     async fn call(&self, route: &Route, asked: Asked<'_>) -> Result<Answer, Box<Answer>> {
-        let Force { current, limiter, store, metrics, .. } = &self.force;
+        let Force { current, limiter, store, metrics, audit, .. } = &self.force;
         let snapshot = current.load_full();
         let Asked { parts, query, body } = asked;
         let adjust =
@@ -160,6 +161,7 @@ impl Admin {
             Call::Policy => Answer::json(&Policy::of(&snapshot)),
             Call::Reloads => reload::reloads(&self.reloader, snapshot.generation),
             Call::Upstreams => Answer::json(&Upstreams::of(&snapshot)),
+            Call::Audit => audit::show(&snapshot, audit, query)?,
             Call::Top => clients::top::show(&snapshot, query)?,
             Call::Buckets => clients::buckets::show(&snapshot, limiter, parts, query).await?,
             Call::Reset => adjust(Wanted::Reset).await?,

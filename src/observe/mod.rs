@@ -13,4 +13,4 @@ pub mod metrics;
 /// How moments are shown; answers on the admin port show them so, too.
 pub(crate) mod time;
 
-mod address;
+pub mod address;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tracing::info;
 
-use super::{At, Book, Bounds, Query, Record, Refused, Who};
+use super::{At, Book, Bounds, Found, Query, Record, Refused, Who};
 use crate::clock;
 use crate::observe::address::Shown;
 use crate::policy::Policy;
@@ -55,13 +55,9 @@ impl Audit {
     }
 
     /// What is known of refusals, the latest first.
-    pub fn find(&self, query: &Query) -> Vec<Record> {
-        self.book.lock().find(query)
-    }
-
-    /// How records show an address, for asking after it.
-    pub fn shown(policy: &Policy, ip: IpAddr) -> Option<String> {
-        shown(policy, ip).map(|shown| shown.to_string())
+    pub fn find(&self, query: &Query) -> Found {
+        let chosen = self.book.lock().choose(query);
+        chosen.found()
     }
 
     /// Tells of all bursts, those that go on too: the process ends.

@@ -19,7 +19,7 @@ mod keys;
 mod names;
 mod origin;
 mod path;
-mod period;
+pub(crate) mod period;
 mod rate;
 mod redis;
 mod redis_url;
