@@ -33,6 +33,7 @@ use crate::reload::{Force, Reloader};
 use crate::store::debts::Debts;
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
+use crate::store::redis::append::{self, Appender, Appending};
 use crate::store::redis::batch::Batcher;
 use crate::store::redis::link::{Link, Supervisor};
 
@@ -74,7 +75,9 @@ pub(super) fn run(file: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let (access_log, audit) = match logs(&policy, &metrics) {
+    let stream = policy.redis.as_ref().map(|_| append::channel(metrics.audit_dropped.clone()));
+    let (appender, appending) = stream.unzip();
+    let (access_log, audit) = match logs(&policy, &metrics, appender) {
         Ok(logs) => logs,
         Err(error) => {
             error!("{error}");
@@ -95,7 +98,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
     }
     info!("admin port on http://{}", admin.address);
 
-    let (limiter, supervisor) = limiter(&policy, Arc::clone(&store), &metrics);
+    let (limiter, supervisor) = limiter(&policy, Arc::clone(&store), &metrics, appending);
     let current = Arc::new(Current::from_pointee(Snapshot::new(policy, pools)));
     let limiter = Arc::new(limiter);
     let force = Force {
@@ -141,11 +144,16 @@ fn log_to_stderr() -> Result<(), ExitCode> {
 }
 
 /// Who writes a line for every request, and who knows of refusals.
-fn logs(policy: &Policy, metrics: &Metrics) -> Result<(Arc<AccessLog>, Arc<Audit>), String> {
+fn logs(
+    policy: &Policy,
+    metrics: &Metrics,
+    stream: Option<Appender>,
+) -> Result<(Arc<AccessLog>, Arc<Audit>), String> {
     let (output, dropped) = (policy.access_log.output.clone(), metrics.access_log_dropped.clone());
     let access_log = AccessLog::start(output, dropped)
         .map_err(|error| format!("the access log cannot be written: {error}"))?;
-    let audit = Audit::start().map_err(|error| format!("cannot start: {error}"))?;
+    let audit = Audit::start(stream).map_err(|error| format!("cannot start: {error}"))?;
+    audit.stream_by(&policy.audit);
     Ok((Arc::new(access_log), audit))
 }
 
@@ -221,11 +229,15 @@ fn limiter(
     policy: &Policy,
     store: Arc<MemoryStore>,
     metrics: &Metrics,
+    appending: Option<Appending>,
 ) -> (Limiter, Option<Supervisor>) {
     let Some(redis) = &policy.redis else {
         return (Limiter::local(store), None);
     };
-    let (link, supervisor) = Link::new(redis, Some(metrics.link()));
+    let (link, mut supervisor) = Link::new(redis, Some(metrics.link()));
+    if let Some(appending) = appending {
+        supervisor = supervisor.appending(appending);
+    }
     let debts = Arc::new(Debts::new(policy.memory.max_buckets));
     let (prefix, series) = (redis.prefix.clone(), metrics.redis_calls());
     let batcher = Batcher::new(link, prefix, redis.timeout, Arc::clone(&debts), series);

@@ -74,6 +74,8 @@ pub struct Metrics {
     local_evictions: IntCounter,
     /// Lines of the access log that were lost.
     pub access_log_dropped: IntCounter,
+    /// Bursts of refusals that the stream in Redis lacks.
+    pub audit_dropped: IntCounter,
 }
 
 // === impl Metrics ===
@@ -140,6 +142,11 @@ impl Metrics {
             access_log_dropped: series.keep(IntCounter::new(
                 "tollgate_access_log_dropped_total",
                 "Lines of the access log that were lost: its place was full, too slow, or gone.",
+            )?)?,
+            audit_dropped: series.keep(IntCounter::new(
+                "tollgate_audit_dropped_total",
+                "Bursts of refusals that the stream in Redis lacks: more than 50 in a second, or \
+                 Redis took too few.",
             )?)?,
             registry: series.registry.clone(),
         };

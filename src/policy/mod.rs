@@ -31,7 +31,7 @@ use access_log::AccessLog;
 use matcher::Matcher;
 use redis::Redis;
 use router::Router;
-use settings::{Admin, Clients, Headers, Memory, Server, Upstream};
+use settings::{Admin, Audit, Clients, Headers, Memory, Server, Upstream};
 
 /// SHA-256 of an API key as it was sent.
 pub type Digest = [u8; 32];
@@ -53,6 +53,8 @@ pub struct Policy {
     pub redis: Option<Redis>,
     /// One line for every request.
     pub access_log: AccessLog,
+    /// Where refusals are kept beside this process.
+    pub audit: Audit,
     /// Names of plans; an index into it is a plan.
     pub plans: Vec<Arc<str>>,
     /// Known clients.

@@ -36,6 +36,24 @@ pub struct Record {
     pub is_open: bool,
 }
 
+impl Record {
+    /// As a stream has it: names and values, without what there is none of.
+    pub(super) fn fields(&self) -> Vec<(&'static str, String)> {
+        let Self { first, last, count, key, ip, rule, plan, tokens, is_open: _ } = self;
+        let mut fields = vec![
+            ("first", first.to_string()),
+            ("last", last.to_string()),
+            ("count", count.to_string()),
+            ("rule", rule.clone()),
+            ("plan", plan.clone()),
+        ];
+        let tokens = tokens.map(|tokens| tokens.to_string());
+        let optional = [("key", key.clone()), ("ip", ip.clone()), ("tokens", tokens)];
+        fields.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+        fields
+    }
+}
+
 /// Which records are wanted; what is none is not asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {

@@ -10,6 +10,7 @@
 mod access_log;
 mod address;
 mod admin;
+mod audit;
 mod breaker;
 mod clients;
 mod costs;
@@ -56,6 +57,7 @@ pub fn build(
     let memory = server::memory(config, mistakes);
     let redis = redis::redis(config, environment, mistakes);
     let access_log = access_log::access_log(config, environment, mistakes);
+    let audit = audit::audit(config, mistakes);
     let clients = clients::clients(config, &names, mistakes);
     let (keys, key_by_digest) = keys::keys(config, &names, mistakes);
     let upstreams = upstreams::upstreams(config, mistakes);
@@ -76,6 +78,7 @@ pub fn build(
         memory: memory?,
         redis,
         access_log: access_log?,
+        audit: audit?,
         plans: names.plans.names().to_vec(),
         keys,
         key_by_digest,
