@@ -150,7 +150,7 @@ impl Admin {
             },
             // Whoever asks by GET gets a stream, from `app`.
             Call::Events => Answer::of(StatusCode::OK, events::KIND, Vec::new()),
-            Call::Metrics => match metrics.render(store) {
+            Call::Metrics => match metrics.render(store, &snapshot.servers(clock::now())) {
                 Ok(body) => Answer::of(StatusCode::OK, EXPOSITION, body),
                 Err(error) => {
                     Answer::text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n"))

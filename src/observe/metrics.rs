@@ -10,6 +10,7 @@ mod registrar;
 mod totals;
 mod upstream;
 
+use parking_lot::Mutex;
 use prometheus::{
     Encoder, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder,
 };
@@ -25,7 +26,9 @@ pub use policy::PolicySeries;
 use registrar::Registrar;
 pub use totals::{Decisions, Gauges, Requests, Totals};
 use upstream::UpstreamFamilies;
-pub use upstream::{ConnectionSeries, OpenConnection, UpstreamResult, UpstreamSeries};
+pub use upstream::{
+    ConnectionSeries, OpenConnection, ServerHealth, UpstreamResult, UpstreamSeries,
+};
 
 /// Upper bounds of request durations, in seconds: from a proxied hop on loopback to the longest
 /// timeout in common use.
@@ -54,6 +57,8 @@ const BATCH_CHECKS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
 /// All series of the process.
 pub struct Metrics {
     registry: Registry,
+    /// Held while series that are as of now are set and read.
+    rendering: Mutex<()>,
     /// Requests answered, by `route`, `plan` and `status`.
     pub requests: IntCounterVec,
     request_duration: HistogramVec,
@@ -149,15 +154,23 @@ impl Metrics {
                  Redis took too few.",
             )?)?,
             registry: series.registry.clone(),
+            rendering: Mutex::new(()),
         };
         Ok((metrics, series.described.into_inner()))
     }
 
-    /// All series in Prometheus' text format, with the store's own figures as they are now.
+    /// All series in Prometheus' text format, with the store's own figures and `servers` as they
+    /// are now.
     ///
     /// # Errors
     /// A series that cannot be written as text, which the encoder alone knows.
-    pub fn render(&self, store: &MemoryStore) -> Result<Vec<u8>, prometheus::Error> {
+    pub fn render(
+        &self,
+        store: &MemoryStore,
+        servers: &[ServerHealth<'_>],
+    ) -> Result<Vec<u8>, prometheus::Error> {
+        let _alone = self.rendering.lock();
+        self.upstreams.show(servers);
         self.local_buckets.set(i64::try_from(store.len()).unwrap_or(i64::MAX));
         let evictions = store.evictions();
         self.local_evictions.inc_by(evictions.saturating_sub(self.local_evictions.get()));
