@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-use crate::identity::address::canonical;
+use crate::identity::address;
 use crate::policy::Policy;
 use crate::policy::access_log::ClientIp;
 use crate::policy::client::counted_address;
@@ -55,10 +55,8 @@ impl Shown {
             return if shows == ClientIp::Hashed { Ok(hash) } else { Err(NotAsked::InClear) };
         }
         let prefix = policy.clients.ipv6_prefix;
-        // Networks are told with their length elsewhere.
-        let bare = text.strip_suffix(&format!("/{prefix}")).filter(|bare| bare.contains(':'));
-        let ip = bare.unwrap_or(text).parse().map_err(|_| NotAsked::NoAddress)?;
-        Self::of(counted_address(canonical(ip), prefix), policy).ok_or(NotAsked::NotKept)
+        let ip = address::asked(text, prefix).ok_or(NotAsked::NoAddress)?;
+        Self::of(counted_address(ip, prefix), policy).ok_or(NotAsked::NotKept)
     }
 
     /// What `policy` lets be shown of `ip`. IPv6 is hashed by the prefix that tells clients apart:

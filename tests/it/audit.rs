@@ -103,7 +103,10 @@ fn refusals_are_found_by_key_address_rule_and_time() {
     let gateway = Gateway::start(&config);
     assert_eq!(asked(&gateway, ""), json!({"bursts": [], "more": 0, "forgotten": 0}));
     refuse(&gateway, 7, &Request::get("/").header("X-Api-Key", SECRET));
+    // Only then is the next later than this.
+    all_noted(&gateway, 7);
     from(&gateway, "192.0.2.1", 3);
+    all_noted(&gateway, 10);
     from(&gateway, "2001:db8::7", 1);
     all_noted(&gateway, 11);
     let told = asked(&gateway, "?key=acme");
