@@ -25,6 +25,15 @@ export function meant(text, keys) {
   return isAddress ? { ip: text } : { key: text };
 }
 
+/**
+ * Those that go on before those that are over. While they go on, by when they began: by their last
+ * refusal they would change places with every look, under somebody's finger.
+ */
+export function ordered(bursts) {
+  const key = ({ open, first, last }) => (open ? `1 ${first}` : `0 ${last}`);
+  return [...bursts].sort((a, b) => (key(a) < key(b) ? 1 : -1));
+}
+
 function query() {
   const { client, rule } = byId("refusals-form").elements;
   const keys = [...byId("key-ids").options].map((option) => option.value);
@@ -73,11 +82,12 @@ async function refresh() {
     const answer = await get(`/api/audit?${query()}`);
     if (mine !== asked) return;
     byId("refusals-note").textContent = note(answer);
-    fill(byId("refusal-list"), answer.bursts.length ? table("Latest refusals", COLUMNS, answer.bursts)
+    fill(byId("refusal-list"), answer.bursts.length ? table("Latest refusals", COLUMNS, ordered(answer.bursts))
       : empty(isNarrowed() ? "No refusal fits." : "Nobody has been refused."));
     byId("refusals-more").hidden = answer.more === 0 || limit === MOST;
   } catch (problem) {
     if (mine !== asked) return;
+    byId("refusals-note").textContent = "The latest of this gateway.";
     byId("refusals-more").hidden = true;
     fill(byId("refusal-list"), empty(problem.message));
   }
