@@ -34,6 +34,7 @@ use crate::reload::{Force, Reloader};
 use crate::store::debts::Debts;
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
+use crate::store::redis::append::{self, Appender, Appending};
 use crate::store::redis::batch::Batcher;
 use crate::store::redis::link::{Link, Supervisor};
 
@@ -75,7 +76,9 @@ pub(super) fn run(file: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let tellers = match Tellers::start(&policy, &metrics) {
+    let stream = policy.redis.as_ref().map(|_| append::channel(metrics.audit_dropped.clone()));
+    let (appender, appending) = stream.unzip();
+    let tellers = match Tellers::start(&policy, &metrics, appender) {
         Ok(tellers) => tellers,
         Err(error) => {
             error!("{error}");
@@ -96,7 +99,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
     }
     info!("admin port on http://{}", admin.address);
 
-    let (limiter, supervisor) = limiter(&policy, Arc::clone(&store), &metrics);
+    let (limiter, supervisor) = limiter(&policy, Arc::clone(&store), &metrics, appending);
     let current = Arc::new(Current::from_pointee(Snapshot::new(policy, pools)));
     let limiter = Arc::new(limiter);
     let force = Force {
@@ -152,13 +155,14 @@ struct Tellers {
 }
 
 impl Tellers {
-    fn start(policy: &Policy, metrics: &Metrics) -> Result<Self, String> {
+    fn start(policy: &Policy, metrics: &Metrics, stream: Option<Appender>) -> Result<Self, String> {
         let (output, dropped) =
             (policy.access_log.output.clone(), metrics.access_log_dropped.clone());
         let access_log = AccessLog::start(output, dropped)
             .map_err(|error| format!("the access log cannot be written: {error}"))?;
         let cannot_start = |error| format!("cannot start: {error}");
-        let audit = Audit::start().map_err(cannot_start)?;
+        let audit = Audit::start(stream).map_err(cannot_start)?;
+        audit.stream_by(&policy.audit);
         let traces = Traces::start(metrics.traces.clone()).map_err(cannot_start)?;
         if let Some(tracing) = &policy.tracing {
             info!("traces of requests go to {}", tracing.endpoint);
@@ -250,11 +254,15 @@ fn limiter(
     policy: &Policy,
     store: Arc<MemoryStore>,
     metrics: &Metrics,
+    appending: Option<Appending>,
 ) -> (Limiter, Option<Supervisor>) {
     let Some(redis) = &policy.redis else {
         return (Limiter::local(store), None);
     };
-    let (link, supervisor) = Link::new(redis, Some(metrics.link()));
+    let (link, mut supervisor) = Link::new(redis, Some(metrics.link()));
+    if let Some(appending) = appending {
+        supervisor = supervisor.appending(appending);
+    }
     let debts = Arc::new(Debts::new(policy.memory.max_buckets));
     let (prefix, series) = (redis.prefix.clone(), metrics.redis_calls());
     let batcher = Batcher::new(link, prefix, redis.timeout, Arc::clone(&debts), series);

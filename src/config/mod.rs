@@ -32,7 +32,8 @@ use serde::Deserialize;
 use rules::Rule;
 use spanned::Spanned;
 use tables::{
-    AccessLog, Admin, Clients, Headers, Key, Memory, Plan, Redis, Route, Server, Tracing, Upstream,
+    AccessLog, Admin, Audit, Clients, Headers, Key, Memory, Plan, Redis, Route, Server, Tracing,
+    Upstream,
 };
 
 /// Tables by their names. Sorted by name; [`in_order`] gives the order of the file.
@@ -59,6 +60,8 @@ pub struct Config {
     pub access_log: Option<Spanned<AccessLog>>,
     /// Where traces of requests go.
     pub tracing: Option<Spanned<Tracing>>,
+    /// Where refusals are kept beside this process.
+    pub audit: Option<Spanned<Audit>>,
     /// Plans.
     #[serde(default)]
     pub plans: Named<Plan>,

@@ -205,6 +205,18 @@ pub struct Tracing {
     pub service_name: Field<String>,
 }
 
+/// `[audit]`: where refusals are kept beside this process.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Audit {
+    /// Whether bursts of refusals are appended to a stream in Redis, those of all gateways together.
+    /// Default: `false`.
+    pub stream: Field<bool>,
+    /// About how many bursts the stream keeps, 100 to 10000000; the oldest go. Default: 10000.
+    pub max_records: Field<u64>,
+}
+
 /// `[memory]`: buckets in this process.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -128,6 +128,16 @@ impl Pool {
         addresses.map(|address| (address, until(address))).collect()
     }
 
+    /// Every server by its address, and whether it is taken for healthy at `now`. Where no name has
+    /// an address, the names, and none is.
+    pub fn health(&self, now: u64) -> Vec<(String, bool)> {
+        let addresses = self.addresses(now);
+        if let (Target::Servers(origins), true) = (&self.target, addresses.is_empty()) {
+            return origins.iter().map(|origin| (origin.to_string(), false)).collect();
+        }
+        addresses.into_iter().map(|(address, left)| (address.to_string(), left == 0)).collect()
+    }
+
     /// Looks up every server's address. Where a name has none, those known before stay.
     pub async fn look_up(&self) {
         if let Err(error) = self.balancer.update().await {

@@ -14,4 +14,4 @@ pub mod traces;
 /// How moments are shown; answers on the admin port show them so, too.
 pub(crate) mod time;
 
-mod address;
+pub mod address;

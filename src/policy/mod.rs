@@ -32,7 +32,7 @@ use access_log::AccessLog;
 use matcher::Matcher;
 use redis::Redis;
 use router::Router;
-use settings::{Admin, Clients, Headers, Memory, Server, Upstream};
+use settings::{Admin, Audit, Clients, Headers, Memory, Server, Upstream};
 use tracing::Tracing;
 
 /// SHA-256 of an API key as it was sent.
@@ -57,6 +57,8 @@ pub struct Policy {
     pub access_log: AccessLog,
     /// Where traces of requests go; none: there are none.
     pub tracing: Option<Tracing>,
+    /// Where refusals are kept beside this process.
+    pub audit: Audit,
     /// Names of plans; an index into it is a plan.
     pub plans: Vec<Arc<str>>,
     /// Known clients.

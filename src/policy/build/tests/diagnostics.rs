@@ -2,6 +2,7 @@
 //! file: is the mistake plain, the line right, and does the help help?
 
 mod access_log;
+mod audit;
 mod breaker;
 mod costs_beyond_a_burst;
 mod files_without_routes;
