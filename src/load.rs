@@ -123,9 +123,13 @@ impl Source {
     /// See [`LoadError`]; mistakes in the file are all in one [`Report`].
     pub fn policy(&self) -> Result<Policy, LoadError> {
         let policy = from_text(&self.name, &self.text).map_err(LoadError::Mistakes)?;
-        if let Some(tls) = policy.redis.as_ref().and_then(|redis| redis.tls.as_ref()) {
-            // Read again for each connection; said now, while somebody looks.
-            tls::connector(tls)?;
+        let of_redis = policy.redis.as_ref().and_then(|redis| redis.tls.as_ref());
+        let of_tracing = policy.tracing.as_ref().and_then(|tracing| tracing.endpoint.tls.as_ref());
+        for (table, tls) in [("redis", of_redis), ("tracing", of_tracing)] {
+            if let Some(tls) = tls {
+                // Read again for each connection; said now, while somebody looks.
+                tls::connector(table, tls)?;
+            }
         }
         Ok(policy)
     }
@@ -246,10 +250,14 @@ mod tests {
     fn certificates_that_the_file_names_are_looked_at() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("gateway.toml");
-        let text = format!("{SMALLEST}[redis]\nurl = 'rediss://h'\nca = '/none/ca.pem'\n");
-        std::fs::write(&path, text).unwrap();
-        let told = load(&path).unwrap_err().to_string();
-        assert!(told.starts_with("`ca` of [redis]: cannot read /none/ca.pem: "), "{told}");
+        for (table, url) in [("redis", "url = 'rediss://h'"), ("tracing", "endpoint = 'https://h'")]
+        {
+            let text = format!("{SMALLEST}[{table}]\n{url}\nca = '/none/ca.pem'\n");
+            std::fs::write(&path, text).unwrap();
+            let told = load(&path).unwrap_err().to_string();
+            let expected = format!("`ca` of [{table}]: cannot read /none/ca.pem: ");
+            assert!(told.starts_with(&expected), "{told}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod answer;
 mod app;
+mod audit;
 mod body;
 mod breaker;
 mod clients;
@@ -136,7 +137,7 @@ impl Admin {
 
     /// Answers what was found to be asked for.
     async fn call(&self, route: &Route, asked: Asked<'_>) -> Result<Answer, Box<Answer>> {
-        let Force { current, limiter, store, metrics, .. } = &self.force;
+        let Force { current, limiter, store, metrics, audit, .. } = &self.force;
         let snapshot = current.load_full();
         let Asked { parts, query, body } = asked;
         let adjust =
@@ -149,7 +150,7 @@ impl Admin {
             },
             // Whoever asks by GET gets a stream, from `app`.
             Call::Events => Answer::of(StatusCode::OK, events::KIND, Vec::new()),
-            Call::Metrics => match metrics.render(store) {
+            Call::Metrics => match metrics.render(store, &snapshot.servers(clock::now())) {
                 Ok(body) => Answer::of(StatusCode::OK, EXPOSITION, body),
                 Err(error) => {
                     Answer::text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n"))
@@ -160,6 +161,7 @@ impl Admin {
             Call::Policy => Answer::json(&Policy::of(&snapshot)),
             Call::Reloads => reload::reloads(&self.reloader, snapshot.generation),
             Call::Upstreams => Answer::json(&Upstreams::of(&snapshot)),
+            Call::Audit => audit::show(&snapshot, audit, query)?,
             Call::Top => clients::top::show(&snapshot, query)?,
             Call::Buckets => clients::buckets::show(&snapshot, limiter, parts, query).await?,
             Call::Reset => adjust(Wanted::Reset).await?,

@@ -51,6 +51,7 @@ const ASSETS: &[Asset] = assets! {
     "/page/main.js" = "main.js", SCRIPT;
     "/page/overview.js" = "overview.js", SCRIPT;
     "/page/policy.js" = "policy.js", SCRIPT;
+    "/page/refusals.js" = "refusals.js", SCRIPT;
     "/page/reloads.js" = "reloads.js", SCRIPT;
     "/page/series.js" = "series.js", SCRIPT;
     "/page/theme.js" = "theme.js", SCRIPT;

@@ -26,6 +26,7 @@ use crate::load::Source;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::keeper::Audit;
 use crate::observe::metrics::Metrics;
+use crate::observe::traces::Traces;
 use crate::policy::redis::Redis;
 use crate::policy::{Policy, settings};
 use crate::reload::service::{Hangups, Reloads};
@@ -33,6 +34,7 @@ use crate::reload::{Force, Reloader};
 use crate::store::debts::Debts;
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
+use crate::store::redis::append::{self, Appender, Appending};
 use crate::store::redis::batch::Batcher;
 use crate::store::redis::link::{Link, Supervisor};
 
@@ -74,8 +76,10 @@ pub(super) fn run(file: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let (access_log, audit) = match logs(&policy, &metrics) {
-        Ok(logs) => logs,
+    let stream = policy.redis.as_ref().map(|_| append::channel(metrics.audit_dropped.clone()));
+    let (appender, appending) = stream.unzip();
+    let tellers = match Tellers::start(&policy, &metrics, appender) {
+        Ok(tellers) => tellers,
         Err(error) => {
             error!("{error}");
             return ExitCode::from(EXIT_UNAVAILABLE);
@@ -95,7 +99,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
     }
     info!("admin port on http://{}", admin.address);
 
-    let (limiter, supervisor) = limiter(&policy, Arc::clone(&store), &metrics);
+    let (limiter, supervisor) = limiter(&policy, Arc::clone(&store), &metrics, appending);
     let current = Arc::new(Current::from_pointee(Snapshot::new(policy, pools)));
     let limiter = Arc::new(limiter);
     let force = Force {
@@ -103,15 +107,15 @@ pub(super) fn run(file: &Path) -> ExitCode {
         limiter,
         store,
         metrics: Arc::clone(&metrics),
-        access_log: Arc::clone(&access_log),
-        audit: Arc::clone(&audit),
+        access_log: Arc::clone(&tellers.access_log),
+        audit: Arc::clone(&tellers.audit),
     };
     let reloader = Arc::new(Reloader::new(file, &source, force.clone()));
-    let services = Services { listeners, admin, force, supervisor, reloader, hangups };
+    let traces = Arc::clone(&tellers.traces);
+    let services = Services { listeners, admin, force, traces, supervisor, reloader, hangups };
     let pingora = services.assemble(&server, &draining);
     let exit = serve(pingora, signals, &metrics, server.drain_timeout);
-    audit.close();
-    access_log.close();
+    tellers.close();
     exit
 }
 
@@ -140,13 +144,38 @@ fn log_to_stderr() -> Result<(), ExitCode> {
     Ok(())
 }
 
-/// Who writes a line for every request, and who knows of refusals.
-fn logs(policy: &Policy, metrics: &Metrics) -> Result<(Arc<AccessLog>, Arc<Audit>), String> {
-    let (output, dropped) = (policy.access_log.output.clone(), metrics.access_log_dropped.clone());
-    let access_log = AccessLog::start(output, dropped)
-        .map_err(|error| format!("the access log cannot be written: {error}"))?;
-    let audit = Audit::start().map_err(|error| format!("cannot start: {error}"))?;
-    Ok((Arc::new(access_log), audit))
+/// Who tells of requests.
+struct Tellers {
+    /// A line for each.
+    access_log: Arc<AccessLog>,
+    /// Who was refused.
+    audit: Arc<Audit>,
+    /// Spans.
+    traces: Arc<Traces>,
+}
+
+impl Tellers {
+    fn start(policy: &Policy, metrics: &Metrics, stream: Option<Appender>) -> Result<Self, String> {
+        let (output, dropped) =
+            (policy.access_log.output.clone(), metrics.access_log_dropped.clone());
+        let access_log = AccessLog::start(output, dropped)
+            .map_err(|error| format!("the access log cannot be written: {error}"))?;
+        let cannot_start = |error| format!("cannot start: {error}");
+        let audit = Audit::start(stream).map_err(cannot_start)?;
+        audit.stream_by(&policy.audit);
+        let traces = Traces::start(metrics.traces.clone()).map_err(cannot_start)?;
+        if let Some(tracing) = &policy.tracing {
+            info!("traces of requests go to {}", tracing.endpoint);
+        }
+        Ok(Self { access_log: Arc::new(access_log), audit, traces: Arc::new(traces) })
+    }
+
+    /// Has them tell what waits.
+    fn close(&self) {
+        self.audit.close();
+        self.access_log.close();
+        self.traces.close();
+    }
 }
 
 /// What the process serves with.
@@ -154,6 +183,7 @@ struct Services {
     listeners: Vec<Bound>,
     admin: Bound,
     force: Force,
+    traces: Arc<Traces>,
     supervisor: Option<Supervisor>,
     reloader: Arc<Reloader>,
     hangups: Hangups,
@@ -166,6 +196,8 @@ impl Services {
         });
         let conf = ServerConf {
             threads,
+            // One thread has nobody to steal from, and is faster without the machinery for it.
+            work_stealing: threads > 1,
             max_retries: MAX_TRIES,
             upstream_keepalive_pool_size: UPSTREAM_POOL_PER_THREAD * threads,
             // The main thread ends the process earlier, when nothing is in flight.
@@ -181,6 +213,7 @@ impl Services {
             Arc::clone(&metrics),
             access_log,
             audit,
+            self.traces,
         );
         let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
         for listener in &self.listeners {
@@ -221,11 +254,15 @@ fn limiter(
     policy: &Policy,
     store: Arc<MemoryStore>,
     metrics: &Metrics,
+    appending: Option<Appending>,
 ) -> (Limiter, Option<Supervisor>) {
     let Some(redis) = &policy.redis else {
         return (Limiter::local(store), None);
     };
-    let (link, supervisor) = Link::new(redis, Some(metrics.link()));
+    let (link, mut supervisor) = Link::new(redis, Some(metrics.link()));
+    if let Some(appending) = appending {
+        supervisor = supervisor.appending(appending);
+    }
     let debts = Arc::new(Debts::new(policy.memory.max_buckets));
     let (prefix, series) = (redis.prefix.clone(), metrics.redis_calls());
     let batcher = Batcher::new(link, prefix, redis.timeout, Arc::clone(&debts), series);

@@ -32,7 +32,8 @@ use serde::Deserialize;
 use rules::Rule;
 use spanned::Spanned;
 use tables::{
-    AccessLog, Admin, Clients, Headers, Key, Memory, Plan, Redis, Route, Server, Upstream,
+    AccessLog, Admin, Audit, Clients, Headers, Key, Memory, Plan, Redis, Route, Server, Tracing,
+    Upstream,
 };
 
 /// Tables by their names. Sorted by name; [`in_order`] gives the order of the file.
@@ -57,6 +58,10 @@ pub struct Config {
     pub memory: Option<Spanned<Memory>>,
     /// One line for every request.
     pub access_log: Option<Spanned<AccessLog>>,
+    /// Where traces of requests go.
+    pub tracing: Option<Spanned<Tracing>>,
+    /// Where refusals are kept beside this process.
+    pub audit: Option<Spanned<Audit>>,
     /// Plans.
     #[serde(default)]
     pub plans: Named<Plan>,

@@ -106,6 +106,11 @@ fn instead(expected: &Expected, name: &str, pruned: &Pruned) -> Option<String> {
         }
         (Expected::Boolean, Found::Text(text)) => text.trim().parse::<bool>().ok()?.to_string(),
         (Expected::Text, Found::Integer(number)) if name == "rate" => format!("\"{number}/s\""),
+        (Expected::Text, Found::Integer(number))
+            if name == "timeout" && pruned.path.first().is_some_and(|table| table == "tracing") =>
+        {
+            format!("\"{number}s\"")
+        }
         (Expected::Text, Found::Integer(number)) if name == "timeout" => {
             format!("\"{number}ms\"")
         }

@@ -134,7 +134,7 @@ fn take_from_array(
 }
 
 /// The places of tables; `*` stands for any name.
-const TABLES: [&[&str]; 15] = [
+const TABLES: [&[&str]; 17] = [
     &["server"],
     &["admin"],
     &["redis"],
@@ -142,6 +142,8 @@ const TABLES: [&[&str]; 15] = [
     &["clients"],
     &["headers"],
     &["memory"],
+    &["access_log"],
+    &["audit"],
     &["plans", "*"],
     &["keys", "*"],
     &["keys", "*", "rules", "*"],

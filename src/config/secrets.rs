@@ -54,6 +54,10 @@ const PUBLIC_IN_CLIENTS: [&str; 7] = [
 /// What may stand in `[access_log]` and is no secret.
 const PUBLIC_IN_ACCESS_LOG: [&str; 3] = ["output", "client_ip", "sample"];
 
+/// What may stand in `[tracing]` and is no secret; of `endpoint`, all but a login and a query.
+const PUBLIC_IN_TRACING: [&str; 6] =
+    ["endpoint", "ca", "timeout", "sample", "follow", "service_name"];
+
 /// The longest name of a header or a parameter that is shown.
 const MAX_PLACE_BYTES: usize = 64;
 
@@ -66,6 +70,7 @@ pub(super) fn mask(text: &str) -> String {
     collect_of_admin(table.get_ref(), &mut secrets);
     collect_of_clients(table.get_ref(), &mut secrets);
     collect_of_access_log(table.get_ref(), &mut secrets);
+    collect_of_tracing(text, table.get_ref(), &mut secrets);
     if !errors.is_empty() {
         // What the parser made of a broken file may lack the very value that matters.
         lines::doubtful(text, &mut secrets);
@@ -122,7 +127,7 @@ fn collect_of_redis(text: &str, table: &DeTable<'_>, secrets: &mut Vec<Range<usi
 fn collect_of_settings(text: &str, settings: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
     for (name, value) in settings {
         if name.get_ref() == "url" {
-            url_of_redis(text, value.span(), secrets);
+            url(text, value.span(), secrets);
         } else if let ("breaker", DeValue::Table(inner)) =
             (name.get_ref().as_ref(), value.get_ref())
         {
@@ -131,10 +136,8 @@ fn collect_of_settings(text: &str, settings: &DeTable<'_>, secrets: &mut Vec<Ran
                     hide_whole(value, secrets);
                 }
             }
-        } else if !PUBLIC_IN_REDIS.contains(&name.get_ref().as_ref())
-            && !value.get_ref().as_str().is_some_and(is_reference)
-        {
-            hide_whole(value, secrets);
+        } else if !PUBLIC_IN_REDIS.contains(&name.get_ref().as_ref()) {
+            hide_unless_reference(value, secrets);
         }
     }
 }
@@ -146,11 +149,7 @@ fn collect_of_admin(table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
         hide_whole(admin, secrets);
         return;
     };
-    for value in settings.values() {
-        if !value.get_ref().as_str().is_some_and(is_reference) {
-            hide_whole(value, secrets);
-        }
-    }
+    settings.values().for_each(|value| hide_unless_reference(value, secrets));
 }
 
 /// The same for `[clients]`.
@@ -185,11 +184,35 @@ fn collect_of_access_log(table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
         return;
     };
     for (name, value) in settings {
-        if !PUBLIC_IN_ACCESS_LOG.contains(&name.get_ref().as_ref())
-            && !value.get_ref().as_str().is_some_and(is_reference)
-        {
-            hide_whole(value, secrets);
+        if !PUBLIC_IN_ACCESS_LOG.contains(&name.get_ref().as_ref()) {
+            hide_unless_reference(value, secrets);
         }
+    }
+}
+
+/// The same for `[tracing]`.
+fn collect_of_tracing(text: &str, table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
+    let Some(tracing) = table.get("tracing") else { return };
+    let DeValue::Table(settings) = tracing.get_ref() else {
+        hide_whole(tracing, secrets);
+        return;
+    };
+    for (name, value) in settings {
+        match (name.get_ref().as_ref(), value.get_ref()) {
+            ("endpoint", _) => url(text, value.span(), secrets),
+            ("headers", DeValue::Table(headers)) => {
+                headers.values().for_each(|value| hide_unless_reference(value, secrets));
+            }
+            (name, _) if PUBLIC_IN_TRACING.contains(&name) => {}
+            _ => hide_unless_reference(value, secrets),
+        }
+    }
+}
+
+/// A value that does not only name a variable of the environment.
+fn hide_unless_reference(value: &Spanned<DeValue<'_>>, secrets: &mut Vec<Range<usize>>) {
+    if !value.get_ref().as_str().is_some_and(is_reference) {
+        hide_whole(value, secrets);
     }
 }
 
@@ -210,7 +233,7 @@ fn is_reference(value: &str) -> bool {
 
 /// What may be secret of a url in this place: all before the last `@`, since a password may have
 /// been written with a `/`, and what follows a `?`, where other programs take one.
-fn url_of_redis(text: &str, place: Range<usize>, secrets: &mut Vec<Range<usize>>) {
+fn url(text: &str, place: Range<usize>, secrets: &mut Vec<Range<usize>>) {
     let Some(url) = text.get(place.clone()) else { return };
     let start = url.find("://").map_or(1, |at| at + 3);
     let login = url.rfind('@').unwrap_or(0);

@@ -7,7 +7,7 @@ use super::Named;
 use super::rules::Grant;
 use super::spanned::Spanned;
 use super::words::{
-    ClientIp, HeaderPolicies, HeaderStyle, OnConflictingKeys, OnFailure, OnMissingKey,
+    ClientIp, Follow, HeaderPolicies, HeaderStyle, OnConflictingKeys, OnFailure, OnMissingKey,
     OnUnknownKey, PathCase, Ready, ResetForm,
 };
 
@@ -180,6 +180,43 @@ pub struct AccessLog {
     pub salt: Field<String>,
     /// Which part of the requests that pass has a line, 0 to 1; all others have one. Default: 1.
     pub sample: Field<f64>,
+}
+
+/// `[tracing]`: traces of requests, for an OpenTelemetry collector. No table: none.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Tracing {
+    /// The collector, by OTLP over HTTP: `http://host:4318`, `https://…`; `/v1/traces` is added; may
+    /// hold `${NAME}` of the environment. Default: `"http://127.0.0.1:4318"`.
+    pub endpoint: Field<String>,
+    /// PEM file of the authorities that may vouch for an `https://` collector.
+    pub ca: Field<String>,
+    /// What each export has besides, best with `${NAME}` of the environment:
+    /// `{ authorization = "Bearer ${OTLP_TOKEN}" }`.
+    #[serde(default)]
+    pub headers: Named<String>,
+    /// How long one export may take, `1ms` to `1m`. Default: `"10s"`.
+    pub timeout: Field<String>,
+    /// Which part of the requests is traced, 0 to 1, where no trusted proxy has decided already.
+    /// Default: 0.01.
+    pub sample: Field<f64>,
+    /// Whose `traceparent` is followed. Default: `"trusted"`.
+    pub follow: Field<Follow>,
+    /// What the gateway is called in traces, 1 to 255 characters. Default: `"tollgate"`.
+    pub service_name: Field<String>,
+}
+
+/// `[audit]`: where refusals are kept beside this process.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Audit {
+    /// Whether bursts of refusals are appended to a stream in Redis, those of all gateways together.
+    /// Default: `false`.
+    pub stream: Field<bool>,
+    /// About how many bursts the stream keeps, 100 to 10000000; the oldest go. Default: 10000.
+    pub max_records: Field<u64>,
 }
 
 /// `[memory]`: buckets in this process.

@@ -135,6 +135,19 @@ pub enum ResetForm {
     Delta,
 }
 
+/// Whose `traceparent` is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Follow {
+    /// That of trusted proxies, and their decision whether a request is traced.
+    Trusted,
+    /// That of all clients; whether a request is traced, only trusted proxies decide.
+    All,
+    /// Nobody's: every trace begins here.
+    None,
+}
+
 /// How a client's address is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

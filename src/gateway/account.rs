@@ -44,8 +44,17 @@ impl Gateway {
             exchange.snapshot.series.refused(&self.metrics, policy, rule, client.plan);
             self.audit.note(policy, &client, rule, decided.remaining);
         }
-        if policy.access_log.output != Output::Off {
-            self.write(session, exchange, decided, ticks);
+        let writes = policy.access_log.output != Output::Off;
+        let recorded = exchange.trace.filter(|trace| trace.is_sampled);
+        if !writes && recorded.is_none() {
+            return;
+        }
+        let is_written = writes && is_chosen(session, exchange, decided);
+        if is_written {
+            self.access_log.write(entry(session, exchange, decided, ticks));
+        }
+        if let Some(trace) = recorded {
+            self.tell(session, exchange, trace, entry(session, exchange, decided, ticks));
         }
     }
 
@@ -56,6 +65,7 @@ impl Gateway {
         }
         let ticks = exchange.sent_on.map(|at| clock::now().saturating_sub(at));
         exchange.upstream_ticks = ticks;
+        exchange.upstream_status = Some(status);
         if let (Some(series), Some(ticks)) = (exchange.upstream_series(&self.metrics), ticks) {
             series.observe(ticks);
         }
@@ -64,7 +74,7 @@ impl Gateway {
     }
 
     /// Counts a failure that is an upstream's own. That of a connection has been counted.
-    pub(super) fn count_failure(&self, exchange: &Exchange, error: &Error) {
+    pub(super) fn count_failure(&self, exchange: &mut Exchange, error: &Error) {
         if *error.esource() != ErrorSource::Upstream || !exchange.is_connected {
             return;
         }
@@ -75,40 +85,50 @@ impl Gateway {
         self.count_upstream(exchange, result);
     }
 
-    pub(super) fn count_upstream(&self, exchange: &Exchange, result: UpstreamResult) {
+    pub(super) fn count_upstream(&self, exchange: &mut Exchange, result: UpstreamResult) {
+        exchange.upstream_failure = match result {
+            UpstreamResult::Answer(_) => None,
+            failure => Some(failure.label()),
+        };
         if let Some(series) = exchange.upstream_series(&self.metrics) {
             series.count(result);
         }
     }
+}
 
-    fn write(&self, session: &Session, exchange: &mut Exchange, decided: Decided, ticks: u64) {
-        let policy = &exchange.snapshot.policy;
-        let status = session.response_written().map(|response| response.status);
-        let is_ordinary = decided.decision == Decision::Allow.label()
-            && status.is_some_and(|status| !status.is_server_error());
-        if is_ordinary && !policy.access_log.sample.has(exchange.request_id.as_str()) {
-            return;
-        }
-        let request = session.req_header();
-        self.access_log.write(Entry {
-            policy: Arc::clone(policy),
-            time: clock::unix_ticks().saturating_sub(ticks),
-            client: exchange.client,
-            method: request.method.clone(),
-            path: Entry::path(request.uri.path()),
-            route: exchange.route,
-            decided,
-            status: status.map(|status| status.as_u16()),
-            bytes_in: session.body_bytes_read() as u64,
-            bytes_out: session.body_bytes_sent() as u64,
-            server: exchange.server,
-            timings: Timings {
-                total: ticks,
-                check: exchange.check_ticks,
-                upstream: exchange.upstream_ticks,
-            },
-            request_id: exchange.request_id.as_str().to_owned(),
-        });
+/// Whether a request has a line in the access log: an ordinary one only where the sample has it.
+fn is_chosen(session: &Session, exchange: &Exchange, decided: Decided) -> bool {
+    let status = session.response_written().map(|response| response.status);
+    let is_ordinary = decided.decision == Decision::Allow.label()
+        && status.is_some_and(|status| !status.is_server_error());
+    let sample = exchange.snapshot.policy.access_log.sample;
+    !is_ordinary || sample.has(exchange.request_id.as_str())
+}
+
+/// What is written of a request that took so many `ticks`.
+fn entry(session: &Session, exchange: &Exchange, decided: Decided, ticks: u64) -> Entry {
+    let request = session.req_header();
+    let status = session.response_written().map(|response| response.status);
+    let recorded = exchange.trace.filter(|trace| trace.is_sampled);
+    Entry {
+        policy: Arc::clone(&exchange.snapshot.policy),
+        time: clock::unix_ticks().saturating_sub(ticks),
+        client: exchange.client,
+        method: request.method.clone(),
+        path: Entry::path(request.uri.path()),
+        route: exchange.route,
+        decided,
+        status: status.map(|status| status.as_u16()),
+        bytes_in: session.body_bytes_read() as u64,
+        bytes_out: session.body_bytes_sent() as u64,
+        server: exchange.server,
+        timings: Timings {
+            total: ticks,
+            check: exchange.check_ticks,
+            upstream: exchange.upstream_ticks,
+        },
+        request_id: exchange.request_id.as_str().to_owned(),
+        trace_id: recorded.map(|trace| trace.id),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use http::StatusCode;
 use prometheus::IntGauge;
 
 use super::Snapshot;
@@ -10,6 +11,7 @@ use super::header_text::hex;
 use crate::decide::Refusal;
 use crate::limit::verdict::Verdict;
 use crate::observe::metrics::{Metrics, OpenConnection, UpstreamSeries};
+use crate::observe::traces::Trace;
 use crate::policy::Route;
 use crate::policy::client::Client;
 use crate::policy::settings::Upstream;
@@ -33,6 +35,8 @@ pub struct Exchange {
     pub route: Option<u32>,
     /// What its rules said, once asked.
     pub judged: Option<Judged>,
+    /// When they began to be asked, in ticks.
+    pub check_started: Option<u64>,
     /// Ticks that asking them took.
     pub check_ticks: Option<u64>,
     /// Why it did not pass, where it did not.
@@ -47,8 +51,14 @@ pub struct Exchange {
     pub sent_on: Option<u64>,
     /// Ticks from then to the head of the answer, once it is there.
     pub upstream_ticks: Option<u64>,
+    /// The status of the answer, once it is there.
+    pub upstream_status: Option<StatusCode>,
+    /// What became of the last try where that was no answer, in the words of the metrics.
+    pub upstream_failure: Option<&'static str>,
     /// Whether there is a connection to the server that was picked last.
     pub is_connected: bool,
+    /// Its place in a trace, where traces are wanted.
+    pub trace: Option<Trace>,
     /// Keeps the client's connection counted as open; goes on to the next request on it.
     pub connection: Option<Arc<OpenConnection>>,
     /// The upstream server that could not be connected to.
@@ -89,6 +99,7 @@ impl Exchange {
             asks_limits: false,
             route: None,
             judged: None,
+            check_started: None,
             check_ticks: None,
             refusal: None,
             refused_unasked: None,
@@ -96,7 +107,10 @@ impl Exchange {
             server: None,
             sent_on: None,
             upstream_ticks: None,
+            upstream_status: None,
+            upstream_failure: None,
             is_connected: false,
+            trace: None,
             connection: None,
             failed_server: None,
             _in_flight: InFlight(in_flight),

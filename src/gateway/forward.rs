@@ -1,25 +1,27 @@
 //! What the API gets to see of a request: forwarding headers that it can believe, and the key
 //! only where it should.
 
-use std::fmt::Write as _;
-
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use pingora::prelude::{Error, ErrorType, RequestHeader, Result};
 use pingora::protocols::l4::socket::SocketAddr;
 
 use super::exchange::Exchange;
+use super::header_text::HeaderText;
 use crate::identity;
 use crate::policy::settings::{Clients, KeySource};
 
 pub(super) const REQUEST_ID: &str = "X-Request-Id";
 const FORWARDED_FOR: &str = "X-Forwarded-For";
-const FORWARDED_PROTO: &str = "X-Forwarded-Proto";
+pub(super) const FORWARDED_PROTO: &str = "X-Forwarded-Proto";
 const FORWARDED_HOST: &str = "X-Forwarded-Host";
 
 /// What clients say of themselves under these names is dropped unless a trusted proxy passed it
 /// on, since APIs believe it. The first four are then set anew.
 const FORWARDING: [&str; 6] =
     [FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, REQUEST_ID, "Forwarded", "X-Real-IP"];
+
+/// What these names begin with, in lower case; `x-` alone is how many a key's header begins.
+const FORWARDING_BEGIN: [&str; 3] = ["x-forwarded", "x-re", "forwarded"];
 
 /// Prepares the request that is sent on. `peer` is the connection's other end.
 ///
@@ -40,8 +42,11 @@ pub(super) fn prepare(
             request.remove_header(name);
         }
     }
-    set_forwarding(peer, request, exchange)?;
-    collapse_content_length(request)?;
+    let is_told = suspects.forwarding && exchange.via_trusted_proxy;
+    set_forwarding(peer, request, exchange, is_told)?;
+    if suspects.content_length {
+        collapse_content_length(request)?;
+    }
     if clients.hide_key {
         hide_key(request, clients)?;
     }
@@ -56,15 +61,18 @@ struct Suspects {
     aliases: bool,
     /// A name that begins as those of [`FORWARDING`] do.
     forwarding: bool,
+    /// A body of a known length.
+    content_length: bool,
 }
 
 impl Suspects {
     fn among(headers: &HeaderMap) -> Self {
         let mut found = Self::default();
         for name in headers.keys() {
+            found.content_length |= *name == header::CONTENT_LENGTH;
             let name = name.as_str();
             found.aliases |= name.contains('_');
-            found.forwarding |= name.starts_with("x-") || name.starts_with("forwarded");
+            found.forwarding |= FORWARDING_BEGIN.iter().any(|begin| name.starts_with(begin));
         }
         found
     }
@@ -88,31 +96,29 @@ fn drop_aliases(request: &mut RequestHeader, clients: &Clients) {
     }
 }
 
+/// `is_told`: a trusted proxy may have said some of it already.
 fn set_forwarding(
     peer: Option<&SocketAddr>,
     request: &mut RequestHeader,
     exchange: &Exchange,
+    is_told: bool,
 ) -> Result<()> {
-    let peer =
-        peer.and_then(SocketAddr::as_inet).map(|inet| identity::address::canonical(inet.ip()));
-    let mut hops = String::new();
-    if exchange.via_trusted_proxy {
+    let mut hops = HeaderText::new();
+    if is_told {
         for line in &request.headers.get_all(FORWARDED_FOR) {
-            let separator = if hops.is_empty() { "" } else { ", " };
-            let _ = write!(hops, "{separator}{}", String::from_utf8_lossy(line.as_bytes()));
+            hops.element(line.as_bytes());
         }
     }
-    if let Some(peer) = peer {
-        let separator = if hops.is_empty() { "" } else { ", " };
-        let _ = write!(hops, "{separator}{peer}");
+    if let Some(peer) = peer.and_then(SocketAddr::as_inet) {
+        hops.address(identity::address::canonical(peer.ip()));
     }
     if !hops.is_empty() {
         request.insert_header(FORWARDED_FOR, hops)?;
     }
-    if !request.headers.contains_key(FORWARDED_PROTO) {
+    if !(is_told && request.headers.contains_key(FORWARDED_PROTO)) {
         request.insert_header(FORWARDED_PROTO, HeaderValue::from_static("http"))?;
     }
-    if !request.headers.contains_key(FORWARDED_HOST)
+    if !(is_told && request.headers.contains_key(FORWARDED_HOST))
         && let Some(host) = request.headers.get(header::HOST).cloned()
     {
         request.insert_header(FORWARDED_HOST, host)?;

@@ -4,8 +4,9 @@
 //! carries along), `judge` (may it pass?), `respond` (answers of our own, the only place that knows a
 //! status code), `limit_headers` (what answers say about limits) in `header_text`, `peer` (which
 //! server it is sent on to), `forward` (what the API gets to see), `leftover` (bodies that nobody
-//! wants), `own_limits` (what a client has left), `pool` (who serves an upstream), `upgrade` (WebSockets), `demo`, `account` (what is told
-//! of it when it is over), `listen`, `drain`.
+//! wants), `own_limits` (what a client has left), `pool` (who serves an upstream), `upgrade`
+//! (WebSockets), `demo`, `account` (what is told of it when it is over), `trace` (its place in a trace),
+//! `listen`, `drain`.
 
 pub mod drain;
 pub mod exchange;
@@ -24,6 +25,7 @@ mod leftover;
 mod own_limits;
 mod peer;
 mod snapshot;
+mod trace;
 mod upgrade;
 
 use std::any::Any;
@@ -43,6 +45,7 @@ use crate::clock;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::keeper::Audit;
 use crate::observe::metrics::{Metrics, UpstreamResult};
+use crate::observe::traces::Traces;
 use crate::policy::settings::Target;
 use crate::store::limiter::{Limiter, Source};
 use exchange::Exchange;
@@ -62,6 +65,7 @@ pub struct Gateway {
     metrics: Arc<Metrics>,
     access_log: Arc<AccessLog>,
     audit: Arc<Audit>,
+    traces: Arc<Traces>,
     /// By source.
     checks: [Histogram; Source::COUNT],
 }
@@ -74,18 +78,21 @@ impl Gateway {
         metrics: Arc<Metrics>,
         access_log: Arc<AccessLog>,
         audit: Arc<Audit>,
+        traces: Arc<Traces>,
     ) -> Self {
         let checks = Source::ALL.map(|source| metrics.checks(source));
-        Self { current, limiter, metrics, access_log, audit, checks }
+        Self { current, limiter, metrics, access_log, audit, traces, checks }
     }
 }
 
 #[async_trait]
 impl ProxyHttp for Gateway {
-    type CTX = Exchange;
+    /// In a box: Pingora hands it from future to future, and each of them would have room for it.
+    type CTX = Box<Exchange>;
 
-    fn new_ctx(&self) -> Exchange {
-        Exchange::new(self.current.load_full(), self.metrics.in_flight.clone(), clock::now())
+    fn new_ctx(&self) -> Box<Exchange> {
+        let in_flight = self.metrics.in_flight.clone();
+        Box::new(Exchange::new(self.current.load_full(), in_flight, clock::now()))
     }
 
     /// None: compression is the API's own business.
@@ -94,7 +101,7 @@ impl ProxyHttp for Gateway {
     async fn early_request_filter(
         &self,
         session: &mut Session,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
     ) -> Result<()> {
         let server = &exchange.snapshot.policy.server;
         if exchange.connection.is_none() {
@@ -112,18 +119,24 @@ impl ProxyHttp for Gateway {
         Ok(())
     }
 
-    async fn request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
-        if let Err(refusal) = self.judge(session, exchange).await {
+    async fn request_filter(
+        &self,
+        session: &mut Session,
+        exchange: &mut Self::CTX,
+    ) -> Result<bool> {
+        let judged = self.judge(session, exchange).await;
+        trace::begin(session, exchange);
+        if let Err(refusal) = judged {
             exchange.refusal = Some(refusal);
-            respond::refuse(session, exchange, refusal).await?;
+            Box::pin(respond::refuse(session, exchange, refusal)).await?;
             return Ok(true);
         }
         if exchange.asks_limits {
-            self.tell_limits(session, exchange).await?;
+            Box::pin(self.tell_limits(session, exchange)).await?;
             return Ok(true);
         }
         if let Some(Target::Demo) = exchange.upstream().map(|upstream| &upstream.target) {
-            demo::answer(session, exchange).await?;
+            Box::pin(demo::answer(session, exchange)).await?;
             return Ok(true);
         }
         Ok(false)
@@ -132,7 +145,7 @@ impl ProxyHttp for Gateway {
     async fn upstream_peer(
         &self,
         session: &mut Session,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
     ) -> Result<Box<HttpPeer>> {
         self.peer(session, exchange)
     }
@@ -141,16 +154,17 @@ impl ProxyHttp for Gateway {
         &self,
         session: &mut Session,
         request: &mut RequestHeader,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
     ) -> Result<()> {
-        forward::prepare(session.client_addr(), request, exchange)
+        forward::prepare(session.client_addr(), request, exchange)?;
+        trace::propagate(request, exchange)
     }
 
     async fn upstream_response_filter(
         &self,
         _session: &mut Session,
         response: &mut ResponseHeader,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
     ) -> Result<()>
     where
         Self::CTX: Send + Sync,
@@ -166,7 +180,7 @@ impl ProxyHttp for Gateway {
         _peer: &HttpPeer,
         _fd: std::os::fd::RawFd,
         _digest: Option<&Digest>,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
     ) -> Result<()>
     where
         Self::CTX: Send + Sync,
@@ -182,7 +196,7 @@ impl ProxyHttp for Gateway {
     fn persist_connection_context(
         &self,
         _session: &Session,
-        exchange: &Exchange,
+        exchange: &Self::CTX,
     ) -> Option<Box<dyn Any + Send + Sync>> {
         let connection = exchange.connection.clone()?;
         Some(Box::new(connection))
@@ -191,7 +205,7 @@ impl ProxyHttp for Gateway {
     fn on_connection_reuse(
         &self,
         _session: &mut Session,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
         kept: Box<dyn Any + Send + Sync>,
     ) {
         exchange.connection = kept.downcast().ok().map(|kept| *kept);
@@ -201,7 +215,7 @@ impl ProxyHttp for Gateway {
         &self,
         session: &mut Session,
         response: &mut ResponseHeader,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
     ) -> Result<()>
     where
         Self::CTX: Send + Sync,
@@ -220,7 +234,7 @@ impl ProxyHttp for Gateway {
         &self,
         _session: &mut Session,
         _peer: &HttpPeer,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
         mut error: Box<Error>,
     ) -> Box<Error> {
         // Nothing was sent, so another server may have the request, whatever its method.
@@ -239,7 +253,7 @@ impl ProxyHttp for Gateway {
         &self,
         session: &mut Session,
         error: &Error,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
     ) -> FailToProxy
     where
         Self::CTX: Send + Sync,
@@ -248,19 +262,19 @@ impl ProxyHttp for Gateway {
         respond::fail(session, exchange, error).await
     }
 
-    async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Exchange) {
+    async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Self::CTX) {
         self.account(session, exchange);
     }
 
     /// Failures are logged by [`respond::fail`], with the request's id and without its query.
-    fn suppress_error_log(&self, _: &Session, _: &Exchange, _: &Error) -> bool {
+    fn suppress_error_log(&self, _: &Session, _: &Self::CTX, _: &Error) -> bool {
         true
     }
 
     fn suppress_proxy_warn_log(
         &self,
         _: &Session,
-        _: &Exchange,
+        _: &Self::CTX,
         _: &Error,
         _: ProxyWarnLogContext,
     ) -> bool {
@@ -268,7 +282,7 @@ impl ProxyHttp for Gateway {
     }
 
     /// Pingora's own summary has the query, where a key may stand.
-    fn request_summary(&self, session: &Session, exchange: &Exchange) -> String {
+    fn request_summary(&self, session: &Session, exchange: &Self::CTX) -> String {
         let request = session.req_header();
         format!("{} {} ({})", request.method, request.uri.path(), exchange.request_id)
     }

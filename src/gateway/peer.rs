@@ -29,7 +29,8 @@ impl Gateway {
         let index = exchange.upstream_index();
         let upstream = index.and_then(|index| snapshot.policy.upstreams.get(index));
         let pool = index.and_then(|index| snapshot.pools.get(index));
-        let server = pool.and_then(|pool| pool.pick(exchange.failed_server, clock::now()));
+        let now = clock::now();
+        let server = pool.and_then(|pool| pool.pick(exchange.failed_server, now));
         let (Some(upstream), Some(server)) = (upstream, server) else {
             self.count_upstream(exchange, UpstreamResult::NoServer);
             return Err(respond::no_server());
@@ -40,7 +41,7 @@ impl Gateway {
             series.tried_again();
         }
         exchange.server = Some(server);
-        exchange.sent_on = exchange.sent_on.or_else(|| Some(clock::now()));
+        exchange.sent_on = exchange.sent_on.or(Some(now));
         let mut peer = HttpPeer::new(server, false, String::new());
         let options = &mut peer.options;
         options.connection_timeout = Some(upstream.connect_timeout);

@@ -94,6 +94,10 @@ impl Pool {
     pub fn pick(&self, not: Option<SocketAddr>, now: u64) -> Option<SocketAddr> {
         /// Round robin ends in the other servers after at most so many steps.
         const STEPS: usize = 256;
+        let backends = self.balancer.backends().get_backend();
+        if let (1, Some(only)) = (backends.len(), backends.first()) {
+            return only.addr.as_inet().copied();
+        }
         let down = self.down.read();
         let is_up = |server: &SocketAddr| down.get(server).is_none_or(|until| *until <= now);
         let pick = |accept: &dyn Fn(&SocketAddr) -> bool| {
@@ -122,6 +126,16 @@ impl Pool {
         let addresses = backends.iter().filter_map(|backend| backend.addr.as_inet().copied());
         let until = |address| down.get(&address).map_or(0, |until| until.saturating_sub(now));
         addresses.map(|address| (address, until(address))).collect()
+    }
+
+    /// Every server by its address, and whether it is taken for healthy at `now`. Where no name has
+    /// an address, the names, and none is.
+    pub fn health(&self, now: u64) -> Vec<(String, bool)> {
+        let addresses = self.addresses(now);
+        if let (Target::Servers(origins), true) = (&self.target, addresses.is_empty()) {
+            return origins.iter().map(|origin| (origin.to_string(), false)).collect();
+        }
+        addresses.into_iter().map(|(address, left)| (address.to_string(), left == 0)).collect()
     }
 
     /// Looks up every server's address. Where a name has none, those known before stay.

@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 
 use super::pool::Pool;
 use crate::observe::consumption::Consumption;
-use crate::observe::metrics::PolicySeries;
+use crate::observe::metrics::{PolicySeries, ServerHealth};
 use crate::policy::Policy;
 use crate::store::redis::script::RuleName;
 
@@ -40,6 +40,19 @@ impl Snapshot {
     pub fn following(previous: &Self, policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
         let consumption = previous.consumption.carried_over(&previous.policy, &policy);
         Self::with(previous.generation + 1, policy, consumption, pools)
+    }
+
+    /// Every server of every upstream, and whether requests go there at `now` (ticks).
+    pub fn servers(&self, now: u64) -> Vec<ServerHealth<'_>> {
+        let each = self.policy.upstreams.iter().zip(&self.pools);
+        each.flat_map(|(upstream, pool)| {
+            pool.health(now).into_iter().map(|(server, is_healthy)| ServerHealth {
+                upstream: &upstream.name,
+                server,
+                is_healthy,
+            })
+        })
+        .collect()
     }
 
     fn with(

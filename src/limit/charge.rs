@@ -6,14 +6,15 @@ use super::bucket::Bucket;
 use super::quota::Quota;
 use super::share::Share;
 
-/// How many charges a request carries without an allocation. More are possible.
-const INLINE_CHARGES: usize = 6;
+/// How many outcomes an answer carries without an allocation. More are possible.
+const INLINE_OUTCOMES: usize = 6;
 
-/// What one request owes, rule by rule, in the order of the file.
-pub type Charges = SmallVec<[Charge; INLINE_CHARGES]>;
+/// What one request owes, rule by rule, in the order of the file. On the heap: it is handed through
+/// half a dozen futures, each of which would have room for it otherwise.
+pub type Charges = Vec<Charge>;
 
 /// What became of each charge: the same order, the same length.
-pub type Outcomes = SmallVec<[Outcome; INLINE_CHARGES]>;
+pub type Outcomes = SmallVec<[Outcome; INLINE_OUTCOMES]>;
 
 /// One rule's share of a request: so many tokens from that bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,9 @@ use std::sync::LazyLock;
 
 use serde::{Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
+use thiserror::Error;
 
+use crate::identity::address;
 use crate::policy::Policy;
 use crate::policy::access_log::ClientIp;
 use crate::policy::client::counted_address;
@@ -16,12 +18,47 @@ const SHOWN_BYTES: usize = 8;
 
 /// An address as it may be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
+pub enum Shown {
+    /// In clear.
     Plain(IpAddr),
+    /// The beginning of a salted hash.
     Hashed([u8; SHOWN_BYTES]),
 }
 
+/// Why there is nothing to be found by an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NotAsked {
+    /// The text is no address.
+    #[error("the address is none; it looks like `203.0.113.7` or `2001:db8::1`")]
+    NoAddress,
+    /// It is the hash of one, where addresses are in clear.
+    #[error("addresses are in clear here, not hashed; ask by the address itself")]
+    InClear,
+    /// The file wants no address to be kept.
+    #[error("no addresses are kept: `client_ip` of [access_log] is `off`; ask by `key` or `rule`")]
+    NotKept,
+}
+
 impl Shown {
+    /// How `policy` shows an address that somebody asks for: the address itself, its network, or
+    /// what is shown of it.
+    ///
+    /// # Errors
+    /// Nothing can be found by it; see [`NotAsked`].
+    pub fn asked(text: &str, policy: &Policy) -> Result<Self, NotAsked> {
+        let shows = policy.access_log.client_ip;
+        if shows == ClientIp::Off {
+            return Err(NotAsked::NotKept);
+        }
+        if let Some(digits) = text.strip_prefix("h:") {
+            let hash = read_hash(digits).ok_or(NotAsked::NoAddress)?;
+            return if shows == ClientIp::Hashed { Ok(hash) } else { Err(NotAsked::InClear) };
+        }
+        let prefix = policy.clients.ipv6_prefix;
+        let ip = address::asked(text, prefix).ok_or(NotAsked::NoAddress)?;
+        Self::of(counted_address(ip, prefix), policy).ok_or(NotAsked::NotKept)
+    }
+
     /// What `policy` lets be shown of `ip`. IPv6 is hashed by the prefix that tells clients apart:
     /// one customer is one hash, whichever of its addresses it takes.
     pub(super) fn of(ip: IpAddr, policy: &Policy) -> Option<Self> {
@@ -66,6 +103,13 @@ static OWN_SALT: LazyLock<Box<[u8]>> = LazyLock::new(|| {
     Box::new(salt)
 });
 
+/// A hash as it is shown, without what it begins with.
+fn read_hash(digits: &str) -> Option<Shown> {
+    let is_hash = digits.len() == 2 * SHOWN_BYTES && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    let number = u64::from_str_radix(digits, 16).ok().filter(|_| is_hash)?;
+    Some(Shown::Hashed(number.to_be_bytes()))
+}
+
 fn hash(salt: &[u8], ip: IpAddr) -> [u8; SHOWN_BYTES] {
     let mut hash = Sha256::new();
     hash.update((salt.len() as u64).to_be_bytes());
@@ -101,6 +145,34 @@ mod tests {
         assert_eq!(shown(&plain, "192.0.2.1").unwrap(), "192.0.2.1");
         assert_eq!(shown(&plain, "2001:db8::1").unwrap(), "2001:db8::1");
         assert_eq!(shown(&off, "192.0.2.1"), None);
+    }
+
+    #[test]
+    fn an_address_is_asked_for_as_it_is_shown_or_as_it_is() {
+        let (plain, off) = (policy(""), policy("client_ip = 'off'"));
+        let hashed = policy("client_ip = 'hashed'\nsalt = '${SALT}'");
+        let asked = |policy, text| Shown::asked(text, policy).map(|shown| shown.to_string());
+        let table = [
+            ("192.0.2.1", Ok("192.0.2.1")),
+            ("::ffff:192.0.2.1", Ok("192.0.2.1")),
+            ("2001:db8::1", Ok("2001:db8::")),
+            ("2001:db8::/64", Ok("2001:db8::")),
+            ("192.0.2.1/64", Err(NotAsked::NoAddress)),
+            ("2001:db8::/63", Err(NotAsked::NoAddress)),
+            ("here", Err(NotAsked::NoAddress)),
+            ("", Err(NotAsked::NoAddress)),
+            ("h:84aba8a80f5a07ab", Err(NotAsked::InClear)),
+        ];
+        for (text, expected) in table {
+            assert_eq!(asked(&plain, text), expected.map(ToString::to_string), "{text}");
+        }
+        for text in ["192.0.2.1", "h:84aba8a80f5a07ab", "h:84ABA8A80F5A07AB"] {
+            assert_eq!(asked(&hashed, text).unwrap(), "h:84aba8a80f5a07ab", "{text}");
+        }
+        for text in ["h:", "h:84aba8a80f5a07a", "h:+4aba8a80f5a07ab", "h:84aba8a80f5a07abc"] {
+            assert_eq!(asked(&hashed, text), Err(NotAsked::NoAddress), "{text}");
+        }
+        assert_eq!(asked(&off, "192.0.2.1"), Err(NotAsked::NotKept));
     }
 
     #[test]

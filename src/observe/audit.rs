@@ -11,6 +11,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use std::sync::Arc;
 use super::address::Shown;
 use super::time::Moment;
 use crate::limit::TICKS_PER_SECOND;
-pub use record::{Query, Record};
+use record::Chosen;
+pub use record::{Found, Query, Record};
 
 /// How much is kept, and when a burst is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,13 +135,11 @@ impl Burst {
 
     fn answers(&self, query: &Query) -> bool {
         let is_key = |key: &String| matches!(&self.who, Who::Key(own) if **own == **key);
-        let is_ip = |ip: &String| self.ip.is_some_and(|own| own.to_string() == *ip);
         query.key.as_ref().is_none_or(is_key)
+            && query.ip.is_none_or(|ip| self.ip == Some(ip))
             && query.rule.as_ref().is_none_or(|rule| *self.rule == **rule)
             && query.since.is_none_or(|since| self.last.unix >= since)
             && query.until.is_none_or(|until| self.first.unix <= until)
-            // Last, since it writes the address out.
-            && query.ip.as_ref().is_none_or(is_ip)
     }
 }
 
@@ -191,15 +191,19 @@ impl Book {
         (std::mem::take(&mut self.untold), std::mem::take(&mut self.not_told))
     }
 
-    /// What is known of bursts, the latest first.
-    pub(super) fn find(&self, query: &Query) -> Vec<Record> {
+    /// The latest bursts that are asked for, in no order. Refusals wait meanwhile: only what is
+    /// wanted is copied, and sorting is left for later.
+    fn choose(&self, query: &Query) -> Chosen {
         let open = self.open.values().map(|burst| (burst, true));
         let ended = self.ended.iter().map(|burst| (burst, false));
-        let mut found: Vec<_> =
-            open.chain(ended).filter(|(burst, _)| burst.answers(query)).collect();
-        found.sort_by_key(|(burst, _)| std::cmp::Reverse(burst.last.unix));
-        found.truncate(query.limit);
-        found.into_iter().map(|(burst, is_open)| burst.record(is_open)).collect()
+        let mut all: Vec<_> = open.chain(ended).filter(|(burst, _)| burst.answers(query)).collect();
+        let more = all.len().saturating_sub(query.limit);
+        if more > 0 {
+            all.select_nth_unstable_by_key(query.limit, |(burst, _)| Reverse(burst.last.unix));
+            all.truncate(query.limit);
+        }
+        let bursts = all.into_iter().map(|(burst, is_open)| (burst.clone(), is_open)).collect();
+        Chosen { bursts, more, forgotten: self.forgotten }
     }
 
     /// Ends the quietest quarter at once: ending one at a time would look through all of them for

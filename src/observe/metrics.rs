@@ -8,8 +8,10 @@ mod gone;
 mod policy;
 mod registrar;
 mod totals;
+mod traces;
 mod upstream;
 
+use parking_lot::Mutex;
 use prometheus::{
     Encoder, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder,
 };
@@ -24,8 +26,11 @@ pub use config::ConfigSeries;
 pub use policy::PolicySeries;
 use registrar::Registrar;
 pub use totals::{Decisions, Gauges, Requests, Totals};
+pub use traces::TraceSeries;
 use upstream::UpstreamFamilies;
-pub use upstream::{ConnectionSeries, OpenConnection, UpstreamResult, UpstreamSeries};
+pub use upstream::{
+    ConnectionSeries, OpenConnection, ServerHealth, UpstreamResult, UpstreamSeries,
+};
 
 /// Upper bounds of request durations, in seconds: from a proxied hop on loopback to the longest
 /// timeout in common use.
@@ -54,6 +59,8 @@ const BATCH_CHECKS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
 /// All series of the process.
 pub struct Metrics {
     registry: Registry,
+    /// Held while series that are as of now are set and read.
+    rendering: Mutex<()>,
     /// Requests answered, by `route`, `plan` and `status`.
     pub requests: IntCounterVec,
     request_duration: HistogramVec,
@@ -74,6 +81,10 @@ pub struct Metrics {
     local_evictions: IntCounter,
     /// Lines of the access log that were lost.
     pub access_log_dropped: IntCounter,
+    /// What became of spans.
+    pub traces: TraceSeries,
+    /// Bursts of refusals that the stream in Redis lacks.
+    pub audit_dropped: IntCounter,
 }
 
 // === impl Metrics ===
@@ -141,16 +152,30 @@ impl Metrics {
                 "tollgate_access_log_dropped_total",
                 "Lines of the access log that were lost: its place was full, too slow, or gone.",
             )?)?,
+            traces: TraceSeries::register(&series)?,
+            audit_dropped: series.keep(IntCounter::new(
+                "tollgate_audit_dropped_total",
+                "Bursts of refusals that the stream in Redis lacks: more than 50 in a second, or \
+                 Redis took too few.",
+            )?)?,
             registry: series.registry.clone(),
+            rendering: Mutex::new(()),
         };
         Ok((metrics, series.described.into_inner()))
     }
 
-    /// All series in Prometheus' text format, with the store's own figures as they are now.
+    /// All series in Prometheus' text format, with the store's own figures and `servers` as they
+    /// are now.
     ///
     /// # Errors
     /// A series that cannot be written as text, which the encoder alone knows.
-    pub fn render(&self, store: &MemoryStore) -> Result<Vec<u8>, prometheus::Error> {
+    pub fn render(
+        &self,
+        store: &MemoryStore,
+        servers: &[ServerHealth<'_>],
+    ) -> Result<Vec<u8>, prometheus::Error> {
+        let _alone = self.rendering.lock();
+        self.upstreams.show(servers);
         self.local_buckets.set(i64::try_from(store.len()).unwrap_or(i64::MAX));
         let evictions = store.evictions();
         self.local_evictions.inc_by(evictions.saturating_sub(self.local_evictions.get()));

@@ -12,6 +12,24 @@ const DAY: u64 = 86_400_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment(pub u64);
 
+impl Moment {
+    /// Reads a moment as RFC 3339 has it, in UTC or with an offset: `2026-11-21T16:34:01Z`,
+    /// `2026-11-21T17:34:01.25+01:00`. None where it is no moment since 1970.
+    pub fn read(text: &str) -> Option<Self> {
+        let (day, of_day) = (text.get(..10)?, text.get(11..)?);
+        // A space stands for the letter by the RFC.
+        text.get(10..11).filter(|between| matches!(*between, "T" | "t" | " "))?;
+        let [year, month, day] = numbers(day, '-', [4, 2, 2])?;
+        let [hour, minute, second] = numbers(of_day.get(..8)?, ':', [2, 2, 2])?;
+        let is_there = (1..=12).contains(&month) && hour < 24 && minute < 60 && second < 60;
+        let days = days(year, month, day).filter(|_| is_there)?;
+        let (micros, offset) = fraction(of_day.get(8..)?)?;
+        let seconds = (hour * 60 + minute) * 60 + second;
+        let ticks = days.checked_mul(DAY)?.checked_add(seconds * 1_000_000 + micros)?;
+        ticks.checked_add_signed(-minutes_of(offset)? * 60_000_000).map(Self)
+    }
+}
+
 impl fmt::Display for Moment {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (year, month, day) = date(self.0 / DAY);
@@ -51,6 +69,53 @@ fn date(days: u64) -> (u64, u64, u64) {
     (cycle * 400 + year + in_next_year, if month < 10 { month + 3 } else { month - 9 }, day)
 }
 
+/// The day since 1970 of a date that exists.
+fn days(year: u64, month: u64, day: u64) -> Option<u64> {
+    let last_of_year = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let before: u64 = last_of_year.iter().take(usize::try_from(month.checked_sub(1)?).ok()?).sum();
+    let leaps = |year: u64| year / 4 - year / 100 + year / 400;
+    // Leap days of the years before; this year's, if it has one, is after February.
+    let is_leap = leaps(year) - leaps(year.checked_sub(1)?);
+    let leap = if month > 2 { is_leap } else { 0 };
+    let days = year.checked_sub(1_970)? * 365 + leaps(year - 1) - leaps(1_969);
+    let days = days + before + leap + day.checked_sub(1)?;
+    (date(days) == (year, month, day)).then_some(days)
+}
+
+/// Numbers of so many digits each.
+fn numbers<const N: usize>(text: &str, between: char, digits: [usize; N]) -> Option<[u64; N]> {
+    let mut parts = text.split(between);
+    let mut found = [0; N];
+    for (number, digits) in found.iter_mut().zip(digits) {
+        let part = parts.next().filter(|part| part.len() == digits)?;
+        *number = part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse().ok())??;
+    }
+    parts.next().is_none().then_some(found)
+}
+
+/// The microseconds of `.25+01:00`, and what follows them.
+fn fraction(text: &str) -> Option<(u64, &str)> {
+    let Some(rest) = text.strip_prefix('.') else { return Some((0, text)) };
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let (digits, rest) = rest.split_at(digits);
+    let six: String = digits.chars().chain("000000".chars()).take(6).collect();
+    let is_there = !digits.is_empty();
+    is_there.then(|| Some((six.parse().ok()?, rest)))?
+}
+
+/// Minutes east of Greenwich. A plus sign in a query is a space.
+fn minutes_of(offset: &str) -> Option<i64> {
+    let (sign, rest) = match offset.split_at_checked(1)? {
+        ("Z" | "z", "") => return Some(0),
+        ("+" | " ", rest) => (1, rest),
+        ("-", rest) => (-1, rest),
+        _ => return None,
+    };
+    let [hours, minutes] = numbers(rest, ':', [2, 2])?;
+    let is_there = hours < 24 && minutes < 60;
+    is_there.then(|| i64::try_from(hours * 60 + minutes).ok().map(|minutes| sign * minutes))?
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,6 +148,45 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_moment_is_read_as_it_is_written() {
+        let at = 1_795_278_841_000_000;
+        let table = [
+            ("2026-11-21T16:34:01Z", Some(at)),
+            ("2026-11-21 16:34:01z", Some(at)),
+            ("2026-11-21T16:34:01.000250Z", Some(at + 250)),
+            ("2026-11-21T16:34:01.5Z", Some(at + 500_000)),
+            ("2026-11-21T16:34:01.1234567890123Z", Some(at + 123_456)),
+            ("2026-11-21T17:34:01+01:00", Some(at)),
+            ("2026-11-21T22:04:01 05:30", Some(at)),
+            ("2026-11-21T11:34:01.25-05:00", Some(at + 250_000)),
+            ("1970-01-01T00:00:00Z", Some(0)),
+            ("1970-01-01T00:30:00+01:00", None),
+            ("1969-12-31T23:59:59Z", None),
+            ("0000-01-01T00:00:00Z", None),
+            ("9999-12-31T23:59:59Z", Some(253_402_300_799_000_000)),
+            ("2026-02-29T00:00:00Z", None),
+            ("2026-00-10T00:00:00Z", None),
+            ("2026-13-10T00:00:00Z", None),
+            ("2026-11-00T00:00:00Z", None),
+            ("2026-11-21T24:00:00Z", None),
+            ("2026-11-21T16:34:60Z", None),
+            ("2026-11-21T16:34:01", None),
+            ("2026-11-21T16:34:01.Z", None),
+            ("2026-11-21T16:34:01+24:00", None),
+            ("2026-11-21T16:34:01Zulu", None),
+            ("2026-11-21T16:34Z", None),
+            ("2026-11-21", None),
+            ("+026-11-21T16:34:01Z", None),
+            ("２０２６-11-21T16:34:01Z", None),
+            ("1795278841", None),
+            ("", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(Moment::read(text).map(|moment| moment.0), expected, "{text}");
+        }
+    }
+
     /// Every day of 1,000 years, against a calendar that counts them one by one.
     #[test]
     fn no_day_is_missed() {
@@ -92,6 +196,7 @@ mod tests {
         let (mut year, mut month, mut day) = (1970, 1, 1);
         for number in 0..365_243 {
             assert_eq!(date(number), (year, month, day));
+            assert_eq!(days(year, month, day), Some(number));
             let last = match month {
                 2 => 28 + u64::from(is_leap(year)),
                 4 | 6 | 9 | 11 => 30,

@@ -4,12 +4,16 @@ mod meets;
 
 use http::{HeaderMap, Method};
 use sha2::{Digest as _, Sha256};
+use smallvec::SmallVec;
 
 use super::client::{Client, ClientKey, counted_address};
 use super::{Dimension, OnMissing, Policy, Route, Rule};
 use crate::limit::charge::{BucketId, Charge, Charges, Mode};
 use meets::{Granted, Variant};
 pub use meets::{Scope, WhyNot};
+
+/// What is hashed to a bucket's name, in bytes, up to which nothing is allocated for it.
+const INLINE_BYTES: usize = 128;
 
 /// What rules may look at in a request, beside its client.
 #[derive(Debug, Clone, Copy)]
@@ -109,8 +113,8 @@ impl Policy {
         facts: &Facts,
         scope: Scope,
     ) -> Result<Charges, KeyRequired> {
-        let mut charges = Charges::new();
-        let Some(route) = self.routes.get(facts.route as usize) else { return Ok(charges) };
+        let Some(route) = self.routes.get(facts.route as usize) else { return Ok(Charges::new()) };
+        let mut charges = Charges::with_capacity(route.rules.len());
         let client = self.counted(client, scope);
         for &index in &route.rules {
             let Some(rule) = self.rules.get(index as usize) else { continue };
@@ -160,14 +164,11 @@ impl Policy {
     /// The name of the bucket: a hash over what the rule counts per, each value behind a tag and
     /// its length so that no two combinations of values read alike, set apart by the rule's salt.
     fn bucket(&self, rule: &Rule, granted: &Granted, client: &Client, facts: &Facts) -> BucketId {
-        let mut hash = Sha256::new();
+        let mut text = SmallVec::<[u8; INLINE_BYTES]>::new();
         let mut tagged = |tag: u8, value: &[u8]| {
-            hash.update([tag]);
-            hash.update((value.len() as u64).to_be_bytes());
-            hash.update(value);
-        };
-        let name = |index: u32, names: &[std::sync::Arc<str>]| {
-            names.get(index as usize).cloned().unwrap_or_default()
+            text.push(tag);
+            text.extend_from_slice(&(value.len() as u64).to_be_bytes());
+            text.extend_from_slice(value);
         };
         for dimension in &rule.per {
             match dimension {
@@ -178,7 +179,7 @@ impl Policy {
                     ClientKey::Missing if rule.on_missing == OnMissing::Shared => tagged(b's', b""),
                     ClientKey::Missing => self.tag_address(client, &mut tagged),
                 },
-                Dimension::Plan => tagged(b'p', name(client.plan, &self.plans).as_bytes()),
+                Dimension::Plan => tagged(b'p', self.plan_name(client.plan).as_bytes()),
                 Dimension::Route => {
                     let route = self.routes.get(facts.route as usize);
                     tagged(b'r', route.map_or("", |route| &route.name).as_bytes());
@@ -194,10 +195,10 @@ impl Policy {
         // Clients with different quotas must not share a bucket.
         match granted.variant {
             Variant::Shared => {}
-            Variant::Plan(plan) => tagged(b'P', name(plan, &self.plans).as_bytes()),
+            Variant::Plan(plan) => tagged(b'P', self.plan_name(plan).as_bytes()),
             Variant::Key(key) => tagged(b'K', self.key_id(key).as_bytes()),
         }
-        let digest: [u8; 32] = hash.finalize().into();
+        let digest: [u8; 32] = Sha256::digest(&text).into();
         let mut first_half = [0; 16];
         first_half.copy_from_slice(&digest[..16]);
         BucketId(u128::from_be_bytes(first_half) ^ rule.salt)

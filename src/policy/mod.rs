@@ -1,7 +1,7 @@
 //! The rules as they are meant: every name resolved, every number checked. Built whole from a
 //! file, then never changed; a request lives and dies with one of them.
 //!
-//! Reading order: the types here; `settings`, `access_log` and `redis` (what is not a rule); `matcher`, `path` and `router`
+//! Reading order: the types here; `settings`, `access_log`, `tracing` and `redis` (what is not a rule); `matcher`, `path` and `router`
 //! (which route a request takes); `client` and `charges` (what the request owes); `restart` (what a
 //! running gateway cannot take from another); `build` (how a policy comes
 //! out of a file).
@@ -19,6 +19,7 @@ pub mod redis;
 pub mod restart;
 pub mod router;
 pub mod settings;
+pub mod tracing;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +32,8 @@ use access_log::AccessLog;
 use matcher::Matcher;
 use redis::Redis;
 use router::Router;
-use settings::{Admin, Clients, Headers, Memory, Server, Upstream};
+use settings::{Admin, Audit, Clients, Headers, Memory, Server, Upstream};
+use tracing::Tracing;
 
 /// SHA-256 of an API key as it was sent.
 pub type Digest = [u8; 32];
@@ -53,6 +55,10 @@ pub struct Policy {
     pub redis: Option<Redis>,
     /// One line for every request.
     pub access_log: AccessLog,
+    /// Where traces of requests go; none: there are none.
+    pub tracing: Option<Tracing>,
+    /// Where refusals are kept beside this process.
+    pub audit: Audit,
     /// Names of plans; an index into it is a plan.
     pub plans: Vec<Arc<str>>,
     /// Known clients.

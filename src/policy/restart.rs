@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn only_what_is_fixed_at_the_start_needs_a_restart() {
         // (what is replaced, by what, what needs a restart)
-        let table: [(&str, &str, &[Fixed]); 18] = [
+        let table: [(&str, &str, &[Fixed]); 20] = [
             ("", "", &[]),
             ("threads = 2", "threads = 3", &[["server", "threads"]]),
             ("threads = 2", "threads = 2\nlisten = ['[::]:1']", &[["server", "listen"]]),
@@ -127,6 +127,8 @@ mod tests {
             ),
             ("ca = '/a'", "on_failure = 'deny'\nca = '/a'", &[]),
             ("[redis]", "[access_log]\noutput = '/a'\n[redis]", &[]),
+            ("[redis]", "[tracing]\nendpoint = 'http://a'\n[redis]", &[]),
+            ("[redis]", "[audit]\nstream = true\n[redis]", &[]),
             ("1/s", "2/s", &[]),
             ("'demo'", "'127.0.0.1:3000'", &[]),
         ];

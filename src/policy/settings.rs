@@ -51,6 +51,14 @@ pub struct Admin {
     pub token: Option<Secret>,
 }
 
+/// Where refusals are kept beside this process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// About how many bursts of refusals the stream in Redis keeps, 100 to 10,000,000; none: there
+    /// is no stream. Never without Redis.
+    pub stream: Option<u64>,
+}
+
 /// How clients are told apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clients {

@@ -163,12 +163,13 @@ impl Reloader {
 
     async fn apply(&self, state: &mut State, cause: Cause, ready: Ready) -> Outcome {
         let Ready { mut policy, digest, outline } = ready;
-        let Force { current, limiter, store, metrics, access_log, audit: _ } = &self.force;
+        let Force { current, limiter, store, metrics, access_log, audit } = &self.force;
         let previous = current.load_full();
         let pools = Pool::for_all(&policy.upstreams, &previous.pools).await;
         let numbers = store.adopt(&policy.quotas, clock::now());
         policy.number_quotas(&numbers);
         access_log.redirect(&policy.access_log.output);
+        audit.stream_by(&policy.audit);
         let next = Snapshot::following(&previous, policy, pools);
         let generation = next.generation;
         current.store(Arc::new(next));

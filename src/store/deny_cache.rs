@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::limit::TICKS_PER_SECOND;
-use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, Outcome};
+use crate::limit::charge::{Answer, BucketId, Charge, Mode, Outcome};
 use crate::limit::quota::Quota;
 use crate::limit::share::Share;
 
@@ -57,7 +57,7 @@ impl Default for DenyCache {
 impl DenyCache {
     /// The refusal of a request at `now`, where it is certain without asking. Outcomes of buckets
     /// that nothing is known of are those of a full one.
-    pub fn refusal(&self, charges: &Charges, now: u64) -> Option<Answer> {
+    pub fn refusal(&self, charges: &[Charge], now: u64) -> Option<Answer> {
         let known = |charge: &Charge| match charge.mode {
             Mode::Enforce => self.level(charge, now),
             Mode::Shadow => None,
@@ -75,7 +75,7 @@ impl DenyCache {
 
     /// Remembers what a refusal says of its buckets. `sent_at` is when the store was asked: it
     /// decided then or later.
-    pub fn remember(&self, charges: &Charges, answer: &Answer, sent_at: u64) {
+    pub fn remember(&self, charges: &[Charge], answer: &Answer, sent_at: u64) {
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
             if charge.mode == Mode::Enforce && !outcome.enough {
                 let Charge { bucket, quota, .. } = *charge;
@@ -150,14 +150,14 @@ mod tests {
             other_cost in 1_u64..50,
         ) {
             let quota = Quota::new(tokens, period, burst.max(cost).max(other_cost)).unwrap();
-            let asked: Charges = [charge(7, quota, cost)].into_iter().collect();
+            let asked: Vec<Charge> = vec![charge(7, quota, cost)];
             let mut bucket = [Bucket { level: level % quota.full(), at: 1_000 }];
             let answer = take(&asked, &mut bucket, Share::WHOLE);
             prop_assume!(!answer.allowed);
             let cache = DenyCache::default();
             cache.remember(&asked, &answer, 1_000);
 
-            let later: Charges = [charge(7, quota, other_cost)].into_iter().collect();
+            let later: Vec<Charge> = vec![charge(7, quota, other_cost)];
             let now = 1_000 + wait;
             let mut truth = [bucket[0].refilled(&quota, now)];
             let uncached = take(&later, &mut truth, Share::WHOLE);
@@ -171,18 +171,18 @@ mod tests {
     #[test]
     fn nothing_is_known_of_other_buckets_or_after_a_reset() {
         let quota = Quota::new(1, 1_000_000, 5).unwrap();
-        let asked: Charges = [charge(7, quota, 1)].into_iter().collect();
+        let asked: Vec<Charge> = vec![charge(7, quota, 1)];
         let mut empty = [Bucket { level: 0, at: 0 }];
         let answer = take(&asked, &mut empty, Share::WHOLE);
         let cache = DenyCache::default();
         cache.remember(&asked, &answer, 0);
         assert!(cache.refusal(&asked, 10).is_some());
-        let other: Charges = [charge(8, quota, 1)].into_iter().collect();
+        let other: Vec<Charge> = vec![charge(8, quota, 1)];
         assert!(cache.refusal(&other, 10).is_none());
-        let same_slot: Charges = [charge(7 + SLOTS as u128, quota, 1)].into_iter().collect();
+        let same_slot: Vec<Charge> = vec![charge(7 + SLOTS as u128, quota, 1)];
         assert!(cache.refusal(&same_slot, 10).is_none());
         let doubled = Quota::new(2, 1_000_000, 10).unwrap();
-        let other_rule: Charges = [charge(7, doubled, 1)].into_iter().collect();
+        let other_rule: Vec<Charge> = vec![charge(7, doubled, 1)];
         assert!(cache.refusal(&other_rule, 10).is_none());
         cache.clear();
         assert!(cache.refusal(&asked, 10).is_none());
@@ -191,8 +191,8 @@ mod tests {
     #[test]
     fn what_was_asked_before_tokens_were_given_back_is_not_remembered() {
         let quota = Quota::new(1, 1_000_000, 5).unwrap();
-        let asked: Charges = [charge(7, quota, 1)].into_iter().collect();
-        let other: Charges = [charge(8, quota, 1)].into_iter().collect();
+        let asked: Vec<Charge> = vec![charge(7, quota, 1)];
+        let other: Vec<Charge> = vec![charge(8, quota, 1)];
         let answer = take(&asked, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
         let cache = DenyCache::default();
         cache.remember(&asked, &answer, 1);
@@ -208,11 +208,11 @@ mod tests {
     #[test]
     fn one_exhausted_bucket_refuses_the_whole_request() {
         let quota = Quota::new(1, 1_000_000, 5).unwrap();
-        let asked: Charges = [charge(7, quota, 1)].into_iter().collect();
+        let asked: Vec<Charge> = vec![charge(7, quota, 1)];
         let answer = take(&asked, &mut [Bucket { level: 250_000, at: 0 }], Share::WHOLE);
         let cache = DenyCache::default();
         cache.remember(&asked, &answer, 0);
-        let two: Charges = [charge(1, quota, 1), charge(7, quota, 1)].into_iter().collect();
+        let two: Vec<Charge> = vec![charge(1, quota, 1), charge(7, quota, 1)];
         let refusal = cache.refusal(&two, 500_000).unwrap();
         assert!(!refusal.allowed);
         assert_eq!(refusal.outcomes[0], Outcome { level: 5_000_000, enough: true });

@@ -130,13 +130,13 @@ impl Limiter {
 
     /// What [`take`](Self::take) would answer, from the levels that there are. Nothing is taken and
     /// nothing kept, in Redis neither. For people who ask: it may take a second.
-    pub async fn peek(&self, charges: &Charges, rules: &[RuleName], now: u64) -> Taken {
+    pub async fn peek(&self, charges: &[Charge], rules: &[RuleName], now: u64) -> Taken {
         let Some(shared) = &self.shared else {
             let answer = self.memory.peek(charges, now, Share::WHOLE);
-            return Taken::all(charges.clone(), answer, Source::Local);
+            return Taken::all(charges.to_vec(), answer, Source::Local);
         };
         match shared.batcher.peek(charges, rules).await {
-            Ok(answer) => Taken::all(charges.clone(), answer, Source::Redis),
+            Ok(answer) => Taken::all(charges.to_vec(), answer, Source::Redis),
             Err(_) => shared
                 .alone(charges, rules, |local, share| self.memory.peek(local, clock::now(), share)),
         }
@@ -249,9 +249,9 @@ impl Shared {
     /// Decides without Redis, as each rule wants it; by `decide` what is left to this process.
     fn alone(
         &self,
-        charges: &Charges,
+        charges: &[Charge],
         rules: &[RuleName],
-        decide: impl FnOnce(&Charges, Share) -> Answer,
+        decide: impl FnOnce(&[Charge], Share) -> Answer,
     ) -> Taken {
         let on_failure = |charge: &Charge| {
             let rule = rules.get(charge.rule as usize);
@@ -272,7 +272,7 @@ impl Shared {
         let mut local = of(OnFailure::Local);
         local.extend(shadows);
         let answer = decide(&local, self.share());
-        let waived = of(OnFailure::Allow).into_vec();
+        let waived = of(OnFailure::Allow);
         Taken { charges: local, answer, source: Source::Local, waived }
     }
 }

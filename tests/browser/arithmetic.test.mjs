@@ -6,8 +6,9 @@ import { test } from "node:test";
 import { Bucket, corners, simulate } from "../../src/admin/page/bucket.js";
 import { breakerChanges, heaped, OTHERS, recent, shownSpan, stacked, Ticks } from "../../src/admin/page/series.js";
 import { exact, nextAfterMs, perMs } from "../../src/admin/page/tokens.js";
+import { meant, ordered } from "../../src/admin/page/refusals.js";
 import { parser } from "../../src/admin/page/events.js";
-import { amount, percent, span } from "../../src/admin/page/format.js";
+import { amount, moment, percent, span } from "../../src/admin/page/format.js";
 
 const SECOND = 1_000_000;
 
@@ -124,6 +125,29 @@ test("events are read whole, however the network cuts them", () => {
     for (let at = 0; at < text.length; at += size) take(text.slice(at, at + size));
     assert.deepEqual(told, [["history", [1]], ["tick", { a: 2 }]]);
   }
+});
+
+test("what is typed is a key where there is one, and an address where it looks like one", () => {
+  const keys = ["acme", "10.0.0.1"];
+  const table = {
+    "": {}, acme: { key: "acme" }, acm: { key: "acm" }, "10.0.0.1": { key: "10.0.0.1" }, "10.0.0.2": { ip: "10.0.0.2" },
+    "2001:db8::": { ip: "2001:db8::" }, "h:84aba8a80f5a07ab": { ip: "h:84aba8a80f5a07ab" }, "1.2.3": { key: "1.2.3" },
+  };
+  for (const [text, expected] of Object.entries(table)) assert.deepEqual(meant(text, keys), expected, text);
+});
+
+test("refusals that go on stay in their places while they do", () => {
+  const burst = (name, open, first, last) => ({ name, open, first: `2026-11-21T16:34:${first}Z`, last: `2026-11-21T16:34:${last}Z` });
+  const names = (bursts) => ordered(bursts).map(({ name }) => name).join(" ");
+  const over = [burst("old", false, "01.5", "09.5"), burst("older", false, "02.5", "08.5")];
+  assert.equal(names([burst("a", true, "10.1", "20.1"), burst("b", true, "11.1", "20.2"), ...over]), "b a old older");
+  assert.equal(names([...over, burst("b", true, "11.1", "21.1"), burst("a", true, "10.1", "21.9")]), "b a old older");
+});
+
+test("a moment of today needs no date", () => {
+  const noon = new Date(2026, 10, 21, 12, 0, 3).getTime();
+  assert.equal(moment(noon, noon + 3_600_000), "12:00:03");
+  assert.equal(moment(noon, noon + 24 * 3_600_000), "21 Nov, 12:00:03");
 });
 
 test("numbers are short", () => {

@@ -107,6 +107,48 @@ test("the busiest and the most refused are listed, and one click shows a client'
   await close();
 });
 
+test("refusals are listed, narrowed by client and rule, and one click shows a client's buckets", async () => {
+  const { page, wrong, close } = await browser.open(gateway.admin);
+  const rows = () => page.locator("#refusal-list tbody tr").allTextContents();
+  const all = (rows, part) => rows.length > 0 && rows.every((row) => row.includes(part));
+  await eventually("refusals of several", async () => new Set(await rows()).size > 2);
+  assert.match(await text(page, "#refusals-note"), /of this gateway\./);
+
+  await page.fill("#refusals-form [name=client]", "192.0.2.14");
+  await eventually("those of the address", async () => all(await rows(), "192.0.2.14"));
+  await page.fill("#refusals-form [name=client]", "initec");
+  await eventually("what may be meant", async () => /did you mean `initech`/.test(await text(page, "#refusal-list")));
+  await page.fill("#refusals-form [name=client]", "initech");
+  await eventually("those of the key", async () => all(await rows(), "key initech"));
+  const [first] = await rows();
+  for (const part of ["from 198.51.100.77", "per-key", "plan free", "goes on"]) assert.ok(first.includes(part), `${part} in ${first}`);
+  const count = async () => number(await page.locator("#refusal-list tbody tr td.number").first().textContent());
+  const before = await count();
+  await eventually("it to count on", async () => (await count()) !== before);
+
+  await page.selectOption("#refusals-rule", "per-ip");
+  await eventually("nothing to fit", async () => (await text(page, "#refusal-list")) === "No refusal fits.");
+  await page.selectOption("#refusals-rule", "per-key");
+  await page.click('#refusal-list button[data-id="initech"]');
+  await page.waitForSelector('[data-rule="per-ip"] .tokens:not(:empty)');
+  assert.match(await text(page, "#client-who"), /Key initech from 198\.51\.100\.77, on the plan free/);
+  // The browser itself reports the 400 that a name half typed is answered with.
+  assert.deepEqual(wrong.filter((line) => !line.includes("400")), []);
+  await close();
+});
+
+test("more refusals than are listed are said to be there, and shown when asked for", async () => {
+  const { page, wrong, close } = await browser.open(gateway.admin);
+  for (let client = 0; client < 14; client += 1) {
+    await Promise.all(Array.from({ length: 40 }, () => send(gateway.gateway, "/", { "x-forwarded-for": `198.18.1.${client}` })));
+  }
+  const rows = () => page.locator("#refusal-list tbody tr").count();
+  await page.click("#refusals-more button");
+  await eventually("all of them", async () => (await rows()) > 14);
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
 test("a bucket drains and fills before one's eyes, and says when the next request passes", async () => {
   const { page, wrong, close } = await browser.open(gateway.admin);
   await watch(page, "198.18.0.9", { kind: "ip" });
@@ -277,7 +319,7 @@ test("the keyboard reaches everything, and what has it is seen", async () => {
     seen.add(name);
     assert.notEqual(outline, "none", name);
   }
-  for (const name of ["theme", "clients-rule", "id", "reload", "rate", "play"]) assert.ok(seen.has(name), `${name} in ${[...seen]}`);
+  for (const name of ["theme", "clients-rule", "client", "refusals-rule", "id", "reload", "rate", "play"]) assert.ok(seen.has(name), `${name} in ${[...seen]}`);
   await close();
 });
 
@@ -320,7 +362,8 @@ for (const [name, options] of [
     const width = await page.evaluate(() => [document.documentElement.scrollWidth, window.innerWidth]);
     assert.ok(width[0] <= width[1], `${width}`);
     assert.deepEqual(await violations(page), []);
-    for (const id of ["overview", "buckets", "explain", "health", "changes", "learn"]) {
+    await page.waitForSelector("#refusal-list table");
+    for (const id of ["overview", "refusals", "buckets", "explain", "health", "changes", "learn"]) {
       await page.evaluate((id) => document.getElementById(id).scrollIntoView({ behavior: "instant" }), id);
       if (PICTURES) await pause(1_500);
       await picture(page, `${name.replaceAll(" ", "-")}-${id}`);

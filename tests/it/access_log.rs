@@ -92,7 +92,7 @@ fn a_line_has_everything_about_a_request() {
 
     let line = |changes: Value| {
         let mut line = json!({
-            "key": "acme", "ip": "127.0.0.1", "plan": "pro", "method": "POST", "path": "/a/b",
+            "trace_id": null, "key": "acme", "ip": "127.0.0.1", "plan": "pro", "method": "POST", "path": "/a/b",
             "route": "all", "decision": "allow", "rule": "per-key", "remaining": 1,
             "source": "local", "status": 200, "bytes_in": 12, "bytes_out": 12, "upstream": "api",
             "server": upstream.address.to_string(), "check_ms": "some", "upstream_ms": "some",
@@ -215,7 +215,7 @@ fn whatever_a_client_sends_a_line_is_one_line_of_json() {
     assert!(text.lines().count() > 5, "{text}");
     for line in text.lines() {
         let line: Value = serde_json::from_str(line).expect(line);
-        assert_eq!(line.as_object().unwrap().len(), 20, "{line}");
+        assert_eq!(line.as_object().unwrap().len(), 21, "{line}");
         assert!(line["path"].as_str().unwrap().len() < 2_100, "{line}");
     }
     let paths: Vec<Value> = text

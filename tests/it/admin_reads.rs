@@ -223,6 +223,8 @@ fn what_is_no_client_is_said_to_be_none() {
         ("/api/clients/key/nobody/buckets", 404),
         ("/api/clients/plan/free/buckets", 404),
         ("/api/clients/ip/here/buckets", 400),
+        ("/api/clients/ip/2001:db8::%2F63/buckets", 400),
+        ("/api/clients/ip/192.0.2.1%2F64/buckets", 400),
         ("/api/clients/ip/%zz/buckets", 404),
         ("/api/clients/key//buckets", 404),
         ("/api/clients/key/acme/buckets?pth=/", 400),
@@ -240,6 +242,9 @@ fn what_is_no_client_is_said_to_be_none() {
     }
     let told = gateway.admin("/api/clients/ip/::ffff:192.0.2.1/buckets").json();
     assert_eq!(told["client"]["id"], "192.0.2.1");
+    // A network, as who asks most has it.
+    let told = gateway.admin("/api/clients/ip/2001:db8::%2F64/buckets").json();
+    assert_eq!(told["client"]["counted_as"], "2001:db8::/64");
 }
 
 #[test]

@@ -1,4 +1,7 @@
-//! Refusals in the log of the process: one line for a burst of them, and no secret in it.
+//! Refusals in the log of the process and on the admin port: one record for a burst of them, and no
+//! secret in it.
+
+use serde_json::{Value, json};
 
 use crate::support::{DEMO, Gateway, Request, eventually, key};
 
@@ -57,4 +60,134 @@ fn addresses_are_shown_here_too_as_the_file_wants_it() {
         let line = eventually("the line", || told(&gateway).pop());
         assert!(line.contains(shown) && !line.contains("127.0.0.1"), "{line}");
     }
+}
+
+/// What the admin port tells of refusals.
+fn asked(gateway: &Gateway, query: &str) -> Value {
+    let answer = gateway.admin(&format!("/api/audit{query}"));
+    assert_eq!(answer.status, 200, "{query}: {}", answer.text());
+    answer.json()
+}
+
+/// Clients and rules of the bursts, the latest first.
+fn whose(gateway: &Gateway, query: &str) -> Vec<String> {
+    let told = asked(gateway, query);
+    let bursts = told["bursts"].as_array().unwrap().iter();
+    let whose = |burst: &Value| {
+        let who = burst["key"].as_str().or(burst["ip"].as_str()).unwrap_or("nobody");
+        format!("{who} {} {}", burst["rule"].as_str().unwrap(), burst["count"])
+    };
+    bursts.map(whose).collect()
+}
+
+/// Waits for so many refusals: each is noted a moment after its answer.
+fn all_noted(gateway: &Gateway, count: u64) {
+    eventually("all refusals", || {
+        let told = asked(gateway, "?limit=1000");
+        let counts = told["bursts"].as_array().unwrap().iter();
+        let noted: u64 = counts.map(|burst| burst["count"].as_u64().unwrap()).sum();
+        (noted == count).then_some(())
+    });
+}
+
+/// Addresses are those that are sent.
+const BEHIND: &str = "trusted_proxies = [\"127.0.0.1\"]\n";
+
+fn from(gateway: &Gateway, ip: &str, count: usize) {
+    refuse(gateway, count, &Request::get("/").header("X-Forwarded-For", ip));
+}
+
+#[test]
+fn refusals_are_found_by_key_address_rule_and_time() {
+    let config = format!("{BEHIND}{DEMO}{RULE}{}", key("acme", SECRET, "free"));
+    let gateway = Gateway::start(&config);
+    assert_eq!(asked(&gateway, ""), json!({"bursts": [], "more": 0, "forgotten": 0}));
+    refuse(&gateway, 7, &Request::get("/").header("X-Api-Key", SECRET));
+    // Only then is the next later than this.
+    all_noted(&gateway, 7);
+    from(&gateway, "192.0.2.1", 3);
+    all_noted(&gateway, 10);
+    from(&gateway, "2001:db8::7", 1);
+    all_noted(&gateway, 11);
+    let told = asked(&gateway, "?key=acme");
+    let burst = &told["bursts"][0];
+    let members = |name: &str| burst[name].clone();
+    assert_eq!(
+        json!(["count", "key", "ip", "rule", "plan", "tokens", "open"].map(members)),
+        json!([7, "acme", "127.0.0.1", "hourly", "free", 0, true])
+    );
+    let [first, last] = ["first", "last"].map(|name| burst[name].as_str().unwrap().to_owned());
+    assert!(first.starts_with("20") && first.ends_with('Z') && first < last, "{burst}");
+    assert!(!told.to_string().contains(SECRET), "{told}");
+
+    let all = ["2001:db8:: hourly 1", "192.0.2.1 hourly 3", "acme hourly 7"];
+    let before = format!("?until={first}");
+    let table: [(&str, &[&str]); 12] = [
+        ("", &all),
+        ("?rule=hourly", &all),
+        ("?since=1h", &all),
+        ("?since=1970-01-01T00:00:00Z", &all),
+        ("?limit=1", &all[..1]),
+        ("?ip=192.0.2.1", &all[1..2]),
+        ("?ip=::ffff:192.0.2.1&rule=hourly&since=1h&until=0s", &all[1..2]),
+        ("?ip=2001:db8::8", &all[..1]),
+        ("?ip=2001:db8::/64", &all[..1]),
+        ("?ip=192.0.2.9", &[]),
+        ("?until=1h", &[]),
+        (&before, &all[2..]),
+    ];
+    for (query, expected) in table {
+        assert_eq!(whose(&gateway, query), expected, "{query}");
+    }
+    assert_eq!(asked(&gateway, "?limit=1")["more"], 2);
+    // A rule that is gone can be asked for while its refusals are remembered, and by no other name.
+    gateway.take(&format!("{BEHIND}{DEMO}{}", RULE.replace("hourly", "daily")));
+    assert_eq!(whose(&gateway, "?rule=hourly&key=acme"), all[2..]);
+}
+
+#[test]
+fn a_question_that_can_have_no_answer_is_said_to() {
+    let gateway = Gateway::start(&format!("{DEMO}{RULE}{}", key("acme", SECRET, "free")));
+    let moment = "looks like `2026-11-21T16:34:01Z`, or `15m` for so long ago";
+    for (query, detail) in [
+        ("rul=x", "the query has an unknown name `rul`: did you mean `rule`?"),
+        ("rule=hour", "the file has no rule `hour`: did you mean `hourly`?"),
+        ("rule=", "the file has no rule ``: there is only `hourly`"),
+        ("key=acmee", "the file has no key `acmee`: did you mean `acme`?"),
+        ("rule=hourly&rule=hourly", "`rule` is given twice"),
+        ("ip=here", "the address is none; it looks like `203.0.113.7` or `2001:db8::1`"),
+        ("ip=h:0123456789abcdef", "addresses are in clear here, not hashed; ask by the address"),
+        ("since=yesterday", moment),
+        ("since=15", moment),
+        ("until=2026-02-30T00:00:00Z", moment),
+        ("since=1h&until=2h", "`since` is after `until`"),
+        ("limit=0", "`limit` is a number from 1 to 1000"),
+        ("limit=1001", "`limit` is a number from 1 to 1000"),
+        ("key=%ff", "the query is not UTF-8"),
+    ] {
+        let answer = gateway.admin(&format!("/api/audit?{query}"));
+        let told = answer.json()["detail"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(answer.status, 400, "{query}: {}", answer.text());
+        assert!(told.contains(detail), "{query}: {told}");
+    }
+}
+
+#[test]
+fn addresses_are_asked_for_as_the_file_shows_them() {
+    let start = |client_ip: &str| {
+        let table = format!("[access_log]\noutput = \"off\"\nclient_ip = \"{client_ip}\"\n");
+        let gateway = Gateway::start(&format!("{DEMO}{RULE}{table}"));
+        refuse(&gateway, 2, &Request::get("/"));
+        all_noted(&gateway, 2);
+        gateway
+    };
+    let hashed = start("hashed");
+    let shown = asked(&hashed, "?ip=127.0.0.1")["bursts"][0]["ip"].as_str().unwrap().to_owned();
+    assert!(shown.starts_with("h:"), "{shown}");
+    assert_eq!(whose(&hashed, &format!("?ip={shown}")), [format!("{shown} hourly 2")]);
+    let off = start("off");
+    assert_eq!(whose(&off, ""), ["nobody hourly 2"]);
+    let answer = off.admin("/api/audit?ip=127.0.0.1");
+    assert_eq!(answer.status, 400);
+    assert!(answer.text().contains("no addresses are kept"), "{}", answer.text());
 }

@@ -6,7 +6,7 @@ use crate::support::{DEMO, check, check_file};
 const SIZES: [&str; 2] = ["[server]\nmax_header_bytes = @\n", "[server]\nmax_uri_bytes = @\n"];
 
 /// Every other number of the file.
-const NUMBERS: [&str; 12] = [
+const NUMBERS: [&str; 13] = [
     "[server]\nthreads = @\n",
     "[server]\ninstances = @\n",
     "[redis]\nurl = \"redis://h\"\nbreaker.timeouts = @\n",
@@ -15,6 +15,7 @@ const NUMBERS: [&str; 12] = [
     "[redis]\nurl = \"redis://h\"\nbreaker.probes = @\n",
     "[clients]\nipv6_prefix = @\n",
     "[memory]\nmax_buckets = @\n",
+    "[audit]\nmax_records = @\n",
     "[routes.dear]\npath = \"/dear\"\nupstream = \"api\"\ncost = @\n\
      [rules.r]\nper = []\nrate = \"100/s\"\n",
     "[rules.r]\nper = []\nrate = \"9/s\"\nburst = @\n",

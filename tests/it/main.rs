@@ -67,9 +67,11 @@ mod admin_writes;
 // What the operator sees, and what explanations promise: that the gateway does as they say.
 mod access_log;
 mod audit;
+mod audit_stream;
 mod dashboard;
 mod explain;
 mod metrics;
+mod traces;
 
 // Memory stays bounded under clients without number.
 mod memory;

@@ -57,6 +57,42 @@ rate = "1/d"
 }
 
 #[test]
+fn servers_are_told_with_those_that_are_passed_over_and_go_with_the_file() {
+    let upstream = Upstream::echo();
+    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gateway = Gateway::start(&in_front_of(&[upstream.address, dead]));
+    let told = || {
+        let metrics = gateway.metrics();
+        let lines = metrics.lines().filter(|line| line.starts_with("tollgate_upstream_healthy{"));
+        lines.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let line = |server: &dyn std::fmt::Display, name: &str, value: u8| {
+        format!("tollgate_upstream_healthy{{server=\"{server}\",upstream=\"{name}\"}} {value}")
+    };
+    let of = |mut lines: Vec<String>| {
+        lines.sort();
+        lines
+    };
+    let both = |dead_is| of(vec![line(&upstream.address, "api", 1), line(&dead, "api", dead_is)]);
+    assert_eq!(of(told()), both(1));
+    for _ in 0..4 {
+        assert_eq!(gateway.get("/").status, 200);
+    }
+    assert_eq!(of(told()), both(0));
+    // Those of a file that is gone go with it; a name without an address has nobody behind it.
+    let other = in_front_of(&[upstream.address]).replace("[upstreams.api]", "[upstreams.other]");
+    let other = other.replace("upstream = \"api\"", "upstream = \"other\"");
+    let nowhere = "[upstreams.nowhere]\nservers = [\"nowhere.invalid:80\"]\n";
+    gateway.take(&format!("{other}{nowhere}"));
+    let expected =
+        vec![line(&upstream.address, "other", 1), line(&"nowhere.invalid:80", "nowhere", 0)];
+    assert_eq!(of(told()), of(expected));
+    // The responder that is built in has no server.
+    gateway.take(DEMO);
+    assert_eq!(told(), [""; 0]);
+}
+
+#[test]
 fn row_72_clients_make_no_series() {
     let rules = "[rules.r]\nper = [\"key\", \"ip\", \"header:x-tenant\"]\nrate = \"9/d\"\n";
     let trusted = "trusted_proxies = [\"127.0.0.1\"]\n";

@@ -125,6 +125,7 @@ fn row_40_of_the_admin_api() {
         "/api/policy",
         "/api/reloads",
         "/api/upstreams",
+        "/api/audit",
         "/api/clients",
         "/api/clients?by=refused",
         "/api/clients/key/acme/buckets",

@@ -9,7 +9,8 @@ use crate::admin::answer::Answer;
 use crate::admin::query::{BadQuery, Query};
 use crate::config::suggest::cut;
 use crate::decide::meetings::{Absent, Subject};
-use crate::identity::address::canonical;
+use crate::identity::address::asked;
+use crate::observe::address::NotAsked;
 use crate::policy::Policy;
 use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
 
@@ -66,7 +67,7 @@ impl Who {
             return Err(bad("the key is said already"));
         }
         let (key, plan) = known_key(policy, id)?;
-        let ip = query.get("ip").map(address).transpose()?;
+        let ip = query.get("ip").map(|ip| address(ip, policy)).transpose()?;
         Ok(Self::new(true, id.to_owned(), Client { ip, key, plan }))
     }
 
@@ -74,7 +75,7 @@ impl Who {
         if query.get("ip").is_some() {
             return Err(bad("the address is said already"));
         }
-        let ip = address(id)?;
+        let ip = address(id, policy)?;
         let (key, plan) = match query.get("key") {
             Some(key) => known_key(policy, key)?,
             None => (ClientKey::Missing, policy.clients.anonymous_plan),
@@ -168,9 +169,9 @@ fn known_key(policy: &Policy, id: &str) -> Result<(ClientKey, u32), Box<Answer>>
     found.next().map(|(index, key)| (ClientKey::Known(index), key.plan)).ok_or_else(unknown)
 }
 
-fn address(text: &str) -> Result<IpAddr, Box<Answer>> {
-    let wrong = |_| bad("the address is none; it looks like `203.0.113.7` or `2001:db8::1`");
-    text.parse().map(canonical).map_err(wrong)
+fn address(text: &str, policy: &Policy) -> Result<IpAddr, Box<Answer>> {
+    let wrong = || bad(&NotAsked::NoAddress.to_string());
+    asked(text, policy.clients.ipv6_prefix).ok_or_else(wrong)
 }
 
 fn bad(detail: &str) -> Box<Answer> {

@@ -3,6 +3,7 @@
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 
+use crate::admin::audit::Refusals;
 use crate::admin::breaker::Breaker;
 use crate::admin::clients::adjust::Adjusted;
 use crate::admin::clients::buckets::Buckets;
@@ -120,6 +121,9 @@ pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operatio
             Operation::json::<Reloads<'_>>(generator, "The last files taken or rejected.")
         }
         Call::Upstreams => Operation::json::<Upstreams>(generator, "Who serves."),
+        Call::Audit => Operation::json::<Refusals>(generator, "Who was refused by what, and when.")
+            .asking(audit_query())
+            .failing(&[BAD]),
         Call::Top => Operation::json::<Top>(generator, "Who asks most, or is refused most.")
             .asking(top_query())
             .failing(&[BAD]),
@@ -160,6 +164,21 @@ fn adjust(generator: &mut SchemaGenerator, summary: &'static str) -> Operation {
 
 fn parameter(name: &'static str, about: &'static str) -> Parameter {
     Parameter { name, about, schema: json!({ "type": "string" }) }
+}
+
+fn audit_query() -> Vec<Parameter> {
+    let limit = json!({ "type": "integer", "minimum": 1, "maximum": 1_000 });
+    vec![
+        parameter("key", "Of this key alone, by its id."),
+        parameter("ip", "Of this address alone, or of what is shown of one."),
+        parameter("rule", "By this rule alone."),
+        parameter(
+            "since",
+            "That went on at this moment or later: RFC 3339, or `15m`: so long ago.",
+        ),
+        parameter("until", "That had begun by this moment."),
+        Parameter { schema: limit, ..parameter("limit", "How many; 100.") },
+    ]
 }
 
 fn top_query() -> Vec<Parameter> {

@@ -45,3 +45,7 @@ export function day(ms) {
   const date = new Date(ms).toLocaleDateString("en-GB", { day: "numeric", month: "short" });
   return `${date}, ${clock(ms)}`;
 }
+
+/** 16:40:03 where that was today, else 21 Nov, 16:40:03. */
+export const moment = (ms, now) =>
+  (new Date(ms).toDateString() === new Date(now).toDateString() ? clock(ms) : day(ms));

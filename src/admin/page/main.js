@@ -5,6 +5,7 @@ import { listen } from "./events.js";
 import { Ticks } from "./series.js";
 import * as overview from "./overview.js";
 import * as clients from "./clients.js";
+import * as refusals from "./refusals.js";
 import * as client from "./client.js";
 import * as explain from "./explain.js";
 import * as health from "./health.js";
@@ -48,5 +49,5 @@ function theme() {
 }
 
 theme();
-for (const section of [overview, clients, client, explain, health, reloads, visualizer]) section.start();
+for (const section of [overview, clients, refusals, client, explain, health, reloads, visualizer]) section.start();
 listen(take, live);

@@ -43,7 +43,8 @@ function show(policy) {
   byId("key-ids").replaceChildren(...policy.keys.map((key) => h("option", { value: key.id }, `plan ${key.plan}`)));
   shadows = new Set(policy.rules.filter((rule) => rule.mode === "shadow").map((rule) => rule.name));
   costs = new Map(policy.routes.map((route) => [route.name, route.cost]));
-  offer(byId("clients-rule"), "all rules", policy.rules.map((rule) => [rule.name, rule.name]));
+  const rules = policy.rules.map((rule) => [rule.name, rule.name]);
+  for (const id of ["clients-rule", "refusals-rule"]) offer(byId(id), "all rules", rules);
   offer(byId("client-form").elements.route, "any", policy.routes.map(({ name, cost }) => [name, cost === 1 ? name : `${name}, takes ${cost}`]));
 }
 

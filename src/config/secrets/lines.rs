@@ -2,10 +2,13 @@
 
 use std::ops::Range;
 
-use super::{PUBLIC, PUBLIC_IN_ACCESS_LOG, PUBLIC_IN_BREAKER, PUBLIC_IN_CLIENTS, PUBLIC_IN_REDIS};
+use super::{
+    PUBLIC, PUBLIC_IN_ACCESS_LOG, PUBLIC_IN_BREAKER, PUBLIC_IN_CLIENTS, PUBLIC_IN_REDIS,
+    PUBLIC_IN_TRACING,
+};
 
-/// Lines of `[keys]`, `[redis]`, `[clients]`, `[access_log]` and `[admin]`, of `sha256`, passwords and tokens, from the equals sign
-/// on; a line that begins with a quote, as those of a list do, whole.
+/// Lines of `[keys]`, `[redis]`, `[clients]`, `[access_log]`, `[tracing]` and `[admin]`, of `sha256`,
+/// passwords and tokens, from the equals sign on; a line that begins with a quote, as those of a list do, whole.
 pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
     let mut table = "";
     let mut start = 0;
@@ -23,13 +26,17 @@ pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
             !is_public || (trimmed.starts_with("url") && line.contains('@'))
         } else if table.starts_with("access_log") {
             !begins_with(&PUBLIC_IN_ACCESS_LOG)
+        } else if table.starts_with("tracing") {
+            table.contains("headers")
+                || !begins_with(&PUBLIC_IN_TRACING)
+                || (trimmed.starts_with("endpoint") && line.contains(['@', '?']))
         } else if table.starts_with("admin") || (table.is_empty() && begins_with(&["admin"])) {
             true
         } else {
             table.starts_with("clients") && !begins_with(&PUBLIC_IN_CLIENTS)
         };
         let is_secret = is_secret_here
-            || begins_with(&["redis", "clients", "keys", "access_log"])
+            || begins_with(&["redis", "clients", "keys", "access_log", "tracing"])
             || line.contains("password")
             || line.contains("token")
             || line.contains("sha256");

@@ -107,6 +107,32 @@ fn what_may_be_a_key_among_the_clients_is_never_shown() {
 }
 
 #[test]
+fn what_a_collector_is_told_is_never_shown() {
+    let table = [
+        "[tracing]\nheaders = { a = 'hunter2' }",
+        "[tracing]\nheaders = { a = 'Bearer ${A}hunter2' }",
+        "[tracing]\nheaders.a = 'hunter2'",
+        "[tracing]\nheaders.a.b = 'hunter2'",
+        "[tracing]\nheaders = 'hunter2'",
+        "[tracing]\nheaders = ['hunter2']",
+        "[tracing]\nheaders = { a = 'hunter2' sample = 1",
+        "[tracing.headers]\nsample = 'hunter2'",
+        "[tracing.headers]\nsample = hunter2",
+        "[tracing.headers]\na 'hunter2'",
+        "[tracing]\nheader.a = 'hunter2'",
+        "[tracing]\nkey = hunter2",
+        "[tracing]\nendpoint = 'http://u:hunter2@h'",
+        "[tracing]\nendpoint = 'http://h/?key=hunter2'",
+        "[tracing]\nendpoint = http://h/?key=hunter2",
+        "[[tracing]]\nheaders = { a = 'hunter2' }",
+        "tracing = 'hunter2'",
+        "tracing.headers.a = 'hunter2'",
+        "tracing.headers.a = hunter2",
+    ];
+    table.into_iter().for_each(assert_hidden);
+}
+
+#[test]
 fn everything_else_is_shown() {
     let digest = "9F".repeat(32);
     let text = format!("[keys.a]\nsha256 = \"{digest}\"\nplan = \"prö\"\n[rules.x]\nrate='1/s'");
@@ -114,6 +140,7 @@ fn everything_else_is_shown() {
     for text in [
         "url = \"http://h/a@b\"",
         "[redis]\nurl = 'redis://h:6379/2'\nusername = 'u'\npassword = '${REDIS_PASSWORD}'",
+        "[tracing]\nendpoint = 'https://h:4318/x'\nsample = 0.5\nheaders = { a = '${A}' }",
         "[redis]\nready = 'always'\n[redis.breaker]\nopen = '1s'\nramp = [1, 100]",
         "[clients]\napi_key = ['header:X-Api-Key', 'bearer', 'query:key']\nhide_key = true",
     ] {

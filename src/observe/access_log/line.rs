@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer};
 use super::Entry;
 use crate::observe::address::Shown;
 use crate::observe::time::Moment;
+use crate::observe::traces::context::TraceId;
 use crate::policy::client::ClientKey;
 
 /// One line, in its order. `docs/observability.md` says what each member is.
@@ -13,6 +14,7 @@ use crate::policy::client::ClientKey;
 struct Line<'a> {
     time: Moment,
     id: &'a str,
+    trace_id: Option<TraceId>,
     key: Option<&'a str>,
     ip: Option<Shown>,
     plan: Option<&'a str>,
@@ -65,6 +67,7 @@ fn line(entry: &Entry) -> Line<'_> {
     Line {
         time: Moment(entry.time),
         id: &entry.request_id,
+        trace_id: entry.trace_id,
         key: key.map(|key| &*key.id),
         ip: client.and_then(|client| Shown::of(client.ip?, policy)),
         plan: client.map(|client| policy.plan_name(client.plan)),

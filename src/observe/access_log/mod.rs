@@ -21,6 +21,7 @@ use http::Method;
 use parking_lot::{Condvar, Mutex};
 use prometheus::IntCounter;
 
+use super::traces::context::TraceId;
 use crate::policy::Policy;
 use crate::policy::access_log::Output;
 use crate::policy::client::Client;
@@ -48,6 +49,8 @@ pub struct Entry {
     pub time: u64,
     /// What it is called.
     pub request_id: String,
+    /// Its trace, where that is recorded.
+    pub trace_id: Option<TraceId>,
     /// Its client, where it has one.
     pub client: Option<Client>,
     /// Its method.

@@ -1,35 +1,48 @@
-//! Keeps the book of refusals, and says in the log when a burst is over.
+//! Keeps the book of refusals, and says when a burst is over: in the log, and where the file wants it
+//! in a stream in Redis.
 
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tracing::info;
 
-use super::{At, Book, Bounds, Query, Record, Refused, Who};
+use super::{At, Book, Bounds, Found, Query, Record, Refused, Who};
 use crate::clock;
 use crate::observe::address::Shown;
 use crate::policy::Policy;
 use crate::policy::client::{Client, ClientKey, counted_address};
+use crate::policy::settings;
+use crate::store::redis::append::{Appender, Entry};
 
 /// How often it is looked for bursts that are over.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long the process waits at its end for what is to be told in Redis.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Who was refused by what.
 pub struct Audit {
     /// Held for a look-up by each refusal, and while a query looks through all of it.
     book: Mutex<Book>,
+    /// The way to the stream, where there is Redis.
+    stream: Option<Appender>,
+    /// How many records the stream keeps; 0: none is wanted.
+    keep: AtomicU64,
 }
 
 impl Audit {
-    /// Keeps a book, and has a thread of its own tell of bursts that are over.
+    /// Keeps a book, and has a thread of its own tell of bursts that are over; by way of `stream`,
+    /// too, once [`stream_by`](Self::stream_by) wants it.
     ///
     /// # Errors
     /// The kernel has no thread.
-    pub fn start() -> io::Result<Arc<Self>> {
-        let audit = Arc::new(Self { book: Mutex::new(Book::new(Bounds::default())) });
+    pub fn start(stream: Option<Appender>) -> io::Result<Arc<Self>> {
+        let book = Mutex::new(Book::new(Bounds::default()));
+        let audit = Arc::new(Self { book, stream, keep: AtomicU64::new(0) });
         let kept = Arc::downgrade(&audit);
         let thread = std::thread::Builder::new().name("audit".to_owned());
         thread.spawn(move || {
@@ -41,6 +54,11 @@ impl Audit {
             }
         })?;
         Ok(audit)
+    }
+
+    /// Has bursts that end from now on go to the stream, or not.
+    pub fn stream_by(&self, settings: &settings::Audit) {
+        self.keep.store(settings.stream.unwrap_or_default(), Ordering::Relaxed);
     }
 
     /// Notes that `rule` of `policy` refused a request of `client`; both are indexes of it.
@@ -55,31 +73,38 @@ impl Audit {
     }
 
     /// What is known of refusals, the latest first.
-    pub fn find(&self, query: &Query) -> Vec<Record> {
-        self.book.lock().find(query)
-    }
-
-    /// How records show an address, for asking after it.
-    pub fn shown(policy: &Policy, ip: IpAddr) -> Option<String> {
-        shown(policy, ip).map(|shown| shown.to_string())
+    pub fn find(&self, query: &Query) -> Found {
+        let chosen = self.book.lock().choose(query);
+        chosen.found()
     }
 
     /// Tells of all bursts, those that go on too: the process ends.
     pub fn close(&self) {
         self.book.lock().end_all();
         self.tell();
+        if let Some(stream) = &self.stream {
+            stream.flush(LAST_WORDS);
+        }
     }
 
     fn tell(&self) {
         // Told without the lock: whoever reads the log may be slow.
         let (bursts, more) = self.book.lock().take_untold();
+        let keep = self.keep.load(Ordering::Relaxed);
+        let stream = self.stream.as_ref().filter(|_| keep > 0);
         for burst in bursts {
-            let Record { first, last, count, key, ip, rule, plan, tokens, .. } =
-                burst.record(false);
+            let record = burst.record(false);
+            if let Some(stream) = stream {
+                stream.append(Entry { fields: record.fields(), keep });
+            }
+            let Record { first, last, count, key, ip, rule, plan, tokens, .. } = record;
             let (key, ip) = (key.as_deref(), ip.as_deref());
             info!(rule, plan, key, ip, count, tokens, %first, %last, "refused");
         }
         if more > 0 {
+            if let Some(stream) = stream {
+                stream.lost(more);
+            }
             info!("refused: {more} more bursts, by clients beyond those above");
         }
     }

@@ -25,7 +25,8 @@ impl Book {
 
     /// What is known, each as `who rule count`, the latest first.
     fn told(&self, query: Query) -> Vec<String> {
-        let records = self.find(&Query { limit: 100, ..query }).into_iter();
+        let found = self.choose(&Query { limit: 100, ..query }).found();
+        let records = found.records.into_iter();
         let told = |record: Record| {
             let open = if record.is_open { " open" } else { "" };
             let who = record.key.or(record.ip).unwrap_or_default();
@@ -76,14 +77,15 @@ fn records_are_found_by_key_address_rule_and_time() {
     book.add("192.0.2.1", "a", 200 * SECOND);
     book.add("192.0.2.1", "a", 205 * SECOND);
     let text = |text: &str| Some(text.to_owned());
+    let ip = |text: &str| Some(Shown::Plain(text.parse().unwrap()));
     let unix = |second: u64| Some(at(second * SECOND).unix);
     let table: [(Query, &[&str]); 8] = [
         (Query::default(), &["192.0.2.1 a 2 open", "acme b 1 open", "acme a 1 open"]),
         (Query { key: text("acme"), ..Query::default() }, &["acme b 1 open", "acme a 1 open"]),
         (Query { key: text("other"), ..Query::default() }, &[]),
-        (Query { ip: text("192.0.2.1"), ..Query::default() }, &["192.0.2.1 a 2 open"]),
+        (Query { ip: ip("192.0.2.1"), ..Query::default() }, &["192.0.2.1 a 2 open"]),
         // Where a client with a key came from is known, too.
-        (Query { ip: text("192.0.2.9"), rule: text("a"), ..Query::default() }, &["acme a 1 open"]),
+        (Query { ip: ip("192.0.2.9"), rule: text("a"), ..Query::default() }, &["acme a 1 open"]),
         (Query { since: unix(203), ..Query::default() }, &["192.0.2.1 a 2 open"]),
         (Query { until: unix(99), ..Query::default() }, &["acme a 1 open"]),
         (Query { since: unix(50), until: unix(150), ..Query::default() }, &["acme b 1 open"]),
@@ -91,10 +93,14 @@ fn records_are_found_by_key_address_rule_and_time() {
     for (query, expected) in table {
         assert_eq!(book.told(query.clone()), expected, "{query:?}");
     }
-    assert_eq!(book.find(&Query { limit: 2, ..Query::default() }).len(), 2);
+    let latest = |limit| book.choose(&Query { limit, ..Query::default() }).found();
+    let two = latest(2);
+    assert_eq!((two.records.len(), two.more), (2, 1));
+    assert!(two.records[0].last.0 > two.records[1].last.0);
+    assert_eq!((latest(3).more, latest(0).more), (0, 3));
     assert_eq!(
-        serde_json::to_string(&book.find(&Query { limit: 1, ..Query::default() })[0]).unwrap(),
-        r#"{"first":"2026-11-18T11:10:00.000000Z","last":"2026-11-18T11:10:05.000000Z","count":2,"key":null,"ip":"192.0.2.1","rule":"a","plan":"free","tokens":0,"is_open":true}"#
+        serde_json::to_string(&latest(1).records[0]).unwrap(),
+        r#"{"first":"2026-11-18T11:10:00.000000Z","last":"2026-11-18T11:10:05.000000Z","count":2,"key":null,"ip":"192.0.2.1","rule":"a","plan":"free","tokens":0,"open":true}"#
     );
 }
 

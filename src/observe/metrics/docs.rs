@@ -123,6 +123,7 @@ This page is made from the code: `UPDATE_METRICS=1 cargo test --lib metrics` wri
             "redis.md",
             "reload.md",
             "memory-store.md",
+            "tracing.md",
         ];
         for name in files {
             let text = std::fs::read_to_string(file(name)).expect(name);

@@ -1,6 +1,6 @@
 //! The series of upstreams and of connections.
 
-use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge};
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
 use super::{REQUEST_SECONDS, Registrar, seconds};
 
@@ -25,6 +25,18 @@ pub(super) struct UpstreamFamilies {
     pub(super) durations: HistogramVec,
     pub(super) connections: IntCounterVec,
     pub(super) retries: IntCounterVec,
+    healthy: IntGaugeVec,
+}
+
+/// A server of an upstream, as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerHealth<'a> {
+    /// The upstream's name.
+    pub upstream: &'a str,
+    /// The server's address; its name, where that has none.
+    pub server: String,
+    /// Whether requests go there.
+    pub is_healthy: bool,
 }
 
 /// The series of one upstream.
@@ -53,6 +65,11 @@ impl UpstreamResult {
     /// The labels, in the order of [`index`](Self::index).
     const LABELS: [&str; Self::COUNT] =
         ["1xx", "2xx", "3xx", "4xx", "5xx", "connect", "timeout", "broken", "no_server"];
+
+    /// What it is called.
+    pub fn label(self) -> &'static str {
+        Self::LABELS.get(self.index()).copied().unwrap_or_default()
+    }
 
     fn index(self) -> usize {
         match self {
@@ -91,7 +108,23 @@ impl UpstreamFamilies {
                 "Requests sent again to another server of their upstream.",
                 &["upstream"],
             )?,
+            healthy: series.keep(IntGaugeVec::new(
+                Opts::new(
+                    "tollgate_upstream_healthy",
+                    "Whether a server is taken for healthy: 1; or 0 while it is passed over, since it \
+                     could not be connected to lately, or its name has no address.",
+                ),
+                &["upstream", "server"],
+            )?)?,
         })
+    }
+
+    /// Has series of these servers and no others.
+    pub(super) fn show(&self, servers: &[ServerHealth<'_>]) {
+        self.healthy.reset();
+        for ServerHealth { upstream, server, is_healthy } in servers {
+            self.healthy.with_label_values(&[*upstream, server]).set(i64::from(*is_healthy));
+        }
     }
 
     /// The series of one upstream. All are there from its first request on, so that a rate sees the

@@ -10,6 +10,7 @@
 mod access_log;
 mod address;
 mod admin;
+mod audit;
 mod breaker;
 mod clients;
 mod costs;
@@ -19,13 +20,14 @@ mod keys;
 mod names;
 mod origin;
 mod path;
-mod period;
+pub(crate) mod period;
 mod rate;
 mod redis;
 mod redis_url;
 mod routes;
 mod rules;
 mod server;
+mod tracing;
 mod upstreams;
 mod values;
 mod words;
@@ -61,6 +63,8 @@ pub fn build(
     let memory = server::memory(config, mistakes);
     let redis = redis::redis(config, environment, mistakes);
     let access_log = access_log::access_log(config, environment, mistakes);
+    let tracing = tracing::tracing(config, environment, mistakes);
+    let audit = audit::audit(config, mistakes);
     let clients = clients::clients(config, &names, mistakes);
     let (keys, key_by_digest) = keys::keys(config, &names, mistakes);
     let upstreams = upstreams::upstreams(config, mistakes);
@@ -81,6 +85,8 @@ pub fn build(
         memory: memory?,
         redis,
         access_log: access_log?,
+        tracing,
+        audit: audit?,
         plans: names.plans.names().to_vec(),
         keys,
         key_by_digest,

@@ -15,7 +15,7 @@ const OTHER_NAMES: [(&str, &[&str]); 5] = [
 
 /// Why a text is no length of time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum PeriodError {
+pub(crate) enum PeriodError {
     /// It begins with a minus sign.
     Negative,
     /// It holds a fraction.
@@ -34,7 +34,7 @@ pub(super) enum PeriodError {
 ///
 /// # Errors
 /// See [`PeriodError`].
-pub(super) fn milliseconds(text: &str) -> Result<u64, PeriodError> {
+pub(crate) fn milliseconds(text: &str) -> Result<u64, PeriodError> {
     if text.starts_with('-') {
         return Err(PeriodError::Negative);
     }

@@ -3,7 +3,7 @@
 
 use crate::config::spanned::Spanned;
 use crate::config::words;
-use crate::policy::{access_log, settings};
+use crate::policy::{access_log, settings, tracing};
 
 /// What a word means; the meaning's default where it is left out.
 pub(super) fn meaning<W: Copy, M: From<W> + Default>(field: Option<&Spanned<W>>) -> M {
@@ -73,6 +73,16 @@ impl From<words::OnConflictingKeys> for settings::OnConflictingKeys {
         match word {
             words::OnConflictingKeys::Deny => Self::Deny,
             words::OnConflictingKeys::First => Self::First,
+        }
+    }
+}
+
+impl From<words::Follow> for tracing::Follow {
+    fn from(word: words::Follow) -> Self {
+        match word {
+            words::Follow::Trusted => Self::Trusted,
+            words::Follow::All => Self::All,
+            words::Follow::None => Self::None,
         }
     }
 }

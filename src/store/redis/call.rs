@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 use redis::aio::ConnectionLike;
 use redis::{ErrorKind, RedisResult, ServerErrorKind};
 
+use super::append::Entry;
 use super::script::{self, BadReply, Batch, RuleName};
 use crate::clock;
 use crate::limit::TICKS_PER_SECOND;
@@ -75,7 +76,7 @@ pub async fn probe(
     let charge = Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode };
     let rule = RuleName { name: Arc::from(PROBE), salt: 0, on_failure: OnFailure::Local };
     let mut batch = Batch::default();
-    batch.add(&std::iter::once(charge).collect(), &[rule], prefix);
+    batch.add(&[charge], &[rule], prefix);
     let reply = take(connection, &batch, u64::MAX).await?;
     Ok(batch.read(&reply).map(drop))
 }
@@ -113,6 +114,24 @@ pub async fn adjust(
 ) -> RedisResult<Vec<i64>> {
     let mut command = redis::cmd("EVAL");
     command.arg(ADJUST).arg(keys.len()).arg(keys).arg("").arg(asked);
+    command.query_async(connection).await
+}
+
+/// Appends a record to the stream at `key`, and has the oldest go where there are too many: some
+/// more than are to be kept may stay, since they go in blocks.
+///
+/// # Errors
+/// Whatever the server or the connection says.
+pub async fn append(
+    connection: &mut impl ConnectionLike,
+    key: &str,
+    entry: &Entry,
+) -> RedisResult<()> {
+    let mut command = redis::cmd("XADD");
+    command.arg(key).arg("MAXLEN").arg("~").arg(entry.keep).arg("*");
+    for (name, value) in &entry.fields {
+        command.arg(name).arg(value);
+    }
     command.query_async(connection).await
 }
 

@@ -2,9 +2,10 @@
 //! for many requests at once.
 //!
 //! Reading order: `class` (what went wrong, in a word), `script` (a batch as the script's arguments,
-//! its reply as answers), `call` (what is sent for that), `link` (the connection, and who keeps it),
-//! `batch` (when a check leaves, and with whom).
+//! its reply as answers), `call` (what is sent for that), `append` (records for a stream), `link` (the
+//! connection, and who keeps it), `batch` (when a check leaves, and with whom).
 
+pub mod append;
 pub mod batch;
 pub mod call;
 pub mod class;

@@ -117,7 +117,7 @@ impl Batch {
 
     /// Adds a check, whose number is how many were added before. `rules` are those of the policy
     /// that the charges come from.
-    pub fn add(&mut self, charges: &Charges, rules: &[RuleName], prefix: &str) -> Added {
+    pub fn add(&mut self, charges: &[Charge], rules: &[RuleName], prefix: &str) -> Added {
         if self.checks >= MAX_CHECKS {
             return Added::Full;
         }
@@ -132,7 +132,7 @@ impl Batch {
             return Added::Full;
         }
         let buckets = charges.iter().map(|charge| self.bucket(charge, rules, prefix)).collect();
-        let group = Group { charges: charges.clone(), buckets, members: vec![self.checks] };
+        let group = Group { charges: charges.to_vec(), buckets, members: vec![self.checks] };
         self.group_index.entry(sum).or_default().push(self.groups.len());
         self.groups.push(group);
         self.checks += 1;
@@ -140,7 +140,7 @@ impl Batch {
     }
 
     /// A bucket stands in a call once, under one quota: around a reload, two requests may see two.
-    fn has_room_for(&self, charges: &Charges) -> bool {
+    fn has_room_for(&self, charges: &[Charge]) -> bool {
         let fits = |charge: &Charge| match self.bucket_index.get(&charge.bucket) {
             Some(index) => self.buckets[usize::from(*index)].1 == charge.quota,
             None => true,

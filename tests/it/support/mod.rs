@@ -1,6 +1,7 @@
 //! Fixtures. All of them are ended by their own handles when they are dropped.
 
 mod child;
+mod collector;
 mod config;
 mod curl;
 mod fault_proxy;
@@ -16,6 +17,7 @@ mod upstream;
 mod wait;
 mod wall_clock;
 
+pub(crate) use collector::{Collector, Span};
 pub(crate) use config::{DEMO, in_front_of, key};
 pub(crate) use curl::curl;
 pub(crate) use fault_proxy::{FaultProxy, Mode};

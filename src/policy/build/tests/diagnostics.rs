@@ -2,6 +2,7 @@
 //! file: is the mistake plain, the line right, and does the help help?
 
 mod access_log;
+mod audit;
 mod breaker;
 mod costs_beyond_a_burst;
 mod files_without_routes;
@@ -12,5 +13,6 @@ mod plans_and_clients;
 mod rates_and_bursts;
 mod redis;
 mod syntax_that_is_broken;
+mod tracing;
 mod types_that_do_not_fit;
 mod upstreams_and_routes;

@@ -110,7 +110,7 @@ pub(super) mod tests {
     use proptest::test_runner::{Config, TestRunner};
 
     use super::*;
-    use crate::limit::charge::{BucketId, Charges, Mode};
+    use crate::limit::charge::{BucketId, Mode};
     use crate::limit::quota::Quota;
     use crate::policy::OnFailure;
     use crate::store::redis::fixture::RedisServer;
@@ -150,7 +150,7 @@ pub(super) mod tests {
         let rules = [RuleName { name: Arc::from("r"), salt: 0, on_failure }];
         let key = script::key("t:", bucket_id, &rules[0]);
         let mut batch = Batch::default();
-        batch.add(&Charges::from_slice(&[charge]), &rules, "t:");
+        batch.add(&[charge], &rules, "t:");
         let mut runner = TestRunner::new(Config { cases: 2_000, ..Config::default() });
         let ran = runner.run(&kept(), |kept| {
             let connection = &mut *connection.borrow_mut();

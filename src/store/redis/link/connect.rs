@@ -76,7 +76,7 @@ pub(super) fn system_resolver() -> Resolver {
 
 /// Connects to whatever `settings` lead to now.
 pub(super) async fn connect(settings: &Redis, resolver: &Resolver) -> Result<Fresh, ConnectError> {
-    let tls = settings.tls.as_ref().map(tls::connector).transpose()?;
+    let tls = settings.tls.as_ref().map(|tls| tls::connector("redis", tls)).transpose()?;
     let mut fresh = match &settings.place {
         Place::Socket(path) => open_socket(path).await?,
         Place::Server(server) => open(server, tls.as_ref(), resolver).await?,

@@ -2,6 +2,7 @@
 //! out whether the server is back, so that no request has to.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use super::watch::{Outcome, Reason};
 use super::{Line, Link};
 use crate::clock;
 use crate::policy::redis::Redis;
+use crate::store::redis::append::Appending;
 use crate::store::redis::call;
 use crate::store::redis::class::{ErrorClass, classify, describe};
 
@@ -44,6 +46,8 @@ pub struct Supervisor {
     resolver: Resolver,
     /// Tells this process from the others.
     process: u64,
+    /// Records that go to a stream.
+    appending: Option<Appending>,
 }
 
 #[async_trait]
@@ -57,7 +61,12 @@ impl BackgroundService for Supervisor {
 impl Supervisor {
     pub(super) fn new(link: Arc<Link>, settings: Redis, resolver: Resolver) -> Self {
         let process = link.gate.random();
-        Self { link, settings, resolver, process }
+        Self { link, settings, resolver, process, appending: None }
+    }
+
+    /// Sends records, too, to the stream of refusals.
+    pub fn appending(self, appending: Appending) -> Self {
+        Self { appending: Some(appending), ..self }
     }
 
     /// Connects, again and again. Never returns.
@@ -149,6 +158,7 @@ impl Supervisor {
             reason = until_silent(&line) => Some(reason),
             () = self.link.gate.until_open() => line.health.broken(),
             never = self.keep_announcing(&line) => match never {},
+            never = self.keep_appending(&line) => match never {},
             () = self.link.gate.keep_stepping() => None,
         };
         let Some(reason) = reason else { return Some(Fresh { line, driver, address }) };
@@ -183,6 +193,32 @@ impl Supervisor {
                 Ok(Err(_)) | Err(_) => {}
             }
         }
+    }
+
+    /// Sends records one by one: there are few, and what becomes of each is known then. A server that
+    /// takes none is no worse for checks.
+    async fn keep_appending(&self, line: &Line) -> Infallible {
+        let key = format!("{}audit", self.settings.prefix);
+        let Some(appending) = &self.appending else { return pending().await };
+        while let Some(mut sending) = appending.next().await {
+            sending.entry.fields.push(("gateway", format!("{:016x}", self.process)));
+            let mut redis = line.redis.clone();
+            match timeout(PATIENCE, call::append(&mut redis, &key, &sending.entry)).await {
+                Ok(Ok(())) => {
+                    line.health.note(Outcome::Answered);
+                    sending.arrived();
+                }
+                Ok(Err(error)) if self.link.journal.lock().wants("append", clock::now()) => {
+                    let help = match classify(&error) {
+                        ErrorClass::NoPermission => "; its user needs `+xadd`",
+                        _ => "",
+                    };
+                    warn!("Redis does not take refusals into {key}: {}{help}", describe(&error));
+                }
+                Ok(Err(_)) | Err(_) => {}
+            }
+        }
+        pending().await
     }
 }
 

@@ -9,7 +9,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
 use crate::limit::bucket::Bucket;
-use crate::limit::charge::{Charges, Mode};
+use crate::limit::charge::Mode;
 use crate::limit::quota::Quota;
 use crate::policy::OnFailure;
 use crate::store::redis::batch::peek;
@@ -55,7 +55,7 @@ fn the_script_does_what_the_core_does() {
     let (charge, rules) = (charge(7), rules());
     let key = script::key("t:", charge.bucket, &rules[0]);
     let mut batch = Batch::default();
-    batch.add(&Charges::from_slice(&[charge]), &rules, "t:");
+    batch.add(&[charge], &rules, "t:");
     let adjustments = prop_oneof![
         1 => Just(Adjustment::Reset),
         3 => (1..100_u64).prop_map(Adjustment::Grant),

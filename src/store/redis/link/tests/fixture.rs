@@ -16,6 +16,7 @@ use super::super::connect::{Resolver, system_resolver};
 use super::super::{Line, Link, Supervisor};
 use crate::load::from_text_in;
 use crate::policy::redis::Redis;
+use crate::store::redis::append::Appending;
 use crate::store::redis::class::ErrorClass;
 
 /// How long anything may take. What is waited for mostly comes within a fraction of it.
@@ -149,6 +150,13 @@ pub(super) struct Running {
 impl Running {
     pub(super) fn start(lines: &str) -> Self {
         let (link, supervisor) = Link::new(&settings(lines), None);
+        let task = tokio::spawn(async move { supervisor.run().await });
+        Self { link, task }
+    }
+
+    pub(super) fn start_appending(lines: &str, appending: Appending) -> Self {
+        let (link, supervisor) = Link::new(&settings(lines), None);
+        let supervisor = supervisor.appending(appending);
         let task = tokio::spawn(async move { supervisor.run().await });
         Self { link, task }
     }

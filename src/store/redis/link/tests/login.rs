@@ -34,7 +34,7 @@ async fn row_15_a_login_may_be_put_right_later() {
 }
 
 /// What a gateway does with a server, by the documentation.
-const RIGHTS: &str = "resetkeys ~tollgate:* +ping +eval +evalsha +time +get +set +zadd \
+pub(super) const RIGHTS: &str = "resetkeys ~tollgate:* +ping +eval +evalsha +time +get +set +zadd \
                       +zremrangebyscore +zcard +pexpire";
 
 /// A user with the rights that a check needs is enough: connecting asks for no more.

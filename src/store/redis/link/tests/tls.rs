@@ -147,7 +147,7 @@ fn files_that_are_no_good_are_named() {
                 key: authority.path(key),
             }),
         };
-        connector(&tls)
+        connector("redis", &tls)
             .err()
             .map_or_else(String::new, |error| error.to_string().replace(&folder, "."))
     };

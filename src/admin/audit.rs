@@ -1,0 +1,103 @@
+//! `GET /api/audit`: who was refused by what, and when.
+
+use serde::Serialize;
+
+use super::answer::Answer;
+use super::query::{BadQuery, Query};
+use crate::clock;
+use crate::config::suggest;
+use crate::gateway::Snapshot;
+use crate::observe::address::Shown;
+use crate::observe::audit::keeper::Audit;
+use crate::observe::audit::{self, Found, Record};
+use crate::observe::time::Moment;
+use crate::policy::build::period;
+
+/// How many bursts are listed, unless the query says otherwise.
+const LIMIT: usize = 100;
+
+/// How many it may ask for.
+const MOST: usize = 1_000;
+
+const NAMES: [&str; 6] = ["key", "ip", "rule", "since", "until", "limit"];
+
+/// The answer.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Refusals {
+    /// The latest first.
+    bursts: Vec<Record>,
+    /// How many more there are, all of them earlier.
+    more: usize,
+    /// Refusals, of whomever, that there was no more room to remember.
+    forgotten: u64,
+}
+
+/// The refusals that the query wants.
+pub(super) fn show(
+    snapshot: &Snapshot,
+    audit: &Audit,
+    query: Option<&str>,
+) -> Result<Answer, Box<Answer>> {
+    let query = Query::read(query, &NAMES, &[])?;
+    let limit = query.get("limit").map_or(Ok(LIMIT), str::parse);
+    let limit = limit.ok().filter(|limit| (1..=MOST).contains(limit));
+    let limit = limit.ok_or_else(|| bad(format!("`limit` is a number from 1 to {MOST}")))?;
+    let policy = &snapshot.policy;
+    let ip = query.get("ip").map(|text| Shown::asked(text, policy)).transpose();
+    let now = clock::unix_ticks();
+    let time = |name| query.get(name).map(|text| moment(name, text, now)).transpose();
+    let wanted = audit::Query {
+        key: query.get("key").map(str::to_owned),
+        ip: ip.map_err(|error| bad(error.to_string()))?,
+        rule: query.get("rule").map(str::to_owned),
+        since: time("since")?,
+        until: time("until")?,
+        limit,
+    };
+    if let (Some(since), Some(until)) = (wanted.since, wanted.until)
+        && since > until
+    {
+        return Err(bad("`since` is after `until`".to_owned()));
+    }
+    if let Some(key) = query.get("key") {
+        let names: Vec<_> = policy.keys.iter().map(|key| &*key.id).collect();
+        let wanted = audit::Query { key: Some(key.to_owned()), ..audit::Query::default() };
+        exists(audit, ("key", key), &names, &wanted)?;
+    }
+    if let Some(rule) = query.get("rule") {
+        let names: Vec<_> = policy.rules.iter().map(|rule| &*rule.name).collect();
+        let wanted = audit::Query { rule: Some(rule.to_owned()), ..audit::Query::default() };
+        exists(audit, ("rule", rule), &names, &wanted)?;
+    }
+    let Found { records, more, forgotten } = audit.find(&wanted);
+    Ok(Answer::json(&Refusals { bursts: records, more, forgotten }))
+}
+
+/// That there is such a key or rule, in the file or among what is remembered of files before:
+/// otherwise a name that is misspelt would look like one that was never refused.
+fn exists(
+    audit: &Audit,
+    (kind, name): (&str, &str),
+    names: &[&str],
+    wanted: &audit::Query,
+) -> Result<(), Box<Answer>> {
+    if names.contains(&name) || audit.find(wanted).more > 0 {
+        return Ok(());
+    }
+    let help = suggest::help(name, names);
+    Err(bad(format!("the file has no {kind} `{}`: {help}", suggest::cut(name, 64))))
+}
+
+/// A moment as people write it, in ticks since 1970.
+fn moment(name: &str, text: &str, now: u64) -> Result<u64, Box<Answer>> {
+    let ago = |ms: u64| now.saturating_sub(ms.saturating_mul(1_000));
+    let read = Moment::read(text).map(|moment| moment.0);
+    read.or_else(|| period::milliseconds(text).ok().map(ago)).ok_or_else(|| {
+        bad(format!("`{name}` looks like `2026-11-21T16:34:01Z`, or `15m` for so long ago"))
+    })
+}
+
+fn bad(detail: String) -> Box<Answer> {
+    BadQuery(detail).into()
+}

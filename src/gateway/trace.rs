@@ -1,0 +1,100 @@
+//! A request's place in a trace: taken when it is judged, told to the upstream, and told of when it is
+//! over. Off, each step is one look at what is not there.
+
+use http::HeaderValue;
+use http::header::HOST;
+use pingora::prelude::{RequestHeader, Result};
+use pingora::proxy::Session;
+
+use super::Gateway;
+use super::exchange::Exchange;
+use super::forward::FORWARDED_PROTO;
+use crate::observe::access_log::Entry;
+use crate::observe::traces::context::{Parent, SpanId, TRACEPARENT, TRACESTATE, is_tracestate};
+use crate::observe::traces::{self, Call, Record, Trace};
+
+/// The longest `tracestate` that stands in spans, as long as all must be able to carry.
+const MAX_STATE_BYTES: usize = 512;
+
+/// The longest host that stands in spans; no name is longer.
+const MAX_HOST_BYTES: usize = 260;
+
+/// Takes the request's place in a trace, where traces are wanted.
+pub(super) fn begin(session: &Session, exchange: &mut Exchange) {
+    let Some(tracing) = &exchange.snapshot.policy.tracing else { return };
+    let headers = &session.req_header().headers;
+    let mut lines = headers.get_all(TRACEPARENT).iter();
+    let parent = match (lines.next(), lines.next()) {
+        (Some(line), None) => Parent::read(line.as_bytes()),
+        _ => None,
+    };
+    // Without a source of randomness there is no trace.
+    let Some(random) = traces::random() else { return };
+    exchange.trace = Trace::of(tracing, parent, exchange.via_trusted_proxy, random);
+}
+
+/// Tells the upstream of the trace. What a client said of one that is not followed is dropped.
+pub(super) fn propagate(request: &mut RequestHeader, exchange: &Exchange) -> Result<()> {
+    if exchange.snapshot.policy.tracing.is_none() {
+        return Ok(());
+    }
+    request.remove_header(TRACEPARENT);
+    let lines = request.headers.get_all(TRACESTATE).iter().map(HeaderValue::as_bytes);
+    if exchange.trace.is_none_or(|trace| trace.parent.is_none()) || !is_tracestate(lines) {
+        request.remove_header(TRACESTATE);
+    }
+    match exchange.trace {
+        Some(trace) => request.insert_header(TRACEPARENT, trace.for_upstream().header()),
+        None => Ok(()),
+    }
+}
+
+impl Gateway {
+    /// Tells of a request that is over, in so many `ticks`, and is recorded.
+    pub(super) fn tell(&self, session: &Session, exchange: &Exchange, trace: Trace, entry: Entry) {
+        let request = session.req_header();
+        let after = |at: u64| at.saturating_sub(exchange.started);
+        let total = entry.timings.total;
+        let call = exchange.sent_on.map(|at| Call {
+            after: after(at),
+            ticks: exchange.upstream_ticks.unwrap_or(total.saturating_sub(after(at))),
+            status: exchange.upstream_status.map(|status| status.as_u16()),
+            failure: exchange.upstream_failure,
+            tries: exchange.tries,
+        });
+        let check_after = exchange.check_started.map(after);
+        let check_span = check_after.and_then(|_| SpanId::of(traces::random().map(|[id]| id)?));
+        let proto = request.headers.get(FORWARDED_PROTO).map(HeaderValue::as_bytes);
+        self.traces.tell(Record {
+            entry,
+            trace,
+            check_span,
+            state: state(session, trace),
+            host: host(session),
+            is_https: exchange.via_trusted_proxy && proto == Some(b"https"),
+            version: request.version,
+            check_after,
+            call,
+        });
+    }
+}
+
+/// What others keep of a trace that is followed.
+fn state(session: &Session, trace: Trace) -> Box<str> {
+    let lines = session.req_header().headers.get_all(TRACESTATE);
+    let is_kept = trace.parent.is_some() && is_tracestate(lines.iter().map(HeaderValue::as_bytes));
+    if !is_kept {
+        return Box::default();
+    }
+    let lines: Vec<&str> = lines.iter().filter_map(|line| line.to_str().ok()).collect();
+    let state = lines.join(",");
+    if state.len() > MAX_STATE_BYTES { Box::default() } else { state.into() }
+}
+
+/// The host that a request is for; none where that is not what its header holds.
+fn host(session: &Session) -> Option<Box<str>> {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+    let host = session.req_header().headers.get(HOST)?.to_str().ok()?;
+    let fits = (1..=MAX_HOST_BYTES).contains(&host.len()) && host.bytes().all(is_part);
+    fits.then(|| host.into())
+}

@@ -1,0 +1,270 @@
+//! What is told of requests, as OpenTelemetry puts it: attributes by its semantic conventions for
+//! HTTP, and those under `tollgate.` that only a gateway with limits has.
+
+use http::{Method, Version};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, SpanFlags, Status};
+
+use super::context::SpanId;
+use super::{Call, Record};
+use crate::observe::address::Shown;
+use crate::policy::Route;
+use crate::policy::client::ClientKey;
+use crate::policy::matcher::PathPattern;
+
+/// Nanoseconds in a tick.
+const TICK: u64 = 1_000;
+
+/// What the conventions know of methods; a client can make up others without number.
+const METHODS: [Method; 9] = [
+    Method::CONNECT,
+    Method::DELETE,
+    Method::GET,
+    Method::HEAD,
+    Method::OPTIONS,
+    Method::PATCH,
+    Method::POST,
+    Method::PUT,
+    Method::TRACE,
+];
+
+/// What became of a request whose client was gone before the answer.
+const CANCELED: &str = "canceled";
+
+/// How much of a method is told that nobody knows.
+const MAX_METHOD_BYTES: usize = 64;
+
+/// All spans of these requests, of which there is at least one, in one message.
+pub(super) fn request(records: &[Box<Record>], instance: &str) -> ExportTraceServiceRequest {
+    let service = records.first().and_then(|record| record.entry.policy.tracing.as_ref());
+    let mut resource = Attributes::default();
+    resource.text("service.name", service.map_or("tollgate", |tracing| &tracing.service_name));
+    resource.text("service.version", env!("CARGO_PKG_VERSION"));
+    resource.text("service.instance.id", instance);
+    let scope = InstrumentationScope {
+        name: "tollgate".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..InstrumentationScope::default()
+    };
+    let spans = records.iter().flat_map(|record| spans(record)).collect();
+    let scope_spans = vec![ScopeSpans { scope: Some(scope), spans, schema_url: String::new() }];
+    let resource = Resource { attributes: resource.0, ..Resource::default() };
+    let resource_spans =
+        vec![ResourceSpans { resource: Some(resource), scope_spans, schema_url: String::new() }];
+    ExportTraceServiceRequest { resource_spans }
+}
+
+fn spans(record: &Record) -> impl Iterator<Item = Span> {
+    let call = record.call.as_ref().map(|call| upstream(record, call));
+    [Some(server(record)), check(record), call].into_iter().flatten()
+}
+
+/// The span of the request itself.
+fn server(record: &Record) -> Span {
+    let (entry, policy) = (&record.entry, &*record.entry.policy);
+    let route = route(record);
+    let mut attributes = Attributes::default();
+    let method = attributes.method(&entry.method);
+    let name = match route {
+        Some(route) => format!("{method} {}", path_of(route)),
+        None => method.to_owned(),
+    };
+    attributes.text("url.path", &entry.path);
+    attributes.text("url.scheme", if record.is_https { "https" } else { "http" });
+    attributes.text("network.protocol.version", version(record.version));
+    if let Some(host) = &record.host {
+        attributes.host(host);
+    }
+    if let Some(shown) = entry.client.and_then(|client| Shown::of(client.ip?, policy)) {
+        attributes.text("client.address", &shown.to_string());
+    }
+    if let Some(route) = route {
+        attributes.text("http.route", &path_of(route));
+        attributes.text("tollgate.route", &route.name);
+    }
+    if let Some(client) = entry.client {
+        attributes.text("tollgate.plan", policy.plan_name(client.plan));
+        if let ClientKey::Known(key) = client.key
+            && let Some(key) = policy.keys.get(key as usize)
+        {
+            attributes.text("tollgate.key", &key.id);
+        }
+    }
+    attributes.decided(record);
+    attributes.text("tollgate.request_id", &entry.request_id);
+    let failure = match entry.status {
+        Some(status) => (status >= 500).then(|| status.to_string()),
+        None => Some(CANCELED.to_owned()),
+    };
+    attributes.status(entry.status, failure.as_deref());
+    let span = span(record, record.trace.span, record.trace.parent, (0, entry.timings.total));
+    let (kind, status) = (SpanKind::Server as i32, status(failure.is_some()));
+    let is_remote = record.trace.parent.is_some();
+    Span { name, kind, status, attributes: attributes.0, flags: flags(is_remote), ..span }
+}
+
+/// The span of the decision by its limits, where a bucket was asked.
+fn check(record: &Record) -> Option<Span> {
+    let (id, after) = (record.check_span?, record.check_after?);
+    let ticks = record.entry.timings.check?;
+    let mut attributes = Attributes::default();
+    attributes.decided(record);
+    let span = span(record, id, Some(record.trace.span), (after, ticks));
+    let (name, kind) = ("check limits".to_owned(), SpanKind::Internal as i32);
+    Some(Span { name, kind, attributes: attributes.0, ..span })
+}
+
+/// The span of the request's way to an upstream.
+fn upstream(record: &Record, call: &Call) -> Span {
+    let entry = &record.entry;
+    let mut attributes = Attributes::default();
+    let name = attributes.method(&entry.method).to_owned();
+    if let Some(server) = entry.server {
+        attributes.text("server.address", &server.ip().to_string());
+        attributes.number("server.port", u64::from(server.port()));
+        attributes.text("url.full", &format!("http://{server}{}", entry.path));
+    }
+    let policy = &entry.policy;
+    let upstream = route(record).and_then(|route| policy.upstreams.get(route.upstream as usize));
+    if let Some(upstream) = upstream {
+        attributes.text("tollgate.upstream", &upstream.name);
+    }
+    if call.tries > 1 {
+        attributes.number("http.request.resend_count", call.tries as u64 - 1);
+    }
+    let failure = match (call.failure, call.status) {
+        (Some(failure), _) => Some(failure.to_owned()),
+        (None, Some(status)) => (status >= 400).then(|| status.to_string()),
+        (None, None) => Some(CANCELED.to_owned()),
+    };
+    attributes.status(call.status, failure.as_deref());
+    let times = (call.after, call.ticks);
+    let span = span(record, record.trace.upstream, Some(record.trace.span), times);
+    let (kind, status) = (SpanKind::Client as i32, status(failure.is_some()));
+    Span { name, kind, status, attributes: attributes.0, ..span }
+}
+
+/// What every span has. `after` ticks behind the request's head it began, and took so many `ticks`.
+fn span(record: &Record, id: SpanId, parent: Option<SpanId>, (after, ticks): (u64, u64)) -> Span {
+    let start = record.entry.time.saturating_add(after);
+    Span {
+        trace_id: record.trace.id.bytes().to_vec(),
+        span_id: id.bytes().to_vec(),
+        parent_span_id: parent.map_or_else(Vec::new, |parent| parent.bytes().to_vec()),
+        trace_state: record.state.to_string(),
+        start_time_unix_nano: start.saturating_mul(TICK),
+        end_time_unix_nano: start.saturating_add(ticks).saturating_mul(TICK),
+        flags: flags(false),
+        ..Span::default()
+    }
+}
+
+/// Sampled, and whether the parent is in another process.
+fn flags(is_remote: bool) -> u32 {
+    let remote = if is_remote { SpanFlags::ContextIsRemoteMask as u32 } else { 0 };
+    1 | SpanFlags::ContextHasIsRemoteMask as u32 | remote
+}
+
+/// Left open where nothing failed, as the conventions want it.
+fn status(has_failed: bool) -> Option<Status> {
+    has_failed.then(|| Status { code: StatusCode::Error as i32, message: String::new() })
+}
+
+fn route(record: &Record) -> Option<&Route> {
+    record.entry.policy.routes.get(record.entry.route? as usize)
+}
+
+/// A route's path as the file has it.
+fn path_of(route: &Route) -> String {
+    match &route.matcher.path {
+        PathPattern::Exact(path) => path.clone(),
+        PathPattern::Prefix(prefix) => format!("{prefix}*"),
+    }
+}
+
+fn version(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_09 => "0.9",
+        Version::HTTP_10 => "1.0",
+        Version::HTTP_2 => "2",
+        Version::HTTP_3 => "3",
+        _ => "1.1",
+    }
+}
+
+/// Attributes in the making.
+#[derive(Default)]
+struct Attributes(Vec<KeyValue>);
+
+impl Attributes {
+    fn add(&mut self, key: &str, value: Value) {
+        let value = Some(AnyValue { value: Some(value) });
+        self.0.push(KeyValue { key: key.to_owned(), value, ..KeyValue::default() });
+    }
+
+    fn text(&mut self, key: &str, value: &str) {
+        self.add(key, Value::StringValue(value.to_owned()));
+    }
+
+    fn number(&mut self, key: &str, value: u64) {
+        self.add(key, Value::IntValue(i64::try_from(value).unwrap_or(i64::MAX)));
+    }
+
+    /// The method. Returns what a span is named by.
+    fn method<'a>(&mut self, method: &'a Method) -> &'a str {
+        if METHODS.contains(method) {
+            self.text("http.request.method", method.as_str());
+            return method.as_str();
+        }
+        let text = method.as_str();
+        self.text("http.request.method", "_OTHER");
+        let shown = text.get(..MAX_METHOD_BYTES).unwrap_or(text);
+        self.text("http.request.method_original", shown);
+        "HTTP"
+    }
+
+    /// The host that a request is for, and its port.
+    fn host(&mut self, host: &str) {
+        let (name, port) = match host.rsplit_once(':') {
+            // A colon inside brackets is an IPv6 address'.
+            Some((name, port)) if !port.contains(']') => (name, port.parse().ok()),
+            _ => (host, None),
+        };
+        let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+        self.text("server.address", bare.unwrap_or(name));
+        if let Some(port) = port.filter(|port| (1..=65_535).contains(port)) {
+            self.number("server.port", port);
+        }
+    }
+
+    /// What became of the request by its limits.
+    fn decided(&mut self, record: &Record) {
+        let decided = &record.entry.decided;
+        self.text("tollgate.decision", decided.decision);
+        let rules = &record.entry.policy.rules;
+        if let Some(rule) = decided.rule.and_then(|rule| rules.get(rule as usize)) {
+            self.text("tollgate.rule", &rule.name);
+        }
+        if let Some(remaining) = decided.remaining {
+            self.number("tollgate.remaining", remaining);
+        }
+        if let Some(source) = decided.source {
+            self.text("tollgate.source", source);
+        }
+    }
+
+    /// What was answered, and what went wrong.
+    fn status(&mut self, status: Option<u16>, failure: Option<&str>) {
+        if let Some(status) = status {
+            self.number("http.response.status_code", u64::from(status));
+        }
+        if let Some(failure) = failure {
+            self.text("error.type", failure);
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! `[audit]`.
+
+use super::values::number;
+use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::{Config, tables};
+use crate::policy::settings::Audit;
+
+/// How many bursts of refusals the stream keeps, unless the file says otherwise.
+const MAX_RECORDS: u64 = 10_000;
+
+/// What the file says; no stream without the table.
+pub(super) fn audit(config: &Config, mistakes: &mut Mistakes) -> Option<Audit> {
+    let Some(table) = &config.audit else { return Some(Audit::default()) };
+    let tables::Audit { stream, max_records } = table.get_ref();
+    let most = number(
+        "max_records",
+        max_records.as_ref(),
+        MAX_RECORDS,
+        // Redis drops records in blocks of a hundred.
+        100..=10_000_000,
+        mistakes,
+    );
+    let Some(stream) = stream.as_ref().filter(|stream| *stream.get_ref()) else {
+        return most.map(|_| Audit::default());
+    };
+    if config.redis.is_none() {
+        if !mistakes.explain_absence(&["redis"]) {
+            let message = "`stream` needs Redis, and the file has no [redis]";
+            let help = "write `url = \"redis://127.0.0.1:6379\"` under `[redis]`, or take `stream` \
+                        out: the admin port and the log tell of refusals all the same";
+            mistakes.push(Mistake::new(stream.span(), message).help(help));
+        }
+        return None;
+    }
+    Some(Audit { stream: Some(most? as u64) })
+}

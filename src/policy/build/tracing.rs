@@ -1,0 +1,275 @@
+//! `[tracing]`.
+
+use std::path::PathBuf;
+
+use http::uri::Uri;
+use http::{HeaderName, HeaderValue};
+
+use super::environment::{Environment, expand};
+use super::origin::is_host;
+use super::values::duration_up_to;
+use super::words::meaning;
+use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::spanned::Spanned;
+use crate::config::suggest::cut;
+use crate::config::{Config, in_order, tables};
+use crate::policy::redis::Tls;
+use crate::policy::settings::Origin;
+use crate::policy::tracing::{Endpoint, Ratio, Tracing};
+
+/// A collector beside the gateway, on the port that OTLP has over HTTP.
+const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:4318";
+
+/// What a collector's address goes on with, where it takes traces.
+const TRACES_PATH: &str = "/v1/traces";
+
+/// Which part of the requests is traced, where the file does not say.
+const DEFAULT_SAMPLE: f64 = 0.01;
+
+const MAX_SERVICE_NAME_BYTES: usize = 255;
+
+/// What the connection or the export itself sets.
+const RESERVED: [&str; 6] = [
+    "host",
+    "content-type",
+    "content-length",
+    "content-encoding",
+    "transfer-encoding",
+    "connection",
+];
+
+/// What is wrong, and what to write.
+type Reason = (&'static str, &'static str);
+
+/// What the file says; none without the table, or when something is wrong with it.
+pub(super) fn tracing(
+    config: &Config,
+    environment: Environment<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<Tracing> {
+    let tables::Tracing { endpoint, ca, headers, timeout, sample, follow, service_name } =
+        config.tracing.as_ref()?.get_ref();
+    let endpoint = self::endpoint(endpoint.as_ref(), ca.as_ref(), environment, mistakes);
+    let is_twice = twice(config, mistakes);
+    let headers: Vec<_> = in_order(headers)
+        .into_iter()
+        .map(|(name, value)| header(name, value, environment, mistakes))
+        .collect();
+    let headers: Option<Vec<_>> = headers.into_iter().collect();
+    let headers = headers.filter(|_| !is_twice);
+    let timeout = duration_up_to((60_000, "1m"), "timeout", timeout.as_ref(), 10_000, mistakes);
+    let sample = match sample {
+        None => Ratio::of(DEFAULT_SAMPLE),
+        Some(field) => self::sample(field, mistakes),
+    };
+    let service_name = match service_name {
+        None => Some("tollgate".to_owned()),
+        Some(field) => self::service_name(field, environment, mistakes),
+    };
+    Some(Tracing {
+        endpoint: endpoint?,
+        headers: headers?,
+        timeout: timeout?,
+        sample: sample?,
+        follow: meaning(follow.as_ref()),
+        service_name: service_name?,
+    })
+}
+
+/// The collector's address.
+fn endpoint(
+    field: Option<&Spanned<String>>,
+    ca: Option<&Spanned<String>>,
+    environment: Environment<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<Endpoint> {
+    let ca_path = match ca {
+        None => Some(None),
+        Some(ca) => expand(ca, environment, mistakes).map(|path| Some(PathBuf::from(path))),
+    };
+    let text = match field {
+        None => DEFAULT_ENDPOINT.to_owned(),
+        Some(field) => expand(field, environment, mistakes)?,
+    };
+    let endpoint = match parse(&text) {
+        Ok(endpoint) => endpoint,
+        Err((message, help)) => {
+            let span = field.map_or(0..0, Spanned::span);
+            mistakes.push(Mistake::new(span, message).help(help));
+            return None;
+        }
+    };
+    match (ca, endpoint.tls) {
+        (Some(ca), None) => {
+            let message = "`ca` is for TLS, and the connection has none";
+            let help = "write `https://` in `endpoint`, or leave it out";
+            mistakes.push(Mistake::new(ca.span(), message).help(help));
+            None
+        }
+        (_, None) => Some(Endpoint { tls: None, ..endpoint }),
+        (_, Some(tls)) => Some(Endpoint { tls: Some(Tls { ca: ca_path?, ..tls }), ..endpoint }),
+    }
+}
+
+fn parse(text: &str) -> Result<Endpoint, Reason> {
+    const LOOKS_LIKE: &str = "it looks like `http://127.0.0.1:4318` or `https://otlp.example.com`";
+    let not_a_url = ("`endpoint` is not the address of a collector", LOOKS_LIKE);
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return Err(("`endpoint` has no scheme", "write `http://` or `https://` before it"));
+    };
+    let (tls, default_port) = match scheme.to_ascii_lowercase().as_str() {
+        "http" => (None, 80),
+        "https" => (Some(Tls::default()), 443),
+        "grpc" | "grpcs" => {
+            let help = "take the collector's port for HTTP: `http://127.0.0.1:4318`";
+            return Err(("traces are sent by OTLP over HTTP, not gRPC", help));
+        }
+        _ => return Err(not_a_url),
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if authority.contains('@') {
+        let help = "write `headers = { authorization = \"Basic ${OTLP_LOGIN}\" }`";
+        return Err(("`endpoint` cannot hold a login", help));
+    }
+    if rest.contains(['?', '#']) {
+        let help = "what tells the collector who you are belongs in `headers`";
+        return Err(("`endpoint` cannot hold a query", help));
+    }
+    let uri: Uri = Some(text)
+        .filter(|text| text.is_ascii())
+        .and_then(|text| text.parse().ok())
+        .ok_or(not_a_url)?;
+    let host = uri.host().unwrap_or_default();
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let host = match inner {
+        Some(address) if address.parse::<std::net::Ipv6Addr>().is_ok() => address,
+        None if is_host(host) => host,
+        _ => return Err(not_a_url),
+    };
+    let port = match (uri.port_u16(), authority.rsplit_once(']').map_or(authority, |(_, end)| end))
+    {
+        (Some(port), _) if port > 0 => port,
+        (None, end) if !end.contains(':') => default_port,
+        _ => return Err(("`endpoint` has no valid port", "a port is a number from 1 to 65535")),
+    };
+    let base = uri.path().trim_end_matches('/');
+    let base = base.strip_suffix(TRACES_PATH).unwrap_or(base);
+    let origin = Origin { host: host.to_ascii_lowercase(), port };
+    Ok(Endpoint { origin, tls, path: format!("{base}{TRACES_PATH}") })
+}
+
+fn header(
+    name: &Spanned<String>,
+    value: &Spanned<String>,
+    environment: Environment<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<(HeaderName, HeaderValue)> {
+    let shown = cut(name.get_ref(), 64);
+    let header = HeaderName::from_bytes(name.get_ref().as_bytes()).ok();
+    if header.is_none() {
+        let message = format!("`{shown}` is not the name of a header");
+        let help = "a name has letters, digits, `-` and `_`";
+        mistakes.push(Mistake::new(name.span(), message).help(help));
+    } else if header.as_ref().is_some_and(|header| RESERVED.contains(&header.as_str())) {
+        let message = format!("the header `{shown}` is set by the gateway itself");
+        mistakes.push(Mistake::new(name.span(), message).help("leave it out"));
+        return None;
+    }
+    let text = expand(value, environment, mistakes)?;
+    let Some(mut value_of) = HeaderValue::from_str(&text).ok().filter(|_| text.is_ascii()) else {
+        let message = format!("the value of `{shown}` holds a character that no header can carry");
+        let help = "visible ASCII characters and spaces can stand there; is there a line break?";
+        mistakes.push(Mistake::new(value.span(), message).help(help));
+        return None;
+    };
+    value_of.set_sensitive(true);
+    Some((header?, value_of))
+}
+
+/// Whether two names of headers differ by the case of their letters only.
+fn twice(config: &Config, mistakes: &mut Mistakes) -> bool {
+    let Some(table) = &config.tracing else { return false };
+    let names: Vec<_> = in_order(&table.get_ref().headers);
+    let mut found = false;
+    for (at, (name, _)) in names.iter().enumerate() {
+        let same =
+            |other: &&(&Spanned<String>, _)| other.0.get_ref().eq_ignore_ascii_case(name.get_ref());
+        if let Some((first, _)) = names[..at].iter().find(same) {
+            let message = format!("the header `{}` is written twice", cut(name.get_ref(), 64));
+            let mistake = Mistake::new(name.span(), message).and(first.span(), "first here");
+            mistakes.push(mistake.help("case does not tell names of headers apart; keep one"));
+            found = true;
+        }
+    }
+    found
+}
+
+fn sample(field: &Spanned<f64>, mistakes: &mut Mistakes) -> Option<Ratio> {
+    let ratio = Ratio::of(*field.get_ref());
+    if ratio.is_none() {
+        let mistake = Mistake::new(field.span(), "`sample` is at least 0 and at most 1");
+        mistakes.push(mistake.help("`0.01` traces one in a hundred requests"));
+    }
+    ratio
+}
+
+fn service_name(
+    field: &Spanned<String>,
+    environment: Environment<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<String> {
+    let name = expand(field, environment, mistakes)?;
+    if (1..=MAX_SERVICE_NAME_BYTES).contains(&name.len()) {
+        return Some(name);
+    }
+    let message = if name.is_empty() {
+        "`service_name` is empty"
+    } else {
+        "`service_name` is longer than 255 characters"
+    };
+    let help = "it is what the gateway is called in traces, such as `\"tollgate\"`";
+    mistakes.push(Mistake::new(field.span(), message).help(help));
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_a_url_without_login_and_query() {
+        let table = [
+            ("http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/traces"),
+            ("http://127.0.0.1:4318/", "http://127.0.0.1:4318/v1/traces"),
+            ("HTTP://Collector", "http://collector:80/v1/traces"),
+            ("https://otlp.example.com", "https://otlp.example.com:443/v1/traces"),
+            ("https://example.com/otlp/", "https://example.com:443/otlp/v1/traces"),
+            ("http://[::1]:4318/v1/traces", "http://[::1]:4318/v1/traces"),
+            ("http://[::1]", "http://[::1]:80/v1/traces"),
+        ];
+        for (text, expected) in table {
+            assert_eq!(parse(text).unwrap().to_string(), expected, "{text}");
+        }
+        let wrong = [
+            "",
+            "127.0.0.1:4318",
+            "http://",
+            "http:///x",
+            "http://a b",
+            "http://h:0",
+            "http://h:",
+            "http://h:65536",
+            "http://999.0.0.1",
+            "http://[::1",
+            "http://u:p@h",
+            "http://h/?a=b",
+            "http://h#a",
+            "ftp://h",
+            "grpc://h:4317",
+            "http://h/\u{e4}",
+        ];
+        for text in wrong {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A collector of traces: takes OTLP over HTTP, and keeps every span.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyValue;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use parking_lot::Mutex;
+use prost::Message as _;
+use serde_json::{Value, json};
+
+use super::upstream::{Seen, Upstream};
+use super::wait::eventually;
+
+/// A collector that runs until it is dropped.
+pub(crate) struct Collector {
+    pub(crate) address: SocketAddr,
+    server: Upstream,
+    spans: Arc<Mutex<Vec<Span>>>,
+}
+
+/// A span as it arrived.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    pub(crate) name: String,
+    /// `Server`, `Client` or `Internal`.
+    pub(crate) kind: &'static str,
+    pub(crate) trace: String,
+    pub(crate) id: String,
+    /// Empty where it has none.
+    pub(crate) parent: String,
+    /// Whether that is in another process.
+    pub(crate) is_parent_remote: bool,
+    pub(crate) state: String,
+    pub(crate) has_failed: bool,
+    /// When it began and ended, in nanoseconds since 1970.
+    pub(crate) times: (u64, u64),
+    pub(crate) attributes: BTreeMap<String, Value>,
+    /// What it says of the process.
+    pub(crate) resource: BTreeMap<String, Value>,
+}
+
+const TAKEN: &[u8] =
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n";
+
+impl Collector {
+    /// Takes everything.
+    pub(crate) fn start() -> Self {
+        Self::answering(|_, stream| stream.write_all(TAKEN).is_ok())
+    }
+
+    /// Answers by `script`, as an [`Upstream`] does; keeps the spans that came in any case.
+    pub(crate) fn answering(
+        script: impl Fn(&Seen, &mut TcpStream) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let spans: Arc<Mutex<Vec<Span>>> = Arc::default();
+        let kept = Arc::clone(&spans);
+        let server = Upstream::start(move |seen, stream| {
+            kept.lock().extend(read(seen));
+            script(seen, stream)
+        });
+        Self { address: server.address, server, spans }
+    }
+
+    /// The table that has all requests told to this collector.
+    pub(crate) fn table(&self, more: &str) -> String {
+        format!("\n[tracing]\nendpoint = \"http://{}\"\nsample = 1\n{more}\n", self.address)
+    }
+
+    /// All spans so far.
+    pub(crate) fn spans(&self) -> Vec<Span> {
+        self.spans.lock().clone()
+    }
+
+    /// All spans, once there are as many as that.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, count: usize) -> Vec<Span> {
+        let enough = || Some(self.spans()).filter(|spans| spans.len() >= count);
+        let spans = eventually(&format!("{count} spans"), enough);
+        assert_eq!(spans.len(), count, "{spans:#?}");
+        spans
+    }
+
+    /// The messages that came.
+    pub(crate) fn messages(&self) -> Vec<Seen> {
+        self.server.seen()
+    }
+}
+
+impl Span {
+    /// An attribute; null where it has none of that name.
+    pub(crate) fn get(&self, name: &str) -> Value {
+        self.attributes.get(name).cloned().unwrap_or_default()
+    }
+}
+
+/// The spans of a message, which must be one of traces.
+fn read(seen: &Seen) -> Vec<Span> {
+    assert!(seen.line().starts_with("POST /v1/traces "), "{}", seen.head);
+    assert_eq!(seen.header("content-type"), Some("application/x-protobuf"));
+    let message = ExportTraceServiceRequest::decode(&*seen.body).unwrap();
+    let mut spans = Vec::new();
+    for of_resource in message.resource_spans {
+        let resource = attributes(of_resource.resource.unwrap().attributes);
+        let all = of_resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
+        spans.extend(all.map(|span| Span {
+            kind: match span.kind() {
+                SpanKind::Server => "Server",
+                SpanKind::Client => "Client",
+                SpanKind::Internal => "Internal",
+                other => panic!("{other:?}"),
+            },
+            trace: hex(&span.trace_id),
+            id: hex(&span.span_id),
+            parent: hex(&span.parent_span_id),
+            is_parent_remote: span.flags & 0x200 != 0,
+            state: span.trace_state,
+            has_failed: span.status.is_some_and(|status| status.code == 2),
+            times: (span.start_time_unix_nano, span.end_time_unix_nano),
+            attributes: attributes(span.attributes),
+            resource: resource.clone(),
+            name: span.name,
+        }));
+    }
+    spans
+}
+
+fn attributes(list: Vec<KeyValue>) -> BTreeMap<String, Value> {
+    let value = |value| match value {
+        AnyValue::StringValue(text) => json!(text),
+        AnyValue::IntValue(number) => json!(number),
+        other => panic!("{other:?}"),
+    };
+    let count = list.len();
+    let all: BTreeMap<_, _> =
+        list.into_iter().map(|one| (one.key, value(one.value.unwrap().value.unwrap()))).collect();
+    assert_eq!(all.len(), count, "an attribute stands there twice: {all:?}");
+    all
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+}

@@ -1,0 +1,368 @@
+//! Traces of requests: what a collector gets to see, what the API behind is told, and who decides.
+//! That nobody waits for a collector: `collectors`.
+
+mod collectors;
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Collector, DEMO, Gate, Gateway, Request, Span, Upstream, eventually, in_front_of, key,
+};
+
+const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+
+const TRUSTED: &str = "trusted_proxies = [\"127.0.0.1\"]\n";
+
+/// What somebody who asks says of its trace.
+fn asking(flags: &str) -> String {
+    format!("00-{TRACE}-b7ad6b7169203331-{flags}")
+}
+
+/// The only span of a kind.
+#[track_caller]
+fn only<'a>(spans: &'a [Span], kind: &str) -> &'a Span {
+    let mut found = spans.iter().filter(|span| span.kind == kind);
+    let span = found.next().unwrap_or_else(|| panic!("no span is {kind}: {spans:#?}"));
+    assert!(found.next().is_none(), "two spans are {kind}: {spans:#?}");
+    span
+}
+
+/// Its attributes, without those that differ from run to run, having looked at them.
+#[track_caller]
+fn steady(span: &Span) -> Value {
+    let mut attributes = json!(span.attributes);
+    if let Some(id) = attributes.as_object_mut().unwrap().remove("tollgate.request_id") {
+        assert_eq!(id.as_str().unwrap().len(), 32);
+    }
+    attributes
+}
+
+const RULES: &str = "[plans.pro]\n[rules.per-key]\nper = [\"key\"]\nrate = \"2/d\"\n";
+
+#[test]
+fn a_request_its_check_and_its_way_to_the_api_have_a_span_each() {
+    let (upstream, collector) = (Upstream::saying(ANSWER), Collector::start());
+    let routes = in_front_of(&[upstream.address]).replace("/*", "/api/*");
+    let key = key("acme", "secret", "pro");
+    let config = format!("{routes}{RULES}{key}{}", collector.table("service_name = \"edge\""));
+    let gateway = Gateway::start(&config);
+    let request = Request::new("POST", "/api/a/b?c=d&api_key=secret").body("twelve bytes");
+    assert_eq!(gateway.send(&request).status, 200);
+    let spans = collector.wait_for(3);
+    let (server, check) = (only(&spans, "Server"), only(&spans, "Internal"));
+    let client = only(&spans, "Client");
+    assert_eq!(
+        steady(server),
+        json!({
+            "http.request.method": "POST", "http.route": "/api/*", "url.path": "/api/a/b",
+            "url.scheme": "http", "network.protocol.version": "1.1", "server.address": "api.test",
+            "client.address": "127.0.0.1", "http.response.status_code": 200,
+            "tollgate.route": "all", "tollgate.plan": "pro", "tollgate.key": "acme",
+            "tollgate.decision": "allow", "tollgate.rule": "per-key", "tollgate.remaining": 1,
+            "tollgate.source": "local",
+        })
+    );
+    assert_eq!(
+        steady(check),
+        json!({
+            "tollgate.decision": "allow", "tollgate.rule": "per-key", "tollgate.remaining": 1,
+            "tollgate.source": "local",
+        })
+    );
+    assert_eq!(
+        steady(client),
+        json!({
+            "http.request.method": "POST", "server.address": "127.0.0.1",
+            "server.port": upstream.address.port(), "http.response.status_code": 200,
+            "url.full": format!("http://{}/api/a/b", upstream.address),
+            "tollgate.upstream": "api",
+        })
+    );
+    let names = [server, check, client].map(|span| &*span.name);
+    assert_eq!(names, ["POST /api/*", "check limits", "POST"]);
+    assert_eq!([&check.parent, &client.parent], [&server.id; 2]);
+    assert_eq!((&*server.parent, server.is_parent_remote), ("", false));
+    for span in &spans {
+        assert_eq!(span.trace, server.trace);
+        assert!(span.times.0 <= span.times.1, "{span:?}");
+        assert!(server.times.0 <= span.times.0 && span.times.1 <= server.times.1, "{spans:#?}");
+        assert!(!span.has_failed);
+        assert_eq!(span.resource["service.name"], "edge");
+        assert_eq!(span.resource["service.instance.id"].as_str().unwrap().len(), 32);
+    }
+    // The API is asked by the span of the way there.
+    let expected = format!("00-{}-{}-01", server.trace, client.id);
+    assert_eq!(upstream.only().header("traceparent"), Some(&*expected));
+    assert_eq!(upstream.only().header("tracestate"), None);
+}
+
+#[test]
+fn a_refusal_has_a_span_that_says_why() {
+    let collector = Collector::start();
+    let config = format!("{DEMO}{RULES}{}", collector.table(""));
+    let gateway = Gateway::start(&config);
+    let mut client = gateway.connect();
+    client.send(&Request::get("/1"));
+    client.send(&Request::get("/4").header("X-Api-Key", "unknown"));
+    client.send(&Request::get("/3"));
+    // The demo is no upstream. An unknown key is counted by its address before it is refused.
+    let spans = collector.wait_for(6);
+    let of = |path: &str| spans.iter().find(|span| span.get("url.path") == path).unwrap();
+    let told = |span: &Span| {
+        let of = |name: &str| span.get(name);
+        (of("http.response.status_code"), of("tollgate.decision"), of("tollgate.rule"))
+    };
+    assert_eq!(told(of("/1")), (json!(200), json!("allow"), json!("per-key")));
+    assert_eq!(told(of("/3")), (json!(429), json!("deny"), json!("per-key")));
+    assert_eq!(told(of("/4")), (json!(401), json!("reject"), json!(null)));
+    // What a client did wrong is no failure of the server.
+    assert!(spans.iter().all(|span| !span.has_failed), "{spans:#?}");
+}
+
+/// Who is trusted with ids, and with the decision: (lines of `[server]`, of `[tracing]`, what came;
+/// whether the trace goes on, and whether it is recorded).
+#[test]
+fn a_trace_is_followed_by_whose_say_the_file_believes() {
+    let all = "follow = \"all\"\n";
+    let none = "follow = \"all\"\nsample = 0";
+    let table = [
+        ("", "sample = 1", "01", false, true),
+        ("", "sample = 1", "00", false, true),
+        ("", "sample = 0", "01", false, false),
+        (TRUSTED, "sample = 0", "01", true, true),
+        (TRUSTED, "sample = 1", "00", true, false),
+        (TRUSTED, "follow = \"none\"\nsample = 0", "01", false, false),
+        ("", all, "00", true, true),
+        ("", none, "01", true, false),
+    ];
+    for (server, tracing, flags, goes_on, is_recorded) in table {
+        let row = format!("{server:?} {tracing:?} {flags}");
+        let (upstream, collector) = (Upstream::saying(ANSWER), Collector::start());
+        let mut tables = collector.table(tracing);
+        if tracing.contains("sample") {
+            tables = tables.replacen("sample = 1\n", "", 1);
+        }
+        let routes = in_front_of(&[upstream.address]);
+        let mut gateway = Gateway::start(&format!("{server}{routes}{tables}"));
+        let request = Request::get("/").header("traceparent", asking(flags));
+        gateway.send(&request.header("tracestate", "a=b, c=d").header("TraceState", "e=f"));
+        gateway.terminate();
+        assert_eq!(gateway.exit().0, Some(0));
+
+        let seen = upstream.only();
+        let passed = seen.header("traceparent").unwrap();
+        assert_eq!(passed.len(), 55, "{row}: {passed}");
+        assert_eq!(passed.contains(TRACE), goes_on, "{row}: {passed}");
+        assert!(!passed.contains("b7ad6b7169203331"), "{row}: {passed}");
+        assert_eq!(passed.ends_with("-01"), is_recorded, "{row}: {passed}");
+        let state = if goes_on { vec!["a=b, c=d", "e=f"] } else { vec![] };
+        assert_eq!(seen.values("tracestate"), state, "{row}");
+        let spans = collector.spans();
+        assert_eq!(!spans.is_empty(), is_recorded, "{row}: {spans:#?}");
+        if is_recorded && goes_on {
+            let server = only(&spans, "Server");
+            assert_eq!((&*server.trace, &*server.parent), (TRACE, "b7ad6b7169203331"), "{row}");
+            assert!(server.is_parent_remote, "{row}");
+            assert_eq!(server.state.replace(' ', ""), "a=b,c=d,e=f", "{row}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_traceparent_begins_a_new_trace() {
+    let (upstream, collector) = (Upstream::saying(ANSWER), Collector::start());
+    let routes = in_front_of(&[upstream.address]);
+    let gateway = Gateway::start(&format!("{TRUSTED}{routes}{}", collector.table("")));
+    let with =
+        |value: &str| Request::get("/").header("traceparent", value).header("tracestate", "a=b");
+    let zeros = "0".repeat(32);
+    let mut client = gateway.connect();
+    for request in [
+        with(&asking("01").to_uppercase()),
+        with(&format!("00-{zeros}-b7ad6b7169203331-01")),
+        with(&asking("01").replacen("00", "ff", 1)),
+        with(&asking("01-more")),
+        with("\u{e4}"),
+        with(&asking("01")).header("traceparent", asking("01")),
+        Request::get("/").header("tracestate", "a=b"),
+    ] {
+        assert_eq!(client.send(&request).status, 200, "{request:?}");
+    }
+    // A state that is none is dropped, and takes the trace with it nowhere.
+    let odd = Request::get("/odd").header("traceparent", asking("01")).header("tracestate", "A b");
+    client.send(&odd);
+    let seen = upstream.seen();
+    let (odd, new) = seen.split_last().unwrap();
+    assert_eq!(new.len(), 7);
+    for seen in new {
+        assert!(!seen.head.contains(&TRACE[2..]), "{}", seen.head);
+        assert_eq!((seen.values("traceparent").len(), seen.values("tracestate").len()), (1, 0));
+    }
+    assert!(odd.header("traceparent").unwrap().contains(TRACE), "{}", odd.head);
+    assert_eq!(odd.header("tracestate"), None);
+    assert_eq!(collector.wait_for(16).iter().filter(|span| span.trace == TRACE).count(), 2);
+}
+
+#[test]
+fn without_tracing_headers_go_through_as_they_came() {
+    let upstream = Upstream::saying(ANSWER);
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let request = Request::get("/").header("traceparent", "Whatever").header("tracestate", "A b");
+    gateway.send(&request);
+    let seen = upstream.only();
+    assert_eq!(seen.header("traceparent"), Some("Whatever"));
+    assert_eq!(seen.header("tracestate"), Some("A b"));
+    assert_eq!(gateway.count("tollgate_traces_spans_total", &[]), 0);
+}
+
+#[test]
+fn a_reload_begins_moves_and_ends_traces() {
+    let (first, second) = (Collector::start(), Collector::start());
+    let gateway = Gateway::start(DEMO);
+    gateway.get("/1");
+    gateway.take(&format!("{DEMO}{}", first.table("")));
+    gateway.get("/2");
+    first.wait_for(1);
+    gateway.take(&format!("{DEMO}{}", second.table("client_ip = 1").replace("client_ip = 1", "")));
+    gateway.get("/3");
+    second.wait_for(1);
+    gateway.take(&format!("{DEMO}{}", second.table("sample = 0").replacen("sample = 1\n", "", 1)));
+    gateway.get("/4");
+    gateway.take(DEMO);
+    gateway.get("/5");
+    gateway.take(&format!("{DEMO}{}", first.table("headers.x-who = \"${HOME}\"")));
+    gateway.get("/6");
+    let paths = |collector: &Collector, count| {
+        collector.wait_for(count).iter().map(|span| span.get("url.path")).collect::<Vec<_>>()
+    };
+    assert_eq!(paths(&first, 2), ["/2", "/6"]);
+    assert_eq!(paths(&second, 1), ["/3"]);
+    let home = std::env::var("HOME").unwrap();
+    let messages = first.messages();
+    let who: Vec<_> = messages.iter().map(|message| message.header("x-who")).collect();
+    assert_eq!(who, [None, Some(&*home)]);
+    let told = gateway.log();
+    assert!(told.contains("tracing.headers.x-who: nothing -> \"${HOME}\""), "{told}");
+}
+
+#[test]
+fn a_line_of_the_access_log_names_the_trace_that_is_recorded() {
+    let collector = Collector::start();
+    let tables = format!("{}\n[access_log]\n", collector.table("sample = 0"));
+    let tables = tables.replacen("sample = 1\n", "", 1);
+    let gateway = Gateway::start(&format!("{TRUSTED}{DEMO}{tables}"));
+    gateway.send(&Request::get("/recorded").header("traceparent", asking("01")));
+    gateway.send(&Request::get("/not").header("traceparent", asking("00")));
+    let line = |path: &str| {
+        let log = gateway.log();
+        let line = log.lines().find(|line| line.contains(&format!("\"path\":\"{path}\"")))?;
+        serde_json::from_str::<Value>(line).ok()
+    };
+    let [recorded, not] = ["/recorded", "/not"].map(|path| eventually(path, || line(path)));
+    assert_eq!(recorded["trace_id"], TRACE);
+    assert_eq!(not["trace_id"], json!(null));
+    collector.wait_for(1);
+}
+
+#[test]
+fn addresses_are_shown_as_the_access_log_shows_them() {
+    for (more, expected) in [("off", 0), ("hashed", 18), ("plain", 9)] {
+        let collector = Collector::start();
+        let log = format!("[access_log]\noutput = \"off\"\nclient_ip = \"{more}\"\n");
+        let gateway = Gateway::start(&format!("{DEMO}{}{log}", collector.table("")));
+        gateway.get("/");
+        let shown = collector.wait_for(1)[0].get("client.address");
+        assert_eq!(shown.as_str().map_or(0, str::len), expected, "{shown}");
+    }
+}
+
+#[test]
+fn whatever_a_client_sends_is_told_within_bounds_and_no_secret_is() {
+    const SECRET: &str = "s3cr3t-7h4t-nob0dy-m4y-r34d";
+    let (upstream, collector) = (Upstream::saying(ANSWER), Collector::start());
+    let routes = in_front_of(&[upstream.address]);
+    let headers = format!("headers = {{ authorization = \"Bearer {SECRET}\" }}");
+    let key = key("acme", SECRET, "free");
+    let gateway = Gateway::start(&format!("{routes}{key}{}", collector.table(&headers)));
+    let long = format!("/{}?{SECRET}", "x".repeat(5_000));
+    let mut requests = vec![
+        Request::get(&format!("/?api_key={SECRET}&{SECRET}")),
+        Request::get("/").header("Authorization", format!("Bearer {SECRET}")),
+        Request::get("/").header("Cookie", SECRET).header("User-Agent", SECRET),
+        Request::get("/").header("tracestate", format!("a={SECRET}")),
+        Request::get("/").without("Host").header("Host", format!("{SECRET}!")),
+        Request::get(&long),
+        Request::new(&format!("ODD{}", "X".repeat(100)), "/").header("X-Api-Key", SECRET),
+    ];
+    requests.push(Request::get("/%zz").header("X-Api-Key", SECRET));
+    for request in &requests {
+        gateway.send(request);
+    }
+    gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
+    let is_sent = || {
+        let sent = gateway.count("tollgate_traces_spans_total", &[("result", "sent")]);
+        let spans = collector.spans();
+        let servers = spans.iter().filter(|span| span.kind == "Server").count();
+        (servers == requests.len() && sent == spans.len() as u64).then_some(spans)
+    };
+    let spans = eventually("all spans", is_sent);
+    let told = format!("{spans:?}");
+    assert!(!told.contains(SECRET), "{told}");
+    assert!(told.contains("_OTHER") && told.contains("acme"), "{told}");
+    assert!(spans.iter().all(|span| format!("{span:?}").len() < 6_000));
+    assert!(!gateway.log().contains(SECRET), "{}", gateway.log());
+    assert!(!gateway.metrics().contains(SECRET));
+    let sent = collector.messages();
+    let expected = format!("Bearer {SECRET}");
+    assert!(sent.iter().all(|message| message.header("authorization") == Some(&expected)));
+}
+
+#[test]
+fn a_client_that_is_gone_is_told() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let upstream = Upstream::start(move |_, _| {
+        held.pass();
+        false
+    });
+    let collector = Collector::start();
+    let routes = in_front_of(&[upstream.address]);
+    let gateway = Gateway::start(&format!("{routes}{}", collector.table("")));
+    let mut client = gateway.connect();
+    client.write(b"GET /gone HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the request", || (!upstream.seen().is_empty()).then_some(()));
+    drop(client);
+    let spans = collector.wait_for(2);
+    gate.open();
+    for span in spans {
+        assert!(span.has_failed, "{span:?}");
+        assert_eq!(span.get("error.type"), "canceled", "{span:?}");
+        assert_eq!(span.get("http.response.status_code"), json!(null), "{span:?}");
+    }
+}
+
+#[test]
+fn a_second_try_and_a_failure_are_told() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (upstream, collector) = (Upstream::saying(ANSWER), Collector::start());
+    let servers = in_front_of(&[nobody, upstream.address]);
+    let gateway = Gateway::start(&format!("{servers}{}", collector.table("")));
+    for _ in 0..2 {
+        assert_eq!(gateway.get("/").status, 200);
+    }
+    let spans = collector.wait_for(4);
+    let clients: Vec<_> = spans.iter().filter(|span| span.kind == "Client").collect();
+    let resent: Vec<_> = clients.iter().map(|span| span.get("http.request.resend_count")).collect();
+    assert!(resent.contains(&json!(1)) && resent.contains(&json!(null)), "{resent:?}");
+    let port = json!(upstream.address.port());
+    assert!(clients.iter().all(|span| span.get("server.port") == port && !span.has_failed));
+
+    let gateway = Gateway::start(&format!("{}{}", in_front_of(&[nobody]), collector.table("")));
+    assert_eq!(gateway.get("/").status, 502);
+    let spans = collector.wait_for(6);
+    let failed: Vec<_> = spans.iter().filter(|span| span.has_failed).collect();
+    let types: Vec<_> = failed.iter().map(|span| (span.kind, span.get("error.type"))).collect();
+    assert_eq!(types, [("Server", json!("502")), ("Client", json!("connect"))]);
+}

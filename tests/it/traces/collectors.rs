@@ -1,0 +1,185 @@
+//! Collectors that are away, hang, refuse or come back: no request fails or waits, and what is lost is
+//! counted.
+
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTracePartialSuccess, ExportTraceServiceResponse,
+};
+use prost::Message as _;
+
+use crate::support::{Collector, DEMO, Gateway, Request, timed};
+
+const REFUSED: &[u8] = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n";
+
+/// How long 200 requests may take on one connection: some 100 ms on a busy machine, and far less
+/// than any one of them would take that waited for a collector.
+const PROMPT: Duration = Duration::from_secs(5);
+
+fn serve(gateway: &Gateway) {
+    let mut client = gateway.connect();
+    let ((), took) = timed(|| {
+        for _ in 0..200 {
+            assert_eq!(client.send(&Request::get("/")).status, 200);
+        }
+    });
+    assert!(took < PROMPT, "{took:?}");
+}
+
+fn spans(gateway: &Gateway, result: &str) -> u64 {
+    gateway.count("tollgate_traces_spans_total", &[("result", result)])
+}
+
+fn tracing_to(address: std::net::SocketAddr, more: &str) -> String {
+    format!("{DEMO}\n[tracing]\nendpoint = \"http://{address}\"\nsample = 1\n{more}\n")
+}
+
+#[test]
+fn a_collector_that_is_not_there_costs_nobody_anything() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut gateway = Gateway::start(&tracing_to(nobody, ""));
+    serve(&gateway);
+    gateway.wait_for_count("tollgate_traces_spans_total", &[("result", "failed")], 200);
+    assert!(gateway.count("tollgate_traces_exports_total", &[("result", "connect")]) >= 3);
+    assert_eq!(spans(&gateway, "sent"), 0);
+    serve(&gateway);
+    gateway.terminate();
+    let (code, took) = gateway.exit();
+    assert!(code == Some(0) && took < Duration::from_secs(5), "{code:?} {took:?}");
+    let log = gateway.log();
+    assert_eq!(log.matches("traces cannot be sent to").count(), 1, "{log}");
+    assert!(log.contains(&format!("http://{nobody}/v1/traces")), "{log}");
+}
+
+#[test]
+fn a_collector_that_hangs_costs_nobody_anything() {
+    // Takes connections, and says nothing on them.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut gateway =
+        Gateway::start(&tracing_to(silent.local_addr().unwrap(), "timeout = \"100ms\""));
+    serve(&gateway);
+    gateway.wait_for_count("tollgate_traces_spans_total", &[("result", "failed")], 200);
+    assert!(gateway.count("tollgate_traces_exports_total", &[("result", "timeout")]) >= 3);
+
+    // With all the time in the world, the end of the process does not wait for it.
+    gateway.take(&tracing_to(silent.local_addr().unwrap(), "timeout = \"1m\""));
+    serve(&gateway);
+    gateway.terminate();
+    let (code, took) = gateway.exit();
+    assert!(code == Some(0) && took < Duration::from_secs(8), "{code:?} {took:?}");
+    assert!(gateway.log().contains("the last spans are lost"), "{}", gateway.log());
+}
+
+#[test]
+fn a_queue_that_is_full_drops_and_counts() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = tracing_to(silent.local_addr().unwrap(), "timeout = \"1m\"");
+    let gateway = Gateway::start(&config);
+    let load = |requests: usize| {
+        let mut client = gateway.connect();
+        for _ in 0..requests {
+            assert_eq!(client.send(&Request::get("/")).status, 200);
+        }
+    };
+    // As many as the queue holds, those of one batch, and some.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| load(2_500));
+        }
+    });
+    gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
+    let dropped = spans(&gateway, "queue_full");
+    assert!((10_000 - 8_192 - 2 * 512..=10_000 - 8_192).contains(&dropped), "{dropped}");
+}
+
+#[test]
+fn a_collector_that_fails_is_asked_again_and_believed_again() {
+    let is_well = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&is_well);
+    let collector = Collector::answering(move |_, stream| {
+        let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        let answer = if told.load(Ordering::SeqCst) { &ok[..] } else { REFUSED };
+        stream.write_all(answer).is_ok()
+    });
+    let gateway = Gateway::start(&tracing_to(collector.address, ""));
+    gateway.get("/1");
+    // 500 is final: the message itself may be what is wrong.
+    gateway.wait_for_count("tollgate_traces_spans_total", &[("result", "failed")], 1);
+    assert_eq!(gateway.count("tollgate_traces_exports_total", &[("result", "5xx")]), 1);
+    is_well.store(true, Ordering::SeqCst);
+    gateway.get("/2");
+    gateway.wait_for_count("tollgate_traces_spans_total", &[("result", "sent")], 1);
+    let log = gateway.log();
+    assert!(log.contains("spans are dropped: it answers 500"), "{log}");
+    assert!(log.contains("again"), "{log}");
+    // Both went over one connection.
+    let connections: Vec<_> = collector.messages().iter().map(|seen| seen.connection).collect();
+    assert_eq!(connections, [0, 0]);
+}
+
+#[test]
+fn a_collector_that_is_busy_for_a_moment_gets_the_same_again() {
+    let is_first = AtomicBool::new(true);
+    let collector = Collector::answering(move |_, stream| {
+        let busy =
+            b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n";
+        let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        let answer = if is_first.swap(false, Ordering::SeqCst) { &busy[..] } else { &ok[..] };
+        stream.write_all(answer).is_ok()
+    });
+    let gateway = Gateway::start(&tracing_to(collector.address, ""));
+    gateway.get("/1");
+    gateway.wait_for_count("tollgate_traces_spans_total", &[("result", "sent")], 1);
+    let sent = collector.spans();
+    assert_eq!(sent.len(), 2, "{sent:#?}");
+    assert_eq!(sent[0].id, sent[1].id);
+}
+
+#[test]
+fn a_connection_that_the_collector_closed_is_replaced() {
+    let collector = Collector::answering(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        // Said nowhere: the gateway keeps the connection, and finds it closed.
+        false
+    });
+    let gateway = Gateway::start(&tracing_to(collector.address, ""));
+    for sent in 1..=3 {
+        gateway.get("/");
+        gateway.wait_for_count("tollgate_traces_spans_total", &[("result", "sent")], sent);
+    }
+    assert_eq!(spans(&gateway, "failed"), 0);
+}
+
+#[test]
+fn spans_that_a_collector_refuses_are_counted() {
+    let partial_success = Some(ExportTracePartialSuccess {
+        rejected_spans: 1,
+        error_message: "too \u{1b}[31m old".to_owned(),
+    });
+    let body = ExportTraceServiceResponse { partial_success }.encode_to_vec();
+    let collector = Collector::answering(move |_, stream| {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+        stream.write_all(&[head.as_bytes(), &body].concat()).is_ok()
+    });
+    let gateway = Gateway::start(&tracing_to(collector.address, ""));
+    gateway.get("/");
+    gateway.wait_for_count("tollgate_traces_spans_total", &[("result", "rejected")], 1);
+    assert!(gateway.log().contains("it refused spans: too [31m old"), "{}", gateway.log());
+}
+
+#[test]
+fn the_end_of_the_process_sends_what_waits() {
+    let collector = Collector::start();
+    let mut gateway = Gateway::start(&tracing_to(collector.address, ""));
+    let mut client = gateway.connect();
+    for _ in 0..1_000 {
+        client.send(&Request::get("/"));
+    }
+    gateway.terminate();
+    assert_eq!(gateway.exit().0, Some(0));
+    assert_eq!(collector.spans().len(), 1_000);
+}
