@@ -9,12 +9,19 @@ COPY Cargo.toml Cargo.lock ./
 COPY benches benches
 COPY docs/gateway.schema.json docs/openapi.json docs/
 COPY lua lua
+COPY scripts scripts
 COPY src src
+# `--build-arg BUILD=pgo`: by what it does under load. Slower to build, faster to run.
+ARG BUILD=release
 # What was built and fetched before is kept between builds, outside the image.
 RUN --mount=type=cache,target=/build/target \
     --mount=type=cache,target=/usr/local/cargo/registry \
-    cargo build --release --locked \
-    && cp target/release/tollgate /tollgate
+    case "$BUILD" in \
+        pgo) scripts/need nginx python3 redis-server wrk && scripts/pgo --locked ;; \
+        release) cargo build --release --locked ;; \
+        *) echo "error: BUILD is release or pgo" >&2; exit 1 ;; \
+    esac \
+    && cp "target/$BUILD/tollgate" /tollgate
 
 FROM debian:bookworm-slim
 RUN apt-get update \

@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help run release test test-long test-matrix test-api test-outages test-browser lint
-.PHONY: alerts compose deny bench bench-micro bench-redis bench-peers callgrind
+.PHONY: pgo alerts compose deny bench bench-micro bench-redis bench-peers callgrind
 
 BUILD_NEEDS := cc cmake
 TEST_NEEDS := curl nginx python3 redis-server
@@ -25,6 +25,10 @@ run: ## build (unoptimised, in a minute or two) and serve gateway.toml
 release: ## build the optimised binary, target/release/tollgate (some minutes)
 	@scripts/need $(BUILD_NEEDS)
 	cargo build --release
+
+pgo: ## the same by what it does under load, target/pgo/tollgate: what to deploy (a quarter of an hour)
+	@scripts/need $(BUILD_NEEDS) nginx python3 redis-server wrk
+	scripts/pgo
 
 test: ## run all tests
 	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
@@ -92,6 +96,7 @@ bench-redis: ## ways to keep a bucket in Redis, side by side; writes docs/benchm
 bench-peers: ## tollgate beside nginx, HAProxy, Envoy, Traefik; writes docs/benchmarks.md
 	@scripts/need $(BUILD_NEEDS) $(BENCH_NEEDS)
 	cargo build --release -p tollgate -p bare_pingora
+	$(if $(filter-out 4 5 7 8,$(JOB)),,scripts/pgo)
 	PYTHONPATH=benches $$(scripts/peers) -m peers $(if $(NARROWED),$(NARROWED),--write)
 
 callgrind: ## instructions per request; fails where they grew by more than 5 %

@@ -4,7 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .gateways import Gateway, envoy, nginx, traefik
-from .jobs import FOUR_IN_MEMORY, FOUR_IN_REDIS, ONE_IN_REDIS
+from .jobs import (
+    FOUR_IN_MEMORY,
+    FOUR_IN_MEMORY_PGO,
+    FOUR_IN_REDIS,
+    FOUR_IN_REDIS_PGO,
+    FOUR_LOGGED,
+    ONE_IN_REDIS,
+    ONE_IN_REDIS_PGO,
+)
 from .results import Results, Row
 
 PROXY, MEMORY, REDIS = "Proxy only", "One limit in memory", "One limit in Redis"
@@ -72,40 +80,81 @@ def crowd(results: Results) -> float:
 CPU, BOTH, RATE = "cpu_us", "both_cpu_us", "requests_per_second"
 LUA, ENVOY = nginx.EVALSHA, envoy.LOCAL_RATELIMIT
 
+
+def of_four_in_redis(build: str, ours: Gateway) -> list[Goal]:
+    return [
+        at_most(f"four limits in Redis{build}: CPU to bare Pingora", 1.10, ratio(FOUR, ours, CPU)),
+        at_most(
+            f"the same{build} with Redis' CPU, to nginx with Lua and one limit",
+            0.65,
+            ours_to(ours, REDIS, LUA, BOTH),
+        ),
+        at_most(
+            f"the same{build} with Redis' CPU, to Traefik and one limit in Redis",
+            0.27,
+            ours_to(ours, REDIS, traefik.REDIS, BOTH),
+        ),
+        at_least(
+            f"the same{build}, requests/s to nginx with Lua and one limit",
+            1.35,
+            ours_to(ours, REDIS, LUA, RATE),
+        ),
+        at_least(
+            f"the same{build}, requests/s to Traefik and one limit in Redis",
+            3.4,
+            ours_to(ours, REDIS, traefik.REDIS, RATE),
+        ),
+    ]
+
+
+def of_four_in_memory(build: str, ours: Gateway) -> list[Goal]:
+    return [
+        at_most(f"four limits in memory{build}: CPU to bare Pingora", 1.06, ratio(FOUR, ours, CPU)),
+        at_least(
+            f"the same{build}, requests/s to Envoy's `local_ratelimit`",
+            1.9,
+            ours_to(ours, MEMORY, ENVOY, RATE),
+        ),
+        at_least(
+            f"the same{build}, requests/s to Traefik and one limit in memory",
+            2.4,
+            ours_to(ours, MEMORY, traefik.MEMORY, RATE),
+        ),
+        at_least(
+            f"answers of 64 KB, four limits{build}: requests/s to bare Pingora",
+            0.97,
+            ratio("Answers of 64 KB", ours, RATE),
+        ),
+    ]
+
+
+def added_p99(build: str, ours: Gateway) -> Goal:
+    return at_most(
+        f"four limits in Redis{build} at half load: p99 beyond bare Pingora's, ms",
+        0.3,
+        lambda results: row(results, HALF, ours).added_p99_ms.median,
+    )
+
+
+def refused(build: str, ours: Gateway) -> Goal:
+    return at_most(f"refused, in Redis{build}: CPU, µs", 12, figure(REFUSED, ours, CPU), 1)
+
+
+PGO = " (PGO)"
+
 GOALS = [
-    at_most("four limits in Redis: CPU to bare Pingora", 1.10, ratio(FOUR, FOUR_IN_REDIS, CPU)),
+    *of_four_in_redis("", FOUR_IN_REDIS),
+    *of_four_in_redis(PGO, FOUR_IN_REDIS_PGO),
+    *of_four_in_memory("", FOUR_IN_MEMORY),
+    *of_four_in_memory(PGO, FOUR_IN_MEMORY_PGO),
     at_most(
-        "the same with Redis' CPU, to nginx with Lua and one limit",
-        0.65,
-        ours_to(FOUR_IN_REDIS, REDIS, LUA, BOTH),
+        "four limits in memory: CPU with an access log to that without",
+        1.05,
+        lambda results: ratio(FOUR, FOUR_LOGGED, CPU)(results)
+        / ratio(FOUR, FOUR_IN_MEMORY, CPU)(results),
     ),
-    at_most(
-        "the same with Redis' CPU, to Traefik and one limit in Redis",
-        0.27,
-        ours_to(FOUR_IN_REDIS, REDIS, traefik.REDIS, BOTH),
-    ),
-    at_least(
-        "the same, requests/s to nginx with Lua and one limit",
-        1.35,
-        ours_to(FOUR_IN_REDIS, REDIS, LUA, RATE),
-    ),
-    at_least(
-        "the same, requests/s to Traefik and one limit in Redis",
-        3.4,
-        ours_to(FOUR_IN_REDIS, REDIS, traefik.REDIS, RATE),
-    ),
-    at_most("four limits in memory: CPU to bare Pingora", 1.06, ratio(FOUR, FOUR_IN_MEMORY, CPU)),
-    at_least(
-        "the same, requests/s to Envoy's `local_ratelimit`",
-        1.9,
-        ours_to(FOUR_IN_MEMORY, MEMORY, ENVOY, RATE),
-    ),
-    at_least(
-        "the same, requests/s to Traefik and one limit in memory",
-        2.4,
-        ours_to(FOUR_IN_MEMORY, MEMORY, traefik.MEMORY, RATE),
-    ),
-    at_most("refused, in Redis: CPU, µs", 12, figure(REFUSED, ONE_IN_REDIS, CPU), 1),
+    refused("", ONE_IN_REDIS),
+    refused(PGO, ONE_IN_REDIS_PGO),
     at_most(
         "refused, in Redis: calls a request", 0.001, figure(REFUSED, ONE_IN_REDIS, "redis_calls"), 5
     ),
@@ -127,15 +176,7 @@ GOALS = [
         figure(f"{REDIS}, 256 connections", ONE_IN_REDIS, "redis_calls"),
         3,
     ),
-    at_most(
-        "four limits in Redis at half load: p99 beyond bare Pingora's, ms",
-        0.3,
-        lambda results: row(results, HALF, FOUR_IN_REDIS).added_p99_ms.median,
-    ),
+    added_p99("", FOUR_IN_REDIS),
+    added_p99(PGO, FOUR_IN_REDIS_PGO),
     at_most("a million clients in memory: MB", 120, crowd, 0),
-    at_least(
-        "answers of 64 KB, four limits: requests/s to bare Pingora",
-        0.97,
-        ratio("Answers of 64 KB", FOUR_IN_MEMORY, RATE),
-    ),
 ]

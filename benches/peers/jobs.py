@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from .gateways import OPEN, SHUT, Gateway, Quota, Store, envoy, haproxy, nginx, traefik
-from .gateways.tollgate import tollgate
+from .gateways.tollgate import Build, tollgate
 from .load import Load
 from .servers import SIZES, path_of
 
@@ -35,6 +35,11 @@ ONE_IN_MEMORY = tollgate(1, Store.MEMORY)
 ONE_IN_REDIS = tollgate(1, Store.REDIS)
 FOUR_IN_MEMORY = tollgate(4, Store.MEMORY)
 FOUR_IN_REDIS = tollgate(4, Store.REDIS)
+FOUR_LOGGED = tollgate(4, Store.MEMORY, has_access_log=True)
+ONE_IN_REDIS_PGO = tollgate(1, Store.REDIS, Build.PGO)
+FOUR_IN_MEMORY_PGO = tollgate(4, Store.MEMORY, Build.PGO)
+FOUR_IN_REDIS_PGO = tollgate(4, Store.REDIS, Build.PGO)
+FOUR = [FOUR_IN_MEMORY, FOUR_LOGGED, FOUR_IN_REDIS, FOUR_IN_MEMORY_PGO, FOUR_IN_REDIS_PGO]
 
 
 def many_clients(keys: str, title: str) -> Job:
@@ -43,7 +48,8 @@ def many_clients(keys: str, title: str) -> Job:
 
 
 def bodies(size: str) -> Job:
-    gateways = [NO_RULE, FOUR_IN_MEMORY, nginx.ALONE, haproxy.ALONE, envoy.ALONE]
+    ours = [NO_RULE, FOUR_IN_MEMORY, FOUR_IN_MEMORY_PGO]
+    gateways = [*ours, nginx.ALONE, haproxy.ALONE, envoy.ALONE]
     return Job("8", f"Answers of {size}", gateways, Load(path=path_of(size)))
 
 
@@ -52,11 +58,11 @@ JOBS = [
     Job("2", "One limit in memory", [ONE_IN_MEMORY, *IN_MEMORY]),
     Job("3", "One limit in Redis", [ONE_IN_REDIS, *IN_REDIS]),
     Job("3", "One limit in Redis, 256 connections", [ONE_IN_REDIS], Load(connections=256)),
-    Job("4", "Four limits: address, key, route, all", [FOUR_IN_MEMORY, FOUR_IN_REDIS]),
+    Job("4", "Four limits: address, key, route, all", FOUR),
     Job(
         "5",
         "Everything refused",
-        [ONE_IN_MEMORY, *IN_MEMORY, ONE_IN_REDIS, *IN_REDIS],
+        [ONE_IN_MEMORY, *IN_MEMORY, ONE_IN_REDIS, ONE_IN_REDIS_PGO, *IN_REDIS],
         quota=SHUT,
     ),
     many_clients("uniform", "all as busy"),
@@ -64,7 +70,10 @@ JOBS = [
     Job(
         "7",
         "Latency at half the load that bare Pingora carries",
-        [NO_RULE, FOUR_IN_MEMORY, FOUR_IN_REDIS, nginx.ALONE, haproxy.ALONE, nginx.EVALSHA],
+        [
+            *[NO_RULE, FOUR_IN_MEMORY, FOUR_IN_REDIS, FOUR_IN_REDIS_PGO],
+            *[nginx.ALONE, haproxy.ALONE, nginx.EVALSHA],
+        ],
         at_half_load=True,
     ),
     *(bodies(size) for size in SIZES),

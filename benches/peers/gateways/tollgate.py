@@ -1,22 +1,40 @@
 """tollgate itself, with everything on that is on by default."""
 
+import os
+from enum import Enum
+
 from ..processes import free_port
 from .gateway import Gateway, Quota, Site, Store
 from .pingora import BUILT
 
+TARGET = os.path.dirname(BUILT)
+
+
+class Build(Enum):
+    """How it was built."""
+
+    RELEASE = BUILT
+    # By what it does under load: `make pgo`.
+    PGO = f"{TARGET}/pgo"
+
+
 RULES = {"key": '["key"]', "ip": '["ip"]', "route": '["route"]', "everyone": "[]"}
 
 
-def tollgate(rules: int, store: Store) -> Gateway:
+def tollgate(
+    rules: int, store: Store, build: Build = Build.RELEASE, has_access_log: bool = False
+) -> Gateway:
     """With the first `rules` of a rule per key, per address, per route and for all."""
 
     def command(site: Site) -> list[str]:
         file = site.folder / f"{site.port}.toml"
-        file.write_text(text(site, rules, store))
-        return [f"{BUILT}/tollgate", "run", "-c", str(file)]
+        log = f'[access_log]\noutput = "{site.folder}/{site.port}.access"\n'
+        file.write_text(text(site, rules, store) + (log if has_access_log else ""))
+        return [f"{build.value}/tollgate", "run", "-c", str(file)]
 
     what = {0: "no rule", 1: "one rule", 4: "four rules"}[rules]
-    return Gateway(f"tollgate, {what}{where(store)}", store, command)
+    also = (", access log" if has_access_log else "") + (", PGO" if build is Build.PGO else "")
+    return Gateway(f"tollgate, {what}{where(store)}{also}", store, command)
 
 
 def where(store: Store) -> str:
