@@ -109,10 +109,10 @@ pub(super) fn run(file: &Path) -> ExitCode {
         metrics: Arc::clone(&metrics),
         access_log: Arc::clone(&tellers.access_log),
         audit: Arc::clone(&tellers.audit),
+        traces: Arc::clone(&tellers.traces),
     };
     let reloader = Arc::new(Reloader::new(file, &source, force.clone()));
-    let traces = Arc::clone(&tellers.traces);
-    let services = Services { listeners, admin, force, traces, supervisor, reloader, hangups };
+    let services = Services { listeners, admin, force, supervisor, reloader, hangups };
     let pingora = services.assemble(&server, &draining);
     let exit = serve(pingora, signals, &metrics, server.drain_timeout);
     tellers.close();
@@ -164,6 +164,7 @@ impl Tellers {
         let audit = Audit::start(stream).map_err(cannot_start)?;
         audit.stream_by(&policy.audit);
         let traces = Traces::start(metrics.traces.clone()).map_err(cannot_start)?;
+        traces.aim_at(policy.tracing.as_ref());
         if let Some(tracing) = &policy.tracing {
             info!("traces of requests go to {}", tracing.endpoint);
         }
@@ -183,7 +184,6 @@ struct Services {
     listeners: Vec<Bound>,
     admin: Bound,
     force: Force,
-    traces: Arc<Traces>,
     supervisor: Option<Supervisor>,
     reloader: Arc<Reloader>,
     hangups: Hangups,
@@ -206,14 +206,15 @@ impl Services {
             ..ServerConf::default()
         };
         let mut pingora = Server::new_with_opt_and_conf(None, conf);
-        let Force { current, limiter, store, metrics, access_log, audit } = self.force.clone();
+        let Force { current, limiter, store, metrics, access_log, audit, traces } =
+            self.force.clone();
         let gateway = Gateway::new(
             Arc::clone(&current),
             Arc::clone(&limiter),
             Arc::clone(&metrics),
             access_log,
             audit,
-            self.traces,
+            traces,
         );
         let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
         for listener in &self.listeners {

@@ -137,7 +137,7 @@ pub fn decide<'a>(policy: &Policy, head: &Head<'a>) -> Case<'a> {
     };
     let Ok(identity) = case.identity else { return case };
     if policy.clients.is_limits_path(head.uri.path(), policy.server.ignore_path_case) {
-        return limits(policy, head, &identity.client, case);
+        return limits(policy, head, &identity, case);
     }
     match policy.router.find(&case.host, head.uri.path(), head.method) {
         Ok(Some(route)) => case.route = Some(route),
@@ -148,8 +148,12 @@ pub fn decide<'a>(policy: &Policy, head: &Head<'a>) -> Case<'a> {
 }
 
 /// A request that asks what its client has left. Guessing keys must cost here what it costs
-/// elsewhere, whatever routes there are.
-fn limits<'a>(policy: &Policy, head: &Head<'a>, client: &Client, case: Case<'a>) -> Case<'a> {
+/// elsewhere, whatever routes there are: a key that no file knows is counted by the rules per
+/// address, whether it is refused for that or not.
+fn limits<'a>(policy: &Policy, head: &Head<'a>, identity: &Identity, case: Case<'a>) -> Case<'a> {
+    let client = &identity.client;
+    let is_known = matches!(client.key, ClientKey::Known(_));
+    let may_be_guessed = identity.key_from.is_some() && !is_known;
     let case = Case { asks_limits: true, ..case };
     let refused = match *head.method {
         // Browsers ask so before they send a key.
@@ -157,7 +161,7 @@ fn limits<'a>(policy: &Policy, head: &Head<'a>, client: &Client, case: Case<'a>)
         Method::GET | Method::HEAD => unauthenticated(policy, client),
         _ => return Case { refusal: Some(Refusal::OtherMethod), ..case },
     };
-    if refused.is_none() {
+    if refused.is_none() && !may_be_guessed {
         return case;
     }
     let charges = policy.address_charges_anywhere(client, head.method, &case.host, head.headers);

@@ -8,6 +8,7 @@ use prometheus::IntGauge;
 
 use super::Snapshot;
 use super::header_text::hex;
+use super::pool::Pool;
 use crate::decide::Refusal;
 use crate::limit::verdict::Verdict;
 use crate::observe::metrics::{Metrics, OpenConnection, UpstreamSeries};
@@ -131,6 +132,11 @@ impl Exchange {
     pub fn upstream_series(&self, metrics: &Metrics) -> Option<&UpstreamSeries> {
         let snapshot = &self.snapshot;
         snapshot.series.upstream(metrics, &snapshot.policy, self.upstream_index()?)
+    }
+
+    /// Who serves its upstream, once its route is known.
+    pub fn pool(&self) -> Option<&Arc<Pool>> {
+        self.snapshot.pools.get(self.upstream_index()?)
     }
 
     /// Its upstream, once its route is known.

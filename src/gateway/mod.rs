@@ -189,6 +189,9 @@ impl ProxyHttp for Gateway {
         if let Some(series) = exchange.upstream_series(&self.metrics) {
             series.connected(reused);
         }
+        if let (false, Some(pool), Some(server)) = (reused, exchange.pool(), exchange.server) {
+            pool.note_up(server);
+        }
         Ok(())
     }
 
@@ -240,9 +243,7 @@ impl ProxyHttp for Gateway {
         // Nothing was sent, so another server may have the request, whatever its method.
         exchange.failed_server = exchange.server;
         self.count_upstream(exchange, UpstreamResult::Connect);
-        let index = exchange.upstream_index();
-        let pool = index.and_then(|index| exchange.snapshot.pools.get(index));
-        if let (Some(pool), Some(server)) = (pool, exchange.server) {
+        if let (Some(pool), Some(server)) = (exchange.pool(), exchange.server) {
             pool.note_down(server, clock::now());
         }
         error.set_retry(exchange.tries < MAX_TRIES);

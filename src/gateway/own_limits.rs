@@ -7,27 +7,33 @@ mod told;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
-use pingora::prelude::{ResponseHeader, Result};
+use pingora::prelude::ResponseHeader;
 use pingora::proxy::Session;
 
 use super::Gateway;
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Judged};
 use super::respond::{self, LIMITS_METHODS};
-use crate::decide;
 use crate::decide::meetings::{Absent, Subject};
-use crate::policy::client::{Client, ClientKey};
+use crate::decide::{self, Refusal};
+use crate::limit::verdict::Verdict;
+use crate::policy::Policy;
+use crate::policy::client::{Client, ClientKey, counted_address};
+use crate::store::glances::Asker;
+use crate::store::limiter::Taken;
 use told::Listed;
 
 impl Gateway {
-    /// Answers a request for the limits of its own client.
+    /// Answers a request for the limits of its own client. One with a key is refused where its
+    /// address has nothing left, as it is everywhere: the answer would tell which keys are known
+    /// to somebody who may guess no more.
     ///
     /// # Errors
     /// The client is gone.
     pub(super) async fn tell_limits(
         &self,
         session: &mut Session,
-        exchange: &Exchange,
-    ) -> Result<()> {
+        exchange: &mut Exchange,
+    ) -> pingora::Result<()> {
         let mut head = ResponseHeader::build(StatusCode::OK, Some(4))?;
         head.insert_header(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))?;
         let is_options = session.req_header().method == Method::OPTIONS;
@@ -35,12 +41,25 @@ impl Gateway {
             head.insert_header("Allow", HeaderValue::from_static(LIMITS_METHODS))?;
             return respond::send_body(session, head, Bytes::new()).await;
         };
-        let body = self.limits(session, exchange, client).await;
+        let body = match self.limits(session, exchange, client).await {
+            Ok(body) => body,
+            Err(taken) => {
+                let verdict = Verdict::of(&taken.charges, &taken.answer);
+                exchange.judged = Some(Judged { taken, verdict });
+                exchange.refusal = Some(Refusal::Limited);
+                return respond::refuse(session, exchange, Refusal::Limited).await;
+            }
+        };
         head.insert_header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))?;
         respond::send_body(session, head, body).await
     }
 
-    async fn limits(&self, session: &Session, exchange: &Exchange, client: Client) -> Bytes {
+    async fn limits(
+        &self,
+        session: &Session,
+        exchange: &Exchange,
+        client: Client,
+    ) -> Result<Bytes, Taken> {
         let snapshot = &exchange.snapshot;
         let headers = &session.req_header().headers;
         let host = decide::host(headers);
@@ -56,9 +75,27 @@ impl Gateway {
                 absent: Absent::AllOthers,
             },
         );
-        let levels = self.limiter.glance(&listed.charges(), &snapshot.rule_names).await;
+        let asker = asker(&snapshot.policy, &client);
+        let levels = self.limiter.glance(asker, &listed.charges(), &snapshot.rule_names).await;
+        // Others have paid for their guess.
+        if matches!(client.key, ClientKey::Known(_)) {
+            let taken = listed.by_address(&levels);
+            if !taken.answer.allowed {
+                return Err(taken);
+            }
+        }
         let mut body = serde_json::to_vec_pretty(&listed.told(&levels)).unwrap_or_default();
         body.push(b'\n');
-        body.into()
+        Ok(body.into())
+    }
+}
+
+fn asker(policy: &Policy, client: &Client) -> Asker {
+    let prefix = policy.clients.ipv6_prefix;
+    match client.key {
+        ClientKey::Known(key) => Asker::Key(key),
+        ClientKey::Unknown(_) | ClientKey::Missing => {
+            Asker::Address(client.ip.map(|ip| counted_address(ip, prefix)))
+        }
     }
 }

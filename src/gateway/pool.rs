@@ -118,6 +118,13 @@ impl Pool {
         down.insert(server, now.saturating_add(DOWN_FOR));
     }
 
+    /// Notes that a server could be connected to.
+    pub fn note_up(&self, server: SocketAddr) {
+        if self.down.read().contains_key(&server) {
+            self.down.write().remove(&server);
+        }
+    }
+
     /// Every server's address as it was last looked up, and the ticks for which it is still passed
     /// over at `now`; 0: it is not.
     pub fn addresses(&self, now: u64) -> Vec<(SocketAddr, u64)> {

@@ -25,6 +25,7 @@ use crate::load::{LoadError, Source};
 use crate::observe::access_log::{self, AccessLog};
 use crate::observe::audit::keeper::Audit;
 use crate::observe::metrics::Metrics;
+use crate::observe::traces::Traces;
 use crate::policy::restart::{self, Fixed};
 use crate::policy::{Digest, Policy};
 use crate::store::limiter::Limiter;
@@ -49,6 +50,8 @@ pub struct Force {
     pub access_log: Arc<AccessLog>,
     /// Who knows of refusals.
     pub audit: Arc<Audit>,
+    /// Who sends spans.
+    pub traces: Arc<Traces>,
 }
 
 /// Reads the file again when asked to, one time after the other.
@@ -163,13 +166,14 @@ impl Reloader {
 
     async fn apply(&self, state: &mut State, cause: Cause, ready: Ready) -> Outcome {
         let Ready { mut policy, digest, outline } = ready;
-        let Force { current, limiter, store, metrics, access_log, audit } = &self.force;
+        let Force { current, limiter, store, metrics, access_log, audit, traces } = &self.force;
         let previous = current.load_full();
         let pools = Pool::for_all(&policy.upstreams, &previous.pools).await;
         let numbers = store.adopt(&policy.quotas, clock::now());
         policy.number_quotas(&numbers);
         access_log.redirect(&policy.access_log.output);
         audit.stream_by(&policy.audit);
+        traces.aim_at(policy.tracing.as_ref());
         let next = Snapshot::following(&previous, policy, pools);
         let generation = next.generation;
         current.store(Arc::new(next));

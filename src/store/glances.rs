@@ -1,12 +1,13 @@
 //! What clients may ask Redis for free: a bound, so that asking what is left burdens nobody more
 //! than asking for the thing itself.
 //!
-//! - One client's buckets are looked up in Redis once in [`KEPT`] ticks; in between it is told what
-//!   was seen, refilled to now.
-//! - Questions of one client wait for the one that is under way.
+//! - One client has Redis looked into once in [`KEPT`] ticks; in between it is told what was seen,
+//!   refilled to now, or of other buckets what this process knows.
+//! - Questions of one client wait for the one that is under way, no longer than a check waits.
 //! - All clients together look at most [`A_SECOND`] times a second. Beyond that they are told what
 //!   this process knows.
 
+use std::net::IpAddr;
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
@@ -26,6 +27,16 @@ pub(super) const A_SECOND: u64 = 500;
 /// How many clients are remembered. With more at once, some ask Redis sooner than they need.
 const SLOTS: usize = 1024;
 
+/// Who asks, as far as looks are bounded by it: whoever chooses what his buckets are called (by
+/// keys that are in no file, hosts, headers) is still the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Asker {
+    /// A known key, by its index.
+    Key(u32),
+    /// An address, cut to what is counted as one client; none on a Unix socket.
+    Address(Option<IpAddr>),
+}
+
 /// Buckets that were looked at lately.
 pub(super) struct Glances {
     /// Made when somebody first asks: most gateways are never asked.
@@ -34,7 +45,7 @@ pub(super) struct Glances {
     allowed: Mutex<Option<Bucket>>,
 }
 
-/// What came of a look at one client's buckets.
+/// What came of a look at some client's buckets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seen {
     charges: Vec<Charge>,
@@ -52,18 +63,14 @@ impl Default for Glances {
 }
 
 impl Glances {
-    /// The place of what was seen of these buckets. Two clients may share one, and then know
-    /// nothing of each other.
-    pub(super) fn slot(&self, charges: &[Charge]) -> &Turn<Option<Seen>> {
-        use std::hash::{BuildHasher as _, Hasher as _};
+    /// The place of what was last seen for whoever asks. Two may share one; each is told of its own
+    /// buckets alone.
+    pub(super) fn slot(&self, asker: Asker) -> &Turn<Option<Seen>> {
+        use std::hash::BuildHasher as _;
 
         let slots = self.slots.get_or_init(|| (0..SLOTS).map(|_| Turn::default()).collect());
-        let mut hasher = self.hasher.build_hasher();
-        for charge in charges {
-            hasher.write_u128(charge.bucket.0);
-        }
-        let index = usize::try_from(hasher.finish() % SLOTS as u64).unwrap_or_default();
-        &slots[index]
+        let hash = self.hasher.hash_one(asker);
+        &slots[usize::try_from(hash % SLOTS as u64).unwrap_or_default()]
     }
 
     /// Whether one more look at Redis is within bounds; counts it then.
@@ -82,18 +89,24 @@ impl Seen {
         Self { charges: charges.to_vec(), levels, at }
     }
 
-    /// Whether these buckets were looked at so lately that they are not to be looked at again.
-    pub(super) fn is_of(&self, charges: &[Charge], now: u64) -> bool {
-        now.saturating_sub(self.at) < KEPT && *self.charges == *charges
+    /// Whether that was so lately that Redis is not to be looked into again.
+    pub(super) fn is_fresh(&self, now: u64) -> bool {
+        now.saturating_sub(self.at) < KEPT
     }
 
-    /// What they hold at `now`, unless somebody has taken from them since; none where that was not
-    /// seen.
-    pub(super) fn levels(&self, now: u64) -> Option<Vec<i64>> {
+    /// Whether Redis was there.
+    pub(super) fn was_answered(&self) -> bool {
+        self.levels.is_some()
+    }
+
+    /// What these buckets hold at `now`, unless somebody has taken from them since; none where they
+    /// were not seen.
+    pub(super) fn levels(&self, charges: &[Charge], now: u64) -> Option<Vec<i64>> {
+        let levels = self.levels.as_ref().filter(|_| *self.charges == *charges)?;
         let level = |(charge, level): (&Charge, &i64)| {
             Bucket { level: *level, at: self.at }.refilled(&charge.quota, now).level
         };
-        Some(self.charges.iter().zip(self.levels.as_ref()?).map(level).collect())
+        Some(charges.iter().zip(levels).map(level).collect())
     }
 }
 
@@ -121,18 +134,19 @@ mod tests {
             (999, (true, [0, 4_999_999])),
         ];
         for (now, (is_told, levels)) in table {
-            assert_eq!(seen.is_of(&charges, now), is_told, "at {now}");
-            assert_eq!(seen.levels(now), Some(levels.to_vec()), "at {now}");
+            assert_eq!(seen.is_fresh(now), is_told, "at {now}");
+            assert_eq!(seen.levels(&charges, now), Some(levels.to_vec()), "at {now}");
         }
-        assert_eq!(Seen::new(&charges, None, 0).levels(1), None);
+        let unseen = Seen::new(&charges, None, 0);
+        assert_eq!((unseen.was_answered(), unseen.levels(&charges, 1)), (false, None));
     }
 
     #[test]
     fn nobody_is_told_of_other_buckets_or_of_other_quotas() {
         let seen = Seen::new(&[charge(1, 50)], Some(vec![7]), 0);
-        assert!(seen.is_of(&[charge(1, 50)], 1));
+        assert!(seen.levels(&[charge(1, 50)], 1).is_some());
         for others in [&[charge(2, 50)][..], &[charge(1, 49)], &[], &[charge(1, 50); 2]] {
-            assert!(!seen.is_of(others, 1), "{others:?}");
+            assert_eq!(seen.levels(others, 1), None, "{others:?}");
         }
     }
 
@@ -150,7 +164,8 @@ mod tests {
     #[test]
     fn one_client_has_one_place() {
         let glances = Glances::default();
-        let charges = [charge(1, 50), charge(2, 50)];
-        assert!(std::ptr::eq(glances.slot(&charges), glances.slot(&charges)));
+        for asker in [Asker::Key(7), Asker::Address(None)] {
+            assert!(std::ptr::eq(glances.slot(asker), glances.slot(asker)));
+        }
     }
 }

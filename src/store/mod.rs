@@ -8,7 +8,7 @@
 pub mod debts;
 pub mod deny_cache;
 pub mod fallback;
-mod glances;
+pub mod glances;
 pub mod limiter;
 pub mod memory;
 pub mod redis;

@@ -139,6 +139,48 @@ fn an_unknown_key_is_answered_401_and_counted_by_address() {
     }
 }
 
+/// Who may guess no more is not told which key is right, whatever becomes of unknown ones.
+#[test]
+fn a_guess_costs_its_address_what_it_costs_elsewhere() {
+    for (on_unknown_key, status) in [("deny", 401), ("accept", 200), ("anonymous", 200)] {
+        let config = file(&format!("on_unknown_key = \"{on_unknown_key}\""));
+        let gateway = Gateway::start(&config.replace("\"20/d\"", "\"4/d\""));
+        let ask = |key: &str| gateway.send(&Request::get(PATH).header("X-Api-Key", key));
+        let statuses: Vec<u16> = (0..6).map(|_| ask("guess").status).collect();
+        assert_eq!(statuses, [[status; 4].as_slice(), &[429; 2]].concat(), "{on_unknown_key}");
+        let right = ask("secret");
+        assert_eq!((right.status, right.header("x-ratelimit-reason")), (429, Some("per-ip")));
+        assert_eq!(right.header("x-ratelimit-remaining"), Some("0"));
+        assert_eq!(gateway.send(&Request::get("/").header("X-Api-Key", "secret")).status, 429);
+        // Without a key there is nothing to guess.
+        assert_eq!(left(&asked(&gateway, None), "per-ip"), 0);
+    }
+}
+
+/// Who has his own buckets called ever differently has Redis looked into no more often, and others
+/// are not told that Redis is away.
+#[test]
+fn a_client_that_asks_more_than_it_may_is_told_what_is_known_here() {
+    let redis = Redis::start();
+    let tenants = "[rules.tenants]\nper = [\"ip\", \"header:x-tenant\"]\nrate = \"9/d\"\n";
+    let strict = "[rules.strict]\nper = [\"key\"]\nrate = \"7/d\"\non_failure = \"deny\"\n";
+    let config = format!("instances = 3\n{}{tenants}{strict}{}", file(""), redis.table());
+    let gateway = Gateway::start(&config);
+    let ask = |tenant: &str| gateway.send(&Request::get(PATH).header("X-Tenant", tenant)).json();
+    let rule = |told: &Value, name: &str| {
+        let rules = told["rules"].as_array().unwrap();
+        rules.iter().find(|rule| rule["name"] == name).unwrap().clone()
+    };
+    let told = eventually("a second question at once", || {
+        (ask("a")["approximate"] == false)
+            .then(|| ask("b"))
+            .filter(|told| told["approximate"] == true)
+    });
+    assert_eq!(rule(&told, "tenants")["remaining"], 9, "all of it: Redis decides");
+    let strict = rule(&told, "strict");
+    assert_eq!((&strict["remaining"], &strict["without_redis"]), (&json!(7), &Value::Null));
+}
+
 #[test]
 fn it_is_off_unless_the_file_says_so_and_comes_with_a_reload() {
     let gateway = Gateway::start(DEMO);

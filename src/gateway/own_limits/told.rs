@@ -11,7 +11,7 @@ use crate::policy::charges::WhyNot;
 use crate::policy::client::{self, ClientKey, counted_address, counted_as};
 use crate::policy::settings::HeaderStyle;
 use crate::policy::{Dimension, OnFailure, Policy, Rule};
-use crate::store::limiter::{Levels, Source};
+use crate::store::limiter::{Levels, Source, Taken};
 
 /// The most rules of one answer, each route counted by itself: neither the answer nor the look at
 /// its buckets grows with the file.
@@ -179,6 +179,16 @@ impl<'a> Listed<'a> {
         self.entries.iter().filter_map(Entry::known).collect()
     }
 
+    /// What the rules that count by address would decide on a request of the client. `levels` are
+    /// those of [`charges`](Self::charges).
+    pub(super) fn by_address(&self, levels: &Levels) -> Taken {
+        let known = self.entries.iter().filter_map(|entry| Some((entry, entry.known()?)));
+        let each = known.zip(&levels.levels);
+        let each = each.filter(|((entry, _), _)| entry.rule.per.contains(&Dimension::Ip));
+        let (charges, found) = each.map(|((_, charge), level)| (charge, *level)).unzip();
+        Levels { levels: found, ..*levels }.decide(charges)
+    }
+
     /// The whole answer. `levels` are those of [`charges`](Self::charges).
     pub(super) fn told(&self, levels: &Levels) -> Limits<'a> {
         let mut found = levels.levels.iter();
@@ -265,10 +275,9 @@ impl<'a> Entry<'a> {
         level: Option<i64>,
     ) -> Allowance {
         let Self { rule, .. } = self;
-        let is_alone = policy.redis.is_some() && levels.source == Source::Local;
         let without_redis = match rule.on_failure {
-            OnFailure::Allow if is_alone => Some("allow"),
-            OnFailure::Deny if is_alone => Some("deny"),
+            OnFailure::Allow if levels.is_alone => Some("allow"),
+            OnFailure::Deny if levels.is_alone => Some("deny"),
             _ => None,
         };
         // Where answers do not say what others leave, neither does this one.

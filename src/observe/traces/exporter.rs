@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use super::sender::{Accepted, Failure, Sender};
 use super::{Record, otlp, random};
 use crate::observe::metrics::TraceSeries;
-use crate::policy::tracing::Tracing;
+use crate::policy::tracing::{Endpoint, Tracing};
 
 /// The most requests that are told of at once.
 const BATCH: usize = 512;
@@ -39,6 +39,8 @@ const SHOWN_CHARACTERS: usize = 300;
 pub(super) struct Exporter {
     queue: mpsc::Receiver<Box<Record>>,
     closing: watch::Receiver<bool>,
+    /// Where spans go by the file in force.
+    aim: watch::Receiver<Option<Endpoint>>,
     series: TraceSeries,
     sender: Sender,
     /// Sets this process apart from others of the same name.
@@ -50,11 +52,13 @@ impl Exporter {
     pub(super) fn new(
         queue: mpsc::Receiver<Box<Record>>,
         closing: watch::Receiver<bool>,
+        aim: watch::Receiver<Option<Endpoint>>,
         series: TraceSeries,
     ) -> Self {
         let [high, low] = random().unwrap_or([0, u64::from(std::process::id())]);
         let instance = format!("{high:016x}{low:016x}");
-        Self { queue, closing, series, sender: Sender::default(), instance, is_failing: false }
+        let sender = Sender::default();
+        Self { queue, closing, aim, series, sender, instance, is_failing: false }
     }
 
     /// Sends until it is told to end and nothing waits any more.
@@ -95,6 +99,11 @@ impl Exporter {
             return;
         };
         let Some(tracing) = &policy.tracing else { return };
+        // Whoever has the file name another collector does not want to wait for the one that fails.
+        if self.is_failing && self.is_left(&tracing.endpoint) {
+            self.series.failed.inc_by(records.iter().map(|record| record.spans()).sum());
+            return;
+        }
         let request = otlp::request(records, &self.instance);
         let spans = count(&request);
         let body = request.encode_to_vec();
@@ -124,7 +133,8 @@ impl Exporter {
                 Ok(accepted) => return Ok(accepted),
                 Err(failure) => failure,
             };
-            if tries == TRIES || !failure.may_pass() || *self.closing.borrow() {
+            let is_last = tries == TRIES || self.is_left(&tracing.endpoint);
+            if is_last || !failure.may_pass() || *self.closing.borrow() {
                 return Err(failure);
             }
             let wait = failure.retry_after().unwrap_or(backoff).min(MAX_BACKOFF);
@@ -132,8 +142,14 @@ impl Exporter {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = told(&mut self.closing) => {}
+                () = left(&mut self.aim, &tracing.endpoint) => {}
             }
         }
+    }
+
+    /// Whether spans go elsewhere, or nowhere, by the file in force.
+    fn is_left(&self, endpoint: &Endpoint) -> bool {
+        self.aim.borrow().as_ref() != Some(endpoint)
     }
 
     /// Says when spans begin to be lost, and when they arrive again.
@@ -154,6 +170,13 @@ impl Exporter {
             _ => {}
         }
         self.is_failing = failure.is_some();
+    }
+}
+
+/// Waits until spans go elsewhere.
+async fn left(aim: &mut watch::Receiver<Option<Endpoint>>, endpoint: &Endpoint) {
+    if aim.wait_for(|aim| aim.as_ref() != Some(endpoint)).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::access_log::Entry;
 use super::metrics::TraceSeries;
-use crate::policy::tracing::{Follow, Tracing};
+use crate::policy::tracing::{Endpoint, Follow, Tracing};
 use context::{Parent, SpanId, TraceId};
 use exporter::Exporter;
 
@@ -91,6 +91,7 @@ pub struct Traces {
     queue: mpsc::Sender<Box<Record>>,
     series: TraceSeries,
     closing: watch::Sender<bool>,
+    aim: watch::Sender<Option<Endpoint>>,
     closed: Arc<Closed>,
 }
 
@@ -153,9 +154,10 @@ impl Traces {
     pub fn start(series: TraceSeries) -> io::Result<Self> {
         let (queue, receiver) = mpsc::channel(QUEUED);
         let (closing, is_closing) = watch::channel(false);
+        let (aim, aimed_at) = watch::channel(None);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let closed = Arc::new(Closed::default());
-        let exporter = Exporter::new(receiver, is_closing, series.clone());
+        let exporter = Exporter::new(receiver, is_closing, aimed_at, series.clone());
         let told = Arc::clone(&closed);
         let thread = std::thread::Builder::new().name("traces".to_owned());
         thread.spawn(move || {
@@ -163,7 +165,13 @@ impl Traces {
             *told.is_closed.lock() = true;
             told.has_closed.notify_all();
         })?;
-        Ok(Self { queue, series, closing, closed })
+        Ok(Self { queue, series, closing, aim, closed })
+    }
+
+    /// Says where spans go by the file in force. What still waits for a collector that fails and is
+    /// not named any more is dropped.
+    pub fn aim_at(&self, tracing: Option<&Tracing>) {
+        self.aim.send_replace(tracing.map(|tracing| tracing.endpoint.clone()));
     }
 
     /// Has a request told of, some time soon, or drops it. Never waits.

@@ -106,6 +106,11 @@ impl Link {
         self.gate.admits() && self.is_connected()
     }
 
+    /// Whether every request asks: the breaker is closed, and there is a connection.
+    pub fn admits_all(&self) -> bool {
+        self.gate.admits_all() && self.is_connected()
+    }
+
     /// The connection, if there is one that answers. Never connects, never waits.
     pub fn current(&self) -> Option<Line> {
         if self.gate.is_open() {

@@ -12,7 +12,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use prost::Message as _;
 
-use crate::support::{Collector, DEMO, Gateway, Request, timed};
+use crate::support::{Collector, DEMO, Gateway, Request, eventually, timed};
 
 const REFUSED: &[u8] = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n";
 
@@ -72,6 +72,22 @@ fn a_collector_that_hangs_costs_nobody_anything() {
     let (code, took) = gateway.exit();
     assert!(code == Some(0) && took < Duration::from_secs(8), "{code:?} {took:?}");
     assert!(gateway.log().contains("the last spans are lost"), "{}", gateway.log());
+}
+
+/// Whoever has the file name another collector does not wait for what the old one leaves undone.
+#[test]
+fn a_collector_that_hangs_is_left_for_another() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = tracing_to(silent.local_addr().unwrap(), "timeout = \"2s\"");
+    let gateway = Gateway::start(&silent);
+    // Several messages' worth: each would be sent three times.
+    (0..10).for_each(|_| serve(&gateway));
+    let collector = Collector::start();
+    gateway.take(&format!("{DEMO}{}", collector.table("")));
+    serve(&gateway);
+    // All that is for the old one would take 36 s.
+    eventually("spans", || (!collector.spans().is_empty()).then_some(()));
+    assert_eq!(spans(&gateway, "queue_full"), 0);
 }
 
 #[test]

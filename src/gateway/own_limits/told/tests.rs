@@ -90,7 +90,12 @@ fn told(policy: &Policy, client: client::Client, lacking: u64, source: Source) -
     let listed = listed(policy, client, &HeaderMap::new());
     let level = |charge: &Charge| charge.quota.full() - charge.quota.units(lacking);
     let levels = listed.charges().iter().map(level).collect();
-    let told = listed.told(&Levels { levels, source, share: Share::WHOLE });
+    let told = listed.told(&Levels {
+        levels,
+        source,
+        share: Share::WHOLE,
+        is_alone: policy.redis.is_some() && source == Source::Local,
+    });
     let each = told.rules.iter().map(|rule| serde_json::to_string(rule).unwrap());
     let rules = each.collect::<Vec<_>>().join("\n");
     let client = serde_json::to_string(&told.client).unwrap();

@@ -1,19 +1,30 @@
 //! Buckets in Redis, changed by hand. One call of its own, which is not waited for by any request
 //! and says nothing to the breaker.
 
-use redis::ErrorKind;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use redis::{ErrorKind, RedisResult};
 
 use super::Batcher;
+use super::flight::LATEST;
 use super::peek::PATIENCE;
 use crate::clock;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{BucketId, Charge};
 use crate::limit::debt::Debt;
+use crate::store::debts::Debts;
 use crate::store::redis::call;
 use crate::store::redis::script::{self, RuleName};
 
 /// A bucket's level before and after, in its quota's units.
 pub type Moved = (i64, i64);
+
+/// What is owed to each charge's bucket, and how much of it was sent along.
+type Carried = Vec<Option<(BucketId, Debt, i64)>>;
+
+/// A reply on its way.
+type Coming = Pin<Box<dyn Future<Output = RedisResult<Vec<i64>>> + Send>>;
 
 /// Why buckets were not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +56,7 @@ impl Batcher {
             Ok(script::key(&self.prefix, charge.bucket, rule))
         };
         let keys = charges.iter().map(key).collect::<Result<Vec<_>, _>>()?;
-        let carried: Vec<Option<(BucketId, Debt, i64)>> = charges
+        let carried: Carried = charges
             .iter()
             .map(|charge| {
                 let taken = self.debts.take_out(charge.bucket, &charge.quota, clock::now());
@@ -61,20 +72,39 @@ impl Batcher {
             four.into_iter().flat_map(script::exact)
         });
         let asked: Vec<u8> = asked.collect();
-        let reply = call::adjust(&mut line.redis, &keys, &asked);
-        let reply = tokio::time::timeout(PATIENCE, reply).await;
+        let mut coming: Coming =
+            Box::pin(async move { call::adjust(&mut line.redis, &keys, &asked).await });
+        let debts = Arc::clone(&self.debts);
+        let Ok(reply) = tokio::time::timeout(PATIENCE, &mut coming).await else {
+            tokio::spawn(settle_late(debts, carried, coming, charges.len()));
+            return Err(NotAdjusted::Unknown);
+        };
         let moved = match reply {
-            Err(_) => Err(NotAdjusted::Unknown),
-            Ok(Err(error)) if error.kind() == ErrorKind::Io => Err(NotAdjusted::Unknown),
-            Ok(Err(_)) => Err(NotAdjusted::NotAsked),
-            Ok(Ok(numbers)) => read(&numbers, charges.len()),
+            Err(error) if error.kind() == ErrorKind::Io => Err(NotAdjusted::Unknown),
+            Err(_) => Err(NotAdjusted::NotAsked),
+            Ok(numbers) => read(&numbers, charges.len()),
         };
         if moved.is_err() {
-            for (bucket, debt, _) in carried.into_iter().flatten() {
-                self.debts.put_back(bucket, debt, clock::now());
-            }
+            owe_on(&debts, carried);
         }
         moved
+    }
+}
+
+/// What becomes of the debts of a call that was not answered in time. Until it is, or its connection
+/// is given up, no other call carries them: Redis may be at them, and would take them off twice.
+async fn settle_late(debts: Arc<Debts>, carried: Carried, coming: Coming, buckets: usize) {
+    let reply = tokio::time::timeout(LATEST, coming).await;
+    let is_done = matches!(&reply, Ok(Ok(numbers)) if read(numbers, buckets).is_ok());
+    if !is_done {
+        owe_on(&debts, carried);
+    }
+}
+
+/// Debts that may not have been taken off are owed on.
+fn owe_on(debts: &Debts, carried: Carried) {
+    for (bucket, debt, _) in carried.into_iter().flatten() {
+        debts.put_back(bucket, debt, clock::now());
     }
 }
 

@@ -26,7 +26,7 @@ type Coming = Pin<Box<dyn Future<Output = RedisResult<Vec<i64>>> + Send>>;
 
 /// How long after its call a reply may say what became of debts. A connection that does not answer
 /// is given up long before.
-const LATEST: Duration = Duration::from_secs(10);
+pub(super) const LATEST: Duration = Duration::from_secs(10);
 
 impl Batcher {
     /// One call, and the answers to those who wait for it.

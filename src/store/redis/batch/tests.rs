@@ -4,6 +4,7 @@ use nix::sys::signal::Signal;
 use pingora::services::background::BackgroundService as _;
 
 use super::*;
+use crate::limit::adjust::Adjustment;
 use crate::limit::breaker::Settings;
 use crate::limit::charge::{BucketId, Charge, Mode};
 use crate::limit::quota::Quota;
@@ -12,6 +13,7 @@ use crate::policy::OnFailure;
 use crate::policy::redis::{Login, Place, Ready, Redis};
 use crate::store::limiter::{Limiter, Source};
 use crate::store::memory::MemoryStore;
+use crate::store::redis::batch::adjust::NotAdjusted;
 use crate::store::redis::fixture::RedisServer;
 
 /// A breaker that lets requests return at once: a probe may well be late where other tests run.
@@ -219,6 +221,28 @@ async fn a_debt_is_taken_off_once_however_late_the_answer_is() {
         answered = batcher.take(charge.clone(), rules()).await;
     }
     assert!((99.9..100.1).contains(&settled()), "{}", settled());
+    let level = answered.unwrap().answer.outcomes[0].level / 86_400_000_000;
+    assert!((880..900).contains(&level), "{level}");
+}
+
+/// The same where buckets are changed by hand.
+#[tokio::test]
+async fn a_debt_is_taken_off_once_however_late_a_grant_is() {
+    let server = RedisServer::start(&[]);
+    let link = connected(&server).await;
+    let batcher = batcher(Arc::clone(&link), 200, series());
+    let charge = charges(1, 1_000);
+    assert!(batcher.take(charge.clone(), rules()).await.is_ok());
+    batcher.debts.add(&charge[0], charge[0].quota.units(100), Share::WHOLE, clock::now());
+    server.signal(Signal::SIGSTOP);
+    let granted = batcher.adjust(&charge, &rules(), Adjustment::Grant(1)).await;
+    assert_eq!(granted, Err(NotAdjusted::Unknown));
+    server.signal(Signal::SIGCONT);
+    let mut answered = batcher.take(charge.clone(), rules()).await;
+    while answered.is_err() {
+        answered = batcher.take(charge.clone(), rules()).await;
+    }
+    assert_eq!(link.connections(), 1, "another connection knows nothing of the grant");
     let level = answered.unwrap().answer.outcomes[0].level / 86_400_000_000;
     assert!((880..900).contains(&level), "{level}");
 }

@@ -108,6 +108,11 @@ impl Gate {
         }
     }
 
+    /// Whether everybody may ask. Takes no turn from those who do.
+    pub(super) fn admits_all(&self) -> bool {
+        self.percent.load(Ordering::Relaxed) >= 100
+    }
+
     /// Whether nobody may ask.
     pub(super) fn is_open(&self) -> bool {
         self.percent.load(Ordering::Relaxed) == 0
