@@ -89,7 +89,10 @@ impl fmt::Display for Shown {
 
 impl Serialize for Shown {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        match self {
+            Self::Plain(ip) => ip.serialize(serializer),
+            Self::Hashed(_) => serializer.collect_str(self),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ const BATCH_BYTES: usize = 64 * 1024;
 
 /// How long it is not listened behind a batch. Who sends to a thread that listens has to wake it,
 /// which costs more than the line: under load they come in batches instead.
-const LINGER: Duration = Duration::from_millis(5);
+const LINGER: Duration = Duration::from_millis(20);
 
 /// Writes what comes through the queue.
 pub(super) struct Writer {
