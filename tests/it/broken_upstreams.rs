@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::support::{Gateway, Request, Upstream, curl, in_front_of, swarm, timed};
+use crate::support::{Gateway, Request, Upstream, curl, eventually, in_front_of, swarm, timed};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -46,7 +46,9 @@ fn row_50_with_every_server_down_it_is_502() {
     assert_eq!(answer.json()["status"], 502);
     assert_eq!(gateway.count("tollgate_upstream_retries_total", &[]), 1);
     let id = answer.json()["request_id"].to_string();
-    assert!(gateway.log().contains(id.trim_matches('"')), "the log has the id, too");
+    // The log is written once the answer is on its way.
+    let is_logged = || gateway.log().contains(id.trim_matches('"')).then_some(());
+    eventually("a line of the log with the id", is_logged);
 }
 
 #[test]
