@@ -49,7 +49,7 @@ pub struct Case<'a> {
     /// The host that it is for, in lower case, without port and without a final dot.
     pub host: Cow<'a, str>,
     /// Whether it asks what its client has left (`clients.limits_path`). It goes to no route then,
-    /// and owes nothing unless it is refused for its key.
+    /// and owes nothing but where its key is missing or in no file.
     pub asks_limits: bool,
     /// Its route, as an index.
     pub route: Option<u32>,

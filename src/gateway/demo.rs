@@ -2,7 +2,7 @@
 //! tried out before any API is at hand.
 
 use http::{HeaderValue, header};
-use pingora::prelude::{ResponseHeader, Result};
+use pingora::prelude::Result;
 use pingora::proxy::Session;
 use serde::Serialize;
 
@@ -45,10 +45,9 @@ pub(super) async fn answer(session: &mut Session, exchange: &Exchange) -> Result
         route: exchange.route().map_or("", |route| &route.name),
         request_id: exchange.request_id.as_str(),
     };
-    let mut body = serde_json::to_vec_pretty(&greeting).unwrap_or_default();
-    body.push(b'\n');
-    let mut head = ResponseHeader::build(http::StatusCode::OK, Some(10))?;
+    let body = respond::pretty(&greeting);
+    let mut head = respond::ok(10)?;
     head.insert_header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))?;
     limit_headers::insert(&mut head, exchange)?;
-    respond::send_body(session, head, body.into()).await
+    respond::send_body(session, head, body).await
 }

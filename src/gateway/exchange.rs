@@ -145,6 +145,14 @@ impl Exchange {
     }
 }
 
+impl Judged {
+    /// With the verdict that follows from the answer.
+    pub fn of(taken: Taken) -> Self {
+        let verdict = Verdict::of(&taken.charges, &taken.answer);
+        Self { taken, verdict }
+    }
+}
+
 impl RequestId {
     /// An id that no other request of any gateway has: a random number of this process' own, and
     /// a count.

@@ -184,3 +184,17 @@ fn hide_parameter(request: &mut RequestHeader, name: &str) -> Result<()> {
     request.set_uri(Uri::from_parts(parts).map_err(|_| Error::new(ErrorType::InvalidHTTPHeader))?);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_that_is_dropped_is_looked_for() {
+        for name in FORWARDING {
+            let mut headers = HeaderMap::new();
+            headers.insert(HeaderName::try_from(name).unwrap(), HeaderValue::from_static("x"));
+            assert!(Suspects::among(&headers).forwarding, "{name}");
+        }
+    }
+}

@@ -74,8 +74,9 @@ impl Gateway {
             exchange.refused_unasked = taken.charges.first().map(|charge| charge.rule);
             return Err(Refusal::Unavailable { retry_after: self.limiter.tried_again_in() });
         }
-        let verdict = Verdict::of(&taken.charges, &taken.answer);
-        exchange.judged = Some(Judged { taken, verdict });
+        let judged = Judged::of(taken);
+        let verdict = judged.verdict;
+        exchange.judged = Some(judged);
         match verdict {
             Verdict::Refused { .. } => Err(Refusal::Limited),
             Verdict::Allowed { .. } | Verdict::Unlimited => Ok(()),

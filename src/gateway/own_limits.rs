@@ -6,8 +6,7 @@
 mod told;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, StatusCode, header};
-use pingora::prelude::ResponseHeader;
+use http::{HeaderValue, Method, header};
 use pingora::proxy::Session;
 
 use super::Gateway;
@@ -15,7 +14,6 @@ use super::exchange::{Exchange, Judged};
 use super::respond::{self, LIMITS_METHODS};
 use crate::decide::meetings::{Absent, Subject};
 use crate::decide::{self, Refusal};
-use crate::limit::verdict::Verdict;
 use crate::policy::Policy;
 use crate::policy::client::{Client, ClientKey, counted_address};
 use crate::store::glances::Asker;
@@ -34,7 +32,7 @@ impl Gateway {
         session: &mut Session,
         exchange: &mut Exchange,
     ) -> pingora::Result<()> {
-        let mut head = ResponseHeader::build(StatusCode::OK, Some(4))?;
+        let mut head = respond::ok(4)?;
         head.insert_header(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))?;
         let is_options = session.req_header().method == Method::OPTIONS;
         let Some(client) = exchange.client.filter(|_| !is_options) else {
@@ -44,8 +42,7 @@ impl Gateway {
         let body = match self.limits(session, exchange, client).await {
             Ok(body) => body,
             Err(taken) => {
-                let verdict = Verdict::of(&taken.charges, &taken.answer);
-                exchange.judged = Some(Judged { taken, verdict });
+                exchange.judged = Some(Judged::of(taken));
                 exchange.refusal = Some(Refusal::Limited);
                 return respond::refuse(session, exchange, Refusal::Limited).await;
             }
@@ -84,9 +81,7 @@ impl Gateway {
                 return Err(taken);
             }
         }
-        let mut body = serde_json::to_vec_pretty(&listed.told(&levels)).unwrap_or_default();
-        body.push(b'\n');
-        Ok(body.into())
+        Ok(respond::pretty(&listed.told(&levels)))
     }
 }
 

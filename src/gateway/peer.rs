@@ -28,9 +28,8 @@ impl Gateway {
         let snapshot = Arc::clone(&exchange.snapshot);
         let index = exchange.upstream_index();
         let upstream = index.and_then(|index| snapshot.policy.upstreams.get(index));
-        let pool = index.and_then(|index| snapshot.pools.get(index));
         let now = clock::now();
-        let server = pool.and_then(|pool| pool.pick(exchange.failed_server, now));
+        let server = exchange.pool().and_then(|pool| pool.pick(exchange.failed_server, now));
         let (Some(upstream), Some(server)) = (upstream, server) else {
             self.count_upstream(exchange, UpstreamResult::NoServer);
             return Err(respond::no_server());

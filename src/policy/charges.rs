@@ -69,7 +69,7 @@ impl Policy {
         self.collect(client, facts, Scope::Address).unwrap_or_default()
     }
 
-    /// The charges of a request that is answered 401 and goes to no route, of one token each: as
+    /// The charges of a request that goes to no route and may be a guess at a key, of one token each: as
     /// [`address_charges`](Self::address_charges), by each rule as on the first route that it
     /// counts.
     pub fn address_charges_anywhere(

@@ -2,25 +2,28 @@
 //! that settles it, and in this process where Redis does not answer.
 //!
 //! It always answers: no caller has an error branch.
+//!
+//! Reading order: this file (taking), `look` (asking what there is).
+
+mod look;
 
 use std::sync::Arc;
 
 use super::debts::Debts;
 use super::deny_cache::DenyCache;
 use super::fallback::Fallback;
-use super::glances::{Asker, Glances, Seen};
+use super::glances::Glances;
 use super::memory::MemoryStore;
 use super::redis::batch::Batcher;
 use super::redis::batch::adjust::{Moved, NotAdjusted};
-use super::redis::batch::peek::PATIENCE;
 use super::redis::link::Link;
 use super::redis::script::RuleName;
 use crate::clock;
 use crate::limit::adjust::Adjustment;
-use crate::limit::bucket::Bucket;
-use crate::limit::charge::{self, Answer, Charge, Charges, Mode, Outcome};
+use crate::limit::charge::{Answer, Charge, Charges, Mode, Outcome};
 use crate::limit::share::Share;
 use crate::policy::OnFailure;
+pub use look::Levels;
 
 /// Decides requests over all their buckets at once.
 pub struct Limiter {
@@ -49,19 +52,6 @@ pub struct Taken {
     pub source: Source,
     /// Charges of rules that let pass what cannot be asked for.
     pub waived: Vec<Charge>,
-}
-
-/// What is in buckets, for whoever asks without taking from them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Levels {
-    /// The level of each, in its quota's units.
-    pub levels: Vec<i64>,
-    /// Who says so: where Redis cannot be asked, this process.
-    pub source: Source,
-    /// What part of each bucket would be granted now by whoever decides.
-    pub share: Share,
-    /// Whether that is this process, for want of Redis.
-    pub is_alone: bool,
 }
 
 /// Who decided.
@@ -142,58 +132,6 @@ impl Limiter {
             Ok(answer) => Taken::all(charges.to_vec(), answer, Source::Redis),
             Err(_) => shared
                 .alone(charges, rules, |local, share| self.memory.peek(local, clock::now(), share)),
-        }
-    }
-
-    /// The levels of the charges' buckets. For people who ask: it may take a second.
-    pub async fn look(&self, charges: &[Charge], rules: &[RuleName]) -> Levels {
-        if let Some(shared) = &self.shared
-            && let Ok(buckets) = shared.batcher.look(charges, rules, PATIENCE).await
-        {
-            return Levels::of_redis(buckets.iter().map(|bucket| bucket.level).collect());
-        }
-        self.known(charges, true)
-    }
-
-    /// The same for clients, who ask for free: within the time of a check, from Redis only as often
-    /// as [`glances`](super::glances) allows, and only while the breaker lets every request ask it.
-    pub async fn glance(&self, asker: Asker, charges: &[Charge], rules: &[RuleName]) -> Levels {
-        let Some(shared) = self.shared.as_ref().filter(|_| !charges.is_empty()) else {
-            return self.known(charges, true);
-        };
-        if !shared.batcher.link().admits_all() {
-            return self.known(charges, true);
-        }
-        let ends = tokio::time::Instant::now() + shared.batcher.budget();
-        let slot = shared.glances.slot(asker);
-        let Ok(mut seen) = tokio::time::timeout_at(ends, slot.lock()).await else {
-            return self.known(charges, false);
-        };
-        let now = clock::now();
-        if let Some(seen) = seen.as_ref().filter(|seen| seen.is_fresh(now)) {
-            let unseen = || self.known(charges, !seen.was_answered());
-            return seen.levels(charges, now).map_or_else(unseen, Levels::of_redis);
-        }
-        if !shared.glances.admits(now) {
-            return self.known(charges, false);
-        }
-        let patience = ends.saturating_duration_since(tokio::time::Instant::now());
-        let looked = shared.batcher.look(charges, rules, patience).await.ok();
-        let levels = looked.map(|buckets| buckets.iter().map(|bucket| bucket.level).collect());
-        *seen = Some(Seen::new(charges, levels.clone(), clock::now()));
-        levels.map_or_else(|| self.known(charges, true), Levels::of_redis)
-    }
-
-    /// What this process knows of the charges' buckets, and whether it decides alone now.
-    fn known(&self, charges: &[Charge], is_alone: bool) -> Levels {
-        let now = clock::now();
-        let level = |charge| self.memory.bucket(charge, now).level;
-        let shared = self.shared.as_ref().filter(|_| is_alone);
-        Levels {
-            levels: charges.iter().map(level).collect(),
-            source: Source::Local,
-            share: shared.map_or(Share::WHOLE, Shared::share),
-            is_alone: shared.is_some(),
         }
     }
 
@@ -288,20 +226,6 @@ impl Shared {
         let answer = decide(&local, self.share());
         let waived = of(OnFailure::Allow);
         Taken { charges: local, answer, source: Source::Local, waived }
-    }
-}
-
-impl Levels {
-    fn of_redis(levels: Vec<i64>) -> Self {
-        Self { levels, source: Source::Redis, share: Share::WHOLE, is_alone: false }
-    }
-
-    /// What would be decided by them on charges that they are the levels of.
-    pub fn decide(&self, charges: Charges) -> Taken {
-        let bucket = |level: &i64| Bucket { level: *level, at: 0 };
-        let mut buckets: Vec<Bucket> = self.levels.iter().map(bucket).collect();
-        let answer = charge::take(&charges, &mut buckets, self.share);
-        Taken::all(charges, answer, self.source)
     }
 }
 

@@ -1,6 +1,7 @@
-//! What a client is told of its limits. Names are a contract: `docs/own-limits.md` lists them.
+//! What a client is told of its limits: the rules that mean something to it, and what their buckets
+//! hold. `answer` has the names, which are a contract.
 
-use serde::Serialize;
+mod answer;
 
 use crate::decide::meetings::{Subject, meeting};
 use crate::gateway::respond::retry_after_ms;
@@ -8,10 +9,11 @@ use crate::limit::charge::{Charge, Mode};
 use crate::limit::seconds_up;
 use crate::limit::verdict::Standing;
 use crate::policy::charges::WhyNot;
-use crate::policy::client::{self, ClientKey, counted_address, counted_as};
+use crate::policy::client;
 use crate::policy::settings::HeaderStyle;
 use crate::policy::{Dimension, OnFailure, Policy, Rule};
 use crate::store::limiter::{Levels, Source, Taken};
+use answer::{Allowance, Client, Counted, Left, Limits, Told, What};
 
 /// The most rules of one answer, each route counted by itself: neither the answer nor the look at
 /// its buckets grows with the file.
@@ -19,107 +21,6 @@ const MOST_RULES: usize = 100;
 
 /// The most routes that are named of one rule.
 const MOST_ROUTES: usize = 20;
-
-/// The answer.
-#[derive(Debug, Serialize)]
-pub(super) struct Limits<'a> {
-    client: Client<'a>,
-    /// Whether any rule limits it.
-    limited: bool,
-    /// Whether this gateway alone says so, for want of Redis or of leave to ask it.
-    approximate: bool,
-    rules: Vec<Told<'a>>,
-    /// How many rules did not fit.
-    #[serde(skip_serializing_if = "is_zero")]
-    left_out: usize,
-}
-
-/// Who asks.
-#[derive(Debug, Serialize)]
-struct Client<'a> {
-    /// `key`, `ip` or `unknown_key`.
-    kind: &'static str,
-    /// The id of the key, or the address that is counted; none of an unknown key.
-    id: Option<String>,
-    plan: &'a str,
-    /// The address or the network that rules count.
-    counted_as: Option<String>,
-}
-
-/// One rule; one that counts each route by itself, on one route.
-#[derive(Debug, Serialize)]
-struct Told<'a> {
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<&'a str>,
-    per: Vec<String>,
-    /// What it counts; empty: everything, at one cost.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    routes: Vec<Counted<'a>>,
-    /// How many routes did not fit.
-    #[serde(skip_serializing_if = "is_zero")]
-    more_routes: usize,
-    #[serde(flatten)]
-    what: What,
-}
-
-/// A route, as a client may know it, and what a request costs there.
-#[derive(Debug, Serialize)]
-struct Counted<'a> {
-    name: &'a str,
-    path: String,
-    cost: u64,
-}
-
-/// What the rule does to the client.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum What {
-    Limits(Allowance),
-    Exempts {
-        /// Always true.
-        exempt: bool,
-    },
-    DemandsKey {
-        /// Always true.
-        needs_key: bool,
-    },
-}
-
-/// What it allows, and what is left of that.
-#[derive(Debug, Serialize)]
-struct Allowance {
-    /// The bucket's burst.
-    limit: u64,
-    rate: Option<String>,
-    /// Seconds that an empty bucket takes to fill.
-    window_seconds: u64,
-    /// Tokens of the cheapest request.
-    cost: u64,
-    /// Whether others take from the same bucket.
-    shared: bool,
-    /// What names the bucket and is not known before a request is there.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    unknown: Vec<String>,
-    /// What becomes of requests while Redis cannot be asked, where nothing is counted then: `allow`
-    /// or `deny`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    without_redis: Option<&'static str>,
-    #[serde(flatten)]
-    left: Option<Left>,
-}
-
-/// What is in the bucket.
-#[derive(Debug, Serialize)]
-struct Left {
-    /// Whole tokens.
-    remaining: u64,
-    /// Seconds until the bucket is full.
-    reset_seconds: u64,
-    /// Until a request of that cost can pass, where it cannot now.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after_ms: Option<u64>,
-}
 
 /// The rules that mean something to a client, before any bucket was looked at.
 #[derive(Debug)]
@@ -303,26 +204,6 @@ impl<'a> Entry<'a> {
             left,
         }
     }
-}
-
-impl<'a> Client<'a> {
-    fn of(policy: &'a Policy, client: &client::Client) -> Self {
-        let prefix = policy.clients.ipv6_prefix;
-        let counted = client.ip.map(|ip| counted_as(counted_address(ip, prefix), prefix));
-        let (kind, id) = match client.key {
-            ClientKey::Known(key) => {
-                ("key", policy.keys.get(key as usize).map(|key| key.id.to_string()))
-            }
-            ClientKey::Unknown(_) => ("unknown_key", None),
-            ClientKey::Missing => ("ip", counted.clone()),
-        };
-        Self { kind, id, plan: policy.plan_name(client.plan), counted_as: counted }
-    }
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
-fn is_zero(number: &usize) -> bool {
-    *number == 0
 }
 
 #[cfg(test)]

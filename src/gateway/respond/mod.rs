@@ -127,6 +127,21 @@ pub(super) async fn send_body(
     Ok(())
 }
 
+/// The head of an answer of our own that refuses nothing, with room for so many headers.
+///
+/// # Errors
+/// None that a fixed status could have.
+pub(super) fn ok(headers: usize) -> Result<ResponseHeader> {
+    ResponseHeader::build(StatusCode::OK, Some(headers))
+}
+
+/// A value as JSON for people to read.
+pub(super) fn pretty(value: &impl Serialize) -> Bytes {
+    let mut body = serde_json::to_vec_pretty(value).unwrap_or_default();
+    body.push(b'\n');
+    body.into()
+}
+
 async fn send(session: &mut Session, exchange: &Exchange, answer: Answer) -> Result<()> {
     let grpc = is_grpc(session);
     let status = if grpc { StatusCode::OK } else { answer.status };

@@ -9,6 +9,7 @@ use crate::limit::charge::BucketId;
 use crate::limit::share::Share;
 use crate::load::from_text;
 use crate::policy::charges::Facts;
+use crate::policy::client::ClientKey;
 
 /// The keys of `acme` and of `monitor` are their names.
 const FILE: &str = r#"

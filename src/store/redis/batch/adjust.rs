@@ -1,13 +1,12 @@
 //! Buckets in Redis, changed by hand. One call of its own, which is not waited for by any request
 //! and says nothing to the breaker.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
-use redis::{ErrorKind, RedisResult};
+use redis::ErrorKind;
 
 use super::Batcher;
-use super::flight::LATEST;
+use super::flight::{Coming, LATEST};
 use super::peek::PATIENCE;
 use crate::clock;
 use crate::limit::adjust::Adjustment;
@@ -22,9 +21,6 @@ pub type Moved = (i64, i64);
 
 /// What is owed to each charge's bucket, and how much of it was sent along.
 type Carried = Vec<Option<(BucketId, Debt, i64)>>;
-
-/// A reply on its way.
-type Coming = Pin<Box<dyn Future<Output = RedisResult<Vec<i64>>> + Send>>;
 
 /// Why buckets were not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

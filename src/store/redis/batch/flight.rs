@@ -22,7 +22,7 @@ use crate::store::redis::script::{Batch, Reply};
 type Carried = SmallVec<[(BucketId, Debt, i64); 4]>;
 
 /// A reply that may come.
-type Coming = Pin<Box<dyn Future<Output = RedisResult<Vec<i64>>> + Send>>;
+pub(super) type Coming = Pin<Box<dyn Future<Output = RedisResult<Vec<i64>>> + Send>>;
 
 /// How long after its call a reply may say what became of debts. A connection that does not answer
 /// is given up long before.
