@@ -93,7 +93,7 @@ bench-redis: ## ways to keep a bucket in Redis, side by side; writes docs/benchm
 	cargo bench --bench redis_three_ways -- --write
 
 # Only the whole run is written down; one that is narrowed is for looking at.
-bench-peers: ## tollgate beside nginx, HAProxy, Envoy, Traefik; writes docs/benchmarks.md
+bench-peers: ## tollgate beside nginx, HAProxy, Envoy, Traefik, Pingap; writes docs/benchmarks.md
 	@scripts/need $(BUILD_NEEDS) $(BENCH_NEEDS)
 	cargo build --release -p tollgate -p bare_pingora
 	$(if $(filter-out 4 5 7 8,$(JOB)),,scripts/pgo)

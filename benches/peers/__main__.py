@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import page, plots
 from .exactness import crowd_mb, exactness
-from .gateways import Gateway
+from .gateways import Gateway, pingap
 from .gateways.pingora import BARE
 from .jobs import JOBS, Job
 from .measure import Bench, Pair
@@ -133,6 +133,8 @@ def versions() -> str:
         "Traefik " + page.first_line(".deps/peers/bin/traefik", "version").split()[-1],
         "Redis " + page.first_line(which("redis-server"), "--version").split()[2].strip("v="),
     ]
+    if pingap.IS_BUILT:
+        lines.insert(-1, "Pingap " + page.first_line(pingap.PROGRAM, "--version").split()[1])
     return ", ".join(lines)
 
 

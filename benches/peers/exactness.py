@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .gateways import EXACT, Quota, Store, envoy, haproxy, nginx, traefik
+from .gateways import EXACT, Quota, Store, envoy, haproxy, nginx, pingap, traefik
 from .gateways.tollgate import tollgate
 from .load import Load
 from .measure import Bench, wait_until_settled
@@ -17,6 +17,7 @@ GATEWAYS = [
     envoy.LOCAL_RATELIMIT,
     traefik.MEMORY,
     traefik.REDIS,
+    *pingap.where_built(pingap.LIMIT),
 ]
 
 CLIENTS = 1_000_000

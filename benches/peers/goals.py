@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .gateways import Gateway, envoy, nginx, traefik
+from .gateways import Gateway, envoy, nginx, pingap, traefik
 from .jobs import (
     FOUR_IN_MEMORY,
     FOUR_IN_MEMORY_PGO,
@@ -119,6 +119,11 @@ def of_four_in_memory(build: str, ours: Gateway) -> list[Goal]:
             f"the same{build}, requests/s to Traefik and one limit in memory",
             2.4,
             ours_to(ours, MEMORY, traefik.MEMORY, RATE),
+        ),
+        at_least(
+            f"the same{build}, requests/s to Pingap and one limit in memory",
+            1,
+            ours_to(ours, MEMORY, pingap.LIMIT, RATE),
         ),
         at_least(
             f"answers of 64 KB, four limits{build}: requests/s to bare Pingora",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from .gateways import OPEN, SHUT, Gateway, Quota, Store, envoy, haproxy, nginx, traefik
+from .gateways import OPEN, SHUT, Gateway, Quota, Store, envoy, haproxy, nginx, pingap, traefik
 from .gateways.tollgate import Build, tollgate
 from .load import Load
 from .servers import SIZES, path_of
@@ -26,8 +26,14 @@ class Job:
         return self.quota == SHUT
 
 
-PROXIES = [nginx.ALONE, haproxy.ALONE, envoy.ALONE, traefik.ALONE]
-IN_MEMORY = [nginx.LIMIT_REQ, haproxy.STICK_TABLE, envoy.LOCAL_RATELIMIT, traefik.MEMORY]
+PROXIES = [
+    *[nginx.ALONE, haproxy.ALONE, envoy.ALONE, traefik.ALONE],
+    *pingap.where_built(pingap.ALONE),
+]
+IN_MEMORY = [
+    *[nginx.LIMIT_REQ, haproxy.STICK_TABLE, envoy.LOCAL_RATELIMIT, traefik.MEMORY],
+    *pingap.where_built(pingap.LIMIT),
+]
 IN_REDIS = [nginx.EVALSHA, traefik.REDIS]
 
 NO_RULE = tollgate(0, Store.NONE)
