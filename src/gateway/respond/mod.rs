@@ -7,6 +7,8 @@
 mod grpc;
 mod words;
 
+use std::fmt::Write as _;
+
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use pingora::prelude::{Error, ErrorSource, ErrorType, ResponseHeader, Result};
@@ -26,15 +28,15 @@ use words::failure;
 pub(crate) use words::words;
 
 /// An answer of our own.
-struct Answer {
+struct Answer<'a> {
     status: StatusCode,
-    problem: Problem,
+    problem: Problem<'a>,
     retry_after_seconds: Option<u64>,
 }
 
 /// A problem document, RFC 9457.
 #[derive(Debug, Serialize)]
-struct Problem {
+struct Problem<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     title: &'static str,
@@ -42,11 +44,15 @@ struct Problem {
     detail: String,
     /// The rules that refused, as draft-ietf-httpapi-ratelimit-headers names the member.
     #[serde(rename = "violated-policies", skip_serializing_if = "Vec::is_empty")]
-    violated_policies: Vec<String>,
+    violated_policies: Vec<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
-    request_id: String,
+    request_id: &'a str,
 }
+
+/// Room for the words of a refusal, and for a problem with them. More is possible.
+const DETAIL_BYTES: usize = 128;
+const PROBLEM_BYTES: usize = 512;
 
 /// The type of a problem that its status says all about (RFC 9457, section 4.2.1).
 const BLANK: &str = "about:blank";
@@ -142,7 +148,7 @@ pub(super) fn pretty(value: &impl Serialize) -> Bytes {
     body.into()
 }
 
-async fn send(session: &mut Session, exchange: &Exchange, answer: Answer) -> Result<()> {
+async fn send(session: &mut Session, exchange: &Exchange, answer: Answer<'_>) -> Result<()> {
     let grpc = is_grpc(session);
     let status = if grpc { StatusCode::OK } else { answer.status };
     let mut head = ResponseHeader::build(status, Some(12))?;
@@ -166,12 +172,14 @@ async fn send(session: &mut Session, exchange: &Exchange, answer: Answer) -> Res
     }
     let problem_json = HeaderValue::from_static("application/problem+json");
     head.insert_header(header::CONTENT_TYPE, problem_json)?;
-    let body = serde_json::to_vec(&answer.problem).unwrap_or_default();
+    let mut body = Vec::with_capacity(PROBLEM_BYTES);
+    // Writing to memory that grows does not fail.
+    let _ = serde_json::to_writer(&mut body, &answer.problem);
     send_body(session, head, body.into()).await
 }
 
 /// The 429 of a limit.
-fn limited(policy: &Policy, exchange: &Exchange, judged: &Judged) -> Answer {
+fn limited<'a>(policy: &'a Policy, exchange: &'a Exchange, judged: &Judged) -> Answer<'a> {
     let binding = judged.verdict.speaks_of().unwrap_or_default();
     let wait = judged.standing(binding).map_or(0, |standing| standing.retry_after);
     let retry_after_ms = retry_after_ms(wait);
@@ -180,7 +188,7 @@ fn limited(policy: &Policy, exchange: &Exchange, judged: &Judged) -> Answer {
     let violated = judged.taken.charges.iter().zip(&judged.taken.answer.outcomes).enumerate();
     let violated_policies = violated
         .filter(|(_, (charge, outcome))| charge.mode == Mode::Enforce && !outcome.enough)
-        .map(|(index, _)| judged.rule_name(policy, index).to_string())
+        .map(|(index, _)| judged.rule_name(policy, index))
         .collect();
     Answer {
         status: StatusCode::TOO_MANY_REQUESTS,
@@ -194,7 +202,7 @@ fn limited(policy: &Policy, exchange: &Exchange, judged: &Judged) -> Answer {
             }),
             violated_policies,
             retry_after_ms: Some(retry_after_ms),
-            request_id: exchange.request_id.to_string(),
+            request_id: exchange.request_id.as_str(),
         },
     }
 }
@@ -214,18 +222,22 @@ pub(crate) fn limit_detail(
     let rule = policy.rules.get(charge.rule as usize);
     let name = rule.map_or("", |rule| &rule.name);
     let rate = rule.and_then(|rule| rule.rate_of(charge.quota_index));
-    let rate = rate.map(|rate| format!("{rate}, ")).unwrap_or_default();
     let burst = charge.quota.burst();
-    let state = match charge.cost {
-        1 => "is exhausted".to_string(),
-        cost => format!("lacks the {cost} tokens that this request takes"),
+    let mut text = String::with_capacity(DETAIL_BYTES);
+    let _ = write!(text, "Limit \"{name}\" (");
+    if let Some(rate) = rate {
+        let _ = write!(text, "{rate}, ");
+    }
+    let _ = write!(text, "burst {burst}, plan {plan}) ");
+    let _ = match charge.cost {
+        1 => write!(text, "is exhausted"),
+        cost => write!(text, "lacks the {cost} tokens that this request takes"),
     };
-    format!(
-        "Limit \"{name}\" ({rate}burst {burst}, plan {plan}) {state}; retry in {retry_after_ms} ms."
-    )
+    let _ = write!(text, "; retry in {retry_after_ms} ms.");
+    text
 }
 
-fn plain(status: StatusCode, detail: String, exchange: &Exchange) -> Answer {
+fn plain(status: StatusCode, detail: String, exchange: &Exchange) -> Answer<'_> {
     Answer {
         status,
         retry_after_seconds: None,
@@ -236,7 +248,7 @@ fn plain(status: StatusCode, detail: String, exchange: &Exchange) -> Answer {
             detail,
             violated_policies: Vec::new(),
             retry_after_ms: None,
-            request_id: exchange.request_id.to_string(),
+            request_id: exchange.request_id.as_str(),
         },
     }
 }
