@@ -40,5 +40,7 @@ pub mod policy;
 pub mod reload;
 /// Where buckets live.
 pub mod store;
+/// Text of numbers and addresses.
+pub mod text;
 /// A gateway in a terminal, from outside.
 pub mod top;

@@ -45,16 +45,17 @@ impl Gateway {
             self.audit.note(policy, &client, rule, decided.remaining);
         }
         let writes = policy.access_log.output != Output::Off;
+        let is_written = writes && is_chosen(session, exchange, decided);
         let recorded = exchange.trace.filter(|trace| trace.is_sampled);
-        if !writes && recorded.is_none() {
+        if !is_written && recorded.is_none() {
             return;
         }
-        let is_written = writes && is_chosen(session, exchange, decided);
+        let entry = entry(session, exchange, decided, ticks);
         if is_written {
-            self.access_log.write(entry(session, exchange, decided, ticks));
+            self.access_log.write(&entry);
         }
         if let Some(trace) = recorded {
-            self.tell(session, exchange, trace, entry(session, exchange, decided, ticks));
+            self.tell(session, exchange, trace, entry);
         }
     }
 

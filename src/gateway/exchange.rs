@@ -7,7 +7,7 @@ use http::StatusCode;
 use prometheus::IntGauge;
 
 use super::Snapshot;
-use super::header_text::hex;
+
 use super::pool::Pool;
 use crate::decide::Refusal;
 use crate::limit::verdict::Verdict;
@@ -17,6 +17,7 @@ use crate::policy::Route;
 use crate::policy::client::Client;
 use crate::policy::settings::Upstream;
 use crate::store::limiter::Taken;
+use crate::text::hex;
 
 /// One request and its answer.
 pub struct Exchange {

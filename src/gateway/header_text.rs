@@ -1,17 +1,16 @@
 //! Text for headers, put together without the machinery of `fmt`: every request and every answer
 //! has some.
 
-use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use bytes::{BufMut, BytesMut};
 use http::HeaderValue;
 use http::header::InvalidHeaderValue;
 
+use crate::text::put_ip;
+
 /// Room for what one limit has to say. More is possible.
 const ROOM_BYTES: usize = 64;
-
-const HEX: &[u8; 16] = b"0123456789abcdef";
 
 /// A header's value in the making.
 #[derive(Debug)]
@@ -47,19 +46,7 @@ impl HeaderText {
     /// Adds an address as an element of a list.
     pub(super) fn address(&mut self, address: IpAddr) {
         self.separate();
-        match address {
-            IpAddr::V4(address) => {
-                let mut digits = itoa::Buffer::new();
-                for (index, octet) in address.octets().into_iter().enumerate() {
-                    if index > 0 {
-                        self.0.put_u8(b'.');
-                    }
-                    self.0.put_slice(digits.format(octet).as_bytes());
-                }
-            }
-            // Writing to memory that grows does not fail.
-            IpAddr::V6(address) => drop(write!(self.0, "{address}")),
-        }
+        put_ip(&mut self.0, address);
     }
 
     /// Whether there is nothing yet.
@@ -80,17 +67,6 @@ impl TryFrom<HeaderText> for HeaderValue {
     fn try_from(text: HeaderText) -> Result<Self, InvalidHeaderValue> {
         Self::from_maybe_shared(text.0.freeze())
     }
-}
-
-/// Sixteen hexadecimal digits.
-pub(super) fn hex(number: u64) -> [u8; 16] {
-    let mut digits = [0; 16];
-    let mut rest = number;
-    for digit in digits.iter_mut().rev() {
-        *digit = HEX.get((rest & 15) as usize).copied().unwrap_or_default();
-        rest >>= 4;
-    }
-    digits
 }
 
 #[cfg(test)]
@@ -119,12 +95,5 @@ mod tests {
             HeaderValue::try_from(text).unwrap(),
             "unknown, 0.0.0.0, 255.10.0.1, ::1, 2001:db8::7"
         );
-    }
-
-    #[test]
-    fn hex_is_what_fmt_prints() {
-        for number in [0, 1, 0x0123_4567_89ab_cdef, u64::MAX] {
-            assert_eq!(hex(number), *format!("{number:016x}").as_bytes());
-        }
     }
 }

@@ -57,7 +57,7 @@ impl Serialize for Moment {
 impl Moment {
     /// The same text without the machinery of `fmt`: every line of the access log begins with it.
     /// None beyond the year 9999.
-    fn digits(self) -> Option<[u8; 27]> {
+    pub fn digits(self) -> Option<[u8; 27]> {
         let (year, month, day) = date(self.0 / DAY);
         let of_day = self.0 % DAY;
         let (seconds, micros) = (of_day / 1_000_000, of_day % 1_000_000);

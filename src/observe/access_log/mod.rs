@@ -1,19 +1,21 @@
-//! One line for every request, and never a request that waits for it: lines go through a bounded
-//! queue to one thread, which alone knows how slow a disk or a reader is. What finds the queue full
-//! is dropped and counted.
+//! One line for every request, and never a request that waits for it: lines are written by one
+//! thread, which alone knows how slow a disk or a reader is. What finds too much waiting for it is
+//! dropped and counted.
 //!
-//! Reading order: this file (the queue), `line` (what a line tells), `writer` (the thread), `sink`
-//! (a place that may fail).
+//! Reading order: this file (what requests do), `line` (what a line tells) in `json`, `waiting` (lines on their
+//! way), `writer` (the thread), `sink` (a place that may fail).
 
+mod json;
 mod line;
 mod sink;
+mod waiting;
 mod writer;
 
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -26,22 +28,20 @@ use crate::policy::Policy;
 use crate::policy::access_log::Output;
 use crate::policy::client::Client;
 use sink::Sink;
+use waiting::{Taken, Waiting};
 use writer::Writer;
-
-/// How many lines may wait. At 100,000 requests a second, those of 80 ms.
-const QUEUED: usize = 8_192;
 
 /// How long the end of the process waits for the last lines.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Takes entries from whoever serves requests.
 pub struct AccessLog {
-    queue: SyncSender<Message>,
     writer: Thread,
     shared: Arc<Shared>,
 }
 
 /// What is written of one request. Indexes are those of its policy.
+#[derive(Debug)]
 pub struct Entry {
     /// What it was judged by.
     pub policy: Arc<Policy>,
@@ -97,19 +97,20 @@ pub struct Timings {
     pub upstream: Option<u64>,
 }
 
-enum Message {
-    Entry(Box<Entry>),
-    /// Look at what is shared.
-    Wake,
+thread_local! {
+    /// A line in the making. It is made where the request is, since to hand over what it is made of
+    /// costs more than to copy it.
+    static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What the writer is told beside the queue, which may be full.
+/// What requests and the writer share.
 struct Shared {
+    waiting: Mutex<Waiting>,
     /// Where lines go. Written by reloads.
     output: Mutex<Output>,
     /// Whether that is to be opened anew.
     reopen: AtomicBool,
-    /// Whether the writer is to end as soon as the queue is empty.
+    /// Whether the writer is to end as soon as nothing waits.
     closing: AtomicBool,
     /// Whether it has.
     closed: Mutex<bool>,
@@ -118,7 +119,7 @@ struct Shared {
 }
 
 impl Entry {
-    /// The most bytes of a path that are kept while lines wait.
+    /// The most bytes of a path that are kept.
     const MAX_PATH_BYTES: usize = 2_048;
 
     /// A path as an entry keeps it: a long one is cut, and ends in `…`.
@@ -139,8 +140,8 @@ impl AccessLog {
     /// The file cannot be written to, or the kernel has no thread.
     pub fn start(output: Output, dropped: IntCounter) -> io::Result<Self> {
         check(&output)?;
-        let (queue, receiver) = sync_channel(QUEUED);
         let shared = Arc::new(Shared {
+            waiting: Mutex::new(Waiting::default()),
             output: Mutex::new(output),
             reopen: AtomicBool::new(true),
             closing: AtomicBool::new(false),
@@ -148,25 +149,30 @@ impl AccessLog {
             has_closed: Condvar::new(),
             dropped,
         });
-        let writer = Writer::new(receiver, Arc::clone(&shared));
+        let writer = Writer::new(Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("access-log".to_owned());
         let thread = thread.spawn(move || writer.run())?;
-        let log = Self { queue, writer: thread.thread().clone(), shared };
-        log.wake();
-        Ok(log)
+        Ok(Self { writer: thread.thread().clone(), shared })
     }
 
-    /// Writes an entry, some time soon, or drops it. Never waits.
-    pub fn write(&self, entry: Entry) {
-        if self.queue.try_send(Message::Entry(Box::new(entry))).is_err() {
-            self.shared.dropped.inc();
+    /// Has an entry written, some time soon, or drops it. Never waits for a disk.
+    pub fn write(&self, entry: &Entry) {
+        let taken = LINE.with_borrow_mut(|line| {
+            line.clear();
+            line::append(line, entry);
+            self.shared.waiting.lock().add(line)
+        });
+        match taken {
+            Taken::Waits => {}
+            Taken::Wanted => self.writer.unpark(),
+            Taken::Dropped => self.shared.dropped.inc(),
         }
     }
 
     /// Opens the file again: it may have been renamed.
     pub fn reopen(&self) {
         self.shared.reopen.store(true, Ordering::Release);
-        self.wake();
+        self.writer.unpark();
     }
 
     /// Writes to `output` from now on.
@@ -182,18 +188,12 @@ impl AccessLog {
     /// Writes what waits, and ends. A place that takes no more is not waited for long.
     pub fn close(&self) {
         self.shared.closing.store(true, Ordering::Release);
-        self.wake();
+        self.writer.unpark();
         let mut closed = self.shared.closed.lock();
         let is_open = |closed: &mut bool| !*closed;
         if self.shared.has_closed.wait_while_for(&mut closed, is_open, CLOSE_TIMEOUT).timed_out() {
             tracing::warn!("the access log takes no more; its last lines are lost");
         }
-    }
-
-    fn wake(&self) {
-        // Where the queue is full, the writer is at work and will look.
-        let _ = self.queue.try_send(Message::Wake);
-        self.writer.unpark();
     }
 }
 

@@ -2,74 +2,58 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use tracing::{info, warn};
 
+use super::Shared;
 use super::sink::{Sink, count};
-use super::{Message, Shared, line};
 
-/// How many bytes are collected at most before they are written.
-const BATCH_BYTES: usize = 64 * 1024;
+/// How long the writer rests behind a batch. To wake a thread costs more than a line: under load
+/// they come in batches instead.
+const REST: Duration = Duration::from_millis(20);
 
-/// How long it is not listened behind a batch. Who sends to a thread that listens has to wake it,
-/// which costs more than the line: under load they come in batches instead.
-const LINGER: Duration = Duration::from_millis(20);
-
-/// Writes what comes through the queue.
+/// Writes what waits.
 pub(super) struct Writer {
-    queue: Receiver<Message>,
     shared: Arc<Shared>,
     /// None: lines go nowhere, or their place could not be opened.
     sink: Option<Sink>,
-    /// Lines that are not written yet.
+    /// A batch.
     lines: Vec<u8>,
     is_failing: bool,
 }
 
 impl Writer {
-    pub(super) fn new(queue: Receiver<Message>, shared: Arc<Shared>) -> Self {
-        let lines = Vec::with_capacity(BATCH_BYTES);
-        Self { queue, shared, sink: None, lines, is_failing: false }
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, sink: None, lines: Vec::new(), is_failing: false }
     }
 
     /// Writes until it is told to end.
     pub(super) fn run(mut self) {
-        while let Ok(message) = self.queue.recv() {
-            self.collect(message);
-            loop {
-                while let Ok(message) = self.queue.try_recv() {
-                    self.collect(message);
-                }
-                let is_closing = self.shared.closing.load(Ordering::Acquire);
-                self.write();
-                if is_closing {
-                    *self.shared.closed.lock() = true;
-                    self.shared.has_closed.notify_all();
-                    return;
-                }
-                std::thread::park_timeout(LINGER);
-                match self.queue.try_recv() {
-                    Ok(message) => self.collect(message),
-                    Err(_) => break,
-                }
+        loop {
+            // Read first: what was there when it was told to end is written.
+            let is_closing = self.shared.closing.load(Ordering::Acquire);
+            self.shared.waiting.lock().swap(&mut self.lines);
+            self.write();
+            if is_closing {
+                *self.shared.closed.lock() = true;
+                self.shared.has_closed.notify_all();
+                return;
+            }
+            std::thread::park_timeout(REST);
+            // Whoever calls meanwhile finds it awake: a thread that was called does not park.
+            if !self.is_called() && self.shared.waiting.lock().sleep() {
+                std::thread::park();
             }
         }
     }
 
-    fn collect(&mut self, message: Message) {
-        if let Message::Entry(entry) = message
-            && line::append(&mut self.lines, &entry).is_err()
-        {
-            self.shared.dropped.inc();
-        }
-        if self.lines.len() >= BATCH_BYTES {
-            self.write();
-        }
+    /// Whether there is more to do than to write.
+    fn is_called(&self) -> bool {
+        self.shared.reopen.load(Ordering::Acquire) || self.shared.closing.load(Ordering::Acquire)
     }
 
-    /// Writes the lines so far, or drops them.
+    /// Writes the batch, or drops it.
     fn write(&mut self) {
         // A place that could not be opened is tried again with every batch.
         if self.shared.reopen.swap(false, Ordering::AcqRel)
@@ -92,7 +76,6 @@ impl Writer {
             None => {}
         }
         self.lines = lines;
-        self.lines.clear();
     }
 
     fn open(&mut self) {

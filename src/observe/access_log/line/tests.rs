@@ -1,0 +1,160 @@
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use http::Method;
+use proptest::option::of as maybe;
+use proptest::prelude::*;
+use serde::Serialize;
+
+use super::*;
+use crate::load::from_text;
+use crate::observe::access_log::{Decided, Timings};
+use crate::observe::traces::context::TraceId;
+use crate::policy::Policy;
+use crate::policy::client::Client;
+
+const FILE: &str = r#"
+[plans.free]
+[plans.pro]
+[keys.acme]
+sha256 = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"
+plan = "pro"
+[upstreams.api]
+servers = ["demo"]
+[routes.all]
+[rules.per-key]
+per = ["key"]
+rate = "2/d"
+[access_log]
+client_ip = "#;
+
+/// A line as serde writes it.
+#[derive(Serialize)]
+struct Line<'a> {
+    time: Moment,
+    id: &'a str,
+    trace_id: Option<TraceId>,
+    key: Option<&'a str>,
+    ip: Option<Shown>,
+    plan: Option<&'a str>,
+    method: &'a str,
+    path: &'a str,
+    route: Option<&'a str>,
+    decision: &'static str,
+    rule: Option<&'a str>,
+    remaining: Option<u64>,
+    source: Option<&'static str>,
+    status: Option<u16>,
+    bytes_in: u64,
+    bytes_out: u64,
+    upstream: Option<&'a str>,
+    server: Option<SocketAddr>,
+    total_ms: f64,
+    check_ms: Option<f64>,
+    upstream_ms: Option<f64>,
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a duration in ticks is far below 2^53")]
+fn milliseconds(ticks: u64) -> f64 {
+    ticks as f64 / 1_000.0
+}
+
+fn by_serde(entry: &Entry) -> String {
+    let known = Known::of(entry);
+    let line = Line {
+        time: Moment(entry.time),
+        id: &entry.request_id,
+        trace_id: entry.trace_id,
+        key: known.key.map(|key| &*key.id),
+        ip: known.ip,
+        plan: known.plan,
+        method: entry.method.as_str(),
+        path: &entry.path,
+        route: known.route.map(|route| &*route.name),
+        decision: entry.decided.decision,
+        rule: known.rule.map(|rule| &*rule.name),
+        remaining: entry.decided.remaining,
+        source: entry.decided.source,
+        status: entry.status,
+        bytes_in: entry.bytes_in,
+        bytes_out: entry.bytes_out,
+        upstream: known.upstream.map(|upstream| &*upstream.name),
+        server: entry.server,
+        total_ms: milliseconds(entry.timings.total),
+        check_ms: entry.timings.check.map(milliseconds),
+        upstream_ms: entry.timings.upstream.map(milliseconds),
+    };
+    serde_json::to_string(&line).unwrap() + "\n"
+}
+
+fn policies() -> impl Strategy<Value = Arc<Policy>> {
+    let policy = |shows| Arc::new(from_text("gateway.toml", &format!("{FILE}{shows:?}")).unwrap());
+    let all = ["hashed", "plain", "off"].map(policy);
+    (0..3_usize).prop_map(move |index| Arc::clone(&all[index]))
+}
+
+fn clients() -> impl Strategy<Value = Client> {
+    let keys = prop_oneof![
+        Just(ClientKey::Missing),
+        Just(ClientKey::Known(0)),
+        any::<[u8; 32]>().prop_map(ClientKey::Unknown)
+    ];
+    let client = |(ip, key, plan)| Client { ip, key, plan };
+    (maybe(any::<IpAddr>()), keys, 0..2_u32).prop_map(client)
+}
+
+prop_compose! {
+    fn entries()(
+        policy in policies(),
+        (time, ticks) in (any::<u64>(), 0..1_000_000_000_000_u64),
+        (request_id, path) in (".*", ".*"),
+        trace_id in maybe(any::<u128>()),
+        client in maybe(clients()),
+        method in "[A-Z!#$%&'*+.^_`|~0-9a-z-]{1,20}",
+        (route, rule) in (maybe(0..2_u32), maybe(0..2_u32)),
+        (remaining, status) in (maybe(any::<u64>()), maybe(any::<u16>())),
+        source in maybe(Just("redis")),
+        (bytes_in, bytes_out) in any::<(u64, u64)>(),
+        server in maybe(any::<SocketAddr>()),
+        (check, upstream) in (maybe(0..5_000_u64), maybe(any::<u32>().prop_map(u64::from))),
+    ) -> Entry {
+        Entry {
+            policy,
+            time,
+            request_id,
+            trace_id: trace_id.and_then(TraceId::of),
+            client,
+            method: Method::from_bytes(method.as_bytes()).unwrap(),
+            path: Entry::path(&path),
+            route,
+            decided: Decided { decision: "allow", rule, remaining, source },
+            status,
+            bytes_in,
+            bytes_out,
+            server,
+            timings: Timings { total: ticks, check, upstream },
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_line_is_what_serde_writes(entry in entries()) {
+        let mut lines = b"before\n".to_vec();
+        append(&mut lines, &entry);
+        prop_assert_eq!(std::str::from_utf8(&lines).unwrap(), format!("before\n{}", by_serde(&entry)));
+    }
+}
+
+#[test]
+fn every_byte_of_a_string_is_one_of_json() {
+    for character in (0..=0x7f_u8).map(char::from).chain(['é', '\u{2028}', '\u{10ffff}']) {
+        let mut text = Vec::new();
+        let value = format!("a{character}b");
+        let mut object = Object::open(&mut text);
+        object.string("member", Some(&value));
+        object.close();
+        let expected = serde_json::json!({ "member": value }).to_string();
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
+}
