@@ -7,7 +7,6 @@ use http::StatusCode;
 use prometheus::IntGauge;
 
 use super::Snapshot;
-
 use super::pool::Pool;
 use crate::decide::Refusal;
 use crate::limit::verdict::Verdict;

@@ -9,6 +9,9 @@ use crate::policy::client::ClientKey;
 use crate::policy::settings::Upstream;
 use crate::policy::{Key, Route, Rule};
 
+/// The most bytes of a method that are written. The longest that is registered has 17.
+const MAX_METHOD_BYTES: usize = 64;
+
 /// What an entry's policy has of it.
 struct Known<'a> {
     key: Option<&'a Key>,
@@ -30,7 +33,7 @@ pub(super) fn append(lines: &mut Vec<u8>, entry: &Entry) {
     line.string("key", known.key.map(|key| &*key.id));
     line.shown("ip", known.ip);
     line.string("plan", known.plan);
-    line.string("method", Some(entry.method.as_str()));
+    line.string("method", Some(shortened(entry.method.as_str())));
     line.string("path", Some(&entry.path));
     line.string("route", known.route.map(|route| &*route.name));
     line.string("decision", Some(entry.decided.decision));
@@ -47,6 +50,11 @@ pub(super) fn append(lines: &mut Vec<u8>, entry: &Entry) {
     line.milliseconds("upstream_ms", entry.timings.upstream);
     line.close();
     lines.push(b'\n');
+}
+
+/// A method is ASCII, and may be as long as a head.
+fn shortened(method: &str) -> &str {
+    method.get(..MAX_METHOD_BYTES).unwrap_or(method)
 }
 
 impl<'a> Known<'a> {

@@ -118,6 +118,20 @@ struct Shared {
     dropped: IntCounter,
 }
 
+impl Shared {
+    fn new(output: Output, dropped: IntCounter) -> Self {
+        Self {
+            waiting: Mutex::new(Waiting::default()),
+            output: Mutex::new(output),
+            reopen: AtomicBool::new(true),
+            closing: AtomicBool::new(false),
+            closed: Mutex::new(false),
+            has_closed: Condvar::new(),
+            dropped,
+        }
+    }
+}
+
 impl Entry {
     /// The most bytes of a path that are kept.
     const MAX_PATH_BYTES: usize = 2_048;
@@ -140,15 +154,7 @@ impl AccessLog {
     /// The file cannot be written to, or the kernel has no thread.
     pub fn start(output: Output, dropped: IntCounter) -> io::Result<Self> {
         check(&output)?;
-        let shared = Arc::new(Shared {
-            waiting: Mutex::new(Waiting::default()),
-            output: Mutex::new(output),
-            reopen: AtomicBool::new(true),
-            closing: AtomicBool::new(false),
-            closed: Mutex::new(false),
-            has_closed: Condvar::new(),
-            dropped,
-        });
+        let shared = Arc::new(Shared::new(output, dropped));
         let writer = Writer::new(Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("access-log".to_owned());
         let thread = thread.spawn(move || writer.run())?;

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
 
 use crate::policy::access_log::Output;
 
@@ -50,11 +51,30 @@ impl<W: Write> Sink<W> {
             (lost, error)
         })
     }
+}
 
-    /// How many lines are lost with this place: one where it has only a line's beginning.
-    pub(super) fn unfinished(&self) -> u64 {
-        count(&self.rest)
+impl Sink {
+    /// Leaves this place for `next`. Returns how many lines are lost with it: one where it has only a
+    /// line's beginning, still has no room for its end, and is not the same file again.
+    pub(super) fn leave(mut self, next: Option<&mut Self>) -> u64 {
+        let _ = self.write(b"");
+        if self.rest.is_empty() {
+            return 0;
+        }
+        match next.filter(|next| is_same(&self.place, &next.place)) {
+            Some(next) => {
+                next.rest = self.rest;
+                0
+            }
+            None => count(&self.rest),
+        }
     }
+}
+
+/// Whether both are the same file.
+fn is_same(one: &File, other: &File) -> bool {
+    let id = |file: &File| file.metadata().ok().map(|about| (about.dev(), about.ino()));
+    id(one).is_some_and(|one| id(other) == Some(one))
 }
 
 /// How many lines end within `text`.
@@ -78,6 +98,8 @@ fn write_all(place: &mut impl Write, bytes: &[u8]) -> Result<(), (usize, io::Err
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -132,5 +154,36 @@ mod tests {
             }
             prop_assert_eq!(held.lines().count() as u64 + lost, number);
         }
+    }
+
+    /// A file that has the beginning of a line, and a disk that has no room for its end.
+    fn cut(path: &Path) -> Sink {
+        std::fs::write(path, "begin").unwrap();
+        Sink { place: File::open(path).unwrap(), rest: b"end\n".to_vec() }
+    }
+
+    #[test]
+    fn the_end_of_a_line_goes_behind_its_beginning_or_nowhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let opened = |path: &Path| Sink::open(&Output::File(path.to_owned())).unwrap().unwrap();
+        let before = cut(&path);
+        let mut same = opened(&path);
+        assert_eq!(before.leave(Some(&mut same)), 0);
+        same.write(b"next\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "beginend\nnext\n");
+
+        let before = cut(&path);
+        std::fs::rename(&path, folder.path().join("renamed")).unwrap();
+        let mut other = opened(&path);
+        assert_eq!(before.leave(Some(&mut other)), 1);
+        other.write(b"next\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "next\n");
+        assert_eq!(cut(&path).leave(None), 1);
+
+        std::fs::write(&path, "begin").unwrap();
+        let roomy = Sink { rest: b"end\n".to_vec(), ..opened(&path) };
+        assert_eq!(roomy.leave(None), 0);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "beginend\n");
     }
 }

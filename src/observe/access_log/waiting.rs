@@ -9,9 +9,22 @@ const WANTED_BYTES: usize = 1024 * 1024;
 /// Whole lines, and whether anybody is there to write them.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
+    /// Its memory is asked for once, so that nobody copies megabytes while others wait; the kernel
+    /// gives as much of it as is used.
     lines: Vec<u8>,
-    /// Whether the writer sleeps until it is woken.
-    is_sleeping: bool,
+    writer: State,
+}
+
+/// What the writer does.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum State {
+    /// It will look again by itself.
+    #[default]
+    Awake,
+    /// It sleeps until it is woken.
+    Asleep,
+    /// It has ended.
+    Gone,
 }
 
 /// What became of a line.
@@ -29,12 +42,16 @@ impl Waiting {
     /// Takes a line with its end, or drops it.
     pub(super) fn add(&mut self, line: &[u8]) -> Taken {
         let before = self.lines.len();
-        if before + line.len() > MOST_BYTES {
+        if before + line.len() > MOST_BYTES || self.writer == State::Gone {
             return Taken::Dropped;
+        }
+        if self.lines.capacity() == 0 {
+            self.lines.reserve_exact(MOST_BYTES);
         }
         self.lines.extend_from_slice(line);
         let is_much = (before..self.lines.len()).contains(&WANTED_BYTES);
-        if std::mem::take(&mut self.is_sleeping) || is_much { Taken::Wanted } else { Taken::Waits }
+        let was_asleep = std::mem::take(&mut self.writer) == State::Asleep;
+        if was_asleep || is_much { Taken::Wanted } else { Taken::Waits }
     }
 
     /// Hands over all lines in exchange for an empty buffer, which saves making one.
@@ -43,10 +60,17 @@ impl Waiting {
         std::mem::swap(&mut self.lines, lines);
     }
 
+    /// The same for the last time: who comes later finds nobody.
+    pub(super) fn close(&mut self, lines: &mut Vec<u8>) {
+        self.swap(lines);
+        self.writer = State::Gone;
+    }
+
     /// Whether the writer may sleep until it is woken. It will be by the next line.
     pub(super) fn sleep(&mut self) -> bool {
-        self.is_sleeping = self.lines.is_empty();
-        self.is_sleeping
+        let is_empty = self.lines.is_empty();
+        self.writer = if is_empty { State::Asleep } else { State::Awake };
+        is_empty
     }
 }
 
@@ -66,6 +90,10 @@ mod tests {
         assert_eq!(waiting.add(b"3\n"), Taken::Waits);
         waiting.swap(&mut lines);
         assert_eq!(lines, b"2\n3\n");
+        assert_eq!(waiting.add(b"4\n"), Taken::Waits);
+        waiting.close(&mut lines);
+        assert_eq!(lines, b"4\n");
+        assert_eq!(waiting.add(b"5\n"), Taken::Dropped, "nobody is there any more");
     }
 
     #[test]
@@ -80,6 +108,7 @@ mod tests {
             assert_eq!(taken.iter().position(|taken| *taken == Taken::Wanted), Some(1_048));
             waiting.swap(&mut lines);
             assert_eq!(lines.len(), MOST_BYTES / 1_000 * 1_000);
+            assert_eq!(lines.capacity(), MOST_BYTES);
         }
     }
 }

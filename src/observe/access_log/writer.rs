@@ -33,7 +33,13 @@ impl Writer {
         loop {
             // Read first: what was there when it was told to end is written.
             let is_closing = self.shared.closing.load(Ordering::Acquire);
-            self.shared.waiting.lock().swap(&mut self.lines);
+            let mut waiting = self.shared.waiting.lock();
+            if is_closing {
+                waiting.close(&mut self.lines);
+            } else {
+                waiting.swap(&mut self.lines);
+            }
+            drop(waiting);
             self.write();
             if is_closing {
                 *self.shared.closed.lock() = true;
@@ -55,15 +61,26 @@ impl Writer {
 
     /// Writes the batch, or drops it.
     fn write(&mut self) {
+        let lines = std::mem::take(&mut self.lines);
+        let reopens = self.shared.reopen.swap(false, Ordering::AcqRel);
+        // What came before another place was named belongs to the one before.
+        let is_first = self.sink.is_none();
+        if !is_first {
+            self.put(&lines);
+        }
         // A place that could not be opened is tried again with every batch.
-        if self.shared.reopen.swap(false, Ordering::AcqRel)
-            || self.is_failing && self.sink.is_none()
-        {
+        if reopens || self.is_failing && is_first {
             self.open();
         }
-        let lines = std::mem::take(&mut self.lines);
+        if is_first {
+            self.put(&lines);
+        }
+        self.lines = lines;
+    }
+
+    fn put(&mut self, lines: &[u8]) {
         match &mut self.sink {
-            Some(sink) => match sink.write(&lines) {
+            Some(sink) => match sink.write(lines) {
                 Ok(()) if lines.is_empty() => {}
                 Ok(()) => self.note(&Ok(())),
                 Err((lost, error)) => {
@@ -71,16 +88,14 @@ impl Writer {
                     self.note(&Err(error));
                 }
             },
-            None if self.is_failing => self.shared.dropped.inc_by(count(&lines)),
+            None if self.is_failing => self.shared.dropped.inc_by(count(lines)),
             // Nobody wants them any more.
             None => {}
         }
-        self.lines = lines;
     }
 
     fn open(&mut self) {
         let before = self.sink.take();
-        self.shared.dropped.inc_by(before.map_or(0, |sink| sink.unfinished()));
         let output = self.shared.output.lock().clone();
         match Sink::open(&output) {
             Ok(sink) => {
@@ -89,6 +104,9 @@ impl Writer {
             }
             Err(error) => self.note(&Err(error)),
         }
+        // The end of a line that the disk had no room for belongs behind its beginning.
+        let lost = before.map_or(0, |before| before.leave(self.sink.as_mut()));
+        self.shared.dropped.inc_by(lost);
     }
 
     /// Says when lines begin to be lost, and when they are written again.
@@ -101,5 +119,71 @@ impl Writer {
             _ => {}
         }
         self.is_failing = result.is_err();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use prometheus::IntCounter;
+
+    use super::*;
+    use crate::policy::access_log::Output;
+
+    fn writer_to(output: Output) -> Writer {
+        let dropped = IntCounter::new("dropped", "lines").unwrap();
+        let mut writer = Writer::new(Arc::new(Shared::new(output, dropped)));
+        writer.batch("");
+        writer
+    }
+
+    impl Writer {
+        fn batch(&mut self, lines: &str) {
+            self.lines = lines.as_bytes().to_vec();
+            self.write();
+        }
+
+        fn redirect(&mut self, output: Output) {
+            *self.shared.output.lock() = output;
+            self.shared.reopen.store(true, Ordering::Release);
+        }
+    }
+
+    fn text(path: &Path) -> String {
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    #[test]
+    fn what_came_before_another_place_was_named_is_where_it_belongs() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, two] = ["one", "two"].map(|name| folder.path().join(name));
+        let to = |path: &PathBuf| Output::File(path.clone());
+        let mut writer = writer_to(to(&one));
+        writer.redirect(to(&two));
+        writer.batch("1\n");
+        writer.batch("2\n");
+        writer.redirect(Output::Off);
+        writer.batch("3\n");
+        writer.batch("4\n");
+        writer.redirect(to(&one));
+        // Nobody has a line written to nowhere.
+        writer.batch("5\n");
+        assert_eq!((text(&one).as_str(), text(&two).as_str()), ("1\n5\n", "2\n3\n"));
+        assert_eq!(writer.shared.dropped.get(), 0);
+    }
+
+    #[test]
+    fn a_place_that_takes_nothing_is_left_for_one_that_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut writer = writer_to(Output::File("/dev/full".into()));
+        writer.batch("1\n2\n");
+        assert_eq!(writer.shared.dropped.get(), 2);
+        writer.redirect(Output::File(path.clone()));
+        writer.batch("");
+        writer.batch("3\n");
+        assert_eq!((text(&path).as_str(), writer.shared.dropped.get()), ("3\n", 2));
+        assert!(!writer.is_failing);
     }
 }
