@@ -2,10 +2,11 @@
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
+use std::sync::Barrier;
 
 use crate::support::{
     Connection, DEMO, Gate, Gateway, Nginx, PythonServer, Request, Response, Upstream, curl,
-    in_front_of,
+    in_front_of, swarm,
 };
 
 const MIB: usize = 1024 * 1024;
@@ -281,4 +282,25 @@ fn the_built_in_responder_says_what_it_saw() {
     assert_eq!(answer["path"], "/some/where");
     assert_eq!(answer["route"], "all");
     assert_eq!(answer["client"], "anonymous");
+}
+
+#[test]
+fn connections_to_an_api_outlive_a_rush() {
+    /// More than Pingora keeps by default for the two threads.
+    const AT_ONCE: usize = 400;
+    let all_are_here = Barrier::new(AT_ONCE);
+    let upstream = Upstream::start(move |_, stream| {
+        all_are_here.wait();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_ok()
+    });
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let url = gateway.url("/");
+    for _ in 0..3 {
+        assert_eq!(swarm(AT_ONCE, |client, _| client.get(&url)).get(&200), Some(&AT_ONCE));
+    }
+    let opened = [("upstream", "api"), ("reused", "false")];
+    let opened = gateway.count("tollgate_upstream_connections_total", &opened);
+    // The last of a rush may not be back in the pool when the next one begins.
+    let most = AT_ONCE as u64 + 50;
+    assert!((AT_ONCE as u64..most).contains(&opened), "{opened}");
 }

@@ -1,0 +1,123 @@
+//! What Pingora runs: the proxy, the admin port, and what goes on in the background.
+
+use std::sync::Arc;
+
+use pingora::prelude::{Server, background_service};
+use pingora::proxy::http_proxy_service_with_name;
+use pingora::server::configuration::ServerConf;
+use pingora::services::listening;
+
+use crate::admin::{Admin, App, Ticker};
+use crate::gateway::drain::Draining;
+use crate::gateway::listen::{Bound, Prebound};
+use crate::gateway::pool::Lookups;
+use crate::gateway::{Gateway, MAX_TRIES};
+use crate::observe::metrics::Metrics;
+use crate::policy::redis::Redis;
+use crate::policy::{Policy, settings};
+use crate::reload::service::{Hangups, Reloads};
+use crate::reload::{Force, Reloader};
+use crate::store::debts::Debts;
+use crate::store::limiter::Limiter;
+use crate::store::memory::MemoryStore;
+use crate::store::redis::append::Appending;
+use crate::store::redis::batch::Batcher;
+use crate::store::redis::link::{Link, Supervisor};
+
+/// Idle connections to upstreams that are kept for each thread. Where more requests are on their way
+/// at once, connections beyond it are closed, and opened again for the next ones: with Pingora's 128
+/// and 256 clients of one thread, a request took a quarter more processor time.
+const UPSTREAM_POOL_PER_THREAD: usize = 512;
+
+/// What the process serves with.
+pub(super) struct Services {
+    pub(super) listeners: Vec<Bound>,
+    pub(super) admin: Bound,
+    pub(super) force: Force,
+    pub(super) supervisor: Option<Supervisor>,
+    pub(super) reloader: Arc<Reloader>,
+    pub(super) hangups: Hangups,
+}
+
+impl Services {
+    /// All of them, by a file's `[server]`; the program's threads begin when it is run.
+    pub(super) fn assemble(self, settings: &settings::Server, draining: &Draining) -> Server {
+        let threads = settings.threads.unwrap_or_else(|| {
+            std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+        });
+        let conf = ServerConf {
+            threads,
+            // One thread has nobody to steal from, and is faster without the machinery for it.
+            work_stealing: threads > 1,
+            max_retries: MAX_TRIES,
+            // Pingora takes it for each thread, too.
+            upstream_keepalive_pool_size: UPSTREAM_POOL_PER_THREAD,
+            // The main thread ends the process earlier, when nothing is in flight.
+            grace_period_seconds: Some(settings.drain_timeout.as_secs() + 1),
+            graceful_shutdown_timeout_seconds: Some(1),
+            ..ServerConf::default()
+        };
+        let mut pingora = Server::new_with_opt_and_conf(None, conf);
+        let Force { current, limiter, store, metrics, access_log, audit, traces } =
+            self.force.clone();
+        let gateway = Gateway::new(
+            Arc::clone(&current),
+            Arc::clone(&limiter),
+            Arc::clone(&metrics),
+            access_log,
+            audit,
+            traces,
+        );
+        let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
+        for listener in &self.listeners {
+            proxy.add_tcp(&listener.address.to_string());
+        }
+        let mut proxy = Prebound::new(proxy, self.listeners);
+        if let Some(supervisor) = self.supervisor {
+            proxy = proxy.with_companion(Arc::new(supervisor));
+        }
+        pingora.add_service(proxy);
+
+        let shares_redis = current.load().policy.redis.is_some();
+        let ticker = Arc::new(Ticker::new(metrics, store, shares_redis));
+        let needs_redis = current.load().policy.redis.as_ref().is_some_and(Redis::is_needed);
+        let needed = needs_redis.then_some(limiter);
+        let reloader = Arc::clone(&self.reloader);
+        let answers = Admin::new(self.force, draining.clone(), needed, reloader);
+        let app = App::new(answers, Arc::clone(&ticker), draining.clone());
+        let mut admin = listening::Service::new("admin".to_string(), app);
+        admin.threads = Some(1);
+        admin.add_tcp(&self.admin.address.to_string());
+        let admin = Prebound::new(admin, vec![self.admin]).serving_while_draining();
+        pingora.add_service(admin.with_companion(ticker));
+
+        let mut lookups = background_service("lookups", Lookups::new(current));
+        lookups.threads = Some(1);
+        pingora.add_service(lookups);
+        let reloads = Reloads::new(self.reloader, self.hangups);
+        let mut reloads = background_service("reloads", reloads);
+        reloads.threads = Some(1);
+        pingora.add_service(reloads);
+        pingora
+    }
+}
+
+/// The limiter, and who keeps its connection to Redis where the file has one.
+pub(super) fn limiter(
+    policy: &Policy,
+    store: Arc<MemoryStore>,
+    metrics: &Metrics,
+    appending: Option<Appending>,
+) -> (Limiter, Option<Supervisor>) {
+    let Some(redis) = &policy.redis else {
+        return (Limiter::local(store), None);
+    };
+    let (link, mut supervisor) = Link::new(redis, Some(metrics.link()));
+    if let Some(appending) = appending {
+        supervisor = supervisor.appending(appending);
+    }
+    let debts = Arc::new(Debts::new(policy.memory.max_buckets));
+    let (prefix, series) = (redis.prefix.clone(), metrics.redis_calls());
+    let batcher = Batcher::new(link, prefix, redis.timeout, Arc::clone(&debts), series);
+    (Limiter::shared(store, batcher, debts, policy.server.instances), Some(supervisor))
+}
