@@ -12,35 +12,50 @@
 //! - The store always answers, so no caller has an error branch.
 //! - Only `gateway::respond` turns an error into HTTP; only `cli` turns one into an exit code.
 
-/// The operator's port.
-pub mod admin;
-/// The command line.
-pub mod cli;
-/// The time, asked for nowhere else.
-pub mod clock;
-/// The file as it is written.
-pub mod config;
-/// What is decided of a request before any bucket is asked, pure.
-pub mod decide;
-/// What would become of a request that nobody sent, and why.
-pub mod explain;
-/// One request through Pingora's phases.
-pub mod gateway;
-/// Who a request is from.
-pub mod identity;
-/// The arithmetic of limits, pure.
-pub mod limit;
-/// The file from disk.
-pub mod load;
-/// What the operator sees.
-pub mod observe;
-/// The file as it is meant.
-pub mod policy;
-/// The file again, while requests go on.
-pub mod reload;
-/// Where buckets live.
-pub mod store;
 /// Text of numbers and addresses.
 pub mod text;
+
+/// The time, asked for nowhere else.
+pub mod clock;
+
+/// The arithmetic of limits, pure.
+pub mod limit;
+
+/// The file as it is written.
+pub mod config;
+
+/// The file as it is meant.
+pub mod policy;
+
+/// The file from disk.
+pub mod load;
+
+/// Who a request is from.
+pub mod identity;
+
+/// What is decided of a request before any bucket is asked, pure.
+pub mod decide;
+
+/// Where buckets live.
+pub mod store;
+
+/// What the operator sees.
+pub mod observe;
+
+/// One request through Pingora's phases.
+pub mod gateway;
+
+/// What would become of a request that nobody sent, and why.
+pub mod explain;
+
+/// The file again, while requests go on.
+pub mod reload;
+
+/// The operator's port.
+pub mod admin;
+
 /// A gateway in a terminal, from outside.
 pub mod top;
+
+/// The command line.
+pub mod cli;
