@@ -22,7 +22,6 @@ use tollgate::gateway::exchange::{Exchange, Judged};
 use tollgate::gateway::limit_headers;
 use tollgate::identity::identify;
 use tollgate::limit::share::Share;
-use tollgate::limit::verdict::Verdict;
 use tollgate::load;
 use tollgate::policy::Policy;
 use tollgate::store::limiter::{Source, Taken};
@@ -168,10 +167,9 @@ fn judged(policy: Policy) -> Exchange {
     let charges = decide(&policy, &head).charges;
     let store = MemoryStore::new(1_000, &policy.quotas);
     let answer = store.take(&charges, 0, Share::WHOLE);
-    let verdict = Verdict::of(&charges, &answer);
     let in_flight = IntGauge::new("in_flight", "requests").unwrap();
     let mut exchange = Exchange::new(Arc::new(Snapshot::new(policy, Vec::new())), in_flight, 0);
     let taken = Taken { charges, answer, source: Source::Local, waived: Vec::new() };
-    exchange.judged = Some(Judged { taken, verdict });
+    exchange.judged = Some(Judged::of(taken));
     exchange
 }

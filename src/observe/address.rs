@@ -89,10 +89,7 @@ impl fmt::Display for Shown {
 
 impl Serialize for Shown {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Plain(ip) => ip.serialize(serializer),
-            Self::Hashed(_) => serializer.collect_str(self),
-        }
+        serializer.collect_str(self)
     }
 }
 

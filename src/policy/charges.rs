@@ -69,9 +69,9 @@ impl Policy {
         self.collect(client, facts, Scope::Address).unwrap_or_default()
     }
 
-    /// The charges of a request that goes to no route and may be a guess at a key, of one token each: as
-    /// [`address_charges`](Self::address_charges), by each rule as on the first route that it
-    /// counts.
+    /// The charges of a request that goes to no route and may be a guess at a key, of one token
+    /// each: as [`address_charges`](Self::address_charges), by each rule as on the first route that
+    /// it counts.
     pub fn address_charges_anywhere(
         &self,
         client: &Client,

@@ -2,8 +2,8 @@
 //! thread, which alone knows how slow a disk or a reader is. What finds too much waiting for it is
 //! dropped and counted.
 //!
-//! Reading order: this file (what requests do), `line` (what a line tells) in `json`, `waiting` (lines on their
-//! way), `writer` (the thread), `sink` (a place that may fail).
+//! Reading order: this file (what requests do), `line` (what a line tells) in `json`, `waiting`
+//! (lines on their way), `writer` (the thread), `sink` (a place that may fail).
 
 mod json;
 mod line;

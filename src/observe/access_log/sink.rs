@@ -26,6 +26,22 @@ impl Sink {
         };
         Ok(Some(Self::on(place)))
     }
+
+    /// Leaves this place for `next`. Returns how many lines are lost with it: one where it has only
+    /// a line's beginning, still has no room for its end, and is not the same file again.
+    pub(super) fn leave(mut self, next: Option<&mut Self>) -> u64 {
+        let _ = self.write(b"");
+        if self.rest.is_empty() {
+            return 0;
+        }
+        match next.filter(|next| is_same(&self.place, &next.place)) {
+            Some(next) => {
+                next.rest = self.rest;
+                0
+            }
+            None => count(&self.rest),
+        }
+    }
 }
 
 impl<W: Write> Sink<W> {
@@ -50,24 +66,6 @@ impl<W: Write> Sink<W> {
             }
             (lost, error)
         })
-    }
-}
-
-impl Sink {
-    /// Leaves this place for `next`. Returns how many lines are lost with it: one where it has only a
-    /// line's beginning, still has no room for its end, and is not the same file again.
-    pub(super) fn leave(mut self, next: Option<&mut Self>) -> u64 {
-        let _ = self.write(b"");
-        if self.rest.is_empty() {
-            return 0;
-        }
-        match next.filter(|next| is_same(&self.place, &next.place)) {
-            Some(next) => {
-                next.rest = self.rest;
-                0
-            }
-            None => count(&self.rest),
-        }
     }
 }
 

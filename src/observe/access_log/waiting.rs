@@ -34,7 +34,7 @@ pub(super) enum Taken {
     Waits,
     /// It will be, if the writer is woken.
     Wanted,
-    /// Too much waits already.
+    /// Too much waits already, or nobody is there to write it.
     Dropped,
 }
 

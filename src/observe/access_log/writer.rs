@@ -64,15 +64,15 @@ impl Writer {
         let lines = std::mem::take(&mut self.lines);
         let reopens = self.shared.reopen.swap(false, Ordering::AcqRel);
         // What came before another place was named belongs to the one before.
-        let is_first = self.sink.is_none();
-        if !is_first {
+        let had_place = self.sink.is_some();
+        if had_place {
             self.put(&lines);
         }
         // A place that could not be opened is tried again with every batch.
-        if reopens || self.is_failing && is_first {
+        if reopens || self.is_failing && !had_place {
             self.open();
         }
-        if is_first {
+        if !had_place {
             self.put(&lines);
         }
         self.lines = lines;
