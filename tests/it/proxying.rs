@@ -6,7 +6,7 @@ use std::sync::Barrier;
 
 use crate::support::{
     Connection, DEMO, Gate, Gateway, Nginx, PythonServer, Request, Response, Upstream, curl,
-    in_front_of, swarm,
+    in_front_of, rush,
 };
 
 const MIB: usize = 1024 * 1024;
@@ -296,7 +296,8 @@ fn connections_to_an_api_outlive_a_rush() {
     let gateway = Gateway::start(&in_front_of(&[upstream.address]));
     let url = gateway.url("/");
     for _ in 0..3 {
-        assert_eq!(swarm(AT_ONCE, |client, _| client.get(&url)).get(&200), Some(&AT_ONCE));
+        let tally = rush(AT_ONCE, AT_ONCE, |client, _| client.get(&url));
+        assert_eq!(tally.get(&200), Some(&AT_ONCE));
     }
     let opened = [("upstream", "api"), ("reused", "false")];
     let opened = gateway.count("tollgate_upstream_connections_total", &opened);

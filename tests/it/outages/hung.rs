@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{FREELY, Scene, connected, heals, opens, survives, times_opened};
-use crate::support::{Gateway, Mode, Redis, Request, eventually, key, lasting, swarm};
+use crate::support::{Gateway, Mode, Redis, Request, eventually, key, lasting, rush};
 
 #[test]
 fn row_02_a_redis_that_hangs_fails_no_request() {
@@ -106,8 +106,9 @@ fn row_21_a_busy_redis_fails_no_request() {
 fn row_02_a_crowd_that_meets_a_hanging_redis_passes() {
     let scene = Scene::with_patience("10ms", FREELY);
     scene.redis.pause();
-    let tally =
-        swarm(2_000, |client, _| client.get(scene.gateway.url("/")).header("X-Api-Key", "secret"));
+    let tally = rush(500, 2_000, |client, _| {
+        client.get(scene.gateway.url("/")).header("X-Api-Key", "secret")
+    });
     scene.redis.resume();
     assert_eq!(tally.get(&200), Some(&2_000), "{tally:?}");
     heals(&scene.gateway);

@@ -27,7 +27,7 @@ pub(crate) use load::{Lane, Load, Report};
 pub(crate) use nginx::Nginx;
 pub(crate) use python::PythonServer;
 pub(crate) use redis::{Redis, free_port};
-pub(crate) use swarm::{Tally, swarm};
+pub(crate) use swarm::{Tally, rush, swarm};
 pub(crate) use upstream::{Seen, Upstream};
 pub(crate) use wait::{
     Gate, Moment, PATIENCE, Stopwatch, eventually, lasting, timed, wait_out, within,
