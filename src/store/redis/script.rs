@@ -4,15 +4,18 @@
 //! so a hot key costs Redis as much as a single request. Every order of the checks in a batch is
 //! one that could have been, since all of them wait at the same instant.
 
+mod ids;
+mod reply;
+
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::{Arc, LazyLock};
 
-use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, Outcome, Outcomes};
-use crate::limit::quota::{MAX_UNITS, Quota};
-use crate::limit::share::Share;
+use crate::limit::charge::{BucketId, Charge, Charges, Mode};
+use crate::limit::quota::Quota;
 use crate::policy::{OnFailure, Rule};
+use ids::IdState;
+pub use reply::{BadReply, Reply};
 
 /// The script.
 pub const SOURCE: &str = include_str!("../../../lua/take.lua");
@@ -77,24 +80,6 @@ pub enum Added {
     /// It must go in another call.
     Full,
 }
-
-/// What the script said.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Reply {
-    /// The answer of each check by its number; none where a bucket could not be read, so that the
-    /// check is still to be decided.
-    pub answers: Vec<Option<Answer>>,
-    /// Buckets that could not be read: nothing was taken from them, debts neither.
-    pub unreadable: Vec<BucketId>,
-}
-
-/// What the script says in place of a level that it cannot read.
-const UNREADABLE: i64 = -2 * MAX_UNITS;
-
-/// A reply that `take.lua` does not give.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the reply is not one of the script's")]
-pub struct BadReply;
 
 /// A bucket's key: no text from a client, one hash tag for all buckets of one client part.
 pub fn key(prefix: &str, bucket: BucketId, rule: &RuleName) -> String {
@@ -207,115 +192,10 @@ impl Batch {
         }
         asked
     }
-
-    /// The script's reply, read.
-    ///
-    /// # Errors
-    /// The reply does not belong to this batch.
-    pub fn read(&self, reply: &[i64]) -> Result<Reply, BadReply> {
-        let mut numbers = reply.iter().copied().skip(1);
-        let mut answers = vec![None; self.checks];
-        let mut unreadable = Vec::new();
-        for group in &self.groups {
-            let passed = numbers.next().ok_or(BadReply)?;
-            let mut levels = Vec::with_capacity(group.charges.len());
-            let mut undecided = false;
-            for charge in &group.charges {
-                let level = numbers.next().ok_or(BadReply)?;
-                if level == UNREADABLE {
-                    undecided |= charge.mode == Mode::Enforce;
-                    if !unreadable.contains(&charge.bucket) {
-                        unreadable.push(charge.bucket);
-                    }
-                } else if level > charge.quota.full() || level < charge.quota.lowest() {
-                    return Err(BadReply);
-                }
-                let took = match charge.mode {
-                    Mode::Enforce => passed,
-                    Mode::Shadow => numbers.next().ok_or(BadReply)?,
-                };
-                levels.push((level, took));
-            }
-            if undecided && passed == -1 {
-                continue;
-            }
-            let passed = usize::try_from(passed).map_err(|_| BadReply)?;
-            if undecided || passed > group.members.len() {
-                return Err(BadReply);
-            }
-            for (order, member) in group.members.iter().enumerate() {
-                let slot = answers.get_mut(*member).ok_or(BadReply)?;
-                *slot = Some(group.answer(order, passed, &levels)?);
-            }
-        }
-        if numbers.next().is_some() { Err(BadReply) } else { Ok(Reply { answers, unreadable }) }
-    }
-}
-
-impl Group {
-    /// The answer of the group's check at that place, from how many passed and, for each charge,
-    /// the level after the last of them and how many took from it.
-    fn answer(
-        &self,
-        order: usize,
-        passed: usize,
-        levels: &[(i64, i64)],
-    ) -> Result<Answer, BadReply> {
-        let allowed = order < passed;
-        let mut outcomes = Outcomes::new();
-        for (charge, &(last, took)) in self.charges.iter().zip(levels) {
-            let units = charge.quota.units(charge.cost);
-            if last == UNREADABLE {
-                // A shadow rule whose bucket cannot be read has nothing to say.
-                outcomes.push(Outcome { level: charge.quota.full(), enough: true });
-                continue;
-            }
-            // How many requests took after this one: their units are back in its level.
-            let turn = i64::try_from(order).map_err(|_| BadReply)? + 1;
-            let later = if allowed { took.saturating_sub(turn).max(0) } else { 0 };
-            let level = last.saturating_add(later.saturating_mul(units));
-            let enough = if allowed { turn <= took } else { level >= units };
-            outcomes.push(Outcome { level, enough });
-        }
-        Ok(Answer { allowed, outcomes, share: Share::WHOLE })
-    }
 }
 
 /// A number of units as the script reads it.
 #[allow(clippy::cast_precision_loss, reason = "units are at most 2^53, or a power of two")]
 pub(super) fn exact(units: i64) -> [u8; 8] {
     (units as f64).to_le_bytes()
-}
-
-/// Bucket ids are hashes already.
-#[derive(Debug, Clone, Default)]
-struct IdState;
-
-/// Takes the bits of an id as they are.
-#[derive(Debug, Default)]
-struct IdHasher(u64);
-
-impl BuildHasher for IdState {
-    type Hasher = IdHasher;
-
-    fn build_hasher(&self) -> IdHasher {
-        IdHasher(0)
-    }
-}
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    #[allow(clippy::cast_possible_truncation, reason = "half of a hash is a hash")]
-    fn write_u128(&mut self, id: u128) {
-        self.0 = id as u64;
-    }
 }

@@ -1,0 +1,98 @@
+//! The script's reply, as answers of the checks.
+
+use super::{Batch, Group};
+use crate::limit::charge::{Answer, BucketId, Mode, Outcome, Outcomes};
+use crate::limit::quota::MAX_UNITS;
+use crate::limit::share::Share;
+
+/// What the script said.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Reply {
+    /// The answer of each check by its number; none where a bucket could not be read, so that the
+    /// check is still to be decided.
+    pub answers: Vec<Option<Answer>>,
+    /// Buckets that could not be read: nothing was taken from them, debts neither.
+    pub unreadable: Vec<BucketId>,
+}
+
+/// What the script says in place of a level that it cannot read.
+const UNREADABLE: i64 = -2 * MAX_UNITS;
+
+/// A reply that `take.lua` does not give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the reply is not one of the script's")]
+pub struct BadReply;
+
+impl Batch {
+    /// The script's reply, read.
+    ///
+    /// # Errors
+    /// The reply does not belong to this batch.
+    pub fn read(&self, reply: &[i64]) -> Result<Reply, BadReply> {
+        let mut numbers = reply.iter().copied().skip(1);
+        let mut answers = vec![None; self.checks];
+        let mut unreadable = Vec::new();
+        for group in &self.groups {
+            let passed = numbers.next().ok_or(BadReply)?;
+            let mut levels = Vec::with_capacity(group.charges.len());
+            let mut undecided = false;
+            for charge in &group.charges {
+                let level = numbers.next().ok_or(BadReply)?;
+                if level == UNREADABLE {
+                    undecided |= charge.mode == Mode::Enforce;
+                    if !unreadable.contains(&charge.bucket) {
+                        unreadable.push(charge.bucket);
+                    }
+                } else if level > charge.quota.full() || level < charge.quota.lowest() {
+                    return Err(BadReply);
+                }
+                let took = match charge.mode {
+                    Mode::Enforce => passed,
+                    Mode::Shadow => numbers.next().ok_or(BadReply)?,
+                };
+                levels.push((level, took));
+            }
+            if undecided && passed == -1 {
+                continue;
+            }
+            let passed = usize::try_from(passed).map_err(|_| BadReply)?;
+            if undecided || passed > group.members.len() {
+                return Err(BadReply);
+            }
+            for (order, member) in group.members.iter().enumerate() {
+                let slot = answers.get_mut(*member).ok_or(BadReply)?;
+                *slot = Some(group.answer(order, passed, &levels)?);
+            }
+        }
+        if numbers.next().is_some() { Err(BadReply) } else { Ok(Reply { answers, unreadable }) }
+    }
+}
+
+impl Group {
+    /// The answer of the group's check at that place, from how many passed and, for each charge,
+    /// the level after the last of them and how many took from it.
+    fn answer(
+        &self,
+        order: usize,
+        passed: usize,
+        levels: &[(i64, i64)],
+    ) -> Result<Answer, BadReply> {
+        let allowed = order < passed;
+        let mut outcomes = Outcomes::new();
+        for (charge, &(last, took)) in self.charges.iter().zip(levels) {
+            let units = charge.quota.units(charge.cost);
+            if last == UNREADABLE {
+                // A shadow rule whose bucket cannot be read has nothing to say.
+                outcomes.push(Outcome { level: charge.quota.full(), enough: true });
+                continue;
+            }
+            // How many requests took after this one: their units are back in its level.
+            let turn = i64::try_from(order).map_err(|_| BadReply)? + 1;
+            let later = if allowed { took.saturating_sub(turn).max(0) } else { 0 };
+            let level = last.saturating_add(later.saturating_mul(units));
+            let enough = if allowed { turn <= took } else { level >= units };
+            outcomes.push(Outcome { level, enough });
+        }
+        Ok(Answer { allowed, outcomes, share: Share::WHOLE })
+    }
+}
