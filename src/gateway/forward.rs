@@ -126,14 +126,18 @@ fn set_forwarding(
     request.insert_header(REQUEST_ID, exchange.request_id.as_str())
 }
 
-/// Pingora lets equal lines pass; a server behind may not.
+/// Pingora lets equal lengths pass, in lines of their own and in lists; a server behind may not, or
+/// may read them otherwise. RFC 9110, section 8.6, demands one.
 fn collapse_content_length(request: &mut RequestHeader) -> Result<()> {
     let mut lines = request.headers.get_all(header::CONTENT_LENGTH).iter();
     let (first, second) = (lines.next().cloned(), lines.next().is_some());
-    match first {
-        Some(first) if second => request.insert_header(header::CONTENT_LENGTH, first),
-        _ => Ok(()),
+    let Some(first) = first else { return Ok(()) };
+    let members = first.as_bytes().split(|byte| *byte == b',');
+    let length = members.map(<[u8]>::trim_ascii).next().unwrap_or_default();
+    if !second && length.len() == first.len() {
+        return Ok(());
     }
+    request.insert_header(header::CONTENT_LENGTH, length)
 }
 
 fn hide_key(request: &mut RequestHeader, clients: &Clients) -> Result<()> {

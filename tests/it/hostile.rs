@@ -98,11 +98,16 @@ fn row_58_a_broken_chunk_ends_the_request_and_the_connection() {
 
 #[test]
 fn row_58_equal_lengths_become_one() {
-    let upstream = Upstream::echo();
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
-    let twice = Request::new("POST", "/").body("first").header("Content-Length", "5");
-    assert_eq!(gateway.send(&twice).text(), "first");
-    assert_eq!(upstream.only().values("content-length"), ["5"]);
+    for lengths in [&["5", "5"][..], &["5, 5"], &["5,5", "5"], &[" 5 ,\t5 , 5"]] {
+        let upstream = Upstream::echo();
+        let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+        let lines = lengths.join("\r\nContent-Length: ");
+        let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {lines}\r\n\r\n");
+        let mut client = gateway.connect();
+        client.write(format!("{head}first").as_bytes());
+        assert_eq!(client.read_response("POST").text(), "first", "{lengths:?}");
+        assert_eq!(upstream.only().values("content-length"), ["5"], "{lengths:?}");
+    }
 }
 
 #[test]
