@@ -21,6 +21,9 @@ pub enum Malformed {
     /// Both `Content-Length` and `Transfer-Encoding`: whoever believes the other one reads
     /// another request (RFC 9112, section 6.3).
     TwoLengths,
+    /// A body under another coding than `chunked`, or chunked twice. Pingora takes off the chunks
+    /// and would call what is left plain (RFC 9112, section 6.1).
+    OddCoding,
     /// A target longer than `server.max_uri_bytes`.
     UriTooLong,
     /// Header lines larger than `server.max_header_bytes`.
@@ -47,7 +50,16 @@ pub(super) fn check(server: &Server, head: &Head<'_>) -> Result<(), Malformed> {
     }
     let target = Target::of(head.target).ok_or(Malformed::OddTarget)?;
     check_host(head.headers, head.version, target)?;
-    if head.has_two_lengths { Err(Malformed::TwoLengths) } else { Ok(()) }
+    if head.has_two_lengths {
+        return Err(Malformed::TwoLengths);
+    }
+    if is_oddly_coded(head.headers) { Err(Malformed::OddCoding) } else { Ok(()) }
+}
+
+fn is_oddly_coded(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let is_odd = |coding: &http::HeaderValue| !coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    codings.next().is_some_and(is_odd) || codings.next().is_some()
 }
 
 /// What stands where a request says what it wants.

@@ -18,6 +18,7 @@ use crate::limit::charge::Charges;
 use crate::policy::Policy;
 use crate::policy::charges::{Facts, KeyRequired, Scope};
 use crate::policy::client::{Client, ClientKey};
+use crate::policy::matcher::ipv6_host;
 use crate::policy::path::PathError;
 use crate::policy::settings::{OnMissingKey, OnUnknownKey};
 use guard::Malformed;
@@ -206,7 +207,8 @@ fn unauthenticated(policy: &Policy, client: &Client) -> Option<Refusal> {
     }
 }
 
-/// The host that a request is for, in lower case, without port and without a final dot.
+/// The host that a request is for, in lower case, without port and without a final dot. An IPv6
+/// address as [`ipv6_host`] writes it.
 pub fn host(headers: &HeaderMap) -> Cow<'_, str> {
     let header = headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
     let host = header.unwrap_or_default();
@@ -215,7 +217,10 @@ pub fn host(headers: &HeaderMap) -> Cow<'_, str> {
         Some((name, port)) if !port.contains(']') => name,
         _ => host,
     };
-    let host = host.strip_suffix('.').unwrap_or(host);
+    if let Some(address) = ipv6_host(host) {
+        return Cow::Owned(address);
+    }
+    let host = host.trim_end_matches('.');
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
         Cow::Owned(host.to_ascii_lowercase())
     } else {

@@ -143,8 +143,13 @@ impl Exchange {
             source: Some(POLICY),
         };
         match (self.refusal, self.refused_unasked, &self.judged) {
-            (None | Some(Refusal::Limited), _, Some(judged)) => judged.decided(),
-            (None, _, None) => Decided { decision: Decision::Allow.label(), ..Decided::default() },
+            (None | Some(Refusal::Limited), _, Some(judged)) => {
+                judged.decided(self.shadow_demand.is_some())
+            }
+            (None, _, None) => match self.shadow_demand {
+                Some(rule) => Decided { decision: Decision::ShadowDeny.label(), ..by_file(rule) },
+                None => Decided { decision: Decision::Allow.label(), ..Decided::default() },
+            },
             (Some(Refusal::Unavailable { .. } | Refusal::KeyMissing), Some(rule), _) => {
                 by_file(rule)
             }
@@ -154,7 +159,8 @@ impl Exchange {
 }
 
 impl Judged {
-    fn decided(&self) -> Decided {
+    /// `lacked`: a shadow rule would have refused it before any bucket was asked.
+    fn decided(&self, lacked: bool) -> Decided {
         let answer = &self.taken.answer;
         let shadow_lacked = || {
             let mut charges = self.taken.charges.iter().zip(&answer.outcomes);
@@ -162,7 +168,7 @@ impl Judged {
         };
         let decision = if !answer.allowed {
             Decision::Deny
-        } else if shadow_lacked() {
+        } else if lacked || shadow_lacked() {
             Decision::ShadowDeny
         } else {
             Decision::Allow

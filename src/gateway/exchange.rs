@@ -44,6 +44,8 @@ pub struct Exchange {
     pub refusal: Option<Refusal>,
     /// The rule that refused it without asking a bucket, as an index.
     pub refused_unasked: Option<u32>,
+    /// The first shadow rule that would have refused it for lack of what it demands.
+    pub shadow_demand: Option<u32>,
     /// How often an upstream server was picked for it.
     pub tries: usize,
     /// The upstream server that was picked last.
@@ -104,6 +106,7 @@ impl Exchange {
             check_ticks: None,
             refusal: None,
             refused_unasked: None,
+            shadow_demand: None,
             tries: 0,
             server: None,
             sent_on: None,

@@ -33,6 +33,11 @@ pub(super) fn prepare(
     exchange: &Exchange,
 ) -> Result<()> {
     let clients = &exchange.snapshot.policy.clients;
+    if !matches!(request.raw_path(), [b'/' | b'*', ..]) {
+        // A URL, as proxies are asked; an origin is asked for the path, which is all that Pingora
+        // keeps beside the target as it came (RFC 9112, section 3.2.1).
+        request.set_uri(request.uri.clone());
+    }
     let suspects = Suspects::among(&request.headers);
     if suspects.aliases {
         drop_aliases(request, clients);
@@ -44,8 +49,10 @@ pub(super) fn prepare(
     }
     let is_told = suspects.forwarding && exchange.via_trusted_proxy;
     set_forwarding(peer, request, exchange, is_told)?;
-    if suspects.content_length {
-        collapse_content_length(request)?;
+    if suspects.content_length
+        && let Some(length) = one_length(&request.headers)
+    {
+        request.insert_header(header::CONTENT_LENGTH, length)?;
     }
     if clients.hide_key {
         hide_key(request, clients)?;
@@ -126,18 +133,15 @@ fn set_forwarding(
     request.insert_header(REQUEST_ID, exchange.request_id.as_str())
 }
 
-/// Pingora lets equal lengths pass, in lines of their own and in lists; a server behind may not, or
-/// may read them otherwise. RFC 9110, section 8.6, demands one.
-fn collapse_content_length(request: &mut RequestHeader) -> Result<()> {
-    let mut lines = request.headers.get_all(header::CONTENT_LENGTH).iter();
-    let (first, second) = (lines.next().cloned(), lines.next().is_some());
-    let Some(first) = first else { return Ok(()) };
-    let members = first.as_bytes().split(|byte| *byte == b',');
-    let length = members.map(<[u8]>::trim_ascii).next().unwrap_or_default();
-    if !second && length.len() == first.len() {
-        return Ok(());
-    }
-    request.insert_header(header::CONTENT_LENGTH, length)
+/// The length that stands for several equal ones, in lines of their own or in a list; none where
+/// there is but one. Pingora lets such pass; whoever reads them next may not, or may read them
+/// otherwise. RFC 9110, section 8.6, demands one.
+pub(super) fn one_length(headers: &HeaderMap) -> Option<HeaderValue> {
+    let mut lines = headers.get_all(header::CONTENT_LENGTH).iter();
+    let (first, second) = (lines.next()?, lines.next().is_some());
+    let length = first.as_bytes().split(|byte| *byte == b',').next()?.trim_ascii();
+    let is_one = !second && length.len() == first.len();
+    if is_one { None } else { HeaderValue::from_bytes(length).ok() }
 }
 
 fn hide_key(request: &mut RequestHeader, clients: &Clients) -> Result<()> {

@@ -48,6 +48,7 @@ impl Gateway {
         }
         for rule in route.into_iter().flat_map(|route| policy.shadow_demands(&client, route)) {
             self.metrics.refused_by_policy(policy, rule, client.plan);
+            exchange.shadow_demand.get_or_insert(rule);
         }
         Ok(())
     }

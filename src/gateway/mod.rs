@@ -3,7 +3,8 @@
 //! Reading order: this file (the phases), `snapshot` (what a request lives by), `exchange` (what it
 //! carries along), `judge` (may it pass?), `respond` (answers of our own, the only place that knows a
 //! status code), `limit_headers` (what answers say about limits) in `header_text`, `peer` (which
-//! server it is sent on to), `forward` (what the API gets to see), `leftover` (bodies that nobody
+//! server it is sent on to), `forward` (what the API gets to see), `answer` (what of its answer goes on),
+//! `leftover` (bodies that nobody
 //! wants), `own_limits` (what a client has left), `pool` (who serves an upstream), `upgrade`
 //! (WebSockets), `demo`, `account` (what is told of it when it is over), `trace` (its place in a trace),
 //! `listen`, `drain`.
@@ -17,6 +18,7 @@ pub mod pool;
 pub(crate) mod respond;
 
 mod account;
+mod answer;
 mod demo;
 mod forward;
 mod header_text;
@@ -33,8 +35,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use http::Version;
-use http::header::TRANSFER_ENCODING;
 use pingora::modules::http::HttpModules;
 use pingora::prelude::{Error, HttpPeer, RequestHeader, ResponseHeader, Result};
 use pingora::protocols::Digest;
@@ -112,6 +112,7 @@ impl ProxyHttp for Gateway {
         if session.get_keepalive().is_some() {
             session.set_keepalive(Some(server.keepalive_timeout.as_secs().max(1)));
         }
+        upgrade::drop_unless_asked(session.req_header_mut());
         let upgrade = session.is_upgrade_req();
         let read_timeout = if upgrade { UPGRADED_IDLE } else { server.read_timeout };
         session.set_read_timeout(Some(read_timeout));
@@ -223,10 +224,7 @@ impl ProxyHttp for Gateway {
     where
         Self::CTX: Send + Sync,
     {
-        // HTTP/1.0 knows no chunks (RFC 9112, section 6.1): the body ends with the connection.
-        if session.req_header().version == Version::HTTP_10
-            && response.remove_header(&TRANSFER_ENCODING).is_some()
-        {
+        if answer::prepare(response, session.req_header().version)? {
             session.set_keepalive(None);
         }
         drain::announce(session);

@@ -12,13 +12,27 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use http::header;
 use pingora::connectors::L4Connect;
-use pingora::prelude::{Error, ErrorType, OrErr, Result};
+use pingora::prelude::{Error, ErrorType, OrErr, RequestHeader, Result};
 use pingora::protocols::l4::socket::SocketAddr;
 use pingora::protocols::l4::stream::Stream;
 use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+
+/// `Upgrade` is the client's wish only where `Connection` names it, too (RFC 9110, section 7.8);
+/// otherwise it is left from somebody else's. Pingora would ask the API for it in any case.
+pub(super) fn drop_unless_asked(request: &mut RequestHeader) {
+    if !request.headers.contains_key(header::UPGRADE) {
+        return;
+    }
+    let lines = request.headers.get_all(header::CONNECTION);
+    let mut options = lines.iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    if !options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade")) {
+        request.remove_header(&header::UPGRADE);
+    }
+}
 
 /// Opens connections that hold back the first read behind a write.
 #[derive(Debug)]

@@ -60,6 +60,8 @@ pub(super) fn forwarded_address(
     // One line, the last, in nearly every request.
     let lines: Vec<_> = headers.get_all(FORWARDED_FOR).iter().collect();
     let hops = lines.iter().rev().flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','));
+    // Empty members of a list are none (RFC 9110, section 5.6.1.2).
+    let hops = hops.filter(|hop| !hop.trim_ascii().is_empty());
     let mut nearest = (peer, AddressFrom::NothingForwarded);
     for (hop, number) in hops.take(MAX_HOPS).zip(1..) {
         let Some(ip) = parse_hop(hop) else { return (peer, AddressFrom::Junk(number)) };

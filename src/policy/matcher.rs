@@ -1,5 +1,7 @@
 //! What one route matches, by itself.
 
+use std::net::Ipv6Addr;
+
 use http::Method;
 
 /// What a route matches.
@@ -70,4 +72,11 @@ impl Fit {
     pub fn is_whole(self) -> bool {
         self.host && self.path && self.method
     }
+}
+
+/// An IPv6 address in brackets as RFC 5952 has it, whichever of its many spellings `host` is; none
+/// where it is no such address.
+pub fn ipv6_host(host: &str) -> Option<String> {
+    let address = host.strip_prefix('[')?.strip_suffix(']')?;
+    Some(format!("[{}]", address.parse::<Ipv6Addr>().ok()?))
 }

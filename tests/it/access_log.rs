@@ -180,6 +180,25 @@ fn of_requests_that_pass_a_part_is_written_and_of_others_all() {
     assert_eq!(statuses, [json!(429), json!(429), json!(429), json!(429), json!(429)]);
 }
 
+/// Also where it is the lack of a key that the shadow rule would have refused, without any bucket.
+#[test]
+fn what_a_shadow_rule_would_have_refused_is_always_written() {
+    let demanding = "[rules.r]\nper = [\"key\"]\nrate = \"10/d\"\non_missing = \"deny\"\n\
+        mode = \"shadow\"\n";
+    let counted = "[rules.all]\nper = []\nrate = \"9/d\"\n";
+    for (more, rule, source) in [("", "r", "policy"), (counted, "all", "local")] {
+        let (_folder, path) = place();
+        let config = format!("{DEMO}{demanding}{more}{}", table(&path, "sample = 0"));
+        let mut gateway = Gateway::start(&config);
+        assert_eq!(gateway.get("/").status, 200);
+        gateway.terminate();
+        assert_eq!(gateway.exit().0, Some(0));
+        let line = &lines(&path, 1)[0];
+        assert_eq!(line["decision"], "shadow_deny");
+        assert_eq!((&line["rule"], &line["source"]), (&json!(rule), &json!(source)));
+    }
+}
+
 #[test]
 fn whatever_a_client_sends_a_line_is_one_line_of_json() {
     let (_folder, path) = place();

@@ -51,6 +51,31 @@ fn row_50_with_every_server_down_it_is_502() {
     eventually("a line of the log with the id", is_logged);
 }
 
+/// Pingora closes the connection behind a failure. A client that is not told sends its next request
+/// into the void.
+#[test]
+fn row_50_a_failure_says_that_the_connection_closes() {
+    let gateway = Gateway::start(&in_front_of(&[nobody()]));
+    let mut client = gateway.connect();
+    let answer = client.send(&Request::get("/"));
+    assert_eq!((answer.status, answer.header("connection")), (502, Some("close")));
+    assert!(client.is_closed_by_server());
+}
+
+/// What comes before an answer is none: a client that has it still waits for one.
+#[test]
+fn row_52_a_server_that_breaks_off_behind_early_hints_is_502() {
+    let upstream = Upstream::start(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
+        false
+    });
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let mut client = gateway.connect();
+    client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.read_response("GET").status, 103);
+    assert_eq!(client.read_response("GET").status, 502);
+}
+
 #[test]
 fn row_51_a_server_that_never_answers_is_504() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,5 +1,7 @@
 //! What the API behind the gateway gets to see of the client.
 
+use std::io::Write as _;
+
 use crate::support::{Gateway, Request, Seen, Upstream, in_front_of, key};
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
@@ -132,5 +134,96 @@ fn headers_that_are_for_the_gateway_alone_stay_there() {
     let seen = arrives("", "", &request);
     for name in ["x-hop", "keep-alive", "te", "proxy-authorization"] {
         assert_eq!(seen.header(name), None, "{}", seen.head);
+    }
+}
+
+/// A client that takes the gateway for its proxy asks for a URL; the API is asked for a path.
+#[test]
+fn a_url_goes_on_as_its_path() {
+    let upstream = Upstream::saying(ANSWER);
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    for target in ["http://api.test/a%20b?c=%41&d", "http://api.test", "HTTP://api.test?x"] {
+        let mut client = gateway.connect();
+        client.write(format!("GET {target} HTTP/1.1\r\nHost: api.test\r\n\r\n").as_bytes());
+        assert_eq!(client.read_response("GET").status, 200, "{target}");
+    }
+    let lines: Vec<String> = upstream.seen().iter().map(|seen| seen.line().to_owned()).collect();
+    let expected = ["/a%20b?c=%41&d", "/", "/?x"].map(|path| format!("GET {path} HTTP/1.1"));
+    assert_eq!(lines, expected);
+}
+
+/// Each answer of an API and what a client gets of it; the next answer comes on the same connection.
+#[test]
+fn an_answer_goes_on_without_what_belongs_to_the_connection_behind_the_gateway() {
+    type Gone = &'static [(&'static str, Option<&'static str>)];
+    let table: [(&str, &str, Gone); 6] = [
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok",
+            "ok",
+            &[("content-length", Some("2"))],
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nok",
+            "ok",
+            &[("content-length", Some("2"))],
+        ),
+        (
+            "HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n",
+            "",
+            &[("content-length", None), ("transfer-encoding", None)],
+        ),
+        (
+            "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "",
+            &[("content-length", None), ("transfer-encoding", None)],
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nConnection: X-Hop, keep-alive, content-length\r\nX-Hop: 1\r\nX-Own: 2\r\n\
+             Keep-Alive: timeout=1\r\nContent-Length: 2\r\n\r\nok",
+            "ok",
+            &[
+                ("x-hop", None),
+                ("keep-alive", None),
+                ("x-own", Some("2")),
+                ("content-length", Some("2")),
+            ],
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nKeep-Alive: timeout=5\r\nConnection: keep-alive\r\n\
+             Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            "ok",
+            &[("keep-alive", None)],
+        ),
+    ];
+    for (answer, body, expected) in table {
+        let upstream = Upstream::saying(answer);
+        let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+        let mut client = gateway.connect();
+        for _ in 0..2 {
+            let got = client.send(&Request::get("/"));
+            assert_eq!(got.text(), body, "{answer}");
+            for (name, value) in expected {
+                assert_eq!(got.header(name), *value, "{name} of {answer}");
+            }
+            assert_eq!(got.header("connection"), Some("keep-alive"), "{answer}");
+        }
+    }
+}
+
+/// What is said of HTTP is the gateway's own version, however old the API is.
+#[test]
+fn an_old_api_is_answered_for_in_todays_http() {
+    for (head, length) in [("", None), ("Content-Length: 2\r\n", Some("2"))] {
+        let upstream = Upstream::start(move |_, stream| {
+            let _ = stream.write_all(format!("HTTP/1.0 200 OK\r\n{head}\r\nok").as_bytes());
+            false
+        });
+        let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+        let mut client = gateway.connect();
+        client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let line = client.read_bytes(15);
+        assert_eq!(String::from_utf8_lossy(&line), "HTTP/1.1 200 OK");
+        let got = gateway.get("/");
+        assert_eq!((got.text().as_str(), got.header("content-length")), ("ok", length));
     }
 }

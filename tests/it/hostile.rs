@@ -96,6 +96,62 @@ fn row_58_a_broken_chunk_ends_the_request_and_the_connection() {
     assert!(upstream.seen().is_empty(), "{:#?}", upstream.seen());
 }
 
+/// Nobody knows where the next request would begin, also where the body is one that nobody wants.
+#[test]
+fn row_58_a_broken_chunk_behind_a_refusal_ends_the_connection() {
+    let upstream = Upstream::echo();
+    let config = in_front_of(&[upstream.address]).replace("path = \"/*\"", "path = \"/api\"");
+    let gateway = Gateway::start(&config);
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for chunks in ["ZZ\r\n", "0x5\r\n", "5\r\nhelloXX", "5\nhello\n0\n\n"] {
+        let mut client = gateway.connect();
+        client.write(format!("{head}{chunks}").as_bytes());
+        let answer = client.read_response("POST");
+        assert_eq!(
+            (answer.status, answer.header("connection")),
+            (404, Some("close")),
+            "{chunks:?}"
+        );
+        client.write(b"GET /api HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(client.is_closed_by_server(), "{chunks:?}");
+    }
+    assert!(upstream.seen().is_empty(), "{:#?}", upstream.seen());
+}
+
+/// Pingora would take the chunks off and send the rest on as if it were plain.
+#[test]
+fn row_58_a_coding_that_is_not_understood_is_501() {
+    let upstream = Upstream::echo();
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    for coding in ["gzip, chunked", "chunked, chunked", "chunked\r\nTransfer-Encoding: chunked"] {
+        let head = format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: {coding}\r\n\r\n");
+        let mut client = gateway.connect();
+        client.write(format!("{head}5\r\nfirst\r\n0\r\n\r\n").as_bytes());
+        assert_eq!(client.read_response("POST").status, 501, "{coding}");
+    }
+    assert!(upstream.seen().is_empty(), "{:#?}", upstream.seen());
+    let plain = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n";
+    let mut client = gateway.connect();
+    client.write(format!("{plain}5\r\nfirst\r\n0\r\n\r\n").as_bytes());
+    assert_eq!(client.read_response("POST").text(), "first");
+}
+
+/// A wish for another protocol that `Connection` does not name is not the client's own.
+#[test]
+fn row_59_an_upgrade_that_nobody_asks_for_is_none() {
+    let upstream = Upstream::saying("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let upgrade = |request: Request| request.header("Upgrade", "websocket");
+    let named = |options: &str| upgrade(Request::get("/")).header("Connection", options);
+    assert_eq!(gateway.send(&upgrade(Request::get("/"))).status, 200);
+    assert_eq!(gateway.send(&named("keep-alive")).status, 200);
+    for seen in upstream.seen() {
+        assert_eq!((seen.header("upgrade"), seen.header("connection")), (None, None));
+    }
+    assert_eq!(gateway.send(&named("keep-alive, Upgrade")).status, 200);
+    assert_eq!(upstream.seen()[2].header("upgrade"), Some("websocket"));
+}
+
 #[test]
 fn row_58_equal_lengths_become_one() {
     for lengths in [&["5", "5"][..], &["5, 5"], &["5,5", "5"], &[" 5 ,\t5 , 5"]] {
@@ -266,10 +322,25 @@ fn row_62_no_spelling_of_a_host_dodges_its_limit() {
     for host in ["api.test:80:80", "api.test, b", "b api.test", "u@api.test", "api%2etest"] {
         assert_eq!(from(&format!("GET / HTTP/1.1\r\nHost: {host}")), 400, "{host}");
     }
+    assert_eq!(from("GET / HTTP/1.1\r\nHost: api.test.."), 429);
     assert_eq!(from("GET http://api.test/ HTTP/1.0"), 400);
     assert_eq!(from("GET http://api.test/ HTTP/1.0\r\nHost: api.test"), 429);
     assert_eq!(upstream.seen().len(), 1);
     assert_eq!(from("GET / HTTP/1.0"), 200, "HTTP/1.0 needs no host");
+}
+
+#[test]
+fn row_62_no_spelling_of_an_ipv6_address_dodges_its_limit() {
+    let limited = "[routes.one]\nhost = \"[2001:DB8:0::1]\"\nupstream = \"api\"\n\
+        [rules.one]\nper = []\nroutes = [\"one\"]\nrate = \"1/d\"\n";
+    let gateway = Gateway::start(&format!("{DEMO}{limited}"));
+    let from =
+        |host: &str| gateway.send(&Request::get("/").without("Host").header("Host", host)).status;
+    assert_eq!(from("[2001:db8::1]"), 200);
+    for host in ["[2001:db8::1]:80", "[2001:0db8:0:0:0:0:0:1]", "[2001:DB8::0.0.0.1]"] {
+        assert_eq!(from(host), 429, "{host}");
+    }
+    assert_eq!(from("[2001:db8::2]"), 200);
 }
 
 #[test]

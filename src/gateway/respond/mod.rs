@@ -92,8 +92,8 @@ pub(super) async fn refuse(
 
 /// Answers a request that could not be served, and says why in the log.
 pub(super) async fn fail(session: &mut Session, exchange: &Exchange, error: &Error) -> FailToProxy {
-    let gone = FailToProxy { error_code: 0, can_reuse_downstream: false };
-    let Some((status, detail)) = failure(error) else { return gone };
+    let closing = |error_code| FailToProxy { error_code, can_reuse_downstream: false };
+    let Some((status, detail)) = failure(error) else { return closing(0) };
     if *error.esource() != ErrorSource::Downstream {
         let upstream = exchange.upstream().map_or("", |upstream| &upstream.name);
         let server = exchange.server.map(|server| server.to_string()).unwrap_or_default();
@@ -101,12 +101,20 @@ pub(super) async fn fail(session: &mut Session, exchange: &Exchange, error: &Err
         warn!(request_id, upstream, server, status = status.as_u16(), "{error}");
     }
     let error_code = status.as_u16();
-    if session.response_written().is_some() {
+    if session.response_written().is_some_and(|head| is_final(head.status)) {
         // The head is out: all that is left is to close, so that the client sees a cut body.
-        return FailToProxy { error_code, can_reuse_downstream: false };
+        return closing(error_code);
     }
-    let sent = send(session, exchange, plain(status, detail.to_string(), exchange)).await;
-    FailToProxy { error_code, can_reuse_downstream: sent.is_ok() && session.is_body_done() }
+    // Pingora closes the connection behind a failure, whatever it is told here. So says the answer.
+    session.set_keepalive(None);
+    // A client that is gone cannot be told.
+    let _ = send(session, exchange, plain(status, detail.to_string(), exchange)).await;
+    closing(error_code)
+}
+
+/// Whether nothing can follow a head with this status: what comes before an answer (103) is none.
+fn is_final(status: StatusCode) -> bool {
+    !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS
 }
 
 /// Writes a whole answer with a body that is already there.
@@ -119,8 +127,11 @@ pub(super) async fn send_body(
     body: Bytes,
 ) -> Result<()> {
     head.insert_header(header::CONTENT_LENGTH, body.len())?;
-    // Pingora closes the connection behind an answer to a request that is not read to its end.
-    let read_whole = leftover::drain(session).await;
+    // Where the connection closes anyway, the answer need not wait for the rest of the request.
+    let read_whole = session.get_keepalive().is_some() && leftover::drain(session).await;
+    if !read_whole {
+        session.set_keepalive(None);
+    }
     drain::announce(session);
     let headless = session.req_header().method == Method::HEAD || body.is_empty();
     session.write_response_header(Box::new(head), headless).await?;

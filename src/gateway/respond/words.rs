@@ -26,6 +26,10 @@ pub(crate) fn words(policy: &Policy, refusal: Refusal) -> (StatusCode, String) {
         Refusal::Malformed(Malformed::TwoLengths) => {
             bad(&"the request has both Content-Length and Transfer-Encoding; send one")
         }
+        Refusal::Malformed(Malformed::OddCoding) => (
+            StatusCode::NOT_IMPLEMENTED,
+            "No Transfer-Encoding but chunked, once, is understood here.".to_string(),
+        ),
         Refusal::Malformed(Malformed::UriTooLong) => {
             let most = policy.server.max_uri_bytes;
             (StatusCode::URI_TOO_LONG, format!("The target is longer than {most} bytes."))

@@ -16,7 +16,7 @@ use crate::config::suggest::cut;
 use crate::config::tables::{self, List};
 use crate::config::{Config, in_order};
 use crate::policy::Route;
-use crate::policy::matcher::{Matcher, PathPattern};
+use crate::policy::matcher::{Matcher, PathPattern, ipv6_host};
 use crate::policy::router::Router;
 
 /// What an empty file needs.
@@ -158,8 +158,10 @@ fn host(field: Option<&Spanned<String>>, mistakes: &mut Mistakes) -> Option<Opti
         return Some(None);
     };
     let text = field.get_ref();
-    let is_address = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-    if is_host(text) || is_address.is_some_and(|ip| ip.parse::<std::net::Ipv6Addr>().is_ok()) {
+    if let Some(address) = ipv6_host(text) {
+        return Some(Some(address));
+    }
+    if is_host(text) {
         return Some(Some(text.to_ascii_lowercase()));
     }
     let (message, help) = if text.contains('*') {
