@@ -38,7 +38,8 @@ use tellers::Tellers;
 const LOG_VARIABLE: &str = "TOLLGATE_LOG";
 
 /// Pingora logs what any client can provoke as errors, on the admin port with the head that it could
-/// not read, where a token may stand. What matters of it is logged here, with the request's id.
+/// not read, where a token may stand; and as an error, that a kept connection to an API was not free
+/// yet. What matters of it is logged here, with the request's id.
 const LOG_ALWAYS: &str = "pingora_proxy=off,pingora_core::apps=off,pingora_core::connectors=off";
 
 /// Serves by the file until SIGTERM or SIGINT.

@@ -7,8 +7,8 @@ use http::StatusCode;
 use pingora::prelude::{Error, ErrorSource, ErrorType};
 use pingora::proxy::Session;
 
-use super::Gateway;
 use super::exchange::{Exchange, Judged};
+use super::{Gateway, respond};
 use crate::clock;
 use crate::decide::Refusal;
 use crate::limit::charge::Mode;
@@ -61,7 +61,7 @@ impl Gateway {
 
     /// Counts an answer whose head has come. What comes before the answer itself (103) is none.
     pub(super) fn count_answer(&self, exchange: &mut Exchange, status: StatusCode) {
-        if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+        if !respond::is_final(status) {
             return;
         }
         let ticks = exchange.sent_on.map(|at| clock::now().saturating_sub(at));

@@ -44,11 +44,8 @@ fn drop_hop_by_hop(response: &mut ResponseHeader) {
     if response.status == StatusCode::SWITCHING_PROTOCOLS {
         return;
     }
-    let lines = response.headers.get_all(header::CONNECTION);
-    let options = lines.iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
     // Mostly none: an API that keeps its connections says so and names nothing.
-    let named: Vec<HeaderName> = options
-        .map(<[u8]>::trim_ascii)
+    let named: Vec<HeaderName> = forward::connection_options(&response.headers)
         .filter(|option| !STAYS.iter().any(|name| option.eq_ignore_ascii_case(name)))
         .filter_map(|option| HeaderName::from_bytes(option).ok())
         .collect();

@@ -144,6 +144,12 @@ pub(super) fn one_length(headers: &HeaderMap) -> Option<HeaderValue> {
     if is_one { None } else { HeaderValue::from_bytes(length).ok() }
 }
 
+/// What `Connection` names and says.
+pub(super) fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let lines = headers.get_all(header::CONNECTION).into_iter();
+    lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
+}
+
 fn hide_key(request: &mut RequestHeader, clients: &Clients) -> Result<()> {
     for source in &clients.key_sources {
         match source {

@@ -3,11 +3,10 @@
 //! Reading order: this file (the phases), `snapshot` (what a request lives by), `exchange` (what it
 //! carries along), `judge` (may it pass?), `respond` (answers of our own, the only place that knows a
 //! status code), `limit_headers` (what answers say about limits) in `header_text`, `peer` (which
-//! server it is sent on to), `forward` (what the API gets to see), `answer` (what of its answer goes on),
-//! `leftover` (bodies that nobody
-//! wants), `own_limits` (what a client has left), `pool` (who serves an upstream), `upgrade`
-//! (WebSockets), `demo`, `account` (what is told of it when it is over), `trace` (its place in a trace),
-//! `listen`, `drain`.
+//! server it is sent on to), `forward` (what the API gets to see), `answer` (what of its answer goes
+//! on), `leftover` (bodies that nobody wants), `own_limits` (what a client has left), `pool` (who
+//! serves an upstream), `upgrade` (WebSockets), `demo`, `account` (what is told of it when it is
+//! over), `trace` (its place in a trace), `listen`, `drain`.
 
 pub mod drain;
 pub mod exchange;

@@ -21,15 +21,16 @@ use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketS
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use super::forward;
+
 /// `Upgrade` is the client's wish only where `Connection` names it, too (RFC 9110, section 7.8);
 /// otherwise it is left from somebody else's. Pingora would ask the API for it in any case.
 pub(super) fn drop_unless_asked(request: &mut RequestHeader) {
     if !request.headers.contains_key(header::UPGRADE) {
         return;
     }
-    let lines = request.headers.get_all(header::CONNECTION);
-    let mut options = lines.iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-    if !options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade")) {
+    let is_upgrade = |option: &[u8]| option.eq_ignore_ascii_case(b"upgrade");
+    if !forward::connection_options(&request.headers).any(is_upgrade) {
         request.remove_header(&header::UPGRADE);
     }
 }

@@ -113,7 +113,7 @@ pub(super) async fn fail(session: &mut Session, exchange: &Exchange, error: &Err
 }
 
 /// Whether nothing can follow a head with this status: what comes before an answer (103) is none.
-fn is_final(status: StatusCode) -> bool {
+pub(super) fn is_final(status: StatusCode) -> bool {
     !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS
 }
 
