@@ -33,18 +33,18 @@ pgo: ## the same by what it does under load, target/pgo/tollgate: what to deploy
 test: ## run all tests
 	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
 ifeq ($(NEXTEST),yes)
-	cargo nextest run
+	scripts/run-tests cargo nextest run
 	cargo test --doc
 else
-	cargo test -- --skip $(LONG_TESTS)
+	scripts/run-tests cargo test -- --skip $(LONG_TESTS)
 endif
 
 test-long: ## the tests that take longer: thousands of reloads, 100,000 clients
 	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
 ifeq ($(NEXTEST),yes)
-	cargo nextest run --run-ignored only
+	scripts/run-tests cargo nextest run --run-ignored only
 else
-	cargo test -- --ignored
+	scripts/run-tests cargo test -- --ignored
 endif
 
 test-matrix: ## the Redis script against the core, on Redis 6.2, 7.0, 8 and Valkey 9
@@ -62,7 +62,7 @@ test-api: ## the admin API against its OpenAPI document, by Schemathesis (from P
 
 test-outages: ## the tests of outages that last, which `make test` leaves out
 	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
-	cargo $(if $(NEXTEST),nextest run --ignore-default-filter,test) --test it $(LONG_TESTS)
+	scripts/run-tests cargo $(if $(NEXTEST),nextest run --ignore-default-filter,test) --test it $(LONG_TESTS)
 
 test-browser: ## the dashboard in headless Chromium, before a gateway under load
 	@scripts/need $(BUILD_NEEDS) chromium node npm redis-server
