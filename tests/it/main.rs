@@ -54,6 +54,7 @@ mod hostile;
 
 // Limits that several gateways share through Redis, and what becomes of them when Redis does not
 // play along.
+mod nested;
 mod shared;
 
 // A Redis that fails in every way that it can, under load.

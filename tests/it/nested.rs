@@ -1,0 +1,289 @@
+//! Four nested rules with costs on two gateways, a reload half-way, and a judge that sees nothing
+//! but what arrived at the upstream.
+//!
+//! Every request carries the time at which its client sent it; the upstream notes the time at which
+//! it arrived. Redis decided in between. So for any two instants a < b, the requests that were sent
+//! after a and arrived before b took their tokens within b - a, however slow the machine was.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::Write as _;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::support::{
+    Gateway, Redis, Request, Stopwatch, Upstream, eventually, in_front_of, inconclusive, key,
+    lasting,
+};
+
+/// How far below zero a bucket may be by the upstream's account: what its rate adds in this time.
+const TOLERANCE: Duration = Duration::from_millis(20);
+
+/// How long the load lasts under each of the two files.
+const HALF: Duration = Duration::from_secs(3);
+
+/// What a search costs; everything else costs 1.
+const SEARCH_COST: u32 = 5;
+
+const KEYS: [&str; 3] = ["ant", "bee", "cat"];
+
+/// A bucket of each rule, in whole tokens.
+#[derive(Clone, Copy)]
+struct Limit {
+    rate: u32,
+    burst: u32,
+}
+
+/// The rules of one file.
+#[derive(Clone, Copy)]
+struct Rules {
+    ip: Limit,
+    key: Limit,
+    search: Limit,
+    everyone: Limit,
+}
+
+/// At first the limits per key, per address and on searches bind. What the reload changes keeps
+/// rate / burst, so that a client's fraction of its bucket fills alike under both files.
+const BEFORE: Rules = Rules {
+    ip: Limit { rate: 60, burst: 90 },
+    key: Limit { rate: 40, burst: 80 },
+    search: Limit { rate: 25, burst: 50 },
+    everyone: Limit { rate: 200, burst: 250 },
+};
+
+/// Then the global limit binds.
+const AFTER: Rules =
+    Rules { key: Limit { rate: 20, burst: 40 }, everyone: Limit { rate: 40, burst: 50 }, ..BEFORE };
+
+/// A request that arrived at the upstream. Times are since the start of the test.
+#[derive(Clone, Debug)]
+struct Arrival {
+    sent: Duration,
+    arrived: Duration,
+    key: String,
+    ip: String,
+    is_search: bool,
+}
+
+impl Arrival {
+    fn cost(&self) -> u32 {
+        if self.is_search { SEARCH_COST } else { 1 }
+    }
+}
+
+fn file(redis: &Redis, upstream: &Upstream, rules: &Rules) -> String {
+    let limit = |Limit { rate, burst }: Limit| format!("rate = \"{rate}/s\"\nburst = {burst}\n");
+    let keys: String = KEYS.iter().map(|id| key(id, format!("secret of {id}"), "free")).collect();
+    format!(
+        "trusted_proxies = [\"127.0.0.1\"]\n{}{}\
+         [routes.search]\npath = \"/search\"\nupstream = \"api\"\ncost = {SEARCH_COST}\n\
+         [rules.per-ip]\nper = [\"ip\"]\n{}\
+         [rules.per-key]\nper = [\"key\"]\n{}\
+         [rules.search]\nper = [\"key\", \"route\"]\nroutes = [\"search\"]\n{}\
+         [rules.everyone]\nper = []\n{}{keys}",
+        in_front_of(&[upstream.address]),
+        redis.table(),
+        limit(rules.ip),
+        limit(rules.key),
+        limit(rules.search),
+        limit(rules.everyone),
+    )
+}
+
+/// An upstream that notes what arrives, and when.
+fn recorder(clock: Stopwatch) -> (Upstream, Arc<Mutex<Vec<Arrival>>>) {
+    let arrivals = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&arrivals);
+    let upstream = Upstream::start(move |seen, stream| {
+        let header = |name| seen.header(name).unwrap().to_string();
+        let ip = header("x-forwarded-for").split(',').next().unwrap().to_string();
+        noted.lock().push(Arrival {
+            sent: Duration::from_micros(header("x-sent").parse().unwrap()),
+            arrived: clock.elapsed(),
+            key: header("x-api-key"),
+            ip,
+            is_search: seen.line().starts_with("GET /search "),
+        });
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_ok()
+    });
+    (upstream, arrivals)
+}
+
+/// One client that asks for all it can get until `done`: those of one key for searches, the others
+/// for the rest. Each key has clients on both gateways, and one has them at both addresses. Returns
+/// how many requests were allowed and denied.
+fn client(gateway: &Gateway, number: usize, clock: Stopwatch, done: &AtomicBool) -> (u64, u64) {
+    let (key, ip, path) = match number / 2 % 4 {
+        0 => ("ant", "192.0.2.1", "/"),
+        1 => ("ant", "192.0.2.2", "/"),
+        2 => ("bee", "192.0.2.1", "/"),
+        _ => ("cat", "192.0.2.2", "/search"),
+    };
+    let key = format!("secret of {key}");
+    let request = Request::get(path).header("X-Api-Key", key).header("X-Forwarded-For", ip);
+    let mut connection = gateway.connect();
+    let (mut allowed, mut denied) = (0, 0);
+    while !done.load(Ordering::Relaxed) {
+        let sent = clock.elapsed().as_micros().to_string();
+        match connection.send(&request.clone().header("X-Sent", sent)).status {
+            200 => allowed += 1,
+            429 => denied += 1,
+            other => panic!("answered {other}"),
+        }
+        lasting(Duration::from_millis(5));
+    }
+    (allowed, denied)
+}
+
+/// What one bucket granted, in fractions of a full one.
+struct Bucket {
+    /// What the rate adds in a second: the same under both files.
+    rate: f64,
+    /// When each request was sent, when it arrived, and what it took.
+    taken: Vec<(Duration, Duration, f64)>,
+}
+
+impl Bucket {
+    /// The most that it granted beyond a full bucket and what the rate added, over all spans from a
+    /// request's sending to another's arrival.
+    fn excess(&self) -> f64 {
+        let from = |start: Duration| {
+            let mut sum = 0.0;
+            let later = self.taken.iter().filter(|(sent, ..)| *sent >= start);
+            let beyond = later.map(|(_, arrived, taken)| {
+                sum += taken;
+                sum - 1.0 - self.rate * arrived.saturating_sub(start).as_secs_f64()
+            });
+            beyond.fold(f64::MIN, f64::max)
+        };
+        self.taken.iter().map(|(sent, ..)| from(*sent)).fold(f64::MIN, f64::max)
+    }
+
+    /// The lowest level where every request takes its tokens as it arrives.
+    fn lowest_level(&self) -> f64 {
+        let (mut level, mut at, mut lowest) = (1.0, Duration::ZERO, 1.0);
+        for (_, arrived, taken) in &self.taken {
+            let added = self.rate * arrived.saturating_sub(at).as_secs_f64();
+            level = f64::min(level + added, 1.0) - taken;
+            at = *arrived;
+            lowest = f64::min(lowest, level);
+        }
+        lowest
+    }
+}
+
+/// Every bucket, by rule and client, from what arrived, in that order. While the gateways were being
+/// reloaded, either file may have counted a request: `choose` says by which of both bursts.
+fn buckets(
+    arrivals: &[Arrival],
+    reload: &Range<Duration>,
+    choose: fn(u32, u32) -> u32,
+) -> HashMap<(&'static str, String), Bucket> {
+    let mut buckets = HashMap::new();
+    for one in arrivals {
+        let burst = |before: Limit, after: Limit| {
+            if one.arrived < reload.start {
+                before.burst
+            } else if one.sent > reload.end {
+                after.burst
+            } else {
+                choose(before.burst, after.burst)
+            }
+        };
+        let mut note = |rule, client: &str, limit: fn(&Rules) -> Limit| {
+            let (before, after) = (limit(&BEFORE), limit(&AFTER));
+            let rate = f64::from(before.rate) / f64::from(before.burst);
+            let bucket = buckets
+                .entry((rule, client.to_string()))
+                .or_insert_with(|| Bucket { rate, taken: Vec::new() });
+            let taken = f64::from(one.cost()) / f64::from(burst(before, after));
+            bucket.taken.push((one.sent, one.arrived, taken));
+        };
+        note("per-ip", &one.ip, |rules| rules.ip);
+        note("per-key", &one.key, |rules| rules.key);
+        note("everyone", "", |rules| rules.everyone);
+        if one.is_search {
+            note("search", &one.key, |rules| rules.search);
+        }
+    }
+    buckets
+}
+
+/// Holds every bucket to its limit.
+#[track_caller]
+fn judge(arrivals: &[Arrival], reload: &Range<Duration>) {
+    let delay = arrivals.iter().map(|one| one.arrived.saturating_sub(one.sent)).max().unwrap();
+    for ((rule, client), bucket) in buckets(arrivals, reload, u32::max) {
+        let tolerated = bucket.rate * TOLERANCE.as_secs_f64();
+        let (excess, lowest) = (bucket.excess(), bucket.lowest_level());
+        let name = format!("bucket {client:?} of {rule} ({} requests)", bucket.taken.len());
+        eprintln!("{name}: excess {excess:.4}, lowest level {lowest:.4} of a full bucket");
+        assert!(excess <= tolerated, "{name}: {excess} of a bucket beyond its limit");
+        if lowest < -tolerated {
+            // In the order of arrival, a level can be too low by what the rate adds in the delay.
+            assert!(delay > TOLERANCE, "{name}: down to {lowest} of a full bucket");
+            inconclusive(&format!("{name}: down to {lowest:.4}, but a request took {delay:?}"));
+        }
+    }
+}
+
+/// The rules of which a bucket granted nearly all that it could.
+fn exhausted(arrivals: &[Arrival], reload: &Range<Duration>) -> BTreeSet<&'static str> {
+    let buckets = buckets(arrivals, reload, u32::min).into_iter();
+    buckets.filter(|(_, bucket)| bucket.excess() > -0.1).map(|((rule, _), _)| rule).collect()
+}
+
+#[test]
+fn two_gateways_keep_four_nested_rules_with_costs_through_a_reload() {
+    let clock = Stopwatch::start();
+    let redis = Redis::start();
+    let (upstream, arrivals) = recorder(clock);
+    let [before, after] = [BEFORE, AFTER].map(|rules| file(&redis, &upstream, &rules));
+    let gateways: [Gateway; 2] = std::array::from_fn(|_| Gateway::start(&before));
+    for gateway in &gateways {
+        eventually("a connection to Redis", || {
+            gateway.log().contains("connected to Redis").then_some(())
+        });
+    }
+    let (reload, counts) = load(&gateways, clock, &after);
+    let arrivals = arrivals.lock().clone();
+    let (allowed, denied) = counts;
+    assert_eq!(arrivals.len() as u64, allowed, "the upstream sees what was allowed");
+    assert!(denied > allowed / 2, "{denied} denied: the limits were hardly met");
+    let locally =
+        |gateway: &Gateway| gateway.count("tollgate_decisions_total", &[("source", "local")]);
+    let local: u64 = gateways.iter().map(locally).sum();
+    if local > 0 {
+        return inconclusive(&format!("Redis did not answer {local} decisions within a second"));
+    }
+    judge(&arrivals, &reload);
+    // Clients that asked for all they could get had all of it.
+    let rules = BTreeSet::from(["per-ip", "per-key", "search", "everyone"]);
+    assert_eq!(exhausted(&arrivals, &reload), rules);
+}
+
+/// Load on both gateways, with a reload of `after` half-way. Returns from when until when the
+/// gateways were reloaded, and how many requests were allowed and denied.
+fn load(gateways: &[Gateway; 2], clock: Stopwatch, after: &str) -> (Range<Duration>, (u64, u64)) {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let done = &done;
+        let start =
+            |number| scope.spawn(move || client(&gateways[number % 2], number, clock, done));
+        let clients: Vec<_> = (0..16).map(start).collect();
+        lasting(HALF);
+        let begun = clock.elapsed();
+        for gateway in gateways {
+            gateway.take(after);
+        }
+        let reload = begun..clock.elapsed();
+        lasting(HALF);
+        done.store(true, Ordering::Relaxed);
+        let sum = |(allowed, denied), (more, others)| (allowed + more, denied + others);
+        (reload, clients.into_iter().map(|client| client.join().unwrap()).fold((0, 0), sum))
+    })
+}
