@@ -67,8 +67,9 @@ fn main() {
 
 fn crowd(quota: u32) -> MemoryStore {
     let store = MemoryStore::new(1_100_000, &*QUOTAS);
-    (0..MILLION)
-        .for_each(|client| assert!(store.take(&[charge(client, quota)], 0, Share::WHOLE).allowed));
+    (0..MILLION).for_each(|client| {
+        assert!(store.take(&[charge(client, quota)], 0, Share::WHOLE).allowed());
+    });
     assert_eq!((store.len(), store.evictions()), (1_000_000, 0));
     store
 }
@@ -131,7 +132,7 @@ fn check_one_of_a_million(bencher: Bencher) {
     let store = &*CROWD;
     bencher.bench(|| {
         let (client, now) = client_and_now();
-        store.take(&[charge(client, WIDE)], now, Share::WHOLE).allowed
+        store.take(&[charge(client, WIDE)], now, Share::WHOLE).allowed()
     });
 }
 
@@ -140,7 +141,7 @@ fn refuse_one_of_a_million(bencher: Bencher) {
     let store = &*DRAINED_CROWD;
     bencher.bench(|| {
         let (client, _) = client_and_now();
-        assert!(!store.take(&[charge(client, NARROW)], 0, Share::WHOLE).allowed);
+        assert!(!store.take(&[charge(client, NARROW)], 0, Share::WHOLE).allowed());
     });
 }
 
@@ -148,7 +149,7 @@ fn refuse_one_of_a_million(bencher: Bencher) {
 fn check_one_hot_key(bencher: Bencher) {
     let store = &*CROWD;
     let hot = charge(7, WIDE);
-    bencher.bench(|| store.take(&[hot], turn() & 0xffff_ffff, Share::WHOLE).allowed);
+    bencher.bench(|| store.take(&[hot], turn() & 0xffff_ffff, Share::WHOLE).allowed());
 }
 
 /// By address (of a million), by key (of 10,000), by route (of 20), and all together.
@@ -159,7 +160,7 @@ fn check_four_rules(bencher: Bencher) {
         let (client, now) = client_and_now();
         let charges = [client, client % 10_000, 20_000 + client % 20, 20_020];
         let charges = charges.map(|client| charge(client, WIDE));
-        store.take(&charges, now, Share::WHOLE).allowed
+        store.take(&charges, now, Share::WHOLE).allowed()
     });
 }
 
@@ -175,7 +176,9 @@ fn flood_of_newcomers(bencher: Bencher, full_again: &str) {
     assert_eq!(store.evictions() > 0, full_again == LATE);
     bencher.bench(|| {
         let turn = turn();
-        store.take(&[charge(turn, quota)], 2 * MILLION + (turn & 0xffff_ffff), Share::WHOLE).allowed
+        store
+            .take(&[charge(turn, quota)], 2 * MILLION + (turn & 0xffff_ffff), Share::WHOLE)
+            .allowed()
     });
 }
 

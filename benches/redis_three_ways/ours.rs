@@ -59,7 +59,7 @@ impl Ours {
     pub(crate) async fn take(&self, user: u64, limit: &Limit) -> Taken {
         let rules = Arc::clone(&self.rules);
         match self.batcher.take(charges(user, limit), rules).await {
-            Ok(answered) => Taken::of(answered.answer.allowed),
+            Ok(answered) => Taken::of(answered.answer.allowed()),
             Err(_) => Taken::Undecided,
         }
     }
@@ -69,7 +69,7 @@ impl Ours {
         let charges = charges(user, limit);
         let taken = self.limiter.take(charges, &self.rules, clock::now()).await;
         match taken.source {
-            Source::Redis | Source::Cache => Taken::of(taken.answer.allowed),
+            Source::Redis | Source::Cache => Taken::of(taken.answer.allowed()),
             Source::Local | Source::Policy => Taken::Undecided,
         }
     }

@@ -193,7 +193,7 @@ fn level(levels: Levels<'_>, rule: u32) -> Option<Level> {
 
 /// The bucket's level before the request, from what it would be after it.
 fn before(charge: &Charge, outcome: &Outcome, answer: &Answer) -> i64 {
-    let took = answer.allowed && outcome.enough;
+    let took = answer.allowed() && outcome.enough;
     let units = if took { answer.share.taken(&charge.quota, charge.cost) } else { 0 };
     outcome.level.saturating_add(units)
 }

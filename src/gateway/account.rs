@@ -166,7 +166,7 @@ impl Judged {
             let mut charges = self.taken.charges.iter().zip(&answer.outcomes);
             charges.any(|(charge, outcome)| charge.mode == Mode::Shadow && !outcome.enough)
         };
-        let decision = if !answer.allowed {
+        let decision = if !answer.allowed() {
             Decision::Deny
         } else if lacked || shadow_lacked() {
             Decision::ShadowDeny

@@ -77,7 +77,7 @@ impl Gateway {
         // Others have paid for their guess.
         if matches!(client.key, ClientKey::Known(_)) {
             let taken = listed.by_address(&levels);
-            if !taken.answer.allowed {
+            if !taken.answer.allowed() {
                 return Err(taken);
             }
         }

@@ -61,12 +61,35 @@ pub struct Outcome {
 /// What a store says of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Whether every enforced bucket held the cost; then, and only then, tokens were taken.
-    pub allowed: bool,
+    /// The first enforced charge whose bucket did not hold the cost.
+    denied_by: Option<usize>,
     /// One for each charge, in the same order.
     pub outcomes: Outcomes,
     /// What part of each bucket the store could grant.
     pub share: Share,
+}
+
+impl Answer {
+    /// The answer that follows from the outcomes, one for each charge, in the same order: a request
+    /// is denied by an enforced rule whose bucket did not hold the cost, and by nothing else.
+    pub fn of(charges: &[Charge], outcomes: Outcomes, share: Share) -> Self {
+        debug_assert_eq!(charges.len(), outcomes.len());
+        let denies = |(charge, outcome): (&Charge, &Outcome)| {
+            charge.mode == Mode::Enforce && !outcome.enough
+        };
+        let denied_by = charges.iter().zip(&outcomes).position(denies);
+        Self { denied_by, outcomes, share }
+    }
+
+    /// Whether every enforced bucket held the cost; then, and only then, tokens were taken.
+    pub const fn allowed(&self) -> bool {
+        self.denied_by.is_none()
+    }
+
+    /// The first of the charges that denied the request, by its index; none where it is allowed.
+    pub const fn denied_by(&self) -> Option<usize> {
+        self.denied_by
+    }
 }
 
 /// Decides one request over its buckets, which are already refilled to the instant of the
@@ -79,21 +102,20 @@ pub struct Answer {
 pub fn take(charges: &[Charge], buckets: &mut [Bucket], share: Share) -> Answer {
     debug_assert_eq!(charges.len(), buckets.len());
     let mut outcomes = Outcomes::new();
-    let mut allowed = true;
     for (charge, bucket) in charges.iter().zip(buckets.iter()) {
         let enough = bucket.level >= share.needed(&charge.quota, charge.cost);
-        allowed &= enough || charge.mode == Mode::Shadow;
         outcomes.push(Outcome { level: bucket.level, enough });
     }
-    if allowed {
-        for ((charge, bucket), outcome) in charges.iter().zip(buckets).zip(&mut outcomes) {
+    let mut answer = Answer::of(charges, outcomes, share);
+    if answer.allowed() {
+        for ((charge, bucket), outcome) in charges.iter().zip(buckets).zip(&mut answer.outcomes) {
             if outcome.enough {
                 *bucket = bucket.less(share.taken(&charge.quota, charge.cost));
                 outcome.level = bucket.level;
             }
         }
     }
-    Answer { allowed, outcomes, share }
+    answer
 }
 
 #[cfg(test)]
@@ -118,7 +140,7 @@ mod tests {
         let charges = [charge(1, 9, 1, Mode::Enforce), charge(2, 9, 3, Mode::Enforce)];
         let mut buckets = at_zero([5, 2]);
         let answer = take(&charges, &mut buckets, Share::WHOLE);
-        assert!(!answer.allowed);
+        assert!(!answer.allowed());
         assert_eq!(levels(&buckets), [5, 2]);
         assert_eq!(answer.outcomes[0], Outcome { level: 5, enough: true });
         assert_eq!(answer.outcomes[1], Outcome { level: 2, enough: false });
@@ -128,7 +150,7 @@ mod tests {
     fn every_bucket_pays_its_own_cost() {
         let charges = [charge(1, 9, 1, Mode::Enforce), charge(2, 9, 3, Mode::Enforce)];
         let mut buckets = at_zero([1, 9]);
-        assert!(take(&charges, &mut buckets, Share::WHOLE).allowed);
+        assert!(take(&charges, &mut buckets, Share::WHOLE).allowed());
         assert_eq!(levels(&buckets), [0, 6]);
     }
 
@@ -137,7 +159,7 @@ mod tests {
         let charges = [charge(1, 9, 1, Mode::Enforce), charge(2, 9, 1, Mode::Shadow)];
         let mut buckets = at_zero([5, 0]);
         let answer = take(&charges, &mut buckets, Share::WHOLE);
-        assert!(answer.allowed);
+        assert!(answer.allowed());
         assert!(!answer.outcomes[1].enough);
         assert_eq!(levels(&buckets), [4, 0]);
     }
@@ -146,12 +168,12 @@ mod tests {
     fn a_refused_request_leaves_shadow_buckets_alone() {
         let charges = [charge(1, 9, 1, Mode::Enforce), charge(2, 9, 1, Mode::Shadow)];
         let mut buckets = at_zero([0, 5]);
-        assert!(!take(&charges, &mut buckets, Share::WHOLE).allowed);
+        assert!(!take(&charges, &mut buckets, Share::WHOLE).allowed());
         assert_eq!(levels(&buckets), [0, 5]);
     }
 
     #[test]
     fn a_request_without_charges_passes() {
-        assert!(take(&[], &mut [], Share::WHOLE).allowed);
+        assert!(take(&[], &mut [], Share::WHOLE).allowed());
     }
 }

@@ -77,7 +77,8 @@ fn charge(quota: Quota, cost: u64, mode: Mode) -> Charge {
 /// Takes from one bucket as a store would; says whether the request passed.
 fn take_one(bucket: &mut Bucket, quota: Quota, cost: u64, now: u64) -> bool {
     let mut refilled = [bucket.refilled(&quota, now)];
-    let allowed = take(&[charge(quota, cost, Mode::Enforce)], &mut refilled, Share::WHOLE).allowed;
+    let allowed =
+        take(&[charge(quota, cost, Mode::Enforce)], &mut refilled, Share::WHOLE).allowed();
     if allowed {
         *bucket = refilled[0];
     }
@@ -242,11 +243,11 @@ proptest! {
         let answer = take(&charges, &mut buckets, Share::WHOLE);
         let held = |index: usize| before[index].holds(&charges[index].quota, charges[index].cost);
         let enforced = (0..charges.len()).filter(|index| charges[*index].mode == Mode::Enforce);
-        prop_assert_eq!(answer.allowed, enforced.clone().all(held));
+        prop_assert_eq!(answer.allowed(), enforced.clone().all(held));
         for index in 0..charges.len() {
             let taken = before[index].level - buckets[index].level;
             let owed = charges[index].quota.units(charges[index].cost);
-            let pays = answer.allowed && held(index);
+            let pays = answer.allowed() && held(index);
             prop_assert_eq!(taken, if pays { owed } else { 0 });
             prop_assert_eq!(answer.outcomes[index].level, buckets[index].level);
             prop_assert_eq!(answer.outcomes[index].enough, held(index));
@@ -256,10 +257,10 @@ proptest! {
             let wait = |index: usize| {
                 Standing::of(&charges[index], &answer.outcomes[index], answer.share).retry_after
             };
-            prop_assert!(!answer.allowed && !held(binding));
+            prop_assert!(!answer.allowed() && !held(binding));
             prop_assert!(enforced.clone().all(|index| wait(index) <= wait(binding)));
         } else {
-            prop_assert!(answer.allowed);
+            prop_assert!(answer.allowed());
         }
     }
 }

@@ -70,7 +70,7 @@ mod tests {
         let mut passed = 0;
         for now in (0..=seconds * 1_000_000).step_by(10_000) {
             bucket[0] = bucket[0].refilled(&quota, now);
-            while take(&[charge], &mut bucket, share).allowed {
+            while take(&[charge], &mut bucket, share).allowed() {
                 passed += 1;
             }
         }

@@ -69,15 +69,16 @@ impl Verdict {
                 })
         };
         // min_by_key keeps the first of equals: ties go to the rule that stands first in the file.
-        if answer.allowed {
-            enforced()
+        match answer.denied_by() {
+            None => enforced()
                 .min_by_key(|(_, _, standing)| (standing.remaining, u64::MAX - standing.reset))
-                .map_or(Self::Unlimited, |(tightest, ..)| Self::Allowed { tightest })
-        } else {
-            enforced()
-                .filter(|(_, enough, _)| !enough)
-                .min_by_key(|(_, _, standing)| u64::MAX - standing.retry_after)
-                .map_or(Self::Unlimited, |(binding, ..)| Self::Refused { binding })
+                .map_or(Self::Unlimited, |(tightest, ..)| Self::Allowed { tightest }),
+            Some(first) => {
+                let longest = enforced()
+                    .filter(|(_, enough, _)| !enough)
+                    .min_by_key(|(_, _, standing)| u64::MAX - standing.retry_after);
+                Self::Refused { binding: longest.map_or(first, |(binding, ..)| binding) }
+            }
         }
     }
 
@@ -161,5 +162,25 @@ mod tests {
         assert_eq!(verdict(&[shadow, enforced], &[0, 9]), Verdict::Allowed { tightest: 1 });
         assert_eq!(verdict(&[shadow, enforced], &[0, 0]), Verdict::Refused { binding: 1 });
         assert_eq!(verdict(&[], &[]), Verdict::Unlimited);
+    }
+
+    /// No combination of outcomes turns a denied request into one that passes.
+    #[test]
+    fn every_denied_answer_is_a_refusal_by_a_rule_that_lacked_the_tokens() {
+        let modes = [Mode::Enforce, Mode::Shadow];
+        for case in 0..64_usize {
+            let bit = |at: usize| (case >> at) & 1;
+            let charges: Vec<Charge> =
+                (0..3).map(|index| charge(1, 9, 1, modes[bit(index)])).collect();
+            let outcome = |index: usize| Outcome { level: 0, enough: bit(index + 3) == 1 };
+            let answer = Answer::of(&charges, (0..3).map(outcome).collect(), Share::WHOLE);
+            let lacks = |index: usize| charges[index].mode == Mode::Enforce && bit(index + 3) == 0;
+            assert_eq!(answer.allowed(), !(0..3).any(lacks), "{case:06b}");
+            let verdict = Verdict::of(&charges, &answer);
+            match verdict {
+                Verdict::Refused { binding } => assert!(lacks(binding), "{case:06b}"),
+                _ => assert!(answer.allowed(), "{case:06b}: {verdict:?}"),
+            }
+        }
     }
 }

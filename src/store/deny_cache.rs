@@ -58,19 +58,16 @@ impl DenyCache {
     /// The refusal of a request at `now`, where it is certain without asking. Outcomes of buckets
     /// that nothing is known of are those of a full one.
     pub fn refusal(&self, charges: &[Charge], now: u64) -> Option<Answer> {
-        let known = |charge: &Charge| match charge.mode {
-            Mode::Enforce => self.level(charge, now),
-            Mode::Shadow => None,
+        // Each slot is read once: another thread may fill it between two looks.
+        let outcome = |charge: &Charge| {
+            let known = if charge.mode == Mode::Enforce { self.level(charge, now) } else { None };
+            match known {
+                Some(level) => Outcome { level, enough: false },
+                None => Outcome { level: charge.quota.full(), enough: true },
+            }
         };
-        if !charges.iter().any(|charge| known(charge).is_some()) {
-            return None;
-        }
-        let outcome = |charge: &Charge| match known(charge) {
-            Some(level) => Outcome { level, enough: false },
-            None => Outcome { level: charge.quota.full(), enough: true },
-        };
-        let outcomes = charges.iter().map(outcome).collect();
-        Some(Answer { allowed: false, outcomes, share: Share::WHOLE })
+        let answer = Answer::of(charges, charges.iter().map(outcome).collect(), Share::WHOLE);
+        (!answer.allowed()).then_some(answer)
     }
 
     /// Remembers what a refusal says of its buckets. `sent_at` is when the store was asked: it
@@ -153,7 +150,7 @@ mod tests {
             let asked: Vec<Charge> = vec![charge(7, quota, cost)];
             let mut bucket = [Bucket { level: level % quota.full(), at: 1_000 }];
             let answer = take(&asked, &mut bucket, Share::WHOLE);
-            prop_assume!(!answer.allowed);
+            prop_assume!(!answer.allowed());
             let cache = DenyCache::default();
             cache.remember(&asked, &answer, 1_000);
 
@@ -163,7 +160,7 @@ mod tests {
             let uncached = take(&later, &mut truth, Share::WHOLE);
             match cache.refusal(&later, now) {
                 Some(cached) => prop_assert_eq!(cached, uncached),
-                None => prop_assert!(uncached.allowed || wait > MAX_AGE),
+                None => prop_assert!(uncached.allowed() || wait > MAX_AGE),
             }
         }
     }
@@ -214,9 +211,35 @@ mod tests {
         cache.remember(&asked, &answer, 0);
         let two: Vec<Charge> = vec![charge(1, quota, 1), charge(7, quota, 1)];
         let refusal = cache.refusal(&two, 500_000).unwrap();
-        assert!(!refusal.allowed);
+        assert_eq!(refusal.denied_by(), Some(1));
         assert_eq!(refusal.outcomes[0], Outcome { level: 5_000_000, enough: true });
         assert_eq!(refusal.outcomes[1], Outcome { level: 750_000, enough: false });
         assert!(cache.refusal(&two, 750_000).is_none(), "enough by then");
+    }
+
+    /// Two threads fill one slot by turns while a third asks: whatever it finds there, a refusal
+    /// has a rule that refused.
+    #[test]
+    fn every_cached_refusal_has_a_rule_that_refused() {
+        let quota = Quota::new(1, 1_000_000, 5).unwrap();
+        let cache = DenyCache::default();
+        let asked: Vec<Charge> = vec![charge(7, quota, 1)];
+        let colliding: Vec<Charge> = vec![charge(7 + SLOTS as u128, quota, 1)];
+        let answer = take(&asked, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for charges in [&asked, &colliding] {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        cache.remember(charges, &answer, 1);
+                    }
+                });
+            }
+            let refusals = std::iter::repeat_with(|| cache.refusal(&asked, 10)).flatten();
+            let without =
+                refusals.take(200_000).filter(|refusal| refusal.outcomes[0].enough).count();
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(without, 0, "refusals without a rule that refused");
+        });
     }
 }

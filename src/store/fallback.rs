@@ -35,7 +35,7 @@ impl Fallback {
     /// Decides a request at `now` within this process' part, and owes what it takes.
     pub fn take(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
         let answer = self.memory.take(charges, now, share);
-        if answer.allowed {
+        if answer.allowed() {
             for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
                 if outcome.enough {
                     self.debts.add(charge, charge.quota.units(charge.cost), share, now);

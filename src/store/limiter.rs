@@ -108,7 +108,7 @@ impl Limiter {
         }
         match shared.batcher.take(charges.clone(), Arc::clone(rules)).await {
             Ok(answered) => {
-                if !answered.answer.allowed {
+                if !answered.answer.allowed() {
                     shared.denied.remember(&charges, &answered.answer, answered.sent_at);
                 }
                 shared.fallback.learn(&charges, &answered.answer, clock::now());
@@ -218,7 +218,7 @@ impl Shared {
         if !denied.is_empty() {
             let unknown = |charge: &Charge| Outcome { level: charge.quota.full(), enough: false };
             let outcomes = denied.iter().map(unknown).collect();
-            let answer = Answer { allowed: false, outcomes, share: Share::WHOLE };
+            let answer = Answer::of(&denied, outcomes, Share::WHOLE);
             return Taken::all(denied, answer, Source::Policy);
         }
         let mut local = of(OnFailure::Local);

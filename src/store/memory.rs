@@ -36,7 +36,7 @@ use smallvec::SmallVec;
 
 use crate::limit::adjust::Adjustment;
 use crate::limit::bucket::Bucket;
-use crate::limit::charge::{self, Answer, BucketId, Charge, Mode, Outcome, Outcomes};
+use crate::limit::charge::{self, Answer, BucketId, Charge, Outcome, Outcomes};
 use crate::limit::quota::Quota;
 use crate::limit::share::Share;
 use quotas::Quotas;
@@ -198,7 +198,7 @@ impl MemoryStore {
         }
         let mut outcomes = Outcomes::new();
         outcomes.push(Outcome { level: bucket.level, enough });
-        Answer { allowed: enough || charge.mode == Mode::Shadow, outcomes, share: part }
+        Answer::of(std::slice::from_ref(charge), outcomes, part)
     }
 
     fn take_all(&self, charges: &[Charge], now: u64, part: Share) -> Answer {
@@ -206,7 +206,7 @@ impl MemoryStore {
         let mut locked = self.lock(&numbers);
         let (places, mut buckets) = self.read(&numbers, &locked, charges, now);
         let answer = charge::take(charges, &mut buckets, part);
-        if !answer.allowed {
+        if !answer.allowed() {
             return answer;
         }
         let took = |index: usize| answer.outcomes[index].enough;

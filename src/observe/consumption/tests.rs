@@ -33,7 +33,7 @@ fn taken(policy: &Policy, rules: &[u32], enough: bool) -> Taken {
     let charges: Charges = rules.iter().map(charge).collect();
     let outcomes: Outcomes =
         (0..charges.len()).map(|index| Outcome { level: 0, enough: enough || index > 0 }).collect();
-    let answer = Answer { allowed: enough, outcomes, share: Share::WHOLE };
+    let answer = Answer::of(&charges, outcomes, Share::WHOLE);
     Taken { charges, answer, source: Source::Local, waived: Vec::new() }
 }
 

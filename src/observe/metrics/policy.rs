@@ -49,16 +49,18 @@ impl PolicySeries {
     pub fn count(&self, metrics: &Metrics, policy: &Policy, plan: u32, taken: &Taken) {
         let Taken { charges, answer, source, waived } = taken;
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
-            if answer.allowed && outcome.enough && is_near_limit(outcome.level, charge.quota.full())
+            if answer.allowed()
+                && outcome.enough
+                && is_near_limit(outcome.level, charge.quota.full())
             {
                 let family = &metrics.near_limit;
                 self.count_rule(&self.near_limit, family, policy, (charge.rule, plan));
             }
         }
         let decided = charges.iter().zip(&answer.outcomes).filter_map(|(charge, outcome)| {
-            Some((charge, Decision::of(charge, outcome.enough, answer.allowed)?, *source))
+            Some((charge, Decision::of(charge, outcome.enough, answer.allowed())?, *source))
         });
-        let waived = waived.iter().filter(|_| answer.allowed);
+        let waived = waived.iter().filter(|_| answer.allowed());
         let waived = waived.map(|charge| (charge, Decision::Allow, Source::Policy));
         for (charge, decision, source) in decided.chain(waived) {
             let row = charge.rule as usize * self.plans + plan as usize;

@@ -104,7 +104,7 @@ impl World {
     }
 
     fn note(&mut self, answer: &Answer, charge: Charge) {
-        if answer.allowed {
+        if answer.allowed() {
             self.granted.push((self.now, self.quota.units(charge.cost)));
         }
     }

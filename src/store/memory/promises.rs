@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::limit::charge::Mode;
 
 /// One request of a schedule.
 #[derive(Clone, Debug)]
@@ -99,7 +100,7 @@ impl Model {
         let buckets = self.buckets(charges, now);
         let mut all_there = true;
         for ((charge, bucket), outcome) in charges.iter().zip(buckets).zip(&answer.outcomes) {
-            if answer.allowed && outcome.enough {
+            if answer.allowed() && outcome.enough {
                 all_there &= bucket.holds(&charge.quota, charge.cost);
                 self.0.insert(charge.bucket, bucket.less(charge.quota.units(charge.cost)));
             }
@@ -137,7 +138,7 @@ proptest! {
         for (now, charges) in schedule.play() {
             let answer = store.take(&charges, now, Share::WHOLE);
             for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
-                if answer.allowed && outcome.enough {
+                if answer.allowed() && outcome.enough {
                     passed.entry(charge.bucket).or_default().push((now, *charge));
                 }
             }
@@ -182,7 +183,7 @@ proptest! {
             let peeked = store.peek(&charges, now, Share::WHOLE);
             let taken = store.take(&charges, now, Share::WHOLE);
             prop_assert_eq!(&taken, &peeked);
-            if !taken.allowed {
+            if !taken.allowed() {
                 prop_assert_eq!(store.len(), before);
                 prop_assert_eq!(store.peek(&charges, now, Share::WHOLE), taken);
             }

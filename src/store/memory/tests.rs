@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::limit::TICKS_PER_SECOND as SECOND;
+use crate::limit::charge::Mode;
 
 /// 10 tokens a second, 5 tokens deep: half a second from empty to full.
 fn quota() -> Quota {
@@ -50,7 +51,7 @@ fn a_bucket_drains_and_fills() {
         let peeked = store.peek(&[charge(1, cost)], now, Share::WHOLE);
         let answer = store.take(&[charge(1, cost)], now, Share::WHOLE);
         assert_eq!(answer, peeked);
-        let got = (answer.allowed, answer.outcomes[0].level / quota().units_per_token());
+        let got = (answer.allowed(), answer.outcomes[0].level / quota().units_per_token());
         assert_eq!(got, (allowed, left), "{cost} at {now}");
     }
 }
@@ -59,10 +60,10 @@ fn a_bucket_drains_and_fills() {
 fn what_takes_nothing_keeps_nothing() {
     let store = store(1_000);
     store.peek(&[charge(1, 1)], 0, Share::WHOLE);
-    assert!(store.take(&[], 0, Share::WHOLE).allowed);
+    assert!(store.take(&[], 0, Share::WHOLE).allowed());
     let never = Charge { cost: 6, ..charge(1, 1) };
-    assert!(!store.take(&[never, charge(2, 1)], 0, Share::WHOLE).allowed);
-    assert!(store.take(&[Charge { mode: Mode::Shadow, ..never }], 0, Share::WHOLE).allowed);
+    assert!(!store.take(&[never, charge(2, 1)], 0, Share::WHOLE).allowed());
+    assert!(store.take(&[Charge { mode: Mode::Shadow, ..never }], 0, Share::WHOLE).allowed());
     assert!(store.is_empty());
 }
 
@@ -143,7 +144,9 @@ fn a_quota_that_the_store_was_not_told_of_neither_panics_nor_stays() {
     let store = store(2);
     for bucket in 0..10 {
         assert!(
-            store.take(&[Charge { quota_index: 7, ..charge(bucket, 1) }], 0, Share::WHOLE).allowed
+            store
+                .take(&[Charge { quota_index: 7, ..charge(bucket, 1) }], 0, Share::WHOLE)
+                .allowed()
         );
     }
     assert!(store.len() <= 2);
@@ -159,7 +162,7 @@ fn one_hot_bucket_gives_out_its_burst_exactly() {
         for _ in 0..8 {
             scope.spawn(|| {
                 for _ in 0..5_000 {
-                    let allowed = store.take(&[hot], 7, Share::WHOLE).allowed;
+                    let allowed = store.take(&[hot], 7, Share::WHOLE).allowed();
                     passed.fetch_add(u64::from(allowed), Ordering::Relaxed);
                 }
             });
@@ -185,7 +188,7 @@ fn two_buckets_always_move_together() {
                     if one != other
                         && store
                             .take(&[bucket(one as u128), bucket(other as u128)], 0, Share::WHOLE)
-                            .allowed
+                            .allowed()
                     {
                         passed[one].fetch_add(1, Ordering::Relaxed);
                         passed[other].fetch_add(1, Ordering::Relaxed);
@@ -194,7 +197,8 @@ fn two_buckets_always_move_together() {
             });
         }
         // Meanwhile: what one request takes from two buckets is missing in both or in neither.
-        scope.spawn(|| (0..500).for_each(|_| assert!(store.take(&pair, 0, Share::WHOLE).allowed)));
+        scope
+            .spawn(|| (0..500).for_each(|_| assert!(store.take(&pair, 0, Share::WHOLE).allowed())));
         for _ in 0..2_000 {
             let seen = store.peek(&[bucket(101), bucket(100)], 0, Share::WHOLE);
             assert_eq!(seen.outcomes[0].level, seen.outcomes[1].level);

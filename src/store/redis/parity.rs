@@ -59,7 +59,7 @@ impl Reference {
         let mut buckets: Vec<Bucket> =
             charges.iter().map(|charge| self.bucket(charge, now)).collect();
         let answer = take(charges, &mut buckets, Share::WHOLE);
-        if answer.allowed {
+        if answer.allowed() {
             for ((charge, bucket), outcome) in charges.iter().zip(buckets).zip(&answer.outcomes) {
                 if outcome.enough {
                     self.0.insert(charge.bucket, (bucket, charge.quota));

@@ -39,7 +39,7 @@ proptest! {
     ) {
         let store = MemoryStore::new(1_000, &[old]);
         let taken = charge(7, 0, old, cost.min(old.burst()));
-        prop_assert!(store.take(&[taken], 1_000, Share::WHOLE).allowed);
+        prop_assert!(store.take(&[taken], 1_000, Share::WHOLE).allowed());
         let changed = 1_000 + wait;
         let numbers = store.adopt(&[new], changed);
         let left = Bucket { level: old.full() - old.units(taken.cost), at: 1_000 };
@@ -79,7 +79,7 @@ proptest! {
             let charge = charge(client, number, quota, cost.min(quota.burst()));
             let answer = store.take(&[charge], now, Share::WHOLE);
             let outcome = answer.outcomes[0];
-            let taken = if answer.allowed { quota.units(charge.cost) } else { 0 };
+            let taken = if answer.allowed() { quota.units(charge.cost) } else { 0 };
             prop_assert!(outcome.level + taken <= bucket.level, "{outcome:?} of {bucket:?}");
             *place = Some(bucket.less(taken));
         }
@@ -107,7 +107,7 @@ fn ten_thousand_files_of_ever_other_rates_leave_no_more_than_buckets_need() {
         // The others come once, and their buckets stay under the rule of then.
         if let 0..25 = number {
             let client = 25 + u128::from(number);
-            assert!(store.take(&[charge(client, numbers[0], is, 5)], now, Share::WHOLE).allowed);
+            assert!(store.take(&[charge(client, numbers[0], is, 5)], now, Share::WHOLE).allowed());
         }
         now += SECOND / 2;
         let next = quota(number + 1);
@@ -126,7 +126,7 @@ fn a_number_is_given_anew_only_when_nobody_can_mean_the_old_quota() {
     let quota = |number: u64| Quota::new(1, SECOND, 1 + number).unwrap();
     let store = MemoryStore::new(100, &[quota(0)]);
     // A bucket of the first rule stays; the clock stands still, then goes on.
-    assert!(store.take(&[charge(1, 0, quota(0), 1)], 0, Share::WHOLE).allowed);
+    assert!(store.take(&[charge(1, 0, quota(0), 1)], 0, Share::WHOLE).allowed());
     for number in 1..200 {
         assert_eq!(store.adopt(&[quota(number)], 0), [u32::try_from(number).unwrap()]);
     }

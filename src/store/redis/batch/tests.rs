@@ -93,7 +93,7 @@ async fn at_once(
 }
 
 fn passed(answers: &[Result<Answered, Undecided>]) -> usize {
-    answers.iter().flatten().filter(|answered| answered.answer.allowed).count()
+    answers.iter().flatten().filter(|answered| answered.answer.allowed()).count()
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn checks_that_meet_share_a_call_and_each_gets_its_own_answer() {
     let mut levels: Vec<i64> = answers
         .iter()
         .flatten()
-        .filter(|answered| answered.answer.allowed)
+        .filter(|answered| answered.answer.allowed())
         .map(|answered| answered.answer.outcomes[0].level / 86_400_000_000)
         .collect();
     levels.sort_unstable();
@@ -253,7 +253,7 @@ async fn more_than_can_wait_are_turned_away_at_once() {
     let batcher = batcher(connected(&server).await, 1_000, series());
     let answers = at_once(&batcher, 9_000, |number| charges(number as u128, 9)).await;
     // However many are turned away, those that are not are all decided.
-    assert!(answers.iter().flatten().all(|answered| answered.answer.allowed));
+    assert!(answers.iter().flatten().all(|answered| answered.answer.allowed()));
     assert!(answers.iter().flatten().count() >= MAX_WAITING);
 }
 
@@ -277,7 +277,7 @@ async fn refusals_are_remembered() {
     let started = Instant::now();
     for number in 0..100_000 {
         let taken = limiter.take(charges(1, 5), &rules(), clock::now()).await;
-        assert_eq!(taken.answer.allowed, number < 5);
+        assert_eq!(taken.answer.allowed(), number < 5);
         sources[taken.source as usize] += 1;
     }
     let calls = series.checks.get_sample_count();

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use super::{PREFIX, call, cases, charges, rules};
+use crate::limit::charge::Answer;
 use crate::limit::quota::Quota;
 use crate::store::redis::fixture::RedisServer;
 use crate::store::redis::script::{self, Added, Batch};
@@ -42,7 +43,7 @@ fn row_14_no_stored_value_breaks_the_script() {
             (0..8).for_each(|_| assert_eq!(batch.add(&check, &rules(), PREFIX), Added::In));
             let reply = call(&mut connection, &batch, now);
             let answers = batch.read(&reply).unwrap().answers;
-            let passed = answers.iter().flatten().filter(|answer| answer.allowed).count();
+            let passed = answers.iter().flatten().filter(|answer| answer.allowed()).count();
             prop_assert!(passed <= 5);
             prop_assert!(answers.iter().flatten().all(|a| a.outcomes[0].level <= quota.full()));
             Ok(())
@@ -68,7 +69,7 @@ fn row_13_a_key_of_another_type_is_that_buckets_own_trouble() {
     let reply = call(&mut connection, &batch, 1_000_000);
     let answers = batch.read(&reply).unwrap().answers;
     assert_eq!(answers[0], None);
-    let allowed: Vec<bool> = answers.iter().flatten().map(|answer| answer.allowed).collect();
+    let allowed: Vec<bool> = answers.iter().flatten().map(Answer::allowed).collect();
     assert_eq!(allowed, [true, true, true]);
     assert_eq!(answers[2].as_ref().unwrap().outcomes[0].level, 300_000);
 }
@@ -87,7 +88,7 @@ fn row_24_a_clock_that_jumps_locks_nobody_out() {
         let mut batch = Batch::default();
         (0..asked).for_each(|_| assert_eq!(batch.add(&check, &rules(), PREFIX), Added::In));
         let answers = batch.read(&call(&mut connection, &batch, now)).unwrap().answers;
-        answers.iter().flatten().filter(|answer| answer.allowed).count()
+        answers.iter().flatten().filter(|answer| answer.allowed()).count()
     };
     assert_eq!(passed(2 * HOUR, 9), 5, "a full bucket");
     assert_eq!(passed(3 * HOUR, 9), 5, "an hour forward: a full bucket, no more");

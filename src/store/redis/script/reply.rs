@@ -93,6 +93,42 @@ impl Group {
             let enough = if allowed { turn <= took } else { level >= units };
             outcomes.push(Outcome { level, enough });
         }
-        Ok(Answer { allowed, outcomes, share: Share::WHOLE })
+        let answer = Answer::of(&self.charges, outcomes, Share::WHOLE);
+        // Levels that contradict the number that passed are not the script's.
+        if answer.allowed() == allowed { Ok(answer) } else { Err(BadReply) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::limit::charge::Charge;
+    use crate::limit::quota::Quota;
+    use crate::policy::OnFailure;
+    use crate::store::redis::script::RuleName;
+
+    /// `take.lua` denies only for want of tokens: what says otherwise did not come from it.
+    #[test]
+    fn reply_that_denies_with_full_buckets_is_malformed() {
+        let quota = Quota::new(1, 100, 5).unwrap();
+        let (bucket, mode) = (BucketId(7), Mode::Enforce);
+        let charge = Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode };
+        let rule = RuleName { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local };
+        let mut batch = Batch::default();
+        batch.add(&[charge], &[rule], "t:");
+        // (now, how many passed, level) -> whether the request is allowed
+        let table = [
+            ([0, 1, 400], Ok(true)),
+            ([0, 0, 99], Ok(false)),
+            ([0, 0, 100], Err(BadReply)),
+            ([0, 0, 500], Err(BadReply)),
+        ];
+        for (reply, expected) in table {
+            let allowed =
+                batch.read(&reply).map(|read| read.answers[0].as_ref().unwrap().allowed());
+            assert_eq!(allowed, expected, "{reply:?}");
+        }
     }
 }
