@@ -5,6 +5,7 @@
 
 pub mod address;
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use http::{HeaderMap, header};
@@ -92,56 +93,65 @@ pub fn query_parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
 
 /// Whether the parameter `name`, as it came, is the one that the file calls `own`.
 pub fn is_parameter(name: &str, own: &str) -> bool {
-    name == own || ((name.contains('%') || name.contains('+')) && decoded(name) == own.as_bytes())
+    // Three bytes stand for one at most: of other lengths nothing need be decoded.
+    let may_be = (own.len()..=3 * own.len()).contains(&name.len());
+    name == own || (may_be && *decoded(name) == *own.as_bytes())
 }
 
 /// The digest of the request's key and the index of its source, where it has one. An empty key is
-/// none.
+/// none. However many there are, one is hashed.
 fn key_digest(
     clients: &Clients,
     headers: &HeaderMap,
     query: Option<&str>,
 ) -> Result<Option<(Digest, usize)>, IdentityError> {
-    let mut found: Option<(Digest, usize)> = None;
-    let mut take = |source: usize, key: &[u8]| -> Result<(), IdentityError> {
-        if key.is_empty() {
-            return Ok(());
-        }
-        if key.len() > MAX_KEY_BYTES {
-            return Err(IdentityError::KeyTooLong);
-        }
-        let digest: Digest = Sha256::digest(key).into();
-        match found {
-            Some((first, _)) if first != digest => match clients.on_conflicting_keys {
-                OnConflictingKeys::Deny => Err(IdentityError::ConflictingKeys),
-                OnConflictingKeys::First => Ok(()),
-            },
-            Some(_) => Ok(()),
-            None => {
-                found = Some((digest, source));
-                Ok(())
-            }
-        }
-    };
+    let mut found: Option<(Cow<'_, [u8]>, usize)> = None;
     for (index, source) in clients.key_sources.iter().enumerate() {
-        let mut take = |key: &[u8]| take(index, key);
+        let mut take = |key| take_key(clients, &mut found, index, key);
         match source {
             KeySource::Header(name) => {
-                headers.get_all(name).iter().try_for_each(|value| take(value.as_bytes()))?;
+                let values = headers.get_all(name).iter();
+                values.map(|value| Cow::Borrowed(value.as_bytes())).try_for_each(&mut take)?;
             }
             KeySource::Bearer => {
                 let values = headers.get_all(header::AUTHORIZATION).iter();
-                values.filter_map(|value| bearer(value.as_bytes())).try_for_each(&mut take)?;
+                let keys = values.filter_map(|value| bearer(value.as_bytes()));
+                keys.map(Cow::Borrowed).try_for_each(&mut take)?;
             }
             KeySource::Query(name) => {
                 let parameters = query.into_iter().flat_map(query_parameters);
                 parameters
                     .filter(|(parameter, _)| is_parameter(parameter, name))
-                    .try_for_each(|(_, value)| take(&decoded(value)))?;
+                    .try_for_each(|(_, value)| take(decoded(value)))?;
             }
         }
     }
-    Ok(found)
+    Ok(found.map(|(key, source)| (Sha256::digest(key).into(), source)))
+}
+
+/// Takes the key that stands in the source of that index, unless one was found before.
+fn take_key<'a>(
+    clients: &Clients,
+    found: &mut Option<(Cow<'a, [u8]>, usize)>,
+    source: usize,
+    key: Cow<'a, [u8]>,
+) -> Result<(), IdentityError> {
+    if key.is_empty() {
+        return Ok(());
+    }
+    if key.len() > MAX_KEY_BYTES {
+        return Err(IdentityError::KeyTooLong);
+    }
+    match found {
+        None => *found = Some((key, source)),
+        Some((first, _)) => {
+            let denies = clients.on_conflicting_keys == OnConflictingKeys::Deny;
+            if denies && *first != key {
+                return Err(IdentityError::ConflictingKeys);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The token of `Bearer <token>`; the scheme's case does not matter (RFC 9110, section 11.1). A tab
@@ -154,7 +164,10 @@ pub fn bearer(value: &[u8]) -> Option<&[u8]> {
 }
 
 /// A query's value as a server reads it: `%xx` decoded, `+` a space. Broken escapes stay.
-pub fn decoded(value: &str) -> Vec<u8> {
+pub fn decoded(value: &str) -> Cow<'_, [u8]> {
+    if !value.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
+        return Cow::Borrowed(value.as_bytes());
+    }
     let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
     let bytes = value.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
@@ -176,7 +189,7 @@ pub fn decoded(value: &str) -> Vec<u8> {
             }
         }
     }
-    decoded
+    Cow::Owned(decoded)
 }
 
 /// The client's key and plan. An unknown key that is not to be refused is no key, or one of its

@@ -1,5 +1,7 @@
 //! The parameters of a request's query, by their names.
 
+use std::borrow::Cow;
+
 use http::StatusCode;
 
 use super::answer::Answer;
@@ -24,9 +26,9 @@ impl Query {
     ) -> Result<Self, BadQuery> {
         let mut read = Self::default();
         for (name, value) in query_parameters(query.unwrap_or_default()) {
-            let text = |bytes| {
+            let text = |bytes: Cow<'_, [u8]>| {
                 let error = |_| BadQuery("the query is not UTF-8".to_owned());
-                String::from_utf8(bytes).map_err(error)
+                String::from_utf8(bytes.into_owned()).map_err(error)
             };
             let (name, value) = (text(decoded(name))?, text(decoded(value))?);
             if !names.contains(&name.as_str()) {

@@ -227,3 +227,6 @@ pub fn host(headers: &HeaderMap) -> Cow<'_, str> {
         Cow::Borrowed(host)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,8 @@
 //! The rules as they are meant: every name resolved, every number checked. Built whole from a
 //! file, then never changed; a request lives and dies with one of them.
 //!
-//! Reading order: the types here; `settings`, `access_log`, `tracing` and `redis` (what is not a rule); `matcher`, `path` and `router`
-//! (which route a request takes); `client` and `charges` (what the request owes); `restart` (what a
+//! Reading order: the types here; `settings`, `access_log`, `tracing` and `redis` (what is not a rule); `matcher`, `path`, `prefixes` and
+//! `router` (which route a request takes); `client` and `charges` (what the request owes); `restart` (what a
 //! running gateway cannot take from another); `build` (how a policy comes
 //! out of a file).
 //!
@@ -15,6 +15,7 @@ pub mod charges;
 pub mod client;
 pub mod matcher;
 pub mod path;
+mod prefixes;
 pub mod redis;
 pub mod restart;
 pub mod router;

@@ -27,6 +27,10 @@ pub enum PathError {
     Ambiguous,
 }
 
+/// The bytes of the longest character: where a reading is cut within one, what is left of it is
+/// another character.
+const LONGEST_CHARACTER: usize = 4;
+
 /// What some servers do to a path before they look at it, and others do not.
 #[derive(Clone, Copy)]
 #[allow(clippy::struct_excessive_bools, reason = "four independent habits of servers")]
@@ -49,26 +53,25 @@ struct Written {
 }
 
 /// The readings of `path`, a request's target without its query; in lower case where
-/// `ignore_case`.
+/// `ignore_case`. No route has a path of more than `longest` bytes: a reading that differs from the
+/// path and is longer is cut somewhere beyond that, so that a long path costs no more than a pass
+/// over it for each reading.
 ///
 /// # Errors
 /// [`PathError::DotSegment`] and [`PathError::BadEscape`].
-pub fn readings(path: &str, ignore_case: bool) -> Result<Readings<'_>, PathError> {
+pub fn readings(path: &str, ignore_case: bool, longest: usize) -> Result<Readings<'_>, PathError> {
     let mut readings = Readings::new();
     if is_plain(path) {
         readings.push(Cow::Borrowed(path));
     } else {
-        for path in std::iter::once(path).chain(behind_host(path)) {
-            let written = unescape(path)?;
-            for folding in foldings(&written) {
-                let reading = read(&written, folding);
-                if reading.split('/').any(|segment| segment == "." || segment == "..") {
-                    return Err(PathError::DotSegment);
-                }
-                if !readings.iter().any(|seen| *seen == reading) {
-                    readings.push(Cow::Owned(reading));
-                }
-            }
+        let written = unescape(path)?;
+        if has_dot_segment(&written) {
+            return Err(PathError::DotSegment);
+        }
+        let most = longest.saturating_add(LONGEST_CHARACTER);
+        add_readings(&written, most, &mut readings);
+        if let Some(path) = behind_host(path) {
+            add_readings(&unescape(path)?, most, &mut readings);
         }
     }
     if ignore_case {
@@ -79,6 +82,27 @@ pub fn readings(path: &str, ignore_case: bool) -> Result<Readings<'_>, PathError
         }
     }
     Ok(readings)
+}
+
+/// Adds what each folding makes of a path, each reading once.
+fn add_readings(written: &[Written], most: usize, readings: &mut Readings<'_>) {
+    for folding in foldings(written) {
+        let reading = read(written, folding, most);
+        if !readings.iter().any(|seen| *seen == reading) {
+            readings.push(Cow::Owned(reading));
+        }
+    }
+}
+
+/// Whether any reading has a `.` or `..` segment. A segment of dots alone holds no separator, so the
+/// folding that separates at every slash and drops parameters has each one that any other has.
+fn has_dot_segment(written: &[Written]) -> bool {
+    let mut segments = written.split(|one| matches!(one.byte, b'/' | b'\\'));
+    segments.any(|segment| {
+        let dots = segment.iter().take_while(|one| one.byte == b'.').count();
+        let is_end = segment.get(dots).is_none_or(|one| one.byte == b';' && !one.escaped);
+        matches!(dots, 1 | 2) && is_end
+    })
 }
 
 /// Whether the path has one reading only: itself. Nearly all do, so this allocates nothing.
@@ -139,11 +163,14 @@ fn foldings(written: &[Written]) -> impl Iterator<Item = Folding> {
     escaped_slash.iter().copied().flat_map(combine)
 }
 
-/// One reading.
-fn read(written: &[Written], folding: Folding) -> String {
-    let mut bytes: Vec<u8> = Vec::with_capacity(written.len());
+/// One reading, cut where it has `most` bytes or a few more.
+fn read(written: &[Written], folding: Folding, most: usize) -> String {
+    let mut bytes: Vec<u8> = Vec::with_capacity(written.len().min(most));
     let mut in_parameters = false;
     for Written { byte, escaped } in written.iter().copied() {
+        if bytes.len() >= most {
+            break;
+        }
         let separates = match byte {
             b'/' => !escaped || folding.escaped_slash,
             b'\\' => folding.backslash,
@@ -174,13 +201,14 @@ mod tests {
     use super::*;
 
     fn read_all(path: &str) -> Result<Vec<String>, PathError> {
-        readings(path, false).map(|readings| readings.into_iter().map(Cow::into_owned).collect())
+        let readings = readings(path, false, usize::MAX)?;
+        Ok(readings.into_iter().map(Cow::into_owned).collect())
     }
 
     #[test]
     fn plain_paths_have_one_reading_and_cost_nothing() {
         for path in ["/", "/api/search", "/a.b/c..d/e.", "*", "/ü"] {
-            let readings = readings(path, false).unwrap();
+            let readings = readings(path, false, 0).unwrap();
             assert_eq!(readings.as_slice(), [path]);
             assert!(matches!(readings[0], Cow::Borrowed(_)), "{path}");
         }
@@ -235,8 +263,69 @@ mod tests {
 
     #[test]
     fn case_is_folded_only_when_asked() {
-        assert_eq!(readings("/API", true).unwrap().as_slice(), ["/api"]);
-        assert_eq!(readings("/%41PI", true).unwrap().as_slice(), ["/api"]);
-        assert_eq!(readings("/API", false).unwrap().as_slice(), ["/API"]);
+        assert_eq!(readings("/API", true, 9).unwrap().as_slice(), ["/api"]);
+        assert_eq!(readings("/%41PI", true, 9).unwrap().as_slice(), ["/api"]);
+        assert_eq!(readings("/API", false, 9).unwrap().as_slice(), ["/API"]);
+    }
+
+    /// Every path of up to four of these parts, which are all that readings differ by.
+    fn paths() -> impl Iterator<Item = String> {
+        const PARTS: [&str; 12] =
+            ["/", "%2f", "\\", "%5C", ".", "%2e", ";", "%3b", "a", "B", "\u{fc}", "%ff"];
+        let of = |count: u32| (0..12_usize.pow(count)).map(move |number| (count, number));
+        (0..=4).flat_map(of).map(|(count, number)| {
+            let parts = (0..count).map(|place| PARTS[number / 12_usize.pow(place) % 12]);
+            std::iter::once("/").chain(parts).collect()
+        })
+    }
+
+    /// What [`readings`] makes of a path if every folding is looked at for itself.
+    fn unabridged(path: &str) -> Vec<String> {
+        let parts = std::iter::once(path).chain(behind_host(path));
+        let each = parts.flat_map(|path| {
+            let written = unescape(path).unwrap();
+            let readings = foldings(&written).map(|folding| read(&written, folding, usize::MAX));
+            readings.collect::<Vec<_>>()
+        });
+        let mut each: Vec<String> = each.collect();
+        each.sort_unstable();
+        each.dedup();
+        each
+    }
+
+    #[test]
+    fn a_path_is_refused_exactly_if_one_of_its_readings_has_a_dot_segment() {
+        for path in paths() {
+            let has_dots = |reading: &String| reading.split('/').any(|s| matches!(s, "." | ".."));
+            let expected = unabridged(&path).iter().any(has_dots);
+            assert_eq!(read_all(&path) == Err(PathError::DotSegment), expected, "{path}");
+        }
+    }
+
+    /// Of a reading that is cut, all that a route can match is left.
+    #[test]
+    fn cut_readings_match_what_whole_readings_match() {
+        for path in paths() {
+            for longest in 1..4 {
+                let Ok(readings) = readings(&path, false, longest) else { continue };
+                // One byte more tells that the reading is longer than any route's path.
+                let start = |text: &str| text.as_bytes()[..text.len().min(longest + 1)].to_vec();
+                let mut cut: Vec<_> = readings.iter().map(|reading| start(reading)).collect();
+                let mut whole: Vec<_> = unabridged(&path).iter().map(|text| start(text)).collect();
+                for list in [&mut cut, &mut whole] {
+                    list.sort_unstable();
+                    list.dedup();
+                }
+                assert_eq!(cut, whole, "{path}, {longest}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_path_has_short_readings() {
+        let long = format!("//x/b%2fc\\d;e//{}", "/%2f\\;e".repeat(8_000));
+        let readings = readings(&long, false, 100).unwrap();
+        assert!(readings.len() <= 32);
+        assert!(readings.iter().all(|reading| reading.len() < 110), "{readings:?}");
     }
 }

@@ -10,6 +10,7 @@ use http::Method;
 
 use super::matcher::{Matcher, PathPattern};
 use super::path::{self, PathError, Readings};
+use super::prefixes::Prefixes;
 
 /// The index over all routes.
 #[derive(Debug, Default)]
@@ -17,11 +18,22 @@ pub struct Router {
     by_host: HashMap<String, Paths>,
     any_host: Paths,
     ignore_case: bool,
+    /// Bytes of the longest path that a route has.
+    longest: usize,
 }
 
 /// The routes of one host.
 #[derive(Debug, Default)]
 struct Paths {
+    exact: HashMap<String, Vec<Candidate>>,
+    /// Bytes of the longest exact path.
+    longest_exact: usize,
+    prefixes: Prefixes<Vec<Candidate>>,
+}
+
+/// The routes of one host while they are collected.
+#[derive(Debug, Default)]
+struct Draft {
     exact: HashMap<String, Vec<Candidate>>,
     prefix: HashMap<String, Vec<Candidate>>,
 }
@@ -40,17 +52,20 @@ impl Router {
     /// # Errors
     /// The pairs of routes that no request can tell apart, the earlier one first.
     pub fn new(matchers: &[Matcher], ignore_case: bool) -> Result<Self, Vec<(u32, u32)>> {
-        let mut router = Self { ignore_case, ..Self::default() };
+        let mut by_host: HashMap<String, Draft> = HashMap::new();
+        let mut any_host = Draft::default();
+        let mut longest = 0;
         let mut twins = Vec::new();
         for (route, matcher) in (0..).zip(matchers) {
-            let paths = match &matcher.host {
-                Some(host) => router.by_host.entry(host.clone()).or_default(),
-                None => &mut router.any_host,
+            let draft = match &matcher.host {
+                Some(host) => by_host.entry(host.clone()).or_default(),
+                None => &mut any_host,
             };
             let (map, pattern) = match &matcher.path {
-                PathPattern::Exact(pattern) => (&mut paths.exact, pattern),
-                PathPattern::Prefix(pattern) => (&mut paths.prefix, pattern),
+                PathPattern::Exact(pattern) => (&mut draft.exact, pattern),
+                PathPattern::Prefix(pattern) => (&mut draft.prefix, pattern),
             };
+            longest = longest.max(pattern.len());
             let pattern = if ignore_case { pattern.to_ascii_lowercase() } else { pattern.clone() };
             let candidates = map.entry(pattern).or_default();
             let candidate = Candidate { route, methods: matcher.methods.clone() };
@@ -59,7 +74,11 @@ impl Router {
             candidates.push(candidate);
             candidates.sort_by_key(|candidate| candidate.methods.is_empty());
         }
-        if twins.is_empty() { Ok(router) } else { Err(twins) }
+        if !twins.is_empty() {
+            return Err(twins);
+        }
+        let by_host = by_host.into_iter().map(|(host, draft)| (host, Paths::of(draft))).collect();
+        Ok(Self { by_host, any_host: Paths::of(any_host), ignore_case, longest })
     }
 
     /// The route of a request, where it has one. `host` is in lower case, without port; `path`
@@ -74,12 +93,13 @@ impl Router {
         if routes.all(|other| other == route) { Ok(route) } else { Err(PathError::Ambiguous) }
     }
 
-    /// The ways in which a path may be read; routes are looked for by each of them.
+    /// The ways in which a path may be read; routes are looked for by each of them. A long one may
+    /// be cut beyond what any route can match.
     ///
     /// # Errors
     /// A path that has no reading.
     pub fn readings<'a>(&self, path: &'a str) -> Result<Readings<'a>, PathError> {
-        path::readings(path, self.ignore_case)
+        path::readings(path, self.ignore_case, self.longest)
     }
 
     /// The route of a request whose path is read as `reading`.
@@ -90,18 +110,28 @@ impl Router {
 
     /// The routes whose host and path match, the most specific first. Of those, the first that
     /// takes the request's method is its route.
-    pub fn candidates(&self, host: &str, reading: &str) -> impl Iterator<Item = &Candidate> {
+    pub fn candidates<'a>(
+        &'a self,
+        host: &str,
+        reading: &'a str,
+    ) -> impl Iterator<Item = &'a Candidate> {
         let of_host = self.by_host.get(host).into_iter().chain([&self.any_host]);
         of_host.flat_map(move |paths| paths.candidates(reading))
     }
 }
 
 impl Paths {
-    fn candidates(&self, path: &str) -> impl Iterator<Item = &Candidate> {
-        // Prefixes end in a slash, so the longest that can match ends at the path's last slash.
-        let prefixes = path.rmatch_indices('/');
-        let prefixes = prefixes.filter_map(|(slash, _)| self.prefix.get(&path[..=slash]));
-        self.exact.get(path).into_iter().chain(prefixes).flatten()
+    fn of(draft: Draft) -> Self {
+        let longest_exact = draft.exact.keys().map(String::len).max().unwrap_or_default();
+        Self { exact: draft.exact, longest_exact, prefixes: Prefixes::new(draft.prefix) }
+    }
+
+    fn candidates<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Candidate> {
+        let fits = path.len() <= self.longest_exact;
+        let exact = fits.then(|| self.exact.get(path)).flatten();
+        // Looked for only where no exact path is taken, as in most requests that have one.
+        let prefixes = std::iter::once(()).flat_map(move |()| self.prefixes.of(path));
+        exact.into_iter().chain(prefixes).flatten()
     }
 }
 

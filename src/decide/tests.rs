@@ -1,0 +1,150 @@
+//! What a decision costs where a client chooses the worst head that it can send.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
+
+use super::*;
+use crate::load::from_text;
+
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// Routes with and without a host, keys in a header, as a bearer token and in the query, limits by
+/// header and host, and a peer whose `X-Forwarded-For` is believed.
+const FILE: &str = r#"
+[clients]
+api_key = ["header:x-api-key", "bearer", "query:k"]
+on_unknown_key = "accept"
+limits_path = "/limits"
+[upstreams.api]
+servers = ["demo"]
+[routes.search]
+path = "/api/search"
+[routes.api]
+path = "/api/*"
+[routes.deep]
+path = "/a/b/c/d/e/f/*"
+[routes.of-host]
+host = "api.test"
+path = "/api/*"
+[routes.rest]
+[rules.tenant]
+per = ["header:x-tenant", "host"]
+rate = "1000/s"
+[rules.key]
+per = ["ip", "key"]
+rate = "1000/s"
+"#;
+
+fn policy(path_case: &str) -> Policy {
+    let server = "[server]\ntrusted_proxies = [\"127.0.0.0/8\"]\nmax_uri_bytes = 65536\n\
+                  max_header_bytes = 1048576\n";
+    from_text("gateway.toml", &format!("{server}path_case = \"{path_case}\"\n{FILE}")).unwrap()
+}
+
+/// What a client sends, of about a size that it chooses.
+struct Sent {
+    name: &'static str,
+    target: String,
+    headers: HeaderMap,
+}
+
+impl Sent {
+    fn target(name: &'static str, target: String) -> Self {
+        let host = (http::header::HOST, HeaderValue::from_static("api.test"));
+        Self { name, target, headers: HeaderMap::from_iter([host]) }
+    }
+
+    fn headers(
+        name: &'static str,
+        lines: impl IntoIterator<Item = (&'static str, String)>,
+    ) -> Self {
+        let mut sent = Self::target(name, "/api/search".to_owned());
+        for (header, value) in lines {
+            let value = HeaderValue::from_str(&value).unwrap();
+            sent.headers.append(HeaderName::from_static(header), value);
+        }
+        sent
+    }
+
+    fn host(name: &'static str, host: &str) -> Self {
+        let mut sent = Self::target(name, "/api/search".to_owned());
+        sent.headers.insert(http::header::HOST, HeaderValue::from_str(host).unwrap());
+        sent
+    }
+
+    /// The least time that one of a few decisions takes.
+    #[allow(clippy::disallowed_methods, reason = "how long a decision takes decides nothing")]
+    fn cost(&self, policy: &Policy) -> Duration {
+        let request = Request::builder().uri(&self.target).body(()).unwrap();
+        let mut parts = request.into_parts().0;
+        parts.headers.clone_from(&self.headers);
+        let head = Head::of(&parts, self.target.as_bytes(), Some(PEER), false);
+        let once = || {
+            let started = Instant::now();
+            std::hint::black_box(decide(policy, &head));
+            started.elapsed()
+        };
+        (0..7).map(|_| once()).min().unwrap_or_default()
+    }
+}
+
+/// Heads of about `size` bytes, of every shape that something in the way of a request loops over.
+fn heads(size: usize) -> Vec<Sent> {
+    let fill = |part: &str| part.repeat(size / part.len());
+    let lines = |header: &'static str, value: &str| {
+        vec![(header, value.to_owned()); size / (header.len() + value.len() + 4)]
+    };
+    let many_names = (0..size / 10).map(|number| format!("x_{number:x}"));
+    let mut names = Sent::headers("many names", []);
+    for name in many_names {
+        names.headers.append(HeaderName::try_from(name).unwrap(), HeaderValue::from_static("1"));
+    }
+    vec![
+        Sent::target("slashes", fill("/")),
+        Sent::target("slashes in all readings", format!("//x/b%2fc\\d;e//{}", fill("/"))),
+        Sent::target("segments", fill("/a")),
+        Sent::target("segments in all readings", format!("//x/b%2fc\\d;e//{}", fill("/a"))),
+        Sent::target("encoded slashes", format!("//x{}", fill("/%2f\\;e"))),
+        Sent::target("one parameter", format!("//x/%2f\\/a;{}", fill("e"))),
+        Sent::target("encoded letters", format!("/%2f{}", fill("%41"))),
+        Sent::target("dots", format!("/%2f{}", fill("..."))),
+        Sent::target("below a route", format!("/a/b/c/d/e/f/{}", fill("g%2f"))),
+        Sent::target("ampersands", format!("/?{}", fill("&"))),
+        Sent::target("parameters", format!("/?{}", fill("a=b&"))),
+        Sent::target("encoded parameters", format!("/?{}", fill("%61&"))),
+        Sent::target("one key many times", format!("/?{}", fill("k=a&"))),
+        Sent::target("one encoded key many times", format!("/?{}", fill("%6b=%61&"))),
+        Sent::headers("keys", lines("x-api-key", "a")),
+        Sent::headers("bearers", lines("authorization", "Bearer a")),
+        Sent::headers("authorizations", lines("authorization", "Basic a")),
+        Sent::headers("tenants", lines("x-tenant", "a")),
+        Sent::headers("one tenant", [("x-tenant", fill("a"))]),
+        Sent::headers("hops", lines("x-forwarded-for", "127.0.0.1")),
+        Sent::headers("hops in one line", [("x-forwarded-for", fill("127.0.0.1, "))]),
+        Sent::headers("empty hops", [("x-forwarded-for", fill(", "))]),
+        Sent::headers("one long hop", [("x-forwarded-for", fill("1"))]),
+        Sent::headers("codings", lines("transfer-encoding", "chunked")),
+        names,
+        Sent::host("a long host", &fill("a")),
+        Sent::host("dots in the host", &format!("a{}", fill("."))),
+        Sent::host("capitals in the host", &fill("A.")),
+    ]
+}
+
+/// Eight times the bytes are eight times the work where each byte is looked at a fixed number of
+/// times, and up to 64 times where it is looked at once for every other one.
+#[test]
+fn the_cost_of_a_decision_is_linear_in_the_size_of_the_head() {
+    for path_case in ["sensitive", "insensitive"] {
+        let policy = policy(path_case);
+        for (small, large) in heads(1_000).into_iter().zip(heads(8_000)) {
+            // What disturbs one measurement does not disturb all.
+            let is_linear = || large.cost(&policy) < 24 * small.cost(&policy);
+            let found = (0..5).any(|_| is_linear());
+            let (small_cost, large_cost) = (small.cost(&policy), large.cost(&policy));
+            assert!(found, "{}: {small_cost:?}, then {large_cost:?}", small.name);
+        }
+    }
+}
