@@ -6,6 +6,7 @@ use pingora::prelude::{ResponseHeader, Result};
 
 use super::exchange::{Exchange, Judged};
 use super::header_text::HeaderText;
+use super::respond;
 use crate::clock;
 use crate::limit::charge::Mode;
 use crate::limit::seconds_up;
@@ -31,7 +32,8 @@ const OTHERS: [&str; 4] =
 const FAMILIES: [&str; 2] = ["x-ratelimit", "ratelimit"];
 
 /// Puts the headers of the exchange's verdict into an answer, whoever wrote it. Without a verdict
-/// the answer stays as it is.
+/// the answer stays as it is. An interim response (100, 103) carries no limits, not even the API's
+/// own: the final response does.
 ///
 /// # Errors
 /// A rule whose name is no header text, which the file's check rules out.
@@ -39,10 +41,15 @@ pub fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> 
     let policy = &exchange.snapshot.policy;
     let Some(judged) = &exchange.judged else { return Ok(()) };
     let speaks = speaks_of_limits(&response.headers);
+    let is_final = respond::is_final(response.status);
     if speaks {
         response.remove_header(MODE);
     }
-    if policy.headers.mode && policy.redis.is_some() && judged.taken.source == Source::Local {
+    if is_final
+        && policy.headers.mode
+        && policy.redis.is_some()
+        && judged.taken.source == Source::Local
+    {
         response.insert_header(MODE, "local")?;
     }
     let Some(index) = judged.verdict.speaks_of() else { return Ok(()) };
@@ -52,6 +59,9 @@ pub fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> 
     }
     if speaks {
         remove_others(response);
+    }
+    if !is_final {
+        return Ok(());
     }
     if matches!(style, HeaderStyle::Both | HeaderStyle::X) {
         insert_x(response, policy, judged, index)?;

@@ -116,6 +116,9 @@ impl ProxyHttp for Gateway {
         let read_timeout = if upgrade { UPGRADED_IDLE } else { server.read_timeout };
         session.set_read_timeout(Some(read_timeout));
         session.set_write_timeout(Some(server.write_timeout));
+        // A request that the client sends before it has the answer to this one is served next.
+        // Pingora drops it otherwise, after an answer that keeps the connection.
+        session.set_pipelining_enabled(true);
         Ok(())
     }
 

@@ -227,3 +227,27 @@ fn an_old_api_is_answered_for_in_todays_http() {
         assert_eq!((got.text().as_str(), got.header("content-length")), ("ok", length));
     }
 }
+
+#[test]
+fn interim_responses_carry_no_limits() {
+    let upstream = Upstream::start(|seen, stream| {
+        let interim = match seen.header("expect") {
+            Some(_) => "HTTP/1.1 100 Continue\r\nX-RateLimit-Limit: 7\r\n\r\n",
+            None => "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nRateLimit: \"a\";r=7\r\n\r\n",
+        };
+        stream.write_all(format!("{interim}{ANSWER}").as_bytes()).is_ok()
+    });
+    let rule = "[rules.all]\nper = []\nrate = \"100/d\"\n";
+    let gateway = Gateway::start(&format!("{}{rule}", in_front_of(&[upstream.address])));
+    let expecting = Request::new("POST", "/").header("Expect", "100-continue").body("x");
+    for (request, status) in [(Request::get("/"), 103), (expecting, 100)] {
+        let mut client = gateway.connect();
+        let interim = client.send(&request);
+        assert_eq!(interim.status, status);
+        let of_limits = |(name, _): &&(String, String)| name.to_lowercase().contains("ratelimit");
+        let told: Vec<_> = interim.headers.iter().filter(of_limits).collect();
+        assert!(told.is_empty(), "{told:?}");
+        let answer = client.read_response("GET");
+        assert_eq!((answer.status, answer.header("x-ratelimit-limit")), (200, Some("100")));
+    }
+}

@@ -17,6 +17,7 @@ mod support;
 // Requests and answers go through as they are: bodies of any length and kind, connections that
 // are used again, upgrades, and what the API behind gets to see of the client.
 mod forwarding;
+mod pipelining;
 mod proxying;
 
 // Limits let exactly as many requests pass as the file says, and count whom it says.

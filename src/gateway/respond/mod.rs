@@ -19,6 +19,7 @@ use tracing::warn;
 use super::exchange::{Exchange, Judged};
 use super::{drain, leftover, limit_headers};
 use crate::decide::Refusal;
+use crate::decide::guard::Malformed;
 use crate::limit::charge::{Charge, Mode};
 use crate::limit::seconds_up;
 use crate::policy::Policy;
@@ -76,6 +77,9 @@ pub(super) async fn refuse(
     exchange: &Exchange,
     refusal: Refusal,
 ) -> Result<()> {
+    if ends_connection(refusal) {
+        session.set_keepalive(None);
+    }
     let policy = &exchange.snapshot.policy;
     let answer = if let (Refusal::Limited, Some(judged)) = (refusal, &exchange.judged) {
         limited(policy, exchange, judged)
@@ -88,6 +92,13 @@ pub(super) async fn refuse(
         Answer { retry_after_seconds, ..plain(status, detail, exchange) }
     };
     send(session, exchange, answer).await
+}
+
+/// Whether no further request is read from the connection: servers disagree on where such a request
+/// ends, so what follows it may be a part of it.
+fn ends_connection(refusal: Refusal) -> bool {
+    let Refusal::Malformed(malformed) = refusal else { return false };
+    !matches!(malformed, Malformed::UriTooLong | Malformed::HeadersTooLarge)
 }
 
 /// Answers a request that could not be served, and says why in the log.
