@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use smallvec::SmallVec;
 
 use super::client::{Client, ClientKey, counted_address};
-use super::{Dimension, OnMissing, Policy, Route, Rule};
+use super::{Dimension, MAX_RULES_PER_ROUTE, OnMissing, Policy, Route, Rule};
 use crate::limit::charge::{BucketId, Charge, Charges, Mode};
 use meets::{Granted, Variant};
 pub use meets::{Scope, WhyNot};
@@ -71,7 +71,7 @@ impl Policy {
 
     /// The charges of a request that goes to no route and may be a guess at a key, of one token
     /// each: as [`address_charges`](Self::address_charges), by each rule as on the first route that
-    /// it counts.
+    /// it counts. No more rules charge it than a route may have: the first ones in the file.
     pub fn address_charges_anywhere(
         &self,
         client: &Client,
@@ -84,7 +84,7 @@ impl Policy {
             let charge = self.charge(index, client, &facts, Scope::Address).ok()?;
             Some(Charge { cost: 1, ..charge })
         };
-        (0..).take(self.rules.len()).filter_map(charge).collect()
+        (0..).take(self.rules.len()).filter_map(charge).take(MAX_RULES_PER_ROUTE).collect()
     }
 
     /// The routes that the rule of that index counts, as indexes; none of a rule that is not

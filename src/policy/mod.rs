@@ -36,6 +36,10 @@ use router::Router;
 use settings::{Admin, Audit, Clients, Headers, Memory, Server, Upstream};
 use tracing::Tracing;
 
+/// The most enabled rules that may count the requests of one route. One call to the shared store
+/// carries 1,024 buckets, so at least eight requests share it.
+pub const MAX_RULES_PER_ROUTE: usize = 128;
+
 /// SHA-256 of an API key as it was sent.
 pub type Digest = [u8; 32];
 

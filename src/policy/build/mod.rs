@@ -2,7 +2,7 @@
 //! mistake said, not only the first.
 //!
 //! Reading order: `names`, `period`, `rate`, `grant`, `values` and `environment` (the parts), then one file for
-//! each table of gateway.toml, then `costs`, which needs routes and rules.
+//! each table of gateway.toml, then `costs` and `rules_per_route`, which need routes and rules.
 //!
 //! Lists follow the file. An entry with a mistake keeps its index, so that what refers to it is
 //! not a mistake too.
@@ -26,6 +26,7 @@ mod redis;
 mod redis_url;
 mod routes;
 mod rules;
+mod rules_per_route;
 mod server;
 mod tracing;
 mod upstreams;
@@ -71,6 +72,7 @@ pub fn build(
     let routes = routes::routes(config, &names, mistakes);
     let rules = rules::rules(config, &names, &mut quotas, mistakes);
     costs::check(&routes, &rules, mistakes);
+    rules_per_route::check(&routes, &rules, mistakes);
     let ignore_case = server.as_ref().is_some_and(|server| server.ignore_path_case);
     let index = routes::router(&routes, ignore_case, mistakes);
 

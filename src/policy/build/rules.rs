@@ -25,6 +25,7 @@ const DIMENSIONS: [&str; 7] = ["ip", "key", "plan", "route", "method", "host", "
 #[derive(Debug)]
 pub(super) struct BuiltRule {
     pub(super) rule: Rule,
+    pub(super) name_span: Range<usize>,
     pub(super) grants: Vec<NamedGrant>,
 }
 
@@ -72,7 +73,7 @@ fn rule(
     if table.per.is_none() && !mistakes.explain_absence(&["rules", name, "per"]) {
         let message = format!("the rule `{name}` does not say who shares a bucket");
         let help = "write `per = [\"key\"]` or `per = [\"ip\"]`; `per = []` is one bucket for all";
-        mistakes.push(Mistake::new(name_span, cut(&message, 120)).help(help));
+        mistakes.push(Mistake::new(name_span.clone(), cut(&message, 120)).help(help));
     }
     let per = dimensions(name, &table.per, mistakes);
     if let Some(on_missing) = &table.on_missing
@@ -112,7 +113,7 @@ fn rule(
         exempt,
         salt: salt(name),
     };
-    BuiltRule { rule, grants: Vec::new() }
+    BuiltRule { rule, name_span, grants: Vec::new() }
 }
 
 /// The plain grant and those of plans.

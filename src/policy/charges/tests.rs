@@ -157,3 +157,18 @@ fn values_from_requests_cannot_be_made_to_collide() {
     assert_ne!(bucket("a", Some("")), bucket("a", None));
     assert_eq!(bucket("a", Some("b")), bucket("a", Some("b")));
 }
+
+#[test]
+fn request_without_a_route_is_charged_by_no_more_rules_than_a_route_may_have() {
+    let route = |number| {
+        format!(
+            "[routes.r{number}]\npath = \"/r{number}\"\n[rules.r{number}]\nper = [\"ip\"]\n\
+             rate = \"9/s\"\nroutes = [\"r{number}\"]\n"
+        )
+    };
+    let policy = policy(&(0..300).map(route).collect::<String>());
+    let (client, headers) = (client(&policy, "192.0.2.1", ANONYMOUS), HeaderMap::new());
+    let charges = policy.address_charges_anywhere(&client, &Method::GET, "", &headers);
+    let rules: Vec<u32> = charges.iter().map(|charge| charge.rule).collect();
+    assert_eq!(rules, (0..128).collect::<Vec<u32>>());
+}

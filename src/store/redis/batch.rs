@@ -232,8 +232,7 @@ impl Batcher {
             }
             match batch.add(&check.charges, &check.rules, &self.prefix) {
                 Added::In => members.push_back(check),
-                // Fits into no call at all.
-                Added::Full if batch.is_empty() => check.answer(Err(Undecided::NotAsked)),
+                Added::TooLarge => check.answer(Err(Undecided::NotAsked)),
                 Added::Full => {
                     state.waiting.push_front(check);
                     break;

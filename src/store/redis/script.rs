@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock};
 
 use crate::limit::charge::{BucketId, Charge, Charges, Mode};
 use crate::limit::quota::Quota;
-use crate::policy::{OnFailure, Rule};
+use crate::policy::{MAX_RULES_PER_ROUTE, OnFailure, Rule};
 use ids::IdState;
 pub use reply::{BadReply, Reply};
 
@@ -30,6 +30,14 @@ pub const MAX_CHECKS: usize = 128;
 /// The most buckets in one call: as many as a 16-bit number can name would be too many for Redis
 /// to work through within anybody's budget.
 const MAX_BUCKETS: usize = 1024;
+
+/// The most charges of one check: a call has 8 bits for their number.
+const MAX_CHARGES: usize = u8::MAX as usize;
+
+const _: () = assert!(MAX_RULES_PER_ROUTE <= MAX_CHARGES);
+const _: () = assert!(MAX_CHARGES <= MAX_BUCKETS);
+const _: () = assert!(MAX_BUCKETS < u16::MAX as usize);
+const _: () = assert!(MAX_CHECKS <= u16::MAX as usize);
 
 /// What a shared store must know of a rule: its name, the salt that its bucket ids carry, and what to
 /// do without the store.
@@ -66,10 +74,14 @@ pub struct Batch {
 #[derive(Debug)]
 struct Group {
     charges: Charges,
+    /// How many charges there are.
+    charge_count: u8,
     /// Indexes of the buckets, one for each charge.
     buckets: Vec<u16>,
     /// The checks' numbers, in the order in which they came.
     members: Vec<usize>,
+    /// How many there are.
+    member_count: u16,
 }
 
 /// Whether a check fits into a batch.
@@ -77,8 +89,10 @@ struct Group {
 pub enum Added {
     /// It is in.
     In,
-    /// It must go in another call.
+    /// It must go in another call. An empty batch is never full.
     Full,
+    /// It has more charges than any call can hold: it must be decided without Redis.
+    TooLarge,
 }
 
 /// A bucket's key: no text from a client, one hash tag for all buckets of one client part.
@@ -103,6 +117,7 @@ impl Batch {
     /// Adds a check, whose number is how many were added before. `rules` are those of the policy
     /// that the charges come from.
     pub fn add(&mut self, charges: &[Charge], rules: &[RuleName], prefix: &str) -> Added {
+        let Ok(charge_count) = u8::try_from(charges.len()) else { return Added::TooLarge };
         if self.checks >= MAX_CHECKS {
             return Added::Full;
         }
@@ -110,6 +125,7 @@ impl Batch {
         let alike = self.group_index.get(&sum).into_iter().flatten().copied();
         if let Some(group) = alike.clone().find(|group| self.groups[*group].charges == *charges) {
             self.groups[group].members.push(self.checks);
+            self.groups[group].member_count += 1;
             self.checks += 1;
             return Added::In;
         }
@@ -117,7 +133,9 @@ impl Batch {
             return Added::Full;
         }
         let buckets = charges.iter().map(|charge| self.bucket(charge, rules, prefix)).collect();
-        let group = Group { charges: charges.to_vec(), buckets, members: vec![self.checks] };
+        let Some(buckets) = buckets else { return Added::TooLarge };
+        let (charges, members) = (charges.to_vec(), vec![self.checks]);
+        let group = Group { charges, charge_count, buckets, members, member_count: 1 };
         self.group_index.entry(sum).or_default().push(self.groups.len());
         self.groups.push(group);
         self.checks += 1;
@@ -133,17 +151,18 @@ impl Batch {
         self.buckets.len() + charges.len() <= MAX_BUCKETS && charges.iter().all(fits)
     }
 
-    fn bucket(&mut self, charge: &Charge, rules: &[RuleName], prefix: &str) -> u16 {
+    /// The bucket's index, added where it is new; none beyond what 16 bits can number.
+    fn bucket(&mut self, charge: &Charge, rules: &[RuleName], prefix: &str) -> Option<u16> {
         if let Some(index) = self.bucket_index.get(&charge.bucket) {
-            return *index;
+            return Some(*index);
         }
-        let index = u16::try_from(self.buckets.len()).unwrap_or(u16::MAX);
+        let index = u16::try_from(self.buckets.len()).ok()?;
         let key = rules
             .get(charge.rule as usize)
             .map_or_else(String::new, |rule| key(prefix, charge.bucket, rule));
         self.buckets.push((charge.bucket, charge.quota, key));
         self.bucket_index.insert(charge.bucket, index);
-        index
+        Some(index)
     }
 
     /// The keys of the buckets, each once.
@@ -181,9 +200,8 @@ impl Batch {
             asked.extend_from_slice(&exact(quota.full()));
         }
         for group in &self.groups {
-            let count = u16::try_from(group.members.len()).unwrap_or(u16::MAX);
-            asked.extend_from_slice(&count.to_le_bytes());
-            asked.push(u8::try_from(group.charges.len()).unwrap_or(u8::MAX));
+            asked.extend_from_slice(&group.member_count.to_le_bytes());
+            asked.push(group.charge_count);
             for (charge, bucket) in group.charges.iter().zip(&group.buckets) {
                 asked.extend_from_slice(&(bucket + 1).to_le_bytes());
                 asked.extend_from_slice(&exact(charge.quota.units(charge.cost)));

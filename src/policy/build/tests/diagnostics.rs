@@ -12,6 +12,7 @@ mod names_that_do_not_exist;
 mod plans_and_clients;
 mod rates_and_bursts;
 mod redis;
+mod rules_per_route;
 mod syntax_that_is_broken;
 mod tracing;
 mod types_that_do_not_fit;

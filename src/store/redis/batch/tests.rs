@@ -126,6 +126,23 @@ async fn a_check_alone_leaves_at_once() {
     assert_eq!(series.checks.get_sample_count(), 10);
 }
 
+#[tokio::test]
+async fn check_with_more_charges_than_a_call_can_hold_is_never_sent() {
+    let server = RedisServer::start(&[]);
+    let series = series();
+    let batcher = batcher(connected(&server).await, 5_000, series.clone());
+    for charge_count in [256, 2_000] {
+        let many: Charges = (0..charge_count).flat_map(|bucket| charges(bucket, 5)).collect();
+        assert_eq!(batcher.take(many, rules()).await, Err(Undecided::NotAsked));
+        assert_eq!(series.checks.get_sample_count(), 0, "{charge_count} charges were sent");
+        assert!(batcher.link().admits(), "the breaker opened at {charge_count} charges");
+    }
+    let most: Charges = (0..255).flat_map(|bucket| charges(bucket, 5)).collect();
+    let answered = batcher.take(most, rules()).await.unwrap();
+    assert!(answered.answer.allowed());
+    assert_eq!(answered.answer.outcomes.len(), 255);
+}
+
 /// Row 20: an answer that comes too late is nobody's, least of all the next request's.
 #[tokio::test]
 async fn row_20_a_late_answer_reaches_no_other_check() {

@@ -1,0 +1,48 @@
+//! Routes that more rules count than one check can carry.
+
+use std::fmt::Write as _;
+
+use super::super::told;
+
+/// A file in which `count` rules count every route.
+fn rules(count: usize) -> String {
+    let mut text = String::new();
+    for number in 1..=count {
+        let _ = writeln!(text, "[rules.r{number}]\nper = ['ip']\nrate = '10/s'");
+    }
+    text
+}
+
+#[test]
+fn rule_beyond_the_limit_of_a_route_is_refused_with_its_line() {
+    assert_eq!(told(&rules(128)), "no mistake\n");
+    insta::assert_snapshot!(told(&rules(129)), @r"
+    error: the rule `r129` is one too many for the route `all`: at most 128 rules may count the requests of a route
+       --> gateway.toml:385:8
+        |
+    385 | [rules.r129]
+        |        ^^^^
+    ...
+    391 | [routes.all]
+        |         --- the route
+        |
+        = help: list under `routes` of each rule only the routes that it is for, or make rules that differ by plan one rule with `plans.<plan>`
+
+    gateway.toml: 1 mistake
+    ");
+}
+
+#[test]
+fn each_rule_beyond_the_limit_is_reported_once() {
+    let text = format!("{}[routes.other]\npath = '/other'\n", rules(130));
+    assert!(told(&text).ends_with("gateway.toml: 2 mistakes\n"), "{}", told(&text));
+}
+
+#[test]
+fn rules_that_are_disabled_or_count_other_routes_do_not_count_towards_the_limit() {
+    let more = "[rules.off]\nper = []\nrate = '1/s'\nenabled = false\n\
+        [routes.other]\npath = '/other'\n\
+        [rules.elsewhere]\nper = []\nrate = '1/s'\nroutes = ['other']\n";
+    let text = format!("{}{more}", rules(127));
+    assert_eq!(told(&text), "no mistake\n");
+}
