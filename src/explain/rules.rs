@@ -97,7 +97,7 @@ impl Found<'_> {
             ClientKey::Known(key) => rule.quota_by_key.contains_key(&key),
             _ => false,
         };
-        let rate_of = match (of_key, rule.by_plan) {
+        let rate_of = match (of_key, rule.has_own_quota(self.client.plan)) {
             (true, _) => "key",
             (false, true) => "plan",
             (false, false) => "rule",

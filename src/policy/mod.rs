@@ -131,7 +131,7 @@ pub struct Rule {
     pub name: Arc<str>,
     /// Free text from the file.
     pub description: Option<String>,
-    /// Who shares a bucket. Empty: everybody.
+    /// Who shares a bucket, in canonical order, whatever the order in the file. Empty: everybody.
     pub per: Vec<Dimension>,
     /// Whether it is there at all.
     pub enabled: bool,
@@ -145,11 +145,13 @@ pub struct Rule {
     pub on_failure: OnFailure,
     /// The quota of each plan, by the plan's index; none: the rule does not apply to that plan.
     pub quota_by_plan: Vec<Option<Grant>>,
+    /// Whether the rule has a `plans.<plan>` table for a plan, by the plan's index. Such a plan
+    /// counts in buckets of its own, where `per` has no `key` that tells the plans apart already.
+    /// All other plans share the buckets of the plain quota, so that another plan's table does
+    /// not change their ids.
+    pub has_own_quota: Vec<bool>,
     /// Quotas of single keys, by the key's index.
     pub quota_by_key: HashMap<u32, Grant>,
-    /// Whether plans have different quotas. Then each plan counts in buckets of its own, where
-    /// `per` has no `key` that would tell the plans apart already.
-    pub by_plan: bool,
     /// Who is not limited by it.
     pub exempt: Exempt,
     /// A hash of the name, which sets its buckets apart from those of other rules.
@@ -157,6 +159,11 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// Whether that plan, by its index, has a `plans.<plan>` table in this rule.
+    pub fn has_own_quota(&self, plan: u32) -> bool {
+        self.has_own_quota.get(plan as usize).copied().unwrap_or(false)
+    }
+
     /// How the file wrote the rate of the quota with that index, where this rule grants it.
     pub fn rate_of(&self, quota_index: u32) -> Option<Rate> {
         let grants = self.quota_by_plan.iter().flatten().chain(self.quota_by_key.values());
@@ -220,6 +227,21 @@ pub enum Dimension {
     Host,
     /// The value of a request header; its absence is a value of its own.
     Header(http::HeaderName),
+}
+
+impl Dimension {
+    /// Where it stands in a rule's `per`: by kind, headers by name.
+    fn canonical_position(&self) -> (u8, &str) {
+        match self {
+            Self::Ip => (0, ""),
+            Self::Key => (1, ""),
+            Self::Plan => (2, ""),
+            Self::Route => (3, ""),
+            Self::Method => (4, ""),
+            Self::Host => (5, ""),
+            Self::Header(name) => (6, name.as_str()),
+        }
+    }
 }
 
 impl std::fmt::Display for Dimension {

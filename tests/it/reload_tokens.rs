@@ -110,3 +110,34 @@ fn a_key_that_moves_to_another_plan_keeps_its_fraction() {
     gateway.take(&file("free"));
     assert_eq!(gateway.send(&acme).remaining(), 3);
 }
+
+/// Another order of `per`, and the first table of another plan.
+#[track_caller]
+fn assert_tokens_are_kept_where_the_limit_is(rest: &str) {
+    let file = |per: &str, more: &str| {
+        let rule = format!("[rules.r]\nper = [{per}]\nrate = \"10/d\"\n{more}\n");
+        format!("{DEMO}[plans.pro]\n{rule}{}{rest}", key("acme", "secret", "pro"))
+    };
+    let gateway = start(&file("\"ip\", \"host\"", ""));
+    assert_eq!(spend(&gateway, 4), 6);
+    gateway.take(&file("\"host\", \"ip\"", ""));
+    assert_eq!(spend(&gateway, 1), 5, "per in another order");
+    let of_pro = "plans.pro = { rate = \"100/d\" }";
+    gateway.take(&file("\"host\", \"ip\"", of_pro));
+    assert_eq!(spend(&gateway, 1), 4, "a first table, for the plan `pro`");
+    let acme = Request::get("/").header("X-Api-Key", "secret");
+    assert_eq!(gateway.send(&acme).remaining(), 99, "pro has a bucket of its own");
+    gateway.take(&file("\"ip\", \"host\"", ""));
+    assert_eq!(spend(&gateway, 1), 3, "the table is gone again");
+}
+
+#[test]
+fn reload_that_keeps_a_clients_limit_keeps_its_tokens_in_memory() {
+    assert_tokens_are_kept_where_the_limit_is("");
+}
+
+#[test]
+fn reload_that_keeps_a_clients_limit_keeps_its_tokens_in_redis() {
+    let redis = Redis::start();
+    assert_tokens_are_kept_where_the_limit_is(&redis.table());
+}

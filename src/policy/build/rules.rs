@@ -16,7 +16,7 @@ use crate::config::spanned::Spanned;
 use crate::config::suggest::{self, cut};
 use crate::config::tables::List;
 use crate::config::{Config, in_order, rules as written};
-use crate::policy::{Dimension, Exempt, Grant, OnFailure, Rule};
+use crate::policy::{Dimension, Exempt, OnFailure, Rule};
 
 /// The words that `per` takes.
 const DIMENSIONS: [&str; 7] = ["ip", "key", "plan", "route", "method", "host", "header:<name>"];
@@ -108,8 +108,8 @@ fn rule(
         on_missing: meaning(table.on_missing.as_ref()),
         on_failure: OnFailure::default(),
         quota_by_plan: vec![None; names.plans.names().len()],
+        has_own_quota: vec![false; names.plans.names().len()],
         quota_by_key: HashMap::new(),
-        by_plan: !table.plans.is_empty(),
         exempt,
         salt: salt(name),
     };
@@ -150,7 +150,8 @@ fn plan_grants(
         let written = Written { rate: &granted.rate, burst: &granted.burst };
         let placed = grant::required(written, &path, plan.span(), quotas, mistakes);
         let (Some(index), Some(placed)) = (index, placed) else { continue };
-        set(&mut built.rule.quota_by_plan, index, placed.grant);
+        set(&mut built.rule.quota_by_plan, index, Some(placed.grant));
+        set(&mut built.rule.has_own_quota, index, true);
         let of = format!(" the plan `{}`", cut(plan.get_ref(), 64));
         built.grants.push(NamedGrant { of, placed });
     }
@@ -180,14 +181,14 @@ fn key_grants(
     }
 }
 
-fn set(list: &mut [Option<Grant>], index: u32, grant: Grant) {
+fn set<T>(list: &mut [T], index: u32, value: T) {
     let slot = usize::try_from(index).ok().and_then(|index| list.get_mut(index));
     if let Some(slot) = slot {
-        *slot = Some(grant);
+        *slot = value;
     }
 }
 
-/// What tells the clients of a rule apart.
+/// What tells the clients of a rule apart, in canonical order.
 fn dimensions(rule: &str, list: &List, mistakes: &mut Mistakes) -> Vec<Dimension> {
     let items = list.as_ref().map_or(&[][..], |list| list.get_ref());
     let mut seen = HashMap::new();
@@ -203,6 +204,8 @@ fn dimensions(rule: &str, list: &List, mistakes: &mut Mistakes) -> Vec<Dimension
         }
         dimensions.push(dimension);
     }
+    // Bucket ids are hashed in this order: another order in the file must not rename a bucket.
+    dimensions.sort_by(|a, b| a.canonical_position().cmp(&b.canonical_position()));
     dimensions
 }
 

@@ -94,7 +94,9 @@ impl Rule {
             return Some(Granted { grant: *grant, variant });
         }
         let grant = self.quota_by_plan.get(client.plan as usize).copied().flatten()?;
-        let apart = self.by_plan && !self.counts_keys() && !self.per.contains(&Dimension::Plan);
+        let apart = self.has_own_quota(client.plan)
+            && !self.counts_keys()
+            && !self.per.contains(&Dimension::Plan);
         let variant = if apart { Variant::Plan(client.plan) } else { Variant::Shared };
         Some(Granted { grant, variant })
     }

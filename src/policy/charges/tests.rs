@@ -172,3 +172,64 @@ fn request_without_a_route_is_charged_by_no_more_rules_than_a_route_may_have() {
     let rules: Vec<u32> = charges.iter().map(|charge| charge.rule).collect();
     assert_eq!(rules, (0..128).collect::<Vec<u32>>());
 }
+
+/// The bucket of an anonymous client from 192.0.2.1, by the only rule of the file.
+fn only_bucket(rules: &str) -> BucketId {
+    let policy = policy(rules);
+    let charged = buckets(&policy, &client(&policy, "192.0.2.1", ANONYMOUS), 0);
+    assert_eq!(charged.len(), 1, "{rules}");
+    charged[0].1
+}
+
+#[test]
+fn order_of_dimensions_does_not_change_the_bucket() {
+    let all = ["ip", "key", "plan", "route", "method", "host", "header:a", "header:b"];
+    let rule = |per: &[&str]| format!("[rules.r]\nper = {per:?}\nrate = \"9/s\"\n");
+    let expected = only_bucket(&rule(&all));
+    let mut per = all;
+    for _ in &all {
+        per.rotate_left(1);
+        assert_eq!(only_bucket(&rule(&per)), expected, "{per:?}");
+    }
+    per.reverse();
+    assert_eq!(only_bucket(&rule(&per)), expected, "{per:?}");
+}
+
+#[test]
+fn edits_that_keep_a_clients_limit_keep_its_bucket() {
+    let before = "[rules.r]\nper = [\"ip\", \"host\"]\nrate = \"9/s\"\n";
+    let bucket = only_bucket(before);
+    let per_reversed = before.replace("\"ip\", \"host\"", "\"host\", \"ip\"");
+    assert_eq!(only_bucket(&per_reversed), bucket);
+    for added in [
+        "plans.pro = { rate = \"99/s\" }",
+        "burst = 50",
+        "description = \"d\"",
+        "routes = [\"all\"]",
+        "mode = \"shadow\"",
+        "on_failure = \"deny\"",
+        "exempt = { ips = [\"198.51.100.0/24\"], keys = [\"acme\"] }",
+        "[keys.acme.rules.r]\nrate = \"99/s\"",
+        "[rules.other]\nper = []\nrate = \"9/s\"\nenabled = false",
+        "[routes.another]\npath = \"/another\"",
+        "[plans.third]",
+    ] {
+        assert_eq!(only_bucket(&format!("{before}{added}\n")), bucket, "{added}");
+    }
+    let other_rate = before.replace("9/s", "5/m");
+    assert_eq!(only_bucket(&other_rate), bucket, "the level is kept as a fraction");
+}
+
+#[test]
+fn plans_without_a_table_of_their_own_share_the_bucket_of_the_rule() {
+    let policy = policy(
+        "[rules.r]\nper = [\"ip\"]\nrate = \"9/s\"\nplans.pro = { rate = \"99/s\" }\n\
+         [plans.third]\n",
+    );
+    let of_plan = |plan| {
+        let anonymous = client(&policy, "192.0.2.1", ANONYMOUS);
+        buckets(&policy, &Client { plan, ..anonymous }, 0)[0].1
+    };
+    assert_eq!(of_plan(0), of_plan(2), "free and third have the same limit");
+    assert_ne!(of_plan(0), of_plan(1), "pro has a limit of its own");
+}

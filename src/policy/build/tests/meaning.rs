@@ -51,7 +51,7 @@ fn the_example_means_what_it_says() {
     assert_eq!(pro.quota, Quota::new(100, SECOND, 500).unwrap());
     assert_eq!(policy.quotas[pro.index as usize], pro.quota);
     assert_eq!((pro.rate.tokens, pro.rate.period_ticks), (100, SECOND));
-    assert!(per_key.by_plan && !per_ip.by_plan);
+    assert!(per_key.has_own_quota(1) && !per_ip.has_own_quota(1));
     assert_eq!(per_ip.quota_by_plan[0], per_ip.quota_by_plan[2]);
     assert_eq!(search.per, [Dimension::Key, Dimension::Route]);
     assert_eq!(search.on_failure, OnFailure::Deny);
