@@ -1,8 +1,9 @@
 //! `tollgate run`: reads the file, opens the ports, serves until told to stop.
 //!
-//! Reading order: this file (the way through it), `tellers`, `services`.
+//! Reading order: this file (the way through it), `tellers`, `services`, `settle`.
 
 mod services;
+mod settle;
 mod tellers;
 
 use std::io::IsTerminal as _;
@@ -28,9 +29,11 @@ use crate::observe::metrics::Metrics;
 use crate::policy::{Policy, settings};
 use crate::reload::service::Hangups;
 use crate::reload::{Force, Reloader};
+use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::append;
 use services::{Services, limiter};
+use settle::Settling;
 use tellers::Tellers;
 
 /// Which log lines are wanted: `error`, `warn`, `info`, `debug`, or targets as tracing's
@@ -105,9 +108,10 @@ pub(super) fn run(file: &Path) -> ExitCode {
         traces: Arc::clone(&tellers.traces),
     };
     let reloader = Arc::new(Reloader::new(file, &source, force.clone()));
+    let limiter = Arc::clone(&force.limiter);
     let services = Services { listeners, admin, force, supervisor, reloader, hangups };
     let pingora = services.assemble(&server, &draining);
-    let exit = serve(pingora, signals, &metrics, server.drain_timeout);
+    let exit = serve(pingora, signals, &metrics, (&limiter, server.drain_timeout));
     tellers.close();
     exit
 }
@@ -170,7 +174,7 @@ fn serve(
     pingora: Server,
     signals: Signals,
     metrics: &Metrics,
-    drain_timeout: Duration,
+    (limiter, drain_timeout): (&Limiter, Duration),
 ) -> ExitCode {
     let mut phases = pingora.watch_execution_phase();
     let server = std::thread::spawn(move || {
@@ -186,9 +190,14 @@ fn serve(
         }
     }
     info!(in_flight = metrics.in_flight.get(), "SIGTERM: no new connections; draining");
-    match drain::wait_until_idle(&metrics.in_flight, drain_timeout) {
+    let mut settling = Settling::within(drain_timeout, limiter);
+    settling.settle();
+    match drain::wait_until_idle(&metrics.in_flight, settling.time_left()) {
         0 => info!("drained"),
         left => warn!(in_flight = left, "drain_timeout is over; the rest is cut"),
     }
+    // What was granted meanwhile.
+    settling.settle();
+    settling.report();
     ExitCode::SUCCESS
 }

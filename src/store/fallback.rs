@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::debts::Debts;
 use super::memory::MemoryStore;
+use super::redis::script::RuleName;
 use crate::limit::charge::{Answer, Charge};
 use crate::limit::share::Share;
 
@@ -32,13 +33,14 @@ impl Fallback {
         self.debts.len()
     }
 
-    /// Decides a request at `now` within this process' part, and owes what it takes.
-    pub fn take(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
+    /// Decides a request at `now` within this process' part, and owes what it takes. `rules` are
+    /// those of the policy that the charges come from, by index.
+    pub fn take(&self, charges: &[Charge], rules: &[RuleName], now: u64, share: Share) -> Answer {
         let answer = self.memory.take(charges, now, share);
         if answer.allowed() {
             for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
-                if outcome.enough {
-                    self.debts.add(charge, charge.quota.units(charge.cost), share, now);
+                if let (true, Some(rule)) = (outcome.enough, rules.get(charge.rule as usize)) {
+                    self.debts.add(charge, rule, charge.quota.units(charge.cost), share, now);
                 }
             }
         }

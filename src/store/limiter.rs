@@ -8,6 +8,7 @@
 mod look;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::debts::Debts;
 use super::deny_cache::DenyCache;
@@ -16,6 +17,7 @@ use super::glances::Glances;
 use super::memory::MemoryStore;
 use super::redis::batch::Batcher;
 use super::redis::batch::adjust::{Moved, NotAdjusted};
+use super::redis::batch::settle::{Settlement, Sum};
 use super::redis::link::Link;
 use super::redis::script::RuleName;
 use crate::clock;
@@ -116,7 +118,7 @@ impl Limiter {
             }
             Err(_) => shared.alone(&charges, rules, |local, share| {
                 // The clock again: the check may have waited for the whole of its budget.
-                shared.fallback.take(local, clock::now(), share)
+                shared.fallback.take(local, rules, clock::now(), share)
             }),
         }
     }
@@ -157,6 +159,19 @@ impl Limiter {
             self.memory.put(charge, *after, now);
         }
         Ok((moved, Source::Redis))
+    }
+
+    /// Takes all debts off in Redis, within about `patience`; none without Redis.
+    pub async fn settle(&self, patience: Duration) -> Settlement {
+        match &self.shared {
+            Some(shared) => shared.batcher.settle_all(patience).await,
+            None => Settlement::default(),
+        }
+    }
+
+    /// Debts that are still owed.
+    pub fn unsettled(&self) -> Sum {
+        self.shared.as_ref().map_or_else(Sum::default, |shared| shared.batcher.unsettled())
     }
 
     /// Whether there are buckets that gateways share.

@@ -18,6 +18,8 @@ mod lying;
 mod steady;
 // What a client may take in an outage, and across it.
 mod bounds;
+// A gateway that restarts meanwhile.
+mod restarts;
 // Clocks that jump.
 mod clocks;
 // What operators and clients get to see of it.

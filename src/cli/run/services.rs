@@ -116,8 +116,9 @@ pub(super) fn limiter(
     if let Some(appending) = appending {
         supervisor = supervisor.appending(appending);
     }
-    let debts = Arc::new(Debts::new(policy.memory.max_buckets));
     let (prefix, series) = (redis.prefix.clone(), metrics.redis_calls());
+    let debts = Debts::new(policy.memory.max_buckets).counting(series.dropped.clone());
+    let debts = Arc::new(debts);
     let batcher = Batcher::new(link, prefix, redis.timeout, Arc::clone(&debts), series);
     (Limiter::shared(store, batcher, debts, policy.server.instances), Some(supervisor))
 }

@@ -86,7 +86,9 @@ impl Registrar {
         let help = "Tokens that were granted without Redis and taken off there later.";
         let settled = Opts::new("tollgate_debt_settled_tokens_total", help);
         let settled = self.keep(CounterVec::new(settled, &["rule"])?)?;
-        Ok(CallSeries { calls, checks, ambiguous, settled })
+        let help = "Debts beyond `memory.max_buckets`: what they stand for is granted again.";
+        let dropped = self.keep(IntCounter::new("tollgate_debts_dropped_total", help)?)?;
+        Ok(CallSeries { calls, checks, ambiguous, settled, dropped })
     }
 
     pub(super) fn link(&self) -> Result<LinkSeries, prometheus::Error> {

@@ -7,6 +7,8 @@ use super::*;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{BucketId, Mode, take};
 use crate::limit::quota::Quota;
+use crate::store::debts::Owed;
+use crate::store::redis::fixture::rule;
 
 /// What happens, one after the other.
 #[derive(Clone, Debug)]
@@ -61,13 +63,9 @@ impl World {
     }
 
     /// What the script does with a call that carries this charge and what the gateway owes.
-    fn call(
-        &mut self,
-        gateway: usize,
-        charge: Charge,
-    ) -> (Answer, Option<crate::limit::debt::Debt>) {
+    fn call(&mut self, gateway: usize, charge: Charge) -> (Answer, Option<Owed>) {
         let owed = self.gateways[gateway].debts.take_out(charge.bucket, &self.quota, self.now);
-        let units = owed.map_or(0, |(_, units)| units);
+        let units = owed.as_ref().map_or(0, |(_, units)| *units);
         let refilled = self.shared.refilled(&self.quota, self.now).owing(&self.quota, units);
         let mut bucket = [refilled];
         let answer = take(&[charge], &mut bucket, Share::WHOLE);
@@ -82,7 +80,7 @@ impl World {
             self.gateways[gateway].learn(&[charge], &answer, self.now);
             answer
         } else {
-            self.gateways[gateway].take(&[charge], self.now, self.share)
+            self.gateways[gateway].take(&[charge], &[rule()], self.now, self.share)
         };
         self.note(&answer, charge);
     }
@@ -99,7 +97,7 @@ impl World {
         if let Some(debt) = owed {
             self.gateways[gateway].debts.put_back(bucket, debt, self.now);
         }
-        let answer = self.gateways[gateway].take(&[charge], self.now, self.share);
+        let answer = self.gateways[gateway].take(&[charge], &[rule()], self.now, self.share);
         self.note(&answer, charge);
     }
 

@@ -11,6 +11,7 @@
 pub mod adjust;
 mod flight;
 pub mod peek;
+pub mod settle;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -64,6 +65,8 @@ pub struct CallSeries {
     pub ambiguous: IntCounter,
     /// Tokens granted alone and taken off in Redis, by `rule`.
     pub settled: CounterVec,
+    /// Debts that were dropped for want of room.
+    pub dropped: IntCounter,
 }
 
 /// A check's answer, and when its call was sent: what a refusal's wait counts from.

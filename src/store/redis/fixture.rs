@@ -3,11 +3,20 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
+
+use super::script::RuleName;
+use crate::policy::OnFailure;
+
+/// A rule of no salt, as the shared store knows it.
+pub(crate) fn rule() -> RuleName {
+    RuleName { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local }
+}
 
 /// Which program to start; the matrix runs the same tests on several.
 const PROGRAM: &str = "TOLLGATE_REDIS_SERVER";

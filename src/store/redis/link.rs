@@ -31,6 +31,8 @@ use parking_lot::Mutex;
 use prometheus::IntGauge;
 use redis::RedisError;
 use redis::aio::MultiplexedConnection;
+use tokio::sync::watch::Sender;
+use tokio::time::{Instant, timeout_at};
 
 use super::class::{ErrorClass, classify, describe};
 use crate::clock;
@@ -50,9 +52,17 @@ pub struct Link {
     current: ArcSwapOption<Line>,
     gate: Gate,
     connections: AtomicU64,
+    attempts: Sender<Attempts>,
     census: Mutex<Census>,
     gateways: Option<IntGauge>,
     journal: Mutex<Journal>,
+}
+
+/// How often the supervisor has found the server in order, and how often not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Attempts {
+    succeeded: u64,
+    failed: u64,
 }
 
 /// What is counted of a link.
@@ -95,6 +105,7 @@ impl Link {
             current: ArcSwapOption::empty(),
             gate: Gate::new(breaker, breaker_series),
             connections: AtomicU64::new(0),
+            attempts: Sender::default(),
             census: Mutex::new(Census::alone()),
             gateways,
             journal: Mutex::default(),
@@ -132,6 +143,19 @@ impl Link {
     /// How many connections there have been.
     pub fn connections(&self) -> u64 {
         self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Has the supervisor try the server now where nobody asks it, and waits for the outcome, at
+    /// most until `ends`. Returns whether the server can be asked. Not where the breaker was opened
+    /// by hand.
+    pub async fn try_now(&self, ends: Instant) -> bool {
+        if !self.is_up() && self.gate.standing().hand != Hand::Open {
+            let mut attempts = self.attempts.subscribe();
+            let before = *attempts.borrow_and_update();
+            self.gate.hurry();
+            let _ = timeout_at(ends, attempts.wait_for(|attempts| *attempts != before)).await;
+        }
+        self.is_up()
     }
 
     /// How many gateways share the server, at least 1, as far as could be counted.

@@ -142,6 +142,26 @@ impl Batch {
         Added::In
     }
 
+    /// Adds a bucket that no check is about, to have `units` taken off it. The script then only
+    /// reads it.
+    pub fn settle(
+        &mut self,
+        (bucket, quota): (BucketId, Quota),
+        rule: &RuleName,
+        units: i64,
+        prefix: &str,
+    ) -> Added {
+        let mode = Mode::Enforce;
+        let charge = Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode };
+        let Some(index) = self.bucket(&charge, std::slice::from_ref(rule), prefix) else {
+            return Added::Full;
+        };
+        let (charges, buckets, members) = (vec![charge], vec![index], Vec::new());
+        self.groups.push(Group { charges, charge_count: 1, buckets, members, member_count: 0 });
+        self.owed.push((index, units));
+        Added::In
+    }
+
     /// A bucket stands in a call once, under one quota: around a reload, two requests may see two.
     fn has_room_for(&self, charges: &[Charge]) -> bool {
         let fits = |charge: &Charge| match self.bucket_index.get(&charge.bucket) {

@@ -11,8 +11,7 @@ use super::peek::PATIENCE;
 use crate::clock;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{BucketId, Charge};
-use crate::limit::debt::Debt;
-use crate::store::debts::Debts;
+use crate::store::debts::{Debts, Owed};
 use crate::store::redis::call;
 use crate::store::redis::script::{self, RuleName};
 
@@ -20,7 +19,7 @@ use crate::store::redis::script::{self, RuleName};
 pub type Moved = (i64, i64);
 
 /// What is owed to each charge's bucket, and how much of it was sent along.
-type Carried = Vec<Option<(BucketId, Debt, i64)>>;
+type Carried = Vec<Option<(BucketId, Owed, i64)>>;
 
 /// Why buckets were not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,11 +55,11 @@ impl Batcher {
             .iter()
             .map(|charge| {
                 let taken = self.debts.take_out(charge.bucket, &charge.quota, clock::now());
-                taken.map(|(debt, units)| (charge.bucket, debt, units))
+                taken.map(|(owed, units)| (charge.bucket, owed, units))
             })
             .collect();
         let owed =
-            |index: usize| carried.get(index).copied().flatten().map_or(0, |(.., owed)| owed);
+            |index: usize| carried.get(index).and_then(Option::as_ref).map_or(0, |(.., u)| *u);
         let asked = charges.iter().enumerate().flat_map(|(index, charge)| {
             let quota = &charge.quota;
             let units = adjustment.units(quota);
@@ -99,8 +98,8 @@ async fn settle_late(debts: Arc<Debts>, carried: Carried, coming: Coming, bucket
 
 /// Debts that may not have been taken off are owed on.
 fn owe_on(debts: &Debts, carried: Carried) {
-    for (bucket, debt, _) in carried.into_iter().flatten() {
-        debts.put_back(bucket, debt, clock::now());
+    for (bucket, owed, _) in carried.into_iter().flatten() {
+        debts.put_back(bucket, owed, clock::now());
     }
 }
 

@@ -12,14 +12,15 @@ use smallvec::SmallVec;
 use super::{Answered, Batcher, LONG, Undecided, Waiting};
 use crate::clock;
 use crate::limit::charge::BucketId;
-use crate::limit::debt::Debt;
+use crate::limit::quota::Quota;
+use crate::store::debts::Owed;
 use crate::store::redis::call;
 use crate::store::redis::class::ErrorClass;
 use crate::store::redis::link::Line;
 use crate::store::redis::script::{Batch, Reply};
 
 /// What a call carries off: a bucket, the debt to it, and its units as they were sent.
-type Carried = SmallVec<[(BucketId, Debt, i64); 4]>;
+type Carried = SmallVec<[(BucketId, Owed, i64); 4]>;
 
 /// A reply that may come.
 pub(super) type Coming = Pin<Box<dyn Future<Output = RedisResult<Vec<i64>>> + Send>>;
@@ -71,8 +72,8 @@ impl Batcher {
             return carried;
         }
         for (bucket, quota, _) in batch.buckets() {
-            if let Some((debt, units)) = self.debts.take_out(bucket, &quota, now) {
-                carried.push((bucket, debt, units));
+            if let Some((owed, units)) = self.debts.take_out(bucket, &quota, now) {
+                carried.push((bucket, owed, units));
             }
         }
         for (bucket, _, units) in &carried {
@@ -149,22 +150,31 @@ impl Batcher {
         self.settle(&batch, carried, reply.as_ref());
     }
 
+    /// Counts tokens that were taken off in Redis.
+    pub(super) fn count_settled(&self, rule: &str, tokens: f64) {
+        self.series.settled.with_label_values(&[rule]).inc_by(tokens);
+    }
+
     /// Debts that may not have been taken off are owed on.
     fn settle(&self, batch: &Batch, carried: Carried, reply: Option<&Reply>) {
         let now = clock::now();
-        for (bucket, debt, units) in carried {
+        for (bucket, owed, units) in carried {
             let settled = reply.is_some_and(|reply| !reply.unreadable.contains(&bucket));
             if !settled {
-                self.debts.put_back(bucket, debt, now);
+                self.debts.put_back(bucket, owed, now);
                 continue;
             }
             if let Some((_, quota, rule)) = batch.buckets().find(|(id, ..)| *id == bucket) {
-                #[allow(clippy::cast_precision_loss, reason = "both are below 2^53")]
-                let tokens = units as f64 / quota.units_per_token() as f64;
-                self.series.settled.with_label_values(&[rule]).inc_by(tokens);
+                self.count_settled(rule, tokens(units, &quota));
             }
         }
     }
+}
+
+/// What so many units are worth.
+#[allow(clippy::cast_precision_loss, reason = "both are below 2^53")]
+pub(super) fn tokens(units: i64, quota: &Quota) -> f64 {
+    units as f64 / quota.units_per_token() as f64
 }
 
 /// Those who wait for a call, the oldest first, by their numbers in the batch.

@@ -14,7 +14,7 @@ use crate::policy::redis::{Login, Place, Ready, Redis};
 use crate::store::limiter::{Limiter, Source};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::adjust::NotAdjusted;
-use crate::store::redis::fixture::RedisServer;
+use crate::store::redis::fixture::{RedisServer, rule};
 
 /// A breaker that lets requests return at once: a probe may well be late where other tests run.
 fn quick() -> Settings {
@@ -29,7 +29,7 @@ fn quick() -> Settings {
 }
 
 /// A link to the server, kept for as long as the test's runtime runs.
-async fn connected(server: &RedisServer) -> Arc<Link> {
+pub(super) async fn connected(server: &RedisServer) -> Arc<Link> {
     let settings = Redis {
         place: Place::Socket(server.socket()),
         tls: None,
@@ -52,16 +52,16 @@ async fn connected(server: &RedisServer) -> Arc<Link> {
     link
 }
 
-fn series() -> CallSeries {
+pub(super) fn series() -> CallSeries {
     crate::observe::metrics::Metrics::new("test").unwrap().redis_calls()
 }
 
-fn rules() -> Arc<[RuleName]> {
-    [RuleName { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local }].into()
+pub(super) fn rules() -> Arc<[RuleName]> {
+    [rule()].into()
 }
 
 /// One token of a bucket of `burst` that hardly fills.
-fn charges(bucket: u128, burst: u64) -> Charges {
+pub(super) fn charges(bucket: u128, burst: u64) -> Charges {
     let quota = Quota::new(1, 86_400_000_000, burst).unwrap();
     let bucket = BucketId(bucket);
     [Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode: Mode::Enforce }]
@@ -69,7 +69,7 @@ fn charges(bucket: u128, burst: u64) -> Charges {
         .collect()
 }
 
-fn batcher(link: Arc<Link>, budget_ms: u64, series: CallSeries) -> Arc<Batcher> {
+pub(super) fn batcher(link: Arc<Link>, budget_ms: u64, series: CallSeries) -> Arc<Batcher> {
     let debts = Arc::new(Debts::new(1_000));
     Batcher::new(link, "t:".to_string(), Duration::from_millis(budget_ms), debts, series)
 }
@@ -225,7 +225,7 @@ async fn a_debt_is_taken_off_once_however_late_the_answer_is() {
     let batcher = batcher(Arc::clone(&link), 200, series.clone());
     let charge = charges(1, 1_000);
     assert!(batcher.take(charge.clone(), rules()).await.is_ok());
-    batcher.debts.add(&charge[0], charge[0].quota.units(100), Share::WHOLE, clock::now());
+    batcher.debts.add(&charge[0], &rule(), charge[0].quota.units(100), Share::WHOLE, clock::now());
     server.signal(Signal::SIGSTOP);
     for _ in 0..3 {
         assert!(batcher.take(charge.clone(), rules()).await.is_err());
@@ -250,7 +250,7 @@ async fn a_debt_is_taken_off_once_however_late_a_grant_is() {
     let batcher = batcher(Arc::clone(&link), 200, series());
     let charge = charges(1, 1_000);
     assert!(batcher.take(charge.clone(), rules()).await.is_ok());
-    batcher.debts.add(&charge[0], charge[0].quota.units(100), Share::WHOLE, clock::now());
+    batcher.debts.add(&charge[0], &rule(), charge[0].quota.units(100), Share::WHOLE, clock::now());
     server.signal(Signal::SIGSTOP);
     let granted = batcher.adjust(&charge, &rules(), Adjustment::Grant(1)).await;
     assert_eq!(granted, Err(NotAdjusted::Unknown));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use prometheus::{IntCounterVec, IntGauge};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
 use crate::clock;
@@ -76,6 +76,8 @@ pub(super) struct Gate {
     turn: AtomicU32,
     /// The state, for whoever waits for another.
     state: watch::Sender<State>,
+    /// Ends the wait for the next probe.
+    hurry: Notify,
     random: AtomicU64,
     series: Option<BreakerSeries>,
 }
@@ -93,6 +95,7 @@ impl Gate {
             percent: AtomicU32::new(100),
             turn: AtomicU32::new(0),
             state: watch::Sender::new(State::Closed),
+            hurry: Notify::new(),
             random: AtomicU64::new(getrandom::u64().unwrap_or(now)),
             series,
         }
@@ -170,7 +173,15 @@ impl Gate {
 
     /// Waits until it is time to find out whether the store is back; not at all while it is asked.
     pub(super) async fn until_probe(&self) {
-        tokio::time::sleep(Duration::from_micros(self.opens_in())).await;
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_micros(self.opens_in())) => {}
+            () = self.hurry.notified() => {}
+        }
+    }
+
+    /// Has the next probe begin now.
+    pub(super) fn hurry(&self) {
+        self.hurry.notify_one();
     }
 
     /// Waits until it is open.

@@ -82,6 +82,7 @@ impl Supervisor {
                     if wanted && !is_told {
                         warn!("no Redis yet, trying on: {error}");
                     }
+                    self.link.attempts.send_modify(|attempts| attempts.failed += 1);
                     kept = fresh;
                 }
             }
@@ -152,6 +153,7 @@ impl Supervisor {
             info!("connected to Redis at {address}");
         }
         self.link.gate.recovered();
+        self.link.attempts.send_modify(|attempts| attempts.succeeded += 1);
         let reason = tokio::select! {
             reason = line.health.until_broken() => Some(reason),
             () = driver.until_closed() => Some(line.health.broken().unwrap_or(Reason::Closed)),

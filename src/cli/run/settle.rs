@@ -1,0 +1,73 @@
+//! Debts at the end of the process: Redis is told of them, and what it was not told of is logged.
+
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use crate::clock;
+use crate::store::limiter::Limiter;
+use crate::store::redis::batch::settle::{Settlement, Sum};
+
+/// Time for it even where the drain time is over. The connection to Redis lives for a second beyond
+/// that.
+const LEAST: Duration = Duration::from_millis(500);
+
+/// Settles debts until the drain time is over, which begins now.
+pub(super) struct Settling<'a> {
+    limiter: &'a Limiter,
+    /// The tick at which the drain time is over.
+    ends: u64,
+    settled: Sum,
+    lost: Sum,
+    why: Option<String>,
+}
+
+impl<'a> Settling<'a> {
+    pub(super) fn within(drain_timeout: Duration, limiter: &'a Limiter) -> Self {
+        let drain_ticks = u64::try_from(drain_timeout.as_micros()).unwrap_or(u64::MAX);
+        let ends = clock::now().saturating_add(drain_ticks);
+        Self { limiter, ends, settled: Sum::default(), lost: Sum::default(), why: None }
+    }
+
+    /// What is left of the drain time.
+    pub(super) fn time_left(&self) -> Duration {
+        Duration::from_micros(self.ends.saturating_sub(clock::now()))
+    }
+
+    /// Takes off in Redis what is owed now. Blocks; requests in flight go on.
+    pub(super) fn settle(&mut self) {
+        if self.limiter.debts() == 0 {
+            return;
+        }
+        let patience = self.time_left().max(LEAST);
+        let settle = self.limiter.settle(patience);
+        // The connection is driven by the proxy's threads, which live until the process ends.
+        match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => {
+                let Settlement { settled, lost, why } = runtime.block_on(settle);
+                self.settled = self.settled.and(settled);
+                self.lost = self.lost.and(lost);
+                self.why = why.or(self.why.take());
+            }
+            Err(error) => self.why = Some(error.to_string()),
+        }
+    }
+
+    /// Logs what became of the debts.
+    pub(super) fn report(self) {
+        let settled = self.settled;
+        if settled.buckets > 0 {
+            info!(buckets = settled.buckets, tokens = settled.whole_tokens(), "debts settled");
+        }
+        let lost = self.lost.and(self.limiter.unsettled());
+        if lost.buckets > 0 {
+            let reason = self.why.as_deref().unwrap_or("the drain time is over");
+            warn!(
+                buckets = lost.buckets,
+                tokens = lost.whole_tokens(),
+                reason,
+                "debts not settled"
+            );
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Debts taken off in Redis by calls of their own, without a request to carry them: at the end of the
+//! process, which would forget them.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::Batcher;
+use super::flight::tokens;
+use super::peek::PATIENCE;
+use crate::clock;
+use crate::limit::TICKS_PER_SECOND;
+use crate::limit::charge::BucketId;
+use crate::store::debts::Owed;
+use crate::store::redis::call;
+use crate::store::redis::class::describe;
+use crate::store::redis::script::{Added, Batch, MAX_CHECKS};
+
+/// What became of the debts.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Settlement {
+    /// Debts that were taken off in Redis.
+    pub settled: Sum,
+    /// Debts that were not, or may not have been.
+    pub lost: Sum,
+    /// Why, where any were lost.
+    pub why: Option<String>,
+}
+
+/// Some debts.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Sum {
+    /// To how many buckets.
+    pub buckets: usize,
+    /// How many tokens in all.
+    pub tokens: f64,
+}
+
+/// Debts on their way.
+type Taken = Vec<(BucketId, Owed, i64)>;
+
+impl Sum {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { buckets: self.buckets + other.buckets, tokens: self.tokens + other.tokens }
+    }
+
+    /// Its tokens, rounded.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a count of tokens, for people who read it"
+    )]
+    pub fn whole_tokens(self) -> u64 {
+        self.tokens.round() as u64
+    }
+
+    fn add(&mut self, owed: &Owed, units: i64) {
+        self.buckets += 1;
+        self.tokens += tokens(units, &owed.debt.quota());
+    }
+}
+
+impl Batcher {
+    /// Takes all debts off in Redis, within about `patience`. Where Redis is not asked at the
+    /// moment, it is tried once more at once. A call that is not answered is not repeated: Redis
+    /// may have taken its debts off.
+    ///
+    /// Debts that Redis has certainly not taken off are owed on.
+    pub async fn settle_all(&self, patience: Duration) -> Settlement {
+        let ends = Instant::now() + patience;
+        let mut settlement = Settlement::default();
+        while !self.debts.is_empty() {
+            if !self.link.try_now(ends).await {
+                settlement.why = Some("Redis is not asked".to_owned());
+                break;
+            }
+            let taken = self.debts.take_some(MAX_CHECKS, clock::now());
+            if taken.is_empty() {
+                break;
+            }
+            if let Err(why) = self.settle_some(taken, ends, &mut settlement).await {
+                settlement.why = Some(why);
+                break;
+            }
+        }
+        settlement
+    }
+
+    /// Debts that are still owed.
+    pub fn unsettled(&self) -> Sum {
+        let mut sum = Sum::default();
+        let now = clock::now();
+        for (bucket, owed, units) in self.debts.take_some(usize::MAX, now) {
+            sum.add(&owed, units);
+            self.debts.put_back(bucket, owed, now);
+        }
+        sum
+    }
+
+    /// One call. The error says why no other is to follow.
+    async fn settle_some(
+        &self,
+        taken: Taken,
+        ends: Instant,
+        settlement: &mut Settlement,
+    ) -> Result<(), String> {
+        let Some(mut line) = self.link.current() else {
+            self.owe_on(taken);
+            return Err("Redis is not asked".to_owned());
+        };
+        let mut batch = Batch::default();
+        let (taken, left): (Taken, Taken) = taken.into_iter().partition(|(bucket, owed, units)| {
+            let quota = owed.debt.quota();
+            batch.settle((*bucket, quota), &owed.rule, *units, &self.prefix) == Added::In
+        });
+        self.owe_on(left);
+        let ends = ends.min(Instant::now() + PATIENCE);
+        let call = call::take(&mut line.redis, &batch, clock::now() + TICKS_PER_SECOND);
+        let reply = match timeout_at(ends, call).await {
+            Ok(Ok(numbers)) => batch.read(&numbers).map_err(|error| error.to_string()),
+            Ok(Err(error)) if error.is_io_error() => Err(describe(&error)),
+            Ok(Err(error)) => {
+                self.owe_on(taken);
+                return Err(format!("Redis says: {}", describe(&error)));
+            }
+            Err(_) => Err("Redis does not answer".to_owned()),
+        };
+        for (bucket, owed, units) in &taken {
+            match &reply {
+                Ok(reply) if !reply.unreadable.contains(bucket) => {
+                    settlement.settled.add(owed, *units);
+                    self.count_settled(&owed.rule.name, tokens(*units, &owed.debt.quota()));
+                }
+                Ok(_) => {
+                    settlement.lost.add(owed, *units);
+                    settlement.why = Some("a key holds something else than a bucket".to_owned());
+                }
+                Err(_) => settlement.lost.add(owed, *units),
+            }
+        }
+        reply.map(drop)
+    }
+
+    fn owe_on(&self, taken: Taken) {
+        let now = clock::now();
+        for (bucket, owed, _) in taken {
+            self.debts.put_back(bucket, owed, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! Debts that no request carries, against a real server.
+
+use std::sync::Arc;
+
+use nix::sys::signal::Signal;
+
+use super::super::tests::{batcher, charges, connected, rules, series};
+use super::*;
+use crate::limit::share::Share;
+use crate::store::redis::fixture::{RedisServer, rule};
+use crate::store::redis::script::key;
+
+/// A debt of `tokens` to the bucket.
+fn owe(batcher: &Batcher, bucket: u128, tokens: u64) {
+    let charge = charges(bucket, 100)[0];
+    batcher.debts.add(&charge, &rule(), charge.quota.units(tokens), Share::WHOLE, clock::now());
+}
+
+#[tokio::test]
+async fn all_debts_are_settled_in_as_many_calls_as_it_takes() {
+    let server = RedisServer::start(&[]);
+    let series = series();
+    let batcher = batcher(connected(&server).await, 5_000, series.clone());
+    (0..300).for_each(|bucket| owe(&batcher, bucket, 7));
+    let settlement = batcher.settle_all(Duration::from_secs(60)).await;
+    assert_eq!((settlement.settled.buckets, settlement.settled.whole_tokens()), (300, 2_100));
+    assert_eq!((settlement.lost, settlement.why), (Sum::default(), None));
+    assert!(batcher.debts.is_empty());
+    assert!((2_099.0..=2_100.0).contains(&series.settled.with_label_values(&["r"]).get()));
+    let answered = batcher.take(charges(299, 100), rules()).await.unwrap();
+    let left = answered.answer.outcomes[0].level / charges(299, 100)[0].quota.units_per_token();
+    assert_eq!(left, 92, "100 less what was owed and what was taken");
+}
+
+#[tokio::test]
+async fn a_debt_to_a_key_of_another_type_is_lost_alone() {
+    let server = RedisServer::start(&[]);
+    let batcher = batcher(connected(&server).await, 5_000, series());
+    (0..3).for_each(|bucket| owe(&batcher, bucket, 7));
+    let mut connection = server.client().get_connection().unwrap();
+    let taken = key("t:", BucketId(1), &rule());
+    redis::cmd("RPUSH").arg(&taken).arg("x").exec(&mut connection).unwrap();
+    let settlement = batcher.settle_all(Duration::from_secs(60)).await;
+    assert_eq!((settlement.settled.buckets, settlement.lost.buckets), (2, 1));
+    assert_eq!(settlement.why.unwrap(), "a key holds something else than a bucket");
+}
+
+/// Redis takes off what it was sent, however late: once, since it is not sent again.
+#[tokio::test]
+async fn a_call_that_is_not_answered_is_not_repeated() {
+    let server = RedisServer::start(&[]);
+    let link = connected(&server).await;
+    let batcher = batcher(link, 5_000, series());
+    assert!(batcher.take(charges(1, 100), rules()).await.is_ok());
+    owe(&batcher, 1, 7);
+    server.signal(Signal::SIGSTOP);
+    let settlement = batcher.settle_all(Duration::from_millis(200)).await;
+    assert_eq!((settlement.settled.buckets, settlement.lost.buckets), (0, 1));
+    assert_eq!(settlement.why.unwrap(), "Redis does not answer");
+    assert!(batcher.debts.is_empty());
+    server.signal(Signal::SIGCONT);
+    let mut answered = batcher.take(charges(1, 100), rules()).await;
+    while answered.is_err() {
+        answered = batcher.take(charges(1, 100), rules()).await;
+    }
+    let level = answered.unwrap().answer.outcomes[0].level;
+    let left = level / charges(1, 100)[0].quota.units_per_token();
+    assert!((80..=91).contains(&left), "{left}: once, and some requests");
+}
+
+#[tokio::test]
+async fn debts_stay_where_redis_is_not_asked() {
+    let batcher = batcher(Arc::default(), 1_000, series());
+    owe(&batcher, 1, 7);
+    let settlement = batcher.settle_all(Duration::from_millis(10)).await;
+    assert_eq!(settlement.why.unwrap(), "Redis is not asked");
+    assert_eq!((batcher.unsettled().whole_tokens(), batcher.debts.len()), (7, 1));
+}
