@@ -25,6 +25,10 @@ for bucket = 1, #KEYS do
     local level, tick = full, now
     local kept = redis.pcall('GET', KEYS[bucket])
     if type(kept) == 'table' then
+        -- Any other error than a key of another type (a missing right) is the call's.
+        if string.sub(kept.err, 1, 9) ~= 'WRONGTYPE' then
+            return { err = kept.err .. ' (GET)' }
+        end
         return { bucket }
     end
     if kept and #kept == 24 then

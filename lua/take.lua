@@ -49,7 +49,11 @@ for bucket = 1, #KEYS do
     local level, tick = full, now
     local kept = redis.pcall('GET', KEYS[bucket])
     if type(kept) == 'table' then
-        -- Not a string (WRONGTYPE): this bucket is left to the gateway, the others go on.
+        -- A key of another type: this bucket is left to the gateway, the others go on. Any other
+        -- error (a missing right) is the call's.
+        if string.sub(kept.err, 1, 9) ~= 'WRONGTYPE' then
+            return { err = kept.err .. ' (GET)' }
+        end
         level = UNREADABLE
     elseif kept and #kept == 24 then
         local was_level, was_tick, was_full = unpack('<ddd', kept)

@@ -6,6 +6,7 @@ use redis::aio::ConnectionLike;
 use redis::{ErrorKind, RedisResult, ServerErrorKind};
 
 use super::append::Entry;
+use super::class::ErrorClass;
 use super::script::{self, BadReply, Batch, RuleName};
 use crate::clock;
 use crate::limit::TICKS_PER_SECOND;
@@ -26,8 +27,36 @@ pub(super) const ADJUST: &str = include_str!("../../../lua/adjust.lua");
 /// A gateway that was not heard of for so long counts no more.
 const SILENT_MS: u64 = 10_000;
 
+/// Tokens that a probe's bucket gains in a second: more than there can be probes.
+const PROBES_A_SECOND: u64 = 1_000_000;
+
 /// The name of the bucket that probes take from. No rule of a file can be called so.
 const PROBE: &str = "~probe";
+
+/// Why a probe that Redis has answered does not prove that checks work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unproven {
+    /// The reply is not one of the script's.
+    #[error("{BadReply}")]
+    Malformed,
+    /// The key of the probe's bucket holds a value of another type.
+    #[error("the key of its bucket holds another type of value")]
+    Unreadable,
+    /// The probe's bucket lacked the token, so nothing was written.
+    #[error("its bucket is empty, and was not written")]
+    Unwritten,
+}
+
+impl Unproven {
+    /// The class of error that it counts as.
+    pub fn class(self) -> ErrorClass {
+        match self {
+            Self::Malformed => ErrorClass::Parse,
+            Self::Unreadable => ErrorClass::WrongType,
+            Self::Unwritten => ErrorClass::Script,
+        }
+    }
+}
 
 /// Runs the script on a batch. Where Redis does not know it, it is sent along up to the tick
 /// `ends`: nobody may take for those who have been answered otherwise since.
@@ -61,8 +90,8 @@ pub async fn take(
     }
 }
 
-/// Takes a token from a bucket that is this process' own: what every check needs works, if this
-/// does. Whether there was a token is of no interest. `Ok(Err(_))`: the reply is not the script's.
+/// Takes a token from a bucket of this process' own, which always has one: the script has read and
+/// written it, as every check does. `Ok(Err(_))`: Redis answered, and a check would not work.
 ///
 /// # Errors
 /// Whatever the server or the connection says.
@@ -70,15 +99,21 @@ pub async fn probe(
     connection: &mut impl ConnectionLike,
     prefix: &str,
     process: u64,
-) -> RedisResult<Result<(), BadReply>> {
-    let Ok(quota) = Quota::new(1, TICKS_PER_SECOND, 1_000) else { return Ok(Ok(())) };
+) -> RedisResult<Result<(), Unproven>> {
+    let quota = Quota::new(PROBES_A_SECOND, TICKS_PER_SECOND, PROBES_A_SECOND);
+    let Ok(quota) = quota else { return Ok(Ok(())) };
     let (bucket, mode) = (BucketId(u128::from(process)), Mode::Enforce);
     let charge = Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode };
     let rule = RuleName { name: Arc::from(PROBE), salt: 0, on_failure: OnFailure::Local };
     let mut batch = Batch::default();
     batch.add(&[charge], &[rule], prefix);
     let reply = take(connection, &batch, u64::MAX).await?;
-    Ok(batch.read(&reply).map(drop))
+    let Ok(reply) = batch.read(&reply) else { return Ok(Err(Unproven::Malformed)) };
+    Ok(match reply.answers.first() {
+        Some(Some(answer)) if answer.allowed() => Ok(()),
+        Some(Some(_)) => Err(Unproven::Unwritten),
+        Some(None) | None => Err(Unproven::Unreadable),
+    })
 }
 
 /// Says that this process is there. Returns how many there are.
@@ -139,4 +174,39 @@ pub async fn append(
 /// more round trip, once, and no other command than the one that the next master needs too.
 fn is_unknown(error: &redis::RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::class::classify;
+    use crate::store::redis::fixture::RedisServer;
+
+    /// A probe says that checks work: it has read a bucket and has written it.
+    #[tokio::test]
+    async fn probe_fails_unless_a_bucket_is_read_and_written() {
+        let server = RedisServer::start(&[]);
+        let mut connection = server.client().get_multiplexed_async_connection().await.unwrap();
+        let right = |right: &str| {
+            let mut command = redis::cmd("ACL");
+            command.arg("SETUSER").arg("default").arg(right);
+            command
+        };
+        for probes in 0..2_000 {
+            assert_eq!(probe(&mut connection, "t:", 7).await.unwrap(), Ok(()), "{probes}");
+        }
+        for denied in ["get", "set"] {
+            right(&format!("-{denied}")).query_async::<()>(&mut connection).await.unwrap();
+            let error = probe(&mut connection, "t:", 7).await.unwrap_err();
+            assert_eq!(classify(&error), ErrorClass::NoPermission, "{denied}: {error}");
+            right(&format!("+{denied}")).query_async::<()>(&mut connection).await.unwrap();
+        }
+        let mut keys = redis::cmd("KEYS");
+        let keys: Vec<String> = keys.arg("t:*").query_async(&mut connection).await.unwrap();
+        let [key] = &keys[..] else { panic!("{keys:?}") };
+        redis::cmd("DEL").arg(key).query_async::<()>(&mut connection).await.unwrap();
+        redis::cmd("LPUSH").arg(key).arg("x").query_async::<()>(&mut connection).await.unwrap();
+        let probed = probe(&mut connection, "t:", 7).await.unwrap();
+        assert_eq!(probed, Err(Unproven::Unreadable));
+    }
 }

@@ -58,6 +58,14 @@ impl ErrorClass {
         }
     }
 
+    /// What to do about it, to be put after the server's words; empty where they say it.
+    pub fn help(self) -> &'static str {
+        match self {
+            Self::NoPermission => "; checks need `+eval +evalsha +time +get +set`",
+            _ => "",
+        }
+    }
+
     /// Whether another connection may help: it may lead elsewhere, or find the server recovered.
     pub fn asks_for_another_connection(self) -> bool {
         match self {

@@ -200,7 +200,8 @@ impl Link {
     /// Notes that a call on `line` ended in `error`, and says of what class that is.
     pub fn failed(&self, line: &Line, error: &RedisError) -> ErrorClass {
         let class = classify(error);
-        self.note(line, Outcome::Failed(class), &format!("Redis says: {}", describe(error)));
+        let why = format!("Redis says: {}{}", describe(error), class.help());
+        self.note(line, Outcome::Failed(class), &why);
         class
     }
 

@@ -139,6 +139,10 @@ fn charges(check: &[(u32, u128, u64, bool)], quotas: &[Quota]) -> Charges {
 }
 
 fn call(connection: &mut Connection, batch: &Batch, now: u64) -> Vec<i64> {
+    try_call(connection, batch, now).unwrap()
+}
+
+fn try_call(connection: &mut Connection, batch: &Batch, now: u64) -> redis::RedisResult<Vec<i64>> {
     let mut command = redis::cmd("EVAL");
     command.arg(script::SOURCE).arg(batch.keys().len());
     batch.keys().for_each(|key| {
@@ -148,7 +152,7 @@ fn call(connection: &mut Connection, batch: &Batch, now: u64) -> Vec<i64> {
     if let Some(owed) = batch.owed() {
         command.arg(owed.as_slice());
     }
-    command.query(connection).unwrap()
+    command.query(connection)
 }
 
 /// A batch decides group by group; the reference must take its checks in that order.

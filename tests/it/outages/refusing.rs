@@ -1,7 +1,7 @@
 //! It answers that it will not.
 
 use super::{FREELY, Scene, config, connected, get, heals, opens, survives};
-use crate::support::{Gateway, Mode, Redis};
+use crate::support::{Gateway, Mode, Redis, eventually};
 
 fn directly(redis: &Redis) -> Gateway {
     let gateway = Gateway::start(&config(&redis.table(), FREELY));
@@ -87,4 +87,31 @@ fn row_12_a_redis_that_became_a_replica_fails_no_request() {
         redis.ask::<String>(&["REPLICAOF", host, port]);
     };
     survives(&directly(&redis), || follow("127.0.0.1", "1"), || follow("NO", "ONE"));
+}
+
+/// Without a right that checks need, Redis cannot decide: the breaker says so, and so does the log.
+#[test]
+fn row_16_a_right_that_is_missing_opens_the_breaker_and_is_named() {
+    let redis = Redis::start();
+    let right = |right: &str| redis.ask::<String>(&["ACL", "SETUSER", "default", right]);
+    for missing in ["get", "set"] {
+        right(&format!("-{missing}"));
+        let gateway = Gateway::start(&config(&redis.table(), FREELY));
+        eventually("a line that says what is missing", || {
+            let log = gateway.log();
+            let line = log.lines().find(|line| line.contains("can't run this command"))?;
+            line.contains(&format!("+{missing}")).then_some(())
+        });
+        opens(&gateway);
+        assert!(!gateway.log().contains("connected to Redis"), "{missing}");
+        right(&format!("+{missing}"));
+        heals(&gateway);
+        survives(
+            &gateway,
+            || drop(right(&format!("-{missing}"))),
+            || {
+                right(&format!("+{missing}"));
+            },
+        );
+    }
 }

@@ -129,15 +129,14 @@ impl Supervisor {
             Ok(Ok(Err(error))) => Err(ConnectError::Refused {
                 at: at(),
                 step,
-                class: ErrorClass::Parse,
+                class: error.class(),
                 text: error.to_string(),
             }),
-            Ok(Err(error)) => Err(ConnectError::Refused {
-                at: at(),
-                step,
-                class: classify(&error),
-                text: describe(&error),
-            }),
+            Ok(Err(error)) => {
+                let class = classify(&error);
+                let text = describe(&error) + class.help();
+                Err(ConnectError::Refused { at: at(), step, class, text })
+            }
             Err(_) => Err(ConnectError::TooSlow { at: at(), budget: self.settings.timeout }),
         }
     }

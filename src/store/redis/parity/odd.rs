@@ -5,9 +5,10 @@ use std::cell::RefCell;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-use super::{PREFIX, call, cases, charges, rules};
+use super::{PREFIX, call, cases, charges, rules, try_call};
 use crate::limit::charge::Answer;
 use crate::limit::quota::Quota;
+use crate::store::redis::class::{ErrorClass, classify};
 use crate::store::redis::fixture::RedisServer;
 use crate::store::redis::script::{self, Added, Batch};
 
@@ -95,4 +96,27 @@ fn row_24_a_clock_that_jumps_locks_nobody_out() {
     assert_eq!(passed(2 * HOUR, 9), 0, "an hour back: nothing is given");
     assert_eq!(passed(2 * HOUR + 1_000_000, 9), 1, "and a second later the bucket fills");
     assert_eq!(passed(2 * HOUR + 3_000_000, 9), 2);
+}
+
+/// Without the right to read or to write there is no bucket that cannot be read: the call fails.
+#[test]
+fn script_fails_where_its_user_may_not_read_or_write() {
+    let server = RedisServer::start(&[]);
+    let mut connection = server.client().get_connection().unwrap();
+    let quota = Quota::new(10, 1_000_000, 5).unwrap();
+    let mut batch = Batch::default();
+    assert_eq!(batch.add(&charges(&[(0, 1, 1, false)], &[quota]), &rules(), PREFIX), Added::In);
+    for right in ["get", "set"] {
+        let mut set_right = |sign: &str| {
+            let mut command = redis::cmd("ACL");
+            command.arg("SETUSER").arg("default").arg(format!("{sign}{right}"));
+            command.query::<()>(&mut connection).unwrap();
+        };
+        set_right("-");
+        let mut other = server.client().get_connection().unwrap();
+        let error = try_call(&mut other, &batch, 1_000_000).unwrap_err();
+        assert_eq!(classify(&error), ErrorClass::NoPermission, "{right}: {error}");
+        set_right("+");
+        assert!(try_call(&mut other, &batch, 1_000_000).is_ok(), "{right}");
+    }
 }

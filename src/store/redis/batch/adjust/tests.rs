@@ -13,6 +13,7 @@ use crate::limit::charge::Mode;
 use crate::limit::quota::Quota;
 use crate::policy::OnFailure;
 use crate::store::redis::batch::peek;
+use crate::store::redis::class::{ErrorClass, classify};
 use crate::store::redis::fixture::RedisServer;
 use crate::store::redis::script::Batch;
 
@@ -104,4 +105,16 @@ fn where_one_bucket_cannot_be_read_none_is_changed() {
     let reply = run(&mut connection, &charges, &asked(&charges, 100_000, Adjustment::Grant(2)));
     let full = charges[0].quota.full();
     assert_eq!(read(&reply.unwrap(), 2).unwrap(), [(full - 100_000, full); 2]);
+}
+
+/// The script's user may not read: that says nothing of what is in the bucket's place.
+#[test]
+fn adjust_fails_where_its_user_may_not_read() {
+    let server = RedisServer::start(&[]);
+    let mut connection = server.client().get_connection().unwrap();
+    let rights = ["ACL", "SETUSER", "default", "-get"];
+    redis::cmd(rights[0]).arg(&rights[1..]).query::<()>(&mut connection).unwrap();
+    let charges = [charge(1)];
+    let error = run(&mut connection, &charges, &asked(&charges, 0, Adjustment::Reset)).unwrap_err();
+    assert_eq!(classify(&error), ErrorClass::NoPermission, "{error}");
 }
