@@ -15,6 +15,9 @@
 /// Text of numbers and addresses.
 pub mod text;
 
+/// Locks and atomics that a model checker can take the place of.
+mod sync;
+
 /// The time, asked for nowhere else.
 pub mod clock;
 

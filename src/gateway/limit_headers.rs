@@ -118,9 +118,7 @@ fn insert_draft(
     binding: usize,
 ) -> Result<()> {
     let (mut limits, mut policies) = (HeaderText::new(), HeaderText::new());
-    // Of a refusal that was not asked for, nothing is known but the rules that refuse.
-    let all =
-        policy.headers.policies == HeaderPolicies::All && judged.taken.source != Source::Cache;
+    let all = policy.headers.policies == HeaderPolicies::All;
     let named = judged
         .taken
         .charges

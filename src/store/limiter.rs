@@ -110,9 +110,7 @@ impl Limiter {
         }
         match shared.batcher.take(charges.clone(), Arc::clone(rules)).await {
             Ok(answered) => {
-                if !answered.answer.allowed() {
-                    shared.denied.remember(&charges, &answered.answer, answered.sent_at);
-                }
+                shared.denied.remember(&charges, &answered.answer, answered.sent_at);
                 shared.fallback.learn(&charges, &answered.answer, clock::now());
                 Taken::all(charges, answered.answer, Source::Redis)
             }
@@ -192,7 +190,7 @@ impl Limiter {
     /// Forgets what Redis has refused: other rules are in force, and may give tokens back.
     pub fn forget_refusals(&self) {
         if let Some(shared) = &self.shared {
-            shared.denied.clear();
+            shared.denied.clear(clock::now());
         }
     }
 

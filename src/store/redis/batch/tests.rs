@@ -283,17 +283,27 @@ async fn without_a_connection_nothing_waits() {
 /// An exhausted client costs Redis one call a second, however often it asks.
 #[tokio::test]
 async fn refusals_are_remembered() {
+    // By itself, and where rules that are far from exhausted apply as well.
+    for rules in [&[5][..], &[100_000, 5, 50_000]] {
+        let charges: Charges =
+            (1..).zip(rules).map(|(bucket, burst)| charges(bucket, *burst)[0]).collect();
+        costs_one_call_a_second(&charges).await;
+    }
+}
+
+/// Five requests pass; then it is one call a second, however often the client asks.
+async fn costs_one_call_a_second(charges: &Charges) {
     let server = RedisServer::start(&[]);
     let series = series();
     let batcher = batcher(connected(&server).await, 5_000, series.clone());
-    let quota = charges(1, 5)[0].quota;
-    let memory = Arc::new(MemoryStore::new(1_000, &[quota]));
+    let quotas: Vec<Quota> = charges.iter().map(|charge| charge.quota).collect();
+    let memory = Arc::new(MemoryStore::new(1_000, &quotas));
     let limiter = Limiter::shared(memory, batcher, Arc::new(Debts::new(1_000)), None);
     let mut sources = [0_u64; Source::COUNT];
     #[allow(clippy::disallowed_methods, reason = "measures how long it takes")]
     let started = Instant::now();
     for number in 0..100_000 {
-        let taken = limiter.take(charges(1, 5), &rules(), clock::now()).await;
+        let taken = limiter.take(charges.clone(), &rules(), clock::now()).await;
         assert_eq!(taken.answer.allowed(), number < 5);
         sources[taken.source as usize] += 1;
     }

@@ -1,0 +1,246 @@
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::limit::bucket::Bucket;
+use crate::limit::charge::take;
+use crate::limit::verdict::{Standing, Verdict};
+
+fn charge(id: u128, quota: Quota, cost: u64) -> Charge {
+    Charge { bucket: BucketId(id), rule: 0, quota_index: 0, quota, cost, mode: Mode::Enforce }
+}
+
+proptest! {
+    /// At every instant the cache refuses only what the bucket itself refuses, and knows its
+    /// level to the unit; up to its age it refuses all of it.
+    #[test]
+    fn cached_and_uncached_answers_agree_at_every_tick(
+        tokens in 1_u64..50,
+        period in 1_u64..100_000,
+        burst in 1_u64..50,
+        cost in 1_u64..50,
+        level in -1_000_000_i64..1_000_000,
+        wait in 0_u64..2_000_000,
+        other_cost in 1_u64..50,
+    ) {
+        let quota = Quota::new(tokens, period, burst.max(cost).max(other_cost)).unwrap();
+        let asked: Vec<Charge> = vec![charge(7, quota, cost)];
+        let mut bucket = [Bucket { level: level % quota.full(), at: 1_000 }];
+        let answer = take(&asked, &mut bucket, Share::WHOLE);
+        prop_assume!(!answer.allowed());
+        let cache = DenyCache::default();
+        cache.remember(&asked, &answer, 1_000);
+
+        let later: Vec<Charge> = vec![charge(7, quota, other_cost)];
+        let now = 1_000 + wait;
+        let mut truth = [bucket[0].refilled(&quota, now)];
+        let uncached = take(&later, &mut truth, Share::WHOLE);
+        match cache.refusal(&later, now) {
+            Some(cached) => prop_assert_eq!(cached, uncached),
+            None => prop_assert!(uncached.allowed() || wait > MAX_AGE),
+        }
+    }
+}
+
+#[test]
+fn nothing_is_known_of_other_buckets_or_after_a_reset() {
+    let quota = Quota::new(1, 1_000_000, 5).unwrap();
+    let asked: Vec<Charge> = vec![charge(7, quota, 1)];
+    let mut empty = [Bucket { level: 0, at: 0 }];
+    let answer = take(&asked, &mut empty, Share::WHOLE);
+    let cache = DenyCache::default();
+    cache.remember(&asked, &answer, 0);
+    assert!(cache.refusal(&asked, 10).is_some());
+    let other: Vec<Charge> = vec![charge(8, quota, 1)];
+    assert!(cache.refusal(&other, 10).is_none());
+    let same_slot: Vec<Charge> = vec![charge(7 + SLOTS as u128, quota, 1)];
+    assert!(cache.refusal(&same_slot, 10).is_none());
+    let doubled = Quota::new(2, 1_000_000, 10).unwrap();
+    let other_rule: Vec<Charge> = vec![charge(7, doubled, 1)];
+    assert!(cache.refusal(&other_rule, 10).is_none());
+    cache.clear(10);
+    assert!(cache.refusal(&asked, 10).is_none());
+}
+
+#[test]
+fn what_was_asked_before_tokens_were_given_back_is_not_remembered() {
+    let quota = Quota::new(1, 1_000_000, 5).unwrap();
+    let asked: Vec<Charge> = vec![charge(7, quota, 1)];
+    let other: Vec<Charge> = vec![charge(8, quota, 1)];
+    let answer = take(&asked, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
+    let cache = DenyCache::default();
+    cache.remember(&asked, &answer, 1);
+    cache.remember(&other, &answer, 1);
+    cache.forget([BucketId(7)], 10);
+    assert!(cache.refusal(&asked, 10).is_none() && cache.refusal(&other, 10).is_some());
+    cache.remember(&asked, &answer, 10);
+    assert!(cache.refusal(&asked, 10).is_none(), "its call left before");
+    cache.remember(&asked, &answer, 11);
+    assert!(cache.refusal(&asked, 11).is_some());
+}
+
+#[test]
+fn one_exhausted_bucket_refuses_the_whole_request() {
+    let quota = Quota::new(1, 1_000_000, 5).unwrap();
+    let cache = DenyCache::default();
+    let two: Vec<Charge> = vec![charge(1, quota, 1), charge(7, quota, 1)];
+    let buckets = [2_000_000, 250_000].map(|level| Bucket { level, at: 0 });
+    cache.remember(&two, &take(&two, &mut buckets.clone(), Share::WHOLE), 0);
+    let refusal = cache.refusal(&two, 500_000).unwrap();
+    assert_eq!(refusal.denied_by(), Some(1));
+    assert_eq!(refusal.outcomes[0], Outcome { level: 2_500_000, enough: true });
+    assert_eq!(refusal.outcomes[1], Outcome { level: 750_000, enough: false });
+    assert!(cache.refusal(&two, 750_000).is_none(), "enough by then");
+}
+
+/// Two threads fill one slot by turns while a third asks: whatever it finds there, a refusal
+/// has a rule that refused.
+#[test]
+fn every_cached_refusal_has_a_rule_that_refused() {
+    let quota = Quota::new(1, 1_000_000, 5).unwrap();
+    let cache = DenyCache::default();
+    let asked: Vec<Charge> = vec![charge(7, quota, 1)];
+    let colliding: Vec<Charge> = vec![charge(7 + SLOTS as u128, quota, 1)];
+    let answer = take(&asked, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for charges in [&asked, &colliding] {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    cache.remember(charges, &answer, 1);
+                }
+            });
+        }
+        let refusals = std::iter::repeat_with(|| cache.refusal(&asked, 10)).flatten();
+        let without = refusals.take(200_000).filter(|refusal| refusal.outcomes[0].enough).count();
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(without, 0, "refusals without a rule that refused");
+    });
+}
+
+/// The wait that an answer names, and the rule that it names it by.
+fn named(charges: &[Charge], answer: &Answer) -> Option<(u32, u64)> {
+    let Verdict::Refused { binding } = Verdict::of(charges, answer) else { return None };
+    let standing = Standing::of(&charges[binding], &answer.outcomes[binding], answer.share);
+    Some((charges[binding].rule, standing.retry_after))
+}
+
+/// What is known of the quick rule alone says nothing of how long the slow one makes a client wait.
+#[test]
+fn refusal_is_cached_only_where_every_enforced_rule_is_known() {
+    let quick = charge(1, Quota::new(1, 500_000, 5).unwrap(), 1);
+    let slow = charge(2, Quota::new(1, 60_000_000, 5).unwrap(), 1);
+    let shadow = Charge { mode: Mode::Shadow, ..charge(3, quick.quota, 1) };
+    let empty = Bucket { level: 0, at: 0 };
+    let (cache, both) = (DenyCache::default(), [quick, slow]);
+    let answer = take(&[quick], &mut [empty], Share::WHOLE);
+    cache.remember(&[quick], &answer, 0);
+    assert!(cache.refusal(&[quick], 100_000).is_some());
+    assert_eq!(cache.refusal(&both, 100_000), None, "nothing is known of the slow rule");
+    let answer = take(&both, &mut [empty, empty], Share::WHOLE);
+    cache.remember(&both, &answer, 100_000);
+    for charges in [&both[..], &[quick, shadow, slow]] {
+        let refusal = cache.refusal(charges, 200_000).unwrap();
+        assert_eq!(named(charges, &refusal), Some((slow.rule, 59_900_000)));
+    }
+}
+
+/// One step of a schedule: the ticks that pass, whether another gateway asks, which rules apply to
+/// the request, and what it costs.
+type Step = (u64, bool, [bool; 3], u64);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let ticks = prop_oneof![4 => 0..200_000_u64, 1 => 0..3_000_000_u64];
+    let step = (ticks, prop::bool::weighted(0.3), any::<[bool; 3]>(), 1..4_u64);
+    prop::collection::vec(step, 1..120)
+}
+
+proptest! {
+    /// A cached refusal is what the store answered last of all the request's rules, refilled to
+    /// now: the same rule and the same wait, unless another gateway took from them since, and then
+    /// no more than a second ago.
+    #[test]
+    fn cached_refusal_names_the_rule_and_the_wait_of_the_store(
+        rates in prop::array::uniform3((1..20_u64, prop_oneof![Just(1_000_000_u64), Just(60_000_000)], 3..9_u64)),
+        steps in steps(),
+    ) {
+        let quotas = rates.map(|(tokens, period, burst)| Quota::new(tokens, period, burst).unwrap());
+        let mut store = quotas.map(|quota| Bucket::full(&quota, 0));
+        // The level that this gateway saw last in each bucket, and when.
+        let mut seen: HashMap<u32, Bucket> = HashMap::new();
+        let cache = DenyCache::default();
+        let mut now = 0;
+        for (ticks, is_other, applies, cost) in steps {
+            now += ticks;
+            let rules: Vec<u32> = (0..3).filter(|rule| applies[*rule as usize]).collect();
+            let charges: Vec<Charge> = rules
+                .iter()
+                .map(|rule| Charge { rule: *rule, ..charge((*rule).into(), quotas[*rule as usize], cost) })
+                .collect();
+            let refilled = |rule: &u32, bucket: Bucket| bucket.refilled(&quotas[*rule as usize], now);
+            let mut buckets: Vec<Bucket> =
+                rules.iter().map(|rule| refilled(rule, store[*rule as usize])).collect();
+            let truth = take(&charges, &mut buckets, Share::WHOLE);
+            if !is_other && let Some(cached) = cache.refusal(&charges, now) {
+                prop_assert!(!truth.allowed());
+                let mut known: Vec<Bucket> = Vec::new();
+                for rule in &rules {
+                    let bucket = seen.get(rule).copied();
+                    prop_assert!(bucket.is_some_and(|bucket| now - bucket.at <= MAX_AGE));
+                    known.extend(bucket.map(|bucket| refilled(rule, bucket)));
+                }
+                let is_current = known == buckets;
+                prop_assert_eq!(&take(&charges, &mut known, Share::WHOLE), &cached);
+                prop_assert!(!is_current || cached == truth);
+                let wait = |answer: &Answer| named(&charges, answer).map(|(_, wait)| wait);
+                prop_assert!(wait(&cached) <= wait(&truth), "no longer than the store says");
+                continue;
+            }
+            for (rule, bucket) in rules.iter().zip(&buckets) {
+                store[*rule as usize] = *bucket;
+                if !is_other {
+                    seen.insert(*rule, *bucket);
+                }
+            }
+            if !is_other {
+                cache.remember(&charges, &truth, now);
+            }
+        }
+    }
+}
+
+/// A call that left before everything was forgotten says nothing of what came after.
+#[test]
+fn answer_to_a_call_from_before_the_clearing_is_not_remembered() {
+    let asked = [charge(7, Quota::new(1, 1_000_000, 5).unwrap(), 1)];
+    let answer = take(&asked, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
+    let cache = DenyCache::default();
+    cache.clear(10);
+    cache.remember(&asked, &answer, 10);
+    assert_eq!(cache.refusal(&asked, 10), None);
+    cache.remember(&asked, &answer, 11);
+    assert!(cache.refusal(&asked, 11).is_some());
+}
+
+/// Answers come in any order; the newest counts and, of one call, the lowest level.
+#[test]
+fn older_answer_does_not_replace_a_newer_one() {
+    let quota = Quota::new(1, 1_000_000, 5).unwrap();
+    let asked = [charge(7, quota, 1)];
+    // (level, sent at) of two answers -> level at tick 100
+    let table = [
+        ((400_000, 20), (300_000, 10), 400_080),
+        ((300_000, 10), (400_000, 20), 400_080),
+        ((400_000, 20), (300_000, 20), 300_080),
+        ((300_000, 20), (400_000, 20), 300_080),
+    ];
+    for (first, second, level) in table {
+        let cache = DenyCache::default();
+        for (level, sent_at) in [first, second] {
+            let answer = take(&asked, &mut [Bucket { level, at: 0 }], Share::WHOLE);
+            cache.remember(&asked, &answer, sent_at);
+        }
+        assert_eq!(cache.refusal(&asked, 100).unwrap().outcomes[0].level, level, "{first:?}");
+    }
+}
