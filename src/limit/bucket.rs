@@ -24,10 +24,13 @@ impl Bucket {
         Self { level: quota.full(), at: now }
     }
 
-    /// The same bucket at `now`: fuller by the ticks that passed, never beyond full. A clock that
-    /// went back changes nothing, so that a jump can neither take tokens nor give them twice. Where
-    /// it went back by more than [`CLOCK_SLACK`], the bucket fills on from the level that it has:
-    /// it must not stand still until the clock is where it was.
+    /// The same bucket at `now`: fuller by the ticks that passed, never beyond full.
+    ///
+    /// A clock that goes back by up to [`CLOCK_SLACK`] changes nothing, and gives no tokens twice
+    /// when it goes forward again. If it goes back by more, the bucket keeps its level and fills
+    /// from `now` on: it must not stand still until the clock is where it was. So a clock that goes
+    /// back by more than that and forward again adds the step's length once more, each time; and so
+    /// does any step forward, which cannot be told from time that passed.
     pub const fn refilled(self, quota: &Quota, now: u64) -> Self {
         if now <= self.at {
             let at = if self.at > now.saturating_add(CLOCK_SLACK) { now } else { self.at };
@@ -111,6 +114,23 @@ mod tests {
         for ((level, at, now), (level_after, at_after)) in table {
             let after = Bucket { level, at }.refilled(&quota, now);
             assert_eq!(after, Bucket { level: level_after, at: at_after }, "{level}@{at} at {now}");
+        }
+    }
+
+    #[test]
+    fn each_swing_of_the_clock_beyond_the_slack_refills_its_length() {
+        let quota = Quota::new(10, 1_000_000, 50).unwrap();
+        // (ticks back and forward again, tokens that three such swings add)
+        for (swing, tokens) in [(1_000_000, 0), (1_000_001, 30), (2_000_000, 60), (60_000_000, 150)]
+        {
+            let (now, mut added) = (100_000_000, 0);
+            let mut bucket = Bucket { level: 0, at: now };
+            for _ in 0..3 {
+                bucket = bucket.refilled(&quota, now - swing).refilled(&quota, now);
+                added += bucket.level / quota.units_per_token();
+                bucket.level = 0;
+            }
+            assert_eq!(added, tokens, "{swing}");
         }
     }
 

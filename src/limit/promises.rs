@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::TICKS_PER_SECOND;
 use super::bucket::Bucket;
 use super::charge::{BucketId, Charge, Mode, take};
 use super::quota::{MAX_UNITS, Quota, QuotaError};
@@ -59,6 +60,25 @@ fn standing(quota: &Quota, level: i64, cost: u64) -> Standing {
 fn requests(steps: std::ops::Range<i64>) -> impl Strategy<Value = Vec<(i64, u64)>> {
     let step = prop_oneof![Just(0), steps.start.max(-2)..3, steps];
     prop::collection::vec((step, 1..5_u64), 1..80)
+}
+
+/// Requests by a clock that is off: for each step the ticks that pass, how far the clock is off
+/// then, and how many requests come. Returns the units that passed, the ticks in all, and the
+/// lengths of the clock's steps forward.
+fn passed_by_a_clock_that_steps(quota: Quota, steps: &[(u64, i64, u64)]) -> (i64, u64, Vec<u64>) {
+    const START: u64 = 10_000_000;
+    let mut bucket = Bucket::full(&quota, START);
+    let (mut passed, mut elapsed, mut was_off, mut forward) = (0, 0, 0, Vec::new());
+    for (ticks, off, requests) in steps {
+        elapsed += ticks;
+        forward.push(u64::try_from(off - was_off).unwrap_or(0));
+        was_off = *off;
+        let now = (START + elapsed).saturating_add_signed(*off);
+        for _ in 0..*requests {
+            passed += if take_one(&mut bucket, quota, 1, now) { quota.units(1) } else { 0 };
+        }
+    }
+    (passed, elapsed, forward)
 }
 
 /// The requests' instants, and costs that the quota can grant.
@@ -189,6 +209,29 @@ proptest! {
                 prop_assert!(taken <= most, "{taken} of {most} units from {first} to {last}");
             }
         }
+    }
+
+    #[test]
+    fn a_clock_step_forward_grants_at_most_its_length_at_the_rate(
+        (tokens, burst) in (1..20_u64, 1..200_u64),
+        steps in prop::collection::vec((0..400_000_u64, -5_000_000..5_000_000_i64, 0..20_u64), 1..60),
+    ) {
+        let quota = Quota::new(tokens, TICKS_PER_SECOND, burst).unwrap();
+        let (passed, elapsed, forward) = passed_by_a_clock_that_steps(quota, &steps);
+        let steps: i64 = forward.iter().map(|ticks| quota.full().min(quota.units_in(*ticks))).sum();
+        let most = quota.full() + quota.units_in(elapsed) + steps;
+        prop_assert!(passed <= most, "{passed} of {most} units");
+    }
+
+    #[test]
+    fn clock_steps_within_the_slack_grant_nothing(
+        (tokens, burst) in (1..20_u64, 1..200_u64),
+        steps in prop::collection::vec((0..400_000_u64, -1_000_000..=0_i64, 0..20_u64), 1..60),
+    ) {
+        let quota = Quota::new(tokens, TICKS_PER_SECOND, burst).unwrap();
+        let (passed, elapsed, _) = passed_by_a_clock_that_steps(quota, &steps);
+        let most = quota.full() + quota.units_in(elapsed);
+        prop_assert!(passed <= most, "{passed} of {most} units");
     }
 
     /// Both ways: whoever keeps to burst and rate always passes, whoever does not never does.
