@@ -7,6 +7,7 @@ use http::StatusCode;
 use prometheus::IntGauge;
 
 use super::Snapshot;
+use super::connection::Attempt;
 use super::pool::Pool;
 use crate::decide::Refusal;
 use crate::limit::verdict::Verdict;
@@ -58,6 +59,10 @@ pub struct Exchange {
     pub upstream_status: Option<StatusCode>,
     /// What became of the last try where that was no answer, in the words of the metrics.
     pub upstream_failure: Option<&'static str>,
+    /// The attempt at the server that was picked last.
+    pub(super) attempt: Option<Arc<Attempt>>,
+    /// Interim responses (102, 103) so far.
+    pub interim: usize,
     /// Whether there is a connection to the server that was picked last.
     pub is_connected: bool,
     /// Its place in a trace, where traces are wanted.
@@ -113,6 +118,8 @@ impl Exchange {
             upstream_ticks: None,
             upstream_status: None,
             upstream_failure: None,
+            attempt: None,
+            interim: 0,
             is_connected: false,
             trace: None,
             connection: None,

@@ -3,13 +3,14 @@
 //! Reading order: this file (the phases), `snapshot` (what a request lives by), `exchange` (what it
 //! carries along), `judge` (may it pass?), `respond` (answers of our own, the only place that knows a
 //! status code), `limit_headers` (what answers say about limits) in `header_text`, `peer` (which
-//! server it is sent on to), `forward` (what the API gets to see), `answer` (what of its answer goes
-//! on), `leftover` (bodies that nobody wants), `own_limits` (what a client has left), `pool` (who
+//! server it is sent on to), `connection` (to that server), `idle` (connections for later requests),
+//! `forward` (what the API gets to see), `answer` (what of its answer goes on), `leftover` (bodies that nobody wants), `own_limits` (what a client has left), `pool` (who
 //! serves an upstream), `upgrade` (WebSockets), `demo`, `account` (what is told of it when it is
 //! over), `trace` (its place in a trace), `listen`, `drain`.
 
 pub mod drain;
 pub mod exchange;
+pub mod idle;
 pub mod limit_headers;
 pub mod listen;
 pub mod pool;
@@ -18,6 +19,7 @@ pub(crate) mod respond;
 
 mod account;
 mod answer;
+mod connection;
 mod demo;
 mod forward;
 mod header_text;
@@ -34,8 +36,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
+use http::StatusCode;
 use pingora::modules::http::HttpModules;
-use pingora::prelude::{Error, HttpPeer, RequestHeader, ResponseHeader, Result};
+use pingora::prelude::{Error, ErrorType, HttpPeer, RequestHeader, ResponseHeader, Result};
 use pingora::protocols::Digest;
 use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use prometheus::Histogram;
@@ -47,12 +51,16 @@ use crate::observe::metrics::{Metrics, UpstreamResult};
 use crate::observe::traces::Traces;
 use crate::policy::settings::Target;
 use crate::store::limiter::{Limiter, Source};
+use connection::Attempt;
 use exchange::Exchange;
 pub use snapshot::{Current, Snapshot};
 
 /// How long an upgraded connection (a WebSocket) may be silent. Long, since silence is normal
 /// there; not endless, since a vanished client would be kept for ever.
 const UPGRADED_IDLE: Duration = Duration::from_secs(3600);
+
+/// Interim responses (102, 103) to one request that are passed on at most.
+const MAX_INTERIM: usize = 32;
 
 /// How often a request is sent to an upstream at most: once, and once more.
 pub const MAX_TRIES: usize = 2;
@@ -112,9 +120,7 @@ impl ProxyHttp for Gateway {
             session.set_keepalive(Some(server.keepalive_timeout.as_secs().max(1)));
         }
         upgrade::drop_unless_asked(session.req_header_mut());
-        let upgrade = session.is_upgrade_req();
-        let read_timeout = if upgrade { UPGRADED_IDLE } else { server.read_timeout };
-        session.set_read_timeout(Some(read_timeout));
+        session.set_read_timeout(Some(server.read_timeout));
         session.set_write_timeout(Some(server.write_timeout));
         // A request that the client sends before it has the answer to this one is served next.
         // Pingora drops it otherwise, after an answer that keeps the connection.
@@ -165,21 +171,45 @@ impl ProxyHttp for Gateway {
 
     async fn upstream_response_filter(
         &self,
-        _session: &mut Session,
+        session: &mut Session,
         response: &mut ResponseHeader,
         exchange: &mut Self::CTX,
     ) -> Result<()>
     where
         Self::CTX: Send + Sync,
     {
+        if !respond::is_final(response.status) {
+            exchange.interim += 1;
+            return if exchange.interim > MAX_INTERIM {
+                Err(respond::too_many_interim())
+            } else {
+                Ok(())
+            };
+        }
+        if let Some(attempt) = &exchange.attempt {
+            attempt.note_head(&session.req_header().method, response);
+        }
         self.count_answer(exchange, response.status);
         Ok(())
+    }
+
+    fn upstream_response_body_filter(
+        &self,
+        _session: &mut Session,
+        _body: &mut Option<Bytes>,
+        is_end: bool,
+        exchange: &mut Self::CTX,
+    ) -> Result<Option<Duration>> {
+        if let (true, Some(attempt)) = (is_end, &exchange.attempt) {
+            attempt.note_end();
+        }
+        Ok(None)
     }
 
     async fn connected_to_upstream(
         &self,
         _session: &mut Session,
-        reused: bool,
+        _reused: bool,
         _peer: &HttpPeer,
         _fd: std::os::fd::RawFd,
         _digest: Option<&Digest>,
@@ -189,6 +219,7 @@ impl ProxyHttp for Gateway {
         Self::CTX: Send + Sync,
     {
         exchange.is_connected = true;
+        let reused = exchange.attempt.as_deref().is_some_and(Attempt::is_reused);
         if let Some(series) = exchange.upstream_series(&self.metrics) {
             series.connected(reused);
         }
@@ -229,6 +260,9 @@ impl ProxyHttp for Gateway {
         if answer::prepare(response, session.req_header().version)? {
             session.set_keepalive(None);
         }
+        if response.status == StatusCode::SWITCHING_PROTOCOLS {
+            session.set_read_timeout(Some(UPGRADED_IDLE));
+        }
         drain::announce(session);
         limit_headers::insert(response, exchange)
     }
@@ -247,6 +281,28 @@ impl ProxyHttp for Gateway {
             pool.note_down(server, clock::now());
         }
         error.set_retry(exchange.tries < MAX_TRIES);
+        error
+    }
+
+    /// As Pingora's own, which does not know that a connection was kept here.
+    fn error_while_proxy(
+        &self,
+        peer: &HttpPeer,
+        session: &mut Session,
+        error: Box<Error>,
+        exchange: &mut Self::CTX,
+        _reused: bool,
+    ) -> Box<Error> {
+        let mut error = error.more_context(format!("Peer: {peer}"));
+        let is_idempotent = session.req_header().method.is_idempotent();
+        if !is_idempotent || session.as_ref().retry_buffer_truncated() {
+            error.set_retry(false);
+        }
+        let attempt = exchange.attempt.as_deref();
+        error.retry.decide_reuse(attempt.is_some_and(Attempt::is_reused));
+        if attempt.is_some_and(Attempt::has_timed_out) {
+            error.etype = ErrorType::ReadTimedout;
+        }
         error
     }
 

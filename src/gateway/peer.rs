@@ -3,20 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use pingora::prelude::{HttpPeer, Result};
 use pingora::proxy::Session;
 
+use super::connection::{Attempt, Connector, Connects};
 use super::exchange::Exchange;
-use super::{Gateway, UPGRADED_IDLE, respond, upgrade};
+use super::{Gateway, UPGRADED_IDLE, respond};
 use crate::clock;
 use crate::observe::metrics::UpstreamResult;
-
-/// Sets connections for upgrades apart from those that Pingora keeps for other requests.
-const UPGRADES: u64 = 1;
-
-/// Sets the connection of a second try apart: where one kept connection was dead, so may be the
-/// next, after a restart of the server for instance.
-const RETRIES: u64 = 2;
 
 impl Gateway {
     /// The next server for a request: another one where the last could not be connected to.
@@ -29,8 +24,9 @@ impl Gateway {
         let index = exchange.upstream_index();
         let upstream = index.and_then(|index| snapshot.policy.upstreams.get(index));
         let now = clock::now();
-        let server = exchange.pool().and_then(|pool| pool.pick(exchange.failed_server, now));
-        let (Some(upstream), Some(server)) = (upstream, server) else {
+        let pool = index.and_then(|index| snapshot.pools.get(index));
+        let server = pool.and_then(|pool| pool.pick(exchange.failed_server, now));
+        let (Some(upstream), Some(pool), Some(server)) = (upstream, pool, server) else {
             self.count_upstream(exchange, UpstreamResult::NoServer);
             return Err(respond::no_server());
         };
@@ -49,19 +45,28 @@ impl Gateway {
         // A head alone fits into what the system takes at once: there is nothing to wait for, and
         // a timer costs more than that.
         options.write_timeout = (!session.is_body_empty()).then_some(upstream.write_timeout);
-        options.idle_timeout = Some(upstream.idle_timeout);
-        if exchange.tries > 1 {
-            options.idle_timeout = Some(Duration::ZERO);
-            peer.group_key = RETRIES;
-        }
-        if session.is_upgrade_req() {
+        let connects = if session.is_upgrade_req() {
+            // The connection bounds what comes before the other protocol.
             options.read_timeout = Some(UPGRADED_IDLE);
-            let timeout = upstream.connect_timeout;
-            options.custom_l4 = Some(Arc::new(upgrade::Connector { timeout }));
-            // Neither from the pool nor into it: connections there are of the plain kind.
-            options.idle_timeout = Some(Duration::ZERO);
-            peer.group_key = UPGRADES;
-        }
+            Connects::ForUpgrade
+        } else if exchange.tries > 1 {
+            Connects::Anew
+        } else {
+            Connects::IdleFirst
+        };
+        let attempt = Arc::new(Attempt {
+            server,
+            request_id: exchange.request_id.clone(),
+            connects,
+            read_timeout: upstream.read_timeout,
+            idle_timeout: upstream.idle_timeout,
+            idle: Arc::clone(&pool.idle),
+            progress: Mutex::default(),
+        });
+        // Pingora keeps no connection of its own.
+        options.idle_timeout = Some(Duration::ZERO);
+        options.custom_l4 = Some(Arc::new(Connector(Arc::clone(&attempt))));
+        exchange.attempt = Some(attempt);
         Ok(Box::new(peer))
     }
 }

@@ -18,6 +18,8 @@ use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::Current;
+use super::idle::IdleConnections;
+use crate::clock;
 use crate::limit::TICKS_PER_SECOND;
 use crate::policy::settings::{Origin, Target, Upstream};
 
@@ -38,11 +40,13 @@ pub struct Pool {
     down: RwLock<HashMap<SocketAddr, u64>>,
     has_names: bool,
     name: Arc<str>,
+    /// Connections to its servers that no request uses.
+    pub idle: Arc<IdleConnections>,
     /// What the file says of its servers.
     target: Target,
 }
 
-/// Keeps the addresses of all pools up to date, whichever snapshot they belong to.
+/// Keeps the addresses and the idle connections of all pools up to date, whichever snapshot they belong to.
 pub struct Lookups {
     current: Arc<Current>,
 }
@@ -64,6 +68,7 @@ impl Pool {
             down: RwLock::default(),
             has_names,
             name: Arc::clone(&upstream.name),
+            idle: Arc::new(IdleConnections::new(Arc::clone(&upstream.name))),
             target: upstream.target.clone(),
         }
     }
@@ -169,8 +174,11 @@ impl BackgroundService for Lookups {
                 () = tokio::time::sleep(LOOKUP_INTERVAL) => {}
             }
             let snapshot = self.current.load_full();
-            for pool in snapshot.pools.iter().filter(|pool| pool.has_names) {
-                pool.look_up().await;
+            for pool in &snapshot.pools {
+                pool.idle.sweep(clock::now());
+                if pool.has_names {
+                    pool.look_up().await;
+                }
             }
         }
     }

@@ -52,6 +52,8 @@ mod reload_tokens;
 // Clients and servers that break the rules, break off, or never answer.
 mod broken_upstreams;
 mod hostile;
+mod slow_upstreams;
+mod surplus;
 
 // Limits that several gateways share through Redis, and what becomes of them when Redis does not
 // play along.

@@ -3,10 +3,11 @@
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::sync::Barrier;
+use std::time::Duration;
 
 use crate::support::{
     Connection, DEMO, Gate, Gateway, Nginx, PythonServer, Request, Response, Upstream, curl,
-    in_front_of, rush,
+    in_front_of, lasting, rush,
 };
 
 const MIB: usize = 1024 * 1024;
@@ -304,4 +305,18 @@ fn connections_to_an_api_outlive_a_rush() {
     // The last of a rush may not be back in the pool when the next one begins.
     let most = AT_ONCE as u64 + 50;
     assert!((AT_ONCE as u64..most).contains(&opened), "{opened}");
+}
+
+#[test]
+fn a_connection_to_an_api_expires_after_its_idle_timeout() {
+    let upstream = Upstream::saying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let config = in_front_of(&[upstream.address])
+        .replace("[upstreams.api]", "[upstreams.api]\nidle_timeout = \"1s\"");
+    let gateway = Gateway::start(&config);
+    for _ in 0..2 {
+        assert_eq!(gateway.get("/").status, 200);
+        lasting(Duration::from_secs(2));
+    }
+    let connections: Vec<_> = upstream.seen().iter().map(|seen| seen.connection).collect();
+    assert_eq!(connections, [0, 1]);
 }

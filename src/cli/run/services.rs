@@ -24,11 +24,6 @@ use crate::store::redis::append::Appending;
 use crate::store::redis::batch::Batcher;
 use crate::store::redis::link::{Link, Supervisor};
 
-/// Idle connections to upstreams that are kept for each thread. Where more requests are on their way
-/// at once, connections beyond it are closed, and opened again for the next ones: with Pingora's 128
-/// and 256 clients of one thread, a request took a quarter more processor time.
-const UPSTREAM_POOL_PER_THREAD: usize = 512;
-
 /// What the process serves with.
 pub(super) struct Services {
     pub(super) listeners: Vec<Bound>,
@@ -50,8 +45,6 @@ impl Services {
             // One thread has nobody to steal from, and is faster without the machinery for it.
             work_stealing: threads > 1,
             max_retries: MAX_TRIES,
-            // Pingora takes it for each thread, too.
-            upstream_keepalive_pool_size: UPSTREAM_POOL_PER_THREAD,
             // The main thread ends the process earlier, when nothing is in flight.
             grace_period_seconds: Some(settings.drain_timeout.as_secs() + 1),
             graceful_shutdown_timeout_seconds: Some(1),

@@ -68,6 +68,12 @@ pub(super) fn no_server() -> Box<Error> {
     Error::explain(ErrorType::HTTPStatus(status), "no server of the upstream has an address")
 }
 
+/// The error of an upstream that does not come to its final response.
+#[allow(clippy::unnecessary_box_returns, reason = "what Pingora's phases return")]
+pub(super) fn too_many_interim() -> Box<Error> {
+    Error::explain(ErrorType::InvalidHTTPHeader, "too many interim responses").into_up()
+}
+
 /// Answers a request that does not pass.
 ///
 /// # Errors

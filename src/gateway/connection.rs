@@ -1,0 +1,276 @@
+//! Connections to upstream servers.
+//!
+//! Pingora 0.9.1 bounds the time between two reads, not the time of a whole head, and its pool has no
+//! notion of a connection that must first be found silent. So connections are opened here, kept by
+//! [`IdleConnections`], and wrapped: the wrapper bounds the time to a final response. Pingora never keeps
+//! one itself; where it would, its test of the connection is answered with its end.
+//!
+//! Pingora also closes an upgraded connection at once where it reads the upstream's 101 before it has
+//! taken the end of the request's own, empty body out of its pipe; a near upstream loses up to a fifth of
+//! its WebSockets to that (<https://github.com/cloudflare/pingora/issues/946>). The end is in the pipe
+//! before the first read is tried, and pipe and connection are polled together: so it is enough that a read
+//! behind a write is not ready when first asked.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use http::{Method, StatusCode, header};
+use parking_lot::Mutex;
+use pingora::connectors::L4Connect;
+use pingora::prelude::{ErrorType, OrErr, ResponseHeader, Result};
+use pingora::protocols::l4::socket::SocketAddr as PeerAddress;
+use pingora::protocols::l4::stream::Stream;
+use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketStream};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+
+use super::exchange::RequestId;
+use super::idle::{Body, Idle, IdleConnections};
+use crate::clock;
+
+/// One attempt to have a server answer a request: what its connection must know of the request, and the
+/// request of its connection.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub(super) server: SocketAddr,
+    pub(super) request_id: RequestId,
+    pub(super) connects: Connects,
+    /// How long the head of the final response may take, once the request has been written.
+    pub(super) read_timeout: Duration,
+    /// How long the connection is kept afterwards.
+    pub(super) idle_timeout: Duration,
+    pub(super) idle: Arc<IdleConnections>,
+    pub(super) progress: Mutex<Progress>,
+}
+
+/// Which connection an attempt uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Connects {
+    /// An idle one, where there is one.
+    IdleFirst,
+    /// A new one: where one idle connection was dead, so may be the next, after a restart of the server
+    /// for instance.
+    Anew,
+    /// A new one, of which the response may make another protocol's.
+    ForUpgrade,
+}
+
+/// How far an attempt has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Progress {
+    stage: Stage,
+    is_reused: bool,
+    has_timed_out: bool,
+}
+
+/// What is read next from the connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// The head of the final response, or of an interim one.
+    #[default]
+    Head,
+    /// The response's body.
+    Body,
+    /// Nothing: the response has ended.
+    Ended(Body),
+    /// Another protocol.
+    Upgraded,
+}
+
+/// Opens the connection of an attempt, for Pingora.
+#[derive(Debug)]
+pub(super) struct Connector(pub(super) Arc<Attempt>);
+
+/// The connection of an attempt.
+#[derive(Debug)]
+struct Connection {
+    /// None: it is idle again.
+    stream: Option<TcpStream>,
+    attempt: Arc<Attempt>,
+    has_written: bool,
+    has_read: bool,
+    /// When waiting for the current stage began, in ticks.
+    waiting_since: u64,
+    timer: Option<(Stage, Pin<Box<Sleep>>)>,
+}
+
+impl Attempt {
+    /// Whether its connection has been used by an earlier request.
+    pub(super) fn is_reused(&self) -> bool {
+        self.progress.lock().is_reused
+    }
+
+    /// Whether it failed because the server took longer than `read_timeout`.
+    pub(super) fn has_timed_out(&self) -> bool {
+        self.progress.lock().has_timed_out
+    }
+
+    /// Notes the head of the final response to a request of this method.
+    pub(super) fn note_head(&self, method: &Method, response: &ResponseHeader) {
+        let is_empty = || {
+            let length = response.headers.get(header::CONTENT_LENGTH);
+            length.is_some_and(|length| length.as_bytes() == b"0")
+        };
+        self.progress.lock().stage = match response.status {
+            StatusCode::SWITCHING_PROTOCOLS => Stage::Upgraded,
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => Stage::Ended(Body::None),
+            _ if *method == Method::HEAD => Stage::Ended(Body::None),
+            _ if is_empty() => Stage::Ended(Body::Some),
+            _ => Stage::Body,
+        };
+    }
+
+    /// Notes the end of the response's body.
+    pub(super) fn note_end(&self) {
+        let mut progress = self.progress.lock();
+        if progress.stage == Stage::Body {
+            progress.stage = Stage::Ended(Body::Some);
+        }
+    }
+}
+
+#[async_trait]
+impl L4Connect for Connector {
+    async fn connect(&self, _: &PeerAddress) -> Result<Stream> {
+        let attempt = &self.0;
+        let idle = match attempt.connects {
+            Connects::IdleFirst => attempt.idle.take(attempt.server, clock::now()),
+            Connects::Anew | Connects::ForUpgrade => None,
+        };
+        attempt.progress.lock().is_reused = idle.is_some();
+        let stream = match idle {
+            Some(stream) => stream,
+            None => TcpStream::connect(attempt.server)
+                .await
+                .or_err(ErrorType::ConnectError, "connecting to a server of the upstream")?,
+        };
+        let connection = Connection {
+            stream: Some(stream),
+            attempt: Arc::clone(attempt),
+            has_written: false,
+            has_read: false,
+            waiting_since: 0,
+            timer: None,
+        };
+        Ok(VirtualSocketStream::new(Box::new(connection)).into())
+    }
+}
+
+impl Connection {
+    /// Gives the connection back. Pingora reads once more from a connection that it would keep, and
+    /// drops it when it finds its end.
+    fn release(&mut self, body: Body) {
+        let attempt = &self.attempt;
+        if let Some(stream) = self.stream.take() {
+            let idle = Idle { stream, request_id: attempt.request_id.clone(), body };
+            attempt.idle.put(attempt.server, idle, attempt.idle_timeout, clock::now());
+        }
+    }
+
+    /// Whether Pingora's own timeout between two reads is not enough. For an upgrade it is that of an
+    /// upgraded connection, which must not apply before there is one.
+    fn is_timed(&self, stage: Stage) -> bool {
+        let for_upgrade = self.attempt.connects == Connects::ForUpgrade;
+        match stage {
+            // What takes more than one read may take any number.
+            Stage::Head => for_upgrade || self.has_read,
+            Stage::Body => for_upgrade,
+            Stage::Ended(_) | Stage::Upgraded => false,
+        }
+    }
+
+    fn restart_timer(&mut self) {
+        self.waiting_since = clock::now();
+        self.timer = None;
+    }
+
+    /// Fails once a read that is not ready has waited for too long.
+    fn poll_timer(&mut self, stage: Stage, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.is_timed(stage) {
+            return Poll::Pending;
+        }
+        if self.timer.as_ref().is_some_and(|(timed, _)| *timed != stage) {
+            self.restart_timer();
+        }
+        let (waiting_since, timeout) = (self.waiting_since, self.attempt.read_timeout);
+        let (_, timer) = self.timer.get_or_insert_with(|| {
+            let waited = Duration::from_micros(clock::now().saturating_sub(waiting_since));
+            (stage, Box::pin(tokio::time::sleep(timeout.saturating_sub(waited))))
+        });
+        ready!(timer.as_mut().poll(context));
+        self.attempt.progress.lock().has_timed_out = true;
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn stream(&mut self) -> io::Result<Pin<&mut TcpStream>> {
+        self.stream.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}
+
+impl VirtualSocket for Connection {
+    fn set_socket_option(&self, option: VirtualSockOpt) -> io::Result<()> {
+        match (option, &self.stream) {
+            (VirtualSockOpt::NoDelay, Some(stream)) if !self.attempt.is_reused() => {
+                stream.set_nodelay(true)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let stage = this.attempt.progress.lock().stage;
+        if let Stage::Ended(body) = stage {
+            this.release(body);
+            return Poll::Ready(Ok(()));
+        }
+        if std::mem::take(&mut this.has_written) {
+            this.restart_timer();
+            if this.attempt.connects == Connects::ForUpgrade {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+        let Poll::Ready(read) = this.stream()?.poll_read(context, buffer) else {
+            return this.poll_timer(stage, context);
+        };
+        this.has_read = true;
+        if stage == Stage::Body && this.is_timed(stage) {
+            this.restart_timer();
+        }
+        Poll::Ready(read)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.has_written = true;
+        this.stream()?.poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Nothing is buffered.
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().stream()?.poll_shutdown(context)
+    }
+}

@@ -1,0 +1,166 @@
+//! Upstreams that keep a request waiting without ever being silent, and upgrades that never come.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use crate::support::{Gateway, Request, Upstream, in_front_of, lasting, timed};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// How often a slow upstream sends something: often enough for a timeout per read never to fire.
+const PACE: Duration = Duration::from_millis(100);
+
+/// A file with a `read_timeout` of several times the pace for the upstream.
+fn impatient(server: SocketAddr) -> String {
+    in_front_of(&[server]).replace("[upstreams.api]", "[upstreams.api]\nread_timeout = \"1s\"")
+}
+
+/// Sends `part` again and again until the other side has gone.
+fn repeat(stream: &mut TcpStream, part: &[u8]) -> bool {
+    while stream.write_all(part).is_ok() {
+        lasting(PACE);
+    }
+    false
+}
+
+fn upgrade(method: &str) -> Request {
+    Request::new(method, "/").header("Connection", "upgrade").header("Upgrade", "anything")
+}
+
+fn assert_timed_out(config: &str, request: &Request) {
+    let gateway = Gateway::start(config);
+    let mut client = gateway.connect();
+    let (answer, took) = timed(|| {
+        let mut answer = client.send(request);
+        while answer.status == 102 {
+            answer = client.read_response("GET");
+        }
+        answer
+    });
+    assert_eq!(answer.status, 504, "{answer:?}");
+    assert!((1_000..10_000).contains(&took.as_millis()), "{took:?}");
+    let timeouts = [("upstream", "api"), ("result", "timeout")];
+    gateway.wait_for_count("tollgate_upstream_results_total", &timeouts, 1);
+    assert_eq!(gateway.count("tollgate_upstream_retries_total", &[]), 0);
+}
+
+#[test]
+fn a_head_that_trickles_is_504_after_the_read_timeout() {
+    for request in [Request::get("/"), Request::new("POST", "/").body("x"), upgrade("GET")] {
+        let upstream = Upstream::start(|_, stream| {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nX: ").is_ok() && repeat(stream, b"a")
+        });
+        assert_timed_out(&impatient(upstream.address), &request);
+    }
+}
+
+#[test]
+fn interim_responses_do_not_extend_the_read_timeout() {
+    for request in [Request::get("/"), upgrade("GET")] {
+        let upstream =
+            Upstream::start(|_, stream| repeat(stream, b"HTTP/1.1 102 Processing\r\n\r\n"));
+        assert_timed_out(&impatient(upstream.address), &request);
+    }
+}
+
+#[test]
+fn too_many_interim_responses_are_502() {
+    let upstream = Upstream::start(|_, stream| {
+        let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".repeat(1_000);
+        let _ = stream.write_all(format!("{hints}{OK}").as_bytes());
+        false
+    });
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let mut client = gateway.connect();
+    let mut answer = client.send(&Request::get("/"));
+    let mut hints = 0;
+    while answer.status == 103 {
+        hints += 1;
+        answer = client.read_response("GET");
+    }
+    assert_eq!(answer.status, 502);
+    assert!(hints <= 32, "{hints} of them reached the client");
+}
+
+/// The time that a client takes for its body is not the API's.
+#[test]
+fn an_upload_may_take_longer_than_the_read_timeout() {
+    let upstream = Upstream::echo();
+    let gateway = Gateway::start(&impatient(upstream.address));
+    let mut client = gateway.connect();
+    client.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 15\r\n\r\n");
+    for _ in 0..15 {
+        lasting(PACE);
+        client.write(b"x");
+    }
+    assert_eq!(client.read_response("POST").text(), "x".repeat(15));
+}
+
+/// Nor is the time of a body that keeps coming bounded.
+#[test]
+fn an_answer_may_take_longer_than_the_read_timeout() {
+    let upstream = Upstream::start(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n");
+        (0..15).all(|_| {
+            lasting(PACE);
+            stream.write_all(b"x").is_ok()
+        })
+    });
+    let gateway = Gateway::start(&impatient(upstream.address));
+    for request in [Request::get("/"), upgrade("GET")] {
+        let answer = gateway.send(&request);
+        assert_eq!((answer.text(), answer.complete), ("x".repeat(15), true), "{request:?}");
+    }
+}
+
+#[test]
+fn asking_for_an_upgrade_lifts_no_timeout_of_the_upstream() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    assert_timed_out(&impatient(silent.local_addr().unwrap()), &upgrade("GET"));
+    // Refused, with a body that stalls.
+    let stalls = Upstream::start(|_, stream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf").unwrap();
+        let _ = stream.read(&mut [0]);
+        false
+    });
+    let gateway = Gateway::start(&impatient(stalls.address));
+    let (answer, took) = timed(|| gateway.send(&upgrade("GET")));
+    assert_eq!((answer.text().as_str(), answer.complete), ("half", false));
+    assert!(took < Duration::from_secs(10), "{took:?}");
+}
+
+#[test]
+fn asking_for_an_upgrade_lifts_no_timeout_of_the_client() {
+    let upstream = Upstream::echo();
+    let config = in_front_of(&[upstream.address]);
+    let gateway = Gateway::start(&format!("read_timeout = \"300ms\"\n{config}"));
+    let mut client = gateway.connect();
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: anything\r\n";
+    client.write(format!("{head}Content-Length: 10\r\n\r\nhalf").as_bytes());
+    let (answer, took) = timed(|| client.read_response("POST"));
+    assert_eq!(answer.status, 408);
+    assert!(took < Duration::from_secs(10), "{took:?}");
+}
+
+#[test]
+fn an_upgraded_connection_outlives_the_read_timeouts() {
+    let upstream = Upstream::start(|_, stream| {
+        let upgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
+            Upgrade: websocket\r\n\r\n";
+        stream.write_all(upgraded.as_bytes()).unwrap();
+        let mut byte = [0];
+        while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
+        false
+    });
+    let config = impatient(upstream.address);
+    let gateway = Gateway::start(&format!("read_timeout = \"300ms\"\n{config}"));
+    let mut client = gateway.connect();
+    let request = Request::get("/").header("Connection", "Upgrade").header("Upgrade", "websocket");
+    assert_eq!(client.send(&request).status, 101);
+    for byte in [b"1", b"2"] {
+        client.write(byte);
+        assert_eq!(client.read_bytes(1), byte);
+        lasting(Duration::from_secs(2));
+    }
+}

@@ -1,0 +1,157 @@
+//! Bytes that an upstream sends behind an answer must not become the answer to another request.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::support::{Gateway, Request, Seen, Upstream, eventually, in_front_of, lasting};
+
+/// What the next client would take for its answer.
+const FOREIGN: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nforeign";
+
+/// How long after its answer an upstream sends the surplus: a write of its own.
+const LATER: Duration = Duration::from_millis(5);
+
+/// Answers without a body, one of which has surplus behind it.
+const BODILESS: [(&str, &str); 3] = [
+    ("HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"),
+    ("DELETE", "HTTP/1.1 204 No Content\r\n\r\n"),
+    ("OPTIONS", "HTTP/1.1 304 Not Modified\r\nETag: \"1\"\r\n\r\n"),
+];
+
+fn path(seen: &Seen) -> &str {
+    seen.line().split(' ').nth(1).unwrap_or_default()
+}
+
+/// Answers GET with its path and the methods of [`BODILESS`] without a body, followed by `surplus`.
+fn with_surplus(surplus: &'static [u8]) -> Upstream {
+    Upstream::start(move |seen, stream| {
+        let method = seen.line().split(' ').next().unwrap_or_default();
+        let Some((_, head)) = BODILESS.iter().find(|(own, _)| *own == method) else {
+            let path = path(seen);
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{path}", path.len());
+            return stream.write_all(answer.as_bytes()).is_ok();
+        };
+        if stream.write_all(head.as_bytes()).is_err() {
+            return false;
+        }
+        if !surplus.is_empty() {
+            lasting(LATER);
+        }
+        stream.write_all(surplus).is_ok()
+    })
+}
+
+#[test]
+fn surplus_after_a_bodiless_answer_reaches_no_other_client() {
+    for (method, _) in BODILESS {
+        let upstream = with_surplus(FOREIGN);
+        let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+        let foreign = (0..100).filter(|number| {
+            gateway.send(&Request::new(method, "/"));
+            let own = format!("/{number}");
+            gateway.get(&own).text() != own
+        });
+        assert_eq!(foreign.count(), 0, "answers of 100 that were not their own, after {method}");
+    }
+}
+
+#[test]
+fn surplus_is_logged_with_the_request_at_a_bounded_rate() {
+    let upstream = with_surplus(FOREIGN);
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    for _ in 0..20 {
+        gateway.send(&Request::new("HEAD", "/"));
+    }
+    lasting(Duration::from_secs(1));
+    let lines = || {
+        gateway.get("/");
+        let lines: Vec<_> = gateway.log().lines().map(str::to_string).collect();
+        let lines: Vec<_> = lines.into_iter().filter(|line| line.contains("surplus")).collect();
+        (!lines.is_empty()).then_some(lines)
+    };
+    let lines = eventually("a line about the surplus", lines);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    let seen = upstream.seen();
+    let ids = seen.iter().filter_map(|seen| seen.header("x-request-id"));
+    assert!(ids.into_iter().any(|id| lines[0].contains(id)), "{lines:?}");
+}
+
+/// Answers every request with its path, and a moment later with surplus. Counts how often it has.
+fn with_surplus_after_bodies() -> (Upstream, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::default());
+    let counted = Arc::clone(&count);
+    let upstream = Upstream::start(move |seen, stream| {
+        let path = path(seen);
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", path.len());
+        stream.write_all(format!("{head}{path}").as_bytes()).is_ok() && {
+            lasting(LATER);
+            let is_sent = stream.write_all(FOREIGN).is_ok();
+            counted.fetch_add(1, Ordering::SeqCst);
+            is_sent
+        }
+    });
+    (upstream, count)
+}
+
+fn wait_for_surplus(count: &AtomicUsize, expected: usize) {
+    eventually("the surplus", || (count.load(Ordering::SeqCst) == expected).then_some(()));
+}
+
+/// Found while the connection is idle, so it is never used again.
+#[test]
+fn surplus_on_an_idle_connection_reaches_no_other_client() {
+    let (upstream, count) = with_surplus_after_bodies();
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    for number in 0..20 {
+        let own = format!("/{number}");
+        assert_eq!(gateway.get(&own).text(), own);
+        wait_for_surplus(&count, number + 1);
+    }
+}
+
+#[test]
+fn a_server_that_has_sent_surplus_after_a_body_must_be_silent_after_every_response() {
+    let (upstream, count) = with_surplus_after_bodies();
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    gateway.get("/first");
+    wait_for_surplus(&count, 1);
+    let foreign = (0..100).filter(|number| {
+        let own = format!("/{number}");
+        gateway.get(&own).text() != own
+    });
+    assert_eq!(foreign.count(), 0, "answers of 100 that were not their own");
+}
+
+#[test]
+fn a_connection_is_used_again_after_a_bodiless_answer_and_silence() {
+    let upstream = with_surplus(b"");
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    for (method, _) in BODILESS {
+        gateway.send(&Request::new(method, "/"));
+        let is_used_again = || {
+            lasting(Duration::from_millis(1_200));
+            gateway.send(&Request::new(method, "/"));
+            let seen = upstream.seen();
+            let [.., before, last] = &*seen else { return None };
+            (before.connection == last.connection).then_some(())
+        };
+        eventually(&format!("a connection to be used again after {method}"), is_used_again);
+    }
+}
+
+#[test]
+fn a_connection_is_used_again_at_once_after_a_body() {
+    let upstream = Upstream::echo();
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let mut client = gateway.connect();
+    for body in ["", "x", "a longer one"] {
+        for _ in 0..20 {
+            assert_eq!(client.send(&Request::new("POST", "/").body(body)).text(), body);
+        }
+    }
+    let connections = upstream.seen().iter().map(|seen| seen.connection).max();
+    // The answer may reach the client a moment before the connection is free again.
+    assert!(connections.is_some_and(|most| most < 20), "{connections:?}");
+}
