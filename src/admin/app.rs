@@ -12,7 +12,7 @@ use pingora::server::ShutdownWatch;
 
 use super::events::{self, Events};
 use super::ticks::Ticker;
-use super::{Admin, page};
+use super::{Admin, page, peer};
 use crate::gateway::drain::Draining;
 
 /// How long an idle connection is kept.
@@ -42,8 +42,9 @@ impl App {
         if let Err(refused) = self.answers.admit(session) {
             return Some(refused.response(false));
         }
-        let is_full = !self.events.stream(session).await;
-        is_full.then(|| events::too_many().response(false))
+        let peer = peer(session).map(|peer| peer.ip());
+        let full = self.events.stream(session, peer).await.err()?;
+        Some(full.answer().response(false))
     }
 }
 

@@ -1,5 +1,8 @@
 //! `GET /api/events`: server-sent events, one a second, for as long as somebody listens.
 
+mod places;
+
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,20 +10,18 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use http::{StatusCode, header};
 use pingora::prelude::ResponseHeader;
 use pingora::protocols::http::ServerSession;
-use tokio::sync::{Semaphore, broadcast};
+use tokio::sync::broadcast;
 
-use super::answer::Answer;
 use super::ticks::Ticker;
 use crate::gateway::drain::Draining;
+pub(super) use places::Full;
+use places::Places;
 
 /// Where events are.
 pub(super) const PATH: &str = "/api/events";
 
 /// What a stream of them is.
 pub(super) const KIND: &str = "text/event-stream";
-
-/// How many may listen at once.
-const STREAMS: usize = 32;
 
 /// How long one write may take: who does not read is cut, and may come back.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,23 +33,29 @@ const NOTICE: Duration = Duration::from_millis(100);
 pub(super) struct Events {
     ticker: Arc<Ticker>,
     draining: Draining,
-    free: Semaphore,
+    places: Places,
 }
 
 impl Events {
     pub(super) fn new(ticker: Arc<Ticker>, draining: Draining) -> Self {
-        Self { ticker, draining, free: Semaphore::new(STREAMS) }
+        Self { ticker, draining, places: Places::default() }
     }
 
-    /// Answers with what happens until the listener leaves or the process ends. False where too
-    /// many listen already, and nothing was answered.
-    pub(super) async fn stream(&self, session: &mut ServerSession) -> bool {
-        let Ok(_place) = self.free.try_acquire() else { return false };
+    /// Answers `peer` with what happens until the listener leaves or the process ends.
+    ///
+    /// # Errors
+    /// Too many listen already. Nothing was answered.
+    pub(super) async fn stream(
+        &self,
+        session: &mut ServerSession,
+        peer: Option<IpAddr>,
+    ) -> Result<(), Full> {
+        let _place = self.places.take(peer)?;
         session.set_keepalive(None);
         session.set_write_timeout(Some(PATIENCE));
         // Whoever left, left: there is nobody to tell.
         let _ = self.tell(session).await;
-        true
+        Ok(())
     }
 
     async fn tell(&self, session: &mut ServerSession) -> pingora::Result<()> {
@@ -76,12 +83,6 @@ impl Events {
         }
         None
     }
-}
-
-/// The answer where too many listen already.
-pub(super) fn too_many() -> Answer {
-    let detail = "too many listen to events already";
-    Answer::problem(StatusCode::SERVICE_UNAVAILABLE, detail).with_header(header::RETRY_AFTER, "5")
 }
 
 /// One event. JSON has no line breaks of its own here.

@@ -4,6 +4,8 @@
 //! - Without one the port is on a loopback address, where the operator's browser is too: a page from
 //!   elsewhere must not read or change anything through it, neither by a name that it has led to
 //!   this address (DNS rebinding) nor by a form that it submits.
+//! - Whatever the method, no request of another site's page is answered: to load an image or to open
+//!   a stream costs the gateway something, even where the page cannot read the answer.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,7 +17,6 @@ use subtle::ConstantTimeEq as _;
 use tracing::warn;
 
 use super::answer::Answer;
-use super::routes::Verb;
 use crate::identity::bearer;
 use crate::limit::TICKS_PER_SECOND;
 use crate::policy::redis::Secret;
@@ -68,11 +69,10 @@ impl Guard {
     pub(super) fn check(
         &self,
         visit: Visit<'_>,
-        verb: Option<Verb>,
         token: Option<&Secret>,
         now: u64,
     ) -> Result<(), Box<Answer>> {
-        judge(visit, verb, token).map_err(|refusal| {
+        judge(visit, token).map_err(|refusal| {
             self.tell(visit, refusal, now);
             Box::new(refusal.answer())
         })
@@ -94,7 +94,7 @@ impl Guard {
     }
 }
 
-fn judge(visit: Visit<'_>, verb: Option<Verb>, token: Option<&Secret>) -> Result<(), Refusal> {
+fn judge(visit: Visit<'_>, token: Option<&Secret>) -> Result<(), Refusal> {
     if !visit.path.starts_with(GUARDED) {
         return Ok(());
     }
@@ -103,7 +103,7 @@ fn judge(visit: Visit<'_>, verb: Option<Verb>, token: Option<&Secret>) -> Result
         None if !has_own_host(visit) => return Err(Refusal::StrangeHost),
         None => {}
     }
-    if verb != Some(Verb::Get) && is_cross_site(visit) {
+    if is_cross_site(visit) {
         return Err(Refusal::CrossSite);
     }
     Ok(())
@@ -147,8 +147,9 @@ fn is_local(host: &str) -> bool {
 
 /// Whether a browser says that another site's page asks. What says nothing is no browser.
 fn is_cross_site(visit: Visit<'_>) -> bool {
-    if let Some(site) = visit.headers.get("sec-fetch-site") {
-        return !matches!(site.as_bytes(), b"same-origin" | b"none");
+    let mut sites = visit.headers.get_all("sec-fetch-site").iter().peekable();
+    if sites.peek().is_some() {
+        return !sites.all(|site| matches!(site.as_bytes(), b"same-origin" | b"none"));
     }
     let Some(origin) = visit.headers.get(header::ORIGIN) else { return false };
     let origin = origin.to_str().ok().and_then(|origin| Some(origin.split_once("://")?.1));

@@ -95,11 +95,7 @@ impl Admin {
             headers: &request.headers,
             target_host: request.uri.authority().map(http::uri::Authority::as_str),
         };
-        let verb = match &found {
-            Found::Route(route, _) => Some(route.method),
-            Found::OtherMethods(_) | Found::Nothing => None,
-        };
-        self.guard.check(visit, verb, token, clock::now())?;
+        self.guard.check(visit, token, clock::now())?;
         Ok((found, token.is_some()))
     }
 

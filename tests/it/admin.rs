@@ -140,6 +140,39 @@ fn row_71_a_page_of_another_site_reads_and_changes_nothing() {
 }
 
 #[test]
+fn cross_site_requests_reach_nothing_under_api_whatever_their_method() {
+    let gateway = Gateway::start(DEMO);
+    let port = gateway.admin.port();
+    let ask = |method: &str, path: &str, host: &str, site: &str| {
+        let request = Request::new(method, path).without("Host").header("Host", host);
+        gateway.ask_admin(&request.header("Sec-Fetch-Site", site)).status
+    };
+    let own = gateway.admin.to_string();
+    let alias = format!("a7.localhost:{port}");
+    for path in ["/api/status", "/api/events", "/api/clients/ip/192.0.2.1/buckets?path=/a"] {
+        for host in [&own, &alias] {
+            for site in ["cross-site", "same-site"] {
+                assert_eq!(ask("GET", path, host, site), 403, "GET {path} at {host}, {site}");
+                assert_eq!(ask("HEAD", path, host, site), 403, "HEAD {path} at {host}, {site}");
+            }
+        }
+    }
+    for method in ["OPTIONS", "POST"] {
+        assert_eq!(ask(method, "/api/reload", &own, "cross-site"), 403, "{method}");
+    }
+    for site in ["same-origin", "none"] {
+        assert_eq!(ask("GET", "/api/status", &own, site), 200, "{site}");
+        assert_eq!(ask("GET", "/api/status", &alias, site), 200, "{site}");
+    }
+    for path in ["/", "/live", "/metrics"] {
+        assert_eq!(ask("GET", path, &own, "cross-site"), 200, "{path}");
+    }
+    // A script of another origin that reads events by CORS names its origin.
+    let foreign = Request::get("/api/events").header("Origin", "https://elsewhere.example");
+    assert_problem(&gateway.ask_admin(&foreign), 403);
+}
+
+#[test]
 fn whatever_is_asked_gets_an_answer_that_helps() {
     let gateway = Gateway::start(DEMO);
     let answer = gateway.admin("/nowhere");

@@ -1,6 +1,7 @@
 //! The page at the admin port, and the events that it lives by. What a browser makes of it is
 //! tested by `make test-browser`.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -15,12 +16,25 @@ fn gateway() -> Gateway {
 
 /// A connection that has asked for events, and read the answer's head.
 fn listen(gateway: &Gateway) -> Connection {
-    let mut listener = Connection::open(gateway.admin);
+    listen_from(gateway, 1)
+}
+
+/// The same from 127.0.0.`host`.
+fn listen_from(gateway: &Gateway, host: u8) -> Connection {
+    let mut listener = Connection::open_from(Ipv4Addr::new(127, 0, 0, host), gateway.admin);
     listener.write(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let head = read_until(&mut listener, "\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert!(head.to_lowercase().contains("content-type: text/event-stream"), "{head}");
     listener
+}
+
+/// The status of a new request for events.
+fn event_stream_status(gateway: &Gateway) -> u16 {
+    let mut listener = Connection::open(gateway.admin);
+    listener.write(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let head = read_until(&mut listener, "\r\n\r\n");
+    head.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
 fn read_until(connection: &mut Connection, end: &str) -> String {
@@ -108,16 +122,27 @@ fn events_tell_what_each_second_brought_by_plan_and_by_rule() {
 #[test]
 fn listeners_are_bounded_and_a_place_is_free_again_when_one_leaves() {
     let gateway = gateway();
-    let mut listeners: Vec<_> = (0..32).map(|_| listen(&gateway)).collect();
+    let mut listeners: Vec<_> =
+        (0..32).map(|number| listen_from(&gateway, 2 + number / 8)).collect();
     let full = gateway.admin("/api/events");
     assert_eq!((full.status, full.header("retry-after")), (503, Some("5")));
     assert_eq!(gateway.admin("/live").status, 200);
     listeners.pop();
     // That it has left is noticed when the next events are written.
-    eventually("a place to be free", || {
-        let mut listener = Connection::open(gateway.admin);
-        listener.write(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        read_until(&mut listener, "\r\n\r\n").starts_with("HTTP/1.1 200 ").then_some(())
+    eventually("a place to be free", || (event_stream_status(&gateway) == 200).then_some(()));
+}
+
+#[test]
+fn listeners_of_one_address_are_bounded_and_leave_room_for_others() {
+    let gateway = gateway();
+    let mut listeners: Vec<_> = (0..8).map(|_| listen(&gateway)).collect();
+    let full = gateway.admin("/api/events");
+    assert_eq!((full.status, full.header("retry-after")), (429, Some("5")), "{}", full.text());
+    assert!(full.text().contains("8 streams"), "{}", full.text());
+    drop(listen_from(&gateway, 2));
+    listeners.pop();
+    eventually("a place of the same address to be free", || {
+        (event_stream_status(&gateway) == 200).then_some(())
     });
 }
 

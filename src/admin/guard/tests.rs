@@ -9,15 +9,10 @@ fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
     list.iter().map(pair).collect()
 }
 
-fn judged(
-    path: &str,
-    verb: Verb,
-    token: Option<&str>,
-    list: &[(&'static str, &str)],
-) -> Result<(), Refusal> {
+fn judged(path: &str, token: Option<&str>, list: &[(&'static str, &str)]) -> Result<(), Refusal> {
     let headers = headers(list);
     let visit = Visit { peer: None, path, headers: &headers, target_host: None };
-    judge(visit, Some(verb), token.map(|token| Secret::new(token.to_owned())).as_ref())
+    judge(visit, token.map(|token| Secret::new(token.to_owned())).as_ref())
 }
 
 const TOKEN: &str = "0123456789abcdef";
@@ -25,8 +20,8 @@ const TOKEN: &str = "0123456789abcdef";
 #[test]
 fn the_api_asks_for_the_token_and_nothing_else_does() {
     let judged = |path, value| match value {
-        Some(value) => judged(path, Verb::Get, Some(TOKEN), &[("authorization", value)]),
-        None => judged(path, Verb::Get, Some(TOKEN), &[]),
+        Some(value) => judged(path, Some(TOKEN), &[("authorization", value)]),
+        None => judged(path, Some(TOKEN), &[]),
     };
     for path in ["/live", "/ready", "/metrics", "/"] {
         assert_eq!(judged(path, None), Ok(()), "{path}");
@@ -44,7 +39,7 @@ fn the_api_asks_for_the_token_and_nothing_else_does() {
 
 #[test]
 fn without_a_token_only_an_address_or_localhost_leads_to_the_api() {
-    let judged = |host| judged("/api/status", Verb::Get, None, &[("host", host)]);
+    let judged = |host| judged("/api/status", None, &[("host", host)]);
     for host in
         ["127.0.0.1:9090", "127.0.0.1", "[::1]:9090", "LocalHost:1", "a.localhost", "10.0.0.1"]
     {
@@ -60,23 +55,27 @@ fn without_a_token_only_an_address_or_localhost_leads_to_the_api() {
     let two = headers(&[("host", "127.0.0.1")]);
     let whole = |target_host| {
         let visit = Visit { peer: None, path: "/api/", headers: &two, target_host };
-        judge(visit, None, None)
+        judge(visit, None)
     };
     assert_eq!(whole(Some("evil.example")), Err(Refusal::StrangeHost));
     assert_eq!(whole(Some("127.0.0.1")), Ok(()));
 }
 
 #[test]
-fn pages_of_other_sites_change_nothing() {
+fn pages_of_other_sites_are_refused_with_and_without_a_token() {
     let own = ("host", "127.0.0.1:9090");
-    let judged = |verb, more: &[(&'static str, &str)]| {
-        judged("/api/reload", verb, None, &[&[own], more].concat())
-    };
+    let bearer = ("authorization", "Bearer 0123456789abcdef");
     let cross = ("origin", "https://evil.example");
-    assert_eq!(judged(Verb::Post, &[]), Ok(()), "no browser");
-    assert_eq!(judged(Verb::Post, &[("origin", "http://127.0.0.1:9090")]), Ok(()));
-    assert_eq!(judged(Verb::Post, &[("sec-fetch-site", "same-origin"), cross]), Ok(()));
-    assert_eq!(judged(Verb::Post, &[("sec-fetch-site", "none")]), Ok(()));
+    let both = |more: &[(&'static str, &str)]| {
+        let without = judged("/api/status", None, &[&[own], more].concat());
+        let with = judged("/api/status", Some(TOKEN), &[&[own, bearer], more].concat());
+        assert_eq!(without, with, "{more:?}");
+        without
+    };
+    assert_eq!(both(&[]), Ok(()), "no browser");
+    assert_eq!(both(&[("origin", "http://127.0.0.1:9090")]), Ok(()));
+    assert_eq!(both(&[("sec-fetch-site", "same-origin"), cross]), Ok(()));
+    assert_eq!(both(&[("sec-fetch-site", "none")]), Ok(()));
     for more in [
         &[cross][..],
         &[("origin", "null")],
@@ -85,10 +84,13 @@ fn pages_of_other_sites_change_nothing() {
         &[("sec-fetch-site", "cross-site")],
         &[("sec-fetch-site", "same-site")],
         &[("sec-fetch-site", "")],
+        &[("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site")],
     ] {
-        assert_eq!(judged(Verb::Post, more), Err(Refusal::CrossSite), "{more:?}");
-        assert_eq!(judged(Verb::Get, more), Ok(()), "{more:?}");
+        assert_eq!(both(more), Err(Refusal::CrossSite), "{more:?}");
     }
+    let by_alias = [("host", "a7.localhost:9090"), ("sec-fetch-site", "cross-site")];
+    assert_eq!(judged("/api/events", None, &by_alias), Err(Refusal::CrossSite));
+    assert_eq!(judged("/metrics", None, &by_alias), Ok(()));
 }
 
 #[test]
@@ -98,10 +100,10 @@ fn refusals_are_logged_once_a_second() {
     let visit = Visit { peer: None, path: "/api/", headers: &none, target_host: None };
     let token = Secret::new(TOKEN.to_owned());
     for now in [0, 1, 2, SELDOM - 1] {
-        let answer = guard.check(visit, None, Some(&token), now).unwrap_err();
+        let answer = guard.check(visit, Some(&token), now).unwrap_err();
         assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
     }
     assert_eq!(guard.log.lock().untold, 3);
-    let _ = guard.check(visit, None, Some(&token), SELDOM);
+    let _ = guard.check(visit, Some(&token), SELDOM);
     assert_eq!(guard.log.lock().untold, 0);
 }

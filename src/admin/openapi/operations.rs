@@ -101,7 +101,10 @@ fn events() -> Operation {
     for reply in &mut operation.replies {
         (reply.kind, reply.about) = (KIND, "Events, until one leaves.");
     }
-    operation.failing(&[(503, "Too many listen already.")])
+    operation.failing(&[
+        (429, "Too many listen from this address already."),
+        (503, "Too many listen already."),
+    ])
 }
 
 pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operation {
