@@ -21,6 +21,9 @@ mod sync;
 /// The time, asked for nowhere else.
 pub mod clock;
 
+/// Calls that may never return, each with a deadline.
+pub mod blocking;
+
 /// The arithmetic of limits, pure.
 pub mod limit;
 

@@ -85,6 +85,11 @@ pub(super) async fn reload(reloader: &Reloader) -> Sent {
             let answer = Answer::Unchanged { generation: *generation };
             (StatusCode::OK, answer, format!("generation {generation} stays"))
         }
+        Outcome::Rejected { generation, error } if error.is_blocked() => {
+            let note = format!("the file could not be read; generation {generation} stays");
+            let detail = error.to_string();
+            return Sent::problem(StatusCode::SERVICE_UNAVAILABLE, &detail).noting(note);
+        }
         Outcome::Rejected { generation, error } => {
             flaws = Flaws::of(error, LISTED);
             let note = format!("rejected; generation {generation} stays");

@@ -24,7 +24,7 @@ use crate::gateway::drain::{self, Draining, Signals};
 use crate::gateway::listen::{self, BindError, Bound};
 use crate::gateway::pool::Pool;
 use crate::gateway::{Current, Snapshot};
-use crate::load::Source;
+use crate::load;
 use crate::observe::metrics::Metrics;
 use crate::policy::{Policy, settings};
 use crate::reload::service::Hangups;
@@ -50,10 +50,8 @@ pub(super) fn run(file: &Path) -> ExitCode {
     if let Err(exit) = log_to_stderr() {
         return exit;
     }
-    let source = Source::read(file);
-    let read = source.and_then(|source| source.policy().map(|policy| (source, policy)));
-    let (source, policy) = match read {
-        Ok(read) => read,
+    let (source, policy) = match load::open(file) {
+        Ok(opened) => opened,
         Err(error) => return reject(&error),
     };
     info!("{}: {}", file.display(), summary(&policy));

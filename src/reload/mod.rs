@@ -11,10 +11,12 @@ mod watch;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tracing::{error, info};
 
+use crate::blocking::BlockingCalls;
 use crate::clock;
 use crate::config::changes::Changes;
 use crate::config::mistake::Mistake;
@@ -34,6 +36,9 @@ use history::History;
 
 /// How many files come between two looks for series of names that are gone.
 const TIDY_EVERY: u64 = 16;
+
+/// How long one reading of the file may take, with all files that it names.
+const READ_DEADLINE: Duration = Duration::from_secs(5);
 
 /// What a file is put in force upon.
 #[derive(Clone)]
@@ -61,6 +66,8 @@ pub struct Reloader {
     /// Held for a whole reload.
     state: Mutex<State>,
     history: History,
+    /// Whatever asks the file system for the file.
+    reads: BlockingCalls,
 }
 
 /// Why the file is read again.
@@ -101,6 +108,8 @@ struct State {
     digest: Digest,
     outline: Outline,
     rejected: Option<Rejected>,
+    /// When it was last found that the file system does not answer, in ticks.
+    blocked_at: Option<u64>,
 }
 
 /// A file that was rejected.
@@ -131,25 +140,34 @@ impl Reloader {
     /// Reloads the file at `path`, of which `source` is in force.
     pub fn new(path: &Path, source: &Source, force: Force) -> Self {
         let (digest, outline) = (source.digest(), source.outline());
-        let state = Mutex::new(State { digest, outline, rejected: None });
-        Self { path: path.to_owned(), force, state, history: History::default() }
+        let state = Mutex::new(State { digest, outline, rejected: None, blocked_at: None });
+        let (history, reads) = (History::default(), BlockingCalls::default());
+        Self { path: path.to_owned(), force, state, history, reads }
     }
 
     /// Reads the file, and puts it in force if it is another one and right. What became of it is
-    /// counted and logged.
+    /// counted and logged. A file that is not read within 5 s is rejected; the next reload reads it
+    /// again.
     pub async fn reload(&self, cause: Cause) -> Outcome {
+        let asked_at = clock::now();
         let mut state = self.state.lock().await;
+        if state.blocked_at.is_some_and(|at| at >= asked_at) {
+            // It has waited for a read that blocked, and is not to wait for another.
+            let (path, deadline) = (self.path.clone(), READ_DEADLINE);
+            return self.reject(&mut state, cause, None, LoadError::Blocked { path, deadline });
+        }
         let (path, digest) = (self.path.clone(), state.digest);
         let snapshot = self.force.current.load_full();
         let reading =
-            tokio::task::spawn_blocking(move || read(&path, digest, &snapshot.policy)).await;
+            self.reads.run(READ_DEADLINE, move || read(&path, digest, &snapshot.policy)).await;
         match reading {
             Ok(Reading::Ready(ready)) => self.apply(&mut state, cause, *ready).await,
             Ok(Reading::Same) => self.restore(&mut state),
             Ok(Reading::Bad { digest, error }) => self.reject(&mut state, cause, digest, error),
-            Err(failed) => {
-                let (path, source) = (self.path.clone(), std::io::Error::other(failed));
-                self.reject(&mut state, cause, None, LoadError::Unreadable { path, source })
+            Err(no_result) => {
+                state.blocked_at = Some(clock::now());
+                let error = LoadError::of_no_result(&self.path, no_result);
+                self.reject(&mut state, cause, None, error)
             }
         }
     }
@@ -182,7 +200,7 @@ impl Reloader {
         if generation.is_multiple_of(TIDY_EVERY) {
             metrics.forget_gone(&current.load().policy);
         }
-        *state = State { digest, outline, rejected: None };
+        *state = State { digest, outline, rejected: None, blocked_at: None };
         metrics.config.applied(generation);
         info!(generation, "{} is in force: {changes}", self.path.display());
         let outcome = Outcome::Applied { generation, changes };

@@ -14,7 +14,8 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::info;
 
 use super::watch::Watch;
-use super::{Cause, Reloader};
+use super::{Cause, READ_DEADLINE, Reloader};
+use crate::blocking::BlockingCalls;
 
 /// How often the file is read whatever anybody says of it: not every file system tells. An
 /// unchanged file of 4 KiB costs some ten microseconds.
@@ -60,11 +61,13 @@ impl BackgroundService for Reloads {
     async fn start(&self, mut shutdown: ShutdownWatch) {
         let Some(Hangups(mut hangups)) = self.hangups.lock().take() else { return };
         let path = &self.reloader.path;
+        let reads = &self.reloader.reads;
         let mut watch = Watch::new(path);
+        watch.renew(reads).await;
         // The first tick comes at once: the file may have changed since it was read.
         let mut polls = interval(POLL);
         polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let is_file = can_be_read_again(path);
+        let is_file = can_be_read_again(path, reads).await;
         if !is_file {
             info!("{} is no file: it is read again on demand only", path.display());
         }
@@ -81,15 +84,20 @@ impl BackgroundService for Reloads {
             } else {
                 settle(&mut watch).await;
             }
-            watch.renew();
+            watch.renew(reads).await;
             self.reloader.reload(cause).await;
         }
     }
 }
 
-/// Whether the file is one that holds the same when it is read again. One that is missing may be.
-fn can_be_read_again(path: &Path) -> bool {
-    std::fs::metadata(path).map_or(true, |about| about.is_file() || about.is_dir())
+/// Whether the file is one that holds the same when it is read again. One that is missing may be, or
+/// one of which the file system says nothing.
+async fn can_be_read_again(path: &Path, reads: &BlockingCalls) -> bool {
+    let path = path.to_owned();
+    match reads.run(READ_DEADLINE, move || std::fs::metadata(path)).await {
+        Ok(Ok(about)) => about.is_file() || about.is_dir(),
+        Ok(Err(_)) | Err(_) => true,
+    }
 }
 
 /// Waits until nothing happens to the file any more.

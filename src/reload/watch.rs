@@ -4,6 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::READ_DEADLINE;
+use crate::blocking::BlockingCalls;
+
 /// Watches one path.
 pub(super) struct Watch {
     path: PathBuf,
@@ -12,30 +15,36 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Watches `path` from now on.
+    /// Watches `path` from the first [`renew`](Self::renew) on.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
     pub(super) fn new(path: &Path) -> Self {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let mut watch = Self {
+        Self {
             path,
             #[cfg(target_os = "linux")]
             kernel: linux::Kernel::new()
                 .inspect_err(|error| tracing::warn!("the file is polled only: no inotify: {error}"))
                 .ok(),
-        };
-        watch.renew();
-        watch
+        }
     }
 
     /// Follows the path anew: a link may lead elsewhere now. Call it before the file is read, so
-    /// that what changes later is noticed.
-    pub(super) fn renew(&mut self) {
+    /// that what changes later is noticed. Where the file system does not answer, what was watched
+    /// before stays watched.
+    pub(super) async fn renew(&mut self, reads: &BlockingCalls) {
         #[cfg(target_os = "linux")]
         if let Some(kernel) = &mut self.kernel {
-            kernel.follow(&self.path);
+            let (watches, path) = (kernel.watches(), self.path.clone());
+            if let Ok(followed) =
+                reads.run(READ_DEADLINE, move || linux::follow(watches, &path)).await
+            {
+                kernel.adopt(followed);
+            }
         }
+        #[cfg(not(target_os = "linux"))]
+        let _ = (reads, READ_DEADLINE);
     }
 
     /// Waits until the file may have changed. May be dropped and called again.
@@ -60,7 +69,7 @@ mod linux {
     use std::path::Path;
 
     use futures_util::StreamExt as _;
-    use inotify::{EventMask, EventStream, Inotify, WatchDescriptor, WatchMask};
+    use inotify::{EventMask, EventStream, Inotify, WatchDescriptor, WatchMask, Watches};
 
     use crate::reload::links;
 
@@ -87,8 +96,30 @@ mod linux {
     /// The kernel's word on folders and files.
     pub(super) struct Kernel {
         events: EventStream<[u8; BUFFER_BYTES]>,
-        /// The names that matter in each folder; none: everything that is said.
-        watched: HashMap<WatchDescriptor, Option<HashSet<OsString>>>,
+        watched: Watched,
+    }
+
+    /// The names that matter in each folder; none: everything that is said.
+    type Watched = HashMap<WatchDescriptor, Option<HashSet<OsString>>>;
+
+    /// Watches every folder on the way to `path`, and the file at its end. What cannot be watched
+    /// now is tried again at the next call. May block for as long as the file system does.
+    pub(super) fn follow(mut watches: Watches, path: &Path) -> Watched {
+        let mut followed = Watched::new();
+        for (folder, name) in links::on_the_way(path) {
+            if let Ok(descriptor) = watches.add(folder, IN_FOLDERS) {
+                let names = followed.entry(descriptor).or_insert_with(|| Some(HashSet::new()));
+                if let Some(names) = names {
+                    names.insert(name);
+                }
+            }
+        }
+        if path.is_file()
+            && let Ok(descriptor) = watches.add(path, ON_THE_FILE)
+        {
+            followed.insert(descriptor, None);
+        }
+        followed
     }
 
     impl Kernel {
@@ -97,24 +128,14 @@ mod linux {
             Ok(Self { events, watched: HashMap::new() })
         }
 
-        /// Watches every folder on the way to `path`, and the file at its end. What cannot be
-        /// watched now is tried again at the next call.
-        pub(super) fn follow(&mut self, path: &Path) {
+        /// What [`follow`] adds watches to.
+        pub(super) fn watches(&self) -> Watches {
+            self.events.watches()
+        }
+
+        /// Goes by what was followed, and by nothing else any more.
+        pub(super) fn adopt(&mut self, followed: Watched) {
             let mut watches = self.events.watches();
-            let mut followed: HashMap<WatchDescriptor, Option<HashSet<OsString>>> = HashMap::new();
-            for (folder, name) in links::on_the_way(path) {
-                if let Ok(descriptor) = watches.add(folder, IN_FOLDERS) {
-                    let names = followed.entry(descriptor).or_insert_with(|| Some(HashSet::new()));
-                    if let Some(names) = names {
-                        names.insert(name);
-                    }
-                }
-            }
-            if path.is_file()
-                && let Ok(descriptor) = watches.add(path, ON_THE_FILE)
-            {
-                followed.insert(descriptor, None);
-            }
             for gone in self.watched.keys().filter(|old| !followed.contains_key(*old)) {
                 // The kernel has dropped it already where the folder is gone.
                 let _ = watches.remove(gone.clone());

@@ -45,6 +45,7 @@ mod bad_files;
 
 // Files that change while requests go on: each is taken whole or not at all.
 mod reload;
+mod reload_blocked;
 mod reload_files;
 mod reload_load;
 mod reload_tokens;

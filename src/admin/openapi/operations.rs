@@ -152,7 +152,8 @@ pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operatio
                 .failing(&[BAD])
         }
         Call::Reload => Operation::json::<Reload<'_>>(generator, "Reads gateway.toml again.")
-            .or(422, "The file was not taken."),
+            .or(422, "The file was not taken.")
+            .failing(&[(503, "The file system does not answer. The file before stays in force.")]),
     }
 }
 

@@ -3,9 +3,13 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 
 use crate::policy::access_log::Output;
+
+/// Permissions of a log that is created, less the process' umask: lines hold addresses of clients,
+/// which are not for every user of the machine.
+const MODE: u32 = 0o640;
 
 /// Where lines go, and the rest of a line that did not fit.
 pub(super) struct Sink<W = File> {
@@ -22,7 +26,9 @@ impl Sink {
             Output::Off => return Ok(None),
             // The standard library's own handle would cut what is written at every line.
             Output::Stdout => File::from(io::stdout().as_fd().try_clone_to_owned()?),
-            Output::File(path) => OpenOptions::new().append(true).create(true).open(path)?,
+            Output::File(path) => {
+                OpenOptions::new().append(true).create(true).mode(MODE).open(path)?
+            }
         };
         Ok(Some(Self::on(place)))
     }

@@ -117,3 +117,15 @@ fn row_74_a_reader_that_does_not_read_slows_no_request() {
     assert!(took < Duration::from_secs(4), "{took:?}");
     drop(reader);
 }
+
+#[test]
+fn access_log_is_created_unreadable_for_other_users() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let (_folder, path) = place();
+    let gateway = Gateway::start(&format!("{DEMO}{}", table(&path, "")));
+    gateway.get("/");
+    lines(&path, 1);
+    let mode = path.metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777 & !0o640, 0, "{mode:o}");
+}

@@ -21,7 +21,8 @@ use super::error::ConnectError;
 use super::health::Health;
 use super::stream::{Carrier, Metered};
 use super::{Line, sentinel, tls};
-use crate::policy::redis::{Login, Place, Redis};
+use crate::blocking::BlockingCalls;
+use crate::policy::redis::{Login, Place, Redis, Tls};
 use crate::policy::settings::Origin;
 use crate::store::redis::class::{classify, describe};
 
@@ -74,9 +75,25 @@ pub(super) fn system_resolver() -> Resolver {
     })
 }
 
+/// What connections are encrypted with. Its files are read on another thread: where they are on a
+/// network mount whose server is gone, that may never end.
+async fn connector(tls: Tls, reads: &BlockingCalls) -> Result<TlsConnector, ConnectError> {
+    match reads.run(STEP, move || tls::connector("redis", &tls)).await {
+        Ok(connector) => Ok(connector?),
+        Err(no_result) => Err(ConnectError::FilesUnread(no_result)),
+    }
+}
+
 /// Connects to whatever `settings` lead to now.
-pub(super) async fn connect(settings: &Redis, resolver: &Resolver) -> Result<Fresh, ConnectError> {
-    let tls = settings.tls.as_ref().map(|tls| tls::connector("redis", tls)).transpose()?;
+pub(super) async fn connect(
+    settings: &Redis,
+    resolver: &Resolver,
+    reads: &BlockingCalls,
+) -> Result<Fresh, ConnectError> {
+    let tls = match &settings.tls {
+        None => None,
+        Some(tls) => Some(connector(tls.clone(), reads).await?),
+    };
     let mut fresh = match &settings.place {
         Place::Socket(path) => open_socket(path).await?,
         Place::Server(server) => open(server, tls.as_ref(), resolver).await?,

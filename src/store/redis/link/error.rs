@@ -6,6 +6,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::tls::TlsError;
+use crate::blocking::NoResult;
 use crate::store::redis::class::ErrorClass;
 
 /// Why an attempt to connect failed.
@@ -23,6 +24,9 @@ pub(super) enum ConnectError {
     /// The gateway's own files are no good.
     #[error("{0}")]
     Files(#[from] TlsError),
+    /// The gateway's own files have not been read in time.
+    #[error("the certificates that [redis] names cannot be read: {0}")]
+    FilesUnread(NoResult),
     /// The server answered with an error, or hung up.
     #[error("{at}: {step}: {text}")]
     Refused { at: String, step: &'static str, class: ErrorClass, text: String },
@@ -44,7 +48,7 @@ impl ConnectError {
             Self::Lookup { .. } => "lookup",
             Self::Io { .. } => "io",
             Self::Tls { .. } => "tls",
-            Self::Files(_) => "files",
+            Self::Files(_) | Self::FilesUnread(_) => "files",
             Self::Refused { class, .. } => class.label(),
             Self::Silent { .. } => "silent",
             Self::TooSlow { .. } => "slow",

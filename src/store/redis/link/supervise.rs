@@ -17,6 +17,7 @@ use super::connect::{self, Fresh, Resolver};
 use super::error::ConnectError;
 use super::watch::{Outcome, Reason};
 use super::{Line, Link};
+use crate::blocking::BlockingCalls;
 use crate::clock;
 use crate::policy::redis::Redis;
 use crate::store::redis::append::Appending;
@@ -44,6 +45,8 @@ pub struct Supervisor {
     link: Arc<Link>,
     settings: Redis,
     resolver: Resolver,
+    /// Whatever reads certificates.
+    reads: BlockingCalls,
     /// Tells this process from the others.
     process: u64,
     /// Records that go to a stream.
@@ -61,7 +64,8 @@ impl BackgroundService for Supervisor {
 impl Supervisor {
     pub(super) fn new(link: Arc<Link>, settings: Redis, resolver: Resolver) -> Self {
         let process = link.gate.random();
-        Self { link, settings, resolver, process, appending: None }
+        let reads = BlockingCalls::default();
+        Self { link, settings, resolver, reads, process, appending: None }
     }
 
     /// Sends records, too, to the stream of refusals.
@@ -94,11 +98,11 @@ impl Supervisor {
     async fn recover(&self, kept: Option<Fresh>) -> Result<Fresh, (ConnectError, Option<Fresh>)> {
         let kept = kept.filter(|fresh| fresh.line.health.broken().is_none());
         let is_new = kept.is_none();
-        let mut fresh = match kept {
-            Some(fresh) => fresh,
-            None => {
-                connect::connect(&self.settings, &self.resolver).await.map_err(|e| (e, None))?
-            }
+        let mut fresh = if let Some(fresh) = kept {
+            fresh
+        } else {
+            let fresh = connect::connect(&self.settings, &self.resolver, &self.reads).await;
+            fresh.map_err(|error| (error, None))?
         };
         for number in 0..self.settings.breaker.probes {
             if number > 0 {

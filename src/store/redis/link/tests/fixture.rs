@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::super::connect::{Resolver, system_resolver};
 use super::super::{Line, Link, Supervisor};
+use crate::blocking::BlockingCalls;
 use crate::load::from_text_in;
 use crate::policy::redis::Redis;
 use crate::store::redis::append::Appending;
@@ -225,7 +226,13 @@ pub(super) async fn eventually<F: Future<Output = bool>>(
 
 /// Why connecting by these lines fails.
 pub(super) async fn refusal(lines: &str) -> String {
-    match super::super::connect::connect(&settings(lines), &system_resolver()).await {
+    match super::super::connect::connect(
+        &settings(lines),
+        &system_resolver(),
+        &BlockingCalls::default(),
+    )
+    .await
+    {
         Ok(_) => "connected".to_owned(),
         Err(error) => error.to_string(),
     }

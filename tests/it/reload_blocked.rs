@@ -1,0 +1,143 @@
+//! Reads of the configuration file that block, as on a network mount whose server is gone. A write
+//! lease on the file does the same: `open` blocks until the lease is given up.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::support::{DEMO, Gateway, PATIENCE, eventually, timed, tollgate, whole, within};
+
+/// A write lease on a file: whoever opens the file waits for its end, or for 45 s.
+struct Lease(Child);
+
+/// `nix` has no leases, and a call by hand would be `unsafe`.
+const HOLD: &str = "\
+import fcntl, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+file = open(sys.argv[1], 'r+')
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print('held', flush=True)
+sys.stdin.read()
+";
+
+impl Lease {
+    /// Takes the lease. The kernel refuses while the gateway has the file open, so it may take
+    /// more than one attempt.
+    fn hold(file: &Path) -> Self {
+        eventually("a lease on the file", || {
+            let mut command = Command::new("python3");
+            command.args(["-c", HOLD]).arg(file).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+            let mut word = [0; 4];
+            let held = child.stdout.as_mut().unwrap().read_exact(&mut word).is_ok();
+            let lease = Self(child);
+            held.then_some(lease)
+        })
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn success(gateway: &Gateway) -> u64 {
+    gateway.count("tollgate_config_last_reload_successful", &[])
+}
+
+#[test]
+fn blocked_read_of_the_file_ends_in_503_and_keeps_no_later_reload_from_its_file() {
+    let gateway = Gateway::start(DEMO);
+    let lease = Lease::hold(gateway.file());
+    let (answer, took) = timed(|| gateway.reload());
+    assert_eq!(answer.status, 503, "{}", answer.text());
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+    assert!(answer.text().contains("took longer than 5 s"), "{}", answer.text());
+    assert!(took < PATIENCE, "{took:?}");
+    assert!(gateway.reloads("rejected") >= 1);
+    assert_eq!(success(&gateway), 0);
+    assert!(gateway.log().contains("took longer than 5 s"), "{}", gateway.log());
+    assert_eq!(gateway.get("/").json()["route"], "all");
+
+    // The path leads to another file now. The read of the one before is still blocked.
+    gateway.save(&DEMO.replace("routes.all", "routes.other"));
+    eventually("the other file to be taken", || {
+        (gateway.get("/").json()["route"] == "other").then_some(())
+    });
+    assert_eq!(gateway.reload().status, 200);
+    assert_eq!(success(&gateway), 1);
+    drop(lease);
+}
+
+#[test]
+fn blocked_reads_are_bounded_and_reloads_work_again_once_they_end() {
+    let gateway = Gateway::start(DEMO);
+    let lease = Lease::hold(gateway.file());
+    // All are answered, none much later than two deadlines.
+    std::thread::scope(|scope| {
+        let ask = || timed(|| gateway.reload());
+        let asking: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+        for answered in asking {
+            let (answer, took) = answered.join().unwrap();
+            assert_eq!(answer.status, 503, "{}", answer.text());
+            assert!(took < Duration::from_secs(15), "{took:?}");
+        }
+    });
+    gateway.hang_up();
+    // More attempts than reads may be blocked at once: the last ones are refused without one.
+    let refused = within(2 * PATIENCE, || {
+        let answer = gateway.reload();
+        assert_eq!(answer.status, 503, "{}", answer.text());
+        answer.text().contains("are still blocked").then_some(())
+    });
+    assert!(refused.is_some(), "each reload began another read");
+    assert_eq!(gateway.get("/").status, 200);
+    drop(lease);
+    eventually("reloads to work again", || (gateway.reload().status == 200).then_some(()));
+    assert_eq!(success(&gateway), 1);
+    gateway.take(&DEMO.replace("routes.all", "routes.other"));
+    assert_eq!(gateway.get("/").json()["route"], "other");
+}
+
+#[test]
+fn certificate_that_cannot_be_read_does_not_block_a_reload_for_ever() {
+    let gateway = Gateway::start(DEMO);
+    let pipe = gateway.file().with_file_name("ca.pem");
+    make_pipe(&pipe);
+    let tracing =
+        format!("[tracing]\nendpoint = \"https://127.0.0.1:1\"\nca = \"{}\"\n", pipe.display());
+    gateway.save(&format!("{DEMO}{tracing}"));
+    let answer = gateway.reload();
+    assert_eq!(answer.status, 503, "{}", answer.text());
+    gateway.save(&DEMO.replace("routes.all", "routes.other"));
+    eventually("a file without the certificate to be taken", || {
+        (gateway.get("/").json()["route"] == "other").then_some(())
+    });
+}
+
+#[test]
+fn start_on_a_file_that_blocks_ends_with_a_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("gateway.toml");
+    make_pipe(&pipe);
+    std::thread::scope(|scope| {
+        for subcommand in ["check", "run"] {
+            let path = pipe.to_str().unwrap();
+            scope.spawn(move || {
+                let outcome = tollgate(&[subcommand, "-c", path], "");
+                assert_eq!(outcome.code, Some(64), "{subcommand}: {outcome:?}");
+                assert!(outcome.stderr.contains("took longer than 10 s"), "{outcome:?}");
+            });
+        }
+    });
+    // A pipe that somebody writes to is a file like any other.
+    let outcome = tollgate(&["check", "-c", "/dev/stdin"], &whole(DEMO));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+}
+
+fn make_pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
