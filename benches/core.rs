@@ -64,7 +64,7 @@ fn note_who_asked<const RULES: usize>(bencher: Bencher, clients: u32) {
     let charges = charges(RULES);
     let answer = take(&charges, &mut buckets(&charges, charges[0].quota.full()), Share::WHOLE);
     let charges = charges.into_iter().collect();
-    let taken = Taken { charges, answer, source: Source::Local, waived: Vec::new() };
+    let taken = Taken::all(charges, answer, Source::Local);
     let consumption = Consumption::default();
     let mut number = 0_u32;
     bencher.bench_local(|| {

@@ -169,7 +169,7 @@ fn judged(policy: Policy) -> Exchange {
     let answer = store.take(&charges, 0, Share::WHOLE);
     let in_flight = IntGauge::new("in_flight", "requests").unwrap();
     let mut exchange = Exchange::new(Arc::new(Snapshot::new(policy, Vec::new())), in_flight, 0);
-    let taken = Taken { charges, answer, source: Source::Local, waived: Vec::new() };
+    let taken = Taken::all(charges, answer, Source::Local);
     exchange.judged = Some(Judged::of(taken));
     exchange
 }

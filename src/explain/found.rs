@@ -223,7 +223,7 @@ fn spoken_of(policy: &Policy, case: &Case<'_>, taken: &Taken) -> Verdict {
     let spoken = index
         .and_then(|index| Some((taken.charges.get(index)?, taken.answer.outcomes.get(index)?)));
     let Some((charge, outcome)) = spoken else { return Verdict::default() };
-    let standing = Standing::of(charge, outcome, taken.answer.share);
+    let standing = Standing::of(charge, outcome);
     let name = policy.rules.get(charge.rule as usize).map(|rule| rule.name.to_string());
     let told = Verdict { rule: name, remaining: Some(standing.remaining), ..Verdict::default() };
     if !matches!(verdict, verdict::Verdict::Refused { .. }) {

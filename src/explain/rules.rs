@@ -5,7 +5,7 @@ use super::report::{self, Level};
 use super::words;
 use crate::decide::{Case, Head};
 use crate::identity::Identity;
-use crate::limit::charge::{Answer, Charge, Outcome};
+use crate::limit::charge::Charge;
 use crate::limit::verdict::Standing;
 use crate::policy::charges::{Facts, WhyNot};
 use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
@@ -181,19 +181,12 @@ fn level(levels: Levels<'_>, rule: u32) -> Option<Level> {
     }
     let mut charges = taken.charges.iter().zip(&taken.answer.outcomes);
     let (charge, outcome) = charges.find(|(charge, _)| charge.rule == rule)?;
-    let before = before(charge, outcome, &taken.answer);
-    let standing = Standing::of_bucket(&charge.quota, before, charge.cost, taken.answer.share);
+    let before = outcome.level_before(charge, taken.answer.allowed());
+    let standing = Standing::of_bucket(&charge.quota, before, charge.cost, outcome.share);
     Some(Level {
         tokens: standing.remaining,
         enough: outcome.enough,
         retry_after_ms: standing.retry_after.div_ceil(1_000),
         full_after_ms: standing.reset.div_ceil(1_000),
     })
-}
-
-/// The bucket's level before the request, from what it would be after it.
-fn before(charge: &Charge, outcome: &Outcome, answer: &Answer) -> i64 {
-    let took = answer.allowed() && outcome.enough;
-    let units = if took { answer.share.taken(&charge.quota, charge.cost) } else { 0 };
-    outcome.level.saturating_add(units)
 }

@@ -176,11 +176,12 @@ impl Judged {
         let binding = self.verdict.speaks_of();
         let charge = binding.and_then(|index| self.taken.charges.get(index));
         let standing = binding.and_then(|index| self.standing(index));
+        let source = binding.map_or(self.taken.source, |index| self.taken.source_of(index));
         Decided {
             decision: decision.label(),
             rule: charge.map(|charge| charge.rule),
             remaining: standing.map(|standing| standing.remaining),
-            source: Some(source_label(self.taken.source)),
+            source: Some(source_label(source)),
         }
     }
 }

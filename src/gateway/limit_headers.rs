@@ -147,11 +147,7 @@ impl Judged {
     /// Where the client stands with a charge's rule.
     pub(super) fn standing(&self, index: usize) -> Option<Standing> {
         let answer = &self.taken.answer;
-        Some(Standing::of(
-            self.taken.charges.get(index)?,
-            answer.outcomes.get(index)?,
-            answer.share,
-        ))
+        Some(Standing::of(self.taken.charges.get(index)?, answer.outcomes.get(index)?))
     }
 
     /// The name of a charge's rule.

@@ -56,6 +56,8 @@ pub struct Outcome {
     pub level: i64,
     /// Whether the bucket held the cost before the decision.
     pub enough: bool,
+    /// What part of the bucket could be granted by what decided.
+    pub share: Share,
 }
 
 /// What a store says of one request.
@@ -65,20 +67,32 @@ pub struct Answer {
     denied_by: Option<usize>,
     /// One for each charge, in the same order.
     pub outcomes: Outcomes,
-    /// What part of each bucket the store could grant.
-    pub share: Share,
+}
+
+impl Outcome {
+    /// That of a shadow charge whose bucket is not known.
+    pub fn full(charge: &Charge) -> Self {
+        Self { level: charge.quota.full(), enough: true, share: Share::WHOLE }
+    }
+
+    /// The bucket's level before the decision, on a request that was allowed or not.
+    pub fn level_before(&self, charge: &Charge, allowed: bool) -> i64 {
+        let took = allowed && self.enough;
+        let units = if took { self.share.taken(&charge.quota, charge.cost) } else { 0 };
+        self.level.saturating_add(units)
+    }
 }
 
 impl Answer {
     /// The answer that follows from the outcomes, one for each charge, in the same order: a request
     /// is denied by an enforced rule whose bucket did not hold the cost, and by nothing else.
-    pub fn of(charges: &[Charge], outcomes: Outcomes, share: Share) -> Self {
+    pub fn of(charges: &[Charge], outcomes: Outcomes) -> Self {
         debug_assert_eq!(charges.len(), outcomes.len());
         let denies = |(charge, outcome): (&Charge, &Outcome)| {
             charge.mode == Mode::Enforce && !outcome.enough
         };
         let denied_by = charges.iter().zip(&outcomes).position(denies);
-        Self { denied_by, outcomes, share }
+        Self { denied_by, outcomes }
     }
 
     /// Whether every enforced bucket held the cost; then, and only then, tokens were taken.
@@ -101,12 +115,7 @@ impl Answer {
 /// - A gateway that decides alone takes for all who may do the same: see [`Share`].
 pub fn take(charges: &[Charge], buckets: &mut [Bucket], share: Share) -> Answer {
     debug_assert_eq!(charges.len(), buckets.len());
-    let mut outcomes = Outcomes::new();
-    for (charge, bucket) in charges.iter().zip(buckets.iter()) {
-        let enough = bucket.level >= share.needed(&charge.quota, charge.cost);
-        outcomes.push(Outcome { level: bucket.level, enough });
-    }
-    let mut answer = Answer::of(charges, outcomes, share);
+    let mut answer = Answer::of(charges, outcomes(charges, buckets, share));
     if answer.allowed() {
         for ((charge, bucket), outcome) in charges.iter().zip(buckets).zip(&mut answer.outcomes) {
             if outcome.enough {
@@ -116,6 +125,16 @@ pub fn take(charges: &[Charge], buckets: &mut [Bucket], share: Share) -> Answer 
         }
     }
     answer
+}
+
+/// What there is of each charge's bucket, before anything is taken.
+pub fn outcomes(charges: &[Charge], buckets: &[Bucket], share: Share) -> Outcomes {
+    let mut outcomes = Outcomes::new();
+    for (charge, bucket) in charges.iter().zip(buckets) {
+        let enough = bucket.level >= share.needed(&charge.quota, charge.cost);
+        outcomes.push(Outcome { level: bucket.level, enough, share });
+    }
+    outcomes
 }
 
 #[cfg(test)]
@@ -142,8 +161,8 @@ mod tests {
         let answer = take(&charges, &mut buckets, Share::WHOLE);
         assert!(!answer.allowed());
         assert_eq!(levels(&buckets), [5, 2]);
-        assert_eq!(answer.outcomes[0], Outcome { level: 5, enough: true });
-        assert_eq!(answer.outcomes[1], Outcome { level: 2, enough: false });
+        assert_eq!(answer.outcomes[0], Outcome { level: 5, enough: true, share: Share::WHOLE });
+        assert_eq!(answer.outcomes[1], Outcome { level: 2, enough: false, share: Share::WHOLE });
     }
 
     #[test]

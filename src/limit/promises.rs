@@ -298,7 +298,7 @@ proptest! {
         // The rule that the client is told of is one that refuses, and the last one to.
         if let Verdict::Refused { binding } = Verdict::of(&charges, &answer) {
             let wait = |index: usize| {
-                Standing::of(&charges[index], &answer.outcomes[index], answer.share).retry_after
+                Standing::of(&charges[index], &answer.outcomes[index]).retry_after
             };
             prop_assert!(!answer.allowed() && !held(binding));
             prop_assert!(enforced.clone().all(|index| wait(index) <= wait(binding)));

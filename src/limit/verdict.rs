@@ -50,8 +50,8 @@ impl Standing {
     }
 
     /// Where the charge's rule stands after the decision.
-    pub fn of(charge: &Charge, outcome: &Outcome, share: Share) -> Self {
-        Self::of_bucket(&charge.quota, outcome.level, charge.cost, share)
+    pub fn of(charge: &Charge, outcome: &Outcome) -> Self {
+        Self::of_bucket(&charge.quota, outcome.level, charge.cost, outcome.share)
     }
 }
 
@@ -65,7 +65,7 @@ impl Verdict {
                 .enumerate()
                 .filter(|(_, (charge, _))| charge.mode == Mode::Enforce)
                 .map(|(index, (charge, outcome))| {
-                    (index, outcome.enough, Standing::of(charge, outcome, answer.share))
+                    (index, outcome.enough, Standing::of(charge, outcome))
                 })
         };
         // min_by_key keeps the first of equals: ties go to the rule that stands first in the file.
@@ -172,8 +172,12 @@ mod tests {
             let bit = |at: usize| (case >> at) & 1;
             let charges: Vec<Charge> =
                 (0..3).map(|index| charge(1, 9, 1, modes[bit(index)])).collect();
-            let outcome = |index: usize| Outcome { level: 0, enough: bit(index + 3) == 1 };
-            let answer = Answer::of(&charges, (0..3).map(outcome).collect(), Share::WHOLE);
+            let outcome = |index: usize| Outcome {
+                level: 0,
+                enough: bit(index + 3) == 1,
+                share: Share::WHOLE,
+            };
+            let answer = Answer::of(&charges, (0..3).map(outcome).collect());
             let lacks = |index: usize| charges[index].mode == Mode::Enforce && bit(index + 3) == 0;
             assert_eq!(answer.allowed(), !(0..3).any(lacks), "{case:06b}");
             let verdict = Verdict::of(&charges, &answer);

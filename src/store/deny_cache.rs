@@ -74,12 +74,13 @@ impl DenyCache {
                 Mode::Enforce => {
                     // Each slot is read once: another thread may fill it between two looks.
                     let level = self.level(charge, now)?;
-                    Outcome { level, enough: level >= charge.quota.units(charge.cost) }
+                    let enough = level >= charge.quota.units(charge.cost);
+                    Outcome { level, enough, share: Share::WHOLE }
                 }
-                Mode::Shadow => Outcome { level: charge.quota.full(), enough: true },
+                Mode::Shadow => Outcome::full(charge),
             });
         }
-        let answer = Answer::of(charges, outcomes, Share::WHOLE);
+        let answer = Answer::of(charges, outcomes);
         (!answer.allowed()).then_some(answer)
     }
 

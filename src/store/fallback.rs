@@ -11,7 +11,8 @@ use std::sync::Arc;
 use super::debts::Debts;
 use super::memory::MemoryStore;
 use super::redis::script::RuleName;
-use crate::limit::charge::{Answer, Charge};
+use crate::limit::adjust::Adjustment;
+use crate::limit::charge::{Answer, Charge, Outcome, Outcomes};
 use crate::limit::share::Share;
 
 /// Decides alone, within its part.
@@ -36,15 +37,43 @@ impl Fallback {
     /// Decides a request at `now` within this process' part, and owes what it takes. `rules` are
     /// those of the policy that the charges come from, by index.
     pub fn take(&self, charges: &[Charge], rules: &[RuleName], now: u64, share: Share) -> Answer {
-        let answer = self.memory.take(charges, now, share);
-        if answer.allowed() {
-            for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
-                if let (true, Some(rule)) = (outcome.enough, rules.get(charge.rule as usize)) {
-                    self.debts.add(charge, rule, charge.quota.units(charge.cost), share, now);
-                }
+        let answer = self.reserve(charges, now, share);
+        self.owe(charges, rules, &answer, now);
+        answer
+    }
+
+    /// The same without owing it yet: [`owe`](Self::owe) or [`give_back`](Self::give_back) follows.
+    pub fn reserve(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
+        self.memory.take(charges, now, share)
+    }
+
+    /// Owes what an answer took.
+    pub fn owe(&self, charges: &[Charge], rules: &[RuleName], answer: &Answer, now: u64) {
+        if !answer.allowed() {
+            return;
+        }
+        for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
+            if let (true, Some(rule)) = (outcome.enough, rules.get(charge.rule as usize)) {
+                let units = charge.quota.units(charge.cost);
+                self.debts.add(charge, rule, units, outcome.share, now);
             }
         }
-        answer
+    }
+
+    /// Gives back what an answer that allowed took: the request is denied elsewhere. Returns the
+    /// outcomes that are left of it.
+    pub fn give_back(&self, charges: &[Charge], answer: &Answer, now: u64) -> Outcomes {
+        let each = charges.iter().zip(&answer.outcomes).map(|(charge, outcome)| {
+            if !outcome.enough {
+                return *outcome;
+            }
+            let tokens = charge.cost.saturating_mul(outcome.share.gateways().into());
+            let given = Adjustment::Grant(tokens);
+            let moved = self.memory.adjust(std::slice::from_ref(charge), given, now);
+            let level = moved.first().map_or(outcome.level, |(_, after)| *after);
+            Outcome { level, ..*outcome }
+        });
+        each.collect()
     }
 
     /// Notes the levels that the shared store gave, at `now` or before. Of a bucket that something

@@ -3,9 +3,11 @@
 //!
 //! It always answers: no caller has an error branch.
 //!
-//! Reading order: this file (taking), `look` (asking what there is).
+//! Reading order: this file (taking), `unreadable` (requests of which Redis cannot read a bucket),
+//! `look` (asking what there is).
 
 mod look;
+mod unreadable;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +17,9 @@ use super::deny_cache::DenyCache;
 use super::fallback::Fallback;
 use super::glances::Glances;
 use super::memory::MemoryStore;
-use super::redis::batch::Batcher;
 use super::redis::batch::adjust::{Moved, NotAdjusted};
 use super::redis::batch::settle::{Settlement, Sum};
+use super::redis::batch::{Batcher, Undecided};
 use super::redis::link::Link;
 use super::redis::script::RuleName;
 use crate::clock;
@@ -50,10 +52,12 @@ pub struct Taken {
     pub charges: Charges,
     /// The answer to those.
     pub answer: Answer,
-    /// Who gave it.
+    /// Who gave it, but for the charges in `local`.
     pub source: Source,
     /// Charges of rules that let pass what cannot be asked for.
     pub waived: Vec<Charge>,
+    /// The charges that this process decided on, by index, since Redis cannot read their buckets.
+    pub local: Vec<usize>,
 }
 
 /// Who decided.
@@ -114,10 +118,11 @@ impl Limiter {
                 shared.fallback.learn(&charges, &answered.answer, clock::now());
                 Taken::all(charges, answered.answer, Source::Redis)
             }
-            Err(_) => shared.alone(&charges, rules, |local, share| {
-                // The clock again: the check may have waited for the whole of its budget.
-                shared.fallback.take(local, rules, clock::now(), share)
-            }),
+            Err(Undecided::Unreadable(buckets)) => {
+                let taken = shared.take_in_parts(&charges, rules, &buckets, now).await;
+                taken.unwrap_or_else(|| shared.take_alone(&charges, rules))
+            }
+            Err(Undecided::NotAsked | Undecided::Ambiguous) => shared.take_alone(&charges, rules),
         }
     }
 
@@ -128,11 +133,7 @@ impl Limiter {
             let answer = self.memory.peek(charges, now, Share::WHOLE);
             return Taken::all(charges.to_vec(), answer, Source::Local);
         };
-        match shared.batcher.peek(charges, rules).await {
-            Ok(answer) => Taken::all(charges.to_vec(), answer, Source::Redis),
-            Err(_) => shared
-                .alone(charges, rules, |local, share| self.memory.peek(local, clock::now(), share)),
-        }
+        shared.peek(&self.memory, charges, rules).await
     }
 
     /// Changes buckets by hand, all of them or none, where they live: never here while they live in
@@ -211,6 +212,14 @@ impl Shared {
         Share::one_of(self.instances.unwrap_or_else(|| self.batcher.link().gateways()))
     }
 
+    /// Decides without Redis, and takes what it grants.
+    fn take_alone(&self, charges: &[Charge], rules: &[RuleName]) -> Taken {
+        self.alone(charges, rules, |local, share| {
+            // The clock again: the check may have waited for the whole of its budget.
+            self.fallback.take(local, rules, clock::now(), share)
+        })
+    }
+
     /// Decides without Redis, as each rule wants it; by `decide` what is left to this process.
     fn alone(
         &self,
@@ -229,22 +238,26 @@ impl Shared {
         let (denied, shadows): (Charges, Charges) =
             of(OnFailure::Deny).into_iter().partition(|charge| charge.mode == Mode::Enforce);
         if !denied.is_empty() {
-            let unknown = |charge: &Charge| Outcome { level: charge.quota.full(), enough: false };
-            let outcomes = denied.iter().map(unknown).collect();
-            let answer = Answer::of(&denied, outcomes, Share::WHOLE);
+            let unknown = |charge: &Charge| Outcome { enough: false, ..Outcome::full(charge) };
+            let answer = Answer::of(&denied, denied.iter().map(unknown).collect());
             return Taken::all(denied, answer, Source::Policy);
         }
         let mut local = of(OnFailure::Local);
         local.extend(shadows);
         let answer = decide(&local, self.share());
         let waived = of(OnFailure::Allow);
-        Taken { charges: local, answer, source: Source::Local, waived }
+        Taken { waived, ..Taken::all(local, answer, Source::Local) }
     }
 }
 
 impl Taken {
-    /// An answer to all charges.
-    fn all(charges: Charges, answer: Answer, source: Source) -> Self {
-        Self { charges, answer, source, waived: Vec::new() }
+    /// An answer of `source` to all charges.
+    pub fn all(charges: Charges, answer: Answer, source: Source) -> Self {
+        Self { charges, answer, source, waived: Vec::new(), local: Vec::new() }
+    }
+
+    /// Who decided on a charge, by its index.
+    pub fn source_of(&self, index: usize) -> Source {
+        if self.local.contains(&index) { Source::Local } else { self.source }
     }
 }

@@ -197,8 +197,8 @@ impl MemoryStore {
             }
         }
         let mut outcomes = Outcomes::new();
-        outcomes.push(Outcome { level: bucket.level, enough });
-        Answer::of(std::slice::from_ref(charge), outcomes, part)
+        outcomes.push(Outcome { level: bucket.level, enough, share: part });
+        Answer::of(std::slice::from_ref(charge), outcomes)
     }
 
     fn take_all(&self, charges: &[Charge], now: u64, part: Share) -> Answer {

@@ -70,7 +70,7 @@ fn judged(snapshot: &Snapshot, store: &MemoryStore, asked: &Asked) -> Seen {
     };
     let spoken = verdict.speaks_of().map(|index| {
         let charge = &case.charges[index];
-        let standing = Standing::of(charge, &answer.outcomes[index], answer.share);
+        let standing = Standing::of(charge, &answer.outcomes[index]);
         (policy.rules[charge.rule as usize].name.to_string(), standing.remaining)
     });
     Seen {

@@ -31,10 +31,10 @@ fn taken(policy: &Policy, rules: &[u32], enough: bool) -> Taken {
         Charge { bucket, rule: *rule, quota_index: 0, quota, cost: 1, mode: Mode::Enforce }
     };
     let charges: Charges = rules.iter().map(charge).collect();
-    let outcomes: Outcomes =
-        (0..charges.len()).map(|index| Outcome { level: 0, enough: enough || index > 0 }).collect();
-    let answer = Answer::of(&charges, outcomes, Share::WHOLE);
-    Taken { charges, answer, source: Source::Local, waived: Vec::new() }
+    let outcome = |index| Outcome { level: 0, enough: enough || index > 0, share: Share::WHOLE };
+    let outcomes: Outcomes = (0..charges.len()).map(outcome).collect();
+    let answer = Answer::of(&charges, outcomes);
+    Taken::all(charges, answer, Source::Local)
 }
 
 fn by_item(merged: &Merged) -> HashMap<(u32, String), (u64, u64)> {

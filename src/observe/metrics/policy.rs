@@ -47,7 +47,7 @@ impl PolicySeries {
 
     /// Counts what each rule decided on a request.
     pub fn count(&self, metrics: &Metrics, policy: &Policy, plan: u32, taken: &Taken) {
-        let Taken { charges, answer, source, waived } = taken;
+        let Taken { charges, answer, waived, .. } = taken;
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
             if answer.allowed()
                 && outcome.enough
@@ -57,8 +57,10 @@ impl PolicySeries {
                 self.count_rule(&self.near_limit, family, policy, (charge.rule, plan));
             }
         }
-        let decided = charges.iter().zip(&answer.outcomes).filter_map(|(charge, outcome)| {
-            Some((charge, Decision::of(charge, outcome.enough, answer.allowed())?, *source))
+        let each = charges.iter().zip(&answer.outcomes).enumerate();
+        let decided = each.filter_map(|(index, (charge, outcome))| {
+            let decision = Decision::of(charge, outcome.enough, answer.allowed())?;
+            Some((charge, decision, taken.source_of(index)))
         });
         let waived = waived.iter().filter(|_| answer.allowed());
         let waived = waived.map(|charge| (charge, Decision::Allow, Source::Policy));

@@ -89,8 +89,11 @@ fn one_exhausted_bucket_refuses_the_whole_request() {
     cache.remember(&two, &take(&two, &mut buckets.clone(), Share::WHOLE), 0);
     let refusal = cache.refusal(&two, 500_000).unwrap();
     assert_eq!(refusal.denied_by(), Some(1));
-    assert_eq!(refusal.outcomes[0], Outcome { level: 2_500_000, enough: true });
-    assert_eq!(refusal.outcomes[1], Outcome { level: 750_000, enough: false });
+    assert_eq!(
+        refusal.outcomes[0],
+        Outcome { level: 2_500_000, enough: true, share: Share::WHOLE }
+    );
+    assert_eq!(refusal.outcomes[1], Outcome { level: 750_000, enough: false, share: Share::WHOLE });
     assert!(cache.refusal(&two, 750_000).is_none(), "enough by then");
 }
 
@@ -122,7 +125,7 @@ fn every_cached_refusal_has_a_rule_that_refused() {
 /// The wait that an answer names, and the rule that it names it by.
 fn named(charges: &[Charge], answer: &Answer) -> Option<(u32, u64)> {
     let Verdict::Refused { binding } = Verdict::of(charges, answer) else { return None };
-    let standing = Standing::of(&charges[binding], &answer.outcomes[binding], answer.share);
+    let standing = Standing::of(&charges[binding], &answer.outcomes[binding]);
     Some((charges[binding].rule, standing.retry_after))
 }
 

@@ -28,7 +28,7 @@ impl Limiter {
         if let Some(shared) = &self.shared
             && let Ok(buckets) = shared.batcher.look(charges, rules, PATIENCE).await
         {
-            return Levels::of_redis(buckets.iter().map(|bucket| bucket.level).collect());
+            return Levels::of_redis(self.levels(charges, &buckets));
         }
         self.known(charges, true)
     }
@@ -57,9 +57,18 @@ impl Limiter {
         }
         let patience = ends.saturating_duration_since(tokio::time::Instant::now());
         let looked = shared.batcher.look(charges, rules, patience).await.ok();
-        let levels = looked.map(|buckets| buckets.iter().map(|bucket| bucket.level).collect());
+        let levels = looked.map(|buckets| self.levels(charges, &buckets));
         *seen = Some(Seen::new(charges, levels.clone(), clock::now()));
         levels.map_or_else(|| self.known(charges, true), Levels::of_redis)
+    }
+
+    /// The levels of buckets in Redis; of those that it cannot read, what this process knows.
+    fn levels(&self, charges: &[Charge], buckets: &[Option<Bucket>]) -> Vec<i64> {
+        let now = clock::now();
+        let level = |(charge, bucket): (&Charge, &Option<Bucket>)| {
+            bucket.unwrap_or_else(|| self.memory.bucket(charge, now)).level
+        };
+        charges.iter().zip(buckets).map(level).collect()
     }
 
     /// What this process knows of the charges' buckets, and whether it decides alone now.

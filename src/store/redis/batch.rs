@@ -25,7 +25,7 @@ use super::link::Link;
 use super::script::{self, Added, Batch, RuleName};
 use crate::clock;
 use crate::limit::TICKS_PER_SECOND;
-use crate::limit::charge::{Answer, Charges};
+use crate::limit::charge::{Answer, BucketId, Charges};
 use crate::store::debts::Debts;
 
 /// Checks that wait for a call at once. More is a sign that Redis does not keep up: those are
@@ -80,10 +80,13 @@ pub struct Answered {
 }
 
 /// Why Redis has not decided on a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Undecided {
     /// It was not asked, or said that it has not taken anything.
     NotAsked,
+    /// Keys of another type stand in the place of some buckets, these among them. It has not taken
+    /// anything.
+    Unreadable(Vec<BucketId>),
     /// It was asked and did not answer in time. It may have taken the tokens.
     Ambiguous,
 }

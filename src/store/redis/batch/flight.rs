@@ -206,13 +206,18 @@ impl Members {
 
     /// Tells the others what became of their checks.
     fn answer(self, reply: Option<Reply>, nothing_taken: bool) {
-        let undecided = if nothing_taken { Undecided::NotAsked } else { Undecided::Ambiguous };
-        let mut answers = reply.map_or_else(Vec::new, |reply| reply.answers).into_iter();
+        let Reply { answers, unreadable } = reply.unwrap_or_default();
+        let undecided = match (nothing_taken, unreadable.is_empty()) {
+            (true, true) => Undecided::NotAsked,
+            (true, false) => Undecided::Unreadable(unreadable),
+            (false, _) => Undecided::Ambiguous,
+        };
+        let mut answers = answers.into_iter();
         let mut answers = answers.by_ref().skip(self.next);
         for member in self.waiting {
             let answer = answers.next().flatten();
             let answered = answer.map(|answer| Answered { answer, sent_at: self.since });
-            member.answer(answered.ok_or(undecided));
+            member.answer(answered.ok_or_else(|| undecided.clone()));
         }
     }
 }

@@ -11,26 +11,18 @@ use super::{Batcher, Undecided};
 use crate::clock;
 use crate::limit::TICKS_PER_SECOND;
 use crate::limit::bucket::Bucket;
-use crate::limit::charge::{self, Answer, Charge};
+use crate::limit::charge::Charge;
 use crate::limit::quota::{MAX_UNITS, MOST_DEBT};
-use crate::limit::share::Share;
+use crate::store::redis::class::{ErrorClass, classify};
 use crate::store::redis::script::{self, RuleName};
 
 /// How long a person waits.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Batcher {
-    /// What Redis would answer to a check now. Takes nothing, and tells the breaker nothing: it is
-    /// there for requests. `rules` are those of the policy that the charges come from, by index.
-    ///
-    /// # Errors
-    /// Redis does not answer.
-    pub async fn peek(&self, charges: &[Charge], rules: &[RuleName]) -> Result<Answer, Undecided> {
-        let mut buckets = self.look(charges, rules, PATIENCE).await?;
-        Ok(charge::take(charges, &mut buckets, Share::WHOLE))
-    }
-
-    /// The buckets as they are, what this process owes them taken off.
+    /// The buckets as they are, what this process owes them taken off; none where a key of another
+    /// type stands in a bucket's place. Takes nothing, and tells the breaker nothing: it is there
+    /// for requests. `rules` are those of the policy that the charges come from, by index.
     ///
     /// # Errors
     /// Redis does not answer, or not within `patience`.
@@ -39,10 +31,11 @@ impl Batcher {
         charges: &[Charge],
         rules: &[RuleName],
         patience: Duration,
-    ) -> Result<Vec<Bucket>, Undecided> {
+    ) -> Result<Vec<Option<Bucket>>, Undecided> {
         let mut line = self.link.current().ok_or(Undecided::NotAsked)?;
         let mut commands = redis::pipe();
-        commands.cmd("TIME");
+        // One key's error is that bucket's own.
+        commands.ignore_errors().cmd("TIME");
         for charge in charges {
             let rule = rules.get(charge.rule as usize).ok_or(Undecided::NotAsked)?;
             commands.cmd("GET").arg(script::key(&self.prefix, charge.bucket, rule));
@@ -55,20 +48,31 @@ impl Batcher {
         let each = charges.iter().zip(kept).map(|(charge, kept)| {
             // As the next call would: what is owed goes off first.
             let owed = self.debts.owed(charge.bucket, &charge.quota, clock::now());
-            let bucket = bucket(charge, kept.as_deref(), now);
-            if owed > 0 { bucket.owing(&charge.quota, owed) } else { bucket }
+            let bucket = bucket(charge, kept?.as_deref(), now);
+            Some(if owed > 0 { bucket.owing(&charge.quota, owed) } else { bucket })
         });
         Ok(each.collect())
     }
 }
 
+/// What is kept in a bucket's place, if anything; none where it is of another type.
+type Kept = Option<Option<Vec<u8>>>;
+
 /// The time in ticks, and what is kept of each bucket.
-fn read(replies: Vec<Value>) -> RedisResult<(u64, Vec<Option<Vec<u8>>>)> {
+fn read(replies: Vec<Value>) -> RedisResult<(u64, Vec<Kept>)> {
     let mut replies = replies.into_iter();
-    let time = replies.next().unwrap_or(Value::Nil);
+    let time = replies.next().unwrap_or(Value::Nil).extract_error()?;
     let (seconds, micros): (u64, u64) = redis::from_redis_value(time)?;
-    let kept: Result<Vec<_>, _> = replies.map(redis::from_redis_value).collect();
+    let kept: RedisResult<Vec<Kept>> = replies.map(read_one).collect();
     Ok((seconds.saturating_mul(TICKS_PER_SECOND).saturating_add(micros), kept?))
+}
+
+fn read_one(reply: Value) -> RedisResult<Kept> {
+    match reply.extract_error() {
+        Ok(kept) => Ok(Some(redis::from_redis_value(kept)?)),
+        Err(error) if classify(&error) == ErrorClass::WrongType => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// A bucket at `now`, as `lua/take.lua` reads it: what is none is full.
@@ -110,8 +114,9 @@ pub(super) mod tests {
     use proptest::test_runner::{Config, TestRunner};
 
     use super::*;
-    use crate::limit::charge::{BucketId, Mode};
+    use crate::limit::charge::{self, BucketId, Mode};
     use crate::limit::quota::Quota;
+    use crate::limit::share::Share;
     use crate::policy::OnFailure;
     use crate::store::redis::fixture::RedisServer;
     use crate::store::redis::script::Batch;

@@ -1,3 +1,5 @@
+mod unreadable;
+
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;

@@ -83,7 +83,7 @@ impl Group {
             let units = charge.quota.units(charge.cost);
             if last == UNREADABLE {
                 // A shadow rule whose bucket cannot be read has nothing to say.
-                outcomes.push(Outcome { level: charge.quota.full(), enough: true });
+                outcomes.push(Outcome::full(charge));
                 continue;
             }
             // How many requests took after this one: their units are back in its level.
@@ -91,9 +91,9 @@ impl Group {
             let later = if allowed { took.saturating_sub(turn).max(0) } else { 0 };
             let level = last.saturating_add(later.saturating_mul(units));
             let enough = if allowed { turn <= took } else { level >= units };
-            outcomes.push(Outcome { level, enough });
+            outcomes.push(Outcome { level, enough, share: Share::WHOLE });
         }
-        let answer = Answer::of(&self.charges, outcomes, Share::WHOLE);
+        let answer = Answer::of(&self.charges, outcomes);
         // Levels that contradict the number that passed are not the script's.
         if answer.allowed() == allowed { Ok(answer) } else { Err(BadReply) }
     }

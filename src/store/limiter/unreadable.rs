@@ -1,0 +1,130 @@
+//! Requests of which Redis cannot read a bucket: a key of another type stands in its place.
+//!
+//! That bucket alone is decided in this process, as in an outage and as its rule wants it; Redis
+//! decides the others. All pay or none: tokens are taken here first, and given back where Redis
+//! denies the request. Until then, a request that comes at the same moment may find them gone; no
+//! order grants more than the bucket holds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Shared, Source, Taken};
+use crate::clock;
+use crate::limit::bucket::Bucket;
+use crate::limit::charge::{self, Answer, BucketId, Charge, Charges, Outcome, Outcomes};
+use crate::limit::share::Share;
+use crate::store::memory::MemoryStore;
+use crate::store::redis::batch::peek::PATIENCE;
+use crate::store::redis::script::RuleName;
+
+impl Shared {
+    /// Decides a request of which these buckets cannot be read, within the time that is left to a
+    /// check that began at `started`. None where Redis has not decided on the others.
+    pub(super) async fn take_in_parts(
+        &self,
+        charges: &[Charge],
+        rules: &Arc<[RuleName]>,
+        unreadable: &[BucketId],
+        started: u64,
+    ) -> Option<Taken> {
+        let (here, there): (Charges, Charges) =
+            charges.iter().partition(|charge| unreadable.contains(&charge.bucket));
+        let reserve = |local: &[Charge], share| self.fallback.reserve(local, clock::now(), share);
+        let mut here = self.alone(&here, rules, reserve);
+        if here.source == Source::Policy {
+            return Some(here);
+        }
+        let spent = Duration::from_micros(clock::now().saturating_sub(started));
+        let left = self.batcher.budget().saturating_sub(spent);
+        if !here.answer.allowed() {
+            let found = self.batcher.look(&there, rules, left).await.ok();
+            // Where Redis does not say what the others hold, only the rule that denied is known.
+            let known: Option<Vec<Bucket>> = found.and_then(|found| found.into_iter().collect());
+            return Some(match known {
+                Some(known) => {
+                    let outcomes = charge::outcomes(&there, &known, Share::WHOLE);
+                    merged(charges, here, &there, &outcomes)
+                }
+                None => here,
+            });
+        }
+        let asked = self.batcher.take(there.clone(), Arc::clone(rules));
+        let answered = tokio::time::timeout(left, asked).await;
+        let now = clock::now();
+        let Ok(Ok(answered)) = answered else {
+            self.fallback.give_back(&here.charges, &here.answer, now);
+            return None;
+        };
+        let answer = answered.answer;
+        self.denied.remember(&there, &answer, answered.sent_at);
+        self.fallback.learn(&there, &answer, now);
+        if answer.allowed() {
+            self.fallback.owe(&here.charges, rules, &here.answer, now);
+        } else {
+            here.answer.outcomes = self.fallback.give_back(&here.charges, &here.answer, now);
+        }
+        Some(merged(charges, here, &there, &answer.outcomes))
+    }
+
+    /// What a request would be answered, from the levels that there are.
+    pub(super) async fn peek(
+        &self,
+        memory: &MemoryStore,
+        charges: &[Charge],
+        rules: &[RuleName],
+    ) -> Taken {
+        let peek = |local: &[Charge], share| memory.peek(local, clock::now(), share);
+        let Ok(found) = self.batcher.look(charges, rules, PATIENCE).await else {
+            return self.alone(charges, rules, peek);
+        };
+        let (mut here, mut there, mut buckets) = (Charges::new(), Charges::new(), Vec::new());
+        for (charge, bucket) in charges.iter().zip(found) {
+            match bucket {
+                Some(bucket) => {
+                    there.push(*charge);
+                    buckets.push(bucket);
+                }
+                None => here.push(*charge),
+            }
+        }
+        let before = charge::outcomes(&there, &buckets, Share::WHOLE);
+        let answer = charge::take(&there, &mut buckets, Share::WHOLE);
+        if here.is_empty() {
+            return Taken::all(there, answer, Source::Redis);
+        }
+        let mut here = self.alone(&here, rules, peek);
+        match (here.answer.allowed(), answer.allowed()) {
+            _ if here.source == Source::Policy => here,
+            (true, true) => merged(charges, here, &there, &answer.outcomes),
+            (allowed, _) => {
+                for (charge, outcome) in here.charges.iter().zip(&mut here.answer.outcomes) {
+                    let level = outcome.level_before(charge, allowed);
+                    *outcome = Outcome { level, ..*outcome };
+                }
+                merged(charges, here, &there, &before)
+            }
+        }
+    }
+}
+
+/// The answer to a request of which `here` was decided in this process and `there` in Redis, in the
+/// order of its charges.
+fn merged(charges: &[Charge], here: Taken, there: &[Charge], outcomes: &Outcomes) -> Taken {
+    let (mut all, mut found, mut local) = (Charges::new(), Outcomes::new(), Vec::new());
+    for charge in charges {
+        let find = |part: &[Charge], outcomes: &Outcomes| {
+            let at = part.iter().position(|other| other.bucket == charge.bucket)?;
+            outcomes.get(at).copied()
+        };
+        let own = find(&here.charges, &here.answer.outcomes);
+        if own.is_some() {
+            local.push(all.len());
+        }
+        if let Some(outcome) = own.or_else(|| find(there, outcomes)) {
+            all.push(*charge);
+            found.push(outcome);
+        }
+    }
+    let answer = Answer::of(&all, found);
+    Taken { waived: here.waived, local, ..Taken::all(all, answer, Source::Redis) }
+}
