@@ -64,6 +64,8 @@ struct Route {
     /// None: all.
     host: Option<String>,
     path: String,
+    /// `same` or `distinct`.
+    trailing_slash: &'static str,
     /// Empty: all.
     methods: Vec<String>,
     upstream: String,
@@ -146,6 +148,7 @@ impl Route {
             name: route.name.to_string(),
             host: route.matcher.host.clone(),
             path: route.matcher.path.to_string(),
+            trailing_slash: words::trailing_slash(route.matcher.trailing_slash),
             methods: route.matcher.methods.iter().map(ToString::to_string).collect(),
             upstream: upstream.map_or_else(String::new, |upstream| upstream.name.to_string()),
             cost: route.cost,

@@ -8,7 +8,7 @@ use super::rules::Grant;
 use super::spanned::Spanned;
 use super::words::{
     ClientIp, Follow, HeaderPolicies, HeaderStyle, OnConflictingKeys, OnFailure, OnMissingKey,
-    OnUnknownKey, PathCase, Ready, ResetForm,
+    OnUnknownKey, PathCase, Ready, ResetForm, TrailingSlash,
 };
 
 /// A value that may be left out, with its place.
@@ -277,7 +277,9 @@ pub struct Upstream {
 pub struct Route {
     /// An exact path, or a prefix that ends in `/*`. Default: `"/*"`.
     pub path: Field<String>,
-    /// Methods, such as `GET`; left out: all.
+    /// Whether a trailing slash tells the path from another. Default: `"same"`.
+    pub trailing_slash: Field<TrailingSlash>,
+    /// Methods, such as `GET`, which takes `HEAD`, too; left out: all but `TRACE`.
     pub methods: List,
     /// The host, without port; left out: all.
     pub host: Field<String>,

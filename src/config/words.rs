@@ -98,6 +98,17 @@ pub enum PathCase {
     Insensitive,
 }
 
+/// Whether a trailing slash tells two paths apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum TrailingSlash {
+    /// `/api` and `/api/` are one path.
+    Same,
+    /// `/api` and `/api/` are two paths.
+    Distinct,
+}
+
 /// Which family of headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

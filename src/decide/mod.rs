@@ -78,6 +78,8 @@ pub enum Refusal {
     OtherMethod,
     /// No route matches.
     NoRoute,
+    /// It is TRACE, which no route names that matches otherwise.
+    TraceNotNamed,
     /// It has no key and needs one.
     KeyMissing,
     /// Its key is unknown.
@@ -142,6 +144,7 @@ pub fn decide<'a>(policy: &Policy, head: &Head<'a>) -> Case<'a> {
     }
     match policy.router.find(&case.host, head.uri.path(), head.method) {
         Ok(Some(route)) => case.route = Some(route),
+        Ok(None) if *head.method == Method::TRACE => case.refusal = Some(Refusal::TraceNotNamed),
         Ok(None) => case.refusal = Some(Refusal::NoRoute),
         Err(error) => case.refusal = Some(Refusal::Path(error)),
     }

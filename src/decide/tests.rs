@@ -148,3 +148,79 @@ fn the_cost_of_a_decision_is_linear_in_the_size_of_the_head() {
         }
     }
 }
+
+/// A dear route and a catch-all, in front of which other spellings of the dear one must not pass.
+const DEAR: &str = r#"
+[upstreams.api]
+servers = ["demo"]
+[routes.dear]
+path = "/api/search"
+methods = ["GET"]
+cost = 5
+[routes.below]
+path = "/files/*"
+cost = 3
+[routes.rest]
+[rules.tenant]
+per = ["header:x-tenant"]
+rate = "1000/s"
+[rules.trial]
+per = ["header:x-trial"]
+rate = "1000/s"
+mode = "shadow"
+"#;
+
+/// The route of a request and what it takes from the first bucket, or the status of its refusal.
+fn outcome(
+    policy: &Policy,
+    method: &str,
+    path: &str,
+    headers: &[(&'static str, &'static str)],
+) -> String {
+    let mut request = Request::builder().method(method).uri(path).header("host", "api.test");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let parts = request.body(()).unwrap().into_parts().0;
+    let case = decide(policy, &Head::of(&parts, path.as_bytes(), Some(PEER), false));
+    match (case.refused(), case.route) {
+        (Some(refusal), _) => {
+            assert!(case.charges.is_empty(), "a refusal that takes tokens");
+            crate::gateway::respond::words(policy, refusal).0.as_str().to_owned()
+        }
+        (None, route) => {
+            let route = &policy.routes[route.unwrap_or_default() as usize];
+            format!("{} {}", route.name, case.charges[0].cost)
+        }
+    }
+}
+
+#[test]
+fn trailing_slash_and_head_take_the_route_of_the_path_and_get() {
+    let policy = from_text("gateway.toml", DEAR).unwrap();
+    let table = [
+        ("GET", "/api/search", "dear 5"),
+        ("GET", "/api/search/", "dear 5"),
+        ("HEAD", "/api/search", "dear 5"),
+        ("HEAD", "/api/search/", "dear 5"),
+        ("POST", "/api/search", "rest 1"),
+        ("GET", "/api/%73earch/", "dear 5"),
+        ("GET", "/files/", "below 3"),
+        ("GET", "/files", "below 3"),
+        ("GET", "/filesystem", "rest 1"),
+        ("GET", "/", "rest 1"),
+    ];
+    for (method, path, expected) in table {
+        assert_eq!(outcome(&policy, method, path, &[]), expected, "{method} {path}");
+    }
+}
+
+#[test]
+fn trace_is_refused_unless_a_route_names_it() {
+    let policy = from_text("gateway.toml", DEAR).unwrap();
+    assert_eq!(outcome(&policy, "TRACE", "/", &[]), "405");
+    assert_eq!(outcome(&policy, "TRACE", "/api/search", &[]), "405");
+    let named = DEAR.replace("[routes.rest]", "[routes.rest]\nmethods = ['GET', 'TRACE']");
+    let policy = from_text("gateway.toml", &named).unwrap();
+    assert_eq!(outcome(&policy, "TRACE", "/", &[]), "rest 1");
+}

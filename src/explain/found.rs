@@ -10,7 +10,7 @@ use crate::identity::Identity;
 use crate::limit::charge::Mode;
 use crate::limit::verdict::{self, Standing};
 use crate::policy::client::{ClientKey, counted_address, counted_as};
-use crate::policy::matcher::Matcher;
+use crate::policy::matcher::{self, Matcher, TrailingSlash};
 use crate::policy::{Policy, Route};
 use crate::store::limiter::{Source, Taken};
 
@@ -135,16 +135,23 @@ fn candidates(
         .candidates(host, reading)
         .filter_map(|candidate| policy.routes.get(candidate.route as usize))
         .collect();
-    let takes =
-        |matcher: &Matcher| matcher.methods.is_empty() || matcher.methods.contains(head.method);
+    let takes = |matcher: &Matcher| matcher::takes(&matcher.methods, head.method);
     let place = routes.iter().position(|route| route.name == winner.name).unwrap_or_default();
     let next = routes.iter().skip(place + 1).find(|route| takes(&route.matcher));
+    // Of another length than the path as the file writes it, so it is not that one.
+    let is_other = |matcher: &Matcher| {
+        matcher.other_spelling().is_some_and(|other| other.eq_ignore_ascii_case(reading))
+    };
     let each = routes.iter().map(|route| {
         let wins = route.name == winner.name;
         let why = if wins {
-            match next {
-                None => "the only route that matches".to_owned(),
-                Some(next) => words::goes_before(&winner.matcher, &next.matcher).to_owned(),
+            let why = next.map_or("the only route that matches", |next| {
+                words::goes_before(&winner.matcher, &next.matcher)
+            });
+            if is_other(&winner.matcher) {
+                format!("{why}; a trailing slash makes no difference to it")
+            } else {
+                why.to_owned()
             }
         } else if takes(&route.matcher) {
             "matches too, but is less specific".to_owned()
@@ -160,8 +167,13 @@ fn candidates(
 fn near_misses(policy: &Policy, head: &Head<'_>, host: &str, reading: &str) -> Vec<Candidate> {
     let ignore_case = policy.server.ignore_path_case;
     let each = policy.routes.iter().filter_map(|route| {
-        let fit = route.matcher.fit(host, reading, head.method, ignore_case);
-        let why = words::miss(fit, &route.matcher, host, head.method)?;
+        let fit = |matcher: &Matcher| matcher.fit(host, reading, head.method, ignore_case);
+        let matcher = &route.matcher;
+        let same = Matcher { trailing_slash: TrailingSlash::Same, ..matcher.clone() };
+        let why = match words::miss(fit(matcher), matcher, host, head.method) {
+            None if fit(&same).is_whole() => "its `trailing_slash` is \"distinct\"".to_owned(),
+            why => why?,
+        };
         Some(candidate(route, false, why))
     });
     each.collect()
@@ -171,6 +183,7 @@ fn candidate(route: &Route, wins: bool, why: String) -> Candidate {
     Candidate {
         name: route.name.to_string(),
         path: route.matcher.path.to_string(),
+        trailing_slash: words::trailing_slash(route.matcher.trailing_slash),
         host: route.matcher.host.clone(),
         methods: route.matcher.methods.iter().map(ToString::to_string).collect(),
         wins,

@@ -6,7 +6,7 @@ use super::report;
 use crate::identity::address::AddressFrom;
 use crate::limit::charge::Mode;
 use crate::policy::charges::WhyNot;
-use crate::policy::matcher::{Fit, Matcher, PathPattern};
+use crate::policy::matcher::{Fit, Matcher, PathPattern, TrailingSlash};
 use crate::policy::settings::KeySource;
 use crate::policy::{OnFailure, Policy, Rule};
 
@@ -78,6 +78,12 @@ pub(super) fn goes_before(first: &Matcher, other: &Matcher) -> &'static str {
         }
         (Exact(_), Prefix(_)) => "an exact path goes before a prefix",
         (Prefix(a), Prefix(b)) if a.len() != b.len() => "the longest prefix goes first",
+        (Exact(a), Exact(b)) if a.len() != b.len() => {
+            "a path as the file writes it goes before one with another trailing slash"
+        }
+        _ if !first.methods.is_empty() && !other.methods.is_empty() => {
+            "a route that names HEAD goes before one that takes it as GET"
+        }
         _ => "a route that names the method goes before one for all methods",
     }
 }
@@ -95,8 +101,19 @@ pub(super) fn miss(fit: Fit, matcher: &Matcher, host: &str, method: &Method) -> 
     }
 }
 
+/// A setting that takes one of two words, as the file writes it.
+pub(crate) fn trailing_slash(trailing_slash: TrailingSlash) -> &'static str {
+    match trailing_slash {
+        TrailingSlash::Same => "same",
+        TrailingSlash::Distinct => "distinct",
+    }
+}
+
 /// Why a route does not take a method.
 pub(super) fn only_for(methods: &[Method], method: &Method) -> String {
+    if methods.is_empty() {
+        return format!("takes {method} only where its `methods` name it");
+    }
     let methods: Vec<&str> = methods.iter().map(Method::as_str).collect();
     format!("only for {}, not for {method}", methods.join(", "))
 }

@@ -11,7 +11,9 @@ pub struct Matcher {
     pub host: Option<String>,
     /// The path.
     pub path: PathPattern,
-    /// The methods; empty: all.
+    /// Whether a trailing slash tells the path from another.
+    pub trailing_slash: TrailingSlash,
+    /// The methods that the file names; empty: all. [`takes`] says what that means.
     pub methods: Vec<Method>,
 }
 
@@ -22,6 +24,16 @@ pub enum PathPattern {
     Exact(String),
     /// Every path that begins with it. Begins and ends with a slash.
     Prefix(String),
+}
+
+/// Whether a trailing slash tells two paths apart.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TrailingSlash {
+    /// Many servers answer `/api` and `/api/` by the same code, so they are one path.
+    #[default]
+    Same,
+    /// They are two paths.
+    Distinct,
 }
 
 impl std::fmt::Display for PathPattern {
@@ -58,12 +70,38 @@ impl Matcher {
             PathPattern::Exact(pattern) => part(pattern, Some(reading)),
             PathPattern::Prefix(pattern) => part(pattern, reading.get(..pattern.len())),
         };
-        let methods = &self.methods;
+        let other = self.other_spelling().is_some_and(|other| part(&other, Some(reading)));
         Fit {
             host: self.host.as_ref().is_none_or(|own| own == host),
-            path,
-            method: methods.is_empty() || methods.contains(method),
+            path: path || other,
+            method: takes(&self.methods, method),
         }
+    }
+
+    /// The path that a trailing slash does not tell from the route's own: of `/api` `/api/`, of
+    /// `/api/` and of the prefix `/api/*` `/api`. None where a slash makes another path.
+    pub fn other_spelling(&self) -> Option<String> {
+        if self.trailing_slash == TrailingSlash::Distinct {
+            return None;
+        }
+        let (PathPattern::Exact(path) | PathPattern::Prefix(path)) = &self.path;
+        match path.strip_suffix('/') {
+            Some("") => None,
+            Some(bare) => Some(bare.to_owned()),
+            None => Some(format!("{path}/")),
+        }
+    }
+}
+
+/// Whether a route that names `methods`, or none of them for all, takes requests of `method`. Servers
+/// answer HEAD by the code for GET, so a route that names GET takes HEAD, too. TRACE is taken only
+/// where it is named: its answer tells a page the headers that the page itself may not read.
+pub fn takes(methods: &[Method], method: &Method) -> bool {
+    let named = methods.contains(method);
+    match *method {
+        Method::TRACE => named,
+        Method::HEAD => named || methods.is_empty() || methods.contains(&Method::GET),
+        _ => named || methods.is_empty(),
     }
 }
 

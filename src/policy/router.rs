@@ -3,12 +3,16 @@
 //! A route for the request's host goes before one for all hosts; then an exact path before a
 //! prefix, a longer prefix before a shorter; then a route that names the method before one for all
 //! methods. A route whose method does not match is passed over.
+//!
+//! Where a trailing slash makes no difference to a route, its other spelling is an exact path, too,
+//! less specific than one that is written in the file: `/api/` is first the route `/api/`, then
+//! `/api`, then `/api/*`. So is `/api` for the prefix `/api/*`, behind both.
 
 use std::collections::HashMap;
 
 use http::Method;
 
-use super::matcher::{Matcher, PathPattern};
+use super::matcher::{Matcher, PathPattern, takes};
 use super::path::{self, PathError, Readings};
 use super::prefixes::Prefixes;
 
@@ -25,6 +29,7 @@ pub struct Router {
 /// The routes of one host.
 #[derive(Debug, Default)]
 struct Paths {
+    /// With the other spellings of all routes.
     exact: HashMap<String, Vec<Candidate>>,
     /// Bytes of the longest exact path.
     longest_exact: usize,
@@ -38,12 +43,24 @@ struct Draft {
     prefix: HashMap<String, Vec<Candidate>>,
 }
 
-/// A route under a path. In a list, those that name methods stand first.
+/// A route under a path. A list of them is sorted, the most specific first.
 #[derive(Debug)]
 pub struct Candidate {
     /// Index of the route.
     pub route: u32,
+    spelling: Spelling,
     methods: Vec<Method>,
+}
+
+/// How a path stands to the one that a route has in the file. The most specific is the least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Spelling {
+    /// It is the same.
+    Written,
+    /// It is that of an exact path with a trailing slash more or less.
+    OtherSlash,
+    /// It is that of a prefix without its slash.
+    BarePrefix,
 }
 
 impl Router {
@@ -61,18 +78,25 @@ impl Router {
                 Some(host) => by_host.entry(host.clone()).or_default(),
                 None => &mut any_host,
             };
-            let (map, pattern) = match &matcher.path {
-                PathPattern::Exact(pattern) => (&mut draft.exact, pattern),
-                PathPattern::Prefix(pattern) => (&mut draft.prefix, pattern),
+            let fold = |path: &str| {
+                if ignore_case { path.to_ascii_lowercase() } else { path.to_owned() }
             };
-            longest = longest.max(pattern.len());
-            let pattern = if ignore_case { pattern.to_ascii_lowercase() } else { pattern.clone() };
-            let candidates = map.entry(pattern).or_default();
-            let candidate = Candidate { route, methods: matcher.methods.clone() };
-            let twin = candidates.iter().find(|other| other.meets(&candidate));
+            let candidate =
+                |spelling| Candidate { route, spelling, methods: matcher.methods.clone() };
+            let (own, other) = match &matcher.path {
+                PathPattern::Exact(path) => (draft.exact.entry(fold(path)), Spelling::OtherSlash),
+                PathPattern::Prefix(path) => (draft.prefix.entry(fold(path)), Spelling::BarePrefix),
+            };
+            longest = longest.max(own.key().len());
+            let own = own.or_default();
+            let written = candidate(Spelling::Written);
+            let twin = own.iter().find(|other| other.meets(&written));
             twins.extend(twin.map(|other| (other.route, route)));
-            candidates.push(candidate);
-            candidates.sort_by_key(|candidate| candidate.methods.is_empty());
+            own.push(written);
+            if let Some(path) = matcher.other_spelling() {
+                longest = longest.max(path.len());
+                draft.exact.entry(fold(&path)).or_default().push(candidate(other));
+            }
         }
         if !twins.is_empty() {
             return Err(twins);
@@ -108,6 +132,21 @@ impl Router {
         candidates.find(|candidate| candidate.takes(method)).map(|candidate| candidate.route)
     }
 
+    /// The methods that routes take for a host and a path, in no order and some perhaps twice; none
+    /// where a route takes all.
+    pub fn methods(&self, host: &str, path: &str) -> Option<Vec<Method>> {
+        let readings = self.readings(path).unwrap_or_default();
+        let candidates = readings.iter().flat_map(|reading| self.candidates(host, reading));
+        let mut methods = Vec::new();
+        for candidate in candidates {
+            if candidate.methods.is_empty() {
+                return None;
+            }
+            methods.extend_from_slice(&candidate.methods);
+        }
+        Some(methods)
+    }
+
     /// The routes whose host and path match, the most specific first. Of those, the first that
     /// takes the request's method is its route.
     pub fn candidates<'a>(
@@ -121,7 +160,10 @@ impl Router {
 }
 
 impl Paths {
-    fn of(draft: Draft) -> Self {
+    fn of(mut draft: Draft) -> Self {
+        for candidates in draft.exact.values_mut().chain(draft.prefix.values_mut()) {
+            candidates.sort_by_key(Candidate::rank);
+        }
         let longest_exact = draft.exact.keys().map(String::len).max().unwrap_or_default();
         Self { exact: draft.exact, longest_exact, prefixes: Prefixes::new(draft.prefix) }
     }
@@ -138,11 +180,20 @@ impl Paths {
 impl Candidate {
     /// Whether the route is for such requests.
     pub fn takes(&self, method: &Method) -> bool {
-        self.methods.is_empty() || self.methods.contains(method)
+        takes(&self.methods, method)
+    }
+
+    /// What the more specific of two routes under one path has less of. One that names HEAD goes
+    /// before one that takes it as GET.
+    fn rank(&self) -> (Spelling, bool, bool) {
+        (self.spelling, self.methods.is_empty(), !self.methods.contains(&Method::HEAD))
     }
 
     /// Whether a request exists that neither of the two is more specific for.
     fn meets(&self, other: &Self) -> bool {
+        if self.spelling != other.spelling {
+            return false;
+        }
         match (self.methods.is_empty(), other.methods.is_empty()) {
             (true, true) => true,
             (false, false) => self.methods.iter().any(|method| other.methods.contains(method)),
@@ -154,13 +205,15 @@ impl Candidate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::matcher::TrailingSlash;
 
     fn matcher(host: Option<&str>, path: &str, methods: &[Method]) -> Matcher {
         let path = match path.strip_suffix('*') {
             Some(prefix) => PathPattern::Prefix(prefix.to_string()),
             None => PathPattern::Exact(path.to_string()),
         };
-        Matcher { host: host.map(str::to_string), path, methods: methods.to_vec() }
+        let trailing_slash = TrailingSlash::Same;
+        Matcher { host: host.map(str::to_string), path, trailing_slash, methods: methods.to_vec() }
     }
 
     fn all() -> Vec<Matcher> {
@@ -178,12 +231,17 @@ mod tests {
     fn the_most_specific_route_wins_whatever_the_order() {
         let table = [
             ("x", "/", Method::GET, Some(0)),
-            ("x", "/api", Method::GET, Some(0)),
+            ("x", "/api", Method::GET, Some(1)),
+            ("x", "/apis", Method::GET, Some(0)),
             ("x", "/api/", Method::GET, Some(1)),
             ("x", "/api/other/deep", Method::GET, Some(1)),
             ("x", "/api/search", Method::GET, Some(2)),
             ("x", "/api/search", Method::POST, Some(3)),
-            ("x", "/api/search/", Method::POST, Some(1)),
+            ("x", "/api/search", Method::HEAD, Some(2)),
+            ("x", "/api/search/", Method::GET, Some(2)),
+            ("x", "/api/search/", Method::POST, Some(3)),
+            ("x", "/api/search/x", Method::POST, Some(1)),
+            ("x", "/api", Method::TRACE, None),
             ("a.example", "/api/search", Method::GET, Some(4)),
             ("a.example", "/only", Method::POST, Some(5)),
             ("a.example", "/only", Method::GET, Some(0)),
@@ -204,13 +262,28 @@ mod tests {
     /// What is told of routes that were passed over is what the index did.
     #[test]
     fn a_route_fits_where_the_index_has_it_among_the_candidates() {
-        let paths = ["/", "/api", "/api/", "/api/search", "/API/search", "/only", "*", "/a/b/c"];
+        let paths = [
+            "/",
+            "/api",
+            "/api/",
+            "/api/search",
+            "/api/search/",
+            "/API/search",
+            "/API/search/",
+            "/only",
+            "/only/",
+            "/Slash",
+            "/slash/",
+            "*",
+            "/a/b/c",
+        ];
         for ignore_case in [false, true] {
-            let router = Router::new(&all(), ignore_case).unwrap();
+            let router = Router::new(&spellings(), ignore_case).unwrap();
             for (host, path) in
                 ["a.example", "x"].map(|host| paths.map(|path| (host, path))).concat()
             {
-                for method in [Method::GET, Method::POST, Method::PUT] {
+                for method in [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::TRACE]
+                {
                     let reading = &router.readings(path).unwrap()[0];
                     let candidates = router.candidates(host, reading);
                     let mut taken: Vec<u32> =
@@ -220,12 +293,64 @@ mod tests {
                     let fits = |matcher: &Matcher| {
                         matcher.fit(host, reading, &method, ignore_case).is_whole()
                     };
-                    let fitting = (0..).zip(all()).filter(|(_, matcher)| fits(matcher));
+                    let fitting = (0..).zip(spellings()).filter(|(_, matcher)| fits(matcher));
                     let fitting: Vec<u32> = fitting.map(|(route, _)| route).collect();
                     assert_eq!(taken, fitting, "{method} {host}{path}");
                 }
             }
         }
+    }
+
+    /// [`all`], and routes that only a trailing slash or HEAD tells apart.
+    fn spellings() -> Vec<Matcher> {
+        let distinct = |path, methods: &[Method]| Matcher {
+            trailing_slash: TrailingSlash::Distinct,
+            ..matcher(None, path, methods)
+        };
+        let mut all = all();
+        all.extend([
+            matcher(None, "/slash", &[]),
+            matcher(None, "/slash/", &[Method::GET]),
+            matcher(None, "/slash/", &[Method::HEAD]),
+            matcher(None, "/slash/*", &[]),
+            distinct("/own", &[]),
+            distinct("/own/*", &[]),
+            matcher(None, "/traced", &[Method::TRACE]),
+        ]);
+        all
+    }
+
+    #[test]
+    fn a_path_as_the_file_writes_it_goes_before_its_other_spelling() {
+        let first = u32::try_from(all().len()).unwrap();
+        let [slash, with_slash, head, below, own, below_own, traced] =
+            [0, 1, 2, 3, 4, 5, 6].map(|place| Some(first + place));
+        let rest = Some(0);
+        let table = [
+            ("/slash", Method::GET, slash),
+            ("/slash", Method::HEAD, slash),
+            ("/slash/", Method::GET, with_slash),
+            ("/slash/", Method::HEAD, head),
+            ("/slash/", Method::PUT, slash),
+            ("/slash/x", Method::GET, below),
+            ("/own", Method::GET, own),
+            ("/own/", Method::GET, below_own),
+            ("/own/x/", Method::GET, below_own),
+            ("/only/", Method::POST, rest),
+            ("/traced", Method::TRACE, traced),
+            ("/traced/", Method::TRACE, traced),
+            ("/traced", Method::GET, rest),
+        ];
+        let router = Router::new(&spellings(), false).unwrap();
+        for (path, method, expected) in table {
+            assert_eq!(router.find("x", path, &method), Ok(expected), "{method} {path}");
+        }
+        // `//` at the end is the route's other spelling to some servers, and another path to others.
+        assert_eq!(router.find("x", "/slash//", &Method::GET), Err(PathError::Ambiguous));
+        let alone = [matcher(None, "/*", &[]), matcher(None, "/own/*", &[])];
+        let alone = alone.map(|one| Matcher { trailing_slash: TrailingSlash::Distinct, ..one });
+        let router = Router::new(&alone, false).unwrap();
+        assert_eq!(router.find("x", "/own", &Method::GET), Ok(rest));
     }
 
     #[test]

@@ -65,6 +65,7 @@ fn judged(snapshot: &Snapshot, store: &MemoryStore, asked: &Asked) -> Seen {
         (Verdict::Refused { .. }, _) => 429,
         (_, None) => 200,
         (_, Some(Refusal::NoRoute)) => 404,
+        (_, Some(Refusal::TraceNotNamed)) => 405,
         (_, Some(Refusal::KeyMissing | Refusal::KeyUnknown)) => 401,
         (_, Some(_)) => 400,
     };
@@ -162,7 +163,7 @@ fn a_gateway_does_what_its_admin_port_explains() {
     let mut statuses: Vec<u64> = (1..=12).flat_map(|seed| agreement("", 120, [seed; 32])).collect();
     statuses.sort_unstable();
     statuses.dedup();
-    assert_eq!(statuses, [200, 400, 401, 404, 429], "every kind of answer was met");
+    assert_eq!(statuses, [200, 400, 401, 404, 405, 429], "every kind of answer was met");
 }
 
 #[test]

@@ -282,6 +282,40 @@ rate = "1/d"
 }
 
 #[test]
+fn row_62_neither_a_trailing_slash_nor_head_dodges_a_limit() {
+    let limited = "[routes.one]\npath = \"/one\"\nmethods = [\"GET\"]\nupstream = \"api\"\n\
+        [rules.one]\nper = []\nroutes = [\"one\"]\nrate = \"1/d\"\n";
+    let spelt = [("GET", "/one/"), ("HEAD", "/one"), ("HEAD", "/one/"), ("GET", "/%6fne/")];
+    let statuses = |setting: &str| {
+        let limited = limited.replace("upstream", &format!("{setting}upstream"));
+        let gateway = Gateway::start(&format!("{DEMO}{limited}"));
+        assert_eq!(gateway.get("/one").status, 200);
+        spelt.map(|(method, path)| gateway.send(&Request::new(method, path)).status)
+    };
+    assert_eq!(statuses(""), [429; 4]);
+    assert_eq!(statuses("trailing_slash = \"distinct\"\n"), [200, 429, 200, 200]);
+}
+
+/// An answer to TRACE shows the request's headers, cookies and keys among them.
+#[test]
+fn trace_is_405_unless_a_route_names_it() {
+    let routes = "[upstreams.api]\nservers = [\"demo\"]\n\
+        [routes.all]\npath = \"/all/*\"\n\
+        [routes.get]\npath = \"/get\"\nmethods = [\"GET\", \"PURGE\"]\n\
+        [routes.trace]\npath = \"/trace\"\nmethods = [\"TRACE\"]\n";
+    let gateway = Gateway::start(routes);
+    let trace = |path| {
+        let answer = gateway.send(&Request::new("TRACE", path));
+        (answer.status, answer.header("allow").map(str::to_owned))
+    };
+    let refused = |allow: &str| (405, Some(allow.to_owned()));
+    assert_eq!(trace("/all/x"), refused("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
+    assert_eq!(trace("/get"), refused("GET, HEAD, PURGE"));
+    assert_eq!(trace("/none"), refused(""));
+    assert_eq!(trace("/trace"), (200, None));
+}
+
+#[test]
 fn row_62_what_is_no_path_is_no_spelling_of_one() {
     let upstream = Upstream::echo();
     let gateway = Gateway::start(&in_front_of(&[upstream.address]));

@@ -18,15 +18,15 @@ use tracing::warn;
 
 use super::exchange::{Exchange, Judged};
 use super::{drain, leftover, limit_headers};
-use crate::decide::Refusal;
 use crate::decide::guard::Malformed;
+use crate::decide::{self, Refusal};
 use crate::limit::charge::{Charge, Mode};
 use crate::limit::seconds_up;
 use crate::policy::Policy;
 use grpc::{grpc_message, grpc_status, is_grpc};
 pub(super) use words::LIMITS_METHODS;
-use words::failure;
 pub(crate) use words::words;
+use words::{allowed, failure};
 
 /// An answer of our own.
 struct Answer<'a> {
@@ -189,7 +189,7 @@ async fn send(session: &mut Session, exchange: &Exchange, answer: Answer<'_>) ->
         head.insert_header("WWW-Authenticate", HeaderValue::from_static("Bearer"))?;
     }
     if answer.status == StatusCode::METHOD_NOT_ALLOWED {
-        head.insert_header("Allow", HeaderValue::from_static(LIMITS_METHODS))?;
+        head.insert_header("Allow", allow(session, exchange))?;
     }
     limit_headers::insert(&mut head, exchange)?;
     if grpc {
@@ -204,6 +204,14 @@ async fn send(session: &mut Session, exchange: &Exchange, answer: Answer<'_>) ->
     // Writing to memory that grows does not fail.
     let _ = serde_json::to_writer(&mut body, &answer.problem);
     send_body(session, head, body.into()).await
+}
+
+/// The methods that are answered where this one is not.
+fn allow(session: &Session, exchange: &Exchange) -> String {
+    let request = session.req_header();
+    let router = &exchange.snapshot.policy.router;
+    let methods = router.methods(&decide::host(&request.headers), request.uri.path());
+    allowed(exchange.refusal, methods.as_deref())
 }
 
 /// The 429 of a limit.

@@ -1,12 +1,13 @@
 //! Status and words for each refusal and each failure.
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use pingora::prelude::{Error, ErrorSource, ErrorType};
 
 use crate::decide::Refusal;
 use crate::decide::guard::Malformed;
 use crate::identity::IdentityError;
 use crate::policy::Policy;
+use crate::policy::matcher::takes;
 
 /// What asks for a client's own limits, as `Allow` lists it.
 pub(in crate::gateway) const LIMITS_METHODS: &str = "GET, HEAD, OPTIONS";
@@ -46,6 +47,9 @@ pub(crate) fn words(policy: &Policy, refusal: Refusal) -> (StatusCode, String) {
         Refusal::OtherMethod => {
             let detail = format!("Only {LIMITS_METHODS} are answered here.");
             (StatusCode::METHOD_NOT_ALLOWED, detail)
+        }
+        Refusal::TraceNotNamed => {
+            (StatusCode::METHOD_NOT_ALLOWED, "TRACE is not answered here.".to_owned())
         }
         Refusal::NoRoute => {
             (StatusCode::NOT_FOUND, "No route matches this host, path and method.".to_string())
@@ -97,6 +101,30 @@ pub(super) fn failure(error: &Error) -> Option<(StatusCode, &'static str)> {
         ),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "The gateway failed to handle the request."),
     })
+}
+
+/// The methods that are answered where one was refused with 405, as `Allow` lists them. `routed` are
+/// those that routes name; none: a route takes all.
+pub(super) fn allowed(refusal: Option<Refusal>, routed: Option<&[Method]>) -> String {
+    const ALL: [Method; 7] = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::PATCH,
+        Method::DELETE,
+        Method::OPTIONS,
+    ];
+    if refusal != Some(Refusal::TraceNotNamed) {
+        return LIMITS_METHODS.to_owned();
+    }
+    let routed = routed.unwrap_or(&ALL);
+    let others = routed.iter().filter(|method| !ALL.contains(method));
+    let mut methods: Vec<&str> = others.map(Method::as_str).collect();
+    methods.sort_unstable();
+    methods.dedup();
+    let usual = ALL.iter().filter(|method| takes(routed, method) && !routed.is_empty());
+    usual.map(Method::as_str).chain(methods).collect::<Vec<_>>().join(", ")
 }
 
 /// "the path is odd" as a sentence.

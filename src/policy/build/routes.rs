@@ -10,6 +10,7 @@ use super::names::{Names, twice};
 use super::origin::is_host;
 use super::path;
 use super::rules::BuiltRule;
+use super::words::meaning;
 use crate::config::mistake::{Mistake, Mistakes};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
@@ -148,7 +149,8 @@ fn matcher(route: &tables::Route, mistakes: &mut Mistakes) -> Option<Matcher> {
     };
     let host = host(route.host.as_ref(), mistakes);
     let methods = methods(&route.methods, mistakes);
-    Some(Matcher { host: host?, path: path?, methods })
+    let trailing_slash = meaning(route.trailing_slash.as_ref());
+    Some(Matcher { host: host?, path: path?, trailing_slash, methods })
 }
 
 /// The host in lower case; the outer none is a mistake, the inner one all hosts.

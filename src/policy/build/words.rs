@@ -3,7 +3,7 @@
 
 use crate::config::spanned::Spanned;
 use crate::config::words;
-use crate::policy::{access_log, settings, tracing};
+use crate::policy::{access_log, matcher, settings, tracing};
 
 /// What a word means; the meaning's default where it is left out.
 pub(super) fn meaning<W: Copy, M: From<W> + Default>(field: Option<&Spanned<W>>) -> M {
@@ -73,6 +73,15 @@ impl From<words::OnConflictingKeys> for settings::OnConflictingKeys {
         match word {
             words::OnConflictingKeys::Deny => Self::Deny,
             words::OnConflictingKeys::First => Self::First,
+        }
+    }
+}
+
+impl From<words::TrailingSlash> for matcher::TrailingSlash {
+    fn from(word: words::TrailingSlash) -> Self {
+        match word {
+            words::TrailingSlash::Same => Self::Same,
+            words::TrailingSlash::Distinct => Self::Distinct,
         }
     }
 }

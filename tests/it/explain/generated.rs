@@ -16,9 +16,12 @@ pub(crate) const ON_ANY_PORT: &str =
 const PEER: &str = "127.0.0.1";
 
 /// No two of them match the same requests.
-const ROUTES: [&str; 6] = [
+const ROUTES: [&str; 9] = [
     "path = '/api/search'\nmethods = ['GET']",
     "path = '/api/search'",
+    "path = '/api/search/'\nmethods = ['HEAD', 'TRACE']",
+    "path = '/files'\ntrailing_slash = 'distinct'",
+    "path = '/files/1/*'\ntrailing_slash = 'same'",
     "path = '/api/*'",
     "path = '/api/*'\nhost = 'api.test'",
     "path = '/files/*'\nmethods = ['POST', 'PUT']",
@@ -117,15 +120,20 @@ pub(crate) struct Sent {
 
 /// Requests that meet the routes, the keys and the guards of [`files`].
 pub(crate) fn requests() -> impl Strategy<Value = Sent> {
-    let methods = select(vec!["GET", "GET", "GET", "POST", "get"]);
+    let methods = select(vec!["GET", "GET", "GET", "HEAD", "POST", "TRACE", "get"]);
     let targets = select(vec![
         "/",
         "/api/search",
         "/api/search",
+        "/api/search/",
+        "/api",
         "/api/x?y=1",
         "/api/x?api_key=of-acme",
         "/api/x?api_key=of-beta&api_key=of-acme",
         "/files/1",
+        "/files/1/",
+        "/files",
+        "/files/",
         "/api%2Fsearch",
         "/api//search",
         "/a/../b",

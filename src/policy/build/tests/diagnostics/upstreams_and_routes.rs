@@ -89,6 +89,14 @@ fn the_upstream_b_has_no_servers() {
 }
 
 #[test]
+fn a_trailing_slash_that_is_neither_same_nor_distinct() {
+    let text = "[routes.a]\npath = '/a'\ntrailing_slash = 'sane'\n[routes.b]\npath = '/b'\ntrailing_slahs = 'same'";
+    let told = told(text);
+    assert!(told.contains("`trailing_slash` is `same` or `distinct`, not `sane`"), "{told}");
+    assert!(told.contains("did you mean `trailing_slash`?"), "{told}");
+}
+
+#[test]
 fn the_route_all_has_no_upstream() {
     insta::assert_snapshot!(told("[upstreams.b]\nservers = ['b:1']"), @r#"
     error: the route `all` has no upstream
