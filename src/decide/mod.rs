@@ -2,10 +2,12 @@
 //! it goes, and what it owes. Pure, so that a request that nobody sent can be explained by the
 //! very code that decides on those that come.
 //!
-//! Reading order: [`decide`] (the steps, in order), `guard` (what no request may be), `meetings`
+//! Reading order: [`decide`] (the steps, in order), `guard` (what no request may be), `headers`
+//! (those that limits count by), `meetings`
 //! (what rules make of a client without a request).
 
 pub mod guard;
+pub mod headers;
 pub mod meetings;
 
 use std::borrow::Cow;
@@ -22,6 +24,7 @@ use crate::policy::matcher::ipv6_host;
 use crate::policy::path::PathError;
 use crate::policy::settings::{OnMissingKey, OnUnknownKey};
 use guard::Malformed;
+use headers::UncountableHeader;
 
 /// What a request says of itself, as far as anything is decided by it.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +83,8 @@ pub enum Refusal {
     NoRoute,
     /// It is TRACE, which no route names that matches otherwise.
     TraceNotNamed,
+    /// A limit counts by one of its headers, and cannot.
+    Header(UncountableHeader),
     /// It has no key and needs one.
     KeyMissing,
     /// Its key is unknown.
@@ -183,6 +188,12 @@ fn identity(policy: &Policy, head: &Head<'_>) -> Result<Identity, Refusal> {
 fn charge<'a>(policy: &Policy, head: &Head<'a>, client: &Client, case: Case<'a>) -> Case<'a> {
     let Some(facts) = case.facts(head) else { return case };
     let refusal = unauthenticated(policy, client);
+    // One without a valid key is counted as it is everywhere, or guesses would be free.
+    if refusal.is_none()
+        && let Some(header) = headers::uncountable(policy, client, &facts)
+    {
+        return Case { refusal: Some(Refusal::Header(header)), ..case };
+    }
     let owed = match refusal {
         None => policy.charges(client, &facts),
         Some(_) => Ok(policy.address_charges(client, &facts)),

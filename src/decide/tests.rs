@@ -216,6 +216,27 @@ fn trailing_slash_and_head_take_the_route_of_the_path_and_get() {
 }
 
 #[test]
+fn different_values_of_a_counted_header_are_refused() {
+    let policy = from_text("gateway.toml", DEAR).unwrap();
+    let table: [(&[(&str, &str)], &str); 9] = [
+        (&[], "rest 1"),
+        (&[("x-tenant", "a")], "rest 1"),
+        (&[("x-tenant", "a"), ("X-Tenant", "a")], "rest 1"),
+        (&[("x-tenant", "a"), ("x-tenant", "b")], "400"),
+        (&[("x-tenant", "a"), ("x-tenant", "a"), ("X-Tenant", "")], "400"),
+        // The API would not see what was counted.
+        (&[("x-tenant", "a"), ("connection", "keep-alive, X-Tenant")], "400"),
+        (&[("x-tenant", "a"), ("connection", "keep-alive, x-other")], "rest 1"),
+        // No limit that is enforced counts by these.
+        (&[("x-other", "a"), ("x-other", "b")], "rest 1"),
+        (&[("x-trial", "a"), ("x-trial", "b")], "rest 1"),
+    ];
+    for (headers, expected) in table {
+        assert_eq!(outcome(&policy, "GET", "/", headers), expected, "{headers:?}");
+    }
+}
+
+#[test]
 fn trace_is_refused_unless_a_route_names_it() {
     let policy = from_text("gateway.toml", DEAR).unwrap();
     assert_eq!(outcome(&policy, "TRACE", "/", &[]), "405");

@@ -3,7 +3,7 @@
 use super::Levels;
 use super::report::{self, Level};
 use super::words;
-use crate::decide::{Case, Head};
+use crate::decide::{Case, Head, Refusal};
 use crate::identity::Identity;
 use crate::limit::charge::Charge;
 use crate::limit::verdict::Standing;
@@ -23,7 +23,9 @@ pub(super) fn rules(
     status: u16,
 ) -> Vec<report::Rule> {
     let is_refused = case.refused().is_some();
-    let known = case.identity.ok().zip(facts(head, case));
+    // For its headers it is refused before any rule, though its route is known.
+    let is_before = matches!(case.refusal, Some(Refusal::Header(_)));
+    let known = case.identity.ok().zip(facts(head, case)).filter(|_| !is_before);
     let each = (0..).zip(&policy.rules).map(|(index, rule)| {
         let mut told = report::Rule {
             name: rule.name.to_string(),

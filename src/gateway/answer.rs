@@ -5,6 +5,7 @@ use http::{HeaderName, StatusCode, Version, header};
 use pingora::prelude::{ResponseHeader, Result};
 
 use super::forward;
+use crate::decide::headers::connection_options;
 
 const KEEP_ALIVE: &str = "keep-alive";
 
@@ -45,7 +46,7 @@ fn drop_hop_by_hop(response: &mut ResponseHeader) {
         return;
     }
     // Mostly none: an API that keeps its connections says so and names nothing.
-    let named: Vec<HeaderName> = forward::connection_options(&response.headers)
+    let named: Vec<HeaderName> = connection_options(&response.headers)
         .filter(|option| !STAYS.iter().any(|name| option.eq_ignore_ascii_case(name)))
         .filter_map(|option| HeaderName::from_bytes(option).ok())
         .collect();

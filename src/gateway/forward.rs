@@ -8,6 +8,7 @@ use pingora::protocols::l4::socket::SocketAddr;
 use super::exchange::Exchange;
 use super::header_text::HeaderText;
 use crate::identity;
+use crate::policy::Policy;
 use crate::policy::settings::{Clients, KeySource};
 
 pub(super) const REQUEST_ID: &str = "X-Request-Id";
@@ -40,7 +41,7 @@ pub(super) fn prepare(
     }
     let suspects = Suspects::among(&request.headers);
     if suspects.aliases {
-        drop_aliases(request, clients);
+        drop_aliases(request, &exchange.snapshot.policy);
     }
     if suspects.forwarding && !exchange.via_trusted_proxy {
         for name in FORWARDING {
@@ -86,17 +87,18 @@ impl Suspects {
 }
 
 /// Drops headers that servers which take `_` for `-` would read as ones that we check or set.
-fn drop_aliases(request: &mut RequestHeader, clients: &Clients) {
+fn drop_aliases(request: &mut RequestHeader, policy: &Policy) {
     let odd = |name: &&HeaderName| name.as_str().contains('_');
     let suspects: Vec<HeaderName> = request.headers.keys().filter(odd).cloned().collect();
     let sources = || {
-        clients.key_sources.iter().filter_map(|source| match source {
+        policy.clients.key_sources.iter().filter_map(|source| match source {
             KeySource::Header(name) => Some(name.as_str()),
             KeySource::Bearer | KeySource::Query(_) => None,
         })
     };
     for name in suspects {
-        let mut ours = FORWARDING.into_iter().chain(sources());
+        let counted = policy.counted_headers.iter().map(HeaderName::as_str);
+        let mut ours = FORWARDING.into_iter().chain(sources()).chain(counted);
         if ours.any(|own| identity::is_alias(name.as_str(), own)) {
             request.remove_header(&name);
         }
@@ -142,12 +144,6 @@ pub(super) fn one_length(headers: &HeaderMap) -> Option<HeaderValue> {
     let length = first.as_bytes().split(|byte| *byte == b',').next()?.trim_ascii();
     let is_one = !second && length.len() == first.len();
     if is_one { None } else { HeaderValue::from_bytes(length).ok() }
-}
-
-/// What `Connection` names and says.
-pub(super) fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
-    let lines = headers.get_all(header::CONNECTION).into_iter();
-    lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
 }
 
 fn hide_key(request: &mut RequestHeader, clients: &Clients) -> Result<()> {

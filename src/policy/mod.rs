@@ -76,6 +76,8 @@ pub struct Policy {
     pub routes: Vec<Route>,
     /// Limits.
     pub rules: Vec<Rule>,
+    /// Headers that enabled rules count by, each once.
+    pub counted_headers: Vec<http::HeaderName>,
     /// Every quota that any rule grants, each once. Buckets name theirs by its index.
     pub quotas: Vec<Quota>,
     /// Finds the route of a request.

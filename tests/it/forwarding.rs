@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use crate::support::{Gateway, Request, Seen, Upstream, in_front_of, key};
+use crate::support::{DEMO, Gateway, Request, Seen, Upstream, in_front_of, key};
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
@@ -121,6 +121,39 @@ fn row_32_a_key_under_an_alias_does_not_reach_the_api() {
     assert!(!seen.head.contains("forged"), "{}", seen.head);
     assert_eq!(seen.header("x-api-key"), Some("secret key"));
     assert_eq!(seen.header("x_other"), Some("kept"));
+}
+
+#[test]
+fn an_alias_of_a_counted_header_neither_counts_nor_reaches_the_api() {
+    let rule = "[rules.tenant]\nper = [\"header:x-tenant\"]\nrate = \"1/d\"\n";
+    let alias = Request::get("/").header("X_Tenant", "forged").header("x-te_nant", "kept");
+    let seen = arrives("", rule, &alias);
+    assert!(!seen.head.contains("forged"), "{}", seen.head);
+    assert_eq!(seen.header("x-te_nant"), Some("kept"));
+    let both = alias.clone().header("X-Tenant", "a");
+    let seen = arrives("", rule, &both);
+    assert!(!seen.head.contains("forged"), "{}", seen.head);
+    assert_eq!(seen.values("x-tenant"), ["a"]);
+    let gateway = Gateway::start(&format!("{DEMO}{rule}"));
+    let statuses = [both.clone(), both, alias.clone(), alias].map(|one| gateway.send(&one).status);
+    assert_eq!(statuses, [200, 429, 200, 429]);
+}
+
+/// Servers that get two values take the first, the last, or both.
+#[test]
+fn two_values_of_a_counted_header_are_refused() {
+    let rule = "[rules.tenant]\nper = [\"header:x-tenant\"]\nrate = \"1/d\"\n";
+    let gateway = Gateway::start(&format!("{DEMO}{rule}"));
+    let tenant = |value: &str| Request::get("/").header("X-Tenant", value);
+    let refused = gateway.send(&tenant("a").header("x-tenant", "b"));
+    assert_eq!(refused.status, 400);
+    let detail = "The header x-tenant, which a limit counts by, has different values; send one.";
+    assert_eq!(refused.json()["detail"], detail);
+    let hidden = gateway.send(&tenant("a").header("Connection", "x-tenant"));
+    assert_eq!(hidden.status, 400);
+    // Neither of the two was counted; equal values are one.
+    assert_eq!(gateway.send(&tenant("a").header("x-tenant", "a")).status, 200);
+    assert_eq!(gateway.send(&tenant("a")).status, 429);
 }
 
 #[test]

@@ -17,6 +17,9 @@ use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
 /// What may be said of a request.
 const NAMES: [&str; 7] = ["path", "method", "host", "route", "header", "ip", "key"];
 
+/// What is wrong with a header that is given with two values.
+const TWICE: &str = "a `header` is given twice, and not alike";
+
 /// The host of a route that is looked for without one.
 const HOST_ASSUMED: &str = "localhost";
 
@@ -105,10 +108,15 @@ impl Who {
         let wrong = || bad("`header` looks like `x-tenant:a`, or `x-tenant` for its absence");
         let name = HeaderName::from_bytes(name.trim().as_bytes()).map_err(|_| wrong())?;
         match value {
+            None if self.headers.contains_key(&name) => return Err(bad(TWICE)),
             None => self.absent.push(name),
             Some(value) => {
                 let value = HeaderValue::from_str(value.trim()).map_err(|_| wrong())?;
-                self.headers.append(name, value);
+                // A request with two values is refused where a limit counts by them.
+                if self.headers.get(&name).is_some_and(|first| *first != value) {
+                    return Err(bad(TWICE));
+                }
+                self.headers.insert(name, value);
             }
         }
         Ok(())

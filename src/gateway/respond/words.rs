@@ -5,9 +5,10 @@ use pingora::prelude::{Error, ErrorSource, ErrorType};
 
 use crate::decide::Refusal;
 use crate::decide::guard::Malformed;
+use crate::decide::headers::{HeaderFault, UncountableHeader};
 use crate::identity::IdentityError;
-use crate::policy::Policy;
 use crate::policy::matcher::takes;
+use crate::policy::{Dimension, Policy};
 
 /// What asks for a client's own limits, as `Allow` lists it.
 pub(in crate::gateway) const LIMITS_METHODS: &str = "GET, HEAD, OPTIONS";
@@ -47,6 +48,21 @@ pub(crate) fn words(policy: &Policy, refusal: Refusal) -> (StatusCode, String) {
         Refusal::OtherMethod => {
             let detail = format!("Only {LIMITS_METHODS} are answered here.");
             (StatusCode::METHOD_NOT_ALLOWED, detail)
+        }
+        Refusal::Header(UncountableHeader { rule, dimension, fault }) => {
+            let per = policy.rules.get(rule as usize).and_then(|rule| rule.per.get(dimension));
+            let name = match per {
+                Some(Dimension::Header(name)) => name.as_str(),
+                _ => "",
+            };
+            bad(&match fault {
+                HeaderFault::DifferentValues => format!(
+                    "the header {name}, which a limit counts by, has different values; send one"
+                ),
+                HeaderFault::HopByHop => {
+                    format!("Connection names the header {name}, which a limit counts by")
+                }
+            })
         }
         Refusal::TraceNotNamed => {
             (StatusCode::METHOD_NOT_ALLOWED, "TRACE is not answered here.".to_owned())

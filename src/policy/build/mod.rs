@@ -94,6 +94,7 @@ pub fn build(
         key_by_digest,
         upstreams,
         routes: routes::finish(routes, &rules)?,
+        counted_headers: rules::counted_headers(&rules),
         rules: rules.into_iter().map(|built| built.rule).collect(),
         quotas: quotas.into_list(),
         router: index?,

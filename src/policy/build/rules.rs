@@ -36,6 +36,19 @@ pub(super) struct NamedGrant {
     pub(super) placed: PlacedGrant,
 }
 
+/// The headers that enabled rules count by, each once.
+pub(super) fn counted_headers(rules: &[BuiltRule]) -> Vec<HeaderName> {
+    let enabled = rules.iter().filter(|built| built.rule.enabled);
+    let headers = enabled.flat_map(|built| &built.rule.per).filter_map(|one| match one {
+        Dimension::Header(name) => Some(name.clone()),
+        _ => None,
+    });
+    let mut headers: Vec<HeaderName> = headers.collect();
+    headers.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
+    headers.dedup();
+    headers
+}
+
 /// All rules, with the grants of single keys.
 pub(super) fn rules(
     config: &Config,

@@ -1,0 +1,71 @@
+//! Headers that a limit counts by: the API must see the value that was counted, and no other.
+
+use http::{HeaderMap, HeaderName, header};
+
+use crate::limit::charge::Mode;
+use crate::policy::charges::{Facts, Scope};
+use crate::policy::client::Client;
+use crate::policy::{Dimension, Policy};
+
+/// A header that an enforced rule counts the request by, and cannot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UncountableHeader {
+    /// Index of the rule.
+    pub rule: u32,
+    /// Index of the header in the rule's `per`.
+    pub dimension: usize,
+    /// What is wrong with it.
+    pub fault: HeaderFault,
+}
+
+/// What is wrong with a header that a rule counts by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderFault {
+    /// It comes several times, with different values: some servers take the first, some the last, some
+    /// all of them.
+    DifferentValues,
+    /// `Connection` names it, so it does not go on to the API (RFC 9110, section 7.6.1).
+    HopByHop,
+}
+
+/// The first header that the request cannot be counted by; none where no rule counts it by a header.
+/// A shadow rule refuses no request, and takes the first value.
+pub(super) fn uncountable(
+    policy: &Policy,
+    client: &Client,
+    facts: &Facts<'_>,
+) -> Option<UncountableHeader> {
+    if policy.counted_headers.is_empty() {
+        return None;
+    }
+    let route = policy.routes.get(facts.route as usize)?;
+    let rules =
+        route.rules.iter().filter_map(|rule| Some((*rule, policy.rules.get(*rule as usize)?)));
+    let enforced = rules.filter(|(_, rule)| rule.mode == Mode::Enforce);
+    let dimensions =
+        enforced.flat_map(|(rule, table)| (0..).zip(&table.per).map(move |one| (rule, one)));
+    let mut faults = dimensions.filter_map(|(rule, (dimension, one))| match one {
+        Dimension::Header(name) => {
+            let fault = fault(facts.headers, name)?;
+            Some(UncountableHeader { rule, dimension, fault })
+        }
+        _ => None,
+    });
+    faults.find(|found| policy.charge(found.rule, client, facts, Scope::All).is_ok())
+}
+
+fn fault(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderFault> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?;
+    if values.any(|value| value != first) {
+        return Some(HeaderFault::DifferentValues);
+    }
+    let is_named = |option: &[u8]| option.eq_ignore_ascii_case(name.as_str().as_bytes());
+    connection_options(headers).any(is_named).then_some(HeaderFault::HopByHop)
+}
+
+/// What `Connection` names and says.
+pub fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let lines = headers.get_all(header::CONNECTION).into_iter();
+    lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
+}
