@@ -2,8 +2,6 @@
 
 use redis::{ErrorKind, RedisError};
 
-use crate::config::suggest::cut;
-
 /// The kinds of failures that are told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
@@ -97,16 +95,6 @@ pub fn classify(error: &RedisError) -> ErrorClass {
     }
 }
 
-/// An error for the log, on one short line: what a server says is up to the server.
-pub fn describe(error: &RedisError) -> String {
-    const SHOWN: usize = 160;
-    let text = match (error.code(), error.detail()) {
-        (Some(code), Some(detail)) => format!("{code} {detail}"),
-        _ => error.to_string(),
-    };
-    cut(text.trim_end_matches('.'), SHOWN)
-}
-
 /// The class of an error reply: its first word, and the rest.
 fn of_reply(code: &str, detail: &str) -> ErrorClass {
     of_code(code).unwrap_or_else(|| {
@@ -146,6 +134,7 @@ fn of_code(code: &str) -> Option<ErrorClass> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::error_text::Secrets;
 
     #[test]
     fn replies_have_a_class() {
@@ -178,7 +167,8 @@ mod tests {
             let value = redis::parse_redis_value(format!("{reply}\r\n").as_bytes()).unwrap();
             let error = value.extract_error().unwrap_err();
             assert_eq!(classify(&error), class, "{reply}");
-            assert!(describe(&error).contains(reply[1..].split(' ').next().unwrap()), "{reply}");
+            let shown = Secrets::default().describe(&error);
+            assert!(shown.contains(reply[1..].split(' ').next().unwrap()), "{reply}");
         }
         let garbage = redis::parse_redis_value(b"%garbage\r\n").unwrap_err();
         assert_eq!(classify(&garbage), ErrorClass::Parse);

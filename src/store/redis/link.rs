@@ -34,7 +34,8 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::watch::Sender;
 use tokio::time::{Instant, timeout_at};
 
-use super::class::{ErrorClass, classify, describe};
+use super::class::{ErrorClass, classify};
+use super::error_text::Secrets;
 use crate::clock;
 use crate::limit::breaker::Settings;
 use crate::limit::census::Census;
@@ -56,6 +57,8 @@ pub struct Link {
     census: Mutex<Census>,
     gateways: Option<IntGauge>,
     journal: Mutex<Journal>,
+    /// What no error may show.
+    secrets: Secrets,
 }
 
 /// How often the supervisor has found the server in order, and how often not.
@@ -93,7 +96,8 @@ impl Default for Link {
 impl Link {
     /// A link without a connection, and who will see to one. Does no I/O.
     pub fn new(settings: &Redis, series: Option<LinkSeries>) -> (Arc<Self>, Supervisor) {
-        let link = Arc::new(Self::with(settings.breaker.clone(), series));
+        let link = Self::with(settings.breaker.clone(), series);
+        let link = Arc::new(Self { secrets: Secrets::of(&settings.login), ..link });
         let resolver = connect::system_resolver();
         (Arc::clone(&link), Supervisor::new(link, settings.clone(), resolver))
     }
@@ -109,6 +113,7 @@ impl Link {
             census: Mutex::new(Census::alone()),
             gateways,
             journal: Mutex::default(),
+            secrets: Secrets::default(),
         }
     }
 
@@ -197,10 +202,15 @@ impl Link {
         self.note(line, Outcome::Failed(class), Reason::Class(class).text());
     }
 
+    /// What the server says in an error, as it may be shown.
+    pub fn describe(&self, error: &RedisError) -> String {
+        self.secrets.describe(error)
+    }
+
     /// Notes that a call on `line` ended in `error`, and says of what class that is.
     pub fn failed(&self, line: &Line, error: &RedisError) -> ErrorClass {
         let class = classify(error);
-        let why = format!("Redis says: {}{}", describe(error), class.help());
+        let why = format!("Redis says: {}{}", self.describe(error), class.help());
         self.note(line, Outcome::Failed(class), &why);
         class
     }

@@ -13,7 +13,6 @@ use crate::limit::TICKS_PER_SECOND;
 use crate::limit::charge::BucketId;
 use crate::store::debts::Owed;
 use crate::store::redis::call;
-use crate::store::redis::class::describe;
 use crate::store::redis::script::{Added, Batch, MAX_CHECKS};
 
 /// What became of the debts.
@@ -120,10 +119,10 @@ impl Batcher {
         let call = call::take(&mut line.redis, &batch, clock::now() + TICKS_PER_SECOND);
         let reply = match timeout_at(ends, call).await {
             Ok(Ok(numbers)) => batch.read(&numbers).map_err(|error| error.to_string()),
-            Ok(Err(error)) if error.is_io_error() => Err(describe(&error)),
+            Ok(Err(error)) if error.is_io_error() => Err(self.link.describe(&error)),
             Ok(Err(error)) => {
                 self.owe_on(taken);
-                return Err(format!("Redis says: {}", describe(&error)));
+                return Err(format!("Redis says: {}", self.link.describe(&error)));
             }
             Err(_) => Err("Redis does not answer".to_owned()),
         };

@@ -24,7 +24,8 @@ use super::{Line, sentinel, tls};
 use crate::blocking::BlockingCalls;
 use crate::policy::redis::{Login, Place, Redis, Tls};
 use crate::policy::settings::Origin;
-use crate::store::redis::class::{classify, describe};
+use crate::store::redis::class::classify;
+use crate::store::redis::error_text::Secrets;
 
 /// How long each step may take: a lookup, a handshake, an answer.
 pub(super) const STEP: Duration = Duration::from_secs(1);
@@ -49,6 +50,8 @@ pub(super) struct Fresh {
     pub(super) driver: Driver,
     /// Where it leads, for logs.
     pub(super) address: String,
+    /// What no error on it may show.
+    pub(super) secrets: Secrets,
 }
 
 /// Moves the bytes of a connection; stops when dropped.
@@ -197,22 +200,22 @@ async fn start(carrier: Carrier, address: String) -> Result<Fresh, ConnectError>
             at: address.clone(),
             step: "the start",
             class: classify(&error),
-            text: describe(&error),
+            text: Secrets::default().describe(&error),
         })?;
     let driver = Driver(tokio::spawn(driver));
-    Ok(Fresh { line: Line { redis, health }, driver, address })
+    Ok(Fresh { line: Line { redis, health }, driver, address, secrets: Secrets::default() })
 }
 
 impl Fresh {
     /// Says who the gateway is, where the file does.
     pub(super) async fn log_in(&mut self, login: &Login) -> Result<(), ConnectError> {
         let Some(password) = &login.password else { return Ok(()) };
+        self.secrets = Secrets::of(login);
         let mut auth = redis::cmd("AUTH");
         if let Some(username) = &login.username {
             auth.arg(username);
         }
-        let answer = self.call::<()>("AUTH", auth.arg(password.reveal())).await;
-        answer.map_err(|error| error.without(password.reveal()))
+        self.call("AUTH", auth.arg(password.reveal())).await
     }
 
     /// Makes one call.
@@ -227,7 +230,7 @@ impl Fresh {
                 at: self.address.clone(),
                 step,
                 class: classify(&error),
-                text: describe(&error),
+                text: self.secrets.describe(&error),
             }),
             Err(_) => Err(ConnectError::Silent { at: self.address.clone(), step }),
         }

@@ -55,14 +55,4 @@ impl ConnectError {
             Self::UnknownMaster { .. } => "unknown master",
         }
     }
-
-    /// The same without `secret`: some servers repeat a command that they do not know.
-    pub(super) fn without(self, secret: &str) -> Self {
-        match self {
-            Self::Refused { at, step, class, text } if !secret.is_empty() => {
-                Self::Refused { at, step, class, text: text.replace(secret, "***") }
-            }
-            other => other,
-        }
-    }
 }

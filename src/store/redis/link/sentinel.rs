@@ -7,6 +7,9 @@ use super::error::ConnectError;
 use crate::policy::redis::Sentinel;
 use crate::policy::settings::Origin;
 
+/// The longest name of a host.
+const MAX_HOST_BYTES: usize = 253;
+
 /// Asks one sentinel after the other; the first that knows the master decides.
 pub(super) async fn master(
     sentinel: &Sentinel,
@@ -40,5 +43,9 @@ async fn ask(
     let unknown =
         || ConnectError::UnknownMaster { at: server.to_string(), master: sentinel.master.clone() };
     let (host, port) = answer.ok_or_else(unknown)?;
+    // It is looked up, and stands in logs.
+    if host.len() > MAX_HOST_BYTES || !host.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(unknown());
+    }
     Ok(Origin { host, port })
 }

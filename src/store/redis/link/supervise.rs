@@ -22,7 +22,7 @@ use crate::clock;
 use crate::policy::redis::Redis;
 use crate::store::redis::append::Appending;
 use crate::store::redis::call;
-use crate::store::redis::class::{ErrorClass, classify, describe};
+use crate::store::redis::class::{ErrorClass, classify};
 
 /// How often an idle connection is tried. Twice a second also keeps it from being closed by a
 /// server that is told to close connections idle for a second.
@@ -138,7 +138,7 @@ impl Supervisor {
             }),
             Ok(Err(error)) => {
                 let class = classify(&error);
-                let text = describe(&error) + class.help();
+                let text = fresh.secrets.describe(&error) + class.help();
                 Err(ConnectError::Refused { at: at(), step, class, text })
             }
             Err(_) => Err(ConnectError::TooSlow { at: at(), budget: self.settings.timeout }),
@@ -148,7 +148,7 @@ impl Supervisor {
     /// Lends a connection to requests until it is no good any more, or the server is not. Returns
     /// the connection in the second case.
     async fn hold(&self, fresh: Fresh) -> Option<Fresh> {
-        let Fresh { line, mut driver, address } = fresh;
+        let Fresh { line, mut driver, address, secrets } = fresh;
         let started = clock::now();
         self.link.publish(line.clone());
         // Who reads this may rely on it.
@@ -166,7 +166,7 @@ impl Supervisor {
             never = self.keep_appending(&line) => match never {},
             () = self.link.gate.keep_stepping() => None,
         };
-        let Some(reason) = reason else { return Some(Fresh { line, driver, address }) };
+        let Some(reason) = reason else { return Some(Fresh { line, driver, address, secrets }) };
         line.health.give_up(reason);
         self.link.withdraw();
         if clock::now().saturating_sub(started) / 1_000 >= STEADY_MS {
@@ -192,7 +192,7 @@ impl Supervisor {
                     warn!(
                         "Redis does not count this gateway: {}; for its part in an outage, set \
                          `instances` under `[server]`",
-                        describe(&error)
+                        self.link.describe(&error)
                     );
                 }
                 Ok(Err(_)) | Err(_) => {}
@@ -218,7 +218,8 @@ impl Supervisor {
                         ErrorClass::NoPermission => "; its user needs `+xadd`",
                         _ => "",
                     };
-                    warn!("Redis does not take refusals into {key}: {}{help}", describe(&error));
+                    let text = self.link.describe(&error);
+                    warn!("Redis does not take refusals into {key}: {text}{help}");
                 }
                 Ok(Err(_)) | Err(_) => {}
             }
