@@ -9,7 +9,7 @@ use tollgate::limit::charge::{BucketId, Charge, Charges, Mode};
 use tollgate::limit::quota::Quota;
 use tollgate::observe::metrics::Metrics;
 use tollgate::policy::OnFailure;
-use tollgate::policy::redis::{Login, Place, Ready, Redis};
+use tollgate::policy::redis::{Login, Place, Ready, Redis, StartWithout};
 use tollgate::policy::settings::Origin;
 use tollgate::store::debts::Debts;
 use tollgate::store::limiter::{Limiter, Source};
@@ -86,6 +86,7 @@ fn settings(port: u16) -> Redis {
         on_failure: OnFailure::Local,
         prefix: "tollgate:".to_string(),
         ready: Ready::default(),
+        start_without: StartWithout::default(),
         breaker: Settings::default(),
     }
 }

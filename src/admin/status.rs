@@ -33,6 +33,9 @@ pub(super) struct Status {
 struct Redis {
     configured: bool,
     connected: bool,
+    /// Whether it has been reached since the start. Until then buckets begin as
+    /// `redis.start_without` says.
+    reached: bool,
 }
 
 /// Buckets in this process.
@@ -59,7 +62,11 @@ impl Status {
             uptime_s: clock::now() / crate::limit::TICKS_PER_SECOND,
             draining: admin.draining.is_draining(),
             ready: admin.not_ready().is_none(),
-            redis: Redis { configured, connected: configured && limiter.is_connected() },
+            redis: Redis {
+                configured,
+                connected: configured && limiter.is_connected(),
+                reached: limiter.link().is_some_and(Link::is_reached),
+            },
             breaker: limiter.link().map(Breaker::of),
             gateways: limiter.link().map_or(1, Link::gateways),
             buckets: Buckets {

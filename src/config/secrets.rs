@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 const PUBLIC: [&str; 5] = ["plan", "description", "rules", "rate", "burst"];
 
 /// What may stand in `[redis]` and is no secret; of `url`, all but the login.
-const PUBLIC_IN_REDIS: [&str; 11] = [
+const PUBLIC_IN_REDIS: [&str; 12] = [
     "url",
     "timeout",
     "on_failure",
@@ -25,6 +25,7 @@ const PUBLIC_IN_REDIS: [&str; 11] = [
     "client_cert",
     "client_key",
     "ready",
+    "start_without",
 ];
 
 /// What may stand in `[redis.breaker]`.

@@ -8,7 +8,7 @@ use super::rules::Grant;
 use super::spanned::Spanned;
 use super::words::{
     ClientIp, Follow, HeaderPolicies, HeaderStyle, OnConflictingKeys, OnFailure, OnMissingKey,
-    OnUnknownKey, PathCase, Ready, ResetForm, TrailingSlash,
+    OnUnknownKey, PathCase, Ready, ResetForm, StartWithout, TrailingSlash,
 };
 
 /// A value that may be left out, with its place.
@@ -97,6 +97,8 @@ pub struct Redis {
     pub client_key: Field<String>,
     /// What `/ready` says while it fails.
     pub ready: Field<Ready>,
+    /// What buckets hold until the gateway has reached it once. Default: `"empty"`.
+    pub start_without: Field<StartWithout>,
     /// When requests stop waiting for it, and how they return.
     pub breaker: Option<Spanned<Breaker>>,
 }

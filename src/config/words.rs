@@ -52,6 +52,17 @@ pub enum Ready {
     Connected,
 }
 
+/// What buckets hold in a gateway that has not reached the shared store since it started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum StartWithout {
+    /// Nothing; they fill from the start on.
+    Empty,
+    /// The gateway's share of a full bucket.
+    Full,
+}
+
 /// A request without a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -7,6 +7,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::IntoRawFd;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -38,7 +39,11 @@ pub struct Prebound<S> {
     listeners: Mutex<Vec<Bound>>,
     serves_while_draining: bool,
     companion: Option<Arc<dyn BackgroundService + Send + Sync>>,
+    starts_after: Mutex<Option<Before>>,
 }
+
+/// What must be over before a service starts.
+type Before = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Binds `address`.
 ///
@@ -78,6 +83,7 @@ impl<S> Prebound<S> {
             listeners: Mutex::new(listeners),
             serves_while_draining: false,
             companion: None,
+            starts_after: Mutex::default(),
         }
     }
 
@@ -90,6 +96,11 @@ impl<S> Prebound<S> {
     /// other thread to be woken for each use.
     pub fn with_companion(self, companion: Arc<dyn BackgroundService + Send + Sync>) -> Self {
         Self { companion: Some(companion), ..self }
+    }
+
+    /// Accepts connections once `before` is over. Until then they wait in the kernel's queue.
+    pub fn starting_after(self, before: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self { starts_after: Mutex::new(Some(Box::pin(before))), ..self }
     }
 }
 
@@ -104,6 +115,10 @@ impl<S: Service> Service for Prebound<S> {
         if let Some(companion) = self.companion.take() {
             let shutdown = shutdown.clone();
             tokio::spawn(async move { companion.start(shutdown).await });
+        }
+        let before = self.starts_after.lock().take();
+        if let Some(before) = before {
+            before.await;
         }
         let mut fds = Fds::new();
         for bound in self.listeners.lock().drain(..) {

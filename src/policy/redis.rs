@@ -30,6 +30,8 @@ pub struct Redis {
     pub prefix: String,
     /// What `/ready` says while it fails.
     pub ready: Ready,
+    /// What buckets hold until it is reached for the first time.
+    pub start_without: StartWithout,
     /// When requests stop waiting for it, and how they return.
     pub breaker: breaker::Settings,
 }
@@ -49,6 +51,16 @@ pub enum Ready {
     Always,
     /// 503: a load balancer is to prefer gateways that reach Redis.
     Connected,
+}
+
+/// What buckets hold in a gateway that has not reached Redis since it started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum StartWithout {
+    /// Nothing: they fill from the start on. Restarts during an outage grant no bursts.
+    #[default]
+    Empty,
+    /// The gateway's share of a full bucket: each restart during an outage grants it again.
+    Full,
 }
 
 /// Where Redis is.

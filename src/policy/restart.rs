@@ -62,6 +62,7 @@ fn of_redis(old: &Redis, new: &Redis) -> Vec<Fixed> {
         on_failure: OnFailure::Local | OnFailure::Allow | OnFailure::Deny,
         prefix,
         ready,
+        start_without,
         breaker,
     } = old;
     let sentinel = |place: &Place| match place {
@@ -86,6 +87,7 @@ fn of_redis(old: &Redis, new: &Redis) -> Vec<Fixed> {
         (["redis", "timeout"], *timeout == new.timeout),
         (["redis", "prefix"], *prefix == new.prefix),
         (["redis", "ready"], *ready == new.ready),
+        (["redis", "start_without"], *start_without == new.start_without),
         (["redis", "breaker"], *breaker == new.breaker),
     ])
 }
@@ -106,8 +108,9 @@ mod tests {
     #[test]
     fn only_what_is_fixed_at_the_start_needs_a_restart() {
         // (what is replaced, by what, what needs a restart)
-        let table: [(&str, &str, &[Fixed]); 20] = [
+        let table: [(&str, &str, &[Fixed]); 21] = [
             ("", "", &[]),
+            ("'u'", "'u'\nstart_without = 'full'", &[["redis", "start_without"]]),
             ("threads = 2", "threads = 3", &[["server", "threads"]]),
             ("threads = 2", "threads = 2\nlisten = ['[::]:1']", &[["server", "listen"]]),
             ("threads = 2", "threads = 2\nadmin = '127.0.0.1:1'", &[["server", "admin"]]),

@@ -22,6 +22,7 @@
 
 mod quotas;
 mod shard;
+mod start;
 mod table;
 
 #[cfg(test)]
@@ -30,6 +31,8 @@ mod promises;
 mod tests;
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
@@ -41,6 +44,7 @@ use crate::limit::quota::Quota;
 use crate::limit::share::Share;
 use quotas::Quotas;
 use shard::Shard;
+use start::Start;
 use table::{Place, scaled};
 
 /// Buckets of a shard that is as large as it should get: growing holds its lock for some tens of
@@ -64,6 +68,7 @@ const INLINE_CHARGES: usize = 6;
 pub struct MemoryStore {
     shards: Box<[Padded]>,
     quotas: Quotas,
+    start: Start,
     /// Odd, random: see [`table`].
     seed: u64,
 }
@@ -97,7 +102,18 @@ impl MemoryStore {
         // The first shards take one bucket more where the bound does not divide evenly.
         let bound = |number| max_buckets / count + usize::from(number < max_buckets % count);
         let shards = (0..count).map(|number| Padded(Mutex::new(Shard::new(bound(number), seed))));
-        Self { shards: shards.collect(), quotas: Quotas::new(quotas), seed }
+        Self {
+            shards: shards.collect(),
+            quotas: Quotas::new(quotas),
+            start: Start::default(),
+            seed,
+        }
+    }
+
+    /// Buckets that are not known begin empty at `now`, instead of full, until `ends` is set: for a
+    /// process that may have granted tokens before, and forgot. It grants `share` of each.
+    pub fn start_empty(&self, share: Share, ends: Arc<AtomicBool>, now: u64) {
+        self.start.empty(share, ends, now);
     }
 
     /// Other quotas are granted from `now` (ticks) on. Returns what [`Charge::quota_index`] is to be
@@ -141,7 +157,7 @@ impl MemoryStore {
     /// The charge's bucket at `now`, as this store knows it.
     pub fn bucket(&self, charge: &Charge, now: u64) -> Bucket {
         let shard = self.shards[self.shard_number(charge.bucket)].0.lock();
-        shard.bucket(charge, shard.find(charge.bucket), &self.quotas, now)
+        self.bucket_at(&shard, charge, shard.find(charge.bucket), now)
     }
 
     /// Puts the charge's bucket where somebody who knows better says that it is at `now`.
@@ -187,7 +203,7 @@ impl MemoryStore {
     fn take_one(&self, charge: &Charge, now: u64, part: Share) -> Answer {
         let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let place = shard.find(charge.bucket);
-        let mut bucket = shard.bucket(charge, place, &self.quotas, now);
+        let mut bucket = self.bucket_at(&shard, charge, place, now);
         let enough = bucket.level >= part.needed(&charge.quota, charge.cost);
         if enough {
             bucket = bucket.less(part.taken(&charge.quota, charge.cost));
@@ -270,9 +286,18 @@ impl MemoryStore {
             let shard = &locked[self.position(numbers, charge)];
             let place = shard.find(charge.bucket);
             places.push(place);
-            buckets.push(shard.bucket(charge, place, &self.quotas, now));
+            buckets.push(self.bucket_at(shard, charge, place, now));
         }
         (places, buckets)
+    }
+
+    /// The charge's bucket at `now`, which a search has found or not found at `place`.
+    fn bucket_at(&self, shard: &Shard, charge: &Charge, place: Place, now: u64) -> Bucket {
+        let bucket = shard.bucket(charge, place, &self.quotas, now);
+        match place {
+            Place::At(_) => bucket,
+            Place::Absent => self.start.at_most(bucket, charge, now),
+        }
     }
 
     /// Where among the request's shards the charge's is.

@@ -203,11 +203,14 @@ fn levels_in_redis_are_read_with_the_documented_rights_and_nothing_is_written() 
     assert_eq!((stored(), redis.calls("set")), (before, writes));
 }
 
+/// In `[redis]`: buckets do not begin empty where it is away.
+const FULL: &str = "start_without = \"full\"\n";
+
 #[test]
 fn without_redis_the_levels_are_those_of_the_gateway() {
     let redis = Redis::absent();
     let rules = "[rules.all]\nper = []\nrate = \"10/d\"\n";
-    let gateway = Gateway::start(&format!("{DEMO}{rules}{}", redis.table()));
+    let gateway = Gateway::start(&format!("{DEMO}{rules}{}{FULL}", redis.table()));
     assert_eq!(gateway.get("/").status, 200);
     let explanation = gateway.explain("{}").json();
     assert_eq!(explanation["levels"], "local");
@@ -222,7 +225,8 @@ fn without_redis_each_rule_is_explained_as_it_then_decides() {
         format!("[rules.{name}]\nper = []\nrate = \"10/d\"\nroutes = [\"all\"]\n{rest}\n")
     };
     let waiving = rule("open", "on_failure = \"allow\"");
-    let gateway = Gateway::start(&format!("{DEMO}{waiving}{}{}", rule("all", ""), redis.table()));
+    let gateway =
+        Gateway::start(&format!("{DEMO}{waiving}{}{}{FULL}", rule("all", ""), redis.table()));
     let explanation = gateway.explain("{}").json();
     assert_eq!(explanation["levels"], "local", "{explanation:#}");
     let [open, all] = ["open", "all"].map(|name| {

@@ -161,7 +161,9 @@ fn row_13_a_key_of_another_type_leaves_only_its_own_bucket_to_the_gateway() {
 #[test]
 fn row_22_a_gateway_starts_without_redis_and_finds_it_later() {
     let mut redis = Redis::absent();
-    let gateway = Gateway::start(&with_rate(&redis, "rate = \"5/d\""));
+    let full = format!("{}start_without = \"full\"\n", redis.table());
+    let text = with_rate(&redis, "rate = \"5/d\"").replace(&redis.table(), &full);
+    let gateway = Gateway::start(&text);
     assert_eq!(get(&gateway), 200);
     assert_eq!(gateway.count("tollgate_decisions_total", &[("source", "local")]), 1);
     redis.come_up();

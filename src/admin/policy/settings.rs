@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::explain::words;
+use crate::policy::redis::StartWithout;
 use crate::policy::settings::{self, OnConflictingKeys, OnMissingKey, OnUnknownKey};
 use crate::policy::{self, redis};
 
@@ -29,6 +30,8 @@ pub(super) struct Redis {
     tls: bool,
     /// `local`, `allow` or `deny`.
     on_failure: &'static str,
+    /// `empty` or `full`.
+    start_without: &'static str,
 }
 
 /// `[clients]`.
@@ -70,6 +73,10 @@ impl Redis {
             timeout_ms: u64::try_from(redis.timeout.as_millis()).unwrap_or(u64::MAX),
             tls: redis.tls.is_some(),
             on_failure: words::on_failure(redis.on_failure),
+            start_without: match redis.start_without {
+                StartWithout::Empty => "empty",
+                StartWithout::Full => "full",
+            },
         }
     }
 }

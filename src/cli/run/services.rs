@@ -1,19 +1,23 @@
 //! What Pingora runs: the proxy, the admin port, and what goes on in the background.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use pingora::prelude::{Server, background_service};
 use pingora::proxy::http_proxy_service_with_name;
 use pingora::server::configuration::ServerConf;
 use pingora::services::listening;
+use tracing::warn;
 
 use crate::admin::{Admin, App, Ticker};
+use crate::clock;
 use crate::gateway::drain::Draining;
 use crate::gateway::listen::{Bound, Prebound};
 use crate::gateway::pool::Lookups;
 use crate::gateway::{Gateway, MAX_TRIES};
+use crate::limit::share::Share;
 use crate::observe::metrics::Metrics;
-use crate::policy::redis::Redis;
+use crate::policy::redis::{Redis, StartWithout};
 use crate::policy::{Policy, settings};
 use crate::reload::service::{Hangups, Reloads};
 use crate::reload::{Force, Reloader};
@@ -23,6 +27,9 @@ use crate::store::memory::MemoryStore;
 use crate::store::redis::append::Appending;
 use crate::store::redis::batch::Batcher;
 use crate::store::redis::link::{Link, Supervisor};
+
+/// How long the first connections wait for Redis at most.
+const FIRST_ATTEMPT: Duration = Duration::from_secs(2);
 
 /// What the process serves with.
 pub(super) struct Services {
@@ -67,7 +74,9 @@ impl Services {
         }
         let mut proxy = Prebound::new(proxy, self.listeners);
         if let Some(supervisor) = self.supervisor {
-            proxy = proxy.with_companion(Arc::new(supervisor));
+            proxy = proxy
+                .starting_after(until_redis_is_tried(supervisor.link()))
+                .with_companion(Arc::new(supervisor));
         }
         pingora.add_service(proxy);
 
@@ -95,6 +104,15 @@ impl Services {
     }
 }
 
+/// Waits for the outcome of the first attempt to reach Redis: requests that come before would be
+/// decided without it.
+async fn until_redis_is_tried(link: Arc<Link>) {
+    link.until_tried(FIRST_ATTEMPT).await;
+    if !link.is_reached() {
+        warn!("Redis not reached at the start; `redis.start_without` says what buckets hold");
+    }
+}
+
 /// The limiter, and who keeps its connection to Redis where the file has one.
 pub(super) fn limiter(
     policy: &Policy,
@@ -109,9 +127,14 @@ pub(super) fn limiter(
     if let Some(appending) = appending {
         supervisor = supervisor.appending(appending);
     }
+    let instances = policy.server.instances;
+    if redis.start_without == StartWithout::Empty {
+        // Before Redis is reached, gateways cannot be counted.
+        store.start_empty(Share::one_of(instances.unwrap_or(1)), link.reached(), clock::now());
+    }
     let (prefix, series) = (redis.prefix.clone(), metrics.redis_calls());
     let debts = Debts::new(policy.memory.max_buckets).counting(series.dropped.clone());
     let debts = Arc::new(debts);
     let batcher = Batcher::new(link, prefix, redis.timeout, Arc::clone(&debts), series);
-    (Limiter::shared(store, batcher, debts, policy.server.instances), Some(supervisor))
+    (Limiter::shared(store, batcher, debts, instances), Some(supervisor))
 }

@@ -64,6 +64,7 @@ pub(super) fn redis(
         on_failure: meaning(redis.on_failure.as_ref()),
         prefix: prefix?,
         ready: meaning(redis.ready.as_ref()),
+        start_without: meaning(redis.start_without.as_ref()),
         breaker: breaker?,
     })
 }

@@ -49,6 +49,15 @@ impl From<words::Ready> for crate::policy::redis::Ready {
     }
 }
 
+impl From<words::StartWithout> for crate::policy::redis::StartWithout {
+    fn from(word: words::StartWithout) -> Self {
+        match word {
+            words::StartWithout::Empty => Self::Empty,
+            words::StartWithout::Full => Self::Full,
+        }
+    }
+}
+
 impl From<words::OnMissingKey> for settings::OnMissingKey {
     fn from(word: words::OnMissingKey) -> Self {
         match word {

@@ -1,6 +1,8 @@
 //! The bound: whatever fails, whenever, for whomever, all gateways together never grant more than
 //! `docs/outages.md` says.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use proptest::prelude::*;
 
 use super::*;
@@ -23,6 +25,8 @@ enum Step {
     Ask { gateway: usize, requests: u64, cost: u64 },
     /// The same, but no answer comes in time; the store may have taken the tokens or not.
     AskInVain { gateway: usize, cost: u64, taken: bool },
+    /// A gateway is started again; before it ends it settles its debts where it can, or not.
+    Restart { gateway: usize, settles: bool },
 }
 
 /// Gateways over one bucket.
@@ -32,28 +36,42 @@ struct World {
     shared: Bucket,
     gateways: Vec<Fallback>,
     is_up: Vec<bool>,
+    /// Whether each has reached the shared store since it started.
+    reached: Vec<Arc<AtomicBool>>,
     now: u64,
     /// When, and how many units.
     granted: Vec<(u64, i64)>,
     /// When, and for how many ticks since the last entry gateways owed something, summed up.
     owing: Vec<(u64, u64)>,
+    /// When, and how many units were owed by gateways that ended without settling them.
+    lost: Vec<(u64, i64)>,
+    /// When gateways started again.
+    restarts: Vec<u64>,
+}
+
+/// A gateway that starts at `now`.
+fn started(quota: Quota, share: Share, reached: &Arc<AtomicBool>, now: u64) -> Fallback {
+    let memory = Arc::new(MemoryStore::new(1_000, &[quota]));
+    memory.start_empty(share, Arc::clone(reached), now);
+    Fallback::new(memory, Arc::new(Debts::new(1_000)))
 }
 
 impl World {
     fn new(gateways: usize, quota: Quota) -> Self {
-        let gateway = |_| {
-            let memory = Arc::new(MemoryStore::new(1_000, &[quota]));
-            Fallback::new(memory, Arc::new(Debts::new(1_000)))
-        };
+        let share = Share::one_of(u32::try_from(gateways).unwrap());
+        let reached: Vec<_> = (0..gateways).map(|_| Arc::new(AtomicBool::new(true))).collect();
         Self {
             quota,
-            share: Share::one_of(u32::try_from(gateways).unwrap()),
+            share,
             shared: Bucket::full(&quota, 0),
-            gateways: (0..gateways).map(gateway).collect(),
+            gateways: reached.iter().map(|reached| started(quota, share, reached, 0)).collect(),
             is_up: vec![true; gateways],
+            reached,
             now: 0,
             granted: Vec::new(),
             owing: Vec::new(),
+            lost: Vec::new(),
+            restarts: Vec::new(),
         }
     }
 
@@ -101,6 +119,20 @@ impl World {
         self.note(&answer, charge);
     }
 
+    fn restart(&mut self, gateway: usize, settles: bool) {
+        let (bucket, now) = (self.charge(1).bucket, self.now);
+        let owed = self.gateways[gateway].debts.take_out(bucket, &self.quota, now);
+        let units = owed.map_or(0, |(_, units)| units);
+        if settles && self.is_up[gateway] {
+            self.shared = self.shared.refilled(&self.quota, now).owing(&self.quota, units);
+        } else {
+            self.lost.push((now, units));
+        }
+        self.restarts.push(now);
+        self.reached[gateway] = Arc::new(AtomicBool::new(self.is_up[gateway]));
+        self.gateways[gateway] = started(self.quota, self.share, &self.reached[gateway], now);
+    }
+
     fn note(&mut self, answer: &Answer, charge: Charge) {
         if answer.allowed() {
             self.granted.push((self.now, self.quota.units(charge.cost)));
@@ -123,12 +155,18 @@ impl World {
             Step::AskInVain { gateway, cost, taken } => {
                 self.ask_in_vain(gateway % count, cost.min(self.quota.burst()), taken);
             }
+            Step::Restart { gateway, settles } => self.restart(gateway % count, settles),
+        }
+        for (reached, is_up) in self.reached.iter().zip(&self.is_up) {
+            reached.fetch_or(*is_up, Ordering::Relaxed);
         }
     }
 
     /// The bound of the documentation, over every span: a burst and the rate, and two more bursts
     /// (or requests of each gateway, where that is more) where all gateways are cut off together.
     /// Otherwise one more, and the gateways' part of the rate for as long as they owe something.
+    /// Beside that, what gateways owed that ended without settling it, and a gateway's part for each
+    /// restart: it forgets levels.
     fn check(&self, dearest: u64, together: bool) -> Result<(), TestCaseError> {
         let quota = &self.quota;
         let gateways = i64::try_from(self.gateways.len()).unwrap();
@@ -141,6 +179,11 @@ impl World {
                 let owing = owing.map(|(_, ticks)| quota.units_in(*ticks)).sum::<i64>() / gateways;
                 let more = each.max(quota.full());
                 let beyond = if together { 2 * more } else { more + owing };
+                let lost = self.lost.iter().filter(|(at, _)| (first..=last).contains(&at));
+                let restarts = self.restarts.iter().filter(|at| (first..=last).contains(at));
+                let restarts = i64::try_from(restarts.count()).unwrap() * (more + gateways - 1);
+                let beyond =
+                    beyond + lost.map(|(_, units)| units).sum::<i64>() + restarts / gateways;
                 let bound = quota.full() + quota.units_in(last - first) + beyond;
                 prop_assert!(granted <= bound, "{granted} of {bound} from {first} to {last}");
             }
@@ -200,6 +243,58 @@ proptest! {
             world.play(step);
         }
         world.check(3, false)?;
+    }
+}
+
+fn restart() -> impl Strategy<Value = Step> {
+    (0..6_usize, any::<bool>()).prop_map(|(gateway, settles)| Step::Restart { gateway, settles })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_restart_adds_a_part_and_what_it_leaves_unsettled(
+        (gateways, quota) in (1..6_usize, quota()),
+        steps in prop::collection::vec(
+            prop_oneof![
+                8 => step((0..6_usize).prop_map(Step::Turn)),
+                1 => in_vain(),
+                2 => restart(),
+            ],
+            1..120,
+        ),
+    ) {
+        let mut world = World::new(gateways, quota);
+        for step in &steps {
+            world.play(step);
+        }
+        world.check(3, false)?;
+    }
+
+    /// Gateways that start again and again in an outage grant no more than if they had gone on.
+    #[test]
+    fn restarts_in_an_outage_grant_no_bursts(
+        (gateways, quota, cost) in (1..6_usize, quota(), 1..4_u64),
+        before in prop::collection::vec(step(Just(Step::TurnAll(true))), 0..20),
+        outage in prop::collection::vec(
+            prop_oneof![2 => step(Just(Step::TurnAll(false))), 1 => restart()],
+            1..80,
+        ),
+        after in prop::collection::vec(step(Just(Step::TurnAll(true))), 0..20),
+    ) {
+        let mut world = World::new(gateways, quota);
+        let (down, up) = ([Step::TurnAll(false)], [Step::TurnAll(true)]);
+        for step in before.iter().chain(&down).chain(&outage).chain(&up).chain(&after) {
+            match *step {
+                Step::Ask { gateway, requests, .. } => {
+                    world.play(&Step::Ask { gateway, requests, cost });
+                }
+                _ => world.play(step),
+            }
+        }
+        (world.lost, world.restarts) = (Vec::new(), Vec::new());
+        world.check(cost, true)?;
     }
 }
 

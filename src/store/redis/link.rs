@@ -24,7 +24,8 @@ pub mod watch;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
@@ -32,7 +33,7 @@ use prometheus::IntGauge;
 use redis::RedisError;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::watch::Sender;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::class::{ErrorClass, classify};
 use super::error_text::Secrets;
@@ -54,6 +55,7 @@ pub struct Link {
     gate: Gate,
     connections: AtomicU64,
     attempts: Sender<Attempts>,
+    reached: Arc<AtomicBool>,
     census: Mutex<Census>,
     gateways: Option<IntGauge>,
     journal: Mutex<Journal>,
@@ -110,6 +112,7 @@ impl Link {
             gate: Gate::new(breaker, breaker_series),
             connections: AtomicU64::new(0),
             attempts: Sender::default(),
+            reached: Arc::default(),
             census: Mutex::new(Census::alone()),
             gateways,
             journal: Mutex::default(),
@@ -143,6 +146,22 @@ impl Link {
 
     fn is_connected(&self) -> bool {
         self.current.load().as_ref().is_some_and(|line| line.health.broken().is_none())
+    }
+
+    /// Whether the server has been found in order since the start.
+    pub fn is_reached(&self) -> bool {
+        self.reached.load(Ordering::Relaxed)
+    }
+
+    /// The same, for those who outlive a look.
+    pub fn reached(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.reached)
+    }
+
+    /// Waits until the supervisor has tried the server once, at most for `patience`.
+    pub async fn until_tried(&self, patience: Duration) {
+        let mut attempts = self.attempts.subscribe();
+        let _ = timeout(patience, attempts.wait_for(|tried| *tried != Attempts::default())).await;
     }
 
     /// How many connections there have been.

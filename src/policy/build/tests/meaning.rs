@@ -6,7 +6,7 @@ use crate::limit::breaker::Settings;
 use crate::limit::charge::Mode;
 use crate::limit::quota::Quota;
 use crate::load::{from_text, from_text_in};
-use crate::policy::redis::{Login, Place, Ready, Secret};
+use crate::policy::redis::{Login, Place, Ready, Secret, StartWithout};
 use crate::policy::settings::{KeySource, OnUnknownKey, Origin, Target};
 use crate::policy::{Dimension, OnFailure, OnMissing, Policy};
 
@@ -149,6 +149,7 @@ fn redis_has_its_defaults() {
     assert_eq!((redis.timeout, redis.on_failure), (Duration::from_millis(10), OnFailure::Local));
     assert_eq!(redis.prefix, "tollgate:");
     assert_eq!((redis.ready, redis.breaker), (Ready::Always, Settings::default()));
+    assert_eq!(redis.start_without, StartWithout::Empty);
     assert!(smallest_with("").redis.is_none());
 }
 
@@ -194,7 +195,7 @@ fn rules_fail_as_redis_does_unless_they_say_otherwise() {
 #[test]
 fn an_outage_is_met_as_the_file_says() {
     let policy = redis(
-        "url = 'redis://h'\nready = 'connected'\n\
+        "url = 'redis://h'\nready = 'connected'\nstart_without = 'full'\n\
          [redis.breaker]\ntimeouts = 1\nwindow = '1h'\nwindow_calls = 100_000\n\
          window_timeouts = 100\nopen = '1ms'\nopen_max = '1ms'\nprobes = 100\n\
          ramp = [5, 5, 100]\nramp_step = '250ms'\n\
@@ -202,7 +203,7 @@ fn an_outage_is_met_as_the_file_says() {
     );
     assert_eq!((policy.server.instances, policy.headers.mode), (Some(10_000), true));
     let redis = policy.redis.unwrap();
-    assert_eq!(redis.ready, Ready::Connected);
+    assert_eq!((redis.ready, redis.start_without), (Ready::Connected, StartWithout::Full));
     let expected = Settings {
         timeouts: 1,
         window_ticks: 3600 * SECOND,

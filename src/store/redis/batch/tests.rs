@@ -12,7 +12,7 @@ use crate::limit::charge::{BucketId, Charge, Mode};
 use crate::limit::quota::Quota;
 use crate::limit::share::Share;
 use crate::policy::OnFailure;
-use crate::policy::redis::{Login, Place, Ready, Redis};
+use crate::policy::redis::{Login, Place, Ready, Redis, StartWithout};
 use crate::store::limiter::{Limiter, Source};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::adjust::NotAdjusted;
@@ -41,6 +41,7 @@ pub(super) async fn connected(server: &RedisServer) -> Arc<Link> {
         on_failure: OnFailure::Local,
         prefix: "t:".to_string(),
         ready: Ready::default(),
+        start_without: StartWithout::default(),
         breaker: quick(),
     };
     let (link, supervisor) = Link::new(&settings, None);

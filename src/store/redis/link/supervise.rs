@@ -73,6 +73,11 @@ impl Supervisor {
         Self { appending: Some(appending), ..self }
     }
 
+    /// The link that it keeps.
+    pub fn link(&self) -> Arc<Link> {
+        Arc::clone(&self.link)
+    }
+
     /// Connects, again and again. Never returns.
     pub async fn run(&self) {
         let mut kept = None;
@@ -156,6 +161,7 @@ impl Supervisor {
             info!("connected to Redis at {address}");
         }
         self.link.gate.recovered();
+        self.link.reached.store(true, Ordering::Relaxed);
         self.link.attempts.send_modify(|attempts| attempts.succeeded += 1);
         let reason = tokio::select! {
             reason = line.health.until_broken() => Some(reason),

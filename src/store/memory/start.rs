@@ -1,0 +1,93 @@
+//! What an unknown bucket holds in a process that must not begin with full ones.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::limit::bucket::Bucket;
+use crate::limit::charge::Charge;
+use crate::limit::share::Share;
+
+/// Where unknown buckets begin. Full, unless [`Start::empty`] says otherwise.
+#[derive(Debug, Default)]
+pub(super) struct Start {
+    empty: OnceLock<Empty>,
+}
+
+/// Unknown buckets were empty at a tick, and fill from there.
+#[derive(Debug)]
+struct Empty {
+    at: u64,
+    share: Share,
+    /// Once this is set, they are full.
+    ends: Arc<AtomicBool>,
+}
+
+impl Start {
+    /// Unknown buckets begin empty at `now`, until `ends` is set. The process grants `share` of
+    /// each. Only the first call counts.
+    pub(super) fn empty(&self, share: Share, ends: Arc<AtomicBool>, now: u64) {
+        let _ = self.empty.set(Empty { at: now, share, ends });
+    }
+
+    /// The charge's bucket, which is not known and holds no more than `bucket`.
+    ///
+    /// Empty is a bucket from which such a request has just been granted: where that is more than a
+    /// full bucket for the share, its level is below zero.
+    pub(super) fn at_most(&self, bucket: Bucket, charge: &Charge, now: u64) -> Bucket {
+        let Some(empty) = self.empty.get() else { return bucket };
+        if empty.ends.load(Ordering::Relaxed) {
+            return bucket;
+        }
+        let quota = &charge.quota;
+        let drained = quota.full().saturating_sub(empty.share.taken(quota, charge.cost)).min(0);
+        let filled = quota.units_in(now.saturating_sub(empty.at));
+        Bucket { level: bucket.level.min(drained.saturating_add(filled)), at: bucket.at }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::charge::{BucketId, Mode};
+    use crate::limit::quota::Quota;
+
+    #[test]
+    fn unknown_buckets_fill_from_the_start_on_until_it_ends() {
+        // A tick adds a unit; a token is worth 100 units; 10 tokens deep.
+        let quota = Quota::new(1, 100, 10).unwrap();
+        let level = |gateways, cost, now, is_over| {
+            let (bucket, mode) = (BucketId(0), Mode::Enforce);
+            let charge = Charge { bucket, rule: 0, quota_index: 0, quota, cost, mode };
+            let start = Start::default();
+            start.empty(Share::one_of(gateways), Arc::new(AtomicBool::new(is_over)), 50);
+            start.at_most(Bucket::full(&quota, now), &charge, now).level
+        };
+        // (gateways, cost, now, over) -> level
+        let table = [
+            ((1, 1, 50, false), 0),
+            ((1, 10, 50, false), 0),
+            ((1, 1, 649, false), 599),
+            ((1, 1, 9_000, false), 1_000),
+            ((3, 1, 50, false), 0),
+            ((3, 5, 50, false), -500),
+            ((20, 1, 1_050, false), 0),
+            ((20, 1, 50, true), 1_000),
+            ((1, 1, 0, false), 0),
+        ];
+        for ((gateways, cost, now, is_over), expected) in table {
+            let level = level(gateways, cost, now, is_over);
+            assert_eq!(level, expected, "{gateways}, {cost}, at {now}, {is_over}");
+        }
+        let full = Bucket::full(&quota, 7);
+        let charge = Charge {
+            bucket: BucketId(0),
+            rule: 0,
+            quota_index: 0,
+            quota,
+            cost: 1,
+            mode: Mode::Enforce,
+        };
+        assert_eq!(Start::default().at_most(full, &charge, 7), full, "full by default");
+    }
+}
