@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help run release test test-long test-matrix test-api test-outages test-browser lint
-.PHONY: pgo alerts compose deny bench bench-micro bench-redis bench-peers callgrind
+.PHONY: pgo alerts compose deny mutants bench bench-micro bench-redis bench-peers callgrind
 
 BUILD_NEEDS := cc cmake
 TEST_NEEDS := curl nginx python3 redis-server
@@ -103,6 +103,11 @@ callgrind: ## instructions per request; fails where they grew by more than 5 %
 	@scripts/need $(BUILD_NEEDS) nginx python3 valgrind
 	cargo build --profile callgrind -p tollgate
 	PYTHONPATH=benches python3 -m callgrind
+
+mutants: ## mutation tests of the arithmetic and of decisions (an hour and a half); installs cargo-mutants
+	@scripts/need $(BUILD_NEEDS) python3
+	@cargo mutants --version >/dev/null 2>&1 || cargo install --locked cargo-mutants
+	scripts/mutants
 
 deny: ## licences, bans, sources and advisories; needs cargo-deny and its database
 	cargo deny check

@@ -36,6 +36,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_reset_fills_the_largest_bucket_from_its_lowest_level() {
+        let quota = Quota::new(1, MAX_UNITS.unsigned_abs(), 1).unwrap();
+        assert_eq!((quota.full(), quota.lowest()), (MAX_UNITS, -MAX_UNITS));
+        let after = Adjustment::Reset.apply(Bucket { level: quota.lowest(), at: 0 }, &quota);
+        assert_eq!(after.level, MAX_UNITS);
+    }
+
+    #[test]
     fn a_bucket_is_never_more_than_full() {
         let quota = Quota::new(10, 1_000_000, 50).unwrap();
         // (level, what is done) -> level, of 5,000,000

@@ -34,3 +34,15 @@ pub const TICKS_PER_SECOND: u64 = 1_000_000;
 pub const fn seconds_up(ticks: u64) -> u64 {
     ticks.div_ceil(TICKS_PER_SECOND)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_rounded_up() {
+        for (ticks, seconds) in [(0, 0), (1, 1), (1_000_000, 1), (1_000_001, 2), (2_000_000, 2)] {
+            assert_eq!(seconds_up(ticks), seconds, "{ticks}");
+        }
+    }
+}

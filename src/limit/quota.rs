@@ -186,6 +186,15 @@ mod tests {
     }
 
     #[test]
+    fn a_debt_is_a_thousand_full_buckets_at_most_and_stays_exact() {
+        let table =
+            [(1, -1_000), (9_007_199_254_740, -9_007_199_254_740_000), (1 << 44, -MAX_UNITS)];
+        for (burst, lowest) in table {
+            assert_eq!(Quota::new(1, 1, burst).unwrap().lowest(), lowest, "burst {burst}");
+        }
+    }
+
+    #[test]
     fn times_are_rounded_up() {
         let quota = Quota::new(3, SECOND, 2).unwrap();
         assert_eq!(quota.ticks_to_add(1), 1);

@@ -114,6 +114,40 @@ fn requests_come_back_step_by_step() {
 }
 
 #[test]
+fn openings_start_over_only_after_the_longest_opening_spent_closed() {
+    let longest = Settings::default().open_max_ticks;
+    let mut breaker = closed();
+    breaker.open(longest, 0);
+    assert_eq!(breaker.openings, 1);
+    breaker.recovered(longest + SECOND);
+    breaker.open(3 * longest, 0);
+    assert_eq!(breaker.openings, 2, "half open is not closed");
+    let close = |breaker: &mut Breaker, now| {
+        breaker.recovered(now - 4 * SECOND);
+        breaker.advance(now);
+        assert_eq!(breaker.state(), State::Closed);
+    };
+    close(&mut breaker, 4 * longest);
+    breaker.open(5 * longest - 1, 0);
+    assert_eq!(breaker.openings, 3, "closed for too short a time");
+    close(&mut breaker, 6 * longest);
+    breaker.open(7 * longest, 0);
+    assert_eq!(breaker.openings, 1);
+}
+
+#[test]
+fn ramp_up_lets_a_closed_breaker_begin_half_open_and_leaves_an_open_one() {
+    let mut breaker = closed();
+    breaker.ramp_up(SECOND);
+    assert_eq!(breaker.state(), State::HalfOpen { since: SECOND });
+    breaker.ramp_up(2 * SECOND);
+    assert_eq!(breaker.state(), State::HalfOpen { since: SECOND }, "it has begun already");
+    breaker.open(3 * SECOND, 6);
+    breaker.ramp_up(3 * SECOND);
+    assert_eq!(breaker.state(), State::Open { until: 3 * SECOND + 7 });
+}
+
+#[test]
 fn a_failure_while_half_open_opens_for_longer() {
     let mut breaker = closed();
     breaker.open(0, 0);
