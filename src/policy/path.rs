@@ -163,34 +163,37 @@ fn foldings(written: &[Written]) -> impl Iterator<Item = Folding> {
     escaped_slash.iter().copied().flat_map(combine)
 }
 
-/// One reading, cut where it has `most` bytes or a few more.
+/// One reading, cut where it has `most` bytes or a few more. What leaves nothing in it, slashes that
+/// become one and parameters, is skipped in one go: a long path may hold little else.
 fn read(written: &[Written], folding: Folding, most: usize) -> String {
+    let separates = |one: &Written| match one.byte {
+        b'/' => !one.escaped || folding.escaped_slash,
+        b'\\' => folding.backslash,
+        _ => false,
+    };
     let mut bytes: Vec<u8> = Vec::with_capacity(written.len().min(most));
-    let mut in_parameters = false;
-    for Written { byte, escaped } in written.iter().copied() {
-        if bytes.len() >= most {
-            break;
-        }
-        let separates = match byte {
-            b'/' => !escaped || folding.escaped_slash,
-            b'\\' => folding.backslash,
-            _ => false,
-        };
-        if separates {
-            in_parameters = false;
-            if !(folding.merge && bytes.last() == Some(&b'/')) {
-                bytes.push(b'/');
+    let mut rest = written;
+    while bytes.len() < most
+        && let Some((one, after)) = rest.split_first()
+    {
+        let mut skipped = 0;
+        match one.byte {
+            _ if separates(one) => {
+                if !(folding.merge && bytes.last() == Some(&b'/')) {
+                    bytes.push(b'/');
+                }
+                if folding.merge {
+                    skipped = after.iter().take_while(|one| separates(one)).count();
+                }
             }
-        } else if byte == b';' && !escaped && folding.parameters {
-            in_parameters = true;
-        } else if in_parameters {
-            // Dropped with the parameter that it belongs to.
-        } else if byte == b'/' {
+            b';' if !one.escaped && folding.parameters => {
+                skipped = after.iter().take_while(|one| !separates(one)).count();
+            }
             // A slash that is data, not a separator: it must not become one here.
-            bytes.extend_from_slice(b"%2f");
-        } else {
-            bytes.push(byte);
+            b'/' => bytes.extend_from_slice(b"%2f"),
+            byte => bytes.push(byte),
         }
+        rest = after.get(skipped..).unwrap_or_default();
     }
     String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
