@@ -11,6 +11,7 @@ COPY docs/gateway.schema.json docs/openapi.json docs/
 COPY lua lua
 COPY scripts scripts
 COPY src src
+COPY tests/model tests/model
 # `--build-arg BUILD=pgo`: by what it does under load. Slower to build, faster to run.
 ARG BUILD=release
 # What was built and fetched before is kept between builds, outside the image.

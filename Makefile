@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh Debian or Ubuntu machine with Rust: `make run`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test test-long test-matrix test-api test-outages test-browser lint
+.PHONY: help run release test test-long model test-matrix test-api test-outages test-browser lint
 .PHONY: pgo alerts compose deny mutants bench bench-micro bench-redis bench-peers callgrind
 
 BUILD_NEEDS := cc cmake
@@ -46,6 +46,9 @@ ifeq ($(NEXTEST),yes)
 else
 	scripts/run-tests cargo test -- --ignored
 endif
+
+model: ## what threads share, under all interleavings of them (loom)
+	cargo $(if $(NEXTEST),nextest run,test) -p model
 
 test-matrix: ## the Redis script against the core, on Redis 6.2, 7.0, 8 and Valkey 9
 	@scripts/need $(BUILD_NEEDS) python3 redis-server

@@ -11,6 +11,7 @@
 pub mod adjust;
 mod flight;
 pub mod peek;
+pub mod queue;
 pub mod settle;
 
 use std::collections::VecDeque;
@@ -27,6 +28,7 @@ use crate::clock;
 use crate::limit::TICKS_PER_SECOND;
 use crate::limit::charge::{Answer, BucketId, Charges};
 use crate::store::debts::Debts;
+use queue::{Bounds, Enqueued, Queue};
 
 /// Checks that wait for a call at once. More is a sign that Redis does not keep up: those are
 /// decided without it. Far more than Redis decides in anybody's budget, since what is decided
@@ -91,12 +93,8 @@ pub enum Undecided {
     Ambiguous,
 }
 
-#[derive(Default)]
 struct State {
-    waiting: VecDeque<Waiting>,
-    calls: usize,
-    /// When the last call was sent.
-    last_sent: u64,
+    queue: Queue<Waiting>,
     last_sweep: u64,
 }
 
@@ -126,7 +124,14 @@ impl Batcher {
         series: CallSeries,
     ) -> Arc<Self> {
         let budget = u64::try_from(budget.as_micros()).unwrap_or(TICKS_PER_SECOND);
-        Arc::new(Self { link, prefix, budget, debts, series, state: Mutex::default() })
+        let queue = Queue::new(Bounds {
+            waiting: MAX_WAITING,
+            calls: MAX_CALLS,
+            checks: script::MAX_CHECKS,
+            long: budget / LONG,
+        });
+        let state = Mutex::new(State { queue, last_sweep: 0 });
+        Arc::new(Self { link, prefix, budget, debts, series, state })
     }
 
     /// Whom it asks.
@@ -162,26 +167,25 @@ impl Batcher {
 
     /// Puts a check in line and sees to it that a call goes. Returns whether there was room.
     fn enqueue(self: &Arc<Self>, check: Waiting) -> bool {
-        let mut state = self.state.lock();
-        if state.waiting.len() >= MAX_WAITING {
-            return false;
+        let since = check.since;
+        let enqueued = self.state.lock().queue.enqueue(check, since);
+        if enqueued == Enqueued::Starts {
+            self.start();
         }
-        let takes_long = check.since.saturating_sub(state.last_sent) >= self.budget / LONG;
-        state.waiting.push_back(check);
-        if state.calls == 0 || takes_long || state.waiting.len() >= script::MAX_CHECKS {
-            self.send_one_more(&mut state);
-        }
-        true
+        enqueued != Enqueued::Full
     }
 
-    /// A call beside those under way, if there may be one and somebody waits for it.
-    fn send_one_more(self: &Arc<Self>, state: &mut State) {
-        if state.calls < MAX_CALLS && !state.waiting.is_empty() {
-            state.calls += 1;
-            state.last_sent = clock::now();
-            // A task of its own: a client that goes away must not take the others' call with it.
-            tokio::spawn(Arc::clone(self).run());
+    /// A call beside those under way, if there may be one and a check waits for it.
+    fn start_another(self: &Arc<Self>) {
+        if self.state.lock().queue.start_another(clock::now()) {
+            self.start();
         }
+    }
+
+    /// Runs a call that the queue has counted. A task of its own: a client that goes away must not
+    /// take the others' call with it.
+    fn start(self: &Arc<Self>) {
+        tokio::spawn(Arc::clone(self).run());
     }
 
     /// Makes calls until nobody waits.
@@ -190,16 +194,13 @@ impl Batcher {
             // Whoever is ready to ask comes along: those above all who have just been answered,
             // and would otherwise go half and half in twice as many calls.
             tokio::task::yield_now().await;
-            let (batch, members) = {
+            let now = clock::now();
+            let gathered = {
                 let mut state = self.state.lock();
-                let (batch, members) = self.next_batch(&mut state);
-                if members.is_empty() {
-                    state.calls -= 1;
-                    return;
-                }
-                state.last_sent = clock::now();
-                (batch, members)
+                self.sweep(&mut state, now);
+                state.queue.leave(now, |waiting| self.next_batch(waiting, now))
             };
+            let Some((batch, members)) = gathered else { return };
             self.call(batch, members).await;
         }
     }
@@ -208,28 +209,29 @@ impl Batcher {
     /// of them will have.
     fn expire_queued(&self, now: u64) -> Option<u64> {
         let mut state = self.state.lock();
-        while let Some(check) = state.waiting.front() {
-            let ends = check.since + self.budget;
-            if now < ends {
-                return Some(ends);
-            }
-            if let Some(check) = state.waiting.pop_front() {
-                check.answer(Err(Undecided::NotAsked));
-            }
+        let is_over = |check: &Waiting| now >= check.since + self.budget;
+        while let Some(check) = state.queue.pop_front_if(is_over) {
+            check.answer(Err(Undecided::NotAsked));
         }
-        None
+        state.queue.front().map(|check| check.since + self.budget)
     }
 
-    /// As many of those who wait as fit into one call.
-    fn next_batch(&self, state: &mut State) -> (Batch, VecDeque<Waiting>) {
-        let now = clock::now();
+    fn sweep(&self, state: &mut State, now: u64) {
         if now.saturating_sub(state.last_sweep) >= SWEEP {
             state.last_sweep = now;
             self.debts.sweep(now);
         }
+    }
+
+    /// As many of those who wait as fit into one call; none where nobody does.
+    fn next_batch(
+        &self,
+        waiting: &mut VecDeque<Waiting>,
+        now: u64,
+    ) -> Option<(Batch, VecDeque<Waiting>)> {
         let mut batch = Batch::default();
-        let mut members = VecDeque::with_capacity(state.waiting.len().min(script::MAX_CHECKS));
-        while let Some(check) = state.waiting.pop_front() {
+        let mut members = VecDeque::with_capacity(waiting.len().min(script::MAX_CHECKS));
+        while let Some(check) = waiting.pop_front() {
             // Where its client is gone or its time is over, nothing is sent, so nothing is taken.
             let late = now.saturating_sub(check.since) >= self.budget;
             if late || check.answer.is_closed() {
@@ -240,12 +242,12 @@ impl Batcher {
                 Added::In => members.push_back(check),
                 Added::TooLarge => check.answer(Err(Undecided::NotAsked)),
                 Added::Full => {
-                    state.waiting.push_front(check);
+                    waiting.push_front(check);
                     break;
                 }
             }
         }
-        (batch, members)
+        (!members.is_empty()).then_some((batch, members))
     }
 }
 

@@ -97,7 +97,7 @@ impl Batcher {
             self.series.ambiguous.inc_by(expired);
             if relief.is_some_and(|relief| now >= relief) {
                 relief = None;
-                self.send_one_more(&mut self.state.lock());
+                self.start_another();
             }
             if now >= ends {
                 return None;

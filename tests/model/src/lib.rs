@@ -1,0 +1,33 @@
+//! Files of the program that are checked under all interleavings of threads. `sync` is the model
+//! checker's here; all else is as in the program.
+
+#[path = "../../../src/limit/mod.rs"]
+pub mod limit;
+
+#[path = "../../../src/store"]
+pub mod store {
+    pub mod deny_cache;
+
+    #[path = "redis/batch/queue.rs"]
+    pub mod queue;
+}
+
+/// The names of `src/sync.rs`.
+mod sync {
+    use loom::sync::MutexGuard;
+    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+
+    /// A lock with the interface of `parking_lot`.
+    #[derive(Debug)]
+    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(loom::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        }
+    }
+}

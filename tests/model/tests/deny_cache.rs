@@ -1,0 +1,118 @@
+//! The deny cache: what threads remember, forget and ask at once.
+
+use loom::sync::Arc;
+use loom::thread;
+use model::limit::bucket::Bucket;
+use model::limit::charge::{Answer, BucketId, Charge, Mode, take};
+use model::limit::quota::Quota;
+use model::limit::share::Share;
+use model::store::deny_cache::DenyCache;
+
+/// Two slots: buckets whose ids differ by two share one.
+const SLOTS: usize = 2;
+
+/// A token is worth a million units, and a tick adds one.
+fn charge(bucket: u128) -> Charge {
+    let quota = Quota::new(1, 1_000_000, 5).unwrap();
+    let bucket = BucketId(bucket);
+    Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode: Mode::Enforce }
+}
+
+/// What the store answers where the buckets are at these levels.
+fn answer(charges: &[Charge], levels: &[i64]) -> Answer {
+    let mut buckets: Vec<Bucket> =
+        levels.iter().map(|level| Bucket { level: *level, at: 0 }).collect();
+    take(charges, &mut buckets, Share::WHOLE)
+}
+
+/// Runs two threads beside this one, on one cache.
+fn beside<T>(
+    cache: &Arc<DenyCache>,
+    threads: [fn(&DenyCache); 2],
+    this: impl FnOnce(&DenyCache) -> T,
+) -> T {
+    let running = threads.map(|run| {
+        let cache = Arc::clone(cache);
+        thread::spawn(move || run(&cache))
+    });
+    let result = this(cache);
+    for thread in running {
+        thread.join().unwrap();
+    }
+    result
+}
+
+#[test]
+fn every_refusal_names_a_rule_that_lacked_the_tokens() {
+    loom::model(|| {
+        let cache = Arc::new(DenyCache::with_slots(SLOTS));
+        cache.remember(&[charge(0)], &answer(&[charge(0)], &[7]), 1);
+        let colliding = |cache: &DenyCache| {
+            cache.remember(&[charge(2)], &answer(&[charge(2)], &[0]), 1);
+        };
+        let again = |cache: &DenyCache| {
+            cache.remember(&[charge(0)], &answer(&[charge(0)], &[9]), 2);
+        };
+        let refusal = beside(&cache, [colliding, again], |cache| cache.refusal(&[charge(0)], 2));
+        if let Some(refusal) = refusal {
+            assert_eq!(refusal.denied_by(), Some(0));
+            assert!([8, 9].contains(&refusal.outcomes[0].level), "{refusal:?}");
+        }
+    });
+}
+
+#[test]
+fn request_of_two_rules_is_refused_only_by_what_is_known_of_both() {
+    loom::model(|| {
+        let both = || [charge(0), charge(1)];
+        let cache = Arc::new(DenyCache::with_slots(SLOTS));
+        cache.remember(&both(), &answer(&both(), &[0, 3_000_000]), 1);
+        let refused = |cache: &DenyCache| {
+            let both = [charge(0), charge(1)];
+            cache.remember(&both, &answer(&both, &[0, 0]), 2);
+        };
+        let colliding = |cache: &DenyCache| {
+            cache.remember(&[charge(3)], &answer(&[charge(3)], &[0]), 2);
+        };
+        let refusal = beside(&cache, [refused, colliding], |cache| cache.refusal(&both(), 2));
+        if let Some(refusal) = refusal {
+            assert_eq!(refusal.denied_by(), Some(0));
+            // What was known before, or since.
+            assert!([0, 3_000_001].contains(&refusal.outcomes[1].level), "{refusal:?}");
+            assert_eq!(refusal.outcomes[1].enough, refusal.outcomes[1].level > 0);
+        }
+    });
+}
+
+#[test]
+fn what_was_asked_before_tokens_were_given_back_is_never_remembered() {
+    let forgets: [fn(&DenyCache); 2] =
+        [|cache| cache.forget([BucketId(0)], 10), |cache| cache.clear(10)];
+    for forget in forgets {
+        loom::model(move || {
+            let cache = Arc::new(DenyCache::with_slots(SLOTS));
+            let late = |cache: &DenyCache| {
+                cache.remember(&[charge(0)], &answer(&[charge(0)], &[0]), 9);
+            };
+            beside(&cache, [late, forget], |cache| drop(cache.refusal(&[charge(0)], 10)));
+            assert_eq!(cache.refusal(&[charge(0)], 10), None);
+        });
+    }
+}
+
+#[test]
+fn newest_answer_is_the_one_that_stays() {
+    loom::model(|| {
+        let cache = Arc::new(DenyCache::with_slots(SLOTS));
+        cache.remember(&[charge(0)], &answer(&[charge(0)], &[900_000]), 1);
+        let denied = |cache: &DenyCache| {
+            cache.remember(&[charge(0)], &answer(&[charge(0)], &[400_000]), 3);
+        };
+        let allowed = |cache: &DenyCache| {
+            cache.remember(&[charge(0)], &answer(&[charge(0)], &[1_500_000]), 2);
+        };
+        beside(&cache, [denied, allowed], |_| ());
+        let refusal = cache.refusal(&[charge(0)], 3).unwrap();
+        assert_eq!(refusal.outcomes[0].level, 400_000);
+    });
+}

@@ -1,0 +1,111 @@
+//! The queue of checks: whoever comes while a call ends, starts or takes long, is answered once.
+
+use std::collections::VecDeque;
+// The counts are the test's own: what they read is not to be tried in every order.
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+use model::store::queue::{Bounds, Enqueued, Queue};
+
+/// Checks that threads send, and how often each was answered.
+struct Scene {
+    queue: Mutex<Queue<usize>>,
+    answers: Vec<AtomicUsize>,
+    bounds: Bounds,
+}
+
+impl Scene {
+    fn new(bounds: Bounds, checks: usize) -> Arc<Self> {
+        let answers = (0..checks).map(|_| AtomicUsize::new(0)).collect();
+        Arc::new(Self { queue: Mutex::new(Queue::new(bounds)), answers, bounds })
+    }
+
+    /// One step with the queue; what must hold between any two of them is held against it.
+    fn step<T>(&self, step: impl FnOnce(&mut Queue<usize>) -> T) -> T {
+        let mut queue = self.queue.lock().unwrap();
+        let result = step(&mut queue);
+        assert!(queue.calls() <= self.bounds.calls, "{} calls", queue.calls());
+        assert!(queue.front().is_none() || queue.calls() > 0, "a check waits for no call");
+        result
+    }
+
+    fn answer(&self, check: usize) {
+        self.answers[check].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sends a check at that tick, and makes the calls that it starts.
+    fn send(&self, check: usize, now: u64) {
+        match self.step(|queue| queue.enqueue(check, now)) {
+            Enqueued::Starts => self.call(now),
+            Enqueued::Waits => {}
+            Enqueued::Full => self.answer(check),
+        }
+    }
+
+    /// Makes calls until no check waits.
+    fn call(&self, now: u64) {
+        let gather = |waiting: &mut VecDeque<usize>| {
+            let most = waiting.len().min(self.bounds.checks);
+            let batch: Vec<usize> = waiting.drain(..most).collect();
+            (!batch.is_empty()).then_some(batch)
+        };
+        while let Some(batch) = self.step(|queue| queue.leave(now, gather)) {
+            batch.into_iter().for_each(|check| self.answer(check));
+        }
+    }
+}
+
+/// Two threads send a check each, at these ticks, while `beside` runs, which may send the others of
+/// so many checks.
+fn all_are_answered_once(bounds: Bounds, ticks: [u64; 2], checks: usize, beside: fn(&Scene)) {
+    loom::model(move || {
+        let scene = Scene::new(bounds, checks);
+        let senders = [0, 1].map(|check| {
+            let scene = Arc::clone(&scene);
+            thread::spawn(move || scene.send(check, ticks[check]))
+        });
+        beside(&scene);
+        for sender in senders {
+            sender.join().unwrap();
+        }
+        let answers = scene.answers.iter().map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(answers.collect::<Vec<_>>(), vec![1; checks]);
+        assert_eq!(scene.step(|queue| queue.calls()), 0);
+    });
+}
+
+#[test]
+fn every_check_is_answered_once_by_one_call_at_a_time() {
+    for checks in [1, 2] {
+        let bounds = Bounds { waiting: 3, calls: 1, checks, long: 100 };
+        all_are_answered_once(bounds, [1, 2], 3, |scene| scene.send(2, 3));
+    }
+}
+
+#[test]
+fn every_check_is_answered_once_where_calls_take_long() {
+    let bounds = Bounds { waiting: 3, calls: 2, checks: 1, long: 10 };
+    all_are_answered_once(bounds, [10, 20], 2, |scene| {
+        // What a call does that has waited for its reply for a while.
+        if scene.step(|queue| queue.start_another(40)) {
+            scene.call(40);
+        }
+    });
+}
+
+#[test]
+fn every_check_is_answered_once_where_some_have_waited_long_enough() {
+    let bounds = Bounds { waiting: 3, calls: 1, checks: 2, long: 100 };
+    all_are_answered_once(bounds, [1, 2], 2, |scene| {
+        while let Some(check) = scene.step(|queue| queue.pop_front_if(|check| *check < 2)) {
+            scene.answer(check);
+        }
+    });
+}
+
+#[test]
+fn check_is_turned_away_where_too_many_wait() {
+    let bounds = Bounds { waiting: 1, calls: 1, checks: 1, long: 100 };
+    all_are_answered_once(bounds, [1, 2], 3, |scene| scene.send(2, 3));
+}
