@@ -5,6 +5,9 @@
 //! - Alone, this process grants its part only: the n-th of n gateways ([`Share`]).
 //! - What it grants is a debt ([`Debts`]), which the next call for that bucket carries to the
 //!   shared store: neither is the return.
+//! - A costly request gets its turn beside cheap ones (`reservations`).
+
+mod reservations;
 
 use std::sync::Arc;
 
@@ -14,6 +17,7 @@ use super::redis::script::RuleName;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{Answer, Charge, Outcome, Outcomes};
 use crate::limit::share::Share;
+use reservations::Reservations;
 
 /// Decides alone, within its part.
 #[derive(Debug)]
@@ -21,12 +25,13 @@ pub struct Fallback {
     /// Levels as the shared store last gave them, less what was granted since.
     memory: Arc<MemoryStore>,
     debts: Arc<Debts>,
+    reservations: Reservations,
 }
 
 impl Fallback {
     /// Goes by levels in `memory`, and owes what it grants in `debts`.
     pub fn new(memory: Arc<MemoryStore>, debts: Arc<Debts>) -> Self {
-        Self { memory, debts }
+        Self { memory, debts, reservations: Reservations::default() }
     }
 
     /// How many buckets something is owed to.
@@ -44,7 +49,13 @@ impl Fallback {
 
     /// The same without owing it yet: [`owe`](Self::owe) or [`give_back`](Self::give_back) follows.
     pub fn reserve(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
-        self.memory.take(charges, now, share)
+        let answer = if self.reservations.refuse(charges, now) {
+            self.peek(charges, now, share)
+        } else {
+            self.memory.take(charges, now, share)
+        };
+        self.reservations.note(charges, &answer, now);
+        answer
     }
 
     /// Owes what an answer took.
@@ -74,6 +85,11 @@ impl Fallback {
             Outcome { level, ..*outcome }
         });
         each.collect()
+    }
+
+    /// What [`take`](Self::take) would answer. Nothing is taken.
+    pub fn peek(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
+        self.reservations.applied(charges, self.memory.peek(charges, now, share), now)
     }
 
     /// Notes the levels that the shared store gave, at `now` or before. Of a bucket that something

@@ -133,7 +133,7 @@ impl Limiter {
             let answer = self.memory.peek(charges, now, Share::WHOLE);
             return Taken::all(charges.to_vec(), answer, Source::Local);
         };
-        shared.peek(&self.memory, charges, rules).await
+        shared.peek(charges, rules).await
     }
 
     /// Changes buckets by hand, all of them or none, where they live: never here while they live in

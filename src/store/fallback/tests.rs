@@ -9,6 +9,7 @@ use super::*;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{BucketId, Mode, take};
 use crate::limit::quota::Quota;
+use crate::limit::verdict::Standing;
 use crate::store::debts::Owed;
 use crate::store::redis::fixture::rule;
 
@@ -345,4 +346,80 @@ fn a_client_within_its_limits_is_never_refused_by_what_is_owed() {
         world.play(&Step::Wait(1_000_000));
     }
     assert_eq!(world.granted.len(), 180);
+}
+
+/// One of three gateways alone, with 10/s and 10 deep: clients that ask for one token every 50 ms, six
+/// times what the share has, and one that needs 5 and asks whenever it was told to, from one second
+/// on. Returns the ticks at which that one passed, and how many cheap requests did.
+fn beside_cheap_requests(
+    until: u64,
+    mut take: impl FnMut(&Charge, u64, Share) -> Answer,
+) -> (Vec<u64>, u64) {
+    let world = World::new(3, Quota::new(10, 1_000_000, 10).unwrap());
+    let (mut passed, mut cheap, mut asks_at) = (Vec::new(), 0, 1_000_000);
+    for now in (0..until).step_by(1_000) {
+        if now % 50_000 == 0 {
+            cheap += u64::from(take(&world.charge(1), now, world.share).allowed());
+        }
+        if now >= asks_at {
+            let charge = world.charge(5);
+            let answer = take(&charge, now, world.share);
+            if answer.allowed() {
+                passed.push(now);
+            }
+            let standing = Standing::of(&charge, &answer.outcomes[0]);
+            asks_at = now + standing.retry_after.max(1);
+        }
+    }
+    (passed, cheap)
+}
+
+#[test]
+fn a_costly_request_passes_beside_steady_cheap_ones() {
+    const MINUTE: u64 = 60_000_000;
+    let world = World::new(3, Quota::new(10, 1_000_000, 10).unwrap());
+    let gateway = &world.gateways[0];
+    let take = |charge: &Charge, now, share| gateway.take(&[*charge], &[rule()], now, share);
+    let (passed, cheap) = beside_cheap_requests(MINUTE, take);
+    // The documented 4 * n * c / R and six seconds are for clients that are late.
+    let gaps = passed.windows(2).map(|pair| pair[1] - pair[0]);
+    let longest = gaps.chain([passed[0] - 1_000_000]).max().unwrap();
+    assert!(longest <= 6_500_000, "{longest} ticks: {passed:?}");
+    assert!(passed.len() >= 10, "{passed:?}");
+    // Of 200 tokens and a costly request's worth at once, at least a third.
+    assert!(cheap >= 67, "{cheap}");
+    assert!(cheap + 5 * passed.len() as u64 <= 5 + 200, "{cheap} and {}", passed.len());
+}
+
+/// Without turns it never does.
+#[test]
+fn cheap_requests_keep_a_bucket_from_being_full() {
+    let world = World::new(3, Quota::new(10, 1_000_000, 10).unwrap());
+    let memory = &world.gateways[0].memory;
+    let take = |charge: &Charge, now, share| memory.take(&[*charge], now, share);
+    let (passed, cheap) = beside_cheap_requests(60_000_000, take);
+    assert_eq!((passed.len(), cheap), (0, 203));
+}
+
+/// The client that reserved a bucket may never come back.
+#[test]
+fn a_reservation_that_is_not_used_ends_when_cheap_requests_were_told() {
+    let world = World::new(3, Quota::new(10, 1_000_000, 10).unwrap());
+    let gateway = &world.gateways[0];
+    let take = |cost, now| {
+        let answer = gateway.take(&[world.charge(cost)], &[rule()], now, world.share);
+        let standing = Standing::of(&world.charge(cost), &answer.outcomes[0]);
+        (answer.allowed(), standing.retry_after)
+    };
+    assert_eq!(take(1, 0), (true, 0));
+    assert_eq!(take(5, 0), (false, 300_000), "three tokens to full");
+    let (allowed, wait) = take(1, 100_000);
+    // 2.2 s to the end of the reservation, then 0.5 s of debt and 0.3 s for the request itself.
+    assert_eq!((allowed, wait), (false, 3_000_000));
+    let peeked = gateway.peek(&[world.charge(1)], 100_000, world.share);
+    assert!(!peeked.allowed());
+    assert!(!take(1, 2_299_999).0);
+    assert_eq!(take(1, 2_300_000), (true, 0));
+    assert!(!take(5, 2_300_000).0);
+    assert_eq!(take(1, 2_300_001), (true, 0), "no other reservation yet");
 }

@@ -13,7 +13,6 @@ use crate::clock;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{self, Answer, BucketId, Charge, Charges, Outcome, Outcomes};
 use crate::limit::share::Share;
-use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::peek::PATIENCE;
 use crate::store::redis::script::RuleName;
 
@@ -67,13 +66,8 @@ impl Shared {
     }
 
     /// What a request would be answered, from the levels that there are.
-    pub(super) async fn peek(
-        &self,
-        memory: &MemoryStore,
-        charges: &[Charge],
-        rules: &[RuleName],
-    ) -> Taken {
-        let peek = |local: &[Charge], share| memory.peek(local, clock::now(), share);
+    pub(super) async fn peek(&self, charges: &[Charge], rules: &[RuleName]) -> Taken {
+        let peek = |local: &[Charge], share| self.fallback.peek(local, clock::now(), share);
         let Ok(found) = self.batcher.look(charges, rules, PATIENCE).await else {
             return self.alone(charges, rules, peek);
         };
