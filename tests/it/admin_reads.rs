@@ -194,7 +194,7 @@ fn what_a_client_has_left_is_what_its_next_answer_says() {
         for (name, unknown) in [
             ("per-ip", json!(["ip"])),
             ("per-route", json!(["route"])),
-            ("odd", json!(["header:x-tenant", "method", "host"])),
+            ("odd", json!(["method", "host", "header:x-tenant"])),
         ] {
             let rule = rule(&told, name);
             assert_eq!((&rule["unknown"], &rule["bucket"]), (&unknown, &Value::Null), "{rule:#}");
