@@ -38,7 +38,7 @@ for bucket = 1, #KEYS do
             and was_level >= max(-1000 * was_full, -EXACT) and was_tick >= 0 then
             level, tick = floor(was_level), floor(was_tick)
             if was_full ~= full then
-                level = max(floor(level / was_full * full), -EXACT)
+                level = max(floor(level / floor(was_full) * full), -EXACT)
             end
             if tick > now + SECOND then
                 tick = now

@@ -63,7 +63,7 @@ for bucket = 1, #KEYS do
             level, tick = floor(was_level), floor(was_tick)
             if was_full ~= full then
                 -- Kept even if nobody takes from it now: its time to live is the old rule's.
-                level = max(floor(level / was_full * full), -EXACT)
+                level = max(floor(level / floor(was_full) * full), -EXACT)
                 moved[bucket] = true
             end
             -- A clock that went back changes nothing. By more than a second it must not keep the

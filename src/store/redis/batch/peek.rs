@@ -136,7 +136,7 @@ pub(super) mod tests {
             4 => (-3_000_000..3_000_000_i32).prop_map(|ticks| 1.8e15 + f64::from(ticks)),
             1 => any::<f64>(),
         ];
-        let full = prop_oneof![2 => Just(5_000_000.0), 1 => number.clone()];
+        let full = prop_oneof![3 => Just(5_000_000.0), 1 => number.clone(), 1 => 1.0..9e6_f64];
         let bucket = (number, at, full).prop_map(|(level, at, full)| {
             [level, at, full].iter().flat_map(|number| number.to_le_bytes()).collect()
         });
