@@ -3,7 +3,7 @@
 //! Every test starts a gateway of its own on a port that the kernel chose, so all of them can run
 //! at once. Nothing sleeps: what takes time is waited for. Time is avoided, not faked: of a limit
 //! of `100/d` exactly 100 requests pass, however slow the machine. A test of a fault is named
-//! after the fault's row in the table that the design keeps (`row_52_…`).
+//! after the fault's row in `docs/faults.md` (`row_52_…`), which names the test in turn.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
