@@ -73,8 +73,10 @@ test-browser: ## the dashboard in headless Chromium, before a gateway under load
 	cargo build
 	node --test tests/browser/*.test.mjs
 
-lint: ## formatting and lints, as CI runs them
+lint: ## formatting, lints, and docs/faults.md against the names of the tests, as CI runs them
+	@scripts/need python3
 	cargo fmt --all --check
+	scripts/check-faults
 	cargo clippy --workspace --all-targets -- -D warnings
 
 alerts: ## the alerts for Prometheus, against made-up histories
