@@ -34,11 +34,11 @@ for bucket = 1, #KEYS do
     if kept and #kept == 24 then
         local was_level, was_tick, was_full = struct.unpack('<ddd', kept)
         -- What take.lua takes for none is none here.
-        if was_full >= 1 and was_full <= EXACT and was_level <= was_full
+        if was_full >= 1 and was_full <= EXACT and was_full % 1 == 0 and was_level <= was_full
             and was_level >= max(-1000 * was_full, -EXACT) and was_tick >= 0 then
             level, tick = floor(was_level), floor(was_tick)
             if was_full ~= full then
-                level = max(floor(level / floor(was_full) * full), -EXACT)
+                level = max(floor(level / was_full * full), -EXACT)
             end
             if tick > now + SECOND then
                 tick = now

@@ -58,12 +58,12 @@ for bucket = 1, #KEYS do
     elseif kept and #kept == 24 then
         local was_level, was_tick, was_full = unpack('<ddd', kept)
         -- A value that is no bucket's (NaN fails every comparison) counts as none.
-        if was_full >= 1 and was_full <= EXACT and was_level <= was_full
+        if was_full >= 1 and was_full <= EXACT and was_full % 1 == 0 and was_level <= was_full
             and was_level >= max(-1000 * was_full, -EXACT) and was_tick >= 0 then
             level, tick = floor(was_level), floor(was_tick)
             if was_full ~= full then
                 -- Kept even if nobody takes from it now: its time to live is the old rule's.
-                level = max(floor(level / floor(was_full) * full), -EXACT)
+                level = max(floor(level / was_full * full), -EXACT)
                 moved[bucket] = true
             end
             -- A clock that went back changes nothing. By more than a second it must not keep the

@@ -98,6 +98,7 @@ fn unpacked(kept: &[u8]) -> Option<(Bucket, i64)> {
     let (level, at, full) = (double(0)?, double(8)?, double(16)?);
     // NaN fails every comparison.
     let is_bucket = (1.0..=EXACT).contains(&full)
+        && full % 1.0 == 0.0
         && level <= full
         && level >= (-MOST_DEBT as f64 * full).max(-EXACT)
         && at >= 0.0;
@@ -131,12 +132,19 @@ pub(super) mod tests {
             1 => any::<f64>(),
             1 => Just(f64::NAN),
             1 => Just(-1e12),
+            1 => -4_000.0..4.0_f64,
         ];
         let at = prop_oneof![
             4 => (-3_000_000..3_000_000_i32).prop_map(|ticks| 1.8e15 + f64::from(ticks)),
             1 => any::<f64>(),
         ];
-        let full = prop_oneof![3 => Just(5_000_000.0), 1 => number.clone(), 1 => 1.0..9e6_f64];
+        let full = prop_oneof![
+            3 => Just(5_000_000.0),
+            1 => number.clone(),
+            1 => 1.0..9e6_f64,
+            1 => 1.0..4.0_f64,
+            1 => 4_999_999.0..5_000_001.0_f64,
+        ];
         let bucket = (number, at, full).prop_map(|(level, at, full)| {
             [level, at, full].iter().flat_map(|number| number.to_le_bytes()).collect()
         });

@@ -52,6 +52,28 @@ fn row_14_no_stored_value_breaks_the_script() {
         .unwrap();
 }
 
+/// The level of a full bucket is an integer: what says otherwise is no bucket. Rounded, the level
+/// beside it could be lower than any that the script may answer with.
+#[test]
+fn row_14_a_bucket_whose_full_level_is_no_integer_counts_as_none() {
+    let server = RedisServer::start(&[]);
+    let mut connection = server.client().get_connection().unwrap();
+    let quota = Quota::new(10, 1_000_000, 5).unwrap();
+    let check = charges(&[(0, 1, 1, false)], &[quota]);
+    let key = script::key(PREFIX, check[0].bucket, &rules()[0]);
+    let mut batch = Batch::default();
+    assert_eq!(batch.add(&check, &rules(), PREFIX), Added::In);
+    // (level, level of a full bucket)
+    for (level, full) in [(-1_999.5, 1.999_9), (0.0, 1.5), (0.0, 500_000.5)] {
+        let kept: Vec<u8> = [level, 1e6, full].iter().flat_map(|n: &f64| n.to_le_bytes()).collect();
+        redis::cmd("SET").arg(&key).arg(&kept).query::<()>(&mut connection).unwrap();
+        let reply = batch.read(&call(&mut connection, &batch, 1_000_000));
+        let answer = reply.map(|reply| reply.answers[0].clone());
+        let level = answer.map(|answer| answer.map(|answer| answer.outcomes[0].level));
+        assert_eq!(level, Ok(Some(400_000)), "{level:?} of {full}");
+    }
+}
+
 /// Row 13: a key that holds something else leaves that bucket undecided, and no other.
 #[test]
 fn row_13_a_key_of_another_type_is_that_buckets_own_trouble() {
