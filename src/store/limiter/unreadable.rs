@@ -3,7 +3,8 @@
 //! That bucket alone is decided in this process, as in an outage and as its rule wants it; Redis
 //! decides the others. All pay or none: tokens are taken here first, and given back where Redis
 //! denies the request. Until then, a request that comes at the same moment may find them gone; no
-//! order grants more than the bucket holds.
+//! order grants more than the bucket holds. Where the deny cache knows that Redis denies it, none
+//! are taken, so that an exhausted client cannot keep them from others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use super::{Shared, Source, Taken};
 use crate::clock;
 use crate::limit::bucket::Bucket;
-use crate::limit::charge::{self, Answer, BucketId, Charge, Charges, Outcome, Outcomes};
+use crate::limit::charge::{self, Answer, BucketId, Charge, Charges, Outcomes};
 use crate::limit::share::Share;
 use crate::store::redis::batch::peek::PATIENCE;
 use crate::store::redis::script::RuleName;
@@ -28,10 +29,23 @@ impl Shared {
     ) -> Option<Taken> {
         let (here, there): (Charges, Charges) =
             charges.iter().partition(|charge| unreadable.contains(&charge.bucket));
+        if let Some(refusal) = self.denied.refusal(&there, clock::now()) {
+            let peek = |local: &[Charge], share| self.fallback.peek(local, clock::now(), share);
+            let here = self.alone(&here, rules, peek).untaken();
+            if here.source == Source::Policy {
+                return Some(here);
+            }
+            let refused = merged(charges, here, &there, &refusal.outcomes);
+            return Some(Taken { source: Source::Cache, ..refused });
+        }
         let reserve = |local: &[Charge], share| self.fallback.reserve(local, clock::now(), share);
         let mut here = self.alone(&here, rules, reserve);
         if here.source == Source::Policy {
             return Some(here);
+        }
+        if there.is_empty() {
+            self.fallback.owe(&here.charges, rules, &here.answer, clock::now());
+            return Some(merged(charges, here, &there, &Outcomes::new()));
         }
         let spent = Duration::from_micros(clock::now().saturating_sub(started));
         let left = self.batcher.budget().saturating_sub(spent);
@@ -86,18 +100,25 @@ impl Shared {
         if here.is_empty() {
             return Taken::all(there, answer, Source::Redis);
         }
-        let mut here = self.alone(&here, rules, peek);
-        match (here.answer.allowed(), answer.allowed()) {
-            _ if here.source == Source::Policy => here,
-            (true, true) => merged(charges, here, &there, &answer.outcomes),
-            (allowed, _) => {
-                for (charge, outcome) in here.charges.iter().zip(&mut here.answer.outcomes) {
-                    let level = outcome.level_before(charge, allowed);
-                    *outcome = Outcome { level, ..*outcome };
-                }
-                merged(charges, here, &there, &before)
-            }
+        let here = self.alone(&here, rules, peek);
+        if here.source == Source::Policy {
+            here
+        } else if here.answer.allowed() && answer.allowed() {
+            merged(charges, here, &there, &answer.outcomes)
+        } else {
+            merged(charges, here.untaken(), &there, &before)
         }
+    }
+}
+
+impl Taken {
+    /// The same with the levels from before the decision.
+    fn untaken(mut self) -> Self {
+        let allowed = self.answer.allowed();
+        for (charge, outcome) in self.charges.iter().zip(&mut self.answer.outcomes) {
+            outcome.level = outcome.level_before(charge, allowed);
+        }
+        self
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::limit::verdict::Verdict;
+use crate::store::deny_cache::MAX_AGE;
 use crate::store::limiter::Taken;
 
 /// Two rules, one bucket each, of which Redis cannot read the first.
@@ -11,6 +12,7 @@ struct Scene {
     limiter: Limiter,
     charges: Charges,
     rules: Arc<[RuleName]>,
+    series: CallSeries,
 }
 
 impl Scene {
@@ -29,11 +31,12 @@ impl Scene {
         let key = script::key("t:", charges[0].bucket, &rules[0]);
         let mut connection = server.client().get_connection().unwrap();
         redis::cmd("LPUSH").arg(key).arg("x").query::<()>(&mut connection).unwrap();
-        let batcher = batcher(connected(&server).await, 5_000, series());
+        let series = series();
+        let batcher = batcher(connected(&server).await, 5_000, series.clone());
         let quotas: Vec<Quota> = charges.iter().map(|charge| charge.quota).collect();
         let memory = Arc::new(MemoryStore::new(1_000, &quotas));
         let limiter = Limiter::shared(memory, batcher, Arc::new(Debts::new(1_000)), Some(1));
-        Self { server, limiter, charges, rules }
+        Self { server, limiter, charges, rules, series }
     }
 
     async fn take(&self) -> Taken {
@@ -98,6 +101,63 @@ async fn the_rule_of_the_unreadable_bucket_decides_what_becomes_of_it() {
     let scene = Scene::start([3, 9], [OnFailure::Allow, OnFailure::Local]).await;
     assert_eq!(scene.passed(20).await, (9, Some(1)));
     assert_eq!(scene.take().await.waived, [scene.charges[0]]);
+}
+
+/// Where the unreadable bucket is the only one, Redis has nothing else to decide on.
+#[tokio::test]
+async fn a_request_of_an_unreadable_bucket_alone_costs_one_call() {
+    let scene = Scene::start([3, 9], [OnFailure::Local; 2]).await;
+    let mut passed = 0;
+    for _ in 0..10 {
+        let taken = scene.limiter.take(vec![scene.charges[0]], &scene.rules, clock::now()).await;
+        assert_eq!((taken.source_of(0), taken.charges.len()), (Source::Local, 1));
+        passed += usize::from(taken.answer.allowed());
+    }
+    let calls = scene.series.checks.get_sample_count();
+    assert_eq!((passed, calls, scene.limiter.debts()), (3, 10, 1));
+}
+
+/// How many of five requests of another client pass among many of one that Redis has refused; none
+/// where that took so long that the refusal was forgotten meanwhile.
+async fn passed_beside_an_exhausted_client() -> Option<usize> {
+    let scene = Arc::new(Scene::start([8, 2], [OnFailure::Local; 2]).await);
+    let started = clock::now();
+    assert_eq!(scene.passed(3).await, (2, Some(1)), "exhausted, and known to be");
+    let other = vec![scene.charges[0], Charge { rule: 1, ..charges(3, 9)[0] }];
+    let mut tasks = Vec::new();
+    for number in 0..60 {
+        let (scene, other) = (Arc::clone(&scene), other.clone());
+        tasks.push(tokio::spawn(async move {
+            if number % 12 == 11 {
+                let taken = scene.limiter.take(other, &scene.rules, clock::now()).await;
+                return (taken.answer.allowed(), true);
+            }
+            let taken = scene.take().await;
+            let verdict = Verdict::of(&taken.charges, &taken.answer);
+            (taken.answer.allowed(), verdict == Verdict::Refused { binding: 1 })
+        }));
+    }
+    let (mut passed, mut all_named) = (0, true);
+    for task in tasks {
+        let (is_allowed, is_named) = task.await.unwrap();
+        passed += usize::from(is_allowed);
+        all_named &= is_named;
+    }
+    let in_time = clock::now().saturating_sub(started) < MAX_AGE;
+    assert!(all_named || !in_time, "a refusal names the rule that lacks the tokens");
+    in_time.then_some(passed)
+}
+
+/// Requests that Redis is known to refuse keep no tokens of an unreadable bucket from other clients.
+#[tokio::test]
+async fn an_exhausted_client_takes_no_turn_at_the_unreadable_bucket() {
+    for _ in 0..20 {
+        if let Some(passed) = passed_beside_an_exhausted_client().await {
+            assert_eq!(passed, 5, "six tokens are left");
+            return;
+        }
+    }
+    panic!("no attempt ended within a second");
 }
 
 /// What would be answered is what is answered.
