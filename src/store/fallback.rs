@@ -49,11 +49,11 @@ impl Fallback {
 
     /// The same without owing it yet: [`owe`](Self::owe) or [`give_back`](Self::give_back) follows.
     pub fn reserve(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
-        let answer = if self.reservations.refuse(charges, now) {
-            self.peek(charges, now, share)
-        } else {
-            self.memory.take(charges, now, share)
-        };
+        // The reservation may end before the second look at it: what is allowed then, is taken.
+        let refused =
+            self.reservations.refuse(charges, now).then(|| self.peek(charges, now, share));
+        let refused = refused.filter(|answer| !answer.allowed());
+        let answer = refused.unwrap_or_else(|| self.memory.take(charges, now, share));
         self.reservations.note(charges, &answer, now);
         answer
     }

@@ -423,3 +423,38 @@ fn a_reservation_that_is_not_used_ends_when_cheap_requests_were_told() {
     assert!(!take(5, 2_300_000).0);
     assert_eq!(take(1, 2_300_001), (true, 0), "no other reservation yet");
 }
+
+/// A cheap request comes while the costly one that has reserved the bucket passes: one of them takes
+/// what the bucket holds, and no other passes.
+#[test]
+fn no_request_passes_for_free_as_a_reservation_ends() {
+    let quota = Quota::new(1, 1_000, 2).unwrap();
+    let share = Share::one_of(2);
+    let memory = Arc::new(MemoryStore::new(1_000, &[quota]));
+    let gateway = Fallback::new(Arc::clone(&memory), Arc::new(Debts::new(1_000)));
+    let (bucket, mode) = (BucketId(7), Mode::Enforce);
+    let cheap = Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode };
+    let costly = Charge { cost: 2, ..cheap };
+    let barrier = std::sync::Barrier::new(2);
+    let run = |charge: Charge, later: u64| {
+        let mut passed = Vec::new();
+        for round in 1..20_000_u64 {
+            let now = round * 1_000_000_000;
+            if later == 0 {
+                // The costly request finds the bucket less than full, and reserves it.
+                memory.put(&costly, quota.full() - 1, now);
+                assert!(!gateway.take(&[costly], &[rule()], now, share).allowed());
+            }
+            barrier.wait();
+            passed.push(gateway.take(&[charge], &[rule()], now + 1 + later, share).allowed());
+            barrier.wait();
+        }
+        passed
+    };
+    let (first, second) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| run(cheap, 1));
+        (run(costly, 0), other.join().unwrap())
+    });
+    let both = first.iter().zip(&second).filter(|(first, second)| **first && **second).count();
+    assert_eq!(both, 0, "rounds in which both passed");
+}
