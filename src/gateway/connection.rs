@@ -41,6 +41,8 @@ pub(super) struct Attempt {
     pub(super) server: SocketAddr,
     pub(super) request_id: RequestId,
     pub(super) connects: Connects,
+    /// Whether the request has a body. While the client sends it, nothing bounds the server's time.
+    pub(super) has_body: bool,
     /// How long the head of the final response may take, once the request has been written.
     pub(super) read_timeout: Duration,
     /// How long the connection is kept afterwards.
@@ -65,6 +67,8 @@ pub(super) enum Connects {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
     stage: Stage,
+    /// Whether all of the request's body has come from the client.
+    has_whole_body: bool,
     is_reused: bool,
     has_timed_out: bool,
 }
@@ -95,6 +99,8 @@ struct Connection {
     attempt: Arc<Attempt>,
     has_written: bool,
     has_read: bool,
+    /// Whether the client still sends the request's body.
+    is_receiving: bool,
     /// When waiting for the current stage began, in ticks.
     waiting_since: u64,
     timer: Option<(Stage, Pin<Box<Sleep>>)>,
@@ -109,6 +115,19 @@ impl Attempt {
     /// Whether it failed because the server took longer than `read_timeout`.
     pub(super) fn has_timed_out(&self) -> bool {
         self.progress.lock().has_timed_out
+    }
+
+    /// Whether the connection alone bounds the time of each read. Pingora's own timeout would count the
+    /// time in which the client sends its body; for an upgrade it is that of an upgraded connection.
+    pub(super) fn bounds_every_read(&self) -> bool {
+        self.has_body || self.connects == Connects::ForUpgrade
+    }
+
+    /// Notes that all of the request's body has come from the client.
+    pub(super) fn note_whole_body(&self) {
+        if self.has_body {
+            self.progress.lock().has_whole_body = true;
+        }
     }
 
     /// Notes the head of the final response to a request of this method.
@@ -155,6 +174,7 @@ impl L4Connect for Connector {
             attempt: Arc::clone(attempt),
             has_written: false,
             has_read: false,
+            is_receiving: attempt.has_body,
             waiting_since: 0,
             timer: None,
         };
@@ -173,14 +193,13 @@ impl Connection {
         }
     }
 
-    /// Whether Pingora's own timeout between two reads is not enough. For an upgrade it is that of an
-    /// upgraded connection, which must not apply before there is one.
+    /// Whether Pingora's own timeout between two reads is not enough.
     fn is_timed(&self, stage: Stage) -> bool {
-        let for_upgrade = self.attempt.connects == Connects::ForUpgrade;
+        let every_read = self.attempt.bounds_every_read();
         match stage {
             // What takes more than one read may take any number.
-            Stage::Head => for_upgrade || self.has_read,
-            Stage::Body => for_upgrade,
+            Stage::Head => !self.is_receiving && (every_read || self.has_read),
+            Stage::Body => !self.is_receiving && every_read,
             Stage::Ended(_) | Stage::Upgraded => false,
         }
     }
@@ -231,10 +250,14 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let stage = this.attempt.progress.lock().stage;
+        let Progress { stage, has_whole_body, .. } = *this.attempt.progress.lock();
         if let Stage::Ended(body) = stage {
             this.release(body);
             return Poll::Ready(Ok(()));
+        }
+        if this.is_receiving && has_whole_body {
+            this.is_receiving = false;
+            this.restart_timer();
         }
         if std::mem::take(&mut this.has_written) {
             this.restart_timer();

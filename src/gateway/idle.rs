@@ -42,7 +42,8 @@ const MAX_WAITING: usize = 256;
 #[derive(Debug)]
 pub struct IdleConnections {
     upstream: Arc<str>,
-    servers: Mutex<HashMap<SocketAddr, Server>>,
+    /// None: no connection is kept any more.
+    servers: Mutex<Option<HashMap<SocketAddr, Server>>>,
     reports: Mutex<Reports>,
 }
 
@@ -109,12 +110,13 @@ struct Reports {
 impl IdleConnections {
     /// No connection yet, to servers of the upstream of that name.
     pub fn new(upstream: Arc<str>) -> Self {
-        Self { upstream, servers: Mutex::default(), reports: Mutex::default() }
+        Self { upstream, servers: Mutex::new(Some(HashMap::new())), reports: Mutex::default() }
     }
 
     /// Keeps a connection for up to `timeout`, from `now` (ticks). Closes it where too many are kept.
     pub(super) fn put(&self, server: SocketAddr, idle: Idle, timeout: Duration, now: u64) {
-        let mut servers = self.servers.lock();
+        let mut guard = self.servers.lock();
+        let Some(servers) = guard.as_mut() else { return };
         let server = servers.entry(server).or_default();
         let silence = match idle.body {
             Body::Some if server.suspected_until <= now => 0,
@@ -127,7 +129,7 @@ impl IdleConnections {
             expires_at: now.saturating_add(timeout),
         };
         let beyond = server.shelf.put(kept, now);
-        drop(servers);
+        drop(guard);
         if let Some(idle) = beyond {
             // Without a wait in the kernel, which holds a local port for a minute: clients choose
             // how many such responses there are, and ports are few.
@@ -138,7 +140,7 @@ impl IdleConnections {
     /// A connection to `server` that is open and silent at `now` (ticks).
     pub(super) fn take(&self, server: SocketAddr, now: u64) -> Option<TcpStream> {
         loop {
-            let idle = self.servers.lock().get_mut(&server)?.shelf.take(now)?;
+            let idle = self.servers.lock().as_mut()?.get_mut(&server)?.shelf.take(now)?;
             match probe(&idle.stream) {
                 Probe::Silent => return Some(idle.stream),
                 Probe::Closed => {}
@@ -150,21 +152,30 @@ impl IdleConnections {
     /// Closes connections that have expired, that the server has closed, or that have surplus.
     pub fn sweep(&self, now: u64) {
         let mut surplus = Vec::new();
-        self.servers.lock().retain(|address, server| {
-            let rejected =
-                server.shelf.sweep(now, |idle| matches!(probe(&idle.stream), Probe::Silent));
-            let has_surplus = |idle: &Idle| matches!(probe(&idle.stream), Probe::Surplus);
-            surplus.extend(rejected.into_iter().filter(has_surplus).map(|idle| (*address, idle)));
-            !server.shelf.is_empty() || now < server.suspected_until
-        });
+        if let Some(servers) = self.servers.lock().as_mut() {
+            servers.retain(|address, server| {
+                let is_silent = |idle: &Idle| matches!(probe(&idle.stream), Probe::Silent);
+                let rejected = server.shelf.sweep(now, is_silent);
+                let has_surplus = |idle: &Idle| matches!(probe(&idle.stream), Probe::Surplus);
+                let noisy = rejected.into_iter().filter(has_surplus);
+                surplus.extend(noisy.map(|idle| (*address, idle)));
+                !server.shelf.is_empty() || now < server.suspected_until
+            });
+        }
         for (server, idle) in surplus {
             self.note_surplus(server, &idle, now);
         }
     }
 
+    /// Closes all connections, and keeps none any more.
+    pub fn close(&self) {
+        *self.servers.lock() = None;
+    }
+
     fn note_surplus(&self, server: SocketAddr, idle: &Idle, now: u64) {
-        if idle.body == Body::Some {
-            let mut servers = self.servers.lock();
+        if idle.body == Body::Some
+            && let Some(servers) = self.servers.lock().as_mut()
+        {
             servers.entry(server).or_default().suspected_until = now.saturating_add(SUSPICION);
         }
         let Some(unlogged) = self.reports.lock().count(now) else { return };

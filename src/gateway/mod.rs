@@ -169,6 +169,22 @@ impl ProxyHttp for Gateway {
         trace::propagate(request, exchange)
     }
 
+    async fn request_body_filter(
+        &self,
+        _session: &mut Session,
+        _body: &mut Option<Bytes>,
+        is_end: bool,
+        exchange: &mut Self::CTX,
+    ) -> Result<()>
+    where
+        Self::CTX: Send + Sync,
+    {
+        if let (true, Some(attempt)) = (is_end, &exchange.attempt) {
+            attempt.note_whole_body();
+        }
+        Ok(())
+    }
+
     async fn upstream_response_filter(
         &self,
         session: &mut Session,
@@ -185,6 +201,9 @@ impl ProxyHttp for Gateway {
             } else {
                 Ok(())
             };
+        }
+        if response.status == StatusCode::SWITCHING_PROTOCOLS && !session.is_upgrade_req() {
+            return Err(respond::unasked_upgrade());
         }
         if let Some(attempt) = &exchange.attempt {
             attempt.note_head(&session.req_header().method, response);

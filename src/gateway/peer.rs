@@ -44,10 +44,9 @@ impl Gateway {
         options.read_timeout = Some(upstream.read_timeout);
         // A head alone fits into what the system takes at once: there is nothing to wait for, and
         // a timer costs more than that.
-        options.write_timeout = (!session.is_body_empty()).then_some(upstream.write_timeout);
+        let has_body = !session.is_body_empty();
+        options.write_timeout = has_body.then_some(upstream.write_timeout);
         let connects = if session.is_upgrade_req() {
-            // The connection bounds what comes before the other protocol.
-            options.read_timeout = Some(UPGRADED_IDLE);
             Connects::ForUpgrade
         } else if exchange.tries > 1 {
             Connects::Anew
@@ -58,11 +57,15 @@ impl Gateway {
             server,
             request_id: exchange.request_id.clone(),
             connects,
+            has_body,
             read_timeout: upstream.read_timeout,
             idle_timeout: upstream.idle_timeout,
             idle: Arc::clone(&pool.idle),
             progress: Mutex::default(),
         });
+        if attempt.bounds_every_read() {
+            options.read_timeout = Some(UPGRADED_IDLE);
+        }
         // Pingora keeps no connection of its own.
         options.idle_timeout = Some(Duration::ZERO);
         options.custom_l4 = Some(Arc::new(Connector(Arc::clone(&attempt))));

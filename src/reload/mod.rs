@@ -194,11 +194,18 @@ impl Reloader {
         traces.aim_at(policy.tracing.as_ref());
         let next = Snapshot::following(&previous, policy, pools);
         let generation = next.generation;
-        current.store(Arc::new(next));
+        let next = Arc::new(next);
+        current.store(Arc::clone(&next));
+        // A request that began before may keep the previous snapshot for hours, with its pools.
+        for pool in &previous.pools {
+            if !next.pools.iter().any(|kept| Arc::ptr_eq(kept, pool)) {
+                pool.idle.close();
+            }
+        }
         limiter.forget_refusals();
         let changes = Changes::between(&state.outline, &outline);
         if generation.is_multiple_of(TIDY_EVERY) {
-            metrics.forget_gone(&current.load().policy);
+            metrics.forget_gone(&next.policy);
         }
         *state = State { digest, outline, rejected: None, blocked_at: None };
         metrics.config.applied(generation);

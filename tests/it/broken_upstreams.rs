@@ -184,6 +184,19 @@ fn row_53_interim_answers_do_no_harm() {
     }
 }
 
+/// Such a 101 is neither an interim response nor an end: a client would take what follows for
+/// another protocol.
+#[test]
+fn an_upgrade_that_no_client_asked_for_is_502() {
+    let upgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
+        Upgrade: websocket\r\n\r\n";
+    let upstream = Upstream::saying(format!("{upgraded}{OK}"));
+    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    for request in [Request::get("/"), post()] {
+        assert_eq!(gateway.send(&request).status, 502, "{request:?}");
+    }
+}
+
 #[test]
 fn row_53_an_answer_before_the_end_of_a_large_body_reaches_the_client() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

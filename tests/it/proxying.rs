@@ -1,13 +1,14 @@
 //! Requests and answers go through as they are.
 
 use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Barrier;
 use std::time::Duration;
 
 use crate::support::{
-    Connection, DEMO, Gate, Gateway, Nginx, PythonServer, Request, Response, Upstream, curl,
-    in_front_of, lasting, rush,
+    Connection, DEMO, Gate, Gateway, Nginx, PATIENCE, PythonServer, Request, Response, Upstream,
+    curl, in_front_of, lasting, rush,
 };
 
 const MIB: usize = 1024 * 1024;
@@ -319,4 +320,30 @@ fn a_connection_to_an_api_expires_after_its_idle_timeout() {
     }
     let connections: Vec<_> = upstream.seen().iter().map(|seen| seen.connection).collect();
     assert_eq!(connections, [0, 1]);
+}
+
+/// The file before lives for as long as a request that began under it, its connections do not.
+#[test]
+fn idle_connections_to_a_server_that_a_reload_removed_are_closed() {
+    let (old, new) = (TcpListener::bind("127.0.0.1:0").unwrap(), Upstream::echo());
+    let gateway = Gateway::start(&in_front_of(&[old.local_addr().unwrap()]));
+    let accept = || {
+        let (mut stream, _) = old.accept().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_ne!(stream.read(&mut [0; 4_096]).unwrap(), 0);
+        stream
+    };
+    let mut clients = [(); 2].map(|()| gateway.connect());
+    let [mut answered, mut waiting] = [0, 1].map(|number: usize| {
+        clients[number].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        accept()
+    });
+    let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    answered.write_all(ok).unwrap();
+    assert_eq!(clients[0].read_response("GET").status, 200);
+    gateway.take(&in_front_of(&[new.address]));
+    assert_eq!(answered.read(&mut [0]).unwrap(), 0, "before the reload it was idle");
+    waiting.write_all(ok).unwrap();
+    assert_eq!(clients[1].read_response("GET").status, 200);
+    assert_eq!(waiting.read(&mut [0]).unwrap(), 0, "it became idle after the reload");
 }

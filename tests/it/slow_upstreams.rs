@@ -97,6 +97,44 @@ fn an_upload_may_take_longer_than_the_read_timeout() {
     assert_eq!(client.read_response("POST").text(), "x".repeat(15));
 }
 
+/// Only `server.read_timeout` bounds how long a client takes for the next part of its request.
+#[test]
+fn a_pause_within_an_upload_is_no_timeout_of_the_upstream() {
+    let upstream = Upstream::echo();
+    let gateway = Gateway::start(&impatient(upstream.address));
+    let uploads = [
+        ("Content-Length: 6", "one", "two"),
+        ("Transfer-Encoding: chunked", "3\r\none\r\n", "3\r\ntwo\r\n0\r\n\r\n"),
+        ("Content-Length: 6\r\nConnection: upgrade\r\nUpgrade: anything", "one", "two"),
+    ];
+    for (headers, first, second) in uploads {
+        let mut client = gateway.connect();
+        client.write(format!("POST / HTTP/1.1\r\nHost: a\r\n{headers}\r\n\r\n{first}").as_bytes());
+        lasting(15 * PACE);
+        client.write(second.as_bytes());
+        let answer = client.read_response("POST");
+        assert_eq!((answer.status, answer.text()), (200, "onetwo".into()), "{headers}");
+    }
+}
+
+#[test]
+fn the_read_timeout_begins_when_an_upload_has_ended() {
+    let upstream = Upstream::start(|_, stream| {
+        let _ = stream.read(&mut [0]);
+        false
+    });
+    let gateway = Gateway::start(&impatient(upstream.address));
+    let mut client = gateway.connect();
+    client.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nx");
+    lasting(15 * PACE);
+    let (answer, took) = timed(|| {
+        client.write(b"x");
+        client.read_response("POST")
+    });
+    assert_eq!(answer.status, 504, "{answer:?}");
+    assert!((1_000..10_000).contains(&took.as_millis()), "{took:?}");
+}
+
 /// Nor is the time of a body that keeps coming bounded.
 #[test]
 fn an_answer_may_take_longer_than_the_read_timeout() {

@@ -74,6 +74,12 @@ pub(super) fn too_many_interim() -> Box<Error> {
     Error::explain(ErrorType::InvalidHTTPHeader, "too many interim responses").into_up()
 }
 
+/// The error of an upstream that changes to another protocol, which the client has not asked for.
+#[allow(clippy::unnecessary_box_returns, reason = "what Pingora's phases return")]
+pub(super) fn unasked_upgrade() -> Box<Error> {
+    Error::explain(ErrorType::InvalidHTTPHeader, "101 to a request for no upgrade").into_up()
+}
+
 /// Answers a request that does not pass.
 ///
 /// # Errors
