@@ -1,5 +1,7 @@
 //! What a decision costs where a client chooses the worst head that it can send.
 
+mod outcomes;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 

@@ -34,7 +34,7 @@ impl Debt {
 
     /// Units owed at `now`.
     pub fn left(&self, now: u64) -> i64 {
-        let since = if self.at > self.full_at { self.at } else { self.full_at };
+        let since = self.at.max(self.full_at);
         let filled = self.quota.units_in(now.saturating_sub(since));
         (self.units - filled / i64::from(self.share.gateways())).max(0)
     }
@@ -42,7 +42,7 @@ impl Debt {
     /// The same debt with so many units more.
     #[must_use]
     pub fn more(self, units: i64, now: u64) -> Self {
-        let at = if now > self.at { now } else { self.at };
+        let at = now.max(self.at);
         Self { units: self.left(at).saturating_add(units), at, ..self }
     }
 

@@ -62,6 +62,16 @@ fn half_of_twenty_calls_in_five_seconds_open() {
 }
 
 #[test]
+fn one_timeout_in_three_calls_leaves_it_closed() {
+    let mut breaker = closed();
+    for call in 0..60 {
+        let event = if call % 3 == 0 { Event::TimedOut } else { Event::Answered };
+        breaker.note(event, call * 1_000, 0);
+    }
+    assert_eq!(breaker.state(), State::Closed);
+}
+
+#[test]
 fn it_stays_open_ever_longer_until_it_was_closed_for_long() {
     let mut breaker = closed();
     let mut now = 20 * SECOND;

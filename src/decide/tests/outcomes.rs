@@ -1,0 +1,197 @@
+//! Tables of requests and all that is decided about them before a bucket is asked.
+
+use std::fmt::Write as _;
+
+use http::{Request, Version};
+use sha2::{Digest as _, Sha256};
+
+use super::PEER;
+use crate::decide::guard::Malformed;
+use crate::decide::{Head, Refusal, decide};
+use crate::load::from_text;
+use crate::policy::Policy;
+
+/// One known key, `secret`, and rules per address, per key and, for those that demand one, a key.
+const RULES: &str = r#"
+[upstreams.api]
+servers = ["demo"]
+[routes.all]
+path = "/*"
+cost = 2
+[routes.keys]
+path = "/keys"
+[rules.per-ip]
+per = ["ip"]
+rate = "10/s"
+[rules.per-key]
+per = ["key"]
+rate = "10/s"
+on_missing = "skip"
+[rules.demanding]
+per = ["key"]
+rate = "10/s"
+routes = ["keys"]
+on_missing = "deny"
+[plans.free]
+"#;
+
+fn policy(clients: &str) -> Policy {
+    let digest = Sha256::digest(b"secret").iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    });
+    let key = format!("[keys.acme]\nsha256 = \"{digest}\"\nplan = \"free\"\n");
+    let clients = format!("[clients]\nlimits_path = \"/limits\"\n{clients}\n");
+    from_text("gateway.toml", &format!("{clients}{RULES}{key}")).unwrap()
+}
+
+/// What is decided: the route or the refusal, and the rules that charge the request how much.
+fn outcome(policy: &Policy, method: &str, path: &str, key: Option<&str>) -> String {
+    let mut request = Request::builder().method(method).uri(path).header("host", "api.test");
+    if let Some(key) = key {
+        request = request.header("x-api-key", key);
+    }
+    let parts = request.body(()).unwrap().into_parts().0;
+    let case = decide(policy, &Head::of(&parts, path.as_bytes(), Some(PEER), false));
+    let rule = |index: u32| policy.rules[index as usize].name.to_string();
+    let charges = case.charges.iter().map(|one| format!("{} {}", rule(one.rule), one.cost));
+    let charges: Vec<String> = charges.collect();
+    let to = match (case.refused(), case.asks_limits, case.route) {
+        (Some(refusal), ..) => format!("{refusal:?}"),
+        (None, true, _) => "limits".to_string(),
+        (None, false, route) => policy.routes[route.unwrap() as usize].name.to_string(),
+    };
+    let demanded = case.demanded_by.map(|index| format!(", demanded by {}", rule(index)));
+    format!("{to} [{}]{}", charges.join(", "), demanded.unwrap_or_default())
+}
+
+#[test]
+fn request_is_charged_by_the_rules_for_its_key() {
+    let deny = "on_missing_key = \"deny\"\non_unknown_key = \"deny\"\n";
+    let open = "on_missing_key = \"anonymous\"\non_unknown_key = \"accept\"\n";
+    let table = [
+        (deny, Some("secret"), "all [per-ip 2, per-key 2]"),
+        (deny, None, "KeyMissing [per-ip 2]"),
+        (deny, Some("guess"), "KeyUnknown [per-ip 2]"),
+        (open, Some("secret"), "all [per-ip 2, per-key 2]"),
+        (open, None, "all [per-ip 2]"),
+        (open, Some("guess"), "all [per-ip 2, per-key 2]"),
+    ];
+    for (clients, key, expected) in table {
+        assert_eq!(outcome(&policy(clients), "GET", "/", key), expected, "{clients}, {key:?}");
+    }
+}
+
+#[test]
+fn rule_that_demands_a_key_refuses_a_request_without_one() {
+    let policy = policy("on_missing_key = \"anonymous\"");
+    let table = [
+        (Some("secret"), "keys [per-ip 1, per-key 1, demanding 1]"),
+        (None, "KeyMissing [per-ip 1], demanded by demanding"),
+    ];
+    for (key, expected) in table {
+        assert_eq!(outcome(&policy, "GET", "/keys", key), expected, "{key:?}");
+    }
+}
+
+#[test]
+fn request_for_its_limits_is_free_unless_it_may_guess_a_key() {
+    let deny = "on_missing_key = \"deny\"\non_unknown_key = \"deny\"\n";
+    let open = "on_missing_key = \"anonymous\"\non_unknown_key = \"accept\"\n";
+    let table = [
+        (deny, "GET", Some("secret"), "limits []"),
+        (deny, "HEAD", Some("secret"), "limits []"),
+        (deny, "GET", None, "KeyMissing [per-ip 1]"),
+        (deny, "GET", Some("guess"), "KeyUnknown [per-ip 1]"),
+        (deny, "OPTIONS", None, "limits []"),
+        (deny, "POST", Some("secret"), "OtherMethod []"),
+        (open, "GET", None, "limits []"),
+        (open, "GET", Some("guess"), "limits [per-ip 1]"),
+    ];
+    for (clients, method, key, expected) in table {
+        let found = outcome(&policy(clients), method, "/limits", key);
+        assert_eq!(found, expected, "{clients}, {method}, {key:?}");
+    }
+}
+
+#[test]
+fn host_is_in_lower_case_without_port_and_final_dot() {
+    let table = [
+        ("api.test", "api.test"),
+        ("API.Test:8080", "api.test"),
+        ("api.test.", "api.test"),
+        ("api.test.:80", "api.test"),
+        ("192.0.2.1:80", "192.0.2.1"),
+        ("[::1]", "[::1]"),
+        ("[0:0::1]:80", "[::1]"),
+        ("", ""),
+    ];
+    for (header, expected) in table {
+        let headers = [(http::header::HOST, header.parse().unwrap())].into_iter().collect();
+        assert_eq!(super::super::host(&headers), expected, "{header}");
+    }
+    assert_eq!(super::super::host(&http::HeaderMap::new()), "");
+}
+
+/// A request that nothing is wrong with, changed by `change`, and whether both lengths came.
+fn malformed(
+    change: impl FnOnce(http::request::Builder) -> http::request::Builder,
+    has_two_lengths: bool,
+) -> Option<Malformed> {
+    let file = "[server]\nmax_uri_bytes = 128\nmax_header_bytes = 1024\n";
+    let policy = from_text("gateway.toml", &format!("{file}{RULES}")).unwrap();
+    let request = Request::builder().uri("/").header("host", "api.test");
+    let parts = change(request).body(()).unwrap().into_parts().0;
+    let target = parts.uri.to_string();
+    let head = Head::of(&parts, target.as_bytes(), Some(PEER), has_two_lengths);
+    match decide(&policy, &head).refused() {
+        Some(Refusal::Malformed(malformed)) => Some(malformed),
+        None => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn malformed_requests_are_refused_for_what_is_wrong_with_them() {
+    // With its four bytes for a colon, a space and a line break, `host: api.test` takes 16.
+    let filler = |size: usize| "x".repeat(size - 16 - "x-filler".len() - 4);
+    let path = |size: usize| format!("/{}", "x".repeat(size - 1));
+    assert_eq!(malformed(|request| request, false), None);
+    assert_eq!(malformed(|request| request, true), Some(Malformed::TwoLengths));
+    assert_eq!(malformed(|request| request.uri(path(128)), false), None);
+    let too_long = malformed(|request| request.uri(path(129)), false);
+    assert_eq!(too_long, Some(Malformed::UriTooLong));
+    assert_eq!(malformed(|request| request.header("x-filler", filler(1024)), false), None);
+    let too_large = malformed(|request| request.header("x-filler", filler(1025)), false);
+    assert_eq!(too_large, Some(Malformed::HeadersTooLarge));
+    assert_eq!(malformed(|request| request.method("Get"), false), Some(Malformed::OddMethod));
+    for (coding, expected) in [
+        (&["chunked"][..], None),
+        (&["Chunked"], None),
+        (&["gzip, chunked"], Some(Malformed::OddCoding)),
+        (&["chunked", "chunked"], Some(Malformed::OddCoding)),
+    ] {
+        let with = |request| {
+            coding.iter().fold(request, |request: http::request::Builder, coding| {
+                request.header("transfer-encoding", *coding)
+            })
+        };
+        assert_eq!(malformed(with, false), expected, "{coding:?}");
+    }
+}
+
+#[test]
+fn only_http_1_1_and_a_url_need_a_host() {
+    let file = from_text("gateway.toml", RULES).unwrap();
+    let table = [
+        (Version::HTTP_11, "/", Some(Malformed::NoHost)),
+        (Version::HTTP_10, "/", None),
+        (Version::HTTP_10, "http://api.test/", Some(Malformed::NoHost)),
+    ];
+    for (version, target, expected) in table {
+        let request = Request::builder().version(version).uri(target);
+        let parts = request.body(()).unwrap().into_parts().0;
+        let case = decide(&file, &Head::of(&parts, target.as_bytes(), Some(PEER), false));
+        assert_eq!(case.refused(), expected.map(Refusal::Malformed), "{version:?} {target}");
+    }
+}
