@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use crate::limit::TICKS_PER_SECOND;
 use crate::limit::charge::{Answer, BucketId, Charge, Mode};
 use crate::limit::share::Share;
+use crate::limit::verdict::Standing;
 
 /// How long a reservation outlives the instant at which its request can pass, in ticks:
 /// `Retry-After` is in whole seconds, and the request has to travel.
@@ -81,8 +82,14 @@ impl Reservations {
     }
 
     /// Notes what became of a request at `now`: a costly one that was refused reserves its bucket,
-    /// one that passed ends the reservation.
+    /// one that passed ends the reservation. A request that another rule refuses until after the
+    /// reservation could not use it, and makes none.
     pub(super) fn note(&self, charges: &[Charge], answer: &Answer, now: u64) {
+        let longest = || {
+            let each = charges.iter().zip(&answer.outcomes);
+            let enforced = each.filter(|(charge, _)| charge.mode == Mode::Enforce);
+            enforced.map(|(charge, outcome)| Standing::of(charge, outcome).retry_after).max()
+        };
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
             if charge.mode == Mode::Shadow {
                 continue;
@@ -90,13 +97,16 @@ impl Reservations {
             if answer.allowed() {
                 self.end(charge, outcome.share, now);
             } else if !outcome.enough && needs_all(charge, outcome.share) {
-                self.reserve(charge, outcome.level, outcome.share, now);
+                let wait = Standing::of(charge, outcome).retry_after;
+                if longest() <= Some(wait.saturating_add(GRACE)) {
+                    self.reserve(charge, wait, outcome.share, now);
+                }
             }
         }
     }
 
-    fn reserve(&self, charge: &Charge, level: i64, share: Share, now: u64) {
-        let quota = &charge.quota;
+    /// Reserves the bucket for a request that can pass in `wait` ticks.
+    fn reserve(&self, charge: &Charge, wait: u64, share: Share, now: u64) {
         let mut reserved = self.by_bucket.lock();
         if reserved.get(&charge.bucket).is_some_and(|kept| now < kept.next) {
             return;
@@ -105,7 +115,6 @@ impl Reservations {
             reserved.retain(|_, kept| now < kept.next);
         }
         if reserved.len() < MOST {
-            let wait = quota.ticks_to_add(quota.full().saturating_sub(level));
             let ends = now.saturating_add(wait).saturating_add(GRACE);
             let (cost, since) = (charge.cost, now);
             let next = ends.saturating_add(turn(charge, cost, share, ends - since));

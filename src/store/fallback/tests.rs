@@ -458,3 +458,31 @@ fn no_request_passes_for_free_as_a_reservation_ends() {
     let both = first.iter().zip(&second).filter(|(first, second)| **first && **second).count();
     assert_eq!(both, 0, "rounds in which both passed");
 }
+
+/// A request that another rule refuses for longer cannot use a reservation, and gets none: it does
+/// not keep a bucket from other clients.
+#[test]
+fn a_client_that_is_exhausted_for_longer_reserves_no_shared_bucket() {
+    let second = 1_000_000;
+    let share = Share::one_of(3);
+    let (shared, own) = (tens(), Quota::new(1, 3_600 * second, 10).unwrap());
+    let gateway = Fallback::new(
+        Arc::new(MemoryStore::new(1_000, &[shared, own])),
+        Arc::new(Debts::new(1_000)),
+    );
+    let charge = |id, quota_index, quota, cost| {
+        let (bucket, mode) = (BucketId(id), Mode::Enforce);
+        Charge { bucket, rule: 0, quota_index, quota, cost, mode }
+    };
+    let costly = [charge(1, 0, shared, 20), charge(2, 1, own, 10)];
+    let cheap = [charge(1, 0, shared, 1)];
+    let take = |charges: &[Charge], now| gateway.take(charges, &[rule()], now, share).allowed();
+    assert!(take(&costly, 0), "both buckets are full");
+    let mut passed = 0;
+    for now in (1..=60 * second).step_by(20_000) {
+        assert!(!take(&costly, now), "its own limit is an hour");
+        passed += u64::from(take(&cheap, now));
+    }
+    // A third of ten a second for a minute, less the two seconds that the first request took beyond.
+    assert!((190..=200).contains(&passed), "{passed} of the others' requests passed");
+}
