@@ -39,7 +39,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::StatusCode;
 use pingora::modules::http::HttpModules;
-use pingora::prelude::{Error, ErrorType, HttpPeer, RequestHeader, ResponseHeader, Result};
+use pingora::prelude::{
+    Error, ErrorSource, ErrorType, HttpPeer, RequestHeader, ResponseHeader, Result,
+};
 use pingora::protocols::Digest;
 use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use prometheus::Histogram;
@@ -303,7 +305,7 @@ impl ProxyHttp for Gateway {
         error
     }
 
-    /// As Pingora's own, which does not know that a connection was kept here.
+    /// Much as Pingora's own, which does not know that a connection was kept here.
     fn error_while_proxy(
         &self,
         peer: &HttpPeer,
@@ -313,12 +315,19 @@ impl ProxyHttp for Gateway {
         _reused: bool,
     ) -> Box<Error> {
         let mut error = error.more_context(format!("Peer: {peer}"));
+        let attempt = exchange.attempt.as_deref();
+        let is_reused = attempt.is_some_and(Attempt::is_reused);
+        error.retry.decide_reuse(is_reused);
+        // Pingora sends again only where reading the head failed. A closed connection fails a write as well.
+        let write_failed =
+            (error.esource(), error.etype()) == (&ErrorSource::Upstream, &ErrorType::WriteError);
+        if write_failed && session.response_written().is_none() {
+            error.set_retry(is_reused);
+        }
         let is_idempotent = session.req_header().method.is_idempotent();
         if !is_idempotent || session.as_ref().retry_buffer_truncated() {
             error.set_retry(false);
         }
-        let attempt = exchange.attempt.as_deref();
-        error.retry.decide_reuse(attempt.is_some_and(Attempt::is_reused));
         if attempt.is_some_and(Attempt::has_timed_out) {
             error.etype = ErrorType::ReadTimedout;
         }

@@ -1,7 +1,7 @@
 //! Servers that refuse, hang, break off, or talk nonsense.
 
 use std::collections::HashSet;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -256,4 +256,33 @@ fn row_54_what_may_have_been_done_is_not_done_twice() {
 fn row_54_what_can_be_asked_again_is() {
     let (status, arrivals) = until_hung_up("PUT");
     assert_eq!((status, arrivals.last()), (200, Some(&2)));
+}
+
+/// A server that closes with bytes unread resets the connection: the gateway may find that in writing
+/// the body as well as in reading the response.
+#[test]
+fn row_54_what_can_be_asked_again_is_also_where_its_body_cannot_be_written() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\nx") {
+                    let mut byte = [0];
+                    if stream.read(&mut byte).unwrap_or(0) == 0 {
+                        return;
+                    }
+                    request.extend(byte);
+                }
+                let _ = stream.write_all(OK.as_bytes());
+                let _ = stream.read(&mut [0]);
+            });
+        }
+    });
+    let gateway = Gateway::start(&in_front_of(&[address]));
+    let statuses = [(); 100].map(|()| gateway.send(&Request::new("PUT", "/").body("x")).status);
+    assert_eq!(statuses, [200; 100]);
+    assert_ne!(gateway.count("tollgate_upstream_retries_total", &[]), 0);
 }
