@@ -95,6 +95,7 @@ impl Fallback {
     /// Notes the levels that the shared store gave, at `now` or before. Of a bucket that something
     /// is owed to, it does not know all: that level is set by the call that settles the debt.
     pub fn learn(&self, charges: &[Charge], answer: &Answer, now: u64) {
+        self.reservations.forget(charges, now);
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
             if !self.debts.owes(charge.bucket) {
                 self.memory.put(charge, outcome.level, now);

@@ -10,7 +10,7 @@
 //! A reservation only ever refuses, so no bound on what is granted depends on it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -26,12 +26,17 @@ const GRACE: u64 = 2 * TICKS_PER_SECOND;
 /// The most reservations at once. Beyond that, costly requests take their chances.
 const MOST: usize = 4_096;
 
+/// How often reservations that are over are searched for, in ticks: the search holds the lock.
+const SEARCH: u64 = TICKS_PER_SECOND;
+
 /// Buckets that are reserved.
 #[derive(Debug, Default)]
 pub(super) struct Reservations {
     by_bucket: Mutex<HashMap<BucketId, Reservation>>,
     /// How many there are: mostly none, and then nobody takes the lock.
     count: AtomicUsize,
+    /// The tick from which those that are over may be searched for.
+    search_at: AtomicU64,
 }
 
 /// A bucket's reservation, and when there may be another.
@@ -112,7 +117,7 @@ impl Reservations {
             return;
         }
         if reserved.len() >= MOST {
-            reserved.retain(|_, kept| now < kept.next);
+            self.search(&mut reserved, now);
         }
         if reserved.len() < MOST {
             let ends = now.saturating_add(wait).saturating_add(GRACE);
@@ -121,6 +126,27 @@ impl Reservations {
             reserved.insert(charge.bucket, Reservation { cost, since, ends, next });
         }
         self.count.store(reserved.len(), Ordering::Relaxed);
+    }
+
+    /// Forgets the reservations of these charges' buckets: Redis decides on them again, at `now`.
+    pub(super) fn forget(&self, charges: &[Charge], now: u64) {
+        if self.is_empty() {
+            return;
+        }
+        let mut reserved = self.by_bucket.lock();
+        for charge in charges {
+            reserved.remove(&charge.bucket);
+        }
+        self.search(&mut reserved, now);
+        self.count.store(reserved.len(), Ordering::Relaxed);
+    }
+
+    /// Forgets all that are over, at most once in [`SEARCH`].
+    fn search(&self, reserved: &mut HashMap<BucketId, Reservation>, now: u64) {
+        if now >= self.search_at.load(Ordering::Relaxed) {
+            reserved.retain(|_, kept| now < kept.next);
+            self.search_at.store(now.saturating_add(SEARCH), Ordering::Relaxed);
+        }
     }
 
     /// Ends the reservation that the charge's request has used.

@@ -486,3 +486,20 @@ fn a_client_that_is_exhausted_for_longer_reserves_no_shared_bucket() {
     // A third of ten a second for a minute, less the two seconds that the first request took beyond.
     assert!((190..=200).contains(&passed), "{passed} of the others' requests passed");
 }
+
+/// A limit of five an hour is reserved for up to an hour. When Redis decides again, a single call that
+/// it does not answer in time is decided by the level that Redis gave last.
+#[test]
+fn a_reservation_ends_when_redis_decides_again() {
+    let quota = Quota::new(5, 3_600_000_000, 5).unwrap();
+    let world = World::new(3, quota);
+    let gateway = &world.gateways[0];
+    let passes =
+        |cost, now| gateway.take(&[world.charge(cost)], &[rule()], now, world.share).allowed();
+    assert_eq!([passes(1, 0), passes(2, 0), passes(1, 1)], [true, false, false], "reserved");
+    let charges = [world.charge(1)];
+    gateway.debts.take_out(charges[0].bucket, &quota, 1_000_000);
+    let mut full = [Bucket::full(&quota, 1_000_000)];
+    gateway.learn(&charges, &take(&charges, &mut full, Share::WHOLE), 1_000_000);
+    assert!(passes(1, 2_000_000), "Redis said that four tokens are left");
+}
