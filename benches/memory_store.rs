@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use divan::{Bencher, black_box};
 use parking_lot::Mutex;
-use tollgate::limit::TICKS_PER_SECOND as SECOND;
+use tollgate::limit::MICROS_PER_SECOND as SECOND;
 use tollgate::limit::charge::{BucketId, Charge, Mode};
 use tollgate::limit::quota::Quota;
 use tollgate::limit::share::Share;

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Ticks (microseconds) since the first call in this process. Monotonic: a jump of the wall clock
+/// Microseconds since the first call in this process. Monotonic: a jump of the wall clock
 /// does not move it.
 #[allow(clippy::disallowed_methods, reason = "this is the clock")]
 pub fn now() -> u64 {
@@ -12,15 +12,15 @@ pub fn now() -> u64 {
     u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Ticks since 1970 by the wall clock, for what people read; never for a decision.
+/// Microseconds since 1970 by the wall clock, for display only; never for a decision.
 #[allow(clippy::disallowed_methods, reason = "this is the clock")]
-pub fn unix_ticks() -> u64 {
+pub fn unix_us() -> u64 {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// As [`unix_ticks`], in whole seconds.
+/// As [`unix_us`], in whole seconds.
 pub fn unix_seconds() -> u64 {
-    let ticks_per_second = 1_000_000;
-    unix_ticks() / ticks_per_second
+    let micros_per_second = 1_000_000;
+    unix_us() / micros_per_second
 }

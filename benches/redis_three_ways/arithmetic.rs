@@ -1,7 +1,7 @@
 //! A token bucket as it is usually written, for the ways that compute in the client.
 
 use tollgate::clock;
-use tollgate::limit::TICKS_PER_SECOND;
+use tollgate::limit::MICROS_PER_SECOND;
 use tollgate::limit::quota::Quota;
 
 /// What a bucket allows, as each way wants it.
@@ -26,7 +26,7 @@ pub(crate) struct Plain {
 impl Limit {
     /// So many tokens in so many seconds.
     pub(crate) fn new(tokens: u64, seconds: u64, burst: u64) -> Self {
-        let quota = Quota::new(tokens, seconds * TICKS_PER_SECOND, burst).unwrap();
+        let quota = Quota::new(tokens, seconds * MICROS_PER_SECOND, burst).unwrap();
         Self { rate: tokens as f64 / seconds as f64, burst, quota }
     }
 

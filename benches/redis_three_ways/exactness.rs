@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tollgate::clock;
-use tollgate::limit::TICKS_PER_SECOND;
+use tollgate::limit::MICROS_PER_SECOND;
 
 use crate::arithmetic::Limit;
 use crate::load::{self, Load};
@@ -61,7 +61,7 @@ fn grant(runtime: &Runtime, ways: &Ways, way: Way, round: u64) -> (u64, u64) {
     load::wait(runtime, LENGTH);
     let counts = running.stop(runtime);
     let ticks = clock::now() - start;
-    (counts.passed, BURST + RATE * ticks / TICKS_PER_SECOND)
+    (counts.passed, BURST + RATE * ticks / MICROS_PER_SECOND)
 }
 
 /// All clients on a bucket that has been emptied.

@@ -45,7 +45,7 @@ pub(super) fn show(
     let limit = limit.ok_or_else(|| bad(format!("`limit` is a number from 1 to {MOST}")))?;
     let policy = &snapshot.policy;
     let ip = query.get("ip").map(|text| Shown::asked(text, policy)).transpose();
-    let now = clock::unix_ticks();
+    let now = clock::unix_us();
     let time = |name| query.get(name).map(|text| moment(name, text, now)).transpose();
     let wanted = audit::Query {
         key: query.get("key").map(str::to_owned),

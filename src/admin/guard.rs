@@ -18,7 +18,7 @@ use tracing::warn;
 
 use super::answer::Answer;
 use crate::identity::bearer;
-use crate::limit::TICKS_PER_SECOND;
+use crate::limit::MICROS_PER_SECOND;
 use crate::policy::redis::Secret;
 
 /// Where everything is that may not be asked for by everybody.
@@ -28,7 +28,7 @@ const GUARDED: &str = "/api/";
 const CHALLENGE: &str = "Bearer realm=\"tollgate\"";
 
 /// How long nothing is logged behind a line on a refusal, in ticks.
-const SELDOM: u64 = TICKS_PER_SECOND;
+const SELDOM: u64 = MICROS_PER_SECOND;
 
 /// Refuses who may not ask, and logs it.
 #[derive(Debug, Default)]

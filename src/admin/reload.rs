@@ -122,9 +122,9 @@ impl<'a> Answer<'a> {
 
 impl<'a> Reload<'a> {
     fn of(entry: &'a Entry) -> Self {
-        let Entry { unix_ticks, cause, generation, result } = entry;
+        let Entry { unix_us, cause, generation, result } = entry;
         Self {
-            at: format!("{:.3}", Moment(*unix_ticks)),
+            at: format!("{:.3}", Moment(*unix_us)),
             cause: match cause {
                 Cause::Noticed => "noticed",
                 Cause::Asked => "asked",

@@ -59,7 +59,7 @@ impl Status {
         Self {
             version: env!("CARGO_PKG_VERSION"),
             generation: snapshot.generation,
-            uptime_s: clock::now() / crate::limit::TICKS_PER_SECOND,
+            uptime_s: clock::now() / crate::limit::MICROS_PER_SECOND,
             draining: admin.draining.is_draining(),
             ready: admin.not_ready().is_none(),
             redis: Redis {

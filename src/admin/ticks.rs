@@ -64,7 +64,7 @@ impl Ticker {
 
     fn look(&self, before: &Totals, span_ms: u64) -> Totals {
         let totals = self.metrics.totals(&self.store);
-        let at_ms = clock::unix_ticks() / 1_000;
+        let at_ms = clock::unix_us() / 1_000;
         let tick = Tick::between(before, &totals, self.shares_redis, at_ms, span_ms);
         let tick = Bytes::from(serde_json::to_vec(&tick).unwrap_or_default());
         let mut kept = self.kept.lock();

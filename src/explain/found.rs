@@ -244,7 +244,7 @@ fn spoken_of(policy: &Policy, case: &Case<'_>, taken: &Taken) -> Verdict {
     }
     let plan = case.identity.map_or("", |identity| policy.plan_name(identity.client.plan));
     let (status, _) = respond::words(policy, Refusal::Limited);
-    let retry_after_ms = respond::retry_after_ms(standing.retry_after);
+    let retry_after_ms = respond::retry_after_ms(standing.retry_after_us);
     Verdict {
         answer: "refuse",
         status: Some(status.as_u16()),

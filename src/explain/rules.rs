@@ -188,7 +188,7 @@ fn level(levels: Levels<'_>, rule: u32) -> Option<Level> {
     Some(Level {
         tokens: standing.remaining,
         enough: outcome.enough,
-        retry_after_ms: standing.retry_after.div_ceil(1_000),
-        full_after_ms: standing.reset.div_ceil(1_000),
+        retry_after_ms: standing.retry_after_us.div_ceil(1_000),
+        full_after_ms: standing.reset_us.div_ceil(1_000),
     })
 }

@@ -65,7 +65,7 @@ impl Gateway {
             return;
         }
         let ticks = exchange.sent_on.map(|at| clock::now().saturating_sub(at));
-        exchange.upstream_ticks = ticks;
+        exchange.upstream_us = ticks;
         exchange.upstream_status = Some(status);
         if let (Some(series), Some(ticks)) = (exchange.upstream_series(&self.metrics), ticks) {
             series.observe(ticks);
@@ -113,7 +113,7 @@ fn entry(session: &Session, exchange: &Exchange, decided: Decided, ticks: u64) -
     let recorded = exchange.trace.filter(|trace| trace.is_sampled);
     Entry {
         policy: Arc::clone(&exchange.snapshot.policy),
-        time: clock::unix_ticks().saturating_sub(ticks),
+        time: clock::unix_us().saturating_sub(ticks),
         client: exchange.client,
         method: request.method.clone(),
         path: Entry::path(request.uri.path()),
@@ -123,11 +123,7 @@ fn entry(session: &Session, exchange: &Exchange, decided: Decided, ticks: u64) -
         bytes_in: session.body_bytes_read() as u64,
         bytes_out: session.body_bytes_sent() as u64,
         server: exchange.server,
-        timings: Timings {
-            total: ticks,
-            check: exchange.check_ticks,
-            upstream: exchange.upstream_ticks,
-        },
+        timings: Timings { total: ticks, check: exchange.check_us, upstream: exchange.upstream_us },
         request_id: exchange.request_id.as_str().to_owned(),
         trace_id: recorded.map(|trace| trace.id),
     }

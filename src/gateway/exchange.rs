@@ -40,7 +40,7 @@ pub struct Exchange {
     /// When they began to be asked, in ticks.
     pub check_started: Option<u64>,
     /// Ticks that asking them took.
-    pub check_ticks: Option<u64>,
+    pub check_us: Option<u64>,
     /// Why it did not pass, where it did not.
     pub refusal: Option<Refusal>,
     /// The rule that refused it without asking a bucket, as an index.
@@ -54,7 +54,7 @@ pub struct Exchange {
     /// When a server was first picked, in ticks.
     pub sent_on: Option<u64>,
     /// Ticks from then to the head of the answer, once it is there.
-    pub upstream_ticks: Option<u64>,
+    pub upstream_us: Option<u64>,
     /// The status of the answer, once it is there.
     pub upstream_status: Option<StatusCode>,
     /// What became of the last try where that was no answer, in the words of the metrics.
@@ -108,14 +108,14 @@ impl Exchange {
             route: None,
             judged: None,
             check_started: None,
-            check_ticks: None,
+            check_us: None,
             refusal: None,
             refused_unasked: None,
             shadow_demand: None,
             tries: 0,
             server: None,
             sent_on: None,
-            upstream_ticks: None,
+            upstream_us: None,
             upstream_status: None,
             upstream_failure: None,
             attempt: None,

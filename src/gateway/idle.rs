@@ -18,17 +18,17 @@ use tokio::net::TcpStream;
 use tracing::warn;
 
 use super::exchange::RequestId;
-use crate::limit::TICKS_PER_SECOND;
+use crate::limit::MICROS_PER_SECOND;
 
 /// How long a connection must be silent after a response without a body, in ticks. A server that
 /// sends a body there does so within milliseconds of the head.
-const SILENCE: u64 = TICKS_PER_SECOND;
+const SILENCE: u64 = MICROS_PER_SECOND;
 
 /// How long a server is suspected of sending surplus after any response, in ticks.
-const SUSPICION: u64 = 600 * TICKS_PER_SECOND;
+const SUSPICION: u64 = 600 * MICROS_PER_SECOND;
 
 /// How long surplus is not logged again after a line about it, in ticks.
-const LOG_INTERVAL: u64 = 60 * TICKS_PER_SECOND;
+const LOG_INTERVAL: u64 = 60 * MICROS_PER_SECOND;
 
 /// Connections to one server that are kept at most. Where more requests are on their way at once,
 /// connections beyond it are closed, and opened again for the next ones: with 128 and 256 clients of

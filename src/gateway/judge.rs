@@ -67,7 +67,7 @@ impl Gateway {
         let taken = self.limiter.take(charges, &snapshot.rule_names, started).await;
         let ticks = clock::now().saturating_sub(started);
         exchange.check_started = Some(started);
-        exchange.check_ticks = Some(ticks);
+        exchange.check_us = Some(ticks);
         self.observe_check(taken.source, ticks);
         snapshot.series.count(&self.metrics, &snapshot.policy, client.plan, &taken);
         snapshot.consumption.note(&snapshot.policy, client, &taken, started);

@@ -92,7 +92,7 @@ fn insert_x(
     index: usize,
 ) -> Result<()> {
     let Some(standing) = judged.standing(index) else { return Ok(()) };
-    let reset = reset(policy.headers.reset, standing.reset, clock::unix_ticks());
+    let reset = reset(policy.headers.reset, standing.reset_us, clock::unix_us());
     response.insert_header(LIMIT, standing.limit)?;
     response.insert_header(REMAINING, standing.remaining)?;
     response.insert_header(RESET, reset)?;
@@ -132,9 +132,9 @@ fn insert_draft(
             continue;
         };
         // Until the next try where the rule refused, until full where it did not.
-        let wait = if outcome.enough { standing.reset } else { standing.retry_after };
+        let wait = if outcome.enough { standing.reset_us } else { standing.retry_after_us };
         let wait = seconds_up(wait).max(u64::from(!outcome.enough));
-        let window = seconds_up(charge.quota.ticks_to_fill()).max(1);
+        let window = seconds_up(charge.quota.time_to_fill_us()).max(1);
         let name = judged.rule_name(policy, index);
         policies.item(name, [(";q=", standing.limit), (";w=", window)]);
         limits.item(name, [(";r=", standing.remaining), (";t=", wait)]);

@@ -20,7 +20,7 @@ use tracing::warn;
 use super::Current;
 use super::idle::IdleConnections;
 use crate::clock;
-use crate::limit::TICKS_PER_SECOND;
+use crate::limit::MICROS_PER_SECOND;
 use crate::policy::settings::{Origin, Target, Upstream};
 
 /// How often names are looked up. Pods and containers move; caching is the resolver's business.
@@ -31,7 +31,7 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a server that could not be connected to is passed over, in ticks, while there are
 /// others: without, every turn that is its own costs a request a try.
-const DOWN_FOR: u64 = 5 * TICKS_PER_SECOND;
+const DOWN_FOR: u64 = 5 * MICROS_PER_SECOND;
 
 /// The servers of one upstream.
 pub struct Pool {

@@ -57,7 +57,7 @@ impl Gateway {
         let total = entry.timings.total;
         let call = exchange.sent_on.map(|at| Call {
             after: after(at),
-            ticks: exchange.upstream_ticks.unwrap_or(total.saturating_sub(after(at))),
+            ticks: exchange.upstream_us.unwrap_or(total.saturating_sub(after(at))),
             status: exchange.upstream_status.map(|status| status.as_u16()),
             failure: exchange.upstream_failure,
             tries: exchange.tries,

@@ -8,7 +8,7 @@
 
 mod window;
 
-use super::TICKS_PER_SECOND;
+use super::MICROS_PER_SECOND;
 use window::Window;
 
 /// When it opens, for how long, and how it closes. Ticks are those of the process' clock; every
@@ -18,37 +18,37 @@ pub struct Settings {
     /// So many calls in a row without an answer in time open it, 1 to 1,000.
     pub timeouts: u32,
     /// The span over which timeouts are set against calls.
-    pub window_ticks: u64,
+    pub window_us: u64,
     /// How many calls within the window it takes to judge them, 1 to 100,000.
     pub window_calls: u32,
     /// Percent of the window's calls, 1 to 100, that open it by timing out.
     pub window_timeouts_percent: u32,
     /// How long it stays open at most the first time.
-    pub open_ticks: u64,
-    /// What that doubles to; never below `open_ticks`.
-    pub open_max_ticks: u64,
+    pub open_us: u64,
+    /// What that doubles to; never below `open_us`.
+    pub open_max_us: u64,
     /// How many probes in a row must succeed before requests return, 1 to 100.
     pub probes: u32,
     /// Percent of the requests that ask in each step after a recovery: 1 to 16 steps of 1 to 100,
     /// none below the one before, the last 100.
     pub ramp: Vec<u32>,
     /// How long each step takes.
-    pub ramp_step_ticks: u64,
+    pub ramp_step_us: u64,
 }
 
 impl Default for Settings {
-    /// For one server; behind sentinels a file that says nothing gets a lower `open_max_ticks`.
+    /// For one server; behind sentinels a file that says nothing gets a lower `open_max_us`.
     fn default() -> Self {
         Self {
             timeouts: 5,
-            window_ticks: 5 * TICKS_PER_SECOND,
+            window_us: 5 * MICROS_PER_SECOND,
             window_calls: 20,
             window_timeouts_percent: 50,
-            open_ticks: TICKS_PER_SECOND / 2,
-            open_max_ticks: 15 * TICKS_PER_SECOND,
+            open_us: MICROS_PER_SECOND / 2,
+            open_max_us: 15 * MICROS_PER_SECOND,
             probes: 3,
             ramp: vec![1, 10, 50, 100],
-            ramp_step_ticks: TICKS_PER_SECOND,
+            ramp_step_us: MICROS_PER_SECOND,
         }
     }
 }
@@ -97,7 +97,7 @@ pub struct Breaker {
 impl Breaker {
     /// A closed breaker: until something fails, nothing is known against the store.
     pub fn new(settings: Settings, now: u64) -> Self {
-        let window = Window::new(settings.window_ticks);
+        let window = Window::new(settings.window_us);
         let state = State::Closed;
         Self { settings, state, timeouts: 0, window, openings: 0, closed_since: now }
     }
@@ -133,10 +133,10 @@ impl Breaker {
     pub fn open(&mut self, now: u64, random: u64) {
         let settings = &self.settings;
         let steady = self.state == State::Closed
-            && now.saturating_sub(self.closed_since) >= settings.open_max_ticks;
+            && now.saturating_sub(self.closed_since) >= settings.open_max_us;
         self.openings = if steady { 0 } else { self.openings };
         let doubled = 1_u64.checked_shl(self.openings).unwrap_or(u64::MAX);
-        let most = settings.open_ticks.saturating_mul(doubled).min(settings.open_max_ticks).max(1);
+        let most = settings.open_us.saturating_mul(doubled).min(settings.open_max_us).max(1);
         // Anything up to the bound ("full jitter"): whoever lost the store together comes back
         // spread over all of it.
         self.state = State::Open { until: now.saturating_add(1 + random % most) };
@@ -178,7 +178,7 @@ impl Breaker {
 
     /// The step of the half-open state at `now`: when it ends, and who may ask. None: all are over.
     fn step(&self, since: u64, now: u64) -> Option<(u64, u32)> {
-        let length = self.settings.ramp_step_ticks.max(1);
+        let length = self.settings.ramp_step_us.max(1);
         let step = now.saturating_sub(since) / length;
         let percent = self.settings.ramp.get(usize::try_from(step).ok()?)?;
         Some((since.saturating_add((step + 1).saturating_mul(length)), *percent))

@@ -4,7 +4,7 @@ use super::quota::{MAX_UNITS, Quota};
 
 /// How far a clock may go back, in ticks, without a bucket taking notice: readings of one clock by
 /// two threads, or by a server before and after its time was set right.
-pub const CLOCK_SLACK: u64 = super::TICKS_PER_SECOND;
+pub const CLOCK_SLACK: u64 = super::MICROS_PER_SECOND;
 
 /// A token bucket's whole state. Units are those of its [`Quota`], ticks those of the clock.
 ///
@@ -74,7 +74,7 @@ impl Bucket {
 
     /// The tick at which the bucket is full again if nobody takes from it.
     pub const fn full_at(&self, quota: &Quota) -> u64 {
-        self.at.saturating_add(quota.ticks_to_add(quota.full().saturating_sub(self.level)))
+        self.at.saturating_add(quota.time_to_add_us(quota.full().saturating_sub(self.level)))
     }
 }
 

@@ -23,7 +23,7 @@ pub struct Debt {
 impl Debt {
     /// No debt yet, to a bucket of `quota` that this gateway cannot ask from `now` on.
     pub const fn none(quota: Quota, share: Share, now: u64) -> Self {
-        let full_at = now.saturating_add(quota.ticks_to_fill());
+        let full_at = now.saturating_add(quota.time_to_fill_us());
         Self { units: 0, at: now, full_at, share, quota }
     }
 

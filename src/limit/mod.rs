@@ -4,7 +4,7 @@
 //! Reading order: [`quota`] (what is allowed), [`bucket`] (the level of one bucket and how it
 //! moves), [`share`] (what a gateway takes that decides alone), [`charge`] (several buckets, all or
 //! nothing), [`verdict`] (what to tell the client). For outages of the shared store: [`breaker`] (when
-//! it is asked), [`census`] (how many gateways share it), [`debt`] (what was granted without it). By hand: [`adjust`]. Who asks most: [`heavy`].
+//! it is asked), [`membership`] (how many gateways share it), [`debt`] (what was granted without it). By hand: [`adjust`]. Who asks most: [`top_k`].
 //!
 //! # Another kind of limit
 //!
@@ -16,23 +16,23 @@
 pub mod adjust;
 pub mod breaker;
 pub mod bucket;
-pub mod census;
 pub mod charge;
 pub mod debt;
-pub mod heavy;
+pub mod membership;
 pub mod quota;
 pub mod share;
+pub mod top_k;
 pub mod verdict;
 
 #[cfg(test)]
 mod promises;
 
 /// Ticks in a second: the clock of the limiter counts microseconds.
-pub const TICKS_PER_SECOND: u64 = 1_000_000;
+pub const MICROS_PER_SECOND: u64 = 1_000_000;
 
 /// Whole seconds that cover `ticks`, rounded up: a client that waits that long is never early.
 pub const fn seconds_up(ticks: u64) -> u64 {
-    ticks.div_ceil(TICKS_PER_SECOND)
+    ticks.div_ceil(MICROS_PER_SECOND)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::TICKS_PER_SECOND;
+use super::MICROS_PER_SECOND;
 use super::bucket::Bucket;
 use super::charge::{BucketId, Charge, Mode, take};
 use super::quota::{MAX_UNITS, Quota, QuotaError};
@@ -109,7 +109,7 @@ proptest! {
     #[test]
     fn a_client_passes_exactly_at_retry_after((quota, bucket) in buckets(), cost: u64) {
         let cost = 1 + cost % quota.burst();
-        let wait = standing(&quota, bucket.level, cost).retry_after;
+        let wait = standing(&quota, bucket.level, cost).retry_after_us;
         let passes_after = |ticks| take_one(&mut bucket.clone(), quota, cost, bucket.at + ticks);
         prop_assert!(passes_after(wait));
         prop_assert!(wait == 0 || !passes_after(wait - 1), "a tick early");
@@ -117,7 +117,7 @@ proptest! {
 
     #[test]
     fn a_bucket_is_full_exactly_at_reset((quota, bucket) in buckets()) {
-        let wait = standing(&quota, bucket.level, 1).reset;
+        let wait = standing(&quota, bucket.level, 1).reset_us;
         let level_after = |ticks| bucket.refilled(&quota, bucket.at + ticks).level;
         prop_assert_eq!(bucket.full_at(&quota), bucket.at + wait);
         prop_assert_eq!(level_after(wait), quota.full());
@@ -141,8 +141,8 @@ proptest! {
         let cost = 1 + cost % quota.burst();
         let refilled = bucket.refilled(&quota, now);
         let standing = standing(&quota, refilled.level.max(0), cost);
-        let kept = [quota.full(), quota.units_per_tick(), quota.units_per_token(), refilled.level];
-        let told = [standing.limit, standing.remaining, standing.retry_after, standing.reset];
+        let kept = [quota.full(), quota.units_per_us(), quota.units_per_token(), refilled.level];
+        let told = [standing.limit, standing.remaining, standing.retry_after_us, standing.reset_us];
         prop_assert!(kept.iter().all(|number| *number <= MAX_UNITS));
         prop_assert!(told.iter().all(|number| *number <= MAX_UNITS.unsigned_abs()));
         prop_assert!(refilled.level <= quota.full());
@@ -216,7 +216,7 @@ proptest! {
         (tokens, burst) in (1..20_u64, 1..200_u64),
         steps in prop::collection::vec((0..400_000_u64, -5_000_000..5_000_000_i64, 0..20_u64), 1..60),
     ) {
-        let quota = Quota::new(tokens, TICKS_PER_SECOND, burst).unwrap();
+        let quota = Quota::new(tokens, MICROS_PER_SECOND, burst).unwrap();
         let (passed, elapsed, forward) = passed_by_a_clock_that_steps(quota, &steps);
         let steps: i64 = forward.iter().map(|ticks| quota.full().min(quota.units_in(*ticks))).sum();
         let most = quota.full() + quota.units_in(elapsed) + steps;
@@ -228,7 +228,7 @@ proptest! {
         (tokens, burst) in (1..20_u64, 1..200_u64),
         steps in prop::collection::vec((0..400_000_u64, -1_000_000..=0_i64, 0..20_u64), 1..60),
     ) {
-        let quota = Quota::new(tokens, TICKS_PER_SECOND, burst).unwrap();
+        let quota = Quota::new(tokens, MICROS_PER_SECOND, burst).unwrap();
         let (passed, elapsed, _) = passed_by_a_clock_that_steps(quota, &steps);
         let most = quota.full() + quota.units_in(elapsed);
         prop_assert!(passed <= most, "{passed} of {most} units");
@@ -267,7 +267,7 @@ proptest! {
         let mut now = start;
         for idle in idle {
             prop_assert!(take_one(&mut bucket, quota, cost, now));
-            now += quota.ticks_to_add(quota.units(cost)) + idle;
+            now += quota.time_to_add_us(quota.units(cost)) + idle;
         }
     }
 
@@ -298,7 +298,7 @@ proptest! {
         // The rule that the client is told of is one that refuses, and the last one to.
         if let Verdict::Refused { binding } = Verdict::of(&charges, &answer) {
             let wait = |index: usize| {
-                Standing::of(&charges[index], &answer.outcomes[index]).retry_after
+                Standing::of(&charges[index], &answer.outcomes[index]).retry_after_us
             };
             prop_assert!(!answer.allowed() && !held(binding));
             prop_assert!(enforced.clone().all(|index| wait(index) <= wait(binding)));

@@ -13,12 +13,12 @@ pub const MOST_DEBT: i64 = 1_000;
 /// A token bucket's parameters.
 ///
 /// A rate of N tokens per P ticks is divided by their greatest common divisor: each tick adds
-/// [`units_per_tick`](Self::units_per_tick) units and a token is worth
+/// [`units_per_us`](Self::units_per_us) units and a token is worth
 /// [`units_per_token`](Self::units_per_token) units, so that no fraction of a token is ever lost
 /// or invented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
-    units_per_tick: i64,
+    units_per_us: i64,
     units_per_token: i64,
     burst: u64,
 }
@@ -47,23 +47,23 @@ pub enum QuotaError {
 }
 
 impl Quota {
-    /// `tokens` per `period_ticks`, in a bucket that holds `burst` tokens.
+    /// `tokens` per `period_us`, in a bucket that holds `burst` tokens.
     ///
     /// # Errors
     /// See [`QuotaError`]: any number at 0, or a full bucket beyond [`MAX_UNITS`].
-    pub const fn new(tokens: u64, period_ticks: u64, burst: u64) -> Result<Self, QuotaError> {
+    pub const fn new(tokens: u64, period_us: u64, burst: u64) -> Result<Self, QuotaError> {
         if tokens == 0 {
             return Err(QuotaError::ZeroRate);
         }
-        if period_ticks == 0 {
+        if period_us == 0 {
             return Err(QuotaError::ZeroPeriod);
         }
         if burst == 0 {
             return Err(QuotaError::ZeroBurst);
         }
-        let divisor = greatest_common_divisor(tokens, period_ticks);
-        let (units_per_tick, units_per_token) = (tokens / divisor, period_ticks / divisor);
-        if units_per_tick > MAX_UNITS.unsigned_abs() {
+        let divisor = greatest_common_divisor(tokens, period_us);
+        let (units_per_us, units_per_token) = (tokens / divisor, period_us / divisor);
+        if units_per_us > MAX_UNITS.unsigned_abs() {
             return Err(QuotaError::RateTooLarge);
         }
         let max_burst = MAX_UNITS.unsigned_abs() / units_per_token;
@@ -72,15 +72,15 @@ impl Quota {
         }
         // Both are at most 2^53 by now.
         Ok(Self {
-            units_per_tick: units_per_tick.cast_signed(),
+            units_per_us: units_per_us.cast_signed(),
             units_per_token: units_per_token.cast_signed(),
             burst,
         })
     }
 
     /// Units that one tick adds.
-    pub const fn units_per_tick(&self) -> i64 {
-        self.units_per_tick
+    pub const fn units_per_us(&self) -> i64 {
+        self.units_per_us
     }
 
     /// Units that one token is worth.
@@ -112,21 +112,21 @@ impl Quota {
 
     /// Units that so many ticks add.
     pub const fn units_in(&self, ticks: u64) -> i64 {
-        clamped(ticks).saturating_mul(self.units_per_tick)
+        clamped(ticks).saturating_mul(self.units_per_us)
     }
 
     /// Ticks until `missing` units have been added, rounded up: at that tick they are there, one
     /// tick before they are not.
-    pub const fn ticks_to_add(&self, missing: i64) -> u64 {
+    pub const fn time_to_add_us(&self, missing: i64) -> u64 {
         if missing <= 0 {
             return 0;
         }
-        missing.unsigned_abs().div_ceil(self.units_per_tick.unsigned_abs())
+        missing.unsigned_abs().div_ceil(self.units_per_us.unsigned_abs())
     }
 
     /// Ticks that an empty bucket takes to fill.
-    pub const fn ticks_to_fill(&self) -> u64 {
-        self.ticks_to_add(self.full())
+    pub const fn time_to_fill_us(&self) -> u64 {
+        self.time_to_add_us(self.full())
     }
 }
 
@@ -147,7 +147,7 @@ const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const SECOND: u64 = crate::limit::TICKS_PER_SECOND;
+    const SECOND: u64 = crate::limit::MICROS_PER_SECOND;
     const DAY: u64 = 86_400 * SECOND;
 
     #[test]
@@ -163,7 +163,7 @@ mod tests {
         ];
         for ((tokens, period, burst), expected) in table {
             let quota = Quota::new(tokens, period, burst).unwrap();
-            let got = (quota.units_per_tick(), quota.units_per_token(), quota.full());
+            let got = (quota.units_per_us(), quota.units_per_token(), quota.full());
             assert_eq!(got, expected, "{tokens} per {period} ticks, burst {burst}");
         }
     }
@@ -197,11 +197,11 @@ mod tests {
     #[test]
     fn times_are_rounded_up() {
         let quota = Quota::new(3, SECOND, 2).unwrap();
-        assert_eq!(quota.ticks_to_add(1), 1);
-        assert_eq!(quota.ticks_to_add(3), 1);
-        assert_eq!(quota.ticks_to_add(4), 2);
-        assert_eq!(quota.ticks_to_add(0), 0);
-        assert_eq!(quota.ticks_to_add(-7), 0);
-        assert_eq!(quota.ticks_to_fill(), 666_667);
+        assert_eq!(quota.time_to_add_us(1), 1);
+        assert_eq!(quota.time_to_add_us(3), 1);
+        assert_eq!(quota.time_to_add_us(4), 2);
+        assert_eq!(quota.time_to_add_us(0), 0);
+        assert_eq!(quota.time_to_add_us(-7), 0);
+        assert_eq!(quota.time_to_fill_us(), 666_667);
     }
 }

@@ -14,9 +14,9 @@ pub struct Standing {
     /// What is left, in whole tokens.
     pub remaining: u64,
     /// Ticks until a request of the same cost can pass; 0 where it can pass now.
-    pub retry_after: u64,
+    pub retry_after_us: u64,
     /// Ticks until nothing is missing any more.
-    pub reset: u64,
+    pub reset_us: u64,
 }
 
 /// The decision on a request, and the rule to speak of. Indexes are those of the charges.
@@ -44,8 +44,8 @@ impl Standing {
         Self {
             limit: quota.burst(),
             remaining: share.tokens(quota, level),
-            retry_after: quota.ticks_to_add(missing_for_cost),
-            reset: quota.ticks_to_add(quota.full().saturating_sub(level)),
+            retry_after_us: quota.time_to_add_us(missing_for_cost),
+            reset_us: quota.time_to_add_us(quota.full().saturating_sub(level)),
         }
     }
 
@@ -71,12 +71,12 @@ impl Verdict {
         // min_by_key keeps the first of equals: ties go to the rule that stands first in the file.
         match answer.denied_by() {
             None => enforced()
-                .min_by_key(|(_, _, standing)| (standing.remaining, u64::MAX - standing.reset))
+                .min_by_key(|(_, _, standing)| (standing.remaining, u64::MAX - standing.reset_us))
                 .map_or(Self::Unlimited, |(tightest, ..)| Self::Allowed { tightest }),
             Some(first) => {
                 let longest = enforced()
                     .filter(|(_, enough, _)| !enough)
-                    .min_by_key(|(_, _, standing)| u64::MAX - standing.retry_after);
+                    .min_by_key(|(_, _, standing)| u64::MAX - standing.retry_after_us);
                 Self::Refused { binding: longest.map_or(first, |(binding, ..)| binding) }
             }
         }
@@ -97,7 +97,7 @@ mod tests {
     use crate::limit::bucket::Bucket;
     use crate::limit::charge::{BucketId, take};
 
-    const SECOND: u64 = crate::limit::TICKS_PER_SECOND;
+    const SECOND: u64 = crate::limit::MICROS_PER_SECOND;
 
     fn charge(tokens_per_second: u64, burst: u64, cost: u64, mode: Mode) -> Charge {
         let quota = Quota::new(tokens_per_second, SECOND, burst).unwrap();
@@ -126,10 +126,10 @@ mod tests {
             ((0, 5), (0, 500_000, 5_000_000)),
             ((450_000, 5), (4, 50_000, 4_550_000)),
         ];
-        for ((level, cost), (remaining, retry_after, reset)) in table {
+        for ((level, cost), (remaining, retry_after_us, reset_us)) in table {
             assert_eq!(
                 Standing::of_bucket(&quota, level, cost, Share::WHOLE),
-                Standing { limit: 50, remaining, retry_after, reset },
+                Standing { limit: 50, remaining, retry_after_us, reset_us },
                 "level {level}, cost {cost}"
             );
         }

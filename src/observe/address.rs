@@ -98,7 +98,7 @@ static OWN_SALT: LazyLock<Box<[u8]>> = LazyLock::new(|| {
     let mut salt = [0; 32];
     if getrandom::fill(&mut salt).is_err() {
         // Without a source of randomness the time is the best there is.
-        salt[..8].copy_from_slice(&crate::clock::unix_ticks().to_be_bytes());
+        salt[..8].copy_from_slice(&crate::clock::unix_us().to_be_bytes());
     }
     Box::new(salt)
 });

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::address::Shown;
 use super::time::Moment;
-use crate::limit::TICKS_PER_SECOND;
+use crate::limit::MICROS_PER_SECOND;
 use record::Chosen;
 pub use record::{Found, Query, Record};
 
@@ -102,8 +102,8 @@ impl Default for Bounds {
             open: 4_096,
             ended: 10_000,
             untold: 50,
-            quiet: 10 * TICKS_PER_SECOND,
-            longest: 60 * TICKS_PER_SECOND,
+            quiet: 10 * MICROS_PER_SECOND,
+            longest: 60 * MICROS_PER_SECOND,
         }
     }
 }

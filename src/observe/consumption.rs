@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
-use crate::limit::TICKS_PER_SECOND;
-use crate::limit::heavy::{Place, Summary};
+use crate::limit::MICROS_PER_SECOND;
+use crate::limit::top_k::{Counter, Sketch};
 use crate::policy::client::{Client, ClientKey, counted_address};
 use crate::policy::settings::OnUnknownKey;
 use crate::policy::{Dimension, Policy, Rule};
@@ -30,7 +30,7 @@ const SHARDS: usize = 16;
 const PLACES: usize = 1_024;
 
 /// How long one window is, in ticks. What is told spans one to two of them.
-pub const WINDOW: u64 = 300 * TICKS_PER_SECOND;
+pub const WINDOW: u64 = 300 * MICROS_PER_SECOND;
 
 /// Counts by rule and client.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ struct Window {
     refused: Counts,
 }
 
-type Counts = Summary<Item, RandomState>;
+type Counts = Sketch<Item, RandomState>;
 
 /// A client under a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,8 +127,8 @@ impl Consumption {
         let hashing = &self.hashing;
         let window = |window: &Window| Window {
             since: window.since,
-            asked: window.asked.renamed(name, hashing.clone()),
-            refused: window.refused.renamed(name, hashing.clone()),
+            asked: window.asked.map_items(name, hashing.clone()),
+            refused: window.refused.map_items(name, hashing.clone()),
         };
         let shard = |shard: &Padded| {
             let shard = shard.0.lock();
@@ -153,7 +153,7 @@ impl Shard {
 
 impl Window {
     fn new(since: u64, hashing: &RandomState) -> Self {
-        let nobody = || Summary::new(PLACES, hashing.clone());
+        let nobody = || Sketch::new(PLACES, hashing.clone());
         Self { since, asked: nobody(), refused: nobody() }
     }
 }

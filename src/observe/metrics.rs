@@ -212,5 +212,5 @@ impl Metrics {
 /// Ticks as seconds, for histograms. Exact below 285 years.
 #[allow(clippy::cast_precision_loss, reason = "a duration in ticks is far below 2^53")]
 pub fn seconds(ticks: u64) -> f64 {
-    ticks as f64 / crate::limit::TICKS_PER_SECOND as f64
+    ticks as f64 / crate::limit::MICROS_PER_SECOND as f64
 }

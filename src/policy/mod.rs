@@ -184,13 +184,13 @@ pub struct Grant {
     pub rate: Rate,
 }
 
-/// A rate as it was written: `tokens` per `period_ticks`.
+/// A rate as it was written: `tokens` per `period_us`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rate {
     /// Tokens per period.
     pub tokens: u64,
     /// The period in ticks.
-    pub period_ticks: u64,
+    pub period_us: u64,
 }
 
 impl std::fmt::Display for Rate {
@@ -203,11 +203,11 @@ impl std::fmt::Display for Rate {
             ("s", 1_000_000),
             ("ms", 1_000),
         ];
-        let Self { tokens, period_ticks } = *self;
-        match UNITS.into_iter().find(|(_, ticks)| period_ticks.is_multiple_of(*ticks)) {
-            Some((unit, ticks)) if ticks == period_ticks => write!(formatter, "{tokens}/{unit}"),
-            Some((unit, ticks)) => write!(formatter, "{tokens}/{}{unit}", period_ticks / ticks),
-            None => write!(formatter, "{tokens}/{period_ticks}us"),
+        let Self { tokens, period_us } = *self;
+        match UNITS.into_iter().find(|(_, ticks)| period_us.is_multiple_of(*ticks)) {
+            Some((unit, ticks)) if ticks == period_us => write!(formatter, "{tokens}/{unit}"),
+            Some((unit, ticks)) => write!(formatter, "{tokens}/{}{unit}", period_us / ticks),
+            None => write!(formatter, "{tokens}/{period_us}us"),
         }
     }
 }

@@ -24,7 +24,7 @@ pub struct History(Mutex<VecDeque<Entry>>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// When, in ticks since 1970.
-    pub unix_ticks: u64,
+    pub unix_us: u64,
     /// Why it was read.
     pub cause: Cause,
     /// How many files have been in force afterwards.
@@ -63,7 +63,7 @@ impl History {
 
     /// Remembers what became of a file at that tick since 1970; one that was in force already is
     /// none.
-    pub(super) fn add(&self, outcome: &Outcome, cause: Cause, unix_ticks: u64) {
+    pub(super) fn add(&self, outcome: &Outcome, cause: Cause, unix_us: u64) {
         let (generation, result) = match outcome {
             Outcome::Unchanged { .. } => return,
             Outcome::Applied { generation, changes } => (*generation, Ok(shortened(changes))),
@@ -73,7 +73,7 @@ impl History {
         };
         let mut list = self.0.lock();
         list.truncate(REMEMBERED - 1);
-        list.push_front(Entry { unix_ticks, cause, generation, result });
+        list.push_front(Entry { unix_us, cause, generation, result });
     }
 }
 

@@ -211,7 +211,7 @@ impl Reloader {
         metrics.config.applied(generation);
         info!(generation, "{} is in force: {changes}", self.path.display());
         let outcome = Outcome::Applied { generation, changes };
-        self.history.add(&outcome, cause, clock::unix_ticks());
+        self.history.add(&outcome, cause, clock::unix_us());
         outcome
     }
 
@@ -237,7 +237,7 @@ impl Reloader {
             self.force.metrics.config.rejected();
             let (path, message) = (self.path.display(), rejected.message.trim_end());
             error!("{path} was not taken; the one before stays in force\n{message}");
-            self.history.add(&outcome, cause, clock::unix_ticks());
+            self.history.add(&outcome, cause, clock::unix_us());
         }
         state.rejected = Some(rejected);
         outcome

@@ -8,7 +8,7 @@ use prometheus::IntCounter;
 use tracing::warn;
 
 use super::redis::script::RuleName;
-use crate::limit::TICKS_PER_SECOND;
+use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{BucketId, Charge};
 use crate::limit::debt::Debt;
 use crate::limit::quota::Quota;
@@ -19,10 +19,10 @@ const SHARDS: usize = 64;
 
 /// How often a full shard is searched for debts that have shrunk to nothing, in ticks: the search
 /// holds its lock.
-const SEARCH: u64 = TICKS_PER_SECOND;
+const SEARCH: u64 = MICROS_PER_SECOND;
 
 /// How often the log says that debts are dropped, in ticks.
-const LOG: u64 = 60 * TICKS_PER_SECOND;
+const LOG: u64 = 60 * MICROS_PER_SECOND;
 
 /// A debt, and the rule of its bucket, which the bucket's key in Redis is made of.
 #[derive(Debug, Clone)]
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn what_has_shrunk_to_nothing_goes() {
         let debts = Debts::new(1_000);
-        let full = charge(0).quota.ticks_to_fill();
+        let full = charge(0).quota.time_to_fill_us();
         debts.add(&charge(1), &rule(), 300, Share::WHOLE, 0);
         debts.add(&charge(2), &rule(), 300, Share::WHOLE, 1_000);
         debts.sweep(full + 299);
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn every_debt_is_taken_out_once_and_those_of_nothing_never() {
         let debts = Debts::new(1_000);
-        let full = charge(0).quota.ticks_to_fill();
+        let full = charge(0).quota.time_to_fill_us();
         (0..100).for_each(|bucket| debts.add(&charge(bucket), &rule(), 300, Share::WHOLE, full));
         debts.add(&charge(100), &rule(), 300, Share::WHOLE, 0);
         let mut buckets = Vec::new();
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!((debts.len(), dropped.get()), (SHARDS * 2, SHARDS as u64));
         add(0, 1);
         assert_eq!(dropped.get(), SHARDS as u64, "one more grant of a bucket that is known");
-        let over = charge(0).quota.ticks_to_fill() + 600;
+        let over = charge(0).quota.time_to_fill_us() + 600;
         add(SHARDS as u128 * 4, over + SEARCH);
         assert_eq!(dropped.get(), SHARDS as u64, "debts that are over make room");
     }

@@ -16,14 +16,14 @@
 //!
 //! `tests/model` checks this file under all interleavings of threads.
 
-use crate::limit::TICKS_PER_SECOND;
+use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{Answer, BucketId, Charge, Mode, Outcome, Outcomes};
 use crate::limit::quota::Quota;
 use crate::limit::share::Share;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// How long an entry may be good for, in ticks: how late another gateway's reset can take effect.
-pub const MAX_AGE: u64 = TICKS_PER_SECOND;
+pub const MAX_AGE: u64 = MICROS_PER_SECOND;
 
 /// Entries; a refusal makes one for each enforced rule. A new one takes the place of the one that
 /// hashes to the same slot: what is forgotten is asked for again.

@@ -13,13 +13,13 @@ use std::sync::OnceLock;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
-use crate::limit::TICKS_PER_SECOND;
+use crate::limit::MICROS_PER_SECOND;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::Charge;
 use crate::limit::quota::Quota;
 
 /// How long what was seen is told again, in ticks.
-pub(super) const KEPT: u64 = TICKS_PER_SECOND / 5;
+pub(super) const KEPT: u64 = MICROS_PER_SECOND / 5;
 
 /// How often Redis is looked into, in looks a second; so many may come at once.
 pub(super) const A_SECOND: u64 = 500;
@@ -75,7 +75,7 @@ impl Glances {
 
     /// Whether one more look at Redis is within bounds; counts it then.
     pub(super) fn admits(&self, now: u64) -> bool {
-        let Ok(quota) = Quota::new(A_SECOND, TICKS_PER_SECOND, A_SECOND) else { return false };
+        let Ok(quota) = Quota::new(A_SECOND, MICROS_PER_SECOND, A_SECOND) else { return false };
         let mut allowed = self.allowed.lock();
         let bucket = allowed.unwrap_or(Bucket::full(&quota, now)).refilled(&quota, now);
         let admits = bucket.holds(&quota, 1);
@@ -116,7 +116,7 @@ mod tests {
     use crate::limit::charge::{BucketId, Mode};
 
     fn charge(bucket: u128, burst: u64) -> Charge {
-        let quota = Quota::new(10, TICKS_PER_SECOND, burst).unwrap();
+        let quota = Quota::new(10, MICROS_PER_SECOND, burst).unwrap();
         let bucket = BucketId(bucket);
         Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode: Mode::Enforce }
     }
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn redis_is_looked_into_so_many_times_a_second_and_no_more() {
         let glances = Glances::default();
-        let second = TICKS_PER_SECOND;
+        let second = MICROS_PER_SECOND;
         let admitted = |now| (0..2 * A_SECOND).filter(|_| glances.admits(now)).count() as u64;
         assert_eq!(admitted(5), A_SECOND);
         assert_eq!(admitted(5), 0);

@@ -99,7 +99,7 @@ impl Left {
             tokens: known.zip(level).map(|(charge, level)| tokens(&charge, level)),
             full_after_ms: known.zip(level).map(|(charge, level)| {
                 let missing = charge.quota.full().saturating_sub(level);
-                charge.quota.ticks_to_add(missing).div_ceil(1_000)
+                charge.quota.time_to_add_us(missing).div_ceil(1_000)
             }),
             why_not: charge.err().map(why_not),
         }

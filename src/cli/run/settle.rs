@@ -24,8 +24,8 @@ pub(super) struct Settling<'a> {
 
 impl<'a> Settling<'a> {
     pub(super) fn within(drain_timeout: Duration, limiter: &'a Limiter) -> Self {
-        let drain_ticks = u64::try_from(drain_timeout.as_micros()).unwrap_or(u64::MAX);
-        let ends = clock::now().saturating_add(drain_ticks);
+        let drain_us = u64::try_from(drain_timeout.as_micros()).unwrap_or(u64::MAX);
+        let ends = clock::now().saturating_add(drain_us);
         Self { limiter, ends, settled: Sum::default(), lost: Sum::default(), why: None }
     }
 

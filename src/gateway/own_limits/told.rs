@@ -186,17 +186,17 @@ impl<'a> Entry<'a> {
         let level = level.filter(|_| without_redis.is_none() && !is_hidden);
         let left = level.map(|level| {
             let standing = Standing::of_bucket(&charge.quota, level, charge.cost, levels.share);
-            let wait = standing.retry_after;
+            let wait = standing.retry_after_us;
             Left {
                 remaining: standing.remaining,
-                reset_seconds: seconds_up(standing.reset),
+                reset_seconds: seconds_up(standing.reset_us),
                 retry_after_ms: (wait > 0).then(|| retry_after_ms(wait)),
             }
         });
         Allowance {
             limit: charge.quota.burst(),
             rate: rule.rate_of(charge.quota_index).map(|rate| rate.to_string()),
-            window_seconds: seconds_up(charge.quota.ticks_to_fill()).max(1),
+            window_seconds: seconds_up(charge.quota.time_to_fill_us()).max(1),
             cost: charge.cost,
             shared: self.shared,
             unknown: self.unknown.clone(),

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const SECOND: u64 = crate::limit::TICKS_PER_SECOND;
+const SECOND: u64 = crate::limit::MICROS_PER_SECOND;
 /// The longest that any jitter chooses.
 const LATEST: u64 = u64::MAX;
 
@@ -125,7 +125,7 @@ fn requests_come_back_step_by_step() {
 
 #[test]
 fn openings_start_over_only_after_the_longest_opening_spent_closed() {
-    let longest = Settings::default().open_max_ticks;
+    let longest = Settings::default().open_max_us;
     let mut breaker = closed();
     breaker.open(longest, 0);
     assert_eq!(breaker.openings, 1);
@@ -193,7 +193,7 @@ proptest! {
                 State::Closed => prop_assert_eq!(percent, 100),
                 State::Open { until } => {
                     prop_assert_eq!(percent, 0);
-                    prop_assert!(until <= now + settings.open_max_ticks);
+                    prop_assert!(until <= now + settings.open_max_us);
                 }
                 State::HalfOpen { .. } => prop_assert!(settings.ramp.contains(&percent)),
             }

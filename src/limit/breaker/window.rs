@@ -6,7 +6,7 @@ const SLOTS: usize = 10;
 /// How many calls there were of late, and how many of them timed out.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
-    slot_ticks: u64,
+    slot_us: u64,
     /// Calls and timeouts by the slot's number, modulo their count.
     slots: [(u64, u64); SLOTS],
     /// The number of the newest slot.
@@ -14,9 +14,9 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub(super) fn new(span_ticks: u64) -> Self {
-        let slot_ticks = (span_ticks / SLOTS as u64).max(1);
-        Self { slot_ticks, slots: [(0, 0); SLOTS], newest: 0 }
+    pub(super) fn new(span_us: u64) -> Self {
+        let slot_us = (span_us / SLOTS as u64).max(1);
+        Self { slot_us, slots: [(0, 0); SLOTS], newest: 0 }
     }
 
     pub(super) fn clear(&mut self) {
@@ -25,7 +25,7 @@ impl Window {
 
     /// Counts a call. A clock that goes back counts into the newest slot.
     pub(super) fn count(&mut self, timed_out: bool, now: u64) {
-        let number = (now / self.slot_ticks).max(self.newest);
+        let number = (now / self.slot_us).max(self.newest);
         for passed in (self.newest + 1..=number).rev().take(SLOTS) {
             self.slots[slot(passed)] = (0, 0);
         }

@@ -67,7 +67,7 @@ impl Audit {
         let Some(plan) = policy.plans.get(client.plan as usize) else { return };
         let (rule, plan) = (Arc::clone(&rule.name), Arc::clone(plan));
         let refused = Refused { who: who(policy, client), rule, plan, tokens };
-        let at = At { tick: clock::now(), unix: clock::unix_ticks() };
+        let at = At { tick: clock::now(), unix: clock::unix_us() };
         let shown = || shown(policy, client.ip?);
         self.book.lock().note(refused, at, shown);
     }

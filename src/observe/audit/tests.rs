@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const SECOND: u64 = TICKS_PER_SECOND;
+const SECOND: u64 = MICROS_PER_SECOND;
 
 fn at(tick: u64) -> At {
     // Some day, so that the two clocks are not taken for each other.

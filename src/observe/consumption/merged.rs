@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Consumption, Counts, Item, Place, Window};
+use super::{Consumption, Counter, Counts, Item, Window};
 
 /// The counts of all threads over the last windows.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ pub struct Counted {
 /// What one summary says.
 #[derive(Debug)]
 struct Copied {
-    places: Vec<Place<Item>>,
+    places: Vec<Counter<Item>>,
     unseen: u64,
     total: u64,
 }
@@ -97,8 +97,8 @@ impl Consumption {
 
 impl Copied {
     fn of(counts: &Counts) -> Self {
-        let (unseen, total) = (counts.unseen(), counts.total());
-        Self { places: counts.places().to_vec(), unseen, total }
+        let (unseen, total) = (counts.max_untracked(), counts.total());
+        Self { places: counts.counters().to_vec(), unseen, total }
     }
 }
 
@@ -107,7 +107,7 @@ impl Sum {
         let unseen = counts.unseen;
         let less = i64::try_from(unseen).unwrap_or(i64::MAX);
         let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        for Place { item, count, error } in &counts.places {
+        for Counter { item, count, error } in &counts.places {
             let sum = self.beyond.entry(*item).or_default();
             sum.0 = sum.0.saturating_add(signed(*count) - less);
             sum.1 = sum.1.saturating_add(signed(*error) - less);

@@ -17,8 +17,8 @@ use crate::policy::Route;
 use crate::policy::client::ClientKey;
 use crate::policy::matcher::PathPattern;
 
-/// Nanoseconds in a tick.
-const TICK: u64 = 1_000;
+/// Nanoseconds in a microsecond.
+const NANOS_PER_MICRO: u64 = 1_000;
 
 /// What the conventions know of methods; a client can make up others without number.
 const METHODS: [Method; 9] = [
@@ -157,8 +157,8 @@ fn span(record: &Record, id: SpanId, parent: Option<SpanId>, (after, ticks): (u6
         span_id: id.bytes().to_vec(),
         parent_span_id: parent.map_or_else(Vec::new, |parent| parent.bytes().to_vec()),
         trace_state: record.state.to_string(),
-        start_time_unix_nano: start.saturating_mul(TICK),
-        end_time_unix_nano: start.saturating_add(ticks).saturating_mul(TICK),
+        start_time_unix_nano: start.saturating_mul(NANOS_PER_MICRO),
+        end_time_unix_nano: start.saturating_add(ticks).saturating_mul(NANOS_PER_MICRO),
         flags: flags(false),
         ..Span::default()
     }

@@ -8,18 +8,18 @@ use super::redis_url::UrlPlace;
 use super::values::{duration_up_to, number};
 use crate::config::mistake::{Mistake, Mistakes};
 use crate::config::tables;
-use crate::limit::TICKS_PER_SECOND;
+use crate::limit::MICROS_PER_SECOND;
 use crate::limit::breaker::Settings;
 
 /// The longest time here, in milliseconds and as it is written.
 const LONGEST: (u64, &str) = (3_600_000, "1h");
 
 /// Ticks in a millisecond.
-const TICKS_PER_MILLISECOND: u64 = TICKS_PER_SECOND / 1_000;
+const MICROS_PER_MILLISECOND: u64 = MICROS_PER_SECOND / 1_000;
 
 /// How long the breaker stays open at most behind sentinels, unless the file says otherwise: a
 /// failover is over when they say so, and who asks rarely would make it longer.
-const SENTINEL_OPEN_MAX_TICKS: u64 = TICKS_PER_SECOND;
+const SENTINEL_OPEN_MAX_US: u64 = MICROS_PER_SECOND;
 
 /// The most steps of a ramp.
 const MAX_STEPS: usize = 16;
@@ -34,7 +34,7 @@ pub(super) fn breaker(
     let table = redis.breaker.as_ref().map_or(&left_out, |table| table.get_ref());
     let mut default = Settings::default();
     if let Some(UrlPlace::Sentinel(..)) = place {
-        default.open_max_ticks = SENTINEL_OPEN_MAX_TICKS;
+        default.open_max_us = SENTINEL_OPEN_MAX_US;
     }
     let mut count = |name, field: &Option<Spanned<u64>>, default: u32, most| {
         let value = number(name, field.as_ref(), u64::from(default), 1..=most, mistakes)?;
@@ -45,14 +45,14 @@ pub(super) fn breaker(
     let window_timeouts =
         count("window_timeouts", &table.window_timeouts, default.window_timeouts_percent, 100);
     let probes = count("probes", &table.probes, default.probes, 100);
-    let mut time = |name, field: &Option<Spanned<String>>, default_ticks: u64| {
-        let default_ms = default_ticks / TICKS_PER_MILLISECOND;
+    let mut time = |name, field: &Option<Spanned<String>>, default_us: u64| {
+        let default_ms = default_us / MICROS_PER_MILLISECOND;
         duration_up_to(LONGEST, name, field.as_ref(), default_ms, mistakes).map(ticks)
     };
-    let window = time("window", &table.window, default.window_ticks);
-    let open = time("open", &table.open, default.open_ticks);
-    let open_max = time("open_max", &table.open_max, default.open_max_ticks);
-    let ramp_step = time("ramp_step", &table.ramp_step, default.ramp_step_ticks);
+    let window = time("window", &table.window, default.window_us);
+    let open = time("open", &table.open, default.open_us);
+    let open_max = time("open_max", &table.open_max, default.open_max_us);
+    let ramp_step = time("ramp_step", &table.ramp_step, default.ramp_step_us);
     // Without a place, the default of `open_max` is not known either.
     if let (Some(open), Some(open_max)) = (open, open_max)
         && (place.is_some() || table.open_max.is_some())
@@ -62,14 +62,14 @@ pub(super) fn breaker(
     let ramp = ramp(table.ramp.as_ref(), default.ramp, mistakes);
     Some(Settings {
         timeouts: timeouts?,
-        window_ticks: window?,
+        window_us: window?,
         window_calls: window_calls?,
         window_timeouts_percent: window_timeouts?,
-        open_ticks: open?,
-        open_max_ticks: open_max?,
+        open_us: open?,
+        open_max_us: open_max?,
         probes: probes?,
         ramp: ramp?,
-        ramp_step_ticks: ramp_step?,
+        ramp_step_us: ramp_step?,
     })
 }
 
@@ -117,7 +117,7 @@ fn check_order(
 
 /// A length of time as a file has it.
 fn written(ticks: u64) -> String {
-    let milliseconds = ticks / TICKS_PER_MILLISECOND;
+    let milliseconds = ticks / MICROS_PER_MILLISECOND;
     if milliseconds.is_multiple_of(1_000) {
         format!("{}s", milliseconds / 1_000)
     } else {

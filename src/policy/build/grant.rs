@@ -83,7 +83,7 @@ pub(super) fn optional(
     };
     let burst = written.burst.as_ref().map_or(rate.tokens, |burst| *burst.get_ref());
     let span = written.burst.as_ref().map_or_else(|| written_rate.span(), Spanned::span);
-    match Quota::new(rate.tokens, rate.period_ticks, burst) {
+    match Quota::new(rate.tokens, rate.period_us, burst) {
         Ok(quota) => {
             Some(PlacedGrant { grant: Grant { index: quotas.index_of(quota), quota, rate }, span })
         }

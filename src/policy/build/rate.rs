@@ -2,11 +2,11 @@
 
 use super::period::{self, PeriodError};
 use crate::config::suggest::cut;
-use crate::limit::TICKS_PER_SECOND;
+use crate::limit::MICROS_PER_SECOND;
 use crate::policy::Rate;
 
 /// Ticks in a millisecond.
-const TICKS_PER_MILLISECOND: u64 = TICKS_PER_SECOND / 1_000;
+const MICROS_PER_MILLISECOND: u64 = MICROS_PER_SECOND / 1_000;
 
 /// What every message about a rate may end with.
 const LOOKS_LIKE: &str =
@@ -56,12 +56,12 @@ pub(super) fn parse(text: &str) -> Result<Rate, RateError> {
     let Ok(tokens) = tokens.parse::<u64>() else {
         return wrong("the rate is too large", LOOKS_LIKE.to_owned());
     };
-    let period_ticks = period_ticks(tokens, period)?;
-    Ok(Rate { tokens, period_ticks })
+    let period_us = period_us(tokens, period)?;
+    Ok(Rate { tokens, period_us })
 }
 
 /// What stands after the slash, in ticks.
-fn period_ticks(tokens: u64, period: &str) -> Result<u64, RateError> {
+fn period_us(tokens: u64, period: &str) -> Result<u64, RateError> {
     let milliseconds = period::unit_milliseconds(period).or_else(|error| {
         if period.starts_with(|c: char| c.is_ascii_digit() || c == '-') {
             period::milliseconds(period)
@@ -70,7 +70,7 @@ fn period_ticks(tokens: u64, period: &str) -> Result<u64, RateError> {
         }
     });
     let ticks = milliseconds.and_then(|milliseconds| {
-        milliseconds.checked_mul(TICKS_PER_MILLISECOND).ok_or(PeriodError::TooLong)
+        milliseconds.checked_mul(MICROS_PER_MILLISECOND).ok_or(PeriodError::TooLong)
     });
     ticks.map_err(|error| {
         let number: String = period.chars().take_while(char::is_ascii_digit).collect();
@@ -127,8 +127,8 @@ mod tests {
             ("0/s", 0, 1_000_000),
             ("1/0s", 1, 0),
         ];
-        for (text, tokens, period_ticks) in table {
-            assert_eq!(parse(text), Ok(Rate { tokens, period_ticks }), "{text}");
+        for (text, tokens, period_us) in table {
+            assert_eq!(parse(text), Ok(Rate { tokens, period_us }), "{text}");
         }
     }
 

@@ -126,7 +126,7 @@ fn every_cached_refusal_has_a_rule_that_refused() {
 fn named(charges: &[Charge], answer: &Answer) -> Option<(u32, u64)> {
     let Verdict::Refused { binding } = Verdict::of(charges, answer) else { return None };
     let standing = Standing::of(&charges[binding], &answer.outcomes[binding]);
-    Some((charges[binding].rule, standing.retry_after))
+    Some((charges[binding].rule, standing.retry_after_us))
 }
 
 /// What is known of the quick rule alone says nothing of how long the slow one makes a client wait.

@@ -14,20 +14,20 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::limit::TICKS_PER_SECOND;
+use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{Answer, BucketId, Charge, Mode};
 use crate::limit::share::Share;
 use crate::limit::verdict::Standing;
 
 /// How long a reservation outlives the instant at which its request can pass, in ticks:
 /// `Retry-After` is in whole seconds, and the request has to travel.
-const GRACE: u64 = 2 * TICKS_PER_SECOND;
+const GRACE: u64 = 2 * MICROS_PER_SECOND;
 
 /// The most reservations at once. Beyond that, costly requests take their chances.
 const MOST: usize = 4_096;
 
 /// How often reservations that are over are searched for, in ticks: the search holds the lock.
-const SEARCH: u64 = TICKS_PER_SECOND;
+const SEARCH: u64 = MICROS_PER_SECOND;
 
 /// Buckets that are reserved.
 #[derive(Debug, Default)]
@@ -93,7 +93,7 @@ impl Reservations {
         let longest = || {
             let each = charges.iter().zip(&answer.outcomes);
             let enforced = each.filter(|(charge, _)| charge.mode == Mode::Enforce);
-            enforced.map(|(charge, outcome)| Standing::of(charge, outcome).retry_after).max()
+            enforced.map(|(charge, outcome)| Standing::of(charge, outcome).retry_after_us).max()
         };
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
             if charge.mode == Mode::Shadow {
@@ -102,7 +102,7 @@ impl Reservations {
             if answer.allowed() {
                 self.end(charge, outcome.share, now);
             } else if !outcome.enough && needs_all(charge, outcome.share) {
-                let wait = Standing::of(charge, outcome).retry_after;
+                let wait = Standing::of(charge, outcome).retry_after_us;
                 if longest() <= Some(wait.saturating_add(GRACE)) {
                     self.reserve(charge, wait, outcome.share, now);
                 }
@@ -183,6 +183,6 @@ fn needs_all(charge: &Charge, share: Share) -> bool {
 
 /// How long a bucket is left to cheaper requests, which have `waited` for one of this cost.
 fn turn(charge: &Charge, cost: u64, share: Share, waited: u64) -> u64 {
-    let earned = charge.quota.ticks_to_add(share.taken(&charge.quota, cost));
+    let earned = charge.quota.time_to_add_us(share.taken(&charge.quota, cost));
     earned.max(waited).saturating_mul(2)
 }

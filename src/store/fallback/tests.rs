@@ -368,7 +368,7 @@ fn beside_cheap_requests(
                 passed.push(now);
             }
             let standing = Standing::of(&charge, &answer.outcomes[0]);
-            asks_at = now + standing.retry_after.max(1);
+            asks_at = now + standing.retry_after_us.max(1);
         }
     }
     (passed, cheap)
@@ -409,7 +409,7 @@ fn a_reservation_that_is_not_used_ends_when_cheap_requests_were_told() {
     let take = |cost, now| {
         let answer = gateway.take(&[world.charge(cost)], &[rule()], now, world.share);
         let standing = Standing::of(&world.charge(cost), &answer.outcomes[0]);
-        (answer.allowed(), standing.retry_after)
+        (answer.allowed(), standing.retry_after_us)
     };
     assert_eq!(take(1, 0), (true, 0));
     assert_eq!(take(5, 0), (false, 300_000), "three tokens to full");

@@ -15,13 +15,13 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
-use crate::limit::TICKS_PER_SECOND;
+use crate::limit::MICROS_PER_SECOND;
 use crate::limit::bucket::Bucket;
 use crate::limit::quota::Quota;
 
 /// How long after its retirement a quota may still be asked for, in ticks: far longer than a
 /// request takes from its head to its decision.
-const IN_USE_FOR: u64 = 10 * TICKS_PER_SECOND;
+const IN_USE_FOR: u64 = 10 * MICROS_PER_SECOND;
 
 /// Quotas up to which nobody looks for numbers that are free again.
 const FEW: usize = 64;

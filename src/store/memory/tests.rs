@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use crate::limit::TICKS_PER_SECOND as SECOND;
+use crate::limit::MICROS_PER_SECOND as SECOND;
 use crate::limit::charge::Mode;
 
 /// 10 tokens a second, 5 tokens deep: half a second from empty to full.

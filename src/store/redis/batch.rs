@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 use super::link::Link;
 use super::script::{self, Added, Batch, RuleName};
 use crate::clock;
-use crate::limit::TICKS_PER_SECOND;
+use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{Answer, BucketId, Charges};
 use crate::store::debts::Debts;
 use queue::{Bounds, Enqueued, Queue};
@@ -43,7 +43,7 @@ const MAX_CALLS: usize = 4;
 const LONG: u64 = 4;
 
 /// How often debts that have shrunk to nothing are forgotten, in ticks.
-const SWEEP: u64 = 10 * TICKS_PER_SECOND;
+const SWEEP: u64 = 10 * MICROS_PER_SECOND;
 
 /// Sends checks to Redis in batches.
 pub struct Batcher {
@@ -123,7 +123,7 @@ impl Batcher {
         debts: Arc<Debts>,
         series: CallSeries,
     ) -> Arc<Self> {
-        let budget = u64::try_from(budget.as_micros()).unwrap_or(TICKS_PER_SECOND);
+        let budget = u64::try_from(budget.as_micros()).unwrap_or(MICROS_PER_SECOND);
         let queue = Queue::new(Bounds {
             waiting: MAX_WAITING,
             calls: MAX_CALLS,

@@ -9,7 +9,7 @@ use super::append::Entry;
 use super::class::ErrorClass;
 use super::script::{self, BadReply, Batch, RuleName};
 use crate::clock;
-use crate::limit::TICKS_PER_SECOND;
+use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{BucketId, Charge, Mode};
 use crate::limit::quota::Quota;
 use crate::policy::OnFailure;
@@ -100,7 +100,7 @@ pub async fn probe(
     prefix: &str,
     process: u64,
 ) -> RedisResult<Result<(), Unproven>> {
-    let quota = Quota::new(PROBES_A_SECOND, TICKS_PER_SECOND, PROBES_A_SECOND);
+    let quota = Quota::new(PROBES_A_SECOND, MICROS_PER_SECOND, PROBES_A_SECOND);
     let Ok(quota) = quota else { return Ok(Ok(())) };
     let (bucket, mode) = (BucketId(u128::from(process)), Mode::Enforce);
     let charge = Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode };

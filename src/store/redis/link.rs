@@ -39,7 +39,7 @@ use super::class::{ErrorClass, classify};
 use super::error_text::Secrets;
 use crate::clock;
 use crate::limit::breaker::Settings;
-use crate::limit::census::Census;
+use crate::limit::membership::Membership;
 use crate::policy::redis::Redis;
 use gate::{BreakerSeries, Gate, Hand, Standing};
 use health::Health;
@@ -56,7 +56,7 @@ pub struct Link {
     connections: AtomicU64,
     attempts: Sender<Attempts>,
     reached: Arc<AtomicBool>,
-    census: Mutex<Census>,
+    membership: Mutex<Membership>,
     gateways: Option<IntGauge>,
     journal: Mutex<Journal>,
     /// What no error may show.
@@ -113,7 +113,7 @@ impl Link {
             connections: AtomicU64::new(0),
             attempts: Sender::default(),
             reached: Arc::default(),
-            census: Mutex::new(Census::alone()),
+            membership: Mutex::new(Membership::new()),
             gateways,
             journal: Mutex::default(),
             secrets: Secrets::default(),
@@ -184,7 +184,7 @@ impl Link {
 
     /// How many gateways share the server, at least 1, as far as could be counted.
     pub fn gateways(&self) -> u32 {
-        self.census.lock().believed()
+        self.membership.lock().live()
     }
 
     /// Ticks until the server is tried again; 0 while it is asked.
@@ -244,7 +244,7 @@ impl Link {
     }
 
     fn counted(&self, gateways: u32) {
-        self.census.lock().counted(gateways, clock::now());
+        self.membership.lock().observe(gateways, clock::now());
         if let Some(gauge) = &self.gateways {
             gauge.set(i64::from(gateways));
         }

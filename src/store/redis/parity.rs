@@ -216,7 +216,7 @@ fn compare_stored(connection: &mut Connection, reference: &Reference, checks: &[
         #[allow(clippy::cast_possible_truncation)]
         let stored = [number(0) as i64, number(8) as i64, number(16) as i64];
         assert_eq!(stored, [bucket.level, bucket.at.cast_signed(), quota.full()], "{key}");
-        let missing = quota.ticks_to_add(quota.full() - bucket.level);
+        let missing = quota.time_to_add_us(quota.full() - bucket.level);
         let expected = missing.div_ceil(1_000) + 1_000;
         let left: u64 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();
         // Never earlier than full; what a slow machine took meanwhile is taken off.

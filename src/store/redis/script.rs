@@ -216,7 +216,7 @@ impl Batch {
     pub fn asked(&self) -> Vec<u8> {
         let mut asked = Vec::with_capacity(self.buckets.len() * 16 + self.groups.len() * 14);
         for (_, quota, _) in &self.buckets {
-            asked.extend_from_slice(&exact(quota.units_per_tick()));
+            asked.extend_from_slice(&exact(quota.units_per_us()));
             asked.extend_from_slice(&exact(quota.full()));
         }
         for group in &self.groups {

@@ -50,7 +50,7 @@ fn the_example_means_what_it_says() {
     let pro = per_key.quota_by_plan[1].unwrap();
     assert_eq!(pro.quota, Quota::new(100, SECOND, 500).unwrap());
     assert_eq!(policy.quotas[pro.index as usize], pro.quota);
-    assert_eq!((pro.rate.tokens, pro.rate.period_ticks), (100, SECOND));
+    assert_eq!((pro.rate.tokens, pro.rate.period_us), (100, SECOND));
     assert!(per_key.has_own_quota(1) && !per_ip.has_own_quota(1));
     assert_eq!(per_ip.quota_by_plan[0], per_ip.quota_by_plan[2]);
     assert_eq!(search.per, [Dimension::Key, Dimension::Route]);
@@ -206,14 +206,14 @@ fn an_outage_is_met_as_the_file_says() {
     assert_eq!((redis.ready, redis.start_without), (Ready::Connected, StartWithout::Full));
     let expected = Settings {
         timeouts: 1,
-        window_ticks: 3600 * SECOND,
+        window_us: 3600 * SECOND,
         window_calls: 100_000,
         window_timeouts_percent: 100,
-        open_ticks: 1_000,
-        open_max_ticks: 1_000,
+        open_us: 1_000,
+        open_max_us: 1_000,
         probes: 100,
         ramp: vec![5, 5, 100],
-        ramp_step_ticks: SECOND / 4,
+        ramp_step_us: SECOND / 4,
     };
     assert_eq!(redis.breaker, expected);
 }
@@ -222,7 +222,7 @@ fn an_outage_is_met_as_the_file_says() {
 fn a_breaker_is_open_no_longer_than_sentinels_take() {
     let open_max = |lines: &str| {
         let text = format!("url = 'redis+sentinel://a/m'\n{lines}");
-        redis(&text).redis.unwrap().breaker.open_max_ticks
+        redis(&text).redis.unwrap().breaker.open_max_us
     };
     assert_eq!(open_max(""), SECOND);
     assert_eq!(open_max("breaker.open = '1s'"), SECOND);

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::limit::TICKS_PER_SECOND as SECOND;
+use crate::limit::MICROS_PER_SECOND as SECOND;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{BucketId, Charge, Mode};
 use crate::limit::quota::Quota;

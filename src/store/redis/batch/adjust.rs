@@ -63,7 +63,7 @@ impl Batcher {
         let asked = charges.iter().enumerate().flat_map(|(index, charge)| {
             let quota = &charge.quota;
             let units = adjustment.units(quota);
-            let four = [quota.units_per_tick(), quota.full(), owed(index), units];
+            let four = [quota.units_per_us(), quota.full(), owed(index), units];
             four.into_iter().flat_map(script::exact)
         });
         let asked: Vec<u8> = asked.collect();

@@ -9,7 +9,7 @@ use redis::{RedisResult, Value};
 
 use super::{Batcher, Undecided};
 use crate::clock;
-use crate::limit::TICKS_PER_SECOND;
+use crate::limit::MICROS_PER_SECOND;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::Charge;
 use crate::limit::quota::{MAX_UNITS, MOST_DEBT};
@@ -64,7 +64,7 @@ fn read(replies: Vec<Value>) -> RedisResult<(u64, Vec<Kept>)> {
     let time = replies.next().unwrap_or(Value::Nil).extract_error()?;
     let (seconds, micros): (u64, u64) = redis::from_redis_value(time)?;
     let kept: RedisResult<Vec<Kept>> = replies.map(read_one).collect();
-    Ok((seconds.saturating_mul(TICKS_PER_SECOND).saturating_add(micros), kept?))
+    Ok((seconds.saturating_mul(MICROS_PER_SECOND).saturating_add(micros), kept?))
 }
 
 fn read_one(reply: Value) -> RedisResult<Kept> {
@@ -156,7 +156,7 @@ pub(super) mod tests {
     fn a_bucket_is_read_as_the_script_reads_it() {
         let server = RedisServer::start(&[]);
         let connection = RefCell::new(server.client().get_connection().unwrap());
-        let quota = Quota::new(10, TICKS_PER_SECOND, 50).unwrap();
+        let quota = Quota::new(10, MICROS_PER_SECOND, 50).unwrap();
         let (bucket_id, mode) = (BucketId(7), Mode::Enforce);
         let charge = Charge { bucket: bucket_id, rule: 0, quota_index: 0, quota, cost: 1, mode };
         let on_failure = OnFailure::Local;

@@ -9,7 +9,7 @@ use super::Batcher;
 use super::flight::tokens;
 use super::peek::PATIENCE;
 use crate::clock;
-use crate::limit::TICKS_PER_SECOND;
+use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::BucketId;
 use crate::store::debts::Owed;
 use crate::store::redis::call;
@@ -116,7 +116,7 @@ impl Batcher {
         });
         self.owe_on(left);
         let ends = ends.min(Instant::now() + PATIENCE);
-        let call = call::take(&mut line.redis, &batch, clock::now() + TICKS_PER_SECOND);
+        let call = call::take(&mut line.redis, &batch, clock::now() + MICROS_PER_SECOND);
         let reply = match timeout_at(ends, call).await {
             Ok(Ok(numbers)) => batch.read(&numbers).map_err(|error| error.to_string()),
             Ok(Err(error)) if error.is_io_error() => Err(self.link.describe(&error)),

@@ -20,14 +20,8 @@ use crate::store::redis::fixture::{RedisServer, rule};
 
 /// A breaker that lets requests return at once: a probe may well be late where other tests run.
 fn quick() -> Settings {
-    let (open_ticks, ramp_step_ticks) = (1_000, 1);
-    Settings {
-        open_ticks,
-        open_max_ticks: 5_000,
-        ramp: vec![100],
-        ramp_step_ticks,
-        ..Settings::default()
-    }
+    let (open_us, ramp_step_us) = (1_000, 1);
+    Settings { open_us, open_max_us: 5_000, ramp: vec![100], ramp_step_us, ..Settings::default() }
 }
 
 /// A link to the server, kept for as long as the test's runtime runs.

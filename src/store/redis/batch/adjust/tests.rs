@@ -20,7 +20,7 @@ use crate::store::redis::script::Batch;
 const NOW: u64 = 1_800_000_000_000_000;
 
 fn charge(id: u128) -> Charge {
-    let quota = Quota::new(10, crate::limit::TICKS_PER_SECOND, 50).unwrap();
+    let quota = Quota::new(10, crate::limit::MICROS_PER_SECOND, 50).unwrap();
     let bucket = BucketId(id);
     Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode: Mode::Enforce }
 }
@@ -32,7 +32,7 @@ fn rules() -> [RuleName; 1] {
 fn asked(charges: &[Charge], owed: i64, adjustment: Adjustment) -> Vec<u8> {
     let four = |charge: &Charge| {
         let quota = &charge.quota;
-        [quota.units_per_tick(), quota.full(), owed, adjustment.units(quota)]
+        [quota.units_per_us(), quota.full(), owed, adjustment.units(quota)]
     };
     charges.iter().flat_map(four).flat_map(script::exact).collect()
 }
