@@ -180,13 +180,14 @@ impl Running {
         eventually("the connection is gone", async || self.link.current().is_none()).await;
     }
 
-    /// A write as the limiter would make it: noted, and given up after 100 ms.
+    /// A write as the limiter would make it: noted, and given up after 500 ms: a busy machine must not
+    /// look like a Redis that hangs.
     pub(super) async fn write(&self) -> Result<(), Option<ErrorClass>> {
         let Some(mut line) = self.link.current() else { return Err(None) };
         let mut call = redis::cmd("SET");
         call.arg("tollgate:x").arg(1);
         let call = call.query_async::<()>(&mut line.redis);
-        match tokio::time::timeout(Duration::from_millis(100), call).await {
+        match tokio::time::timeout(Duration::from_millis(500), call).await {
             Ok(Ok(())) => {
                 self.link.answered(&line);
                 Ok(())
