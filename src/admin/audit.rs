@@ -13,7 +13,7 @@ use crate::observe::audit::{self, Found, Record};
 use crate::observe::time::Moment;
 use crate::policy::build::period;
 
-/// How many bursts are listed, unless the query says otherwise.
+/// How many runs are listed, unless the query says otherwise.
 const LIMIT: usize = 100;
 
 /// How many it may ask for.
@@ -25,15 +25,15 @@ const NAMES: [&str; 6] = ["key", "ip", "rule", "since", "until", "limit"];
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Refusals {
-    /// The latest first.
-    bursts: Vec<Record>,
-    /// How many more there are, all of them earlier.
+    /// Runs of refusals, the latest first.
+    refusal_runs: Vec<Record>,
+    /// Matching runs beyond `limit`, all of them earlier.
     more: usize,
-    /// Refusals, of whomever, that there was no more room to remember.
-    forgotten: u64,
+    /// Refusals, of all clients, whose runs were dropped for want of room.
+    dropped: u64,
 }
 
-/// The refusals that the query wants.
+/// The refusal runs that match the query.
 pub(super) fn show(
     snapshot: &Snapshot,
     audit: &Audit,
@@ -71,7 +71,7 @@ pub(super) fn show(
         exists(audit, ("rule", rule), &names, &wanted)?;
     }
     let Found { records, more, forgotten } = audit.find(&wanted);
-    Ok(Answer::json(&Refusals { bursts: records, more, forgotten }))
+    Ok(Answer::json(&Refusals { refusal_runs: records, more, dropped: forgotten }))
 }
 
 /// That there is such a key or rule, in the file or among what is remembered of files before:

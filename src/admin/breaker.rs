@@ -1,4 +1,4 @@
-//! `GET` and `POST /api/breaker`: whether Redis is asked; by hand, for a rehearsal.
+//! `GET` and `POST /api/breaker`: the state of the circuit breaker, and its override for a rehearsal.
 
 use http::StatusCode;
 use serde::Serialize;
@@ -8,72 +8,72 @@ use super::answer::Answer;
 use super::members::{self, BadBody};
 use crate::store::limiter::Limiter;
 use crate::store::redis::link::Link;
-use crate::store::redis::link::gate::{Hand, Standing};
+use crate::store::redis::link::gate::{Override, Standing};
 
-/// The answer.
+/// State of the circuit breaker.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Breaker {
     /// `closed`, `half_open` or `open`.
     state: &'static str,
-    /// `auto`, or what it is held at by hand: `open` or `closed`.
-    hand: &'static str,
-    /// Milliseconds since it came to that state.
+    /// The operator's override: `open`, `closed`, or `auto` for none.
+    r#override: &'static str,
+    /// Milliseconds since the breaker entered this state.
     since_ms: u64,
-    /// Percent of the requests that ask Redis.
+    /// Percent of the requests that use Redis.
     admits_percent: u32,
-    /// Milliseconds until Redis is tried again; 0 where nothing waits for that.
-    tried_again_in_ms: u64,
+    /// Milliseconds until the next probe of Redis, rounded up; 0 unless the breaker is open and not overridden.
+    retry_after_ms: u64,
 }
 
 impl Breaker {
     pub(super) fn of(link: &Link) -> Self {
-        let Standing { state, hand, since, admits_percent, tried_again_in } = link.breaker();
+        let Standing { state, r#override, since, admits_percent, retry_after_us } = link.breaker();
         Self {
             state,
-            hand: name(hand),
+            r#override: name(r#override),
             since_ms: since / 1_000,
             admits_percent,
-            tried_again_in_ms: tried_again_in.div_ceil(1_000),
+            retry_after_ms: retry_after_us.div_ceil(1_000),
         }
     }
 }
 
-fn name(hand: Hand) -> &'static str {
-    match hand {
-        Hand::Auto => "auto",
-        Hand::Open => "open",
-        Hand::Closed => "closed",
+fn name(r#override: Override) -> &'static str {
+    match r#override {
+        Override::Auto => "auto",
+        Override::Open => "open",
+        Override::Closed => "closed",
     }
 }
 
-/// What it does.
+/// Answers with the state of the breaker.
 pub(super) fn show(limiter: &Limiter) -> Answer {
     limiter.link().map_or_else(none, |link| Answer::json(&Breaker::of(link)))
 }
 
-/// Takes it in hand as the body says.
+/// Sets or ends the override as the body says, and answers with the state afterwards.
 pub(super) fn set(limiter: &Limiter, body: &[u8]) -> Answer {
-    let hand = match wanted(body) {
-        Ok(hand) => hand,
+    let wanted = match wanted(body) {
+        Ok(wanted) => wanted,
         Err(error) => return Answer::problem(StatusCode::BAD_REQUEST, &error.to_string()),
     };
     let Some(link) = limiter.link() else { return none() };
     let before = Breaker::of(link);
-    link.take_in_hand(hand);
+    link.set_override(wanted);
     let after = Breaker::of(link);
-    let told = |breaker: &Breaker| format!("{} ({})", breaker.state, breaker.hand);
-    let note = format!("{} -> {}", told(&before), told(&after));
+    let shown = |breaker: &Breaker| format!("{} ({})", breaker.state, breaker.r#override);
+    let note = format!("{} -> {}", shown(&before), shown(&after));
     Answer::json(&after).noting(note)
 }
 
-fn wanted(body: &[u8]) -> Result<Hand, BadBody> {
+fn wanted(body: &[u8]) -> Result<Override, BadBody> {
     const EXAMPLE: &str = r#"{"state": "open"}, `closed` or `auto`"#;
     let body = members::read(body, &["state"], EXAMPLE)?;
     match body.get("state").and_then(Value::as_str) {
-        Some("open") => Ok(Hand::Open),
-        Some("closed") => Ok(Hand::Closed),
-        Some("auto") => Ok(Hand::Auto),
+        Some("open") => Ok(Override::Open),
+        Some("closed") => Ok(Override::Closed),
+        Some("auto") => Ok(Override::Auto),
         _ => Err(BadBody::new("`state` is none of `open`, `closed` and `auto`", EXAMPLE)),
     }
 }

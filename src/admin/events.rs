@@ -69,7 +69,7 @@ impl Events {
         let (history, mut ticks) = self.ticker.watch();
         session.write_response_body(event("history", &history), false).await?;
         while let Some(tick) = self.next(&mut ticks).await {
-            session.write_response_body(event("tick", &tick), false).await?;
+            session.write_response_body(event("sample", &tick), false).await?;
         }
         session.write_response_body(Bytes::new(), true).await
     }

@@ -10,7 +10,7 @@ use crate::observe::time::Moment;
 use crate::reload::history::{Entry, Flaw, Flaws};
 use crate::reload::{Cause, Outcome, Reloader};
 
-/// How many mistakes an answer lists.
+/// How many errors an answer lists.
 const LISTED: usize = 100;
 
 /// The answer as JSON.
@@ -20,7 +20,7 @@ const LISTED: usize = 100;
 pub(super) enum Answer<'a> {
     Applied { generation: u64, changes: Vec<Changed<'a>>, more_changes: usize },
     Unchanged { generation: u64 },
-    Rejected { generation: u64, mistakes: Vec<Told<'a>>, more_mistakes: usize },
+    Rejected { generation: u64, errors: Vec<ConfigError<'a>>, more_errors: usize },
 }
 
 /// The last files, the newest first.
@@ -38,7 +38,7 @@ pub(super) struct Reloads<'a> {
 struct Reload<'a> {
     /// When, in UTC (RFC 3339).
     at: String,
-    /// `noticed` or `asked`.
+    /// What started the reload: `file_changed` or `requested`.
     cause: &'static str,
     #[serde(flatten)]
     answer: Answer<'a>,
@@ -59,10 +59,10 @@ pub(super) struct Changed<'a> {
     to: Option<&'a str>,
 }
 
-/// One mistake. It has no place where it is the file that is wrong, and nothing in it.
+/// One error of the file. `line` and `column` are missing if it concerns the file as a whole.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Told<'a> {
+pub(super) struct ConfigError<'a> {
     message: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<usize>,
@@ -115,8 +115,8 @@ impl<'a> Answer<'a> {
 
     fn rejected(generation: u64, flaws: &'a Flaws) -> Self {
         let Flaws { list, not_kept } = flaws;
-        let mistakes = list.iter().map(Told::of).collect();
-        Self::Rejected { generation, mistakes, more_mistakes: *not_kept }
+        let errors = list.iter().map(ConfigError::of).collect();
+        Self::Rejected { generation, errors, more_errors: *not_kept }
     }
 }
 
@@ -126,8 +126,8 @@ impl<'a> Reload<'a> {
         Self {
             at: format!("{:.3}", Moment(*unix_us)),
             cause: match cause {
-                Cause::Noticed => "noticed",
-                Cause::Asked => "asked",
+                Cause::Noticed => "file_changed",
+                Cause::Asked => "requested",
             },
             answer: match result {
                 Ok(changes) => Answer::applied(*generation, changes),
@@ -137,7 +137,7 @@ impl<'a> Reload<'a> {
     }
 }
 
-impl<'a> Told<'a> {
+impl<'a> ConfigError<'a> {
     fn of(flaw: &'a Flaw) -> Self {
         let Flaw { message, line, column, help } = flaw;
         Self { message, line: *line, column: *column, help: help.as_deref() }
@@ -152,9 +152,7 @@ impl<'a> Changed<'a> {
         match what {
             What::Added => plain("added"),
             What::Removed => plain("removed"),
-            What::Secret { setting } => {
-                Self { setting: named(setting), ..plain("the secret changed") }
-            }
+            What::Secret { setting } => Self { setting: named(setting), ..plain("secret_changed") },
             What::Changed { setting, from, to } => Self {
                 setting: named(setting),
                 from: from.as_deref(),

@@ -1,4 +1,4 @@
-//! `GET /api/upstreams`: who serves, and who is passed over.
+//! `GET /api/upstreams`: the upstreams, their endpoints, and which of them are ejected.
 
 use serde::Serialize;
 
@@ -32,8 +32,9 @@ struct Server {
     address: String,
     /// `ok` (nothing is known against it) or `down` (it could not be connected to lately).
     health: &'static str,
-    /// Milliseconds for which it is passed over while there are others.
-    tried_again_in_ms: u64,
+    /// Milliseconds until requests are sent to it again, rounded up; 0 if it is not ejected. If all are
+    /// ejected, requests are sent all the same.
+    retry_after_ms: u64,
 }
 
 impl Upstreams {
@@ -48,7 +49,7 @@ impl Upstream {
         let address = |(address, ticks): (std::net::SocketAddr, u64)| Server {
             address: address.to_string(),
             health: if ticks == 0 { "ok" } else { "down" },
-            tried_again_in_ms: ticks.div_ceil(1_000),
+            retry_after_ms: ticks.div_ceil(1_000),
         };
         Self {
             name: written.name.to_string(),

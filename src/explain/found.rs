@@ -36,7 +36,7 @@ pub(super) fn explanation(
         route: route(policy, &head, case),
         rules: rules(policy, &head, case, levels, status),
         levels: match levels {
-            Levels::NotAsked => "not_asked",
+            Levels::NotAsked => "not_read",
             Levels::None => "none",
             Levels::Known { taken, .. } => match taken.source {
                 Source::Redis | Source::Cache => "redis",
@@ -195,13 +195,13 @@ fn candidate(route: &Route, wins: bool, why: String) -> Candidate {
 fn verdict(policy: &Policy, case: &Case<'_>, levels: Levels<'_>) -> Verdict {
     let shadow = shadow_refusals(policy, case, levels);
     let of_levels = match levels {
-        Levels::Known { taken, tried_again_in } if taken.source == Source::Policy => {
-            unavailable(policy, tried_again_in)
+        Levels::Known { taken, retry_after_us } if taken.source == Source::Policy => {
+            unavailable(policy, retry_after_us)
         }
         Levels::Known { taken, .. } => spoken_of(policy, case, taken),
         Levels::NotAsked | Levels::None => Verdict::default(),
     };
-    if of_levels.answer == "refuse" {
+    if of_levels.decision == "deny" {
         return Verdict { shadow_refusals: shadow, ..of_levels };
     }
     let charges = match levels {
@@ -210,23 +210,23 @@ fn verdict(policy: &Policy, case: &Case<'_>, levels: Levels<'_>) -> Verdict {
     };
     let is_enforced = charges.iter().any(|charge| charge.mode == Mode::Enforce);
     let is_open = matches!(levels, Levels::NotAsked) && is_enforced;
-    let (answer, status, why) = match case.refused() {
+    let (decision, status, why) = match case.refused() {
         Some(refusal) => {
             let (status, detail) = respond::words(policy, refusal);
             let first = if is_open { " A limit may refuse it first, with 429." } else { "" };
-            ("refuse", Some(status.as_u16()), format!("{detail}{first}"))
+            ("deny", Some(status.as_u16()), format!("{detail}{first}"))
         }
         None if case.asks_limits => {
-            ("pass", None, "The gateway itself answers; nothing is taken.".to_owned())
+            ("allow", None, "The gateway itself answers; nothing is taken.".to_owned())
         }
         None if is_open => {
             let why = "it passes if every bucket holds what it takes.";
             ("depends", None, why.to_owned())
         }
-        None if is_enforced => ("pass", None, "Every bucket holds what it takes.".to_owned()),
-        None => ("pass", None, "No rule that is enforced counts it.".to_owned()),
+        None if is_enforced => ("allow", None, "Every bucket holds what it takes.".to_owned()),
+        None => ("allow", None, "No rule that is enforced counts it.".to_owned()),
     };
-    Verdict { answer, status, why, shadow_refusals: shadow, ..of_levels }
+    Verdict { decision, status, why, shadow_refusals: shadow, ..of_levels }
 }
 
 /// The refusal of a limit, or what is left where no limit refuses.
@@ -246,7 +246,7 @@ fn spoken_of(policy: &Policy, case: &Case<'_>, taken: &Taken) -> Verdict {
     let (status, _) = respond::words(policy, Refusal::Limited);
     let retry_after_ms = respond::retry_after_ms(standing.retry_after_us);
     Verdict {
-        answer: "refuse",
+        decision: "deny",
         status: Some(status.as_u16()),
         why: respond::limit_detail(policy, plan, charge, retry_after_ms),
         retry_after_ms: Some(retry_after_ms),
@@ -255,14 +255,14 @@ fn spoken_of(policy: &Policy, case: &Case<'_>, taken: &Taken) -> Verdict {
 }
 
 /// The refusal of a rule that cannot be asked.
-fn unavailable(policy: &Policy, tried_again_in: u64) -> Verdict {
+fn unavailable(policy: &Policy, retry_after_us: u64) -> Verdict {
     let (status, why) =
-        respond::words(policy, Refusal::Unavailable { retry_after: tried_again_in });
+        respond::words(policy, Refusal::Unavailable { retry_after: retry_after_us });
     Verdict {
-        answer: "refuse",
+        decision: "deny",
         status: Some(status.as_u16()),
         why,
-        retry_after_ms: Some(respond::retry_after_ms(tried_again_in)),
+        retry_after_ms: Some(respond::retry_after_ms(retry_after_us)),
         ..Verdict::default()
     }
 }

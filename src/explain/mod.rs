@@ -39,7 +39,7 @@ pub enum Levels<'a> {
         /// The answer.
         taken: &'a Taken,
         /// Ticks until Redis is tried again; 0 where it is asked, or where there is none.
-        tried_again_in: u64,
+        retry_after_us: u64,
     },
 }
 
@@ -68,8 +68,8 @@ impl Explainer {
         }
         let rules = &snapshot.rule_names;
         let taken = self.limiter.peek(&case.charges, rules, clock::now()).await;
-        let tried_again_in = self.limiter.tried_again_in();
-        let levels = Levels::Known { taken: &taken, tried_again_in };
+        let retry_after_us = self.limiter.retry_after_us();
+        let levels = Levels::Known { taken: &taken, retry_after_us };
         Ok(found::explanation(&snapshot.policy, &request, &case, levels))
     }
 }

@@ -18,7 +18,7 @@ pub struct Explanation {
     /// All rules, in the order of the file.
     pub rules: Vec<Rule>,
     /// Where the buckets' levels come from: `redis`, `local`, `none` (it takes from no bucket),
-    /// `unavailable` (Redis cannot be asked, and a rule wants nothing to pass then) or `not_asked`.
+    /// `unavailable` (Redis cannot be asked, and a rule wants nothing to pass then) or `not_read`.
     pub levels: &'static str,
     /// What becomes of it.
     pub verdict: Verdict,
@@ -44,7 +44,7 @@ pub struct Request {
 pub struct Client {
     /// The client's address.
     pub address: Option<IpAddr>,
-    /// `peer`, `nothing_forwarded`, `junk`, `hop` or `all_trusted`.
+    /// `peer`, `nothing_forwarded`, `malformed`, `hop` or `all_trusted`.
     pub address_from: &'static str,
     /// Which address of `X-Forwarded-For` settled it, from the right, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -190,8 +190,8 @@ pub struct Level {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Verdict {
-    /// `pass`, `refuse`, or `depends` (on levels that nobody asked for).
-    pub answer: &'static str,
+    /// `allow`, `deny`, or `depends` (on buckets that were not read).
+    pub decision: &'static str,
     /// The status of a refusal.
     pub status: Option<u16>,
     /// Why; of a refusal, the words of its answer.

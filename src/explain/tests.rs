@@ -110,7 +110,7 @@ fn after(before: usize, asked: &Asked) -> Explanation {
     let answer = store.peek(&case.charges, 0, Share::WHOLE);
     let (charges, waived) = (case.charges.clone(), Vec::new());
     let taken = Taken { waived, ..Taken::all(charges, answer, Source::Local) };
-    let levels = Levels::Known { taken: &taken, tried_again_in: 0 };
+    let levels = Levels::Known { taken: &taken, retry_after_us: 0 };
     found::explanation(&policy, &request, &case, levels)
 }
 

@@ -179,19 +179,20 @@ impl Page {
     }
 
     fn verdict(&mut self, verdict: &Verdict, levels: &str) {
-        let style = match verdict.answer {
-            "pass" => GOOD,
-            "refuse" => BAD,
+        let style = match verdict.decision {
+            "allow" => GOOD,
+            "deny" => BAD,
             _ => OPEN,
         };
-        let answer = match (verdict.answer, verdict.status) {
-            ("refuse", Some(status)) => format!("{status}: {}", verdict.why),
-            ("pass", _) => format!("passes. {}", verdict.why),
+        let answer = match (verdict.decision, verdict.status) {
+            ("deny", Some(status)) => format!("{status}: {}", verdict.why),
+            ("allow", _) => format!("passes. {}", verdict.why),
             _ => format!("depends on the levels: {}", verdict.why),
         };
         let answer = self.painted(style, &answer);
         self.line("answer", &answer);
-        if let ("pass", Some(rule), Some(left)) = (verdict.answer, &verdict.rule, verdict.remaining)
+        if let ("allow", Some(rule), Some(left)) =
+            (verdict.decision, &verdict.rule, verdict.remaining)
         {
             self.line("", &format!("the tightest rule is {rule}, with {left} left afterwards"));
         }
@@ -200,7 +201,7 @@ impl Page {
             self.line("", &format!("rules in shadow mode that would refuse it: {rules}"));
         }
         let levels = match levels {
-            "not_asked" => "a running gateway knows them: ask the admin port, POST /api/explain",
+            "not_read" => "a running gateway knows them: ask the admin port, POST /api/explain",
             "local" => "of buckets in this process",
             "redis" => "of buckets in Redis",
             "unavailable" => "not known: Redis cannot be asked at the moment",

@@ -30,7 +30,7 @@ pub(super) fn address_from(
         }
         AddressFrom::Junk(hop) => {
             let why = format!("the connection's own: hop {hop} {header}, is not an address");
-            ("junk", Some(hop), why)
+            ("malformed", Some(hop), why)
         }
         AddressFrom::Hop(hop) => {
             let why = format!("hop {hop} {header}: the first that is no trusted proxy");

@@ -73,7 +73,7 @@ impl Gateway {
         snapshot.consumption.note(&snapshot.policy, client, &taken, started);
         if taken.source == Source::Policy {
             exchange.refused_unasked = taken.charges.first().map(|charge| charge.rule);
-            return Err(Refusal::Unavailable { retry_after: self.limiter.tried_again_in() });
+            return Err(Refusal::Unavailable { retry_after: self.limiter.retry_after_us() });
         }
         let judged = Judged::of(taken);
         let verdict = judged.verdict;

@@ -195,9 +195,9 @@ impl Limiter {
         }
     }
 
-    /// Ticks until Redis is tried again; 0 where it is asked, or where there is none.
-    pub fn tried_again_in(&self) -> u64 {
-        self.shared.as_ref().map_or(0, |shared| shared.batcher.link().tried_again_in())
+    /// Microseconds until the next probe of Redis; 0 while the breaker is closed, and without Redis.
+    pub fn retry_after_us(&self) -> u64 {
+        self.shared.as_ref().map_or(0, |shared| shared.batcher.link().retry_after_us())
     }
 
     /// Whether shared buckets can be asked now. Without Redis there are none to ask.

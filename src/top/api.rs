@@ -33,10 +33,10 @@ pub(super) struct Redis {
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Breaker {
     pub(super) state: String,
-    pub(super) hand: String,
+    pub(super) r#override: String,
     pub(super) since_ms: u64,
     pub(super) admits_percent: u32,
-    pub(super) tried_again_in_ms: u64,
+    pub(super) retry_after_ms: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
@@ -116,7 +116,7 @@ pub(super) struct Upstream {
 pub(super) struct Server {
     pub(super) address: String,
     pub(super) health: String,
-    pub(super) tried_again_in_ms: u64,
+    pub(super) retry_after_ms: u64,
 }
 
 /// `GET /api/reloads`.
@@ -135,9 +135,9 @@ pub(super) struct Reload {
     #[serde(default)]
     pub(super) more_changes: usize,
     #[serde(default)]
-    pub(super) mistakes: Vec<Mistake>,
+    pub(super) errors: Vec<Mistake>,
     #[serde(default)]
-    pub(super) more_mistakes: usize,
+    pub(super) more_errors: usize,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -158,7 +158,7 @@ pub(super) struct Tick {
     #[serde(default)]
     pub(super) in_flight: i64,
     #[serde(default = "yes")]
-    pub(super) file_is_good: bool,
+    pub(super) config_valid: bool,
 }
 
 /// What was counted of one plan or one rule.

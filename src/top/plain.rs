@@ -123,7 +123,7 @@ mod tests {
         answers.upstreams = serde_json::from_str(
             r#"{"upstreams": [
             {"name": "api", "servers": ["api.internal:3000"], "addresses": [
-              {"address": "10.0.0.7:3000", "health": "ok", "tried_again_in_ms": 0}]},
+              {"address": "10.0.0.7:3000", "health": "ok", "retry_after_ms": 0}]},
             {"name": "trial", "servers": ["demo"], "addresses": []}]}"#,
         )
         .unwrap();

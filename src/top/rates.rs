@@ -124,7 +124,7 @@ pub(super) mod tests {
             span_ms: 1_000,
             plans: rows("free"),
             rules: rows("per-key"),
-            file_is_good: true,
+            config_valid: true,
             ..Tick::default()
         }
     }

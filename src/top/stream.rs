@@ -53,7 +53,7 @@ fn event(lines: &[u8]) -> Result<Option<Event>, Strange> {
     let (Some(name), Some(data)) = (field(b"event:"), field(b"data:")) else { return Ok(None) };
     match name {
         b"history" => Ok(Some(Event::History(serde_json::from_slice(data).map_err(|_| Strange)?))),
-        b"tick" => Ok(Some(Event::Tick(serde_json::from_slice(data).map_err(|_| Strange)?))),
+        b"sample" => Ok(Some(Event::Tick(serde_json::from_slice(data).map_err(|_| Strange)?))),
         _ => Ok(None),
     }
 }
@@ -66,8 +66,8 @@ mod tests {
 
     const TEXT: &str = "event: history\ndata: [{\"at_ms\":1,\"span_ms\":1000,\"plans\":{},\"rules\":{}}]\n\n\
         : a comment\n\nevent: other\ndata: {}\n\n\
-        event: tick\ndata: {\"at_ms\":2,\"span_ms\":999,\"plans\":{\"free\":{\"allowed\":4,\"refused\":2}},\"rules\":{}}\n\n\
-        event: tick\ndata: {\"at_ms\":3";
+        event: sample\ndata: {\"at_ms\":2,\"span_ms\":999,\"plans\":{\"free\":{\"allowed\":4,\"refused\":2}},\"rules\":{}}\n\n\
+        event: sample\ndata: {\"at_ms\":3";
 
     fn told(event: &Event) -> String {
         match event {
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn what_is_none_is_said_to_be() {
-        for text in ["event: tick\ndata: {}\n\n", "event: history\ndata: <html>\n\n"] {
+        for text in ["event: sample\ndata: {}\n\n", "event: history\ndata: <html>\n\n"] {
             assert_eq!(Parser::default().take(text.as_bytes()).map(|_| ()), Err(Strange), "{text}");
         }
         assert!(Parser::default().take(&vec![b'x'; MOST + 1]).is_err());

@@ -118,12 +118,12 @@ test("what the breaker did is read off its counts", () => {
 });
 
 test("events are read whole, however the network cuts them", () => {
-  const text = 'event: history\ndata: [1]\n\nevent: tick\ndata: {"a":2}\n\n';
+  const text = 'event: history\ndata: [1]\n\nevent: sample\ndata: {"a":2}\n\n';
   for (let size = 1; size < text.length; size += 1) {
     const told = [];
     const take = parser((event, data) => told.push([event, data]));
     for (let at = 0; at < text.length; at += size) take(text.slice(at, at + size));
-    assert.deepEqual(told, [["history", [1]], ["tick", { a: 2 }]]);
+    assert.deepEqual(told, [["history", [1]], ["sample", { a: 2 }]]);
   }
 });
 
@@ -138,7 +138,7 @@ test("what is typed is a key where there is one, and an address where it looks l
 
 test("refusals that go on stay in their places while they do", () => {
   const burst = (name, open, first, last) => ({ name, open, first: `2026-11-21T16:34:${first}Z`, last: `2026-11-21T16:34:${last}Z` });
-  const names = (bursts) => ordered(bursts).map(({ name }) => name).join(" ");
+  const names = (runs) => ordered(runs).map(({ name }) => name).join(" ");
   const over = [burst("old", false, "01.5", "09.5"), burst("older", false, "02.5", "08.5")];
   assert.equal(names([burst("a", true, "10.1", "20.1"), burst("b", true, "11.1", "20.2"), ...over]), "b a old older");
   assert.equal(names([...over, burst("b", true, "11.1", "21.1"), burst("a", true, "10.1", "21.9")]), "b a old older");

@@ -256,12 +256,12 @@ test("an outage is seen: the breaker opens, and closes again by itself", async (
   await close();
 });
 
-test("an outage is rehearsed by hand", async () => {
+test("an operator rehearses an outage with the override", async () => {
   const { page, wrong, close } = await browser.open(gateway.admin);
-  await page.click('#breaker button[data-hand="open"]');
+  await page.click('#breaker button[data-override="open"]');
   await page.click("#confirm-yes");
   await eventually("the breaker to open", async () => (await tile(page, "Breaker")) === "open");
-  await page.click('#breaker button[data-hand="auto"]');
+  await page.click('#breaker button[data-override="auto"]');
   await page.click("#confirm-yes");
   await eventually("the breaker to close", async () => (await tile(page, "Breaker")) === "closed");
   assert.deepEqual(wrong, []);

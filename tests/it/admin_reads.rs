@@ -80,7 +80,7 @@ fn status_says_how_redis_is() {
     redis.kill();
     eventually("no Redis", || (status()["redis"]["connected"] == false).then_some(()));
     let breaker = status()["breaker"].clone();
-    assert_eq!((&breaker["state"], &breaker["hand"]), (&json!("open"), &json!("auto")));
+    assert_eq!((&breaker["state"], &breaker["override"]), (&json!("open"), &json!("auto")));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn row_71_the_policy_is_told_without_its_secrets() {
         Request::get("/api/policy").header("Authorization", "Bearer hunter2-hunter2-hunter2");
     let answer = gateway.ask_admin(&asked);
     let policy = answer.json();
-    assert_eq!(policy["redis"]["place"], "127.0.0.1:1");
+    assert_eq!(policy["redis"]["address"], "127.0.0.1:1");
     assert_eq!(policy["admin"]["token"], true);
     assert_eq!(policy["keys"], json!([{"id": "acme", "plan": "free"}]));
     let names: Vec<_> =
@@ -131,7 +131,7 @@ fn the_last_reloads_are_told() {
     };
     let (rejected, applied) = (&told["reloads"][0], of("applied"));
     assert_eq!((&rejected["result"], &rejected["generation"]), (&json!("rejected"), &json!(2)));
-    assert!(rejected["mistakes"].to_string().contains("did you mean `listen`?"), "{told}");
+    assert!(rejected["errors"].to_string().contains("did you mean `listen`?"), "{told}");
     assert_eq!(applied["changes"][0], json!({"kind": "rule", "name": "a", "what": "added"}));
     assert!(applied["at"].as_str().unwrap().starts_with("20"), "{told}");
 }

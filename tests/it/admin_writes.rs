@@ -181,7 +181,7 @@ fn the_breaker_is_opened_by_hand_for_a_rehearsal() {
     let ramp = "breaker = { ramp = [50, 100], ramp_step = \"10ms\" }\n";
     let gateway = Gateway::start(&file(&format!("{}{ramp}", redis.table())));
     connected(&gateway);
-    let state = |value: &Value| (value["state"].clone(), value["hand"].clone());
+    let state = |value: &Value| (value["state"].clone(), value["override"].clone());
     let set = |to: &str| post(&gateway, "/api/breaker", &format!("{{\"state\": \"{to}\"}}"));
     assert_eq!(state(&set("open").json()), (json!("open"), json!("open")));
     assert_eq!(gateway.count("tollgate_breaker_state", &[]), 2);

@@ -72,7 +72,7 @@ fn asked(gateway: &Gateway, query: &str) -> Value {
 /// Clients and rules of the bursts, the latest first.
 fn whose(gateway: &Gateway, query: &str) -> Vec<String> {
     let told = asked(gateway, query);
-    let bursts = told["bursts"].as_array().unwrap().iter();
+    let bursts = told["refusal_runs"].as_array().unwrap().iter();
     let whose = |burst: &Value| {
         let who = burst["key"].as_str().or(burst["ip"].as_str()).unwrap_or("nobody");
         format!("{who} {} {}", burst["rule"].as_str().unwrap(), burst["count"])
@@ -84,7 +84,7 @@ fn whose(gateway: &Gateway, query: &str) -> Vec<String> {
 fn all_noted(gateway: &Gateway, count: u64) {
     eventually("all refusals", || {
         let told = asked(gateway, "?limit=1000");
-        let counts = told["bursts"].as_array().unwrap().iter();
+        let counts = told["refusal_runs"].as_array().unwrap().iter();
         let noted: u64 = counts.map(|burst| burst["count"].as_u64().unwrap()).sum();
         (noted == count).then_some(())
     });
@@ -101,7 +101,7 @@ fn from(gateway: &Gateway, ip: &str, count: usize) {
 fn refusals_are_found_by_key_address_rule_and_time() {
     let config = format!("{BEHIND}{DEMO}{RULE}{}", key("acme", SECRET, "free"));
     let gateway = Gateway::start(&config);
-    assert_eq!(asked(&gateway, ""), json!({"bursts": [], "more": 0, "forgotten": 0}));
+    assert_eq!(asked(&gateway, ""), json!({"refusal_runs": [], "more": 0, "dropped": 0}));
     refuse(&gateway, 7, &Request::get("/").header("X-Api-Key", SECRET));
     // Only then is the next later than this.
     all_noted(&gateway, 7);
@@ -110,7 +110,7 @@ fn refusals_are_found_by_key_address_rule_and_time() {
     from(&gateway, "2001:db8::7", 1);
     all_noted(&gateway, 11);
     let told = asked(&gateway, "?key=acme");
-    let burst = &told["bursts"][0];
+    let burst = &told["refusal_runs"][0];
     let members = |name: &str| burst[name].clone();
     assert_eq!(
         json!(["count", "key", "ip", "rule", "plan", "tokens", "open"].map(members)),
@@ -182,7 +182,8 @@ fn addresses_are_asked_for_as_the_file_shows_them() {
         gateway
     };
     let hashed = start("hashed");
-    let shown = asked(&hashed, "?ip=127.0.0.1")["bursts"][0]["ip"].as_str().unwrap().to_owned();
+    let shown =
+        asked(&hashed, "?ip=127.0.0.1")["refusal_runs"][0]["ip"].as_str().unwrap().to_owned();
     assert!(shown.starts_with("h:"), "{shown}");
     assert_eq!(whose(&hashed, &format!("?ip={shown}")), [format!("{shown} hourly 2")]);
     let off = start("off");

@@ -34,7 +34,7 @@ fn refuse(gateway: &Gateway, count: usize, request: &Request) {
     }
     eventually("all to be noted", || {
         let told = gateway.admin("/api/audit").json();
-        (told["bursts"][0]["count"] == count).then_some(())
+        (told["refusal_runs"][0]["count"] == count).then_some(())
     });
 }
 

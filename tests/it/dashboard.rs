@@ -102,7 +102,7 @@ fn events_tell_what_each_second_brought_by_plan_and_by_rule() {
     // They may fall into two ticks, and a request is counted a moment after its answer.
     eventually("the ticks to tell of all requests", || {
         let (name, tick) = next(&mut listener);
-        assert_eq!(name, "tick");
+        assert_eq!(name, "sample");
         for row in tick["plans"].as_object().unwrap().values() {
             allowed += row["allowed"].as_u64().unwrap();
             refused += row["refused"].as_u64().unwrap();

@@ -35,8 +35,8 @@ impl Seen {
     /// As it is explained. What passes is answered by the API, here always with 200.
     fn explained(explanation: &Value) -> Self {
         let verdict = &explanation["verdict"];
-        let status = match verdict["answer"].as_str() {
-            Some("pass") => 200,
+        let status = match verdict["decision"].as_str() {
+            Some("allow") => 200,
             _ => verdict["status"].as_u64().unwrap(),
         };
         let rule = verdict["rule"].as_str().map(str::to_owned);
@@ -235,14 +235,14 @@ fn without_redis_each_rule_is_explained_as_it_then_decides() {
     });
     assert_eq!((&open["waived"], &open["tokens"]), (&json!(true), &json!(null)));
     assert_eq!((&all["waived"], &all["tokens"]), (&json!(null), &json!(10)));
-    assert_eq!(explanation["verdict"]["answer"], "pass");
+    assert_eq!(explanation["verdict"]["decision"], "allow");
 
     let denying = rule("shut", "on_failure = \"deny\"");
     let gateway = Gateway::start(&format!("{DEMO}{denying}{}", redis.table()));
     let explanation = gateway.explain("{}").json();
     assert_eq!(explanation["levels"], "unavailable", "{explanation:#}");
     let verdict = &explanation["verdict"];
-    assert_eq!((&verdict["answer"], &verdict["status"]), (&json!("refuse"), &json!(503)));
+    assert_eq!((&verdict["decision"], &verdict["status"]), (&json!("deny"), &json!(503)));
     assert_eq!(gateway.get("/").status, 503, "what it says is what it does");
 }
 

@@ -279,7 +279,7 @@ fn a_redis_that_hangs_is_not_waited_for() {
 fn explain_knows_of_it() {
     let gateway = Gateway::start(&file(""));
     let told = gateway.explain(format!(r#"{{"path": "{PATH}", "key": "secret"}}"#)).json();
-    assert_eq!((&told["verdict"]["answer"], &told["levels"]), (&json!("pass"), &json!("none")));
+    assert_eq!((&told["verdict"]["decision"], &told["levels"]), (&json!("allow"), &json!("none")));
     assert_eq!(told["rules"][0]["why_not"]["code"], "own_limits");
     let told = gateway.explain(format!(r#"{{"path": "{PATH}", "key": "guess"}}"#)).json();
     assert_eq!(told["verdict"]["status"], 401);

@@ -154,7 +154,7 @@ fn a_reload_on_demand_says_what_changed() {
         "result": "applied",
         "generation": 2,
         "changes": [
-            { "kind": "key", "name": "acme", "what": "the secret changed", "setting": "sha256" },
+            { "kind": "key", "name": "acme", "what": "secret_changed", "setting": "sha256" },
             { "kind": "plan", "name": "pro", "what": "added" },
             { "kind": "route", "name": "all", "what": "removed" },
             { "kind": "route", "name": "other", "what": "added" },

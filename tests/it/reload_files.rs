@@ -123,14 +123,14 @@ fn row_43_every_mistake_is_told_with_its_place_and_none_is_taken() {
     assert_eq!(answer.status, 422);
     let json = answer.json();
     assert_eq!((&json["result"], &json["generation"]), (&"rejected".into(), &1.into()));
-    let mistakes = json["mistakes"].as_array().unwrap();
-    let first = &mistakes[0];
+    let errors = json["errors"].as_array().unwrap();
+    let first = &errors[0];
     assert_eq!(first["message"], "`per` knows no `kye`");
     assert_eq!(first["help"], "did you mean `key`?");
     let text = whole(&format!("{DEMO}{rules}"));
     let line = text.lines().position(|line| line.contains("kye")).unwrap() + 1;
     assert_eq!((&first["line"], &first["column"]), (&line.into(), &8.into()));
-    assert!(mistakes.len() >= 3, "{json:#}");
+    assert!(errors.len() >= 3, "{json:#}");
     assert!(!answer.text().contains("hunter2") && !gateway.log().contains("hunter2"));
     // The good rule of the bad file is not in force either.
     for _ in 0..3 {

@@ -14,7 +14,7 @@ use crate::admin::routes::{ROUTES, Route, Verb};
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/openapi.json");
 
 const DESCRIPTION: &str = "Status, policy and clients of one gateway, and what an operator may \
-                           change by hand. docs/admin-api.md says what each member means.";
+                           change. docs/admin-api.md says what each member means.";
 
 fn generated() -> Value {
     let settings = SchemaSettings::draft2020_12().for_serialize().with(|settings| {

@@ -142,9 +142,12 @@ pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operatio
         }
         Call::SetBreaker => {
             let state = json!({ "type": "string", "enum": ["open", "closed", "auto"] });
-            Operation::json::<Breaker>(generator, "Takes the breaker in hand, or lets it go.")
-                .with_body(true, object(&json!({ "state": state }), &["state"]))
-                .failing(&[BAD, NO_REDIS])
+            Operation::json::<Breaker>(
+                generator,
+                "Sets or ends the override of the circuit breaker.",
+            )
+            .with_body(true, object(&json!({ "state": state }), &["state"]))
+            .failing(&[BAD, NO_REDIS])
         }
         Call::Explain => {
             Operation::json::<Explanation>(generator, "What would become of a request, and why.")

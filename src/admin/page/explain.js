@@ -4,9 +4,9 @@ import { post } from "./api.js";
 import { badge, byId, h, table } from "./dom.js";
 import { span, whole } from "./format.js";
 
-const ANSWERS = {
-  pass: { text: "It passes", kind: "good" },
-  refuse: { text: "It is refused", kind: "bad" },
+const DECISIONS = {
+  allow: { text: "It passes", kind: "good" },
+  deny: { text: "It is refused", kind: "bad" },
   depends: { text: "It depends on the levels", kind: "warn" },
 };
 
@@ -26,8 +26,8 @@ function asked(form) {
   return question;
 }
 
-function verdict({ answer, status, why, retry_after_ms: wait, shadow_refusals: shadow = [] }) {
-  const { text, kind } = ANSWERS[answer] ?? { text: answer };
+function verdict({ decision, status, why, retry_after_ms: wait, shadow_refusals: shadow = [] }) {
+  const { text, kind } = DECISIONS[decision] ?? { text: decision };
   const parts = [status && badge(String(status), kind), wait > 0 && badge(`again in ${span(wait)}`, "warn"),
     ...shadow.map((rule) => badge(`shadow: ${rule} would refuse`, "warn"))];
   return h("div", { class: "verdict", data: { kind } },

@@ -25,7 +25,7 @@ let changes = [];
 
 const fact = (title, ...value) => h("div", {}, h("dt", {}, title), h("dd", {}, ...value));
 
-async function hand(state) {
+async function setOverride(state) {
   const [title, text, yes] = QUESTIONS[state];
   if (!(await confirm({ title, text, yes }))) return;
   try {
@@ -36,10 +36,10 @@ async function hand(state) {
   }
 }
 
-/** What can be done by hand: the question that is asked before. */
+/** What an operator can do, and the question that confirms it. */
 const QUESTIONS = {
-  open: ["Rehearse an outage of Redis?", "This gateway stops asking Redis until it is given back. Limits go on, decided here.", "Stop asking Redis"],
-  auto: ["Give the breaker back?", "It goes by what it sees of Redis again.", "Give it back"],
+  open: ["Rehearse an outage of Redis?", "This gateway does not use Redis until the override ends. It enforces limits locally meanwhile.", "Open the breaker"],
+  auto: ["End the override?", "The breaker follows the outcomes of calls to Redis again.", "End it"],
 };
 
 function shown({ breaker, gateways, redis, buckets }) {
@@ -47,24 +47,24 @@ function shown({ breaker, gateways, redis, buckets }) {
     return [h("p", {}, "No ", h("code", {}, "[redis]"), " in the file: buckets live in this gateway, and limits are its own."),
       h("dl", { class: "facts lines" }, fact("Buckets", `${whole(buckets.local)} of at most ${whole(buckets.max)}`), fact("Dropped for room", whole(buckets.evictions)))];
   }
-  const byHand = breaker.hand !== "auto";
+  const isOverridden = breaker.override !== "auto";
   const list = changes.slice(0, LISTED).map(({ at_ms, to, times }) =>
     h("li", {}, h("time", {}, clock(at_ms)), " ", badge(to.replace("_", " "), KINDS[to]), times > 1 ? ` ${times} times` : ""));
   return [
-    h("p", { class: "state" }, badge(breaker.state.replace("_", " "), KINDS[breaker.state]), ` ${MEANING[breaker.state] ?? ""}`, byHand ? " Held by hand." : ""),
+    h("p", { class: "state" }, badge(breaker.state.replace("_", " "), KINDS[breaker.state]), ` ${MEANING[breaker.state] ?? ""}`, isOverridden ? " Overridden by an operator." : ""),
     h("dl", { class: "facts lines" },
       fact("For", span(breaker.since_ms)),
       fact("Requests that ask Redis", `${breaker.admits_percent} %`),
-      breaker.tried_again_in_ms > 0 ? fact("Tried again in", span(breaker.tried_again_in_ms)) : null,
+      breaker.retry_after_ms > 0 ? fact("Next probe in", span(breaker.retry_after_ms)) : null,
       fact("Connection", redis.connected ? "up" : badge("down", "bad")),
       fact("Gateways that share it", whole(gateways)),
       fact("Buckets here", whole(buckets.local)),
       fact("Buckets in debt", whole(buckets.debts))),
     h("h4", {}, "What it did"),
     list.length ? h("ol", { class: "moments" }, list) : empty("Nothing in the last minutes."),
-    h("div", { class: "actions" }, byHand
-      ? h("button", { type: "button", data: { hand: "auto" } }, "Give the breaker back")
-      : h("button", { type: "button", data: { hand: "open" } }, "Rehearse an outage")),
+    h("div", { class: "actions" }, isOverridden
+      ? h("button", { type: "button", data: { override: "auto" } }, "End the override")
+      : h("button", { type: "button", data: { override: "open" } }, "Rehearse an outage")),
   ];
 }
 
@@ -94,9 +94,9 @@ async function refreshUpstreams() {
   }
 }
 
-function health({ address, servers, health: state, tried_again_in_ms: wait }) {
+function health({ address, servers, health: state, retry_after_ms: wait }) {
   if (!address) return servers.includes("demo") ? badge("built in", "good") : badge("no address", "bad");
-  if (state === "down") return [badge("down", "bad"), ` tried again in ${span(wait)}`];
+  if (state === "down") return [badge("ejected", "bad"), ` retried in ${span(wait)}`];
   return badge(state, "good");
 }
 
@@ -110,7 +110,7 @@ export function start() {
   sources = new Stacked(byId("sources"), byId("sources-legend"), "Decisions per second, by who decided", {});
   byId("breaker").addEventListener("click", (event) => {
     const button = event.target.closest("button");
-    if (button) hand(button.dataset.hand);
+    if (button) setOverride(button.dataset.override);
   });
   every(EVERY_MS, refreshStatus);
   every(EVERY_MS, refreshUpstreams);

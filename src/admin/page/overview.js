@@ -40,8 +40,8 @@ export function show(ticks) {
     tile("Refused", percent(refused, all), `${amount(refused)} per second`, refused > 0 ? "warn" : undefined),
     tile("Breaker", shared ? tick.breaker.replace("_", " ") : "no Redis", shared ? byRedis(tick) : "limits of this gateway alone", STATES[tick.breaker]),
     tile("Gateways", shared ? whole(tick.gateways) : "1", shared ? "share these limits" : `${whole(tick.local_buckets)} buckets here`),
-    tile("File in force", `no. ${tick.generation}`, tick.file_is_good ? "as it is saved" : "the saved one was rejected",
-      tick.file_is_good ? "good" : "bad"));
+    tile("File in force", `no. ${tick.generation}`, tick.config_valid ? "as it is saved" : "the saved one was rejected",
+      tick.config_valid ? "good" : "bad"));
   if (document.hidden) return;
   plans.show(stacked(ticks.list, "plans"));
   rules.show(stacked(ticks.list, "rules"));

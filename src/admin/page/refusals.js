@@ -1,4 +1,4 @@
-// Who was refused by what, and when: the latest bursts, as they come.
+// Who was refused by what, and when: the latest refusal runs, as they come.
 
 import { every, get } from "./api.js";
 import { badge, byId, empty, fill, h, table } from "./dom.js";
@@ -29,9 +29,9 @@ export function meant(text, keys) {
  * Those that go on before those that are over. While they go on, by when they began: by their last
  * refusal they would change places with every look, under somebody's finger.
  */
-export function ordered(bursts) {
+export function ordered(runs) {
   const key = ({ open, first, last }) => (open ? `1 ${first}` : `0 ${last}`);
-  return [...bursts].sort((a, b) => (key(a) < key(b) ? 1 : -1));
+  return [...runs].sort((a, b) => (key(a) < key(b) ? 1 : -1));
 }
 
 function query() {
@@ -69,10 +69,10 @@ const COLUMNS = [
   { title: "Tokens left", kind: "number minor", cell: ({ tokens }) => (tokens === null ? "–" : whole(tokens)) },
 ];
 
-function note({ bursts, more, forgotten }) {
-  const shown = more > 0 ? `The latest ${whole(bursts.length)} of ${whole(bursts.length + more)} bursts` : `${whole(bursts.length)} burst${bursts.length === 1 ? "" : "s"}`;
-  const lost = forgotten > 0 ? ` ${whole(forgotten)} earlier refusals are no longer remembered.` : "";
-  return `${shown} of this gateway. A burst is one client’s refusals by one rule, each within 10 s of the one before.${lost}`;
+function note({ refusal_runs: runs, more, dropped }) {
+  const shown = more > 0 ? `The latest ${whole(runs.length)} of ${whole(runs.length + more)} refusal runs` : `${whole(runs.length)} refusal run${runs.length === 1 ? "" : "s"}`;
+  const lost = dropped > 0 ? ` ${whole(dropped)} earlier refusals were dropped.` : "";
+  return `${shown} of this gateway. A run is one client’s refusals by one rule, each within 10 s of the one before.${lost}`;
 }
 
 async function refresh() {
@@ -82,7 +82,7 @@ async function refresh() {
     const answer = await get(`/api/audit?${query()}`);
     if (mine !== asked) return;
     byId("refusals-note").textContent = note(answer);
-    fill(byId("refusal-list"), answer.bursts.length ? table("Latest refusals", COLUMNS, ordered(answer.bursts))
+    fill(byId("refusal-list"), answer.refusal_runs.length ? table("Latest refusals", COLUMNS, ordered(answer.refusal_runs))
       : empty(isNarrowed() ? "No refusal fits." : "Nobody has been refused."));
     byId("refusals-more").hidden = answer.more === 0 || limit === MOST;
   } catch (problem) {

@@ -6,7 +6,7 @@ import { day } from "./format.js";
 
 const EVERY_MS = 3_000;
 
-const CAUSES = { noticed: "the file changed", asked: "asked for" };
+const CAUSES = { file_changed: "the file changed", requested: "requested" };
 
 /** One setting as a diff shows it. */
 function change({ kind, name, what, setting, from, to }) {
@@ -16,20 +16,20 @@ function change({ kind, name, what, setting, from, to }) {
   const lines = [from !== undefined && line("-", from), to !== undefined && line("+", to)].filter(Boolean);
   if (lines.length === 0) {
     const sign = { added: "+", removed: "-" }[what];
-    return h("li", {}, h("span", { class: sign ? "line" : "", data: { sign } }, sign ? `${sign} ` : "", place, sign ? ` ${what}` : `: ${what}`));
+    return h("li", {}, h("span", { class: sign ? "line" : "", data: { sign } }, sign ? `${sign} ` : "", place, sign ? ` ${what}` : `: ${what.replaceAll("_", " ")}`));
   }
   return h("li", {}, place, ...lines);
 }
 
-function mistake({ message, line, column, help }) {
+function flaw({ message, line, column, help }) {
   const place = line ? `line ${line}${column ? `:${column}` : ""}  ` : "";
   return h("li", {}, h("span", { class: "place" }, place), message, help ? h("span", { class: "muted block" }, help) : null);
 }
 
 /** What one file changed, or what is wrong with it. */
-function details({ changes, more_changes: moreChanges = 0, mistakes, more_mistakes: moreMistakes = 0 }) {
-  const items = changes ? changes.map(change) : (mistakes ?? []).map(mistake);
-  const more = moreChanges + moreMistakes;
+function details({ changes, more_changes: moreChanges = 0, errors, more_errors: moreErrors = 0 }) {
+  const items = changes ? changes.map(change) : (errors ?? []).map(flaw);
+  const more = moreChanges + moreErrors;
   if (more > 0) items.push(h("li", { class: "muted" }, `and ${more} more`));
   return items.length ? h("ul", { class: "diff" }, items) : h("p", { class: "muted" }, "Nothing that counts: comments or order.");
 }
@@ -62,8 +62,8 @@ async function reload() {
     place.textContent = result === "applied" ? `Taken: no. ${generation} is in force, with ${count} change${count === 1 ? "" : "s"}.`
       : "Nothing new: the file is what is in force.";
   } catch (problem) {
-    const count = problem.body?.mistakes?.length;
-    place.textContent = count ? `Rejected: ${count} mistake${count === 1 ? "" : "s"}; the file before stays in force.` : problem.message;
+    const count = problem.body?.errors?.length;
+    place.textContent = count ? `Rejected: ${count} error${count === 1 ? "" : "s"}; the file before stays in force.` : problem.message;
   }
   await refresh();
 }

@@ -23,7 +23,7 @@ pub(super) struct Server {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Redis {
-    place: String,
+    address: String,
     database: u32,
     prefix: String,
     timeout_ms: u64,
@@ -67,7 +67,7 @@ impl Server {
 impl Redis {
     pub(super) fn of(redis: &redis::Redis) -> Self {
         Self {
-            place: redis.place.to_string(),
+            address: redis.place.to_string(),
             database: redis.database,
             prefix: redis.prefix.clone(),
             timeout_ms: u64::try_from(redis.timeout.as_millis()).unwrap_or(u64::MAX),

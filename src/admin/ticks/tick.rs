@@ -34,7 +34,7 @@ pub(super) struct Tick<'a> {
     transitions: &'a BTreeMap<String, u64>,
     gateways: Option<i64>,
     generation: i64,
-    file_is_good: bool,
+    config_valid: bool,
 }
 
 /// Requests of one plan, between two looks.
@@ -98,7 +98,7 @@ impl<'a> Tick<'a> {
             transitions: &now.transitions,
             gateways: shares_redis.then_some(now.now.gateways),
             generation: now.now.generation,
-            file_is_good: now.now.file_is_good,
+            config_valid: now.now.config_valid,
         }
     }
 }

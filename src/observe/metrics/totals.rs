@@ -63,7 +63,7 @@ pub struct Gauges {
     /// How many files have been in force.
     pub generation: i64,
     /// Whether the file is what is in force.
-    pub file_is_good: bool,
+    pub config_valid: bool,
 }
 
 impl Metrics {
@@ -108,7 +108,7 @@ impl Metrics {
             breaker: self.link.breaker.state.get(),
             gateways: self.link.gateways.get(),
             generation: self.config.generation(),
-            file_is_good: self.config.is_good(),
+            config_valid: self.config.is_good(),
         }
     }
 }

@@ -41,7 +41,7 @@ use crate::clock;
 use crate::limit::breaker::Settings;
 use crate::limit::membership::Membership;
 use crate::policy::redis::Redis;
-use gate::{BreakerSeries, Gate, Hand, Standing};
+use gate::{BreakerSeries, Gate, Override, Standing};
 use health::Health;
 use journal::Journal;
 pub use supervise::Supervisor;
@@ -170,10 +170,10 @@ impl Link {
     }
 
     /// Has the supervisor try the server now where nobody asks it, and waits for the outcome, at
-    /// most until `ends`. Returns whether the server can be asked. Not where the breaker was opened
-    /// by hand.
+    /// most until `ends`. Returns whether the server can be asked. It does not try
+    /// while an operator overrides the breaker with `open`.
     pub async fn try_now(&self, ends: Instant) -> bool {
-        if !self.is_up() && self.gate.standing().hand != Hand::Open {
+        if !self.is_up() && self.gate.standing().r#override != Override::Open {
             let mut attempts = self.attempts.subscribe();
             let before = *attempts.borrow_and_update();
             self.gate.hurry();
@@ -187,8 +187,8 @@ impl Link {
         self.membership.lock().live()
     }
 
-    /// Ticks until the server is tried again; 0 while it is asked.
-    pub fn tried_again_in(&self) -> u64 {
+    /// Microseconds until the next probe of Redis; 0 while the breaker is closed.
+    pub fn retry_after_us(&self) -> u64 {
         self.gate.opens_in()
     }
 
@@ -197,9 +197,9 @@ impl Link {
         self.gate.standing()
     }
 
-    /// Takes the breaker in hand, or lets it go.
-    pub fn take_in_hand(&self, hand: Hand) {
-        self.gate.take_in_hand(hand);
+    /// Sets or ends the override of the breaker.
+    pub fn set_override(&self, wanted: Override) {
+        self.gate.set_override(wanted);
     }
 
     /// Notes that a call on `line` was answered.

@@ -18,7 +18,7 @@ const LEFT: usize = 12;
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, theme: Theme) {
     let Some(answers) = &state.answers else { return waiting(frame, area, state) };
-    let is_good = state.ticks.back().is_none_or(|tick| tick.file_is_good);
+    let is_good = state.ticks.back().is_none_or(|tick| tick.config_valid);
     let facts = facts(&answers.status, is_good, theme);
     let rows = u16::try_from(facts.len()).unwrap_or_default() + 1;
     let reloads = u16::try_from(answers.reloads.reloads.len()).unwrap_or(u16::MAX).clamp(1, 5) + 1;
@@ -41,7 +41,7 @@ fn fact<'a>(name: &str, text: String, style: Style) -> Line<'a> {
     Line::from(vec![Span::raw(format!(" {name:LEFT$}")), Span::styled(text, style)])
 }
 
-fn facts<'a>(status: &Status, file_is_good: bool, theme: Theme) -> Vec<Line<'a>> {
+fn facts<'a>(status: &Status, config_valid: bool, theme: Theme) -> Vec<Line<'a>> {
     let mut lines = Vec::new();
     let ready = if status.ready { ("yes", theme.good()) } else { ("no", theme.bad()) };
     lines.push(fact("ready", ready.0.to_owned(), ready.1));
@@ -56,13 +56,13 @@ fn facts<'a>(status: &Status, file_is_good: bool, theme: Theme) -> Vec<Line<'a>>
                 "half_open" => {
                     parts.push(format!("{} % of requests ask", breaker.admits_percent));
                 }
-                "open" if breaker.tried_again_in_ms > 0 => {
-                    parts.push(format!("tried again in {}", span(breaker.tried_again_in_ms)));
+                "open" if breaker.retry_after_ms > 0 => {
+                    parts.push(format!("next probe in {}", span(breaker.retry_after_ms)));
                 }
                 _ => {}
             }
-            if breaker.hand != "auto" {
-                parts.push(format!("held {} by hand", cut(&breaker.hand, 8)));
+            if breaker.r#override != "auto" {
+                parts.push(format!("overridden: {}", cut(&breaker.r#override, 8)));
             }
             let text = parts.join(", ");
             lines.push(fact("Redis", text, style));
@@ -81,8 +81,8 @@ fn facts<'a>(status: &Status, file_is_good: bool, theme: Theme) -> Vec<Line<'a>>
     }
     let text = parts.join(", ");
     lines.push(fact("buckets", text, Style::new()));
-    if !file_is_good {
-        let text = "the file on disk has mistakes; the last good one is in force".to_owned();
+    if !config_valid {
+        let text = "the file on disk has errors; the last valid one is in force".to_owned();
         lines.push(fact("file", text, theme.bad()));
     }
     lines
@@ -100,13 +100,13 @@ fn reload<'a>(one: &Reload, theme: Theme) -> Line<'a> {
     let style = if one.result == "rejected" { theme.bad() } else { Style::new() };
     let what = match one.result.as_str() {
         "rejected" => {
-            let mistakes = one.mistakes.len() + one.more_mistakes;
-            let first = one.mistakes.first().map(|mistake| {
+            let errors = one.errors.len() + one.more_errors;
+            let first = one.errors.first().map(|mistake| {
                 let line = mistake.line.map(|line| format!("line {line}: ")).unwrap_or_default();
                 format!(": {line}{}", mistake.message)
             });
             let first = first.unwrap_or_default();
-            format!("rejected, {mistakes} mistake{}{first}", if mistakes == 1 { "" } else { "s" })
+            format!("rejected, {errors} error{}{first}", if errors == 1 { "" } else { "s" })
         }
         "applied" => {
             let changes = one.changes.len() + one.more_changes;
@@ -114,7 +114,8 @@ fn reload<'a>(one: &Reload, theme: Theme) -> Line<'a> {
         }
         other => other.to_owned(),
     };
-    let line = format!(" {}  {:8} {}", moment(&one.at), cut(&one.cause, 8), cut(&what, 160));
+    let cause = one.cause.replace('_', " ");
+    let line = format!(" {}  {:12} {}", moment(&one.at), cut(&cause, 12), cut(&what, 160));
     Line::styled(line, style)
 }
 
@@ -130,7 +131,7 @@ fn upstream<'a>(one: &Upstream, theme: Theme) -> Vec<Line<'a>> {
     let server = |(place, server): (usize, &Server)| {
         let is_down = server.health == "down";
         let state = if is_down {
-            format!("down, tried again in {}", span(server.tried_again_in_ms))
+            format!("ejected, retried in {}", span(server.retry_after_ms))
         } else {
             cut(&server.health, 16)
         };

@@ -103,27 +103,27 @@ fn ailing() -> State {
     answers.status = from_json(
         r#"{"version": "0.1.0", "generation": 2, "uptime_s": 86400, "draining": true, "ready": false,
         "redis": {"configured": true, "connected": false},
-        "breaker": {"state": "half_open", "hand": "auto", "since_ms": 1200, "admits_percent": 10,
-                    "tried_again_in_ms": 300}, "gateways": 3,
+        "breaker": {"state": "half_open", "override": "auto", "since_ms": 1200, "admits_percent": 10,
+                    "retry_after_ms": 300}, "gateways": 3,
         "buckets": {"local": 1204, "max": 1000000, "evictions": 5, "debts": 17}}"#,
     );
     answers.reloads = from_json::<Reloads>(
         r#"{"reloads": [
-        {"at": "2026-11-21T16:40:00.123Z", "cause": "noticed", "result": "rejected", "generation": 2,
-         "mistakes": [{"message": "`rate` is not a rate", "line": 12, "column": 8}], "more_mistakes": 1},
-        {"at": "2026-11-21T16:39:00.001Z", "cause": "asked", "result": "applied", "generation": 2,
+        {"at": "2026-11-21T16:40:00.123Z", "cause": "file_changed", "result": "rejected", "generation": 2,
+         "errors": [{"message": "`rate` is not a rate", "line": 12, "column": 8}], "more_errors": 1},
+        {"at": "2026-11-21T16:39:00.001Z", "cause": "requested", "result": "applied", "generation": 2,
          "changes": [{}], "more_changes": 0}]}"#,
     );
     answers.upstreams = from_json::<Upstreams>(
         r#"{"upstreams": [
         {"name": "api", "servers": ["api.internal:3000"], "addresses": [
-          {"address": "10.0.0.7:3000", "health": "ok", "tried_again_in_ms": 0},
-          {"address": "10.0.0.8:3000", "health": "down", "tried_again_in_ms": 3100}]},
+          {"address": "10.0.0.7:3000", "health": "ok", "retry_after_ms": 0},
+          {"address": "10.0.0.8:3000", "health": "down", "retry_after_ms": 3100}]},
         {"name": "gone", "servers": ["gone.internal:80"], "addresses": []},
         {"name": "trial", "servers": ["demo"], "addresses": []}]}"#,
     );
     state.take(News::Answers(Box::new(answers)), NOW);
-    state.ticks.back_mut().unwrap().file_is_good = false;
+    state.ticks.back_mut().unwrap().config_valid = false;
     state
 }
 

@@ -21,15 +21,15 @@ pub struct BreakerSeries {
     pub transitions: IntCounterVec,
 }
 
-/// Whether somebody has taken it in hand.
+/// Whether an operator overrides the breaker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Hand {
-    /// It goes by what becomes of calls.
+pub enum Override {
+    /// No override: the outcomes of calls decide.
     #[default]
     Auto,
-    /// Nobody asks, as in an outage: a rehearsal. The connection is kept.
+    /// No request uses Redis, as in an outage: a rehearsal. The connection stays open.
     Open,
-    /// Everybody asks, whatever becomes of it.
+    /// Every request uses Redis, whatever the outcomes of calls.
     Closed,
 }
 
@@ -38,21 +38,21 @@ pub enum Hand {
 pub struct Standing {
     /// `closed`, `half_open` or `open`.
     pub state: &'static str,
-    /// Whether somebody has taken it in hand.
-    pub hand: Hand,
+    /// The operator's override.
+    pub r#override: Override,
     /// Ticks since it came to that state.
     pub since: u64,
     /// Percent of the requests that ask.
     pub admits_percent: u32,
-    /// Ticks until the store is tried again; 0 where nothing waits for that.
-    pub tried_again_in: u64,
+    /// Microseconds until the next probe of Redis; 0 while the breaker is closed, half open or overridden.
+    pub retry_after_us: u64,
 }
 
 /// What is behind the lock.
 #[derive(Debug)]
 struct Held {
     breaker: Breaker,
-    hand: Hand,
+    r#override: Override,
     /// What is seen of both, and since which tick.
     seen: Seen,
     since: u64,
@@ -88,7 +88,7 @@ impl Gate {
         Self {
             held: Mutex::new(Held {
                 breaker: Breaker::new(settings, now),
-                hand: Hand::Auto,
+                r#override: Override::Auto,
                 seen: Seen::Closed,
                 since: now,
             }),
@@ -145,22 +145,22 @@ impl Gate {
         let held = self.held.lock();
         Standing {
             state: held.seen.name(),
-            hand: held.hand,
+            r#override: held.r#override,
             since: now.saturating_sub(held.since),
             admits_percent: held.admits_percent(now),
-            tried_again_in: match (held.hand, held.breaker.state()) {
-                (Hand::Auto, State::Open { until }) => until.saturating_sub(now),
+            retry_after_us: match (held.r#override, held.breaker.state()) {
+                (Override::Auto, State::Open { until }) => until.saturating_sub(now),
                 _ => 0,
             },
         }
     }
 
-    /// Takes it in hand, or lets it go. What has become of calls meanwhile counts again then;
-    /// where nothing is against the store, requests return to it step by step.
-    pub(super) fn take_in_hand(&self, hand: Hand) {
-        let was = std::mem::replace(&mut self.held.lock().hand, hand);
-        self.change("opened by hand", |breaker, now, _| {
-            if was == Hand::Open && hand == Hand::Auto {
+    /// Sets or ends the override. After it ends, the outcomes of calls decide again, those during the
+    /// override included; if the breaker is closed by them, requests return to Redis step by step.
+    pub(super) fn set_override(&self, wanted: Override) {
+        let before = std::mem::replace(&mut self.held.lock().r#override, wanted);
+        self.change("opened by an operator", |breaker, now, _| {
+            if before == Override::Open && wanted == Override::Auto {
                 breaker.ramp_up(now);
             }
         });
@@ -220,7 +220,7 @@ impl Gate {
         change(&mut held.breaker, now, random);
         let after = held.breaker.state();
         self.percent.store(held.admits_percent(now), Ordering::Relaxed);
-        let seen = Seen::of(held.hand, after);
+        let seen = Seen::of(held.r#override, after);
         if seen != held.seen {
             (held.seen, held.since) = (seen, now);
             self.tell(seen, why);
@@ -252,20 +252,20 @@ impl Gate {
 
 impl Held {
     fn admits_percent(&self, now: u64) -> u32 {
-        match self.hand {
-            Hand::Auto => self.breaker.admits_percent(now),
-            Hand::Open => 0,
-            Hand::Closed => 100,
+        match self.r#override {
+            Override::Auto => self.breaker.admits_percent(now),
+            Override::Open => 0,
+            Override::Closed => 100,
         }
     }
 }
 
 impl Seen {
-    fn of(hand: Hand, state: State) -> Self {
-        match (hand, state) {
-            (Hand::Open, _) | (Hand::Auto, State::Open { .. }) => Self::Open,
-            (Hand::Closed, _) | (Hand::Auto, State::Closed) => Self::Closed,
-            (Hand::Auto, State::HalfOpen { .. }) => Self::HalfOpen,
+    fn of(r#override: Override, state: State) -> Self {
+        match (r#override, state) {
+            (Override::Open, _) | (Override::Auto, State::Open { .. }) => Self::Open,
+            (Override::Closed, _) | (Override::Auto, State::Closed) => Self::Closed,
+            (Override::Auto, State::HalfOpen { .. }) => Self::HalfOpen,
         }
     }
 

@@ -43,20 +43,20 @@ fn two_processes_draw_different_numbers() {
 async fn a_hand_goes_before_what_becomes_of_calls() {
     let gate = Gate::new(Settings { ramp: vec![10, 100], ..Settings::default() }, None);
     let seen = || (gate.standing().state, gate.standing().admits_percent);
-    gate.take_in_hand(Hand::Open);
+    gate.set_override(Override::Open);
     assert!(gate.is_open() && !gate.admits());
     assert_eq!(seen(), ("open", 0));
     gate.recovered();
     assert_eq!(seen(), ("open", 0), "probes change nothing");
-    gate.take_in_hand(Hand::Auto);
+    gate.set_override(Override::Auto);
     assert_eq!(seen(), ("half_open", 10), "back step by step");
-    gate.take_in_hand(Hand::Closed);
+    gate.set_override(Override::Closed);
     gate.open("a test");
     assert!(gate.admits());
     assert_eq!(seen(), ("closed", 100));
-    gate.take_in_hand(Hand::Auto);
+    gate.set_override(Override::Auto);
     assert_eq!(seen(), ("open", 0), "what has become of calls counts again");
-    gate.take_in_hand(Hand::Open);
-    gate.take_in_hand(Hand::Auto);
+    gate.set_override(Override::Open);
+    gate.set_override(Override::Auto);
     assert_eq!(seen().0, "open", "an outage goes on");
 }
