@@ -1,12 +1,12 @@
--- Puts units into buckets by hand, in all of them or in none.
+-- Adds units to buckets for an operator (reset or grant): to all of them or to none.
 --
--- KEYS    the buckets, each once, as take.lua keeps them
--- ARGV[1] now in microseconds, for tests; empty: this server's own clock
--- ARGV[2] for each bucket, packed as four doubles (little endian): units per tick, units of a full
---         bucket, units that are owed to it and taken off first, units that are put into it
+-- KEYS    the buckets, each once, in the format of take.lua
+-- ARGV[1] current time in microseconds, for tests; empty: the clock of this server
+-- ARGV[2] for each bucket, four packed doubles (little endian): units per microsecond, units of a
+--         full bucket, units of debt to take off first, units to add
 --
--- Returns, flat, all integers: for each bucket its level before, what is owed taken off, and after.
--- Where one cannot be read (it is no string): its number alone, and nothing is changed.
+-- Returns a flat list of integers: for each bucket its level before, less the debt, and its level
+-- after. If a bucket is unreadable (its key is no string): only its number, and no bucket changes.
 
 local SECOND = 1000000
 local EXACT = 9007199254740992
@@ -25,7 +25,7 @@ for bucket = 1, #KEYS do
     local level, tick = full, now
     local kept = redis.pcall('GET', KEYS[bucket])
     if type(kept) == 'table' then
-        -- Any other error than a key of another type (a missing right) is the call's.
+        -- Any error but a key of another type (such as a missing permission) fails the call.
         if string.sub(kept.err, 1, 9) ~= 'WRONGTYPE' then
             return { err = kept.err .. ' (GET)' }
         end
@@ -33,7 +33,7 @@ for bucket = 1, #KEYS do
     end
     if kept and #kept == 24 then
         local was_level, was_tick, was_full = struct.unpack('<ddd', kept)
-        -- What take.lua takes for none is none here.
+        -- A value that is invalid in take.lua is invalid here.
         if was_full >= 1 and was_full <= EXACT and was_full % 1 == 0 and was_level <= was_full
             and was_level >= max(-1000 * was_full, -EXACT) and was_tick >= 0 then
             level, tick = floor(was_level), floor(was_tick)

@@ -1,10 +1,10 @@
--- Counts the gateways that share this Redis: each says every few seconds that it is there.
+-- Records the heartbeat of a gateway, and counts the live gateways that share this Redis.
 --
--- KEYS[1] a sorted set: gateways by when they were last heard of, in milliseconds
--- ARGV[1] who says so
--- ARGV[2] after how many milliseconds a silent gateway counts no more
+-- KEYS[1] sorted set of gateways, by the time of their last heartbeat in milliseconds
+-- ARGV[1] ID of this gateway
+-- ARGV[2] milliseconds without a heartbeat after which a gateway is not counted
 --
--- Returns how many there are.
+-- Returns the number of live gateways.
 
 local time = redis.call('TIME')
 local now, silent = time[1] * 1000 + math.floor(time[2] / 1000), tonumber(ARGV[2])
@@ -13,7 +13,7 @@ local function exact(number)
 end
 
 redis.call('ZADD', KEYS[1], exact(now), ARGV[1])
--- Those of the future too: after a clock was set back they would be there for as long.
+-- Also removes entries of the future, which remain after the clock was set back.
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. exact(now - silent))
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '(' .. exact(now + silent), '+inf')
 redis.call('PEXPIRE', KEYS[1], exact(6 * silent))

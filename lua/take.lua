@@ -1,32 +1,33 @@
--- Takes tokens from buckets for many requests, all or nothing for each request.
+-- Takes tokens from buckets for a batch of requests, all or nothing for each request.
 --
--- The same arithmetic as src/limit/: integers only, every kept value at most 2^53, where a double
--- is exact. Runs unchanged on Redis 6.2, 7.0, 8.x and Valkey 9.
+-- Same arithmetic as src/limit/: integers only, every stored value at most 2^53, where a double is
+-- exact. Runs unchanged on Redis 6.2, 7.0, 8.x and Valkey 9.
 --
 -- KEYS    the buckets, each once
--- ARGV[1] now in microseconds, for tests; empty: this server's own clock
--- ARGV[2] what is asked, packed (little endian; d = double, H = 16 bits, B = 8 bits):
---           for each bucket   d units per tick   d units of a full bucket
---           then groups of equal requests, to the end
+-- ARGV[1] current time in microseconds, for tests; empty: the clock of this server
+-- ARGV[2] buckets and requests, packed (little endian; d = double, H = 16 bits, B = 8 bits):
+--           for each bucket   d units per microsecond   d units of a full bucket
+--           then groups of equal requests, to the end:
 --                             H requests in the group   B charges, then
 --           for each charge   H bucket (from 1)   d units to take   B 1 for a shadow rule
--- ARGV[3] left out, or what was granted without asking and is taken off first, packed:
---           for each          H bucket (from 1)   d units
+-- ARGV[3] absent, or debts: units granted locally, which are taken off first; packed:
+--           for each debt     H bucket (from 1)   d units
 --
--- Returns, flat, all integers: now; then for each group
---           how many of its requests passed, the first ones; -1: a bucket cannot be read
---           for each charge: the bucket's level after the group (-2^54: it cannot be read)
---                            and, for a shadow rule, how many requests took from it
+-- Returns a flat list of integers: the current time; then for each group
+--           the number of its requests that are allowed, the first ones; -1: unreadable bucket
+--           for each charge: the level of the bucket after the group (-2^54: unreadable)
+--                            and, for a shadow rule, the number of requests that took from it
 --
--- A bucket is a string of 24 bytes: level, the tick at which the level was true, and the level of
--- a full bucket when it was written, as three doubles. The last says what units the level is in:
--- after a change of rate or burst, a client keeps the fraction of the bucket that it had. A level
--- below zero is a debt, which the bucket's own rate pays off before anybody passes again. A string
--- and not a hash, packed and not text: 4.6 us of Redis' CPU a check in calls of 64, where text took
--- 6.0 and a hash 7.0 (one GET and one SET instead of HMGET, HSET and PEXPIRE; no number is parsed).
+-- A bucket is a string of 24 bytes, three doubles: its level, the time of that level, and the level
+-- of a full bucket when it was written. The last gives the unit of the level: after a change of rate
+-- or burst, a client keeps its fraction of the bucket. A level below zero is a debt: requests are
+-- denied until the bucket has refilled above zero. The packed string needs 4.6 us of Redis CPU per
+-- check in calls of 64; a text needs 6.0 us and a hash 7.0 us (one GET and one SET instead of HMGET,
+-- HSET and PEXPIRE, and no number is parsed).
 --
--- Everything is read, then decided, then written: an error on the way leaves nothing half done.
--- What expires was full; the time to live is garbage collection, and never has a meaning.
+-- The script reads all buckets, then decides, then writes, so that an error changes no bucket.
+-- A key expires only after its bucket is full, which equals no key: the time to live only frees
+-- memory.
 
 local SECOND = 1000000
 local EXACT = 9007199254740992
@@ -34,7 +35,7 @@ local UNREADABLE = -2 * EXACT
 
 local now = tonumber(ARGV[1])
 if not now then
-    -- Once: up to 7.0 the clock moves while a script runs.
+    -- Read once: up to Redis 7.0 the clock advances while a script runs.
     local time = redis.call('TIME')
     now = time[1] * SECOND + time[2]
 end
@@ -49,26 +50,26 @@ for bucket = 1, #KEYS do
     local level, tick = full, now
     local kept = redis.pcall('GET', KEYS[bucket])
     if type(kept) == 'table' then
-        -- A key of another type: this bucket is left to the gateway, the others go on. Any other
-        -- error (a missing right) is the call's.
+        -- A key of another type: the gateway decides on this bucket, and the script on the others.
+        -- Any other error (such as a missing permission) fails the call.
         if string.sub(kept.err, 1, 9) ~= 'WRONGTYPE' then
             return { err = kept.err .. ' (GET)' }
         end
         level = UNREADABLE
     elseif kept and #kept == 24 then
         local was_level, was_tick, was_full = unpack('<ddd', kept)
-        -- A value that is no bucket's (NaN fails every comparison) counts as none.
+        -- An invalid value counts as no value. NaN fails every comparison.
         if was_full >= 1 and was_full <= EXACT and was_full % 1 == 0 and was_level <= was_full
             and was_level >= max(-1000 * was_full, -EXACT) and was_tick >= 0 then
             level, tick = floor(was_level), floor(was_tick)
             if was_full ~= full then
-                -- Kept even if nobody takes from it now: its time to live is the old rule's.
+                -- Written even if no tokens are taken: its time to live is that of the old rule.
                 level = max(floor(level / was_full * full), -EXACT)
                 moved[bucket] = true
             end
-            -- A clock that went back changes nothing. By more than a second it must not keep the
-            -- bucket from filling until it is where it was: the bucket fills on from here, which
-            -- has to be kept even if nobody takes from it now.
+            -- A clock that went back by up to a second changes nothing. If it went back further,
+            -- the bucket refills from the current time; otherwise it would not refill until the
+            -- clock had caught up. Written even if no tokens are taken.
             if tick > now + SECOND then
                 tick = now
                 moved[bucket] = true

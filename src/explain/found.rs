@@ -232,7 +232,7 @@ fn verdict(policy: &Policy, case: &Case<'_>, levels: Levels<'_>) -> Verdict {
 /// The refusal of a limit, or what is left where no limit refuses.
 fn spoken_of(policy: &Policy, case: &Case<'_>, taken: &Taken) -> Verdict {
     let verdict = verdict::Verdict::of(&taken.charges, &taken.answer);
-    let index = verdict.speaks_of();
+    let index = verdict.reported_charge();
     let spoken = index
         .and_then(|index| Some((taken.charges.get(index)?, taken.answer.outcomes.get(index)?)));
     let Some((charge, outcome)) = spoken else { return Verdict::default() };

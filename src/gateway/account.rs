@@ -169,7 +169,7 @@ impl Judged {
         } else {
             Decision::Allow
         };
-        let binding = self.verdict.speaks_of();
+        let binding = self.verdict.reported_charge();
         let charge = binding.and_then(|index| self.taken.charges.get(index));
         let standing = binding.and_then(|index| self.standing(index));
         let source = binding.map_or(self.taken.source, |index| self.taken.source_of(index));

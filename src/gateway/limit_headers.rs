@@ -52,7 +52,7 @@ pub fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> 
     {
         response.insert_header(MODE, "local")?;
     }
-    let Some(index) = judged.verdict.speaks_of() else { return Ok(()) };
+    let Some(index) = judged.verdict.reported_charge() else { return Ok(()) };
     let style = policy.headers.style;
     if style == HeaderStyle::None {
         return Ok(());

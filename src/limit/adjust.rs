@@ -1,30 +1,30 @@
-//! What an operator does to a bucket by hand.
+//! Reset and grant: changes of a bucket by an operator.
 
 use super::bucket::Bucket;
 use super::quota::{MAX_UNITS, Quota};
 
-/// A change of a bucket's level by hand. It only ever rises, and never above full.
+/// A change of a bucket's level by an operator. It raises the level, at most to full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adjustment {
-    /// The bucket is full, whatever it owed.
+    /// Fills the bucket, and cancels its debt.
     Reset,
-    /// So many tokens more, at least 1.
+    /// Adds this number of tokens, at least 1.
     Grant(u64),
 }
 
-/// More than any bucket lacks.
-const ENOUGH: i64 = 4 * MAX_UNITS;
+/// Units that fill any bucket, even from its lowest level.
+const FILL_UNITS: i64 = 4 * MAX_UNITS;
 
 impl Adjustment {
-    /// Units that are put into a bucket of that quota, as far as there is room.
+    /// Units to add to a bucket of `quota`, before the result is capped at a full bucket.
     pub fn units(self, quota: &Quota) -> i64 {
         match self {
-            Self::Reset => ENOUGH,
-            Self::Grant(tokens) => quota.units(tokens).min(ENOUGH),
+            Self::Reset => FILL_UNITS,
+            Self::Grant(tokens) => quota.units(tokens).min(FILL_UNITS),
         }
     }
 
-    /// The bucket afterwards.
+    /// Returns the bucket after the change.
     pub fn apply(self, bucket: Bucket, quota: &Quota) -> Bucket {
         let level = bucket.level.saturating_add(self.units(quota)).min(quota.full());
         Bucket { level, ..bucket }
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reset_fills_the_largest_bucket_from_its_lowest_level() {
+    fn reset_fills_the_largest_bucket_from_its_lowest_level() {
         let quota = Quota::new(1, MAX_UNITS.unsigned_abs(), 1).unwrap();
         assert_eq!((quota.full(), quota.lowest()), (MAX_UNITS, -MAX_UNITS));
         let after = Adjustment::Reset.apply(Bucket { level: quota.lowest(), at: 0 }, &quota);
@@ -44,9 +44,9 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_is_never_more_than_full() {
+    fn adjusted_bucket_is_at_most_full() {
         let quota = Quota::new(10, 1_000_000, 50).unwrap();
-        // (level, what is done) -> level, of 5,000,000
+        // (level, adjustment) -> level; full is 5,000,000
         let table = [
             (0, Adjustment::Reset, 5_000_000),
             (quota.lowest(), Adjustment::Reset, 5_000_000),

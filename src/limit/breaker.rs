@@ -1,43 +1,43 @@
-//! When a shared store is asked, and when it is left alone: a circuit breaker. Pure.
+//! Circuit breaker for calls of the shared store. Pure.
 //!
-//! - **Closed**: every request asks the store.
-//! - **Open**: nobody asks. After a while that doubles with each failure, probes that no request
-//!   waits for find out whether the store is back.
-//! - **Half open**: a share of the requests asks, more with each step; the store may be back and
-//!   still too weak for all of them.
+//! - **Closed**: every request calls the store.
+//! - **Open**: no request calls the store. After a delay that doubles with each failure, probes
+//!   outside of any request check whether the store is available again.
+//! - **Half open**: a percentage of the requests calls the store. It rises in steps, because the
+//!   store may be available but not yet able to serve all requests.
 
 mod window;
 
 use super::MICROS_PER_SECOND;
 use window::Window;
 
-/// When it opens, for how long, and how it closes. Ticks are those of the process' clock; every
-/// time is 1 ms to 1 h.
+/// Settings of a circuit breaker: when it opens, for how long, and how it closes. Durations are in
+/// microseconds, 1 ms to 1 h.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// So many calls in a row without an answer in time open it, 1 to 1,000.
+    /// Number of consecutive timeouts that open the breaker, 1 to 1,000.
     pub timeouts: u32,
-    /// The span over which timeouts are set against calls.
+    /// Length of the sliding window over which the percentage of timeouts is computed.
     pub window_us: u64,
-    /// How many calls within the window it takes to judge them, 1 to 100,000.
+    /// Minimum number of calls in the window for its percentage to count, 1 to 100,000.
     pub window_calls: u32,
-    /// Percent of the window's calls, 1 to 100, that open it by timing out.
+    /// Percentage of timeouts in the window that opens the breaker, 1 to 100.
     pub window_timeouts_percent: u32,
-    /// How long it stays open at most the first time.
+    /// Maximum duration of the first opening. It doubles with each further opening.
     pub open_us: u64,
-    /// What that doubles to; never below `open_us`.
+    /// Maximum duration of any opening; at least `open_us`.
     pub open_max_us: u64,
-    /// How many probes in a row must succeed before requests return, 1 to 100.
+    /// Number of consecutive successful probes that end an opening, 1 to 100.
     pub probes: u32,
-    /// Percent of the requests that ask in each step after a recovery: 1 to 16 steps of 1 to 100,
-    /// none below the one before, the last 100.
+    /// Percentage of requests that call the store in each step of the half-open state: 1 to 16 steps
+    /// of 1 to 100, none below the previous one, the last 100.
     pub ramp: Vec<u32>,
-    /// How long each step takes.
+    /// Duration of each step.
     pub ramp_step_us: u64,
 }
 
 impl Default for Settings {
-    /// For one server; behind sentinels a file that says nothing gets a lower `open_max_us`.
+    /// Defaults for a single server. With sentinels, the default `open_max_us` is lower.
     fn default() -> Self {
         Self {
             timeouts: 5,
@@ -53,61 +53,61 @@ impl Default for Settings {
     }
 }
 
-/// What a breaker does.
+/// State of a circuit breaker. Times are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Every request asks.
+    /// Every request calls the store.
     Closed,
-    /// A share of the requests asks, by the time since this tick.
+    /// A percentage of requests calls the store, which depends on the time since `since`.
     HalfOpen {
-        /// When the first step began.
+        /// Start of the first step.
         since: u64,
     },
-    /// Nobody asks, and probes begin at this tick.
+    /// No request calls the store.
     Open {
-        /// When to probe.
+        /// Time of the first probe.
         until: u64,
     },
 }
 
-/// What became of a call.
+/// Result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Answered in time, or with an error that says nothing of the store's health.
+    /// A reply in time, or an error that does not indicate an outage.
     Answered,
-    /// Not answered in time.
+    /// No reply in time.
     TimedOut,
-    /// A failure that leaves no doubt: no connection, or an error that every call would end in.
+    /// No connection, or an error that every call would return.
     Failed,
 }
 
-/// A breaker. Whoever holds it tells it what happened, and the time.
+/// A circuit breaker. The caller reports results of calls and passes the time in microseconds.
 #[derive(Clone, Debug)]
 pub struct Breaker {
     settings: Settings,
     state: State,
-    /// Calls in a row without an answer in time.
+    /// Number of consecutive timeouts.
     timeouts: u32,
     window: Window,
-    /// How often in a row it opened without being closed for long.
+    /// Number of openings since it was last closed for at least `open_max_us`.
     openings: u32,
     closed_since: u64,
 }
 
 impl Breaker {
-    /// A closed breaker: until something fails, nothing is known against the store.
+    /// Creates a closed breaker.
     pub fn new(settings: Settings, now: u64) -> Self {
         let window = Window::new(settings.window_us);
         let state = State::Closed;
         Self { settings, state, timeouts: 0, window, openings: 0, closed_since: now }
     }
 
-    /// What it does.
+    /// Current state.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Percent of the requests that may ask at `now`.
+    /// Percentage of requests that may call the store at `now`, 0 to 100.
     pub fn admits_percent(&self, now: u64) -> u32 {
         match self.state {
             State::Closed => 100,
@@ -116,20 +116,20 @@ impl Breaker {
         }
     }
 
-    /// Notes what became of a call. `random` is any number, of the process' own: breakers that
-    /// open together must not probe together.
+    /// Records the result of a call. `random` is a random number of this process: it jitters the
+    /// duration of an opening, so that several gateways do not probe at the same time.
     pub fn note(&mut self, event: Event, now: u64, random: u64) {
-        // What was sent before it opened says nothing new.
+        // The call was sent before the breaker opened.
         if matches!(self.state, State::Open { .. }) {
             return;
         }
         self.timeouts = if event == Event::TimedOut { self.timeouts.saturating_add(1) } else { 0 };
-        if event == Event::Failed || self.times_out_too_often(event, now) {
+        if event == Event::Failed || self.has_too_many_timeouts(event, now) {
             self.open(now, random);
         }
     }
 
-    /// Opens it: the store cannot be reached, or is known to be of no use.
+    /// Opens the breaker: the store is unreachable or unusable. `random` as in [`note`](Self::note).
     pub fn open(&mut self, now: u64, random: u64) {
         let settings = &self.settings;
         let steady = self.state == State::Closed
@@ -137,30 +137,29 @@ impl Breaker {
         self.openings = if steady { 0 } else { self.openings };
         let doubled = 1_u64.checked_shl(self.openings).unwrap_or(u64::MAX);
         let most = settings.open_us.saturating_mul(doubled).min(settings.open_max_us).max(1);
-        // Anything up to the bound ("full jitter"): whoever lost the store together comes back
-        // spread over all of it.
+        // Full jitter: gateways that lost the store together probe it at different times.
         self.state = State::Open { until: now.saturating_add(1 + random % most) };
         self.openings = self.openings.saturating_add(1);
         self.timeouts = 0;
         self.window.clear();
     }
 
-    /// Enough probes in a row have succeeded.
+    /// Enters the half-open state from the open state, after enough successful probes.
     pub fn recovered(&mut self, now: u64) {
         if let State::Open { .. } = self.state {
             self.state = State::HalfOpen { since: now };
         }
     }
 
-    /// Requests return step by step, where all of them would ask at once: they have been kept away
-    /// for another reason than a failure.
+    /// Enters the half-open state from the closed state, so that requests return step by step. For
+    /// requests that were kept from the store by something other than a failure.
     pub fn ramp_up(&mut self, now: u64) {
         if self.state == State::Closed {
             self.state = State::HalfOpen { since: now };
         }
     }
 
-    /// Goes on to the next state where its time has come.
+    /// Closes the breaker if all steps of the half-open state are over.
     pub fn advance(&mut self, now: u64) {
         if let State::HalfOpen { since } = self.state
             && self.step(since, now).is_none()
@@ -170,13 +169,14 @@ impl Breaker {
         }
     }
 
-    /// When [`admits_percent`](Self::admits_percent) changes next by time alone, while half open.
+    /// Time at which [`admits_percent`](Self::admits_percent) next changes while half open; `None` in
+    /// the other states.
     pub fn next_step(&self, now: u64) -> Option<u64> {
         let State::HalfOpen { since } = self.state else { return None };
         self.step(since, now).map(|(ends, _)| ends)
     }
 
-    /// The step of the half-open state at `now`: when it ends, and who may ask. None: all are over.
+    /// End and percentage of the half-open step at `now`; `None` after the last step.
     fn step(&self, since: u64, now: u64) -> Option<(u64, u32)> {
         let length = self.settings.ramp_step_us.max(1);
         let step = now.saturating_sub(since) / length;
@@ -184,7 +184,7 @@ impl Breaker {
         Some((since.saturating_add((step + 1).saturating_mul(length)), *percent))
     }
 
-    fn times_out_too_often(&mut self, event: Event, now: u64) -> bool {
+    fn has_too_many_timeouts(&mut self, event: Event, now: u64) -> bool {
         self.window.count(event == Event::TimedOut, now);
         let (calls, timeouts) = self.window.sums();
         let settings = &self.settings;

@@ -1,52 +1,54 @@
-//! One bucket: its level, the instant at which that level was true, and how it moves.
+//! State of one token bucket, and its transitions: refill, charge, rescale.
 
 use super::quota::{MAX_UNITS, Quota};
 
-/// How far a clock may go back, in ticks, without a bucket taking notice: readings of one clock by
-/// two threads, or by a server before and after its time was set right.
-pub const CLOCK_SLACK: u64 = super::MICROS_PER_SECOND;
+/// Largest backward step of the clock, in microseconds, that does not move a bucket's timestamp.
+/// Such steps occur between readings of two threads, and when a server's time is corrected.
+pub const CLOCK_SLACK_US: u64 = super::MICROS_PER_SECOND;
 
-/// A token bucket's whole state. Units are those of its [`Quota`], ticks those of the clock.
+/// State of a token bucket: a level in units of its [`Quota`], and a timestamp in microseconds.
 ///
-/// A level below zero is a debt: tokens that gateways granted while they could not see each other.
-/// It is paid off at the bucket's own rate before anybody passes again.
+/// A level below zero is a debt: tokens that gateways granted locally while they could not reach the
+/// shared store. Requests are denied until the bucket has refilled above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// Units in the bucket at [`at`](Self::at), at most the quota's full level.
+    /// Units in the bucket at time [`at`](Self::at); at most the quota's full level.
     pub level: i64,
-    /// The tick at which the level was true.
+    /// Time of the level, in microseconds.
     pub at: u64,
 }
 
 impl Bucket {
-    /// A bucket that nobody has taken from.
+    /// A full bucket at `now`.
     pub const fn full(quota: &Quota, now: u64) -> Self {
         Self { level: quota.full(), at: now }
     }
 
-    /// The same bucket at `now`: fuller by the ticks that passed, never beyond full.
+    /// Returns the bucket refilled to `now`, at most to full.
     ///
-    /// A clock that goes back by up to [`CLOCK_SLACK`] changes nothing, and gives no tokens twice
-    /// when it goes forward again. If it goes back by more, the bucket keeps its level and fills
-    /// from `now` on: it must not stand still until the clock is where it was. So a clock that goes
-    /// back by more than that and forward again adds the step's length once more, each time; and so
-    /// does any step forward, which cannot be told from time that passed.
+    /// If `now` is before the bucket's time by up to [`CLOCK_SLACK_US`], the bucket does not change, so
+    /// no token is added twice when the clock moves forward again. If the clock went back further,
+    /// the bucket keeps its level and refills from `now`; otherwise it would not refill until the
+    /// clock had caught up. Each such step back and forward again adds the tokens of the step's
+    /// length once more. So does any step forward, which looks like elapsed time.
     pub const fn refilled(self, quota: &Quota, now: u64) -> Self {
         if now <= self.at {
-            let at = if self.at > now.saturating_add(CLOCK_SLACK) { now } else { self.at };
+            let at = if self.at > now.saturating_add(CLOCK_SLACK_US) { now } else { self.at };
             return Self { level: min(self.level, quota.full()), at };
         }
         let added = quota.units_in(now - self.at);
         Self { level: min(self.level.saturating_add(added), quota.full()), at: now }
     }
 
-    /// The same fraction of a bucket of another quota, where a rule's rate or burst has changed:
-    /// `was_full` is the level of a full bucket under the old one, at least 1. In doubles, rounded
-    /// down: the store in Redis can do no other, and both must agree to the unit.
+    /// Returns the bucket under another quota, at the same fraction of full. Used after a rule's rate
+    /// or burst has changed. `was_full` is the full level under the old quota, at least 1.
+    ///
+    /// Computed in doubles and rounded down, as in `take.lua`, so that both stores agree to the
+    /// unit.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
-        reason = "levels are at most 2^53, which doubles have exactly"
+        reason = "levels are at most 2^53, where doubles are exact"
     )]
     pub fn rescaled(self, was_full: i64, quota: &Quota) -> Self {
         if was_full == quota.full() {
@@ -57,22 +59,22 @@ impl Bucket {
         Self { level: level.clamp(-MAX_UNITS, quota.full()), at: self.at }
     }
 
-    /// Whether the bucket holds `cost` tokens at its own instant.
+    /// Whether the bucket holds at least `cost` tokens at its own time.
     pub const fn holds(&self, quota: &Quota, cost: u64) -> bool {
         self.level >= quota.units(cost)
     }
 
-    /// The bucket after `units` were taken, whether they were there or not.
+    /// Returns the bucket less `units`. The level may fall below zero.
     pub const fn less(self, units: i64) -> Self {
         Self { level: self.level.saturating_sub(units), at: self.at }
     }
 
-    /// The bucket after a debt of `units` was taken off, as far as a bucket can be in debt.
+    /// Returns the bucket less a debt of `units`, at least [`Quota::lowest`].
     pub fn owing(self, quota: &Quota, units: i64) -> Self {
         Self { level: self.level.saturating_sub(units).max(quota.lowest()), at: self.at }
     }
 
-    /// The tick at which the bucket is full again if nobody takes from it.
+    /// Time in microseconds at which the bucket is full if no tokens are taken.
     pub const fn full_at(&self, quota: &Quota) -> u64 {
         self.at.saturating_add(quota.time_to_add_us(quota.full().saturating_sub(self.level)))
     }
@@ -87,13 +89,13 @@ const fn min(a: i64, b: i64) -> i64 {
 mod tests {
     use super::*;
 
-    /// 10 tokens a second, 2 tokens deep: a token is worth 100,000 units, a tick adds one.
+    /// Rate 10 tokens per second, burst 2: a token is 100,000 units, a microsecond adds one.
     fn quota() -> Quota {
         Quota::new(10, 1_000_000, 2).unwrap()
     }
 
     #[test]
-    fn levels_follow_the_clock() {
+    fn refill_adds_elapsed_time_up_to_full() {
         let quota = quota();
         // (level, at, now) -> (level, at)
         let table = [
@@ -118,9 +120,9 @@ mod tests {
     }
 
     #[test]
-    fn each_swing_of_the_clock_beyond_the_slack_refills_its_length() {
+    fn clock_swing_beyond_the_slack_refills_by_its_length() {
         let quota = Quota::new(10, 1_000_000, 50).unwrap();
-        // (ticks back and forward again, tokens that three such swings add)
+        // (microseconds back and forward again, tokens that three such swings add)
         for (swing, tokens) in [(1_000_000, 0), (1_000_001, 30), (2_000_000, 60), (60_000_000, 150)]
         {
             let (now, mut added) = (100_000_000, 0);
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn taking_needs_every_unit_of_the_cost() {
+    fn bucket_holds_a_cost_only_with_all_its_units() {
         let quota = quota();
         let bucket = Bucket { level: 100_000, at: 7 };
         assert!(bucket.holds(&quota, 1));
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_quota_keeps_the_fraction() {
+    fn rescaled_bucket_keeps_its_fraction_of_full() {
         let quota = quota();
         // (level, full before) -> level of 200,000
         let table = [
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn full_again_is_exact_to_the_tick() {
+    fn full_at_is_exact_to_the_microsecond() {
         let quota = quota();
         let bucket = Bucket { level: 1, at: 10 };
         let full_at = bucket.full_at(&quota);

@@ -1,4 +1,4 @@
-//! Several buckets at once: a request takes from all of them or from none.
+//! Checks one request against several buckets: it takes tokens from all of them or from none.
 
 use smallvec::SmallVec;
 
@@ -6,76 +6,75 @@ use super::bucket::Bucket;
 use super::quota::Quota;
 use super::share::Share;
 
-/// How many outcomes an answer carries without an allocation. More are possible.
+/// Number of outcomes that an answer stores without an allocation.
 const INLINE_OUTCOMES: usize = 6;
 
-/// What one request owes, rule by rule, in the order of the file. On the heap: it is handed through
-/// half a dozen futures, each of which would have room for it otherwise.
+/// Charges of one request, one for each rule that applies, in the order of the configuration file.
+/// On the heap, because several nested futures hold it and would each reserve space for it.
 pub type Charges = Vec<Charge>;
 
-/// What became of each charge: the same order, the same length.
+/// Outcomes of the charges of one request, in the same order.
 pub type Outcomes = SmallVec<[Outcome; INLINE_OUTCOMES]>;
 
-/// One rule's share of a request: so many tokens from that bucket.
+/// Tokens that one rule takes from one bucket for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
-    /// Which bucket. No two charges of a request name the same one.
+    /// The bucket. The charges of a request all have different buckets.
     pub bucket: BucketId,
-    /// The rule, as an index into the policy's rules.
+    /// Index of the rule in the policy's rules.
     pub rule: u32,
-    /// The quota, as an index into the policy's quotas, for stores that keep it beside the level.
+    /// Index of the quota in the policy's quotas, for stores that keep it with the level.
     pub quota_index: u32,
-    /// The quota itself.
+    /// Rate and burst of the bucket.
     pub quota: Quota,
-    /// Tokens that the request takes, at least 1 and at most the quota's burst.
+    /// Tokens that the request takes, 1 to the quota's burst.
     pub cost: u64,
-    /// Whether the rule may refuse.
+    /// Whether the rule can deny the request.
     pub mode: Mode,
 }
 
-/// A bucket's name: 128 bits of a hash over the rule and the client, so that no text from a
-/// client is ever stored.
+/// Identifies a bucket: a 128-bit hash of the rule and the client. No text from a client is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BucketId(pub u128);
 
-/// What a rule may do.
+/// Whether a rule can deny requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// A request without the tokens is refused.
+    /// A request without enough tokens is denied.
     #[default]
     Enforce,
-    /// A request without the tokens is counted, and passes.
+    /// A request without enough tokens is counted, and allowed.
     Shadow,
 }
 
-/// What a store says of one charge.
+/// A store's result for one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The bucket's level after the decision, at its instant, in the quota's units. Below zero
-    /// where a debt is still to be paid off.
+    /// Level of the bucket after the decision, in the quota's units. Below zero while the bucket is
+    /// in debt.
     pub level: i64,
     /// Whether the bucket held the cost before the decision.
     pub enough: bool,
-    /// What part of the bucket could be granted by what decided.
+    /// The share of the bucket that the deciding store could grant.
     pub share: Share,
 }
 
-/// What a store says of one request.
+/// A store's result for one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The first enforced charge whose bucket did not hold the cost.
+    /// Index of the first enforced charge whose bucket did not hold the cost.
     denied_by: Option<usize>,
-    /// One for each charge, in the same order.
+    /// Outcomes of the charges, in the same order.
     pub outcomes: Outcomes,
 }
 
 impl Outcome {
-    /// That of a shadow charge whose bucket is not known.
+    /// Outcome of a full bucket, for a shadow charge whose bucket is not known.
     pub fn full(charge: &Charge) -> Self {
         Self { level: charge.quota.full(), enough: true, share: Share::WHOLE }
     }
 
-    /// The bucket's level before the decision, on a request that was allowed or not.
+    /// Level of the bucket before the decision. `allowed` is the decision on the whole request.
     pub fn level_before(&self, charge: &Charge, allowed: bool) -> i64 {
         let took = allowed && self.enough;
         let units = if took { self.share.taken(&charge.quota, charge.cost) } else { 0 };
@@ -84,8 +83,8 @@ impl Outcome {
 }
 
 impl Answer {
-    /// The answer that follows from the outcomes, one for each charge, in the same order: a request
-    /// is denied by an enforced rule whose bucket did not hold the cost, and by nothing else.
+    /// Derives the decision from the outcomes, one for each charge, in the same order. A request is
+    /// denied only if the bucket of an enforced charge did not hold the cost.
     pub fn of(charges: &[Charge], outcomes: Outcomes) -> Self {
         debug_assert_eq!(charges.len(), outcomes.len());
         let denies = |(charge, outcome): (&Charge, &Outcome)| {
@@ -95,24 +94,24 @@ impl Answer {
         Self { denied_by, outcomes }
     }
 
-    /// Whether every enforced bucket held the cost; then, and only then, tokens were taken.
+    /// Whether the bucket of every enforced charge held the cost. Tokens are taken only if so.
     pub const fn allowed(&self) -> bool {
         self.denied_by.is_none()
     }
 
-    /// The first of the charges that denied the request, by its index; none where it is allowed.
+    /// Index of the first charge that denied the request; `None` if it is allowed.
     pub const fn denied_by(&self) -> Option<usize> {
         self.denied_by
     }
 }
 
-/// Decides one request over its buckets, which are already refilled to the instant of the
-/// decision, and takes the tokens. `buckets[i]` belongs to `charges[i]`.
+/// Decides one request and takes its tokens. `buckets[i]` is the bucket of `charges[i]`, already
+/// refilled to the time of the decision.
 ///
-/// - Enforced charges are all or nothing: where one bucket lacks the tokens, no bucket changes.
-/// - A shadow charge takes from its own bucket only, only where the tokens are there, and only
-///   when the request passes: it stands for what would be left had the rule been enforced alone.
-/// - A gateway that decides alone takes for all who may do the same: see [`Share`].
+/// - Enforced charges are all or nothing: if any bucket is short, no tokens are taken.
+/// - A shadow charge takes from its own bucket if that holds the cost and the request is allowed. It
+///   never affects the decision or another bucket.
+/// - A gateway that decides locally takes a multiple of the cost: see [`Share`].
 pub fn take(charges: &[Charge], buckets: &mut [Bucket], share: Share) -> Answer {
     debug_assert_eq!(charges.len(), buckets.len());
     let mut answer = Answer::of(charges, outcomes(charges, buckets, share));
@@ -127,7 +126,7 @@ pub fn take(charges: &[Charge], buckets: &mut [Bucket], share: Share) -> Answer 
     answer
 }
 
-/// What there is of each charge's bucket, before anything is taken.
+/// Returns the outcome of each charge before any tokens are taken.
 pub fn outcomes(charges: &[Charge], buckets: &[Bucket], share: Share) -> Outcomes {
     let mut outcomes = Outcomes::new();
     for (charge, bucket) in charges.iter().zip(buckets) {
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_takes_from_nobody() {
+    fn denied_request_takes_no_tokens() {
         let charges = [charge(1, 9, 1, Mode::Enforce), charge(2, 9, 3, Mode::Enforce)];
         let mut buckets = at_zero([5, 2]);
         let answer = take(&charges, &mut buckets, Share::WHOLE);
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bucket_pays_its_own_cost() {
+    fn allowed_request_takes_each_cost_from_its_bucket() {
         let charges = [charge(1, 9, 1, Mode::Enforce), charge(2, 9, 3, Mode::Enforce)];
         let mut buckets = at_zero([1, 9]);
         assert!(take(&charges, &mut buckets, Share::WHOLE).allowed());
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shadow_rule_neither_refuses_nor_takes_from_an_enforced_one() {
+    fn shadow_charge_without_tokens_neither_denies_nor_takes() {
         let charges = [charge(1, 9, 1, Mode::Enforce), charge(2, 9, 1, Mode::Shadow)];
         let mut buckets = at_zero([5, 0]);
         let answer = take(&charges, &mut buckets, Share::WHOLE);
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_request_leaves_shadow_buckets_alone() {
+    fn denied_request_takes_nothing_from_shadow_buckets() {
         let charges = [charge(1, 9, 1, Mode::Enforce), charge(2, 9, 1, Mode::Shadow)];
         let mut buckets = at_zero([0, 5]);
         assert!(!take(&charges, &mut buckets, Share::WHOLE).allowed());
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_charges_passes() {
+    fn request_without_charges_is_allowed() {
         assert!(take(&[], &mut [], Share::WHOLE).allowed());
     }
 }

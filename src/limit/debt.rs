@@ -1,33 +1,34 @@
-//! What a gateway granted alone and still has to take from the bucket that all share.
+//! Debt: tokens that a gateway granted locally and still has to take from the shared bucket.
 //!
-//! The shared bucket fills on while nobody can ask it. Until it is full, all that was granted alone
-//! is owed. From then on it fills no more, while a bucket that had been asked would have: so from
-//! then on the debt shrinks by this gateway's part of the rate. When that is, a gateway alone cannot
-//! know: others may have drained the bucket. It waits for as long as an empty one takes.
+//! The shared bucket refills while it cannot be reached. Until it is full, all units granted locally
+//! are owed. A full bucket stops refilling, while a bucket that had been charged would have
+//! continued; from then on the debt shrinks by this gateway's share of the rate. The gateway does
+//! not know the shared level, so it assumes that the bucket was empty and waits for the time in
+//! which an empty bucket fills.
 
 use super::quota::Quota;
 use super::share::Share;
 
-/// Units owed to a bucket.
+/// Units that this gateway owes to one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Debt {
     units: i64,
-    /// The tick at which that was owed.
+    /// Time of `units`, in microseconds.
     at: u64,
-    /// The tick from which the shared bucket is full if nobody takes from it.
+    /// Time from which the shared bucket is certainly full, in microseconds.
     full_at: u64,
     share: Share,
     quota: Quota,
 }
 
 impl Debt {
-    /// No debt yet, to a bucket of `quota` that this gateway cannot ask from `now` on.
+    /// Creates a debt of 0 to a bucket of `quota` that is out of reach since `now`.
     pub const fn none(quota: Quota, share: Share, now: u64) -> Self {
         let full_at = now.saturating_add(quota.time_to_fill_us());
         Self { units: 0, at: now, full_at, share, quota }
     }
 
-    /// The quota that its units are of.
+    /// Quota whose units the debt is counted in.
     pub const fn quota(&self) -> Quota {
         self.quota
     }
@@ -39,24 +40,25 @@ impl Debt {
         (self.units - filled / i64::from(self.share.gateways())).max(0)
     }
 
-    /// The same debt with so many units more.
+    /// Returns the debt plus `units` granted at `now`.
     #[must_use]
     pub fn more(self, units: i64, now: u64) -> Self {
         let at = now.max(self.at);
         Self { units: self.left(at).saturating_add(units), at, ..self }
     }
 
-    /// The same debt with another one to the same bucket, whose rule may have changed in between.
+    /// Returns the sum of this debt and `other`, which is owed to the same bucket but may be counted
+    /// under the quota of an earlier configuration.
     #[must_use]
     pub fn joined(self, other: &Self, now: u64) -> Self {
         self.more(other.left_under(&self.quota, now), now)
     }
 
-    /// Units owed at `now` to a bucket of another quota, in proportion, where the rule has changed.
+    /// Units owed at `now`, converted to `quota` in proportion to a full bucket.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
-        reason = "units are at most some full buckets, which doubles hold"
+        reason = "units are at most a few full buckets, where doubles are exact enough"
     )]
     pub fn left_under(&self, quota: &Quota, now: u64) -> i64 {
         if self.quota == *quota {
@@ -71,13 +73,13 @@ impl Debt {
 mod tests {
     use super::*;
 
-    /// A tick adds a unit; a token is worth 100 units; 10 tokens deep.
+    /// A microsecond adds a unit, a token is 100 units, burst 10.
     fn quota() -> Quota {
         Quota::new(1, 100, 10).unwrap()
     }
 
     #[test]
-    fn a_debt_shrinks_only_while_the_shared_bucket_is_full() {
+    fn debt_shrinks_only_while_the_shared_bucket_is_full() {
         let debt = Debt::none(quota(), Share::one_of(2), 0).more(500, 100);
         // (now, left)
         let table = [(100, 500), (1_000, 500), (1_002, 499), (2_000, 0), (9_000, 0)];
@@ -89,18 +91,18 @@ mod tests {
     }
 
     #[test]
-    fn debts_under_two_rules_are_joined_under_one() {
+    fn debts_of_two_quotas_are_summed_under_one() {
         let debt = Debt::none(quota(), Share::WHOLE, 0).more(500, 0);
         let coarse = Quota::new(1, 1_000_000, 10).unwrap();
         let joined = Debt::none(coarse, Share::WHOLE, 0).more(1_000_000, 0).joined(&debt, 0);
-        assert_eq!(joined.left_under(&coarse, 0), 6_000_000, "one token and five");
+        assert_eq!(joined.left_under(&coarse, 0), 6_000_000, "one token plus five");
         assert_eq!(joined.left_under(&quota(), 0), 600);
     }
 
     #[test]
-    fn a_debt_follows_the_rule() {
+    fn debt_is_converted_to_another_quota_in_proportion() {
         let debt = Debt::none(quota(), Share::WHOLE, 0).more(500, 0);
-        assert_eq!(debt.left_under(&Quota::new(1, 200, 5).unwrap(), 0), 500, "as full");
-        assert_eq!(debt.left_under(&Quota::new(1, 100, 20).unwrap(), 0), 1_000, "twice as deep");
+        assert_eq!(debt.left_under(&Quota::new(1, 200, 5).unwrap(), 0), 500, "same full level");
+        assert_eq!(debt.left_under(&Quota::new(1, 100, 20).unwrap(), 0), 1_000, "twice the burst");
     }
 }

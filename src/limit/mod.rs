@@ -1,17 +1,21 @@
-//! The limiter's core, pure: no I/O, no clock, no async. Every function takes `now` as a number
-//! of ticks (microseconds), and every kept value is an integer.
+//! Token bucket arithmetic. Pure: no I/O, no clock, no async. Every function takes `now` in
+//! microseconds, and all state is in integers.
 //!
-//! Reading order: [`quota`] (what is allowed), [`bucket`] (the level of one bucket and how it
-//! moves), [`share`] (what a gateway takes that decides alone), [`charge`] (several buckets, all or
-//! nothing), [`verdict`] (what to tell the client). For outages of the shared store: [`breaker`] (when
-//! it is asked), [`membership`] (how many gateways share it), [`debt`] (what was granted without it). By hand: [`adjust`]. Who asks most: [`top_k`].
+//! Reading order:
+//! - [`quota`]: rate and burst of a token bucket, in integer units;
+//! - [`bucket`]: level of one bucket, its refill and its charge;
+//! - [`charge`]: one request checked against several buckets, all or nothing;
+//! - [`verdict`]: the decision, and the numbers that a client gets: remaining, retry after, reset;
+//! - [`adjust`]: reset and grant by an operator;
+//! - [`breaker`], [`membership`], [`share`], [`debt`]: outages of the shared store: when to call it,
+//!   how many gateways share it, how much one of them may grant locally, and what it then owes;
+//! - [`top_k`]: the clients with the most requests.
 //!
 //! # Another kind of limit
 //!
 //! The token bucket is the only kind today. Another kind (a sliding window, a calendar quota,
-//! concurrency) needs two things of its own: a state with a transition like [`bucket::Bucket`],
-//! and a way to say where it stands as a [`verdict::Standing`]. From there on, verdicts, headers
-//! and metrics know only standings, never how a limit counts.
+//! concurrency) needs a state with a transition like [`bucket::Bucket`], and a conversion to a
+//! [`verdict::Standing`]. Verdicts, headers and metrics read only standings.
 
 pub mod adjust;
 pub mod breaker;
@@ -25,14 +29,15 @@ pub mod top_k;
 pub mod verdict;
 
 #[cfg(test)]
-mod promises;
+mod property_tests;
 
-/// Ticks in a second: the clock of the limiter counts microseconds.
+/// Microseconds in a second.
 pub const MICROS_PER_SECOND: u64 = 1_000_000;
 
-/// Whole seconds that cover `ticks`, rounded up: a client that waits that long is never early.
-pub const fn seconds_up(ticks: u64) -> u64 {
-    ticks.div_ceil(MICROS_PER_SECOND)
+/// Converts microseconds to whole seconds, rounded up, so that a client that waits for the result is
+/// never early.
+pub const fn seconds_up(us: u64) -> u64 {
+    us.div_ceil(MICROS_PER_SECOND)
 }
 
 #[cfg(test)]
@@ -41,8 +46,8 @@ mod tests {
 
     #[test]
     fn seconds_are_rounded_up() {
-        for (ticks, seconds) in [(0, 0), (1, 1), (1_000_000, 1), (1_000_001, 2), (2_000_000, 2)] {
-            assert_eq!(seconds_up(ticks), seconds, "{ticks}");
+        for (us, seconds) in [(0, 0), (1, 1), (1_000_000, 1), (1_000_001, 2), (2_000_000, 2)] {
+            assert_eq!(seconds_up(us), seconds, "{us}");
         }
     }
 }

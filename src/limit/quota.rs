@@ -1,21 +1,20 @@
-//! What a bucket allows: how fast it fills and how much it holds, reduced to integers.
+//! Rate and burst of a token bucket, reduced to integers.
 
 use thiserror::Error;
 
-/// The largest integer that every store keeps exactly: a Lua number is a double (IEEE 754), which
-/// is exact up to 2^53.
+/// Largest integer that every store represents exactly: a Lua number is an IEEE 754 double, exact up
+/// to 2^53.
 pub const MAX_UNITS: i64 = 1 << 53;
 
-/// How many full buckets a debt can amount to. It takes more than so many gateways to get there,
-/// with a limit so small that each of them grants a single request.
-pub const MOST_DEBT: i64 = 1_000;
+/// Largest debt of a bucket, as a multiple of its full level. Only more gateways than this, under a
+/// limit so small that each grants a single request, can exceed it.
+pub const MAX_DEBT_BURSTS: i64 = 1_000;
 
-/// A token bucket's parameters.
+/// Parameters of a token bucket.
 ///
-/// A rate of N tokens per P ticks is divided by their greatest common divisor: each tick adds
-/// [`units_per_us`](Self::units_per_us) units and a token is worth
-/// [`units_per_token`](Self::units_per_token) units, so that no fraction of a token is ever lost
-/// or invented.
+/// A rate of N tokens per P microseconds is divided by their greatest common divisor. Each
+/// microsecond adds [`units_per_us`](Self::units_per_us) units, and a token is
+/// [`units_per_token`](Self::units_per_token) units. So levels are integers, and refills are exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
     units_per_us: i64,
@@ -23,34 +22,34 @@ pub struct Quota {
     burst: u64,
 }
 
-/// Why a rate and a burst make no quota. These are mistakes in a file, never answers to a client.
+/// Error in a rate or burst of the configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum QuotaError {
-    /// A rate of no tokens would never let a drained bucket fill again.
+    /// The rate is 0: an empty bucket would never refill.
     #[error("a rate of 0 would let nothing pass; to refuse requests, leave the route out instead")]
     ZeroRate,
-    /// A period of no length has no rate.
+    /// The period is 0.
     #[error("a rate needs a period longer than 0")]
     ZeroPeriod,
-    /// A bucket that holds nothing refuses everything.
+    /// The burst is 0: every request would be denied.
     #[error("a burst of 0 would refuse every request; the smallest is 1")]
     ZeroBurst,
-    /// More tokens a tick than the stores count exactly.
+    /// More tokens per microsecond than [`MAX_UNITS`].
     #[error("the rate is too large: at most {max_tokens} per period can be counted exactly", max_tokens = MAX_UNITS)]
     RateTooLarge,
-    /// The full bucket would exceed [`MAX_UNITS`].
+    /// The full level would exceed [`MAX_UNITS`].
     #[error("the burst is too large for this rate: at most {max_burst} can be counted exactly")]
     BurstTooLarge {
-        /// The largest burst that this rate allows.
+        /// Largest valid burst for this rate.
         max_burst: u64,
     },
 }
 
 impl Quota {
-    /// `tokens` per `period_us`, in a bucket that holds `burst` tokens.
+    /// Creates a quota of `tokens` per `period_us` microseconds with a capacity of `burst` tokens.
     ///
     /// # Errors
-    /// See [`QuotaError`]: any number at 0, or a full bucket beyond [`MAX_UNITS`].
+    /// If an argument is 0, or the rate or the full level exceeds [`MAX_UNITS`].
     pub const fn new(tokens: u64, period_us: u64, burst: u64) -> Result<Self, QuotaError> {
         if tokens == 0 {
             return Err(QuotaError::ZeroRate);
@@ -70,7 +69,7 @@ impl Quota {
         if burst > max_burst {
             return Err(QuotaError::BurstTooLarge { max_burst });
         }
-        // Both are at most 2^53 by now.
+        // Both are at most 2^53 here.
         Ok(Self {
             units_per_us: units_per_us.cast_signed(),
             units_per_token: units_per_token.cast_signed(),
@@ -78,45 +77,45 @@ impl Quota {
         })
     }
 
-    /// Units that one tick adds.
+    /// Units added per microsecond, at least 1.
     pub const fn units_per_us(&self) -> i64 {
         self.units_per_us
     }
 
-    /// Units that one token is worth.
+    /// Units per token, at least 1.
     pub const fn units_per_token(&self) -> i64 {
         self.units_per_token
     }
 
-    /// Tokens that the bucket holds when full, at least 1.
+    /// Capacity of the bucket in tokens, at least 1.
     pub const fn burst(&self) -> u64 {
         self.burst
     }
 
-    /// The level of a full bucket, in units; at most [`MAX_UNITS`].
+    /// Level of a full bucket in units, at most [`MAX_UNITS`].
     pub const fn full(&self) -> i64 {
         self.burst.cast_signed() * self.units_per_token
     }
 
-    /// The lowest level that a bucket can have, in units: debts beyond it are forgiven, so that
-    /// nothing that somebody wrote in a bucket's place locks a client out for good.
+    /// Lowest valid level in units, below zero. Larger debts are cut off here, so that a corrupt
+    /// value in the store cannot block a client forever.
     pub const fn lowest(&self) -> i64 {
-        let lowest = self.full().saturating_mul(-MOST_DEBT);
+        let lowest = self.full().saturating_mul(-MAX_DEBT_BURSTS);
         if lowest < -MAX_UNITS { -MAX_UNITS } else { lowest }
     }
 
-    /// What `cost` tokens are worth, in units.
+    /// Converts tokens to units. Saturates.
     pub const fn units(&self, cost: u64) -> i64 {
         clamped(cost).saturating_mul(self.units_per_token)
     }
 
-    /// Units that so many ticks add.
-    pub const fn units_in(&self, ticks: u64) -> i64 {
-        clamped(ticks).saturating_mul(self.units_per_us)
+    /// Units added in `us` microseconds. Saturates.
+    pub const fn units_in(&self, us: u64) -> i64 {
+        clamped(us).saturating_mul(self.units_per_us)
     }
 
-    /// Ticks until `missing` units have been added, rounded up: at that tick they are there, one
-    /// tick before they are not.
+    /// Microseconds until `missing` units have been added, rounded up; 0 if none are missing. One
+    /// microsecond earlier, fewer have been added.
     pub const fn time_to_add_us(&self, missing: i64) -> u64 {
         if missing <= 0 {
             return 0;
@@ -124,13 +123,13 @@ impl Quota {
         missing.unsigned_abs().div_ceil(self.units_per_us.unsigned_abs())
     }
 
-    /// Ticks that an empty bucket takes to fill.
+    /// Microseconds in which an empty bucket fills.
     pub const fn time_to_fill_us(&self) -> u64 {
         self.time_to_add_us(self.full())
     }
 }
 
-/// A count as a signed number; what does not fit is more than any bucket holds.
+/// Converts to a signed number. Saturates; the maximum exceeds any level.
 const fn clamped(count: u64) -> i64 {
     if count > i64::MAX.unsigned_abs() { i64::MAX } else { count.cast_signed() }
 }
@@ -151,8 +150,8 @@ mod tests {
     const DAY: u64 = 86_400 * SECOND;
 
     #[test]
-    fn a_rate_is_reduced_to_the_smallest_integers() {
-        // (tokens, period, burst) -> (units per tick, units per token, full)
+    fn rate_is_reduced_to_the_smallest_integers() {
+        // (tokens, period, burst) -> (units per microsecond, units per token, full)
         let table = [
             ((10, SECOND, 50), (1, 100_000, 5_000_000)),
             ((3, SECOND, 1), (3, 1_000_000, 1_000_000)),
@@ -164,12 +163,12 @@ mod tests {
         for ((tokens, period, burst), expected) in table {
             let quota = Quota::new(tokens, period, burst).unwrap();
             let got = (quota.units_per_us(), quota.units_per_token(), quota.full());
-            assert_eq!(got, expected, "{tokens} per {period} ticks, burst {burst}");
+            assert_eq!(got, expected, "{tokens} per {period} us, burst {burst}");
         }
     }
 
     #[test]
-    fn what_cannot_be_counted_exactly_is_refused() {
+    fn quota_that_cannot_be_counted_exactly_is_an_error() {
         let table = [
             ((0, SECOND, 1), QuotaError::ZeroRate),
             ((1, 0, 1), QuotaError::ZeroPeriod),
@@ -182,11 +181,11 @@ mod tests {
             assert_eq!(Quota::new(tokens, period, burst), Err(expected));
         }
         assert!(Quota::new(1, SECOND, 9_007_199_254).is_ok());
-        assert!(Quota::new(u64::MAX, u64::MAX, 1 << 53).is_ok(), "1 per tick once reduced");
+        assert!(Quota::new(u64::MAX, u64::MAX, 1 << 53).is_ok(), "1 per microsecond once reduced");
     }
 
     #[test]
-    fn a_debt_is_a_thousand_full_buckets_at_most_and_stays_exact() {
+    fn lowest_level_is_1000_full_buckets_and_at_least_minus_2_to_53() {
         let table =
             [(1, -1_000), (9_007_199_254_740, -9_007_199_254_740_000), (1 << 44, -MAX_UNITS)];
         for (burst, lowest) in table {
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_rounded_up() {
+    fn time_to_add_units_is_rounded_up() {
         let quota = Quota::new(3, SECOND, 2).unwrap();
         assert_eq!(quota.time_to_add_us(1), 1);
         assert_eq!(quota.time_to_add_us(3), 1);

@@ -1,46 +1,45 @@
-//! What a gateway grants of a bucket that it cannot ask the others about.
+//! Local share: how much of a limit one gateway grants while it cannot reach the shared store.
 //!
-//! A gateway that decides alone takes for all who may be doing the same: a request costs it as many
-//! times its tokens as there are gateways. So of the whole bucket, of which each has its own view,
-//! each grants the n-th part of burst and rate, in whole units and without a remainder.
+//! Each of n gateways has its own copy of the bucket, and takes n times the cost for each request. So
+//! each grants 1/n of burst and rate, in whole units and without a remainder.
 
 use super::quota::Quota;
 
-/// One of so many gateways, each of which takes as if the others did what it does.
+/// Fraction of a limit that one gateway may grant: 1/n for n gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     gateways: u32,
 }
 
 impl Share {
-    /// There is one bucket, and whoever decides sees all that is taken from it.
+    /// The whole limit, for a store that sees every charge of the bucket.
     pub const WHOLE: Self = Self { gateways: 1 };
 
-    /// One of `gateways`, at least 1.
+    /// The share of one of `gateways`; 0 counts as 1.
     pub const fn one_of(gateways: u32) -> Self {
         Self { gateways: if gateways == 0 { 1 } else { gateways } }
     }
 
-    /// How many gateways there are, at least 1.
+    /// Number of gateways that the limit is divided by, at least 1.
     pub const fn gateways(self) -> u32 {
         self.gateways
     }
 
-    /// Units that must be in a bucket for a request of `cost` tokens to pass. Never more than a
-    /// full bucket: divided by many gateways, a small limit must not become one of nothing.
+    /// Units that a bucket must hold to allow a request of `cost` tokens. At most a full bucket for a
+    /// cost within the burst, so that a small limit divided by many gateways still allows requests.
     pub const fn needed(self, quota: &Quota, cost: u64) -> i64 {
         let (all, one) = (self.taken(quota, cost), quota.units(cost));
         let most = if one > quota.full() { one } else { quota.full() };
         if all < most { all } else { most }
     }
 
-    /// Units that such a request takes. Where that is more than a full bucket, what is missing is
-    /// a debt, so that a gateway never exceeds its part of the rate.
+    /// Units that an allowed request of `cost` tokens takes. If they exceed the level, the bucket goes
+    /// into debt, so that a gateway never exceeds its share of the rate.
     pub const fn taken(self, quota: &Quota, cost: u64) -> i64 {
         quota.units(cost).saturating_mul(self.gateways as i64)
     }
 
-    /// Requests of one token that pass at this level.
+    /// Number of requests of one token that are allowed at `level`.
     pub const fn tokens(self, quota: &Quota, level: i64) -> u64 {
         if level < self.needed(quota, 1) {
             return 0;
@@ -56,12 +55,12 @@ mod tests {
     use crate::limit::bucket::Bucket;
     use crate::limit::charge::{BucketId, Charge, Mode, take};
 
-    /// 10 tokens a second; a token is worth 100,000 units.
+    /// Rate 10 tokens per second; a token is 100,000 units.
     fn quota(burst: u64) -> Quota {
         Quota::new(10, 1_000_000, burst).unwrap()
     }
 
-    /// How many requests one of `gateways` lets pass at once, and in the `seconds` after it.
+    /// Number of requests that one of `gateways` allows at once and in the following `seconds`.
     fn passed(gateways: u32, burst: u64, cost: u64, seconds: u64) -> u64 {
         let (quota, share) = (quota(burst), Share::one_of(gateways));
         let mode = Mode::Enforce;
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn each_gateway_grants_its_part_of_burst_and_rate() {
+    fn each_gateway_grants_its_share_of_burst_and_rate() {
         // (gateways, burst, cost, seconds) -> passed
         let table = [
             ((1, 50, 1, 0), 50),
@@ -86,7 +85,7 @@ mod tests {
             ((3, 50, 5, 0), 3),
             ((3, 50, 1, 3), 26),
             ((5, 50, 1, 10), 30),
-            // At least one request, whatever it costs; then no more than its part of the rate.
+            // At least one request of any cost; then no more than its share of the rate.
             ((20, 5, 1, 0), 1),
             ((20, 5, 5, 0), 1),
             ((20, 5, 1, 1), 1),
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_remains_is_what_passes() {
+    fn remaining_tokens_are_the_requests_allowed() {
         let quota = quota(50);
         let of = |gateways| Share::one_of(gateways);
         assert_eq!(of(3).tokens(&quota, quota.full()), 16);
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_beyond_the_burst_never_passes() {
+    fn cost_above_the_burst_is_never_allowed() {
         let quota = quota(5);
         for gateways in [1, 3, 100] {
             assert!(Share::one_of(gateways).needed(&quota, 6) > quota.full());

@@ -1,44 +1,45 @@
-//! What to tell the client: the rule that binds, what is left, when to come again.
+//! The decision on a request, and what the response reports about it: the rule, the remaining tokens,
+//! retry after and reset.
 //!
-//! Computed here once, from levels, so that Redis, memory and fallback cannot differ in wording.
+//! Computed from bucket levels in one place, so that Redis, memory and fallback report the same.
 
 use super::charge::{Answer, Charge, Mode, Outcome};
 use super::quota::Quota;
 use super::share::Share;
 
-/// Where a client stands with one rule. Any kind of limit can say this of itself.
+/// State of one limit for one client, as reported to the client. Independent of the kind of limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// The most that can be taken at once: a bucket's burst.
+    /// Capacity in tokens: the burst of a bucket.
     pub limit: u64,
-    /// What is left, in whole tokens.
+    /// Whole tokens left.
     pub remaining: u64,
-    /// Ticks until a request of the same cost can pass; 0 where it can pass now.
+    /// Microseconds until a request of the same cost is allowed; 0 if it is allowed now.
     pub retry_after_us: u64,
-    /// Ticks until nothing is missing any more.
+    /// Microseconds until the limit is back at full capacity.
     pub reset_us: u64,
 }
 
-/// The decision on a request, and the rule to speak of. Indexes are those of the charges.
+/// The decision on a request, and the rule to report. Indexes refer to the charges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// No enforced rule applies.
     Unlimited,
-    /// Every enforced rule had the tokens; `tightest` has the least left.
+    /// Every enforced bucket held the cost.
     Allowed {
-        /// The rule that will refuse first.
+        /// The charge whose bucket has the fewest tokens left.
         tightest: usize,
     },
-    /// At least one enforced rule lacked the tokens; `binding` makes the client wait longest.
+    /// At least one enforced bucket was short.
     Refused {
-        /// The rule that refuses last: once it lets the request pass, all do.
+        /// The charge with the longest retry after: once it allows the request, all do.
         binding: usize,
     },
 }
 
 impl Standing {
-    /// Where a bucket at `level` stands for requests of `cost` tokens, with a gateway that grants
-    /// that share of it.
+    /// Standing of a bucket at `level` for requests of `cost` tokens, on a gateway that grants `share`
+    /// of it.
     pub fn of_bucket(quota: &Quota, level: i64, cost: u64, share: Share) -> Self {
         let missing_for_cost = share.needed(quota, cost).saturating_sub(level);
         Self {
@@ -49,14 +50,14 @@ impl Standing {
         }
     }
 
-    /// Where the charge's rule stands after the decision.
+    /// Standing of a charge's rule after the decision.
     pub fn of(charge: &Charge, outcome: &Outcome) -> Self {
         Self::of_bucket(&charge.quota, outcome.level, charge.cost, outcome.share)
     }
 }
 
 impl Verdict {
-    /// The verdict on a request that a store has answered.
+    /// Derives the verdict from a store's answer.
     pub fn of(charges: &[Charge], answer: &Answer) -> Self {
         let enforced = || {
             charges
@@ -68,7 +69,7 @@ impl Verdict {
                     (index, outcome.enough, Standing::of(charge, outcome))
                 })
         };
-        // min_by_key keeps the first of equals: ties go to the rule that stands first in the file.
+        // min_by_key returns the first of equals: ties go to the rule that is first in the file.
         match answer.denied_by() {
             None => enforced()
                 .min_by_key(|(_, _, standing)| (standing.remaining, u64::MAX - standing.reset_us))
@@ -82,8 +83,8 @@ impl Verdict {
         }
     }
 
-    /// The charge to speak of in the answer's headers, where there is one.
-    pub fn speaks_of(&self) -> Option<usize> {
+    /// Index of the charge that the response headers report; `None` if no enforced rule applies.
+    pub fn reported_charge(&self) -> Option<usize> {
         match *self {
             Self::Unlimited => None,
             Self::Allowed { tightest: index } | Self::Refused { binding: index } => Some(index),
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn standings_round_against_the_client_that_asks_too_early() {
+    fn standing_rounds_remaining_down_and_waits_up() {
         let quota = Quota::new(10, SECOND, 50).unwrap();
         // (level, cost) -> (remaining, retry after, reset)
         let table = [
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_that_binds_is_the_one_to_wait_for_longest() {
+    fn binding_rule_has_the_longest_retry_after() {
         let fast = charge(10, 50, 1, Mode::Enforce);
         let slow = charge(1, 50, 1, Mode::Enforce);
         assert_eq!(verdict(&[fast, slow], &[0, 0]), Verdict::Refused { binding: 1 });
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_rule_is_the_one_with_the_least_left() {
+    fn tightest_rule_has_the_fewest_tokens_left() {
         let wide = charge(10, 5_000, 1, Mode::Enforce);
         let narrow = charge(10, 50, 1, Mode::Enforce);
         assert_eq!(verdict(&[wide, narrow], &[5_000, 50]), Verdict::Allowed { tightest: 1 });
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn shadow_rules_are_never_spoken_of() {
+    fn shadow_rule_is_never_reported() {
         let shadow = charge(1, 1, 1, Mode::Shadow);
         let enforced = charge(1, 9, 1, Mode::Enforce);
         assert_eq!(verdict(&[shadow], &[0]), Verdict::Unlimited);
@@ -164,9 +165,9 @@ mod tests {
         assert_eq!(verdict(&[], &[]), Verdict::Unlimited);
     }
 
-    /// No combination of outcomes turns a denied request into one that passes.
+    /// Over all combinations of three outcomes and modes.
     #[test]
-    fn every_denied_answer_is_a_refusal_by_a_rule_that_lacked_the_tokens() {
+    fn denied_answer_is_refused_by_an_enforced_rule_that_was_short() {
         let modes = [Mode::Enforce, Mode::Shadow];
         for case in 0..64_usize {
             let bit = |at: usize| (case >> at) & 1;

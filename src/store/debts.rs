@@ -1,4 +1,5 @@
-//! What this process granted alone, bucket by bucket, until the shared store has taken it off.
+//! Debts: tokens that this process granted locally, by bucket, until they are taken off in the shared
+//! store.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,50 +15,50 @@ use crate::limit::debt::Debt;
 use crate::limit::quota::Quota;
 use crate::limit::share::Share;
 
-/// Locks; more than there are threads.
+/// Number of shards, each with its own lock; more than there are threads.
 const SHARDS: usize = 64;
 
-/// How often a full shard is searched for debts that have shrunk to nothing, in ticks: the search
-/// holds its lock.
-const SEARCH: u64 = MICROS_PER_SECOND;
+/// Shortest time between two searches of a full shard for expired debts, in microseconds. A search
+/// holds the shard's lock.
+const SWEEP_INTERVAL_US: u64 = MICROS_PER_SECOND;
 
-/// How often the log says that debts are dropped, in ticks.
-const LOG: u64 = 60 * MICROS_PER_SECOND;
+/// Shortest time between two log lines about dropped debts, in microseconds.
+const LOG_INTERVAL_US: u64 = 60 * MICROS_PER_SECOND;
 
-/// A debt, and the rule of its bucket, which the bucket's key in Redis is made of.
+/// A debt, and the rule of its bucket, which is part of the bucket's key in Redis.
 #[derive(Debug, Clone)]
 pub struct Owed {
-    /// The debt.
+    /// Units owed.
     pub debt: Debt,
-    /// The bucket's rule.
+    /// Name of the bucket's rule.
     pub rule: RuleName,
 }
 
-/// Debts, bounded in number. A debt beyond the bound is dropped: Redis will grant those tokens a
-/// second time.
+/// Debts by bucket, bounded in number. A debt above the bound is dropped: Redis then grants its
+/// tokens a second time.
 #[derive(Debug)]
 pub struct Debts {
     shards: Box<[Mutex<Shard>]>,
-    /// Most of a shard.
+    /// Maximum number of debts in a shard.
     bound: usize,
-    /// How many there are: mostly none, and then nobody takes a lock.
+    /// Number of debts. While it is 0, no lock is taken.
     count: AtomicUsize,
-    /// How many were dropped.
+    /// Number of dropped debts.
     dropped: Option<IntCounter>,
-    /// The tick at which the log may name dropped debts again.
+    /// Earliest time of the next log line about dropped debts.
     log_at: AtomicU64,
 }
 
-/// Some of the debts.
+/// Debts of some of the buckets.
 #[derive(Debug, Default)]
 struct Shard {
     owed: HashMap<BucketId, Owed>,
-    /// The tick at which a full shard is searched again.
+    /// Earliest time of the next search of this shard, if it is full.
     search_at: u64,
 }
 
 impl Debts {
-    /// Room for about `bound` debts.
+    /// Creates an empty collection of at most `bound` debts, rounded up to whole shards.
     pub fn new(bound: usize) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -68,28 +69,28 @@ impl Debts {
         }
     }
 
-    /// The same, which counts the debts that are dropped.
+    /// Counts dropped debts in `dropped`.
     #[must_use]
     pub fn counting(self, dropped: IntCounter) -> Self {
         Self { dropped: Some(dropped), ..self }
     }
 
-    /// How many buckets something is owed to.
+    /// Number of buckets with a debt.
     pub fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing is owed.
+    /// Whether there are no debts.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether anything is owed to the bucket.
+    /// Whether the bucket has a debt.
     pub fn owes(&self, bucket: BucketId) -> bool {
         !self.is_empty() && self.shard(bucket).lock().owed.contains_key(&bucket)
     }
 
-    /// Units that are owed to the bucket at `now`, under the quota that it has now.
+    /// Units owed to the bucket at `now`, in the units of its current `quota`.
     pub fn owed(&self, bucket: BucketId, quota: &Quota, now: u64) -> i64 {
         if self.is_empty() {
             return 0;
@@ -98,7 +99,8 @@ impl Debts {
         shard.owed.get(&bucket).map_or(0, |owed| owed.debt.left_under(quota, now).max(0))
     }
 
-    /// Notes that `units` were granted of the charge's bucket, which is one of `rule`'s, at `now`.
+    /// Adds `units`, granted locally at `now`, to the debt of the charge's bucket. `rule` is the rule
+    /// of the charge.
     pub fn add(&self, charge: &Charge, rule: &RuleName, units: i64, share: Share, now: u64) {
         let debt = || Debt::none(charge.quota, share, now).more(units, now);
         let join = |kept: &Debt| {
@@ -112,8 +114,8 @@ impl Debts {
         self.put(charge.bucket, owed, join, now);
     }
 
-    /// Takes out what is owed to the bucket, to have it taken off: the debt, and its units at `now`
-    /// under the quota that the bucket has now.
+    /// Removes the debt of the bucket, for settlement. Returns it with its units at `now`, in the
+    /// units of the bucket's current `quota`.
     pub fn take_out(&self, bucket: BucketId, quota: &Quota, now: u64) -> Option<(Owed, i64)> {
         if self.is_empty() {
             return None;
@@ -124,7 +126,8 @@ impl Debts {
         (units > 0).then_some((owed, units))
     }
 
-    /// Takes out at most `most` debts to any buckets, under the quotas that they were made under.
+    /// Removes at most `most` debts of any buckets, for settlement. Units are those of the quotas under
+    /// which the debts were made.
     pub fn take_some(&self, most: usize, now: u64) -> Vec<(BucketId, Owed, i64)> {
         let mut taken = Vec::new();
         for shard in &self.shards {
@@ -143,14 +146,14 @@ impl Debts {
         taken
     }
 
-    /// Puts back what was taken out and may not have been taken off.
+    /// Adds back a debt that was removed, but possibly not settled.
     pub fn put_back(&self, bucket: BucketId, owed: Owed, now: u64) {
         let debt = owed.debt;
-        // A debt put back meets one that was made meanwhile: both are owed.
+        // The bucket may have a new debt since: the sum is owed.
         self.put(bucket, || owed, |kept| kept.joined(&debt, now), now);
     }
 
-    /// Forgets debts that have shrunk to nothing.
+    /// Removes expired debts.
     pub fn sweep(&self, now: u64) {
         if self.is_empty() {
             return;
@@ -160,15 +163,15 @@ impl Debts {
         }
     }
 
-    /// The same in one shard.
+    /// Removes expired debts of one shard.
     fn search(&self, shard: &mut Shard, now: u64) {
         let before = shard.owed.len();
         shard.owed.retain(|_, owed| owed.debt.left(now) > 0);
         self.count.fetch_sub(before - shard.owed.len(), Ordering::Relaxed);
-        shard.search_at = now.saturating_add(SEARCH);
+        shard.search_at = now.saturating_add(SWEEP_INTERVAL_US);
     }
 
-    /// Keeps `owed`, or what `join` makes of the debt that there is.
+    /// Inserts `owed`, or replaces an existing debt with the result of `join`.
     fn put(
         &self,
         bucket: BucketId,
@@ -181,7 +184,7 @@ impl Debts {
             kept.debt = join(&kept.debt);
             return;
         }
-        // While Redis is away no call sweeps.
+        // `sweep` is not called while Redis is unavailable.
         if shard.owed.len() >= self.bound && now >= shard.search_at {
             self.search(&mut shard, now);
         }
@@ -194,19 +197,19 @@ impl Debts {
         }
     }
 
-    /// Counts a debt that there was no room for, and says so from time to time.
+    /// Counts a debt that was dropped, and logs it at most once per [`LOG_INTERVAL_US`].
     fn note_dropped(&self, now: u64) {
         if let Some(dropped) = &self.dropped {
             dropped.inc();
         }
         let log_at = self.log_at.load(Ordering::Relaxed);
-        let next = now.saturating_add(LOG);
+        let next = now.saturating_add(LOG_INTERVAL_US);
         let order = Ordering::Relaxed;
         if now >= log_at && self.log_at.compare_exchange(log_at, next, order, order).is_ok() {
             warn!(
                 debts = self.len(),
-                "debts dropped: `memory.max_buckets` is reached, and Redis will grant again what \
-                 was granted without it"
+                "debts dropped: `memory.max_buckets` is reached, and Redis will grant their \
+                 tokens a second time"
             );
         }
     }
@@ -235,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_is_owed_no_more_until_it_is_put_back() {
+    fn removed_debt_is_not_owed_until_it_is_put_back() {
         let debts = Debts::new(1_000);
         debts.add(&charge(7), &rule(), 300, Share::WHOLE, 0);
         debts.add(&charge(7), &rule(), 200, Share::WHOLE, 10);
@@ -248,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_shrunk_to_nothing_goes() {
+    fn sweep_removes_expired_debts() {
         let debts = Debts::new(1_000);
         let full = charge(0).quota.time_to_fill_us();
         debts.add(&charge(1), &rule(), 300, Share::WHOLE, 0);
@@ -260,21 +263,21 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_goes_on_under_a_rule_that_has_changed() {
+    fn debt_is_converted_to_the_quota_of_a_changed_rule() {
         let debts = Debts::new(1_000);
         debts.add(&charge(7), &rule(), charge(7).quota.units(5), Share::WHOLE, 0);
         let quota = Quota::new(50, 86_400_000_000, 50).unwrap();
         let changed = Charge { quota, ..charge(7) };
         debts.add(&changed, &rule(), quota.units(1), Share::WHOLE, 0);
         let (owed_before, units) = debts.take_out(BucketId(7), &quota, 0).unwrap();
-        assert_eq!(units, quota.units(6), "tokens of both");
+        assert_eq!(units, quota.units(6), "tokens under both quotas");
         debts.add(&changed, &rule(), quota.units(2), Share::WHOLE, 0);
         debts.put_back(BucketId(7), owed_before, 0);
         assert_eq!(debts.take_out(BucketId(7), &quota, 0).unwrap().1, quota.units(8));
     }
 
     #[test]
-    fn every_debt_is_taken_out_once_and_those_of_nothing_never() {
+    fn every_debt_is_removed_once_and_expired_debts_never() {
         let debts = Debts::new(1_000);
         let full = charge(0).quota.time_to_fill_us();
         (0..100).for_each(|bucket| debts.add(&charge(bucket), &rule(), 300, Share::WHOLE, full));
@@ -290,25 +293,25 @@ mod tests {
     }
 
     #[test]
-    fn debts_beyond_the_bound_are_counted() {
+    fn dropped_debts_are_counted() {
         let dropped = IntCounter::new("dropped", "Dropped debts.").unwrap();
         let debts = Debts::new(SHARDS * 2).counting(dropped.clone());
         let add = |bucket, now| debts.add(&charge(bucket), &rule(), 300, Share::WHOLE, now);
         (0..SHARDS as u128 * 3).for_each(|bucket| add(bucket, 0));
         assert_eq!((debts.len(), dropped.get()), (SHARDS * 2, SHARDS as u64));
         add(0, 1);
-        assert_eq!(dropped.get(), SHARDS as u64, "one more grant of a bucket that is known");
+        assert_eq!(dropped.get(), SHARDS as u64, "another grant from a bucket with a debt");
         let over = charge(0).quota.time_to_fill_us() + 600;
-        add(SHARDS as u128 * 4, over + SEARCH);
-        assert_eq!(dropped.get(), SHARDS as u64, "debts that are over make room");
+        add(SHARDS as u128 * 4, over + SWEEP_INTERVAL_US);
+        assert_eq!(dropped.get(), SHARDS as u64, "expired debts make room");
     }
 
     #[test]
-    fn there_are_never_more_than_its_bound() {
+    fn number_of_debts_is_bounded() {
         let debts = Debts::new(SHARDS * 2);
         (0..10_000).for_each(|bucket| debts.add(&charge(bucket), &rule(), 1, Share::WHOLE, 0));
         assert_eq!(debts.len(), SHARDS * 2);
         debts.add(&charge(0), &rule(), 5, Share::WHOLE, 0);
-        assert_eq!(owed(&debts, 0, 0), 6, "what is owed already grows");
+        assert_eq!(owed(&debts, 0, 0), 6, "an existing debt grows at the bound");
     }
 }

@@ -1,18 +1,18 @@
-//! Refusals that need not be asked for again.
+//! Deny cache: refuses requests without calling the shared store while they certainly exceed a limit.
 //!
-//! When the shared store says that a bucket lacks the tokens until some instant, no request of
-//! that cost can pass before it, whatever other gateways do: a level falls only by taking and
-//! rises only with time. Until then such requests are refused here, so an attack on an exhausted
-//! client costs the store nothing.
+//! If the shared store reports that a bucket is short until some time, no request of that cost can
+//! be allowed before it, whatever other gateways do: a level falls only by charges and rises only
+//! with time. Requests until then are refused here, so that a flood from an exhausted client does
+//! not load the store.
 //!
-//! A refusal names the rule that makes the client wait longest. So one is given here only where the
-//! store has said of every enforced rule of the request, at most [`MAX_AGE`] ago, what its bucket
-//! held: it is the store's answer of that time, refilled to now. What this gateway's own requests
-//! took since is in it; what other gateways took since is not. A client that is exhausted costs the
-//! store a call in [`MAX_AGE`], however many rules apply to it.
+//! A refusal reports the rule with the longest retry after. So the cache answers only if it has, for
+//! every enforced rule of the request, a level that the store reported at most [`MAX_AGE_US`] ago. It
+//! refills these levels to the current time. They include the charges of this gateway's later
+//! requests, but not those of other gateways. An exhausted client costs the store one call per
+//! [`MAX_AGE_US`], however many rules apply to it.
 //!
-//! Not so when somebody gives tokens back (a reset, a grant, new rules): an entry is good for
-//! [`MAX_AGE`] at most, and [`DenyCache::clear`] drops all.
+//! A level can also rise by a reset, a grant or a reload. Therefore entries expire after
+//! [`MAX_AGE_US`], and [`DenyCache::forget`] and [`DenyCache::clear`] remove them at once.
 //!
 //! `tests/model` checks this file under all interleavings of threads.
 
@@ -22,33 +22,33 @@ use crate::limit::quota::Quota;
 use crate::limit::share::Share;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-/// How long an entry may be good for, in ticks: how late another gateway's reset can take effect.
-pub const MAX_AGE: u64 = MICROS_PER_SECOND;
+/// Lifetime of an entry in microseconds, and so the maximum delay of a reset by another gateway.
+pub const MAX_AGE_US: u64 = MICROS_PER_SECOND;
 
-/// Entries; a refusal makes one for each enforced rule. A new one takes the place of the one that
-/// hashes to the same slot: what is forgotten is asked for again.
+/// Default number of slots. A refusal uses one for each enforced rule. An entry replaces the one that
+/// hashes to the same slot; a lost entry costs one more call of the store.
 const SLOTS: usize = 16_384;
 
-/// What is known of the buckets of denied requests.
+/// Last known levels of the buckets of denied requests. Fixed size; each slot has its own lock.
 #[derive(Debug)]
 pub struct DenyCache {
     slots: Box<[Mutex<Option<Seen>>]>,
-    /// The tick behind that at which something was forgotten last: what the store was asked before,
-    /// it may have answered before it was given tokens back.
-    good_from: AtomicU64,
+    /// Calls sent before this time are not remembered. It is just after the last `forget` or `clear`:
+    /// earlier calls may have been answered before the tokens were given back.
+    valid_from: AtomicU64,
 }
 
-/// What the store said of a bucket last.
+/// Last level that the store reported for a bucket.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     bucket: BucketId,
-    /// What the level is counted by. Under another quota it says nothing: a request that began
-    /// before a reload may be refused after it.
+    /// Quota that the level is counted in. The entry does not apply to another quota of the bucket,
+    /// as there is around a reload.
     quota: Quota,
-    /// Units in the bucket at `at`.
+    /// Units in the bucket at time `at`.
     level: i64,
-    /// The tick of this process at or after which the store saw that level. The store may have
-    /// seen it later, and the bucket be less full than is reckoned here; never fuller.
+    /// Time at which the call was sent, by the clock of this process. The store decided then or
+    /// later, so the refilled level is an upper bound.
     at: u64,
 }
 
@@ -59,20 +59,21 @@ impl Default for DenyCache {
 }
 
 impl DenyCache {
-    /// An empty cache of at least so many slots.
+    /// Creates an empty cache with `slots` slots, rounded up to a power of two.
     pub fn with_slots(slots: usize) -> Self {
         let slots = (0..slots.next_power_of_two()).map(|_| Mutex::new(None)).collect();
-        Self { slots, good_from: AtomicU64::new(0) }
+        Self { slots, valid_from: AtomicU64::new(0) }
     }
 
-    /// The refusal of a request at `now`, where it is certain without asking, and where every
-    /// enforced rule of the request is known. Outcomes of shadow rules are those of full buckets.
+    /// Returns the refusal of a request at `now` (microseconds), if the cache knows the buckets of all
+    /// its enforced rules and at least one is short. Outcomes of shadow rules are those of full
+    /// buckets.
     pub fn refusal(&self, charges: &[Charge], now: u64) -> Option<Answer> {
         let mut outcomes = Outcomes::new();
         for charge in charges {
             outcomes.push(match charge.mode {
                 Mode::Enforce => {
-                    // Each slot is read once: another thread may fill it between two looks.
+                    // Each slot is read once: another thread may change it between two reads.
                     let level = self.level(charge, now)?;
                     let enough = level >= charge.quota.units(charge.cost);
                     Outcome { level, enough, share: Share::WHOLE }
@@ -84,9 +85,9 @@ impl DenyCache {
         (!answer.allowed()).then_some(answer)
     }
 
-    /// Remembers what an answer of the store says of its buckets: a refusal of all that are
-    /// enforced, an answer that allows of those that are known already. `sent_at` is when the store
-    /// was asked: it decided then or later.
+    /// Records the bucket levels in an answer of the store. A refusal adds entries for all enforced
+    /// rules; an answer that allows updates existing entries only. `sent_at` is the time at which the
+    /// call was sent, in microseconds.
     pub fn remember(&self, charges: &[Charge], answer: &Answer, sent_at: u64) {
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
             if charge.mode == Mode::Shadow {
@@ -99,15 +100,15 @@ impl DenyCache {
                 Some(kept) if kept.bucket == bucket => entry.replaces(kept),
                 Some(_) | None => !answer.allowed(),
             };
-            if replaces && sent_at >= self.good_from.load(Ordering::Acquire) {
+            if replaces && sent_at >= self.valid_from.load(Ordering::Acquire) {
                 *slot = Some(entry);
             }
         }
     }
 
-    /// Forgets what is known of these buckets: somebody gave tokens back, before `now`.
+    /// Removes the entries of buckets to which tokens were given back before `now`.
     pub fn forget(&self, buckets: impl IntoIterator<Item = BucketId>, now: u64) {
-        self.good_from.fetch_max(now.saturating_add(1), Ordering::AcqRel);
+        self.valid_from.fetch_max(now.saturating_add(1), Ordering::AcqRel);
         for bucket in buckets {
             let mut slot = self.slot(bucket).lock();
             if slot.is_some_and(|entry| entry.bucket == bucket) {
@@ -116,35 +117,35 @@ impl DenyCache {
         }
     }
 
-    /// Forgets everything: somebody gave tokens back, before `now`.
+    /// Removes all entries, after tokens were given back before `now`.
     pub fn clear(&self, now: u64) {
-        self.good_from.fetch_max(now.saturating_add(1), Ordering::AcqRel);
+        self.valid_from.fetch_max(now.saturating_add(1), Ordering::AcqRel);
         for slot in &self.slots {
             *slot.lock() = None;
         }
     }
 
-    /// The most that the charge's bucket can hold at `now`, where it is known.
+    /// Upper bound of the level of the charge's bucket at `now`; `None` if unknown or expired.
     fn level(&self, charge: &Charge, now: u64) -> Option<i64> {
         let entry = (*self.slot(charge.bucket).lock())?;
         let age = now.saturating_sub(entry.at);
-        if entry.bucket != charge.bucket || entry.quota != charge.quota || age > MAX_AGE {
+        if entry.bucket != charge.bucket || entry.quota != charge.quota || age > MAX_AGE_US {
             return None;
         }
         let added = charge.quota.units_in(age);
         Some(entry.level.saturating_add(added).min(charge.quota.full()))
     }
 
-    /// The slot of a bucket: the number of slots is a power of two.
-    #[allow(clippy::cast_possible_truncation, reason = "the lowest bits are what is wanted")]
+    /// Slot of a bucket. The number of slots is a power of two.
+    #[allow(clippy::cast_possible_truncation, reason = "only the lowest bits are used")]
     fn slot(&self, bucket: BucketId) -> &Mutex<Option<Seen>> {
         &self.slots[bucket.0 as usize & (self.slots.len() - 1)]
     }
 }
 
 impl Seen {
-    /// Whether this says more of its bucket than `kept` does: it is newer or, of one call, what was
-    /// left behind more of its checks.
+    /// Whether this entry replaces `kept`, of the same bucket: it is newer or, within one call, of a
+    /// later check with a lower level.
     fn replaces(&self, kept: &Self) -> bool {
         let is_lower = self.quota != kept.quota || self.level <= kept.level;
         self.at > kept.at || (self.at == kept.at && is_lower)

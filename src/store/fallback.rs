@@ -1,11 +1,11 @@
-//! What this process decides while it cannot ask the shared store, and what it owes for it.
+//! Local fallback: decisions of this process while the shared store is unavailable, and their debts.
 //!
-//! - Every answer of the shared store also sets the bucket's level here, and a decision made alone
-//!   goes on from there: an outage is no second burst.
-//! - Alone, this process grants its part only: the n-th of n gateways ([`Share`]).
-//! - What it grants is a debt ([`Debts`]), which the next call for that bucket carries to the
-//!   shared store: neither is the return.
-//! - A costly request gets its turn beside cheap ones (`reservations`).
+//! - Every answer of the shared store also sets the level of the bucket in local memory. A local
+//!   decision starts from that level, so that an outage does not grant a second burst.
+//! - This process grants only its local share, 1/n for n gateways ([`Share`]).
+//! - Tokens that it grants are a debt ([`Debts`]), which the next call for that bucket settles in the
+//!   shared store. So the end of an outage does not grant a second burst either.
+//! - Expensive requests are not starved by cheap ones (`reservations`).
 
 mod reservations;
 
@@ -19,28 +19,28 @@ use crate::limit::charge::{Answer, Charge, Outcome, Outcomes};
 use crate::limit::share::Share;
 use reservations::Reservations;
 
-/// Decides alone, within its part.
+/// Decides requests locally, within the local share.
 #[derive(Debug)]
 pub struct Fallback {
-    /// Levels as the shared store last gave them, less what was granted since.
+    /// Last known levels of the shared store, less the tokens granted since.
     memory: Arc<MemoryStore>,
     debts: Arc<Debts>,
     reservations: Reservations,
 }
 
 impl Fallback {
-    /// Goes by levels in `memory`, and owes what it grants in `debts`.
+    /// Creates a fallback that keeps levels in `memory` and debts in `debts`.
     pub fn new(memory: Arc<MemoryStore>, debts: Arc<Debts>) -> Self {
         Self { memory, debts, reservations: Reservations::default() }
     }
 
-    /// How many buckets something is owed to.
+    /// Number of buckets with a debt.
     pub fn debts(&self) -> usize {
         self.debts.len()
     }
 
-    /// Decides a request at `now` within this process' part, and owes what it takes. `rules` are
-    /// those of the policy that the charges come from, by index.
+    /// Decides a request at `now` (microseconds) within `share`, and records the tokens taken as
+    /// debts. `rules` are the rule names of the charges' policy, by index.
     pub fn take(&self, charges: &[Charge], rules: &[RuleName], now: u64, share: Share) -> Answer {
         let answer = self.reserve(charges, now, share);
         self.owe(charges, rules, &answer, now);

@@ -26,7 +26,7 @@ mod start;
 mod table;
 
 #[cfg(test)]
-mod promises;
+mod property_tests;
 #[cfg(test)]
 mod tests;
 

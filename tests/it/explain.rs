@@ -69,7 +69,7 @@ fn judged(snapshot: &Snapshot, store: &MemoryStore, asked: &Asked) -> Seen {
         (_, Some(Refusal::KeyMissing | Refusal::KeyUnknown)) => 401,
         (_, Some(_)) => 400,
     };
-    let spoken = verdict.speaks_of().map(|index| {
+    let spoken = verdict.reported_charge().map(|index| {
         let charge = &case.charges[index];
         let standing = Standing::of(charge, &answer.outcomes[index]);
         (policy.rules[charge.rule as usize].name.to_string(), standing.remaining)

@@ -222,7 +222,7 @@ fn allow(session: &Session, exchange: &Exchange) -> String {
 
 /// The 429 of a limit.
 fn limited<'a>(policy: &'a Policy, exchange: &'a Exchange, judged: &Judged) -> Answer<'a> {
-    let binding = judged.verdict.speaks_of().unwrap_or_default();
+    let binding = judged.verdict.reported_charge().unwrap_or_default();
     let wait = judged.standing(binding).map_or(0, |standing| standing.retry_after_us);
     let retry_after_ms = retry_after_ms(wait);
     let plan = exchange.client.map_or("", |client| policy.plan_name(client.plan));

@@ -3,14 +3,14 @@ use proptest::prelude::*;
 use super::*;
 
 const SECOND: u64 = crate::limit::MICROS_PER_SECOND;
-/// The longest that any jitter chooses.
+/// Random number with the longest jitter.
 const LATEST: u64 = u64::MAX;
 
 fn closed() -> Breaker {
     Breaker::new(Settings::default(), 0)
 }
 
-/// How long a breaker that opened at `now` stays open.
+/// Microseconds until the first probe of a breaker that opened at `now`.
 fn open_for(breaker: &Breaker, now: u64) -> u64 {
     match breaker.state() {
         State::Open { until } => until - now,
@@ -19,7 +19,7 @@ fn open_for(breaker: &Breaker, now: u64) -> u64 {
 }
 
 #[test]
-fn one_failure_without_doubt_opens_at_once() {
+fn one_failure_opens_the_breaker() {
     let mut breaker = closed();
     assert_eq!(breaker.admits_percent(0), 100);
     breaker.note(Event::Failed, 7, 0);
@@ -28,7 +28,7 @@ fn one_failure_without_doubt_opens_at_once() {
 }
 
 #[test]
-fn five_timeouts_in_a_row_open() {
+fn five_consecutive_timeouts_open_the_breaker() {
     let mut breaker = closed();
     for now in 0..4 {
         breaker.note(Event::TimedOut, now, 0);
@@ -36,14 +36,14 @@ fn five_timeouts_in_a_row_open() {
     breaker.note(Event::Answered, 4, 0);
     for now in 5..9 {
         breaker.note(Event::TimedOut, now, 0);
-        assert_eq!(breaker.state(), State::Closed, "an answer lies between");
+        assert_eq!(breaker.state(), State::Closed, "an answer in between");
     }
     breaker.note(Event::TimedOut, 9, 0);
     assert!(matches!(breaker.state(), State::Open { .. }));
 }
 
 #[test]
-fn half_of_twenty_calls_in_five_seconds_open() {
+fn ten_timeouts_in_twenty_calls_within_the_window_open_the_breaker() {
     let alternate = |breaker: &mut Breaker, calls: u64, apart: u64| {
         for call in 0..calls {
             let event = if call % 2 == 0 { Event::TimedOut } else { Event::Answered };
@@ -58,11 +58,11 @@ fn half_of_twenty_calls_in_five_seconds_open() {
 
     let mut seldom = closed();
     alternate(&mut seldom, 200, SECOND / 2);
-    assert_eq!(seldom.state(), State::Closed, "never twenty within five seconds");
+    assert_eq!(seldom.state(), State::Closed, "never twenty calls within five seconds");
 }
 
 #[test]
-fn one_timeout_in_three_calls_leaves_it_closed() {
+fn one_timeout_in_three_calls_keeps_the_breaker_closed() {
     let mut breaker = closed();
     for call in 0..60 {
         let event = if call % 3 == 0 { Event::TimedOut } else { Event::Answered };
@@ -72,7 +72,7 @@ fn one_timeout_in_three_calls_leaves_it_closed() {
 }
 
 #[test]
-fn it_stays_open_ever_longer_until_it_was_closed_for_long() {
+fn open_time_doubles_up_to_its_maximum_and_resets_after_a_long_close() {
     let mut breaker = closed();
     let mut now = 20 * SECOND;
     let mut lengths = Vec::new();
@@ -98,7 +98,7 @@ fn it_stays_open_ever_longer_until_it_was_closed_for_long() {
         let longest = bound(openings);
         assert!(longest <= expected && longest > expected / 10 * 9, "{openings}: {longest}");
     }
-    // Closed for as long as it could be open at most: what fails then is another story.
+    // Closed for as long as the longest opening: the next one is the first again.
     breaker.recovered(now);
     breaker.advance(now + 4 * SECOND);
     assert_eq!(breaker.state(), State::Closed);
@@ -107,7 +107,7 @@ fn it_stays_open_ever_longer_until_it_was_closed_for_long() {
 }
 
 #[test]
-fn requests_come_back_step_by_step() {
+fn half_open_breaker_admits_the_ramp_step_by_step() {
     let mut breaker = closed();
     breaker.open(0, 0);
     breaker.recovered(10 * SECOND);
@@ -124,7 +124,7 @@ fn requests_come_back_step_by_step() {
 }
 
 #[test]
-fn openings_start_over_only_after_the_longest_opening_spent_closed() {
+fn openings_reset_only_after_open_max_us_in_the_closed_state() {
     let longest = Settings::default().open_max_us;
     let mut breaker = closed();
     breaker.open(longest, 0);
@@ -146,33 +146,37 @@ fn openings_start_over_only_after_the_longest_opening_spent_closed() {
 }
 
 #[test]
-fn ramp_up_lets_a_closed_breaker_begin_half_open_and_leaves_an_open_one() {
+fn ramp_up_half_opens_a_closed_breaker_and_keeps_an_open_one() {
     let mut breaker = closed();
     breaker.ramp_up(SECOND);
     assert_eq!(breaker.state(), State::HalfOpen { since: SECOND });
     breaker.ramp_up(2 * SECOND);
-    assert_eq!(breaker.state(), State::HalfOpen { since: SECOND }, "it has begun already");
+    assert_eq!(breaker.state(), State::HalfOpen { since: SECOND }, "already half open");
     breaker.open(3 * SECOND, 6);
     breaker.ramp_up(3 * SECOND);
     assert_eq!(breaker.state(), State::Open { until: 3 * SECOND + 7 });
 }
 
 #[test]
-fn a_failure_while_half_open_opens_for_longer() {
+fn failure_while_half_open_opens_for_longer() {
     let mut breaker = closed();
     breaker.open(0, 0);
     breaker.recovered(SECOND);
     breaker.note(Event::Failed, 2 * SECOND, 999_999);
     assert_eq!(open_for(&breaker, 2 * SECOND), SECOND);
     breaker.note(Event::Failed, 2 * SECOND, 5);
-    assert_eq!(open_for(&breaker, 2 * SECOND), SECOND, "what was under way says nothing new");
+    assert_eq!(
+        open_for(&breaker, 2 * SECOND),
+        SECOND,
+        "calls from before the opening do not count"
+    );
 }
 
 proptest! {
-    /// Whatever happens: nobody asks while it is open, all ask while it is closed, and it never
-    /// stays open for longer than it says.
+    /// Over any sequence of events: no request is admitted while open, all are while closed, and no
+    /// opening is longer than `open_max_us`.
     #[test]
-    fn it_admits_by_its_state_and_opens_within_its_bounds(
+    fn admitted_percentage_follows_the_state_and_openings_are_bounded(
         steps in prop::collection::vec((0..6_u8, 0..3_000_000_u64, any::<u64>()), 1..200),
     ) {
         let settings = Settings::default();

@@ -1,15 +1,15 @@
-//! Counts over a sliding span, in slots of a tenth of it.
+//! Sliding window of call and timeout counts, in slots of a tenth of its length.
 
-/// Slots of a span. A count leaves when its whole slot is older than the span.
+/// Number of slots. A count expires with its slot.
 const SLOTS: usize = 10;
 
-/// How many calls there were of late, and how many of them timed out.
+/// Number of calls and timeouts within a span of time.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     slot_us: u64,
-    /// Calls and timeouts by the slot's number, modulo their count.
+    /// (calls, timeouts) of slot n at index n modulo `SLOTS`.
     slots: [(u64, u64); SLOTS],
-    /// The number of the newest slot.
+    /// Number of the newest slot.
     newest: u64,
 }
 
@@ -23,7 +23,7 @@ impl Window {
         self.slots = [(0, 0); SLOTS];
     }
 
-    /// Counts a call. A clock that goes back counts into the newest slot.
+    /// Counts a call. If the clock went back, it counts into the newest slot.
     pub(super) fn count(&mut self, timed_out: bool, now: u64) {
         let number = (now / self.slot_us).max(self.newest);
         for passed in (self.newest + 1..=number).rev().take(SLOTS) {
@@ -35,7 +35,7 @@ impl Window {
         *timeouts += u64::from(timed_out);
     }
 
-    /// Calls and timeouts within the span.
+    /// Number of calls and of timeouts within the span.
     pub(super) fn sums(&self) -> (u64, u64) {
         let add = |(calls, timeouts), slot: &(u64, u64)| (calls + slot.0, timeouts + slot.1);
         self.slots.iter().fold((0, 0), add)
@@ -52,15 +52,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_leave_with_the_span() {
+    fn counts_expire_with_their_slot() {
         let mut window = Window::new(1_000);
         window.count(true, 50);
         window.count(false, 950);
         assert_eq!(window.sums(), (2, 1));
         window.count(false, 1_040);
-        assert_eq!(window.sums(), (2, 0), "the first slot is gone");
+        assert_eq!(window.sums(), (2, 0), "the first slot has expired");
         window.count(true, 1_000);
-        assert_eq!(window.sums(), (3, 1), "a clock that goes back");
+        assert_eq!(window.sums(), (3, 1), "the clock goes back");
         window.count(false, 1_000_000);
         assert_eq!(window.sums(), (1, 0));
         window.clear();

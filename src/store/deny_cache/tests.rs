@@ -38,7 +38,7 @@ proptest! {
         let uncached = take(&later, &mut truth, Share::WHOLE);
         match cache.refusal(&later, now) {
             Some(cached) => prop_assert_eq!(cached, uncached),
-            None => prop_assert!(uncached.allowed() || wait > MAX_AGE),
+            None => prop_assert!(uncached.allowed() || wait > MAX_AGE_US),
         }
     }
 }
@@ -190,7 +190,7 @@ proptest! {
                 let mut known: Vec<Bucket> = Vec::new();
                 for rule in &rules {
                     let bucket = seen.get(rule).copied();
-                    prop_assert!(bucket.is_some_and(|bucket| now - bucket.at <= MAX_AGE));
+                    prop_assert!(bucket.is_some_and(|bucket| now - bucket.at <= MAX_AGE_US));
                     known.extend(bucket.map(|bucket| refilled(rule, bucket)));
                 }
                 let is_current = known == buckets;

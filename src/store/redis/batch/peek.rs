@@ -12,7 +12,7 @@ use crate::clock;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::Charge;
-use crate::limit::quota::{MAX_UNITS, MOST_DEBT};
+use crate::limit::quota::{MAX_DEBT_BURSTS, MAX_UNITS};
 use crate::store::redis::class::{ErrorClass, classify};
 use crate::store::redis::script::{self, RuleName};
 
@@ -100,7 +100,7 @@ fn unpacked(kept: &[u8]) -> Option<(Bucket, i64)> {
     let is_bucket = (1.0..=EXACT).contains(&full)
         && full % 1.0 == 0.0
         && level <= full
-        && level >= (-MOST_DEBT as f64 * full).max(-EXACT)
+        && level >= (-MAX_DEBT_BURSTS as f64 * full).max(-EXACT)
         && at >= 0.0;
     is_bucket
         .then_some((Bucket { level: level.floor() as i64, at: at.floor() as u64 }, full as i64))

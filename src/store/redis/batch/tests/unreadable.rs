@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::limit::verdict::Verdict;
-use crate::store::deny_cache::MAX_AGE;
+use crate::store::deny_cache::MAX_AGE_US;
 use crate::store::limiter::Taken;
 
 /// Two rules, one bucket each, of which Redis cannot read the first.
@@ -50,7 +50,7 @@ impl Scene {
             let taken = self.take().await;
             passed += usize::from(taken.answer.allowed());
             let verdict = Verdict::of(&taken.charges, &taken.answer);
-            rule = verdict.speaks_of().map(|index| taken.charges[index].rule);
+            rule = verdict.reported_charge().map(|index| taken.charges[index].rule);
         }
         (passed, rule)
     }
@@ -143,7 +143,7 @@ async fn passed_beside_an_exhausted_client() -> Option<usize> {
         passed += usize::from(is_allowed);
         all_named &= is_named;
     }
-    let in_time = clock::now().saturating_sub(started) < MAX_AGE;
+    let in_time = clock::now().saturating_sub(started) < MAX_AGE_US;
     assert!(all_named || !in_time, "a refusal names the rule that lacks the tokens");
     in_time.then_some(passed)
 }

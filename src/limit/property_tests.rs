@@ -1,4 +1,4 @@
-//! What the arithmetic promises to clients, for any quota and any schedule.
+//! Property tests of the token bucket, for any quota and any schedule of requests.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ use super::quota::{MAX_UNITS, Quota, QuotaError};
 use super::share::Share;
 use super::verdict::{Standing, Verdict};
 
-/// A quota and the numbers it was made of, not reduced.
+/// A quota and the numbers it was created from, not reduced.
 #[derive(Clone, Copy, Debug)]
 struct Written {
     tokens: u64,
@@ -17,12 +17,12 @@ struct Written {
     quota: Quota,
 }
 
-/// Of any magnitude up to `bits` bits, small ones as often as huge ones.
+/// Numbers of 1 to `bits` bits, each length equally often.
 fn magnitude(bits: u32) -> impl Strategy<Value = u64> {
     (1..=bits, any::<u64>()).prop_map(|(bits, number)| (number >> (64 - bits)).max(1))
 }
 
-/// Any quota that can be: from a token in ages to more than a token a tick, up to the deepest.
+/// Any valid quota, from a token per age to several per microsecond, with any burst.
 fn quotas() -> impl Strategy<Value = Written> {
     (magnitude(64), magnitude(64), magnitude(54)).prop_filter_map(
         "the rate cannot be counted",
@@ -38,39 +38,39 @@ fn quotas() -> impl Strategy<Value = Written> {
     )
 }
 
-/// Quotas that fill in some tens of ticks, so that short schedules meet every case.
+/// Quotas that fill within some tens of microseconds, so that short schedules cover every case.
 fn small_quotas() -> impl Strategy<Value = Quota> {
     (1..10_u64, 1..30_u64, 1..10_u64)
         .prop_map(|(tokens, period, burst)| Quota::new(tokens, period, burst).unwrap())
 }
 
-/// A quota and a bucket of it, at any level, in debt or not, at any tick that leaves room to wait.
+/// A quota and a bucket of it at any level, in debt or not, at any time that leaves room to wait.
 fn buckets() -> impl Strategy<Value = (Quota, Bucket)> {
     (quotas(), any::<i64>(), 0..u64::MAX / 2).prop_map(|(Written { quota, .. }, level, at)| {
         (quota, Bucket { level: level % (quota.full() + 1), at })
     })
 }
 
-/// Where the bucket stands with whoever sees all of it.
+/// Standing with the whole share of the bucket.
 fn standing(quota: &Quota, level: i64, cost: u64) -> Standing {
     Standing::of_bucket(quota, level, cost, Share::WHOLE)
 }
 
-/// Requests: ticks since the last one, and a cost.
+/// Requests: microseconds since the previous one, and a cost.
 fn requests(steps: std::ops::Range<i64>) -> impl Strategy<Value = Vec<(i64, u64)>> {
     let step = prop_oneof![Just(0), steps.start.max(-2)..3, steps];
     prop::collection::vec((step, 1..5_u64), 1..80)
 }
 
-/// Requests by a clock that is off: for each step the ticks that pass, how far the clock is off
-/// then, and how many requests come. Returns the units that passed, the ticks in all, and the
-/// lengths of the clock's steps forward.
-fn passed_by_a_clock_that_steps(quota: Quota, steps: &[(u64, i64, u64)]) -> (i64, u64, Vec<u64>) {
+/// Plays requests under a wrong clock. Each step is the elapsed microseconds, the clock's offset, and
+/// a number of requests. Returns the units granted, the total time, and the lengths of the clock's
+/// forward steps.
+fn granted_under_a_stepping_clock(quota: Quota, steps: &[(u64, i64, u64)]) -> (i64, u64, Vec<u64>) {
     const START: u64 = 10_000_000;
     let mut bucket = Bucket::full(&quota, START);
     let (mut passed, mut elapsed, mut was_off, mut forward) = (0, 0, 0, Vec::new());
-    for (ticks, off, requests) in steps {
-        elapsed += ticks;
+    for (us, off, requests) in steps {
+        elapsed += us;
         forward.push(u64::try_from(off - was_off).unwrap_or(0));
         was_off = *off;
         let now = (START + elapsed).saturating_add_signed(*off);
@@ -81,7 +81,7 @@ fn passed_by_a_clock_that_steps(quota: Quota, steps: &[(u64, i64, u64)]) -> (i64
     (passed, elapsed, forward)
 }
 
-/// The requests' instants, and costs that the quota can grant.
+/// Times of the requests, and costs within the burst.
 fn played(quota: Quota, requests: Vec<(i64, u64)>) -> impl Iterator<Item = (u64, u64)> {
     let mut now = 10_000_u64;
     requests.into_iter().map(move |(step, cost)| {
@@ -94,7 +94,7 @@ fn charge(quota: Quota, cost: u64, mode: Mode) -> Charge {
     Charge { bucket: BucketId(0), rule: 0, quota_index: 0, quota, cost, mode }
 }
 
-/// Takes from one bucket as a store would; says whether the request passed.
+/// Takes from one bucket as a store does. Returns whether the request was allowed.
 fn take_one(bucket: &mut Bucket, quota: Quota, cost: u64, now: u64) -> bool {
     let mut refilled = [bucket.refilled(&quota, now)];
     let allowed =
@@ -107,25 +107,25 @@ fn take_one(bucket: &mut Bucket, quota: Quota, cost: u64, now: u64) -> bool {
 
 proptest! {
     #[test]
-    fn a_client_passes_exactly_at_retry_after((quota, bucket) in buckets(), cost: u64) {
+    fn request_is_allowed_exactly_at_retry_after((quota, bucket) in buckets(), cost: u64) {
         let cost = 1 + cost % quota.burst();
         let wait = standing(&quota, bucket.level, cost).retry_after_us;
-        let passes_after = |ticks| take_one(&mut bucket.clone(), quota, cost, bucket.at + ticks);
+        let passes_after = |us| take_one(&mut bucket.clone(), quota, cost, bucket.at + us);
         prop_assert!(passes_after(wait));
-        prop_assert!(wait == 0 || !passes_after(wait - 1), "a tick early");
+        prop_assert!(wait == 0 || !passes_after(wait - 1), "a microsecond early");
     }
 
     #[test]
-    fn a_bucket_is_full_exactly_at_reset((quota, bucket) in buckets()) {
+    fn bucket_is_full_exactly_at_reset((quota, bucket) in buckets()) {
         let wait = standing(&quota, bucket.level, 1).reset_us;
-        let level_after = |ticks| bucket.refilled(&quota, bucket.at + ticks).level;
+        let level_after = |us| bucket.refilled(&quota, bucket.at + us).level;
         prop_assert_eq!(bucket.full_at(&quota), bucket.at + wait);
         prop_assert_eq!(level_after(wait), quota.full());
-        prop_assert!(wait == 0 || level_after(wait - 1) < quota.full(), "a tick early");
+        prop_assert!(wait == 0 || level_after(wait - 1) < quota.full(), "a microsecond early");
     }
 
     #[test]
-    fn what_remains_can_be_taken_and_no_token_more((quota, bucket) in buckets()) {
+    fn remaining_is_the_largest_cost_that_the_bucket_holds((quota, bucket) in buckets()) {
         let remaining = standing(&quota, bucket.level, 1).remaining;
         prop_assert!(remaining <= quota.burst());
         prop_assert!(remaining == 0 || bucket.holds(&quota, remaining));
@@ -133,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_is_kept_or_told_exceeds_what_a_double_holds(
+    fn stored_and_reported_numbers_are_exact_in_a_double(
         (quota, bucket) in buckets(),
         now: u64,
         cost: u64,
@@ -141,16 +141,16 @@ proptest! {
         let cost = 1 + cost % quota.burst();
         let refilled = bucket.refilled(&quota, now);
         let standing = standing(&quota, refilled.level.max(0), cost);
-        let kept = [quota.full(), quota.units_per_us(), quota.units_per_token(), refilled.level];
-        let told = [standing.limit, standing.remaining, standing.retry_after_us, standing.reset_us];
-        prop_assert!(kept.iter().all(|number| *number <= MAX_UNITS));
-        prop_assert!(told.iter().all(|number| *number <= MAX_UNITS.unsigned_abs()));
+        let stored = [quota.full(), quota.units_per_us(), quota.units_per_token(), refilled.level];
+        let reported = [standing.limit, standing.remaining, standing.retry_after_us, standing.reset_us];
+        prop_assert!(stored.iter().all(|number| *number <= MAX_UNITS));
+        prop_assert!(reported.iter().all(|number| *number <= MAX_UNITS.unsigned_abs()));
         prop_assert!(refilled.level <= quota.full());
     }
 
-    /// The reference counts without reducing anything, in integers that cannot overflow.
+    /// The reference does not reduce the rate and uses integers that cannot overflow.
     #[test]
-    fn it_agrees_with_arithmetic_that_knows_no_bounds(
+    fn bucket_agrees_with_unbounded_arithmetic(
         written in quotas(),
         requests in prop::collection::vec((magnitude(63), magnitude(54)), 1..50),
     ) {
@@ -162,7 +162,7 @@ proptest! {
         for (step, cost) in requests {
             let now = u64::saturating_add(at, step);
             let cost = 1 + cost % quota.burst();
-            // A full bucket stays full: no need to go beyond it, however long the wait.
+            // On overflow the bucket is full.
             let added = wide(now - at).checked_mul(wide(tokens));
             let refilled = added.map_or(full, |added| full.min(level.saturating_add(added)));
             let enough = refilled >= wide(cost) * wide(period);
@@ -177,18 +177,18 @@ proptest! {
     }
 
     #[test]
-    fn no_fraction_is_lost_to_looking_often(
+    fn frequent_refills_lose_no_fraction(
         (quota, bucket) in buckets(),
-        ticks in 0..300_u64,
+        elapsed in 0..300_u64,
     ) {
-        let at_once = bucket.refilled(&quota, bucket.at + ticks);
-        let tick_by_tick = (1..=ticks)
-            .fold(bucket, |looked_at, tick| looked_at.refilled(&quota, bucket.at + tick));
-        prop_assert_eq!(tick_by_tick, at_once);
+        let at_once = bucket.refilled(&quota, bucket.at + elapsed);
+        let in_steps = (1..=elapsed)
+            .fold(bucket, |refilled, us| refilled.refilled(&quota, bucket.at + us));
+        prop_assert_eq!(in_steps, at_once);
     }
 
     #[test]
-    fn nobody_passes_more_than_burst_and_rate_allow_over_any_span(
+    fn granted_tokens_are_within_burst_and_rate_over_any_span(
         quota in small_quotas(),
         requests in requests(-40..40),
     ) {
@@ -200,7 +200,7 @@ proptest! {
             }
         }
         for start in 0..passed.len() {
-            // The clock may go back: the span is from the earliest to the latest instant.
+            // The clock may go back: the span is from the earliest to the latest time.
             let (mut first, mut last, mut taken) = (u64::MAX, 0, 0);
             for (now, units) in &passed[start..] {
                 (first, last) = (first.min(*now), last.max(*now));
@@ -212,31 +212,31 @@ proptest! {
     }
 
     #[test]
-    fn a_clock_step_forward_grants_at_most_its_length_at_the_rate(
+    fn forward_clock_step_grants_at_most_its_length_at_the_rate(
         (tokens, burst) in (1..20_u64, 1..200_u64),
         steps in prop::collection::vec((0..400_000_u64, -5_000_000..5_000_000_i64, 0..20_u64), 1..60),
     ) {
         let quota = Quota::new(tokens, MICROS_PER_SECOND, burst).unwrap();
-        let (passed, elapsed, forward) = passed_by_a_clock_that_steps(quota, &steps);
-        let steps: i64 = forward.iter().map(|ticks| quota.full().min(quota.units_in(*ticks))).sum();
+        let (passed, elapsed, forward) = granted_under_a_stepping_clock(quota, &steps);
+        let steps: i64 = forward.iter().map(|us| quota.full().min(quota.units_in(*us))).sum();
         let most = quota.full() + quota.units_in(elapsed) + steps;
         prop_assert!(passed <= most, "{passed} of {most} units");
     }
 
     #[test]
-    fn clock_steps_within_the_slack_grant_nothing(
+    fn clock_steps_within_the_slack_grant_no_tokens(
         (tokens, burst) in (1..20_u64, 1..200_u64),
         steps in prop::collection::vec((0..400_000_u64, -1_000_000..=0_i64, 0..20_u64), 1..60),
     ) {
         let quota = Quota::new(tokens, MICROS_PER_SECOND, burst).unwrap();
-        let (passed, elapsed, _) = passed_by_a_clock_that_steps(quota, &steps);
+        let (passed, elapsed, _) = granted_under_a_stepping_clock(quota, &steps);
         let most = quota.full() + quota.units_in(elapsed);
         prop_assert!(passed <= most, "{passed} of {most} units");
     }
 
-    /// Both ways: whoever keeps to burst and rate always passes, whoever does not never does.
+    /// In both directions: a request is allowed if and only if it is within burst and rate.
     #[test]
-    fn a_request_is_refused_only_where_it_would_exceed_burst_and_rate(
+    fn request_is_denied_exactly_if_it_exceeds_burst_or_rate(
         quota in small_quotas(),
         requests in requests(0..40),
     ) {
@@ -257,7 +257,7 @@ proptest! {
     }
 
     #[test]
-    fn a_client_that_keeps_to_the_rate_is_never_refused(
+    fn client_within_the_rate_is_never_denied(
         Written { quota, .. } in quotas(),
         (cost, start) in (any::<u64>(), 0..u64::MAX / 2),
         idle in prop::collection::vec(prop_oneof![3 => Just(0), 1 => 0..1_000_u64], 1..60),
@@ -272,7 +272,7 @@ proptest! {
     }
 
     #[test]
-    fn several_buckets_pay_all_or_none(
+    fn tokens_are_taken_from_all_buckets_or_from_none(
         rules in prop::collection::vec((small_quotas(), any::<i64>(), 1..10_u64, any::<bool>()), 1..9),
     ) {
         let mut charges = Vec::new();
@@ -289,13 +289,13 @@ proptest! {
         prop_assert_eq!(answer.allowed(), enforced.clone().all(held));
         for index in 0..charges.len() {
             let taken = before[index].level - buckets[index].level;
-            let owed = charges[index].quota.units(charges[index].cost);
-            let pays = answer.allowed() && held(index);
-            prop_assert_eq!(taken, if pays { owed } else { 0 });
+            let cost = charges[index].quota.units(charges[index].cost);
+            let is_taken = answer.allowed() && held(index);
+            prop_assert_eq!(taken, if is_taken { cost } else { 0 });
             prop_assert_eq!(answer.outcomes[index].level, buckets[index].level);
             prop_assert_eq!(answer.outcomes[index].enough, held(index));
         }
-        // The rule that the client is told of is one that refuses, and the last one to.
+        // The reported rule denies the request, and has the longest retry after.
         if let Verdict::Refused { binding } = Verdict::of(&charges, &answer) {
             let wait = |index: usize| {
                 Standing::of(&charges[index], &answer.outcomes[index]).retry_after_us
