@@ -17,13 +17,13 @@ use pingora::prelude::ResponseHeader;
 use prometheus::IntGauge;
 use sha2::{Digest as _, Sha256};
 use tollgate::decide::{Head, decide};
-use tollgate::gateway::Snapshot;
 use tollgate::gateway::exchange::{Exchange, Judged};
 use tollgate::gateway::limit_headers;
 use tollgate::identity::identify;
 use tollgate::limit::share::Share;
 use tollgate::load;
 use tollgate::policy::Policy;
+use tollgate::runtime::Snapshot;
 use tollgate::store::limiter::{Source, Taken};
 use tollgate::store::memory::MemoryStore;
 

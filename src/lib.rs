@@ -21,6 +21,9 @@ mod sync;
 /// The time, asked for nowhere else.
 pub mod clock;
 
+/// Identifiers of requests.
+pub mod request_id;
+
 /// Calls that may never return, each with a deadline.
 pub mod blocking;
 
@@ -47,6 +50,12 @@ pub mod store;
 
 /// What the operator sees.
 pub mod observe;
+
+/// The servers of upstreams: selection, health, name look-ups and connections.
+pub mod upstream;
+
+/// The snapshot of the configuration in force, and its replacement.
+pub mod runtime;
 
 /// One request through Pingora's phases.
 pub mod gateway;

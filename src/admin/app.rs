@@ -13,7 +13,7 @@ use pingora::server::ShutdownWatch;
 use super::events::{self, Events};
 use super::ticks::Ticker;
 use super::{Admin, page, peer};
-use crate::gateway::drain::Draining;
+use crate::runtime::drain::Draining;
 
 /// How long an idle connection is kept.
 const IDLE_SECONDS: u64 = 60;

@@ -6,12 +6,12 @@ use super::answer::Answer;
 use super::query::{BadQuery, Query};
 use crate::clock;
 use crate::config::suggest;
-use crate::gateway::Snapshot;
 use crate::observe::address::Shown;
 use crate::observe::audit::keeper::Audit;
 use crate::observe::audit::{self, Found, Record};
 use crate::observe::time::Moment;
 use crate::policy::build::period;
+use crate::runtime::Snapshot;
 
 /// How many runs are listed, unless the query says otherwise.
 const LIMIT: usize = 100;

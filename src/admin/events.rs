@@ -13,7 +13,7 @@ use pingora::protocols::http::ServerSession;
 use tokio::sync::broadcast;
 
 use super::ticks::Ticker;
-use crate::gateway::drain::Draining;
+use crate::runtime::drain::Draining;
 pub(super) use places::Full;
 use places::Places;
 

@@ -34,8 +34,9 @@ use tracing::info;
 
 use crate::clock;
 use crate::explain::{Explainer, json};
-use crate::gateway::drain::Draining;
-use crate::reload::{Force, Reloader};
+use crate::reload::Reloader;
+use crate::runtime::Runtime;
+use crate::runtime::drain::Draining;
 use crate::store::limiter::Limiter;
 use answer::Answer;
 pub use app::App;
@@ -50,7 +51,7 @@ use upstreams::Upstreams;
 
 /// Answers on the admin port.
 pub struct Admin {
-    force: Force,
+    runtime: Runtime,
     draining: Draining,
     /// Where the file says that a gateway without Redis is not ready.
     needed: Option<Arc<Limiter>>,
@@ -74,20 +75,20 @@ const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 impl Admin {
     /// Answers from what the gateway serves with. Without a connection of `needed` it is not ready.
     pub fn new(
-        force: Force,
+        runtime: Runtime,
         draining: Draining,
         needed: Option<Arc<Limiter>>,
         reloader: Arc<Reloader>,
     ) -> Self {
-        let explainer = Explainer::new(Arc::clone(&force.current), Arc::clone(&force.limiter));
-        Self { force, draining, needed, reloader, explainer, guard: Guard::default() }
+        let explainer = Explainer::new(Arc::clone(&runtime.current), Arc::clone(&runtime.limiter));
+        Self { runtime, draining, needed, reloader, explainer, guard: Guard::default() }
     }
 
     /// Where a request leads, and whether a token let it pass; or the answer to who may not ask.
     fn admit(&self, session: &ServerSession) -> Result<(Found, bool), Box<Answer>> {
         let request = session.req_header();
         let found = routes::find(&request.method, request.uri.path());
-        let snapshot = self.force.current.load();
+        let snapshot = self.runtime.current.load();
         let token = snapshot.policy.admin.token.as_ref();
         let visit = Visit {
             peer: peer(session),
@@ -133,7 +134,7 @@ impl Admin {
 
     /// Answers what was found to be asked for.
     async fn call(&self, route: &Route, asked: Asked<'_>) -> Result<Answer, Box<Answer>> {
-        let Force { current, limiter, store, metrics, audit, .. } = &self.force;
+        let Runtime { current, limiter, store, metrics, audit, .. } = &self.runtime;
         let snapshot = current.load_full();
         let Asked { parts, query, body } = asked;
         let adjust =

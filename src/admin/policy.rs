@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::upstreams::servers;
 use crate::explain::words;
-use crate::gateway::Snapshot;
 use crate::policy::{self, Grant, OnMissing};
+use crate::runtime::Snapshot;
 use settings::{Clients, Redis, Server};
 
 /// How many keys, and how many limits of a rule, are listed.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::Admin;
 use super::breaker::Breaker;
 use crate::clock;
-use crate::reload::Force;
+use crate::runtime::Runtime;
 use crate::store::redis::link::Link;
 
 /// The answer.
@@ -52,7 +52,7 @@ struct Buckets {
 
 impl Status {
     pub(super) fn of(admin: &Admin) -> Self {
-        let Force { current, limiter, store, .. } = &admin.force;
+        let Runtime { current, limiter, store, .. } = &admin.runtime;
         let snapshot = current.load();
         let max = snapshot.policy.memory.max_buckets;
         let configured = limiter.is_shared();

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use crate::clock;
-use crate::gateway::Snapshot;
-use crate::gateway::pool::Pool;
 use crate::policy::settings::{Target, Upstream as Written};
+use crate::runtime::Snapshot;
+use crate::upstream::pool::Pool;
 
 /// The answer.
 #[derive(Debug, Serialize)]

@@ -20,18 +20,18 @@ use tracing_subscriber::EnvFilter;
 
 use super::check::{reject, summary};
 use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE};
-use crate::gateway::drain::{self, Draining, Signals};
 use crate::gateway::listen::{self, BindError, Bound};
-use crate::gateway::pool::Pool;
-use crate::gateway::{Current, Snapshot};
 use crate::load;
 use crate::observe::metrics::Metrics;
 use crate::policy::{Policy, settings};
+use crate::reload::Reloader;
 use crate::reload::service::Hangups;
-use crate::reload::{Force, Reloader};
+use crate::runtime::drain::{self, Draining, Signals};
+use crate::runtime::{CurrentSnapshot, Runtime, Snapshot};
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::append;
+use crate::upstream::pool::Pool;
 use services::{Services, limiter};
 use settle::Settling;
 use tellers::Tellers;
@@ -94,9 +94,9 @@ pub(super) fn run(file: &Path) -> ExitCode {
     info!("admin port on http://{}", admin.address);
 
     let (limiter, supervisor) = limiter(&policy, Arc::clone(&store), &metrics, appending);
-    let current = Arc::new(Current::from_pointee(Snapshot::new(policy, pools)));
+    let current = Arc::new(CurrentSnapshot::from_pointee(Snapshot::new(policy, pools)));
     let limiter = Arc::new(limiter);
-    let force = Force {
+    let runtime = Runtime {
         current,
         limiter,
         store,
@@ -105,9 +105,9 @@ pub(super) fn run(file: &Path) -> ExitCode {
         audit: Arc::clone(&tellers.audit),
         traces: Arc::clone(&tellers.traces),
     };
-    let reloader = Arc::new(Reloader::new(file, &source, force.clone()));
-    let limiter = Arc::clone(&force.limiter);
-    let services = Services { listeners, admin, force, supervisor, reloader, hangups };
+    let reloader = Arc::new(Reloader::new(file, &source, runtime.clone()));
+    let limiter = Arc::clone(&runtime.limiter);
+    let services = Services { listeners, admin, runtime, supervisor, reloader, hangups };
     let pingora = services.assemble(&server, &draining);
     let exit = serve(pingora, signals, &metrics, (&limiter, server.drain_timeout));
     tellers.close();

@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use crate::clock;
 use crate::decide::decide;
-use crate::gateway::Current;
 use crate::policy::Policy;
+use crate::runtime::CurrentSnapshot;
 use crate::store::limiter::{Limiter, Taken};
 use asked::{Asked, AskedError};
 use report::Explanation;
@@ -45,13 +45,13 @@ pub enum Levels<'a> {
 
 /// Explains requests by the rules and the buckets of a gateway that serves.
 pub struct Explainer {
-    current: Arc<Current>,
+    current: Arc<CurrentSnapshot>,
     limiter: Arc<Limiter>,
 }
 
 impl Explainer {
     /// Explains by the rules in force at the time, and by the buckets of `limiter`.
-    pub fn new(current: Arc<Current>, limiter: Arc<Limiter>) -> Self {
+    pub fn new(current: Arc<CurrentSnapshot>, limiter: Arc<Limiter>) -> Self {
         Self { current, limiter }
     }
 

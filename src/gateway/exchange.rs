@@ -6,9 +6,6 @@ use std::sync::Arc;
 use http::StatusCode;
 use prometheus::IntGauge;
 
-use super::Snapshot;
-use super::connection::Attempt;
-use super::pool::Pool;
 use crate::decide::Refusal;
 use crate::limit::verdict::Verdict;
 use crate::observe::metrics::{Metrics, OpenConnection, UpstreamSeries};
@@ -16,8 +13,11 @@ use crate::observe::traces::Trace;
 use crate::policy::Route;
 use crate::policy::client::Client;
 use crate::policy::settings::Upstream;
+use crate::request_id::RequestId;
+use crate::runtime::Snapshot;
 use crate::store::limiter::Taken;
-use crate::text::hex;
+use crate::upstream::connection::Attempt;
+use crate::upstream::pool::Pool;
 
 /// One request and its answer.
 pub struct Exchange {
@@ -80,15 +80,6 @@ pub struct Judged {
     pub taken: Taken,
     /// The verdict.
     pub verdict: Verdict,
-}
-
-/// What a request is called.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RequestId {
-    /// 32 hexadecimal digits of our own.
-    Own([u8; 32]),
-    /// What a trusted proxy called it: 1 to 128 visible ASCII characters.
-    Adopted(Box<str>),
 }
 
 /// Counts a request for as long as it lives, also where it ends without an answer.
@@ -160,46 +151,6 @@ impl Judged {
     pub fn of(taken: Taken) -> Self {
         let verdict = Verdict::of(&taken.charges, &taken.answer);
         Self { taken, verdict }
-    }
-}
-
-impl RequestId {
-    /// An id that no other request of any gateway has: a random number of this process' own, and
-    /// a count.
-    fn new() -> Self {
-        use std::sync::LazyLock;
-        use std::sync::atomic::{AtomicU64, Ordering};
-
-        static PROCESS: LazyLock<u64> = LazyLock::new(|| {
-            // Without a source of randomness the time is the best there is.
-            getrandom::u64().unwrap_or_else(|_| crate::clock::unix_seconds())
-        });
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let mut digits = [0; 32];
-        let (process, count) = digits.split_at_mut(16);
-        process.copy_from_slice(&hex(*PROCESS));
-        count.copy_from_slice(&hex(COUNT.fetch_add(1, Ordering::Relaxed)));
-        Self::Own(digits)
-    }
-
-    /// The id that a trusted proxy gave, where it can be logged and sent on as it is.
-    pub fn adopt(value: &[u8]) -> Option<Self> {
-        let fits = (1..=128).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic);
-        fits.then(|| Self::Adopted(String::from_utf8_lossy(value).into()))
-    }
-
-    /// The id as text.
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::Own(digits) => std::str::from_utf8(digits).unwrap_or_default(),
-            Self::Adopted(text) => text,
-        }
-    }
-}
-
-impl std::fmt::Display for RequestId {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(self.as_str())
     }
 }
 

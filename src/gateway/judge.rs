@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use http::header;
 use pingora::proxy::Session;
 
-use super::exchange::{Exchange, Judged, RequestId};
+use super::exchange::{Exchange, Judged};
 use super::{Gateway, forward};
 use crate::clock;
 use crate::decide::{self, Case, Head, Refusal};
 use crate::limit::charge::Charges;
 use crate::limit::verdict::Verdict;
 use crate::policy::client::Client;
+use crate::request_id::RequestId;
 use crate::store::limiter::Source;
 
 impl Gateway {

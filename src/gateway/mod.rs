@@ -1,33 +1,29 @@
 //! One request through Pingora's phases.
 //!
-//! Reading order: this file (the phases), `snapshot` (what a request lives by), `exchange` (what it
-//! carries along), `judge` (may it pass?), `respond` (answers of our own, the only place that knows a
-//! status code), `limit_headers` (what answers say about limits) in `header_text`, `peer` (which
-//! server it is sent on to), `connection` (to that server), `idle` (connections for later requests),
-//! `forward` (what the API gets to see), `answer` (what of its answer goes on), `leftover` (bodies that nobody wants), `own_limits` (what a client has left), `pool` (who
-//! serves an upstream), `upgrade` (WebSockets), `demo`, `account` (what is told of it when it is
-//! over), `trace` (its place in a trace), `listen`, `drain`.
+//! Reading order: this file (the phases), `exchange` (the state of one request), `judge` (whether a
+//! request is allowed), `respond` (responses of the gateway; the only module that selects status codes),
+//! `limit_headers` (rate limit headers) in `header_text`, `peer` (which upstream server gets the
+//! request), `forward` (the request to the upstream), `answer` (the response from the upstream),
+//! `leftover` (unread request bodies), `own_limits` (the limits of the client that asks), `upgrade`
+//! (WebSockets), `demo`, `account` (log line and metrics of a finished request), `trace` (its spans),
+//! `listen`, `drain`.
 
-pub mod drain;
 pub mod exchange;
-pub mod idle;
 pub mod limit_headers;
 pub mod listen;
-pub mod pool;
 /// Answers of our own; explanations use their words.
 pub(crate) mod respond;
 
 mod account;
 mod answer;
-mod connection;
 mod demo;
+mod drain;
 mod forward;
 mod header_text;
 mod judge;
 mod leftover;
 mod own_limits;
 mod peer;
-mod snapshot;
 mod trace;
 mod upgrade;
 
@@ -52,10 +48,10 @@ use crate::observe::audit::keeper::Audit;
 use crate::observe::metrics::{Metrics, UpstreamResult};
 use crate::observe::traces::Traces;
 use crate::policy::settings::Target;
+use crate::runtime::CurrentSnapshot;
 use crate::store::limiter::{Limiter, Source};
-use connection::Attempt;
+use crate::upstream::connection::Attempt;
 use exchange::Exchange;
-pub use snapshot::{Current, Snapshot};
 
 /// How long an upgraded connection (a WebSocket) may be silent. Long, since silence is normal
 /// there; not endless, since a vanished client would be kept for ever.
@@ -69,7 +65,7 @@ pub const MAX_TRIES: usize = 2;
 
 /// The proxy: what outlives a request.
 pub struct Gateway {
-    current: Arc<Current>,
+    current: Arc<CurrentSnapshot>,
     limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
     access_log: Arc<AccessLog>,
@@ -82,7 +78,7 @@ pub struct Gateway {
 impl Gateway {
     /// A gateway that serves by whatever is `current` and decides by `limiter`.
     pub fn new(
-        current: Arc<Current>,
+        current: Arc<CurrentSnapshot>,
         limiter: Arc<Limiter>,
         metrics: Arc<Metrics>,
         access_log: Arc<AccessLog>,
@@ -245,7 +241,7 @@ impl ProxyHttp for Gateway {
             series.connected(reused);
         }
         if let (false, Some(pool), Some(server)) = (reused, exchange.pool(), exchange.server) {
-            pool.note_up(server);
+            pool.readmit(server);
         }
         Ok(())
     }
@@ -299,7 +295,7 @@ impl ProxyHttp for Gateway {
         exchange.failed_server = exchange.server;
         self.count_upstream(exchange, UpstreamResult::Connect);
         if let (Some(pool), Some(server)) = (exchange.pool(), exchange.server) {
-            pool.note_down(server, clock::now());
+            pool.eject(server, clock::now());
         }
         error.set_retry(exchange.tries < MAX_TRIES);
         error

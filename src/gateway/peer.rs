@@ -7,11 +7,11 @@ use parking_lot::Mutex;
 use pingora::prelude::{HttpPeer, Result};
 use pingora::proxy::Session;
 
-use super::connection::{Attempt, Connector, Connects};
 use super::exchange::Exchange;
 use super::{Gateway, UPGRADED_IDLE, respond};
 use crate::clock;
 use crate::observe::metrics::UpstreamResult;
+use crate::upstream::connection::{Attempt, Connector, Connects};
 
 impl Gateway {
     /// The next server for a request: another one where the last could not be connected to.
@@ -25,7 +25,7 @@ impl Gateway {
         let upstream = index.and_then(|index| snapshot.policy.upstreams.get(index));
         let now = clock::now();
         let pool = index.and_then(|index| snapshot.pools.get(index));
-        let server = pool.and_then(|pool| pool.pick(exchange.failed_server, now));
+        let server = pool.and_then(|pool| pool.select(exchange.failed_server, now));
         let (Some(upstream), Some(pool), Some(server)) = (upstream, pool, server) else {
             self.count_upstream(exchange, UpstreamResult::NoServer);
             return Err(respond::no_server());

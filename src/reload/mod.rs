@@ -10,7 +10,6 @@ pub mod service;
 mod watch;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
@@ -21,48 +20,20 @@ use crate::clock;
 use crate::config::changes::Changes;
 use crate::config::mistake::Mistake;
 use crate::config::outline::Outline;
-use crate::gateway::pool::Pool;
-use crate::gateway::{Current, Snapshot};
 use crate::load::{LoadError, Source};
-use crate::observe::access_log::{self, AccessLog};
-use crate::observe::audit::keeper::Audit;
-use crate::observe::metrics::Metrics;
-use crate::observe::traces::Traces;
+use crate::observe::access_log;
 use crate::policy::restart::{self, Fixed};
 use crate::policy::{Digest, Policy};
-use crate::store::limiter::Limiter;
-use crate::store::memory::MemoryStore;
+use crate::runtime::Runtime;
 use history::History;
-
-/// How many files come between two looks for series of names that are gone.
-const TIDY_EVERY: u64 = 16;
 
 /// How long one reading of the file may take, with all files that it names.
 const READ_DEADLINE: Duration = Duration::from_secs(5);
 
-/// What a file is put in force upon.
-#[derive(Clone)]
-pub struct Force {
-    /// The snapshot that new requests live by.
-    pub current: Arc<Current>,
-    /// Who decides.
-    pub limiter: Arc<Limiter>,
-    /// Where it keeps buckets in this process.
-    pub store: Arc<MemoryStore>,
-    /// Who counts.
-    pub metrics: Arc<Metrics>,
-    /// Who writes a line for every request.
-    pub access_log: Arc<AccessLog>,
-    /// Who knows of refusals.
-    pub audit: Arc<Audit>,
-    /// Who sends spans.
-    pub traces: Arc<Traces>,
-}
-
 /// Reads the file again when asked to, one time after the other.
 pub struct Reloader {
     path: PathBuf,
-    force: Force,
+    runtime: Runtime,
     /// Held for a whole reload.
     state: Mutex<State>,
     history: History,
@@ -138,11 +109,11 @@ enum Reading {
 
 impl Reloader {
     /// Reloads the file at `path`, of which `source` is in force.
-    pub fn new(path: &Path, source: &Source, force: Force) -> Self {
+    pub fn new(path: &Path, source: &Source, runtime: Runtime) -> Self {
         let (digest, outline) = (source.digest(), source.outline());
         let state = Mutex::new(State { digest, outline, rejected: None, blocked_at: None });
         let (history, reads) = (History::default(), BlockingCalls::default());
-        Self { path: path.to_owned(), force, state, history, reads }
+        Self { path: path.to_owned(), runtime, state, history, reads }
     }
 
     /// Reads the file, and puts it in force if it is another one and right. What became of it is
@@ -157,7 +128,7 @@ impl Reloader {
             return self.reject(&mut state, cause, None, LoadError::Blocked { path, deadline });
         }
         let (path, digest) = (self.path.clone(), state.digest);
-        let snapshot = self.force.current.load_full();
+        let snapshot = self.runtime.current.load_full();
         let reading =
             self.reads.run(READ_DEADLINE, move || read(&path, digest, &snapshot.policy)).await;
         match reading {
@@ -177,38 +148,12 @@ impl Reloader {
         &self.history
     }
 
-    /// How many files have been in force.
-    fn generation(&self) -> u64 {
-        self.force.current.load().generation
-    }
-
     async fn apply(&self, state: &mut State, cause: Cause, ready: Ready) -> Outcome {
-        let Ready { mut policy, digest, outline } = ready;
-        let Force { current, limiter, store, metrics, access_log, audit, traces } = &self.force;
-        let previous = current.load_full();
-        let pools = Pool::for_all(&policy.upstreams, &previous.pools).await;
-        let numbers = store.adopt(&policy.quotas, clock::now());
-        policy.number_quotas(&numbers);
-        access_log.redirect(&policy.access_log.output);
-        audit.stream_by(&policy.audit);
-        traces.aim_at(policy.tracing.as_ref());
-        let next = Snapshot::following(&previous, policy, pools);
-        let generation = next.generation;
-        let next = Arc::new(next);
-        current.store(Arc::clone(&next));
-        // A request that began before may keep the previous snapshot for hours, with its pools.
-        for pool in &previous.pools {
-            if !next.pools.iter().any(|kept| Arc::ptr_eq(kept, pool)) {
-                pool.idle.close();
-            }
-        }
-        limiter.forget_refusals();
+        let Ready { policy, digest, outline } = ready;
+        let generation = self.runtime.apply(policy).await.generation;
         let changes = Changes::between(&state.outline, &outline);
-        if generation.is_multiple_of(TIDY_EVERY) {
-            metrics.forget_gone(&next.policy);
-        }
         *state = State { digest, outline, rejected: None, blocked_at: None };
-        metrics.config.applied(generation);
+        self.runtime.metrics.config.applied(generation);
         info!(generation, "{} is in force: {changes}", self.path.display());
         let outcome = Outcome::Applied { generation, changes };
         self.history.add(&outcome, cause, clock::unix_us());
@@ -217,10 +162,10 @@ impl Reloader {
 
     fn restore(&self, state: &mut State) -> Outcome {
         if state.rejected.take().is_some() {
-            self.force.metrics.config.restored();
+            self.runtime.metrics.config.restored();
             info!("{} is again the one that is in force", self.path.display());
         }
-        Outcome::Unchanged { generation: self.generation() }
+        Outcome::Unchanged { generation: self.runtime.generation() }
     }
 
     fn reject(
@@ -232,9 +177,9 @@ impl Reloader {
     ) -> Outcome {
         let rejected = Rejected { digest, message: error.to_string() };
         let is_news = state.rejected.as_ref() != Some(&rejected);
-        let outcome = Outcome::Rejected { generation: self.generation(), error };
+        let outcome = Outcome::Rejected { generation: self.runtime.generation(), error };
         if is_news || cause == Cause::Asked {
-            self.force.metrics.config.rejected();
+            self.runtime.metrics.config.rejected();
             let (path, message) = (self.path.display(), rejected.message.trim_end());
             error!("{path} was not taken; the one before stays in force\n{message}");
             self.history.add(&outcome, cause, clock::unix_us());

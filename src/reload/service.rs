@@ -79,7 +79,7 @@ impl BackgroundService for Reloads {
                 _ = polls.tick(), if is_file => Cause::Noticed,
             };
             if cause == Cause::Asked {
-                self.reloader.force.access_log.reopen();
+                self.reloader.runtime.access_log.reopen();
                 info!("SIGHUP: reading {}", path.display());
             } else {
                 settle(&mut watch).await;

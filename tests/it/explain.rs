@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use tollgate::decide::{Refusal, decide};
 use tollgate::explain::asked::Asked;
 use tollgate::explain::{Explainer, json as bodies};
-use tollgate::gateway::{Current, Snapshot};
 use tollgate::limit::share::Share;
 use tollgate::limit::verdict::{Standing, Verdict};
+use tollgate::runtime::{CurrentSnapshot, Snapshot};
 use tollgate::store::limiter::Limiter;
 use tollgate::store::memory::MemoryStore;
 
@@ -93,7 +93,7 @@ proptest! {
         let policy = tollgate::load::from_text("gateway.toml", &file)
             .unwrap_or_else(|report| panic!("{report}"));
         let store = Arc::new(MemoryStore::new(10_000, &policy.quotas));
-        let current = Arc::new(Current::from_pointee(Snapshot::new(policy, Vec::new())));
+        let current = Arc::new(CurrentSnapshot::from_pointee(Snapshot::new(policy, Vec::new())));
         let snapshot = current.load_full();
         let limiter = Arc::new(Limiter::local(Arc::clone(&store)));
         let explainer = Explainer::new(current, limiter);

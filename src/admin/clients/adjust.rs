@@ -11,11 +11,11 @@ use crate::admin::answer::Answer;
 use crate::admin::members::{self, BadBody};
 use crate::config::suggest::cut;
 use crate::decide::meetings::{Meeting, meetings};
-use crate::gateway::Snapshot;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::Charge;
 use crate::limit::quota::MAX_UNITS;
 use crate::policy::Policy;
+use crate::runtime::Snapshot;
 use crate::store::limiter::Limiter;
 use crate::store::redis::batch::adjust::{Moved, NotAdjusted};
 

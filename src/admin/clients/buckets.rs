@@ -7,10 +7,10 @@ use super::{Client, levels, unknown};
 use crate::admin::answer::Answer;
 use crate::decide::meetings::{Meeting, meetings};
 use crate::explain::{report, words};
-use crate::gateway::Snapshot;
 use crate::limit::charge::Charge;
 use crate::policy::Policy;
 use crate::policy::redis::DEFAULT_PREFIX;
+use crate::runtime::Snapshot;
 use crate::store::limiter::{Levels, Limiter};
 use crate::store::redis::script::{self, RuleName};
 

@@ -8,10 +8,10 @@ use crate::admin::answer::Answer;
 use crate::admin::query::{BadQuery, Query};
 use crate::clock;
 use crate::config::suggest::cut;
-use crate::gateway::Snapshot;
 use crate::observe::consumption::{Counted, Merged, Who};
 use crate::policy::Policy;
 use crate::policy::client::counted_as;
+use crate::runtime::Snapshot;
 
 /// How many clients of a rule are listed, unless the query says otherwise.
 const LIMIT: usize = 20;

@@ -11,16 +11,17 @@ use tracing::warn;
 
 use crate::admin::{Admin, App, Ticker};
 use crate::clock;
-use crate::gateway::drain::Draining;
 use crate::gateway::listen::{Bound, Prebound};
-use crate::gateway::pool::Lookups;
 use crate::gateway::{Gateway, MAX_TRIES};
 use crate::limit::share::Share;
 use crate::observe::metrics::Metrics;
 use crate::policy::redis::{Redis, StartWithout};
 use crate::policy::{Policy, settings};
+use crate::reload::Reloader;
 use crate::reload::service::{Hangups, Reloads};
-use crate::reload::{Force, Reloader};
+use crate::runtime::Runtime;
+use crate::runtime::drain::Draining;
+use crate::runtime::lookups::Lookups;
 use crate::store::debts::Debts;
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
@@ -35,7 +36,7 @@ const FIRST_ATTEMPT: Duration = Duration::from_secs(2);
 pub(super) struct Services {
     pub(super) listeners: Vec<Bound>,
     pub(super) admin: Bound,
-    pub(super) force: Force,
+    pub(super) runtime: Runtime,
     pub(super) supervisor: Option<Supervisor>,
     pub(super) reloader: Arc<Reloader>,
     pub(super) hangups: Hangups,
@@ -58,8 +59,8 @@ impl Services {
             ..ServerConf::default()
         };
         let mut pingora = Server::new_with_opt_and_conf(None, conf);
-        let Force { current, limiter, store, metrics, access_log, audit, traces } =
-            self.force.clone();
+        let Runtime { current, limiter, store, metrics, access_log, audit, traces } =
+            self.runtime.clone();
         let gateway = Gateway::new(
             Arc::clone(&current),
             Arc::clone(&limiter),
@@ -85,7 +86,7 @@ impl Services {
         let needs_redis = current.load().policy.redis.as_ref().is_some_and(Redis::is_needed);
         let needed = needs_redis.then_some(limiter);
         let reloader = Arc::clone(&self.reloader);
-        let answers = Admin::new(self.force, draining.clone(), needed, reloader);
+        let answers = Admin::new(self.runtime, draining.clone(), needed, reloader);
         let app = App::new(answers, Arc::clone(&ticker), draining.clone());
         let mut admin = listening::Service::new("admin".to_string(), app);
         admin.threads = Some(1);

@@ -17,17 +17,17 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 use tracing::warn;
 
-use super::exchange::RequestId;
 use crate::limit::MICROS_PER_SECOND;
+use crate::request_id::RequestId;
 
-/// How long a connection must be silent after a response without a body, in ticks. A server that
+/// How long a connection must be silent after a response without a body, in microseconds. A server that
 /// sends a body there does so within milliseconds of the head.
 const SILENCE: u64 = MICROS_PER_SECOND;
 
-/// How long a server is suspected of sending surplus after any response, in ticks.
+/// How long a server is suspected of sending surplus after any response, in microseconds.
 const SUSPICION: u64 = 600 * MICROS_PER_SECOND;
 
-/// How long surplus is not logged again after a line about it, in ticks.
+/// How long surplus is not logged again after a line about it, in microseconds.
 const LOG_INTERVAL: u64 = 60 * MICROS_PER_SECOND;
 
 /// Connections to one server that are kept at most. Where more requests are on their way at once,
@@ -51,7 +51,7 @@ pub struct IdleConnections {
 #[derive(Debug, Default)]
 struct Server {
     shelf: Shelf<Idle>,
-    /// In ticks.
+    /// In microseconds.
     suspected_until: u64,
 }
 
@@ -93,16 +93,16 @@ struct Shelf<T> {
 #[derive(Debug)]
 struct Kept<T> {
     item: T,
-    /// In ticks.
+    /// In microseconds.
     ready_at: u64,
-    /// In ticks.
+    /// In microseconds.
     expires_at: u64,
 }
 
 /// Bounds the log lines about surplus.
 #[derive(Debug, Default)]
 struct Reports {
-    /// When the last line was written, in ticks.
+    /// When the last line was written, in microseconds.
     last: Option<u64>,
     unlogged: u64,
 }
@@ -113,7 +113,7 @@ impl IdleConnections {
         Self { upstream, servers: Mutex::new(Some(HashMap::new())), reports: Mutex::default() }
     }
 
-    /// Keeps a connection for up to `timeout`, from `now` (ticks). Closes it where too many are kept.
+    /// Keeps a connection for up to `timeout`, from `now` (microseconds). Closes it where too many are kept.
     pub(super) fn put(&self, server: SocketAddr, idle: Idle, timeout: Duration, now: u64) {
         let mut guard = self.servers.lock();
         let Some(servers) = guard.as_mut() else { return };
@@ -137,7 +137,7 @@ impl IdleConnections {
         }
     }
 
-    /// A connection to `server` that is open and silent at `now` (ticks).
+    /// A connection to `server` that is open and silent at `now` (microseconds).
     pub(super) fn take(&self, server: SocketAddr, now: u64) -> Option<TcpStream> {
         loop {
             let idle = self.servers.lock().as_mut()?.get_mut(&server)?.shelf.take(now)?;
@@ -252,7 +252,7 @@ impl<T> Default for Shelf<T> {
 }
 
 impl Reports {
-    /// Counts one at `now` (ticks). Returns how many were not logged since the last line where a
+    /// Counts one at `now` (microseconds). Returns how many were not logged since the last line where a
     /// line is due.
     fn count(&mut self, now: u64) -> Option<u64> {
         if self.last.is_some_and(|last| now.saturating_sub(last) < LOG_INTERVAL) {

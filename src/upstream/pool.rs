@@ -1,4 +1,4 @@
-//! Who serves an upstream: its servers in turn, their names looked up again while running.
+//! The servers of one upstream: round robin, passive health, and name look-ups.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -11,51 +11,40 @@ use pingora::lb::discovery::ServiceDiscovery;
 use pingora::lb::selection::RoundRobin;
 use pingora::lb::{Backend, Backends, LoadBalancer};
 use pingora::prelude::{Error, ErrorType, Result};
-use pingora::server::ShutdownWatch;
-use pingora::services::background::BackgroundService;
 use tokio::net::lookup_host;
 use tokio::task::JoinSet;
 use tracing::warn;
 
-use super::Current;
 use super::idle::IdleConnections;
-use crate::clock;
 use crate::limit::MICROS_PER_SECOND;
 use crate::policy::settings::{Origin, Target, Upstream};
 
-/// How often names are looked up. Pods and containers move; caching is the resolver's business.
-const LOOKUP_INTERVAL: Duration = Duration::from_secs(10);
-
-/// How long a lookup may take.
+/// Deadline of one name look-up.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a server that could not be connected to is passed over, in ticks, while there are
-/// others: without, every turn that is its own costs a request a try.
-const DOWN_FOR: u64 = 5 * MICROS_PER_SECOND;
+/// How long a server is ejected after a connection to it failed, in microseconds. Without ejection,
+/// each time that round robin selects it, a request loses a try.
+const EJECTION_US: u64 = 5 * MICROS_PER_SECOND;
 
 /// The servers of one upstream.
 pub struct Pool {
     balancer: LoadBalancer<RoundRobin>,
-    /// Servers that could not be connected to, and the tick until which each is passed over.
-    down: RwLock<HashMap<SocketAddr, u64>>,
-    has_names: bool,
+    /// Ejected servers, and the time in microseconds at which each ejection ends.
+    ejected: RwLock<HashMap<SocketAddr, u64>>,
+    /// Whether any server is configured by name, so that look-ups can change its addresses.
+    pub(crate) has_names: bool,
     name: Arc<str>,
-    /// Connections to its servers that no request uses.
+    /// Idle connections to its servers.
     pub idle: Arc<IdleConnections>,
-    /// What the file says of its servers.
+    /// The servers as configured.
     target: Target,
 }
 
-/// Keeps the addresses and the idle connections of all pools up to date, whichever snapshot they belong to.
-pub struct Lookups {
-    current: Arc<Current>,
-}
-
-/// An upstream's servers as the file lists them.
+/// The servers of an upstream as configured.
 struct Origins(Vec<Origin>);
 
 impl Pool {
-    /// A pool of the upstream's servers, empty until [`look_up`](Self::look_up) has run.
+    /// Creates a pool of the upstream's servers. It has no addresses until [`look_up`](Self::look_up) has run.
     pub fn new(upstream: &Upstream) -> Self {
         let origins = match &upstream.target {
             Target::Demo => Vec::new(),
@@ -65,7 +54,7 @@ impl Pool {
         let backends = Backends::new(Box::new(Origins(origins)));
         Self {
             balancer: LoadBalancer::from_backends(backends),
-            down: RwLock::default(),
+            ejected: RwLock::default(),
             has_names,
             name: Arc::clone(&upstream.name),
             idle: Arc::new(IdleConnections::new(Arc::clone(&upstream.name))),
@@ -73,9 +62,10 @@ impl Pool {
         }
     }
 
-    /// A pool for each of `upstreams`, ready to be picked from. Where `previous` has one of the
-    /// same name and servers it goes on, with all that it knows; the others are looked up, all at
-    /// once. A name without an address is logged, and looked up again later.
+    /// Returns a pool for each of `upstreams`, in their order. A pool of `previous` with the same
+    /// name and servers is reused, with its health state and idle connections. The names of all
+    /// other pools are looked up in parallel. A name without an address is logged; a later look-up
+    /// may find one.
     pub async fn for_all(upstreams: &[Upstream], previous: &[Arc<Self>]) -> Vec<Arc<Self>> {
         let mut lookups = JoinSet::new();
         let pool = |upstream: &Upstream| {
@@ -94,17 +84,17 @@ impl Pool {
         pools
     }
 
-    /// The next server in turn at `now` (ticks): one that was not found down lately, where there is
-    /// one, and another than `not` in any case where there is another.
-    pub fn pick(&self, not: Option<SocketAddr>, now: u64) -> Option<SocketAddr> {
-        /// Round robin ends in the other servers after at most so many steps.
+    /// Selects the next server by round robin at `now` (microseconds). It prefers servers that are not
+    /// ejected, and returns `not` only if there is no other server.
+    pub fn select(&self, not: Option<SocketAddr>, now: u64) -> Option<SocketAddr> {
+        /// Steps after which round robin stops looking for an accepted server.
         const STEPS: usize = 256;
         let backends = self.balancer.backends().get_backend();
         if let (1, Some(only)) = (backends.len(), backends.first()) {
             return only.addr.as_inet().copied();
         }
-        let down = self.down.read();
-        let is_up = |server: &SocketAddr| down.get(server).is_none_or(|until| *until <= now);
+        let ejected = self.ejected.read();
+        let is_up = |server: &SocketAddr| ejected.get(server).is_none_or(|until| *until <= now);
         let pick = |accept: &dyn Fn(&SocketAddr) -> bool| {
             let accept = |backend: &Backend, ready: bool| {
                 ready && backend.addr.as_inet().is_some_and(accept)
@@ -116,32 +106,32 @@ impl Pool {
             .or(not)
     }
 
-    /// Notes that a server could not be connected to at `now` (ticks).
-    pub fn note_down(&self, server: SocketAddr, now: u64) {
-        let mut down = self.down.write();
-        down.retain(|_, until| *until > now);
-        down.insert(server, now.saturating_add(DOWN_FOR));
+    /// Ejects a server for 5 s because a connection to it failed at `now` (microseconds).
+    pub fn eject(&self, server: SocketAddr, now: u64) {
+        let mut ejected = self.ejected.write();
+        ejected.retain(|_, until| *until > now);
+        ejected.insert(server, now.saturating_add(EJECTION_US));
     }
 
-    /// Notes that a server could be connected to.
-    pub fn note_up(&self, server: SocketAddr) {
-        if self.down.read().contains_key(&server) {
-            self.down.write().remove(&server);
+    /// Ends the ejection of a server because a connection to it succeeded.
+    pub fn readmit(&self, server: SocketAddr) {
+        if self.ejected.read().contains_key(&server) {
+            self.ejected.write().remove(&server);
         }
     }
 
-    /// Every server's address as it was last looked up, and the ticks for which it is still passed
-    /// over at `now`; 0: it is not.
+    /// Returns the address of every server as of the last look-up, and the microseconds until its
+    /// ejection ends (0: it is not ejected).
     pub fn addresses(&self, now: u64) -> Vec<(SocketAddr, u64)> {
-        let down = self.down.read();
+        let ejected = self.ejected.read();
         let backends = self.balancer.backends().get_backend();
         let addresses = backends.iter().filter_map(|backend| backend.addr.as_inet().copied());
-        let until = |address| down.get(&address).map_or(0, |until| until.saturating_sub(now));
+        let until = |address| ejected.get(&address).map_or(0, |until| until.saturating_sub(now));
         addresses.map(|address| (address, until(address))).collect()
     }
 
-    /// Every server by its address, and whether it is taken for healthy at `now`. Where no name has
-    /// an address, the names, and none is.
+    /// Returns every server's address and whether it is healthy (not ejected) at `now`. If no name
+    /// has an address, returns the names, all unhealthy.
     pub fn health(&self, now: u64) -> Vec<(String, bool)> {
         let addresses = self.addresses(now);
         if let (Target::Servers(origins), true) = (&self.target, addresses.is_empty()) {
@@ -150,36 +140,10 @@ impl Pool {
         addresses.into_iter().map(|(address, left)| (address.to_string(), left == 0)).collect()
     }
 
-    /// Looks up every server's address. Where a name has none, those known before stay.
+    /// Looks up the addresses of all servers. If no server has one, the previous addresses stay.
     pub async fn look_up(&self) {
         if let Err(error) = self.balancer.update().await {
             warn!(upstream = &*self.name, "{error}");
-        }
-    }
-}
-
-impl Lookups {
-    /// Looks after the pools of whatever snapshot is `current`.
-    pub fn new(current: Arc<Current>) -> Self {
-        Self { current }
-    }
-}
-
-#[async_trait]
-impl BackgroundService for Lookups {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
-        loop {
-            tokio::select! {
-                _ = shutdown.changed() => return,
-                () = tokio::time::sleep(LOOKUP_INTERVAL) => {}
-            }
-            let snapshot = self.current.load_full();
-            for pool in &snapshot.pools {
-                pool.idle.sweep(clock::now());
-                if pool.has_names {
-                    pool.look_up().await;
-                }
-            }
         }
     }
 }
@@ -207,7 +171,7 @@ impl ServiceDiscovery for Origins {
 }
 
 impl Origin {
-    /// The address, where the file gives one instead of a name.
+    /// Returns the address if the server is configured by address instead of by name.
     fn address(&self) -> Option<SocketAddr> {
         Some(SocketAddr::new(self.host.parse().ok()?, self.port))
     }

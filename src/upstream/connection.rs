@@ -1,8 +1,8 @@
 //! Connections to upstream servers.
 //!
 //! Pingora 0.9.1 bounds the time between two reads, not the time of a whole head, and its pool has no
-//! notion of a connection that must first be found silent. So connections are opened here, kept by
-//! [`IdleConnections`], and wrapped: the wrapper bounds the time to a final response. Pingora never keeps
+//! notion of a connection that must first be found silent. So this module opens connections, keeps them in
+//! [`IdleConnections`] and wraps them: the wrapper bounds the time to a final response. Pingora never keeps
 //! one itself; where it would, its test of the connection is answered with its end.
 //!
 //! Pingora also closes an upgraded connection at once where it reads the upstream's 101 before it has
@@ -30,30 +30,30 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-use super::exchange::RequestId;
 use super::idle::{Body, Idle, IdleConnections};
 use crate::clock;
+use crate::request_id::RequestId;
 
 /// One attempt to have a server answer a request: what its connection must know of the request, and the
 /// request of its connection.
 #[derive(Debug)]
-pub(super) struct Attempt {
-    pub(super) server: SocketAddr,
-    pub(super) request_id: RequestId,
-    pub(super) connects: Connects,
+pub(crate) struct Attempt {
+    pub(crate) server: SocketAddr,
+    pub(crate) request_id: RequestId,
+    pub(crate) connects: Connects,
     /// Whether the request has a body. While the client sends it, nothing bounds the server's time.
-    pub(super) has_body: bool,
+    pub(crate) has_body: bool,
     /// How long the head of the final response may take, once the request has been written.
-    pub(super) read_timeout: Duration,
+    pub(crate) read_timeout: Duration,
     /// How long the connection is kept afterwards.
-    pub(super) idle_timeout: Duration,
-    pub(super) idle: Arc<IdleConnections>,
-    pub(super) progress: Mutex<Progress>,
+    pub(crate) idle_timeout: Duration,
+    pub(crate) idle: Arc<IdleConnections>,
+    pub(crate) progress: Mutex<Progress>,
 }
 
 /// Which connection an attempt uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Connects {
+pub(crate) enum Connects {
     /// An idle one, where there is one.
     IdleFirst,
     /// A new one: where one idle connection was dead, so may be the next, after a restart of the server
@@ -65,7 +65,7 @@ pub(super) enum Connects {
 
 /// How far an attempt has come.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     stage: Stage,
     /// Whether all of the request's body has come from the client.
     has_whole_body: bool,
@@ -89,7 +89,7 @@ enum Stage {
 
 /// Opens the connection of an attempt, for Pingora.
 #[derive(Debug)]
-pub(super) struct Connector(pub(super) Arc<Attempt>);
+pub(crate) struct Connector(pub(crate) Arc<Attempt>);
 
 /// The connection of an attempt.
 #[derive(Debug)]
@@ -101,37 +101,37 @@ struct Connection {
     has_read: bool,
     /// Whether the client still sends the request's body.
     is_receiving: bool,
-    /// When waiting for the current stage began, in ticks.
+    /// When waiting for the current stage began, in microseconds.
     waiting_since: u64,
     timer: Option<(Stage, Pin<Box<Sleep>>)>,
 }
 
 impl Attempt {
     /// Whether its connection has been used by an earlier request.
-    pub(super) fn is_reused(&self) -> bool {
+    pub(crate) fn is_reused(&self) -> bool {
         self.progress.lock().is_reused
     }
 
     /// Whether it failed because the server took longer than `read_timeout`.
-    pub(super) fn has_timed_out(&self) -> bool {
+    pub(crate) fn has_timed_out(&self) -> bool {
         self.progress.lock().has_timed_out
     }
 
     /// Whether the connection alone bounds the time of each read. Pingora's own timeout would count the
     /// time in which the client sends its body; for an upgrade it is that of an upgraded connection.
-    pub(super) fn bounds_every_read(&self) -> bool {
+    pub(crate) fn bounds_every_read(&self) -> bool {
         self.has_body || self.connects == Connects::ForUpgrade
     }
 
     /// Notes that all of the request's body has come from the client.
-    pub(super) fn note_whole_body(&self) {
+    pub(crate) fn note_whole_body(&self) {
         if self.has_body {
             self.progress.lock().has_whole_body = true;
         }
     }
 
     /// Notes the head of the final response to a request of this method.
-    pub(super) fn note_head(&self, method: &Method, response: &ResponseHeader) {
+    pub(crate) fn note_head(&self, method: &Method, response: &ResponseHeader) {
         let is_empty = || {
             let length = response.headers.get(header::CONTENT_LENGTH);
             length.is_some_and(|length| length.as_bytes() == b"0")
@@ -146,7 +146,7 @@ impl Attempt {
     }
 
     /// Notes the end of the response's body.
-    pub(super) fn note_end(&self) {
+    pub(crate) fn note_end(&self) {
         let mut progress = self.progress.lock();
         if progress.stage == Stage::Body {
             progress.stage = Stage::Ended(Body::Some);

@@ -1,48 +1,50 @@
-//! Everything that a file says, ready to serve requests by.
+//! The configuration in force, resolved for the request path.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::pool::Pool;
 use crate::observe::consumption::Consumption;
 use crate::observe::metrics::{PolicySeries, ServerHealth};
 use crate::policy::Policy;
 use crate::store::redis::script::RuleName;
+use crate::upstream::pool::Pool;
 
-/// The snapshot that new requests live by. Written by a reload alone.
-pub type Current = ArcSwap<Snapshot>;
+/// The snapshot that new requests load. Only [`Runtime::apply`](super::Runtime::apply) replaces it.
+pub type CurrentSnapshot = ArcSwap<Snapshot>;
 
-/// What a request lives by, from its first phase to its last.
+/// Everything that requests need of one configuration. A request loads a snapshot once and uses it to
+/// its end, even if a reload replaces the current one meanwhile.
 pub struct Snapshot {
-    /// How many files have been in force, this one included.
+    /// Number of configurations that have been in force, this one included.
     pub generation: u64,
-    /// The rules.
+    /// The configuration, resolved.
     pub policy: Arc<Policy>,
-    /// The policy's own series.
+    /// Prometheus series with labels from the policy.
     pub series: PolicySeries,
-    /// Who asks most.
+    /// The clients with the most requests.
     pub consumption: Consumption,
-    /// What the policy's rules are called in Redis.
+    /// Names of the policy's rules in Redis, in the order of `policy.rules`.
     pub rule_names: Arc<[RuleName]>,
-    /// One for each of the policy's upstreams.
+    /// Upstream pools, in the order of `policy.upstreams`.
     pub pools: Vec<Arc<Pool>>,
 }
 
 impl Snapshot {
-    /// Everything that the first policy needs to serve requests. `pools` has one for each of its
-    /// upstreams.
+    /// Creates the first snapshot of a process, of generation 1. `pools` has one pool for each of
+    /// the policy's upstreams, in their order.
     pub fn new(policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
         Self::with(1, policy, Consumption::default(), pools)
     }
 
-    /// The same for a policy that follows that of `previous`.
+    /// Creates the snapshot of the generation after `previous`. The counts of clients that both policies
+    /// have in common are carried over.
     pub fn following(previous: &Self, policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
         let consumption = previous.consumption.carried_over(&previous.policy, &policy);
         Self::with(previous.generation + 1, policy, consumption, pools)
     }
 
-    /// Every server of every upstream, and whether requests go there at `now` (ticks).
+    /// Returns every server of every upstream, and whether it is healthy at `now` (microseconds).
     pub fn servers(&self, now: u64) -> Vec<ServerHealth<'_>> {
         let each = self.policy.upstreams.iter().zip(&self.pools);
         each.flat_map(|(upstream, pool)| {

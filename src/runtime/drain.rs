@@ -1,0 +1,102 @@
+//! Graceful shutdown: on SIGTERM the process accepts no new connections, completes the requests in
+//! flight, and exits when none is left. Pingora alone would sleep through its whole grace period.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use pingora::server::{ShutdownSignal, ShutdownSignalWatch};
+use prometheus::IntGauge;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::info;
+
+/// Whether the process is draining: it has received SIGTERM. `/ready` reports it.
+#[derive(Clone, Debug, Default)]
+pub struct Draining(Arc<AtomicBool>);
+
+/// Converts SIGTERM and SIGINT into Pingora's shutdown.
+pub struct Signals {
+    draining: Draining,
+    /// How long the ports stay open after SIGTERM.
+    delay: Duration,
+    caught: Mutex<Option<Caught>>,
+}
+
+/// Handlers of the signals. While they exist, a signal does not end the process by itself.
+struct Caught {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+/// Interval at which the requests in flight are counted while draining.
+const POLL: Duration = Duration::from_millis(10);
+
+/// How long no request must have been in flight before draining is complete: a request whose head is
+/// being read is not counted yet.
+const QUIET: Duration = Duration::from_millis(50);
+
+impl Draining {
+    /// Returns whether SIGTERM has been received.
+    pub fn is_draining(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Signals {
+    /// Handles signals from now on. On SIGTERM, sets `draining`; the ports close after `delay`. Call
+    /// this before requests are served: Pingora listens for signals only when all services run, and a
+    /// signal before that would end the process with requests in flight.
+    ///
+    /// # Errors
+    /// If the kernel rejects a handler.
+    ///
+    /// # Panics
+    /// If called outside of a tokio runtime.
+    pub fn catch(draining: Draining, delay: Duration) -> io::Result<Self> {
+        let terminate = signal(SignalKind::terminate())?;
+        let interrupt = signal(SignalKind::interrupt())?;
+        Ok(Self { draining, delay, caught: Mutex::new(Some(Caught { terminate, interrupt })) })
+    }
+}
+
+#[async_trait]
+impl ShutdownSignalWatch for Signals {
+    async fn recv(&self) -> ShutdownSignal {
+        let caught = self.caught.lock().take();
+        let Some(Caught { mut terminate, mut interrupt }) = caught else {
+            // A second call: the first one has the handlers.
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = terminate.recv() => {
+                self.draining.0.store(true, Ordering::Relaxed);
+                if !self.delay.is_zero() {
+                    info!("SIGTERM: not ready; the ports close in {:?}", self.delay);
+                    tokio::time::sleep(self.delay).await;
+                }
+                ShutdownSignal::GracefulTerminate
+            }
+            _ = interrupt.recv() => {
+                info!("SIGINT: stopping now");
+                ShutdownSignal::FastShutdown
+            }
+        }
+    }
+}
+
+/// Blocks until no request has been in flight for 50 ms, or `drain_timeout` has passed. Returns the
+/// number of requests that are still in flight.
+#[allow(clippy::disallowed_methods, reason = "runs on the main thread, which serves no requests")]
+pub fn wait_until_idle(in_flight: &IntGauge, drain_timeout: Duration) -> i64 {
+    let mut waited = Duration::ZERO;
+    let mut quiet = Duration::ZERO;
+    while waited < drain_timeout && quiet < QUIET {
+        std::thread::sleep(POLL);
+        waited += POLL;
+        quiet = if in_flight.get() == 0 { quiet + POLL } else { Duration::ZERO };
+    }
+    in_flight.get()
+}

@@ -1,0 +1,77 @@
+//! What the process serves with: the snapshot of the configuration in force, its replacement, and the
+//! services that outlive it.
+//!
+//! Reading order: `snapshot`, this file (how a policy is put in force), `lookups` (addresses of
+//! upstream servers), `drain` (graceful shutdown).
+
+pub mod drain;
+pub mod lookups;
+mod snapshot;
+
+use std::sync::Arc;
+
+use crate::clock;
+use crate::observe::access_log::AccessLog;
+use crate::observe::audit::keeper::Audit;
+use crate::observe::metrics::Metrics;
+use crate::observe::traces::Traces;
+use crate::policy::Policy;
+use crate::store::limiter::Limiter;
+use crate::store::memory::MemoryStore;
+use crate::upstream::pool::Pool;
+pub use snapshot::{CurrentSnapshot, Snapshot};
+
+/// Number of generations between two removals of series whose labels are no longer configured.
+const TIDY_EVERY: u64 = 16;
+
+/// The current snapshot, and everything else that a new policy changes. Clones share all of it.
+#[derive(Clone)]
+pub struct Runtime {
+    /// The snapshot that new requests load.
+    pub current: Arc<CurrentSnapshot>,
+    /// Takes tokens, from Redis or from `store`.
+    pub limiter: Arc<Limiter>,
+    /// The buckets in this process.
+    pub store: Arc<MemoryStore>,
+    /// All Prometheus series.
+    pub metrics: Arc<Metrics>,
+    /// Writes one line for each request.
+    pub access_log: Arc<AccessLog>,
+    /// The audit of refusals.
+    pub audit: Arc<Audit>,
+    /// Exports spans.
+    pub traces: Arc<Traces>,
+}
+
+impl Runtime {
+    /// Returns the number of configurations that have been in force.
+    pub fn generation(&self) -> u64 {
+        self.current.load().generation
+    }
+
+    /// Puts a policy in force, and returns its snapshot. New requests use it; requests in flight keep
+    /// theirs. Names of new upstreams are looked up first. Calls must not overlap.
+    pub(crate) async fn apply(&self, mut policy: Policy) -> Arc<Snapshot> {
+        let Self { current, limiter, store, metrics, access_log, audit, traces } = self;
+        let previous = current.load_full();
+        let pools = Pool::for_all(&policy.upstreams, &previous.pools).await;
+        let numbers = store.adopt(&policy.quotas, clock::now());
+        policy.number_quotas(&numbers);
+        access_log.redirect(&policy.access_log.output);
+        audit.stream_by(&policy.audit);
+        traces.aim_at(policy.tracing.as_ref());
+        let next = Arc::new(Snapshot::following(&previous, policy, pools));
+        current.store(Arc::clone(&next));
+        // A request that began before may keep the previous snapshot for hours, with its pools.
+        for pool in &previous.pools {
+            if !next.pools.iter().any(|kept| Arc::ptr_eq(kept, pool)) {
+                pool.idle.close();
+            }
+        }
+        limiter.forget_refusals();
+        if next.generation.is_multiple_of(TIDY_EVERY) {
+            metrics.forget_gone(&next.policy);
+        }
+        next
+    }
+}
