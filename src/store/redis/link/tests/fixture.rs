@@ -180,14 +180,17 @@ impl Running {
         eventually("the connection is gone", async || self.link.current().is_none()).await;
     }
 
-    /// A write as the limiter would make it: noted, and given up after 500 ms: a busy machine must not
-    /// look like a Redis that hangs.
+    /// A write as the limiter would make it: noted, and given up after 100 ms.
     pub(super) async fn write(&self) -> Result<(), Option<ErrorClass>> {
+        self.write_within(Duration::from_millis(100)).await
+    }
+
+    async fn write_within(&self, timeout: Duration) -> Result<(), Option<ErrorClass>> {
         let Some(mut line) = self.link.current() else { return Err(None) };
         let mut call = redis::cmd("SET");
         call.arg("tollgate:x").arg(1);
         let call = call.query_async::<()>(&mut line.redis);
-        match tokio::time::timeout(Duration::from_millis(500), call).await {
+        match tokio::time::timeout(timeout, call).await {
             Ok(Ok(())) => {
                 self.link.answered(&line);
                 Ok(())
@@ -200,9 +203,11 @@ impl Running {
         }
     }
 
-    /// Waits until writes are answered.
+    /// Waits until writes are answered. A busy machine must not look like a Redis that hangs, whose
+    /// connection would be replaced.
     pub(super) async fn until_writes(&self) {
-        eventually("writes are answered", async || self.write().await.is_ok()).await;
+        let write = async || self.write_within(Duration::from_millis(500)).await.is_ok();
+        eventually("writes are answered", write).await;
     }
 }
 
