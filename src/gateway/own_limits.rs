@@ -16,8 +16,8 @@ use crate::decide::meetings::{Absent, Subject};
 use crate::decide::{self, Refusal};
 use crate::policy::Policy;
 use crate::policy::client::{Client, ClientKey, counted_address};
-use crate::store::glances::Asker;
 use crate::store::limiter::Taken;
+use crate::store::peek_cache::PeekClient;
 use told::Listed;
 
 impl Gateway {
@@ -73,7 +73,7 @@ impl Gateway {
             },
         );
         let asker = asker(&snapshot.policy, &client);
-        let levels = self.limiter.glance(asker, &listed.charges(), &snapshot.rule_names).await;
+        let levels = self.limiter.peek_cached(asker, &listed.charges(), &snapshot.rule_names).await;
         // Others have paid for their guess.
         if matches!(client.key, ClientKey::Known(_)) {
             let taken = listed.by_address(&levels);
@@ -85,12 +85,12 @@ impl Gateway {
     }
 }
 
-fn asker(policy: &Policy, client: &Client) -> Asker {
+fn asker(policy: &Policy, client: &Client) -> PeekClient {
     let prefix = policy.clients.ipv6_prefix;
     match client.key {
-        ClientKey::Known(key) => Asker::Key(key),
+        ClientKey::Known(key) => PeekClient::Key(key),
         ClientKey::Unknown(_) | ClientKey::Missing => {
-            Asker::Address(client.ip.map(|ip| counted_address(ip, prefix)))
+            PeekClient::Address(client.ip.map(|ip| counted_address(ip, prefix)))
         }
     }
 }

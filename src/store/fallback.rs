@@ -47,7 +47,8 @@ impl Fallback {
         answer
     }
 
-    /// The same without owing it yet: [`owe`](Self::owe) or [`give_back`](Self::give_back) follows.
+    /// Like [`take`](Self::take), but records no debts: the caller calls [`owe`](Self::owe) or
+    /// [`give_back`](Self::give_back) afterwards.
     pub fn reserve(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
         // The reservation may end before the second look at it: what is allowed then, is taken.
         let refused =
@@ -58,7 +59,7 @@ impl Fallback {
         answer
     }
 
-    /// Owes what an answer took.
+    /// Records the tokens that an answer took as debts.
     pub fn owe(&self, charges: &[Charge], rules: &[RuleName], answer: &Answer, now: u64) {
         if !answer.allowed() {
             return;
@@ -71,8 +72,8 @@ impl Fallback {
         }
     }
 
-    /// Gives back what an answer that allowed took: the request is denied elsewhere. Returns the
-    /// outcomes that are left of it.
+    /// Gives back the tokens that an answer took, because the request is denied by another store.
+    /// Returns the outcomes with the levels afterwards.
     pub fn give_back(&self, charges: &[Charge], answer: &Answer, now: u64) -> Outcomes {
         let each = charges.iter().zip(&answer.outcomes).map(|(charge, outcome)| {
             if !outcome.enough {
@@ -87,7 +88,7 @@ impl Fallback {
         each.collect()
     }
 
-    /// What [`take`](Self::take) would answer. Nothing is taken.
+    /// Returns what [`take`](Self::take) would answer, without taking tokens.
     pub fn peek(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
         self.reservations.applied(charges, self.memory.peek(charges, now, share), now)
     }

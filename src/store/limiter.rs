@@ -15,8 +15,8 @@ use std::time::Duration;
 use super::debts::Debts;
 use super::deny_cache::DenyCache;
 use super::fallback::Fallback;
-use super::glances::Glances;
 use super::memory::MemoryStore;
+use super::peek_cache::PeekCache;
 use super::redis::batch::adjust::{Moved, NotAdjusted};
 use super::redis::batch::settle::{Settlement, Sum};
 use super::redis::batch::{Batcher, Undecided};
@@ -40,7 +40,7 @@ struct Shared {
     batcher: Arc<Batcher>,
     denied: DenyCache,
     fallback: Fallback,
-    glances: Glances,
+    peek_cache: PeekCache,
     /// How many gateways there are, where the file says so.
     instances: Option<u32>,
 }
@@ -97,8 +97,8 @@ impl Limiter {
         instances: Option<u32>,
     ) -> Self {
         let fallback = Fallback::new(Arc::clone(&memory), debts);
-        let (denied, glances) = (DenyCache::default(), Glances::default());
-        let shared = Shared { batcher, denied, fallback, glances, instances };
+        let (denied, peek_cache) = (DenyCache::default(), PeekCache::default());
+        let shared = Shared { batcher, denied, fallback, peek_cache, instances };
         Self { memory, shared: Some(shared) }
     }
 

@@ -1,24 +1,23 @@
-//! Buckets in this process: the limiter's core over a bounded map that all threads share.
+//! Token buckets in memory: a bounded map that all threads of this process share.
 //!
-//! # The bound, and what it costs
+//! # Eviction
 //!
-//! At most `max_buckets` are kept; memory grows with the buckets there are, not with the bound. A
-//! bucket that is full again says no more than one that was never there, so such buckets go first
-//! and their going changes nothing. Where a flood of clients leaves none of them, buckets that are
-//! nearest to full go, a few looked at each time.
+//! The store keeps at most `max_buckets`; its memory grows with the buckets in use. A full bucket
+//! equals a missing one, so full buckets are dropped first, without any effect. If a flood of
+//! clients leaves no full bucket, the store evicts the one nearest to full among a few candidates.
 //!
-//! A client whose bucket went early must not find a full one when it returns. So each shard keeps,
-//! for each quota, the latest tick at which a dropped bucket would have been full, and whoever is
-//! new before that tick starts no fuller than a bucket that is full at that tick. **Under such a
-//! flood a newcomer may start with fewer tokens than its burst; no client ever gets more.** With
-//! room for all buckets that are in use, none of this happens and every answer is exact. See
+//! A client whose bucket was evicted must not get a full one when it returns. So each shard keeps,
+//! for each quota, the latest time at which a dropped bucket would have been full. A new bucket
+//! before that time starts at the level of a bucket that is full at that time. **During such a flood
+//! a new client may start with fewer tokens than its burst; no client ever gets more.** With room
+//! for all buckets in use, nothing is evicted and every answer is exact. See
 //! [`MemoryStore::evictions`].
 //!
-//! # Threads
+//! # Concurrency
 //!
-//! Buckets lie in shards with a lock each. A request locks the shards of all its buckets, in
-//! ascending order so that no two requests wait for each other, then decides, then writes: what it
-//! takes from one bucket and from another happens at once.
+//! Buckets are in shards, each with its own lock. A request locks the shards of all its buckets in
+//! ascending order, which prevents deadlocks, then decides, then writes. So it takes from all its
+//! buckets atomically.
 
 mod quotas;
 mod shard;
@@ -47,50 +46,50 @@ use shard::Shard;
 use start::Start;
 use table::{Place, scaled};
 
-/// Buckets of a shard that is as large as it should get: growing holds its lock for some tens of
+/// Target size of a shard, in buckets. Growing a shard of this size holds its lock for some tens of
 /// microseconds.
 const SHARD_BUCKETS: usize = 8_192;
 
-/// Below this many buckets a shard would be at its bound long before its neighbours.
-const FEWEST_SHARD_BUCKETS: usize = 64;
+/// Minimum size of a shard, in buckets. Smaller shards would fill up unevenly.
+const MIN_SHARD_BUCKETS: usize = 64;
 
-/// Shards of a store that has buckets enough: more than there are threads.
-const FEWEST_SHARDS: usize = 16;
+/// Minimum number of shards of a store with enough buckets; more than there are threads.
+const MIN_SHARDS: usize = 16;
 
-/// Shards beyond which they get larger rather than more.
-const MOST_SHARDS: usize = 4_096;
+/// Maximum number of shards. Beyond it, shards get larger.
+const MAX_SHARDS: usize = 4_096;
 
-/// Charges of a request up to which nothing is allocated.
+/// Number of charges of a request that needs no allocation.
 const INLINE_CHARGES: usize = 6;
 
-/// Buckets in memory, bounded in number, exact.
+/// Token buckets in memory, bounded in number.
 #[derive(Debug)]
 pub struct MemoryStore {
     shards: Box<[Padded]>,
     quotas: Quotas,
     start: Start,
-    /// Odd, random: see [`table`].
+    /// Random odd number: see [`table`].
     seed: u64,
 }
 
-/// A shard on cache lines of its own: the lock of one is no business of its neighbour's. Two lines,
-/// because processors fetch lines in pairs.
+/// A shard on its own cache lines, against false sharing. Two lines, because processors fetch lines
+/// in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Padded(Mutex<Shard>);
 
-/// The shards of one request, each once, by ascending number.
+/// Numbers of the shards of one request, each once, ascending.
 type Numbers = SmallVec<[usize; INLINE_CHARGES]>;
 /// The same shards, locked.
 type Locked<'a> = SmallVec<[MutexGuard<'a, Shard>; INLINE_CHARGES]>;
-/// Where the search for each charge's bucket ended.
+/// Result of the search for each charge's bucket.
 type Places = SmallVec<[Place; INLINE_CHARGES]>;
 /// Each charge's bucket.
 type Buckets = SmallVec<[Bucket; INLINE_CHARGES]>;
 
 impl MemoryStore {
-    /// An empty store for at most `max_buckets`, at least 1. [`Charge::quota_index`] points into
-    /// `quotas`, until others are adopted.
+    /// Creates an empty store for at most `max_buckets` buckets, at least 1. Until
+    /// [`adopt`](Self::adopt) is called, [`Charge::quota_index`] is an index into `quotas`.
     pub fn new(max_buckets: usize, quotas: &[Quota]) -> Self {
         Self::with_seed(max_buckets, quotas, RandomState::new().hash_one(0))
     }
@@ -99,7 +98,7 @@ impl MemoryStore {
         let seed = seed | 1;
         let max_buckets = max_buckets.max(1);
         let count = shard_count(max_buckets);
-        // The first shards take one bucket more where the bound does not divide evenly.
+        // If the bound does not divide evenly, the first shards hold one bucket more.
         let bound = |number| max_buckets / count + usize::from(number < max_buckets % count);
         let shards = (0..count).map(|number| Padded(Mutex::new(Shard::new(bound(number), seed))));
         Self {
@@ -110,15 +109,15 @@ impl MemoryStore {
         }
     }
 
-    /// Buckets that are not known begin empty at `now`, instead of full, until `ends` is set: for a
-    /// process that may have granted tokens before, and forgot. It grants `share` of each.
+    /// Makes unknown buckets start empty at `now` instead of full, until `ends` is set. For a process
+    /// that may have granted tokens before a restart. It grants `share` of each bucket.
     pub fn start_empty(&self, share: Share, ends: Arc<AtomicBool>, now: u64) {
         self.start.empty(share, ends, now);
     }
 
-    /// Other quotas are granted from `now` (ticks) on. Returns what [`Charge::quota_index`] is to be
-    /// for each of them. Buckets under quotas that are granted no more keep their fraction. One
-    /// caller at a time.
+    /// Replaces the quotas in force at `now` (microseconds), after a reload. Returns the
+    /// [`Charge::quota_index`] of each. Buckets of replaced quotas keep their fraction of full. Must
+    /// not be called concurrently.
     pub fn adopt(&self, quotas: &[Quota], now: u64) -> Vec<u32> {
         let mut adopted = self.quotas.adopt(quotas, now, |count| {
             let mut used = vec![false; count];
@@ -137,8 +136,8 @@ impl MemoryStore {
         adopted.numbers
     }
 
-    /// Decides one request at `now` (ticks) and takes its tokens: from all its buckets, or from
-    /// none. A request that is refused changes nothing.
+    /// Decides one request at `now` (microseconds) and takes its tokens, from all its buckets or from
+    /// none. A denied request changes nothing.
     pub fn take(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
         match charges {
             [charge] => self.take_one(charge, now, share),
@@ -146,7 +145,7 @@ impl MemoryStore {
         }
     }
 
-    /// What [`take`](Self::take) would answer. Nothing is taken, and nothing kept.
+    /// Returns what [`take`](Self::take) would answer, without taking tokens or adding buckets.
     pub fn peek(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
         let numbers = self.shard_numbers(charges);
         let locked = self.lock(&numbers);
@@ -154,13 +153,13 @@ impl MemoryStore {
         charge::take(charges, &mut buckets, share)
     }
 
-    /// The charge's bucket at `now`, as this store knows it.
+    /// State of the charge's bucket at `now`; if it is not in the store, its start value.
     pub fn bucket(&self, charge: &Charge, now: u64) -> Bucket {
         let shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         self.bucket_at(&shard, charge, shard.find(charge.bucket), now)
     }
 
-    /// Puts the charge's bucket where somebody who knows better says that it is at `now`.
+    /// Sets the level of the charge's bucket at `now`, as reported by the shared store.
     pub fn put(&self, charge: &Charge, level: i64, now: u64) {
         let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let bucket = Bucket { level, at: now };
@@ -170,7 +169,8 @@ impl MemoryStore {
         }
     }
 
-    /// Changes buckets by hand at `now`, at once. Returns their levels before and after.
+    /// Applies an adjustment to all buckets at `now`, atomically. Returns their levels before and
+    /// after.
     pub fn adjust(&self, charges: &[Charge], adjustment: Adjustment, now: u64) -> Vec<(i64, i64)> {
         let numbers = self.shard_numbers(charges);
         let mut locked = self.lock(&numbers);
@@ -182,24 +182,24 @@ impl MemoryStore {
         before.iter().zip(&after).map(|(before, after)| (before.level, after.level)).collect()
     }
 
-    /// Buckets that are kept, the full ones among them that nobody has missed yet included.
+    /// Number of buckets in memory, including full ones that have not been dropped yet.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.0.lock().len()).sum()
     }
 
-    /// Whether no bucket is kept.
+    /// Whether there are no buckets in memory.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Buckets that were dropped before they were full again. While it rises, the bound is too low
-    /// for the clients there are, and newcomers may start with less than their burst.
+    /// Number of buckets that were dropped before they were full. While it rises, the bound is too low
+    /// for the number of active clients, and new clients may start with less than their burst.
     pub fn evictions(&self) -> u64 {
         self.shards.iter().map(|shard| shard.0.lock().evictions()).sum()
     }
 
-    /// What [`take_all`](Self::take_all) does, for the most common request: one bucket needs no
-    /// lists, and without them a check costs half. Tests hold the two equal.
+    /// Same as [`take_all`](Self::take_all) for a request with one charge, the most common case.
+    /// Without lists, the check costs half. Property tests compare the two.
     fn take_one(&self, charge: &Charge, now: u64, part: Share) -> Answer {
         let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let place = shard.find(charge.bucket);
@@ -217,11 +217,11 @@ impl MemoryStore {
         Answer::of(std::slice::from_ref(charge), outcomes)
     }
 
-    fn take_all(&self, charges: &[Charge], now: u64, part: Share) -> Answer {
+    fn take_all(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
         let numbers = self.shard_numbers(charges);
         let mut locked = self.lock(&numbers);
         let (places, mut buckets) = self.read(&numbers, &locked, charges, now);
-        let answer = charge::take(charges, &mut buckets, part);
+        let answer = charge::take(charges, &mut buckets, share);
         if !answer.allowed() {
             return answer;
         }
@@ -230,7 +230,7 @@ impl MemoryStore {
         answer
     }
 
-    /// Keeps the buckets of those charges, by their indexes, that `is_moved` names.
+    /// Writes the buckets of the charges for whose index `is_moved` is true.
     fn write(
         &self,
         numbers: &Numbers,
@@ -240,7 +240,7 @@ impl MemoryStore {
         now: u64,
         is_moved: impl Fn(usize) -> bool,
     ) {
-        // What was found is written first: it lies where it was until something is inserted.
+        // Existing entries first: an insertion may move them to other slots.
         for (index, charge) in charges.iter().enumerate() {
             if let (true, Place::At(slot)) = (is_moved(index), places[index]) {
                 let shard = &mut locked[self.position(numbers, charge)];
@@ -291,7 +291,7 @@ impl MemoryStore {
         (places, buckets)
     }
 
-    /// The charge's bucket at `now`, which a search has found or not found at `place`.
+    /// State of the charge's bucket at `now`. `place` is the result of the search for it.
     fn bucket_at(&self, shard: &Shard, charge: &Charge, place: Place, now: u64) -> Bucket {
         let bucket = shard.bucket(charge, place, &self.quotas, now);
         match place {
@@ -300,21 +300,22 @@ impl MemoryStore {
         }
     }
 
-    /// Where among the request's shards the charge's is.
+    /// Index of the charge's shard in `numbers`.
     fn position(&self, numbers: &Numbers, charge: &Charge) -> usize {
         let number = self.shard_number(charge.bucket);
         numbers.partition_point(|other| *other < number)
     }
 
-    /// The shard of a bucket, by bits that take no part in choosing its slot there.
+    /// Number of the shard of a bucket, from bits that do not affect its slot there.
     fn shard_number(&self, bucket: BucketId) -> usize {
         let high = (bucket.0 >> 64) as u64;
         scaled(high.wrapping_mul(self.seed), self.shards.len())
     }
 }
 
-/// Shards for that many buckets: of a good size, and enough of them for all threads.
+/// Number of shards for a store of `max_buckets`: close to the target size, and enough for all
+/// threads.
 fn shard_count(max_buckets: usize) -> usize {
-    let of_good_size = max_buckets.div_ceil(SHARD_BUCKETS).min(MOST_SHARDS);
-    of_good_size.max(FEWEST_SHARDS.min(max_buckets / FEWEST_SHARD_BUCKETS)).max(1)
+    let of_target_size = max_buckets.div_ceil(SHARD_BUCKETS).min(MAX_SHARDS);
+    of_target_size.max(MIN_SHARDS.min(max_buckets / MIN_SHARD_BUCKETS)).max(1)
 }

@@ -1,14 +1,14 @@
-//! Where buckets live.
+//! Stores of token buckets.
 //!
-//! [`limiter`] decides where a request is decided: in [`redis`], whose buckets all gateways share;
-//! by what Redis has said already ([`deny_cache`]); in [`memory`], whose buckets are this process'
-//! own; or, while Redis does not answer, by [`fallback`], which owes Redis what it grants ([`debts`]).
-//! `glances` bounds what clients may ask without paying.
+//! [`limiter`] checks each request in one of: [`redis`], whose buckets all gateways share;
+//! [`deny_cache`], which refuses by recent answers of Redis; [`memory`], whose buckets are local to
+//! this process; or [`fallback`] while Redis is unavailable, which records its grants as [`debts`].
+//! `peek_cache` bounds how often clients read their limits.
 
 pub mod debts;
 pub mod deny_cache;
 pub mod fallback;
-pub mod glances;
 pub mod limiter;
 pub mod memory;
+pub mod peek_cache;
 pub mod redis;

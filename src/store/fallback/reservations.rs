@@ -1,13 +1,13 @@
-//! Turns for costly requests while this process decides alone.
+//! Reservations: keep cheap requests from starving expensive ones in the local fallback.
 //!
-//! One of n gateways takes n times a request's cost from its view of a bucket. Where that is a full
-//! bucket or more, the request needs a full one, and cheaper requests that come steadily would keep
-//! it from ever being full. So a costly request that is refused reserves the bucket: until it can
-//! pass, and a moment beyond, cheaper requests are refused. Then the bucket is theirs, before it can
-//! be reserved again: for twice as long as they waited, and at least for twice as long as the share
-//! takes to earn such a request. At least a third of the share is left to them.
+//! One of n gateways takes n times the cost of a request from its copy of a bucket. If that is a full
+//! bucket or more, the request is allowed only when the bucket is full, and a steady flow of cheaper
+//! requests would keep it from filling. So a denied expensive request reserves the bucket: cheaper
+//! requests are denied until it can be allowed, plus a grace period. After that, the bucket cannot
+//! be reserved for twice the time that cheaper requests waited, and at least for twice the time in
+//! which the local share earns the cost. So cheaper requests get at least a third of the share.
 //!
-//! A reservation only ever refuses, so no bound on what is granted depends on it.
+//! A reservation only denies requests, so the bounds on granted tokens do not depend on it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,41 +19,42 @@ use crate::limit::charge::{Answer, BucketId, Charge, Mode};
 use crate::limit::share::Share;
 use crate::limit::verdict::Standing;
 
-/// How long a reservation outlives the instant at which its request can pass, in ticks:
-/// `Retry-After` is in whole seconds, and the request has to travel.
-const GRACE: u64 = 2 * MICROS_PER_SECOND;
+/// Time in microseconds that a reservation lasts after its request can be allowed. `Retry-After` is in
+/// whole seconds, and the retry takes time to arrive.
+const GRACE_US: u64 = 2 * MICROS_PER_SECOND;
 
-/// The most reservations at once. Beyond that, costly requests take their chances.
-const MOST: usize = 4_096;
+/// Maximum number of reservations. Above it, expensive requests get none.
+const MAX_RESERVATIONS: usize = 4_096;
 
-/// How often reservations that are over are searched for, in ticks: the search holds the lock.
-const SEARCH: u64 = MICROS_PER_SECOND;
+/// Shortest time between two searches for expired reservations, in microseconds. A search holds the
+/// lock.
+const SWEEP_INTERVAL_US: u64 = MICROS_PER_SECOND;
 
-/// Buckets that are reserved.
+/// Reserved buckets.
 #[derive(Debug, Default)]
 pub(super) struct Reservations {
     by_bucket: Mutex<HashMap<BucketId, Reservation>>,
-    /// How many there are: mostly none, and then nobody takes the lock.
+    /// Number of reservations. While it is 0, the lock is not taken.
     count: AtomicUsize,
-    /// The tick from which those that are over may be searched for.
+    /// Earliest time of the next search for expired reservations.
     search_at: AtomicU64,
 }
 
-/// A bucket's reservation, and when there may be another.
+/// Reservation of one bucket. Times are in microseconds.
 #[derive(Debug, Clone, Copy)]
 struct Reservation {
-    /// The request's cost. Requests that cost as much are not refused by it.
+    /// Cost of the request. Only requests with a lower cost are denied.
     cost: u64,
-    /// The tick at which it began.
+    /// Start of the reservation.
     since: u64,
-    /// The tick at which it is over.
+    /// End of the reservation.
     ends: u64,
-    /// The tick from which the bucket may be reserved again.
+    /// Time from which the bucket can be reserved again.
     next: u64,
 }
 
 impl Reservations {
-    /// Whether any charge is refused by a reservation at `now`.
+    /// Whether a reservation denies any of the charges at `now`.
     pub(super) fn refuse(&self, charges: &[Charge], now: u64) -> bool {
         if self.is_empty() {
             return false;
@@ -64,9 +65,9 @@ impl Reservations {
         })
     }
 
-    /// The answer, where reservations count at `now`. A charge that is refused by one has the level
-    /// that tells when it will pass at the latest: after the costly request has passed at the last
-    /// moment.
+    /// Applies reservations to an answer at `now`. The outcome of a charge that is denied by one gets
+    /// the level from which its latest retry after follows: the expensive request is allowed at the
+    /// end of the reservation.
     pub(super) fn applied(&self, charges: &[Charge], mut answer: Answer, now: u64) -> Answer {
         if self.is_empty() {
             return answer;
@@ -86,9 +87,9 @@ impl Reservations {
         Answer::of(charges, answer.outcomes)
     }
 
-    /// Notes what became of a request at `now`: a costly one that was refused reserves its bucket,
-    /// one that passed ends the reservation. A request that another rule refuses until after the
-    /// reservation could not use it, and makes none.
+    /// Records the decision on a request at `now`: a denied expensive request reserves its bucket, an
+    /// allowed one ends its reservation. A request that another rule denies until after the
+    /// reservation could not use it, so it reserves nothing.
     pub(super) fn note(&self, charges: &[Charge], answer: &Answer, now: u64) {
         let longest = || {
             let each = charges.iter().zip(&answer.outcomes);
@@ -103,24 +104,24 @@ impl Reservations {
                 self.end(charge, outcome.share, now);
             } else if !outcome.enough && needs_all(charge, outcome.share) {
                 let wait = Standing::of(charge, outcome).retry_after_us;
-                if longest() <= Some(wait.saturating_add(GRACE)) {
+                if longest() <= Some(wait.saturating_add(GRACE_US)) {
                     self.reserve(charge, wait, outcome.share, now);
                 }
             }
         }
     }
 
-    /// Reserves the bucket for a request that can pass in `wait` ticks.
+    /// Reserves the bucket for a request that can be allowed in `wait` microseconds.
     fn reserve(&self, charge: &Charge, wait: u64, share: Share, now: u64) {
         let mut reserved = self.by_bucket.lock();
         if reserved.get(&charge.bucket).is_some_and(|kept| now < kept.next) {
             return;
         }
-        if reserved.len() >= MOST {
+        if reserved.len() >= MAX_RESERVATIONS {
             self.search(&mut reserved, now);
         }
-        if reserved.len() < MOST {
-            let ends = now.saturating_add(wait).saturating_add(GRACE);
+        if reserved.len() < MAX_RESERVATIONS {
+            let ends = now.saturating_add(wait).saturating_add(GRACE_US);
             let (cost, since) = (charge.cost, now);
             let next = ends.saturating_add(turn(charge, cost, share, ends - since));
             reserved.insert(charge.bucket, Reservation { cost, since, ends, next });
@@ -128,7 +129,7 @@ impl Reservations {
         self.count.store(reserved.len(), Ordering::Relaxed);
     }
 
-    /// Forgets the reservations of these charges' buckets: Redis decides on them again, at `now`.
+    /// Removes the reservations of the charges' buckets, which Redis decides on again since `now`.
     pub(super) fn forget(&self, charges: &[Charge], now: u64) {
         if self.is_empty() {
             return;
@@ -141,15 +142,15 @@ impl Reservations {
         self.count.store(reserved.len(), Ordering::Relaxed);
     }
 
-    /// Forgets all that are over, at most once in [`SEARCH`].
+    /// Removes expired reservations, at most once per [`SWEEP_INTERVAL_US`].
     fn search(&self, reserved: &mut HashMap<BucketId, Reservation>, now: u64) {
         if now >= self.search_at.load(Ordering::Relaxed) {
             reserved.retain(|_, kept| now < kept.next);
-            self.search_at.store(now.saturating_add(SEARCH), Ordering::Relaxed);
+            self.search_at.store(now.saturating_add(SWEEP_INTERVAL_US), Ordering::Relaxed);
         }
     }
 
-    /// Ends the reservation that the charge's request has used.
+    /// Ends the reservation of the charge's bucket, if the request was the one to use it.
     fn end(&self, charge: &Charge, share: Share, now: u64) {
         if self.is_empty() {
             return;
@@ -175,13 +176,14 @@ impl Reservation {
     }
 }
 
-/// Whether the charge passes on a full bucket only, and others could keep it from that.
+/// Whether the charge needs a full bucket, so that cheaper requests could starve it.
 fn needs_all(charge: &Charge, share: Share) -> bool {
     let quota = &charge.quota;
     share.gateways() > 1 && charge.cost > 1 && share.taken(quota, charge.cost) >= quota.full()
 }
 
-/// How long a bucket is left to cheaper requests, which have `waited` for one of this cost.
+/// Time in microseconds for which a bucket cannot be reserved again, after cheaper requests `waited`
+/// for one of this cost.
 fn turn(charge: &Charge, cost: u64, share: Share, waited: u64) -> u64 {
     let earned = charge.quota.time_to_add_us(share.taken(&charge.quota, cost));
     earned.max(waited).saturating_mul(2)

@@ -5,7 +5,7 @@ use crate::clock;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{self, Charge, Charges};
 use crate::limit::share::Share;
-use crate::store::glances::{Asker, Seen};
+use crate::store::peek_cache::{PeekClient, Peeked};
 use crate::store::redis::batch::peek::PATIENCE;
 use crate::store::redis::script::RuleName;
 
@@ -34,8 +34,13 @@ impl Limiter {
     }
 
     /// The same for clients, who ask for free: within the time of a check, from Redis only as often
-    /// as [`glances`](super::glances) allows, and only while the breaker lets every request ask it.
-    pub async fn glance(&self, asker: Asker, charges: &[Charge], rules: &[RuleName]) -> Levels {
+    /// as [`peek_cache`](crate::store::peek_cache) allows, and only while the breaker lets every request ask it.
+    pub async fn peek_cached(
+        &self,
+        asker: PeekClient,
+        charges: &[Charge],
+        rules: &[RuleName],
+    ) -> Levels {
         let Some(shared) = self.shared.as_ref().filter(|_| !charges.is_empty()) else {
             return self.known(charges, true);
         };
@@ -43,7 +48,7 @@ impl Limiter {
             return self.known(charges, true);
         }
         let ends = tokio::time::Instant::now() + shared.batcher.budget();
-        let slot = shared.glances.slot(asker);
+        let slot = shared.peek_cache.slot(asker);
         let Ok(mut seen) = tokio::time::timeout_at(ends, slot.lock()).await else {
             return self.known(charges, false);
         };
@@ -52,13 +57,13 @@ impl Limiter {
             let unseen = || self.known(charges, !seen.was_answered());
             return seen.levels(charges, now).map_or_else(unseen, Levels::of_redis);
         }
-        if !shared.glances.admits(now) {
+        if !shared.peek_cache.admits(now) {
             return self.known(charges, false);
         }
         let patience = ends.saturating_duration_since(tokio::time::Instant::now());
         let looked = shared.batcher.look(charges, rules, patience).await.ok();
         let levels = looked.map(|buckets| self.levels(charges, &buckets));
-        *seen = Some(Seen::new(charges, levels.clone(), clock::now()));
+        *seen = Some(Peeked::new(charges, levels.clone(), clock::now()));
         levels.map_or_else(|| self.known(charges, true), Levels::of_redis)
     }
 

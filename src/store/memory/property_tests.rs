@@ -1,4 +1,4 @@
-//! What the store promises, for any schedule: next to a model that never drops a bucket.
+//! Property tests of the memory store, against a model that never drops a bucket.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::limit::charge::Mode;
 struct Request {
     /// Added to the clock, which may go back.
     step: i64,
-    /// Which client's bucket, how many tokens, whether the rule may refuse. No client twice.
+    /// Client, cost and mode of each charge. No client twice.
     charges: Vec<(usize, u64, Mode)>,
 }
 
@@ -24,8 +24,8 @@ struct Schedule {
 }
 
 fn quotas() -> impl Strategy<Value = Vec<Quota>> {
-    // Fills in some tens of ticks, so that the steps below drain, fill and go back; some of the
-    // rates add more than a token a tick, and some do not divide.
+    // Quotas that fill within some tens of microseconds, so that the steps below drain and fill
+    // them. Some rates exceed a token per microsecond, and some do not divide evenly.
     let quota = (1..8_u64, 1..20_u64, 1..8_u64)
         .prop_map(|(tokens, period, burst)| Quota::new(tokens, period, burst).unwrap());
     prop::collection::vec(quota, 1..4)
@@ -54,7 +54,7 @@ impl Schedule {
         MemoryStore::with_seed(max_buckets, &self.quotas, self.seed)
     }
 
-    /// The instants and charges of all requests.
+    /// Times and charges of all requests.
     fn play(&self) -> impl Iterator<Item = (u64, Vec<Charge>)> {
         let mut now = 1_000_u64;
         self.requests.iter().map(move |request| {
@@ -70,7 +70,7 @@ impl Schedule {
     fn charge(&self, client: usize, cost: u64, mode: Mode) -> Charge {
         let index = client % self.quotas.len();
         let quota = self.quotas[index];
-        // Anything that differs in all parts of the id.
+        // Differs in all parts of the ID.
         let bucket =
             BucketId((client as u128 + 1).wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645));
         let quota_index = u32::try_from(index).unwrap();
@@ -78,7 +78,7 @@ impl Schedule {
     }
 }
 
-/// Every bucket there ever was.
+/// All buckets, none ever dropped.
 #[derive(Default)]
 struct Model(HashMap<BucketId, Bucket>);
 
@@ -95,7 +95,7 @@ impl Model {
             .collect()
     }
 
-    /// Takes what the answer says was taken; says whether it was all there.
+    /// Takes the tokens that the answer took. Returns whether the buckets held them.
     fn follow(&mut self, charges: &[Charge], answer: &Answer, now: u64) -> bool {
         let buckets = self.buckets(charges, now);
         let mut all_there = true;
@@ -111,7 +111,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn a_store_that_drops_buckets_never_gives_more_than_one_that_keeps_all(
+    fn bounded_store_never_grants_more_than_an_unbounded_one(
         schedule in schedules(12, -60..60),
         max_buckets in 1..8_usize,
     ) {
@@ -129,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_passes_more_than_burst_and_rate_allow_over_any_span(
+    fn granted_tokens_are_within_burst_and_rate_over_any_span(
         schedule in schedules(12, -60..60),
         max_buckets in 1..8_usize,
     ) {
@@ -156,9 +156,9 @@ proptest! {
         }
     }
 
-    /// Requests of one charge and of several, which take paths of their own.
+    /// Covers requests of one charge and of several, which have separate code paths.
     #[test]
-    fn with_room_for_all_it_answers_as_if_it_never_dropped_any(
+    fn store_below_its_bound_is_exact(
         schedule in prop_oneof![schedules(6, -60..60), schedules(300, 0..60)],
     ) {
         let store = schedule.store(16 * 300);
@@ -173,7 +173,7 @@ proptest! {
     }
 
     #[test]
-    fn a_refusal_changes_nothing_even_where_buckets_were_dropped(
+    fn denied_request_changes_nothing_after_evictions(
         schedule in schedules(12, -60..60),
         max_buckets in 1..8_usize,
     ) {

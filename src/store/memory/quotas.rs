@@ -1,10 +1,9 @@
-//! The quotas that a store's buckets are counted by, each under a number of its own.
+//! Quotas of the memory store's buckets, by number.
 //!
-//! Other rules come while buckets of the old ones are kept, so quotas are added and never changed.
-//! One that no rule grants any more is retired: buckets that were counted by it keep what they held
-//! then, as a fraction. A number is given anew once nobody can use it for the old quota: no bucket
-//! names it, and every request that began under it is over. So there are never many more than
-//! rules and buckets need, however often rules change.
+//! A reload changes rules while buckets of the old rules remain, so quotas are added and never
+//! changed. A quota that no rule uses any more is retired: its buckets keep their fraction of full.
+//! Its number is reused once no bucket refers to it and every request that started under it has
+//! ended. So the number of quotas stays proportional to rules and buckets over any number of reloads.
 
 #[cfg(test)]
 mod tests;
@@ -19,12 +18,12 @@ use crate::limit::MICROS_PER_SECOND;
 use crate::limit::bucket::Bucket;
 use crate::limit::quota::Quota;
 
-/// How long after its retirement a quota may still be asked for, in ticks: far longer than a
-/// request takes from its head to its decision.
-const IN_USE_FOR: u64 = 10 * MICROS_PER_SECOND;
+/// Time after its retirement in which requests can still use a quota, in microseconds. Much longer
+/// than a request takes from its head to its decision.
+const RETIREMENT_US: u64 = 10 * MICROS_PER_SECOND;
 
-/// Quotas up to which nobody looks for numbers that are free again.
-const FEW: usize = 64;
+/// Number of quotas below which free numbers are not searched for.
+const MIN_SWEEP: usize = 64;
 
 /// All quotas, by their numbers.
 #[derive(Debug)]
@@ -33,54 +32,54 @@ pub(super) struct Quotas {
     numbers: Mutex<Numbers>,
 }
 
-/// A quota, and whether rules grant it.
+/// A quota, and whether it is in force.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     pub(super) quota: Quota,
-    /// The tick since which no rule grants it; none: one does.
+    /// Time since which no rule uses it, in microseconds; `None` while it is in force.
     retired_at: Option<u64>,
 }
 
-/// Numbers to give anew.
+/// Numbers that can be reused.
 #[derive(Debug)]
 struct Numbers {
     free: Vec<u32>,
-    /// How many quotas there are when free numbers are looked for next: so many that, of those, at
-    /// least half should be free.
+    /// Number of quotas at which free numbers are searched for next. About half of the numbers should
+    /// be free by then.
     sweep_at: usize,
 }
 
-/// What other rules changed.
+/// Result of [`Quotas::adopt`].
 pub(super) struct Adopted {
-    /// The number of each quota, in the order in which they came.
+    /// Number of each adopted quota, in the order of the argument.
     pub(super) numbers: Vec<u32>,
-    /// The list with all of them, to be put in force.
+    /// The new list, for [`Quotas::publish`].
     list: Vec<Known>,
-    /// Numbers that stand for another quota than before.
+    /// Numbers that now refer to another quota.
     pub(super) reused: Vec<u32>,
-    /// Numbers of quotas that were granted until now.
+    /// Numbers of quotas that were in force until now.
     pub(super) retired: Vec<u32>,
 }
 
 // === impl Quotas ===
 
 impl Quotas {
-    /// `quotas`, numbered from 0 in their order.
+    /// Creates a list of `quotas`, numbered from 0 in order.
     pub(super) fn new(quotas: &[Quota]) -> Self {
         let known = |quota: &Quota| Known { quota: *quota, retired_at: None };
         let list = ArcSwap::from_pointee(quotas.iter().map(known).collect());
-        Self { list, numbers: Mutex::new(Numbers { free: Vec::new(), sweep_at: FEW }) }
+        Self { list, numbers: Mutex::new(Numbers { free: Vec::new(), sweep_at: MIN_SWEEP }) }
     }
 
-    /// The list as it is now. Load it behind the lock of the buckets that it is for: whoever wrote
-    /// them knew no later one.
+    /// Current list. Load it while holding the lock of the shard it is used for: the list then has all
+    /// quotas of the buckets there.
     pub(super) fn load(&self) -> Guard<Arc<Vec<Known>>> {
         self.list.load()
     }
 
-    /// Numbers `quotas`, which rules grant from `now` on, and retires the others. `used` tells
-    /// which numbers buckets name. One caller at a time: what it gives has to be put in force
-    /// before the next is made.
+    /// Numbers `quotas`, which are in force from `now` on, and retires the others. `used` returns, for
+    /// each number, whether buckets refer to it. Must not be called concurrently: the result has to
+    /// be passed to [`publish`](Self::publish) before the next call.
     pub(super) fn adopt(
         &self,
         quotas: &[Quota],
@@ -104,7 +103,7 @@ impl Quotas {
             let number = by_quota.get(quota).copied().or_else(|| {
                 let number = given.free.pop()?;
                 reused.push(number);
-                // It stands for its old quota no more.
+                // It no longer refers to its old quota.
                 let old = list.get(number as usize).map(|known| known.quota);
                 old.and_then(|old| by_quota.remove(&old));
                 Some(number)
@@ -127,24 +126,25 @@ impl Quotas {
         Adopted { numbers, list, reused, retired }
     }
 
-    /// Puts an adopted list in force.
+    /// Makes an adopted list the current one.
     pub(super) fn publish(&self, adopted: &mut Adopted) {
         self.list.store(Arc::new(std::mem::take(&mut adopted.list)));
     }
 }
 
 impl Numbers {
-    /// Finds the numbers that stand for nothing any more.
+    /// Finds the numbers that can be reused.
     fn find_free(&mut self, list: &[Known], used: &[bool], now: u64) {
-        let is_over =
-            |known: &Known| known.retired_at.is_some_and(|at| at.saturating_add(IN_USE_FOR) <= now);
+        let is_over = |known: &Known| {
+            known.retired_at.is_some_and(|at| at.saturating_add(RETIREMENT_US) <= now)
+        };
         let free = (0..).zip(list).zip(used).filter(|((_, known), used)| is_over(known) && !*used);
         self.free = free.map(|((number, _), _)| number).collect();
-        self.sweep_at = FEW.max(2 * (list.len() - self.free.len()));
+        self.sweep_at = MIN_SWEEP.max(2 * (list.len() - self.free.len()));
     }
 }
 
-/// The number of the last quota of a list that is not empty.
+/// Number of the last quota of a non-empty list.
 fn last(list: &[Known]) -> u32 {
     u32::try_from(list.len().saturating_sub(1)).unwrap_or(u32::MAX)
 }
@@ -152,13 +152,13 @@ fn last(list: &[Known]) -> u32 {
 // === impl Known ===
 
 impl Known {
-    /// Whether a rule grants it.
-    pub(super) fn is_granted(&self) -> bool {
+    /// Whether the quota is in force.
+    pub(super) fn is_in_force(&self) -> bool {
         self.retired_at.is_none()
     }
 
-    /// A bucket that was counted by this quota, at `now` as full in proportion under another. Until
-    /// this quota was retired the bucket filled by it.
+    /// Converts a bucket of this quota to another one at `now`, at the same fraction of full. The bucket
+    /// is refilled under this quota until its retirement.
     pub(super) fn same_fraction(&self, bucket: Bucket, quota: &Quota, now: u64) -> Bucket {
         let until = self.retired_at.map_or(now, |at| at.min(now)).max(bucket.at);
         bucket.refilled(&self.quota, until).rescaled(self.quota.full(), quota)

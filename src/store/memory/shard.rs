@@ -1,5 +1,4 @@
-//! One shard: a table with a bound, what goes when the bound is reached, and what is remembered of
-//! what went.
+//! One shard of the memory store: a bounded table, its eviction, and the record of dropped buckets.
 
 use super::quotas::{Known, Quotas};
 use super::table::{Entry, Name, Place, Table};
@@ -7,25 +6,25 @@ use crate::limit::bucket::Bucket;
 use crate::limit::charge::{BucketId, Charge};
 use crate::limit::quota::Quota;
 
-/// Buckets that the hand looks at in one go: enough to meet one that is full again or nearly so,
-/// few enough, side by side in memory, to cost little more than finding the first of them.
-const WINDOW: usize = 24;
+/// Number of buckets that one eviction examines. Enough to find one that is full or nearly full; few
+/// enough that, adjacent in memory, they cost little more than the first.
+const EVICTION_WINDOW: usize = 24;
 
-/// Slots of the smallest table.
-const FEWEST_SLOTS: usize = 8;
+/// Minimum number of slots of a table.
+const MIN_SLOTS: usize = 8;
 
-/// Some of the buckets, at most as many as its bound.
+/// A bounded part of the buckets.
 #[derive(Debug)]
 pub(super) struct Shard {
     table: Table,
-    /// The most buckets that are kept, at least 1.
+    /// Maximum number of buckets, at least 1.
     bound: usize,
-    /// The slot at which the next look for a bucket to drop begins.
+    /// Slot at which the next eviction starts, as the hand of a clock.
     hand: usize,
-    /// By the quota's number: the tick by which every dropped bucket of that quota is full again.
-    /// Empty until a bucket is dropped.
+    /// By quota number: the time at which every dropped bucket of that quota is full again. Empty until
+    /// a bucket is dropped.
     all_full_at: Vec<u64>,
-    /// Buckets that were dropped before they were full again.
+    /// Number of buckets that were dropped before they were full.
     evictions: u64,
 }
 
@@ -52,7 +51,7 @@ impl Shard {
         self.table.find(Name::of(bucket))
     }
 
-    /// The charge's bucket at `now`, which a search has found or not found at `place`.
+    /// State of the charge's bucket at `now`. `place` is the result of the search for it.
     pub(super) fn bucket(
         &self,
         charge: &Charge,
@@ -65,19 +64,19 @@ impl Shard {
             Place::Absent => None,
         };
         let bucket = match entry {
-            None => self.newcomer(charge, now),
+            None => self.new_bucket(charge, now),
             Some(entry) if entry.quota_index == charge.quota_index => entry.bucket(),
             Some(entry) => same_fraction(entry, &quotas.load(), &charge.quota, now),
         };
         bucket.refilled(&charge.quota, now)
     }
 
-    /// Keeps a bucket that was found in this slot.
+    /// Writes a bucket to the slot in which it was found.
     pub(super) fn replace(&mut self, slot: usize, charge: &Charge, bucket: Bucket) {
         self.table.replace(slot, entry(charge, bucket));
     }
 
-    /// Keeps a bucket that was not found, and makes room for it first.
+    /// Adds a bucket that was not found. Drops another one if the shard is at its bound.
     pub(super) fn insert(&mut self, charge: &Charge, bucket: Bucket, quotas: &Quotas, now: u64) {
         if self.table.len() >= self.bound {
             self.evict(&quotas.load(), now);
@@ -86,28 +85,29 @@ impl Shard {
         self.table.insert(entry(charge, bucket));
     }
 
-    /// A bucket that is not kept. Full, unless one was dropped that would not be full yet: this may
-    /// be that one, so it is taken to be as empty as the emptiest of them can be.
-    fn newcomer(&self, charge: &Charge, now: u64) -> Bucket {
+    /// Start value of a bucket that is not in the shard. Full, unless a dropped bucket of its quota would
+    /// not be full yet: since it may be this one, it starts at the lowest level that any of them can
+    /// have.
+    fn new_bucket(&self, charge: &Charge, now: u64) -> Bucket {
         let quota = &charge.quota;
         let full_at = self.all_full_at.get(charge.quota_index as usize).copied().unwrap_or(0);
         let missing = quota.units_in(full_at.saturating_sub(now));
         Bucket { level: quota.full().saturating_sub(missing).max(0), at: now }
     }
 
-    /// Drops the first bucket of the next few that is full again; where none is, the one of them
-    /// that is nearest to full.
+    /// Drops the first full bucket of the next [`EVICTION_WINDOW`]; if none is full, the one that is
+    /// nearest to full.
     ///
-    /// One at a time, although more may be full: a hand that cleared all it passed would leave free
-    /// slots behind it and, ahead of it, ever longer runs without any.
+    /// Only one, even if more are full: dropping all of them would leave free slots behind the hand,
+    /// and ever longer runs without free slots ahead of it.
     fn evict(&mut self, quotas: &[Known], now: u64) {
         let mut nearest: Option<(u64, usize)> = None;
         let mut slot = self.hand;
-        for _ in 0..WINDOW {
+        for _ in 0..EVICTION_WINDOW {
             slot = self.table.next_taken(slot);
             let Some(entry) = self.table.slot(slot) else { break };
             let full_at = full_at(entry, quotas);
-            if nearest.is_none_or(|(tick, _)| full_at < tick) {
+            if nearest.is_none_or(|(earliest, _)| full_at < earliest) {
                 nearest = Some((full_at, slot));
             }
             if full_at <= now {
@@ -115,13 +115,13 @@ impl Shard {
             }
             slot += 1;
         }
-        self.hand = (self.hand + WINDOW) % self.table.slots().max(1);
+        self.hand = (self.hand + EVICTION_WINDOW) % self.table.slots().max(1);
         if let Some((_, slot)) = nearest {
             self.drop_bucket(slot, quotas, now);
         }
     }
 
-    /// Marks the numbers of quotas that buckets name.
+    /// Marks the numbers of all quotas that buckets of this shard are counted in.
     pub(super) fn mark_used(&self, used: &mut [bool]) {
         for entry in self.table.entries() {
             if let Some(mark) = used.get_mut(entry.quota_index as usize) {
@@ -130,23 +130,24 @@ impl Shard {
         }
     }
 
-    /// Forgets what was dropped under a number that is to stand for another quota.
+    /// Clears the record of dropped buckets for a quota number that is about to be reused.
     pub(super) fn forget(&mut self, number: u32) {
-        if let Some(tick) = self.all_full_at.get_mut(number as usize) {
-            *tick = 0;
+        if let Some(full_at) = self.all_full_at.get_mut(number as usize) {
+            *full_at = 0;
         }
     }
 
-    /// What was dropped under a quota that was retired at `now` may come back under any that is
-    /// granted, as full in proportion.
+    /// Extends the record of dropped buckets of a quota, retired at `now`, to all quotas in force: such
+    /// a bucket may return under any of them, at the same fraction of full.
     pub(super) fn carry_over(&mut self, retired: u32, quotas: &[Known], now: u64) {
         let full_at = self.all_full_at.get(retired as usize).copied().unwrap_or(0);
         let (Some(was), true) = (quotas.get(retired as usize), full_at > now) else { return };
         let missing = was.quota.units_in(full_at - now);
         let emptiest = Bucket { level: was.quota.full().saturating_sub(missing).max(0), at: now };
-        for (number, granted) in quotas.iter().enumerate().filter(|(_, known)| known.is_granted()) {
-            let bucket = was.same_fraction(emptiest, &granted.quota, now);
-            note(&mut self.all_full_at, number, bucket.full_at(&granted.quota));
+        for (number, in_force) in quotas.iter().enumerate().filter(|(_, known)| known.is_in_force())
+        {
+            let bucket = was.same_fraction(emptiest, &in_force.quota, now);
+            note(&mut self.all_full_at, number, bucket.full_at(&in_force.quota));
         }
     }
 
@@ -158,12 +159,12 @@ impl Shard {
         }
     }
 
-    /// Lets the table grow to 9/5 of what it must keep. Buckets that are full again need not be
-    /// kept: where many are, the table stays as it is, or even shrinks.
+    /// Grows the table, if needed, to 9/5 of the buckets that are not full. Full buckets are dropped, so
+    /// the table may stay the same size or shrink.
     fn make_room(&mut self, quotas: &Quotas, now: u64) {
-        let most_slots = (self.bound / 3).saturating_mul(4) + self.bound % 3 + 2;
+        let max_slots = (self.bound / 3).saturating_mul(4) + self.bound % 3 + 2;
         let slots = self.table.slots();
-        if slots == most_slots || (self.table.len() + 1) * 4 <= slots * 3 {
+        if slots == max_slots || (self.table.len() + 1) * 4 <= slots * 3 {
             return;
         }
         let quotas = &quotas.load()[..];
@@ -176,7 +177,7 @@ impl Shard {
             }
             full_at > now
         };
-        self.table.rebuild(((needed + 1) * 9 / 5).max(FEWEST_SLOTS).min(most_slots), keep);
+        self.table.rebuild(((needed + 1) * 9 / 5).max(MIN_SLOTS).min(max_slots), keep);
         self.hand = 0;
     }
 }
@@ -185,30 +186,30 @@ fn entry(charge: &Charge, bucket: Bucket) -> Entry {
     Entry::new(Name::of(charge.bucket), charge.quota_index, bucket)
 }
 
-/// The tick at which the entry's bucket is full again. A quota that the store was not told of makes
-/// it full at once: what it holds cannot be read.
+/// Time at which the entry's bucket is full, in microseconds. With an unknown quota, the level cannot
+/// be interpreted, and the bucket counts as full.
 fn full_at(entry: &Entry, quotas: &[Known]) -> u64 {
     let bucket = entry.bucket();
     quotas.get(entry.quota_index as usize).map_or(bucket.at, |known| bucket.full_at(&known.quota))
 }
 
-/// Remembers that a bucket was dropped which is full at `full_at`. One that is full already counts
-/// as well: to a request that read the clock earlier, it is not full yet.
+/// Records that a bucket was dropped that is full at `full_at`. Full buckets are recorded too: for a
+/// request that read the clock earlier, such a bucket is not full yet.
 ///
-/// Where rules have changed since the bucket was written, it may be of any of them: whoever comes
-/// back would have found it as full in proportion.
+/// If the bucket's quota is no longer in force, the bucket is recorded under all quotas in force, at
+/// the same fraction of full.
 fn remember(all_full_at: &mut Vec<u64>, quotas: &[Known], entry: &Entry, full_at: u64) {
     let Some(known) = quotas.get(entry.quota_index as usize) else { return };
-    if known.is_granted() {
+    if known.is_in_force() {
         return note(all_full_at, entry.quota_index as usize, full_at);
     }
-    for (number, granted) in quotas.iter().enumerate().filter(|(_, known)| known.is_granted()) {
-        let bucket = known.same_fraction(entry.bucket(), &granted.quota, u64::MAX);
-        note(all_full_at, number, bucket.full_at(&granted.quota));
+    for (number, in_force) in quotas.iter().enumerate().filter(|(_, known)| known.is_in_force()) {
+        let bucket = known.same_fraction(entry.bucket(), &in_force.quota, u64::MAX);
+        note(all_full_at, number, bucket.full_at(&in_force.quota));
     }
 }
 
-/// Raises the tick by which all dropped buckets of a quota are full.
+/// Raises the time at which all dropped buckets of a quota are full.
 fn note(all_full_at: &mut Vec<u64>, number: usize, full_at: u64) {
     if all_full_at.len() <= number {
         all_full_at.resize(number + 1, 0);
@@ -216,7 +217,7 @@ fn note(all_full_at: &mut Vec<u64>, number: usize, full_at: u64) {
     all_full_at[number] = full_at.max(all_full_at[number]);
 }
 
-/// An entry that was kept under another quota, as full in proportion under this one.
+/// Converts an entry of another quota to `quota`, at the same fraction of full.
 fn same_fraction(entry: &Entry, quotas: &[Known], quota: &Quota, now: u64) -> Bucket {
     let bucket = entry.bucket();
     quotas

@@ -1,4 +1,4 @@
-//! What an unknown bucket holds in a process that must not begin with full ones.
+//! Start level of unknown buckets, in a process that must not start with full ones.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -8,32 +8,32 @@ use crate::limit::bucket::Bucket;
 use crate::limit::charge::Charge;
 use crate::limit::share::Share;
 
-/// Where unknown buckets begin. Full, unless [`Start::empty`] says otherwise.
+/// Start level of unknown buckets: full, or empty after [`Start::empty`].
 #[derive(Debug, Default)]
 pub(super) struct Start {
     empty: OnceLock<Empty>,
 }
 
-/// Unknown buckets were empty at a tick, and fill from there.
+/// Unknown buckets are empty at `at`, and refill from then on.
 #[derive(Debug)]
 struct Empty {
     at: u64,
     share: Share,
-    /// Once this is set, they are full.
+    /// Once set, unknown buckets start full.
     ends: Arc<AtomicBool>,
 }
 
 impl Start {
-    /// Unknown buckets begin empty at `now`, until `ends` is set. The process grants `share` of
-    /// each. Only the first call counts.
+    /// Makes unknown buckets start empty at `now`, until `ends` is set. The process grants `share` of
+    /// each. Further calls have no effect.
     pub(super) fn empty(&self, share: Share, ends: Arc<AtomicBool>, now: u64) {
         let _ = self.empty.set(Empty { at: now, share, ends });
     }
 
-    /// The charge's bucket, which is not known and holds no more than `bucket`.
+    /// Start value of the charge's unknown bucket at `now`, at most `bucket`.
     ///
-    /// Empty is a bucket from which such a request has just been granted: where that is more than a
-    /// full bucket for the share, its level is below zero.
+    /// An empty bucket is one that has just granted a request of the same cost. If the share takes
+    /// more than a full bucket for it, the level is below zero.
     pub(super) fn at_most(&self, bucket: Bucket, charge: &Charge, now: u64) -> Bucket {
         let Some(empty) = self.empty.get() else { return bucket };
         if empty.ends.load(Ordering::Relaxed) {
@@ -53,8 +53,8 @@ mod tests {
     use crate::limit::quota::Quota;
 
     #[test]
-    fn unknown_buckets_fill_from_the_start_on_until_it_ends() {
-        // A tick adds a unit; a token is worth 100 units; 10 tokens deep.
+    fn unknown_buckets_start_empty_and_refill_until_ends_is_set() {
+        // A microsecond adds a unit, a token is 100 units, burst 10.
         let quota = Quota::new(1, 100, 10).unwrap();
         let level = |gateways, cost, now, is_over| {
             let (bucket, mode) = (BucketId(0), Mode::Enforce);

@@ -1,11 +1,10 @@
-//! The table under a shard: open addressing with linear probing.
+//! Hash table of a shard: open addressing with linear probing.
 //!
-//! Written for this store rather than taken from a library, for three reasons. A bucket that goes
-//! leaves no tombstone (what follows it moves back), so a full table can drop one bucket and keep
-//! another for as long as it runs without being built anew. Its size is no power of two, so that
-//! growing never doubles what a bucket costs. And its slots lie in chunks of one size, so that what
-//! one table gives back when it grows is what the next one needs: tables of all sizes would leave
-//! the allocator with holes that fit nobody.
+//! Written for this store for three reasons. Removing an entry leaves no tombstone (later entries
+//! move back), so a full table can replace entries forever without a rebuild. Its size is not a
+//! power of two, so growing does not double the memory per bucket. And its slots are in chunks of
+//! one size, so the memory that one table frees when it grows fits the next one; tables of many
+//! sizes would fragment the heap.
 
 #[cfg(test)]
 mod tests;
@@ -13,14 +12,14 @@ mod tests;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::BucketId;
 
-/// Slots of a chunk: 4 KiB. A table that is smaller than that is one chunk of its own size.
+/// Number of slots in a chunk of 4 KiB. A smaller table is one chunk of its own size.
 const CHUNK: usize = 128;
 
-/// A bucket as it is kept, in 32 bytes.
+/// A stored bucket, in 32 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
     name: Name,
-    /// Index of the quota that the level is counted by.
+    /// Number of the quota that the level is counted in.
     pub(super) quota_index: u32,
     /// As in [`Bucket`].
     level: i64,
@@ -28,37 +27,37 @@ pub(super) struct Entry {
     at: u64,
 }
 
-/// The 96 bits of a [`BucketId`] that are kept. The others choose the shard: two buckets are taken
-/// for one only where more than 96 bits agree.
+/// The stored 96 bits of a [`BucketId`]. Other bits select the shard, so two buckets are confused only
+/// if more than 96 bits are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Name {
     low: [u32; 2],
     high: u32,
 }
 
-/// Where a search ended.
+/// Result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In this slot, until the table changes.
+    /// Found in this slot. Valid until the table changes.
     At(usize),
-    /// The table does not hold it.
+    /// Not in the table.
     Absent,
 }
 
-/// Slots by the place that a name hashes to; at least one of them is free, so that a search ends.
+/// A hash table of buckets. At least one slot is free, so that every search ends.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// A byte for each slot: [`FREE`], or the tag of the name in it. A search reads these, which
-    /// fit the processor's cache where the entries do not, and then one entry.
+    /// One byte per slot: [`FREE`], or the tag of its name. A search reads the tags, which fit the
+    /// processor's cache, and then usually a single entry.
     tags: Box<[u8]>,
     /// Slot `n` is entry `n % CHUNK` of chunk `n / CHUNK`.
     chunks: Box<[Box<[Entry]>]>,
     len: usize,
-    /// Odd. Multiplies names into places: known to this process alone.
+    /// Random odd multiplier of the hash, secret to this process.
     seed: u64,
 }
 
-/// The tag of a slot that holds nothing.
+/// Tag of an empty slot.
 const FREE: u8 = 0;
 
 impl Name {
@@ -67,12 +66,12 @@ impl Name {
         Self { low: [id.0 as u32, (id.0 >> 32) as u32], high: (id.0 >> 64) as u32 }
     }
 
-    /// The bits that choose a slot.
+    /// The bits that select a slot.
     const fn low(self) -> u64 {
         self.low[0] as u64 | (self.low[1] as u64) << 32
     }
 
-    /// Tells most names apart that hash to the same slot. Never [`FREE`].
+    /// Distinguishes most names that hash to the same slot. Never [`FREE`].
     const fn tag(self) -> u8 {
         self.high.to_le_bytes()[0] | 1
     }
@@ -89,7 +88,7 @@ impl Entry {
 }
 
 impl Table {
-    /// A table of no slots.
+    /// Creates a table without slots.
     pub(super) fn new(seed: u64) -> Self {
         Self { tags: Box::default(), chunks: Box::default(), len: 0, seed: seed | 1 }
     }
@@ -98,12 +97,12 @@ impl Table {
         self.len
     }
 
-    /// How many slots there are, free ones included.
+    /// Number of slots, including free ones.
     pub(super) const fn slots(&self) -> usize {
         self.tags.len()
     }
 
-    /// What the slot holds.
+    /// Entry in a slot; `None` if it is free.
     pub(super) fn slot(&self, slot: usize) -> Option<&Entry> {
         if self.tag(slot) == FREE { None } else { Some(&self.chunks[slot / CHUNK][slot % CHUNK]) }
     }
@@ -112,7 +111,7 @@ impl Table {
         (0..self.slots()).filter_map(|slot| self.slot(slot))
     }
 
-    /// The first slot at or after this one, around the end, that holds an entry. 0 where none does.
+    /// First occupied slot at or after `from`, wrapping around; 0 if the table is empty.
     pub(super) fn next_taken(&self, from: usize) -> usize {
         let mut slot = if from < self.slots() { from } else { 0 };
         if self.len == 0 {
@@ -139,14 +138,14 @@ impl Table {
         }
     }
 
-    /// Keeps a bucket in place of the one that was found in this slot.
+    /// Overwrites the entry in a slot.
     pub(super) fn replace(&mut self, slot: usize, entry: Entry) {
         self.tags[slot] = entry.name.tag();
         self.chunks[slot / CHUNK][slot % CHUNK] = entry;
     }
 
-    /// Keeps an entry whose name the table does not hold. The caller sees to it that two slots are
-    /// free: without, the table stays as it was.
+    /// Adds an entry whose name is not in the table. Does nothing unless two slots are free; the caller
+    /// ensures that.
     pub(super) fn insert(&mut self, entry: Entry) {
         if self.len + 1 >= self.slots() {
             return;
@@ -159,14 +158,14 @@ impl Table {
         self.len += 1;
     }
 
-    /// Takes out what the slot holds and moves back what had to step past it. The slot may hold
-    /// another entry afterwards.
+    /// Removes the entry in a slot, and moves back the entries that had been displaced past it. The slot
+    /// may hold another entry afterwards.
     pub(super) fn remove(&mut self, slot: usize) -> Option<Entry> {
         let removed = *self.slot(slot)?;
         let mut hole = slot;
         let mut next = self.next(slot);
         while let Some(entry) = self.slot(next).copied() {
-            // It may move back as far as its home, never before it.
+            // An entry can move back to its home slot, but not before it.
             if self.distance(self.home(entry.name), next) >= self.distance(hole, next) {
                 self.replace(hole, entry);
                 hole = next;
@@ -178,7 +177,7 @@ impl Table {
         Some(removed)
     }
 
-    /// The same entries in `slots` slots, without those that `keep` turns down.
+    /// Moves the entries for which `keep` is true to a table of `slots` slots, and drops the others.
     pub(super) fn rebuild(&mut self, slots: usize, mut keep: impl FnMut(&Entry) -> bool) {
         let chunk = vec![Entry::default(); CHUNK.min(slots)].into_boxed_slice();
         let new = Self {
@@ -195,14 +194,13 @@ impl Table {
         }
     }
 
-    /// The slot's tag. Past the last slot there is nothing, so that a table without slots needs no
-    /// words of its own.
+    /// Tag of a slot; [`FREE`] past the last slot, so that a table without slots is not a special case.
     fn tag(&self, slot: usize) -> u8 {
         self.tags.get(slot).copied().unwrap_or(FREE)
     }
 
-    /// The slot that a name is looked for first. A client can choose what it sends, and everybody
-    /// can know how ids are made of it; the seed keeps anybody from choosing ids that pile up.
+    /// Slot at which the search for a name starts. Clients can influence bucket IDs, whose hash is
+    /// public; the secret seed prevents deliberate collisions.
     fn home(&self, name: Name) -> usize {
         scaled(name.low().wrapping_mul(self.seed), self.slots())
     }
@@ -212,13 +210,13 @@ impl Table {
         if next == self.slots() { 0 } else { next }
     }
 
-    /// Steps forward from one slot to another, around the end.
+    /// Number of steps forward from one slot to another, wrapping around.
     const fn distance(&self, from: usize, to: usize) -> usize {
         if to >= from { to - from } else { to + self.slots() - from }
     }
 }
 
-/// A hash as a number below `count`, evenly; by its high bits, without a division.
+/// Maps a hash evenly to a number below `count`, by its high bits and without a division.
 #[allow(clippy::cast_possible_truncation, reason = "it is below `count`")]
 pub(super) const fn scaled(hash: u64, count: usize) -> usize {
     ((hash as u128 * count as u128) >> 64) as usize

@@ -1,4 +1,4 @@
-//! The store by example: what is kept, what goes first, and what threads may not see.
+//! Tests of the memory store: bounds, order of eviction, and concurrency.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::limit::MICROS_PER_SECOND as SECOND;
 use crate::limit::charge::Mode;
 
-/// 10 tokens a second, 5 tokens deep: half a second from empty to full.
+/// Rate 10 tokens per second, burst 5: half a second from empty to full.
 fn quota() -> Quota {
     Quota::new(10, SECOND, 5).unwrap()
 }
@@ -20,13 +20,13 @@ fn charge(bucket: u128, cost: u64) -> Charge {
     Charge { bucket: id, rule: 0, quota_index: 0, quota: quota(), cost, mode: Mode::Enforce }
 }
 
-/// Small numbers as ids that look like hashes: a fixed permutation of all numbers.
+/// Maps small numbers to IDs that look like hashes, by a fixed permutation.
 fn scattered(number: u128) -> u128 {
     let mixed = (number + 1).wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645);
     (mixed ^ mixed >> 64).wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645)
 }
 
-/// Whole tokens in the bucket, without taking any.
+/// Whole tokens in the bucket.
 fn tokens(store: &MemoryStore, bucket: u128, now: u64) -> u64 {
     let more_than_any = charge(bucket, 6);
     let level = store.peek(&[more_than_any], now, Share::WHOLE).outcomes[0].level;
@@ -34,7 +34,7 @@ fn tokens(store: &MemoryStore, bucket: u128, now: u64) -> u64 {
 }
 
 #[test]
-fn a_bucket_drains_and_fills() {
+fn bucket_drains_and_refills() {
     let store = store(1_000);
     // (now, cost) -> (allowed, tokens left)
     let table = [
@@ -57,7 +57,7 @@ fn a_bucket_drains_and_fills() {
 }
 
 #[test]
-fn what_takes_nothing_keeps_nothing() {
+fn peek_and_denied_request_add_no_bucket() {
     let store = store(1_000);
     store.peek(&[charge(1, 1)], 0, Share::WHOLE);
     assert!(store.take(&[], 0, Share::WHOLE).allowed());
@@ -68,7 +68,7 @@ fn what_takes_nothing_keeps_nothing() {
 }
 
 #[test]
-fn every_bound_is_kept_to_the_bucket() {
+fn number_of_buckets_never_exceeds_the_bound() {
     for max_buckets in [0, 1, 2, 3, 7, 64, 127, 128, 1_000, 10_007, 140_001] {
         let store = store(max_buckets);
         let bounds: usize = store.shards.iter().map(|shard| shard.0.lock().bound()).sum();
@@ -84,7 +84,7 @@ fn every_bound_is_kept_to_the_bucket() {
 }
 
 #[test]
-fn full_buckets_go_first_and_are_no_eviction() {
+fn full_buckets_are_dropped_first_and_not_counted_as_evictions() {
     let store = store(4);
     store.take(&[charge(1, 5)], 0, Share::WHOLE);
     store.take(&[charge(2, 1)], 0, Share::WHOLE);
@@ -101,21 +101,21 @@ fn full_buckets_go_first_and_are_no_eviction() {
 }
 
 #[test]
-fn then_the_one_nearest_to_full_goes_and_its_client_gets_no_more_for_it() {
+fn without_full_buckets_the_one_nearest_to_full_is_evicted_and_grants_no_more() {
     let store = store(3);
     store.take(&[charge(1, 5)], 0, Share::WHOLE);
     store.take(&[charge(2, 2)], 0, Share::WHOLE);
     store.take(&[charge(3, 4)], 0, Share::WHOLE);
     store.take(&[charge(4, 1)], 0, Share::WHOLE);
     assert_eq!((store.len(), store.evictions()), (3, 1));
-    // 2 went with 3 tokens. It and whoever else is new starts with as many, until it would be full.
+    // Bucket 2 was evicted with 3 tokens. It and any new bucket start with as many until it would be full.
     assert_eq!([1, 2, 3, 4, 5].map(|bucket| tokens(&store, bucket, 0)), [0, 3, 1, 4, 3]);
     assert_eq!([2, 5].map(|bucket| tokens(&store, bucket, 199_999)), [4, 4]);
     assert_eq!([2, 5].map(|bucket| tokens(&store, bucket, 200_000)), [5, 5]);
 }
 
 #[test]
-fn a_drained_bucket_outlives_a_flood() {
+fn drained_bucket_survives_a_flood() {
     let store = store(2_000);
     store.take(&[charge(0, 5)], 0, Share::WHOLE);
     for bucket in 1..=10_000 {
@@ -130,7 +130,7 @@ fn a_drained_bucket_outlives_a_flood() {
 }
 
 #[test]
-fn a_bucket_kept_under_another_quota_stays_as_full_in_proportion() {
+fn bucket_of_another_quota_keeps_its_fraction() {
     let twice = Quota::new(20, SECOND, 10).unwrap();
     let store = MemoryStore::with_seed(100, &[quota(), twice], 1);
     store.take(&[charge(1, 2)], 0, Share::WHOLE);
@@ -140,7 +140,7 @@ fn a_bucket_kept_under_another_quota_stays_as_full_in_proportion() {
 }
 
 #[test]
-fn a_quota_that_the_store_was_not_told_of_neither_panics_nor_stays() {
+fn unknown_quota_neither_panics_nor_exceeds_the_bound() {
     let store = store(2);
     for bucket in 0..10 {
         assert!(
@@ -153,7 +153,7 @@ fn a_quota_that_the_store_was_not_told_of_neither_panics_nor_stays() {
 }
 
 #[test]
-fn one_hot_bucket_gives_out_its_burst_exactly() {
+fn contended_bucket_grants_exactly_its_burst() {
     let deep = Quota::new(1, SECOND, 10_000).unwrap();
     let store = MemoryStore::new(1_000, &[deep]);
     let hot = Charge { quota: deep, ..charge(1, 1) };
@@ -171,9 +171,9 @@ fn one_hot_bucket_gives_out_its_burst_exactly() {
     assert_eq!(passed.into_inner(), 10_000);
 }
 
-/// Buckets 0 to 9 of 500 tokens, all taken from in pairs, in both orders, by all threads.
+/// All threads take from pairs of the buckets 0 to 9, of 500 tokens each, in both orders.
 #[test]
-fn two_buckets_always_move_together() {
+fn two_buckets_are_charged_atomically() {
     let deep = Quota::new(1, SECOND, 500).unwrap();
     let store = MemoryStore::new(100_000, &[deep]);
     let bucket = |bucket| Charge { quota: deep, ..charge(bucket, 1) };
@@ -196,7 +196,7 @@ fn two_buckets_always_move_together() {
                 }
             });
         }
-        // Meanwhile: what one request takes from two buckets is missing in both or in neither.
+        // A peek sees the charge of a concurrent request in both buckets or in neither.
         scope
             .spawn(|| (0..500).for_each(|_| assert!(store.take(&pair, 0, Share::WHOLE).allowed())));
         for _ in 0..2_000 {
@@ -205,7 +205,7 @@ fn two_buckets_always_move_together() {
         }
     });
     for (number, passed) in passed.into_iter().enumerate() {
-        // More than there ever is: the level as it stands.
+        // A cost above any level: the outcome has the current level.
         let all = Charge { cost: 501, ..bucket(number as u128) };
         let level = store.peek(&[all], 0, Share::WHOLE).outcomes[0].level;
         assert_eq!(level, deep.full() - deep.units(passed.into_inner()), "bucket {number}");
@@ -219,10 +219,11 @@ fn resident_bytes() -> usize {
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4_096
 }
 
-/// 1,500,000 clients, one a tick (the benchmark sends 5,000,000), so that some of what must go is full again and some is not.
+/// 1,500,000 clients, one per microsecond (the benchmark sends 5,000,000). Some of the dropped buckets
+/// are full, and some are not.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_flood_does_not_grow_it() {
+fn flood_of_clients_does_not_grow_memory() {
     let store = store(100_000);
     let flood = |clients: std::ops::Range<u64>| {
         for client in clients {
