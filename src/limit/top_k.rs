@@ -178,6 +178,15 @@ mod tests {
         }
     }
 
+    #[test]
+    fn mapped_items_have_their_new_names() {
+        let mapped = sketch(4, &[1, 1, 2]).map_items(|item| Some(item + 100), RandomState::new());
+        let mut counted: Vec<_> =
+            mapped.counters().iter().map(|one| (one.item, one.count)).collect();
+        counted.sort_unstable();
+        assert_eq!(counted, [(101, 2), (102, 1)]);
+    }
+
     proptest! {
         #[test]
         fn count_is_never_too_low_nor_too_high_by_more_than_its_error(

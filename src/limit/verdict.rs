@@ -3,6 +3,8 @@
 //!
 //! Computed from bucket levels in one place, so that Redis, memory and fallback report the same.
 
+use std::cmp::Reverse;
+
 use super::charge::{Answer, Charge, Mode, Outcome};
 use super::quota::Quota;
 use super::share::Share;
@@ -72,12 +74,12 @@ impl Verdict {
         // min_by_key returns the first of equals: ties go to the rule that is first in the file.
         match answer.denied_by() {
             None => enforced()
-                .min_by_key(|(_, _, standing)| (standing.remaining, u64::MAX - standing.reset_us))
+                .min_by_key(|(_, _, standing)| (standing.remaining, Reverse(standing.reset_us)))
                 .map_or(Self::Unlimited, |(tightest, ..)| Self::Allowed { tightest }),
             Some(first) => {
                 let longest = enforced()
                     .filter(|(_, enough, _)| !enough)
-                    .min_by_key(|(_, _, standing)| u64::MAX - standing.retry_after_us);
+                    .min_by_key(|(_, _, standing)| Reverse(standing.retry_after_us));
                 Self::Refused { binding: longest.map_or(first, |(binding, ..)| binding) }
             }
         }
@@ -113,6 +115,18 @@ mod tests {
             .collect();
         let answer = take(charges, &mut buckets, Share::WHOLE);
         Verdict::of(charges, &answer)
+    }
+
+    #[test]
+    fn response_headers_report_the_tightest_or_the_binding_charge() {
+        let table = [
+            (Verdict::Unlimited, None),
+            (Verdict::Allowed { tightest: 2 }, Some(2)),
+            (Verdict::Refused { binding: 3 }, Some(3)),
+        ];
+        for (verdict, charge) in table {
+            assert_eq!(verdict.reported_charge(), charge, "{verdict:?}");
+        }
     }
 
     #[test]

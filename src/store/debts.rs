@@ -238,6 +238,21 @@ mod tests {
     }
 
     #[test]
+    fn units_owed_are_those_of_the_bucket_alone() {
+        let debts = Debts::new(1_000);
+        let quota = charge(7).quota;
+        assert!(debts.is_empty());
+        assert_eq!(debts.owed(BucketId(7), &quota, 0), 0);
+        debts.add(&charge(7), &rule(), 300, Share::WHOLE, 0);
+        assert!(!debts.is_empty());
+        assert_eq!(debts.owed(BucketId(7), &quota, 0), 300);
+        assert_eq!(debts.owed(BucketId(8), &quota, 0), 0);
+        let over = quota.time_to_fill_us() + 300;
+        assert_eq!(debts.owed(BucketId(7), &quota, over), 0);
+        assert!(debts.take_out(BucketId(7), &quota, over).is_none(), "it is paid off");
+    }
+
+    #[test]
     fn removed_debt_is_not_owed_until_it_is_put_back() {
         let debts = Debts::new(1_000);
         debts.add(&charge(7), &rule(), 300, Share::WHOLE, 0);

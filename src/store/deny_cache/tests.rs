@@ -247,3 +247,27 @@ fn older_answer_does_not_replace_a_newer_one() {
         assert_eq!(cache.refusal(&asked, 100).unwrap().outcomes[0].level, level, "{first:?}");
     }
 }
+
+#[test]
+fn an_answer_that_allows_displaces_no_other_bucket_from_its_slot() {
+    let quota = Quota::new(1, 1_000_000, 5).unwrap();
+    let cache = DenyCache::with_slots(1);
+    let exhausted = [charge(0, quota, 1)];
+    let answer = take(&exhausted, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
+    cache.remember(&exhausted, &answer, 1);
+    let other = [charge(1, quota, 1)];
+    let mut full = [Bucket::full(&quota, 0)];
+    cache.remember(&other, &take(&other, &mut full, Share::WHOLE), 2);
+    assert!(cache.refusal(&exhausted, 3).is_some());
+}
+
+#[test]
+fn an_entry_is_good_for_its_age_and_no_longer() {
+    let quota = Quota::new(1, 10_000_000, 5).unwrap();
+    let cache = DenyCache::with_slots(1);
+    let asked = [charge(0, quota, 1)];
+    let answer = take(&asked, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
+    cache.remember(&asked, &answer, 7);
+    assert!(cache.refusal(&asked, 7 + MAX_AGE_US).is_some());
+    assert!(cache.refusal(&asked, 8 + MAX_AGE_US).is_none());
+}
