@@ -4,8 +4,8 @@
 //! - One client causes at most one read of Redis per [`KEPT_US`]. In between, it gets the levels of
 //!   that read, refilled to the current time; for other buckets, the levels that this process knows.
 //! - Concurrent requests of one client wait for the same read, at most as long as a check may take.
-//! - All clients together cause at most [`PEEKS_PER_SECOND`] reads per second. Further requests get the levels
-//!   that this process knows.
+//! - All clients together cause at most [`PEEKS_PER_SECOND`] reads per second. Further requests
+//!   get the levels that this process knows.
 
 use std::net::IpAddr;
 use std::sync::OnceLock;

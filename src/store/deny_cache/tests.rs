@@ -15,7 +15,7 @@ proptest! {
     /// At every instant the cache refuses only what the bucket itself refuses, and knows its
     /// level to the unit; up to its age it refuses all of it.
     #[test]
-    fn cached_and_uncached_answers_agree_at_every_tick(
+    fn cached_and_uncached_answers_agree_at_every_microsecond(
         tokens in 1_u64..50,
         period in 1_u64..100_000,
         burst in 1_u64..50,
@@ -44,7 +44,7 @@ proptest! {
 }
 
 #[test]
-fn nothing_is_known_of_other_buckets_or_after_a_reset() {
+fn entry_does_not_apply_to_other_buckets_or_after_a_reset() {
     let quota = Quota::new(1, 1_000_000, 5).unwrap();
     let asked: Vec<Charge> = vec![charge(7, quota, 1)];
     let mut empty = [Bucket { level: 0, at: 0 }];
@@ -64,7 +64,7 @@ fn nothing_is_known_of_other_buckets_or_after_a_reset() {
 }
 
 #[test]
-fn what_was_asked_before_tokens_were_given_back_is_not_remembered() {
+fn answer_from_before_a_grant_is_not_remembered() {
     let quota = Quota::new(1, 1_000_000, 5).unwrap();
     let asked: Vec<Charge> = vec![charge(7, quota, 1)];
     let other: Vec<Charge> = vec![charge(8, quota, 1)];
@@ -100,7 +100,7 @@ fn one_exhausted_bucket_refuses_the_whole_request() {
 /// Two threads fill one slot by turns while a third asks: whatever it finds there, a refusal
 /// has a rule that refused.
 #[test]
-fn every_cached_refusal_has_a_rule_that_refused() {
+fn concurrent_refusal_is_by_a_rule_that_was_short() {
     let quota = Quota::new(1, 1_000_000, 5).unwrap();
     let cache = DenyCache::default();
     let asked: Vec<Charge> = vec![charge(7, quota, 1)];
@@ -231,7 +231,7 @@ fn answer_to_a_call_from_before_the_clearing_is_not_remembered() {
 fn older_answer_does_not_replace_a_newer_one() {
     let quota = Quota::new(1, 1_000_000, 5).unwrap();
     let asked = [charge(7, quota, 1)];
-    // (level, sent at) of two answers -> level at tick 100
+    // (level, sent at) of two answers -> level at 100 us
     let table = [
         ((400_000, 20), (300_000, 10), 400_080),
         ((300_000, 10), (400_000, 20), 400_080),

@@ -16,7 +16,7 @@ use crate::store::redis::fixture::rule;
 /// What happens, one after the other.
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many ticks pass.
+    /// Microseconds pass.
     Wait(u64),
     /// A gateway loses the shared store, or finds it again.
     Turn(usize),
@@ -299,13 +299,13 @@ proptest! {
     }
 }
 
-/// 10/s, 50 deep: a tick adds a unit, a token is worth 100,000.
+/// 10/s, 50 deep: a microsecond adds a unit, a token is 100,000.
 fn tens() -> Quota {
     Quota::new(10, 1_000_000, 50).unwrap()
 }
 
 #[test]
-fn flapping_grants_no_burst_per_flap() {
+fn flapping_store_grants_no_burst_per_flap() {
     let mut world = World::new(3, tens());
     for flap in 0..100 {
         world.play(&Step::TurnAll(flap % 2 == 0));
@@ -318,7 +318,7 @@ fn flapping_grants_no_burst_per_flap() {
 }
 
 #[test]
-fn an_outage_goes_on_from_the_level_that_there_was() {
+fn fallback_starts_from_the_last_known_level() {
     let mut world = World::new(2, tens());
     (0..2).for_each(|gateway| world.play(&Step::Ask { gateway, requests: 60, cost: 1 }));
     assert_eq!(world.granted.len(), 50);
@@ -337,7 +337,7 @@ fn an_outage_goes_on_from_the_level_that_there_was() {
 }
 
 #[test]
-fn a_client_within_its_limits_is_never_refused_by_what_is_owed() {
+fn client_within_its_limits_is_never_denied_by_a_debt() {
     let mut world = World::new(3, tens());
     for second in 0..60 {
         world.play(&Step::TurnAll(!(10..40).contains(&second)));
@@ -375,7 +375,7 @@ fn beside_cheap_requests(
 }
 
 #[test]
-fn a_costly_request_passes_beside_steady_cheap_ones() {
+fn expensive_request_is_allowed_beside_steady_cheap_ones() {
     const MINUTE: u64 = 60_000_000;
     let world = World::new(3, Quota::new(10, 1_000_000, 10).unwrap());
     let gateway = &world.gateways[0];
