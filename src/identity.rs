@@ -129,7 +129,7 @@ fn key_digest(
     Ok(found.map(|(key, source)| (Sha256::digest(key).into(), source)))
 }
 
-/// Takes the key that stands in the source of that index, unless one was found before.
+/// Takes the key from the source of that index, unless an earlier source has one.
 fn take_key<'a>(
     clients: &Clients,
     found: &mut Option<(Cow<'a, [u8]>, usize)>,

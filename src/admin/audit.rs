@@ -29,7 +29,7 @@ pub(super) struct Refusals {
     refusal_runs: Vec<Record>,
     /// Matching runs beyond `limit`, all of them earlier.
     more: usize,
-    /// Refusals, of all clients, whose runs were dropped for want of room.
+    /// Refusals, of all clients, whose runs were dropped because the audit was full.
     dropped: u64,
 }
 

@@ -279,7 +279,7 @@ pub struct Upstream {
 pub struct Route {
     /// An exact path, or a prefix that ends in `/*`. Default: `"/*"`.
     pub path: Field<String>,
-    /// Whether a trailing slash tells the path from another. Default: `"same"`.
+    /// Whether a path with a trailing slash is another path. Default: `"same"`.
     pub trailing_slash: Field<TrailingSlash>,
     /// Methods, such as `GET`, which takes `HEAD`, too; left out: all but `TRACE`.
     pub methods: List,

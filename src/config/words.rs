@@ -109,7 +109,7 @@ pub enum PathCase {
     Insensitive,
 }
 
-/// Whether a trailing slash tells two paths apart.
+/// Whether a path with a trailing slash is another path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

@@ -93,7 +93,7 @@ pub struct Candidate {
     pub name: String,
     /// Its path as the file writes it.
     pub path: String,
-    /// Whether a trailing slash tells the path from another: `same` or `distinct`.
+    /// Whether a path with a trailing slash is another path: `same` or `distinct`.
     pub trailing_slash: &'static str,
     /// Its host; none: all.
     pub host: Option<String>,

@@ -11,7 +11,7 @@ pub struct Matcher {
     pub host: Option<String>,
     /// The path.
     pub path: PathPattern,
-    /// Whether a trailing slash tells the path from another.
+    /// Whether a path with a trailing slash is another path.
     pub trailing_slash: TrailingSlash,
     /// The methods that the file names; empty: all. [`takes`] says what that means.
     pub methods: Vec<Method>,
@@ -26,7 +26,7 @@ pub enum PathPattern {
     Prefix(String),
 }
 
-/// Whether a trailing slash tells two paths apart.
+/// Whether a path with a trailing slash is another path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TrailingSlash {
     /// Many servers answer `/api` and `/api/` by the same code, so they are one path.

@@ -311,7 +311,7 @@ mod tests {
         for path in paths() {
             for longest in 1..4 {
                 let Ok(readings) = readings(&path, false, longest) else { continue };
-                // One byte more tells that the reading is longer than any route's path.
+                // One byte more shows that the reading is longer than any route's path.
                 let start = |text: &str| text.as_bytes()[..text.len().min(longest + 1)].to_vec();
                 let mut cut: Vec<_> = readings.iter().map(|reading| start(reading)).collect();
                 let mut whole: Vec<_> = unabridged(&path).iter().map(|text| start(text)).collect();

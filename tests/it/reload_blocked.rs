@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::{DEMO, Gateway, PATIENCE, eventually, timed, tollgate, whole, within};
 
-/// A write lease on a file: whoever opens the file waits for its end, or for 45 s.
+/// A write lease on a file: opening the file blocks until it ends, or for 45 s.
 struct Lease(Child);
 
 /// `nix` has no leases, and a call by hand would be `unsafe`.
@@ -133,7 +133,7 @@ fn start_on_a_file_that_blocks_ends_with_a_message() {
             });
         }
     });
-    // A pipe that somebody writes to is a file like any other.
+    // A pipe with a writer is read like a file.
     let outcome = tollgate(&["check", "-c", "/dev/stdin"], &whole(DEMO));
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }

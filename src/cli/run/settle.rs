@@ -1,4 +1,4 @@
-//! Debts at the end of the process: Redis is told of them, and what it was not told of is logged.
+//! Settles debts in Redis at the end of the process, and logs those that could not be settled.
 
 use std::time::Duration;
 

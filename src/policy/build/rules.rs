@@ -201,7 +201,7 @@ fn set<T>(list: &mut [T], index: u32, value: T) {
     }
 }
 
-/// What tells the clients of a rule apart, in canonical order.
+/// The dimensions of a rule, in canonical order.
 fn dimensions(rule: &str, list: &List, mistakes: &mut Mistakes) -> Vec<Dimension> {
     let items = list.as_ref().map_or(&[][..], |list| list.get_ref());
     let mut seen = HashMap::new();

@@ -1,4 +1,4 @@
-//! Requests of which Redis cannot read a bucket: a key of another type stands in its place.
+//! Requests with a bucket that Redis cannot read, because its key holds another type.
 //!
 //! That bucket alone is decided in this process, as in an outage and as its rule wants it; Redis
 //! decides the others. All pay or none: tokens are taken here first, and given back where Redis

@@ -67,7 +67,7 @@ pub struct CallSeries {
     pub ambiguous: IntCounter,
     /// Tokens granted alone and taken off in Redis, by `rule`.
     pub settled: CounterVec,
-    /// Debts that were dropped for want of room.
+    /// Debts that were dropped because `memory.max_buckets` was reached.
     pub dropped: IntCounter,
 }
 
@@ -223,7 +223,7 @@ impl Batcher {
         }
     }
 
-    /// As many of those who wait as fit into one call; none where nobody does.
+    /// As many of those who wait as fit into one call; `None` if no check waits.
     fn next_batch(
         &self,
         waiting: &mut VecDeque<Waiting>,

@@ -12,7 +12,7 @@ const MAX_BYTES: usize = 200;
 /// The most bytes of a text that are looked at.
 const MAX_READ_BYTES: usize = 4_096;
 
-/// What stands in the place of a secret.
+/// Replacement for a secret.
 const MASK: &str = "***";
 
 /// Letters, digits and `+=_-` in a row from which on they may be a key or a hash.

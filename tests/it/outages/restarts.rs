@@ -94,7 +94,7 @@ fn buckets_begin_empty_only_until_redis_is_reached() {
     assert_eq!(passed, 5);
 }
 
-/// Connections wait until Redis has been tried: nothing is decided without it for want of time.
+/// Connections wait until Redis has been tried: no decision is made without it.
 #[test]
 fn the_first_request_after_a_start_is_decided_by_redis() {
     let redis = Redis::start();

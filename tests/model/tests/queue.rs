@@ -1,4 +1,4 @@
-//! The queue of checks: whoever comes while a call ends, starts or takes long, is answered once.
+//! The queue of checks: a check that arrives while a call ends, starts or takes long is answered once.
 
 use std::collections::VecDeque;
 // The counts are the test's own: what they read is not to be tried in every order.

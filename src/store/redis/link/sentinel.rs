@@ -43,7 +43,7 @@ async fn ask(
     let unknown =
         || ConnectError::UnknownMaster { at: server.to_string(), master: sentinel.master.clone() };
     let (host, port) = answer.ok_or_else(unknown)?;
-    // It is looked up, and stands in logs.
+    // The name is looked up and logged.
     if host.len() > MAX_HOST_BYTES || !host.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(unknown());
     }

@@ -109,7 +109,7 @@ mod tests {
     use crate::policy::OnFailure;
     use crate::store::redis::script::RuleName;
 
-    /// `take.lua` denies only for want of tokens: what says otherwise did not come from it.
+    /// `take.lua` denies only if tokens are missing, so any other denial is a malformed reply.
     #[test]
     fn reply_that_denies_with_full_buckets_is_malformed() {
         let quota = Quota::new(1, 100, 5).unwrap();

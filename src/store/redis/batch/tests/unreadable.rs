@@ -55,7 +55,7 @@ impl Scene {
         (passed, rule)
     }
 
-    /// Tokens that Redis keeps of the second rule's bucket; none where nobody took from it.
+    /// Tokens that Redis keeps of the second rule's bucket; `None` if none were taken.
     fn left(&self) -> Option<i64> {
         let key = script::key("t:", self.charges[1].bucket, &self.rules[1]);
         let mut connection = self.server.client().get_connection().unwrap();
