@@ -45,7 +45,8 @@ fn policy(clients: &str) -> Policy {
     from_text("gateway.toml", &format!("{clients}{RULES}{key}")).unwrap()
 }
 
-/// What is decided: the route or the refusal, and the rules that charge the request how much.
+/// What is decided: the route or the refusal, which rules may charge the request, and which do, how
+/// much.
 fn outcome(policy: &Policy, method: &str, path: &str, key: Option<&str>) -> String {
     let mut request = Request::builder().method(method).uri(path).header("host", "api.test");
     if let Some(key) = key {
@@ -62,7 +63,8 @@ fn outcome(policy: &Policy, method: &str, path: &str, key: Option<&str>) -> Stri
         (None, false, route) => policy.routes[route.unwrap() as usize].name.to_string(),
     };
     let demanded = case.demanded_by.map(|index| format!(", demanded by {}", rule(index)));
-    format!("{to} [{}]{}", charges.join(", "), demanded.unwrap_or_default())
+    let demanded = demanded.unwrap_or_default();
+    format!("{to} {:?} [{}]{demanded}", case.scope, charges.join(", "))
 }
 
 #[test]
@@ -70,12 +72,12 @@ fn request_is_charged_by_the_rules_for_its_key() {
     let deny = "on_missing_key = \"deny\"\non_unknown_key = \"deny\"\n";
     let open = "on_missing_key = \"anonymous\"\non_unknown_key = \"accept\"\n";
     let table = [
-        (deny, Some("secret"), "all [per-ip 2, per-key 2]"),
-        (deny, None, "KeyMissing [per-ip 2]"),
-        (deny, Some("guess"), "KeyUnknown [per-ip 2]"),
-        (open, Some("secret"), "all [per-ip 2, per-key 2]"),
-        (open, None, "all [per-ip 2]"),
-        (open, Some("guess"), "all [per-ip 2, per-key 2]"),
+        (deny, Some("secret"), "all All [per-ip 2, per-key 2]"),
+        (deny, None, "KeyMissing Address [per-ip 2]"),
+        (deny, Some("guess"), "KeyUnknown Address [per-ip 2]"),
+        (open, Some("secret"), "all All [per-ip 2, per-key 2]"),
+        (open, None, "all All [per-ip 2]"),
+        (open, Some("guess"), "all All [per-ip 2, per-key 2]"),
     ];
     for (clients, key, expected) in table {
         assert_eq!(outcome(&policy(clients), "GET", "/", key), expected, "{clients}, {key:?}");
@@ -86,8 +88,8 @@ fn request_is_charged_by_the_rules_for_its_key() {
 fn rule_that_demands_a_key_refuses_a_request_without_one() {
     let policy = policy("on_missing_key = \"anonymous\"");
     let table = [
-        (Some("secret"), "keys [per-ip 1, per-key 1, demanding 1]"),
-        (None, "KeyMissing [per-ip 1], demanded by demanding"),
+        (Some("secret"), "keys All [per-ip 1, per-key 1, demanding 1]"),
+        (None, "KeyMissing Address [per-ip 1], demanded by demanding"),
     ];
     for (key, expected) in table {
         assert_eq!(outcome(&policy, "GET", "/keys", key), expected, "{key:?}");
@@ -99,14 +101,14 @@ fn request_for_its_limits_is_free_unless_it_may_guess_a_key() {
     let deny = "on_missing_key = \"deny\"\non_unknown_key = \"deny\"\n";
     let open = "on_missing_key = \"anonymous\"\non_unknown_key = \"accept\"\n";
     let table = [
-        (deny, "GET", Some("secret"), "limits []"),
-        (deny, "HEAD", Some("secret"), "limits []"),
-        (deny, "GET", None, "KeyMissing [per-ip 1]"),
-        (deny, "GET", Some("guess"), "KeyUnknown [per-ip 1]"),
-        (deny, "OPTIONS", None, "limits []"),
-        (deny, "POST", Some("secret"), "OtherMethod []"),
-        (open, "GET", None, "limits []"),
-        (open, "GET", Some("guess"), "limits [per-ip 1]"),
+        (deny, "GET", Some("secret"), "limits All []"),
+        (deny, "HEAD", Some("secret"), "limits All []"),
+        (deny, "GET", None, "KeyMissing Address [per-ip 1]"),
+        (deny, "GET", Some("guess"), "KeyUnknown Address [per-ip 1]"),
+        (deny, "OPTIONS", None, "limits All []"),
+        (deny, "POST", Some("secret"), "OtherMethod All []"),
+        (open, "GET", None, "limits All []"),
+        (open, "GET", Some("guess"), "limits Address [per-ip 1]"),
     ];
     for (clients, method, key, expected) in table {
         let found = outcome(&policy(clients), method, "/limits", key);
