@@ -238,6 +238,29 @@ mod tests {
     }
 
     #[test]
+    fn dropped_debts_are_logged_once_a_minute() {
+        let debts = Debts::new(SHARDS);
+        let add = |bucket, now| debts.add(&charge(bucket), &rule(), 300, Share::WHOLE, now);
+        add(0, 0);
+        let times = [(0, 60_000_000), (59_999_999, 60_000_000), (60_000_000, 120_000_000)];
+        for (now, next_line) in times {
+            add(SHARDS as u128, now);
+            // There is room for one of the two.
+            add(0, now);
+            assert_eq!(debts.log_at.load(Ordering::Relaxed), next_line, "at {now}");
+        }
+    }
+
+    #[test]
+    fn expired_debts_are_searched_for_only_where_a_shard_is_full() {
+        let debts = Debts::new(SHARDS * 3);
+        let add = |bucket, now| debts.add(&charge(bucket), &rule(), 300, Share::WHOLE, now);
+        add(0, 0);
+        add(SHARDS as u128, charge(0).quota.time_to_fill_us() + SWEEP_INTERVAL_US + 300);
+        assert_eq!(debts.len(), 2, "there is room for one more");
+    }
+
+    #[test]
     fn units_owed_are_those_of_the_bucket_alone() {
         let debts = Debts::new(1_000);
         let quota = charge(7).quota;
