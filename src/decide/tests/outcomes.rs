@@ -197,3 +197,14 @@ fn only_http_1_1_and_a_url_need_a_host() {
         assert_eq!(case.refused(), expected.map(Refusal::Malformed), "{version:?} {target}");
     }
 }
+
+#[test]
+fn request_for_a_malformed_host_is_refused() {
+    let file = from_text("gateway.toml", RULES).unwrap();
+    for (host, expected) in [("api.test:80", None), ("api.test:80:80", Some(Malformed::OddHost))] {
+        let parts =
+            Request::builder().uri("/").header("host", host).body(()).unwrap().into_parts().0;
+        let case = decide(&file, &Head::of(&parts, b"/", Some(PEER), false));
+        assert_eq!(case.refused(), expected.map(Refusal::Malformed), "{host}");
+    }
+}
