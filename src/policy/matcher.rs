@@ -95,7 +95,7 @@ impl Matcher {
 
 /// Whether a route that names `methods`, or none of them for all, takes requests of `method`. Servers
 /// answer HEAD by the code for GET, so a route that names GET takes HEAD, too. TRACE is taken only
-/// where it is named: its answer tells a page the headers that the page itself may not read.
+/// if it is named: its response echoes headers that a page in a browser may not read.
 pub fn takes(methods: &[Method], method: &Method) -> bool {
     let named = methods.contains(method);
     match *method {

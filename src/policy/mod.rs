@@ -148,7 +148,7 @@ pub struct Rule {
     /// The quota of each plan, by the plan's index; none: the rule does not apply to that plan.
     pub quota_by_plan: Vec<Option<Grant>>,
     /// Whether the rule has a `plans.<plan>` table for a plan, by the plan's index. Such a plan
-    /// counts in buckets of its own, where `per` has no `key` that tells the plans apart already.
+    /// has its own buckets, unless `per` contains `key` or `plan`, which separate the plans already.
     /// All other plans share the buckets of the plain quota, so that another plan's table does
     /// not change their ids.
     pub has_own_quota: Vec<bool>,

@@ -8,14 +8,14 @@ use crate::clock;
 use crate::store::limiter::Limiter;
 use crate::store::redis::batch::settle::{Settlement, Sum};
 
-/// Time for it even where the drain time is over. The connection to Redis lives for a second beyond
-/// that.
-const LEAST: Duration = Duration::from_millis(500);
+/// Shortest time to settle debts in, even if the drain time is over. The connection to Redis lives for
+/// a second longer than the drain time.
+const MIN_SETTLE_TIME: Duration = Duration::from_millis(500);
 
 /// Settles debts until the drain time is over, which begins now.
 pub(super) struct Settling<'a> {
     limiter: &'a Limiter,
-    /// The tick at which the drain time is over.
+    /// End of the drain time, in microseconds.
     ends: u64,
     settled: Sum,
     lost: Sum,
@@ -29,17 +29,17 @@ impl<'a> Settling<'a> {
         Self { limiter, ends, settled: Sum::default(), lost: Sum::default(), why: None }
     }
 
-    /// What is left of the drain time.
+    /// Remaining drain time.
     pub(super) fn time_left(&self) -> Duration {
         Duration::from_micros(self.ends.saturating_sub(clock::now()))
     }
 
-    /// Takes off in Redis what is owed now. Blocks; requests in flight go on.
+    /// Settles the current debts in Redis. Blocks; requests in flight continue.
     pub(super) fn settle(&mut self) {
         if self.limiter.debts() == 0 {
             return;
         }
-        let patience = self.time_left().max(LEAST);
+        let patience = self.time_left().max(MIN_SETTLE_TIME);
         let settle = self.limiter.settle(patience);
         // The connection is driven by the proxy's threads, which live until the process ends.
         match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -53,7 +53,7 @@ impl<'a> Settling<'a> {
         }
     }
 
-    /// Logs what became of the debts.
+    /// Logs which debts were settled, and which were not and why.
     pub(super) fn report(self) {
         let settled = self.settled;
         if settled.buckets > 0 {
