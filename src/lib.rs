@@ -5,10 +5,10 @@
 //!
 //! # Errors
 //!
-//! - A mistake in the file is a `Mistake` with its place; all are collected, none is thrown.
+//! - An error in the file is a `Diagnostic` with its place; all are collected, none is thrown.
 //! - A pure module that can fail has one `thiserror` enum that says how.
 //! - A refusal ("not now") is an answer, not an error. A cost above the burst ("never") is a
-//!   mistake in the file.
+//!   error in the file.
 //! - The store always answers, so no caller has an error branch.
 //! - Only `gateway::respond` turns an error into HTTP; only `cli` turns one into an exit code.
 

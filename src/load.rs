@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use crate::blocking::{NoResult, run_alone};
-use crate::config::mistake::{Mistake, Mistakes, Report};
+use crate::config::diagnostic::{Diagnostic, Diagnostics, Report};
 use crate::config::outline::Outline;
 use crate::config::read;
 use crate::policy::{Digest, Policy, build};
@@ -96,9 +96,9 @@ pub enum LoadError {
     /// A file that the policy names cannot be used.
     #[error("{0}")]
     Certificate(#[from] TlsError),
-    /// The file was read, and holds mistakes.
+    /// The file was read, and holds errors.
     #[error("{0}")]
-    Mistakes(Report),
+    Diagnostics(Report),
 }
 
 /// A file as it was read.
@@ -163,9 +163,9 @@ impl Source {
     /// What the file means.
     ///
     /// # Errors
-    /// See [`LoadError`]; mistakes in the file are all in one [`Report`].
+    /// See [`LoadError`]; errors in the file are all in one [`Report`].
     pub fn policy(&self) -> Result<Policy, LoadError> {
-        let policy = from_text(&self.name, &self.text).map_err(LoadError::Mistakes)?;
+        let policy = from_text(&self.name, &self.text).map_err(LoadError::Diagnostics)?;
         let of_redis = policy.redis.as_ref().and_then(|redis| redis.tls.as_ref());
         let of_tracing = policy.tracing.as_ref().and_then(|tracing| tracing.endpoint.tls.as_ref());
         for (table, tls) in [("redis", of_redis), ("tracing", of_tracing)] {
@@ -182,18 +182,18 @@ impl Source {
         Outline::of(unmarked(&self.text))
     }
 
-    /// Mistakes that nothing in the file alone could tell.
-    pub fn report(&self, found: impl IntoIterator<Item = Mistake>) -> Report {
-        let mut mistakes = Mistakes::default();
-        found.into_iter().for_each(|mistake| mistakes.push(mistake));
-        mistakes.into_report(&self.name, unmarked(&self.text))
+    /// Errors that nothing in the file alone could tell.
+    pub fn report(&self, found: impl IntoIterator<Item = Diagnostic>) -> Report {
+        let mut diagnostics = Diagnostics::default();
+        found.into_iter().for_each(|diagnostic| diagnostics.push(diagnostic));
+        diagnostics.into_report(&self.name, unmarked(&self.text))
     }
 }
 
 /// The file at `path` and its policy, for the first time. Waits 10 s at most.
 ///
 /// # Errors
-/// See [`LoadError`]; mistakes in the file are all in one [`Report`].
+/// See [`LoadError`]; errors in the file are all in one [`Report`].
 pub fn open(path: &Path) -> Result<(Source, Policy), LoadError> {
     let file = path.to_owned();
     let read = move || {
@@ -208,15 +208,15 @@ pub fn open(path: &Path) -> Result<(Source, Policy), LoadError> {
 /// The policy of the file at `path`. Waits 10 s at most.
 ///
 /// # Errors
-/// See [`LoadError`]; mistakes in the file are all in one [`Report`].
+/// See [`LoadError`]; errors in the file are all in one [`Report`].
 pub fn load(path: &Path) -> Result<Policy, LoadError> {
     open(path).map(|(_, policy)| policy)
 }
 
-/// The policy of a file with this text; `name` is what mistakes call the file.
+/// The policy of a file with this text; `name` is what errors call the file.
 ///
 /// # Errors
-/// Every mistake in the text.
+/// Every error in the text.
 pub fn from_text(name: &str, text: &str) -> Result<Policy, Report> {
     from_text_in(name, text, &|variable| std::env::var(variable).ok())
 }
@@ -224,17 +224,17 @@ pub fn from_text(name: &str, text: &str) -> Result<Policy, Report> {
 /// The same in another environment than the process' own.
 ///
 /// # Errors
-/// Every mistake in the text.
+/// Every error in the text.
 pub fn from_text_in(
     name: &str,
     text: &str,
     environment: build::Environment<'_>,
 ) -> Result<Policy, Report> {
     let text = unmarked(text);
-    let mut mistakes = Mistakes::default();
-    let config = read::read(text, &mut mistakes);
-    let policy = build::build(&config, environment, &mut mistakes)
-        .ok_or_else(|| mistakes.into_report(name, text))?;
+    let mut diagnostics = Diagnostics::default();
+    let config = read::read(text, &mut diagnostics);
+    let policy = build::build(&config, environment, &mut diagnostics)
+        .ok_or_else(|| diagnostics.into_report(name, text))?;
     #[cfg(test)]
     crate::config::schema::assert_takes(text);
     Ok(policy)

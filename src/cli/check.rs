@@ -22,7 +22,7 @@ pub(super) fn check(file: &Path) -> ExitCode {
 /// Prints why a file was rejected.
 pub(super) fn reject(error: &LoadError) -> ExitCode {
     match error {
-        LoadError::Mistakes(report) => {
+        LoadError::Diagnostics(report) => {
             eprintln!("{}", report.render(std::io::stderr().is_terminal()).trim_end());
         }
         LoadError::Unreadable { .. } => {

@@ -40,9 +40,9 @@ enum Command {
     /// Serve. Exits with 64 on a bad file, with 69 on a port that is taken.
     ///
     /// A file that changes is taken while it runs: when it is saved, on SIGHUP, and on
-    /// `POST /api/reload` at the admin port. One with a mistake changes nothing.
+    /// `POST /api/reload` at the admin port. One with an error changes nothing.
     Run,
-    /// Read the file as `run` would and print every mistake with its line. Exits with 0 or 64.
+    /// Read the file as `run` would and print every error with its line. Exits with 0 or 64.
     Check,
     /// Say what would become of a request, and why: client, route, every rule, buckets' names.
     ///

@@ -3,14 +3,14 @@
 //!
 //! Reading order: [`Config`] here, [`spanned`], [`tables`], [`rules`] and [`words`] (what may be
 //! written), `schema` (the same for editors);
-//! [`mistake`], [`suggest`], [`secrets`] and [`render`] (how mistakes are told); [`read`], with
+//! [`diagnostic`], [`suggest`], [`secrets`] and [`render`] (how errors are told); [`read`], with
 //! `prune` and `plain` (from text to a `Config`); [`outline`] and [`changes`] (what one file changes of
 //! another).
 //!
 //! Everything is optional here, so that what is missing can be said well and in one place.
 
 pub mod changes;
-pub mod mistake;
+pub mod diagnostic;
 pub mod outline;
 mod plain;
 mod prune;

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::mistake::Mistake;
+use super::diagnostic::Diagnostic;
 use super::prune::{Found, Pruned};
 use super::secrets::is_key_place;
 use super::suggest::{self, cut};
@@ -18,7 +18,7 @@ const SHOWN: usize = 40;
 const NAMED: [&str; 5] = ["plans", "keys", "upstreams", "routes", "rules"];
 
 /// A value of the wrong type, a word or a name that does not exist.
-pub(super) fn wrong_value(message: &str, pruned: &Pruned) -> Mistake {
+pub(super) fn wrong_value(message: &str, pruned: &Pruned) -> Diagnostic {
     let name = pruned.path.last().map_or("", String::as_str);
     if let Some((_, possible)) = message.rsplit_once(", expected ")
         && message.starts_with("unknown field")
@@ -34,17 +34,17 @@ pub(super) fn wrong_value(message: &str, pruned: &Pruned) -> Mistake {
         let possible = words_in(possible);
         let list = suggest::list(&possible, "or");
         let message = format!("`{name}` is {list}, not `{}`", cut(word, SHOWN));
-        let mistake = Mistake::new(pruned.span.clone(), message);
+        let diagnostic = Diagnostic::new(pruned.span.clone(), message);
         return match suggest::closest(word, &possible) {
-            Some(meant) => mistake.help(format!("did you mean `{name} = \"{meant}\"`?")),
-            None => mistake,
+            Some(meant) => diagnostic.help(format!("did you mean `{name} = \"{meant}\"`?")),
+            None => diagnostic,
         };
     }
     wrong_type(message, name, pruned)
 }
 
 /// A name that is none of the `possible` ones.
-fn unknown_name(name: &str, pruned: &Pruned, possible: &[&str]) -> Mistake {
+fn unknown_name(name: &str, pruned: &Pruned, possible: &[&str]) -> Diagnostic {
     let parents = &pruned.path[..pruned.path.len().saturating_sub(1)];
     let shown = cut(name, SHOWN);
     let message = if parents.is_empty() {
@@ -52,11 +52,11 @@ fn unknown_name(name: &str, pruned: &Pruned, possible: &[&str]) -> Mistake {
     } else {
         format!("unknown name `{shown}` in `{}`", cut(&parents.join("."), 2 * SHOWN))
     };
-    Mistake::new(pruned.span.clone(), message).help(suggest::help(name, possible))
+    Diagnostic::new(pruned.span.clone(), message).help(suggest::help(name, possible))
 }
 
 /// A value of another type than the setting's.
-fn wrong_type(message: &str, name: &str, pruned: &Pruned) -> Mistake {
+fn wrong_type(message: &str, name: &str, pruned: &Pruned) -> Diagnostic {
     let expected = match message.rsplit_once("expected ").map_or(message, |(_, expected)| expected)
     {
         "u64" => Expected::Number,
@@ -78,13 +78,13 @@ fn wrong_type(message: &str, name: &str, pruned: &Pruned) -> Mistake {
         (Expected::Number, Found::Integer(_)) => format!("{subject} is too large"),
         (_, value) => format!("{subject} is {}, not {}", expected.name(), value.name()),
     };
-    let mistake = Mistake::new(pruned.span.clone(), message);
+    let diagnostic = Diagnostic::new(pruned.span.clone(), message);
     match instead(&expected, name, pruned) {
         Some(head) if matches!(expected, Expected::Table) => {
-            mistake.help(format!("write `{head}`, and its settings below"))
+            diagnostic.help(format!("write `{head}`, and its settings below"))
         }
-        Some(line) => mistake.help(format!("write `{line}`")),
-        None => mistake,
+        Some(line) => diagnostic.help(format!("write `{line}`")),
+        None => diagnostic,
     }
 }
 
@@ -203,14 +203,15 @@ impl Found {
 }
 
 /// A list where a table belongs, most often `[[server]]` for `[server]`.
-pub(super) fn list_for_table(pruned: &Pruned) -> Mistake {
+pub(super) fn list_for_table(pruned: &Pruned) -> Diagnostic {
     let path = cut(&pruned.path.join("."), 2 * SHOWN);
-    let mistake = Mistake::new(pruned.span.clone(), format!("`{path}` is a table, not a list"));
-    mistake.help(format!("write `[{path}]`, once and in single brackets"))
+    let diagnostic =
+        Diagnostic::new(pruned.span.clone(), format!("`{path}` is a table, not a list"));
+    diagnostic.help(format!("write `[{path}]`, once and in single brackets"))
 }
 
 /// A text that is not TOML.
-pub(super) fn broken_syntax(message: &str, span: Range<usize>, text: &str) -> Mistake {
+pub(super) fn broken_syntax(message: &str, span: Range<usize>, text: &str) -> Diagnostic {
     let found = text.get(span.clone()).unwrap_or("");
     let (message, help) = if message.starts_with("duplicate key") {
         (format!("`{}` is written twice", cut(found, SHOWN)), Some("keep one of them"))
@@ -233,8 +234,8 @@ pub(super) fn broken_syntax(message: &str, span: Range<usize>, text: &str) -> Mi
         ("a list is not closed".to_owned(), Some("end it with `]`"))
     } else if message.starts_with("missing comma between array") {
         let end = text.get(..span.start).map_or(span.start, |before| before.trim_end().len());
-        let mistake = Mistake::new(end..end, "a list is not closed, or lacks a comma");
-        return mistake.help("end it with `]`, or put `,` between its items");
+        let diagnostic = Diagnostic::new(end..end, "a list is not closed, or lacks a comma");
+        return diagnostic.help("end it with `]`, or put `,` between its items");
     } else if message.starts_with("invalid unquoted key") {
         let help = "write it in letters A-Z and a-z, digits, `_` and `-`";
         ("a name holds a character that it cannot hold".to_owned(), Some(help))
@@ -243,10 +244,10 @@ pub(super) fn broken_syntax(message: &str, span: Range<usize>, text: &str) -> Mi
     } else {
         (message.replace("array", "list"), None)
     };
-    let mistake = Mistake::new(span, message);
+    let diagnostic = Diagnostic::new(span, message);
     match help {
-        Some(help) => mistake.help(help),
-        None => mistake,
+        Some(help) => diagnostic.help(help),
+        None => diagnostic,
     }
 }
 

@@ -1,4 +1,4 @@
-//! From text to a [`Config`], with every mistake that reading can find. serde stops at the first,
+//! From text to a [`Config`], with every error that reading can find. serde stops at the first,
 //! so what it blames is taken out and the rest is read again.
 
 use std::ops::Range;
@@ -8,25 +8,25 @@ use toml::Spanned;
 use toml::de::{DeTable, Deserializer, Error};
 
 use super::Config;
-use super::mistake::{Mistake, Mistakes};
+use super::diagnostic::{Diagnostic, Diagnostics};
 use super::plain;
 use super::prune::{self, Wanted};
 
-/// How often the file is read again behind a mistake. Each round costs the whole file.
+/// How often the file is read again behind an error. Each round costs the whole file.
 const MAX_ROUNDS: usize = 100;
 
-/// Reads a file. What is wrong is left out of the `Config` and said in `mistakes`.
-pub fn read(text: &str, mistakes: &mut Mistakes) -> Config {
+/// Reads a file. What is wrong is left out of the `Config` and said in `diagnostics`.
+pub fn read(text: &str, diagnostics: &mut Diagnostics) -> Config {
     let (mut table, errors) = DeTable::parse_recoverable(text);
-    if report_syntax(text, &errors, mistakes) == Damage::Structure {
-        mistakes.distrust(std::iter::once(0..usize::MAX).collect());
+    if report_syntax(text, &errors, diagnostics) == Damage::Structure {
+        diagnostics.distrust(std::iter::once(0..usize::MAX).collect());
         return Config::default();
     }
     prune::take_lists(table.get_mut(), &mut |pruned| {
-        mistakes.push(plain::list_for_table(&pruned));
-        mistakes.leave_hole(pruned.path);
+        diagnostics.push(plain::list_for_table(&pruned));
+        diagnostics.leave_hole(pruned.path);
     });
-    read_types(table, mistakes)
+    read_types(table, diagnostics)
 }
 
 /// What errors of syntax leave of a file.
@@ -40,7 +40,7 @@ enum Damage {
 
 /// Says what is not TOML, once a line: the rest of a line mostly follows from its first error,
 /// and so does everything behind an error that breaks the structure.
-fn report_syntax(text: &str, errors: &[Error], mistakes: &mut Mistakes) -> Damage {
+fn report_syntax(text: &str, errors: &[Error], diagnostics: &mut Diagnostics) -> Damage {
     let mut errors: Vec<(Range<usize>, &Error)> =
         errors.iter().map(|error| (error.span().unwrap_or(0..0), error)).collect();
     // The later of two errors at one place says more: "string values must be quoted".
@@ -49,13 +49,13 @@ fn report_syntax(text: &str, errors: &[Error], mistakes: &mut Mistakes) -> Damag
     for (span, error) in errors {
         if broken.last().is_none_or(|line| !line.contains(&span.start)) {
             broken.push(line_around(text, span.start));
-            mistakes.push(plain::broken_syntax(error.message(), span, text));
+            diagnostics.push(plain::broken_syntax(error.message(), span, text));
         }
         if breaks_structure(error.message()) {
             return Damage::Structure;
         }
     }
-    mistakes.distrust(broken);
+    diagnostics.distrust(broken);
     Damage::Lines
 }
 
@@ -75,8 +75,8 @@ fn line_around(text: &str, at: usize) -> Range<usize> {
     start..end.map_or(bytes.len(), |found| at + found) + 1
 }
 
-/// Reads the types, again and again behind each mistake.
-fn read_types(mut table: Spanned<DeTable<'_>>, mistakes: &mut Mistakes) -> Config {
+/// Reads the types, again and again behind each error.
+fn read_types(mut table: Spanned<DeTable<'_>>, diagnostics: &mut Diagnostics) -> Config {
     for _ in 0..MAX_ROUNDS {
         let error = match Config::deserialize(Deserializer::from(table.clone())) {
             Ok(config) => return config,
@@ -88,14 +88,14 @@ fn read_types(mut table: Spanned<DeTable<'_>>, mistakes: &mut Mistakes) -> Confi
             is_name: error.message().starts_with("unknown field"),
         };
         let Some(pruned) = prune::prune(table.get_mut(), &wanted) else {
-            mistakes.push(Mistake::new(error.span().unwrap_or(0..0), error.message()));
+            diagnostics.push(Diagnostic::new(error.span().unwrap_or(0..0), error.message()));
             break;
         };
-        mistakes.push(plain::wrong_value(error.message(), &pruned));
-        mistakes.leave_hole(pruned.path);
+        diagnostics.push(plain::wrong_value(error.message(), &pruned));
+        diagnostics.leave_hole(pruned.path);
     }
     // Too many to go on: whatever seems to be missing now is not worth a word.
-    mistakes.distrust(std::iter::once(0..usize::MAX).collect());
+    diagnostics.distrust(std::iter::once(0..usize::MAX).collect());
     Config::default()
 }
 

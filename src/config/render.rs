@@ -5,13 +5,13 @@ use std::ops::Range;
 
 use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
-use super::mistake::{Mistake, Report};
+use super::diagnostic::{Diagnostic, Report};
 use super::suggest::cut;
 
-/// How many mistakes are shown.
+/// How many errors are shown.
 const MAX_SHOWN: usize = 50;
 
-/// Columns of a rendered line. Longer source lines are cut around the mistake.
+/// Columns of a rendered line. Longer source lines are cut around the error.
 const WIDTH: usize = 120;
 
 /// Bytes of a place that are underlined, at most.
@@ -33,8 +33,8 @@ impl Report {
         let renderer = if color { Renderer::styled() } else { Renderer::plain() };
         let renderer = renderer.term_width(WIDTH);
         let mut text = String::new();
-        for mistake in self.mistakes.iter().take(MAX_SHOWN) {
-            for line in renderer.render(&[self.group(mistake)]).lines() {
+        for diagnostic in self.diagnostics.iter().take(MAX_SHOWN) {
+            for line in renderer.render(&[self.group(diagnostic)]).lines() {
                 text.extend([line.trim_end(), "\n"]);
             }
             text.push('\n');
@@ -43,15 +43,16 @@ impl Report {
         if count > MAX_SHOWN {
             text.extend(["and ", &(count - MAX_SHOWN).to_string(), " more\n"]);
         }
-        let noun = if count == 1 { "mistake" } else { "mistakes" };
+        let noun = if count == 1 { "error" } else { "errors" };
         text.extend([&self.name, ": ", &count.to_string(), " ", noun, "\n"]);
         text
     }
 
-    /// One mistake.
-    fn group<'a>(&'a self, mistake: &'a Mistake) -> Group<'a> {
-        let mut group = Group::with_title(Level::ERROR.primary_title(cut(&mistake.message, 400)));
-        let excerpts = self.excerpts(mistake);
+    /// One error.
+    fn group<'a>(&'a self, diagnostic: &'a Diagnostic) -> Group<'a> {
+        let mut group =
+            Group::with_title(Level::ERROR.primary_title(cut(&diagnostic.message, 400)));
+        let excerpts = self.excerpts(diagnostic);
         if excerpts.is_empty() {
             group = group.element(Origin::path(self.name.as_str()).line(1).char_column(1));
         }
@@ -62,23 +63,24 @@ impl Report {
                 .annotations(excerpt.annotations);
             group = group.element(snippet);
         }
-        match &mistake.help {
+        match &diagnostic.help {
             Some(help) => group.element(Level::HELP.message(help.as_str())),
             None => group,
         }
     }
 
     /// The lines to show: all places together, or each on its own where they are far apart.
-    fn excerpts<'a>(&'a self, mistake: &'a Mistake) -> Vec<Excerpt<'a>> {
+    fn excerpts<'a>(&'a self, diagnostic: &'a Diagnostic) -> Vec<Excerpt<'a>> {
         if self.source.trim_end().is_empty() {
             return Vec::new();
         }
-        let spans: Vec<_> = mistake.labels.iter().map(|label| self.visible(&label.span)).collect();
+        let spans: Vec<_> =
+            diagnostic.labels.iter().map(|label| self.visible(&label.span)).collect();
         let first = spans.iter().map(|span| span.start).min().unwrap_or(0);
         let last = spans.iter().map(|span| span.end).max().unwrap_or(0);
         let annotation = |index: usize, from: usize| {
             let kind = if index == 0 { AnnotationKind::Primary } else { AnnotationKind::Context };
-            let text = mistake.labels.get(index).map_or("", |label| &label.text);
+            let text = diagnostic.labels.get(index).map_or("", |label| &label.text);
             let span: &Range<usize> = &spans[index];
             let label = (!text.is_empty()).then_some(text);
             kind.span(span.start - from..span.end - from).label(label)

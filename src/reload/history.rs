@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::{Cause, Outcome};
 use crate::config::changes::{Change, Changes};
-use crate::config::mistake::{Mistake, Report};
+use crate::config::diagnostic::{Diagnostic, Report};
 use crate::load::LoadError;
 
 /// How many files are remembered.
@@ -86,7 +86,7 @@ fn shortened(changes: &Changes) -> Changes {
 impl Flaws {
     /// What is wrong with a file, `most` of it.
     pub fn of(error: &LoadError, most: usize) -> Self {
-        let LoadError::Mistakes(report) = error else {
+        let LoadError::Diagnostics(report) = error else {
             let line = match error {
                 LoadError::NotText { line, .. } | LoadError::Nul { line, .. } => Some(*line),
                 _ => None,
@@ -94,21 +94,25 @@ impl Flaws {
             let flaw = Flaw { message: error.to_string(), line, column: None, help: None };
             return Self { list: vec![flaw], not_kept: 0 };
         };
-        let list: Vec<Flaw> =
-            report.mistakes.iter().take(most).map(|mistake| Flaw::of(report, mistake)).collect();
+        let list: Vec<Flaw> = report
+            .diagnostics
+            .iter()
+            .take(most)
+            .map(|diagnostic| Flaw::of(report, diagnostic))
+            .collect();
         let not_kept = report.count().saturating_sub(list.len());
         Self { list, not_kept }
     }
 }
 
 impl Flaw {
-    fn of(report: &Report, mistake: &Mistake) -> Self {
-        let (line, column) = report.position(mistake);
+    fn of(report: &Report, diagnostic: &Diagnostic) -> Self {
+        let (line, column) = report.position(diagnostic);
         Self {
-            message: mistake.message.clone(),
+            message: diagnostic.message.clone(),
             line: Some(line),
             column: Some(column),
-            help: mistake.help.clone(),
+            help: diagnostic.help.clone(),
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The file again, while requests go on: read, checked and built whole, then put in force by one
-//! swap of a pointer. A file with a mistake changes nothing.
+//! swap of a pointer. A file with an error changes nothing.
 //!
 //! Reading order: this file (one reload from beginning to end), `history`, `links` and `watch` (what tells of
 //! a changed file), `service` (when to reload).
@@ -18,7 +18,7 @@ use tracing::{error, info};
 use crate::blocking::BlockingCalls;
 use crate::clock;
 use crate::config::changes::Changes;
-use crate::config::mistake::Mistake;
+use crate::config::diagnostic::Diagnostic;
 use crate::config::outline::Outline;
 use crate::load::{LoadError, Source};
 use crate::observe::access_log;
@@ -202,13 +202,13 @@ fn read(path: &Path, in_force: Digest, policy: &Policy) -> Reading {
     let built = source.policy().and_then(|new| {
         let outline = source.outline();
         let fixed = restart::needed(policy, &new);
-        let mut mistakes: Vec<Mistake> =
+        let mut diagnostics: Vec<Diagnostic> =
             fixed.iter().map(|setting| needs_restart(setting, &outline)).collect();
-        mistakes.extend(cannot_log(policy, &new, &outline));
-        if mistakes.is_empty() {
+        diagnostics.extend(cannot_log(policy, &new, &outline));
+        if diagnostics.is_empty() {
             return Ok(Ready { policy: new, digest, outline });
         }
-        Err(LoadError::Mistakes(source.report(mistakes)))
+        Err(LoadError::Diagnostics(source.report(diagnostics)))
     });
     match built {
         Ok(ready) => Reading::Ready(Box::new(ready)),
@@ -217,21 +217,21 @@ fn read(path: &Path, in_force: Digest, policy: &Policy) -> Reading {
 }
 
 /// A new place for the access log that cannot be written to.
-fn cannot_log(old: &Policy, new: &Policy, outline: &Outline) -> Option<Mistake> {
+fn cannot_log(old: &Policy, new: &Policy, outline: &Outline) -> Option<Diagnostic> {
     let output = &new.access_log.output;
     if *output == old.access_log.output {
         return None;
     }
     let error = access_log::check(output).err()?;
     let place = outline.place(&["access_log", "output"]).unwrap_or(0..0);
-    Some(Mistake::new(place, format!("the access log cannot be written: {error}")))
+    Some(Diagnostic::new(place, format!("the access log cannot be written: {error}")))
 }
 
-/// A setting that cannot change while running, as a mistake of the file that changes it.
-fn needs_restart(setting: &Fixed, outline: &Outline) -> Mistake {
+/// A setting that cannot change while running, as an error of the file that changes it.
+fn needs_restart(setting: &Fixed, outline: &Outline) -> Diagnostic {
     let [table, name] = setting;
     let message = format!("`{name}` of [{table}] cannot change while the gateway runs");
     let place = outline.place(setting).unwrap_or(0..0);
-    Mistake::new(place, message)
+    Diagnostic::new(place, message)
         .help("restart the gateway, or put back what was there; nothing of this file was taken")
 }

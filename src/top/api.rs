@@ -135,13 +135,13 @@ pub(super) struct Reload {
     #[serde(default)]
     pub(super) more_changes: usize,
     #[serde(default)]
-    pub(super) errors: Vec<Mistake>,
+    pub(super) errors: Vec<Diagnostic>,
     #[serde(default)]
     pub(super) more_errors: usize,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct Mistake {
+pub(super) struct Diagnostic {
     pub(super) message: String,
     pub(super) line: Option<u64>,
 }

@@ -224,7 +224,7 @@ test("a request is explained", async () => {
   await close();
 });
 
-test("a changed file is shown with what it changed, and a bad one with its mistakes", async () => {
+test("a changed file is shown with what it changed, and a bad one with its errors", async () => {
   const { page, wrong, close } = await browser.open(gateway.admin);
   gateway.save(gateway.text.replace('rate = "40/s"', 'rate = "50/s"'));
   await page.click("#reload");
@@ -235,7 +235,7 @@ test("a changed file is shown with what it changed, and a bad one with its mista
   await eventually("the tile", async () => (await tile(page, "File in force")) === "no. 2");
   gateway.save(gateway.text.replace('per = ["ip"]', 'per = ["ipp"]'));
   await page.click("#reload");
-  await eventually("the mistake", async () => /ipp/.test(await text(page, "#reloads")));
+  await eventually("the error", async () => /ipp/.test(await text(page, "#reloads")));
   gateway.save(gateway.text);
   await page.click("#reload");
   await eventually("the file to be good", async () => (await tile(page, "File in force")) === "no. 3");

@@ -1,4 +1,4 @@
-//! Files that are wrong: every mistake is named with its line, nothing is guessed, nothing panics.
+//! Files that are wrong: every error is named with its line, nothing is guessed, nothing panics.
 
 use crate::support::{DEMO, check, check_file};
 
@@ -135,7 +135,7 @@ fn row_28_rates_that_are_none() {
 }
 
 #[test]
-fn row_29_a_cost_above_the_burst_is_a_mistake() {
+fn row_29_cost_above_the_burst_is_an_error() {
     let dear = "[routes.dear]\npath = \"/dear\"\nupstream = \"api\"\ncost = 10\n";
     let rule = "[rules.r]\nper = []\nrate = \"9/s\"\n";
     let outcome = check(format!("{DEMO}{dear}{rule}").as_bytes());
@@ -145,7 +145,7 @@ fn row_29_a_cost_above_the_burst_is_a_mistake() {
 }
 
 #[test]
-fn row_43_every_mistake_is_said_at_once() {
+fn row_43_all_errors_are_reported_at_once() {
     let wrong = "[server]\nlisten = [\"nowhere\"]\nthraeds = 2\n\n[rules.r]\nper = [\"kye\"]\n\
         rate = \"10/sec\"\nmode = \"shadwo\"\n\n[routes.x]\npath = \"x\"\nupstream = \"apy\"\n";
     let outcome = check(format!("{DEMO}{wrong}").as_bytes());

@@ -215,7 +215,7 @@ fn row_61_nothing_that_is_echoed_breaks_out_of_its_place() {
 }
 
 #[test]
-fn row_61_names_that_could_break_out_of_a_header_are_mistakes() {
+fn row_61_names_that_could_break_out_of_a_header_are_errors() {
     for name in ["a\\r\\nX: 1", "a\\nb", "a\\\"b", "a\\u0000", "ü", "", "a b"] {
         let rule = format!("[rules.\"{name}\"]\nper = []\nrate = \"1/s\"\n");
         let outcome = check(format!("{DEMO}{rule}").as_bytes());

@@ -105,7 +105,7 @@ fn row_42_a_huge_file_is_not_read() {
 }
 
 #[test]
-fn row_42_a_byte_order_mark_is_no_mistake() {
+fn row_42_byte_order_mark_is_no_error() {
     let gateway = Gateway::start(DEMO);
     let other = DEMO.replace("routes.all", "routes.other");
     replace(gateway.file(), format!("\u{feff}{}", whole(&other)).as_bytes());
@@ -114,7 +114,7 @@ fn row_42_a_byte_order_mark_is_no_mistake() {
 }
 
 #[test]
-fn row_43_every_mistake_is_told_with_its_place_and_none_is_taken() {
+fn row_43_errors_are_reported_with_their_place_and_nothing_is_applied() {
     let gateway = Gateway::start(DEMO);
     let rules = "[rules.new]\nper = [\"ip\"]\nrate = \"1/d\"\n[rules.bad]\nper = [\"kye\"]\n\
         rate = \"10/sec\"\n[keys.acme]\nsha256 = \"hunter2\"\n";

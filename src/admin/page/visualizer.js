@@ -84,7 +84,7 @@ function read() {
   const number = (name) => Number(form.elements[name].value);
   settings = { rate: number("rate"), burst: number("burst"), cost: number("cost"), load: number("load"), pattern: form.elements.pattern.value, seconds: SECONDS };
   for (const [name, text] of Object.entries(KNOBS)) form.elements[`${name}Out`].value = text(settings[name]);
-  // The gateway calls that a mistake in the file, so here it cannot be set either.
+  // The gateway calls that an error in the file, so here it cannot be set either.
   form.elements.cost.max = Math.min(10, settings.burst);
   settings.cost = Math.min(settings.cost, settings.burst);
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::environment::{Environment, expand};
 use super::words::meaning;
-use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::config::{Config, tables};
@@ -18,7 +18,7 @@ const MIN_SALT_CHARACTERS: usize = 16;
 pub(super) fn access_log(
     config: &Config,
     environment: Environment<'_>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<AccessLog> {
     let Some(table) = &config.access_log else {
         return Some(AccessLog::default());
@@ -26,15 +26,15 @@ pub(super) fn access_log(
     let tables::AccessLog { output, client_ip, salt, sample } = table.get_ref();
     let output = match output {
         None => Some(Output::Stdout),
-        Some(field) => self::output(field, environment, mistakes),
+        Some(field) => self::output(field, environment, diagnostics),
     };
     let salt = match salt {
         None => Some(None),
-        Some(field) => self::salt(field, environment, mistakes).map(Some),
+        Some(field) => self::salt(field, environment, diagnostics).map(Some),
     };
     let sample = match sample {
         None => Some(Sample::ALL),
-        Some(field) => self::sample(field, mistakes),
+        Some(field) => self::sample(field, diagnostics),
     };
     let client_ip = meaning(client_ip.as_ref());
     Some(AccessLog { output: output?, client_ip, salt: salt?, sample: sample? })
@@ -43,9 +43,9 @@ pub(super) fn access_log(
 fn output(
     field: &Spanned<String>,
     environment: Environment<'_>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Output> {
-    match expand(field, environment, mistakes)?.as_str() {
+    match expand(field, environment, diagnostics)?.as_str() {
         "stdout" => Some(Output::Stdout),
         "off" => Some(Output::Off),
         // Which folder the process is in, nobody who reads the file can tell.
@@ -57,7 +57,7 @@ fn output(
             let message =
                 format!("`output` is `stdout`, `off` or the path of a file, not `{shown}`");
             let help = "a path begins with `/`: `output = \"/var/log/tollgate/access.log\"`";
-            mistakes.push(Mistake::new(field.span(), message).help(help));
+            diagnostics.push(Diagnostic::new(field.span(), message).help(help));
             None
         }
     }
@@ -66,24 +66,24 @@ fn output(
 fn salt(
     field: &Spanned<String>,
     environment: Environment<'_>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Secret> {
-    let salt = expand(field, environment, mistakes)?;
+    let salt = expand(field, environment, diagnostics)?;
     if salt.chars().count() >= MIN_SALT_CHARACTERS {
         return Some(Secret::new(salt));
     }
     let message = format!("`salt` has less than {MIN_SALT_CHARACTERS} characters");
     let help = "make one with `openssl rand -hex 16`, and best take it from the environment: \
                 `salt = \"${LOG_SALT}\"`";
-    mistakes.push(Mistake::new(field.span(), message).help(help));
+    diagnostics.push(Diagnostic::new(field.span(), message).help(help));
     None
 }
 
-fn sample(field: &Spanned<f64>, mistakes: &mut Mistakes) -> Option<Sample> {
+fn sample(field: &Spanned<f64>, diagnostics: &mut Diagnostics) -> Option<Sample> {
     let sample = Sample::of(*field.get_ref());
     if sample.is_none() {
-        let mistake = Mistake::new(field.span(), "`sample` is at least 0 and at most 1");
-        mistakes.push(mistake.help("`0.1` writes one in ten of the requests that pass"));
+        let diagnostic = Diagnostic::new(field.span(), "`sample` is at least 0 and at most 1");
+        diagnostics.push(diagnostic.help("`0.1` writes one in ten of the requests that pass"));
     }
     sample
 }

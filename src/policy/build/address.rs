@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net};
 
-use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::config::tables::List;
@@ -13,14 +13,14 @@ use crate::config::tables::List;
 pub(super) fn socket(
     name: &str,
     field: &Spanned<String>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<SocketAddr> {
     let text = field.get_ref();
     if let Ok(address) = text.parse() {
         return Some(address);
     }
     let message = format!("`{}` is not an address and a port", cut(text, 64));
-    let mistake = Mistake::new(field.span(), message);
+    let diagnostic = Diagnostic::new(field.span(), message);
     let help = if let Ok(ip) = text.parse::<IpAddr>() {
         format!("add the port: `{}`", SocketAddr::new(ip, 8080))
     } else if let Some(port) = text.strip_prefix("localhost:") {
@@ -32,14 +32,14 @@ pub(super) fn socket(
     } else {
         format!("it looks like `{name} = \"127.0.0.1:8080\"` or `\"[::1]:8080\"`")
     };
-    mistakes.push(mistake.help(help));
+    diagnostics.push(diagnostic.help(help));
     None
 }
 
 /// A list of networks, or of single addresses.
-pub(super) fn networks(list: &List, mistakes: &mut Mistakes) -> Vec<IpNet> {
+pub(super) fn networks(list: &List, diagnostics: &mut Diagnostics) -> Vec<IpNet> {
     let items = list.as_ref().map_or(&[][..], |list| list.get_ref());
-    items.iter().filter_map(|item| network(item, mistakes)).collect()
+    items.iter().filter_map(|item| network(item, diagnostics)).collect()
 }
 
 /// The IPv4 network that an IPv6 network stands for. Clients' addresses are unwrapped before they
@@ -56,7 +56,7 @@ fn ipv4_inside(network: &IpNet) -> Option<IpNet> {
 }
 
 /// `10.0.0.0/8`, or one address.
-fn network(item: &Spanned<String>, mistakes: &mut Mistakes) -> Option<IpNet> {
+fn network(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<IpNet> {
     let text = item.get_ref();
     let single = text.parse::<IpAddr>().map(IpNet::from);
     if let Ok(network) = single.clone().or_else(|_| text.parse::<IpNet>()) {
@@ -65,7 +65,8 @@ fn network(item: &Spanned<String>, mistakes: &mut Mistakes) -> Option<IpNet> {
                 format!("`{}` meets nobody: IPv4 inside IPv6 is read as IPv4", cut(text, 64));
             let inside =
                 if single.is_ok() { inside.addr().to_string() } else { inside.to_string() };
-            mistakes.push(Mistake::new(item.span(), message).help(format!("write `{inside}`")));
+            diagnostics
+                .push(Diagnostic::new(item.span(), message).help(format!("write `{inside}`")));
             return None;
         }
         if network.addr() == network.network() {
@@ -73,11 +74,11 @@ fn network(item: &Spanned<String>, mistakes: &mut Mistakes) -> Option<IpNet> {
         }
         let message = format!("`{network}` has bits set beyond its prefix");
         let help = format!("the network is `{}`", network.trunc());
-        mistakes.push(Mistake::new(item.span(), message).help(help));
+        diagnostics.push(Diagnostic::new(item.span(), message).help(help));
         return None;
     }
     let message = format!("`{}` is neither an address nor a network", cut(text, 64));
     let help = "it looks like `10.0.0.0/8`, `192.0.2.7` or `2001:db8::/32`";
-    mistakes.push(Mistake::new(item.span(), message).help(help));
+    diagnostics.push(Diagnostic::new(item.span(), message).help(help));
     None
 }

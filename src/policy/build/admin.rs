@@ -2,7 +2,7 @@
 
 use super::environment::{Environment, expand};
 use crate::config::Config;
-use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::policy::redis::Secret;
 use crate::policy::settings::{Admin, Server};
@@ -18,20 +18,20 @@ pub(super) fn admin(
     config: &Config,
     server: Option<&Server>,
     environment: Environment<'_>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Admin> {
     let field = config.admin.as_ref().and_then(|admin| admin.get_ref().token.as_ref());
     if let Some(field) = field {
-        return Some(Admin { token: Some(token(field, environment, mistakes)?) });
+        return Some(Admin { token: Some(token(field, environment, diagnostics)?) });
     }
     let is_reachable = server.is_some_and(|server| !server.admin.ip().to_canonical().is_loopback());
     let address = config.server.as_ref().and_then(|server| server.get_ref().admin.as_ref());
     if let (true, Some(address)) = (is_reachable, address) {
-        if !mistakes.explain_absence(&["admin", "token"]) {
+        if !diagnostics.explain_absence(&["admin", "token"]) {
             let message = "`admin` can be reached from other machines, and asks for no token";
             let help = "write `token = \"${TOLLGATE_ADMIN_TOKEN}\"` under `[admin]`, or take an \
                         address such as `127.0.0.1:9090`";
-            mistakes.push(Mistake::new(address.span(), message).help(help));
+            diagnostics.push(Diagnostic::new(address.span(), message).help(help));
         }
         return None;
     }
@@ -42,9 +42,9 @@ pub(super) fn admin(
 fn token(
     field: &Spanned<String>,
     environment: Environment<'_>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Secret> {
-    let text = expand(field, environment, mistakes)?;
+    let text = expand(field, environment, diagnostics)?;
     let message = if text.len() < MIN_TOKEN_BYTES {
         "`token` is shorter than 16 characters: it can be guessed"
     } else if text.len() > MAX_TOKEN_BYTES {
@@ -55,6 +55,6 @@ fn token(
         return Some(Secret::new(text));
     };
     let help = "`openssl rand -hex 32` makes a good one";
-    mistakes.push(Mistake::new(field.span(), message).help(help));
+    diagnostics.push(Diagnostic::new(field.span(), message).help(help));
     None
 }

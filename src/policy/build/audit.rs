@@ -1,7 +1,7 @@
 //! `[audit]`.
 
 use super::values::number;
-use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::{Config, tables};
 use crate::policy::settings::Audit;
 
@@ -9,7 +9,7 @@ use crate::policy::settings::Audit;
 const MAX_RECORDS: u64 = 10_000;
 
 /// What the file says; no stream without the table.
-pub(super) fn audit(config: &Config, mistakes: &mut Mistakes) -> Option<Audit> {
+pub(super) fn audit(config: &Config, diagnostics: &mut Diagnostics) -> Option<Audit> {
     let Some(table) = &config.audit else { return Some(Audit::default()) };
     let tables::Audit { stream, max_records } = table.get_ref();
     let most = number(
@@ -18,17 +18,17 @@ pub(super) fn audit(config: &Config, mistakes: &mut Mistakes) -> Option<Audit> {
         MAX_RECORDS,
         // Redis drops records in blocks of a hundred.
         100..=10_000_000,
-        mistakes,
+        diagnostics,
     );
     let Some(stream) = stream.as_ref().filter(|stream| *stream.get_ref()) else {
         return most.map(|_| Audit::default());
     };
     if config.redis.is_none() {
-        if !mistakes.explain_absence(&["redis"]) {
+        if !diagnostics.explain_absence(&["redis"]) {
             let message = "`stream` needs Redis, and the file has no [redis]";
             let help = "write `url = \"redis://127.0.0.1:6379\"` under `[redis]`, or take `stream` \
                         out: the admin port and the log tell of refusals all the same";
-            mistakes.push(Mistake::new(stream.span(), message).help(help));
+            diagnostics.push(Diagnostic::new(stream.span(), message).help(help));
         }
         return None;
     }

@@ -6,7 +6,7 @@ use crate::config::spanned::Spanned;
 
 use super::redis_url::UrlPlace;
 use super::values::{duration_up_to, number};
-use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::tables;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::breaker::Settings;
@@ -28,7 +28,7 @@ const MAX_STEPS: usize = 16;
 pub(super) fn breaker(
     redis: &tables::Redis,
     place: Option<&UrlPlace>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Settings> {
     let left_out = tables::Breaker::default();
     let table = redis.breaker.as_ref().map_or(&left_out, |table| table.get_ref());
@@ -37,7 +37,7 @@ pub(super) fn breaker(
         default.open_max_us = SENTINEL_OPEN_MAX_US;
     }
     let mut count = |name, field: &Option<Spanned<u64>>, default: u32, most| {
-        let value = number(name, field.as_ref(), u64::from(default), 1..=most, mistakes)?;
+        let value = number(name, field.as_ref(), u64::from(default), 1..=most, diagnostics)?;
         u32::try_from(value).ok()
     };
     let timeouts = count("timeouts", &table.timeouts, default.timeouts, 1_000);
@@ -47,7 +47,7 @@ pub(super) fn breaker(
     let probes = count("probes", &table.probes, default.probes, 100);
     let mut time = |name, field: &Option<Spanned<String>>, default_us: u64| {
         let default_ms = default_us / MICROS_PER_MILLISECOND;
-        duration_up_to(LONGEST, name, field.as_ref(), default_ms, mistakes).map(ticks)
+        duration_up_to(LONGEST, name, field.as_ref(), default_ms, diagnostics).map(ticks)
     };
     let window = time("window", &table.window, default.window_us);
     let open = time("open", &table.open, default.open_us);
@@ -57,9 +57,9 @@ pub(super) fn breaker(
     if let (Some(open), Some(open_max)) = (open, open_max)
         && (place.is_some() || table.open_max.is_some())
     {
-        check_order(table, open, open_max, place, mistakes);
+        check_order(table, open, open_max, place, diagnostics);
     }
-    let ramp = ramp(table.ramp.as_ref(), default.ramp, mistakes);
+    let ramp = ramp(table.ramp.as_ref(), default.ramp, diagnostics);
     Some(Settings {
         timeouts: timeouts?,
         window_us: window?,
@@ -84,35 +84,35 @@ fn check_order(
     open: u64,
     open_max: u64,
     place: Option<&UrlPlace>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) {
     let breaker = |name| ["redis", "breaker", name];
     if open_max >= open {
         return;
     }
-    let mistake = match (&table.open, &table.open_max) {
-        (Some(open), Some(open_max)) => Mistake::new(
+    let diagnostic = match (&table.open, &table.open_max) {
+        (Some(open), Some(open_max)) => Diagnostic::new(
             open_max.span(),
             "`open_max` is shorter than `open`",
         )
         .and(open.span(), "the first time it stays open")
         .help("`open` doubles up to `open_max`; for the same time throughout, give both one value"),
-        (Some(field), None) if !mistakes.explain_absence(&breaker("open_max")) => {
+        (Some(field), None) if !diagnostics.explain_absence(&breaker("open_max")) => {
             let why = if let Some(UrlPlace::Sentinel(..)) = place { " with sentinels" } else { "" };
             let default = written(open_max);
             let message = format!("`open` is longer than `open_max`, by default {default}{why}");
-            Mistake::new(field.span(), message)
+            Diagnostic::new(field.span(), message)
                 .help(format!("write `open_max = \"{}\"` or longer, too", written(open)))
         }
-        (None, Some(field)) if !mistakes.explain_absence(&breaker("open")) => {
+        (None, Some(field)) if !diagnostics.explain_absence(&breaker("open")) => {
             let default = written(open);
             let message = format!("`open_max` is shorter than `open`, by default {default}");
-            Mistake::new(field.span(), message)
+            Diagnostic::new(field.span(), message)
                 .help(format!("write `open = \"{}\"` or shorter, too", written(open_max)))
         }
         _ => return,
     };
-    mistakes.push(mistake);
+    diagnostics.push(diagnostic);
 }
 
 /// A length of time as a file has it.
@@ -129,15 +129,15 @@ fn written(ticks: u64) -> String {
 fn ramp(
     field: Option<&Spanned<Vec<Spanned<u64>>>>,
     default: Vec<u32>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Vec<u32>> {
     let Some(field) = field else { return Some(default) };
     let list = field.get_ref();
-    let is_damaged = mistakes.explain_absence(&["redis", "breaker", "ramp"]);
+    let is_damaged = diagnostics.explain_absence(&["redis", "breaker", "ramp"]);
     let help = "it looks like `ramp = [1, 10, 50, 100]`; `[100]` returns all at once";
     if list.len() > MAX_STEPS {
         let message = format!("`ramp` has more than {MAX_STEPS} steps");
-        mistakes.push(Mistake::new(field.span(), message));
+        diagnostics.push(Diagnostic::new(field.span(), message));
         return None;
     }
     let mut steps = Vec::with_capacity(list.len());
@@ -146,20 +146,21 @@ fn ramp(
         let step = u32::try_from(*item.get_ref()).ok().filter(|step| (1..=100).contains(step));
         if step.is_none() {
             let message = "a step of `ramp` is a percentage, at least 1 and at most 100";
-            mistakes.push(Mistake::new(item.span(), message));
+            diagnostics.push(Diagnostic::new(item.span(), message));
         } else if let Some(before) = before.filter(|before| before.get_ref() > item.get_ref()) {
-            let mistake = Mistake::new(item.span(), "a step of `ramp` is below the one before it");
-            mistakes.push(mistake.and(before.span(), "before it"));
+            let diagnostic =
+                Diagnostic::new(item.span(), "a step of `ramp` is below the one before it");
+            diagnostics.push(diagnostic.and(before.span(), "before it"));
         }
         before = Some(item);
         steps.extend(step);
     }
     match list.last() {
         _ if is_damaged => {}
-        None => mistakes.push(Mistake::new(field.span(), "`ramp` has no step").help(help)),
+        None => diagnostics.push(Diagnostic::new(field.span(), "`ramp` has no step").help(help)),
         Some(item) if (1..100).contains(item.get_ref()) => {
             let message = "the last step of `ramp` is not 100: some requests would never return";
-            mistakes.push(Mistake::new(item.span(), message).help(help));
+            diagnostics.push(Diagnostic::new(item.span(), message).help(help));
         }
         Some(_) => {}
     }

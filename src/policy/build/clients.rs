@@ -9,7 +9,7 @@ use super::path;
 use super::values::number;
 use super::words::meaning;
 use crate::config::Config;
-use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::secrets::is_key_place;
 use crate::config::spanned::Spanned;
 use crate::config::suggest::{self, cut};
@@ -27,13 +27,18 @@ const MAX_PARAMETER_BYTES: usize = 64;
 const NO_PLACE: &str = "an item of `api_key` is no place where a key can stand";
 
 /// `[clients]`.
-pub(super) fn clients(config: &Config, names: &Names, mistakes: &mut Mistakes) -> Option<Clients> {
+pub(super) fn clients(
+    config: &Config,
+    names: &Names,
+    diagnostics: &mut Diagnostics,
+) -> Option<Clients> {
     let default = tables::Clients::default();
     let clients = config.clients.as_ref().map_or(&default, |clients| clients.get_ref());
-    let key_sources = key_sources(&clients.api_key, mistakes);
-    let anonymous_plan = anonymous_plan(config, clients.anonymous_plan.as_ref(), names, mistakes);
-    let ipv6_prefix = number("ipv6_prefix", clients.ipv6_prefix.as_ref(), 64, 1..=128, mistakes);
-    let limits_path = clients.limits_path.as_ref().map(|field| limits_path(field, mistakes));
+    let key_sources = key_sources(&clients.api_key, diagnostics);
+    let anonymous_plan =
+        anonymous_plan(config, clients.anonymous_plan.as_ref(), names, diagnostics);
+    let ipv6_prefix = number("ipv6_prefix", clients.ipv6_prefix.as_ref(), 64, 1..=128, diagnostics);
+    let limits_path = clients.limits_path.as_ref().map(|field| limits_path(field, diagnostics));
     Some(Clients {
         key_sources,
         anonymous_plan: anonymous_plan?,
@@ -50,7 +55,7 @@ pub(super) fn clients(config: &Config, names: &Names, mistakes: &mut Mistakes) -
 }
 
 /// Where clients see what they have left: one path, written as clients send it.
-fn limits_path(field: &Spanned<String>, mistakes: &mut Mistakes) -> Option<Box<str>> {
+fn limits_path(field: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<Box<str>> {
     const HELP: &str = "such as `/.well-known/ratelimit`";
     let text = field.get_ref();
     let (message, help) = match path::parse(text) {
@@ -62,7 +67,7 @@ fn limits_path(field: &Spanned<String>, mistakes: &mut Mistakes) -> Option<Box<s
         Err((message, help)) => (message, help),
     };
     let help = help.map_or_else(|| HELP.to_owned(), |help| cut(&help, 120));
-    mistakes.push(Mistake::new(field.span(), message).help(help));
+    diagnostics.push(Diagnostic::new(field.span(), message).help(help));
     None
 }
 
@@ -72,10 +77,10 @@ fn anonymous_plan(
     config: &Config,
     field: Option<&Spanned<String>>,
     names: &Names,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<u32> {
     if let Some(plan) = field {
-        return names.plans.find(plan, mistakes);
+        return names.plans.find(plan, diagnostics);
     }
     if !names.has_plans {
         return Some(0);
@@ -83,8 +88,8 @@ fn anonymous_plan(
     if let Some(free) = names.plans.index_of(FREE) {
         return Some(free);
     }
-    let explained = mistakes.explain_unknown(&["plans", FREE])
-        || mistakes.explain_unknown(&["clients", "anonymous_plan"]);
+    let explained = diagnostics.explain_unknown(&["plans", FREE])
+        || diagnostics.explain_unknown(&["clients", "anonymous_plan"]);
     if !explained {
         let clients = config.clients.as_ref().map(Spanned::span);
         let span = clients.or_else(|| names.plans.first_span()).unwrap_or(0..0);
@@ -95,13 +100,13 @@ fn anonymous_plan(
             cut(plans.first().map_or("", |plan| plan), 64),
             suggest::list(&plans, "and"),
         );
-        mistakes.push(Mistake::new(span, message).help(help));
+        diagnostics.push(Diagnostic::new(span, message).help(help));
     }
     None
 }
 
 /// Where keys stand, in the order in which they are tried.
-fn key_sources(list: &List, mistakes: &mut Mistakes) -> Vec<KeySource> {
+fn key_sources(list: &List, diagnostics: &mut Diagnostics) -> Vec<KeySource> {
     let Some(list) = list else {
         return vec![
             KeySource::Header(HeaderName::from_static("x-api-key")),
@@ -112,22 +117,22 @@ fn key_sources(list: &List, mistakes: &mut Mistakes) -> Vec<KeySource> {
     let mut sources = Vec::new();
     let mut seen = HashMap::new();
     for item in list.get_ref() {
-        let Some(source) = key_source(item, mistakes) else { continue };
+        let Some(source) = key_source(item, diagnostics) else { continue };
         // Header names have no case, so the text may differ where the source is the same.
         if let Some(first) = seen.insert(format!("{source:?}"), item.span()) {
-            mistakes.push(twice(item, first));
+            diagnostics.push(twice(item, first));
         }
         sources.push(source);
     }
-    if list.get_ref().is_empty() && !mistakes.explain_absence(&["clients", "api_key"]) {
+    if list.get_ref().is_empty() && !diagnostics.explain_absence(&["clients", "api_key"]) {
         let help = "leave `api_key` out for the usual places, or name one, such as `bearer`";
-        mistakes.push(Mistake::new(list.span(), "`api_key` names no place").help(help));
+        diagnostics.push(Diagnostic::new(list.span(), "`api_key` names no place").help(help));
     }
     sources
 }
 
 /// `header:<name>`, `bearer` or `query:<name>`.
-fn key_source(item: &Spanned<String>, mistakes: &mut Mistakes) -> Option<KeySource> {
+fn key_source(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<KeySource> {
     let text = item.get_ref();
     // What is wrong here may be a key: no message repeats it.
     let (message, help) = match text.split_once(':') {
@@ -152,9 +157,9 @@ fn key_source(item: &Spanned<String>, mistakes: &mut Mistakes) -> Option<KeySour
         _ if text.eq_ignore_ascii_case("bearer") => (NO_PLACE, "did you mean `bearer`?"),
         _ => (NO_PLACE, "write `header:<name>`, `bearer` or `query:<name>`"),
     };
-    let mistake = Mistake::new(item.span(), message).help(help);
+    let diagnostic = Diagnostic::new(item.span(), message).help(help);
     let is_shown = is_key_place(text);
-    mistakes.push(if is_shown { mistake } else { mistake.here("not shown") });
+    diagnostics.push(if is_shown { diagnostic } else { diagnostic.here("not shown") });
     None
 }
 

@@ -1,6 +1,6 @@
 //! `${NAME}` in settings: a value from the environment, so that a file holds no secret.
 
-use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 
@@ -30,9 +30,9 @@ enum Broken<'a> {
 pub(super) fn expand(
     field: &Spanned<String>,
     environment: Environment<'_>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<String> {
-    expand_part(field.get_ref(), field, environment, &|value| value, mistakes)
+    expand_part(field.get_ref(), field, environment, &|value| value, diagnostics)
 }
 
 /// The same for `part` of a setting, with every value passed through `quote` first.
@@ -41,12 +41,12 @@ pub(super) fn expand_part(
     field: &Spanned<String>,
     environment: Environment<'_>,
     quote: &dyn Fn(String) -> String,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<String> {
     let pieces = match pieces(part) {
         Ok(pieces) => pieces,
         Err(broken) => {
-            mistakes.push(broken.mistake(field));
+            diagnostics.push(broken.diagnostic(field));
             return None;
         }
     };
@@ -59,7 +59,7 @@ pub(super) fn expand_part(
                     let shown = cut(name, 64);
                     let message = format!("the environment variable `{shown}` is not set");
                     let help = "set it where the gateway is started; `$${` is a plain `${`";
-                    mistakes.push(Mistake::new(field.span(), message).help(help));
+                    diagnostics.push(Diagnostic::new(field.span(), message).help(help));
                     text = None;
                     continue;
                 };
@@ -74,14 +74,14 @@ pub(super) fn expand_part(
 }
 
 impl Broken<'_> {
-    fn mistake(&self, field: &Spanned<String>) -> Mistake {
+    fn diagnostic(&self, field: &Spanned<String>) -> Diagnostic {
         let help = "a variable looks like `${REDIS_PASSWORD}`; `$${` is a plain `${`";
         let message = match self {
             Self::Open => "`${` has no `}`".to_owned(),
             Self::Name("") => "`${}` names no variable".to_owned(),
             Self::Name(name) => format!("`{}` is not the name of a variable", cut(name, 64)),
         };
-        Mistake::new(field.span(), message).help(help)
+        Diagnostic::new(field.span(), message).help(help)
     }
 }
 

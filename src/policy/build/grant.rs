@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::tables::Field;
 use crate::limit::quota::{Quota, QuotaError};
@@ -53,31 +53,31 @@ pub(super) fn required(
     path: &[&str],
     span: Range<usize>,
     quotas: &mut Quotas,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<PlacedGrant> {
     if written.rate.is_none() {
         let rate_path: Vec<&str> = path.iter().copied().chain(["rate"]).collect();
-        if !mistakes.explain_absence(&rate_path) {
+        if !diagnostics.explain_absence(&rate_path) {
             let message = format!("`{}` has no rate", path.join("."));
             let help = "write `{ rate = \"10/s\", burst = 20 }`";
-            mistakes.push(Mistake::new(span, message).help(help));
+            diagnostics.push(Diagnostic::new(span, message).help(help));
         }
         return None;
     }
-    optional(written, quotas, mistakes)
+    optional(written, quotas, diagnostics)
 }
 
-/// The grant that a rate and a burst make; none without a rate, or with a mistake.
+/// The grant that a rate and a burst make; none without a rate, or with an error.
 pub(super) fn optional(
     written: Written<'_>,
     quotas: &mut Quotas,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<PlacedGrant> {
     let written_rate = written.rate.as_ref()?;
     let rate = match rate::parse(written_rate.get_ref()) {
         Ok(rate) => rate,
         Err(error) => {
-            mistakes.push(Mistake::new(written_rate.span(), error.message).help(error.help));
+            diagnostics.push(Diagnostic::new(written_rate.span(), error.message).help(error.help));
             return None;
         }
     };
@@ -88,7 +88,7 @@ pub(super) fn optional(
             Some(PlacedGrant { grant: Grant { index: quotas.index_of(quota), quota, rate }, span })
         }
         Err(error) => {
-            mistakes.push(impossible(error, rate, written_rate.span(), span));
+            diagnostics.push(impossible(error, rate, written_rate.span(), span));
             None
         }
     }
@@ -100,17 +100,17 @@ fn impossible(
     rate: Rate,
     rate_span: Range<usize>,
     burst_span: Range<usize>,
-) -> Mistake {
+) -> Diagnostic {
     match error {
         QuotaError::BurstTooLarge { max_burst } if max_burst < rate.tokens && max_burst < 2 => {
             let message = "the period of the rate is too long to be counted exactly";
-            Mistake::new(rate_span, message).help("take a shorter one, such as `1/30d`")
+            Diagnostic::new(rate_span, message).help("take a shorter one, such as `1/30d`")
         }
         QuotaError::ZeroBurst | QuotaError::BurstTooLarge { .. } => {
-            Mistake::new(burst_span, error.to_string())
+            Diagnostic::new(burst_span, error.to_string())
         }
         QuotaError::ZeroRate | QuotaError::ZeroPeriod | QuotaError::RateTooLarge => {
-            Mistake::new(rate_span, error.to_string())
+            Diagnostic::new(rate_span, error.to_string())
         }
     }
 }

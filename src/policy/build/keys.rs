@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::names::Names;
-use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::secrets::is_digest;
 use crate::config::spanned::Spanned;
 use crate::config::suggest::{self, cut};
@@ -16,20 +16,20 @@ use crate::policy::{Digest, Key};
 pub(super) fn keys(
     config: &Config,
     names: &Names,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> (Vec<Key>, HashMap<Digest, u32>) {
     let mut keys = Vec::new();
     let mut by_digest = HashMap::new();
     let mut places: HashMap<Digest, Range<usize>> = HashMap::new();
     let entries = in_order(&config.keys).into_iter().zip(names.keys.names()).zip(0..);
     for (((name, key), id), index) in entries {
-        let plan = plan(name, key, names, mistakes);
+        let plan = plan(name, key, names, diagnostics);
         keys.push(Key { id: id.clone(), plan: plan.unwrap_or(0) });
-        let Some((digest, span)) = digest(name, key, mistakes) else { continue };
+        let Some((digest, span)) = digest(name, key, diagnostics) else { continue };
         if let Some(first) = places.get(&digest) {
             let message = "two keys have one `sha256`: they are the same key";
-            let mistake = Mistake::new(span, message).and(first.clone(), "here first");
-            mistakes.push(mistake.help("take one of them out"));
+            let diagnostic = Diagnostic::new(span, message).and(first.clone(), "here first");
+            diagnostics.push(diagnostic.help("take one of them out"));
         } else {
             places.insert(digest, span);
             by_digest.insert(digest, index);
@@ -43,22 +43,22 @@ fn plan(
     name: &Spanned<String>,
     key: &Spanned<tables::Key>,
     names: &Names,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<u32> {
     if let Some(plan) = &key.get_ref().plan {
-        return names.plans.find(plan, mistakes);
+        return names.plans.find(plan, diagnostics);
     }
     if !names.has_plans {
         return Some(0);
     }
-    if !mistakes.explain_absence(&["keys", name.get_ref(), "plan"]) {
+    if !diagnostics.explain_absence(&["keys", name.get_ref(), "plan"]) {
         let message = format!("the key `{}` has no plan", cut(name.get_ref(), 64));
         let plans: Vec<&str> = names.plans.names().iter().map(|name| &**name).collect();
         let help = match plans.as_slice() {
             [only] => format!("add `plan = \"{}\"`", cut(only, 64)),
             _ => format!("add `plan = \"…\"`; the plans are {}", suggest::list(&plans, "and")),
         };
-        mistakes.push(Mistake::new(name.span(), message).help(help));
+        diagnostics.push(Diagnostic::new(name.span(), message).help(help));
     }
     None
 }
@@ -67,13 +67,13 @@ fn plan(
 fn digest(
     name: &Spanned<String>,
     key: &Spanned<tables::Key>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<(Digest, Range<usize>)> {
     let Some(field) = &key.get_ref().sha256 else {
-        if !mistakes.explain_absence(&["keys", name.get_ref(), "sha256"]) {
+        if !diagnostics.explain_absence(&["keys", name.get_ref(), "sha256"]) {
             let message = format!("the key `{}` has no `sha256`", cut(name.get_ref(), 64));
             let help = "run `tollgate hash-key`: it makes a key and prints the lines for it";
-            mistakes.push(Mistake::new(name.span(), message).help(help));
+            diagnostics.push(Diagnostic::new(name.span(), message).help(help));
         }
         return None;
     };
@@ -88,7 +88,7 @@ fn digest(
         "`sha256` is not the hash of a key: it has 64 hexadecimal digits".to_owned()
     };
     let help = "if this is the key itself, run `tollgate hash-key`: it prints the line to write";
-    mistakes.push(Mistake::new(field.span(), message).here("not shown").help(help));
+    diagnostics.push(Diagnostic::new(field.span(), message).here("not shown").help(help));
     None
 }
 

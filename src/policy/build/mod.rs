@@ -1,11 +1,11 @@
 //! How a policy comes out of a file: every name is looked up, every number checked, and every
-//! mistake said, not only the first.
+//! error said, not only the first.
 //!
 //! Reading order: `names`, `period`, `rate`, `grant`, `values` and `environment` (the parts), then one file for
 //! each table of gateway.toml, then `costs` and `rules_per_route`, which need routes and rules.
 //!
-//! Lists follow the file. An entry with a mistake keeps its index, so that what refers to it is
-//! not a mistake too.
+//! Lists follow the file. An entry with an error keeps its index, so that what refers to it is
+//! not an error too.
 
 mod access_log;
 mod address;
@@ -38,7 +38,7 @@ mod tests;
 
 use super::Policy;
 use crate::config::Config;
-use crate::config::mistake::Mistakes;
+use crate::config::diagnostic::Diagnostics;
 pub use environment::Environment;
 use grant::Quotas;
 use names::Names;
@@ -49,34 +49,34 @@ pub fn milliseconds(text: &str) -> Option<u64> {
 }
 
 /// The policy that `config` means; none when anything is wrong with it or with how it was read.
-/// All mistakes are in `mistakes` then. `${NAME}` in the file is looked up in `environment`.
+/// All errors are in `diagnostics` then. `${NAME}` in the file is looked up in `environment`.
 pub fn build(
     config: &Config,
     environment: Environment<'_>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Policy> {
-    let names = Names::of(config, mistakes);
+    let names = Names::of(config, diagnostics);
     let mut quotas = Quotas::default();
 
-    let server = server::server(config, mistakes);
-    let admin = admin::admin(config, server.as_ref(), environment, mistakes);
+    let server = server::server(config, diagnostics);
+    let admin = admin::admin(config, server.as_ref(), environment, diagnostics);
     let headers = server::headers(config);
-    let memory = server::memory(config, mistakes);
-    let redis = redis::redis(config, environment, mistakes);
-    let access_log = access_log::access_log(config, environment, mistakes);
-    let tracing = tracing::tracing(config, environment, mistakes);
-    let audit = audit::audit(config, mistakes);
-    let clients = clients::clients(config, &names, mistakes);
-    let (keys, key_by_digest) = keys::keys(config, &names, mistakes);
-    let upstreams = upstreams::upstreams(config, mistakes);
-    let routes = routes::routes(config, &names, mistakes);
-    let rules = rules::rules(config, &names, &mut quotas, mistakes);
-    costs::check(&routes, &rules, mistakes);
-    rules_per_route::check(&routes, &rules, mistakes);
+    let memory = server::memory(config, diagnostics);
+    let redis = redis::redis(config, environment, diagnostics);
+    let access_log = access_log::access_log(config, environment, diagnostics);
+    let tracing = tracing::tracing(config, environment, diagnostics);
+    let audit = audit::audit(config, diagnostics);
+    let clients = clients::clients(config, &names, diagnostics);
+    let (keys, key_by_digest) = keys::keys(config, &names, diagnostics);
+    let upstreams = upstreams::upstreams(config, diagnostics);
+    let routes = routes::routes(config, &names, diagnostics);
+    let rules = rules::rules(config, &names, &mut quotas, diagnostics);
+    costs::check(&routes, &rules, diagnostics);
+    rules_per_route::check(&routes, &rules, diagnostics);
     let ignore_case = server.as_ref().is_some_and(|server| server.ignore_path_case);
-    let index = routes::router(&routes, ignore_case, mistakes);
+    let index = routes::router(&routes, ignore_case, diagnostics);
 
-    if !mistakes.is_empty() {
+    if !diagnostics.is_empty() {
         return None;
     }
     Some(Policy {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::{self, cut};
 use crate::config::{Config, Named, in_order};
@@ -41,18 +41,18 @@ pub(super) struct NameList {
 
 impl Names {
     /// The names of `config`, each checked.
-    pub(super) fn of(config: &Config, mistakes: &mut Mistakes) -> Self {
-        let mut plans = NameList::of("plan", "plans", &config.plans, mistakes);
+    pub(super) fn of(config: &Config, diagnostics: &mut Diagnostics) -> Self {
+        let mut plans = NameList::of("plan", "plans", &config.plans, diagnostics);
         let has_plans = !config.plans.is_empty();
         if !has_plans {
             plans.add(IMPLICIT_PLAN, 0..0);
         }
         Self {
             plans,
-            keys: NameList::of("key", "keys", &config.keys, mistakes),
-            upstreams: NameList::of("upstream", "upstreams", &config.upstreams, mistakes),
-            routes: NameList::of("route", "routes", &config.routes, mistakes),
-            rules: NameList::of("rule", "rules", &config.rules, mistakes),
+            keys: NameList::of("key", "keys", &config.keys, diagnostics),
+            upstreams: NameList::of("upstream", "upstreams", &config.upstreams, diagnostics),
+            routes: NameList::of("route", "routes", &config.routes, diagnostics),
+            rules: NameList::of("rule", "rules", &config.rules, diagnostics),
             has_plans,
         }
     }
@@ -63,12 +63,12 @@ impl NameList {
         kind: &'static str,
         table: &'static str,
         named: &Named<T>,
-        mistakes: &mut Mistakes,
+        diagnostics: &mut Diagnostics,
     ) -> Self {
         let (index, spans) = (HashMap::new(), Vec::new());
         let mut list = Self { kind, table, names: Vec::new(), spans, index };
         for (name, _) in in_order(named) {
-            check(kind, name, mistakes);
+            check(kind, name, diagnostics);
             list.add(name.get_ref(), name.span());
         }
         list
@@ -97,12 +97,16 @@ impl NameList {
         self.index.get(name).copied()
     }
 
-    /// The index of the name that the file refers to; a mistake when there is none.
-    pub(super) fn find(&self, name: &Spanned<String>, mistakes: &mut Mistakes) -> Option<u32> {
+    /// The index of the name that the file refers to; an error when there is none.
+    pub(super) fn find(
+        &self,
+        name: &Spanned<String>,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<u32> {
         let found = self.index_of(name.get_ref());
         if found.is_none()
-            && !mistakes.is_full()
-            && !mistakes.explain_unknown(&[self.table, name.get_ref()])
+            && !diagnostics.is_full()
+            && !diagnostics.explain_unknown(&[self.table, name.get_ref()])
         {
             let message = format!("there is no {} `{}`", self.kind, cut(name.get_ref(), 64));
             let names: Vec<&str> = self.names.iter().map(|name| &**name).collect();
@@ -114,19 +118,23 @@ impl NameList {
             } else {
                 suggest::help(name.get_ref(), &names)
             };
-            mistakes.push(Mistake::new(name.span(), message).help(help));
+            diagnostics.push(Diagnostic::new(name.span(), message).help(help));
         }
         found
     }
 
     /// The indexes of a list of names, each once.
-    pub(super) fn find_all(&self, list: &[Spanned<String>], mistakes: &mut Mistakes) -> Vec<u32> {
+    pub(super) fn find_all(
+        &self,
+        list: &[Spanned<String>],
+        diagnostics: &mut Diagnostics,
+    ) -> Vec<u32> {
         let mut found: Vec<u32> = Vec::new();
         let mut seen: HashMap<&str, Range<usize>> = HashMap::new();
         for name in list {
             if let Some(first) = seen.insert(name.get_ref(), name.span()) {
-                mistakes.push(twice(name, first));
-            } else if let Some(index) = self.find(name, mistakes) {
+                diagnostics.push(twice(name, first));
+            } else if let Some(index) = self.find(name, diagnostics) {
                 found.push(index);
             }
         }
@@ -135,13 +143,13 @@ impl NameList {
 }
 
 /// An item that a list holds twice.
-pub(super) fn twice(item: &Spanned<String>, first: Range<usize>) -> Mistake {
-    Mistake::new(item.span(), format!("`{}` is written twice", cut(item.get_ref(), 64)))
+pub(super) fn twice(item: &Spanned<String>, first: Range<usize>) -> Diagnostic {
+    Diagnostic::new(item.span(), format!("`{}` is written twice", cut(item.get_ref(), 64)))
         .and(first, "here first")
 }
 
 /// Only what can stand in a header, a metric and the name of a bucket as it is.
-fn check(kind: &str, name: &Spanned<String>, mistakes: &mut Mistakes) {
+fn check(kind: &str, name: &Spanned<String>, diagnostics: &mut Diagnostics) {
     let text = name.get_ref();
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     let wrong = if text.is_empty() {
@@ -154,5 +162,5 @@ fn check(kind: &str, name: &Spanned<String>, mistakes: &mut Mistakes) {
         return;
     };
     let help = "a name is made of letters A-Z and a-z, digits, `_`, `.` and `-`";
-    mistakes.push(Mistake::new(name.span(), wrong).help(help));
+    diagnostics.push(Diagnostic::new(name.span(), wrong).help(help));
 }

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::policy::settings::Origin;
@@ -10,12 +10,12 @@ use crate::policy::settings::Origin;
 /// The longest name that DNS knows.
 const MAX_HOST_BYTES: usize = 253;
 
-/// Reads a server; a mistake when it is none.
-pub(super) fn origin(item: &Spanned<String>, mistakes: &mut Mistakes) -> Option<Origin> {
+/// Reads a server; an error when it is none.
+pub(super) fn origin(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<Origin> {
     match parse(item.get_ref()) {
         Ok(origin) => Some(origin),
         Err((message, help)) => {
-            mistakes.push(Mistake::new(item.span(), message).help(help));
+            diagnostics.push(Diagnostic::new(item.span(), message).help(help));
             None
         }
     }

@@ -8,7 +8,7 @@ use super::environment::{Environment, expand, expand_part};
 use super::redis_url::{self, MAX_DATABASE, Url, UrlPlace};
 use super::values::{duration_up_to, number};
 use super::words::meaning;
-use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::{Config, tables};
 use crate::policy::redis::{DEFAULT_PREFIX, Identity, Login, Place, Redis, Secret, Sentinel, Tls};
@@ -20,29 +20,33 @@ const MAX_PREFIX_BYTES: usize = 64;
 pub(super) fn redis(
     config: &Config,
     environment: Environment<'_>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Redis> {
     let table = config.redis.as_ref()?;
     let redis = table.get_ref();
-    let url = url(table, environment, mistakes);
+    let url = url(table, environment, diagnostics);
     let mut expanded =
-        |field: &Option<Spanned<String>>| expand(field.as_ref()?, environment, mistakes);
+        |field: &Option<Spanned<String>>| expand(field.as_ref()?, environment, diagnostics);
     let username = expanded(&redis.username);
     let password = expanded(&redis.password);
     let sentinel_username = expanded(&redis.sentinel_username);
     let sentinel_password = expanded(&redis.sentinel_password);
     let files = [expanded(&redis.ca), expanded(&redis.client_cert), expanded(&redis.client_key)];
-    check_login([redis.username.as_ref(), redis.password.as_ref()], password.as_deref(), mistakes);
+    check_login(
+        [redis.username.as_ref(), redis.password.as_ref()],
+        password.as_deref(),
+        diagnostics,
+    );
     let sentinel_fields = [redis.sentinel_username.as_ref(), redis.sentinel_password.as_ref()];
-    check_login(sentinel_fields, sentinel_password.as_deref(), mistakes);
-    let timeout = duration_up_to((1_000, "1s"), "timeout", redis.timeout.as_ref(), 10, mistakes);
-    let prefix = prefix(redis.prefix.as_ref(), mistakes);
-    let database = number("database", redis.database.as_ref(), 0, 0..=MAX_DATABASE, mistakes);
+    check_login(sentinel_fields, sentinel_password.as_deref(), diagnostics);
+    let timeout = duration_up_to((1_000, "1s"), "timeout", redis.timeout.as_ref(), 10, diagnostics);
+    let prefix = prefix(redis.prefix.as_ref(), diagnostics);
+    let database = number("database", redis.database.as_ref(), 0, 0..=MAX_DATABASE, diagnostics);
     if let Some(url) = &url {
-        check_against_url(url, redis, mistakes);
+        check_against_url(url, redis, diagnostics);
     }
-    let tls = tls(url.as_ref(), redis, files, mistakes);
-    let breaker = breaker::breaker(redis, url.as_ref().map(|url| &url.place), mistakes);
+    let tls = tls(url.as_ref(), redis, files, diagnostics);
+    let breaker = breaker::breaker(redis, url.as_ref().map(|url| &url.place), diagnostics);
 
     let url = url?;
     let fields = Login { username, password: password.map(Secret::new) };
@@ -73,12 +77,12 @@ pub(super) fn redis(
 fn url(
     table: &Spanned<tables::Redis>,
     environment: Environment<'_>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Url> {
     let Some(field) = &table.get_ref().url else {
-        if !mistakes.explain_absence(&["redis", "url"]) {
+        if !diagnostics.explain_absence(&["redis", "url"]) {
             let help = "write `url = \"redis://127.0.0.1:6379\"`, or leave the table out";
-            mistakes.push(Mistake::new(table.span(), "`[redis]` has no `url`").help(help));
+            diagnostics.push(Diagnostic::new(table.span(), "`[redis]` has no `url`").help(help));
         }
         return None;
     };
@@ -86,12 +90,12 @@ fn url(
     // A password from the environment stands for itself, whatever characters it has.
     let (login, rest) = text.split_at(redis_url::login_end(text).unwrap_or(0));
     let encoded = |value: String| redis_url::percent_encoded(&value);
-    let login = expand_part(login, field, environment, &encoded, mistakes);
-    let rest = expand_part(rest, field, environment, &|value| value, mistakes);
+    let login = expand_part(login, field, environment, &encoded, diagnostics);
+    let rest = expand_part(rest, field, environment, &|value| value, diagnostics);
     match redis_url::parse(&format!("{}{}", login?, rest?)) {
         Ok(url) => Some(url),
         Err((message, help)) => {
-            mistakes.push(Mistake::new(field.span(), message).help(help));
+            diagnostics.push(Diagnostic::new(field.span(), message).help(help));
             None
         }
     }
@@ -101,25 +105,25 @@ fn url(
 fn check_login(
     [username, password]: [Option<&Spanned<String>>; 2],
     value: Option<&str>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) {
     if let (Some(username), None) = (username, password) {
         let message = "a user without a password cannot log in";
         let help = "add the password, best as `\"${NAME}\"` from the environment";
-        mistakes.push(Mistake::new(username.span(), message).help(help));
+        diagnostics.push(Diagnostic::new(username.span(), message).help(help));
     }
     if let (Some(field), Some("")) = (password, value) {
         let help = "without a password, leave it out";
-        mistakes.push(Mistake::new(field.span(), "the password is empty").help(help));
+        diagnostics.push(Diagnostic::new(field.span(), "the password is empty").help(help));
     }
 }
 
 /// What the url says, or has no use for, is not said a second time.
-fn check_against_url(url: &Url, redis: &tables::Redis, mistakes: &mut Mistakes) {
+fn check_against_url(url: &Url, redis: &tables::Redis, diagnostics: &mut Diagnostics) {
     let url_span = redis.url.as_ref().map_or(0..0, Spanned::span);
     let mut refuse = |span: Range<usize>, message: &str, help: &str| {
-        let mistake = Mistake::new(span, message).and(url_span.clone(), "of this url");
-        mistakes.push(mistake.help(help));
+        let diagnostic = Diagnostic::new(span, message).and(url_span.clone(), "of this url");
+        diagnostics.push(diagnostic.help(help));
     };
     if url.login != Login::default() {
         for field in [&redis.username, &redis.password].into_iter().flatten() {
@@ -150,7 +154,7 @@ fn tls(
     url: Option<&Url>,
     redis: &tables::Redis,
     [ca, certificate, key]: [Option<String>; 3],
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Tls> {
     let lonely = match (&redis.client_cert, &redis.client_key) {
         (Some(field), None) => Some((field, "`client_cert` needs its `client_key`", "client_key")),
@@ -158,10 +162,10 @@ fn tls(
         _ => None,
     };
     if let Some((field, message, missing)) = lonely
-        && !mistakes.explain_absence(&["redis", missing])
+        && !diagnostics.explain_absence(&["redis", missing])
     {
         let help = "both are PEM files";
-        mistakes.push(Mistake::new(field.span(), message).help(help));
+        diagnostics.push(Diagnostic::new(field.span(), message).help(help));
     }
     if !url?.tls {
         return None;
@@ -174,7 +178,7 @@ fn tls(
 }
 
 /// What every key begins with.
-fn prefix(field: Option<&Spanned<String>>, mistakes: &mut Mistakes) -> Option<String> {
+fn prefix(field: Option<&Spanned<String>>, diagnostics: &mut Diagnostics) -> Option<String> {
     let Some(field) = field else { return Some(DEFAULT_PREFIX.to_owned()) };
     let text = field.get_ref();
     let message = if text.is_empty() {
@@ -188,6 +192,6 @@ fn prefix(field: Option<&Spanned<String>>, mistakes: &mut Mistakes) -> Option<St
     } else {
         return Some(text.clone());
     };
-    mistakes.push(Mistake::new(field.span(), message).help("it looks like `\"tollgate:\"`"));
+    diagnostics.push(Diagnostic::new(field.span(), message).help("it looks like `\"tollgate:\"`"));
     None
 }

@@ -11,7 +11,7 @@ use super::origin::is_host;
 use super::path;
 use super::rules::BuiltRule;
 use super::words::meaning;
-use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::config::tables::{self, List};
@@ -25,7 +25,7 @@ const SMALLEST: &str = "the smallest file that serves is\n\n\
     [upstreams.api]\nservers = [\"127.0.0.1:3000\"]\n\n\
     [routes.all]\npath = \"/*\"\nupstream = \"api\"";
 
-/// A route before its rules are known. With a mistake it still has its index.
+/// A route before its rules are known. With an error it still has its index.
 #[derive(Debug)]
 pub(super) struct BuiltRoute {
     pub(super) name: Arc<str>,
@@ -37,20 +37,24 @@ pub(super) struct BuiltRoute {
 }
 
 /// All routes.
-pub(super) fn routes(config: &Config, names: &Names, mistakes: &mut Mistakes) -> Vec<BuiltRoute> {
-    if config.routes.is_empty() && !mistakes.explain_unknown(&["routes", ""]) {
+pub(super) fn routes(
+    config: &Config,
+    names: &Names,
+    diagnostics: &mut Diagnostics,
+) -> Vec<BuiltRoute> {
+    if config.routes.is_empty() && !diagnostics.explain_unknown(&["routes", ""]) {
         let message = "there are no routes: every request would be answered 404";
-        mistakes.push(Mistake::new(0..0, message).help(SMALLEST));
+        diagnostics.push(Diagnostic::new(0..0, message).help(SMALLEST));
     }
     let entries = in_order(&config.routes).into_iter().zip(names.routes.names());
     entries
         .map(|((name, table), shared)| {
             let route = table.get_ref();
-            let upstream = upstream(name, route, names, mistakes);
+            let upstream = upstream(name, route, names, diagnostics);
             let cost = route.cost.as_ref().map_or(1, |cost| *cost.get_ref());
             if let (0, Some(cost)) = (cost, &route.cost) {
                 let help = "to let requests pass uncounted, leave the route out of the rules";
-                mistakes.push(Mistake::new(cost.span(), "`cost` is at least 1").help(help));
+                diagnostics.push(Diagnostic::new(cost.span(), "`cost` is at least 1").help(help));
             }
             BuiltRoute {
                 name: shared.clone(),
@@ -58,7 +62,7 @@ pub(super) fn routes(config: &Config, names: &Names, mistakes: &mut Mistakes) ->
                 cost,
                 cost_span: route.cost.as_ref().map(Spanned::span),
                 upstream,
-                matcher: matcher(route, mistakes),
+                matcher: matcher(route, diagnostics),
             }
         })
         .collect()
@@ -68,7 +72,7 @@ pub(super) fn routes(config: &Config, names: &Names, mistakes: &mut Mistakes) ->
 pub(super) fn router(
     routes: &[BuiltRoute],
     ignore_case: bool,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Router> {
     let matchers: Option<Vec<Matcher>> = routes.iter().map(|route| route.matcher.clone()).collect();
     let pairs = match Router::new(&matchers?, ignore_case) {
@@ -82,9 +86,10 @@ pub(super) fn router(
                 "the routes `{}` and `{}` match the same requests",
                 first.name, second.name
             );
-            let mistake = Mistake::new(second.name_span.clone(), message)
+            let diagnostic = Diagnostic::new(second.name_span.clone(), message)
                 .and(first.name_span.clone(), "the other one");
-            mistakes.push(mistake.help("set them apart by path, method or host, or drop one"));
+            diagnostics
+                .push(diagnostic.help("set them apart by path, method or host, or drop one"));
         }
     }
     None
@@ -110,52 +115,52 @@ fn upstream(
     name: &Spanned<String>,
     route: &tables::Route,
     names: &Names,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<u32> {
     if let Some(upstream) = &route.upstream {
-        return names.upstreams.find(upstream, mistakes);
+        return names.upstreams.find(upstream, diagnostics);
     }
     if names.upstreams.names().len() == 1 {
         return Some(0);
     }
-    let explained = mistakes.explain_absence(&["routes", name.get_ref(), "upstream"])
-        || (names.upstreams.names().is_empty() && mistakes.explain_unknown(&["upstreams", ""]));
+    let explained = diagnostics.explain_absence(&["routes", name.get_ref(), "upstream"])
+        || (names.upstreams.names().is_empty() && diagnostics.explain_unknown(&["upstreams", ""]));
     if !explained {
         let message = format!("the route `{}` has no upstream", cut(name.get_ref(), 64));
         let help = match names.upstreams.names() {
             [] => "add `[upstreams.api]` with `servers = [\"127.0.0.1:3000\"]`".to_owned(),
             [first, ..] => format!("add `upstream = \"{}\"`, or another one", cut(first, 64)),
         };
-        mistakes.push(Mistake::new(name.span(), message).help(help));
+        diagnostics.push(Diagnostic::new(name.span(), message).help(help));
     }
     None
 }
 
 /// What a route matches.
-fn matcher(route: &tables::Route, mistakes: &mut Mistakes) -> Option<Matcher> {
+fn matcher(route: &tables::Route, diagnostics: &mut Diagnostics) -> Option<Matcher> {
     let path = match &route.path {
         None => Some(PathPattern::Prefix("/".to_owned())),
         Some(field) => match path::parse(field.get_ref()) {
             Ok(path) => Some(path),
             Err((message, help)) => {
-                let mistake = Mistake::new(field.span(), message);
-                mistakes.push(match help {
-                    Some(help) => mistake.help(cut(&help, 120)),
-                    None => mistake,
+                let diagnostic = Diagnostic::new(field.span(), message);
+                diagnostics.push(match help {
+                    Some(help) => diagnostic.help(cut(&help, 120)),
+                    None => diagnostic,
                 });
                 None
             }
         },
     };
-    let host = host(route.host.as_ref(), mistakes);
-    let methods = methods(&route.methods, mistakes);
+    let host = host(route.host.as_ref(), diagnostics);
+    let methods = methods(&route.methods, diagnostics);
     let trailing_slash = meaning(route.trailing_slash.as_ref());
     Some(Matcher { host: host?, path: path?, trailing_slash, methods })
 }
 
-/// The host in lower case; the outer none is a mistake, the inner one all hosts.
-#[allow(clippy::option_option, reason = "a mistake and `all hosts` are different things")]
-fn host(field: Option<&Spanned<String>>, mistakes: &mut Mistakes) -> Option<Option<String>> {
+/// The host in lower case; the outer none is an error, the inner one all hosts.
+#[allow(clippy::option_option, reason = "an error and `all hosts` are different things")]
+fn host(field: Option<&Spanned<String>>, diagnostics: &mut Diagnostics) -> Option<Option<String>> {
     let Some(field) = field else {
         return Some(None);
     };
@@ -180,36 +185,38 @@ fn host(field: Option<&Spanned<String>>, mistakes: &mut Mistakes) -> Option<Opti
         };
         (format!("`{}` is not the name of a host", cut(text, 64)), help)
     };
-    mistakes.push(Mistake::new(field.span(), message).help(help));
+    diagnostics.push(Diagnostic::new(field.span(), message).help(help));
     None
 }
 
 /// The methods; none of them: all.
-fn methods(list: &List, mistakes: &mut Mistakes) -> Vec<Method> {
+fn methods(list: &List, diagnostics: &mut Diagnostics) -> Vec<Method> {
     let Some(list) = list else {
         return Vec::new();
     };
-    if list.get_ref().is_empty() && !mistakes.explain_absence(&["routes"]) {
+    if list.get_ref().is_empty() && !diagnostics.explain_absence(&["routes"]) {
         let help = "leave `methods` out for all of them";
-        mistakes.push(Mistake::new(list.span(), "`methods` is empty").help(help));
+        diagnostics.push(Diagnostic::new(list.span(), "`methods` is empty").help(help));
     }
     let mut seen = HashMap::new();
     let mut methods = Vec::new();
     for item in list.get_ref() {
         let text = item.get_ref();
         if let Some(first) = seen.insert(text, item.span()) {
-            mistakes.push(twice(item, first));
+            diagnostics.push(twice(item, first));
         }
         let upper = text.to_ascii_uppercase();
         match Method::from_bytes(text.as_bytes()) {
             Ok(method) if *text == upper && text.len() <= 32 => methods.push(method),
             Ok(_) if text.len() <= 32 => {
                 let message = format!("the method `{text}` is not in upper case");
-                mistakes.push(Mistake::new(item.span(), message).help(format!("write `{upper}`")));
+                diagnostics
+                    .push(Diagnostic::new(item.span(), message).help(format!("write `{upper}`")));
             }
             _ => {
                 let message = format!("`{}` is not a method", cut(text, 40));
-                mistakes.push(Mistake::new(item.span(), message).help("such as `GET` or `POST`"));
+                diagnostics
+                    .push(Diagnostic::new(item.span(), message).help("such as `GET` or `POST`"));
             }
         }
     }

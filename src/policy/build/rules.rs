@@ -11,7 +11,7 @@ use super::address;
 use super::grant::{self, PlacedGrant, Quotas, Written};
 use super::names::{Names, twice};
 use super::words::meaning;
-use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::{self, cut};
 use crate::config::tables::List;
@@ -54,18 +54,18 @@ pub(super) fn rules(
     config: &Config,
     names: &Names,
     quotas: &mut Quotas,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Vec<BuiltRule> {
     let entries = in_order(&config.rules).into_iter().zip(names.rules.names());
     let mut rules: Vec<BuiltRule> = entries
         .map(|((name, table), shared)| {
-            let mut built = rule(shared, name.span(), table.get_ref(), names, mistakes);
+            let mut built = rule(shared, name.span(), table.get_ref(), names, diagnostics);
             built.rule.on_failure = on_failure(config, table.get_ref());
-            plan_grants(name, table.get_ref(), names, &mut built, quotas, mistakes);
+            plan_grants(name, table.get_ref(), names, &mut built, quotas, diagnostics);
             built
         })
         .collect();
-    key_grants(config, names, &mut rules, quotas, mistakes);
+    key_grants(config, names, &mut rules, quotas, diagnostics);
     rules
 }
 
@@ -81,35 +81,35 @@ fn rule(
     name_span: Range<usize>,
     table: &written::Rule,
     names: &Names,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> BuiltRule {
-    if table.per.is_none() && !mistakes.explain_absence(&["rules", name, "per"]) {
+    if table.per.is_none() && !diagnostics.explain_absence(&["rules", name, "per"]) {
         let message = format!("the rule `{name}` does not say who shares a bucket");
         let help = "write `per = [\"key\"]` or `per = [\"ip\"]`; `per = []` is one bucket for all";
-        mistakes.push(Mistake::new(name_span.clone(), cut(&message, 120)).help(help));
+        diagnostics.push(Diagnostic::new(name_span.clone(), cut(&message, 120)).help(help));
     }
-    let per = dimensions(name, &table.per, mistakes);
+    let per = dimensions(name, &table.per, diagnostics);
     if let Some(on_missing) = &table.on_missing
         && !per.contains(&Dimension::Key)
-        && !mistakes.explain_absence(&["rules", name, "per"])
+        && !diagnostics.explain_absence(&["rules", name, "per"])
     {
         let message = "`on_missing` is for rules per key, and this rule's `per` has no `key`";
-        let mistake = Mistake::new(on_missing.span(), message);
-        mistakes.push(mistake.help("take `on_missing` out, or add `\"key\"` to `per`"));
+        let diagnostic = Diagnostic::new(on_missing.span(), message);
+        diagnostics.push(diagnostic.help("take `on_missing` out, or add `\"key\"` to `per`"));
     }
     let exempt = table.exempt.as_ref().map_or_else(Exempt::default, |exempt| {
         let keys = exempt.get_ref().keys.as_ref().map_or(&[][..], |keys| keys.get_ref());
         Exempt {
-            ips: address::networks(&exempt.get_ref().ips, mistakes),
-            keys: names.keys.find_all(keys, mistakes),
+            ips: address::networks(&exempt.get_ref().ips, diagnostics),
+            keys: names.keys.find_all(keys, diagnostics),
         }
     });
     let routes = table.routes.as_ref().map(|routes| {
-        if routes.get_ref().is_empty() && !mistakes.explain_absence(&["rules", name, "routes"]) {
+        if routes.get_ref().is_empty() && !diagnostics.explain_absence(&["rules", name, "routes"]) {
             let help = "leave `routes` out for all of them, or write `enabled = false`";
-            mistakes.push(Mistake::new(routes.span(), "`routes` is empty").help(help));
+            diagnostics.push(Diagnostic::new(routes.span(), "`routes` is empty").help(help));
         }
-        names.routes.find_all(routes.get_ref(), mistakes)
+        names.routes.find_all(routes.get_ref(), diagnostics)
     });
     let rule = Rule {
         name: name.clone(),
@@ -136,32 +136,32 @@ fn plan_grants(
     names: &Names,
     built: &mut BuiltRule,
     quotas: &mut Quotas,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) {
     let rule_name = name.get_ref().as_str();
-    let explained = mistakes.explain_absence(&["rules", rule_name, "rate"]);
+    let explained = diagnostics.explain_absence(&["rules", rule_name, "rate"]);
     if table.rate.is_none() && !explained {
         if let Some(burst) = &table.burst {
             let help = "add `rate = \"10/s\"`";
-            mistakes.push(Mistake::new(burst.span(), "`burst` without a `rate`").help(help));
+            diagnostics.push(Diagnostic::new(burst.span(), "`burst` without a `rate`").help(help));
         } else if table.plans.is_empty() {
             let message = format!("the rule `{}` has no rate", cut(rule_name, 64));
             let help =
                 "add `rate = \"10/s\"`, or `plans.<plan> = { rate = \"10/s\" }` for each plan";
-            mistakes.push(Mistake::new(name.span(), message).help(help));
+            diagnostics.push(Diagnostic::new(name.span(), message).help(help));
         }
     }
     let plain = Written { rate: &table.rate, burst: &table.burst };
-    if let Some(placed) = grant::optional(plain, quotas, mistakes) {
+    if let Some(placed) = grant::optional(plain, quotas, diagnostics) {
         built.rule.quota_by_plan.fill(Some(placed.grant));
         built.grants.push(NamedGrant { of: String::new(), placed });
     }
     for (plan, granted) in in_order(&table.plans) {
-        let index = names.plans.find(plan, mistakes);
+        let index = names.plans.find(plan, diagnostics);
         let path = ["rules", rule_name, "plans", plan.get_ref()];
         let granted = granted.get_ref();
         let written = Written { rate: &granted.rate, burst: &granted.burst };
-        let placed = grant::required(written, &path, plan.span(), quotas, mistakes);
+        let placed = grant::required(written, &path, plan.span(), quotas, diagnostics);
         let (Some(index), Some(placed)) = (index, placed) else { continue };
         set(&mut built.rule.quota_by_plan, index, Some(placed.grant));
         set(&mut built.rule.has_own_quota, index, true);
@@ -176,15 +176,15 @@ fn key_grants(
     names: &Names,
     rules: &mut [BuiltRule],
     quotas: &mut Quotas,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) {
     for ((id, key), key_index) in in_order(&config.keys).into_iter().zip(0..) {
         for (name, granted) in in_order(&key.get_ref().rules) {
-            let rule = names.rules.find(name, mistakes);
+            let rule = names.rules.find(name, diagnostics);
             let path = ["keys", id.get_ref(), "rules", name.get_ref()];
             let granted = granted.get_ref();
             let written = Written { rate: &granted.rate, burst: &granted.burst };
-            let placed = grant::required(written, &path, name.span(), quotas, mistakes);
+            let placed = grant::required(written, &path, name.span(), quotas, diagnostics);
             let rule = rule.and_then(|index| rules.get_mut(usize::try_from(index).ok()?));
             let (Some(built), Some(placed)) = (rule, placed) else { continue };
             built.rule.quota_by_key.insert(key_index, placed.grant);
@@ -202,18 +202,18 @@ fn set<T>(list: &mut [T], index: u32, value: T) {
 }
 
 /// The dimensions of a rule, in canonical order.
-fn dimensions(rule: &str, list: &List, mistakes: &mut Mistakes) -> Vec<Dimension> {
+fn dimensions(rule: &str, list: &List, diagnostics: &mut Diagnostics) -> Vec<Dimension> {
     let items = list.as_ref().map_or(&[][..], |list| list.get_ref());
     let mut seen = HashMap::new();
     let mut dimensions = Vec::new();
     for item in items {
-        let Some(dimension) = dimension(item, mistakes) else {
+        let Some(dimension) = dimension(item, diagnostics) else {
             // What follows from its absence is not worth a word.
-            mistakes.leave_hole(vec!["rules".to_owned(), rule.to_owned(), "per".to_owned()]);
+            diagnostics.leave_hole(vec!["rules".to_owned(), rule.to_owned(), "per".to_owned()]);
             continue;
         };
         if let Some(first) = seen.insert(dimension.clone(), item.span()) {
-            mistakes.push(twice(item, first));
+            diagnostics.push(twice(item, first));
         }
         dimensions.push(dimension);
     }
@@ -222,7 +222,7 @@ fn dimensions(rule: &str, list: &List, mistakes: &mut Mistakes) -> Vec<Dimension
     dimensions
 }
 
-fn dimension(item: &Spanned<String>, mistakes: &mut Mistakes) -> Option<Dimension> {
+fn dimension(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<Dimension> {
     let text = item.get_ref();
     Some(match text.as_str() {
         "ip" => Dimension::Ip,
@@ -236,14 +236,14 @@ fn dimension(item: &Spanned<String>, mistakes: &mut Mistakes) -> Option<Dimensio
             if let Some(Ok(name)) = header.map(|name| HeaderName::from_bytes(name.as_bytes())) {
                 return Some(Dimension::Header(name));
             }
-            let mistake = if let Some(name) = header {
+            let diagnostic = if let Some(name) = header {
                 let message = format!("`{}` is not the name of a header", cut(name, 64));
-                Mistake::new(item.span(), message).help("such as `header:x-tenant`")
+                Diagnostic::new(item.span(), message).help("such as `header:x-tenant`")
             } else {
                 let message = format!("`per` knows no `{}`", cut(other, 64));
-                Mistake::new(item.span(), message).help(suggest::help(other, &DIMENSIONS))
+                Diagnostic::new(item.span(), message).help(suggest::help(other, &DIMENSIONS))
             };
-            mistakes.push(mistake);
+            diagnostics.push(diagnostic);
             return None;
         }
     })

@@ -7,7 +7,7 @@ use super::values::{duration, number};
 use super::words::meaning;
 use super::{address, names};
 use crate::config::Config;
-use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::tables::{self, List};
 use crate::config::words::PathCase;
@@ -20,17 +20,17 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPEC
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
 /// `[server]`.
-pub(super) fn server(config: &Config, mistakes: &mut Mistakes) -> Option<Server> {
+pub(super) fn server(config: &Config, diagnostics: &mut Diagnostics) -> Option<Server> {
     let default = tables::Server::default();
     let server = config.server.as_ref().map_or(&default, |server| server.get_ref());
-    let listen = listen(&server.listen, mistakes);
-    let admin = admin(server.admin.as_ref(), mistakes);
+    let listen = listen(&server.listen, diagnostics);
+    let admin = admin(server.admin.as_ref(), diagnostics);
     if let (Some(listen), Some(admin)) = (&listen, &admin) {
-        check_admin_is_apart(listen, admin, mistakes);
+        check_admin_is_apart(listen, admin, diagnostics);
     }
-    let threads = number("threads", server.threads.as_ref(), 1, 1..=1024, mistakes)
+    let threads = number("threads", server.threads.as_ref(), 1, 1..=1024, diagnostics)
         .filter(|_| server.threads.is_some());
-    let mut time = |name, field, default_ms| duration(name, field, default_ms, mistakes);
+    let mut time = |name, field, default_ms| duration(name, field, default_ms, diagnostics);
     let keepalive_timeout = time("keepalive_timeout", server.keepalive_timeout.as_ref(), 75_000);
     let read_timeout = time("read_timeout", server.read_timeout.as_ref(), 60_000);
     let write_timeout = time("write_timeout", server.write_timeout.as_ref(), 30_000);
@@ -38,10 +38,11 @@ pub(super) fn server(config: &Config, mistakes: &mut Mistakes) -> Option<Server>
     let drain_delay = time("drain_delay", server.drain_delay.as_ref(), 1)
         .filter(|_| server.drain_delay.is_some());
     let headers = server.max_header_bytes.as_ref();
-    let max_header_bytes = number("max_header_bytes", headers, 32_768, 1024..=1_048_576, mistakes);
+    let max_header_bytes =
+        number("max_header_bytes", headers, 32_768, 1024..=1_048_576, diagnostics);
     let max_uri_bytes =
-        number("max_uri_bytes", server.max_uri_bytes.as_ref(), 8192, 128..=65_536, mistakes);
-    let instances = number("instances", server.instances.as_ref(), 1, 1..=10_000, mistakes)
+        number("max_uri_bytes", server.max_uri_bytes.as_ref(), 8192, 128..=65_536, diagnostics);
+    let instances = number("instances", server.instances.as_ref(), 1, 1..=10_000, diagnostics)
         .filter(|_| server.instances.is_some())
         .and_then(|instances| u32::try_from(instances).ok());
     let path_case = server.path_case.as_ref().map(|word| *word.get_ref());
@@ -49,7 +50,7 @@ pub(super) fn server(config: &Config, mistakes: &mut Mistakes) -> Option<Server>
         listen: listen?.into_iter().map(|(address, _)| address).collect(),
         admin: admin?.0,
         threads,
-        trusted_proxies: address::networks(&server.trusted_proxies, mistakes),
+        trusted_proxies: address::networks(&server.trusted_proxies, diagnostics),
         keepalive_timeout: keepalive_timeout?,
         read_timeout: read_timeout?,
         write_timeout: write_timeout?,
@@ -66,23 +67,23 @@ pub(super) fn server(config: &Config, mistakes: &mut Mistakes) -> Option<Server>
 type Placed = (SocketAddr, Option<Range<usize>>);
 
 /// The addresses for clients, each once.
-fn listen(list: &List, mistakes: &mut Mistakes) -> Option<Vec<Placed>> {
+fn listen(list: &List, diagnostics: &mut Diagnostics) -> Option<Vec<Placed>> {
     let Some(list) = list else {
         return Some(vec![(LISTEN, None)]);
     };
     if list.get_ref().is_empty() {
-        if !mistakes.explain_absence(&["server", "listen"]) {
+        if !diagnostics.explain_absence(&["server", "listen"]) {
             let help = "write `listen = [\"0.0.0.0:8080\"]`, or leave it out";
-            mistakes.push(Mistake::new(list.span(), "`listen` has no address").help(help));
+            diagnostics.push(Diagnostic::new(list.span(), "`listen` has no address").help(help));
         }
         return None;
     }
     let mut addresses: Vec<Placed> = Vec::new();
     for item in list.get_ref() {
-        let Some(address) = address::socket("listen", item, mistakes) else { continue };
+        let Some(address) = address::socket("listen", item, diagnostics) else { continue };
         let first = addresses.iter().find(|(other, _)| *other == address && address.port() != 0);
         if let Some((_, Some(span))) = first {
-            mistakes.push(names::twice(item, span.clone()));
+            diagnostics.push(names::twice(item, span.clone()));
         }
         addresses.push((address, Some(item.span())));
     }
@@ -90,29 +91,29 @@ fn listen(list: &List, mistakes: &mut Mistakes) -> Option<Vec<Placed>> {
 }
 
 /// The operator's address.
-fn admin(field: Option<&Spanned<String>>, mistakes: &mut Mistakes) -> Option<Placed> {
+fn admin(field: Option<&Spanned<String>>, diagnostics: &mut Diagnostics) -> Option<Placed> {
     match field {
-        Some(field) => Some((address::socket("admin", field, mistakes)?, Some(field.span()))),
+        Some(field) => Some((address::socket("admin", field, diagnostics)?, Some(field.span()))),
         None => Some((ADMIN, None)),
     }
 }
 
 /// Clients must not reach the operator's pages.
-fn check_admin_is_apart(listen: &[Placed], admin: &Placed, mistakes: &mut Mistakes) {
+fn check_admin_is_apart(listen: &[Placed], admin: &Placed, diagnostics: &mut Diagnostics) {
     let same = listen.iter().find(|(address, _)| *address == admin.0 && address.port() != 0);
     let Some((address, listen_span)) = same else { return };
     let message = format!("`listen` and `admin` are both {address}");
-    let mistake = match (&admin.1, listen_span) {
+    let diagnostic = match (&admin.1, listen_span) {
         (Some(admin), Some(listen)) => {
-            Mistake::new(admin.clone(), message).and(listen.clone(), "clients connect here")
+            Diagnostic::new(admin.clone(), message).and(listen.clone(), "clients connect here")
         }
         (Some(span), None) | (None, Some(span)) => {
             let help = "one of them is the default; give `admin` a port of its own";
-            Mistake::new(span.clone(), message).help(help)
+            Diagnostic::new(span.clone(), message).help(help)
         }
         (None, None) => return,
     };
-    mistakes.push(mistake);
+    diagnostics.push(diagnostic);
 }
 
 /// `[headers]`.
@@ -130,10 +131,10 @@ pub(super) fn headers(config: &Config) -> Headers {
 }
 
 /// `[memory]`.
-pub(super) fn memory(config: &Config, mistakes: &mut Mistakes) -> Option<Memory> {
+pub(super) fn memory(config: &Config, diagnostics: &mut Diagnostics) -> Option<Memory> {
     let default = tables::Memory::default();
     let memory = config.memory.as_ref().map_or(&default, |memory| memory.get_ref());
     let max_buckets =
-        number("max_buckets", memory.max_buckets.as_ref(), 1_000_000, 1..=100_000_000, mistakes);
+        number("max_buckets", memory.max_buckets.as_ref(), 1_000_000, 1..=100_000_000, diagnostics);
     Some(Memory { max_buckets: max_buckets? })
 }

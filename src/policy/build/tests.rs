@@ -16,7 +16,7 @@ fn told(text: &str) -> String {
 /// The diagnostics of a whole file.
 fn told_alone(text: &str) -> String {
     match crate::load::from_text("gateway.toml", text) {
-        Ok(_) => "no mistake\n".to_owned(),
+        Ok(_) => "no errors\n".to_owned(),
         Err(report) => report.render(false),
     }
 }

@@ -9,7 +9,7 @@ use super::environment::{Environment, expand};
 use super::origin::is_host;
 use super::values::duration_up_to;
 use super::words::meaning;
-use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::config::{Config, in_order, tables};
@@ -45,26 +45,26 @@ type Reason = (&'static str, &'static str);
 pub(super) fn tracing(
     config: &Config,
     environment: Environment<'_>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Tracing> {
     let tables::Tracing { endpoint, ca, headers, timeout, sample, follow, service_name } =
         config.tracing.as_ref()?.get_ref();
-    let endpoint = self::endpoint(endpoint.as_ref(), ca.as_ref(), environment, mistakes);
-    let is_twice = twice(config, mistakes);
+    let endpoint = self::endpoint(endpoint.as_ref(), ca.as_ref(), environment, diagnostics);
+    let is_twice = twice(config, diagnostics);
     let headers: Vec<_> = in_order(headers)
         .into_iter()
-        .map(|(name, value)| header(name, value, environment, mistakes))
+        .map(|(name, value)| header(name, value, environment, diagnostics))
         .collect();
     let headers: Option<Vec<_>> = headers.into_iter().collect();
     let headers = headers.filter(|_| !is_twice);
-    let timeout = duration_up_to((60_000, "1m"), "timeout", timeout.as_ref(), 10_000, mistakes);
+    let timeout = duration_up_to((60_000, "1m"), "timeout", timeout.as_ref(), 10_000, diagnostics);
     let sample = match sample {
         None => Ratio::of(DEFAULT_SAMPLE),
-        Some(field) => self::sample(field, mistakes),
+        Some(field) => self::sample(field, diagnostics),
     };
     let service_name = match service_name {
         None => Some("tollgate".to_owned()),
-        Some(field) => self::service_name(field, environment, mistakes),
+        Some(field) => self::service_name(field, environment, diagnostics),
     };
     Some(Tracing {
         endpoint: endpoint?,
@@ -81,21 +81,21 @@ fn endpoint(
     field: Option<&Spanned<String>>,
     ca: Option<&Spanned<String>>,
     environment: Environment<'_>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Endpoint> {
     let ca_path = match ca {
         None => Some(None),
-        Some(ca) => expand(ca, environment, mistakes).map(|path| Some(PathBuf::from(path))),
+        Some(ca) => expand(ca, environment, diagnostics).map(|path| Some(PathBuf::from(path))),
     };
     let text = match field {
         None => DEFAULT_ENDPOINT.to_owned(),
-        Some(field) => expand(field, environment, mistakes)?,
+        Some(field) => expand(field, environment, diagnostics)?,
     };
     let endpoint = match parse(&text) {
         Ok(endpoint) => endpoint,
         Err((message, help)) => {
             let span = field.map_or(0..0, Spanned::span);
-            mistakes.push(Mistake::new(span, message).help(help));
+            diagnostics.push(Diagnostic::new(span, message).help(help));
             return None;
         }
     };
@@ -103,7 +103,7 @@ fn endpoint(
         (Some(ca), None) => {
             let message = "`ca` is for TLS, and the connection has none";
             let help = "write `https://` in `endpoint`, or leave it out";
-            mistakes.push(Mistake::new(ca.span(), message).help(help));
+            diagnostics.push(Diagnostic::new(ca.span(), message).help(help));
             None
         }
         (_, None) => Some(Endpoint { tls: None, ..endpoint }),
@@ -162,24 +162,24 @@ fn header(
     name: &Spanned<String>,
     value: &Spanned<String>,
     environment: Environment<'_>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<(HeaderName, HeaderValue)> {
     let shown = cut(name.get_ref(), 64);
     let header = HeaderName::from_bytes(name.get_ref().as_bytes()).ok();
     if header.is_none() {
         let message = format!("`{shown}` is not the name of a header");
         let help = "a name has letters, digits, `-` and `_`";
-        mistakes.push(Mistake::new(name.span(), message).help(help));
+        diagnostics.push(Diagnostic::new(name.span(), message).help(help));
     } else if header.as_ref().is_some_and(|header| RESERVED.contains(&header.as_str())) {
         let message = format!("the header `{shown}` is set by the gateway itself");
-        mistakes.push(Mistake::new(name.span(), message).help("leave it out"));
+        diagnostics.push(Diagnostic::new(name.span(), message).help("leave it out"));
         return None;
     }
-    let text = expand(value, environment, mistakes)?;
+    let text = expand(value, environment, diagnostics)?;
     let Some(mut value_of) = HeaderValue::from_str(&text).ok().filter(|_| text.is_ascii()) else {
         let message = format!("the value of `{shown}` holds a character that no header can carry");
         let help = "visible ASCII characters and spaces can stand there; is there a line break?";
-        mistakes.push(Mistake::new(value.span(), message).help(help));
+        diagnostics.push(Diagnostic::new(value.span(), message).help(help));
         return None;
     };
     value_of.set_sensitive(true);
@@ -187,7 +187,7 @@ fn header(
 }
 
 /// Whether two names of headers differ by the case of their letters only.
-fn twice(config: &Config, mistakes: &mut Mistakes) -> bool {
+fn twice(config: &Config, diagnostics: &mut Diagnostics) -> bool {
     let Some(table) = &config.tracing else { return false };
     let names: Vec<_> = in_order(&table.get_ref().headers);
     let mut found = false;
@@ -196,19 +196,20 @@ fn twice(config: &Config, mistakes: &mut Mistakes) -> bool {
             |other: &&(&Spanned<String>, _)| other.0.get_ref().eq_ignore_ascii_case(name.get_ref());
         if let Some((first, _)) = names[..at].iter().find(same) {
             let message = format!("the header `{}` is written twice", cut(name.get_ref(), 64));
-            let mistake = Mistake::new(name.span(), message).and(first.span(), "first here");
-            mistakes.push(mistake.help("case does not tell names of headers apart; keep one"));
+            let diagnostic = Diagnostic::new(name.span(), message).and(first.span(), "first here");
+            diagnostics
+                .push(diagnostic.help("case does not tell names of headers apart; keep one"));
             found = true;
         }
     }
     found
 }
 
-fn sample(field: &Spanned<f64>, mistakes: &mut Mistakes) -> Option<Ratio> {
+fn sample(field: &Spanned<f64>, diagnostics: &mut Diagnostics) -> Option<Ratio> {
     let ratio = Ratio::of(*field.get_ref());
     if ratio.is_none() {
-        let mistake = Mistake::new(field.span(), "`sample` is at least 0 and at most 1");
-        mistakes.push(mistake.help("`0.01` traces one in a hundred requests"));
+        let diagnostic = Diagnostic::new(field.span(), "`sample` is at least 0 and at most 1");
+        diagnostics.push(diagnostic.help("`0.01` traces one in a hundred requests"));
     }
     ratio
 }
@@ -216,9 +217,9 @@ fn sample(field: &Spanned<f64>, mistakes: &mut Mistakes) -> Option<Ratio> {
 fn service_name(
     field: &Spanned<String>,
     environment: Environment<'_>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<String> {
-    let name = expand(field, environment, mistakes)?;
+    let name = expand(field, environment, diagnostics)?;
     if (1..=MAX_SERVICE_NAME_BYTES).contains(&name.len()) {
         return Some(name);
     }
@@ -228,7 +229,7 @@ fn service_name(
         "`service_name` is longer than 255 characters"
     };
     let help = "it is what the gateway is called in traces, such as `\"tollgate\"`";
-    mistakes.push(Mistake::new(field.span(), message).help(help));
+    diagnostics.push(Diagnostic::new(field.span(), message).help(help));
     None
 }
 

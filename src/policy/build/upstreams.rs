@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::names::twice;
 use super::origin::origin;
 use super::values::duration;
-use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::config::{Config, in_order, tables};
@@ -15,20 +15,20 @@ use crate::policy::settings::{Target, Upstream};
 /// The word for the built-in responder.
 const DEMO: &str = "demo";
 
-/// All upstreams that have no mistake; with one, no policy comes of the file anyway.
-pub(super) fn upstreams(config: &Config, mistakes: &mut Mistakes) -> Vec<Upstream> {
+/// All upstreams that have no error; with one, no policy comes of the file anyway.
+pub(super) fn upstreams(config: &Config, diagnostics: &mut Diagnostics) -> Vec<Upstream> {
     let entries = in_order(&config.upstreams);
-    entries.into_iter().filter_map(|(name, table)| upstream(name, table, mistakes)).collect()
+    entries.into_iter().filter_map(|(name, table)| upstream(name, table, diagnostics)).collect()
 }
 
 fn upstream(
     name: &Spanned<String>,
     table: &Spanned<tables::Upstream>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Upstream> {
     let upstream = table.get_ref();
-    let target = target(name, upstream, mistakes);
-    let mut time = |name, field, default_ms| duration(name, field, default_ms, mistakes);
+    let target = target(name, upstream, diagnostics);
+    let mut time = |name, field, default_ms| duration(name, field, default_ms, diagnostics);
     let connect_timeout = time("connect_timeout", upstream.connect_timeout.as_ref(), 1_000);
     let read_timeout = time("read_timeout", upstream.read_timeout.as_ref(), 30_000);
     let write_timeout = time("write_timeout", upstream.write_timeout.as_ref(), 30_000);
@@ -47,15 +47,15 @@ fn upstream(
 fn target(
     name: &Spanned<String>,
     upstream: &tables::Upstream,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Target> {
     let servers = upstream.servers.as_ref().filter(|servers| !servers.get_ref().is_empty());
     let Some(servers) = servers else {
-        if !mistakes.explain_absence(&["upstreams", name.get_ref(), "servers"]) {
+        if !diagnostics.explain_absence(&["upstreams", name.get_ref(), "servers"]) {
             let span = upstream.servers.as_ref().map_or_else(|| name.span(), Spanned::span);
             let message = format!("the upstream `{}` has no servers", cut(name.get_ref(), 64));
             let help = "write `servers = [\"127.0.0.1:3000\"]`, or `[\"demo\"]` to try things out";
-            mistakes.push(Mistake::new(span, message).help(help));
+            diagnostics.push(Diagnostic::new(span, message).help(help));
         }
         return None;
     };
@@ -65,7 +65,7 @@ fn target(
     {
         let message = "`demo` is the built-in responder and stands alone";
         let help = "take it out, or take the other servers out";
-        mistakes.push(Mistake::new(demo.span(), message).help(help));
+        diagnostics.push(Diagnostic::new(demo.span(), message).help(help));
     }
     if servers.iter().all(|server| server.get_ref() == DEMO) {
         return Some(Target::Demo);
@@ -73,9 +73,9 @@ fn target(
     let mut seen = HashMap::new();
     let mut origins = Vec::new();
     for server in servers.iter().filter(|server| server.get_ref() != DEMO) {
-        let Some(origin) = origin(server, mistakes) else { continue };
+        let Some(origin) = origin(server, diagnostics) else { continue };
         if let Some(first) = seen.insert(origin.clone(), server.span()) {
-            mistakes.push(twice(server, first));
+            diagnostics.push(twice(server, first));
         }
         origins.push(origin);
     }

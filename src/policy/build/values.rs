@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::period::{self, PeriodError};
-use crate::config::mistake::{Mistake, Mistakes};
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 
@@ -17,7 +17,7 @@ pub(super) fn number(
     field: Option<&Spanned<u64>>,
     default: u64,
     bounds: RangeInclusive<u64>,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<usize> {
     let value = field.map_or(default, |field| *field.get_ref());
     if let Some(field) = field
@@ -25,7 +25,7 @@ pub(super) fn number(
     {
         let (least, most) = bounds.into_inner();
         let message = format!("`{name}` is at least {least} and at most {most}");
-        mistakes.push(Mistake::new(field.span(), message));
+        diagnostics.push(Diagnostic::new(field.span(), message));
         return None;
     }
     usize::try_from(value).ok()
@@ -36,9 +36,9 @@ pub(super) fn duration(
     name: &str,
     field: Option<&Spanned<String>>,
     default_ms: u64,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Duration> {
-    duration_up_to((MAX_MILLISECONDS, "1d"), name, field, default_ms, mistakes)
+    duration_up_to((MAX_MILLISECONDS, "1d"), name, field, default_ms, diagnostics)
 }
 
 /// The same, with a longest time in milliseconds and as it is written.
@@ -47,7 +47,7 @@ pub(super) fn duration_up_to(
     name: &str,
     field: Option<&Spanned<String>>,
     default_ms: u64,
-    mistakes: &mut Mistakes,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Duration> {
     let Some(field) = field else {
         return Some(Duration::from_millis(default_ms));
@@ -84,6 +84,6 @@ pub(super) fn duration_up_to(
             (format!("`{name}` is not a length of time"), help)
         }
     };
-    mistakes.push(Mistake::new(field.span(), message).help(help));
+    diagnostics.push(Diagnostic::new(field.span(), message).help(help));
     None
 }

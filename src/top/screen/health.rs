@@ -101,9 +101,9 @@ fn reload<'a>(one: &Reload, theme: Theme) -> Line<'a> {
     let what = match one.result.as_str() {
         "rejected" => {
             let errors = one.errors.len() + one.more_errors;
-            let first = one.errors.first().map(|mistake| {
-                let line = mistake.line.map(|line| format!("line {line}: ")).unwrap_or_default();
-                format!(": {line}{}", mistake.message)
+            let first = one.errors.first().map(|diagnostic| {
+                let line = diagnostic.line.map(|line| format!("line {line}: ")).unwrap_or_default();
+                format!(": {line}{}", diagnostic.message)
             });
             let first = first.unwrap_or_default();
             format!("rejected, {errors} error{}{first}", if errors == 1 { "" } else { "s" })

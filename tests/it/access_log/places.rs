@@ -21,7 +21,7 @@ fn a_reload_begins_moves_and_ends_the_log() {
     gateway.take(&format!("{DEMO}{}", table(&other, "")));
     gateway.get("/3");
     assert_eq!(lines(&other, 1)[0]["path"], "/3");
-    // A place that cannot be written to is a mistake of the file, and changes nothing.
+    // A place that cannot be written to is an error of the file, and changes nothing.
     gateway.save(&format!("{DEMO}{}", table(Path::new("/none/access.log"), "")));
     let answer = gateway.reload();
     assert_eq!(answer.status, 422);

@@ -246,7 +246,7 @@ impl Response {
         Self { status: status.parse().unwrap(), headers, body: Vec::new(), complete: true }
     }
 
-    /// The only value of a header. Two lines of one name are a mistake in all that we send.
+    /// The only value of a header. Two lines of one name are an error in all that we send.
     #[track_caller]
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let own = self.headers.iter().filter(|(own, _)| own.eq_ignore_ascii_case(name));

@@ -1,5 +1,5 @@
 //! What people read when a file is wrong. Each was read with the eyes of somebody who wrote that
-//! file: is the mistake plain, the line right, and does the help help?
+//! file: is the error plain, the line right, and does the help help?
 
 mod access_log;
 mod audit;

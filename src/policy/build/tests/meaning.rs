@@ -1,4 +1,4 @@
-//! What a file without mistakes means.
+//! What a file without errors means.
 
 use std::time::Duration;
 

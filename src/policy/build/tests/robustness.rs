@@ -121,11 +121,11 @@ fn no_senseless_rate_or_time_passes() {
 }
 
 #[test]
-fn long_files_of_mistakes_end() {
+fn files_of_10_000_errors_end() {
     let rule = |n| format!("[rules.r{n}]\nper = ['i']\nrate = '1'");
     let shown = told(&(0..5_000).map(rule).collect::<Vec<_>>().join("\n"));
     assert!(
-        shown.contains("and 9950 more\ngateway.toml: 10000 mistakes\n"),
+        shown.contains("and 9950 more\ngateway.toml: 10000 errors\n"),
         "{}",
         &shown[shown.len() - 99..]
     );
@@ -134,7 +134,7 @@ fn long_files_of_mistakes_end() {
     let rule = |n| format!("[rules.r{n}]\nburst = 'x'");
     assert!(
         told(&(0..500).map(rule).collect::<Vec<_>>().join("\n"))
-            .contains("gateway.toml: 100 mistakes")
+            .contains("gateway.toml: 100 errors")
     );
 }
 

@@ -39,7 +39,7 @@ fn values_are_out_of_range() {
       |
       = help: `0.1` writes one in ten of the requests that pass
 
-    gateway.toml: 4 mistakes
+    gateway.toml: 4 errors
     "#);
 }
 
@@ -60,6 +60,6 @@ fn a_sample_is_a_number() {
       |
       = help: set it where the gateway is started; `$${` is a plain `${`
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     ");
 }

@@ -15,10 +15,10 @@ fn a_stream_needs_redis() {
       |
       = help: write `url = "redis://127.0.0.1:6379"` under `[redis]`, or take `stream` out: the admin port and the log tell of refusals all the same
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
-    assert_eq!(told("[audit]\nstream = false\nmax_records = 100"), "no mistake\n");
-    assert_eq!(told(&format!("[audit]\nstream = true\n{REDIS}")), "no mistake\n");
+    assert_eq!(told("[audit]\nstream = false\nmax_records = 100"), "no errors\n");
+    assert_eq!(told(&format!("[audit]\nstream = true\n{REDIS}")), "no errors\n");
     // What is wrong with Redis is said there, and once.
     let wrong = told("redis = 5\n[audit]\nstream = true");
     assert!(wrong.contains("error") && !wrong.contains("`stream`"), "{wrong}");
@@ -42,7 +42,7 @@ fn values_do_not_fit() {
     3 | max_records = 99
       |               ^^
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     "#);
     insta::assert_snapshot!(told(&format!("[[audit]]\nstream = 'yes'\n{REDIS}")), @r#"
     error: `audit` is a table, not a list
@@ -53,7 +53,7 @@ fn values_do_not_fit() {
       |
       = help: write `[audit]`, once and in single brackets
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
     insta::assert_snapshot!(told("[audit]\nmax_records = -1"), @r#"
     error: `max_records` cannot be negative
@@ -62,6 +62,6 @@ fn values_do_not_fit() {
     2 | max_records = -1
       |               ^^
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }

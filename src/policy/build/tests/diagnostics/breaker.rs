@@ -34,7 +34,7 @@ fn counts_are_out_of_range() {
     7 | probes = -1
       |          ^^
 
-    gateway.toml: 4 mistakes
+    gateway.toml: 4 errors
     ");
 }
 
@@ -47,7 +47,7 @@ fn a_share_is_a_fraction() {
     4 | window_timeouts = 0.5
       |                   ^^^
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -78,7 +78,7 @@ fn times_are_out_of_range() {
       |
       = help: for seconds, write `ramp_step = "1s"`
 
-    gateway.toml: 3 mistakes
+    gateway.toml: 3 errors
     "#);
 }
 
@@ -101,7 +101,7 @@ fn times_are_numbers() {
       |
       = help: write `open = "500ms"`
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     "#);
 }
 
@@ -118,7 +118,7 @@ fn open_max_is_shorter_than_open() {
       |
       = help: `open` doubles up to `open_max`; for the same time throughout, give both one value
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
     insta::assert_snapshot!(told_of("open = '20s'"), @r#"
     error: `open` is longer than `open_max`, by default 15s
@@ -129,7 +129,7 @@ fn open_max_is_shorter_than_open() {
       |
       = help: write `open_max = "20s"` or longer, too
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
     insta::assert_snapshot!(told_of("open_max = '100ms'"), @r#"
     error: `open_max` is shorter than `open`, by default 500ms
@@ -140,7 +140,7 @@ fn open_max_is_shorter_than_open() {
       |
       = help: write `open = "100ms"` or shorter, too
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
@@ -155,12 +155,12 @@ fn open_is_longer_than_a_failover_by_sentinels() {
       |
       = help: write `open_max = "2s"` or longer, too
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
 #[test]
-fn a_misspelt_open_max_is_the_only_mistake() {
+fn misspelt_open_max_is_the_only_error() {
     insta::assert_snapshot!(told_of("open = '20s'\nopne_max = '30s'"), @r"
     error: unknown name `opne_max` in `redis.breaker`
      --> gateway.toml:5:1
@@ -170,7 +170,7 @@ fn a_misspelt_open_max_is_the_only_mistake() {
       |
       = help: did you mean `open_max`?
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -185,7 +185,7 @@ fn a_ramp_leads_nowhere() {
       |
       = help: it looks like `ramp = [1, 10, 50, 100]`; `[100]` returns all at once
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
     insta::assert_snapshot!(told_of("ramp = [1, 10, 50]"), @r"
     error: the last step of `ramp` is not 100: some requests would never return
@@ -196,7 +196,7 @@ fn a_ramp_leads_nowhere() {
       |
       = help: it looks like `ramp = [1, 10, 50, 100]`; `[100]` returns all at once
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
     insta::assert_snapshot!(told_of("ramp = [10, 1, 100]"), @r"
     error: a step of `ramp` is below the one before it
@@ -207,7 +207,7 @@ fn a_ramp_leads_nowhere() {
       |         |
       |         before it
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
     insta::assert_snapshot!(told_of("ramp = [0, 50, 101]"), @r"
     error: a step of `ramp` is a percentage, at least 1 and at most 100
@@ -222,7 +222,7 @@ fn a_ramp_leads_nowhere() {
     4 | ramp = [0, 50, 101]
       |                ^^^
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     ");
     insta::assert_snapshot!(told_of("ramp = [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 100]"), @r"
     error: `ramp` has more than 16 steps
@@ -231,7 +231,7 @@ fn a_ramp_leads_nowhere() {
     4 | ramp = [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 100]
       |        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -246,7 +246,7 @@ fn a_ramp_is_no_list() {
       |
       = help: write `ramp = [100]`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
     insta::assert_snapshot!(told_of("ramp = [1, '50%', 100]"), @r"
     error: an item of `ramp` is a whole number, not a string
@@ -255,7 +255,7 @@ fn a_ramp_is_no_list() {
     4 | ramp = [1, '50%', 100]
       |            ^^^^^
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -278,7 +278,7 @@ fn names_that_the_breaker_does_not_have() {
       |
       = help: possible here: `timeouts`, `window`, `window_calls`, `window_timeouts`, `open`, `open_max`, `probes`, `ramp` and `ramp_step`
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     ");
 }
 
@@ -291,7 +291,7 @@ fn the_breaker_is_no_table() {
     3 | breaker = ****
       |           ^^^^
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
     insta::assert_snapshot!(told("[redis]\nurl = 'redis://h'\n[[redis.breaker]]\nprobes = 1"), @r"
     error: `redis.breaker` is a table, not a list
@@ -302,6 +302,6 @@ fn the_breaker_is_no_table() {
       |
       = help: write `[redis.breaker]`, once and in single brackets
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }

@@ -27,7 +27,7 @@ fn every_grant_that_is_too_small_is_told() {
       |
       = help: lower the cost, or write `burst = 50` or more
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     ");
 }
 
@@ -53,6 +53,6 @@ fn a_grant_of_one_key_is_too_small() {
        |
        = help: take `on_missing` out, or add `"key"` to `per`
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     "#);
 }

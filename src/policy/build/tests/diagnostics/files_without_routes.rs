@@ -16,7 +16,7 @@ fn an_empty_file() {
              path = "/*"
              upstream = "api"
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
@@ -34,7 +34,7 @@ fn a_blank_file() {
              path = "/*"
              upstream = "api"
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
@@ -56,7 +56,7 @@ fn a_file_without_routes() {
               path = "/*"
               upstream = "api"
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
@@ -71,7 +71,7 @@ fn the_route_all_has_no_upstream() {
       |
       = help: add `[upstreams.api]` with `servers = ["127.0.0.1:3000"]`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
@@ -86,7 +86,7 @@ fn a_list_is_not_closed() {
       |
       = help: end it with `]`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -117,6 +117,6 @@ fn a_name_holds_a_character_that_it_cannot_hold() {
       |
       = help: write it as clients send it, in ASCII: such as `xn--bcher-kva.example`
 
-    gateway.toml: 3 mistakes
+    gateway.toml: 3 errors
     ");
 }

@@ -13,7 +13,7 @@ fn sha256_is_not_the_hash_of_a_key() {
       |
       = help: if this is the key itself, run `tollgate hash-key`: it prints the line to write
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -28,7 +28,7 @@ fn unknown_name_sha265_in_keys_k() {
       |
       = help: did you mean `sha256`?
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -43,7 +43,7 @@ fn a_string_needs_quotes() {
       |
       = help: write it as `"…"`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
@@ -61,7 +61,7 @@ fn two_keys_have_one_sha256() {
       |
       = help: take one of them out
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -84,7 +84,7 @@ fn the_key_k_has_no_sha256() {
       |
       = help: add `[plans.x]`; the file has no plans, so all clients have one, `default`
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     ");
 }
 
@@ -99,7 +99,7 @@ fn the_key_k_has_no_plan() {
       |
       = help: add `plan = "free"`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
@@ -114,7 +114,7 @@ fn sha256_has_64_hexadecimal_digits_not_63() {
       |
       = help: if this is the key itself, run `tollgate hash-key`: it prints the line to write
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -149,6 +149,6 @@ fn a_secret_is_in_no_message_whatever_is_wrong_around_it() {
     ] {
         let shown = told(text);
         assert!(!shown.contains("hunter2"), "{shown}");
-        assert!(shown.contains("mistake"), "{text}: {shown}");
+        assert!(shown.contains("error"), "{text}: {shown}");
     }
 }

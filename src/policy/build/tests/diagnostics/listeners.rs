@@ -45,7 +45,7 @@ fn listeners_that_are_no_address() {
       |
       = help: it looks like `listen = "127.0.0.1:8080"` or `"[::1]:8080"`
 
-    gateway.toml: 5 mistakes
+    gateway.toml: 5 errors
     "#);
 }
 
@@ -60,12 +60,12 @@ fn an_admin_port_for_everybody_needs_a_token() {
       |
       = help: write `token = "${TOLLGATE_ADMIN_TOKEN}"` under `[admin]`, or take an address such as `127.0.0.1:9090`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
-    assert_eq!(told("[server]\nadmin = '[::1]:9090'"), "no mistake\n");
-    assert_eq!(told("[server]\nadmin = '127.8.0.1:9090'"), "no mistake\n");
+    assert_eq!(told("[server]\nadmin = '[::1]:9090'"), "no errors\n");
+    assert_eq!(told("[server]\nadmin = '127.8.0.1:9090'"), "no errors\n");
     let with = |token| told(&format!("[server]\nadmin = '[::]:9'\n[admin]\ntoken = '{token}'"));
-    assert_eq!(with("0123456789abcdef"), "no mistake\n");
+    assert_eq!(with("0123456789abcdef"), "no errors\n");
     insta::assert_snapshot!(with("0123456789abcde"), @r"
     error: `token` is shorter than 16 characters: it can be guessed
      --> gateway.toml:4:9
@@ -75,7 +75,7 @@ fn an_admin_port_for_everybody_needs_a_token() {
       |
       = help: `openssl rand -hex 32` makes a good one
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
     let long = "x".repeat(1025);
     for wrong in ["0123456789abcde f", "0123456789abcdefü", &long] {
@@ -111,7 +111,7 @@ fn listeners_that_are_written_twice() {
       |
       = help: write `token = "${TOLLGATE_ADMIN_TOKEN}"` under `[admin]`, or take an address such as `127.0.0.1:9090`
 
-    gateway.toml: 3 mistakes
+    gateway.toml: 3 errors
     "#);
 }
 
@@ -126,7 +126,7 @@ fn listen_and_admin_are_both_127_0_0_1() {
       |
       = help: one of them is the default; give `admin` a port of its own
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -149,7 +149,7 @@ fn a_network_has_bits_set_beyond_its_prefix() {
       |
       = help: it looks like `10.0.0.0/8`, `192.0.2.7` or `2001:db8::/32`
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     ");
 }
 
@@ -172,7 +172,7 @@ fn a_network_meets_nobody() {
       |
       = help: write `192.0.2.7`
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     ");
 }
 
@@ -211,7 +211,7 @@ fn read_timeout_cannot_be_0() {
       |
       = help: the longest is `1d`
 
-    gateway.toml: 4 mistakes
+    gateway.toml: 4 errors
     "#);
 }
 
@@ -224,7 +224,7 @@ fn instances_are_out_of_range() {
     2 | instances = 0
       |             ^
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
     insta::assert_snapshot!(told("[server]\ninstances = '3'\n[headers]\nmode = 'local'"), @r"
     error: `instances` is a whole number, not a string
@@ -241,6 +241,6 @@ fn instances_are_out_of_range() {
     4 | mode = 'local'
       |        ^^^^^^^
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     ");
 }

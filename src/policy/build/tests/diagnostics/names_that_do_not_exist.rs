@@ -21,7 +21,7 @@ fn unknown_name_rtae_in_rules_r() {
       |
       = help: did you mean `burst`?
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     ");
 }
 
@@ -36,7 +36,7 @@ fn unknown_name_rulez() {
       |
       = help: did you mean `rules`?
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -57,7 +57,7 @@ fn on_unknown_key_is_deny_anonymous_or_accept_not_alow() {
       |
       = help: did you mean `ipv6_prefix`?
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     ");
 }
 
@@ -72,7 +72,7 @@ fn there_is_no_plan_fre() {
       |
       = help: did you mean `free`?
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -111,7 +111,7 @@ fn per_knows_no_per_key() {
       |
       = help: did you mean `all`?
 
-    gateway.toml: 4 mistakes
+    gateway.toml: 4 errors
     ");
 }
 
@@ -126,7 +126,7 @@ fn there_is_no_rule_x() {
       |
       = help: add `[rules.x]`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -149,6 +149,6 @@ fn the_name_of_a_rule_cannot_hold() {
       |
       = help: a name is made of letters A-Z and a-z, digits, `_`, `.` and `-`
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     "#);
 }

@@ -13,7 +13,7 @@ fn the_file_does_not_say_which_plan_a_client_without_a_key_has() {
       |
       = help: under `[clients]`, write `anonymous_plan = "gold"`; the plans are `gold` and `silver`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
@@ -28,7 +28,7 @@ fn there_is_no_plan_free() {
       |
       = help: add `[plans.free]`; the file has no plans, so all clients have one, `default`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -59,7 +59,7 @@ fn x_api_key_is_no_place_where_a_key_can_stand() {
       |
       = help: write `header:<name>`, `bearer` or `query:<name>`
 
-    gateway.toml: 3 mistakes
+    gateway.toml: 3 errors
     ");
 }
 
@@ -78,7 +78,7 @@ fn ipv6_prefix_is_at_least_1_and_at_most_128() {
     4 | max_buckets = 0
       |               ^
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     ");
 }
 
@@ -117,7 +117,7 @@ fn a_secret_among_the_clients_is_not_shown() {
       |
       = help: it has letters, digits, `_`, `-` and `.`, at most 64
 
-    gateway.toml: 4 mistakes
+    gateway.toml: 4 errors
     ");
 }
 
@@ -130,7 +130,7 @@ fn a_secret_in_a_broken_list_of_clients_is_not_shown() {
     2 | api_key = **************
       |           ^^^^^^^^^^^^^^
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
     insta::assert_snapshot!(told("[clients]\napi_key = 'header:x-key'\n[clients.acme]\nsecret = 'sk_live_9f86'"), @r#"
     error: `api_key` is a list, not a string
@@ -149,7 +149,7 @@ fn a_secret_in_a_broken_list_of_clients_is_not_shown() {
       |
       = help: possible here: `api_key`, `anonymous_plan`, `on_missing_key`, `on_unknown_key`, `on_conflicting_keys`, `hide_key`, `ipv6_prefix` and `limits_path`
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     "#);
     insta::assert_snapshot!(told("[clients]\napi_key = [\n  'bearer'\n  'sk_live==9f86',\n]\nsecret = sk_live_9f86"), @r"
     error: a list is not closed, or lacks a comma
@@ -160,7 +160,7 @@ fn a_secret_in_a_broken_list_of_clients_is_not_shown() {
       |
       = help: end it with `]`, or put `,` between its items
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -170,5 +170,5 @@ fn limits_path_is_one_path_as_clients_send_it() {
     let each = wrong.map(|path| told(&format!("[clients]\nlimits_path = {path}")));
     insta::assert_snapshot!(each.join("\n"));
     let good = told("[clients]\nlimits_path = '/.well-known/ratelimit'");
-    assert_eq!(good, "no mistake\n");
+    assert_eq!(good, "no errors\n");
 }

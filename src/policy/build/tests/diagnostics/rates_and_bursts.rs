@@ -13,7 +13,7 @@ fn unknown_unit_sec() {
       |
       = help: write `10/s`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -28,7 +28,7 @@ fn the_rate_has_no_period() {
       |
       = help: for one second, write `10/s`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -41,7 +41,7 @@ fn a_rate_of_0_would_let_nothing_pass() {
     3 | rate = '0/s'
       |        ^^^^^
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -54,7 +54,7 @@ fn a_burst_of_0_would_refuse_every_request() {
     4 | burst = 0
       |         ^
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -67,7 +67,7 @@ fn the_burst_is_too_large_for_this_rate() {
     4 | burst = 9223372036854775807
       |         ^^^^^^^^^^^^^^^^^^^
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -82,7 +82,7 @@ fn burst_without_a_rate() {
       |
       = help: add `rate = "10/s"`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
@@ -97,7 +97,7 @@ fn the_rule_r_has_no_rate() {
       |
       = help: add `rate = "10/s"`, or `plans.<plan> = { rate = "10/s" }` for each plan
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
@@ -112,7 +112,7 @@ fn the_rule_r_does_not_say_who_shares_a_bucket() {
       |
       = help: write `per = ["key"]` or `per = ["ip"]`; `per = []` is one bucket for all
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
@@ -127,7 +127,7 @@ fn rules_r_plans_default_has_no_rate() {
       |
       = help: write `{ rate = "10/s", burst = 20 }`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
@@ -142,6 +142,6 @@ fn the_period_of_the_rate_is_too_long_to_be_counted_exactly() {
       |
       = help: take a shorter one, such as `1/30d`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }

@@ -18,7 +18,7 @@ fn redis_has_no_url() {
       |
       = help: write `url = "redis://127.0.0.1:6379"`, or leave the table out
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
@@ -33,7 +33,7 @@ fn url_is_misspelt() {
       |
       = help: did you mean `url`?
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -48,7 +48,7 @@ fn url_has_another_scheme() {
       |
       = help: write `redis://host:6379`, or `rediss://host:6379` for TLS
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
     insta::assert_snapshot!(told_of("url = 'postgres://u:my-secret-key@h/1'"), @r"
     error: `url` has an unknown scheme
@@ -59,7 +59,7 @@ fn url_has_another_scheme() {
       |
       = help: it looks like `redis://127.0.0.1:6379`, `rediss://…` for TLS, `redis+sentinel://host:26379/name` or `unix:///path`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
     insta::assert_snapshot!(told_of("url = '127.0.0.1:6379'"), @r"
     error: `url` has no scheme
@@ -70,7 +70,7 @@ fn url_has_another_scheme() {
       |
       = help: it looks like `redis://127.0.0.1:6379`, `rediss://…` for TLS, `redis+sentinel://host:26379/name` or `unix:///path`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -85,7 +85,7 @@ fn parts_of_the_url_are_out_of_range() {
       |
       = help: a port is a number from 1 to 65535
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
     insta::assert_snapshot!(told_of("url = 'redis://h/cache'"), @r"
     error: the database in `url` is not a number
@@ -96,7 +96,7 @@ fn parts_of_the_url_are_out_of_range() {
       |
       = help: it looks like `redis://127.0.0.1:6379/2`; Redis has databases 0 to 15 by default
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
     insta::assert_snapshot!(told_of("url = 'redis://h?db=1'"), @r"
     error: `url` cannot hold `?` or `#`
@@ -107,7 +107,7 @@ fn parts_of_the_url_are_out_of_range() {
       |
       = help: what others write behind `?` or `#` are settings of `[redis]` here
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
     insta::assert_snapshot!(told_of("url = 'redis+sentinel://a,b'"), @r"
     error: `url` does not name the master that the sentinels watch
@@ -118,7 +118,7 @@ fn parts_of_the_url_are_out_of_range() {
       |
       = help: write it after the sentinels: `redis+sentinel://host:26379/mymaster`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
     insta::assert_snapshot!(told_of("url = 'unix://run/redis.sock'"), @r"
     error: `url` does not name a Unix socket by its whole path
@@ -129,7 +129,7 @@ fn parts_of_the_url_are_out_of_range() {
       |
       = help: write three slashes: `unix:///run/redis/redis.sock`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -144,7 +144,7 @@ fn a_password_in_the_url_is_not_encoded() {
       |
       = help: in a user or a password write `/` as `%2F`, or use the setting `password`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -167,7 +167,7 @@ fn a_variable_is_not_set() {
       |
       = help: a variable looks like `${REDIS_PASSWORD}`; `$${` is a plain `${`
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     ");
     insta::assert_snapshot!(told_of("url = 'redis://h'\npassword = '${NOT_SET_ANYWHERE}'"), @r"
     error: the environment variable `NOT_SET_ANYWHERE` is not set
@@ -178,7 +178,7 @@ fn a_variable_is_not_set() {
       |
       = help: set it where the gateway is started; `$${` is a plain `${`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -217,7 +217,7 @@ fn the_url_says_it_already() {
       |
       = help: take it out of `url`, or leave `database` out
 
-    gateway.toml: 3 mistakes
+    gateway.toml: 3 errors
     ");
 }
 
@@ -232,7 +232,7 @@ fn a_user_has_no_password() {
       |
       = help: add the password, best as `"${NAME}"` from the environment
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
     insta::assert_snapshot!(told_of("url = 'redis://h'\npassword = ''"), @r"
     error: the password is empty
@@ -243,7 +243,7 @@ fn a_user_has_no_password() {
       |
       = help: without a password, leave it out
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -271,7 +271,7 @@ fn certificates_without_tls() {
       |
       = help: leave it out, or write `redis+sentinel://host:26379/name`
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     ");
     insta::assert_snapshot!(told_of("url = 'rediss://h'\nclient_cert = 'gateway.pem'"), @r"
     error: `client_cert` needs its `client_key`
@@ -282,7 +282,7 @@ fn certificates_without_tls() {
       |
       = help: both are PEM files
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -297,7 +297,7 @@ fn a_timeout_is_out_of_range() {
       |
       = help: the longest is `1s`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
     insta::assert_snapshot!(told_of("url = 'redis://h'\ntimeout = '10'"), @r#"
     error: `timeout` has no unit
@@ -308,7 +308,7 @@ fn a_timeout_is_out_of_range() {
       |
       = help: for milliseconds, write `timeout = "10ms"`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
     insta::assert_snapshot!(told_of("url = 'redis://h'\ntimeout = 10"), @r#"
     error: `timeout` is a string, not a number
@@ -319,7 +319,7 @@ fn a_timeout_is_out_of_range() {
       |
       = help: write `timeout = "10ms"`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
@@ -334,7 +334,7 @@ fn a_prefix_is_none() {
       |
       = help: it looks like `"tollgate:"`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
     insta::assert_snapshot!(told_of("url = 'redis://h'\nprefix = 'a{b}:'"), @r#"
     error: `prefix` cannot hold braces: they choose a key's slot in Redis Cluster
@@ -345,7 +345,7 @@ fn a_prefix_is_none() {
       |
       = help: it looks like `"tollgate:"`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
     insta::assert_snapshot!(told_of("url = 'redis://h'\nprefix = 'a b'"), @r#"
     error: `prefix` holds a character that is not visible ASCII
@@ -356,7 +356,7 @@ fn a_prefix_is_none() {
       |
       = help: it looks like `"tollgate:"`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
@@ -369,7 +369,7 @@ fn on_failure_is_another_word() {
     3 | on_failure = 'open'
       |              ^^^^^^
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -384,7 +384,7 @@ fn a_list_of_tables() {
       |
       = help: write `[redis]`, once and in single brackets
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -399,7 +399,7 @@ fn ready_is_another_word() {
       |
       = help: did you mean `ready = "connected"`?
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
     insta::assert_snapshot!(told_of("url = 'redis://h'\nready = true"), @r"
     error: `ready` is a string, not a boolean
@@ -408,6 +408,6 @@ fn ready_is_another_word() {
     3 | ready = true
       |         ^^^^
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }

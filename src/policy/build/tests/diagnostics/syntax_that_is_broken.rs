@@ -19,7 +19,7 @@ fn a_string_needs_quotes() {
     4 | burst = 'x'
       |         ^^^
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     "#);
 }
 
@@ -34,7 +34,7 @@ fn a_string_is_not_closed() {
       |
       = help: end it with the quote that begins it
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
@@ -49,7 +49,7 @@ fn a_table_s_name_is_not_closed() {
       |
       = help: end it with `]`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -64,7 +64,7 @@ fn rate_is_written_twice() {
       |
       = help: keep one of them
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -79,7 +79,7 @@ fn a_list_is_not_closed_or_lacks_a_comma() {
       |
       = help: end it with `]`, or put `,` between its items
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -94,7 +94,7 @@ fn a_name_without_a_value() {
       |
       = help: write it as `name = value`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -107,6 +107,6 @@ fn threads_is_a_whole_number_not_a_string() {
     3 |     threads = 'ä'  # tab and CRLF
       |               ^^^
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }

@@ -46,7 +46,7 @@ fn values_are_out_of_range() {
       |
       = help: it is what the gateway is called in traces, such as `"tollgate"`
 
-    gateway.toml: 5 mistakes
+    gateway.toml: 5 errors
     "#);
 }
 
@@ -69,7 +69,7 @@ fn endpoints_are_no_addresses_of_collectors() {
       |
       = help: write `headers = { authorization = "Basic ${OTLP_LOGIN}" }`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
     insta::assert_snapshot!(told("[tracing]\nendpoint = 'https://h/?key=secret'"), @r"
     error: `endpoint` cannot hold a query
@@ -80,7 +80,7 @@ fn endpoints_are_no_addresses_of_collectors() {
       |
       = help: what tells the collector who you are belongs in `headers`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
     insta::assert_snapshot!(told("[tracing]\nca = '/ca.pem'"), @r"
     error: `ca` is for TLS, and the connection has none
@@ -91,7 +91,7 @@ fn endpoints_are_no_addresses_of_collectors() {
       |
       = help: write `https://` in `endpoint`, or leave it out
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -143,7 +143,7 @@ fn headers_cannot_be_sent() {
       |
       = help: set it where the gateway is started; `$${` is a plain `${`
 
-    gateway.toml: 5 mistakes
+    gateway.toml: 5 errors
     ");
 }
 
@@ -180,6 +180,6 @@ fn names_and_types_are_wrong() {
     5 | headers = [***]
       |           ^^^^^
 
-    gateway.toml: 4 mistakes
+    gateway.toml: 4 errors
     "#);
 }

@@ -13,7 +13,7 @@ fn burst_is_a_whole_number_not_a_string() {
       |
       = help: write `burst = 50`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
@@ -28,7 +28,7 @@ fn rate_is_a_string_not_a_number() {
       |
       = help: write `rate = "10/s"`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
@@ -43,7 +43,7 @@ fn per_is_a_list_not_a_string() {
       |
       = help: write `per = ["ip"]`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
@@ -56,7 +56,7 @@ fn burst_cannot_be_negative() {
     4 | burst = -1
       |         ^^
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -69,7 +69,7 @@ fn burst_is_a_whole_number_not_1e30() {
     4 | burst = 1e30
       |         ^^^^
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
     insta::assert_snapshot!(told("[routes.x]\npath = '/x'\ncost = 1e3"), @r"
     error: `cost` is a whole number, not `1e3`
@@ -80,7 +80,7 @@ fn burst_is_a_whole_number_not_1e30() {
       |
       = help: write `cost = 1000`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -93,7 +93,7 @@ fn burst_is_a_whole_number_not_nan() {
     4 | burst = nan
       |         ^^^
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -106,7 +106,7 @@ fn burst_is_too_large() {
     4 | burst = 1000000000000000000000000000000
       |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -121,7 +121,7 @@ fn hide_key_is_true_or_false_not_a_string() {
       |
       = help: write `hide_key = true`
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }
 
@@ -144,7 +144,7 @@ fn read_timeout_is_a_string_not_a_number() {
       |
       = help: write `"80"`
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     "#);
 }
 
@@ -167,7 +167,7 @@ fn server_is_a_table_not_a_number() {
       |
       = help: write `[plans.<name>]`, and its settings below
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     ");
 }
 
@@ -190,6 +190,6 @@ fn a_list_is_no_table_whatever_it_holds() {
       |
       = help: write `[server]`, once and in single brackets
 
-    gateway.toml: 2 mistakes
+    gateway.toml: 2 errors
     ");
 }

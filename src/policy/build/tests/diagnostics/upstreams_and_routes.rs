@@ -53,7 +53,7 @@ fn servers_that_are_none() {
       |
       = help: add `upstream = "b"`, or another one
 
-    gateway.toml: 6 mistakes
+    gateway.toml: 6 errors
     "#);
 }
 
@@ -84,7 +84,7 @@ fn the_upstream_b_has_no_servers() {
       |
       = help: add `upstream = "b"`, or another one
 
-    gateway.toml: 3 mistakes
+    gateway.toml: 3 errors
     "#);
 }
 
@@ -107,7 +107,7 @@ fn the_route_all_has_no_upstream() {
       |
       = help: add `upstream = "b"`, or another one
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     "#);
 }
 
@@ -170,7 +170,7 @@ fn everything_in_a_route_is_wrong() {
       |
       = help: did you mean `api`?
 
-    gateway.toml: 7 mistakes
+    gateway.toml: 7 errors
     ");
 }
 
@@ -190,6 +190,6 @@ fn two_routes_for_the_same_requests() {
       |
       = help: set them apart by path, method or host, or drop one
 
-    gateway.toml: 1 mistake
+    gateway.toml: 1 error
     ");
 }

@@ -1,4 +1,4 @@
-//! A mistake in gateway.toml: what is wrong, where, and what to write instead. All mistakes of a
+//! An error in gateway.toml: what is wrong, where, and what to write instead. All errors of a
 //! file are collected before any is shown.
 
 use std::fmt;
@@ -6,15 +6,15 @@ use std::ops::Range;
 
 use super::secrets;
 
-/// More mistakes than anybody reads are counted but not kept.
+/// More errors than anybody reads are counted but not kept.
 const MAX_KEPT: usize = 1000;
 
-/// One mistake.
+/// One error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistake {
+pub struct Diagnostic {
     /// What is wrong, in one line without a full stop.
     pub message: String,
-    /// Where: the first place is the mistake, the others explain it.
+    /// Where: the first place is the error, the others explain it.
     pub labels: Vec<Label>,
     /// What to write instead.
     pub help: Option<String>,
@@ -29,17 +29,17 @@ pub struct Label {
     pub text: String,
 }
 
-/// Mistakes as they are found, and the holes that earlier ones left.
+/// Errors as they are found, and the holes that earlier ones left.
 #[derive(Debug, Default)]
-pub struct Mistakes {
-    list: Vec<Mistake>,
+pub struct Diagnostics {
+    list: Vec<Diagnostic>,
     not_kept: usize,
     holes: Vec<Vec<String>>,
     /// Lines that are not TOML, in order.
     broken: Vec<Range<usize>>,
 }
 
-/// All mistakes of one file, ready to be shown. Holds no secrets: see [`secrets`].
+/// All errors of one file, ready to be shown. Holds no secrets: see [`secrets`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The file's name as the user gave it.
@@ -47,13 +47,13 @@ pub struct Report {
     /// The file, with secrets masked.
     pub(super) source: String,
     /// In the order of the file.
-    pub mistakes: Vec<Mistake>,
+    pub diagnostics: Vec<Diagnostic>,
     /// How many more there are.
     pub(super) not_kept: usize,
 }
 
-impl Mistake {
-    /// A mistake at `span`.
+impl Diagnostic {
+    /// An error at `span`.
     pub fn new(span: Range<usize>, message: impl Into<String>) -> Self {
         let label = Label { span, text: String::new() };
         Self { message: message.into(), labels: vec![label], help: None }
@@ -79,22 +79,22 @@ impl Mistake {
         self
     }
 
-    /// Where the mistake is.
+    /// Where the error is.
     fn start(&self) -> usize {
         self.labels.first().map_or(0, |label| label.span.start)
     }
 }
 
-impl Mistakes {
+impl Diagnostics {
     /// Adds one, unless it stands on a line that is broken anyway.
-    pub fn push(&mut self, mistake: Mistake) {
-        let start = mistake.start();
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        let start = diagnostic.start();
         let before = self.broken.partition_point(|lines| lines.start <= start);
         if self.broken[..before].last().is_some_and(|lines| lines.contains(&start)) {
             return;
         }
         if self.list.len() < MAX_KEPT {
-            self.list.push(mistake);
+            self.list.push(diagnostic);
         } else {
             self.not_kept += 1;
         }
@@ -105,7 +105,7 @@ impl Mistakes {
         self.list.is_empty()
     }
 
-    /// Whether further mistakes are only counted, so that explaining them is wasted work.
+    /// Whether further errors are only counted, so that explaining them is wasted work.
     pub fn is_full(&self) -> bool {
         self.list.len() >= MAX_KEPT
     }
@@ -123,7 +123,7 @@ impl Mistakes {
         self.broken = lines;
     }
 
-    /// Whether an earlier mistake explains why nothing stands at `path`: it, or something around,
+    /// Whether an earlier error explains why nothing stands at `path`: it, or something around,
     /// in or beside it was left out. Beside, since that may be the same name misspelt.
     pub fn explain_absence(&self, path: &[&str]) -> bool {
         self.is_full()
@@ -142,10 +142,10 @@ impl Mistakes {
 
     /// Everything that is wrong with the file `name` of this `text`.
     pub fn into_report(self, name: &str, text: &str) -> Report {
-        let mut mistakes = self.list;
-        mistakes.sort_by_key(Mistake::start);
+        let mut diagnostics = self.list;
+        diagnostics.sort_by_key(Diagnostic::start);
         let source = secrets::mask(text);
-        Report { name: name.to_owned(), source, mistakes, not_kept: self.not_kept }
+        Report { name: name.to_owned(), source, diagnostics, not_kept: self.not_kept }
     }
 }
 
@@ -157,14 +157,14 @@ fn explains(hole: &[String], path: &[&str]) -> bool {
 }
 
 impl Report {
-    /// How many mistakes there are.
+    /// How many errors there are.
     pub fn count(&self) -> usize {
-        self.mistakes.len() + self.not_kept
+        self.diagnostics.len() + self.not_kept
     }
 
-    /// The line and the column, in characters, at which a mistake of this report begins; both from 1.
-    pub fn position(&self, mistake: &Mistake) -> (usize, usize) {
-        let at = mistake.start().min(self.source.len());
+    /// The line and the column, in characters, at which an error of this report begins; both from 1.
+    pub fn position(&self, diagnostic: &Diagnostic) -> (usize, usize) {
+        let at = diagnostic.start().min(self.source.len());
         let before = self.source.get(..at).unwrap_or(&self.source);
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
@@ -185,15 +185,15 @@ mod tests {
 
     #[test]
     fn holes_explain_what_is_missing_around_them_only() {
-        let mut mistakes = Mistakes::default();
-        mistakes.leave_hole(vec!["rules".into(), "a".into(), "rtae".into()]);
-        assert!(mistakes.explain_absence(&["rules", "a", "rate"]));
-        assert!(mistakes.explain_absence(&["rules", "a"]));
-        assert!(!mistakes.explain_absence(&["rules", "b", "rate"]));
-        assert!(!mistakes.explain_absence(&["plans", "free"]));
+        let mut diagnostics = Diagnostics::default();
+        diagnostics.leave_hole(vec!["rules".into(), "a".into(), "rtae".into()]);
+        assert!(diagnostics.explain_absence(&["rules", "a", "rate"]));
+        assert!(diagnostics.explain_absence(&["rules", "a"]));
+        assert!(!diagnostics.explain_absence(&["rules", "b", "rate"]));
+        assert!(!diagnostics.explain_absence(&["plans", "free"]));
 
-        mistakes.leave_hole(vec!["planz".into()]);
-        assert!(mistakes.explain_unknown(&["plans", "free"]));
-        assert!(!mistakes.explain_absence(&["plans", "free"]));
+        diagnostics.leave_hole(vec!["planz".into()]);
+        assert!(diagnostics.explain_unknown(&["plans", "free"]));
+        assert!(!diagnostics.explain_absence(&["plans", "free"]));
     }
 }
