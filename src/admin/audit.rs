@@ -6,9 +6,8 @@ use super::answer::Answer;
 use super::query::{BadQuery, Query};
 use crate::clock;
 use crate::config::suggest;
-use crate::observe::address::Shown;
-use crate::observe::audit::keeper::Audit;
-use crate::observe::audit::{self, Found, Record};
+use crate::observe::address::ShownAddress;
+use crate::observe::audit::{self, Audit, Matches, RefusalRunView};
 use crate::observe::time::Moment;
 use crate::policy::build::period;
 use crate::runtime::Snapshot;
@@ -26,7 +25,7 @@ const NAMES: [&str; 6] = ["key", "ip", "rule", "since", "until", "limit"];
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Refusals {
     /// Runs of refusals, the latest first.
-    refusal_runs: Vec<Record>,
+    refusal_runs: Vec<RefusalRunView>,
     /// Matching runs beyond `limit`, all of them earlier.
     more: usize,
     /// Refusals, of all clients, whose runs were dropped because the audit was full.
@@ -44,7 +43,7 @@ pub(super) fn show(
     let limit = limit.ok().filter(|limit| (1..=MOST).contains(limit));
     let limit = limit.ok_or_else(|| bad(format!("`limit` is a number from 1 to {MOST}")))?;
     let policy = &snapshot.policy;
-    let ip = query.get("ip").map(|text| Shown::asked(text, policy)).transpose();
+    let ip = query.get("ip").map(|text| ShownAddress::parse(text, policy)).transpose();
     let now = clock::unix_us();
     let time = |name| query.get(name).map(|text| moment(name, text, now)).transpose();
     let wanted = audit::Query {
@@ -70,8 +69,8 @@ pub(super) fn show(
         let wanted = audit::Query { rule: Some(rule.to_owned()), ..audit::Query::default() };
         exists(audit, ("rule", rule), &names, &wanted)?;
     }
-    let Found { records, more, forgotten } = audit.find(&wanted);
-    Ok(Answer::json(&Refusals { refusal_runs: records, more, dropped: forgotten }))
+    let Matches { runs, more, dropped } = audit.find(&wanted);
+    Ok(Answer::json(&Refusals { refusal_runs: runs, more, dropped }))
 }
 
 /// That there is such a key or rule, in the file or among what is remembered of files before:

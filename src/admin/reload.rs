@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::answer::Answer as Sent;
 use crate::config::changes::{Change, Changes, What};
 use crate::observe::time::Moment;
-use crate::reload::history::{Entry, Flaw, Flaws};
+use crate::reload::history::{Flaw, Flaws, PastReload};
 use crate::reload::{Cause, Outcome, Reloader};
 
 /// How many errors an answer lists.
@@ -121,8 +121,8 @@ impl<'a> Answer<'a> {
 }
 
 impl<'a> Reload<'a> {
-    fn of(entry: &'a Entry) -> Self {
-        let Entry { unix_us, cause, generation, result } = entry;
+    fn of(entry: &'a PastReload) -> Self {
+        let PastReload { unix_us, cause, generation, result } = entry;
         Self {
             at: format!("{:.3}", Moment(*unix_us)),
             cause: match cause {

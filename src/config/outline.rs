@@ -14,12 +14,12 @@ use super::secrets;
 /// one without settings is not overlooked.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Outline {
-    pub(super) entries: BTreeMap<Vec<String>, Entry>,
+    pub(super) entries: BTreeMap<Vec<String>, Setting>,
 }
 
 /// What stands at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct Setting {
     pub(super) value: Value,
     /// Bytes of the file.
     span: Range<usize>,
@@ -66,7 +66,7 @@ impl Outline {
             path.push(name.get_ref().to_string());
             let entry = if let DeValue::Table(inner) = value.get_ref() {
                 self.collect(inner, path, is_masked);
-                Entry { value: Value::Table, span: name.span() }
+                Setting { value: Value::Table, span: name.span() }
             } else {
                 let shown = shown(value);
                 // A hash is no secret in a diagnostic about it, but has no place in a log.
@@ -76,7 +76,7 @@ impl Outline {
                 } else {
                     Value::Plain(shown)
                 };
-                Entry { value, span: name.span() }
+                Setting { value, span: name.span() }
             };
             self.entries.insert(path.clone(), entry);
             path.pop();

@@ -12,7 +12,7 @@ use super::{Gateway, respond};
 use crate::clock;
 use crate::decide::Refusal;
 use crate::limit::charge::Mode;
-use crate::observe::access_log::{Decided, Entry, Timings};
+use crate::observe::access_log::{Decided, Record, Timings};
 use crate::observe::decision::{Decision, POLICY, REJECT, source_label};
 use crate::observe::metrics::{UpstreamResult, seconds};
 use crate::policy::access_log::Output;
@@ -42,7 +42,7 @@ impl Gateway {
             (decided.rule, exchange.client, decided.decision == Decision::Deny.label())
         {
             exchange.snapshot.series.refused(&self.metrics, policy, rule, client.plan);
-            self.audit.note(policy, &client, rule, decided.remaining);
+            self.audit.record(policy, &client, rule, decided.remaining);
         }
         let writes = policy.access_log.output != Output::Off;
         let is_written = writes && is_chosen(session, exchange, decided);
@@ -50,12 +50,12 @@ impl Gateway {
         if !is_written && recorded.is_none() {
             return;
         }
-        let entry = entry(session, exchange, decided, ticks);
+        let record = record(session, exchange, decided, ticks);
         if is_written {
-            self.access_log.write(&entry);
+            self.access_log.write(&record);
         }
         if let Some(trace) = recorded {
-            self.tell(session, exchange, trace, entry);
+            self.tell(session, exchange, trace, record);
         }
     }
 
@@ -107,16 +107,16 @@ fn is_chosen(session: &Session, exchange: &Exchange, decided: Decided) -> bool {
 }
 
 /// What is written of a request that took so many `ticks`.
-fn entry(session: &Session, exchange: &Exchange, decided: Decided, ticks: u64) -> Entry {
+fn record(session: &Session, exchange: &Exchange, decided: Decided, ticks: u64) -> Record {
     let request = session.req_header();
     let status = session.response_written().map(|response| response.status);
     let recorded = exchange.trace.filter(|trace| trace.is_sampled);
-    Entry {
+    Record {
         policy: Arc::clone(&exchange.snapshot.policy),
         time: clock::unix_us().saturating_sub(ticks),
         client: exchange.client,
         method: request.method.clone(),
-        path: Entry::path(request.uri.path()),
+        path: Record::path(request.uri.path()),
         route: exchange.route,
         decided,
         status: status.map(|status| status.as_u16()),

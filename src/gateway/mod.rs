@@ -44,7 +44,7 @@ use prometheus::Histogram;
 
 use crate::clock;
 use crate::observe::access_log::AccessLog;
-use crate::observe::audit::keeper::Audit;
+use crate::observe::audit::Audit;
 use crate::observe::metrics::{Metrics, UpstreamResult};
 use crate::observe::traces::Traces;
 use crate::policy::settings::Target;

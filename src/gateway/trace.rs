@@ -9,9 +9,9 @@ use pingora::proxy::Session;
 use super::Gateway;
 use super::exchange::Exchange;
 use super::forward::FORWARDED_PROTO;
-use crate::observe::access_log::Entry;
+use crate::observe::access_log::Record;
 use crate::observe::traces::context::{Parent, SpanId, TRACEPARENT, TRACESTATE, is_tracestate};
-use crate::observe::traces::{self, Call, Record, Trace};
+use crate::observe::traces::{self, Call, Trace, TraceRecord};
 
 /// The longest `tracestate` that stands in spans, as long as all must be able to carry.
 const MAX_STATE_BYTES: usize = 512;
@@ -51,10 +51,16 @@ pub(super) fn propagate(request: &mut RequestHeader, exchange: &Exchange) -> Res
 
 impl Gateway {
     /// Tells of a request that is over, in so many `ticks`, and is recorded.
-    pub(super) fn tell(&self, session: &Session, exchange: &Exchange, trace: Trace, entry: Entry) {
+    pub(super) fn tell(
+        &self,
+        session: &Session,
+        exchange: &Exchange,
+        trace: Trace,
+        record: Record,
+    ) {
         let request = session.req_header();
         let after = |at: u64| at.saturating_sub(exchange.started);
-        let total = entry.timings.total;
+        let total = record.timings.total;
         let call = exchange.sent_on.map(|at| Call {
             after: after(at),
             ticks: exchange.upstream_us.unwrap_or(total.saturating_sub(after(at))),
@@ -65,8 +71,8 @@ impl Gateway {
         let check_after = exchange.check_started.map(after);
         let check_span = check_after.and_then(|_| SpanId::of(traces::random().map(|[id]| id)?));
         let proto = request.headers.get(FORWARDED_PROTO).map(HeaderValue::as_bytes);
-        self.traces.tell(Record {
-            entry,
+        self.traces.emit(TraceRecord {
+            request: record,
             trace,
             check_span,
             state: state(session, trace),

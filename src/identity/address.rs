@@ -39,7 +39,7 @@ pub fn canonical(ip: IpAddr) -> IpAddr {
 
 /// An address as people ask for one: itself, or the network of `ipv6_prefix` bits that stands for it
 /// wherever clients are told. None where the text is neither.
-pub fn asked(text: &str, ipv6_prefix: u8) -> Option<IpAddr> {
+pub fn parse_address(text: &str, ipv6_prefix: u8) -> Option<IpAddr> {
     let network = text.strip_suffix(&format!("/{ipv6_prefix}"));
     let network = network.and_then(|bare| bare.parse::<Ipv6Addr>().ok()).map(IpAddr::V6);
     network.or_else(|| text.parse().ok()).map(canonical)

@@ -18,7 +18,7 @@ const SHOWN_BYTES: usize = 8;
 
 /// An address as it may be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum ShownAddress {
     /// In clear.
     Plain(IpAddr),
     /// The beginning of a salted hash.
@@ -27,36 +27,36 @@ pub enum Shown {
 
 /// Why there is nothing to be found by an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum NotAsked {
+pub enum AddressError {
     /// The text is no address.
     #[error("the address is none; it looks like `203.0.113.7` or `2001:db8::1`")]
-    NoAddress,
+    NotAnAddress,
     /// It is the hash of one, where addresses are in clear.
     #[error("addresses are in clear here, not hashed; ask by the address itself")]
-    InClear,
+    NotHashed,
     /// The file wants no address to be kept.
     #[error("no addresses are kept: `client_ip` of [access_log] is `off`; ask by `key` or `rule`")]
-    NotKept,
+    NotRecorded,
 }
 
-impl Shown {
+impl ShownAddress {
     /// How `policy` shows an address that somebody asks for: the address itself, its network, or
     /// what is shown of it.
     ///
     /// # Errors
-    /// Nothing can be found by it; see [`NotAsked`].
-    pub fn asked(text: &str, policy: &Policy) -> Result<Self, NotAsked> {
+    /// Nothing can be found by it; see [`AddressError`].
+    pub fn parse(text: &str, policy: &Policy) -> Result<Self, AddressError> {
         let shows = policy.access_log.client_ip;
         if shows == ClientIp::Off {
-            return Err(NotAsked::NotKept);
+            return Err(AddressError::NotRecorded);
         }
         if let Some(digits) = text.strip_prefix("h:") {
-            let hash = read_hash(digits).ok_or(NotAsked::NoAddress)?;
-            return if shows == ClientIp::Hashed { Ok(hash) } else { Err(NotAsked::InClear) };
+            let hash = read_hash(digits).ok_or(AddressError::NotAnAddress)?;
+            return if shows == ClientIp::Hashed { Ok(hash) } else { Err(AddressError::NotHashed) };
         }
         let prefix = policy.clients.ipv6_prefix;
-        let ip = address::asked(text, prefix).ok_or(NotAsked::NoAddress)?;
-        Self::of(counted_address(ip, prefix), policy).ok_or(NotAsked::NotKept)
+        let ip = address::parse_address(text, prefix).ok_or(AddressError::NotAnAddress)?;
+        Self::of(counted_address(ip, prefix), policy).ok_or(AddressError::NotRecorded)
     }
 
     /// What `policy` lets be shown of `ip`. IPv6 is hashed by the prefix that tells clients apart:
@@ -75,7 +75,7 @@ impl Shown {
     }
 }
 
-impl fmt::Display for Shown {
+impl fmt::Display for ShownAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plain(ip) => ip.fmt(formatter),
@@ -87,7 +87,7 @@ impl fmt::Display for Shown {
     }
 }
 
-impl Serialize for Shown {
+impl Serialize for ShownAddress {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -104,10 +104,10 @@ static OWN_SALT: LazyLock<Box<[u8]>> = LazyLock::new(|| {
 });
 
 /// A hash as it is shown, without what it begins with.
-fn read_hash(digits: &str) -> Option<Shown> {
+fn read_hash(digits: &str) -> Option<ShownAddress> {
     let is_hash = digits.len() == 2 * SHOWN_BYTES && digits.bytes().all(|b| b.is_ascii_hexdigit());
     let number = u64::from_str_radix(digits, 16).ok().filter(|_| is_hash)?;
-    Some(Shown::Hashed(number.to_be_bytes()))
+    Some(ShownAddress::Hashed(number.to_be_bytes()))
 }
 
 fn hash(salt: &[u8], ip: IpAddr) -> [u8; SHOWN_BYTES] {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     fn shown(policy: &Policy, ip: &str) -> Option<String> {
-        Shown::of(ip.parse().unwrap(), policy).map(|shown| shown.to_string())
+        ShownAddress::of(ip.parse().unwrap(), policy).map(|shown| shown.to_string())
     }
 
     #[test]
@@ -151,17 +151,17 @@ mod tests {
     fn an_address_is_asked_for_as_it_is_shown_or_as_it_is() {
         let (plain, off) = (policy(""), policy("client_ip = 'off'"));
         let hashed = policy("client_ip = 'hashed'\nsalt = '${SALT}'");
-        let asked = |policy, text| Shown::asked(text, policy).map(|shown| shown.to_string());
+        let asked = |policy, text| ShownAddress::parse(text, policy).map(|shown| shown.to_string());
         let table = [
             ("192.0.2.1", Ok("192.0.2.1")),
             ("::ffff:192.0.2.1", Ok("192.0.2.1")),
             ("2001:db8::1", Ok("2001:db8::")),
             ("2001:db8::/64", Ok("2001:db8::")),
-            ("192.0.2.1/64", Err(NotAsked::NoAddress)),
-            ("2001:db8::/63", Err(NotAsked::NoAddress)),
-            ("here", Err(NotAsked::NoAddress)),
-            ("", Err(NotAsked::NoAddress)),
-            ("h:84aba8a80f5a07ab", Err(NotAsked::InClear)),
+            ("192.0.2.1/64", Err(AddressError::NotAnAddress)),
+            ("2001:db8::/63", Err(AddressError::NotAnAddress)),
+            ("here", Err(AddressError::NotAnAddress)),
+            ("", Err(AddressError::NotAnAddress)),
+            ("h:84aba8a80f5a07ab", Err(AddressError::NotHashed)),
         ];
         for (text, expected) in table {
             assert_eq!(asked(&plain, text), expected.map(ToString::to_string), "{text}");
@@ -170,9 +170,9 @@ mod tests {
             assert_eq!(asked(&hashed, text).unwrap(), "h:84aba8a80f5a07ab", "{text}");
         }
         for text in ["h:", "h:84aba8a80f5a07a", "h:+4aba8a80f5a07ab", "h:84aba8a80f5a07abc"] {
-            assert_eq!(asked(&hashed, text), Err(NotAsked::NoAddress), "{text}");
+            assert_eq!(asked(&hashed, text), Err(AddressError::NotAnAddress), "{text}");
         }
-        assert_eq!(asked(&off, "192.0.2.1"), Err(NotAsked::NotKept));
+        assert_eq!(asked(&off, "192.0.2.1"), Err(AddressError::NotRecorded));
     }
 
     #[test]

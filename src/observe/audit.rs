@@ -1,239 +1,135 @@
-//! Who was refused by what, and when: the answer to "why was I blocked?" for a while afterwards.
-//! A client that is refused once is refused often, so refusals by one rule within seconds of each
-//! other are one burst, and one record. Pure: time is a number, and nothing grows without end.
+//! Audit of refusals: which client was refused by which rule, and when. It answers "why was I
+//! blocked?" for a while after the refusals.
 //!
-//! Reading order: this file (how bursts begin, end and are found), `record` (what is asked and
-//! shown of them), `keeper` (who keeps the book).
+//! The refusals of one client by one rule, each within 10 s of the one before, are one *refusal
+//! run*. When a run ends, it is written to the log and, if `[audit] stream` is set, to a stream in
+//! Redis. `runs` has the pure part: which refusals form a run, and which runs are kept.
 
-pub mod keeper;
-mod record;
+mod runs;
 
-#[cfg(test)]
-mod tests;
-
-use std::cmp::Reverse;
-use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use super::address::Shown;
-use super::time::Moment;
-use crate::limit::MICROS_PER_SECOND;
-use record::Chosen;
-pub use record::{Found, Query, Record};
+use parking_lot::Mutex;
+use tracing::info;
 
-/// How much is kept, and when a burst is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bounds {
-    /// The most bursts that go on at once; beyond, the quietest are ended early. At least 1.
-    pub(super) open: usize,
-    /// The most bursts that are remembered after their end.
-    pub(super) ended: usize,
-    /// The most that wait to be told.
-    pub(super) untold: usize,
-    /// Ticks without a refusal after which a burst is over.
-    pub(super) quiet: u64,
-    /// Ticks after which it is over in any case, so that it is told of while it goes on.
-    pub(super) longest: u64,
+use super::address::ShownAddress;
+use crate::clock;
+use crate::policy::Policy;
+use crate::policy::client::{Client, ClientKey, counted_address};
+use crate::policy::settings;
+use crate::store::redis::append::{Appender, StreamEntry};
+use runs::{Bounds, RefusalRuns, Refused, Times, Who};
+pub use runs::{Matches, Query, RefusalRunView};
+
+/// Interval between two searches for runs that have ended.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long [`Audit::close`] waits for the last records to reach Redis.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Records refusals and reports refusal runs.
+pub struct Audit {
+    /// Each refusal locks this for one look-up; [`Audit::find`] locks it for a search.
+    runs: Mutex<RefusalRuns>,
+    /// Sends records to the stream; `None` without Redis.
+    stream: Option<Appender>,
+    /// Approximate number of records that the stream keeps; 0: no stream.
+    stream_length: AtomicU64,
 }
 
-/// Who was refused, as limits tell clients apart.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Who {
-    /// The id of a known key.
-    Key(Arc<str>),
-    /// An address; IPv6 cut to the prefix that tells clients apart.
-    Address(IpAddr),
-    /// A client on a Unix socket.
-    Unknown,
-}
-
-/// One refusal.
-#[derive(Clone, Debug)]
-pub struct Refused {
-    /// Whose request it was.
-    pub who: Who,
-    /// The rule that refused it, by its name.
-    pub rule: Arc<str>,
-    /// The client's plan, by its name.
-    pub plan: Arc<str>,
-    /// What the rule had left, in whole tokens, where a bucket was asked.
-    pub tokens: Option<u64>,
-}
-
-/// When something happened, by both clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct At {
-    /// Ticks of this process: what bursts are measured by.
-    pub tick: u64,
-    /// Ticks since 1970: what is shown.
-    pub unix: u64,
-}
-
-/// Refusals of one client by one rule, one soon after the other.
-#[derive(Clone, Debug)]
-pub(super) struct Burst {
-    first: At,
-    last: At,
-    count: u64,
-    who: Who,
-    ip: Option<Shown>,
-    rule: Arc<str>,
-    plan: Arc<str>,
-    tokens: Option<u64>,
-}
-
-/// Every burst that is known of.
-pub(super) struct Book {
-    bounds: Bounds,
-    open: HashMap<(Who, Arc<str>), Burst>,
-    /// The latest at the back.
-    ended: VecDeque<Burst>,
-    untold: Vec<Burst>,
-    /// How many more ended than could wait to be told.
-    not_told: u64,
-    /// Refusals of bursts that there was no more room to remember.
-    forgotten: u64,
-}
-
-impl Default for Bounds {
-    fn default() -> Self {
-        Self {
-            open: 4_096,
-            ended: 10_000,
-            untold: 50,
-            quiet: 10 * MICROS_PER_SECOND,
-            longest: 60 * MICROS_PER_SECOND,
-        }
-    }
-}
-
-impl Burst {
-    /// The burst as it is shown.
-    pub(super) fn record(&self, is_open: bool) -> Record {
-        let key = match &self.who {
-            Who::Key(key) => Some(key.to_string()),
-            Who::Address(_) | Who::Unknown => None,
-        };
-        Record {
-            first: Moment(self.first.unix),
-            last: Moment(self.last.unix),
-            count: self.count,
-            key,
-            ip: self.ip.map(|ip| ip.to_string()),
-            rule: self.rule.to_string(),
-            plan: self.plan.to_string(),
-            tokens: self.tokens,
-            is_open,
-        }
-    }
-
-    fn is_over(&self, bounds: &Bounds, tick: u64) -> bool {
-        tick.saturating_sub(self.last.tick) >= bounds.quiet
-            || tick.saturating_sub(self.first.tick) >= bounds.longest
-    }
-
-    fn answers(&self, query: &Query) -> bool {
-        let is_key = |key: &String| matches!(&self.who, Who::Key(own) if **own == **key);
-        query.key.as_ref().is_none_or(is_key)
-            && query.ip.is_none_or(|ip| self.ip == Some(ip))
-            && query.rule.as_ref().is_none_or(|rule| *self.rule == **rule)
-            && query.since.is_none_or(|since| self.last.unix >= since)
-            && query.until.is_none_or(|until| self.first.unix <= until)
-    }
-}
-
-impl Book {
-    pub(super) fn new(bounds: Bounds) -> Self {
-        Self {
-            bounds,
-            open: HashMap::new(),
-            ended: VecDeque::new(),
-            untold: Vec::new(),
-            not_told: 0,
-            forgotten: 0,
-        }
-    }
-
-    /// Notes a refusal. `shown` is asked for the client's address where a burst begins.
-    pub(super) fn note(&mut self, refused: Refused, at: At, shown: impl FnOnce() -> Option<Shown>) {
-        let Refused { who, rule, plan, tokens } = refused;
-        let name = (who, rule);
-        if let Some(burst) = self.open.get_mut(&name) {
-            if !burst.is_over(&self.bounds, at.tick) {
-                burst.count += 1;
-                (burst.last, burst.tokens) = (at, tokens);
-                return;
+impl Audit {
+    /// Starts the thread that reports ended runs once a second. Runs are sent to `stream` only if
+    /// [`configure_stream`](Self::configure_stream) enables it.
+    ///
+    /// # Errors
+    /// The kernel cannot start a thread.
+    pub fn start(stream: Option<Appender>) -> io::Result<Arc<Self>> {
+        let runs = Mutex::new(RefusalRuns::new(Bounds::default()));
+        let audit = Arc::new(Self { runs, stream, stream_length: AtomicU64::new(0) });
+        let weak = Arc::downgrade(&audit);
+        let thread = std::thread::Builder::new().name("audit".to_owned());
+        thread.spawn(move || {
+            while let Some(audit) = weak.upgrade() {
+                audit.runs.lock().end_expired(clock::now());
+                audit.report();
+                drop(audit);
+                std::thread::park_timeout(INTERVAL);
             }
-            self.end(&name);
+        })?;
+        Ok(audit)
+    }
+
+    /// Enables or disables the stream, and sets its length, for runs that end from now on.
+    pub fn configure_stream(&self, settings: &settings::Audit) {
+        self.stream_length.store(settings.stream.unwrap_or_default(), Ordering::Relaxed);
+    }
+
+    /// Records that a rule refused a request of `client`. `rule` is an index into `policy.rules`;
+    /// `tokens` are the whole tokens left, `None` if no bucket was read.
+    pub fn record(&self, policy: &Policy, client: &Client, rule: u32, tokens: Option<u64>) {
+        let Some(rule) = policy.rules.get(rule as usize) else { return };
+        let Some(plan) = policy.plans.get(client.plan as usize) else { return };
+        let (rule, plan) = (Arc::clone(&rule.name), Arc::clone(plan));
+        let refused = Refused { who: who(policy, client), rule, plan, tokens };
+        let times = Times { monotonic_us: clock::now(), unix_us: clock::unix_us() };
+        let shown = || shown_address(policy, client.ip?);
+        self.runs.lock().add(refused, times, shown);
+    }
+
+    /// The refusal runs that match `query`, the latest first.
+    pub fn find(&self, query: &Query) -> Matches {
+        let selection = self.runs.lock().select(query);
+        selection.into_matches()
+    }
+
+    /// Reports all runs, including those that continue, and waits up to a second for Redis. Called
+    /// when the process exits.
+    pub fn close(&self) {
+        self.runs.lock().end_all();
+        self.report();
+        if let Some(stream) = &self.stream {
+            stream.flush(FLUSH_TIMEOUT);
         }
-        if self.open.len() >= self.bounds.open {
-            self.make_room();
+    }
+
+    fn report(&self) {
+        // Written without the lock: a slow reader of the log must not delay requests.
+        let (runs, more) = self.runs.lock().take_pending();
+        let keep = self.stream_length.load(Ordering::Relaxed);
+        let stream = self.stream.as_ref().filter(|_| keep > 0);
+        for run in runs {
+            let view = run.view(false);
+            if let Some(stream) = stream {
+                stream.append(StreamEntry { fields: view.fields(), keep });
+            }
+            let RefusalRunView { first, last, count, key, ip, rule, plan, tokens, .. } = view;
+            let (key, ip) = (key.as_deref(), ip.as_deref());
+            info!(rule, plan, key, ip, count, tokens, %first, %last, "refused");
         }
-        let (who, rule) = name.clone();
-        let burst = Burst { first: at, last: at, count: 1, who, ip: shown(), rule, plan, tokens };
-        self.open.insert(name, burst);
-    }
-
-    /// Ends every burst that is over at `tick`.
-    pub(super) fn end_quiet(&mut self, tick: u64) {
-        let bounds = self.bounds;
-        self.end_those(|burst| burst.is_over(&bounds, tick));
-    }
-
-    /// Ends every burst.
-    pub(super) fn end_all(&mut self) {
-        self.end_those(|_| true);
-    }
-
-    /// Bursts that ended since this was last asked, and how many more did.
-    pub(super) fn take_untold(&mut self) -> (Vec<Burst>, u64) {
-        (std::mem::take(&mut self.untold), std::mem::take(&mut self.not_told))
-    }
-
-    /// The latest bursts that are asked for, in no order. Refusals wait meanwhile: only what is
-    /// wanted is copied, and sorting is left for later.
-    fn choose(&self, query: &Query) -> Chosen {
-        let open = self.open.values().map(|burst| (burst, true));
-        let ended = self.ended.iter().map(|burst| (burst, false));
-        let mut all: Vec<_> = open.chain(ended).filter(|(burst, _)| burst.answers(query)).collect();
-        let more = all.len().saturating_sub(query.limit);
         if more > 0 {
-            all.select_nth_unstable_by_key(query.limit, |(burst, _)| Reverse(burst.last.unix));
-            all.truncate(query.limit);
+            if let Some(stream) = stream {
+                stream.lost(more);
+            }
+            info!(more_runs = more, "refused");
         }
-        let bursts = all.into_iter().map(|(burst, is_open)| (burst.clone(), is_open)).collect();
-        Chosen { bursts, more, forgotten: self.forgotten }
     }
+}
 
-    /// Ends the quietest quarter at once: ending one at a time would look through all of them for
-    /// each new client.
-    fn make_room(&mut self) {
-        let mut last: Vec<u64> = self.open.values().map(|burst| burst.last.tick).collect();
-        let quarter = last.len() / 4;
-        let (_, &mut quietest, _) = last.select_nth_unstable(quarter);
-        self.end_those(|burst| burst.last.tick <= quietest);
+fn who(policy: &Policy, client: &Client) -> Who {
+    if let ClientKey::Known(key) = client.key
+        && let Some(key) = policy.keys.get(key as usize)
+    {
+        return Who::Key(Arc::clone(&key.id));
     }
+    let counted = |ip| counted_address(ip, policy.clients.ipv6_prefix);
+    client.ip.map_or(Who::Unknown, |ip| Who::Address(counted(ip)))
+}
 
-    fn end_those(&mut self, is_over: impl Fn(&Burst) -> bool) {
-        let over = self.open.iter().filter(|(_, burst)| is_over(burst));
-        let mut names: Vec<_> = over.map(|(name, burst)| (burst.last.tick, name.clone())).collect();
-        names.sort_by_key(|(last, _)| *last);
-        for (_, name) in &names {
-            self.end(name);
-        }
-    }
-
-    fn end(&mut self, name: &(Who, Arc<str>)) {
-        let Some(burst) = self.open.remove(name) else { return };
-        if self.untold.len() < self.bounds.untold {
-            self.untold.push(burst.clone());
-        } else {
-            self.not_told += 1;
-        }
-        self.ended.push_back(burst);
-        while self.ended.len() > self.bounds.ended {
-            self.forgotten += self.ended.pop_front().map_or(0, |burst| burst.count);
-        }
-    }
+/// The address that limits count the client by: for IPv6, its network.
+fn shown_address(policy: &Policy, ip: IpAddr) -> Option<ShownAddress> {
+    ShownAddress::of(counted_address(ip, policy.clients.ipv6_prefix), policy)
 }

@@ -4,9 +4,9 @@
 mod config;
 /// What `docs/metrics.md` says.
 mod docs;
-mod gone;
 mod policy;
 mod registrar;
+mod stale;
 mod totals;
 mod traces;
 mod upstream;

@@ -90,7 +90,7 @@ impl Router {
             longest = longest.max(own.key().len());
             let own = own.or_default();
             let written = candidate(Spelling::Written);
-            let twin = own.iter().find(|other| other.meets(&written));
+            let twin = own.iter().find(|other| other.conflicts_with(&written));
             twins.extend(twin.map(|other| (other.route, route)));
             own.push(written);
             if let Some(path) = matcher.other_spelling() {
@@ -190,7 +190,7 @@ impl Candidate {
     }
 
     /// Whether a request exists that neither of the two is more specific for.
-    fn meets(&self, other: &Self) -> bool {
+    fn conflicts_with(&self, other: &Self) -> bool {
         if self.spelling != other.spelling {
             return false;
         }

@@ -18,11 +18,11 @@ pub const DETAILS: usize = 50;
 
 /// The last files, the newest first.
 #[derive(Debug, Default)]
-pub struct History(Mutex<VecDeque<Entry>>);
+pub struct History(Mutex<VecDeque<PastReload>>);
 
 /// What became of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct PastReload {
     /// When, in ticks since 1970.
     pub unix_us: u64,
     /// Why it was read.
@@ -57,7 +57,7 @@ pub struct Flaw {
 
 impl History {
     /// The last files, the newest first.
-    pub fn list(&self) -> Vec<Entry> {
+    pub fn list(&self) -> Vec<PastReload> {
         self.0.lock().iter().cloned().collect()
     }
 
@@ -73,7 +73,7 @@ impl History {
         };
         let mut list = self.0.lock();
         list.truncate(REMEMBERED - 1);
-        list.push_front(Entry { unix_us, cause, generation, result });
+        list.push_front(PastReload { unix_us, cause, generation, result });
     }
 }
 

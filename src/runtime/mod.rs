@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::clock;
 use crate::observe::access_log::AccessLog;
-use crate::observe::audit::keeper::Audit;
+use crate::observe::audit::Audit;
 use crate::observe::metrics::Metrics;
 use crate::observe::traces::Traces;
 use crate::policy::Policy;
@@ -58,7 +58,7 @@ impl Runtime {
         let numbers = store.adopt(&policy.quotas, clock::now());
         policy.number_quotas(&numbers);
         access_log.redirect(&policy.access_log.output);
-        audit.stream_by(&policy.audit);
+        audit.configure_stream(&policy.audit);
         traces.aim_at(policy.tracing.as_ref());
         let next = Arc::new(Snapshot::following(&previous, policy, pools));
         current.store(Arc::clone(&next));
@@ -70,7 +70,7 @@ impl Runtime {
         }
         limiter.forget_refusals();
         if next.generation.is_multiple_of(TIDY_EVERY) {
-            metrics.forget_gone(&next.policy);
+            metrics.remove_stale(&next.policy);
         }
         next
     }

@@ -9,8 +9,8 @@ use crate::admin::answer::Answer;
 use crate::admin::query::{BadQuery, Query};
 use crate::config::suggest::cut;
 use crate::decide::meetings::{Absent, Subject};
-use crate::identity::address::asked;
-use crate::observe::address::NotAsked;
+use crate::identity::address::parse_address;
+use crate::observe::address::AddressError;
 use crate::policy::Policy;
 use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
 
@@ -178,8 +178,8 @@ fn known_key(policy: &Policy, id: &str) -> Result<(ClientKey, u32), Box<Answer>>
 }
 
 fn address(text: &str, policy: &Policy) -> Result<IpAddr, Box<Answer>> {
-    let wrong = || bad(&NotAsked::NoAddress.to_string());
-    asked(text, policy.clients.ipv6_prefix).ok_or_else(wrong)
+    let wrong = || bad(&AddressError::NotAnAddress.to_string());
+    parse_address(text, policy.clients.ipv6_prefix).ok_or_else(wrong)
 }
 
 fn bad(detail: &str) -> Box<Answer> {

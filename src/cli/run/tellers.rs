@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tracing::info;
 
 use crate::observe::access_log::AccessLog;
-use crate::observe::audit::keeper::Audit;
+use crate::observe::audit::Audit;
 use crate::observe::metrics::Metrics;
 use crate::observe::traces::Traces;
 use crate::policy::Policy;
@@ -35,7 +35,7 @@ impl Tellers {
             .map_err(|error| format!("the access log cannot be written: {error}"))?;
         let cannot_start = |error| format!("cannot start: {error}");
         let audit = Audit::start(stream).map_err(cannot_start)?;
-        audit.stream_by(&policy.audit);
+        audit.configure_stream(&policy.audit);
         let traces = Traces::start(metrics.traces.clone()).map_err(cannot_start)?;
         traces.aim_at(policy.tracing.as_ref());
         if let Some(tracing) = &policy.tracing {

@@ -27,12 +27,12 @@ const MOST_ROUTES: usize = 20;
 pub(super) struct Listed<'a> {
     policy: &'a Policy,
     client: client::Client,
-    entries: Vec<Entry<'a>>,
+    entries: Vec<ListedRule<'a>>,
     left_out: usize,
 }
 
 #[derive(Debug)]
-struct Entry<'a> {
+struct ListedRule<'a> {
     index: u32,
     rule: &'a Rule,
     /// Which route, where the rule counts each by itself.
@@ -50,12 +50,12 @@ impl<'a> Listed<'a> {
         let mut listed = Self { policy, client, entries: Vec::new(), left_out: 0 };
         let enforced = |(_, rule): &(u32, &Rule)| rule.enabled && rule.mode == Mode::Enforce;
         for (index, rule) in (0..).zip(&policy.rules).filter(enforced) {
-            let entry = Entry::of(policy, subject, index, rule);
+            let entry = ListedRule::of(policy, subject, index, rule);
             match entry.charge {
                 Ok(_) if rule.per.contains(&Dimension::Route) => {
                     for route in policy.routes_of(index) {
                         let subject = Subject { route: Some(route), ..*subject };
-                        listed.add(|| Entry::of(policy, &subject, index, rule));
+                        listed.add(|| ListedRule::of(policy, &subject, index, rule));
                     }
                 }
                 Ok(_) | Err(WhyNot::ExemptAddress(_) | WhyNot::ExemptKey | WhyNot::NoKeyDenied) => {
@@ -67,7 +67,7 @@ impl<'a> Listed<'a> {
         listed
     }
 
-    fn add(&mut self, entry: impl FnOnce() -> Entry<'a>) {
+    fn add(&mut self, entry: impl FnOnce() -> ListedRule<'a>) {
         if self.entries.len() < MOST_RULES {
             self.entries.push(entry());
         } else {
@@ -77,7 +77,7 @@ impl<'a> Listed<'a> {
 
     /// The buckets to look at.
     pub(super) fn charges(&self) -> Vec<Charge> {
-        self.entries.iter().filter_map(Entry::known).collect()
+        self.entries.iter().filter_map(ListedRule::known).collect()
     }
 
     /// What the rules that count by address would decide on a request of the client. `levels` are
@@ -108,7 +108,7 @@ impl<'a> Listed<'a> {
     }
 }
 
-impl<'a> Entry<'a> {
+impl<'a> ListedRule<'a> {
     fn of(policy: &'a Policy, subject: &Subject<'_>, index: u32, rule: &'a Rule) -> Self {
         let meeting = meeting(policy, subject, index, rule);
         let routes = policy.routes_of(index).filter(|one| subject.route.is_none_or(|r| r == *one));

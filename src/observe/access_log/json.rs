@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use crate::observe::address::Shown;
+use crate::observe::address::ShownAddress;
 use crate::observe::time::Moment;
 use crate::text::{hex, put_ip};
 
@@ -80,11 +80,11 @@ impl<'a> Object<'a> {
         });
     }
 
-    pub(super) fn shown(&mut self, name: &str, address: Option<Shown>) {
+    pub(super) fn shown(&mut self, name: &str, address: Option<ShownAddress>) {
         self.member(name, address, |text, address| {
             quote(text, |text| match address {
-                Shown::Plain(ip) => put_ip(text, ip),
-                Shown::Hashed(hash) => {
+                ShownAddress::Plain(ip) => put_ip(text, ip),
+                ShownAddress::Hashed(hash) => {
                     text.extend_from_slice(b"h:");
                     text.extend_from_slice(&hex(u64::from_be_bytes(hash)));
                 }

@@ -34,7 +34,7 @@ use writer::Writer;
 /// How long the end of the process waits for the last lines.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Takes entries from whoever serves requests.
+/// Takes records from whoever serves requests.
 pub struct AccessLog {
     writer: Thread,
     shared: Arc<Shared>,
@@ -42,7 +42,7 @@ pub struct AccessLog {
 
 /// What is written of one request. Indexes are those of its policy.
 #[derive(Debug)]
-pub struct Entry {
+pub struct Record {
     /// What it was judged by.
     pub policy: Arc<Policy>,
     /// When its head had been read, in ticks since 1970.
@@ -55,7 +55,7 @@ pub struct Entry {
     pub client: Option<Client>,
     /// Its method.
     pub method: Method,
-    /// Its path without the query, where a key may stand; cut by [`Entry::path`].
+    /// Its path without the query, where a key may stand; cut by [`Record::path`].
     pub path: Box<str>,
     /// Its route, where it has one.
     pub route: Option<u32>,
@@ -132,11 +132,11 @@ impl Shared {
     }
 }
 
-impl Entry {
+impl Record {
     /// The most bytes of a path that are kept.
     const MAX_PATH_BYTES: usize = 2_048;
 
-    /// A path as an entry keeps it: a long one is cut, and ends in `…`.
+    /// A path as an record keeps it: a long one is cut, and ends in `…`.
     pub fn path(path: &str) -> Box<str> {
         if path.len() <= Self::MAX_PATH_BYTES {
             return path.into();
@@ -161,11 +161,11 @@ impl AccessLog {
         Ok(Self { writer: thread.thread().clone(), shared })
     }
 
-    /// Has an entry written, some time soon, or drops it. Never waits for a disk.
-    pub fn write(&self, entry: &Entry) {
+    /// Has an record written, some time soon, or drops it. Never waits for a disk.
+    pub fn write(&self, record: &Record) {
         let taken = LINE.with_borrow_mut(|line| {
             line.clear();
-            line::append(line, entry);
+            line::append(line, record);
             self.shared.waiting.lock().add(line)
         });
         match taken {

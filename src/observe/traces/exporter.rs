@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 use super::sender::{Accepted, Failure, Sender};
-use super::{Record, otlp, random};
+use super::{TraceRecord, otlp, random};
 use crate::observe::metrics::TraceSeries;
 use crate::policy::tracing::{Endpoint, Tracing};
 
@@ -37,7 +37,7 @@ const SHOWN_CHARACTERS: usize = 300;
 
 /// Sends what comes through the queue.
 pub(super) struct Exporter {
-    queue: mpsc::Receiver<Box<Record>>,
+    queue: mpsc::Receiver<Box<TraceRecord>>,
     closing: watch::Receiver<bool>,
     /// Where spans go by the file in force.
     aim: watch::Receiver<Option<Endpoint>>,
@@ -50,7 +50,7 @@ pub(super) struct Exporter {
 
 impl Exporter {
     pub(super) fn new(
-        queue: mpsc::Receiver<Box<Record>>,
+        queue: mpsc::Receiver<Box<TraceRecord>>,
         closing: watch::Receiver<bool>,
         aim: watch::Receiver<Option<Endpoint>>,
         series: TraceSeries,
@@ -85,8 +85,9 @@ impl Exporter {
                 return;
             }
             // Around a reload, some are for one collector and some for another.
-            batch.sort_by_key(|record| Arc::as_ptr(&record.entry.policy));
-            for records in batch.chunk_by(|a, b| Arc::ptr_eq(&a.entry.policy, &b.entry.policy)) {
+            batch.sort_by_key(|record| Arc::as_ptr(&record.request.policy));
+            for records in batch.chunk_by(|a, b| Arc::ptr_eq(&a.request.policy, &b.request.policy))
+            {
                 self.export(records).await;
             }
             batch.clear();
@@ -94,8 +95,8 @@ impl Exporter {
     }
 
     /// Sends the spans of requests that were judged by one policy, or drops them.
-    async fn export(&mut self, records: &[Box<Record>]) {
-        let Some(policy) = records.first().map(|record| Arc::clone(&record.entry.policy)) else {
+    async fn export(&mut self, records: &[Box<TraceRecord>]) {
+        let Some(policy) = records.first().map(|record| Arc::clone(&record.request.policy)) else {
             return;
         };
         let Some(tracing) = &policy.tracing else { return };

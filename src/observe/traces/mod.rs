@@ -22,7 +22,7 @@ use http::Version;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{mpsc, watch};
 
-use super::access_log::Entry;
+use super::access_log::Record;
 use super::metrics::TraceSeries;
 use crate::policy::tracing::{Endpoint, Follow, Tracing};
 use context::{Parent, SpanId, TraceId};
@@ -50,9 +50,9 @@ pub struct Trace {
 }
 
 /// What is told of a request.
-pub struct Record {
+pub struct TraceRecord {
     /// What the access log tells, too.
-    pub entry: Entry,
+    pub request: Record,
     /// Its place in its trace.
     pub trace: Trace,
     /// The span of its check.
@@ -88,7 +88,7 @@ pub struct Call {
 
 /// Takes records from whoever serves requests.
 pub struct Traces {
-    queue: mpsc::Sender<Box<Record>>,
+    queue: mpsc::Sender<Box<TraceRecord>>,
     series: TraceSeries,
     closing: watch::Sender<bool>,
     aim: watch::Sender<Option<Endpoint>>,
@@ -138,7 +138,7 @@ impl Trace {
     }
 }
 
-impl Record {
+impl TraceRecord {
     /// How many spans it has.
     fn spans(&self) -> u64 {
         let has_check = self.check_after.is_some() && self.check_span.is_some();
@@ -175,7 +175,7 @@ impl Traces {
     }
 
     /// Has a request told of, some time soon, or drops it. Never waits.
-    pub fn tell(&self, record: Record) {
+    pub fn emit(&self, record: TraceRecord) {
         if let Err(error) = self.queue.try_send(Box::new(record)) {
             self.series.queue_full.inc_by(error.into_inner().spans());
         }

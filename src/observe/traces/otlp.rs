@@ -11,8 +11,8 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, SpanFlags, Status};
 
 use super::context::SpanId;
-use super::{Call, Record};
-use crate::observe::address::Shown;
+use super::{Call, TraceRecord};
+use crate::observe::address::ShownAddress;
 use crate::policy::Route;
 use crate::policy::client::ClientKey;
 use crate::policy::matcher::PathPattern;
@@ -40,8 +40,8 @@ const CANCELED: &str = "canceled";
 const MAX_METHOD_BYTES: usize = 64;
 
 /// All spans of these requests, of which there is at least one, in one message.
-pub(super) fn request(records: &[Box<Record>], instance: &str) -> ExportTraceServiceRequest {
-    let service = records.first().and_then(|record| record.entry.policy.tracing.as_ref());
+pub(super) fn request(records: &[Box<TraceRecord>], instance: &str) -> ExportTraceServiceRequest {
+    let service = records.first().and_then(|record| record.request.policy.tracing.as_ref());
     let mut resource = Attributes::default();
     resource.text("service.name", service.map_or("tollgate", |tracing| &tracing.service_name));
     resource.text("service.version", env!("CARGO_PKG_VERSION"));
@@ -59,35 +59,35 @@ pub(super) fn request(records: &[Box<Record>], instance: &str) -> ExportTraceSer
     ExportTraceServiceRequest { resource_spans }
 }
 
-fn spans(record: &Record) -> impl Iterator<Item = Span> {
+fn spans(record: &TraceRecord) -> impl Iterator<Item = Span> {
     let call = record.call.as_ref().map(|call| upstream(record, call));
     [Some(server(record)), check(record), call].into_iter().flatten()
 }
 
 /// The span of the request itself.
-fn server(record: &Record) -> Span {
-    let (entry, policy) = (&record.entry, &*record.entry.policy);
+fn server(record: &TraceRecord) -> Span {
+    let (request, policy) = (&record.request, &*record.request.policy);
     let route = route(record);
     let mut attributes = Attributes::default();
-    let method = attributes.method(&entry.method);
+    let method = attributes.method(&request.method);
     let name = match route {
         Some(route) => format!("{method} {}", path_of(route)),
         None => method.to_owned(),
     };
-    attributes.text("url.path", &entry.path);
+    attributes.text("url.path", &request.path);
     attributes.text("url.scheme", if record.is_https { "https" } else { "http" });
     attributes.text("network.protocol.version", version(record.version));
     if let Some(host) = &record.host {
         attributes.host(host);
     }
-    if let Some(shown) = entry.client.and_then(|client| Shown::of(client.ip?, policy)) {
+    if let Some(shown) = request.client.and_then(|client| ShownAddress::of(client.ip?, policy)) {
         attributes.text("client.address", &shown.to_string());
     }
     if let Some(route) = route {
         attributes.text("http.route", &path_of(route));
         attributes.text("tollgate.route", &route.name);
     }
-    if let Some(client) = entry.client {
+    if let Some(client) = request.client {
         attributes.text("tollgate.plan", policy.plan_name(client.plan));
         if let ClientKey::Known(key) = client.key
             && let Some(key) = policy.keys.get(key as usize)
@@ -96,22 +96,22 @@ fn server(record: &Record) -> Span {
         }
     }
     attributes.decided(record);
-    attributes.text("tollgate.request_id", &entry.request_id);
-    let failure = match entry.status {
+    attributes.text("tollgate.request_id", &request.request_id);
+    let failure = match request.status {
         Some(status) => (status >= 500).then(|| status.to_string()),
         None => Some(CANCELED.to_owned()),
     };
-    attributes.status(entry.status, failure.as_deref());
-    let span = span(record, record.trace.span, record.trace.parent, (0, entry.timings.total));
+    attributes.status(request.status, failure.as_deref());
+    let span = span(record, record.trace.span, record.trace.parent, (0, request.timings.total));
     let (kind, status) = (SpanKind::Server as i32, status(failure.is_some()));
     let is_remote = record.trace.parent.is_some();
     Span { name, kind, status, attributes: attributes.0, flags: flags(is_remote), ..span }
 }
 
 /// The span of the decision by its limits, where a bucket was asked.
-fn check(record: &Record) -> Option<Span> {
+fn check(record: &TraceRecord) -> Option<Span> {
     let (id, after) = (record.check_span?, record.check_after?);
-    let ticks = record.entry.timings.check?;
+    let ticks = record.request.timings.check?;
     let mut attributes = Attributes::default();
     attributes.decided(record);
     let span = span(record, id, Some(record.trace.span), (after, ticks));
@@ -120,16 +120,16 @@ fn check(record: &Record) -> Option<Span> {
 }
 
 /// The span of the request's way to an upstream.
-fn upstream(record: &Record, call: &Call) -> Span {
-    let entry = &record.entry;
+fn upstream(record: &TraceRecord, call: &Call) -> Span {
+    let request = &record.request;
     let mut attributes = Attributes::default();
-    let name = attributes.method(&entry.method).to_owned();
-    if let Some(server) = entry.server {
+    let name = attributes.method(&request.method).to_owned();
+    if let Some(server) = request.server {
         attributes.text("server.address", &server.ip().to_string());
         attributes.number("server.port", u64::from(server.port()));
-        attributes.text("url.full", &format!("http://{server}{}", entry.path));
+        attributes.text("url.full", &format!("http://{server}{}", request.path));
     }
-    let policy = &entry.policy;
+    let policy = &request.policy;
     let upstream = route(record).and_then(|route| policy.upstreams.get(route.upstream as usize));
     if let Some(upstream) = upstream {
         attributes.text("tollgate.upstream", &upstream.name);
@@ -150,8 +150,13 @@ fn upstream(record: &Record, call: &Call) -> Span {
 }
 
 /// What every span has. `after` ticks behind the request's head it began, and took so many `ticks`.
-fn span(record: &Record, id: SpanId, parent: Option<SpanId>, (after, ticks): (u64, u64)) -> Span {
-    let start = record.entry.time.saturating_add(after);
+fn span(
+    record: &TraceRecord,
+    id: SpanId,
+    parent: Option<SpanId>,
+    (after, ticks): (u64, u64),
+) -> Span {
+    let start = record.request.time.saturating_add(after);
     Span {
         trace_id: record.trace.id.bytes().to_vec(),
         span_id: id.bytes().to_vec(),
@@ -175,8 +180,8 @@ fn status(has_failed: bool) -> Option<Status> {
     has_failed.then(|| Status { code: StatusCode::Error as i32, message: String::new() })
 }
 
-fn route(record: &Record) -> Option<&Route> {
-    record.entry.policy.routes.get(record.entry.route? as usize)
+fn route(record: &TraceRecord) -> Option<&Route> {
+    record.request.policy.routes.get(record.request.route? as usize)
 }
 
 /// A route's path as the file has it.
@@ -243,10 +248,10 @@ impl Attributes {
     }
 
     /// What became of the request by its limits.
-    fn decided(&mut self, record: &Record) {
-        let decided = &record.entry.decided;
+    fn decided(&mut self, record: &TraceRecord) {
+        let decided = &record.request.decided;
         self.text("tollgate.decision", decided.decision);
-        let rules = &record.entry.policy.rules;
+        let rules = &record.request.policy.rules;
         if let Some(rule) = decided.rule.and_then(|rule| rules.get(rule as usize)) {
             self.text("tollgate.rule", &rule.name);
         }

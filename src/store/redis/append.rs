@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// What a stream takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct StreamEntry {
     /// Names and values, at least one.
     pub fields: Vec<(&'static str, String)>,
     /// About how many records the stream keeps, this one included; the oldest go.
@@ -28,21 +28,21 @@ pub struct Entry {
 /// Where records are handed over.
 #[derive(Debug)]
 pub struct Appender {
-    queue: mpsc::Sender<Entry>,
+    queue: mpsc::Sender<StreamEntry>,
     left: Arc<Left>,
 }
 
 /// The other end, for whoever keeps the connection.
 #[derive(Debug)]
 pub struct Appending {
-    queue: Mutex<mpsc::Receiver<Entry>>,
+    queue: Mutex<mpsc::Receiver<StreamEntry>>,
     left: Arc<Left>,
 }
 
 /// A record on its way. It is lost where nobody says that it is there.
 #[derive(Debug)]
 pub(super) struct Sending<'a> {
-    pub(super) entry: Entry,
+    pub(super) entry: StreamEntry,
     left: &'a Left,
     has_arrived: bool,
 }
@@ -64,7 +64,7 @@ pub fn channel(dropped: IntCounter) -> (Appender, Appending) {
 
 impl Appender {
     /// Hands over a record, which is lost where too many wait. Never waits itself.
-    pub fn append(&self, entry: Entry) {
+    pub fn append(&self, entry: StreamEntry) {
         self.left.count.fetch_add(1, Ordering::Relaxed);
         if self.queue.try_send(entry).is_err() {
             self.left.count.fetch_sub(1, Ordering::Relaxed);
@@ -117,8 +117,8 @@ impl Drop for Sending<'_> {
 mod tests {
     use super::*;
 
-    fn entry(value: usize) -> Entry {
-        Entry { fields: vec![("a", value.to_string())], keep: 100 }
+    fn entry(value: usize) -> StreamEntry {
+        StreamEntry { fields: vec![("a", value.to_string())], keep: 100 }
     }
 
     #[tokio::test]

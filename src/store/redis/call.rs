@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use redis::aio::ConnectionLike;
 use redis::{ErrorKind, RedisResult, ServerErrorKind};
 
-use super::append::Entry;
+use super::append::StreamEntry;
 use super::class::ErrorClass;
 use super::script::{self, BadReply, Batch, RuleName};
 use crate::clock;
@@ -160,7 +160,7 @@ pub async fn adjust(
 pub async fn append(
     connection: &mut impl ConnectionLike,
     key: &str,
-    entry: &Entry,
+    entry: &StreamEntry,
 ) -> RedisResult<()> {
     let mut command = redis::cmd("XADD");
     command.arg(key).arg("MAXLEN").arg("~").arg(entry.keep).arg("*");

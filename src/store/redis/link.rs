@@ -51,7 +51,7 @@ use watch::{Outcome, Reason};
 #[derive(Debug)]
 pub struct Link {
     /// Written by the supervisor only.
-    current: ArcSwapOption<Line>,
+    current: ArcSwapOption<Connection>,
     gate: Gate,
     connections: AtomicU64,
     attempts: Sender<Attempts>,
@@ -82,7 +82,7 @@ pub struct LinkSeries {
 /// A connection on loan. What became of each call on it is to be noted, with it: news of one
 /// connection says nothing of the next.
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct Connection {
     /// The connection itself. It waits for an answer for ever: the time is the caller's to limit.
     pub redis: MultiplexedConnection,
     health: Arc<Health>,
@@ -131,12 +131,14 @@ impl Link {
     }
 
     /// The connection, if there is one that answers. Never connects, never waits.
-    pub fn current(&self) -> Option<Line> {
+    pub fn current(&self) -> Option<Connection> {
         if self.gate.is_open() {
             return None;
         }
         let line = self.current.load();
-        line.as_ref().filter(|line| line.health.broken().is_none()).map(|line| Line::clone(line))
+        line.as_ref()
+            .filter(|line| line.health.broken().is_none())
+            .map(|line| Connection::clone(line))
     }
 
     /// Whether anybody can ask now.
@@ -203,12 +205,12 @@ impl Link {
     }
 
     /// Notes that a call on `line` was answered.
-    pub fn answered(&self, line: &Line) {
+    pub fn answered(&self, line: &Connection) {
         self.note(line, Outcome::Answered, "");
     }
 
     /// Notes that a call on `line` was not answered in time.
-    pub fn timed_out(&self, line: &Line) {
+    pub fn timed_out(&self, line: &Connection) {
         if self.note(line, Outcome::TimedOut, Reason::Timeouts.text()) {
             // The peer may be gone without a word: only a new connection tells.
             line.health.give_up(Reason::Timeouts);
@@ -216,7 +218,7 @@ impl Link {
     }
 
     /// Notes that a reply on `line` is none that was asked for.
-    pub fn misled(&self, line: &Line) {
+    pub fn misled(&self, line: &Connection) {
         let class = ErrorClass::Parse;
         self.note(line, Outcome::Failed(class), Reason::Class(class).text());
     }
@@ -227,7 +229,7 @@ impl Link {
     }
 
     /// Notes that a call on `line` ended in `error`, and says of what class that is.
-    pub fn failed(&self, line: &Line, error: &RedisError) -> ErrorClass {
+    pub fn failed(&self, line: &Connection, error: &RedisError) -> ErrorClass {
         let class = classify(error);
         let why = format!("Redis says: {}{}", self.describe(error), class.help());
         self.note(line, Outcome::Failed(class), &why);
@@ -235,7 +237,7 @@ impl Link {
     }
 
     /// Notes what became of a call on `line`. Returns whether that opened the breaker.
-    fn note(&self, line: &Line, outcome: Outcome, why: &str) -> bool {
+    fn note(&self, line: &Connection, outcome: Outcome, why: &str) -> bool {
         let is_old = line.health.broken().is_some();
         // First the breaker: whoever finds the line given up looks for the reason there.
         let opened = !is_old && self.gate.note(outcome.event(), why);
@@ -250,7 +252,7 @@ impl Link {
         }
     }
 
-    fn publish(&self, line: Line) {
+    fn publish(&self, line: Connection) {
         self.current.store(Some(Arc::new(line)));
     }
 

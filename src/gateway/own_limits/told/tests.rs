@@ -166,9 +166,9 @@ fn an_answer_does_not_grow_with_the_file() {
     assert_eq!((listed.charges().len(), listed.left_out), (MOST_RULES, 53));
     let (named, more) = listed.entries[0].routes(&policy);
     assert_eq!((named.len(), more), (1, 0));
-    let all = Entry {
+    let all = ListedRule {
         route: None,
-        ..Entry::of(
+        ..ListedRule::of(
             &policy,
             &Subject {
                 client: client(&policy, "192.0.2.1", ACME),

@@ -30,12 +30,12 @@ client_ip = "#;
 
 /// A line as serde writes it.
 #[derive(Serialize)]
-struct Line<'a> {
+struct SerdeRecord<'a> {
     time: Moment,
     id: &'a str,
     trace_id: Option<TraceId>,
     key: Option<&'a str>,
-    ip: Option<Shown>,
+    ip: Option<ShownAddress>,
     plan: Option<&'a str>,
     method: &'a str,
     path: &'a str,
@@ -59,30 +59,30 @@ fn milliseconds(ticks: u64) -> f64 {
     ticks as f64 / 1_000.0
 }
 
-fn by_serde(entry: &Entry) -> String {
-    let known = Known::of(entry);
-    let line = Line {
-        time: Moment(entry.time),
-        id: &entry.request_id,
-        trace_id: entry.trace_id,
+fn by_serde(record: &Record) -> String {
+    let known = Known::of(record);
+    let line = SerdeRecord {
+        time: Moment(record.time),
+        id: &record.request_id,
+        trace_id: record.trace_id,
         key: known.key.map(|key| &*key.id),
         ip: known.ip,
         plan: known.plan,
-        method: shortened(entry.method.as_str()),
-        path: &entry.path,
+        method: shortened(record.method.as_str()),
+        path: &record.path,
         route: known.route.map(|route| &*route.name),
-        decision: entry.decided.decision,
+        decision: record.decided.decision,
         rule: known.rule.map(|rule| &*rule.name),
-        remaining: entry.decided.remaining,
-        source: entry.decided.source,
-        status: entry.status,
-        bytes_in: entry.bytes_in,
-        bytes_out: entry.bytes_out,
+        remaining: record.decided.remaining,
+        source: record.decided.source,
+        status: record.status,
+        bytes_in: record.bytes_in,
+        bytes_out: record.bytes_out,
         upstream: known.upstream.map(|upstream| &*upstream.name),
-        server: entry.server,
-        total_ms: milliseconds(entry.timings.total),
-        check_ms: entry.timings.check.map(milliseconds),
-        upstream_ms: entry.timings.upstream.map(milliseconds),
+        server: record.server,
+        total_ms: milliseconds(record.timings.total),
+        check_ms: record.timings.check.map(milliseconds),
+        upstream_ms: record.timings.upstream.map(milliseconds),
     };
     serde_json::to_string(&line).unwrap() + "\n"
 }
@@ -104,7 +104,7 @@ fn clients() -> impl Strategy<Value = Client> {
 }
 
 prop_compose! {
-    fn entries()(
+    fn records()(
         policy in policies(),
         (time, ticks) in (any::<u64>(), 0..1_000_000_000_000_u64),
         (request_id, path) in (".*", ".*"),
@@ -117,15 +117,15 @@ prop_compose! {
         (bytes_in, bytes_out) in any::<(u64, u64)>(),
         server in maybe(any::<SocketAddr>()),
         (check, upstream) in (maybe(0..5_000_u64), maybe(any::<u32>().prop_map(u64::from))),
-    ) -> Entry {
-        Entry {
+    ) -> Record {
+        Record {
             policy,
             time,
             request_id,
             trace_id: trace_id.and_then(TraceId::of),
             client,
             method: Method::from_bytes(method.as_bytes()).unwrap(),
-            path: Entry::path(&path),
+            path: Record::path(&path),
             route,
             decided: Decided { decision: "allow", rule, remaining, source },
             status,
@@ -139,10 +139,10 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn a_line_is_what_serde_writes(entry in entries()) {
+    fn a_line_is_what_serde_writes(record in records()) {
         let mut lines = b"before\n".to_vec();
-        append(&mut lines, &entry);
-        prop_assert_eq!(std::str::from_utf8(&lines).unwrap(), format!("before\n{}", by_serde(&entry)));
+        append(&mut lines, &record);
+        prop_assert_eq!(std::str::from_utf8(&lines).unwrap(), format!("before\n{}", by_serde(&record)));
     }
 }
 

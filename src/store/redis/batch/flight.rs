@@ -16,7 +16,7 @@ use crate::limit::quota::Quota;
 use crate::store::debts::Owed;
 use crate::store::redis::call;
 use crate::store::redis::class::ErrorClass;
-use crate::store::redis::link::Line;
+use crate::store::redis::link::Connection;
 use crate::store::redis::script::{Batch, Reply};
 
 /// What a call carries off: a bucket, the debt to it, and its units as they were sent.
@@ -59,7 +59,7 @@ impl Batcher {
     }
 
     /// Sends a call. Its reply may be waited for longer than by those who made it.
-    fn ask(&self, line: &Line, batch: &Arc<Batch>, sent_at: u64) -> Coming {
+    fn ask(&self, line: &Connection, batch: &Arc<Batch>, sent_at: u64) -> Coming {
         let (mut redis, batch, ends) =
             (line.redis.clone(), Arc::clone(batch), sent_at + self.budget);
         Box::pin(async move { call::take(&mut redis, &batch, ends).await })
@@ -117,7 +117,7 @@ impl Batcher {
     /// What the end of a call means, in a word and as answers; and tells the link.
     fn read(
         &self,
-        line: &Line,
+        line: &Connection,
         batch: &Batch,
         reply: Option<RedisResult<Vec<i64>>>,
     ) -> (&'static str, Option<Reply>) {

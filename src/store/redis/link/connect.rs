@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 use super::error::ConnectError;
 use super::health::Health;
 use super::stream::{Carrier, Metered};
-use super::{Line, sentinel, tls};
+use super::{Connection, sentinel, tls};
 use crate::blocking::BlockingCalls;
 use crate::policy::redis::{Login, Place, Redis, Tls};
 use crate::policy::settings::Origin;
@@ -46,7 +46,7 @@ pub(super) type Resolver = Box<
 
 /// A connection that answers, and the task that drives it.
 pub(super) struct Fresh {
-    pub(super) line: Line,
+    pub(super) line: Connection,
     pub(super) driver: Driver,
     /// Where it leads, for logs.
     pub(super) address: String,
@@ -203,7 +203,7 @@ async fn start(carrier: Carrier, address: String) -> Result<Fresh, ConnectError>
             text: Secrets::default().describe(&error),
         })?;
     let driver = Driver(tokio::spawn(driver));
-    Ok(Fresh { line: Line { redis, health }, driver, address, secrets: Secrets::default() })
+    Ok(Fresh { line: Connection { redis, health }, driver, address, secrets: Secrets::default() })
 }
 
 impl Fresh {

@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use super::connect::{self, Fresh, Resolver};
 use super::error::ConnectError;
 use super::watch::{Outcome, Reason};
-use super::{Line, Link};
+use super::{Connection, Link};
 use crate::blocking::BlockingCalls;
 use crate::clock;
 use crate::policy::redis::Redis;
@@ -185,7 +185,7 @@ impl Supervisor {
 
     /// Says every few seconds that this process is there, and counts who else is. A server that
     /// does not allow it is no worse for checks.
-    async fn keep_announcing(&self, line: &Line) -> Infallible {
+    async fn keep_announcing(&self, line: &Connection) -> Infallible {
         let mut ticks = interval(ANNOUNCE);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -208,7 +208,7 @@ impl Supervisor {
 
     /// Sends records one by one: there are few, and what becomes of each is known then. A server that
     /// takes none is no worse for checks.
-    async fn keep_appending(&self, line: &Line) -> Infallible {
+    async fn keep_appending(&self, line: &Connection) -> Infallible {
         let key = format!("{}audit", self.settings.prefix);
         let Some(appending) = &self.appending else { return pending().await };
         while let Some(mut sending) = appending.next().await {
@@ -236,7 +236,7 @@ impl Supervisor {
 
 /// Tries a connection that nobody uses, and returns when it does not answer. A peer that vanished
 /// without a word is found in no other way.
-async fn until_silent(line: &Line) -> Reason {
+async fn until_silent(line: &Connection) -> Reason {
     let mut ticks = interval(LIVENESS);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

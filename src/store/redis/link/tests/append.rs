@@ -3,12 +3,12 @@
 use prometheus::IntCounter;
 
 use super::fixture::{Running, Server, eventually};
-use crate::store::redis::append::{Appender, Entry, channel};
+use crate::store::redis::append::{Appender, StreamEntry, channel};
 
 fn append(appender: &Appender, values: std::ops::Range<u64>) {
     for value in values {
         let fields = vec![("value", value.to_string())];
-        appender.append(Entry { fields, keep: 100 });
+        appender.append(StreamEntry { fields, keep: 100 });
     }
 }
 

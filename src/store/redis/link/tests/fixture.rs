@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
 use super::super::connect::{Resolver, system_resolver};
-use super::super::{Line, Link, Supervisor};
+use super::super::{Connection, Link, Supervisor};
 use crate::blocking::BlockingCalls;
 use crate::load::from_text_in;
 use crate::policy::redis::Redis;
@@ -170,7 +170,7 @@ impl Running {
     }
 
     /// Waits for a connection.
-    pub(super) async fn line(&self) -> Line {
+    pub(super) async fn line(&self) -> Connection {
         eventually("there is a connection", async || self.link.current().is_some()).await;
         self.link.current().unwrap()
     }

@@ -23,30 +23,30 @@ impl Metrics {
     /// Makes room where files with ever other names have left series behind: those of names that
     /// `policy` does not have. A counter that is gone from one scrape to the next is what Prometheus
     /// expects of a restart, too; up to the bound none goes.
-    pub fn forget_gone(&self, policy: &Policy) {
+    pub fn remove_stale(&self, policy: &Policy) {
         let known = Known {
             route: policy.routes.iter().map(|route| route.name.to_string()).collect(),
             plan: policy.plans.iter().map(ToString::to_string).collect(),
             rule: policy.rules.iter().map(|rule| rule.name.to_string()).collect(),
             upstream: policy.upstreams.iter().map(|upstream| upstream.name.to_string()).collect(),
         };
-        known.forget_others(&self.requests, &["route", "plan", "status"]);
-        known.forget_others(&self.request_duration, &["route"]);
-        known.forget_others(&self.decisions, &["rule", "plan", "decision", "source"]);
-        known.forget_others(&self.refused, &["rule", "plan"]);
-        known.forget_others(&self.near_limit, &["rule", "plan"]);
+        known.remove_unknown(&self.requests, &["route", "plan", "status"]);
+        known.remove_unknown(&self.request_duration, &["route"]);
+        known.remove_unknown(&self.decisions, &["rule", "plan", "decision", "source"]);
+        known.remove_unknown(&self.refused, &["rule", "plan"]);
+        known.remove_unknown(&self.near_limit, &["rule", "plan"]);
         let upstreams = &self.upstreams;
-        known.forget_others(&upstreams.results, &["upstream", "result"]);
-        known.forget_others(&upstreams.durations, &["upstream"]);
-        known.forget_others(&upstreams.connections, &["upstream", "reused"]);
-        known.forget_others(&upstreams.retries, &["upstream"]);
+        known.remove_unknown(&upstreams.results, &["upstream", "result"]);
+        known.remove_unknown(&upstreams.durations, &["upstream"]);
+        known.remove_unknown(&upstreams.connections, &["upstream", "reused"]);
+        known.remove_unknown(&upstreams.retries, &["upstream"]);
     }
 }
 
 impl Known {
     /// Drops the series of other names, where there are too many in all. `labels` are those of the
     /// family, in order.
-    fn forget_others<B: MetricVecBuilder>(&self, family: &MetricVec<B>, labels: &[&str]) {
+    fn remove_unknown<B: MetricVecBuilder>(&self, family: &MetricVec<B>, labels: &[&str]) {
         let families = family.collect();
         let series = || families.iter().flat_map(MetricFamily::get_metric);
         if series().count() <= KEPT {
@@ -102,10 +102,10 @@ mod tests {
         family.with_label_values(&["here", "free", "200"]).inc();
         family.with_label_values(&["here", "gone", "200"]).inc();
         family.with_label_values(&["", "", "400"]).inc();
-        known.forget_others(&family, &labels);
+        known.remove_unknown(&family, &labels);
         assert_eq!(count(), KEPT);
         family.with_label_values(&["one more", "free", "200"]).inc();
-        known.forget_others(&family, &labels);
+        known.remove_unknown(&family, &labels);
         assert_eq!(count(), 2);
         assert_eq!(family.with_label_values(&["here", "free", "200"]).get(), 1);
         assert_eq!(family.with_label_values(&["", "", "400"]).get(), 1);

@@ -1,0 +1,140 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const SECOND: u64 = MICROS_PER_SECOND;
+
+fn at(monotonic_us: u64) -> Times {
+    // Any offset, so that confusing the two clocks fails a test.
+    Times { monotonic_us, unix_us: monotonic_us + 1_795_000_000 * SECOND }
+}
+
+fn refused(who: &str, rule: &str) -> Refused {
+    let who = match who.parse() {
+        Ok(ip) => Who::Address(ip),
+        Err(_) => Who::Key(who.into()),
+    };
+    Refused { who, rule: rule.into(), plan: "free".into(), tokens: Some(0) }
+}
+
+impl RefusalRuns {
+    fn refuse(&mut self, who: &str, rule: &str, now: u64) {
+        let ip = who.parse().unwrap_or(IpAddr::from([192, 0, 2, 9]));
+        self.add(refused(who, rule), at(now), || Some(ShownAddress::Plain(ip)));
+    }
+
+    /// The matching runs, the latest first, each as `who rule count`.
+    fn find(&self, query: Query) -> Vec<String> {
+        let matches = self.select(&Query { limit: 100, ..query }).into_matches();
+        let shown = |run: RefusalRunView| {
+            let open = if run.is_open { " open" } else { "" };
+            let who = run.key.or(run.ip).unwrap_or_default();
+            format!("{who} {} {}{open}", run.rule, run.count)
+        };
+        matches.runs.into_iter().map(shown).collect()
+    }
+}
+
+#[test]
+fn refusals_within_ten_seconds_of_each_other_are_one_run() {
+    let mut runs = RefusalRuns::new(Bounds::default());
+    for second in [0, 5, 14] {
+        runs.refuse("acme", "r", second * SECOND);
+    }
+    runs.refuse("acme", "other", 14 * SECOND);
+    runs.refuse("192.0.2.1", "r", 15 * SECOND);
+    runs.end_expired(23 * SECOND);
+    assert_eq!(runs.find(Query::default())[0], "192.0.2.1 r 1 open");
+    assert_eq!(runs.take_pending().0.len(), 0);
+    runs.end_expired(24 * SECOND);
+    let (pending, more) = runs.take_pending();
+    assert_eq!((pending.len(), more), (2, 0));
+    // The same client again starts another run, whether `end_expired` ran in between or not.
+    runs.refuse("acme", "r", 24 * SECOND);
+    runs.refuse("192.0.2.1", "r", 26 * SECOND);
+    let found = runs.find(Query::default());
+    assert_eq!(found[..3], ["192.0.2.1 r 1 open", "acme r 1 open", "192.0.2.1 r 1"]);
+    assert_eq!(found.len(), 5);
+    assert!(found.contains(&"acme r 3".to_owned()), "{found:?}");
+}
+
+#[test]
+fn endless_run_is_split_every_minute() {
+    let mut runs = RefusalRuns::new(Bounds::default());
+    for second in 0..=150 {
+        runs.refuse("acme", "r", second * SECOND);
+        runs.end_expired(second * SECOND);
+    }
+    assert_eq!(runs.find(Query::default()), ["acme r 31 open", "acme r 60", "acme r 60"]);
+}
+
+#[test]
+fn runs_are_found_by_key_address_rule_and_time() {
+    let mut runs = RefusalRuns::new(Bounds::default());
+    runs.refuse("acme", "a", 0);
+    runs.refuse("acme", "b", 100 * SECOND);
+    runs.refuse("192.0.2.1", "a", 200 * SECOND);
+    runs.refuse("192.0.2.1", "a", 205 * SECOND);
+    let text = |text: &str| Some(text.to_owned());
+    let ip = |text: &str| Some(ShownAddress::Plain(text.parse().unwrap()));
+    let unix = |second: u64| Some(at(second * SECOND).unix_us);
+    let table: [(Query, &[&str]); 8] = [
+        (Query::default(), &["192.0.2.1 a 2 open", "acme b 1 open", "acme a 1 open"]),
+        (Query { key: text("acme"), ..Query::default() }, &["acme b 1 open", "acme a 1 open"]),
+        (Query { key: text("other"), ..Query::default() }, &[]),
+        (Query { ip: ip("192.0.2.1"), ..Query::default() }, &["192.0.2.1 a 2 open"]),
+        // Runs of a client with a key are found by its address, too.
+        (Query { ip: ip("192.0.2.9"), rule: text("a"), ..Query::default() }, &["acme a 1 open"]),
+        (Query { since: unix(203), ..Query::default() }, &["192.0.2.1 a 2 open"]),
+        (Query { until: unix(99), ..Query::default() }, &["acme a 1 open"]),
+        (Query { since: unix(50), until: unix(150), ..Query::default() }, &["acme b 1 open"]),
+    ];
+    for (query, expected) in table {
+        assert_eq!(runs.find(query.clone()), expected, "{query:?}");
+    }
+    let latest = |limit| runs.select(&Query { limit, ..Query::default() }).into_matches();
+    let two = latest(2);
+    assert_eq!((two.runs.len(), two.more), (2, 1));
+    assert!(two.runs[0].last.0 > two.runs[1].last.0);
+    assert_eq!((latest(3).more, latest(0).more), (0, 3));
+    assert_eq!(
+        serde_json::to_string(&latest(1).runs[0]).unwrap(),
+        r#"{"first":"2026-11-18T11:10:00.000000Z","last":"2026-11-18T11:10:05.000000Z","count":2,"key":null,"ip":"192.0.2.1","rule":"a","plan":"free","tokens":0,"open":true}"#
+    );
+}
+
+proptest! {
+    /// For any schedule of refusals, no collection exceeds its bound, and every refusal is in exactly
+    /// one kept run or counted as dropped.
+    #[test]
+    fn memory_is_bounded_and_counts_add_up(
+        steps in proptest::collection::vec((0..40_u8, 0..3_u8, 0..8 * SECOND, any::<bool>()), 1..300),
+        open in 1..20_usize,
+        ended in 0..20_usize,
+    ) {
+        let bounds = Bounds { open, ended, pending: 5, ..Bounds::default() };
+        let mut runs = RefusalRuns::new(bounds);
+        let (mut now, mut refusals, mut reported) = (0, 0, 0);
+        for (who, rule, pause, reports) in steps {
+            now += pause;
+            runs.refuse(&format!("key-{who}"), &format!("rule-{rule}"), now);
+            refusals += 1;
+            if reports {
+                runs.end_expired(now);
+                prop_assert!(runs.open.values().all(|run| !run.is_over(&bounds, now)));
+                let (pending, more) = runs.take_pending();
+                reported += pending.len() as u64 + more;
+            }
+            prop_assert!(runs.open.len() <= open && runs.ended.len() <= ended);
+            prop_assert!(runs.pending.len() <= 5);
+            let kept = || runs.open.values().chain(&runs.ended);
+            prop_assert!(kept().all(|run| run.first.monotonic_us <= run.last.monotonic_us));
+            let counted: u64 = kept().map(|run| run.count).sum();
+            prop_assert_eq!(counted + runs.dropped, refusals);
+        }
+        runs.end_all();
+        let (pending, more) = runs.take_pending();
+        prop_assert!(reported + pending.len() as u64 + more >= 1);
+        prop_assert!(runs.open.is_empty());
+    }
+}
