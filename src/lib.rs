@@ -27,6 +27,9 @@ pub mod request_id;
 /// Calls that may never return, each with a deadline.
 pub mod blocking;
 
+/// Listeners and TLS.
+pub mod net;
+
 /// The arithmetic of limits, pure.
 pub mod limit;
 

@@ -20,8 +20,8 @@ use tracing_subscriber::EnvFilter;
 
 use super::check::{reject, summary};
 use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE};
-use crate::gateway::listen::{self, BindError, Bound};
 use crate::load;
+use crate::net::listen::{BindError, Listener};
 use crate::observe::metrics::Metrics;
 use crate::policy::{Policy, settings};
 use crate::reload::Reloader;
@@ -89,9 +89,9 @@ pub(super) fn run(file: &Path) -> ExitCode {
         }
     };
     for listener in &listeners {
-        info!("listening on http://{}", listener.address);
+        info!("listening on http://{}", listener.address());
     }
-    info!("admin port on http://{}", admin.address);
+    info!("admin port on http://{}", admin.address());
 
     let (limiter, supervisor) = limiter(&policy, Arc::clone(&store), &metrics, appending);
     let current = Arc::new(CurrentSnapshot::from_pointee(Snapshot::new(policy, pools)));
@@ -139,8 +139,8 @@ fn log_to_stderr() -> Result<(), ExitCode> {
     Ok(())
 }
 
-fn open(server: &settings::Server) -> Result<(Vec<Bound>, Bound), BindError> {
-    let bind = |address: &SocketAddr| listen::bind(*address);
+fn open(server: &settings::Server) -> Result<(Vec<Listener>, Listener), BindError> {
+    let bind = |address: &SocketAddr| Listener::bind(*address);
     let listeners = server.listen.iter().map(bind).collect::<Result<_, _>>()?;
     Ok((listeners, bind(&server.admin)?))
 }

@@ -6,11 +6,10 @@
 //! request), `forward` (the request to the upstream), `answer` (the response from the upstream),
 //! `leftover` (unread request bodies), `own_limits` (the limits of the client that asks), `upgrade`
 //! (WebSockets), `demo`, `account` (log line and metrics of a finished request), `trace` (its spans),
-//! `listen`, `drain`.
+//! `drain`.
 
 pub mod exchange;
 pub mod limit_headers;
-pub mod listen;
 /// Answers of our own; explanations use their words.
 pub(crate) mod respond;
 

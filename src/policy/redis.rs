@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::OnFailure;
 use super::settings::Origin;
 use crate::limit::breaker;
+use crate::net::tls::ClientTls;
 
 /// What every key begins with, where the file says nothing.
 pub const DEFAULT_PREFIX: &str = "tollgate:";
@@ -17,7 +18,7 @@ pub struct Redis {
     /// Where it is.
     pub place: Place,
     /// How the connection is encrypted, to Redis and to sentinels alike; none: it is not.
-    pub tls: Option<Tls>,
+    pub tls: Option<ClientTls>,
     /// Who the gateway is to Redis.
     pub login: Login,
     /// The database's number.
@@ -92,25 +93,6 @@ pub struct Login {
     pub username: Option<String>,
     /// The password; none: nobody logs in.
     pub password: Option<Secret>,
-}
-
-/// How a connection is encrypted. Files are PEM, and read again for every new connection, so that
-/// renewed certificates need no restart.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tls {
-    /// Who may vouch for the server; none: the public authorities that browsers trust.
-    pub ca: Option<PathBuf>,
-    /// Who the gateway is.
-    pub identity: Option<Identity>,
-}
-
-/// A certificate that the gateway shows, and its key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
-    /// The certificate, with those between it and the authority.
-    pub certificate: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
 }
 
 /// A text that is never shown.

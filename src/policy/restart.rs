@@ -2,9 +2,10 @@
 //! live. A file that changes any of it is not taken at all, so that a gateway never runs by half of
 //! a file.
 
-use super::redis::{Login, Place, Redis, Tls};
+use super::redis::{Login, Place, Redis};
 use super::settings::Server;
 use super::{OnFailure, Policy};
+use crate::net::tls::ClientTls;
 
 /// A setting that a reload cannot change, by the names that lead to it in the file.
 pub type Fixed = [&'static str; 2];
@@ -69,7 +70,7 @@ fn of_redis(old: &Redis, new: &Redis) -> Vec<Fixed> {
         Place::Sentinel(sentinel) => sentinel.login.clone(),
         Place::Server(_) | Place::Socket(_) => Login::default(),
     };
-    let file = |tls: &Option<Tls>| tls.clone().unwrap_or_default();
+    let file = |tls: &Option<ClientTls>| tls.clone().unwrap_or_default();
     let (was, is) = (file(tls), file(&new.tls));
     let same_place = match (place, &new.place) {
         (Place::Sentinel(a), Place::Sentinel(b)) => a.servers == b.servers && a.master == b.master,
@@ -82,7 +83,7 @@ fn of_redis(old: &Redis, new: &Redis) -> Vec<Fixed> {
         (["redis", "sentinel_username"], sentinel(place).username == sentinel(&new.place).username),
         (["redis", "sentinel_password"], sentinel(place).password == sentinel(&new.place).password),
         (["redis", "ca"], was.ca == is.ca),
-        (["redis", "client_cert"], was.identity == is.identity),
+        (["redis", "client_cert"], was.certificate == is.certificate),
         (["redis", "database"], *database == new.database),
         (["redis", "timeout"], *timeout == new.timeout),
         (["redis", "prefix"], *prefix == new.prefix),

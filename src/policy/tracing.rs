@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
-use super::redis::Tls;
 use super::settings::Origin;
+use crate::net::tls::ClientTls;
 
 /// Traces of requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct Endpoint {
     /// The server. Its name is looked up for every new connection.
     pub origin: Origin,
     /// How the connection is encrypted; none: it is not.
-    pub tls: Option<Tls>,
+    pub tls: Option<ClientTls>,
     /// The path that spans are sent to; begins with a slash.
     pub path: String,
 }

@@ -11,9 +11,9 @@ use tracing::warn;
 
 use crate::admin::{Admin, App, Ticker};
 use crate::clock;
-use crate::gateway::listen::{Bound, Prebound};
 use crate::gateway::{Gateway, MAX_TRIES};
 use crate::limit::share::Share;
+use crate::net::listen::{Listener, Prebound};
 use crate::observe::metrics::Metrics;
 use crate::policy::redis::{Redis, StartWithout};
 use crate::policy::{Policy, settings};
@@ -34,8 +34,8 @@ const FIRST_ATTEMPT: Duration = Duration::from_secs(2);
 
 /// What the process serves with.
 pub(super) struct Services {
-    pub(super) listeners: Vec<Bound>,
-    pub(super) admin: Bound,
+    pub(super) listeners: Vec<Listener>,
+    pub(super) admin: Listener,
     pub(super) runtime: Runtime,
     pub(super) supervisor: Option<Supervisor>,
     pub(super) reloader: Arc<Reloader>,
@@ -71,7 +71,7 @@ impl Services {
         );
         let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
         for listener in &self.listeners {
-            proxy.add_tcp(&listener.address.to_string());
+            proxy.add_tcp(&listener.service_name());
         }
         let mut proxy = Prebound::new(proxy, self.listeners);
         if let Some(supervisor) = self.supervisor {
@@ -90,7 +90,7 @@ impl Services {
         let app = App::new(answers, Arc::clone(&ticker), draining.clone());
         let mut admin = listening::Service::new("admin".to_string(), app);
         admin.threads = Some(1);
-        admin.add_tcp(&self.admin.address.to_string());
+        admin.add_tcp(&self.admin.service_name());
         let admin = Prebound::new(admin, vec![self.admin]).serving_while_draining();
         pingora.add_service(admin.with_companion(ticker));
 

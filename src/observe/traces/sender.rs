@@ -14,14 +14,13 @@ use pingora::protocols::http::v1::client::HttpSession;
 use pingora::protocols::l4::stream::Stream as RawStream;
 use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketStream};
 use prost::Message as _;
-use rustls::pki_types::ServerName;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+use crate::net::tls;
 use crate::policy::tracing::{Endpoint, Tracing};
-use crate::store::redis::link::tls;
 
 /// The form of messages and answers.
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
@@ -200,8 +199,8 @@ async fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
     stream.set_nodelay(true)?;
     let Some(tls) = &endpoint.tls else { return Ok(Box::new(RawStream::from(stream))) };
     // Read anew each time: a renewed authority needs no restart.
-    let connector = tls::connector("tracing", tls).map_err(io::Error::other)?;
-    let name = ServerName::try_from(origin.host.clone()).map_err(io::Error::other)?;
+    let connector = tls::connector(tls::TRACING, tls).map_err(io::Error::other)?;
+    let name = tls::server_name(&origin.host)?;
     let stream = connector.connect(name, stream).await?;
     let stream = VirtualSocketStream::new(Box::new(Encrypted(Box::new(stream))));
     Ok(Box::new(RawStream::from(stream)))

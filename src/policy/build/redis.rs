@@ -11,7 +11,8 @@ use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::{Config, tables};
-use crate::policy::redis::{DEFAULT_PREFIX, Identity, Login, Place, Redis, Secret, Sentinel, Tls};
+use crate::net::tls::{CertificateFiles, ClientTls};
+use crate::policy::redis::{DEFAULT_PREFIX, Login, Place, Redis, Secret, Sentinel};
 
 /// The longest prefix: it is part of every key, in memory and on the wire.
 const MAX_PREFIX_BYTES: usize = 64;
@@ -155,7 +156,7 @@ fn tls(
     redis: &tables::Redis,
     [ca, certificate, key]: [Option<String>; 3],
     diagnostics: &mut Diagnostics,
-) -> Option<Tls> {
+) -> Option<ClientTls> {
     let lonely = match (&redis.client_cert, &redis.client_key) {
         (Some(field), None) => Some((field, "`client_cert` needs its `client_key`", "client_key")),
         (None, Some(field)) => Some((field, "`client_key` needs its `client_cert`", "client_cert")),
@@ -170,11 +171,11 @@ fn tls(
     if !url?.tls {
         return None;
     }
-    let identity = certificate.zip(key).map(|(certificate, key)| Identity {
-        certificate: PathBuf::from(certificate),
+    let certificate = certificate.zip(key).map(|(chain, key)| CertificateFiles {
+        chain: PathBuf::from(chain),
         key: PathBuf::from(key),
     });
-    Some(Tls { ca: ca.map(PathBuf::from), identity })
+    Some(ClientTls { ca: ca.map(PathBuf::from), certificate })
 }
 
 /// What every key begins with.

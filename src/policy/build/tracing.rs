@@ -13,7 +13,7 @@ use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::config::{Config, in_order, tables};
-use crate::policy::redis::Tls;
+use crate::net::tls::ClientTls;
 use crate::policy::settings::Origin;
 use crate::policy::tracing::{Endpoint, Ratio, Tracing};
 
@@ -107,7 +107,9 @@ fn endpoint(
             None
         }
         (_, None) => Some(Endpoint { tls: None, ..endpoint }),
-        (_, Some(tls)) => Some(Endpoint { tls: Some(Tls { ca: ca_path?, ..tls }), ..endpoint }),
+        (_, Some(tls)) => {
+            Some(Endpoint { tls: Some(ClientTls { ca: ca_path?, ..tls }), ..endpoint })
+        }
     }
 }
 
@@ -119,7 +121,7 @@ fn parse(text: &str) -> Result<Endpoint, Reason> {
     };
     let (tls, default_port) = match scheme.to_ascii_lowercase().as_str() {
         "http" => (None, 80),
-        "https" => (Some(Tls::default()), 443),
+        "https" => (Some(ClientTls::default()), 443),
         "grpc" | "grpcs" => {
             let help = "take the collector's port for HTTP: `http://127.0.0.1:4318`";
             return Err(("traces are sent by OTLP over HTTP, not gRPC", help));

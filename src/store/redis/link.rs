@@ -6,8 +6,8 @@
 //! hangs, or once answered nonsense.
 //!
 //! Reading order: [`watch`] (what a call says of connection and server), pure; `health` (what is
-//! known of one connection); `gate` (the breaker, shared); `stream`, `tls`, `connect`, `sentinel` (how
-//! a connection is made); `supervise`; `journal` and `error` (what is logged of it).
+//! known of one connection); `gate` (the breaker, shared); `stream`, `connect`, `sentinel` (how a
+//! connection is made); `supervise`; `journal` and `error` (what is logged of it).
 
 mod connect;
 mod error;
@@ -17,7 +17,6 @@ mod journal;
 mod sentinel;
 mod stream;
 mod supervise;
-pub mod tls;
 pub mod watch;
 
 #[cfg(test)]

@@ -180,7 +180,7 @@ fn sentinels_have_a_login_of_their_own() {
     assert_eq!((sentinel.servers.len(), &*sentinel.master), (2, "m"));
     assert_eq!(sentinel.login.password.unwrap().reveal(), "p/w@1%");
     assert_eq!((redis.login.password.unwrap().reveal(), redis.database), ("x", 2));
-    assert_eq!(redis.tls.unwrap().identity.unwrap().key, std::path::PathBuf::from("k"));
+    assert_eq!(redis.tls.unwrap().certificate.unwrap().key, std::path::PathBuf::from("k"));
 }
 
 #[test]

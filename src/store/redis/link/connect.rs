@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisConnectionInfo};
-use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinHandle;
@@ -20,9 +19,10 @@ use tokio_rustls::TlsConnector;
 use super::error::ConnectError;
 use super::health::Health;
 use super::stream::{Carrier, Metered};
-use super::{Connection, sentinel, tls};
+use super::{Connection, sentinel};
 use crate::blocking::BlockingCalls;
-use crate::policy::redis::{Login, Place, Redis, Tls};
+use crate::net::tls::{self, ClientTls};
+use crate::policy::redis::{Login, Place, Redis};
 use crate::policy::settings::Origin;
 use crate::store::redis::class::classify;
 use crate::store::redis::error_text::Secrets;
@@ -80,8 +80,8 @@ pub(super) fn system_resolver() -> Resolver {
 
 /// What connections are encrypted with. Its files are read on another thread: where they are on a
 /// network mount whose server is gone, that may never end.
-async fn connector(tls: Tls, reads: &BlockingCalls) -> Result<TlsConnector, ConnectError> {
-    match reads.run(STEP, move || tls::connector("redis", &tls)).await {
+async fn connector(tls: ClientTls, reads: &BlockingCalls) -> Result<TlsConnector, ConnectError> {
+    match reads.run(STEP, move || tls::connector(tls::REDIS, &tls)).await {
         Ok(connector) => Ok(connector?),
         Err(no_result) => Err(ConnectError::FilesUnread(no_result)),
     }
@@ -172,14 +172,12 @@ fn set_up(stream: &TcpStream) -> io::Result<()> {
 async fn encrypt(
     stream: TcpStream,
     server: &Origin,
-    tls: &TlsConnector,
+    connector: &TlsConnector,
 ) -> Result<Carrier, ConnectError> {
     let at = server.to_string();
     let failed = |source| ConnectError::Tls { at: at.clone(), source };
-    let host = server.host.strip_suffix('.').unwrap_or(&server.host);
-    let name = ServerName::try_from(host.to_owned())
-        .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-    match timeout(STEP, tls.connect(name, stream)).await {
+    let name = tls::server_name(&server.host).map_err(failed)?;
+    match timeout(STEP, connector.connect(name, stream)).await {
         Ok(Ok(stream)) => Ok(Carrier::Tls(Box::new(stream))),
         Ok(Err(source)) => Err(failed(source)),
         Err(_) => Err(ConnectError::Silent { at, step: "the TLS handshake" }),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::tls::TlsError;
 use crate::blocking::NoResult;
+use crate::net::tls::TlsError;
 use crate::store::redis::class::ErrorClass;
 
 /// Why an attempt to connect failed.

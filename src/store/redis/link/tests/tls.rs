@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use tempfile::TempDir;
 
-use super::super::tls::connector;
 use super::fixture::{Running, Server, free_port, refusal};
-use crate::policy::redis::{Identity, Tls};
 
 /// An authority, and a folder for what it issues.
 struct Authority {
@@ -129,38 +127,4 @@ async fn files_are_read_for_every_connection() {
     assert!(running.link.current().is_none());
     fs::copy(authority.path("ca.pem"), other.path("ca.pem")).unwrap();
     running.until_writes().await;
-}
-
-#[test]
-fn files_that_are_no_good_are_named() {
-    let authority = Authority::new();
-    authority.issue("a", "a", 2099);
-    authority.issue("b", "b", 2099);
-    fs::write(authority.path("empty"), "").unwrap();
-    fs::write(authority.path("garbage"), [0xff; 100]).unwrap();
-    let folder = authority.folder.path().display().to_string();
-    let told = |ca: Option<&str>, identity: Option<(&str, &str)>| {
-        let tls = Tls {
-            ca: ca.map(|name| authority.path(name)),
-            identity: identity.map(|(certificate, key)| Identity {
-                certificate: authority.path(certificate),
-                key: authority.path(key),
-            }),
-        };
-        connector("redis", &tls)
-            .err()
-            .map_or_else(String::new, |error| error.to_string().replace(&folder, "."))
-    };
-    assert_eq!(told(None, None), "");
-    assert_eq!(told(Some("ca.pem"), Some(("a.pem", "a.key"))), "");
-    let missing = "`ca` of [redis]: cannot read ./x: No such file or directory (os error 2)";
-    assert_eq!(told(Some("x"), None), missing);
-    for name in ["empty", "garbage", "a.key"] {
-        let expected = format!("`ca` of [redis]: ./{name} holds no certificate in PEM");
-        assert_eq!(told(Some(name), None), expected);
-    }
-    let no_key = "`client_key` of [redis]: ./a.pem holds no private key in PEM";
-    assert_eq!(told(None, Some(("a.pem", "a.pem"))), no_key);
-    let other_key = told(None, Some(("a.pem", "b.key")));
-    assert!(other_key.starts_with("`client_cert` and `client_key` of [redis]: "), "{other_key}");
 }

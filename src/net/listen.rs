@@ -1,12 +1,12 @@
-//! Listeners that are open before anything starts.
+//! Listeners, bound before any service starts.
 //!
-//! Pingora opens its listeners in the service's own task: where a port is taken it retries for
-//! half a minute, then panics, and the process lives on without a listener. So every address is
-//! bound here, where an error can still end the process, and handed over ready.
+//! Pingora binds addresses in the task of the service: if a port is taken it retries for half a
+//! minute, then panics, and the process keeps running without a listener. This module binds each
+//! address first, when an error can still end the process, and passes the open socket to Pingora.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::IntoRawFd;
+use std::os::fd::{IntoRawFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -17,12 +17,11 @@ use pingora::services::Service;
 use pingora::services::background::BackgroundService;
 use thiserror::Error;
 
-/// A bound address: what was asked for, and what the kernel gave (they differ for port 0).
+/// A bound, listening, non-blocking socket.
 #[derive(Debug)]
-pub struct Bound {
-    listener: TcpListener,
-    /// The address that clients can connect to.
-    pub address: SocketAddr,
+pub struct Listener {
+    socket: OwnedFd,
+    address: SocketAddr,
 }
 
 /// An address that could not be bound.
@@ -33,28 +32,41 @@ pub struct BindError {
     source: io::Error,
 }
 
-/// A service on listeners that are already open.
+/// A Pingora service that accepts connections on listeners that are already bound.
 pub struct Prebound<S> {
     service: S,
-    listeners: Mutex<Vec<Bound>>,
+    listeners: Mutex<Vec<Listener>>,
     serves_while_draining: bool,
     companion: Option<Arc<dyn BackgroundService + Send + Sync>>,
-    starts_after: Mutex<Option<Before>>,
+    starts_after: Mutex<Option<Condition>>,
 }
 
-/// What must be over before a service starts.
-type Before = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// Completes when a service may start.
+type Condition = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Binds `address`.
-///
-/// # Errors
-/// What the kernel says, with what to do about it.
-pub fn bind(address: SocketAddr) -> Result<Bound, BindError> {
-    let error = |source| BindError { address, source };
-    let listener = TcpListener::bind(address).map_err(error)?;
-    listener.set_nonblocking(true).map_err(error)?;
-    let address = listener.local_addr().map_err(error)?;
-    Ok(Bound { listener, address })
+impl Listener {
+    /// Binds a TCP address. Port 0 selects a free port.
+    ///
+    /// # Errors
+    /// The address cannot be bound. The message says what to do about it.
+    pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
+        let error = |source| BindError { address, source };
+        let listener = TcpListener::bind(address).map_err(error)?;
+        listener.set_nonblocking(true).map_err(error)?;
+        let address = listener.local_addr().map_err(error)?;
+        Ok(Self { socket: listener.into(), address })
+    }
+
+    /// Returns the address that clients can connect to. Its port is never 0.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the name under which a Pingora service finds the socket: what it must be passed to
+    /// `add_tcp`.
+    pub fn service_name(&self) -> String {
+        self.address.to_string()
+    }
 }
 
 fn reason(error: &io::Error, address: SocketAddr) -> String {
@@ -76,8 +88,9 @@ fn reason(error: &io::Error, address: SocketAddr) -> String {
 }
 
 impl<S> Prebound<S> {
-    /// `service`, which must have been told the addresses of `listeners`, on them.
-    pub fn new(service: S, listeners: Vec<Bound>) -> Self {
+    /// Wraps `service`, to which the [`service_name`](Listener::service_name) of each listener has
+    /// been added.
+    pub fn new(service: S, listeners: Vec<Listener>) -> Self {
         Self {
             service,
             listeners: Mutex::new(listeners),
@@ -87,20 +100,21 @@ impl<S> Prebound<S> {
         }
     }
 
-    /// Serves on until the process ends, so that whoever asks meanwhile hears that it is draining.
+    /// Keeps serving until the process ends, so that clients can see that it is draining.
     pub fn serving_while_draining(self) -> Self {
         Self { serves_while_draining: true, ..self }
     }
 
-    /// Runs another service on the same threads. What it keeps open for this one then needs no
-    /// other thread to be woken for each use.
+    /// Runs another service on the same threads. The connections that it keeps open for this
+    /// service then need no wake-up of another thread for each use.
     pub fn with_companion(self, companion: Arc<dyn BackgroundService + Send + Sync>) -> Self {
         Self { companion: Some(companion), ..self }
     }
 
-    /// Accepts connections once `before` is over. Until then they wait in the kernel's queue.
-    pub fn starting_after(self, before: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self { starts_after: Mutex::new(Some(Box::pin(before))), ..self }
+    /// Accepts connections when `condition` has completed. Until then they wait in the backlog of
+    /// the socket.
+    pub fn starting_after(self, condition: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self { starts_after: Mutex::new(Some(Box::pin(condition))), ..self }
     }
 }
 
@@ -116,16 +130,16 @@ impl<S: Service> Service for Prebound<S> {
             let shutdown = shutdown.clone();
             tokio::spawn(async move { companion.start(shutdown).await });
         }
-        let before = self.starts_after.lock().take();
-        if let Some(before) = before {
-            before.await;
+        let condition = self.starts_after.lock().take();
+        if let Some(condition) = condition {
+            condition.await;
         }
         let mut fds = Fds::new();
-        for bound in self.listeners.lock().drain(..) {
-            fds.add(bound.address.to_string(), bound.listener.into_raw_fd());
+        for listener in self.listeners.lock().drain(..) {
+            fds.add(listener.service_name(), listener.socket.into_raw_fd());
         }
         let fds = Arc::new(Mutex::new(fds));
-        // Its sender lives as long as the service: a closed channel counts as a signal.
+        // The sender lives as long as the service: a closed channel counts as a signal.
         let (_sender, never) = tokio::sync::watch::channel(false);
         let shutdown = if self.serves_while_draining { never } else { shutdown };
         self.service.start_service(Some(fds), shutdown, listeners_per_fd).await;
