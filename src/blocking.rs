@@ -1,5 +1,5 @@
-//! Calls that may never return, such as reads from a network mount whose server is gone: each runs on
-//! a thread of its own, and its caller waits until a deadline at most.
+//! Runs calls that may block forever, such as reads from a network mount whose server is unreachable.
+//! Each call has its own thread; its caller waits until a deadline.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -10,10 +10,10 @@ use thiserror::Error;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// The most calls that run at once, those that never return among them.
+/// Maximum number of concurrent calls, including those that never return.
 pub const MAX_CALLS: usize = 3;
 
-/// Runs calls with a bound on how many threads they may hold.
+/// Runs blocking calls on at most [`MAX_CALLS`] threads.
 #[derive(Debug, Clone, Default)]
 pub struct BlockingCalls {
     running: Arc<AtomicUsize>,
@@ -22,22 +22,22 @@ pub struct BlockingCalls {
 /// Why a call has no result.
 #[derive(Debug, Error)]
 pub enum NoResult {
-    /// It has not returned by its deadline. Its thread is left alone.
+    /// The call did not return before this deadline. Its thread continues.
     #[error("it took longer than {} s", .0.as_secs())]
     Late(Duration),
-    /// So many calls before it have not returned. It was not made.
-    #[error("{0} calls before it are still blocked")]
+    /// The call was not made, because this many earlier calls are still blocked.
+    #[error("{0} earlier calls are still blocked")]
     TooMany(usize),
-    /// Its thread could not be started, or panicked.
+    /// The thread could not be started, or it panicked.
     #[error("{0}")]
     Thread(io::Error),
 }
 
-/// One call that runs.
+/// A running call. Dropping it makes room for another.
 struct Running(Arc<AtomicUsize>);
 
 impl BlockingCalls {
-    /// Makes a call, and waits for its result until the deadline.
+    /// Runs `call` on a new thread and waits for its result until the deadline.
     ///
     /// # Errors
     /// See [`NoResult`].
@@ -51,7 +51,7 @@ impl BlockingCalls {
         start(move || {
             let result = call();
             drop(running);
-            // The caller may have given up.
+            // The caller may have stopped waiting.
             let _ = sender.send(result);
         })?;
         match timeout(deadline, receiver).await {
@@ -75,11 +75,11 @@ impl Drop for Running {
     }
 }
 
-/// Makes one call outside of a runtime, and waits for its result until the deadline.
+/// Runs one call on a new thread and waits for its result until the deadline. Needs no async runtime.
 ///
 /// # Errors
 /// See [`NoResult`].
-pub fn run_alone<T: Send + 'static>(
+pub fn run_sync<T: Send + 'static>(
     deadline: Duration,
     call: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, NoResult> {
@@ -102,38 +102,38 @@ fn start(call: impl FnOnce() + Send + 'static) -> Result<(), NoResult> {
 mod tests {
     use super::*;
 
-    const AT_ONCE: Duration = Duration::from_millis(1);
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const SHORT: Duration = Duration::from_millis(1);
+    const LONG: Duration = Duration::from_secs(20);
 
     #[tokio::test]
-    async fn calls_that_never_return_are_bounded_and_free_their_places_when_they_do() {
+    async fn blocked_calls_are_limited_and_room_returns_when_one_ends() {
         let calls = BlockingCalls::default();
         let mut blocking = Vec::new();
         for _ in 0..MAX_CALLS {
             let (release, blocked) = mpsc::channel::<()>();
-            let late = calls.run(AT_ONCE, move || blocked.recv()).await;
-            assert!(matches!(late, Err(NoResult::Late(AT_ONCE))), "{late:?}");
+            let late = calls.run(SHORT, move || blocked.recv()).await;
+            assert!(matches!(late, Err(NoResult::Late(SHORT))), "{late:?}");
             blocking.push(release);
         }
-        let refused = calls.run(PATIENCE, || 1).await;
+        let refused = calls.run(LONG, || 1).await;
         assert!(matches!(refused, Err(NoResult::TooMany(MAX_CALLS))), "{refused:?}");
         blocking.pop();
         while calls.running.load(Ordering::Acquire) == MAX_CALLS {
             tokio::task::yield_now().await;
         }
-        assert_eq!(calls.run(PATIENCE, || 1).await.unwrap(), 1);
+        assert_eq!(calls.run(LONG, || 1).await.unwrap(), 1);
         assert_eq!(
-            calls.run(PATIENCE, || 2).await.unwrap(),
+            calls.run(LONG, || 2).await.unwrap(),
             2,
-            "a call that returned holds no place"
+            "a call that returned no longer counts"
         );
     }
 
     #[test]
-    fn call_outside_of_a_runtime_has_a_deadline_too() {
-        assert_eq!(run_alone(PATIENCE, || 1).unwrap(), 1);
+    fn call_outside_of_a_runtime_has_a_deadline() {
+        assert_eq!(run_sync(LONG, || 1).unwrap(), 1);
         let (_release, blocked) = mpsc::channel::<()>();
-        let late = run_alone(AT_ONCE, move || blocked.recv());
-        assert!(matches!(late, Err(NoResult::Late(AT_ONCE))), "{late:?}");
+        let late = run_sync(SHORT, move || blocked.recv());
+        assert!(matches!(late, Err(NoResult::Late(SHORT))), "{late:?}");
     }
 }

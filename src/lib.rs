@@ -1,57 +1,59 @@
-//! tollgate: an API gateway that holds every client to its limits, exactly.
+//! A reverse-proxy API gateway that enforces rate limits exactly, on one gateway or on many.
 //!
-//! A request is turned into a list of charges; one atomic step takes all of them or none. The
-//! modules stand here in reading order, which is import order too: none imports one below it.
+//! Each request becomes a list of charges: one bucket and one cost per rule that applies. One atomic
+//! step takes tokens from every bucket or from none. The modules below are in reading order, which is
+//! also import order: a module imports only modules above it.
 //!
 //! # Errors
 //!
-//! - An error in the file is a `Diagnostic` with its place; all are collected, none is thrown.
-//! - A pure module that can fail has one `thiserror` enum that says how.
-//! - A refusal ("not now") is an answer, not an error. A cost above the burst ("never") is a
-//!   error in the file.
-//! - The store always answers, so no caller has an error branch.
-//! - Only `gateway::respond` turns an error into HTTP; only `cli` turns one into an exit code.
+//! - An error in the configuration file is a `Diagnostic` with its position. All of them are collected
+//!   and reported together.
+//! - A pure module that can fail has one `thiserror` enum.
+//! - A denied request is a decision, not an error. A cost above the burst is an error in the
+//!   configuration file.
+//! - The store is infallible: if Redis is unavailable, it decides locally.
+//! - Only `gateway::respond` maps errors to HTTP status codes; only `cli` maps them to exit codes.
 
-/// Text of numbers and addresses.
+/// Formats numbers and addresses for headers and the access log.
 pub mod text;
 
-/// Locks and atomics that a model checker can take the place of.
+/// Locks and atomics, which a model checker can replace.
 mod sync;
 
-/// The time, asked for nowhere else.
+/// The monotonic clock and the wall clock.
 pub mod clock;
 
 /// Identifiers of requests.
 pub mod request_id;
 
-/// Calls that may never return, each with a deadline.
+/// Runs blocking calls with a deadline.
 pub mod blocking;
 
 /// Listeners and TLS.
 pub mod net;
 
-/// The arithmetic of limits, pure.
+/// Token buckets, quotas and verdicts. Pure: the time is a parameter.
 pub mod limit;
 
-/// The file as it is written.
+/// `gateway.toml` as written: types, positions and diagnostics.
 pub mod config;
 
-/// The file as it is meant.
+/// The resolved configuration: names looked up, numbers checked, routes indexed.
 pub mod policy;
 
-/// The file from disk.
+/// Reads the configuration file from disk.
 pub mod load;
 
-/// Who a request is from.
+/// Identifies the client of a request: IP address, API key and plan.
 pub mod identity;
 
-/// What is decided of a request before any bucket is asked, pure.
+/// The part of a decision that needs no bucket: limits path, route and charges. Pure.
 pub mod decide;
 
-/// Where buckets live.
+/// Where buckets are stored: in Redis, in the deny cache, in this process.
 pub mod store;
 
-/// What the operator sees.
+/// Metrics, access log, traces, and the audit of refusals.
 pub mod observe;
 
 /// The servers of upstreams: selection, health, name look-ups and connections.
@@ -60,20 +62,20 @@ pub mod upstream;
 /// The snapshot of the configuration in force, and its replacement.
 pub mod runtime;
 
-/// One request through Pingora's phases.
+/// The proxy: the phases of a request, responses and listeners.
 pub mod gateway;
 
-/// What would become of a request that nobody sent, and why.
+/// Explains which response a request would get, and why.
 pub mod explain;
 
-/// The file again, while requests go on.
+/// Reloads the configuration file while requests continue.
 pub mod reload;
 
-/// The operator's port.
+/// The admin port: dashboard, metrics, health and admin API.
 pub mod admin;
 
-/// A gateway in a terminal, from outside.
+/// `tollgate top`: shows a gateway in a terminal, through its admin port.
 pub mod top;
 
-/// The command line.
+/// The command line, one file per subcommand.
 pub mod cli;

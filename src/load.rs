@@ -9,7 +9,7 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-use crate::blocking::{NoResult, run_alone};
+use crate::blocking::{NoResult, run_sync};
 use crate::config::diagnostic::{Diagnostic, Diagnostics, Report};
 use crate::config::outline::Outline;
 use crate::config::read;
@@ -201,7 +201,7 @@ pub fn open(path: &Path) -> Result<(Source, Policy), LoadError> {
         let policy = source.policy()?;
         Ok((source, policy))
     };
-    run_alone(START_DEADLINE, read)
+    run_sync(START_DEADLINE, read)
         .unwrap_or_else(|no_result| Err(LoadError::of_no_result(path, no_result)))
 }
 

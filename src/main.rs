@@ -1,8 +1,9 @@
-//! The process: everything else is in the library, where tests can reach it.
+//! The binary. All code is in the library, where tests can use it.
 
 use std::process::ExitCode;
 
-/// Takes bare Pingora from 30 to 25 µs a request, together with fat LTO and one codegen unit.
+/// Together with fat LTO and one codegen unit, it reduces bare Pingora's CPU time from 30 to 25 µs per
+/// request.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,5 +1,5 @@
-//! The locks and atomics of code that is checked under all interleavings of threads. In
-//! `tests/model`, which builds the same files, those of the model checker take their place.
+//! Locks and atomics of code that is checked under all interleavings of threads. `tests/model` builds
+//! the same files with the types of a model checker instead.
 
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -11,7 +11,7 @@ use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 
 use super::events::{self, Events};
-use super::ticks::Ticker;
+use super::samples::Sampler;
 use super::{Admin, page, peer};
 use crate::runtime::drain::Draining;
 
@@ -25,9 +25,9 @@ pub struct App {
 }
 
 impl App {
-    /// Serves `answers`, and events by `ticker` until the process drains.
-    pub fn new(answers: Admin, ticker: Arc<Ticker>, draining: Draining) -> Self {
-        Self { answers, events: Events::new(ticker, draining) }
+    /// Serves `answers`, and events by `sampler` until the process drains.
+    pub fn new(answers: Admin, sampler: Arc<Sampler>, draining: Draining) -> Self {
+        Self { answers, events: Events::new(sampler, draining) }
     }
 
     /// The answer, or none where it has been given already.

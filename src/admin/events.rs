@@ -12,7 +12,7 @@ use pingora::prelude::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 use tokio::sync::broadcast;
 
-use super::ticks::Ticker;
+use super::samples::Sampler;
 use crate::runtime::drain::Draining;
 pub(super) use places::Full;
 use places::Places;
@@ -31,14 +31,14 @@ const NOTICE: Duration = Duration::from_millis(100);
 
 /// Those who listen.
 pub(super) struct Events {
-    ticker: Arc<Ticker>,
+    sampler: Arc<Sampler>,
     draining: Draining,
     places: Places,
 }
 
 impl Events {
-    pub(super) fn new(ticker: Arc<Ticker>, draining: Draining) -> Self {
-        Self { ticker, draining, places: Places::default() }
+    pub(super) fn new(sampler: Arc<Sampler>, draining: Draining) -> Self {
+        Self { sampler, draining, places: Places::default() }
     }
 
     /// Answers `peer` with what happens until the listener leaves or the process ends.
@@ -66,19 +66,19 @@ impl Events {
         // A proxy in between would otherwise collect events before it passes them on.
         head.insert_header("X-Accel-Buffering", "no")?;
         session.write_response_header(Box::new(head)).await?;
-        let (history, mut ticks) = self.ticker.watch();
+        let (history, mut samples) = self.sampler.subscribe();
         session.write_response_body(event("history", &history), false).await?;
-        while let Some(tick) = self.next(&mut ticks).await {
-            session.write_response_body(event("sample", &tick), false).await?;
+        while let Some(sample) = self.next(&mut samples).await {
+            session.write_response_body(event("sample", &sample), false).await?;
         }
         session.write_response_body(Bytes::new(), true).await
     }
 
     /// What happened next; none where the process ends, or where the listener is too slow.
-    async fn next(&self, ticks: &mut broadcast::Receiver<Bytes>) -> Option<Bytes> {
+    async fn next(&self, samples: &mut broadcast::Receiver<Bytes>) -> Option<Bytes> {
         while !self.draining.is_draining() {
-            if let Ok(tick) = tokio::time::timeout(NOTICE, ticks.recv()).await {
-                return tick.ok();
+            if let Ok(sample) = tokio::time::timeout(NOTICE, samples.recv()).await {
+                return sample.ok();
             }
         }
         None

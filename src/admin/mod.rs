@@ -19,8 +19,8 @@ mod policy;
 mod query;
 mod reload;
 mod routes;
+mod samples;
 mod status;
-mod ticks;
 mod upstreams;
 
 use std::net::SocketAddr;
@@ -45,8 +45,8 @@ use clients::adjust::Wanted;
 use guard::{Guard, Visit};
 use policy::Policy;
 use routes::{Call, Found, Route, Verb};
+pub use samples::Sampler;
 use status::Status;
-pub use ticks::Ticker;
 use upstreams::Upstreams;
 
 /// Answers on the admin port.

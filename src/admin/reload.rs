@@ -1,5 +1,5 @@
-//! `POST /api/reload`: reads the file again, and says what came of it. `GET /api/reloads`: what came
-//! of the last ones.
+//! `POST /api/reload`: reloads the configuration and answers with the outcome. `GET /api/reloads`:
+//! the last reloads.
 
 use http::StatusCode;
 use serde::Serialize;
@@ -7,13 +7,13 @@ use serde::Serialize;
 use super::answer::Answer as Sent;
 use crate::config::changes::{Change, Changes, What};
 use crate::observe::time::Moment;
-use crate::reload::history::{Flaw, Flaws, PastReload};
+use crate::reload::history::{self, ConfigErrors, PastReload};
 use crate::reload::{Cause, Outcome, Reloader};
 
-/// How many errors an answer lists.
-const LISTED: usize = 100;
+/// Maximum number of errors in a response.
+const MAX_ERRORS: usize = 100;
 
-/// The answer as JSON.
+/// Outcome of a reload.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "result", rename_all = "lowercase")]
@@ -23,20 +23,20 @@ pub(super) enum Answer<'a> {
     Rejected { generation: u64, errors: Vec<ConfigError<'a>>, more_errors: usize },
 }
 
-/// The last files, the newest first.
+/// The last reloads, the newest first.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Reloads<'a> {
-    /// How many files have been in force.
+    /// Number of configurations that have been in force.
     generation: u64,
     reloads: Vec<Reload<'a>>,
 }
 
-/// One of them.
+/// One reload.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Reload<'a> {
-    /// When, in UTC (RFC 3339).
+    /// Time of the reload, in UTC (RFC 3339).
     at: String,
     /// What started the reload: `file_changed` or `requested`.
     cause: &'static str,
@@ -44,7 +44,7 @@ struct Reload<'a> {
     answer: Answer<'a>,
 }
 
-/// One change. `from` and `to` are TOML, and missing where nothing stood or stands there.
+/// One change. `from` and `to` are TOML; one is missing if the setting is not in that file.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Changed<'a> {
@@ -72,10 +72,10 @@ pub(super) struct ConfigError<'a> {
     help: Option<&'a str>,
 }
 
-/// Reloads, and says what came of it.
+/// Reloads the configuration and answers with the outcome.
 pub(super) async fn reload(reloader: &Reloader) -> Sent {
-    let outcome = reloader.reload(Cause::Asked).await;
-    let flaws;
+    let outcome = reloader.reload(Cause::Requested).await;
+    let errors;
     let (status, answer, note) = match &outcome {
         Outcome::Applied { generation, changes } => {
             let note = format!("generation {} -> {generation}", generation.saturating_sub(1));
@@ -91,18 +91,18 @@ pub(super) async fn reload(reloader: &Reloader) -> Sent {
             return Sent::problem(StatusCode::SERVICE_UNAVAILABLE, &detail).noting(note);
         }
         Outcome::Rejected { generation, error } => {
-            flaws = Flaws::of(error, LISTED);
+            errors = ConfigErrors::of(error, MAX_ERRORS);
             let note = format!("rejected; generation {generation} stays");
-            (StatusCode::UNPROCESSABLE_ENTITY, Answer::rejected(*generation, &flaws), note)
+            (StatusCode::UNPROCESSABLE_ENTITY, Answer::rejected(*generation, &errors), note)
         }
     };
     Sent::json_with(status, &answer).noting(note)
 }
 
-/// The last files, of which that generation is in force.
+/// Lists the last reloads; `generation` is in force.
 pub(super) fn reloads(reloader: &Reloader, generation: u64) -> Sent {
-    let entries = reloader.history().list();
-    let reloads = entries.iter().map(Reload::of).collect();
+    let records = reloader.history().list();
+    let reloads = records.iter().map(Reload::of).collect();
     Sent::json(&Reloads { generation, reloads })
 }
 
@@ -113,33 +113,33 @@ impl<'a> Answer<'a> {
         Self::Applied { generation, changes, more_changes: *not_kept }
     }
 
-    fn rejected(generation: u64, flaws: &'a Flaws) -> Self {
-        let Flaws { list, not_kept } = flaws;
+    fn rejected(generation: u64, errors: &'a ConfigErrors) -> Self {
+        let ConfigErrors { list, not_kept } = errors;
         let errors = list.iter().map(ConfigError::of).collect();
         Self::Rejected { generation, errors, more_errors: *not_kept }
     }
 }
 
 impl<'a> Reload<'a> {
-    fn of(entry: &'a PastReload) -> Self {
-        let PastReload { unix_us, cause, generation, result } = entry;
+    fn of(record: &'a PastReload) -> Self {
+        let PastReload { unix_us, cause, generation, result } = record;
         Self {
             at: format!("{:.3}", Moment(*unix_us)),
             cause: match cause {
-                Cause::Noticed => "file_changed",
-                Cause::Asked => "requested",
+                Cause::FileChanged => "file_changed",
+                Cause::Requested => "requested",
             },
             answer: match result {
                 Ok(changes) => Answer::applied(*generation, changes),
-                Err(flaws) => Answer::rejected(*generation, flaws),
+                Err(errors) => Answer::rejected(*generation, errors),
             },
         }
     }
 }
 
 impl<'a> ConfigError<'a> {
-    fn of(flaw: &'a Flaw) -> Self {
-        let Flaw { message, line, column, help } = flaw;
+    fn of(error: &'a history::ConfigError) -> Self {
+        let history::ConfigError { message, line, column, help } = error;
         Self { message, line: *line, column: *column, help: help.as_deref() }
     }
 }

@@ -1,4 +1,4 @@
-//! `tollgate check`: what `run` would say of the file, without running.
+//! `tollgate check`: checks the file as `run` does, without serving.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::EXIT_BAD_FILE;
 use crate::load::{self, LoadError};
 use crate::policy::Policy;
 
-/// Reads the file and says what is in it, or what is wrong with it.
+/// Prints a summary of the file, or its errors.
 pub(super) fn check(file: &Path) -> ExitCode {
     match load::load(file) {
         Ok(policy) => {
@@ -19,7 +19,7 @@ pub(super) fn check(file: &Path) -> ExitCode {
     }
 }
 
-/// Prints why a file was rejected.
+/// Prints the errors of a rejected file.
 pub(super) fn reject(error: &LoadError) -> ExitCode {
     match error {
         LoadError::Diagnostics(report) => {
@@ -33,7 +33,7 @@ pub(super) fn reject(error: &LoadError) -> ExitCode {
     ExitCode::from(EXIT_BAD_FILE)
 }
 
-/// What a file holds, in one line.
+/// One line with the numbers of routes, rules, plans, keys and upstreams.
 pub(super) fn summary(policy: &Policy) -> String {
     let count = |number: usize, one: &str, many: &str| {
         format!("{number} {}", if number == 1 { one } else { many })

@@ -1,4 +1,4 @@
-//! `tollgate explain`: what would become of a request, by the file alone.
+//! `tollgate explain`: explains the response to a request, from the file only.
 
 use std::io::IsTerminal as _;
 use std::net::IpAddr;
@@ -14,33 +14,33 @@ use crate::explain;
 use crate::explain::asked::Asked;
 use crate::load;
 
-/// A request by hand.
+/// The request to explain.
 #[derive(Debug, Args)]
 pub(super) struct Request {
-    /// Its method.
+    /// Method of the request.
     #[arg(long, default_value = "GET")]
     method: String,
-    /// Its path, with its query if it has one.
+    /// Path of the request, with its query if any.
     #[arg(long, default_value = "/")]
     path: String,
-    /// Its host; `localhost` if none is given.
+    /// Host of the request; `localhost` by default.
     #[arg(long)]
     host: Option<String>,
-    /// Its API key, put where the file looks first. It is shown nowhere.
+    /// API key, sent at the first place that `clients.api_key` lists. The output does not contain it.
     #[arg(long)]
     key: Option<String>,
-    /// The address that it comes from; 127.0.0.1 if none is given.
+    /// Address of the client; 127.0.0.1 by default.
     #[arg(long, value_name = "ADDRESS")]
     ip: Option<IpAddr>,
-    /// One of its headers; may be given several times.
+    /// A header of the request; can be repeated.
     #[arg(long, value_name = "NAME:VALUE", value_parser = header)]
     header: Vec<(String, String)>,
-    /// Answer in JSON, for programs.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Prints what would become of a request, and why.
+/// Prints the response to a request, and why.
 pub(super) fn explain(file: &Path, request: Request) -> ExitCode {
     let policy = match load::load(file) {
         Ok(policy) => policy,
@@ -69,7 +69,7 @@ pub(super) fn explain(file: &Path, request: Request) -> ExitCode {
     }
 }
 
-/// `NAME:VALUE`. What is wrong is said without the value.
+/// Parses `NAME:VALUE`. The error does not contain the value.
 fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or("write it as NAME:VALUE")?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))

@@ -1,4 +1,4 @@
-//! `tollgate hash-key`: the lines that let a client in, without its key in any file.
+//! `tollgate hash-key`: prints the `[keys.…]` table of an API key, which holds only its hash.
 
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -9,15 +9,15 @@ use sha2::{Digest as _, Sha256};
 use super::EXIT_BAD_FILE;
 use crate::identity::MAX_KEY_BYTES;
 
-/// Bytes of a new key: 192 bits cannot be guessed.
+/// Length of a new key in bytes (192 bits).
 const NEW_KEY_BYTES: usize = 24;
 
-/// Prints the lines for `key`, for standard input (`-`), or for a new key.
+/// Prints the table of `key`, of the key on standard input (`-`), or of a new random key.
 pub(super) fn hash_key(key: Option<&str>) -> ExitCode {
     let (key, is_new) = match key {
         None => match new_key() {
             Ok(key) => (key, true),
-            Err(error) => return fail(&format!("no randomness for a new key: {error}")),
+            Err(error) => return fail(&format!("cannot generate a random key: {error}")),
         },
         Some("-") => match read_key() {
             Ok(key) => (key, false),
@@ -29,11 +29,11 @@ pub(super) fn hash_key(key: Option<&str>) -> ExitCode {
         return fail("the key is empty");
     }
     if key.len() > MAX_KEY_BYTES {
-        return fail(&format!("the key is longer than the {MAX_KEY_BYTES} bytes that are read"));
+        return fail(&format!("the key is longer than {MAX_KEY_BYTES} bytes"));
     }
     if key.chars().any(char::is_control) || key.trim() != key {
         return fail(
-            "no client can send the key: HTTP carries no control characters and no space at the ends",
+            "HTTP cannot transmit the key: it contains control characters, or begins or ends with space",
         );
     }
     print!("{}", lines(&key, is_new));
@@ -51,7 +51,7 @@ fn new_key() -> Result<String, getrandom::Error> {
     Ok(format!("tg_{}", hex(&bytes)))
 }
 
-/// A key on standard input, without the line break that `echo` adds.
+/// The key on standard input, without the line break that `echo` adds.
 fn read_key() -> std::io::Result<String> {
     let mut text = String::new();
     let most = u64::try_from(MAX_KEY_BYTES).unwrap_or(u64::MAX) + 3;
@@ -61,7 +61,7 @@ fn read_key() -> std::io::Result<String> {
 
 fn lines(key: &str, is_new: bool) -> String {
     let mut lines = String::new();
-    let note = if is_new { "  # give it to the client; it is kept nowhere" } else { "" };
+    let note = if is_new { "  # give it to the client; it is not stored" } else { "" };
     let _ = writeln!(lines, "# key: {key}{note}");
     let _ = writeln!(lines, "[keys.NAME]  # the name that logs and metrics show");
     let _ = writeln!(lines, "sha256 = \"{}\"", hex(&Sha256::digest(key)));

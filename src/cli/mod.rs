@@ -13,64 +13,64 @@ use std::process::ExitCode;
 use clap::parser::ValueSource;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-/// A bad file: `EX_USAGE` of sysexits.h.
+/// Exit code for a bad file: `EX_USAGE` of sysexits.h.
 const EXIT_BAD_FILE: u8 = 64;
 
-/// A port that cannot be had: `EX_UNAVAILABLE` of sysexits.h.
+/// Exit code for a port that cannot be opened: `EX_UNAVAILABLE` of sysexits.h.
 const EXIT_UNAVAILABLE: u8 = 69;
 
-/// An API gateway that holds every client to its limits, exactly.
+/// A reverse-proxy API gateway that enforces rate limits exactly, on one gateway or on many.
 ///
-/// Without a command, serves, and takes the file again whenever it changes. Docs: docs/ beside the
-/// source; the file is described in docs/configuration.md.
+/// Without a command, serves requests, and reloads the configuration file when it changes. Documentation:
+/// docs/ in the source; docs/configuration.md describes the file.
 #[derive(Debug, Parser)]
 #[command(name = "tollgate", version, max_term_width = 100)]
 struct Arguments {
-    /// The file with the limits.
+    /// The configuration file.
     #[arg(short, long, global = true, value_name = "FILE", default_value = "gateway.toml")]
     config: PathBuf,
 
-    /// What to do; without it, run.
+    /// The subcommand; `run` by default.
     #[command(subcommand)]
     command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve. Exits with 64 on a bad file, with 69 on a port that is taken.
+    /// Serve requests. Exits with 64 if the file has errors, with 69 if a port is in use.
     ///
-    /// A file that changes is taken while it runs: when it is saved, on SIGHUP, and on
-    /// `POST /api/reload` at the admin port. One with an error changes nothing.
+    /// The configuration reloads when the file is saved, on SIGHUP, and on `POST /api/reload` at the
+    /// admin port. A file with errors changes nothing.
     Run,
-    /// Read the file as `run` would and print every error with its line. Exits with 0 or 64.
+    /// Check the file and print every error with its line. Exits with 0 or 64.
     Check,
-    /// Say what would become of a request, and why: client, route, every rule, buckets' names.
+    /// Explain the response to a request: client, route, every rule, names of the buckets.
     ///
-    /// By the file alone: no port is opened, and Redis is not asked. What is in the buckets, and so
-    /// the verdict, is known to a running gateway: POST /api/explain on its admin port. Exits with
-    /// 0 when the request is explained, refused or not; with 64 on a bad file or bad arguments.
+    /// Uses only the file: opens no port and does not connect to Redis. A running gateway also knows
+    /// the levels of the buckets, and so the verdict: POST /api/explain on its admin port. Exits with
+    /// 0 if the request is explained, allowed or not; with 64 on a bad file or bad arguments.
     Explain(explain::Request),
-    /// Show what a gateway does, live in a terminal: rates, clients, buckets, health.
+    /// Show a running gateway in the terminal: rates, clients, buckets, health.
     ///
-    /// By its admin port alone. Keys: ? lists them. Exits with 0; with 64 on a bad file, bad
-    /// arguments or a wrong token; with 69 where no gateway answers, if it is asked once.
+    /// Reads from its admin port only. The key ? lists all keys. Exits with 0; with 64 on a bad file,
+    /// bad arguments or a wrong token; with 69 if no gateway answers and `--once` is given.
     Top(top::Flags),
     /// Print the JSON Schema of the file, for editors.
     ///
-    /// `tollgate schema > gateway.schema.json`, and `#:schema ./gateway.schema.json` as the first
-    /// line of gateway.toml: editors then complete its names and underline what is wrong.
+    /// Run `tollgate schema > gateway.schema.json` and make `#:schema ./gateway.schema.json` the first
+    /// line of gateway.toml: editors then complete names and underline errors.
     Schema,
-    /// Print the [keys.…] lines for an API key; without one, make a new random key.
+    /// Print the [keys.…] table of an API key, or of a new random key.
     ///
-    /// The gateway only ever keeps the key's SHA-256. A key on the command line stays in the
-    /// shell's history: `tollgate hash-key -` reads it from standard input instead.
+    /// The gateway stores only the SHA-256 of a key. A key on the command line stays in the shell's
+    /// history: `tollgate hash-key -` reads it from standard input instead.
     HashKey {
         /// The key, or `-` to read it from standard input.
         key: Option<String>,
     },
 }
 
-/// Writes to standard output. Who has read enough (`| head`) has closed it: no reason to fail.
+/// Writes to standard output. A closed pipe (`| head`) is not an error.
 fn print(text: &str) -> ExitCode {
     use std::io::Write as _;
 
@@ -83,7 +83,7 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Runs the program with the process' own arguments.
+/// Parses the arguments of the process and runs the subcommand.
 pub fn main() -> ExitCode {
     let parsed = Arguments::command().try_get_matches().and_then(|matches| {
         let is_named = matches.value_source("config") == Some(ValueSource::CommandLine);

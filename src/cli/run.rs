@@ -1,10 +1,10 @@
-//! `tollgate run`: reads the file, opens the ports, serves until told to stop.
+//! `tollgate run`: reads the file, opens the ports, serves until SIGTERM or SIGINT.
 //!
-//! Reading order: this file (the way through it), `tellers`, `services`, `settle`.
+//! Reading order: this file (start and shutdown), `telemetry`, `services`, `settle`.
 
 mod services;
 mod settle;
-mod tellers;
+mod telemetry;
 
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use crate::net::listen::{BindError, Listener};
 use crate::observe::metrics::Metrics;
 use crate::policy::{Policy, settings};
 use crate::reload::Reloader;
-use crate::reload::service::Hangups;
+use crate::reload::service::HangupSignal;
 use crate::runtime::drain::{self, Draining, Signals};
 use crate::runtime::{CurrentSnapshot, Runtime, Snapshot};
 use crate::store::limiter::Limiter;
@@ -34,18 +34,18 @@ use crate::store::redis::append;
 use crate::upstream::pool::Pool;
 use services::{Services, limiter};
 use settle::Settling;
-use tellers::Tellers;
+use telemetry::Telemetry;
 
-/// Which log lines are wanted: `error`, `warn`, `info`, `debug`, or targets as tracing's
-/// `EnvFilter` takes them.
+/// Environment variable with the log level (`error`, `warn`, `info`, `debug`) or directives of
+/// tracing's `EnvFilter`.
 const LOG_VARIABLE: &str = "TOLLGATE_LOG";
 
-/// Pingora logs what any client can provoke as errors, on the admin port with the head that it could
-/// not read, where a token may stand; and as an error, that a kept connection to an API was not free
-/// yet. What matters of it is logged here, with the request's id.
+/// Directives that silence Pingora's own lines. It logs errors that any client can cause: on the admin
+/// port with the malformed head, which may contain a token, and for a kept upstream connection that is
+/// not free yet. The gateway logs the relevant ones itself, with the id of the request.
 const LOG_ALWAYS: &str = "pingora_proxy=off,pingora_core::apps=off,pingora_core::connectors=off";
 
-/// Serves by the file until SIGTERM or SIGINT.
+/// Serves the configuration in `file` until SIGTERM or SIGINT.
 pub(super) fn run(file: &Path) -> ExitCode {
     if let Err(exit) = log_to_stderr() {
         return exit;
@@ -72,8 +72,8 @@ pub(super) fn run(file: &Path) -> ExitCode {
     };
     let stream = policy.redis.as_ref().map(|_| append::channel(metrics.audit_dropped.clone()));
     let (appender, appending) = stream.unzip();
-    let tellers = match Tellers::start(&policy, &metrics, appender) {
-        Ok(tellers) => tellers,
+    let telemetry = match Telemetry::start(&policy, &metrics, appender) {
+        Ok(telemetry) => telemetry,
         Err(error) => {
             error!("{error}");
             return ExitCode::from(EXIT_UNAVAILABLE);
@@ -81,7 +81,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
     };
     let store = Arc::new(MemoryStore::new(policy.memory.max_buckets, &policy.quotas));
     let draining = Draining::default();
-    let Prepared { signals, hangups, pools } = match prepare(&policy, &draining) {
+    let Prepared { signals, hangup_signal, pools } = match prepare(&policy, &draining) {
         Ok(prepared) => prepared,
         Err(error) => {
             error!("cannot start: {error}");
@@ -101,23 +101,23 @@ pub(super) fn run(file: &Path) -> ExitCode {
         limiter,
         store,
         metrics: Arc::clone(&metrics),
-        access_log: Arc::clone(&tellers.access_log),
-        audit: Arc::clone(&tellers.audit),
-        traces: Arc::clone(&tellers.traces),
+        access_log: Arc::clone(&telemetry.access_log),
+        audit: Arc::clone(&telemetry.audit),
+        traces: Arc::clone(&telemetry.traces),
     };
     let reloader = Arc::new(Reloader::new(file, &source, runtime.clone()));
     let limiter = Arc::clone(&runtime.limiter);
-    let services = Services { listeners, admin, runtime, supervisor, reloader, hangups };
+    let services = Services { listeners, admin, runtime, supervisor, reloader, hangup_signal };
     let pingora = services.assemble(&server, &draining);
     let exit = serve(pingora, signals, &metrics, (&limiter, server.drain_timeout));
-    tellers.close();
+    telemetry.close();
     exit
 }
 
-/// Has the process say what happens to it.
+/// Installs the logger of the process, which writes to standard error.
 fn log_to_stderr() -> Result<(), ExitCode> {
     let wanted = std::env::var(LOG_VARIABLE).unwrap_or_default();
-    // A word that is no level is read as a target: it must not silence all others.
+    // A word that is not a level is parsed as a target. `info` keeps the other targets enabled.
     let filter = match EnvFilter::try_new(format!("info,{wanted},{LOG_ALWAYS}")) {
         Ok(filter) => filter,
         Err(error) => {
@@ -130,11 +130,11 @@ fn log_to_stderr() -> Result<(), ExitCode> {
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
-        // On a full disk there is nobody to tell, and an attempt to would panic.
+        // On a full disk, reporting the failed write would panic.
         .log_internal_errors(false)
         .init();
-    // Below this, Pingora logs whole request heads, API keys among them. What is written here does
-    // not go through the log crate, and is not held back.
+    // Below `warn` Pingora logs request heads, which contain API keys. This affects only the log crate,
+    // which tollgate itself does not use.
     log::set_max_level(log::LevelFilter::Warn);
     Ok(())
 }
@@ -145,28 +145,27 @@ fn open(server: &settings::Server) -> Result<(Vec<Listener>, Listener), BindErro
     Ok((listeners, bind(&server.admin)?))
 }
 
-/// What stands before the first request comes.
+/// Results of [`prepare`].
 struct Prepared {
     signals: Signals,
-    hangups: Hangups,
+    hangup_signal: HangupSignal,
     pools: Vec<Arc<Pool>>,
 }
 
-/// What must be done before the first request comes: signals are caught, and every upstream is
-/// looked up. A name without an address is logged and looked up again later; the gateway starts
-/// all the same.
+/// Prepares for the first request: installs signal handlers and looks up every upstream. A name
+/// without an address is logged and retried later; it does not prevent the start.
 fn prepare(policy: &Policy, draining: &Draining) -> std::io::Result<Prepared> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let delay = policy.server.drain_delay.unwrap_or_default();
         let signals = Signals::catch(draining.clone(), delay)?;
-        let hangups = Hangups::catch()?;
+        let hangup_signal = HangupSignal::catch()?;
         let pools = Pool::for_all(&policy.upstreams, &[]).await;
-        Ok(Prepared { signals, hangups, pools })
+        Ok(Prepared { signals, hangup_signal, pools })
     })
 }
 
-/// Serves on a thread of its own, so that this one can end the process as soon as nothing is in
+/// Serves on a separate thread, so that this thread can end the process as soon as no request is in
 /// flight.
 fn serve(
     pingora: Server,
@@ -192,9 +191,9 @@ fn serve(
     settling.settle();
     match drain::wait_until_idle(&metrics.in_flight, settling.time_left()) {
         0 => info!("drained"),
-        left => warn!(in_flight = left, "drain_timeout is over; the rest is cut"),
+        left => warn!(in_flight = left, "drain_timeout is over; closing the remaining connections"),
     }
-    // What was granted meanwhile.
+    // Debts of requests that were allowed during the drain.
     settling.settle();
     settling.report();
     ExitCode::SUCCESS

@@ -1,13 +1,12 @@
-//! `tollgate schema`: what editors check and complete `gateway.toml` by.
+//! `tollgate schema`: the JSON Schema of `gateway.toml`, for editors.
 
 use std::process::ExitCode;
 
 use super::print;
 
-/// Made from the types of `config`; a test there holds the two equal.
+/// Generated from the types of `config`; a test there checks that it is up to date.
 const SCHEMA: &str = include_str!("../../docs/gateway.schema.json");
 
-/// Prints the schema.
 pub(super) fn schema() -> ExitCode {
     print(SCHEMA)
 }

@@ -1,4 +1,4 @@
-//! `tollgate top`: what a gateway does, live.
+//! `tollgate top`: shows a running gateway in the terminal.
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -15,32 +15,32 @@ use crate::policy::redis::Secret;
 use crate::top::target::{DEFAULT, Target};
 use crate::top::{self, Asked, TopError, Trouble};
 
-/// Where a token may stand that is on no command line.
+/// Environment variable with the token of the admin port.
 const TOKEN_VARIABLE: &str = "TOLLGATE_ADMIN_TOKEN";
 
-/// How often at most, and at least, it may be asked.
+/// Allowed values of `--interval`, in milliseconds.
 const INTERVALS_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
 
-/// Whom to look at.
+/// The gateway to show, and how.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
-    /// Its admin port. Default: `server.admin` of the file that `-c` names, else
+    /// URL of the admin port. Default: `server.admin` of the file given by `-c`, else
     /// http://127.0.0.1:9090.
     #[arg(long, value_name = "URL")]
     admin: Option<String>,
-    /// A file with the token that the admin port asks for. Default: `TOLLGATE_ADMIN_TOKEN` of the
-    /// environment, else `admin.token` of the file that `-c` names.
+    /// File with the token of the admin port. Default: the environment variable
+    /// `TOLLGATE_ADMIN_TOKEN`, else `admin.token` of the file given by `-c`.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// How often clients, buckets and health are asked for, 100ms to 1m.
+    /// Interval at which clients, buckets and health are requested, 100ms to 1m.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
-    /// Print everything once, as text, and end; so does output that is no terminal.
+    /// Print everything once as text, and exit. Implied if the output is not a terminal.
     #[arg(long)]
     once: bool,
 }
 
-/// Shows a gateway. `file` is the one that the command line names.
+/// Shows a gateway. `file` is the one given on the command line.
 pub(super) fn top(file: Option<&Path>, flags: &Flags) -> ExitCode {
     let target = match target(file, flags) {
         Ok(target) => target,
@@ -65,7 +65,7 @@ pub(super) fn top(file: Option<&Path>, flags: &Flags) -> ExitCode {
     })
 }
 
-/// Whom to ask, and with which token.
+/// URL and token of the admin port.
 fn target(file: Option<&Path>, flags: &Flags) -> Result<Target, ExitCode> {
     let fail = |message: &str| {
         eprintln!("error: {message}");

@@ -36,7 +36,7 @@ pub(super) fn explanation(
         route: route(policy, &head, case),
         rules: rules(policy, &head, case, levels, status),
         levels: match levels {
-            Levels::NotAsked => "not_read",
+            Levels::NotRead => "not_read",
             Levels::None => "none",
             Levels::Known { taken, .. } => match taken.source {
                 Source::Redis | Source::Cache => "redis",
@@ -199,17 +199,17 @@ fn verdict(policy: &Policy, case: &Case<'_>, levels: Levels<'_>) -> Verdict {
             unavailable(policy, retry_after_us)
         }
         Levels::Known { taken, .. } => spoken_of(policy, case, taken),
-        Levels::NotAsked | Levels::None => Verdict::default(),
+        Levels::NotRead | Levels::None => Verdict::default(),
     };
     if of_levels.decision == "deny" {
         return Verdict { shadow_refusals: shadow, ..of_levels };
     }
     let charges = match levels {
         Levels::Known { taken, .. } => &taken.charges,
-        Levels::NotAsked | Levels::None => &case.charges,
+        Levels::NotRead | Levels::None => &case.charges,
     };
     let is_enforced = charges.iter().any(|charge| charge.mode == Mode::Enforce);
-    let is_open = matches!(levels, Levels::NotAsked) && is_enforced;
+    let is_open = matches!(levels, Levels::NotRead) && is_enforced;
     let (decision, status, why) = match case.refused() {
         Some(refusal) => {
             let (status, detail) = respond::words(policy, refusal);
@@ -271,7 +271,7 @@ fn unavailable(policy: &Policy, retry_after_us: u64) -> Verdict {
 fn shadow_refusals(policy: &Policy, case: &Case<'_>, levels: Levels<'_>) -> Vec<String> {
     let (charges, outcomes) = match levels {
         Levels::Known { taken, .. } => (&taken.charges[..], &taken.answer.outcomes[..]),
-        Levels::NotAsked | Levels::None => (&[][..], &[][..]),
+        Levels::NotRead | Levels::None => (&[][..], &[][..]),
     };
     let lacking = charges
         .iter()

@@ -31,7 +31,7 @@ use report::Explanation;
 #[derive(Debug, Clone, Copy)]
 pub enum Levels<'a> {
     /// Nobody asked.
-    NotAsked,
+    NotRead,
     /// It takes from none.
     None,
     /// What taking would be answered now.
@@ -81,6 +81,6 @@ impl Explainer {
 pub fn by_rules(policy: &Policy, asked: &Asked) -> Result<Explanation, AskedError> {
     let request = asked.request(policy)?;
     let case = decide(policy, &request.head());
-    let levels = if case.charges.is_empty() { Levels::None } else { Levels::NotAsked };
+    let levels = if case.charges.is_empty() { Levels::None } else { Levels::NotRead };
     Ok(found::explanation(policy, &request, &case, levels))
 }

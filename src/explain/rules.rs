@@ -108,7 +108,7 @@ impl Found<'_> {
         let name = RuleName::of(rule);
         let waived = match levels {
             Levels::Known { taken, .. } => taken.waived.iter().any(|one| one.rule == charge.rule),
-            Levels::NotAsked | Levels::None => false,
+            Levels::NotRead | Levels::None => false,
         };
         report::Charge {
             rate: rule

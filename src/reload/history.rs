@@ -1,5 +1,5 @@
-//! The last files that were taken or rejected, for the operator: a list with a bound, so that a file
-//! that is written once a second for a year takes no more room than one that never changes.
+//! The history of reloads, for the operator. Its length is bounded, so that its memory does not grow
+//! if the file is written every second.
 
 use std::collections::VecDeque;
 
@@ -10,102 +10,102 @@ use crate::config::changes::{Change, Changes};
 use crate::config::diagnostic::{Diagnostic, Report};
 use crate::load::LoadError;
 
-/// How many files are remembered.
-pub const REMEMBERED: usize = 50;
+/// Maximum number of reloads in the history.
+pub const MAX_RELOADS: usize = 50;
 
-/// How many changes or flaws of each.
-pub const DETAILS: usize = 50;
+/// Maximum number of changes or errors kept for each reload.
+pub const MAX_DETAILS: usize = 50;
 
-/// The last files, the newest first.
+/// The last reloads, the newest first.
 #[derive(Debug, Default)]
 pub struct History(Mutex<VecDeque<PastReload>>);
 
-/// What became of one file.
+/// The result of one reload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastReload {
-    /// When, in ticks since 1970.
+    /// Time of the reload, in microseconds since the Unix epoch.
     pub unix_us: u64,
-    /// Why it was read.
+    /// Why the file was read.
     pub cause: Cause,
-    /// How many files have been in force afterwards.
+    /// Generation of the configuration in force after the reload.
     pub generation: u64,
-    /// What became of it.
-    pub result: Result<Changes, Flaws>,
+    /// The changes that were applied, or the errors that the file was rejected for.
+    pub result: Result<Changes, ConfigErrors>,
 }
 
-/// What is wrong with a file.
+/// The errors of a rejected file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flaws {
-    /// In the order of the file.
-    pub list: Vec<Flaw>,
-    /// How many more there are.
+pub struct ConfigErrors {
+    /// The first errors, in the order of the file.
+    pub list: Vec<ConfigError>,
+    /// Number of errors that are not in `list`.
     pub not_kept: usize,
 }
 
-/// One thing that is wrong. It has no place where it is the file that is wrong, and nothing in it.
+/// One error of a rejected file. It has no position if it concerns the file as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flaw {
-    /// What is wrong.
+pub struct ConfigError {
+    /// Description of the error.
     pub message: String,
-    /// The line, from 1.
+    /// Line, from 1.
     pub line: Option<usize>,
-    /// The column, from 1.
+    /// Column, from 1.
     pub column: Option<usize>,
-    /// What to do about it.
+    /// How to correct the error.
     pub help: Option<String>,
 }
 
 impl History {
-    /// The last files, the newest first.
+    /// The last reloads, the newest first.
     pub fn list(&self) -> Vec<PastReload> {
         self.0.lock().iter().cloned().collect()
     }
 
-    /// Remembers what became of a file at that tick since 1970; one that was in force already is
-    /// none.
+    /// Adds a reload that happened `unix_us` microseconds after the Unix epoch. Ignores a reload that
+    /// found the file unchanged.
     pub(super) fn add(&self, outcome: &Outcome, cause: Cause, unix_us: u64) {
         let (generation, result) = match outcome {
             Outcome::Unchanged { .. } => return,
             Outcome::Applied { generation, changes } => (*generation, Ok(shortened(changes))),
             Outcome::Rejected { generation, error } => {
-                (*generation, Err(Flaws::of(error, DETAILS)))
+                (*generation, Err(ConfigErrors::of(error, MAX_DETAILS)))
             }
         };
         let mut list = self.0.lock();
-        list.truncate(REMEMBERED - 1);
+        list.truncate(MAX_RELOADS - 1);
         list.push_front(PastReload { unix_us, cause, generation, result });
     }
 }
 
 fn shortened(changes: &Changes) -> Changes {
-    let list: Vec<Change> = changes.list.iter().take(DETAILS).cloned().collect();
+    let list: Vec<Change> = changes.list.iter().take(MAX_DETAILS).cloned().collect();
     let not_kept = changes.count().saturating_sub(list.len());
     Changes { list, not_kept }
 }
 
-impl Flaws {
-    /// What is wrong with a file, `most` of it.
-    pub fn of(error: &LoadError, most: usize) -> Self {
+impl ConfigErrors {
+    /// The errors of a file, at most `max` of them.
+    pub fn of(error: &LoadError, max: usize) -> Self {
         let LoadError::Diagnostics(report) = error else {
             let line = match error {
                 LoadError::NotText { line, .. } | LoadError::Nul { line, .. } => Some(*line),
                 _ => None,
             };
-            let flaw = Flaw { message: error.to_string(), line, column: None, help: None };
-            return Self { list: vec![flaw], not_kept: 0 };
+            let error = ConfigError { message: error.to_string(), line, column: None, help: None };
+            return Self { list: vec![error], not_kept: 0 };
         };
-        let list: Vec<Flaw> = report
+        let list: Vec<ConfigError> = report
             .diagnostics
             .iter()
-            .take(most)
-            .map(|diagnostic| Flaw::of(report, diagnostic))
+            .take(max)
+            .map(|diagnostic| ConfigError::of(report, diagnostic))
             .collect();
         let not_kept = report.count().saturating_sub(list.len());
         Self { list, not_kept }
     }
 }
 
-impl Flaw {
+impl ConfigError {
     fn of(report: &Report, diagnostic: &Diagnostic) -> Self {
         let (line, column) = report.position(diagnostic);
         Self {
@@ -123,14 +123,14 @@ mod tests {
     use crate::config::outline::Outline;
 
     #[test]
-    fn it_keeps_the_last_ones_and_a_part_of_each() {
+    fn history_keeps_50_reloads_with_50_changes_each() {
         let history = History::default();
         let many: Vec<String> = (0..80).map(|number| format!("[plans.p{number}]")).collect();
         let many = many.join("\n");
         for generation in 2..=61 {
             let changes = Changes::between(&Outline::default(), &Outline::of(&many));
-            history.add(&Outcome::Applied { generation, changes }, Cause::Noticed, generation);
-            history.add(&Outcome::Unchanged { generation }, Cause::Asked, generation);
+            history.add(&Outcome::Applied { generation, changes }, Cause::FileChanged, generation);
+            history.add(&Outcome::Unchanged { generation }, Cause::Requested, generation);
         }
         let list = history.list();
         assert_eq!((list.len(), list[0].generation, list[49].generation), (50, 61, 12));

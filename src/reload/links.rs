@@ -1,17 +1,16 @@
-//! Where a path leads: every symbolic link on the way to the file. A file is replaced by replacing
-//! any of them; Kubernetes swaps one in the middle (`gateway.toml` -> `..data/gateway.toml`, and
-//! `..data` -> a folder with a date).
+//! Resolves the symbolic links of a path. Replacing any of them replaces the file: Kubernetes replaces
+//! one in the middle (`gateway.toml` -> `..data/gateway.toml`, and `..data` -> a folder with a date).
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
-/// Links beyond which a path leads nowhere; the kernel gives up there, too.
+/// Maximum number of links to follow; the kernel has the same limit.
 const MAX_LINKS: usize = 40;
 
-/// Every name on the way to the file that may be replaced, with the folder that it stands in: each
-/// symbolic link, and last the file itself. `path` is absolute.
-pub(super) fn on_the_way(path: &Path) -> Vec<(PathBuf, OsString)> {
+/// Every directory entry whose replacement replaces the file: each symbolic link, and last the file
+/// itself, each as folder and name. `path` must be absolute.
+pub(super) fn entries(path: &Path) -> Vec<(PathBuf, OsString)> {
     let mut found = Vec::new();
     let mut rest: VecDeque<OsString> = parts(path);
     let mut folder = PathBuf::from("/");
@@ -51,11 +50,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_link_is_found_and_a_loop_ends() {
+    fn every_link_is_listed_and_a_loop_of_links_ends() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().canonicalize().unwrap();
         let names = |path: &Path| {
-            let found = on_the_way(path).into_iter();
+            let found = entries(path).into_iter();
             let shown = |(place, name): (PathBuf, OsString)| {
                 let place = place.strip_prefix(&folder).unwrap().display().to_string();
                 format!("{place}:{}", name.display())

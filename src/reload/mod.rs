@@ -1,8 +1,8 @@
-//! The file again, while requests go on: read, checked and built whole, then put in force by one
-//! swap of a pointer. A file with an error changes nothing.
+//! Reloads the configuration file while requests continue. The file is read, checked and built in
+//! full, then one swap of a pointer puts it in force. A file with an error changes nothing.
 //!
-//! Reading order: this file (one reload from beginning to end), `history`, `links` and `watch` (what tells of
-//! a changed file), `service` (when to reload).
+//! Reading order: this file (one reload from beginning to end), `history`, `links` and `watch` (how
+//! a change of the file is detected), `service` (when to reload).
 
 pub mod history;
 mod links;
@@ -27,88 +27,86 @@ use crate::policy::{Digest, Policy};
 use crate::runtime::Runtime;
 use history::History;
 
-/// How long one reading of the file may take, with all files that it names.
+/// Maximum time to read the file and all files that it names.
 const READ_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Reads the file again when asked to, one time after the other.
+/// Reloads the configuration file. Concurrent reloads run one after another.
 pub struct Reloader {
     path: PathBuf,
     runtime: Runtime,
     /// Held for a whole reload.
     state: Mutex<State>,
     history: History,
-    /// Whatever asks the file system for the file.
+    /// Calls to the file system.
     reads: BlockingCalls,
 }
 
-/// Why the file is read again.
+/// What started a reload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// It may have changed. A file that was rejected before is not rejected again.
-    Noticed,
-    /// Somebody asked for it, and wants to hear what is wrong.
-    Asked,
+    /// The file may have changed. A file that was rejected before is not logged again.
+    FileChanged,
+    /// An operator requested it: by SIGHUP or the admin API.
+    Requested,
 }
 
-/// What became of the file.
+/// The result of a reload.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It is in force.
+    /// The file is now in force.
     Applied {
-        /// How many files have been in force.
+        /// Generation of the configuration in force.
         generation: u64,
-        /// What it changed.
+        /// Differences from the previous file.
         changes: Changes,
     },
-    /// It was in force already.
+    /// The file was already in force.
     Unchanged {
-        /// How many files have been in force.
+        /// Generation of the configuration in force.
         generation: u64,
     },
-    /// It was not taken.
+    /// The file has errors or could not be read. The previous one stays in force.
     Rejected {
-        /// How many files have been in force.
+        /// Generation of the configuration in force.
         generation: u64,
-        /// Why.
+        /// Why the file was rejected.
         error: LoadError,
     },
 }
 
-/// The file in force, and the one that was rejected since.
+/// The file in force, and the file that was rejected since it was applied.
 struct State {
     digest: Digest,
     outline: Outline,
     rejected: Option<Rejected>,
-    /// When it was last found that the file system does not answer, in ticks.
+    /// When the file system last failed to respond, in microseconds of the monotonic clock.
     blocked_at: Option<u64>,
 }
 
 /// A file that was rejected.
 #[derive(PartialEq, Eq)]
 struct Rejected {
-    /// None where it could not be read.
+    /// `None` if the file could not be read.
     digest: Option<Digest>,
     message: String,
 }
 
-/// A file that may be put in force.
+/// A valid file, ready to be put in force.
 struct Ready {
     policy: Policy,
     digest: Digest,
     outline: Outline,
 }
 
-/// What reading the file again gave.
+/// The result of reading the file again.
 enum Reading {
     Ready(Box<Ready>),
     Same,
     Bad { digest: Option<Digest>, error: LoadError },
 }
 
-// === impl Reloader ===
-
 impl Reloader {
-    /// Reloads the file at `path`, of which `source` is in force.
+    /// Creates a reloader for the file at `path`; `source` is its content that is in force.
     pub fn new(path: &Path, source: &Source, runtime: Runtime) -> Self {
         let (digest, outline) = (source.digest(), source.outline());
         let state = Mutex::new(State { digest, outline, rejected: None, blocked_at: None });
@@ -116,14 +114,13 @@ impl Reloader {
         Self { path: path.to_owned(), runtime, state, history, reads }
     }
 
-    /// Reads the file, and puts it in force if it is another one and right. What became of it is
-    /// counted and logged. A file that is not read within 5 s is rejected; the next reload reads it
-    /// again.
+    /// Reads the file, and puts it in force if it has changed and is valid. Counts and logs the
+    /// outcome. A file that cannot be read within 5 s is rejected; the next reload reads it again.
     pub async fn reload(&self, cause: Cause) -> Outcome {
-        let asked_at = clock::now();
+        let requested_at = clock::now();
         let mut state = self.state.lock().await;
-        if state.blocked_at.is_some_and(|at| at >= asked_at) {
-            // It has waited for a read that blocked, and is not to wait for another.
+        if state.blocked_at.is_some_and(|at| at >= requested_at) {
+            // This reload has already waited for a read that blocked; it does not wait for another.
             let (path, deadline) = (self.path.clone(), READ_DEADLINE);
             return self.reject(&mut state, cause, None, LoadError::Blocked { path, deadline });
         }
@@ -143,7 +140,7 @@ impl Reloader {
         }
     }
 
-    /// The last files that were taken or rejected.
+    /// The last reloads that changed the configuration or were rejected.
     pub fn history(&self) -> &History {
         &self.history
     }
@@ -154,7 +151,7 @@ impl Reloader {
         let changes = Changes::between(&state.outline, &outline);
         *state = State { digest, outline, rejected: None, blocked_at: None };
         self.runtime.metrics.config.applied(generation);
-        info!(generation, "{} is in force: {changes}", self.path.display());
+        info!(generation, path = %self.path.display(), "configuration applied: {changes}");
         let outcome = Outcome::Applied { generation, changes };
         self.history.add(&outcome, cause, clock::unix_us());
         outcome
@@ -163,7 +160,8 @@ impl Reloader {
     fn restore(&self, state: &mut State) -> Outcome {
         if state.rejected.take().is_some() {
             self.runtime.metrics.config.restored();
-            info!("{} is again the one that is in force", self.path.display());
+            let path = self.path.display();
+            info!(%path, "the configuration file matches the configuration in force again");
         }
         Outcome::Unchanged { generation: self.runtime.generation() }
     }
@@ -176,12 +174,12 @@ impl Reloader {
         error: LoadError,
     ) -> Outcome {
         let rejected = Rejected { digest, message: error.to_string() };
-        let is_news = state.rejected.as_ref() != Some(&rejected);
+        let is_new = state.rejected.as_ref() != Some(&rejected);
         let outcome = Outcome::Rejected { generation: self.runtime.generation(), error };
-        if is_news || cause == Cause::Asked {
+        if is_new || cause == Cause::Requested {
             self.runtime.metrics.config.rejected();
             let (path, message) = (self.path.display(), rejected.message.trim_end());
-            error!("{path} was not taken; the one before stays in force\n{message}");
+            error!("{path} was rejected; the previous configuration stays in force\n{message}");
             self.history.add(&outcome, cause, clock::unix_us());
         }
         state.rejected = Some(rejected);
@@ -189,7 +187,7 @@ impl Reloader {
     }
 }
 
-/// Reads the file and checks all of it. `in_force` is the digest of the one that gave `policy`.
+/// Reads and checks the file. `in_force` is the digest of the file that `policy` was built from.
 fn read(path: &Path, in_force: Digest, policy: &Policy) -> Reading {
     let source = match Source::read_again(path) {
         Ok(source) => source,
@@ -216,7 +214,7 @@ fn read(path: &Path, in_force: Digest, policy: &Policy) -> Reading {
     }
 }
 
-/// A new place for the access log that cannot be written to.
+/// The error of a changed `access_log.output` that cannot be written to.
 fn cannot_log(old: &Policy, new: &Policy, outline: &Outline) -> Option<Diagnostic> {
     let output = &new.access_log.output;
     if *output == old.access_log.output {
@@ -227,11 +225,12 @@ fn cannot_log(old: &Policy, new: &Policy, outline: &Outline) -> Option<Diagnosti
     Some(Diagnostic::new(place, format!("the access log cannot be written: {error}")))
 }
 
-/// A setting that cannot change while running, as an error of the file that changes it.
+/// The error of a changed setting that cannot change while the gateway runs.
 fn needs_restart(setting: &Fixed, outline: &Outline) -> Diagnostic {
     let [table, name] = setting;
     let message = format!("`{name}` of [{table}] cannot change while the gateway runs");
     let place = outline.place(setting).unwrap_or(0..0);
-    Diagnostic::new(place, message)
-        .help("restart the gateway, or put back what was there; nothing of this file was taken")
+    Diagnostic::new(place, message).help(
+        "restart the gateway, or restore the previous value; nothing of this file was applied",
+    )
 }

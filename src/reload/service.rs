@@ -1,4 +1,4 @@
-//! When to reload: when the file may have changed, and on SIGHUP.
+//! Starts reloads: when the file may have changed, and on SIGHUP.
 
 use std::io;
 use std::path::Path;
@@ -17,30 +17,30 @@ use super::watch::Watch;
 use super::{Cause, READ_DEADLINE, Reloader};
 use crate::blocking::BlockingCalls;
 
-/// How often the file is read whatever anybody says of it: not every file system tells. An
-/// unchanged file of 4 KiB costs some ten microseconds.
-const POLL: Duration = Duration::from_secs(10);
+/// Interval at which the file is read even without a notification: not every file system sends them.
+/// Reading an unchanged file of 4 KiB takes about 10 µs.
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long nothing must have happened to the file: who writes it may not be done.
-const QUIET: Duration = Duration::from_millis(50);
+/// A changed file is read after no further change for this long, because the write may not be complete.
+const SETTLE_TIME: Duration = Duration::from_millis(50);
 
-/// How long it is waited for that at most.
-const QUIET_MAX: Duration = Duration::from_millis(500);
+/// Maximum time to wait for [`SETTLE_TIME`] without a change.
+const SETTLE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// SIGHUP, caught.
-pub struct Hangups(Signal);
+/// The handler for SIGHUP.
+pub struct HangupSignal(Signal);
 
-/// Reloads while the process runs.
-pub struct Reloads {
+/// Background service that reloads the configuration while the process runs.
+pub struct ReloadService {
     reloader: Arc<Reloader>,
-    hangups: Mutex<Option<Hangups>>,
+    hangup_signal: Mutex<Option<HangupSignal>>,
 }
 
-impl Hangups {
-    /// Catches SIGHUP from now on: uncaught, it would end the process.
+impl HangupSignal {
+    /// Installs the handler. Without it SIGHUP ends the process.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If the kernel refuses the handler.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -49,38 +49,41 @@ impl Hangups {
     }
 }
 
-impl Reloads {
-    /// Has `reloader` reload.
-    pub fn new(reloader: Arc<Reloader>, hangups: Hangups) -> Self {
-        Self { reloader, hangups: Mutex::new(Some(hangups)) }
+impl ReloadService {
+    /// Creates a service that calls `reloader`.
+    pub fn new(reloader: Arc<Reloader>, hangup_signal: HangupSignal) -> Self {
+        Self { reloader, hangup_signal: Mutex::new(Some(hangup_signal)) }
     }
 }
 
 #[async_trait]
-impl BackgroundService for Reloads {
+impl BackgroundService for ReloadService {
     async fn start(&self, mut shutdown: ShutdownWatch) {
-        let Some(Hangups(mut hangups)) = self.hangups.lock().take() else { return };
+        let Some(HangupSignal(mut hangups)) = self.hangup_signal.lock().take() else { return };
         let path = &self.reloader.path;
         let reads = &self.reloader.reads;
         let mut watch = Watch::new(path);
         watch.renew(reads).await;
-        // The first tick comes at once: the file may have changed since it was read.
-        let mut polls = interval(POLL);
+        // The first poll is immediate: the file may have changed since it was read.
+        let mut polls = interval(POLL_INTERVAL);
         polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let is_file = can_be_read_again(path, reads).await;
+        let is_file = is_regular_file(path, reads).await;
         if !is_file {
-            info!("{} is no file: it is read again on demand only", path.display());
+            let path = path.display();
+            info!(
+                "{path} is not a regular file; it is reloaded on SIGHUP and by the admin API only"
+            );
         }
         loop {
             let cause = tokio::select! {
                 _ = shutdown.changed() => return,
-                _ = hangups.recv() => Cause::Asked,
-                () = watch.changed(), if is_file => Cause::Noticed,
-                _ = polls.tick(), if is_file => Cause::Noticed,
+                _ = hangups.recv() => Cause::Requested,
+                () = watch.changed(), if is_file => Cause::FileChanged,
+                _ = polls.tick(), if is_file => Cause::FileChanged,
             };
-            if cause == Cause::Asked {
+            if cause == Cause::Requested {
                 self.reloader.runtime.access_log.reopen();
-                info!("SIGHUP: reading {}", path.display());
+                info!(path = %path.display(), "SIGHUP: reloading the configuration");
             } else {
                 settle(&mut watch).await;
             }
@@ -90,9 +93,9 @@ impl BackgroundService for Reloads {
     }
 }
 
-/// Whether the file is one that holds the same when it is read again. One that is missing may be, or
-/// one of which the file system says nothing.
-async fn can_be_read_again(path: &Path, reads: &BlockingCalls) -> bool {
+/// Whether the file can be read repeatedly, unlike a pipe. Assumed if it is missing or if the file
+/// system does not respond.
+async fn is_regular_file(path: &Path, reads: &BlockingCalls) -> bool {
     let path = path.to_owned();
     match reads.run(READ_DEADLINE, move || std::fs::metadata(path)).await {
         Ok(Ok(about)) => about.is_file() || about.is_dir(),
@@ -100,11 +103,11 @@ async fn can_be_read_again(path: &Path, reads: &BlockingCalls) -> bool {
     }
 }
 
-/// Waits until nothing happens to the file any more.
+/// Waits until the file has not changed for [`SETTLE_TIME`].
 async fn settle(watch: &mut Watch) {
-    let quiet = async { while timeout(QUIET, watch.changed()).await.is_ok() {} };
+    let settled = async { while timeout(SETTLE_TIME, watch.changed()).await.is_ok() {} };
     tokio::select! {
-        () = quiet => {}
-        () = sleep(QUIET_MAX) => {}
+        () = settled => {}
+        () = sleep(SETTLE_TIMEOUT) => {}
     }
 }

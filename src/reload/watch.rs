@@ -1,13 +1,13 @@
-//! What tells of a changed file: the kernel, for the file and for every folder on the way to it in
-//! which a name may be replaced. Elsewhere than on Linux, and where the kernel does not know (some
-//! network file systems), nothing does, and the poll of `service` has to find out.
+//! Detects changes of the file with inotify: on the file, and on every folder of its path in which a
+//! name can be replaced. On other systems than Linux, and on file systems without notifications (some
+//! network file systems), only the poll of `service` detects changes.
 
 use std::path::{Path, PathBuf};
 
 use super::READ_DEADLINE;
 use crate::blocking::BlockingCalls;
 
-/// Watches one path.
+/// Watches one path for changes.
 pub(super) struct Watch {
     path: PathBuf,
     #[cfg(target_os = "linux")]
@@ -15,7 +15,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Watches `path` from the first [`renew`](Self::renew) on.
+    /// Creates a watch on `path`, which begins with the first [`renew`](Self::renew).
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -25,14 +25,15 @@ impl Watch {
             path,
             #[cfg(target_os = "linux")]
             kernel: linux::Kernel::new()
-                .inspect_err(|error| tracing::warn!("the file is polled only: no inotify: {error}"))
+                .inspect_err(|error| {
+                    tracing::warn!("inotify is not available, polling the configuration: {error}");
+                })
                 .ok(),
         }
     }
 
-    /// Follows the path anew: a link may lead elsewhere now. Call it before the file is read, so
-    /// that what changes later is noticed. Where the file system does not answer, what was watched
-    /// before stays watched.
+    /// Resolves the path again, because a link may have changed. Call it before the file is read, so
+    /// that later changes are detected. If the file system does not respond, the previous watches stay.
     pub(super) async fn renew(&mut self, reads: &BlockingCalls) {
         #[cfg(target_os = "linux")]
         if let Some(kernel) = &mut self.kernel {
@@ -47,13 +48,15 @@ impl Watch {
         let _ = (reads, READ_DEADLINE);
     }
 
-    /// Waits until the file may have changed. May be dropped and called again.
+    /// Waits until the file may have changed. Cancel-safe.
     pub(super) async fn changed(&mut self) {
         #[cfg(target_os = "linux")]
         if let Some(kernel) = &mut self.kernel {
             match kernel.changed().await {
                 Ok(()) => return,
-                Err(error) => tracing::warn!("the file is polled only from now on: {error}"),
+                Err(error) => {
+                    tracing::warn!("inotify failed, polling the configuration: {error}");
+                }
             }
             self.kernel = None;
         }
@@ -73,9 +76,8 @@ mod linux {
 
     use crate::reload::links;
 
-    /// What happens to names in a folder. Not every write: who writes a file closes it, too, and a
-    /// file that is being written is not read.
-    const IN_FOLDERS: WatchMask = WatchMask::CLOSE_WRITE
+    /// Events of a folder. Not `MODIFY`: a file is read after the writer has closed it.
+    const FOLDER_EVENTS: WatchMask = WatchMask::CLOSE_WRITE
         .union(WatchMask::CREATE)
         .union(WatchMask::MOVED_TO)
         .union(WatchMask::MOVED_FROM)
@@ -85,29 +87,29 @@ mod linux {
         .union(WatchMask::MOVE_SELF)
         .union(WatchMask::ONLYDIR);
 
-    /// What happens to the file itself: one that is mounted into its folder is written under
-    /// another name, of which this folder hears nothing.
-    const ON_THE_FILE: WatchMask =
+    /// Events of the file itself. A file that is mounted into its folder is written under another
+    /// name, which causes no event of this folder.
+    const FILE_EVENTS: WatchMask =
         WatchMask::CLOSE_WRITE.union(WatchMask::ATTRIB).union(WatchMask::DELETE_SELF);
 
-    /// Room for a few hundred events; the kernel keeps more.
+    /// Buffer for a few hundred events; the kernel queues more.
     const BUFFER_BYTES: usize = 4 * 1024;
 
-    /// The kernel's word on folders and files.
+    /// An inotify instance and its watches.
     pub(super) struct Kernel {
         events: EventStream<[u8; BUFFER_BYTES]>,
         watched: Watched,
     }
 
-    /// The names that matter in each folder; none: everything that is said.
+    /// The relevant names of each watched folder; `None` for a file, of which every event is relevant.
     type Watched = HashMap<WatchDescriptor, Option<HashSet<OsString>>>;
 
-    /// Watches every folder on the way to `path`, and the file at its end. What cannot be watched
-    /// now is tried again at the next call. May block for as long as the file system does.
+    /// Watches every folder of `path` and the file itself. Folders that cannot be watched now are
+    /// retried at the next call. Blocks as long as the file system does.
     pub(super) fn follow(mut watches: Watches, path: &Path) -> Watched {
         let mut followed = Watched::new();
-        for (folder, name) in links::on_the_way(path) {
-            if let Ok(descriptor) = watches.add(folder, IN_FOLDERS) {
+        for (folder, name) in links::entries(path) {
+            if let Ok(descriptor) = watches.add(folder, FOLDER_EVENTS) {
                 let names = followed.entry(descriptor).or_insert_with(|| Some(HashSet::new()));
                 if let Some(names) = names {
                     names.insert(name);
@@ -115,7 +117,7 @@ mod linux {
             }
         }
         if path.is_file()
-            && let Ok(descriptor) = watches.add(path, ON_THE_FILE)
+            && let Ok(descriptor) = watches.add(path, FILE_EVENTS)
         {
             followed.insert(descriptor, None);
         }
@@ -128,31 +130,31 @@ mod linux {
             Ok(Self { events, watched: HashMap::new() })
         }
 
-        /// What [`follow`] adds watches to.
+        /// Handle that [`follow`] adds watches to.
         pub(super) fn watches(&self) -> Watches {
             self.events.watches()
         }
 
-        /// Goes by what was followed, and by nothing else any more.
+        /// Replaces the current watches with `followed`.
         pub(super) fn adopt(&mut self, followed: Watched) {
             let mut watches = self.events.watches();
             for gone in self.watched.keys().filter(|old| !followed.contains_key(*old)) {
-                // The kernel has dropped it already where the folder is gone.
+                // Fails if the folder was deleted: the kernel has already removed its watch.
                 let _ = watches.remove(gone.clone());
             }
             self.watched = followed;
         }
 
-        /// Waits for an event that matters.
+        /// Waits for a relevant event.
         pub(super) async fn changed(&mut self) -> io::Result<()> {
             while let Some(event) = self.events.next().await {
                 let event = event?;
-                let matters = match (self.watched.get(&event.wd), event.name) {
+                let is_relevant = match (self.watched.get(&event.wd), event.name) {
                     (Some(Some(names)), Some(name)) => names.contains(&name),
                     (Some(_), _) => true,
                     (None, _) => event.mask.contains(EventMask::Q_OVERFLOW),
                 };
-                if matters {
+                if is_relevant {
                     return Ok(());
                 }
             }

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Bucket, corners, simulate } from "../../src/admin/page/bucket.js";
-import { breakerChanges, heaped, OTHERS, recent, shownSpan, stacked, Ticks } from "../../src/admin/page/series.js";
+import { breakerChanges, heaped, OTHERS, recent, shownSpan, stacked, Samples } from "../../src/admin/page/series.js";
 import { exact, nextAfterMs, perMs } from "../../src/admin/page/tokens.js";
 import { meant, ordered } from "../../src/admin/page/refusals.js";
 import { parser } from "../../src/admin/page/events.js";
@@ -80,11 +80,11 @@ test("tokens and the next allowed moment follow from when the bucket is full", (
   assert.equal(nextAfterMs({ ...bucket, full_after_ms: 100 }), 0);
 });
 
-const tick = (at_ms, plans, transitions = {}) => ({ at_ms, span_ms: 1_000, plans, transitions });
+const sample = (at_ms, plans, transitions = {}) => ({ at_ms, span_ms: 1_000, plans, transitions });
 
 test("rows are stacked: allowed below, refused on top, each name once", () => {
-  const ticks = [tick(1_000, { free: { allowed: 4, refused: 1 } }), tick(2_000, { pro: { allowed: 2, refused: 0 } })];
-  const { times, rows } = stacked(ticks, "plans");
+  const samples = [sample(1_000, { free: { allowed: 4, refused: 1 } }), sample(2_000, { pro: { allowed: 2, refused: 0 } })];
+  const { times, rows } = stacked(samples, "plans");
   assert.deepEqual(times, [1, 2]);
   assert.deepEqual(rows.map(({ name, kind }) => `${name} ${kind}`), ["free allowed", "pro allowed", "free refused", "pro refused"]);
   assert.deepEqual(heaped(rows).at(-1), [5, 2]);
@@ -92,29 +92,29 @@ test("rows are stacked: allowed below, refused on top, each name once", () => {
 
 test("names beyond the first six are one row", () => {
   const plans = Object.fromEntries(Array.from({ length: 9 }, (_, index) => [`p${index}`, { allowed: 10 + index, refused: 0 }]));
-  const { rows } = stacked([tick(1_000, plans)], "plans");
+  const { rows } = stacked([sample(1_000, plans)], "plans");
   const allowed = rows.filter(({ kind }) => kind === "allowed");
   assert.deepEqual(allowed.map(({ name }) => name), ["p3", "p4", "p5", "p6", "p7", "p8", OTHERS]);
   assert.equal(allowed.at(-1).values[0], 10 + 11 + 12);
 });
 
-test("figures are per second, whatever the span of a tick", () => {
+test("figures are per second, whatever the span of a sample", () => {
   const slow = { at_ms: 1, span_ms: 2_000, plans: { free: { allowed: 8, refused: 2 } }, transitions: {} };
   assert.deepEqual(recent([slow], 5), { allowed: 4, refused: 1 });
   assert.deepEqual(recent([], 5), { allowed: 0, refused: 0 });
 });
 
-test("no more ticks are kept than are shown, and a young gateway shows a minute", () => {
-  const ticks = new Ticks();
-  for (let second = 0; second < 1_000; second += 1) ticks.push(tick(second * 1_000, {}));
-  assert.equal(ticks.list.length, 300);
+test("no more samples are kept than are shown, and a young gateway shows a minute", () => {
+  const samples = new Samples();
+  for (let second = 0; second < 1_000; second += 1) samples.push(sample(second * 1_000, {}));
+  assert.equal(samples.list.length, 300);
   assert.deepEqual(shownSpan(0, 10), [-50, 10]);
   assert.deepEqual(shownSpan(0, 1_000), [700, 1_000]);
 });
 
 test("what the breaker did is read off its counts", () => {
-  const ticks = [tick(1, {}), tick(2, {}, { open: 1 }), tick(3, {}, { open: 1, half_open: 1 })];
-  assert.deepEqual(breakerChanges(ticks).map(({ to }) => to), ["half_open", "open"]);
+  const samples = [sample(1, {}), sample(2, {}, { open: 1 }), sample(3, {}, { open: 1, half_open: 1 })];
+  assert.deepEqual(breakerChanges(samples).map(({ to }) => to), ["half_open", "open"]);
 });
 
 test("events are read whole, however the network cuts them", () => {

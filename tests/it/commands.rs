@@ -8,22 +8,22 @@ use crate::support::{DEMO, Gateway, Outcome, Request, check, tollgate};
 const TEST_DIGEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
 #[test]
-fn check_says_what_a_good_file_holds() {
+fn check_prints_a_summary_of_a_valid_file() {
     let outcome = check(DEMO.as_bytes());
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let said = outcome.stdout.split_once(": ").unwrap().1;
-    assert_eq!(said, "1 route, 0 rules, 1 plan, 0 keys, 1 upstream\n");
+    let summary = outcome.stdout.split_once(": ").unwrap().1;
+    assert_eq!(summary, "1 route, 0 rules, 1 plan, 0 keys, 1 upstream\n");
 }
 
 #[test]
-fn the_file_that_is_shipped_is_good() {
+fn shipped_configuration_is_valid() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/gateway.toml");
     let outcome = tollgate(&["check", "-c", file], "");
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 #[test]
-fn check_and_run_say_the_same_of_a_bad_file() {
+fn check_and_run_print_the_same_errors() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("gateway.toml");
     std::fs::write(&file, format!("{DEMO}[rules.all]\nper = [\"ip\"]\nrate = \"ten/s\"\n"))
@@ -38,14 +38,14 @@ fn check_and_run_say_the_same_of_a_bad_file() {
 }
 
 #[test]
-fn schema_prints_the_one_in_docs() {
+fn schema_prints_the_schema_in_docs() {
     let outcome = tollgate(&["schema"], "");
     let kept = include_str!("../../docs/gateway.schema.json");
     assert_eq!((outcome.code, &*outcome.stdout), (Some(0), kept), "{}", outcome.stderr);
 }
 
 #[test]
-fn hash_key_makes_lines_that_let_the_key_in() {
+fn key_printed_by_hash_key_is_accepted() {
     let given = tollgate(&["hash-key", "test"], "");
     assert_eq!(given.code, Some(0));
     assert!(given.stdout.contains(&format!("sha256 = \"{TEST_DIGEST}\"")), "{}", given.stdout);
@@ -65,7 +65,7 @@ fn hash_key_makes_lines_that_let_the_key_in() {
 }
 
 #[test]
-fn hash_key_refuses_what_no_client_could_send() {
+fn hash_key_refuses_keys_that_http_cannot_transmit() {
     let long = "x".repeat(1_025);
     let table = [
         (&["hash-key", ""][..], ""),
@@ -83,7 +83,7 @@ fn hash_key_refuses_what_no_client_could_send() {
 }
 
 #[test]
-fn help_and_version_are_no_errors() {
+fn help_and_version_exit_with_0() {
     let help = tollgate(&["--help"], "");
     assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
     assert_snapshot!(help.stdout);
@@ -95,7 +95,7 @@ fn help_and_version_are_no_errors() {
 }
 
 #[test]
-fn a_call_that_makes_no_sense_is_an_error_of_usage() {
+fn invalid_arguments_exit_with_64() {
     for arguments in [&["chekc"][..], &["--confgi", "x"], &["check", "-c"]] {
         let outcome = tollgate(arguments, "");
         assert_eq!(outcome.code, Some(64), "{outcome:?}");

@@ -167,7 +167,7 @@ fn a_reload_on_demand_says_what_changed() {
         "more_changes": 0,
     });
     assert_eq!(answer.json(), expected);
-    let line = "is in force: 6 changes: key acme: the secret changed; plan pro added; route all \
+    let line = "configuration applied: 6 changes: key acme: the secret changed; plan pro added; route all \
         removed; route other added; rule r rate: \"10/s\" -> \"5/s\"; server.read_timeout: \
         nothing -> \"9s\"";
     eventually(line, || gateway.log().contains(line).then_some(()));

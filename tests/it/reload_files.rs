@@ -153,13 +153,18 @@ fn a_bad_file_is_told_once_while_it_stays() {
         crate::support::wait_out(std::time::Duration::from_millis(200));
     }
     assert_eq!(gateway.reloads("rejected"), 1);
-    assert_eq!(gateway.log().matches("was not taken").count(), 1, "{}", gateway.log());
+    assert_eq!(
+        gateway.log().matches("was rejected; the previous configuration stays in force").count(),
+        1,
+        "{}",
+        gateway.log()
+    );
     // Back to what is in force: no reload, but all is well.
     gateway.save(DEMO);
     let good = "tollgate_config_last_reload_successful";
     gateway.wait_for_count(good, &[], 1);
     assert_eq!(gateway.reloads("applied"), 0);
-    assert_eq!(gateway.log().matches("is again the one that is in force").count(), 1);
+    assert_eq!(gateway.log().matches("matches the configuration in force again").count(), 1);
 }
 
 #[test]

@@ -100,10 +100,10 @@ function health({ address, servers, health: state, retry_after_ms: wait }) {
   return badge(state, "good");
 }
 
-/** What the ticks say of it. */
-export function show(ticks) {
-  changes = breakerChanges(ticks.list);
-  if (!document.hidden) sources.show(counts(ticks.list, "sources", SOURCES));
+/** What the samples say of it. */
+export function show(samples) {
+  changes = breakerChanges(samples.list);
+  if (!document.hidden) sources.show(counts(samples.list, "sources", SOURCES));
 }
 
 export function start() {

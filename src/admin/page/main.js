@@ -1,8 +1,8 @@
-// The dashboard. Each section is a file of its own; this one starts them and hands out the ticks.
+// The dashboard. Each section is a file of its own; this one starts them and hands out the samples.
 
 import { byId } from "./dom.js";
 import { listen } from "./events.js";
-import { Ticks } from "./series.js";
+import { Samples } from "./series.js";
 import * as overview from "./overview.js";
 import * as clients from "./clients.js";
 import * as refusals from "./refusals.js";
@@ -16,15 +16,15 @@ import * as visualizer from "./visualizer.js";
 /** What each choice means, for those who do not see it. */
 const THEMES = { auto: "colours as the system has them", light: "light colours", dark: "dark colours" };
 
-const ticks = new Ticks();
+const samples = new Samples();
 
 function take(event, data) {
-  if (event === "history") ticks.reset(data);
-  else ticks.push(data);
-  if (!ticks.last) return;
-  overview.show(ticks);
-  health.show(ticks);
-  policy.update(ticks.last.generation);
+  if (event === "history") samples.reset(data);
+  else samples.push(data);
+  if (!samples.last) return;
+  overview.show(samples);
+  health.show(samples);
+  policy.update(samples.last.generation);
 }
 
 function live(state) {

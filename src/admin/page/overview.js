@@ -29,20 +29,20 @@ function byRedis({ sources }) {
   return all === 0 ? "nothing to decide" : `${percent(sources.redis ?? 0, all)} decided by Redis`;
 }
 
-export function show(ticks) {
-  const tick = ticks.last;
-  if (!tick) return;
-  const { allowed, refused } = recent(ticks.list, RECENT_S);
+export function show(samples) {
+  const sample = samples.last;
+  if (!sample) return;
+  const { allowed, refused } = recent(samples.list, RECENT_S);
   const all = allowed + refused;
-  const shared = tick.breaker !== null;
+  const shared = sample.breaker !== null;
   fill(byId("tiles"),
-    tile("Requests/s", amount(all), `${whole(tick.in_flight)} in flight`),
+    tile("Requests/s", amount(all), `${whole(sample.in_flight)} in flight`),
     tile("Refused", percent(refused, all), `${amount(refused)} per second`, refused > 0 ? "warn" : undefined),
-    tile("Breaker", shared ? tick.breaker.replace("_", " ") : "no Redis", shared ? byRedis(tick) : "limits of this gateway alone", STATES[tick.breaker]),
-    tile("Gateways", shared ? whole(tick.gateways) : "1", shared ? "share these limits" : `${whole(tick.local_buckets)} buckets here`),
-    tile("File in force", `no. ${tick.generation}`, tick.config_valid ? "as it is saved" : "the saved one was rejected",
-      tick.config_valid ? "good" : "bad"));
+    tile("Breaker", shared ? sample.breaker.replace("_", " ") : "no Redis", shared ? byRedis(sample) : "limits of this gateway alone", STATES[sample.breaker]),
+    tile("Gateways", shared ? whole(sample.gateways) : "1", shared ? "share these limits" : `${whole(sample.local_buckets)} buckets here`),
+    tile("File in force", `no. ${sample.generation}`, sample.config_valid ? "as it is saved" : "the saved one was rejected",
+      sample.config_valid ? "good" : "bad"));
   if (document.hidden) return;
-  plans.show(stacked(ticks.list, "plans"));
-  rules.show(stacked(ticks.list, "rules"));
+  plans.show(stacked(samples.list, "plans"));
+  rules.show(stacked(samples.list, "rules"));
 }

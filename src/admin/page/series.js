@@ -1,4 +1,4 @@
-// Ticks of the last minutes, as the rows of a stacked chart. Pure: no page, no clock.
+// Samples of the last minutes, as the rows of a stacked chart. Pure: no page, no clock.
 
 /** The most and the least that is shown: a gateway that has just started fills a minute first. */
 export const SHOWN_S = 300;
@@ -9,16 +9,16 @@ const NAMED = 6;
 
 export const OTHERS = "others";
 
-/** The ticks of the last minutes, the newest last. */
-export class Ticks {
+/** The samples of the last minutes, the newest last. */
+export class Samples {
   list = [];
 
-  reset(ticks) {
-    this.list = ticks.slice(-SHOWN_S);
+  reset(samples) {
+    this.list = samples.slice(-SHOWN_S);
   }
 
-  push(tick) {
-    this.list.push(tick);
+  push(sample) {
+    this.list.push(sample);
     if (this.list.length > SHOWN_S) this.list.shift();
   }
 
@@ -27,48 +27,48 @@ export class Ticks {
   }
 }
 
-const perSecond = (count, tick) => ((count ?? 0) * 1_000) / tick.span_ms;
+const perSecond = (count, sample) => ((count ?? 0) * 1_000) / sample.span_ms;
 
-/** The names with the most to show, in a stable order; `weigh(tick)` is `[name, weight]`s. */
-function names(ticks, weigh) {
+/** The names with the most to show, in a stable order; `weigh(sample)` is `[name, weight]`s. */
+function names(samples, weigh) {
   const weights = new Map();
-  for (const tick of ticks) {
-    for (const [name, weight] of weigh(tick)) weights.set(name, (weights.get(name) ?? 0) + weight);
+  for (const sample of samples) {
+    for (const [name, weight] of weigh(sample)) weights.set(name, (weights.get(name) ?? 0) + weight);
   }
   const sorted = [...weights].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(([name]) => name);
   return { shown: sorted.slice(0, NAMED).sort(), rest: new Set(sorted.slice(NAMED)) };
 }
 
 /**
- * `{ times, rows }` of a table in each tick (`plans`, `rules`), allowed below and refused on top.
+ * `{ times, rows }` of a table in each sample (`plans`, `rules`), allowed below and refused on top.
  * Rows are `{ name, kind, values }`, values per second.
  */
-export function stacked(ticks, member) {
-  const rowsOf = (tick) => Object.values(tick[member]);
+export function stacked(samples, member) {
+  const rowsOf = (sample) => Object.values(sample[member]);
   // Shadow rules are few: a colour and a column only where one would have refused.
-  const isTried = ticks.some((tick) => rowsOf(tick).some((row) => row.shadow_refused > 0));
+  const isTried = samples.some((sample) => rowsOf(sample).some((row) => row.shadow_refused > 0));
   const kinds = isTried ? ["allowed", "refused", "shadow_refused"] : ["allowed", "refused"];
-  const { shown, rest } = names(ticks, (tick) =>
-    Object.entries(tick[member]).map(([name, row]) => [name, row.allowed + row.refused + (row.shadow_refused ?? 0)]));
-  const value = (tick, name, kind) => perSecond(tick[member][name]?.[kind], tick);
+  const { shown, rest } = names(samples, (sample) =>
+    Object.entries(sample[member]).map(([name, row]) => [name, row.allowed + row.refused + (row.shadow_refused ?? 0)]));
+  const value = (sample, name, kind) => perSecond(sample[member][name]?.[kind], sample);
   const rows = [];
   for (const kind of kinds) {
-    for (const name of shown) rows.push({ name, kind, values: ticks.map((tick) => value(tick, name, kind)) });
+    for (const name of shown) rows.push({ name, kind, values: samples.map((sample) => value(sample, name, kind)) });
     if (rest.size === 0) continue;
-    const sum = (tick) => [...rest].reduce((all, name) => all + value(tick, name, kind), 0);
-    rows.push({ name: OTHERS, kind, values: ticks.map(sum) });
+    const sum = (sample) => [...rest].reduce((all, name) => all + value(sample, name, kind), 0);
+    rows.push({ name: OTHERS, kind, values: samples.map(sum) });
   }
-  return { times: ticks.map((tick) => tick.at_ms / 1_000), rows };
+  return { times: samples.map((sample) => sample.at_ms / 1_000), rows };
 }
 
 /** The same of a table of plain counts (`sources`); `names` says what each is called, in order. */
-export function counts(ticks, member, names) {
+export function counts(samples, member, names) {
   const rows = Object.entries(names).map(([kind, name]) => ({
     name,
     kind,
-    values: ticks.map((tick) => perSecond(tick[member][kind], tick)),
+    values: samples.map((sample) => perSecond(sample[member][kind], sample)),
   }));
-  return { times: ticks.map((tick) => tick.at_ms / 1_000), rows };
+  return { times: samples.map((sample) => sample.at_ms / 1_000), rows };
 }
 
 /** The span that a chart over these times shows, in seconds. */
@@ -84,12 +84,12 @@ export function heaped(rows) {
 }
 
 /** Requests and refusals per second over the last `seconds`. */
-export function recent(ticks, seconds) {
-  const last = ticks.slice(-seconds);
+export function recent(samples, seconds) {
+  const last = samples.slice(-seconds);
   const all = { allowed: 0, refused: 0, ms: 0 };
-  for (const tick of last) {
-    all.ms += tick.span_ms;
-    for (const row of Object.values(tick.plans)) {
+  for (const sample of last) {
+    all.ms += sample.span_ms;
+    for (const row of Object.values(sample.plans)) {
       all.allowed += row.allowed;
       all.refused += row.refused;
     }
@@ -99,13 +99,13 @@ export function recent(ticks, seconds) {
 }
 
 /** Moments at which the breaker changed, the newest first: `{ at_ms, to }`. */
-export function breakerChanges(ticks) {
+export function breakerChanges(samples) {
   const changes = [];
-  for (let index = 1; index < ticks.length; index += 1) {
-    const [before, tick] = [ticks[index - 1], ticks[index]];
-    for (const [to, count] of Object.entries(tick.transitions)) {
+  for (let index = 1; index < samples.length; index += 1) {
+    const [before, sample] = [samples[index - 1], samples[index]];
+    for (const [to, count] of Object.entries(sample.transitions)) {
       const times = count - (before.transitions[to] ?? 0);
-      if (times > 0) changes.unshift({ at_ms: tick.at_ms, to, times });
+      if (times > 0) changes.unshift({ at_ms: sample.at_ms, to, times });
     }
   }
   return changes;

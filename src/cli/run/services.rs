@@ -1,4 +1,4 @@
-//! What Pingora runs: the proxy, the admin port, and what goes on in the background.
+//! Assembles the services that Pingora runs: the proxy, the admin port and background services.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use pingora::server::configuration::ServerConf;
 use pingora::services::listening;
 use tracing::warn;
 
-use crate::admin::{Admin, App, Ticker};
+use crate::admin::{Admin, App, Sampler};
 use crate::clock;
 use crate::gateway::{Gateway, MAX_TRIES};
 use crate::limit::share::Share;
@@ -18,7 +18,7 @@ use crate::observe::metrics::Metrics;
 use crate::policy::redis::{Redis, StartWithout};
 use crate::policy::{Policy, settings};
 use crate::reload::Reloader;
-use crate::reload::service::{Hangups, Reloads};
+use crate::reload::service::{HangupSignal, ReloadService};
 use crate::runtime::Runtime;
 use crate::runtime::drain::Draining;
 use crate::runtime::lookups::Lookups;
@@ -29,28 +29,28 @@ use crate::store::redis::append::Appending;
 use crate::store::redis::batch::Batcher;
 use crate::store::redis::link::{Link, Supervisor};
 
-/// How long the first connections wait for Redis at most.
-const FIRST_ATTEMPT: Duration = Duration::from_secs(2);
+/// Maximum time that the first client connections wait for the connection to Redis.
+const FIRST_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the process serves with.
+/// Everything that the services are built from.
 pub(super) struct Services {
     pub(super) listeners: Vec<Listener>,
     pub(super) admin: Listener,
     pub(super) runtime: Runtime,
     pub(super) supervisor: Option<Supervisor>,
     pub(super) reloader: Arc<Reloader>,
-    pub(super) hangups: Hangups,
+    pub(super) hangup_signal: HangupSignal,
 }
 
 impl Services {
-    /// All of them, by a file's `[server]`; the program's threads begin when it is run.
+    /// Builds all services by the settings of `[server]`. Threads start when the server runs.
     pub(super) fn assemble(self, settings: &settings::Server, draining: &Draining) -> Server {
         let threads = settings.threads.unwrap_or_else(|| {
             std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
         });
         let conf = ServerConf {
             threads,
-            // One thread has nobody to steal from, and is faster without the machinery for it.
+            // A single thread is faster without work stealing.
             work_stealing: threads > 1,
             max_retries: MAX_TRIES,
             // The main thread ends the process earlier, when nothing is in flight.
@@ -76,28 +76,28 @@ impl Services {
         let mut proxy = Prebound::new(proxy, self.listeners);
         if let Some(supervisor) = self.supervisor {
             proxy = proxy
-                .starting_after(until_redis_is_tried(supervisor.link()))
+                .starting_after(first_connect(supervisor.link()))
                 .with_companion(Arc::new(supervisor));
         }
         pingora.add_service(proxy);
 
         let shares_redis = current.load().policy.redis.is_some();
-        let ticker = Arc::new(Ticker::new(metrics, store, shares_redis));
+        let sampler = Arc::new(Sampler::new(metrics, store, shares_redis));
         let needs_redis = current.load().policy.redis.as_ref().is_some_and(Redis::is_needed);
         let needed = needs_redis.then_some(limiter);
         let reloader = Arc::clone(&self.reloader);
         let answers = Admin::new(self.runtime, draining.clone(), needed, reloader);
-        let app = App::new(answers, Arc::clone(&ticker), draining.clone());
+        let app = App::new(answers, Arc::clone(&sampler), draining.clone());
         let mut admin = listening::Service::new("admin".to_string(), app);
         admin.threads = Some(1);
         admin.add_tcp(&self.admin.service_name());
         let admin = Prebound::new(admin, vec![self.admin]).serving_while_draining();
-        pingora.add_service(admin.with_companion(ticker));
+        pingora.add_service(admin.with_companion(sampler));
 
         let mut lookups = background_service("lookups", Lookups::new(current));
         lookups.threads = Some(1);
         pingora.add_service(lookups);
-        let reloads = Reloads::new(self.reloader, self.hangups);
+        let reloads = ReloadService::new(self.reloader, self.hangup_signal);
         let mut reloads = background_service("reloads", reloads);
         reloads.threads = Some(1);
         pingora.add_service(reloads);
@@ -105,16 +105,16 @@ impl Services {
     }
 }
 
-/// Waits for the outcome of the first attempt to reach Redis: requests that come before would be
-/// decided without it.
-async fn until_redis_is_tried(link: Arc<Link>) {
-    link.until_tried(FIRST_ATTEMPT).await;
+/// Waits for the result of the first connection attempt to Redis. Earlier requests would be decided
+/// locally.
+async fn first_connect(link: Arc<Link>) {
+    link.until_tried(FIRST_CONNECT_TIMEOUT).await;
     if !link.is_reached() {
-        warn!("Redis not reached at the start; `redis.start_without` says what buckets hold");
+        warn!("Redis not reached at the start; buckets start as `redis.start_without` says");
     }
 }
 
-/// The limiter, and who keeps its connection to Redis where the file has one.
+/// The limiter, and the supervisor of its connection if the file has `[redis]`.
 pub(super) fn limiter(
     policy: &Policy,
     store: Arc<MemoryStore>,
@@ -130,7 +130,7 @@ pub(super) fn limiter(
     }
     let instances = policy.server.instances;
     if redis.start_without == StartWithout::Empty {
-        // Before Redis is reached, gateways cannot be counted.
+        // The number of gateways is unknown until Redis is reached.
         store.start_empty(Share::one_of(instances.unwrap_or(1)), link.reached(), clock::now());
     }
     let (prefix, series) = (redis.prefix.clone(), metrics.redis_calls());

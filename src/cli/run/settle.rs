@@ -39,8 +39,8 @@ impl<'a> Settling<'a> {
         if self.limiter.debts() == 0 {
             return;
         }
-        let patience = self.time_left().max(MIN_SETTLE_TIME);
-        let settle = self.limiter.settle(patience);
+        let timeout = self.time_left().max(MIN_SETTLE_TIME);
+        let settle = self.limiter.settle(timeout);
         // The connection is driven by the proxy's threads, which live until the process ends.
         match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => {

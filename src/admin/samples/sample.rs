@@ -1,4 +1,4 @@
-//! One tick: what was counted between two looks.
+//! One sample: the differences of all counters since the previous sample.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,18 @@ use serde::Serialize;
 
 use crate::observe::metrics::{Decisions, Requests, Totals};
 
-/// How many plans, and how many rules, one tick names. The others are one together: more would
-/// neither fit a chart nor the memory.
-const NAMED: usize = 40;
+/// Maximum number of plans, and of rules, in one sample. The others are added up in one row.
+const MAX_ROWS: usize = 40;
 
-/// What those others are called. No name of the file is like it.
+/// Name of the row of the others. No name in `gateway.toml` can be equal to it.
 const OTHERS: &str = "…";
 
-/// What happened between two looks. Rows of which nothing is to be told are left out.
+/// Differences between two samples. Rows and counts of 0 are left out.
 #[derive(Serialize)]
-pub(super) struct Tick<'a> {
-    /// When the span ended, in Unix time.
+pub(super) struct Sample<'a> {
+    /// End of the span, in milliseconds since the Unix epoch.
     at_ms: u64,
-    /// How long the span was.
+    /// Length of the span.
     span_ms: u64,
     plans: BTreeMap<&'a str, PlanRow>,
     rules: BTreeMap<&'a str, RuleRow>,
@@ -28,23 +27,23 @@ pub(super) struct Tick<'a> {
     retries: u64,
     in_flight: i64,
     local_buckets: usize,
-    /// None without Redis.
+    /// `None` without Redis.
     breaker: Option<&'static str>,
-    /// How often the breaker has changed so far, by the state that followed.
+    /// Transitions of the breaker since the start, by new state.
     transitions: &'a BTreeMap<String, u64>,
     gateways: Option<i64>,
     generation: i64,
     config_valid: bool,
 }
 
-/// Requests of one plan, between two looks.
+/// Requests of one plan.
 #[derive(Serialize, Default, Clone, Copy, PartialEq, Eq, Debug)]
 struct PlanRow {
     allowed: u64,
     refused: u64,
 }
 
-/// Decisions of one rule, between two looks.
+/// Decisions of one rule.
 #[derive(Serialize, Default, Clone, Copy, PartialEq, Eq, Debug)]
 struct RuleRow {
     allowed: u64,
@@ -52,15 +51,15 @@ struct RuleRow {
     shadow_refused: u64,
 }
 
-/// A row that others can be added to.
+/// A row of counts that can be added up.
 trait Row: Copy + Default + PartialEq {
     fn weight(&self) -> u64;
     fn add(&mut self, other: Self);
 }
 
-impl<'a> Tick<'a> {
-    /// What is told of the `span_ms` between the two, which ended at `at_ms` of Unix time. The breaker
-    /// and other gateways are told of where buckets are shared.
+impl<'a> Sample<'a> {
+    /// The differences from `before` to `now`, over a span of `span_ms` that ended at `at_ms` (Unix
+    /// time). Includes the breaker and the number of gateways if `shares_redis`.
     pub(super) fn between(
         before: &Totals,
         now: &'a Totals,
@@ -86,11 +85,11 @@ impl<'a> Tick<'a> {
         Self {
             at_ms,
             span_ms,
-            plans: named(plans),
-            rules: named(rules),
+            plans: largest(plans),
+            rules: largest(rules),
             statuses: statuses.filter(|(_, count)| *count > 0).collect(),
-            sources: grown(&before.sources, &now.sources),
-            redis_calls: grown(&before.redis_calls, &now.redis_calls),
+            sources: increases(&before.sources, &now.sources),
+            redis_calls: increases(&before.redis_calls, &now.redis_calls),
             retries: now.retries.saturating_sub(before.retries),
             in_flight: now.now.in_flight,
             local_buckets: now.now.local_buckets,
@@ -103,28 +102,28 @@ impl<'a> Tick<'a> {
     }
 }
 
-/// What was counted between two looks. A series that is gone and back begins anew.
-fn grown<'a>(
+/// The increase of each counter; 0 for a series that was removed and created again.
+fn increases<'a>(
     before: &BTreeMap<String, u64>,
     now: &'a BTreeMap<String, u64>,
 ) -> BTreeMap<&'a str, u64> {
-    let grown = now.iter().map(|(name, count)| {
+    let increases = now.iter().map(|(name, count)| {
         let earlier = before.get(name).copied().unwrap_or_default();
         (name.as_str(), count.saturating_sub(earlier))
     });
-    grown.filter(|(_, count)| *count > 0).collect()
+    increases.filter(|(_, count)| *count > 0).collect()
 }
 
-/// The rows of which there is something to tell, at most [`NAMED`]: the smallest become one.
-fn named<'a, R: Row>(rows: impl Iterator<Item = (&'a str, R)>) -> BTreeMap<&'a str, R> {
+/// The largest [`MAX_ROWS`] rows that are not 0, and one row for the sum of the others.
+fn largest<'a, R: Row>(rows: impl Iterator<Item = (&'a str, R)>) -> BTreeMap<&'a str, R> {
     let mut rows: Vec<_> = rows.filter(|(_, row)| *row != R::default()).collect();
     rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.weight()));
-    let rest = rows.split_off(rows.len().min(NAMED));
-    let mut named: BTreeMap<_, _> = rows.into_iter().collect();
+    let rest = rows.split_off(rows.len().min(MAX_ROWS));
+    let mut largest: BTreeMap<_, _> = rows.into_iter().collect();
     for (_, row) in rest {
-        named.entry(OTHERS).or_default().add(row);
+        largest.entry(OTHERS).or_default().add(row);
     }
-    named
+    largest
 }
 
 impl PlanRow {
@@ -175,27 +174,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tick_tells_what_was_counted_between_two_looks() {
+    fn sample_has_the_differences_of_all_counters() {
         let mut before = Totals::default();
         before.plans.insert("free".to_string(), Requests { answered: 10, refused: 4 });
         before.sources.insert("redis".to_string(), 7);
         let mut now = before.clone();
         now.plans.insert("free".to_string(), Requests { answered: 15, refused: 6 });
         now.rules.insert("r".to_string(), Decisions { allow: 3, deny: 2, shadow_deny: 0 });
-        let tick = Tick::between(&before, &now, false, 1_000, 1_000);
-        assert_eq!(tick.plans["free"], PlanRow { allowed: 3, refused: 2 });
-        assert_eq!(tick.rules["r"], RuleRow { allowed: 3, refused: 2, shadow_refused: 0 });
-        assert!(tick.sources.is_empty());
-        assert_eq!((tick.breaker, tick.gateways), (None, None));
+        let sample = Sample::between(&before, &now, false, 1_000, 1_000);
+        assert_eq!(sample.plans["free"], PlanRow { allowed: 3, refused: 2 });
+        assert_eq!(sample.rules["r"], RuleRow { allowed: 3, refused: 2, shadow_refused: 0 });
+        assert!(sample.sources.is_empty());
+        assert_eq!((sample.breaker, sample.gateways), (None, None));
     }
 
     #[test]
-    fn names_beyond_a_bound_are_one() {
+    fn rows_beyond_the_maximum_are_added_up() {
         let names: Vec<String> = (0..100).map(|name| format!("{name}")).collect();
         let row = |allowed| PlanRow { allowed, refused: 1 };
         let rows = names.iter().zip(0..).map(|(name, allowed)| (name.as_str(), row(allowed)));
-        let kept = named(rows);
-        assert_eq!(kept.len(), NAMED + 1);
+        let kept = largest(rows);
+        assert_eq!(kept.len(), MAX_ROWS + 1);
         assert_eq!(kept["99"], row(99));
         assert_eq!(kept[OTHERS], PlanRow { allowed: (0..60).sum(), refused: 60 });
     }

@@ -1,4 +1,4 @@
-//! Who tells of requests: to a log, to a collector, to whoever asks later.
+//! Starts the access log, the audit of refusals and the exporter of traces.
 
 use std::sync::Arc;
 
@@ -11,19 +11,18 @@ use crate::observe::traces::Traces;
 use crate::policy::Policy;
 use crate::store::redis::append::Appender;
 
-/// What is told of requests.
-pub(super) struct Tellers {
-    /// A line for each.
+/// Records of requests: the access log, the audit of refusals, and traces.
+pub(super) struct Telemetry {
     pub(super) access_log: Arc<AccessLog>,
-    /// Who was refused.
     pub(super) audit: Arc<Audit>,
-    /// Spans.
     pub(super) traces: Arc<Traces>,
 }
 
-impl Tellers {
+impl Telemetry {
+    /// Starts all three.
+    ///
     /// # Errors
-    /// In words: a log that cannot be written, or a kernel without threads.
+    /// A message for the operator, if the access log cannot be written or a thread cannot be started.
     pub(super) fn start(
         policy: &Policy,
         metrics: &Metrics,
@@ -44,7 +43,7 @@ impl Tellers {
         Ok(Self { access_log: Arc::new(access_log), audit, traces: Arc::new(traces) })
     }
 
-    /// Has them tell what waits.
+    /// Writes and sends pending records.
     pub(super) fn close(&self) {
         self.audit.close();
         self.access_log.close();
