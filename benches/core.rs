@@ -7,10 +7,10 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark speaks by its output")]
 
 use divan::{Bencher, black_box};
+use tollgate::limit::Limit;
 use tollgate::limit::MICROS_PER_SECOND as SECOND;
 use tollgate::limit::bucket::Bucket;
 use tollgate::limit::charge::{Answer, BucketId, Charge, Mode, take};
-use tollgate::limit::quota::Quota;
 use tollgate::limit::share::Share;
 use tollgate::limit::verdict::Verdict;
 use tollgate::load::from_text;
@@ -23,10 +23,10 @@ fn main() {
 }
 
 fn charges(count: usize) -> Vec<Charge> {
-    let quota = Quota::new(10, SECOND, 50).unwrap();
+    let limit = Limit::token_bucket(10, SECOND, 50).unwrap();
     let charge = |rule: u32| {
         let bucket = BucketId(u128::from(rule));
-        Charge { bucket, rule, quota_index: 0, quota, cost: 1, mode: Mode::Enforce }
+        Charge { bucket, rule, limit_index: 0, limit, cost: 1, mode: Mode::Enforce }
     };
     (0..).map(charge).take(count).collect()
 }
@@ -37,7 +37,7 @@ fn buckets(charges: &[Charge], level: i64) -> Vec<Bucket> {
 
 fn refill_and_take(charges: &[Charge], buckets: &mut [Bucket], now: u64) -> Answer {
     for (charge, bucket) in charges.iter().zip(buckets.iter_mut()) {
-        *bucket = bucket.refilled(&charge.quota, now);
+        *bucket = bucket.refilled(&charge.limit, now);
     }
     take(charges, buckets, Share::WHOLE)
 }
@@ -45,7 +45,7 @@ fn refill_and_take(charges: &[Charge], buckets: &mut [Bucket], now: u64) -> Answ
 #[divan::bench(args = [1, 4])]
 fn refill_and_take_tokens(bencher: Bencher, count: usize) {
     let charges = charges(count);
-    let mut buckets = buckets(&charges, charges[0].quota.full());
+    let mut buckets = buckets(&charges, charges[0].limit.full());
     let mut now = 0;
     bencher.bench_local(|| {
         // A token's worth of ticks, so that every request passes.
@@ -62,7 +62,7 @@ fn note_who_asked<const RULES: usize>(bencher: Bencher, clients: u32) {
     let file = format!("[plans.free]\n[upstreams.a]\nservers = ['demo']\n[routes.a]\n{rules}");
     let policy = from_text("gateway.toml", &file).unwrap();
     let charges = charges(RULES);
-    let answer = take(&charges, &mut buckets(&charges, charges[0].quota.full()), Share::WHOLE);
+    let answer = take(&charges, &mut buckets(&charges, charges[0].limit.full()), Share::WHOLE);
     let charges = charges.into_iter().collect();
     let taken = Taken::all(charges, answer, Source::Local);
     let consumption = Consumption::default();
@@ -85,7 +85,7 @@ fn refuse(bencher: Bencher, count: usize) {
 #[divan::bench(args = [1, 4])]
 fn verdict_on_allowed(bencher: Bencher, count: usize) {
     let charges = charges(count);
-    let answer = take(&charges, &mut buckets(&charges, charges[0].quota.full()), Share::WHOLE);
+    let answer = take(&charges, &mut buckets(&charges, charges[0].limit.full()), Share::WHOLE);
     bencher.bench_local(|| Verdict::of(black_box(&charges), black_box(&answer)));
 }
 

@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use divan::{Bencher, black_box};
 use parking_lot::Mutex;
+use tollgate::limit::Limit;
 use tollgate::limit::MICROS_PER_SECOND as SECOND;
 use tollgate::limit::charge::{BucketId, Charge, Mode};
-use tollgate::limit::quota::Quota;
 use tollgate::limit::share::Share;
 use tollgate::store::memory::MemoryStore;
 
@@ -45,9 +45,9 @@ const QUICK: u32 = 2;
 /// An hour to fill after one request, and as deep as it gets.
 const SLOW: u32 = 3;
 
-static QUOTAS: LazyLock<[Quota; 4]> = LazyLock::new(|| {
+static LIMITS: LazyLock<[Limit; 4]> = LazyLock::new(|| {
     [(1_000, SECOND, MILLION), (1, HOUR, 1), (10, SECOND, 5), (1, HOUR, MILLION)]
-        .map(|(tokens, period, burst)| Quota::new(tokens, period, burst).unwrap())
+        .map(|(tokens, period, burst)| Limit::token_bucket(tokens, period, burst).unwrap())
 });
 
 /// A million clients in a store that could hold a tenth more.
@@ -65,19 +65,19 @@ fn main() {
     }
 }
 
-fn crowd(quota: u32) -> MemoryStore {
-    let store = MemoryStore::new(1_100_000, &*QUOTAS);
+fn crowd(limit: u32) -> MemoryStore {
+    let store = MemoryStore::new(1_100_000, &*LIMITS);
     (0..MILLION).for_each(|client| {
-        assert!(store.take(&[charge(client, quota)], 0, Share::WHOLE).allowed());
+        assert!(store.take(&[charge(client, limit)], 0, Share::WHOLE).allowed());
     });
     assert_eq!((store.len(), store.evictions()), (1_000_000, 0));
     store
 }
 
-fn charge(client: u64, quota_index: u32) -> Charge {
+fn charge(client: u64, limit_index: u32) -> Charge {
     let bucket = BucketId(u128::from(mixed(client)) << 64 | u128::from(mixed(!client)));
-    let quota = QUOTAS[quota_index as usize];
-    Charge { bucket, rule: 0, quota_index, quota, cost: 1, mode: Mode::Enforce }
+    let limit = LIMITS[limit_index as usize];
+    Charge { bucket, rule: 0, limit_index, limit, cost: 1, mode: Mode::Enforce }
 }
 
 /// A permutation of all numbers that looks random (splitmix64).
@@ -169,15 +169,15 @@ fn check_four_rules(bencher: Bencher) {
 /// in a store of a million that is full.
 #[divan::bench(threads = [1, 2, 4], args = [SOON, LATE], sample_size = 20_000, sample_count = 100)]
 fn flood_of_newcomers(bencher: Bencher, full_again: &str) {
-    let quota = if full_again == SOON { QUICK } else { SLOW };
-    let store = MemoryStore::new(1_000_000, &*QUOTAS);
+    let limit = if full_again == SOON { QUICK } else { SLOW };
+    let store = MemoryStore::new(1_000_000, &*LIMITS);
     (0..2 * MILLION)
-        .for_each(|client| drop(store.take(&[charge(client, quota)], client, Share::WHOLE)));
+        .for_each(|client| drop(store.take(&[charge(client, limit)], client, Share::WHOLE)));
     assert_eq!(store.evictions() > 0, full_again == LATE);
     bencher.bench(|| {
         let turn = turn();
         store
-            .take(&[charge(turn, quota)], 2 * MILLION + (turn & 0xffff_ffff), Share::WHOLE)
+            .take(&[charge(turn, limit)], 2 * MILLION + (turn & 0xffff_ffff), Share::WHOLE)
             .allowed()
     });
 }
@@ -203,9 +203,9 @@ fn bytes_per_bucket() {
 
 fn fill_and_report(max_buckets: usize, clients: u64) {
     // What the program needs at all.
-    MemoryStore::new(1_000, &*QUOTAS).take(&[charge(0, SLOW)], 0, Share::WHOLE);
+    MemoryStore::new(1_000, &*LIMITS).take(&[charge(0, SLOW)], 0, Share::WHOLE);
     let before = resident_bytes();
-    let store = MemoryStore::new(max_buckets, &*QUOTAS);
+    let store = MemoryStore::new(max_buckets, &*LIMITS);
     let empty = resident_bytes() - before;
     (0..clients).for_each(|client| drop(store.take(&[charge(client, SLOW)], 0, Share::WHOLE)));
     let (len, grown) = (store.len(), resident_bytes() - before);

@@ -165,7 +165,7 @@ fn judged(policy: Policy) -> Exchange {
     let request = asked(PATH, &[("x-api-key", KEY)]);
     let head = Head::of(&request, PATH.as_bytes(), Some(PEER), false);
     let charges = decide(&policy, &head).charges;
-    let store = MemoryStore::new(1_000, &policy.quotas);
+    let store = MemoryStore::new(1_000, &policy.limits);
     let answer = store.take(&charges, 0, Share::WHOLE);
     let in_flight = IntGauge::new("in_flight", "requests").unwrap();
     let mut exchange = Exchange::new(Arc::new(Snapshot::new(policy, Vec::new())), in_flight, 0);

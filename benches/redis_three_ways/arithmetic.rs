@@ -1,8 +1,8 @@
 //! A token bucket as it is usually written, for the ways that compute in the client.
 
 use tollgate::clock;
+use tollgate::limit::Limit as Kind;
 use tollgate::limit::MICROS_PER_SECOND;
-use tollgate::limit::quota::Quota;
 
 /// What a bucket allows, as each way wants it.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +12,7 @@ pub(crate) struct Limit {
     /// Tokens that the bucket holds.
     pub(crate) burst: u64,
     /// Both.
-    pub(crate) quota: Quota,
+    pub(crate) kind: Kind,
 }
 
 /// A bucket as the ways before ours keep it: two fields of a hash.
@@ -26,8 +26,8 @@ pub(crate) struct Plain {
 impl Limit {
     /// So many tokens in so many seconds.
     pub(crate) fn new(tokens: u64, seconds: u64, burst: u64) -> Self {
-        let quota = Quota::new(tokens, seconds * MICROS_PER_SECOND, burst).unwrap();
-        Self { rate: tokens as f64 / seconds as f64, burst, quota }
+        let kind = Kind::token_bucket(tokens, seconds * MICROS_PER_SECOND, burst).unwrap();
+        Self { rate: tokens as f64 / seconds as f64, burst, kind }
     }
 
     /// Seconds until the bucket is full, rounded up, and one more.

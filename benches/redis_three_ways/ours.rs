@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::clock;
+use tollgate::limit::Limit as Kind;
 use tollgate::limit::breaker::Settings;
 use tollgate::limit::charge::{BucketId, Charge, Charges, Mode};
-use tollgate::limit::quota::Quota;
 use tollgate::observe::metrics::Metrics;
 use tollgate::policy::OnFailure;
 use tollgate::policy::redis::{Login, Place, Ready, Redis, StartWithout};
@@ -46,7 +46,7 @@ impl Ours {
             Batcher::new(link, prefix.clone(), timeout, debts, series.clone())
         };
         // What Redis does not answer in time is decided here; such answers are told apart.
-        let memory = Arc::new(MemoryStore::new(1_000_000, &[Quota::new(1, 1, 1).unwrap()]));
+        let memory = Arc::new(MemoryStore::new(1_000_000, &[Kind::token_bucket(1, 1, 1).unwrap()]));
         let rule = RuleName { name: Arc::from("bench"), salt: 0, on_failure: OnFailure::Local };
         Self {
             batcher: batcher(),
@@ -93,9 +93,9 @@ fn settings(port: u16) -> Redis {
 
 /// What a request of that user owes.
 fn charges(user: u64, limit: &Limit) -> Charges {
-    let quota = limit.quota;
+    let limit = limit.kind;
     let bucket = BucketId(u128::from(mixed(user)) << 64 | u128::from(mixed(!user)));
-    let charge = Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode: Mode::Enforce };
+    let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode: Mode::Enforce };
     std::iter::once(charge).collect()
 }
 

@@ -193,7 +193,7 @@ fn limits(policy: &policy::Policy, rule: &policy::Rule) -> Vec<Limit> {
         plan,
         key,
         rate: grant.rate.to_string(),
-        burst: grant.quota.burst(),
+        burst: grant.limit.capacity(),
     };
     let plans = (0..).zip(&rule.quota_by_plan).filter_map(|(plan, grant)| {
         Some(limit(Some(policy.plan_name(plan).to_owned()), None, grant.as_ref()?))

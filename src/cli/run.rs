@@ -79,7 +79,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
             return ExitCode::from(EXIT_UNAVAILABLE);
         }
     };
-    let store = Arc::new(MemoryStore::new(policy.memory.max_buckets, &policy.quotas));
+    let store = Arc::new(MemoryStore::new(policy.memory.max_buckets, &policy.limits));
     let draining = Draining::default();
     let Prepared { signals, hangup_signal, pools } = match prepare(&policy, &draining) {
         Ok(prepared) => prepared,

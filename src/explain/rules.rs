@@ -6,7 +6,6 @@ use super::words;
 use crate::decide::{Case, Head, Refusal};
 use crate::identity::Identity;
 use crate::limit::charge::Charge;
-use crate::limit::verdict::Standing;
 use crate::policy::charges::{Facts, WhyNot};
 use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
 use crate::policy::redis::DEFAULT_PREFIX;
@@ -112,9 +111,9 @@ impl Found<'_> {
         };
         report::Charge {
             rate: rule
-                .rate_of(charge.quota_index)
+                .rate_of(charge.limit_index)
                 .map_or_else(String::new, |rate| rate.to_string()),
-            burst: charge.quota.burst(),
+            burst: charge.limit.capacity(),
             rate_of,
             cost: charge.cost,
             bucket: script::key(prefix, charge.bucket, &name),
@@ -184,7 +183,7 @@ fn level(levels: Levels<'_>, rule: u32) -> Option<Level> {
     let mut charges = taken.charges.iter().zip(&taken.answer.outcomes);
     let (charge, outcome) = charges.find(|(charge, _)| charge.rule == rule)?;
     let before = outcome.level_before(charge, taken.answer.allowed());
-    let standing = Standing::of_bucket(&charge.quota, before, charge.cost, outcome.share);
+    let standing = charge.limit.standing(before, charge.cost, outcome.share);
     Some(Level {
         tokens: standing.remaining,
         enough: outcome.enough,

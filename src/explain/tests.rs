@@ -101,7 +101,7 @@ fn with_headers(asked: Asked, headers: &[(&str, &str)]) -> Asked {
 /// What is told after `before` requests like it, at one instant.
 fn after(before: usize, asked: &Asked) -> Explanation {
     let policy = policy();
-    let store = MemoryStore::new(1_000, &policy.quotas);
+    let store = MemoryStore::new(1_000, &policy.limits);
     let request = asked.request(&policy).unwrap();
     let case = decide(&policy, &request.head());
     for _ in 0..before {

@@ -134,7 +134,7 @@ fn insert_draft(
         // Until the next try where the rule refused, until full where it did not.
         let wait = if outcome.enough { standing.reset_us } else { standing.retry_after_us };
         let wait = seconds_up(wait).max(u64::from(!outcome.enough));
-        let window = seconds_up(charge.quota.time_to_fill_us()).max(1);
+        let window = seconds_up(charge.limit.window_us()).max(1);
         let name = judged.rule_name(policy, index);
         policies.item(name, [(";q=", standing.limit), (";w=", window)]);
         limits.item(name, [(";r=", standing.remaining), (";t=", wait)]);

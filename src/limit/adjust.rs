@@ -1,7 +1,7 @@
 //! Reset and grant: changes of a bucket by an operator.
 
 use super::bucket::Bucket;
-use super::quota::{MAX_UNITS, Quota};
+use super::{Limit, MAX_UNITS};
 
 /// A change of a bucket's level by an operator. It raises the level, at most to full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,17 +16,17 @@ pub enum Adjustment {
 const FILL_UNITS: i64 = 4 * MAX_UNITS;
 
 impl Adjustment {
-    /// Units to add to a bucket of `quota`, before the result is capped at a full bucket.
-    pub fn units(self, quota: &Quota) -> i64 {
+    /// Units to add to a bucket of `limit`, before the result is capped at a full bucket.
+    pub fn units(self, limit: &Limit) -> i64 {
         match self {
             Self::Reset => FILL_UNITS,
-            Self::Grant(tokens) => quota.units(tokens).min(FILL_UNITS),
+            Self::Grant(tokens) => limit.units(tokens).min(FILL_UNITS),
         }
     }
 
     /// Returns the bucket after the change.
-    pub fn apply(self, bucket: Bucket, quota: &Quota) -> Bucket {
-        let level = bucket.level.saturating_add(self.units(quota)).min(quota.full());
+    pub fn apply(self, bucket: Bucket, limit: &Limit) -> Bucket {
+        let level = bucket.level.saturating_add(self.units(limit)).min(limit.full());
         Bucket { level, ..bucket }
     }
 }
@@ -37,27 +37,27 @@ mod tests {
 
     #[test]
     fn reset_fills_the_largest_bucket_from_its_lowest_level() {
-        let quota = Quota::new(1, MAX_UNITS.unsigned_abs(), 1).unwrap();
-        assert_eq!((quota.full(), quota.lowest()), (MAX_UNITS, -MAX_UNITS));
-        let after = Adjustment::Reset.apply(Bucket { level: quota.lowest(), at: 0 }, &quota);
+        let limit = Limit::token_bucket(1, MAX_UNITS.unsigned_abs(), 1).unwrap();
+        assert_eq!((limit.full(), limit.lowest()), (MAX_UNITS, -MAX_UNITS));
+        let after = Adjustment::Reset.apply(Bucket { level: limit.lowest(), at: 0 }, &limit);
         assert_eq!(after.level, MAX_UNITS);
     }
 
     #[test]
     fn adjusted_bucket_is_at_most_full() {
-        let quota = Quota::new(10, 1_000_000, 50).unwrap();
+        let limit = Limit::token_bucket(10, 1_000_000, 50).unwrap();
         // (level, adjustment) -> level; full is 5,000,000
         let table = [
             (0, Adjustment::Reset, 5_000_000),
-            (quota.lowest(), Adjustment::Reset, 5_000_000),
+            (limit.lowest(), Adjustment::Reset, 5_000_000),
             (5_000_000, Adjustment::Reset, 5_000_000),
             (0, Adjustment::Grant(1), 100_000),
             (-250_000, Adjustment::Grant(2), -50_000),
             (4_950_000, Adjustment::Grant(1), 5_000_000),
-            (quota.lowest(), Adjustment::Grant(u64::MAX), 5_000_000),
+            (limit.lowest(), Adjustment::Grant(u64::MAX), 5_000_000),
         ];
         for (level, adjustment, expected) in table {
-            let after = adjustment.apply(Bucket { level, at: 7 }, &quota);
+            let after = adjustment.apply(Bucket { level, at: 7 }, &limit);
             assert_eq!(after, Bucket { level: expected, at: 7 }, "{level}, {adjustment:?}");
         }
     }

@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
+use super::Limit;
 use super::bucket::Bucket;
-use super::quota::Quota;
 use super::share::Share;
 
 /// Number of outcomes that an answer stores without an allocation.
@@ -23,11 +23,11 @@ pub struct Charge {
     pub bucket: BucketId,
     /// Index of the rule in the policy's rules.
     pub rule: u32,
-    /// Index of the quota in the policy's quotas, for stores that keep it with the level.
-    pub quota_index: u32,
-    /// Rate and burst of the bucket.
-    pub quota: Quota,
-    /// Tokens that the request takes, 1 to the quota's burst.
+    /// Index of the limit in the policy's limits, for stores that keep it with the level.
+    pub limit_index: u32,
+    /// Parameters of the bucket.
+    pub limit: Limit,
+    /// Tokens that the request takes, 1 to the capacity of the limit.
     pub cost: u64,
     /// Whether the rule can deny the request.
     pub mode: Mode,
@@ -50,7 +50,7 @@ pub enum Mode {
 /// A store's result for one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Level of the bucket after the decision, in the quota's units. Below zero while the bucket is
+    /// Level of the bucket after the decision, in the limit's units. Below zero while the bucket is
     /// in debt.
     pub level: i64,
     /// Whether the bucket held the cost before the decision.
@@ -71,13 +71,13 @@ pub struct Answer {
 impl Outcome {
     /// Outcome of a full bucket, for a shadow charge whose bucket is not known.
     pub fn full(charge: &Charge) -> Self {
-        Self { level: charge.quota.full(), enough: true, share: Share::WHOLE }
+        Self { level: charge.limit.full(), enough: true, share: Share::WHOLE }
     }
 
     /// Level of the bucket before the decision. `allowed` is the decision on the whole request.
     pub fn level_before(&self, charge: &Charge, allowed: bool) -> i64 {
         let took = allowed && self.enough;
-        let units = if took { self.share.taken(&charge.quota, charge.cost) } else { 0 };
+        let units = if took { self.share.taken(&charge.limit, charge.cost) } else { 0 };
         self.level.saturating_add(units)
     }
 }
@@ -118,7 +118,7 @@ pub fn take(charges: &[Charge], buckets: &mut [Bucket], share: Share) -> Answer 
     if answer.allowed() {
         for ((charge, bucket), outcome) in charges.iter().zip(buckets).zip(&mut answer.outcomes) {
             if outcome.enough {
-                *bucket = bucket.less(share.taken(&charge.quota, charge.cost));
+                *bucket = bucket.less(share.taken(&charge.limit, charge.cost));
                 outcome.level = bucket.level;
             }
         }
@@ -130,7 +130,7 @@ pub fn take(charges: &[Charge], buckets: &mut [Bucket], share: Share) -> Answer 
 pub fn outcomes(charges: &[Charge], buckets: &[Bucket], share: Share) -> Outcomes {
     let mut outcomes = Outcomes::new();
     for (charge, bucket) in charges.iter().zip(buckets) {
-        let enough = bucket.level >= share.needed(&charge.quota, charge.cost);
+        let enough = bucket.level >= share.needed(&charge.limit, charge.cost);
         outcomes.push(Outcome { level: bucket.level, enough, share });
     }
     outcomes
@@ -141,8 +141,8 @@ mod tests {
     use super::*;
 
     fn charge(bucket: u128, burst: u64, cost: u64, mode: Mode) -> Charge {
-        let quota = Quota::new(1, 1, burst).unwrap();
-        Charge { bucket: BucketId(bucket), rule: 0, quota_index: 0, quota, cost, mode }
+        let limit = Limit::token_bucket(1, 1, burst).unwrap();
+        Charge { bucket: BucketId(bucket), rule: 0, limit_index: 0, limit, cost, mode }
     }
 
     fn levels(buckets: &[Bucket]) -> Vec<i64> {

@@ -6,7 +6,7 @@
 //! not know the shared level, so it assumes that the bucket was empty and waits for the time in
 //! which an empty bucket fills.
 
-use super::quota::Quota;
+use super::Limit;
 use super::share::Share;
 
 /// Units that this gateway owes to one bucket.
@@ -18,25 +18,25 @@ pub struct Debt {
     /// Time from which the shared bucket is certainly full, in microseconds.
     full_at: u64,
     share: Share,
-    quota: Quota,
+    limit: Limit,
 }
 
 impl Debt {
-    /// Creates a debt of 0 to a bucket of `quota` that is out of reach since `now`.
-    pub const fn none(quota: Quota, share: Share, now: u64) -> Self {
-        let full_at = now.saturating_add(quota.time_to_fill_us());
-        Self { units: 0, at: now, full_at, share, quota }
+    /// Creates a debt of 0 to a bucket of `limit` that is out of reach since `now`.
+    pub const fn none(limit: Limit, share: Share, now: u64) -> Self {
+        let full_at = now.saturating_add(limit.window_us());
+        Self { units: 0, at: now, full_at, share, limit }
     }
 
-    /// Quota whose units the debt is counted in.
-    pub const fn quota(&self) -> Quota {
-        self.quota
+    /// Limit whose units the debt is counted in.
+    pub const fn limit(&self) -> Limit {
+        self.limit
     }
 
     /// Units owed at `now`.
     pub fn left(&self, now: u64) -> i64 {
         let since = self.at.max(self.full_at);
-        let filled = self.quota.units_in(now.saturating_sub(since));
+        let filled = self.limit.units_in(now.saturating_sub(since));
         (self.units - filled / i64::from(self.share.gateways())).max(0)
     }
 
@@ -48,24 +48,24 @@ impl Debt {
     }
 
     /// Returns the sum of this debt and `other`, which is owed to the same bucket but may be counted
-    /// under the quota of an earlier configuration.
+    /// under the limit of an earlier configuration.
     #[must_use]
     pub fn joined(self, other: &Self, now: u64) -> Self {
-        self.more(other.left_under(&self.quota, now), now)
+        self.more(other.left_under(&self.limit, now), now)
     }
 
-    /// Units owed at `now`, converted to `quota` in proportion to a full bucket.
+    /// Units owed at `now`, converted to `limit` in proportion to a full bucket.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         reason = "units are at most a few full buckets, where doubles are exact enough"
     )]
-    pub fn left_under(&self, quota: &Quota, now: u64) -> i64 {
-        if self.quota == *quota {
+    pub fn left_under(&self, limit: &Limit, now: u64) -> i64 {
+        if self.limit == *limit {
             return self.left(now);
         }
-        let fraction = self.left(now) as f64 / self.quota.full() as f64;
-        (fraction * quota.full() as f64).ceil() as i64
+        let fraction = self.left(now) as f64 / self.limit.full() as f64;
+        (fraction * limit.full() as f64).ceil() as i64
     }
 }
 
@@ -74,13 +74,13 @@ mod tests {
     use super::*;
 
     /// A microsecond adds a unit, a token is 100 units, burst 10.
-    fn quota() -> Quota {
-        Quota::new(1, 100, 10).unwrap()
+    fn limit() -> Limit {
+        Limit::token_bucket(1, 100, 10).unwrap()
     }
 
     #[test]
     fn debt_shrinks_only_while_the_shared_bucket_is_full() {
-        let debt = Debt::none(quota(), Share::one_of(2), 0).more(500, 100);
+        let debt = Debt::none(limit(), Share::one_of(2), 0).more(500, 100);
         // (now, left)
         let table = [(100, 500), (1_000, 500), (1_002, 499), (2_000, 0), (9_000, 0)];
         for (now, left) in table {
@@ -91,18 +91,26 @@ mod tests {
     }
 
     #[test]
-    fn debts_of_two_quotas_are_summed_under_one() {
-        let debt = Debt::none(quota(), Share::WHOLE, 0).more(500, 0);
-        let coarse = Quota::new(1, 1_000_000, 10).unwrap();
+    fn debts_of_two_limits_are_summed_under_one() {
+        let debt = Debt::none(limit(), Share::WHOLE, 0).more(500, 0);
+        let coarse = Limit::token_bucket(1, 1_000_000, 10).unwrap();
         let joined = Debt::none(coarse, Share::WHOLE, 0).more(1_000_000, 0).joined(&debt, 0);
         assert_eq!(joined.left_under(&coarse, 0), 6_000_000, "one token plus five");
-        assert_eq!(joined.left_under(&quota(), 0), 600);
+        assert_eq!(joined.left_under(&limit(), 0), 600);
     }
 
     #[test]
-    fn debt_is_converted_to_another_quota_in_proportion() {
-        let debt = Debt::none(quota(), Share::WHOLE, 0).more(500, 0);
-        assert_eq!(debt.left_under(&Quota::new(1, 200, 5).unwrap(), 0), 500, "same full level");
-        assert_eq!(debt.left_under(&Quota::new(1, 100, 20).unwrap(), 0), 1_000, "twice the burst");
+    fn debt_is_converted_to_another_limit_in_proportion() {
+        let debt = Debt::none(limit(), Share::WHOLE, 0).more(500, 0);
+        assert_eq!(
+            debt.left_under(&Limit::token_bucket(1, 200, 5).unwrap(), 0),
+            500,
+            "same full level"
+        );
+        assert_eq!(
+            debt.left_under(&Limit::token_bucket(1, 100, 20).unwrap(), 0),
+            1_000,
+            "twice the burst"
+        );
     }
 }

@@ -1,35 +1,59 @@
-//! Token bucket arithmetic. Pure: no I/O, no clock, no async. Every function takes `now` in
+//! The arithmetic of limits. Pure: no I/O, no clock, no async. Every function takes `now` in
 //! microseconds, and all state is in integers.
 //!
 //! Reading order:
-//! - [`quota`]: rate and burst of a token bucket, in integer units;
-//! - [`bucket`]: level of one bucket, its refill and its charge;
+//! - [`kind`]: [`Limit`], the parameters of a limit of any kind;
+//! - [`token_bucket`]: the only kind today;
+//! - [`bucket`]: state of one bucket;
 //! - [`charge`]: one request checked against several buckets, all or nothing;
-//! - [`verdict`]: the decision, and the numbers that a client gets: remaining, retry after, reset;
+//! - [`verdict`]: the decision, and the [`Standing`](verdict::Standing) that a client gets: remaining,
+//!   retry after, reset;
 //! - [`adjust`]: reset and grant by an operator;
 //! - [`breaker`], [`membership`], [`share`], [`debt`]: outages of the shared store: when to call it,
 //!   how many gateways share it, how much one of them may grant locally, and what it then owes;
 //! - [`top_k`]: the clients with the most requests.
 //!
-//! # Another kind of limit
+//! # How to add a kind of limit
 //!
-//! The token bucket is the only kind today. Another kind (a sliding window, a calendar quota,
-//! concurrency) needs a state with a transition like [`bucket::Bucket`], and a conversion to a
-//! [`verdict::Standing`]. Verdicts, headers and metrics read only standings.
+//! 1. A file here with the parameters of the kind, as `token_bucket.rs`. It defines the transition
+//!    (`refilled`, `rescaled`, `full_at`), the standing (`standing`), and the codec: `encode` for
+//!    the arguments of `lua/take.lua`, `decode` for the value stored in Redis.
+//! 2. A variant of [`Limit`]. The compiler then lists each `match` in `kind.rs` that needs an arm; no
+//!    other file matches on the kind.
+//! 3. A function in `lua/take.lua` that reads a bucket of the kind. A stored value must not be valid
+//!    for two kinds: give it another length.
+//! 4. A way to configure it: `policy/build/grant.rs` builds the limit of a rule.
+//!
+//! Everything else is independent of the kind. Stores compare and subtract units; the deny cache,
+//! debts and the local share use [`Limit`]'s units; headers, metrics, own limits, `explain` and the
+//! admin API read the [`Standing`](verdict::Standing). A kind whose standing depends on more than the
+//! available units, such as the end of a calendar month, adds that number to
+//! [`Outcome`](charge::Outcome) and to the reply of `lua/take.lua`.
 
 pub mod adjust;
 pub mod breaker;
 pub mod bucket;
 pub mod charge;
 pub mod debt;
+pub mod kind;
 pub mod membership;
-pub mod quota;
 pub mod share;
+pub mod token_bucket;
 pub mod top_k;
 pub mod verdict;
 
 #[cfg(test)]
 mod property_tests;
+
+pub use kind::Limit;
+
+/// Largest integer that every store represents exactly: a Lua number is an IEEE 754 double, exact up
+/// to 2^53.
+pub const MAX_UNITS: i64 = 1 << 53;
+
+/// Largest debt of a bucket, as a multiple of its full level. Only more gateways than this, under a
+/// limit so small that each grants a single request, can exceed it.
+pub const MAX_DEBT_BURSTS: i64 = 1_000;
 
 /// Microseconds in a second.
 pub const MICROS_PER_SECOND: u64 = 1_000_000;
@@ -38,6 +62,12 @@ pub const MICROS_PER_SECOND: u64 = 1_000_000;
 /// never early.
 pub const fn seconds_up(us: u64) -> u64 {
     us.div_ceil(MICROS_PER_SECOND)
+}
+
+/// Encodes a number of units for Lua: as a little-endian double.
+#[allow(clippy::cast_precision_loss, reason = "units are at most 2^53, or a power of two")]
+pub fn double(units: i64) -> [u8; 8] {
+    (units as f64).to_le_bytes()
 }
 
 #[cfg(test)]

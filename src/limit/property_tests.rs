@@ -1,20 +1,21 @@
-//! Property tests of the token bucket, for any quota and any schedule of requests.
+//! Property tests of the token bucket, for any limit and any schedule of requests.
 
 use proptest::prelude::*;
 
 use super::MICROS_PER_SECOND;
 use super::bucket::Bucket;
 use super::charge::{BucketId, Charge, Mode, take};
-use super::quota::{MAX_UNITS, Quota, QuotaError};
 use super::share::Share;
+use super::token_bucket::TokenBucketError;
 use super::verdict::{Standing, Verdict};
+use super::{Limit, MAX_UNITS};
 
-/// A quota and the numbers it was created from, not reduced.
+/// A limit and the numbers it was created from, not reduced.
 #[derive(Clone, Copy, Debug)]
 struct Written {
     tokens: u64,
     period: u64,
-    quota: Quota,
+    limit: Limit,
 }
 
 /// Numbers of 1 to `bits` bits, each length equally often.
@@ -22,38 +23,38 @@ fn magnitude(bits: u32) -> impl Strategy<Value = u64> {
     (1..=bits, any::<u64>()).prop_map(|(bits, number)| (number >> (64 - bits)).max(1))
 }
 
-/// Any valid quota, from a token per age to several per microsecond, with any burst.
-fn quotas() -> impl Strategy<Value = Written> {
+/// Any valid limit, from a token per age to several per microsecond, with any burst.
+fn limits() -> impl Strategy<Value = Written> {
     (magnitude(64), magnitude(64), magnitude(54)).prop_filter_map(
         "the rate cannot be counted",
         |(tokens, period, burst)| {
-            let quota = match Quota::new(tokens, period, burst) {
-                Err(QuotaError::BurstTooLarge { max_burst }) => {
-                    Quota::new(tokens, period, burst % (max_burst + 1))
+            let limit = match Limit::token_bucket(tokens, period, burst) {
+                Err(TokenBucketError::BurstTooLarge { max_burst }) => {
+                    Limit::token_bucket(tokens, period, burst % (max_burst + 1))
                 }
-                quota => quota,
+                limit => limit,
             };
-            quota.ok().map(|quota| Written { tokens, period, quota })
+            limit.ok().map(|limit| Written { tokens, period, limit })
         },
     )
 }
 
-/// Quotas that fill within some tens of microseconds, so that short schedules cover every case.
-fn small_quotas() -> impl Strategy<Value = Quota> {
+/// Limits that fill within some tens of microseconds, so that short schedules cover every case.
+fn small_limits() -> impl Strategy<Value = Limit> {
     (1..10_u64, 1..30_u64, 1..10_u64)
-        .prop_map(|(tokens, period, burst)| Quota::new(tokens, period, burst).unwrap())
+        .prop_map(|(tokens, period, burst)| Limit::token_bucket(tokens, period, burst).unwrap())
 }
 
-/// A quota and a bucket of it at any level, in debt or not, at any time that leaves room to wait.
-fn buckets() -> impl Strategy<Value = (Quota, Bucket)> {
-    (quotas(), any::<i64>(), 0..u64::MAX / 2).prop_map(|(Written { quota, .. }, level, at)| {
-        (quota, Bucket { level: level % (quota.full() + 1), at })
+/// A limit and a bucket of it at any level, in debt or not, at any time that leaves room to wait.
+fn buckets() -> impl Strategy<Value = (Limit, Bucket)> {
+    (limits(), any::<i64>(), 0..u64::MAX / 2).prop_map(|(Written { limit, .. }, level, at)| {
+        (limit, Bucket { level: level % (limit.full() + 1), at })
     })
 }
 
 /// Standing with the whole share of the bucket.
-fn standing(quota: &Quota, level: i64, cost: u64) -> Standing {
-    Standing::of_bucket(quota, level, cost, Share::WHOLE)
+fn standing(limit: &Limit, level: i64, cost: u64) -> Standing {
+    limit.standing(level, cost, Share::WHOLE)
 }
 
 /// Requests: microseconds since the previous one, and a cost.
@@ -65,9 +66,9 @@ fn requests(steps: std::ops::Range<i64>) -> impl Strategy<Value = Vec<(i64, u64)
 /// Plays requests under a wrong clock. Each step is the elapsed microseconds, the clock's offset, and
 /// a number of requests. Returns the units granted, the total time, and the lengths of the clock's
 /// forward steps.
-fn granted_under_a_stepping_clock(quota: Quota, steps: &[(u64, i64, u64)]) -> (i64, u64, Vec<u64>) {
+fn granted_under_a_stepping_clock(limit: Limit, steps: &[(u64, i64, u64)]) -> (i64, u64, Vec<u64>) {
     const START: u64 = 10_000_000;
-    let mut bucket = Bucket::full(&quota, START);
+    let mut bucket = Bucket::full(&limit, START);
     let (mut passed, mut elapsed, mut was_off, mut forward) = (0, 0, 0, Vec::new());
     for (us, off, requests) in steps {
         elapsed += us;
@@ -75,30 +76,30 @@ fn granted_under_a_stepping_clock(quota: Quota, steps: &[(u64, i64, u64)]) -> (i
         was_off = *off;
         let now = (START + elapsed).saturating_add_signed(*off);
         for _ in 0..*requests {
-            passed += if take_one(&mut bucket, quota, 1, now) { quota.units(1) } else { 0 };
+            passed += if take_one(&mut bucket, limit, 1, now) { limit.units(1) } else { 0 };
         }
     }
     (passed, elapsed, forward)
 }
 
 /// Times of the requests, and costs within the burst.
-fn played(quota: Quota, requests: Vec<(i64, u64)>) -> impl Iterator<Item = (u64, u64)> {
+fn played(limit: Limit, requests: Vec<(i64, u64)>) -> impl Iterator<Item = (u64, u64)> {
     let mut now = 10_000_u64;
     requests.into_iter().map(move |(step, cost)| {
         now = now.saturating_add_signed(step);
-        (now, cost.min(quota.burst()))
+        (now, cost.min(limit.capacity()))
     })
 }
 
-fn charge(quota: Quota, cost: u64, mode: Mode) -> Charge {
-    Charge { bucket: BucketId(0), rule: 0, quota_index: 0, quota, cost, mode }
+fn charge(limit: Limit, cost: u64, mode: Mode) -> Charge {
+    Charge { bucket: BucketId(0), rule: 0, limit_index: 0, limit, cost, mode }
 }
 
 /// Takes from one bucket as a store does. Returns whether the request was allowed.
-fn take_one(bucket: &mut Bucket, quota: Quota, cost: u64, now: u64) -> bool {
-    let mut refilled = [bucket.refilled(&quota, now)];
+fn take_one(bucket: &mut Bucket, limit: Limit, cost: u64, now: u64) -> bool {
+    let mut refilled = [bucket.refilled(&limit, now)];
     let allowed =
-        take(&[charge(quota, cost, Mode::Enforce)], &mut refilled, Share::WHOLE).allowed();
+        take(&[charge(limit, cost, Mode::Enforce)], &mut refilled, Share::WHOLE).allowed();
     if allowed {
         *bucket = refilled[0];
     }
@@ -107,69 +108,69 @@ fn take_one(bucket: &mut Bucket, quota: Quota, cost: u64, now: u64) -> bool {
 
 proptest! {
     #[test]
-    fn request_is_allowed_exactly_at_retry_after((quota, bucket) in buckets(), cost: u64) {
-        let cost = 1 + cost % quota.burst();
-        let wait = standing(&quota, bucket.level, cost).retry_after_us;
-        let passes_after = |us| take_one(&mut bucket.clone(), quota, cost, bucket.at + us);
+    fn request_is_allowed_exactly_at_retry_after((limit, bucket) in buckets(), cost: u64) {
+        let cost = 1 + cost % limit.capacity();
+        let wait = standing(&limit, bucket.level, cost).retry_after_us;
+        let passes_after = |us| take_one(&mut bucket.clone(), limit, cost, bucket.at + us);
         prop_assert!(passes_after(wait));
         prop_assert!(wait == 0 || !passes_after(wait - 1), "a microsecond early");
     }
 
     #[test]
-    fn bucket_is_full_exactly_at_reset((quota, bucket) in buckets()) {
-        let wait = standing(&quota, bucket.level, 1).reset_us;
-        let level_after = |us| bucket.refilled(&quota, bucket.at + us).level;
-        prop_assert_eq!(bucket.full_at(&quota), bucket.at + wait);
-        prop_assert_eq!(level_after(wait), quota.full());
-        prop_assert!(wait == 0 || level_after(wait - 1) < quota.full(), "a microsecond early");
+    fn bucket_is_full_exactly_at_reset((limit, bucket) in buckets()) {
+        let wait = standing(&limit, bucket.level, 1).reset_us;
+        let level_after = |us| bucket.refilled(&limit, bucket.at + us).level;
+        prop_assert_eq!(bucket.full_at(&limit), bucket.at + wait);
+        prop_assert_eq!(level_after(wait), limit.full());
+        prop_assert!(wait == 0 || level_after(wait - 1) < limit.full(), "a microsecond early");
     }
 
     #[test]
-    fn remaining_is_the_largest_cost_that_the_bucket_holds((quota, bucket) in buckets()) {
-        let remaining = standing(&quota, bucket.level, 1).remaining;
-        prop_assert!(remaining <= quota.burst());
-        prop_assert!(remaining == 0 || bucket.holds(&quota, remaining));
-        prop_assert!(!bucket.holds(&quota, remaining + 1));
+    fn remaining_is_the_largest_cost_that_the_bucket_holds((limit, bucket) in buckets()) {
+        let remaining = standing(&limit, bucket.level, 1).remaining;
+        prop_assert!(remaining <= limit.capacity());
+        prop_assert!(remaining == 0 || bucket.holds(&limit, remaining));
+        prop_assert!(!bucket.holds(&limit, remaining + 1));
     }
 
     #[test]
     fn stored_and_reported_numbers_are_exact_in_a_double(
-        (quota, bucket) in buckets(),
+        (limit, bucket) in buckets(),
         now: u64,
         cost: u64,
     ) {
-        let cost = 1 + cost % quota.burst();
-        let refilled = bucket.refilled(&quota, now);
-        let standing = standing(&quota, refilled.level.max(0), cost);
-        let stored = [quota.full(), quota.units_per_us(), quota.units_per_token(), refilled.level];
+        let cost = 1 + cost % limit.capacity();
+        let refilled = bucket.refilled(&limit, now);
+        let standing = standing(&limit, refilled.level.max(0), cost);
+        let stored = [limit.full(), limit.units_in(1), limit.units(1), refilled.level];
         let reported = [standing.limit, standing.remaining, standing.retry_after_us, standing.reset_us];
         prop_assert!(stored.iter().all(|number| *number <= MAX_UNITS));
         prop_assert!(reported.iter().all(|number| *number <= MAX_UNITS.unsigned_abs()));
-        prop_assert!(refilled.level <= quota.full());
+        prop_assert!(refilled.level <= limit.full());
     }
 
     /// The reference does not reduce the rate and uses integers that cannot overflow.
     #[test]
     fn bucket_agrees_with_unbounded_arithmetic(
-        written in quotas(),
+        written in limits(),
         requests in prop::collection::vec((magnitude(63), magnitude(54)), 1..50),
     ) {
-        let Written { tokens, period, quota } = written;
+        let Written { tokens, period, limit } = written;
         let wide = |number: u64| u128::from(number);
-        let full = wide(quota.burst()) * wide(period);
-        let mut bucket = Bucket::full(&quota, 0);
+        let full = wide(limit.capacity()) * wide(period);
+        let mut bucket = Bucket::full(&limit, 0);
         let (mut level, mut at) = (full, 0);
         for (step, cost) in requests {
             let now = u64::saturating_add(at, step);
-            let cost = 1 + cost % quota.burst();
+            let cost = 1 + cost % limit.capacity();
             // On overflow the bucket is full.
             let added = wide(now - at).checked_mul(wide(tokens));
             let refilled = added.map_or(full, |added| full.min(level.saturating_add(added)));
             let enough = refilled >= wide(cost) * wide(period);
-            let before = bucket.refilled(&quota, now);
-            let tokens = (before.level / quota.units_per_token()).unsigned_abs();
+            let before = bucket.refilled(&limit, now);
+            let tokens = (before.level / limit.units(1)).unsigned_abs();
             prop_assert_eq!(wide(tokens), refilled / wide(period));
-            prop_assert_eq!(take_one(&mut bucket, quota, cost, now), enough);
+            prop_assert_eq!(take_one(&mut bucket, limit, cost, now), enough);
             if enough {
                 (level, at) = (refilled - wide(cost) * wide(period), now);
             }
@@ -178,25 +179,25 @@ proptest! {
 
     #[test]
     fn frequent_refills_lose_no_fraction(
-        (quota, bucket) in buckets(),
+        (limit, bucket) in buckets(),
         elapsed in 0..300_u64,
     ) {
-        let at_once = bucket.refilled(&quota, bucket.at + elapsed);
+        let at_once = bucket.refilled(&limit, bucket.at + elapsed);
         let in_steps = (1..=elapsed)
-            .fold(bucket, |refilled, us| refilled.refilled(&quota, bucket.at + us));
+            .fold(bucket, |refilled, us| refilled.refilled(&limit, bucket.at + us));
         prop_assert_eq!(in_steps, at_once);
     }
 
     #[test]
     fn granted_tokens_are_within_burst_and_rate_over_any_span(
-        quota in small_quotas(),
+        limit in small_limits(),
         requests in requests(-40..40),
     ) {
-        let mut bucket = Bucket::full(&quota, 0);
+        let mut bucket = Bucket::full(&limit, 0);
         let mut passed = Vec::new();
-        for (now, cost) in played(quota, requests) {
-            if take_one(&mut bucket, quota, cost, now) {
-                passed.push((now, quota.units(cost)));
+        for (now, cost) in played(limit, requests) {
+            if take_one(&mut bucket, limit, cost, now) {
+                passed.push((now, limit.units(cost)));
             }
         }
         for start in 0..passed.len() {
@@ -205,7 +206,7 @@ proptest! {
             for (now, units) in &passed[start..] {
                 (first, last) = (first.min(*now), last.max(*now));
                 taken += units;
-                let most = quota.full() + quota.units_in(last - first);
+                let most = limit.full() + limit.units_in(last - first);
                 prop_assert!(taken <= most, "{taken} of {most} units from {first} to {last}");
             }
         }
@@ -216,10 +217,10 @@ proptest! {
         (tokens, burst) in (1..20_u64, 1..200_u64),
         steps in prop::collection::vec((0..400_000_u64, -5_000_000..5_000_000_i64, 0..20_u64), 1..60),
     ) {
-        let quota = Quota::new(tokens, MICROS_PER_SECOND, burst).unwrap();
-        let (passed, elapsed, forward) = granted_under_a_stepping_clock(quota, &steps);
-        let steps: i64 = forward.iter().map(|us| quota.full().min(quota.units_in(*us))).sum();
-        let most = quota.full() + quota.units_in(elapsed) + steps;
+        let limit = Limit::token_bucket(tokens, MICROS_PER_SECOND, burst).unwrap();
+        let (passed, elapsed, forward) = granted_under_a_stepping_clock(limit, &steps);
+        let steps: i64 = forward.iter().map(|us| limit.full().min(limit.units_in(*us))).sum();
+        let most = limit.full() + limit.units_in(elapsed) + steps;
         prop_assert!(passed <= most, "{passed} of {most} units");
     }
 
@@ -228,68 +229,68 @@ proptest! {
         (tokens, burst) in (1..20_u64, 1..200_u64),
         steps in prop::collection::vec((0..400_000_u64, -1_000_000..=0_i64, 0..20_u64), 1..60),
     ) {
-        let quota = Quota::new(tokens, MICROS_PER_SECOND, burst).unwrap();
-        let (passed, elapsed, _) = granted_under_a_stepping_clock(quota, &steps);
-        let most = quota.full() + quota.units_in(elapsed);
+        let limit = Limit::token_bucket(tokens, MICROS_PER_SECOND, burst).unwrap();
+        let (passed, elapsed, _) = granted_under_a_stepping_clock(limit, &steps);
+        let most = limit.full() + limit.units_in(elapsed);
         prop_assert!(passed <= most, "{passed} of {most} units");
     }
 
     /// In both directions: a request is allowed if and only if it is within burst and rate.
     #[test]
     fn request_is_denied_exactly_if_it_exceeds_burst_or_rate(
-        quota in small_quotas(),
+        limit in small_limits(),
         requests in requests(0..40),
     ) {
-        let mut bucket = Bucket::full(&quota, 0);
+        let mut bucket = Bucket::full(&limit, 0);
         let mut passed: Vec<(u64, i64)> = Vec::new();
-        for (now, cost) in played(quota, requests) {
-            let mut units = quota.units(cost);
-            let mut within = units <= quota.full();
+        for (now, cost) in played(limit, requests) {
+            let mut units = limit.units(cost);
+            let mut within = units <= limit.full();
             for (then, taken) in passed.iter().rev() {
                 units += taken;
-                within &= units <= quota.full() + quota.units_in(now - then);
+                within &= units <= limit.full() + limit.units_in(now - then);
             }
-            prop_assert_eq!(take_one(&mut bucket, quota, cost, now), within, "{} at {}", cost, now);
+            prop_assert_eq!(take_one(&mut bucket, limit, cost, now), within, "{} at {}", cost, now);
             if within {
-                passed.push((now, quota.units(cost)));
+                passed.push((now, limit.units(cost)));
             }
         }
     }
 
     #[test]
     fn client_within_the_rate_is_never_denied(
-        Written { quota, .. } in quotas(),
+        Written { limit, .. } in limits(),
         (cost, start) in (any::<u64>(), 0..u64::MAX / 2),
         idle in prop::collection::vec(prop_oneof![3 => Just(0), 1 => 0..1_000_u64], 1..60),
     ) {
-        let cost = 1 + cost % quota.burst();
-        let mut bucket = Bucket::full(&quota, start);
+        let cost = 1 + cost % limit.capacity();
+        let mut bucket = Bucket::full(&limit, start);
         let mut now = start;
         for idle in idle {
-            prop_assert!(take_one(&mut bucket, quota, cost, now));
-            now += quota.time_to_add_us(quota.units(cost)) + idle;
+            prop_assert!(take_one(&mut bucket, limit, cost, now));
+            now += limit.time_to_add_us(limit.units(cost)) + idle;
         }
     }
 
     #[test]
     fn tokens_are_taken_from_all_buckets_or_from_none(
-        rules in prop::collection::vec((small_quotas(), any::<i64>(), 1..10_u64, any::<bool>()), 1..9),
+        rules in prop::collection::vec((small_limits(), any::<i64>(), 1..10_u64, any::<bool>()), 1..9),
     ) {
         let mut charges = Vec::new();
         let mut buckets = Vec::new();
-        for (quota, level, cost, shadow) in rules {
+        for (limit, level, cost, shadow) in rules {
             let mode = if shadow { Mode::Shadow } else { Mode::Enforce };
-            charges.push(charge(quota, cost.min(quota.burst()), mode));
-            buckets.push(Bucket { level: level % (quota.full() + 1), at: 0 });
+            charges.push(charge(limit, cost.min(limit.capacity()), mode));
+            buckets.push(Bucket { level: level % (limit.full() + 1), at: 0 });
         }
         let before = buckets.clone();
         let answer = take(&charges, &mut buckets, Share::WHOLE);
-        let held = |index: usize| before[index].holds(&charges[index].quota, charges[index].cost);
+        let held = |index: usize| before[index].holds(&charges[index].limit, charges[index].cost);
         let enforced = (0..charges.len()).filter(|index| charges[*index].mode == Mode::Enforce);
         prop_assert_eq!(answer.allowed(), enforced.clone().all(held));
         for index in 0..charges.len() {
             let taken = before[index].level - buckets[index].level;
-            let cost = charges[index].quota.units(charges[index].cost);
+            let cost = charges[index].limit.units(charges[index].cost);
             let is_taken = answer.allowed() && held(index);
             prop_assert_eq!(taken, if is_taken { cost } else { 0 });
             prop_assert_eq!(answer.outcomes[index].level, buckets[index].level);

@@ -3,7 +3,7 @@
 //! Each of n gateways has its own copy of the bucket, and takes n times the cost for each request. So
 //! each grants 1/n of burst and rate, in whole units and without a remainder.
 
-use super::quota::Quota;
+use super::Limit;
 
 /// Fraction of a limit that one gateway may grant: 1/n for n gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,24 +27,24 @@ impl Share {
 
     /// Units that a bucket must hold to allow a request of `cost` tokens. At most a full bucket for a
     /// cost within the burst, so that a small limit divided by many gateways still allows requests.
-    pub const fn needed(self, quota: &Quota, cost: u64) -> i64 {
-        let (all, one) = (self.taken(quota, cost), quota.units(cost));
-        let most = if one > quota.full() { one } else { quota.full() };
+    pub const fn needed(self, limit: &Limit, cost: u64) -> i64 {
+        let (all, one) = (self.taken(limit, cost), limit.units(cost));
+        let most = if one > limit.full() { one } else { limit.full() };
         if all < most { all } else { most }
     }
 
     /// Units that an allowed request of `cost` tokens takes. If they exceed the level, the bucket goes
     /// into debt, so that a gateway never exceeds its share of the rate.
-    pub const fn taken(self, quota: &Quota, cost: u64) -> i64 {
-        quota.units(cost).saturating_mul(self.gateways as i64)
+    pub const fn taken(self, limit: &Limit, cost: u64) -> i64 {
+        limit.units(cost).saturating_mul(self.gateways as i64)
     }
 
     /// Number of requests of one token that are allowed at `level`.
-    pub const fn tokens(self, quota: &Quota, level: i64) -> u64 {
-        if level < self.needed(quota, 1) {
+    pub const fn tokens(self, limit: &Limit, level: i64) -> u64 {
+        if level < self.needed(limit, 1) {
             return 0;
         }
-        let tokens = (level / self.taken(quota, 1)).unsigned_abs();
+        let tokens = (level / self.taken(limit, 1)).unsigned_abs();
         if tokens == 0 { 1 } else { tokens }
     }
 }
@@ -56,19 +56,19 @@ mod tests {
     use crate::limit::charge::{BucketId, Charge, Mode, take};
 
     /// Rate 10 tokens per second; a token is 100,000 units.
-    fn quota(burst: u64) -> Quota {
-        Quota::new(10, 1_000_000, burst).unwrap()
+    fn limit(burst: u64) -> Limit {
+        Limit::token_bucket(10, 1_000_000, burst).unwrap()
     }
 
     /// Number of requests that one of `gateways` allows at once and in the following `seconds`.
     fn passed(gateways: u32, burst: u64, cost: u64, seconds: u64) -> u64 {
-        let (quota, share) = (quota(burst), Share::one_of(gateways));
+        let (limit, share) = (limit(burst), Share::one_of(gateways));
         let mode = Mode::Enforce;
-        let charge = Charge { bucket: BucketId(0), rule: 0, quota_index: 0, quota, cost, mode };
-        let mut bucket = [Bucket::full(&quota, 0)];
+        let charge = Charge { bucket: BucketId(0), rule: 0, limit_index: 0, limit, cost, mode };
+        let mut bucket = [Bucket::full(&limit, 0)];
         let mut passed = 0;
         for now in (0..=seconds * 1_000_000).step_by(10_000) {
-            bucket[0] = bucket[0].refilled(&quota, now);
+            bucket[0] = bucket[0].refilled(&limit, now);
             while take(&[charge], &mut bucket, share).allowed() {
                 passed += 1;
             }
@@ -101,20 +101,20 @@ mod tests {
 
     #[test]
     fn remaining_tokens_are_the_requests_allowed() {
-        let quota = quota(50);
+        let limit = limit(50);
         let of = |gateways| Share::one_of(gateways);
-        assert_eq!(of(3).tokens(&quota, quota.full()), 16);
-        assert_eq!(of(3).tokens(&quota, 299_999), 0);
-        assert_eq!(of(100).tokens(&quota, quota.full()), 1);
-        assert_eq!(of(100).tokens(&quota, quota.full() - 1), 0);
-        assert_eq!(of(1).tokens(&quota, -1), 0);
+        assert_eq!(of(3).tokens(&limit, limit.full()), 16);
+        assert_eq!(of(3).tokens(&limit, 299_999), 0);
+        assert_eq!(of(100).tokens(&limit, limit.full()), 1);
+        assert_eq!(of(100).tokens(&limit, limit.full() - 1), 0);
+        assert_eq!(of(1).tokens(&limit, -1), 0);
     }
 
     #[test]
     fn cost_above_the_burst_is_never_allowed() {
-        let quota = quota(5);
+        let limit = limit(5);
         for gateways in [1, 3, 100] {
-            assert!(Share::one_of(gateways).needed(&quota, 6) > quota.full());
+            assert!(Share::one_of(gateways).needed(&limit, 6) > limit.full());
         }
     }
 }

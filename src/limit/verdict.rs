@@ -6,8 +6,6 @@
 use std::cmp::Reverse;
 
 use super::charge::{Answer, Charge, Mode, Outcome};
-use super::quota::Quota;
-use super::share::Share;
 
 /// State of one limit for one client, as reported to the client. Independent of the kind of limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,21 +38,9 @@ pub enum Verdict {
 }
 
 impl Standing {
-    /// Standing of a bucket at `level` for requests of `cost` tokens, on a gateway that grants `share`
-    /// of it.
-    pub fn of_bucket(quota: &Quota, level: i64, cost: u64, share: Share) -> Self {
-        let missing_for_cost = share.needed(quota, cost).saturating_sub(level);
-        Self {
-            limit: quota.burst(),
-            remaining: share.tokens(quota, level),
-            retry_after_us: quota.time_to_add_us(missing_for_cost),
-            reset_us: quota.time_to_add_us(quota.full().saturating_sub(level)),
-        }
-    }
-
     /// Standing of a charge's rule after the decision.
     pub fn of(charge: &Charge, outcome: &Outcome) -> Self {
-        Self::of_bucket(&charge.quota, outcome.level, charge.cost, outcome.share)
+        charge.limit.standing(outcome.level, charge.cost, outcome.share)
     }
 }
 
@@ -97,21 +83,23 @@ impl Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::Limit;
     use crate::limit::bucket::Bucket;
     use crate::limit::charge::{BucketId, take};
+    use crate::limit::share::Share;
 
     const SECOND: u64 = crate::limit::MICROS_PER_SECOND;
 
     fn charge(tokens_per_second: u64, burst: u64, cost: u64, mode: Mode) -> Charge {
-        let quota = Quota::new(tokens_per_second, SECOND, burst).unwrap();
-        Charge { bucket: BucketId(0), rule: 0, quota_index: 0, quota, cost, mode }
+        let limit = Limit::token_bucket(tokens_per_second, SECOND, burst).unwrap();
+        Charge { bucket: BucketId(0), rule: 0, limit_index: 0, limit, cost, mode }
     }
 
     fn verdict(charges: &[Charge], tokens: &[u64]) -> Verdict {
         let mut buckets: Vec<Bucket> = charges
             .iter()
             .zip(tokens)
-            .map(|(charge, tokens)| Bucket { level: charge.quota.units(*tokens), at: 0 })
+            .map(|(charge, tokens)| Bucket { level: charge.limit.units(*tokens), at: 0 })
             .collect();
         let answer = take(charges, &mut buckets, Share::WHOLE);
         Verdict::of(charges, &answer)
@@ -131,7 +119,7 @@ mod tests {
 
     #[test]
     fn standing_rounds_remaining_down_and_waits_up() {
-        let quota = Quota::new(10, SECOND, 50).unwrap();
+        let limit = Limit::token_bucket(10, SECOND, 50).unwrap();
         // (level, cost) -> (remaining, retry after, reset)
         let table = [
             ((5_000_000, 1), (50, 0, 0)),
@@ -143,7 +131,7 @@ mod tests {
         ];
         for ((level, cost), (remaining, retry_after_us, reset_us)) in table {
             assert_eq!(
-                Standing::of_bucket(&quota, level, cost, Share::WHOLE),
+                limit.standing(level, cost, Share::WHOLE),
                 Standing { limit: 50, remaining, retry_after_us, reset_us },
                 "level {level}, cost {cost}"
             );

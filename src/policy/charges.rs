@@ -195,8 +195,8 @@ impl Policy {
         Ok(Charge {
             bucket: self.bucket(rule, &granted, client, facts),
             rule: index,
-            quota_index: granted.grant.index,
-            quota: granted.grant.quota,
+            limit_index: granted.grant.index,
+            limit: granted.grant.limit,
             cost: route.cost,
             mode: rule.mode,
         })
@@ -233,7 +233,7 @@ impl Policy {
                 },
             }
         }
-        // Clients with different quotas must not share a bucket.
+        // Clients with different limits must not share a bucket.
         match granted.variant {
             Variant::Shared => {}
             Variant::Plan(plan) => tagged(b'P', self.plan_name(plan).as_bytes()),

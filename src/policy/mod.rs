@@ -6,7 +6,7 @@
 //! running gateway cannot take from another); `build` (how a policy comes
 //! out of a file).
 //!
-//! Names are resolved to indexes: plans, keys, upstreams, routes, rules and quotas each stand in
+//! Names are resolved to indexes: plans, keys, upstreams, routes, rules and limits each stand in
 //! one list, in the order of the file.
 
 pub mod access_log;
@@ -27,8 +27,8 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
+use crate::limit::Limit;
 use crate::limit::charge::Mode;
-use crate::limit::quota::Quota;
 use access_log::AccessLog;
 use matcher::Matcher;
 use redis::Redis;
@@ -78,8 +78,8 @@ pub struct Policy {
     pub rules: Vec<Rule>,
     /// Headers that enabled rules count by, each once.
     pub counted_headers: Vec<http::HeaderName>,
-    /// Every quota that any rule grants, each once. Buckets name theirs by its index.
-    pub quotas: Vec<Quota>,
+    /// Every limit that any rule grants, each once. Buckets refer to theirs by its index.
+    pub limits: Vec<Limit>,
     /// Finds the route of a request.
     pub router: Router,
 }
@@ -90,9 +90,9 @@ impl Policy {
         self.plans.get(plan as usize).map_or("", |name| name)
     }
 
-    /// Has every grant name its quota by the number that a store has for it: `numbers` has one for
-    /// each of the policy's quotas.
-    pub fn number_quotas(&mut self, numbers: &[u32]) {
+    /// Has every grant name its limit by the number that a store has for it: `numbers` has one for
+    /// each of the policy's limits.
+    pub fn number_limits(&mut self, numbers: &[u32]) {
         for rule in &mut self.rules {
             let of_plans = rule.quota_by_plan.iter_mut().flatten();
             for grant in of_plans.chain(rule.quota_by_key.values_mut()) {
@@ -145,14 +145,14 @@ pub struct Rule {
     pub on_missing: OnMissing,
     /// What becomes of its requests when the shared store fails.
     pub on_failure: OnFailure,
-    /// The quota of each plan, by the plan's index; none: the rule does not apply to that plan.
+    /// Grant of each plan, by the plan's index; none: the rule does not apply to that plan.
     pub quota_by_plan: Vec<Option<Grant>>,
     /// Whether the rule has a `plans.<plan>` table for a plan, by the plan's index. Such a plan
     /// has its own buckets, unless `per` contains `key` or `plan`, which separate the plans already.
-    /// All other plans share the buckets of the plain quota, so that another plan's table does
+    /// All other plans share the buckets of the plain grant, so that another plan's table does
     /// not change their ids.
     pub has_own_quota: Vec<bool>,
-    /// Quotas of single keys, by the key's index.
+    /// Grants of single keys, by the key's index.
     pub quota_by_key: HashMap<u32, Grant>,
     /// Who is not limited by it.
     pub exempt: Exempt,
@@ -166,20 +166,20 @@ impl Rule {
         self.has_own_quota.get(plan as usize).copied().unwrap_or(false)
     }
 
-    /// How the file wrote the rate of the quota with that index, where this rule grants it.
-    pub fn rate_of(&self, quota_index: u32) -> Option<Rate> {
+    /// How the file wrote the rate of the limit with that index, where this rule grants it.
+    pub fn rate_of(&self, limit_index: u32) -> Option<Rate> {
         let grants = self.quota_by_plan.iter().flatten().chain(self.quota_by_key.values());
-        grants.into_iter().find(|grant| grant.index == quota_index).map(|grant| grant.rate)
+        grants.into_iter().find(|grant| grant.index == limit_index).map(|grant| grant.rate)
     }
 }
 
-/// A quota and its index in [`Policy::quotas`], or what [`Policy::number_quotas`] put in its place.
+/// A limit and its index in [`Policy::limits`], or what [`Policy::number_limits`] put in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
-    /// What buckets of this quota name it by.
+    /// Number by which buckets of this limit refer to it.
     pub index: u32,
-    /// The quota itself.
-    pub quota: Quota,
+    /// The limit itself.
+    pub limit: Limit,
     /// How the file wrote the rate, as tokens and a period in ticks: for what people read.
     pub rate: Rate,
 }

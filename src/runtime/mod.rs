@@ -55,8 +55,8 @@ impl Runtime {
         let Self { current, limiter, store, metrics, access_log, audit, traces } = self;
         let previous = current.load_full();
         let pools = Pool::for_all(&policy.upstreams, &previous.pools).await;
-        let numbers = store.adopt(&policy.quotas, clock::now());
-        policy.number_quotas(&numbers);
+        let numbers = store.adopt(&policy.limits, clock::now());
+        policy.number_limits(&numbers);
         access_log.redirect(&policy.access_log.output);
         audit.configure_stream(&policy.audit);
         traces.aim_at(policy.tracing.as_ref());

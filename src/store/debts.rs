@@ -9,10 +9,10 @@ use prometheus::IntCounter;
 use tracing::warn;
 
 use super::redis::script::RuleName;
+use crate::limit::Limit;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{BucketId, Charge};
 use crate::limit::debt::Debt;
-use crate::limit::quota::Quota;
 use crate::limit::share::Share;
 
 /// Number of shards, each with its own lock; more than there are threads.
@@ -90,21 +90,21 @@ impl Debts {
         !self.is_empty() && self.shard(bucket).lock().owed.contains_key(&bucket)
     }
 
-    /// Units owed to the bucket at `now`, in the units of its current `quota`.
-    pub fn owed(&self, bucket: BucketId, quota: &Quota, now: u64) -> i64 {
+    /// Units owed to the bucket at `now`, in the units of its current `limit`.
+    pub fn owed(&self, bucket: BucketId, limit: &Limit, now: u64) -> i64 {
         if self.is_empty() {
             return 0;
         }
         let shard = self.shard(bucket).lock();
-        shard.owed.get(&bucket).map_or(0, |owed| owed.debt.left_under(quota, now).max(0))
+        shard.owed.get(&bucket).map_or(0, |owed| owed.debt.left_under(limit, now).max(0))
     }
 
     /// Adds `units`, granted locally at `now`, to the debt of the charge's bucket. `rule` is the rule
     /// of the charge.
     pub fn add(&self, charge: &Charge, rule: &RuleName, units: i64, share: Share, now: u64) {
-        let debt = || Debt::none(charge.quota, share, now).more(units, now);
+        let debt = || Debt::none(charge.limit, share, now).more(units, now);
         let join = |kept: &Debt| {
-            if kept.quota() == charge.quota {
+            if kept.limit() == charge.limit {
                 kept.more(units, now)
             } else {
                 debt().joined(kept, now)
@@ -115,18 +115,18 @@ impl Debts {
     }
 
     /// Removes the debt of the bucket, for settlement. Returns it with its units at `now`, in the
-    /// units of the bucket's current `quota`.
-    pub fn take_out(&self, bucket: BucketId, quota: &Quota, now: u64) -> Option<(Owed, i64)> {
+    /// units of the bucket's current `limit`.
+    pub fn take_out(&self, bucket: BucketId, limit: &Limit, now: u64) -> Option<(Owed, i64)> {
         if self.is_empty() {
             return None;
         }
         let owed = self.shard(bucket).lock().owed.remove(&bucket)?;
         self.count.fetch_sub(1, Ordering::Relaxed);
-        let units = owed.debt.left_under(quota, now);
+        let units = owed.debt.left_under(limit, now);
         (units > 0).then_some((owed, units))
     }
 
-    /// Removes at most `most` debts of any buckets, for settlement. Units are those of the quotas under
+    /// Removes at most `most` debts of any buckets, for settlement. Units are those of the limits under
     /// which the debts were made.
     pub fn take_some(&self, most: usize, now: u64) -> Vec<(BucketId, Owed, i64)> {
         let mut taken = Vec::new();
@@ -227,13 +227,13 @@ mod tests {
     use crate::store::redis::fixture::rule;
 
     fn charge(bucket: u128) -> Charge {
-        let quota = Quota::new(10, 1_000_000, 50).unwrap();
+        let limit = Limit::token_bucket(10, 1_000_000, 50).unwrap();
         let bucket = BucketId(bucket);
-        Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode: Mode::Enforce }
+        Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode: Mode::Enforce }
     }
 
     fn owed(debts: &Debts, bucket: u128, now: u64) -> i64 {
-        let taken = debts.take_out(BucketId(bucket), &charge(bucket).quota, now);
+        let taken = debts.take_out(BucketId(bucket), &charge(bucket).limit, now);
         taken.map_or(0, |(_, units)| units)
     }
 
@@ -256,23 +256,23 @@ mod tests {
         let debts = Debts::new(SHARDS * 3);
         let add = |bucket, now| debts.add(&charge(bucket), &rule(), 300, Share::WHOLE, now);
         add(0, 0);
-        add(SHARDS as u128, charge(0).quota.time_to_fill_us() + SWEEP_INTERVAL_US + 300);
+        add(SHARDS as u128, charge(0).limit.window_us() + SWEEP_INTERVAL_US + 300);
         assert_eq!(debts.len(), 2, "there is room for one more");
     }
 
     #[test]
     fn units_owed_are_those_of_the_bucket_alone() {
         let debts = Debts::new(1_000);
-        let quota = charge(7).quota;
+        let limit = charge(7).limit;
         assert!(debts.is_empty());
-        assert_eq!(debts.owed(BucketId(7), &quota, 0), 0);
+        assert_eq!(debts.owed(BucketId(7), &limit, 0), 0);
         debts.add(&charge(7), &rule(), 300, Share::WHOLE, 0);
         assert!(!debts.is_empty());
-        assert_eq!(debts.owed(BucketId(7), &quota, 0), 300);
-        assert_eq!(debts.owed(BucketId(8), &quota, 0), 0);
-        let over = quota.time_to_fill_us() + 300;
-        assert_eq!(debts.owed(BucketId(7), &quota, over), 0);
-        assert!(debts.take_out(BucketId(7), &quota, over).is_none(), "it is paid off");
+        assert_eq!(debts.owed(BucketId(7), &limit, 0), 300);
+        assert_eq!(debts.owed(BucketId(8), &limit, 0), 0);
+        let over = limit.window_us() + 300;
+        assert_eq!(debts.owed(BucketId(7), &limit, over), 0);
+        assert!(debts.take_out(BucketId(7), &limit, over).is_none(), "it is paid off");
     }
 
     #[test]
@@ -280,7 +280,7 @@ mod tests {
         let debts = Debts::new(1_000);
         debts.add(&charge(7), &rule(), 300, Share::WHOLE, 0);
         debts.add(&charge(7), &rule(), 200, Share::WHOLE, 10);
-        let (owed_before, units) = debts.take_out(BucketId(7), &charge(7).quota, 10).unwrap();
+        let (owed_before, units) = debts.take_out(BucketId(7), &charge(7).limit, 10).unwrap();
         assert_eq!((units, debts.len(), owed(&debts, 7, 10)), (500, 0, 0));
         debts.add(&charge(7), &rule(), 100, Share::WHOLE, 20);
         debts.put_back(BucketId(7), owed_before, 20);
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn sweep_removes_expired_debts() {
         let debts = Debts::new(1_000);
-        let full = charge(0).quota.time_to_fill_us();
+        let full = charge(0).limit.window_us();
         debts.add(&charge(1), &rule(), 300, Share::WHOLE, 0);
         debts.add(&charge(2), &rule(), 300, Share::WHOLE, 1_000);
         debts.sweep(full + 299);
@@ -301,23 +301,23 @@ mod tests {
     }
 
     #[test]
-    fn debt_is_converted_to_the_quota_of_a_changed_rule() {
+    fn debt_is_converted_to_the_limit_of_a_changed_rule() {
         let debts = Debts::new(1_000);
-        debts.add(&charge(7), &rule(), charge(7).quota.units(5), Share::WHOLE, 0);
-        let quota = Quota::new(50, 86_400_000_000, 50).unwrap();
-        let changed = Charge { quota, ..charge(7) };
-        debts.add(&changed, &rule(), quota.units(1), Share::WHOLE, 0);
-        let (owed_before, units) = debts.take_out(BucketId(7), &quota, 0).unwrap();
-        assert_eq!(units, quota.units(6), "tokens under both quotas");
-        debts.add(&changed, &rule(), quota.units(2), Share::WHOLE, 0);
+        debts.add(&charge(7), &rule(), charge(7).limit.units(5), Share::WHOLE, 0);
+        let limit = Limit::token_bucket(50, 86_400_000_000, 50).unwrap();
+        let changed = Charge { limit, ..charge(7) };
+        debts.add(&changed, &rule(), limit.units(1), Share::WHOLE, 0);
+        let (owed_before, units) = debts.take_out(BucketId(7), &limit, 0).unwrap();
+        assert_eq!(units, limit.units(6), "tokens under both limits");
+        debts.add(&changed, &rule(), limit.units(2), Share::WHOLE, 0);
         debts.put_back(BucketId(7), owed_before, 0);
-        assert_eq!(debts.take_out(BucketId(7), &quota, 0).unwrap().1, quota.units(8));
+        assert_eq!(debts.take_out(BucketId(7), &limit, 0).unwrap().1, limit.units(8));
     }
 
     #[test]
     fn every_debt_is_removed_once_and_expired_debts_never() {
         let debts = Debts::new(1_000);
-        let full = charge(0).quota.time_to_fill_us();
+        let full = charge(0).limit.window_us();
         (0..100).for_each(|bucket| debts.add(&charge(bucket), &rule(), 300, Share::WHOLE, full));
         debts.add(&charge(100), &rule(), 300, Share::WHOLE, 0);
         let mut buckets = Vec::new();
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!((debts.len(), dropped.get()), (SHARDS * 2, SHARDS as u64));
         add(0, 1);
         assert_eq!(dropped.get(), SHARDS as u64, "another grant from a bucket with a debt");
-        let over = charge(0).quota.time_to_fill_us() + 600;
+        let over = charge(0).limit.window_us() + 600;
         add(SHARDS as u128 * 4, over + SWEEP_INTERVAL_US);
         assert_eq!(dropped.get(), SHARDS as u64, "expired debts make room");
     }

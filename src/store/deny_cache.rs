@@ -16,9 +16,9 @@
 //!
 //! `tests/model` checks this file under all interleavings of threads.
 
+use crate::limit::Limit;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{Answer, BucketId, Charge, Mode, Outcome, Outcomes};
-use crate::limit::quota::Quota;
 use crate::limit::share::Share;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
@@ -42,9 +42,9 @@ pub struct DenyCache {
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     bucket: BucketId,
-    /// Quota that the level is counted in. The entry does not apply to another quota of the bucket,
+    /// Limit that the level is counted in. The entry does not apply to another limit of the bucket,
     /// as there is around a reload.
-    quota: Quota,
+    limit: Limit,
     /// Units in the bucket at time `at`.
     level: i64,
     /// Time at which the call was sent, by the clock of this process. The store decided then or
@@ -75,7 +75,7 @@ impl DenyCache {
                 Mode::Enforce => {
                     // Each slot is read once: another thread may change it between two reads.
                     let level = self.level(charge, now)?;
-                    let enough = level >= charge.quota.units(charge.cost);
+                    let enough = level >= charge.limit.units(charge.cost);
                     Outcome { level, enough, share: Share::WHOLE }
                 }
                 Mode::Shadow => Outcome::full(charge),
@@ -93,8 +93,8 @@ impl DenyCache {
             if charge.mode == Mode::Shadow {
                 continue;
             }
-            let Charge { bucket, quota, .. } = *charge;
-            let entry = Seen { bucket, quota, level: outcome.level, at: sent_at };
+            let Charge { bucket, limit, .. } = *charge;
+            let entry = Seen { bucket, limit, level: outcome.level, at: sent_at };
             let mut slot = self.slot(bucket).lock();
             let replaces = match &*slot {
                 Some(kept) if kept.bucket == bucket => entry.replaces(kept),
@@ -129,11 +129,11 @@ impl DenyCache {
     fn level(&self, charge: &Charge, now: u64) -> Option<i64> {
         let entry = (*self.slot(charge.bucket).lock())?;
         let age = now.saturating_sub(entry.at);
-        if entry.bucket != charge.bucket || entry.quota != charge.quota || age > MAX_AGE_US {
+        if entry.bucket != charge.bucket || entry.limit != charge.limit || age > MAX_AGE_US {
             return None;
         }
-        let added = charge.quota.units_in(age);
-        Some(entry.level.saturating_add(added).min(charge.quota.full()))
+        let added = charge.limit.units_in(age);
+        Some(entry.level.saturating_add(added).min(charge.limit.full()))
     }
 
     /// Slot of a bucket. The number of slots is a power of two.
@@ -147,7 +147,7 @@ impl Seen {
     /// Whether this entry replaces `kept`, of the same bucket: it is newer or, within one call, of a
     /// later check with a lower level.
     fn replaces(&self, kept: &Self) -> bool {
-        let is_lower = self.quota != kept.quota || self.level <= kept.level;
+        let is_lower = self.limit != kept.limit || self.level <= kept.level;
         self.at > kept.at || (self.at == kept.at && is_lower)
     }
 }

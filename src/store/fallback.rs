@@ -66,7 +66,7 @@ impl Fallback {
         }
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
             if let (true, Some(rule)) = (outcome.enough, rules.get(charge.rule as usize)) {
-                let units = charge.quota.units(charge.cost);
+                let units = charge.limit.units(charge.cost);
                 self.debts.add(charge, rule, units, outcome.share, now);
             }
         }

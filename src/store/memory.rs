@@ -7,7 +7,7 @@
 //! clients leaves no full bucket, the store evicts the one nearest to full among a few candidates.
 //!
 //! A client whose bucket was evicted must not get a full one when it returns. So each shard keeps,
-//! for each quota, the latest time at which a dropped bucket would have been full. A new bucket
+//! for each limit, the latest time at which a dropped bucket would have been full. A new bucket
 //! before that time starts at the level of a bucket that is full at that time. **During such a flood
 //! a new client may start with fewer tokens than its burst; no client ever gets more.** With room
 //! for all buckets in use, nothing is evicted and every answer is exact. See
@@ -19,7 +19,7 @@
 //! ascending order, which prevents deadlocks, then decides, then writes. So it takes from all its
 //! buckets atomically.
 
-mod quotas;
+mod limits;
 mod shard;
 mod start;
 mod table;
@@ -36,12 +36,12 @@ use std::sync::atomic::AtomicBool;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
+use crate::limit::Limit;
 use crate::limit::adjust::Adjustment;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{self, Answer, BucketId, Charge, Outcome, Outcomes};
-use crate::limit::quota::Quota;
 use crate::limit::share::Share;
-use quotas::Quotas;
+use limits::Limits;
 use shard::Shard;
 use start::Start;
 use table::{Place, scaled};
@@ -66,7 +66,7 @@ const INLINE_CHARGES: usize = 6;
 #[derive(Debug)]
 pub struct MemoryStore {
     shards: Box<[Padded]>,
-    quotas: Quotas,
+    limits: Limits,
     start: Start,
     /// Random odd number: see [`table`].
     seed: u64,
@@ -89,12 +89,12 @@ type Buckets = SmallVec<[Bucket; INLINE_CHARGES]>;
 
 impl MemoryStore {
     /// Creates an empty store for at most `max_buckets` buckets, at least 1. Until
-    /// [`adopt`](Self::adopt) is called, [`Charge::quota_index`] is an index into `quotas`.
-    pub fn new(max_buckets: usize, quotas: &[Quota]) -> Self {
-        Self::with_seed(max_buckets, quotas, RandomState::new().hash_one(0))
+    /// [`adopt`](Self::adopt) is called, [`Charge::limit_index`] is an index into `limits`.
+    pub fn new(max_buckets: usize, limits: &[Limit]) -> Self {
+        Self::with_seed(max_buckets, limits, RandomState::new().hash_one(0))
     }
 
-    fn with_seed(max_buckets: usize, quotas: &[Quota], seed: u64) -> Self {
+    fn with_seed(max_buckets: usize, limits: &[Limit], seed: u64) -> Self {
         let seed = seed | 1;
         let max_buckets = max_buckets.max(1);
         let count = shard_count(max_buckets);
@@ -103,7 +103,7 @@ impl MemoryStore {
         let shards = (0..count).map(|number| Padded(Mutex::new(Shard::new(bound(number), seed))));
         Self {
             shards: shards.collect(),
-            quotas: Quotas::new(quotas),
+            limits: Limits::new(limits),
             start: Start::default(),
             seed,
         }
@@ -115,11 +115,11 @@ impl MemoryStore {
         self.start.empty(share, ends, now);
     }
 
-    /// Replaces the quotas in force at `now` (microseconds), after a reload. Returns the
-    /// [`Charge::quota_index`] of each. Buckets of replaced quotas keep their fraction of full. Must
+    /// Replaces the limits in force at `now` (microseconds), after a reload. Returns the
+    /// [`Charge::limit_index`] of each. Buckets of replaced limits keep their fraction of full. Must
     /// not be called concurrently.
-    pub fn adopt(&self, quotas: &[Quota], now: u64) -> Vec<u32> {
-        let mut adopted = self.quotas.adopt(quotas, now, |count| {
+    pub fn adopt(&self, limits: &[Limit], now: u64) -> Vec<u32> {
+        let mut adopted = self.limits.adopt(limits, now, |count| {
             let mut used = vec![false; count];
             self.shards.iter().for_each(|shard| shard.0.lock().mark_used(&mut used));
             used
@@ -127,10 +127,10 @@ impl MemoryStore {
         for shard in &self.shards {
             adopted.reused.iter().for_each(|number| shard.0.lock().forget(*number));
         }
-        self.quotas.publish(&mut adopted);
+        self.limits.publish(&mut adopted);
         for shard in &self.shards {
             let mut shard = shard.0.lock();
-            let list = self.quotas.load();
+            let list = self.limits.load();
             adopted.retired.iter().for_each(|number| shard.carry_over(*number, &list, now));
         }
         adopted.numbers
@@ -165,7 +165,7 @@ impl MemoryStore {
         let bucket = Bucket { level, at: now };
         match shard.find(charge.bucket) {
             Place::At(slot) => shard.replace(slot, charge, bucket),
-            Place::Absent => shard.insert(charge, bucket, &self.quotas, now),
+            Place::Absent => shard.insert(charge, bucket, &self.limits, now),
         }
     }
 
@@ -177,7 +177,7 @@ impl MemoryStore {
         let (places, before) = self.read(&numbers, &locked, charges, now);
         let after = charges.iter().zip(&before);
         let after: Buckets =
-            after.map(|(charge, bucket)| adjustment.apply(*bucket, &charge.quota)).collect();
+            after.map(|(charge, bucket)| adjustment.apply(*bucket, &charge.limit)).collect();
         self.write(&numbers, &mut locked, charges, (&places, &after), now, |_| true);
         before.iter().zip(&after).map(|(before, after)| (before.level, after.level)).collect()
     }
@@ -204,12 +204,12 @@ impl MemoryStore {
         let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let place = shard.find(charge.bucket);
         let mut bucket = self.bucket_at(&shard, charge, place, now);
-        let enough = bucket.level >= part.needed(&charge.quota, charge.cost);
+        let enough = bucket.level >= part.needed(&charge.limit, charge.cost);
         if enough {
-            bucket = bucket.less(part.taken(&charge.quota, charge.cost));
+            bucket = bucket.less(part.taken(&charge.limit, charge.cost));
             match place {
                 Place::At(slot) => shard.replace(slot, charge, bucket),
-                Place::Absent => shard.insert(charge, bucket, &self.quotas, now),
+                Place::Absent => shard.insert(charge, bucket, &self.limits, now),
             }
         }
         let mut outcomes = Outcomes::new();
@@ -250,7 +250,7 @@ impl MemoryStore {
         for (index, charge) in charges.iter().enumerate() {
             if let (true, Place::Absent) = (is_moved(index), places[index]) {
                 let shard = &mut locked[self.position(numbers, charge)];
-                shard.insert(charge, buckets[index], &self.quotas, now);
+                shard.insert(charge, buckets[index], &self.limits, now);
             }
         }
     }
@@ -293,7 +293,7 @@ impl MemoryStore {
 
     /// State of the charge's bucket at `now`. `place` is the result of the search for it.
     fn bucket_at(&self, shard: &Shard, charge: &Charge, place: Place, now: u64) -> Bucket {
-        let bucket = shard.bucket(charge, place, &self.quotas, now);
+        let bucket = shard.bucket(charge, place, &self.limits, now);
         match place {
             Place::At(_) => bucket,
             Place::Absent => self.start.at_most(bucket, charge, now),

@@ -13,10 +13,10 @@ use std::sync::OnceLock;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
+use crate::limit::Limit;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::Charge;
-use crate::limit::quota::Quota;
 
 /// Lifetime of a result, in microseconds.
 pub(super) const KEPT_US: u64 = MICROS_PER_SECOND / 5;
@@ -76,13 +76,14 @@ impl PeekCache {
 
     /// Whether another read of Redis is within the rate at `now`; if so, it is counted.
     pub(super) fn admits(&self, now: u64) -> bool {
-        let Ok(quota) = Quota::new(PEEKS_PER_SECOND, MICROS_PER_SECOND, PEEKS_PER_SECOND) else {
+        let Ok(limit) = Limit::token_bucket(PEEKS_PER_SECOND, MICROS_PER_SECOND, PEEKS_PER_SECOND)
+        else {
             return false;
         };
         let mut allowed = self.allowed.lock();
-        let bucket = allowed.unwrap_or(Bucket::full(&quota, now)).refilled(&quota, now);
-        let admits = bucket.holds(&quota, 1);
-        *allowed = Some(if admits { bucket.less(quota.units(1)) } else { bucket });
+        let bucket = allowed.unwrap_or(Bucket::full(&limit, now)).refilled(&limit, now);
+        let admits = bucket.holds(&limit, 1);
+        *allowed = Some(if admits { bucket.less(limit.units(1)) } else { bucket });
         admits
     }
 }
@@ -107,7 +108,7 @@ impl Peeked {
     pub(super) fn levels(&self, charges: &[Charge], now: u64) -> Option<Vec<i64>> {
         let levels = self.levels.as_ref().filter(|_| *self.charges == *charges)?;
         let level = |(charge, level): (&Charge, &i64)| {
-            Bucket { level: *level, at: self.at }.refilled(&charge.quota, now).level
+            Bucket { level: *level, at: self.at }.refilled(&charge.limit, now).level
         };
         Some(charges.iter().zip(levels).map(level).collect())
     }
@@ -119,9 +120,9 @@ mod tests {
     use crate::limit::charge::{BucketId, Mode};
 
     fn charge(bucket: u128, burst: u64) -> Charge {
-        let quota = Quota::new(10, MICROS_PER_SECOND, burst).unwrap();
+        let limit = Limit::token_bucket(10, MICROS_PER_SECOND, burst).unwrap();
         let bucket = BucketId(bucket);
-        Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode: Mode::Enforce }
+        Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode: Mode::Enforce }
     }
 
     #[test]
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn result_does_not_apply_to_other_buckets_or_quotas() {
+    fn result_does_not_apply_to_other_buckets_or_limits() {
         let seen = Peeked::new(&[charge(1, 50)], Some(vec![7]), 0);
         assert!(seen.levels(&[charge(1, 50)], 1).is_some());
         for others in [&[charge(2, 50)][..], &[charge(1, 49)], &[], &[charge(1, 50); 2]] {

@@ -92,7 +92,7 @@ proptest! {
     ) {
         let policy = tollgate::load::from_text("gateway.toml", &file)
             .unwrap_or_else(|report| panic!("{report}"));
-        let store = Arc::new(MemoryStore::new(10_000, &policy.quotas));
+        let store = Arc::new(MemoryStore::new(10_000, &policy.limits));
         let current = Arc::new(CurrentSnapshot::from_pointee(Snapshot::new(policy, Vec::new())));
         let snapshot = current.load_full();
         let limiter = Arc::new(Limiter::local(Arc::clone(&store)));

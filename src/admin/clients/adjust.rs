@@ -11,9 +11,9 @@ use crate::admin::answer::Answer;
 use crate::admin::members::{self, BadBody};
 use crate::config::suggest::cut;
 use crate::decide::meetings::{Meeting, meetings};
+use crate::limit::MAX_UNITS;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::Charge;
-use crate::limit::quota::MAX_UNITS;
 use crate::policy::Policy;
 use crate::runtime::Snapshot;
 use crate::store::limiter::Limiter;
@@ -182,7 +182,7 @@ impl Changed {
         Self {
             rule: rule.map_or_else(String::new, |rule| rule.name.to_string()),
             bucket: rule.map_or_else(String::new, |rule| name(policy, rule, charge)),
-            burst: charge.quota.burst(),
+            burst: charge.limit.capacity(),
             from: tokens(charge, before),
             to: tokens(charge, after),
         }

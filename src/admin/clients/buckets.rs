@@ -8,6 +8,7 @@ use crate::admin::answer::Answer;
 use crate::decide::meetings::{Meeting, meetings};
 use crate::explain::{report, words};
 use crate::limit::charge::Charge;
+use crate::limit::share::Share;
 use crate::policy::Policy;
 use crate::policy::redis::DEFAULT_PREFIX;
 use crate::runtime::Snapshot;
@@ -85,7 +86,7 @@ impl Left {
         let route = who.route.and_then(|route| policy.routes.get(route as usize));
         let route = route.map_or("", |route| &route.name);
         let why_not = |why| words::why_not(policy, rule, why, route, who.client.plan);
-        let rate = |charge: &Charge| Some(rule.rate_of(charge.quota_index)?.to_string());
+        let rate = |charge: &Charge| Some(rule.rate_of(charge.limit_index)?.to_string());
         Self {
             rule: rule.name.to_string(),
             applies: charge.is_ok(),
@@ -93,13 +94,13 @@ impl Left {
             per: rule.per.iter().map(ToString::to_string).collect(),
             own: *own,
             rate: charge.as_ref().ok().and_then(rate),
-            burst: charge.as_ref().ok().map(|charge| charge.quota.burst()),
+            burst: charge.as_ref().ok().map(|charge| charge.limit.capacity()),
             unknown: unknown(meeting),
             bucket: known.map(|charge| name(policy, rule, &charge)),
             tokens: known.zip(level).map(|(charge, level)| tokens(&charge, level)),
             full_after_ms: known.zip(level).map(|(charge, level)| {
-                let missing = charge.quota.full().saturating_sub(level);
-                charge.quota.time_to_add_us(missing).div_ceil(1_000)
+                let standing = charge.limit.standing(level, charge.cost, Share::WHOLE);
+                standing.reset_us.div_ceil(1_000)
             }),
             why_not: charge.err().map(why_not),
         }
@@ -114,5 +115,5 @@ pub(super) fn name(policy: &Policy, rule: &crate::policy::Rule, charge: &Charge)
 
 /// Whole tokens at a level, rounded down: a debt is never told too small.
 pub(super) fn tokens(charge: &Charge, level: i64) -> i64 {
-    level.div_euclid(charge.quota.units_per_token())
+    charge.limit.tokens(level)
 }

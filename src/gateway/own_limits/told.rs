@@ -7,7 +7,6 @@ use crate::decide::meetings::{Subject, meeting};
 use crate::gateway::respond::retry_after_ms;
 use crate::limit::charge::{Charge, Mode};
 use crate::limit::seconds_up;
-use crate::limit::verdict::Standing;
 use crate::policy::charges::WhyNot;
 use crate::policy::client;
 use crate::policy::settings::HeaderStyle;
@@ -185,7 +184,7 @@ impl<'a> ListedRule<'a> {
         let is_hidden = self.shared && policy.headers.style == HeaderStyle::None;
         let level = level.filter(|_| without_redis.is_none() && !is_hidden);
         let left = level.map(|level| {
-            let standing = Standing::of_bucket(&charge.quota, level, charge.cost, levels.share);
+            let standing = charge.limit.standing(level, charge.cost, levels.share);
             let wait = standing.retry_after_us;
             Left {
                 remaining: standing.remaining,
@@ -194,9 +193,9 @@ impl<'a> ListedRule<'a> {
             }
         });
         Allowance {
-            limit: charge.quota.burst(),
-            rate: rule.rate_of(charge.quota_index).map(|rate| rate.to_string()),
-            window_seconds: seconds_up(charge.quota.time_to_fill_us()).max(1),
+            limit: charge.limit.capacity(),
+            rate: rule.rate_of(charge.limit_index).map(|rate| rate.to_string()),
+            window_seconds: seconds_up(charge.limit.window_us()).max(1),
             cost: charge.cost,
             shared: self.shared,
             unknown: self.unknown.clone(),

@@ -263,8 +263,8 @@ pub(crate) fn limit_detail(
 ) -> String {
     let rule = policy.rules.get(charge.rule as usize);
     let name = rule.map_or("", |rule| &rule.name);
-    let rate = rule.and_then(|rule| rule.rate_of(charge.quota_index));
-    let burst = charge.quota.burst();
+    let rate = rule.and_then(|rule| rule.rate_of(charge.limit_index));
+    let burst = charge.limit.capacity();
     let mut text = String::with_capacity(DETAIL_BYTES);
     let _ = write!(text, "Limit \"{name}\" (");
     if let Some(rate) = rate {

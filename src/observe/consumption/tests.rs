@@ -26,9 +26,9 @@ fn client(key: Option<u32>, ip: u32) -> Client {
 /// What was taken of those rules, where all but the first had enough.
 fn taken(policy: &Policy, rules: &[u32], enough: bool) -> Taken {
     let charge = |rule: &u32| {
-        let quota = policy.rules[*rule as usize].quota_by_plan[0].unwrap().quota;
+        let limit = policy.rules[*rule as usize].quota_by_plan[0].unwrap().limit;
         let bucket = BucketId((*rule).into());
-        Charge { bucket, rule: *rule, quota_index: 0, quota, cost: 1, mode: Mode::Enforce }
+        Charge { bucket, rule: *rule, limit_index: 0, limit, cost: 1, mode: Mode::Enforce }
     };
     let charges: Charges = rules.iter().map(charge).collect();
     let outcome = |index| Outcome { level: 0, enough: enough || index > 0, share: Share::WHOLE };

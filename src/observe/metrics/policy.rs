@@ -49,9 +49,7 @@ impl PolicySeries {
     pub fn count(&self, metrics: &Metrics, policy: &Policy, plan: u32, taken: &Taken) {
         let Taken { charges, answer, waived, .. } = taken;
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
-            if answer.allowed()
-                && outcome.enough
-                && is_near_limit(outcome.level, charge.quota.full())
+            if answer.allowed() && outcome.enough && charge.limit.is_nearly_exhausted(outcome.level)
             {
                 let family = &metrics.near_limit;
                 self.count_rule(&self.near_limit, family, policy, (charge.rule, plan));
@@ -116,9 +114,4 @@ impl PolicySeries {
         slot.get_or_init(|| metrics.request_duration.with_label_values(&[name()]))
             .observe(seconds(ticks));
     }
-}
-
-/// Whether a bucket at `level` of `full` has less than a fifth left.
-fn is_near_limit(level: i64, full: i64) -> bool {
-    level < full / 5
 }

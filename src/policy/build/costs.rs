@@ -11,7 +11,7 @@ pub(super) fn check(routes: &[BuiltRoute], rules: &[BuiltRule], diagnostics: &mu
         let Some(cost_span) = &route.cost_span else { continue };
         let applying = rules.iter().filter(|rule| rule.rule.counts(index).is_ok());
         for (rule, grant) in applying.flat_map(|rule| rule.grants.iter().map(move |g| (rule, g))) {
-            let burst = grant.placed.grant.quota.burst();
+            let burst = grant.placed.grant.limit.capacity();
             if diagnostics.is_full() || route.cost <= burst {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! A rate and a burst become a quota.
+//! A rate and a burst become a limit.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -6,16 +6,17 @@ use std::ops::Range;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::tables::Field;
-use crate::limit::quota::{Quota, QuotaError};
+use crate::limit::Limit;
+use crate::limit::token_bucket::TokenBucketError;
 use crate::policy::{Grant, Rate};
 
 use super::rate;
 
-/// Every quota of the file, each once.
+/// Every limit of the file, each once.
 #[derive(Debug, Default)]
-pub(super) struct Quotas {
-    list: Vec<Quota>,
-    index: HashMap<Quota, u32>,
+pub(super) struct Limits {
+    list: Vec<Limit>,
+    index: HashMap<Limit, u32>,
 }
 
 /// A grant and the place that says how much a bucket of it holds.
@@ -33,15 +34,15 @@ pub(super) struct Written<'a> {
     pub(super) burst: &'a Field<u64>,
 }
 
-impl Quotas {
+impl Limits {
     /// All of them, at the indexes that grants name.
-    pub(super) fn into_list(self) -> Vec<Quota> {
+    pub(super) fn into_list(self) -> Vec<Limit> {
         self.list
     }
 
-    fn index_of(&mut self, quota: Quota) -> u32 {
-        *self.index.entry(quota).or_insert_with(|| {
-            self.list.push(quota);
+    fn index_of(&mut self, limit: Limit) -> u32 {
+        *self.index.entry(limit).or_insert_with(|| {
+            self.list.push(limit);
             u32::try_from(self.list.len() - 1).unwrap_or(u32::MAX)
         })
     }
@@ -52,7 +53,7 @@ pub(super) fn required(
     written: Written<'_>,
     path: &[&str],
     span: Range<usize>,
-    quotas: &mut Quotas,
+    limits: &mut Limits,
     diagnostics: &mut Diagnostics,
 ) -> Option<PlacedGrant> {
     if written.rate.is_none() {
@@ -64,13 +65,13 @@ pub(super) fn required(
         }
         return None;
     }
-    optional(written, quotas, diagnostics)
+    optional(written, limits, diagnostics)
 }
 
 /// The grant that a rate and a burst make; none without a rate, or with an error.
 pub(super) fn optional(
     written: Written<'_>,
-    quotas: &mut Quotas,
+    limits: &mut Limits,
     diagnostics: &mut Diagnostics,
 ) -> Option<PlacedGrant> {
     let written_rate = written.rate.as_ref()?;
@@ -83,9 +84,9 @@ pub(super) fn optional(
     };
     let burst = written.burst.as_ref().map_or(rate.tokens, |burst| *burst.get_ref());
     let span = written.burst.as_ref().map_or_else(|| written_rate.span(), Spanned::span);
-    match Quota::new(rate.tokens, rate.period_us, burst) {
-        Ok(quota) => {
-            Some(PlacedGrant { grant: Grant { index: quotas.index_of(quota), quota, rate }, span })
+    match Limit::token_bucket(rate.tokens, rate.period_us, burst) {
+        Ok(limit) => {
+            Some(PlacedGrant { grant: Grant { index: limits.index_of(limit), limit, rate }, span })
         }
         Err(error) => {
             diagnostics.push(impossible(error, rate, written_rate.span(), span));
@@ -94,23 +95,25 @@ pub(super) fn optional(
     }
 }
 
-/// A quota that cannot be counted.
+/// A limit that cannot be counted.
 fn impossible(
-    error: QuotaError,
+    error: TokenBucketError,
     rate: Rate,
     rate_span: Range<usize>,
     burst_span: Range<usize>,
 ) -> Diagnostic {
     match error {
-        QuotaError::BurstTooLarge { max_burst } if max_burst < rate.tokens && max_burst < 2 => {
+        TokenBucketError::BurstTooLarge { max_burst }
+            if max_burst < rate.tokens && max_burst < 2 =>
+        {
             let message = "the period of the rate is too long to be counted exactly";
             Diagnostic::new(rate_span, message).help("take a shorter one, such as `1/30d`")
         }
-        QuotaError::ZeroBurst | QuotaError::BurstTooLarge { .. } => {
+        TokenBucketError::ZeroBurst | TokenBucketError::BurstTooLarge { .. } => {
             Diagnostic::new(burst_span, error.to_string())
         }
-        QuotaError::ZeroRate | QuotaError::ZeroPeriod | QuotaError::RateTooLarge => {
-            Diagnostic::new(rate_span, error.to_string())
-        }
+        TokenBucketError::ZeroRate
+        | TokenBucketError::ZeroPeriod
+        | TokenBucketError::RateTooLarge => Diagnostic::new(rate_span, error.to_string()),
     }
 }

@@ -40,7 +40,7 @@ use super::Policy;
 use crate::config::Config;
 use crate::config::diagnostic::Diagnostics;
 pub use environment::Environment;
-use grant::Quotas;
+use grant::Limits;
 use names::Names;
 
 /// A length of time as the file writes it, in milliseconds; none where it is written otherwise.
@@ -56,7 +56,7 @@ pub fn build(
     diagnostics: &mut Diagnostics,
 ) -> Option<Policy> {
     let names = Names::of(config, diagnostics);
-    let mut quotas = Quotas::default();
+    let mut limits = Limits::default();
 
     let server = server::server(config, diagnostics);
     let admin = admin::admin(config, server.as_ref(), environment, diagnostics);
@@ -70,7 +70,7 @@ pub fn build(
     let (keys, key_by_digest) = keys::keys(config, &names, diagnostics);
     let upstreams = upstreams::upstreams(config, diagnostics);
     let routes = routes::routes(config, &names, diagnostics);
-    let rules = rules::rules(config, &names, &mut quotas, diagnostics);
+    let rules = rules::rules(config, &names, &mut limits, diagnostics);
     costs::check(&routes, &rules, diagnostics);
     rules_per_route::check(&routes, &rules, diagnostics);
     let ignore_case = server.as_ref().is_some_and(|server| server.ignore_path_case);
@@ -96,7 +96,7 @@ pub fn build(
         routes: routes::finish(routes, &rules)?,
         counted_headers: rules::counted_headers(&rules),
         rules: rules.into_iter().map(|built| built.rule).collect(),
-        quotas: quotas.into_list(),
+        limits: limits.into_list(),
         router: index?,
     })
 }

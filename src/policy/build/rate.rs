@@ -19,7 +19,7 @@ pub(super) struct RateError {
     pub(super) help: String,
 }
 
-/// Reads a rate. Zeros pass: the quota refuses them.
+/// Reads a rate. Zeros pass: the limit refuses them.
 ///
 /// # Errors
 /// In words for the user.

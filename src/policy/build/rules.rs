@@ -8,7 +8,7 @@ use http::HeaderName;
 use sha2::{Digest as _, Sha256};
 
 use super::address;
-use super::grant::{self, PlacedGrant, Quotas, Written};
+use super::grant::{self, Limits, PlacedGrant, Written};
 use super::names::{Names, twice};
 use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
@@ -53,7 +53,7 @@ pub(super) fn counted_headers(rules: &[BuiltRule]) -> Vec<HeaderName> {
 pub(super) fn rules(
     config: &Config,
     names: &Names,
-    quotas: &mut Quotas,
+    limits: &mut Limits,
     diagnostics: &mut Diagnostics,
 ) -> Vec<BuiltRule> {
     let entries = in_order(&config.rules).into_iter().zip(names.rules.names());
@@ -61,11 +61,11 @@ pub(super) fn rules(
         .map(|((name, table), shared)| {
             let mut built = rule(shared, name.span(), table.get_ref(), names, diagnostics);
             built.rule.on_failure = on_failure(config, table.get_ref());
-            plan_grants(name, table.get_ref(), names, &mut built, quotas, diagnostics);
+            plan_grants(name, table.get_ref(), names, &mut built, limits, diagnostics);
             built
         })
         .collect();
-    key_grants(config, names, &mut rules, quotas, diagnostics);
+    key_grants(config, names, &mut rules, limits, diagnostics);
     rules
 }
 
@@ -135,7 +135,7 @@ fn plan_grants(
     table: &written::Rule,
     names: &Names,
     built: &mut BuiltRule,
-    quotas: &mut Quotas,
+    limits: &mut Limits,
     diagnostics: &mut Diagnostics,
 ) {
     let rule_name = name.get_ref().as_str();
@@ -152,7 +152,7 @@ fn plan_grants(
         }
     }
     let plain = Written { rate: &table.rate, burst: &table.burst };
-    if let Some(placed) = grant::optional(plain, quotas, diagnostics) {
+    if let Some(placed) = grant::optional(plain, limits, diagnostics) {
         built.rule.quota_by_plan.fill(Some(placed.grant));
         built.grants.push(NamedGrant { of: String::new(), placed });
     }
@@ -161,7 +161,7 @@ fn plan_grants(
         let path = ["rules", rule_name, "plans", plan.get_ref()];
         let granted = granted.get_ref();
         let written = Written { rate: &granted.rate, burst: &granted.burst };
-        let placed = grant::required(written, &path, plan.span(), quotas, diagnostics);
+        let placed = grant::required(written, &path, plan.span(), limits, diagnostics);
         let (Some(index), Some(placed)) = (index, placed) else { continue };
         set(&mut built.rule.quota_by_plan, index, Some(placed.grant));
         set(&mut built.rule.has_own_quota, index, true);
@@ -175,7 +175,7 @@ fn key_grants(
     config: &Config,
     names: &Names,
     rules: &mut [BuiltRule],
-    quotas: &mut Quotas,
+    limits: &mut Limits,
     diagnostics: &mut Diagnostics,
 ) {
     for ((id, key), key_index) in in_order(&config.keys).into_iter().zip(0..) {
@@ -184,7 +184,7 @@ fn key_grants(
             let path = ["keys", id.get_ref(), "rules", name.get_ref()];
             let granted = granted.get_ref();
             let written = Written { rate: &granted.rate, burst: &granted.burst };
-            let placed = grant::required(written, &path, name.span(), quotas, diagnostics);
+            let placed = grant::required(written, &path, name.span(), limits, diagnostics);
             let rule = rule.and_then(|index| rules.get_mut(usize::try_from(index).ok()?));
             let (Some(built), Some(placed)) = (rule, placed) else { continue };
             built.rule.quota_by_key.insert(key_index, placed.grant);

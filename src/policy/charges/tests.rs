@@ -109,7 +109,7 @@ fn row_33_a_refused_key_is_counted_by_address_alone() {
 }
 
 #[test]
-fn plans_with_quotas_of_their_own_have_buckets_of_their_own() {
+fn plans_with_their_own_limits_have_separate_buckets() {
     let policy = policy(
         "[rules.by-plan]\nper = [\"ip\"]\nplans.free = { rate = \"9/s\" }\n\
          plans.pro = { rate = \"99/s\" }\n[rules.alike]\nper = [\"ip\"]\nrate = \"9/s\"\n\
@@ -119,7 +119,7 @@ fn plans_with_quotas_of_their_own_have_buckets_of_their_own() {
     let pro = buckets(&policy, &client(&policy, "192.0.2.1", ACME), 0);
     assert_ne!(free[0], pro[0]);
     assert_eq!(free[1], pro[1]);
-    assert_eq!((free.len(), pro.len()), (3, 2), "a rule without a quota for a plan is silent");
+    assert_eq!((free.len(), pro.len()), (3, 2), "a rule without a limit for a plan does not apply");
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn an_override_is_the_keys_own_and_exemptions_are_left_out() {
     let facts = Facts { route: 1, method: &Method::GET, host: "", headers: &headers };
     let acme = policy.charges(&client(&policy, "192.0.2.1", ACME), &facts).unwrap();
     assert_eq!(acme.len(), 1);
-    assert_eq!((acme[0].quota.burst(), acme[0].cost), (1000, 5));
+    assert_eq!((acme[0].limit.capacity(), acme[0].cost), (1000, 5));
     let other = policy.charges(&client(&policy, "192.0.2.1", ANONYMOUS), &facts).unwrap();
     assert_ne!(acme[0].bucket, other[0].bucket, "whoever has the override, has the bucket");
     assert_eq!(

@@ -7,8 +7,8 @@ use crate::limit::bucket::Bucket;
 use crate::limit::charge::take;
 use crate::limit::verdict::{Standing, Verdict};
 
-fn charge(id: u128, quota: Quota, cost: u64) -> Charge {
-    Charge { bucket: BucketId(id), rule: 0, quota_index: 0, quota, cost, mode: Mode::Enforce }
+fn charge(id: u128, limit: Limit, cost: u64) -> Charge {
+    Charge { bucket: BucketId(id), rule: 0, limit_index: 0, limit, cost, mode: Mode::Enforce }
 }
 
 proptest! {
@@ -24,17 +24,17 @@ proptest! {
         wait in 0_u64..2_000_000,
         other_cost in 1_u64..50,
     ) {
-        let quota = Quota::new(tokens, period, burst.max(cost).max(other_cost)).unwrap();
-        let asked: Vec<Charge> = vec![charge(7, quota, cost)];
-        let mut bucket = [Bucket { level: level % quota.full(), at: 1_000 }];
+        let limit = Limit::token_bucket(tokens, period, burst.max(cost).max(other_cost)).unwrap();
+        let asked: Vec<Charge> = vec![charge(7, limit, cost)];
+        let mut bucket = [Bucket { level: level % limit.full(), at: 1_000 }];
         let answer = take(&asked, &mut bucket, Share::WHOLE);
         prop_assume!(!answer.allowed());
         let cache = DenyCache::default();
         cache.remember(&asked, &answer, 1_000);
 
-        let later: Vec<Charge> = vec![charge(7, quota, other_cost)];
+        let later: Vec<Charge> = vec![charge(7, limit, other_cost)];
         let now = 1_000 + wait;
-        let mut truth = [bucket[0].refilled(&quota, now)];
+        let mut truth = [bucket[0].refilled(&limit, now)];
         let uncached = take(&later, &mut truth, Share::WHOLE);
         match cache.refusal(&later, now) {
             Some(cached) => prop_assert_eq!(cached, uncached),
@@ -45,18 +45,18 @@ proptest! {
 
 #[test]
 fn entry_does_not_apply_to_other_buckets_or_after_a_reset() {
-    let quota = Quota::new(1, 1_000_000, 5).unwrap();
-    let asked: Vec<Charge> = vec![charge(7, quota, 1)];
+    let limit = Limit::token_bucket(1, 1_000_000, 5).unwrap();
+    let asked: Vec<Charge> = vec![charge(7, limit, 1)];
     let mut empty = [Bucket { level: 0, at: 0 }];
     let answer = take(&asked, &mut empty, Share::WHOLE);
     let cache = DenyCache::default();
     cache.remember(&asked, &answer, 0);
     assert!(cache.refusal(&asked, 10).is_some());
-    let other: Vec<Charge> = vec![charge(8, quota, 1)];
+    let other: Vec<Charge> = vec![charge(8, limit, 1)];
     assert!(cache.refusal(&other, 10).is_none());
-    let same_slot: Vec<Charge> = vec![charge(7 + SLOTS as u128, quota, 1)];
+    let same_slot: Vec<Charge> = vec![charge(7 + SLOTS as u128, limit, 1)];
     assert!(cache.refusal(&same_slot, 10).is_none());
-    let doubled = Quota::new(2, 1_000_000, 10).unwrap();
+    let doubled = Limit::token_bucket(2, 1_000_000, 10).unwrap();
     let other_rule: Vec<Charge> = vec![charge(7, doubled, 1)];
     assert!(cache.refusal(&other_rule, 10).is_none());
     cache.clear(10);
@@ -65,9 +65,9 @@ fn entry_does_not_apply_to_other_buckets_or_after_a_reset() {
 
 #[test]
 fn answer_from_before_a_grant_is_not_remembered() {
-    let quota = Quota::new(1, 1_000_000, 5).unwrap();
-    let asked: Vec<Charge> = vec![charge(7, quota, 1)];
-    let other: Vec<Charge> = vec![charge(8, quota, 1)];
+    let limit = Limit::token_bucket(1, 1_000_000, 5).unwrap();
+    let asked: Vec<Charge> = vec![charge(7, limit, 1)];
+    let other: Vec<Charge> = vec![charge(8, limit, 1)];
     let answer = take(&asked, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
     let cache = DenyCache::default();
     cache.remember(&asked, &answer, 1);
@@ -82,9 +82,9 @@ fn answer_from_before_a_grant_is_not_remembered() {
 
 #[test]
 fn one_exhausted_bucket_refuses_the_whole_request() {
-    let quota = Quota::new(1, 1_000_000, 5).unwrap();
+    let limit = Limit::token_bucket(1, 1_000_000, 5).unwrap();
     let cache = DenyCache::default();
-    let two: Vec<Charge> = vec![charge(1, quota, 1), charge(7, quota, 1)];
+    let two: Vec<Charge> = vec![charge(1, limit, 1), charge(7, limit, 1)];
     let buckets = [2_000_000, 250_000].map(|level| Bucket { level, at: 0 });
     cache.remember(&two, &take(&two, &mut buckets.clone(), Share::WHOLE), 0);
     let refusal = cache.refusal(&two, 500_000).unwrap();
@@ -101,10 +101,10 @@ fn one_exhausted_bucket_refuses_the_whole_request() {
 /// has a rule that refused.
 #[test]
 fn concurrent_refusal_is_by_a_rule_that_was_short() {
-    let quota = Quota::new(1, 1_000_000, 5).unwrap();
+    let limit = Limit::token_bucket(1, 1_000_000, 5).unwrap();
     let cache = DenyCache::default();
-    let asked: Vec<Charge> = vec![charge(7, quota, 1)];
-    let colliding: Vec<Charge> = vec![charge(7 + SLOTS as u128, quota, 1)];
+    let asked: Vec<Charge> = vec![charge(7, limit, 1)];
+    let colliding: Vec<Charge> = vec![charge(7 + SLOTS as u128, limit, 1)];
     let answer = take(&asked, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
     let is_over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -132,9 +132,9 @@ fn named(charges: &[Charge], answer: &Answer) -> Option<(u32, u64)> {
 /// What is known of the quick rule alone says nothing of how long the slow one makes a client wait.
 #[test]
 fn refusal_is_cached_only_where_every_enforced_rule_is_known() {
-    let quick = charge(1, Quota::new(1, 500_000, 5).unwrap(), 1);
-    let slow = charge(2, Quota::new(1, 60_000_000, 5).unwrap(), 1);
-    let shadow = Charge { mode: Mode::Shadow, ..charge(3, quick.quota, 1) };
+    let quick = charge(1, Limit::token_bucket(1, 500_000, 5).unwrap(), 1);
+    let slow = charge(2, Limit::token_bucket(1, 60_000_000, 5).unwrap(), 1);
+    let shadow = Charge { mode: Mode::Shadow, ..charge(3, quick.limit, 1) };
     let empty = Bucket { level: 0, at: 0 };
     let (cache, both) = (DenyCache::default(), [quick, slow]);
     let answer = take(&[quick], &mut [empty], Share::WHOLE);
@@ -168,8 +168,8 @@ proptest! {
         rates in prop::array::uniform3((1..20_u64, prop_oneof![Just(1_000_000_u64), Just(60_000_000)], 3..9_u64)),
         steps in steps(),
     ) {
-        let quotas = rates.map(|(tokens, period, burst)| Quota::new(tokens, period, burst).unwrap());
-        let mut store = quotas.map(|quota| Bucket::full(&quota, 0));
+        let limits = rates.map(|(tokens, period, burst)| Limit::token_bucket(tokens, period, burst).unwrap());
+        let mut store = limits.map(|limit| Bucket::full(&limit, 0));
         // The level that this gateway saw last in each bucket, and when.
         let mut seen: HashMap<u32, Bucket> = HashMap::new();
         let cache = DenyCache::default();
@@ -179,9 +179,9 @@ proptest! {
             let rules: Vec<u32> = (0..3).filter(|rule| applies[*rule as usize]).collect();
             let charges: Vec<Charge> = rules
                 .iter()
-                .map(|rule| Charge { rule: *rule, ..charge((*rule).into(), quotas[*rule as usize], cost) })
+                .map(|rule| Charge { rule: *rule, ..charge((*rule).into(), limits[*rule as usize], cost) })
                 .collect();
-            let refilled = |rule: &u32, bucket: Bucket| bucket.refilled(&quotas[*rule as usize], now);
+            let refilled = |rule: &u32, bucket: Bucket| bucket.refilled(&limits[*rule as usize], now);
             let mut buckets: Vec<Bucket> =
                 rules.iter().map(|rule| refilled(rule, store[*rule as usize])).collect();
             let truth = take(&charges, &mut buckets, Share::WHOLE);
@@ -216,7 +216,7 @@ proptest! {
 /// A call that left before everything was forgotten says nothing of what came after.
 #[test]
 fn answer_to_a_call_from_before_the_clearing_is_not_remembered() {
-    let asked = [charge(7, Quota::new(1, 1_000_000, 5).unwrap(), 1)];
+    let asked = [charge(7, Limit::token_bucket(1, 1_000_000, 5).unwrap(), 1)];
     let answer = take(&asked, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
     let cache = DenyCache::default();
     cache.clear(10);
@@ -229,8 +229,8 @@ fn answer_to_a_call_from_before_the_clearing_is_not_remembered() {
 /// Answers come in any order; the newest counts and, of one call, the lowest level.
 #[test]
 fn older_answer_does_not_replace_a_newer_one() {
-    let quota = Quota::new(1, 1_000_000, 5).unwrap();
-    let asked = [charge(7, quota, 1)];
+    let limit = Limit::token_bucket(1, 1_000_000, 5).unwrap();
+    let asked = [charge(7, limit, 1)];
     // (level, sent at) of two answers -> level at 100 us
     let table = [
         ((400_000, 20), (300_000, 10), 400_080),
@@ -250,22 +250,22 @@ fn older_answer_does_not_replace_a_newer_one() {
 
 #[test]
 fn an_answer_that_allows_displaces_no_other_bucket_from_its_slot() {
-    let quota = Quota::new(1, 1_000_000, 5).unwrap();
+    let limit = Limit::token_bucket(1, 1_000_000, 5).unwrap();
     let cache = DenyCache::with_slots(1);
-    let exhausted = [charge(0, quota, 1)];
+    let exhausted = [charge(0, limit, 1)];
     let answer = take(&exhausted, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
     cache.remember(&exhausted, &answer, 1);
-    let other = [charge(1, quota, 1)];
-    let mut full = [Bucket::full(&quota, 0)];
+    let other = [charge(1, limit, 1)];
+    let mut full = [Bucket::full(&limit, 0)];
     cache.remember(&other, &take(&other, &mut full, Share::WHOLE), 2);
     assert!(cache.refusal(&exhausted, 3).is_some());
 }
 
 #[test]
 fn an_entry_is_good_for_its_age_and_no_longer() {
-    let quota = Quota::new(1, 10_000_000, 5).unwrap();
+    let limit = Limit::token_bucket(1, 10_000_000, 5).unwrap();
     let cache = DenyCache::with_slots(1);
-    let asked = [charge(0, quota, 1)];
+    let asked = [charge(0, limit, 1)];
     let answer = take(&asked, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
     cache.remember(&asked, &answer, 7);
     assert!(cache.refusal(&asked, 7 + MAX_AGE_US).is_some());

@@ -76,10 +76,10 @@ impl Reservations {
         for (charge, outcome) in charges.iter().zip(&mut answer.outcomes) {
             let reservation = reserved.get(&charge.bucket);
             if let Some(reservation) = reservation.filter(|one| one.refuses(charge, now)) {
-                let quota = &charge.quota;
+                let limit = &charge.limit;
                 let left =
-                    quota.full().saturating_sub(outcome.share.taken(quota, reservation.cost));
-                let ahead = quota.units_in(reservation.ends.saturating_sub(now));
+                    limit.full().saturating_sub(outcome.share.taken(limit, reservation.cost));
+                let ahead = limit.units_in(reservation.ends.saturating_sub(now));
                 outcome.level = left.saturating_sub(ahead);
                 outcome.enough = false;
             }
@@ -178,13 +178,13 @@ impl Reservation {
 
 /// Whether the charge needs a full bucket, so that cheaper requests could starve it.
 fn needs_all(charge: &Charge, share: Share) -> bool {
-    let quota = &charge.quota;
-    share.gateways() > 1 && charge.cost > 1 && share.taken(quota, charge.cost) >= quota.full()
+    let limit = &charge.limit;
+    share.gateways() > 1 && charge.cost > 1 && share.taken(limit, charge.cost) >= limit.full()
 }
 
 /// Time in microseconds for which a bucket cannot be reserved again, after cheaper requests `waited`
 /// for one of this cost.
 fn turn(charge: &Charge, cost: u64, share: Share, waited: u64) -> u64 {
-    let earned = charge.quota.time_to_add_us(share.taken(&charge.quota, cost));
+    let earned = charge.limit.time_to_add_us(share.taken(&charge.limit, cost));
     earned.max(waited).saturating_mul(2)
 }

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proptest::prelude::*;
 
 use super::*;
+use crate::limit::Limit;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{BucketId, Mode, take};
-use crate::limit::quota::Quota;
 use crate::limit::verdict::Standing;
 use crate::store::debts::Owed;
 use crate::store::redis::fixture::rule;
@@ -32,7 +32,7 @@ enum Step {
 
 /// Gateways over one bucket.
 struct World {
-    quota: Quota,
+    limit: Limit,
     share: Share,
     shared: Bucket,
     gateways: Vec<Fallback>,
@@ -51,21 +51,21 @@ struct World {
 }
 
 /// A gateway that starts at `now`.
-fn started(quota: Quota, share: Share, reached: &Arc<AtomicBool>, now: u64) -> Fallback {
-    let memory = Arc::new(MemoryStore::new(1_000, &[quota]));
+fn started(limit: Limit, share: Share, reached: &Arc<AtomicBool>, now: u64) -> Fallback {
+    let memory = Arc::new(MemoryStore::new(1_000, &[limit]));
     memory.start_empty(share, Arc::clone(reached), now);
     Fallback::new(memory, Arc::new(Debts::new(1_000)))
 }
 
 impl World {
-    fn new(gateways: usize, quota: Quota) -> Self {
+    fn new(gateways: usize, limit: Limit) -> Self {
         let share = Share::one_of(u32::try_from(gateways).unwrap());
         let reached: Vec<_> = (0..gateways).map(|_| Arc::new(AtomicBool::new(true))).collect();
         Self {
-            quota,
+            limit,
             share,
-            shared: Bucket::full(&quota, 0),
-            gateways: reached.iter().map(|reached| started(quota, share, reached, 0)).collect(),
+            shared: Bucket::full(&limit, 0),
+            gateways: reached.iter().map(|reached| started(limit, share, reached, 0)).collect(),
             is_up: vec![true; gateways],
             reached,
             now: 0,
@@ -78,14 +78,14 @@ impl World {
 
     fn charge(&self, cost: u64) -> Charge {
         let (bucket, mode) = (BucketId(7), Mode::Enforce);
-        Charge { bucket, rule: 0, quota_index: 0, quota: self.quota, cost, mode }
+        Charge { bucket, rule: 0, limit_index: 0, limit: self.limit, cost, mode }
     }
 
     /// What the script does with a call that carries this charge and what the gateway owes.
     fn call(&mut self, gateway: usize, charge: Charge) -> (Answer, Option<Owed>) {
-        let owed = self.gateways[gateway].debts.take_out(charge.bucket, &self.quota, self.now);
+        let owed = self.gateways[gateway].debts.take_out(charge.bucket, &self.limit, self.now);
         let units = owed.as_ref().map_or(0, |(_, units)| *units);
-        let refilled = self.shared.refilled(&self.quota, self.now).owing(&self.quota, units);
+        let refilled = self.shared.refilled(&self.limit, self.now).owing(&self.limit, units);
         let mut bucket = [refilled];
         let answer = take(&[charge], &mut bucket, Share::WHOLE);
         self.shared = bucket[0];
@@ -110,7 +110,7 @@ impl World {
         let owed = if taken {
             self.call(gateway, charge).1
         } else {
-            let owed = self.gateways[gateway].debts.take_out(bucket, &self.quota, self.now);
+            let owed = self.gateways[gateway].debts.take_out(bucket, &self.limit, self.now);
             owed.map(|(debt, _)| debt)
         };
         if let Some(debt) = owed {
@@ -122,21 +122,21 @@ impl World {
 
     fn restart(&mut self, gateway: usize, settles: bool) {
         let (bucket, now) = (self.charge(1).bucket, self.now);
-        let owed = self.gateways[gateway].debts.take_out(bucket, &self.quota, now);
+        let owed = self.gateways[gateway].debts.take_out(bucket, &self.limit, now);
         let units = owed.map_or(0, |(_, units)| units);
         if settles && self.is_up[gateway] {
-            self.shared = self.shared.refilled(&self.quota, now).owing(&self.quota, units);
+            self.shared = self.shared.refilled(&self.limit, now).owing(&self.limit, units);
         } else {
             self.lost.push((now, units));
         }
         self.restarts.push(now);
         self.reached[gateway] = Arc::new(AtomicBool::new(self.is_up[gateway]));
-        self.gateways[gateway] = started(self.quota, self.share, &self.reached[gateway], now);
+        self.gateways[gateway] = started(self.limit, self.share, &self.reached[gateway], now);
     }
 
     fn note(&mut self, answer: &Answer, charge: Charge) {
         if answer.allowed() {
-            self.granted.push((self.now, self.quota.units(charge.cost)));
+            self.granted.push((self.now, self.limit.units(charge.cost)));
         }
     }
 
@@ -151,10 +151,11 @@ impl World {
             Step::Turn(gateway) => self.is_up[gateway % count] ^= true,
             Step::TurnAll(up) => self.is_up = vec![up; count],
             Step::Ask { gateway, requests, cost } => {
-                (0..requests).for_each(|_| self.ask(gateway % count, cost.min(self.quota.burst())));
+                (0..requests)
+                    .for_each(|_| self.ask(gateway % count, cost.min(self.limit.capacity())));
             }
             Step::AskInVain { gateway, cost, taken } => {
-                self.ask_in_vain(gateway % count, cost.min(self.quota.burst()), taken);
+                self.ask_in_vain(gateway % count, cost.min(self.limit.capacity()), taken);
             }
             Step::Restart { gateway, settles } => self.restart(gateway % count, settles),
         }
@@ -169,23 +170,23 @@ impl World {
     /// Beside that, what gateways owed that ended without settling it, and a gateway's part for each
     /// restart: it forgets levels.
     fn check(&self, dearest: u64, together: bool) -> Result<(), TestCaseError> {
-        let quota = &self.quota;
+        let limit = &self.limit;
         let gateways = i64::try_from(self.gateways.len()).unwrap();
-        let each = quota.units(dearest.min(quota.burst())) * gateways;
+        let each = limit.units(dearest.min(limit.capacity())) * gateways;
         for (start, (first, _)) in self.granted.iter().enumerate() {
             let mut granted = 0;
             for (last, units) in &self.granted[start..] {
                 granted += units;
                 let owing = self.owing.iter().filter(|(at, _)| (first..last).contains(&at));
-                let owing = owing.map(|(_, ticks)| quota.units_in(*ticks)).sum::<i64>() / gateways;
-                let more = each.max(quota.full());
+                let owing = owing.map(|(_, ticks)| limit.units_in(*ticks)).sum::<i64>() / gateways;
+                let more = each.max(limit.full());
                 let beyond = if together { 2 * more } else { more + owing };
                 let lost = self.lost.iter().filter(|(at, _)| (first..=last).contains(&at));
                 let restarts = self.restarts.iter().filter(|at| (first..=last).contains(at));
                 let restarts = i64::try_from(restarts.count()).unwrap() * (more + gateways - 1);
                 let beyond =
                     beyond + lost.map(|(_, units)| units).sum::<i64>() + restarts / gateways;
-                let bound = quota.full() + quota.units_in(last - first) + beyond;
+                let bound = limit.full() + limit.units_in(last - first) + beyond;
                 prop_assert!(granted <= bound, "{granted} of {bound} from {first} to {last}");
             }
         }
@@ -193,9 +194,9 @@ impl World {
     }
 }
 
-fn quota() -> impl Strategy<Value = Quota> {
+fn limit() -> impl Strategy<Value = Limit> {
     (1..5_u64, 1..200_u64, 1..40_u64)
-        .prop_map(|(tokens, period, burst)| Quota::new(tokens, period, burst).unwrap())
+        .prop_map(|(tokens, period, burst)| Limit::token_bucket(tokens, period, burst).unwrap())
 }
 
 fn step(turn: impl Strategy<Value = Step> + 'static) -> impl Strategy<Value = Step> {
@@ -221,10 +222,10 @@ proptest! {
 
     #[test]
     fn outages_that_all_gateways_share_stay_within_the_bound(
-        (gateways, quota) in (1..6_usize, quota()),
+        (gateways, limit) in (1..6_usize, limit()),
         steps in prop::collection::vec(step(any::<bool>().prop_map(Step::TurnAll)), 1..120),
     ) {
-        let mut world = World::new(gateways, quota);
+        let mut world = World::new(gateways, limit);
         for step in &steps {
             world.play(step);
         }
@@ -233,13 +234,13 @@ proptest! {
 
     #[test]
     fn outages_of_any_gateways_stay_within_the_bound(
-        (gateways, quota) in (1..6_usize, quota()),
+        (gateways, limit) in (1..6_usize, limit()),
         steps in prop::collection::vec(
             prop_oneof![9 => step((0..6_usize).prop_map(Step::Turn)), 1 => in_vain()],
             1..120,
         ),
     ) {
-        let mut world = World::new(gateways, quota);
+        let mut world = World::new(gateways, limit);
         for step in &steps {
             world.play(step);
         }
@@ -256,7 +257,7 @@ proptest! {
 
     #[test]
     fn a_restart_adds_a_part_and_what_it_leaves_unsettled(
-        (gateways, quota) in (1..6_usize, quota()),
+        (gateways, limit) in (1..6_usize, limit()),
         steps in prop::collection::vec(
             prop_oneof![
                 8 => step((0..6_usize).prop_map(Step::Turn)),
@@ -266,7 +267,7 @@ proptest! {
             1..120,
         ),
     ) {
-        let mut world = World::new(gateways, quota);
+        let mut world = World::new(gateways, limit);
         for step in &steps {
             world.play(step);
         }
@@ -276,7 +277,7 @@ proptest! {
     /// Gateways that start again and again in an outage grant no more than if they had gone on.
     #[test]
     fn restarts_in_an_outage_grant_no_bursts(
-        (gateways, quota, cost) in (1..6_usize, quota(), 1..4_u64),
+        (gateways, limit, cost) in (1..6_usize, limit(), 1..4_u64),
         before in prop::collection::vec(step(Just(Step::TurnAll(true))), 0..20),
         outage in prop::collection::vec(
             prop_oneof![2 => step(Just(Step::TurnAll(false))), 1 => restart()],
@@ -284,7 +285,7 @@ proptest! {
         ),
         after in prop::collection::vec(step(Just(Step::TurnAll(true))), 0..20),
     ) {
-        let mut world = World::new(gateways, quota);
+        let mut world = World::new(gateways, limit);
         let (down, up) = ([Step::TurnAll(false)], [Step::TurnAll(true)]);
         for step in before.iter().chain(&down).chain(&outage).chain(&up).chain(&after) {
             match *step {
@@ -300,8 +301,8 @@ proptest! {
 }
 
 /// 10/s, 50 deep: a microsecond adds a unit, a token is 100,000.
-fn tens() -> Quota {
-    Quota::new(10, 1_000_000, 50).unwrap()
+fn tens() -> Limit {
+    Limit::token_bucket(10, 1_000_000, 50).unwrap()
 }
 
 #[test]
@@ -355,7 +356,7 @@ fn beside_cheap_requests(
     until: u64,
     mut take: impl FnMut(&Charge, u64, Share) -> Answer,
 ) -> (Vec<u64>, u64) {
-    let world = World::new(3, Quota::new(10, 1_000_000, 10).unwrap());
+    let world = World::new(3, Limit::token_bucket(10, 1_000_000, 10).unwrap());
     let (mut passed, mut cheap, mut asks_at) = (Vec::new(), 0, 1_000_000);
     for now in (0..until).step_by(1_000) {
         if now % 50_000 == 0 {
@@ -377,7 +378,7 @@ fn beside_cheap_requests(
 #[test]
 fn expensive_request_is_allowed_beside_steady_cheap_ones() {
     const MINUTE: u64 = 60_000_000;
-    let world = World::new(3, Quota::new(10, 1_000_000, 10).unwrap());
+    let world = World::new(3, Limit::token_bucket(10, 1_000_000, 10).unwrap());
     let gateway = &world.gateways[0];
     let take = |charge: &Charge, now, share| gateway.take(&[*charge], &[rule()], now, share);
     let (passed, cheap) = beside_cheap_requests(MINUTE, take);
@@ -394,7 +395,7 @@ fn expensive_request_is_allowed_beside_steady_cheap_ones() {
 /// Without turns it never does.
 #[test]
 fn cheap_requests_keep_a_bucket_from_being_full() {
-    let world = World::new(3, Quota::new(10, 1_000_000, 10).unwrap());
+    let world = World::new(3, Limit::token_bucket(10, 1_000_000, 10).unwrap());
     let memory = &world.gateways[0].memory;
     let take = |charge: &Charge, now, share| memory.take(&[*charge], now, share);
     let (passed, cheap) = beside_cheap_requests(60_000_000, take);
@@ -404,7 +405,7 @@ fn cheap_requests_keep_a_bucket_from_being_full() {
 /// The client that reserved a bucket may never come back.
 #[test]
 fn a_reservation_that_is_not_used_ends_when_cheap_requests_were_told() {
-    let world = World::new(3, Quota::new(10, 1_000_000, 10).unwrap());
+    let world = World::new(3, Limit::token_bucket(10, 1_000_000, 10).unwrap());
     let gateway = &world.gateways[0];
     let take = |cost, now| {
         let answer = gateway.take(&[world.charge(cost)], &[rule()], now, world.share);
@@ -428,12 +429,12 @@ fn a_reservation_that_is_not_used_ends_when_cheap_requests_were_told() {
 /// what the bucket holds, and no other passes.
 #[test]
 fn no_request_passes_for_free_as_a_reservation_ends() {
-    let quota = Quota::new(1, 1_000, 2).unwrap();
+    let limit = Limit::token_bucket(1, 1_000, 2).unwrap();
     let share = Share::one_of(2);
-    let memory = Arc::new(MemoryStore::new(1_000, &[quota]));
+    let memory = Arc::new(MemoryStore::new(1_000, &[limit]));
     let gateway = Fallback::new(Arc::clone(&memory), Arc::new(Debts::new(1_000)));
     let (bucket, mode) = (BucketId(7), Mode::Enforce);
-    let cheap = Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode };
+    let cheap = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
     let costly = Charge { cost: 2, ..cheap };
     let barrier = std::sync::Barrier::new(2);
     let run = |charge: Charge, later: u64| {
@@ -442,7 +443,7 @@ fn no_request_passes_for_free_as_a_reservation_ends() {
             let now = round * 1_000_000_000;
             if later == 0 {
                 // The costly request finds the bucket less than full, and reserves it.
-                memory.put(&costly, quota.full() - 1, now);
+                memory.put(&costly, limit.full() - 1, now);
                 assert!(!gateway.take(&[costly], &[rule()], now, share).allowed());
             }
             barrier.wait();
@@ -465,14 +466,14 @@ fn no_request_passes_for_free_as_a_reservation_ends() {
 fn a_client_that_is_exhausted_for_longer_reserves_no_shared_bucket() {
     let second = 1_000_000;
     let share = Share::one_of(3);
-    let (shared, own) = (tens(), Quota::new(1, 3_600 * second, 10).unwrap());
+    let (shared, own) = (tens(), Limit::token_bucket(1, 3_600 * second, 10).unwrap());
     let gateway = Fallback::new(
         Arc::new(MemoryStore::new(1_000, &[shared, own])),
         Arc::new(Debts::new(1_000)),
     );
-    let charge = |id, quota_index, quota, cost| {
+    let charge = |id, limit_index, limit, cost| {
         let (bucket, mode) = (BucketId(id), Mode::Enforce);
-        Charge { bucket, rule: 0, quota_index, quota, cost, mode }
+        Charge { bucket, rule: 0, limit_index, limit, cost, mode }
     };
     let costly = [charge(1, 0, shared, 20), charge(2, 1, own, 10)];
     let cheap = [charge(1, 0, shared, 1)];
@@ -491,15 +492,15 @@ fn a_client_that_is_exhausted_for_longer_reserves_no_shared_bucket() {
 /// it does not answer in time is decided by the level that Redis gave last.
 #[test]
 fn a_reservation_ends_when_redis_decides_again() {
-    let quota = Quota::new(5, 3_600_000_000, 5).unwrap();
-    let world = World::new(3, quota);
+    let limit = Limit::token_bucket(5, 3_600_000_000, 5).unwrap();
+    let world = World::new(3, limit);
     let gateway = &world.gateways[0];
     let passes =
         |cost, now| gateway.take(&[world.charge(cost)], &[rule()], now, world.share).allowed();
     assert_eq!([passes(1, 0), passes(2, 0), passes(1, 1)], [true, false, false], "reserved");
     let charges = [world.charge(1)];
-    gateway.debts.take_out(charges[0].bucket, &quota, 1_000_000);
-    let mut full = [Bucket::full(&quota, 1_000_000)];
+    gateway.debts.take_out(charges[0].bucket, &limit, 1_000_000);
+    let mut full = [Bucket::full(&limit, 1_000_000)];
     gateway.learn(&charges, &take(&charges, &mut full, Share::WHOLE), 1_000_000);
     assert!(passes(1, 2_000_000), "Redis said that four tokens are left");
 }

@@ -12,7 +12,7 @@ use crate::store::redis::script::RuleName;
 /// What is in buckets, for whoever asks without taking from them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Levels {
-    /// The level of each, in its quota's units.
+    /// The level of each, in its limit's units.
     pub levels: Vec<i64>,
     /// Who says so: where Redis cannot be asked, this process.
     pub source: Source,

@@ -18,17 +18,17 @@ struct Request {
 
 #[derive(Clone, Debug)]
 struct Schedule {
-    quotas: Vec<Quota>,
+    limits: Vec<Limit>,
     requests: Vec<Request>,
     seed: u64,
 }
 
-fn quotas() -> impl Strategy<Value = Vec<Quota>> {
-    // Quotas that fill within some tens of microseconds, so that the steps below drain and fill
+fn limits() -> impl Strategy<Value = Vec<Limit>> {
+    // Limits that fill within some tens of microseconds, so that the steps below drain and fill
     // them. Some rates exceed a token per microsecond, and some do not divide evenly.
-    let quota = (1..8_u64, 1..20_u64, 1..8_u64)
-        .prop_map(|(tokens, period, burst)| Quota::new(tokens, period, burst).unwrap());
-    prop::collection::vec(quota, 1..4)
+    let limit = (1..8_u64, 1..20_u64, 1..8_u64)
+        .prop_map(|(tokens, period, burst)| Limit::token_bucket(tokens, period, burst).unwrap());
+    prop::collection::vec(limit, 1..4)
 }
 
 fn schedules(clients: usize, steps: std::ops::Range<i64>) -> impl Strategy<Value = Schedule> {
@@ -42,8 +42,8 @@ fn schedules(clients: usize, steps: std::ops::Range<i64>) -> impl Strategy<Value
     let request =
         (step, charges.prop_shuffle()).prop_map(|(step, charges)| Request { step, charges });
     let requests = prop::collection::vec(request, 1..150);
-    (quotas(), requests, any::<u64>()).prop_map(|(quotas, requests, seed)| Schedule {
-        quotas,
+    (limits(), requests, any::<u64>()).prop_map(|(limits, requests, seed)| Schedule {
+        limits,
         requests,
         seed,
     })
@@ -51,7 +51,7 @@ fn schedules(clients: usize, steps: std::ops::Range<i64>) -> impl Strategy<Value
 
 impl Schedule {
     fn store(&self, max_buckets: usize) -> MemoryStore {
-        MemoryStore::with_seed(max_buckets, &self.quotas, self.seed)
+        MemoryStore::with_seed(max_buckets, &self.limits, self.seed)
     }
 
     /// Times and charges of all requests.
@@ -68,13 +68,13 @@ impl Schedule {
     }
 
     fn charge(&self, client: usize, cost: u64, mode: Mode) -> Charge {
-        let index = client % self.quotas.len();
-        let quota = self.quotas[index];
+        let index = client % self.limits.len();
+        let limit = self.limits[index];
         // Differs in all parts of the ID.
         let bucket =
             BucketId((client as u128 + 1).wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645));
-        let quota_index = u32::try_from(index).unwrap();
-        Charge { bucket, rule: 0, quota_index, quota, cost: cost.min(quota.burst()), mode }
+        let limit_index = u32::try_from(index).unwrap();
+        Charge { bucket, rule: 0, limit_index, limit, cost: cost.min(limit.capacity()), mode }
     }
 }
 
@@ -89,8 +89,8 @@ impl Model {
             .iter()
             .map(|charge| {
                 kept(charge)
-                    .unwrap_or(Bucket::full(&charge.quota, now))
-                    .refilled(&charge.quota, now)
+                    .unwrap_or(Bucket::full(&charge.limit, now))
+                    .refilled(&charge.limit, now)
             })
             .collect()
     }
@@ -101,8 +101,8 @@ impl Model {
         let mut all_there = true;
         for ((charge, bucket), outcome) in charges.iter().zip(buckets).zip(&answer.outcomes) {
             if answer.allowed() && outcome.enough {
-                all_there &= bucket.holds(&charge.quota, charge.cost);
-                self.0.insert(charge.bucket, bucket.less(charge.quota.units(charge.cost)));
+                all_there &= bucket.holds(&charge.limit, charge.cost);
+                self.0.insert(charge.bucket, bucket.less(charge.limit.units(charge.cost)));
             }
         }
         all_there
@@ -148,8 +148,8 @@ proptest! {
                 let (mut first, mut last, mut units) = (u64::MAX, 0, 0);
                 for (now, charge) in &passed[start..] {
                     (first, last) = (first.min(*now), last.max(*now));
-                    units += charge.quota.units(charge.cost);
-                    let most = charge.quota.full() + charge.quota.units_in(last - first);
+                    units += charge.limit.units(charge.cost);
+                    let most = charge.limit.full() + charge.limit.units_in(last - first);
                     prop_assert!(units <= most, "{units} of {most} from {first} to {last}");
                 }
             }

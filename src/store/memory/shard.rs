@@ -1,10 +1,10 @@
 //! One shard of the memory store: a bounded table, its eviction, and the record of dropped buckets.
 
-use super::quotas::{Known, Quotas};
+use super::limits::{Known, Limits};
 use super::table::{Entry, Name, Place, Table};
+use crate::limit::Limit;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{BucketId, Charge};
-use crate::limit::quota::Quota;
 
 /// Number of buckets that one eviction examines. Enough to find one that is full or nearly full; few
 /// enough that, adjacent in memory, they cost little more than the first.
@@ -21,7 +21,7 @@ pub(super) struct Shard {
     bound: usize,
     /// Slot at which the next eviction starts, as the hand of a clock.
     hand: usize,
-    /// By quota number: the time at which every dropped bucket of that quota is full again. Empty until
+    /// By limit number: the time at which every dropped bucket of that limit is full again. Empty until
     /// a bucket is dropped.
     all_full_at: Vec<u64>,
     /// Number of buckets that were dropped before they were full.
@@ -56,7 +56,7 @@ impl Shard {
         &self,
         charge: &Charge,
         place: Place,
-        quotas: &Quotas,
+        limits: &Limits,
         now: u64,
     ) -> Bucket {
         let entry = match place {
@@ -65,10 +65,10 @@ impl Shard {
         };
         let bucket = match entry {
             None => self.new_bucket(charge, now),
-            Some(entry) if entry.quota_index == charge.quota_index => entry.bucket(),
-            Some(entry) => same_fraction(entry, &quotas.load(), &charge.quota, now),
+            Some(entry) if entry.limit_index == charge.limit_index => entry.bucket(),
+            Some(entry) => same_fraction(entry, &limits.load(), &charge.limit, now),
         };
-        bucket.refilled(&charge.quota, now)
+        bucket.refilled(&charge.limit, now)
     }
 
     /// Writes a bucket to the slot in which it was found.
@@ -77,22 +77,22 @@ impl Shard {
     }
 
     /// Adds a bucket that was not found. Drops another one if the shard is at its bound.
-    pub(super) fn insert(&mut self, charge: &Charge, bucket: Bucket, quotas: &Quotas, now: u64) {
+    pub(super) fn insert(&mut self, charge: &Charge, bucket: Bucket, limits: &Limits, now: u64) {
         if self.table.len() >= self.bound {
-            self.evict(&quotas.load(), now);
+            self.evict(&limits.load(), now);
         }
-        self.make_room(quotas, now);
+        self.make_room(limits, now);
         self.table.insert(entry(charge, bucket));
     }
 
-    /// Start value of a bucket that is not in the shard. Full, unless a dropped bucket of its quota would
+    /// Start value of a bucket that is not in the shard. Full, unless a dropped bucket of its limit would
     /// not be full yet: since it may be this one, it starts at the lowest level that any of them can
     /// have.
     fn new_bucket(&self, charge: &Charge, now: u64) -> Bucket {
-        let quota = &charge.quota;
-        let full_at = self.all_full_at.get(charge.quota_index as usize).copied().unwrap_or(0);
-        let missing = quota.units_in(full_at.saturating_sub(now));
-        Bucket { level: quota.full().saturating_sub(missing).max(0), at: now }
+        let limit = &charge.limit;
+        let full_at = self.all_full_at.get(charge.limit_index as usize).copied().unwrap_or(0);
+        let missing = limit.units_in(full_at.saturating_sub(now));
+        Bucket { level: limit.full().saturating_sub(missing).max(0), at: now }
     }
 
     /// Drops the first full bucket of the next [`EVICTION_WINDOW`]; if none is full, the one that is
@@ -100,13 +100,13 @@ impl Shard {
     ///
     /// Only one, even if more are full: dropping all of them would leave free slots behind the hand,
     /// and ever longer runs without free slots ahead of it.
-    fn evict(&mut self, quotas: &[Known], now: u64) {
+    fn evict(&mut self, limits: &[Known], now: u64) {
         let mut nearest: Option<(u64, usize)> = None;
         let mut slot = self.hand;
         for _ in 0..EVICTION_WINDOW {
             slot = self.table.next_taken(slot);
             let Some(entry) = self.table.slot(slot) else { break };
-            let full_at = full_at(entry, quotas);
+            let full_at = full_at(entry, limits);
             if nearest.is_none_or(|(earliest, _)| full_at < earliest) {
                 nearest = Some((full_at, slot));
             }
@@ -117,63 +117,63 @@ impl Shard {
         }
         self.hand = (self.hand + EVICTION_WINDOW) % self.table.slots().max(1);
         if let Some((_, slot)) = nearest {
-            self.drop_bucket(slot, quotas, now);
+            self.drop_bucket(slot, limits, now);
         }
     }
 
-    /// Marks the numbers of all quotas that buckets of this shard are counted in.
+    /// Marks the numbers of all limits that buckets of this shard are counted in.
     pub(super) fn mark_used(&self, used: &mut [bool]) {
         for entry in self.table.entries() {
-            if let Some(mark) = used.get_mut(entry.quota_index as usize) {
+            if let Some(mark) = used.get_mut(entry.limit_index as usize) {
                 *mark = true;
             }
         }
     }
 
-    /// Clears the record of dropped buckets for a quota number that is about to be reused.
+    /// Clears the record of dropped buckets for a limit number that is about to be reused.
     pub(super) fn forget(&mut self, number: u32) {
         if let Some(full_at) = self.all_full_at.get_mut(number as usize) {
             *full_at = 0;
         }
     }
 
-    /// Extends the record of dropped buckets of a quota, retired at `now`, to all quotas in force: such
+    /// Extends the record of dropped buckets of a limit, retired at `now`, to all limits in force: such
     /// a bucket may return under any of them, at the same fraction of full.
-    pub(super) fn carry_over(&mut self, retired: u32, quotas: &[Known], now: u64) {
+    pub(super) fn carry_over(&mut self, retired: u32, limits: &[Known], now: u64) {
         let full_at = self.all_full_at.get(retired as usize).copied().unwrap_or(0);
-        let (Some(was), true) = (quotas.get(retired as usize), full_at > now) else { return };
-        let missing = was.quota.units_in(full_at - now);
-        let emptiest = Bucket { level: was.quota.full().saturating_sub(missing).max(0), at: now };
-        for (number, in_force) in quotas.iter().enumerate().filter(|(_, known)| known.is_in_force())
+        let (Some(was), true) = (limits.get(retired as usize), full_at > now) else { return };
+        let missing = was.limit.units_in(full_at - now);
+        let emptiest = Bucket { level: was.limit.full().saturating_sub(missing).max(0), at: now };
+        for (number, in_force) in limits.iter().enumerate().filter(|(_, known)| known.is_in_force())
         {
-            let bucket = was.same_fraction(emptiest, &in_force.quota, now);
-            note(&mut self.all_full_at, number, bucket.full_at(&in_force.quota));
+            let bucket = was.same_fraction(emptiest, &in_force.limit, now);
+            note(&mut self.all_full_at, number, bucket.full_at(&in_force.limit));
         }
     }
 
-    fn drop_bucket(&mut self, slot: usize, quotas: &[Known], now: u64) {
+    fn drop_bucket(&mut self, slot: usize, limits: &[Known], now: u64) {
         if let Some(entry) = self.table.remove(slot) {
-            let full_at = full_at(&entry, quotas);
+            let full_at = full_at(&entry, limits);
             self.evictions += u64::from(full_at > now);
-            remember(&mut self.all_full_at, quotas, &entry, full_at);
+            remember(&mut self.all_full_at, limits, &entry, full_at);
         }
     }
 
     /// Grows the table, if needed, to 9/5 of the buckets that are not full. Full buckets are dropped, so
     /// the table may stay the same size or shrink.
-    fn make_room(&mut self, quotas: &Quotas, now: u64) {
+    fn make_room(&mut self, limits: &Limits, now: u64) {
         let max_slots = (self.bound / 3).saturating_mul(4) + self.bound % 3 + 2;
         let slots = self.table.slots();
         if slots == max_slots || (self.table.len() + 1) * 4 <= slots * 3 {
             return;
         }
-        let quotas = &quotas.load()[..];
-        let needed = self.table.entries().filter(|entry| full_at(entry, quotas) > now).count();
+        let limits = &limits.load()[..];
+        let needed = self.table.entries().filter(|entry| full_at(entry, limits) > now).count();
         let all_full_at = &mut self.all_full_at;
         let keep = |entry: &Entry| {
-            let full_at = full_at(entry, quotas);
+            let full_at = full_at(entry, limits);
             if full_at <= now {
-                remember(all_full_at, quotas, entry, full_at);
+                remember(all_full_at, limits, entry, full_at);
             }
             full_at > now
         };
@@ -183,33 +183,33 @@ impl Shard {
 }
 
 fn entry(charge: &Charge, bucket: Bucket) -> Entry {
-    Entry::new(Name::of(charge.bucket), charge.quota_index, bucket)
+    Entry::new(Name::of(charge.bucket), charge.limit_index, bucket)
 }
 
-/// Time at which the entry's bucket is full, in microseconds. With an unknown quota, the level cannot
+/// Time at which the entry's bucket is full, in microseconds. With an unknown limit, the level cannot
 /// be interpreted, and the bucket counts as full.
-fn full_at(entry: &Entry, quotas: &[Known]) -> u64 {
+fn full_at(entry: &Entry, limits: &[Known]) -> u64 {
     let bucket = entry.bucket();
-    quotas.get(entry.quota_index as usize).map_or(bucket.at, |known| bucket.full_at(&known.quota))
+    limits.get(entry.limit_index as usize).map_or(bucket.at, |known| bucket.full_at(&known.limit))
 }
 
 /// Records that a bucket was dropped that is full at `full_at`. Full buckets are recorded too: for a
 /// request that read the clock earlier, such a bucket is not full yet.
 ///
-/// If the bucket's quota is no longer in force, the bucket is recorded under all quotas in force, at
+/// If the bucket's limit is no longer in force, the bucket is recorded under all limits in force, at
 /// the same fraction of full.
-fn remember(all_full_at: &mut Vec<u64>, quotas: &[Known], entry: &Entry, full_at: u64) {
-    let Some(known) = quotas.get(entry.quota_index as usize) else { return };
+fn remember(all_full_at: &mut Vec<u64>, limits: &[Known], entry: &Entry, full_at: u64) {
+    let Some(known) = limits.get(entry.limit_index as usize) else { return };
     if known.is_in_force() {
-        return note(all_full_at, entry.quota_index as usize, full_at);
+        return note(all_full_at, entry.limit_index as usize, full_at);
     }
-    for (number, in_force) in quotas.iter().enumerate().filter(|(_, known)| known.is_in_force()) {
-        let bucket = known.same_fraction(entry.bucket(), &in_force.quota, u64::MAX);
-        note(all_full_at, number, bucket.full_at(&in_force.quota));
+    for (number, in_force) in limits.iter().enumerate().filter(|(_, known)| known.is_in_force()) {
+        let bucket = known.same_fraction(entry.bucket(), &in_force.limit, u64::MAX);
+        note(all_full_at, number, bucket.full_at(&in_force.limit));
     }
 }
 
-/// Raises the time at which all dropped buckets of a quota are full.
+/// Raises the time at which all dropped buckets of a limit are full.
 fn note(all_full_at: &mut Vec<u64>, number: usize, full_at: u64) {
     if all_full_at.len() <= number {
         all_full_at.resize(number + 1, 0);
@@ -217,10 +217,10 @@ fn note(all_full_at: &mut Vec<u64>, number: usize, full_at: u64) {
     all_full_at[number] = full_at.max(all_full_at[number]);
 }
 
-/// Converts an entry of another quota to `quota`, at the same fraction of full.
-fn same_fraction(entry: &Entry, quotas: &[Known], quota: &Quota, now: u64) -> Bucket {
+/// Converts an entry of another limit to `limit`, at the same fraction of full.
+fn same_fraction(entry: &Entry, limits: &[Known], limit: &Limit, now: u64) -> Bucket {
     let bucket = entry.bucket();
-    quotas
-        .get(entry.quota_index as usize)
-        .map_or(Bucket::full(quota, bucket.at), |was| was.same_fraction(bucket, quota, now))
+    limits
+        .get(entry.limit_index as usize)
+        .map_or(Bucket::full(limit, bucket.at), |was| was.same_fraction(bucket, limit, now))
 }

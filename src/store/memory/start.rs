@@ -39,9 +39,9 @@ impl Start {
         if empty.ends.load(Ordering::Relaxed) {
             return bucket;
         }
-        let quota = &charge.quota;
-        let drained = quota.full().saturating_sub(empty.share.taken(quota, charge.cost)).min(0);
-        let filled = quota.units_in(now.saturating_sub(empty.at));
+        let limit = &charge.limit;
+        let drained = limit.full().saturating_sub(empty.share.taken(limit, charge.cost)).min(0);
+        let filled = limit.units_in(now.saturating_sub(empty.at));
         Bucket { level: bucket.level.min(drained.saturating_add(filled)), at: bucket.at }
     }
 }
@@ -49,19 +49,19 @@ impl Start {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::Limit;
     use crate::limit::charge::{BucketId, Mode};
-    use crate::limit::quota::Quota;
 
     #[test]
     fn unknown_buckets_start_empty_and_refill_until_ends_is_set() {
         // A microsecond adds a unit, a token is 100 units, burst 10.
-        let quota = Quota::new(1, 100, 10).unwrap();
+        let limit = Limit::token_bucket(1, 100, 10).unwrap();
         let level = |gateways, cost, now, is_over| {
             let (bucket, mode) = (BucketId(0), Mode::Enforce);
-            let charge = Charge { bucket, rule: 0, quota_index: 0, quota, cost, mode };
+            let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost, mode };
             let start = Start::default();
             start.empty(Share::one_of(gateways), Arc::new(AtomicBool::new(is_over)), 50);
-            start.at_most(Bucket::full(&quota, now), &charge, now).level
+            start.at_most(Bucket::full(&limit, now), &charge, now).level
         };
         // (gateways, cost, now, over) -> level
         let table = [
@@ -79,12 +79,12 @@ mod tests {
             let level = level(gateways, cost, now, is_over);
             assert_eq!(level, expected, "{gateways}, {cost}, at {now}, {is_over}");
         }
-        let full = Bucket::full(&quota, 7);
+        let full = Bucket::full(&limit, 7);
         let charge = Charge {
             bucket: BucketId(0),
             rule: 0,
-            quota_index: 0,
-            quota,
+            limit_index: 0,
+            limit,
             cost: 1,
             mode: Mode::Enforce,
         };

@@ -19,8 +19,8 @@ const CHUNK: usize = 128;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
     name: Name,
-    /// Number of the quota that the level is counted in.
-    pub(super) quota_index: u32,
+    /// Number of the limit that the level is counted in.
+    pub(super) limit_index: u32,
     /// As in [`Bucket`].
     level: i64,
     /// As in [`Bucket`].
@@ -78,8 +78,8 @@ impl Name {
 }
 
 impl Entry {
-    pub(super) const fn new(name: Name, quota_index: u32, bucket: Bucket) -> Self {
-        Self { name, quota_index, level: bucket.level, at: bucket.at }
+    pub(super) const fn new(name: Name, limit_index: u32, bucket: Bucket) -> Self {
+        Self { name, limit_index, level: bucket.level, at: bucket.at }
     }
 
     pub(super) const fn bucket(&self) -> Bucket {

@@ -7,17 +7,17 @@ use crate::limit::MICROS_PER_SECOND as SECOND;
 use crate::limit::charge::Mode;
 
 /// Rate 10 tokens per second, burst 5: half a second from empty to full.
-fn quota() -> Quota {
-    Quota::new(10, SECOND, 5).unwrap()
+fn limit() -> Limit {
+    Limit::token_bucket(10, SECOND, 5).unwrap()
 }
 
 fn store(max_buckets: usize) -> MemoryStore {
-    MemoryStore::with_seed(max_buckets, &[quota()], 0x9e37_79b9_7f4a_7c15)
+    MemoryStore::with_seed(max_buckets, &[limit()], 0x9e37_79b9_7f4a_7c15)
 }
 
 fn charge(bucket: u128, cost: u64) -> Charge {
     let id = BucketId(scattered(bucket));
-    Charge { bucket: id, rule: 0, quota_index: 0, quota: quota(), cost, mode: Mode::Enforce }
+    Charge { bucket: id, rule: 0, limit_index: 0, limit: limit(), cost, mode: Mode::Enforce }
 }
 
 /// Maps small numbers to IDs that look like hashes, by a fixed permutation.
@@ -30,7 +30,7 @@ fn scattered(number: u128) -> u128 {
 fn tokens(store: &MemoryStore, bucket: u128, now: u64) -> u64 {
     let more_than_any = charge(bucket, 6);
     let level = store.peek(&[more_than_any], now, Share::WHOLE).outcomes[0].level;
-    Share::WHOLE.tokens(&quota(), level)
+    Share::WHOLE.tokens(&limit(), level)
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn bucket_drains_and_refills() {
         let peeked = store.peek(&[charge(1, cost)], now, Share::WHOLE);
         let answer = store.take(&[charge(1, cost)], now, Share::WHOLE);
         assert_eq!(answer, peeked);
-        let got = (answer.allowed(), answer.outcomes[0].level / quota().units_per_token());
+        let got = (answer.allowed(), answer.outcomes[0].level / limit().units(1));
         assert_eq!(got, (allowed, left), "{cost} at {now}");
     }
 }
@@ -76,7 +76,7 @@ fn number_of_buckets_never_exceeds_the_bound() {
         for bucket in 0..(max_buckets as u128).min(3_000) * 2 + 2 {
             assert!(
                 store.take(&[charge(bucket, 1)], 0, Share::WHOLE).outcomes[0].level
-                    <= quota().full()
+                    <= limit().full()
             );
             assert!(store.len() <= max_buckets.max(1));
         }
@@ -130,22 +130,22 @@ fn drained_bucket_survives_a_flood() {
 }
 
 #[test]
-fn bucket_of_another_quota_keeps_its_fraction() {
-    let twice = Quota::new(20, SECOND, 10).unwrap();
-    let store = MemoryStore::with_seed(100, &[quota(), twice], 1);
+fn bucket_of_another_limit_keeps_its_fraction() {
+    let twice = Limit::token_bucket(20, SECOND, 10).unwrap();
+    let store = MemoryStore::with_seed(100, &[limit(), twice], 1);
     store.take(&[charge(1, 2)], 0, Share::WHOLE);
-    let changed = Charge { quota: twice, quota_index: 1, ..charge(1, 1) };
+    let changed = Charge { limit: twice, limit_index: 1, ..charge(1, 1) };
     let answer = store.take(&[changed], 0, Share::WHOLE);
-    assert_eq!(answer.outcomes[0].level, 5 * twice.units_per_token());
+    assert_eq!(answer.outcomes[0].level, 5 * twice.units(1));
 }
 
 #[test]
-fn unknown_quota_neither_panics_nor_exceeds_the_bound() {
+fn unknown_limit_neither_panics_nor_exceeds_the_bound() {
     let store = store(2);
     for bucket in 0..10 {
         assert!(
             store
-                .take(&[Charge { quota_index: 7, ..charge(bucket, 1) }], 0, Share::WHOLE)
+                .take(&[Charge { limit_index: 7, ..charge(bucket, 1) }], 0, Share::WHOLE)
                 .allowed()
         );
     }
@@ -154,9 +154,9 @@ fn unknown_quota_neither_panics_nor_exceeds_the_bound() {
 
 #[test]
 fn contended_bucket_grants_exactly_its_burst() {
-    let deep = Quota::new(1, SECOND, 10_000).unwrap();
+    let deep = Limit::token_bucket(1, SECOND, 10_000).unwrap();
     let store = MemoryStore::new(1_000, &[deep]);
-    let hot = Charge { quota: deep, ..charge(1, 1) };
+    let hot = Charge { limit: deep, ..charge(1, 1) };
     let passed = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -174,9 +174,9 @@ fn contended_bucket_grants_exactly_its_burst() {
 /// All threads take from pairs of the buckets 0 to 9, of 500 tokens each, in both orders.
 #[test]
 fn two_buckets_are_charged_atomically() {
-    let deep = Quota::new(1, SECOND, 500).unwrap();
+    let deep = Limit::token_bucket(1, SECOND, 500).unwrap();
     let store = MemoryStore::new(100_000, &[deep]);
-    let bucket = |bucket| Charge { quota: deep, ..charge(bucket, 1) };
+    let bucket = |bucket| Charge { limit: deep, ..charge(bucket, 1) };
     let passed: [AtomicU64; 10] = std::array::from_fn(|_| AtomicU64::new(0));
     let pair = [bucket(100), bucket(101)];
     std::thread::scope(|scope| {

@@ -9,9 +9,9 @@ use super::append::StreamEntry;
 use super::class::ErrorClass;
 use super::script::{self, BadReply, Batch, RuleName};
 use crate::clock;
+use crate::limit::Limit;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{BucketId, Charge, Mode};
-use crate::limit::quota::Quota;
 use crate::policy::OnFailure;
 
 /// Counts gateways; its head says how.
@@ -100,10 +100,10 @@ pub async fn probe(
     prefix: &str,
     process: u64,
 ) -> RedisResult<Result<(), Unproven>> {
-    let quota = Quota::new(PROBES_A_SECOND, MICROS_PER_SECOND, PROBES_A_SECOND);
-    let Ok(quota) = quota else { return Ok(Ok(())) };
+    let limit = Limit::token_bucket(PROBES_A_SECOND, MICROS_PER_SECOND, PROBES_A_SECOND);
+    let Ok(limit) = limit else { return Ok(Ok(())) };
     let (bucket, mode) = (BucketId(u128::from(process)), Mode::Enforce);
-    let charge = Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode };
+    let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
     let rule = RuleName { name: Arc::from(PROBE), salt: 0, on_failure: OnFailure::Local };
     let mut batch = Batch::default();
     batch.add(&[charge], &[rule], prefix);

@@ -15,17 +15,17 @@ use super::fixture::RedisServer;
 use super::script::{self, Added, Batch, RuleName};
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, take};
-use crate::limit::quota::{MAX_UNITS, Quota};
 use crate::limit::share::Share;
+use crate::limit::{Limit, MAX_UNITS};
 use crate::policy::OnFailure;
 
 const PREFIX: &str = "tollgate:";
 
-/// One call: how the clock moved since the last, under which quotas, who asks.
+/// One call: how the clock moved since the last, under which limits, who asks.
 #[derive(Clone, Debug)]
 struct Step {
     clock: i64,
-    quotas: Vec<Quota>,
+    limits: Vec<Limit>,
     checks: Vec<Charges>,
     /// What is taken off first: the bucket, in proportion to all that the checks name, and units.
     owed: Vec<(prop::sample::Index, i64)>,
@@ -33,26 +33,26 @@ struct Step {
 
 /// Buckets as `limit` has them.
 #[derive(Default)]
-struct Reference(HashMap<BucketId, (Bucket, Quota)>);
+struct Reference(HashMap<BucketId, (Bucket, Limit)>);
 
 impl Reference {
     fn bucket(&mut self, charge: &Charge, now: u64) -> Bucket {
-        let quota = &charge.quota;
+        let limit = &charge.limit;
         let Some((kept, was)) = self.0.get(&charge.bucket).copied() else {
-            return Bucket::full(quota, now);
+            return Bucket::full(limit, now);
         };
-        let bucket = kept.rescaled(was.full(), quota).refilled(quota, now);
-        if bucket.at < kept.at || was.full() != quota.full() {
+        let bucket = limit.converted(kept, &was).refilled(limit, now);
+        if bucket.at < kept.at || was.full() != limit.full() {
             // The clock went back by more than the slack, or the rule has changed: kept, whatever
             // becomes of the request.
-            self.0.insert(charge.bucket, (bucket, *quota));
+            self.0.insert(charge.bucket, (bucket, *limit));
         }
         bucket
     }
 
     fn owe(&mut self, charge: &Charge, units: i64, now: u64) {
-        let bucket = self.bucket(charge, now).owing(&charge.quota, units);
-        self.0.insert(charge.bucket, (bucket, charge.quota));
+        let bucket = self.bucket(charge, now).owing(&charge.limit, units);
+        self.0.insert(charge.bucket, (bucket, charge.limit));
     }
 
     fn take(&mut self, charges: &Charges, now: u64) -> Answer {
@@ -62,7 +62,7 @@ impl Reference {
         if answer.allowed() {
             for ((charge, bucket), outcome) in charges.iter().zip(buckets).zip(&answer.outcomes) {
                 if outcome.enough {
-                    self.0.insert(charge.bucket, (bucket, charge.quota));
+                    self.0.insert(charge.bucket, (bucket, charge.limit));
                 }
             }
         }
@@ -78,16 +78,16 @@ fn rules() -> Vec<RuleName> {
     (0..4_u8).map(rule).collect()
 }
 
-fn quota() -> impl Strategy<Value = Quota> {
+fn limit() -> impl Strategy<Value = Limit> {
     let usual = (1..50_u64, prop_oneof![Just(1_000_000_u64), Just(60_000_000), 1..5_000_000_u64]);
     let odd = (1..u64::MAX, 1..u64::MAX);
     let rate = prop_oneof![6 => usual, 1 => odd];
     (rate, 1..200_u64, any::<bool>()).prop_filter_map(
         "too large",
-        |((tokens, period), burst, most)| match Quota::new(tokens, period, burst) {
-            Ok(quota) if most => {
-                let largest = (MAX_UNITS / quota.units_per_token()).unsigned_abs();
-                Quota::new(tokens, period, largest.max(burst)).ok()
+        |((tokens, period), burst, most)| match Limit::token_bucket(tokens, period, burst) {
+            Ok(limit) if most => {
+                let largest = (MAX_UNITS / limit.units(1)).unsigned_abs();
+                Limit::token_bucket(tokens, period, largest.max(burst)).ok()
             }
             other => other.ok(),
         },
@@ -110,28 +110,28 @@ fn step() -> impl Strategy<Value = Step> {
     let checks = prop::collection::vec(check(), 1..12);
     let units = prop_oneof![4 => 1..30_000_000_i64, 1 => 1..=MAX_UNITS];
     let owed = prop::collection::vec((any::<prop::sample::Index>(), units), 0..3);
-    (clock, prop::collection::vec(quota(), 4), checks, owed).prop_map(
-        |(clock, quotas, checks, owed)| {
-            let checks = checks.iter().map(|check| charges(check, &quotas)).collect();
-            Step { clock, quotas, checks, owed }
+    (clock, prop::collection::vec(limit(), 4), checks, owed).prop_map(
+        |(clock, limits, checks, owed)| {
+            let checks = checks.iter().map(|check| charges(check, &limits)).collect();
+            Step { clock, limits, checks, owed }
         },
     )
 }
 
 /// A rule stands in a request once. Costs stay within the burst, as a file's check sees to.
-fn charges(check: &[(u32, u128, u64, bool)], quotas: &[Quota]) -> Charges {
+fn charges(check: &[(u32, u128, u64, bool)], limits: &[Limit]) -> Charges {
     let mut charges = Charges::new();
     for (rule, client, cost, shadow) in check {
         if charges.iter().any(|charge| charge.rule == *rule) {
             continue;
         }
-        let quota = quotas[*rule as usize];
+        let limit = limits[*rule as usize];
         charges.push(Charge {
             bucket: BucketId(u128::from(*rule) << 8 | client),
             rule: *rule,
-            quota_index: *rule,
-            quota,
-            cost: (*cost).min(quota.burst()),
+            limit_index: *rule,
+            limit,
+            cost: (*cost).min(limit.capacity()),
             mode: if *shadow { Mode::Shadow } else { Mode::Enforce },
         });
     }
@@ -163,11 +163,11 @@ fn in_groups(checks: &[Charges]) -> Vec<usize> {
     order
 }
 
-fn run(connection: &mut Connection, steps: &[Step], quotas_change: bool) {
+fn run(connection: &mut Connection, steps: &[Step], limits_change: bool) {
     redis::cmd("FLUSHALL").query::<()>(connection).unwrap();
     let mut reference = Reference::default();
     let mut now = 10_000_000_000_u64;
-    let first_quotas = &steps[0].quotas;
+    let first_limits = &steps[0].limits;
     for step in steps {
         now = now.saturating_add_signed(step.clock);
         let checks: Vec<Charges> = step
@@ -175,10 +175,10 @@ fn run(connection: &mut Connection, steps: &[Step], quotas_change: bool) {
             .iter()
             .map(|check| {
                 let mut check = check.clone();
-                if !quotas_change {
+                if !limits_change {
                     for charge in &mut check {
-                        charge.quota = first_quotas[charge.rule as usize];
-                        charge.cost = charge.cost.min(charge.quota.burst());
+                        charge.limit = first_limits[charge.rule as usize];
+                        charge.cost = charge.cost.min(charge.limit.capacity());
                     }
                 }
                 check
@@ -211,12 +211,12 @@ fn compare_stored(connection: &mut Connection, reference: &Reference, checks: &[
         let stored: Option<Vec<u8>> = redis::cmd("GET").arg(&key).query(connection).unwrap();
         let kept = reference.0.get(&charge.bucket);
         assert_eq!(stored.is_some(), kept.is_some(), "{key}");
-        let (Some(stored), Some((bucket, quota))) = (stored, kept) else { continue };
+        let (Some(stored), Some((bucket, limit))) = (stored, kept) else { continue };
         let number = |at: usize| f64::from_le_bytes(stored[at..at + 8].try_into().unwrap());
         #[allow(clippy::cast_possible_truncation)]
         let stored = [number(0) as i64, number(8) as i64, number(16) as i64];
-        assert_eq!(stored, [bucket.level, bucket.at.cast_signed(), quota.full()], "{key}");
-        let missing = quota.time_to_add_us(quota.full() - bucket.level);
+        assert_eq!(stored, [bucket.level, bucket.at.cast_signed(), limit.full()], "{key}");
+        let missing = limit.time_to_add_us(limit.full() - bucket.level);
         let expected = missing.div_ceil(1_000) + 1_000;
         let left: u64 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();
         // Never earlier than full; what a slow machine took meanwhile is taken off.
@@ -241,7 +241,7 @@ fn the_script_and_the_core_agree_on_any_schedule() {
 }
 
 #[test]
-fn a_changed_quota_keeps_the_same_fraction_in_both() {
+fn a_changed_limit_keeps_the_same_fraction_in_both() {
     let server = RedisServer::start(&[]);
     let connection = RefCell::new(server.client().get_connection().unwrap());
     TestRunner::new(cases())

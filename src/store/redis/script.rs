@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
 
 use crate::limit::charge::{BucketId, Charge, Charges, Mode};
-use crate::limit::quota::Quota;
+use crate::limit::{Limit, double};
 use crate::policy::{MAX_RULES_PER_ROUTE, OnFailure, Rule};
 use ids::IdState;
 pub use reply::{BadReply, Reply};
@@ -61,7 +61,7 @@ impl RuleName {
 /// Checks that go in one call.
 #[derive(Debug, Default)]
 pub struct Batch {
-    buckets: Vec<(BucketId, Quota, String)>,
+    buckets: Vec<(BucketId, Limit, String)>,
     bucket_index: HashMap<BucketId, u16, IdState>,
     groups: Vec<Group>,
     group_index: HashMap<u128, Vec<usize>, IdState>,
@@ -146,13 +146,13 @@ impl Batch {
     /// reads it.
     pub fn settle(
         &mut self,
-        (bucket, quota): (BucketId, Quota),
+        (bucket, limit): (BucketId, Limit),
         rule: &RuleName,
         units: i64,
         prefix: &str,
     ) -> Added {
         let mode = Mode::Enforce;
-        let charge = Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode };
+        let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
         let Some(index) = self.bucket(&charge, std::slice::from_ref(rule), prefix) else {
             return Added::Full;
         };
@@ -162,10 +162,10 @@ impl Batch {
         Added::In
     }
 
-    /// A bucket stands in a call once, under one quota: around a reload, two requests may see two.
+    /// A bucket stands in a call once, under one limit: around a reload, two requests may see two.
     fn has_room_for(&self, charges: &[Charge]) -> bool {
         let fits = |charge: &Charge| match self.bucket_index.get(&charge.bucket) {
-            Some(index) => self.buckets[usize::from(*index)].1 == charge.quota,
+            Some(index) => self.buckets[usize::from(*index)].1 == charge.limit,
             None => true,
         };
         self.buckets.len() + charges.len() <= MAX_BUCKETS && charges.iter().all(fits)
@@ -180,7 +180,7 @@ impl Batch {
         let key = rules
             .get(charge.rule as usize)
             .map_or_else(String::new, |rule| key(prefix, charge.bucket, rule));
-        self.buckets.push((charge.bucket, charge.quota, key));
+        self.buckets.push((charge.bucket, charge.limit, key));
         self.bucket_index.insert(charge.bucket, index);
         Some(index)
     }
@@ -190,10 +190,10 @@ impl Batch {
         self.buckets.iter().map(|(_, _, key)| key.as_str())
     }
 
-    /// The buckets, each once, with their quotas and the names of their rules.
-    pub fn buckets(&self) -> impl Iterator<Item = (BucketId, Quota, &str)> {
+    /// The buckets, each once, with their limits and the names of their rules.
+    pub fn buckets(&self) -> impl Iterator<Item = (BucketId, Limit, &str)> {
         let rule = |key: &str| key.rfind("}:").map_or(0, |at| at + 2);
-        self.buckets.iter().map(move |(bucket, quota, key)| (*bucket, *quota, &key[rule(key)..]))
+        self.buckets.iter().map(move |(bucket, limit, key)| (*bucket, *limit, &key[rule(key)..]))
     }
 
     /// Has `units` taken off the bucket before anything else; it is one of the batch's.
@@ -207,7 +207,7 @@ impl Batch {
     pub fn owed(&self) -> Option<Vec<u8>> {
         let pack = |(bucket, units): &(u16, i64)| {
             let [low, high] = (bucket + 1).to_le_bytes();
-            std::iter::once(low).chain([high]).chain(exact(*units))
+            std::iter::once(low).chain([high]).chain(double(*units))
         };
         (!self.owed.is_empty()).then(|| self.owed.iter().flat_map(pack).collect())
     }
@@ -215,25 +215,18 @@ impl Batch {
     /// `ARGV[2]`; the script's head says what stands where.
     pub fn asked(&self) -> Vec<u8> {
         let mut asked = Vec::with_capacity(self.buckets.len() * 16 + self.groups.len() * 14);
-        for (_, quota, _) in &self.buckets {
-            asked.extend_from_slice(&exact(quota.units_per_us()));
-            asked.extend_from_slice(&exact(quota.full()));
+        for (_, limit, _) in &self.buckets {
+            limit.encode(&mut asked);
         }
         for group in &self.groups {
             asked.extend_from_slice(&group.member_count.to_le_bytes());
             asked.push(group.charge_count);
             for (charge, bucket) in group.charges.iter().zip(&group.buckets) {
                 asked.extend_from_slice(&(bucket + 1).to_le_bytes());
-                asked.extend_from_slice(&exact(charge.quota.units(charge.cost)));
+                asked.extend_from_slice(&double(charge.limit.units(charge.cost)));
                 asked.push(u8::from(charge.mode == Mode::Shadow));
             }
         }
         asked
     }
-}
-
-/// A number of units as the script reads it.
-#[allow(clippy::cast_precision_loss, reason = "units are at most 2^53, or a power of two")]
-pub(super) fn exact(units: i64) -> [u8; 8] {
-    (units as f64).to_le_bytes()
 }

@@ -2,9 +2,9 @@
 
 use loom::sync::Arc;
 use loom::thread;
+use model::limit::Limit;
 use model::limit::bucket::Bucket;
 use model::limit::charge::{Answer, BucketId, Charge, Mode, take};
-use model::limit::quota::Quota;
 use model::limit::share::Share;
 use model::store::deny_cache::DenyCache;
 
@@ -13,9 +13,9 @@ const SLOTS: usize = 2;
 
 /// A token is worth a million units, and a tick adds one.
 fn charge(bucket: u128) -> Charge {
-    let quota = Quota::new(1, 1_000_000, 5).unwrap();
+    let limit = Limit::token_bucket(1, 1_000_000, 5).unwrap();
     let bucket = BucketId(bucket);
-    Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode: Mode::Enforce }
+    Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode: Mode::Enforce }
 }
 
 /// What the store answers where the buckets are at these levels.

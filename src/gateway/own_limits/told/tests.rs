@@ -89,7 +89,7 @@ fn listed<'a>(policy: &'a Policy, client: client::Client, headers: &HeaderMap) -
 /// What the client is told while each of its buckets lacks `lacking` tokens.
 fn told(policy: &Policy, client: client::Client, lacking: u64, source: Source) -> String {
     let listed = listed(policy, client, &HeaderMap::new());
-    let level = |charge: &Charge| charge.quota.full() - charge.quota.units(lacking);
+    let level = |charge: &Charge| charge.limit.full() - charge.limit.units(lacking);
     let levels = listed.charges().iter().map(level).collect();
     let told = listed.told(&Levels {
         levels,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::limit::Limit;
 use crate::limit::breaker::Settings;
 use crate::limit::charge::Mode;
-use crate::limit::quota::Quota;
 use crate::load::{from_text, from_text_in};
 use crate::policy::redis::{Login, Place, Ready, Secret, StartWithout};
 use crate::policy::settings::{KeySource, OnUnknownKey, Origin, Target};
@@ -48,17 +48,20 @@ fn the_example_means_what_it_says() {
     assert_eq!(rule_names, ["per-key", "per-ip", "search", "everyone"]);
     let [per_key, per_ip, search, everyone] = &policy.rules[..] else { panic!("four rules") };
     let pro = per_key.quota_by_plan[1].unwrap();
-    assert_eq!(pro.quota, Quota::new(100, SECOND, 500).unwrap());
-    assert_eq!(policy.quotas[pro.index as usize], pro.quota);
+    assert_eq!(pro.limit, Limit::token_bucket(100, SECOND, 500).unwrap());
+    assert_eq!(policy.limits[pro.index as usize], pro.limit);
     assert_eq!((pro.rate.tokens, pro.rate.period_us), (100, SECOND));
     assert!(per_key.has_own_quota(1) && !per_ip.has_own_quota(1));
     assert_eq!(per_ip.quota_by_plan[0], per_ip.quota_by_plan[2]);
     assert_eq!(search.per, [Dimension::Key, Dimension::Route]);
     assert_eq!(search.on_failure, OnFailure::Deny);
-    assert_eq!(search.quota_by_plan[0].unwrap().quota, Quota::new(5, SECOND, 300).unwrap());
+    assert_eq!(
+        search.quota_by_plan[0].unwrap().limit,
+        Limit::token_bucket(5, SECOND, 300).unwrap()
+    );
     assert!(everyone.per.is_empty());
     assert_eq!(everyone.mode, Mode::Enforce);
-    assert_eq!(policy.quotas.len(), 6);
+    assert_eq!(policy.limits.len(), 6);
 }
 
 #[test]
@@ -85,9 +88,9 @@ fn a_plan_without_its_own_rate_has_the_plain_one() {
         "[plans.free]\n[plans.pro]\n[rules.r]\nper = ['ip']\nrate = '1/s'\n\
          plans.pro = { rate = '2/s' }",
     );
-    let quotas: Vec<u64> =
-        policy.rules[0].quota_by_plan.iter().map(|grant| grant.unwrap().quota.burst()).collect();
-    assert_eq!(quotas, [1, 2]);
+    let bursts: Vec<u64> =
+        policy.rules[0].quota_by_plan.iter().map(|grant| grant.unwrap().limit.capacity()).collect();
+    assert_eq!(bursts, [1, 2]);
 }
 
 #[test]
@@ -116,7 +119,7 @@ fn keys_may_override_and_be_exempt() {
          exempt = {{ ips = ['192.0.2.1', '10.0.0.0/8'], keys = ['b'] }}"
     ));
     let rule = &policy.rules[0];
-    assert_eq!(rule.quota_by_key[&0].quota.burst(), 7);
+    assert_eq!(rule.quota_by_key[&0].limit.capacity(), 7);
     assert_eq!(rule.on_missing, OnMissing::Skip);
     assert_eq!(rule.exempt.keys, [0]);
     assert_eq!(rule.exempt.ips[0], "192.0.2.1/32".parse().unwrap());

@@ -24,10 +24,10 @@ fn a_slot_is_32_bytes() {
 
 #[test]
 fn an_entry_gives_back_what_it_was_made_of() {
-    for quota_index in [0, 1, 77, u32::MAX] {
+    for limit_index in [0, 1, 77, u32::MAX] {
         let bucket = Bucket { level: 1 << 53, at: u64::MAX };
-        let entry = Entry::new(Name::of(BucketId(5)), quota_index, bucket);
-        assert_eq!((entry.quota_index, entry.bucket()), (quota_index, bucket));
+        let entry = Entry::new(Name::of(BucketId(5)), limit_index, bucket);
+        assert_eq!((entry.limit_index, entry.bucket()), (limit_index, bucket));
     }
 }
 

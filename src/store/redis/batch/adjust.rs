@@ -11,11 +11,12 @@ use super::peek::PATIENCE;
 use crate::clock;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{BucketId, Charge};
+use crate::limit::double;
 use crate::store::debts::{Debts, Owed};
 use crate::store::redis::call;
 use crate::store::redis::script::{self, RuleName};
 
-/// A bucket's level before and after, in its quota's units.
+/// A bucket's level before and after, in its limit's units.
 pub type Moved = (i64, i64);
 
 /// What is owed to each charge's bucket, and how much of it was sent along.
@@ -54,19 +55,18 @@ impl Batcher {
         let carried: Carried = charges
             .iter()
             .map(|charge| {
-                let taken = self.debts.take_out(charge.bucket, &charge.quota, clock::now());
+                let taken = self.debts.take_out(charge.bucket, &charge.limit, clock::now());
                 taken.map(|(owed, units)| (charge.bucket, owed, units))
             })
             .collect();
         let owed =
             |index: usize| carried.get(index).and_then(Option::as_ref).map_or(0, |(.., u)| *u);
-        let asked = charges.iter().enumerate().flat_map(|(index, charge)| {
-            let quota = &charge.quota;
-            let units = adjustment.units(quota);
-            let four = [quota.units_per_us(), quota.full(), owed(index), units];
-            four.into_iter().flat_map(script::exact)
-        });
-        let asked: Vec<u8> = asked.collect();
+        let mut asked = Vec::new();
+        for (index, charge) in charges.iter().enumerate() {
+            charge.limit.encode(&mut asked);
+            asked.extend_from_slice(&double(owed(index)));
+            asked.extend_from_slice(&double(adjustment.units(&charge.limit)));
+        }
         let mut coming: Coming =
             Box::pin(async move { call::adjust(&mut line.redis, &keys, &asked).await });
         let debts = Arc::clone(&self.debts);

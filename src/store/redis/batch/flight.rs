@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 
 use super::{Answered, Batcher, LONG, Undecided, Waiting};
 use crate::clock;
+use crate::limit::Limit;
 use crate::limit::charge::BucketId;
-use crate::limit::quota::Quota;
 use crate::store::debts::Owed;
 use crate::store::redis::call;
 use crate::store::redis::class::ErrorClass;
@@ -71,8 +71,8 @@ impl Batcher {
         if self.debts.is_empty() {
             return carried;
         }
-        for (bucket, quota, _) in batch.buckets() {
-            if let Some((owed, units)) = self.debts.take_out(bucket, &quota, now) {
+        for (bucket, limit, _) in batch.buckets() {
+            if let Some((owed, units)) = self.debts.take_out(bucket, &limit, now) {
                 carried.push((bucket, owed, units));
             }
         }
@@ -164,8 +164,8 @@ impl Batcher {
                 self.debts.put_back(bucket, owed, now);
                 continue;
             }
-            if let Some((_, quota, rule)) = batch.buckets().find(|(id, ..)| *id == bucket) {
-                self.count_settled(rule, tokens(units, &quota));
+            if let Some((_, limit, rule)) = batch.buckets().find(|(id, ..)| *id == bucket) {
+                self.count_settled(rule, tokens(units, &limit));
             }
         }
     }
@@ -173,8 +173,8 @@ impl Batcher {
 
 /// What so many units are worth.
 #[allow(clippy::cast_precision_loss, reason = "both are below 2^53")]
-pub(super) fn tokens(units: i64, quota: &Quota) -> f64 {
-    units as f64 / quota.units_per_token() as f64
+pub(super) fn tokens(units: i64, limit: &Limit) -> f64 {
+    units as f64 / limit.units(1) as f64
 }
 
 /// Those who wait for a call, the oldest first, by their numbers in the batch.

@@ -12,7 +12,6 @@ use crate::clock;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::Charge;
-use crate::limit::quota::{MAX_DEBT_BURSTS, MAX_UNITS};
 use crate::store::redis::class::{ErrorClass, classify};
 use crate::store::redis::script::{self, RuleName};
 
@@ -47,9 +46,9 @@ impl Batcher {
         };
         let each = charges.iter().zip(kept).map(|(charge, kept)| {
             // As the next call would: what is owed goes off first.
-            let owed = self.debts.owed(charge.bucket, &charge.quota, clock::now());
+            let owed = self.debts.owed(charge.bucket, &charge.limit, clock::now());
             let bucket = bucket(charge, kept?.as_deref(), now);
-            Some(if owed > 0 { bucket.owing(&charge.quota, owed) } else { bucket })
+            Some(if owed > 0 { bucket.owing(&charge.limit, owed) } else { bucket })
         });
         Ok(each.collect())
     }
@@ -75,35 +74,10 @@ fn read_one(reply: Value) -> RedisResult<Kept> {
     }
 }
 
-/// A bucket at `now`, as `lua/take.lua` reads it: what is none is full.
+/// A bucket at `now`, as `lua/take.lua` reads it: a missing one is full.
 pub(super) fn bucket(charge: &Charge, kept: Option<&[u8]>, now: u64) -> Bucket {
-    let quota = &charge.quota;
-    let Some((kept, was_full)) = kept.and_then(unpacked) else { return Bucket::full(quota, now) };
-    kept.rescaled(was_full, quota).refilled(quota, now)
-}
-
-/// The bucket that 24 bytes hold, and the level of a full one when they were written.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    clippy::cast_sign_loss,
-    reason = "levels are at most 2^53, which doubles have exactly, and ticks fit for 285 years"
-)]
-fn unpacked(kept: &[u8]) -> Option<(Bucket, i64)> {
-    const EXACT: f64 = MAX_UNITS as f64;
-    let kept: &[u8; 24] = kept.try_into().ok()?;
-    let double = |at: usize| -> Option<f64> {
-        Some(f64::from_le_bytes(kept.get(at..at + 8)?.try_into().ok()?))
-    };
-    let (level, at, full) = (double(0)?, double(8)?, double(16)?);
-    // NaN fails every comparison.
-    let is_bucket = (1.0..=EXACT).contains(&full)
-        && full % 1.0 == 0.0
-        && level <= full
-        && level >= (-MAX_DEBT_BURSTS as f64 * full).max(-EXACT)
-        && at >= 0.0;
-    is_bucket
-        .then_some((Bucket { level: level.floor() as i64, at: at.floor() as u64 }, full as i64))
+    let limit = &charge.limit;
+    kept.map_or_else(|| Bucket::full(limit, now), |kept| limit.decode(kept, now))
 }
 
 #[cfg(test)]
@@ -115,8 +89,8 @@ pub(super) mod tests {
     use proptest::test_runner::{Config, TestRunner};
 
     use super::*;
+    use crate::limit::Limit;
     use crate::limit::charge::{self, BucketId, Mode};
-    use crate::limit::quota::Quota;
     use crate::limit::share::Share;
     use crate::policy::OnFailure;
     use crate::store::redis::fixture::RedisServer;
@@ -124,7 +98,7 @@ pub(super) mod tests {
 
     const NOW: u64 = 1_800_000_000_000_000;
 
-    /// What may stand in a bucket's place: buckets of this quota and of others, of times around
+    /// What may stand in a bucket's place: buckets of this limit and of others, of times around
     /// now, and what no gateway ever wrote.
     pub(in crate::store::redis::batch) fn kept() -> impl Strategy<Value = Vec<u8>> {
         let number = prop_oneof![
@@ -156,9 +130,9 @@ pub(super) mod tests {
     fn a_bucket_is_read_as_the_script_reads_it() {
         let server = RedisServer::start(&[]);
         let connection = RefCell::new(server.client().get_connection().unwrap());
-        let quota = Quota::new(10, MICROS_PER_SECOND, 50).unwrap();
+        let limit = Limit::token_bucket(10, MICROS_PER_SECOND, 50).unwrap();
         let (bucket_id, mode) = (BucketId(7), Mode::Enforce);
-        let charge = Charge { bucket: bucket_id, rule: 0, quota_index: 0, quota, cost: 1, mode };
+        let charge = Charge { bucket: bucket_id, rule: 0, limit_index: 0, limit, cost: 1, mode };
         let on_failure = OnFailure::Local;
         let rules = [RuleName { name: Arc::from("r"), salt: 0, on_failure }];
         let key = script::key("t:", bucket_id, &rules[0]);

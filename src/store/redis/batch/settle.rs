@@ -57,7 +57,7 @@ impl Sum {
 
     fn add(&mut self, owed: &Owed, units: i64) {
         self.buckets += 1;
-        self.tokens += tokens(units, &owed.debt.quota());
+        self.tokens += tokens(units, &owed.debt.limit());
     }
 }
 
@@ -111,8 +111,8 @@ impl Batcher {
         };
         let mut batch = Batch::default();
         let (taken, left): (Taken, Taken) = taken.into_iter().partition(|(bucket, owed, units)| {
-            let quota = owed.debt.quota();
-            batch.settle((*bucket, quota), &owed.rule, *units, &self.prefix) == Added::In
+            let limit = owed.debt.limit();
+            batch.settle((*bucket, limit), &owed.rule, *units, &self.prefix) == Added::In
         });
         self.owe_on(left);
         let ends = ends.min(Instant::now() + PATIENCE);
@@ -130,7 +130,7 @@ impl Batcher {
             match &reply {
                 Ok(reply) if !reply.unreadable.contains(bucket) => {
                     settlement.settled.add(owed, *units);
-                    self.count_settled(&owed.rule.name, tokens(*units, &owed.debt.quota()));
+                    self.count_settled(&owed.rule.name, tokens(*units, &owed.debt.limit()));
                 }
                 Ok(_) => {
                     settlement.lost.add(owed, *units);

@@ -6,10 +6,10 @@ use nix::sys::signal::Signal;
 use pingora::services::background::BackgroundService as _;
 
 use super::*;
+use crate::limit::Limit;
 use crate::limit::adjust::Adjustment;
 use crate::limit::breaker::Settings;
 use crate::limit::charge::{BucketId, Charge, Mode};
-use crate::limit::quota::Quota;
 use crate::limit::share::Share;
 use crate::policy::OnFailure;
 use crate::policy::redis::{Login, Place, Ready, Redis, StartWithout};
@@ -59,9 +59,9 @@ pub(super) fn rules() -> Arc<[RuleName]> {
 
 /// One token of a bucket of `burst` that hardly fills.
 pub(super) fn charges(bucket: u128, burst: u64) -> Charges {
-    let quota = Quota::new(1, 86_400_000_000, burst).unwrap();
+    let limit = Limit::token_bucket(1, 86_400_000_000, burst).unwrap();
     let bucket = BucketId(bucket);
-    [Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode: Mode::Enforce }]
+    [Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode: Mode::Enforce }]
         .into_iter()
         .collect()
 }
@@ -222,7 +222,7 @@ async fn a_debt_is_taken_off_once_however_late_the_answer_is() {
     let batcher = batcher(Arc::clone(&link), 200, series.clone());
     let charge = charges(1, 1_000);
     assert!(batcher.take(charge.clone(), rules()).await.is_ok());
-    batcher.debts.add(&charge[0], &rule(), charge[0].quota.units(100), Share::WHOLE, clock::now());
+    batcher.debts.add(&charge[0], &rule(), charge[0].limit.units(100), Share::WHOLE, clock::now());
     server.signal(Signal::SIGSTOP);
     for _ in 0..3 {
         assert!(batcher.take(charge.clone(), rules()).await.is_err());
@@ -247,7 +247,7 @@ async fn a_debt_is_taken_off_once_however_late_a_grant_is() {
     let batcher = batcher(Arc::clone(&link), 200, series());
     let charge = charges(1, 1_000);
     assert!(batcher.take(charge.clone(), rules()).await.is_ok());
-    batcher.debts.add(&charge[0], &rule(), charge[0].quota.units(100), Share::WHOLE, clock::now());
+    batcher.debts.add(&charge[0], &rule(), charge[0].limit.units(100), Share::WHOLE, clock::now());
     server.signal(Signal::SIGSTOP);
     let granted = batcher.adjust(&charge, &rules(), Adjustment::Grant(1)).await;
     assert_eq!(granted, Err(NotAdjusted::Unknown));
@@ -293,8 +293,8 @@ async fn costs_one_call_a_second(charges: &Charges) {
     let server = RedisServer::start(&[]);
     let series = series();
     let batcher = batcher(connected(&server).await, 5_000, series.clone());
-    let quotas: Vec<Quota> = charges.iter().map(|charge| charge.quota).collect();
-    let memory = Arc::new(MemoryStore::new(1_000, &quotas));
+    let limits: Vec<Limit> = charges.iter().map(|charge| charge.limit).collect();
+    let memory = Arc::new(MemoryStore::new(1_000, &limits));
     let limiter = Limiter::shared(memory, batcher, Arc::new(Debts::new(1_000)), None);
     let mut sources = [0_u64; Source::COUNT];
     #[allow(clippy::disallowed_methods, reason = "measures how long it takes")]

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use super::{PREFIX, call, cases, charges, rules, try_call};
+use crate::limit::Limit;
 use crate::limit::charge::Answer;
-use crate::limit::quota::Quota;
 use crate::store::redis::class::{ErrorClass, classify};
 use crate::store::redis::fixture::RedisServer;
 use crate::store::redis::script::{self, Added, Batch};
@@ -33,8 +33,8 @@ fn row_14_no_stored_value_breaks_the_script() {
     let bucket = [number.clone(), number.clone(), number]
         .prop_map(|numbers| numbers.iter().flat_map(|number| number.to_le_bytes()).collect());
     let value = prop_oneof![bucket, prop::collection::vec(any::<u8>(), 0..40)];
-    let quota = Quota::new(10, 1_000_000, 5).unwrap();
-    let check = charges(&[(0, 1, 1, false)], &[quota]);
+    let limit = Limit::token_bucket(10, 1_000_000, 5).unwrap();
+    let check = charges(&[(0, 1, 1, false)], &[limit]);
     TestRunner::new(cases())
         .run(&(value, 0..20_000_000_000_u64), |(value, now): (Vec<u8>, u64)| {
             let mut connection = connection.borrow_mut();
@@ -46,7 +46,7 @@ fn row_14_no_stored_value_breaks_the_script() {
             let answers = batch.read(&reply).unwrap().answers;
             let passed = answers.iter().flatten().filter(|answer| answer.allowed()).count();
             prop_assert!(passed <= 5);
-            prop_assert!(answers.iter().flatten().all(|a| a.outcomes[0].level <= quota.full()));
+            prop_assert!(answers.iter().flatten().all(|a| a.outcomes[0].level <= limit.full()));
             Ok(())
         })
         .unwrap();
@@ -58,8 +58,8 @@ fn row_14_no_stored_value_breaks_the_script() {
 fn row_14_a_bucket_whose_full_level_is_no_integer_counts_as_none() {
     let server = RedisServer::start(&[]);
     let mut connection = server.client().get_connection().unwrap();
-    let quota = Quota::new(10, 1_000_000, 5).unwrap();
-    let check = charges(&[(0, 1, 1, false)], &[quota]);
+    let limit = Limit::token_bucket(10, 1_000_000, 5).unwrap();
+    let check = charges(&[(0, 1, 1, false)], &[limit]);
     let key = script::key(PREFIX, check[0].bucket, &rules()[0]);
     let mut batch = Batch::default();
     assert_eq!(batch.add(&check, &rules(), PREFIX), Added::In);
@@ -79,10 +79,10 @@ fn row_14_a_bucket_whose_full_level_is_no_integer_counts_as_none() {
 fn row_13_a_key_of_another_type_is_that_buckets_own_trouble() {
     let server = RedisServer::start(&[]);
     let mut connection = server.client().get_connection().unwrap();
-    let quota = Quota::new(10, 1_000_000, 5).unwrap();
-    let [bad, good] = [1, 2].map(|client| charges(&[(0, client, 1, false)], &[quota]));
-    let both = charges(&[(0, 2, 1, false), (1, 2, 1, false)], &[quota, quota]);
-    let shadow = charges(&[(1, 2, 1, false), (0, 1, 1, true)], &[quota, quota]);
+    let limit = Limit::token_bucket(10, 1_000_000, 5).unwrap();
+    let [bad, good] = [1, 2].map(|client| charges(&[(0, client, 1, false)], &[limit]));
+    let both = charges(&[(0, 2, 1, false), (1, 2, 1, false)], &[limit, limit]);
+    let shadow = charges(&[(1, 2, 1, false), (0, 1, 1, true)], &[limit, limit]);
     let key = script::key(PREFIX, bad[0].bucket, &rules()[0]);
     redis::cmd("LPUSH").arg(&key).arg("x").query::<()>(&mut connection).unwrap();
     let mut batch = Batch::default();
@@ -105,8 +105,8 @@ const HOUR: u64 = 3_600_000_000;
 fn row_24_a_clock_that_jumps_locks_nobody_out() {
     let server = RedisServer::start(&[]);
     let mut connection = server.client().get_connection().unwrap();
-    let quota = Quota::new(1, 1_000_000, 5).unwrap();
-    let check = charges(&[(0, 1, 1, false)], &[quota]);
+    let limit = Limit::token_bucket(1, 1_000_000, 5).unwrap();
+    let check = charges(&[(0, 1, 1, false)], &[limit]);
     let mut passed = |now: u64, asked: usize| {
         let mut batch = Batch::default();
         (0..asked).for_each(|_| assert_eq!(batch.add(&check, &rules(), PREFIX), Added::In));
@@ -125,9 +125,9 @@ fn row_24_a_clock_that_jumps_locks_nobody_out() {
 fn script_fails_where_its_user_may_not_read_or_write() {
     let server = RedisServer::start(&[]);
     let mut connection = server.client().get_connection().unwrap();
-    let quota = Quota::new(10, 1_000_000, 5).unwrap();
+    let limit = Limit::token_bucket(10, 1_000_000, 5).unwrap();
     let mut batch = Batch::default();
-    assert_eq!(batch.add(&charges(&[(0, 1, 1, false)], &[quota]), &rules(), PREFIX), Added::In);
+    assert_eq!(batch.add(&charges(&[(0, 1, 1, false)], &[limit]), &rules(), PREFIX), Added::In);
     for right in ["get", "set"] {
         let mut set_right = |sign: &str| {
             let mut command = redis::cmd("ACL");

@@ -1,8 +1,8 @@
 //! The script's reply, as answers of the checks.
 
 use super::{Batch, Group};
+use crate::limit::MAX_UNITS;
 use crate::limit::charge::{Answer, BucketId, Mode, Outcome, Outcomes};
-use crate::limit::quota::MAX_UNITS;
 use crate::limit::share::Share;
 
 /// What the script said.
@@ -43,7 +43,7 @@ impl Batch {
                     if !unreadable.contains(&charge.bucket) {
                         unreadable.push(charge.bucket);
                     }
-                } else if level > charge.quota.full() || level < charge.quota.lowest() {
+                } else if level > charge.limit.full() || level < charge.limit.lowest() {
                     return Err(BadReply);
                 }
                 let took = match charge.mode {
@@ -80,7 +80,7 @@ impl Group {
         let allowed = order < passed;
         let mut outcomes = Outcomes::new();
         for (charge, &(last, took)) in self.charges.iter().zip(levels) {
-            let units = charge.quota.units(charge.cost);
+            let units = charge.limit.units(charge.cost);
             if last == UNREADABLE {
                 // A shadow rule whose bucket cannot be read has nothing to say.
                 outcomes.push(Outcome::full(charge));
@@ -104,17 +104,17 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::limit::Limit;
     use crate::limit::charge::Charge;
-    use crate::limit::quota::Quota;
     use crate::policy::OnFailure;
     use crate::store::redis::script::RuleName;
 
     /// `take.lua` denies only if tokens are missing, so any other denial is a malformed reply.
     #[test]
     fn reply_that_denies_with_full_buckets_is_malformed() {
-        let quota = Quota::new(1, 100, 5).unwrap();
+        let limit = Limit::token_bucket(1, 100, 5).unwrap();
         let (bucket, mode) = (BucketId(7), Mode::Enforce);
-        let charge = Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode };
+        let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
         let rule = RuleName { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local };
         let mut batch = Batch::default();
         batch.add(&[charge], &[rule], "t:");

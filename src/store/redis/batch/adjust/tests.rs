@@ -8,9 +8,9 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
+use crate::limit::Limit;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::Mode;
-use crate::limit::quota::Quota;
 use crate::policy::OnFailure;
 use crate::store::redis::batch::peek;
 use crate::store::redis::class::{ErrorClass, classify};
@@ -20,9 +20,9 @@ use crate::store::redis::script::Batch;
 const NOW: u64 = 1_800_000_000_000_000;
 
 fn charge(id: u128) -> Charge {
-    let quota = Quota::new(10, crate::limit::MICROS_PER_SECOND, 50).unwrap();
+    let limit = Limit::token_bucket(10, crate::limit::MICROS_PER_SECOND, 50).unwrap();
     let bucket = BucketId(id);
-    Charge { bucket, rule: 0, quota_index: 0, quota, cost: 1, mode: Mode::Enforce }
+    Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode: Mode::Enforce }
 }
 
 fn rules() -> [RuleName; 1] {
@@ -30,11 +30,13 @@ fn rules() -> [RuleName; 1] {
 }
 
 fn asked(charges: &[Charge], owed: i64, adjustment: Adjustment) -> Vec<u8> {
-    let four = |charge: &Charge| {
-        let quota = &charge.quota;
-        [quota.units_per_us(), quota.full(), owed, adjustment.units(quota)]
-    };
-    charges.iter().flat_map(four).flat_map(script::exact).collect()
+    let mut asked = Vec::new();
+    for charge in charges {
+        charge.limit.encode(&mut asked);
+        asked.extend_from_slice(&double(owed));
+        asked.extend_from_slice(&double(adjustment.units(&charge.limit)));
+    }
+    asked
 }
 
 fn run(
@@ -68,11 +70,11 @@ fn the_script_does_what_the_core_does() {
         let connection = &mut *connection.borrow_mut();
         redis::cmd("SET").arg(&key).arg(&kept).query::<()>(connection).unwrap();
         let before = peek::bucket(&charge, Some(&kept), NOW);
-        let before = if owed > 0 { before.owing(&charge.quota, owed) } else { before };
-        let after = adjustment.apply(before, &charge.quota);
+        let before = if owed > 0 { before.owing(&charge.limit, owed) } else { before };
+        let after = adjustment.apply(before, &charge.limit);
         let reply = run(connection, &[charge], &asked(&[charge], owed, adjustment)).unwrap();
         prop_assert_eq!(read(&reply, 1).unwrap(), vec![(before.level, after.level)]);
-        prop_assert!((charge.quota.lowest()..=charge.quota.full()).contains(&after.level));
+        prop_assert!((charge.limit.lowest()..=charge.limit.full()).contains(&after.level));
 
         // And a check goes on from there.
         let mut call = redis::cmd("EVAL");
@@ -103,7 +105,7 @@ fn where_one_bucket_cannot_be_read_none_is_changed() {
     assert!(!there);
     redis::cmd("DEL").arg(key(&charges[1])).query::<()>(&mut connection).unwrap();
     let reply = run(&mut connection, &charges, &asked(&charges, 100_000, Adjustment::Grant(2)));
-    let full = charges[0].quota.full();
+    let full = charges[0].limit.full();
     assert_eq!(read(&reply.unwrap(), 2).unwrap(), [(full - 100_000, full); 2]);
 }
 

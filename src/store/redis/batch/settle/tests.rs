@@ -13,7 +13,7 @@ use crate::store::redis::script::key;
 /// A debt of `tokens` to the bucket.
 fn owe(batcher: &Batcher, bucket: u128, tokens: u64) {
     let charge = charges(bucket, 100)[0];
-    batcher.debts.add(&charge, &rule(), charge.quota.units(tokens), Share::WHOLE, clock::now());
+    batcher.debts.add(&charge, &rule(), charge.limit.units(tokens), Share::WHOLE, clock::now());
 }
 
 #[tokio::test]
@@ -28,7 +28,7 @@ async fn all_debts_are_settled_in_as_many_calls_as_it_takes() {
     assert!(batcher.debts.is_empty());
     assert!((2_099.0..=2_100.0).contains(&series.settled.with_label_values(&["r"]).get()));
     let answered = batcher.take(charges(299, 100), rules()).await.unwrap();
-    let left = answered.answer.outcomes[0].level / charges(299, 100)[0].quota.units_per_token();
+    let left = answered.answer.outcomes[0].level / charges(299, 100)[0].limit.units(1);
     assert_eq!(left, 92, "100 less what was owed and what was taken");
 }
 
@@ -64,7 +64,7 @@ async fn a_call_that_is_not_answered_is_not_repeated() {
         answered = batcher.take(charges(1, 100), rules()).await;
     }
     let level = answered.unwrap().answer.outcomes[0].level;
-    let left = level / charges(1, 100)[0].quota.units_per_token();
+    let left = level / charges(1, 100)[0].limit.units(1);
     assert!((80..=91).contains(&left), "{left}: once, and some requests");
 }
 

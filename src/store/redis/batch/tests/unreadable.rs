@@ -33,8 +33,8 @@ impl Scene {
         redis::cmd("LPUSH").arg(key).arg("x").query::<()>(&mut connection).unwrap();
         let series = series();
         let batcher = batcher(connected(&server).await, 5_000, series.clone());
-        let quotas: Vec<Quota> = charges.iter().map(|charge| charge.quota).collect();
-        let memory = Arc::new(MemoryStore::new(1_000, &quotas));
+        let limits: Vec<Limit> = charges.iter().map(|charge| charge.limit).collect();
+        let memory = Arc::new(MemoryStore::new(1_000, &limits));
         let limiter = Limiter::shared(memory, batcher, Arc::new(Debts::new(1_000)), Some(1));
         Self { server, limiter, charges, rules, series }
     }
@@ -62,7 +62,7 @@ impl Scene {
         let kept: Option<Vec<u8>> = redis::cmd("GET").arg(key).query(&mut connection).unwrap();
         #[allow(clippy::cast_possible_truncation, reason = "a level is an integer")]
         let level = |kept: Vec<u8>| f64::from_le_bytes(kept[..8].try_into().unwrap()) as i64;
-        kept.map(|kept| level(kept) / self.charges[1].quota.units_per_token())
+        kept.map(|kept| level(kept) / self.charges[1].limit.units(1))
     }
 }
 

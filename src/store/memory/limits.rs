@@ -1,9 +1,9 @@
-//! Quotas of the memory store's buckets, by number.
+//! Limits of the memory store's buckets, by number.
 //!
-//! A reload changes rules while buckets of the old rules remain, so quotas are added and never
-//! changed. A quota that no rule uses any more is retired: its buckets keep their fraction of full.
+//! A reload changes rules while buckets of the old rules remain, so limits are added and never
+//! changed. A limit that no rule uses any more is retired: its buckets keep their fraction of full.
 //! Its number is reused once no bucket refers to it and every request that started under it has
-//! ended. So the number of quotas stays proportional to rules and buckets over any number of reloads.
+//! ended. So the number of limits stays proportional to rules and buckets over any number of reloads.
 
 #[cfg(test)]
 mod tests;
@@ -14,28 +14,28 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
+use crate::limit::Limit;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::bucket::Bucket;
-use crate::limit::quota::Quota;
 
-/// Time after its retirement in which requests can still use a quota, in microseconds. Much longer
+/// Time after its retirement in which requests can still use a limit, in microseconds. Much longer
 /// than a request takes from its head to its decision.
 const RETIREMENT_US: u64 = 10 * MICROS_PER_SECOND;
 
-/// Number of quotas below which free numbers are not searched for.
+/// Number of limits below which free numbers are not searched for.
 const MIN_SWEEP: usize = 64;
 
-/// All quotas, by their numbers.
+/// All limits, by their numbers.
 #[derive(Debug)]
-pub(super) struct Quotas {
+pub(super) struct Limits {
     list: ArcSwap<Vec<Known>>,
     numbers: Mutex<Numbers>,
 }
 
-/// A quota, and whether it is in force.
+/// A limit, and whether it is in force.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
-    pub(super) quota: Quota,
+    pub(super) limit: Limit,
     /// Time since which no rule uses it, in microseconds; `None` while it is in force.
     retired_at: Option<u64>,
 }
@@ -44,45 +44,45 @@ pub(super) struct Known {
 #[derive(Debug)]
 struct Numbers {
     free: Vec<u32>,
-    /// Number of quotas at which free numbers are searched for next. About half of the numbers should
+    /// Number of limits at which free numbers are searched for next. About half of the numbers should
     /// be free by then.
     sweep_at: usize,
 }
 
-/// Result of [`Quotas::adopt`].
+/// Result of [`Limits::adopt`].
 pub(super) struct Adopted {
-    /// Number of each adopted quota, in the order of the argument.
+    /// Number of each adopted limit, in the order of the argument.
     pub(super) numbers: Vec<u32>,
-    /// The new list, for [`Quotas::publish`].
+    /// The new list, for [`Limits::publish`].
     list: Vec<Known>,
-    /// Numbers that now refer to another quota.
+    /// Numbers that now refer to another limit.
     pub(super) reused: Vec<u32>,
-    /// Numbers of quotas that were in force until now.
+    /// Numbers of limits that were in force until now.
     pub(super) retired: Vec<u32>,
 }
 
-// === impl Quotas ===
+// === impl Limits ===
 
-impl Quotas {
-    /// Creates a list of `quotas`, numbered from 0 in order.
-    pub(super) fn new(quotas: &[Quota]) -> Self {
-        let known = |quota: &Quota| Known { quota: *quota, retired_at: None };
-        let list = ArcSwap::from_pointee(quotas.iter().map(known).collect());
+impl Limits {
+    /// Creates a list of `limits`, numbered from 0 in order.
+    pub(super) fn new(limits: &[Limit]) -> Self {
+        let known = |limit: &Limit| Known { limit: *limit, retired_at: None };
+        let list = ArcSwap::from_pointee(limits.iter().map(known).collect());
         Self { list, numbers: Mutex::new(Numbers { free: Vec::new(), sweep_at: MIN_SWEEP }) }
     }
 
     /// Current list. Load it while holding the lock of the shard it is used for: the list then has all
-    /// quotas of the buckets there.
+    /// limits of the buckets there.
     pub(super) fn load(&self) -> Guard<Arc<Vec<Known>>> {
         self.list.load()
     }
 
-    /// Numbers `quotas`, which are in force from `now` on, and retires the others. `used` returns, for
+    /// Numbers `limits`, which are in force from `now` on, and retires the others. `used` returns, for
     /// each number, whether buckets refer to it. Must not be called concurrently: the result has to
     /// be passed to [`publish`](Self::publish) before the next call.
     pub(super) fn adopt(
         &self,
-        quotas: &[Quota],
+        limits: &[Limit],
         now: u64,
         used: impl FnOnce(usize) -> Vec<bool>,
     ) -> Adopted {
@@ -91,21 +91,21 @@ impl Quotas {
         if given.free.is_empty() && list.len() >= given.sweep_at {
             given.find_free(&list, &used(list.len()), now);
         }
-        let mut by_quota: HashMap<Quota, u32> =
-            list.iter().map(|known| known.quota).zip(0..).collect();
+        let mut by_limit: HashMap<Limit, u32> =
+            list.iter().map(|known| known.limit).zip(0..).collect();
         let was = list.clone();
         for known in &mut list {
             known.retired_at = known.retired_at.or(Some(now));
         }
         let mut reused = Vec::new();
-        let mut number_of = |quota: &Quota| {
-            let known = Known { quota: *quota, retired_at: None };
-            let number = by_quota.get(quota).copied().or_else(|| {
+        let mut number_of = |limit: &Limit| {
+            let known = Known { limit: *limit, retired_at: None };
+            let number = by_limit.get(limit).copied().or_else(|| {
                 let number = given.free.pop()?;
                 reused.push(number);
-                // It no longer refers to its old quota.
-                let old = list.get(number as usize).map(|known| known.quota);
-                old.and_then(|old| by_quota.remove(&old));
+                // It no longer refers to its old limit.
+                let old = list.get(number as usize).map(|known| known.limit);
+                old.and_then(|old| by_limit.remove(&old));
                 Some(number)
             });
             match number.and_then(|number| list.get_mut(number as usize)) {
@@ -113,11 +113,11 @@ impl Quotas {
                 None => list.push(known),
             }
             let number = number.unwrap_or_else(|| last(&list));
-            by_quota.insert(*quota, number);
+            by_limit.insert(*limit, number);
             given.free.retain(|free| *free != number);
             number
         };
-        let numbers = quotas.iter().map(&mut number_of).collect();
+        let numbers = limits.iter().map(&mut number_of).collect();
         let newly = (0..).zip(was.iter().zip(&list));
         let retired = newly
             .filter(|(_, (was, is))| was.retired_at.is_none() && is.retired_at.is_some())
@@ -144,7 +144,7 @@ impl Numbers {
     }
 }
 
-/// Number of the last quota of a non-empty list.
+/// Number of the last limit of a non-empty list.
 fn last(list: &[Known]) -> u32 {
     u32::try_from(list.len().saturating_sub(1)).unwrap_or(u32::MAX)
 }
@@ -152,15 +152,15 @@ fn last(list: &[Known]) -> u32 {
 // === impl Known ===
 
 impl Known {
-    /// Whether the quota is in force.
+    /// Whether the limit is in force.
     pub(super) fn is_in_force(&self) -> bool {
         self.retired_at.is_none()
     }
 
-    /// Converts a bucket of this quota to another one at `now`, at the same fraction of full. The bucket
-    /// is refilled under this quota until its retirement.
-    pub(super) fn same_fraction(&self, bucket: Bucket, quota: &Quota, now: u64) -> Bucket {
+    /// Converts a bucket of this limit to another one at `now`, at the same fraction of full. The bucket
+    /// is refilled under this limit until its retirement.
+    pub(super) fn same_fraction(&self, bucket: Bucket, limit: &Limit, now: u64) -> Bucket {
         let until = self.retired_at.map_or(now, |at| at.min(now)).max(bucket.at);
-        bucket.refilled(&self.quota, until).rescaled(self.quota.full(), quota)
+        limit.converted(bucket.refilled(&self.limit, until), &self.limit)
     }
 }

@@ -1,0 +1,156 @@
+//! [`Limit`]: the parameters of one limit, of any kind.
+
+use super::bucket::Bucket;
+use super::share::Share;
+use super::token_bucket::{TokenBucket, TokenBucketError};
+use super::verdict::Standing;
+
+/// Parameters of a limit. One variant for each kind.
+///
+/// All kinds count in *units*, so that a store compares and subtracts integers without knowing the
+/// kind. A bucket's level is the number of available units, at most [`full`](Self::full). It is below
+/// zero while the bucket is in debt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Limit {
+    /// Tokens that are added at a constant rate, up to the burst.
+    TokenBucket(TokenBucket),
+}
+
+// === Parameters ===
+
+impl Limit {
+    /// A token bucket of `tokens` per `period_us` microseconds, with a capacity of `burst` tokens.
+    ///
+    /// # Errors
+    /// See [`TokenBucket::new`].
+    pub const fn token_bucket(
+        tokens: u64,
+        period_us: u64,
+        burst: u64,
+    ) -> Result<Self, TokenBucketError> {
+        match TokenBucket::new(tokens, period_us, burst) {
+            Ok(bucket) => Ok(Self::TokenBucket(bucket)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Largest number of tokens that requests can take at once, at least 1.
+    pub const fn capacity(&self) -> u64 {
+        match self {
+            Self::TokenBucket(bucket) => bucket.burst(),
+        }
+    }
+
+    /// Microseconds in which an empty bucket becomes full.
+    pub const fn window_us(&self) -> u64 {
+        match self {
+            Self::TokenBucket(bucket) => bucket.window_us(),
+        }
+    }
+
+    /// Level of a full bucket in units, 1 to [`MAX_UNITS`](super::MAX_UNITS).
+    pub const fn full(&self) -> i64 {
+        match self {
+            Self::TokenBucket(bucket) => bucket.full(),
+        }
+    }
+
+    /// Lowest valid level in units, below zero. Larger debts are cut off here, so that a corrupt
+    /// value in the store cannot block a client forever.
+    pub const fn lowest(&self) -> i64 {
+        match self {
+            Self::TokenBucket(bucket) => bucket.lowest(),
+        }
+    }
+
+    /// Converts tokens to units. Saturates.
+    pub const fn units(&self, tokens: u64) -> i64 {
+        match self {
+            Self::TokenBucket(bucket) => bucket.units(tokens),
+        }
+    }
+
+    /// Converts a level to whole tokens, rounded down: below zero, the debt is rounded up.
+    pub const fn tokens(&self, level: i64) -> i64 {
+        level.div_euclid(self.units(1))
+    }
+
+    /// Units that a bucket below full regains in `us` microseconds. Saturates.
+    pub const fn units_in(&self, us: u64) -> i64 {
+        match self {
+            Self::TokenBucket(bucket) => bucket.units_in(us),
+        }
+    }
+
+    /// Microseconds until a bucket below full has regained `missing` units, rounded up; 0 if none
+    /// are missing.
+    pub const fn time_to_add_us(&self, missing: i64) -> u64 {
+        match self {
+            Self::TokenBucket(bucket) => bucket.time_to_add_us(missing),
+        }
+    }
+}
+
+// === Transition ===
+
+impl Limit {
+    /// Returns the bucket as of `now` (microseconds): see [`Bucket::refilled`].
+    pub const fn refilled(&self, bucket: Bucket, now: u64) -> Bucket {
+        match self {
+            Self::TokenBucket(parameters) => parameters.refilled(bucket, now),
+        }
+    }
+
+    /// Converts a bucket that was counted under `was` to this limit, at the same fraction of full.
+    pub fn converted(&self, bucket: Bucket, was: &Self) -> Bucket {
+        match (self, was) {
+            (Self::TokenBucket(parameters), Self::TokenBucket(was)) => {
+                parameters.rescaled(bucket, was.full())
+            }
+        }
+    }
+
+    /// Time in microseconds at which the bucket is full if no tokens are taken.
+    pub const fn full_at(&self, bucket: Bucket) -> u64 {
+        match self {
+            Self::TokenBucket(parameters) => parameters.full_at(bucket),
+        }
+    }
+}
+
+// === Standing ===
+
+impl Limit {
+    /// Standing of a bucket at `level` for requests of `cost` tokens, on a gateway that grants `share`
+    /// of it.
+    pub const fn standing(&self, level: i64, cost: u64, share: Share) -> Standing {
+        let (needed, remaining) = (share.needed(self, cost), share.tokens(self, level));
+        match self {
+            Self::TokenBucket(bucket) => bucket.standing(level, needed, remaining),
+        }
+    }
+
+    /// Whether less than a fifth of a full bucket is left at `level`.
+    pub const fn is_nearly_exhausted(&self, level: i64) -> bool {
+        level < self.full() / 5
+    }
+}
+
+// === Codec ===
+
+impl Limit {
+    /// Appends the parameters of a bucket as arguments of `take.lua`.
+    pub fn encode(&self, arguments: &mut Vec<u8>) {
+        match self {
+            Self::TokenBucket(bucket) => bucket.encode(arguments),
+        }
+    }
+
+    /// Bucket at `now` from its stored value in Redis. An invalid value counts as no value, which is
+    /// a full bucket.
+    pub fn decode(&self, stored: &[u8], now: u64) -> Bucket {
+        match self {
+            Self::TokenBucket(bucket) => bucket.decode(stored, now),
+        }
+    }
+}
