@@ -71,7 +71,7 @@ impl Gateway {
         exchange.check_us = Some(ticks);
         self.observe_check(taken.source, ticks);
         snapshot.series.count(&self.metrics, &snapshot.policy, client.plan, &taken);
-        snapshot.consumption.note(&snapshot.policy, client, &taken, started);
+        snapshot.consumption.record(&snapshot.policy, client, &taken, started);
         if taken.source == Source::Policy {
             exchange.refused_unasked = taken.charges.first().map(|charge| charge.rule);
             return Err(Refusal::Unavailable { retry_after: self.limiter.retry_after_us() });

@@ -33,7 +33,7 @@ impl Gateway {
         exchange.tries += 1;
         exchange.is_connected = false;
         if let (2.., Some(series)) = (exchange.tries, exchange.upstream_series(&self.metrics)) {
-            series.tried_again();
+            series.retried();
         }
         exchange.server = Some(server);
         exchange.sent_on = exchange.sent_on.or(Some(now));

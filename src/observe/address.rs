@@ -1,4 +1,5 @@
-//! How clients' addresses are shown to the operator: as the file wants it.
+//! Client addresses as logs, traces and the admin API show them: plain, hashed or not at all
+//! (`access_log.client_ip`).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,61 +14,67 @@ use crate::policy::Policy;
 use crate::policy::access_log::ClientIp;
 use crate::policy::client::counted_address;
 
-/// How many bytes of a hash are shown: enough for two clients never to look like one.
-const SHOWN_BYTES: usize = 8;
+/// Length of a shown hash in bytes. 64 bits make a collision of two clients unlikely.
+const HASH_BYTES: usize = 8;
 
-/// An address as it may be shown.
+/// An address in the form that the configuration allows to be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShownAddress {
-    /// In clear.
+    /// The address itself.
     Plain(IpAddr),
-    /// The beginning of a salted hash.
-    Hashed([u8; SHOWN_BYTES]),
+    /// The first bytes of its salted SHA-256.
+    Hashed([u8; HASH_BYTES]),
 }
 
-/// Why there is nothing to be found by an address.
+/// Why a search by address is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AddressError {
-    /// The text is no address.
-    #[error("the address is none; it looks like `203.0.113.7` or `2001:db8::1`")]
+    /// The text is not an address.
+    #[error("not an address; expected one like `203.0.113.7` or `2001:db8::1`")]
     NotAnAddress,
-    /// It is the hash of one, where addresses are in clear.
-    #[error("addresses are in clear here, not hashed; ask by the address itself")]
+    /// The text is a hash, but addresses are shown plain.
+    #[error("addresses are shown plain here, not hashed; search by the address itself")]
     NotHashed,
-    /// The file wants no address to be kept.
-    #[error("no addresses are kept: `client_ip` of [access_log] is `off`; ask by `key` or `rule`")]
+    /// Addresses are not recorded.
+    #[error(
+        "addresses are not recorded: `client_ip` of [access_log] is `off`; search by `key` or `rule`"
+    )]
     NotRecorded,
 }
 
 impl ShownAddress {
-    /// How `policy` shows an address that somebody asks for: the address itself, its network, or
-    /// what is shown of it.
+    /// Parses the address of a search: an address, an IPv6 network of `clients.ipv6_prefix` bits, or a
+    /// hash as it is shown (`h:` and 16 hexadecimal digits). Returns it as `policy` shows it.
     ///
     /// # Errors
-    /// Nothing can be found by it; see [`AddressError`].
+    /// See [`AddressError`].
     pub fn parse(text: &str, policy: &Policy) -> Result<Self, AddressError> {
-        let shows = policy.access_log.client_ip;
-        if shows == ClientIp::Off {
+        let client_ip = policy.access_log.client_ip;
+        if client_ip == ClientIp::Off {
             return Err(AddressError::NotRecorded);
         }
         if let Some(digits) = text.strip_prefix("h:") {
             let hash = read_hash(digits).ok_or(AddressError::NotAnAddress)?;
-            return if shows == ClientIp::Hashed { Ok(hash) } else { Err(AddressError::NotHashed) };
+            return if client_ip == ClientIp::Hashed {
+                Ok(hash)
+            } else {
+                Err(AddressError::NotHashed)
+            };
         }
         let prefix = policy.clients.ipv6_prefix;
         let ip = address::parse_address(text, prefix).ok_or(AddressError::NotAnAddress)?;
         Self::of(counted_address(ip, prefix), policy).ok_or(AddressError::NotRecorded)
     }
 
-    /// What `policy` lets be shown of `ip`. IPv6 is hashed by the prefix that tells clients apart:
-    /// one customer is one hash, whichever of its addresses it takes.
+    /// `ip` as `policy` shows it; `None` if addresses are off. Of an IPv6 address, the first
+    /// `clients.ipv6_prefix` bits are hashed, so that all addresses of one client have one hash.
     pub(super) fn of(ip: IpAddr, policy: &Policy) -> Option<Self> {
         match policy.access_log.client_ip {
             ClientIp::Off => None,
             ClientIp::Plain => Some(Self::Plain(ip)),
             ClientIp::Hashed => {
                 let salt = policy.access_log.salt.as_ref();
-                let salt = salt.map_or(&**OWN_SALT, |salt| salt.reveal().as_bytes());
+                let salt = salt.map_or(&**PROCESS_SALT, |salt| salt.reveal().as_bytes());
                 let counted = counted_address(ip, policy.clients.ipv6_prefix);
                 Some(Self::Hashed(hash(salt, counted)))
             }
@@ -93,24 +100,24 @@ impl Serialize for ShownAddress {
     }
 }
 
-/// What addresses are hashed with where the file has no salt; known to nobody.
-static OWN_SALT: LazyLock<Box<[u8]>> = LazyLock::new(|| {
+/// Random salt of this process, used if the file has none.
+static PROCESS_SALT: LazyLock<Box<[u8]>> = LazyLock::new(|| {
     let mut salt = [0; 32];
     if getrandom::fill(&mut salt).is_err() {
-        // Without a source of randomness the time is the best there is.
+        // Fallback if the system has no source of randomness.
         salt[..8].copy_from_slice(&crate::clock::unix_us().to_be_bytes());
     }
     Box::new(salt)
 });
 
-/// A hash as it is shown, without what it begins with.
+/// Parses a shown hash without its prefix `h:`.
 fn read_hash(digits: &str) -> Option<ShownAddress> {
-    let is_hash = digits.len() == 2 * SHOWN_BYTES && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    let is_hash = digits.len() == 2 * HASH_BYTES && digits.bytes().all(|b| b.is_ascii_hexdigit());
     let number = u64::from_str_radix(digits, 16).ok().filter(|_| is_hash)?;
     Some(ShownAddress::Hashed(number.to_be_bytes()))
 }
 
-fn hash(salt: &[u8], ip: IpAddr) -> [u8; SHOWN_BYTES] {
+fn hash(salt: &[u8], ip: IpAddr) -> [u8; HASH_BYTES] {
     let mut hash = Sha256::new();
     hash.update((salt.len() as u64).to_be_bytes());
     hash.update(salt);
@@ -119,8 +126,8 @@ fn hash(salt: &[u8], ip: IpAddr) -> [u8; SHOWN_BYTES] {
         IpAddr::V6(ip) => hash.update(ip.octets()),
     }
     let digest: [u8; 32] = hash.finalize().into();
-    let mut shown = [0; SHOWN_BYTES];
-    shown.copy_from_slice(&digest[..SHOWN_BYTES]);
+    let mut shown = [0; HASH_BYTES];
+    shown.copy_from_slice(&digest[..HASH_BYTES]);
     shown
 }
 
@@ -140,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_shown_as_the_file_wants_it() {
+    fn client_ip_selects_plain_or_no_address() {
         let (plain, off) = (policy(""), policy("client_ip = 'off'"));
         assert_eq!(shown(&plain, "192.0.2.1").unwrap(), "192.0.2.1");
         assert_eq!(shown(&plain, "2001:db8::1").unwrap(), "2001:db8::1");
@@ -148,10 +155,11 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_asked_for_as_it_is_shown_or_as_it_is() {
+    fn search_accepts_addresses_networks_and_shown_hashes() {
         let (plain, off) = (policy(""), policy("client_ip = 'off'"));
         let hashed = policy("client_ip = 'hashed'\nsalt = '${SALT}'");
-        let asked = |policy, text| ShownAddress::parse(text, policy).map(|shown| shown.to_string());
+        let parsed =
+            |policy, text| ShownAddress::parse(text, policy).map(|shown| shown.to_string());
         let table = [
             ("192.0.2.1", Ok("192.0.2.1")),
             ("::ffff:192.0.2.1", Ok("192.0.2.1")),
@@ -164,19 +172,19 @@ mod tests {
             ("h:84aba8a80f5a07ab", Err(AddressError::NotHashed)),
         ];
         for (text, expected) in table {
-            assert_eq!(asked(&plain, text), expected.map(ToString::to_string), "{text}");
+            assert_eq!(parsed(&plain, text), expected.map(ToString::to_string), "{text}");
         }
         for text in ["192.0.2.1", "h:84aba8a80f5a07ab", "h:84ABA8A80F5A07AB"] {
-            assert_eq!(asked(&hashed, text).unwrap(), "h:84aba8a80f5a07ab", "{text}");
+            assert_eq!(parsed(&hashed, text).unwrap(), "h:84aba8a80f5a07ab", "{text}");
         }
         for text in ["h:", "h:84aba8a80f5a07a", "h:+4aba8a80f5a07ab", "h:84aba8a80f5a07abc"] {
-            assert_eq!(asked(&hashed, text), Err(AddressError::NotAnAddress), "{text}");
+            assert_eq!(parsed(&hashed, text), Err(AddressError::NotAnAddress), "{text}");
         }
-        assert_eq!(asked(&off, "192.0.2.1"), Err(AddressError::NotRecorded));
+        assert_eq!(parsed(&off, "192.0.2.1"), Err(AddressError::NotRecorded));
     }
 
     #[test]
-    fn a_hash_tells_clients_apart_and_no_address() {
+    fn hash_identifies_a_client_without_its_address() {
         let own = policy("client_ip = 'hashed'");
         let salted = policy("client_ip = 'hashed'\nsalt = '${SALT}'");
         for policy in [&own, &salted] {
@@ -184,13 +192,13 @@ mod tests {
             assert_eq!(first, shown(policy, "192.0.2.1").unwrap());
             assert_ne!(first, shown(policy, "192.0.2.2").unwrap());
             assert!(first.starts_with("h:") && first.len() == 18, "{first}");
-            // One customer, two addresses; and the next customer.
+            // Two addresses of one client, then another client.
             let network = shown(policy, "2001:db8::1").unwrap();
             assert_eq!(network, shown(policy, "2001:db8::ffff").unwrap());
             assert_ne!(network, shown(policy, "2001:db8:0:1::1").unwrap());
         }
         assert_ne!(shown(&own, "192.0.2.1"), shown(&salted, "192.0.2.1"));
-        // A salt of the file gives the same hashes in every process, today and tomorrow.
+        // With a salt from the file, hashes are the same in every process.
         assert_eq!(shown(&salted, "192.0.2.1").unwrap(), "h:84aba8a80f5a07ab");
     }
 }

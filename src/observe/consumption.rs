@@ -1,10 +1,12 @@
-//! Who asks most of each rule, and who is refused most, lately: names of clients, which metrics
-//! must not have. In a room with a bound, whatever the number of clients and rules.
+//! The clients with the most requests and the most refusals of each rule, over the last five to ten
+//! minutes. Metrics cannot have this, since clients are not labels. Memory is bounded, for any number
+//! of clients and rules: a top-k sketch counts them.
 //!
-//! Each thread counts in a shard of its own, so that threads do not wait for each other; whoever asks
-//! adds the shards up. What is older than two windows is forgotten.
+//! Each thread counts in its own shard, so that threads do not wait for each other. A query adds the
+//! shards up ([`Consumption::merged`]). Counts are kept for the current window and the one before.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,53 +21,49 @@ use crate::policy::settings::OnUnknownKey;
 use crate::policy::{Dimension, Policy, Rule};
 use crate::store::limiter::Taken;
 
-mod merged;
-
-pub use merged::{Counted, Merged};
-
-/// Shards; threads beyond share them.
+/// Number of shards. More threads than this share them.
 const SHARDS: usize = 16;
 
-/// Places of one summary: no count is off by more than a thousandth of all.
-const PLACES: usize = 1_024;
+/// Counters of one sketch. No count is too high by more than 1/1,024 of all requests.
+const COUNTERS: usize = 1_024;
 
-/// How long one window is, in ticks. What is told spans one to two of them.
-pub const WINDOW: u64 = 300 * MICROS_PER_SECOND;
+/// Length of a window in microseconds. Queries cover one to two windows.
+pub const WINDOW_US: u64 = 300 * MICROS_PER_SECOND;
 
 /// Counts by rule and client.
 #[derive(Debug)]
 pub struct Consumption {
     shards: Box<[Padded]>,
-    /// Nobody outside can foresee its hashes.
+    /// Randomly seeded, so that clients cannot provoke collisions.
     hashing: RandomState,
 }
 
-/// A shard on cache lines of its own.
+/// A shard on its own cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Padded(Mutex<Shard>);
 
-/// What one thread has counted.
+/// The counts of one thread.
 #[derive(Debug)]
 struct Shard {
     current: Window,
     previous: Option<Window>,
 }
 
-/// What was counted since some tick.
+/// Counts since `since`, in microseconds of the monotonic clock.
 #[derive(Debug)]
 struct Window {
     since: u64,
-    asked: Counts,
+    requests: Counts,
     refused: Counts,
 }
 
 type Counts = Sketch<Item, RandomState>;
 
-/// A client under a rule.
+/// A client under one rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Item {
-    /// The rule, as an index.
+    /// Index of the rule.
     pub rule: u32,
     /// The client as the rule counts it.
     pub who: Who,
@@ -74,12 +72,57 @@ pub struct Item {
 /// A client as rules count it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
-    /// A known key, by its index.
+    /// Index of a known key.
     Key(u32),
-    /// An unknown key, by the beginning of its digest.
+    /// The first 8 bytes of an unknown key's digest.
     UnknownKey(u64),
-    /// An address, or the first one of a network.
+    /// An IPv4 address, or an IPv6 network.
     Ip(IpAddr),
+}
+
+/// The counts of all shards over the last windows.
+#[derive(Debug, Default)]
+pub struct Merged {
+    /// All counted clients, in no order.
+    pub counted: Vec<Counted>,
+    /// Number of checks against any rule, of all clients.
+    pub total: u64,
+    /// Upper bound of the error of each count, and of the requests of a client that is not listed.
+    pub error_at_most: u64,
+    /// Time that the counts cover, in microseconds.
+    pub span: u64,
+}
+
+/// Counts of one client under one rule. They are never too low.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counted {
+    /// The rule and the client.
+    pub item: Item,
+    /// Number of requests checked against the rule.
+    pub requests: u64,
+    /// Number of those for which the bucket was short of tokens.
+    pub refused: u64,
+    /// Upper bound of the error of `requests`.
+    pub requests_error: u64,
+    /// Upper bound of the error of `refused`.
+    pub refused_error: u64,
+}
+
+/// A copy of one sketch.
+#[derive(Debug)]
+struct Copied {
+    counters: Vec<Counter<Item>>,
+    max_untracked: u64,
+    total: u64,
+}
+
+/// The sum of several sketches.
+#[derive(Debug, Default)]
+struct Sum {
+    /// Count and error of each client, each less the `max_untracked` of the sketches that track it.
+    beyond: HashMap<Item, (i64, i64)>,
+    max_untracked: u64,
+    total: u64,
 }
 
 impl Default for Consumption {
@@ -92,23 +135,25 @@ impl Default for Consumption {
 }
 
 impl Consumption {
-    /// Notes what became of a request of `client` at `now`.
-    pub fn note(&self, policy: &Policy, client: &Client, taken: &Taken, now: u64) {
+    /// Counts one checked request of `client` under each of its rules. `now` is in microseconds of the
+    /// monotonic clock.
+    pub fn record(&self, policy: &Policy, client: &Client, taken: &Taken, now: u64) {
         let Some(shard) = self.shards.get(own_shard()) else { return };
         let mut shard = shard.0.lock();
-        shard.turn(now, &self.hashing);
+        shard.rotate(now, &self.hashing);
         for (charge, outcome) in taken.charges.iter().zip(&taken.answer.outcomes) {
             let rule = policy.rules.get(charge.rule as usize);
             let Some(who) = rule.and_then(|rule| Who::of(policy, rule, client)) else { continue };
             let item = Item { rule: charge.rule, who };
-            shard.current.asked.add(item);
+            shard.current.requests.add(item);
             if !outcome.enough {
                 shard.current.refused.add(item);
             }
         }
     }
 
-    /// The same counts for another policy: of rules and keys that it has by the same names.
+    /// These counts for another policy. Rules and keys are matched by name; counts of others are
+    /// dropped.
     pub fn carried_over(&self, old: &Policy, new: &Policy) -> Self {
         let rules = renumbered(
             old.rules.iter().map(|rule| &*rule.name),
@@ -127,7 +172,7 @@ impl Consumption {
         let hashing = &self.hashing;
         let window = |window: &Window| Window {
             since: window.since,
-            asked: window.asked.map_items(name, hashing.clone()),
+            requests: window.requests.map_items(name, hashing.clone()),
             refused: window.refused.map_items(name, hashing.clone()),
         };
         let shard = |shard: &Padded| {
@@ -137,40 +182,117 @@ impl Consumption {
         };
         Self { shards: self.shards.iter().map(shard).collect(), hashing: hashing.clone() }
     }
+
+    /// The counts of all shards up to `now`, in microseconds of the monotonic clock.
+    pub fn merged(&self, now: u64) -> Merged {
+        let (mut requests, mut refused) = (Sum::default(), Sum::default());
+        let mut since = now;
+        for shard in &self.shards {
+            // Only copy under the lock: a thread that serves requests may wait for it.
+            let copies: Vec<(u64, Copied, Copied)> = {
+                let mut shard = shard.0.lock();
+                shard.rotate(now, &self.hashing);
+                let windows = std::iter::once(&shard.current).chain(&shard.previous);
+                let windows = windows.filter(|window| window.requests.total() > 0);
+                let copied = |window: &Window| {
+                    (window.since, Copied::of(&window.requests), Copied::of(&window.refused))
+                };
+                windows.map(copied).collect()
+            };
+            for (window_since, window_requests, window_refused) in &copies {
+                since = since.min(*window_since);
+                requests.add(window_requests);
+                refused.add(window_refused);
+            }
+        }
+        let each = requests.beyond.keys().chain(refused.beyond.keys());
+        let mut counted: HashMap<Item, Counted> = HashMap::new();
+        for item in each.copied() {
+            let (request_count, requests_error) = requests.of(&item);
+            let (refused_count, refused_error) = refused.of(&item);
+            let refused_count = refused_count.min(request_count);
+            counted.entry(item).or_insert(Counted {
+                item,
+                requests: request_count,
+                refused: refused_count,
+                requests_error,
+                refused_error: refused_error.min(refused_count),
+            });
+        }
+        Merged {
+            counted: counted.into_values().collect(),
+            total: requests.total,
+            error_at_most: requests.max_untracked,
+            span: now.saturating_sub(since),
+        }
+    }
 }
 
 impl Shard {
-    /// Begins another window where the time for that has come.
-    fn turn(&mut self, now: u64, hashing: &RandomState) {
+    /// Starts a new window if the current one is over.
+    fn rotate(&mut self, now: u64, hashing: &RandomState) {
         let age = now.saturating_sub(self.current.since);
-        if age < WINDOW {
+        if age < WINDOW_US {
             return;
         }
         let ended = std::mem::replace(&mut self.current, Window::new(now, hashing));
-        self.previous = (age < 2 * WINDOW).then_some(ended);
+        self.previous = (age < 2 * WINDOW_US).then_some(ended);
     }
 }
 
 impl Window {
     fn new(since: u64, hashing: &RandomState) -> Self {
-        let nobody = || Sketch::new(PLACES, hashing.clone());
-        Self { since, asked: nobody(), refused: nobody() }
+        let empty = || Sketch::new(COUNTERS, hashing.clone());
+        Self { since, requests: empty(), refused: empty() }
+    }
+}
+
+impl Copied {
+    fn of(counts: &Counts) -> Self {
+        Self {
+            counters: counts.counters().to_vec(),
+            max_untracked: counts.max_untracked(),
+            total: counts.total(),
+        }
+    }
+}
+
+impl Sum {
+    fn add(&mut self, counts: &Copied) {
+        let less = i64::try_from(counts.max_untracked).unwrap_or(i64::MAX);
+        let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        for Counter { item, count, error } in &counts.counters {
+            let sum = self.beyond.entry(*item).or_default();
+            sum.0 = sum.0.saturating_add(signed(*count) - less);
+            sum.1 = sum.1.saturating_add(signed(*error) - less);
+        }
+        self.max_untracked = self.max_untracked.saturating_add(counts.max_untracked);
+        self.total = self.total.saturating_add(counts.total);
+    }
+
+    /// Count of a client, and the upper bound of its error.
+    fn of(&self, item: &Item) -> (u64, u64) {
+        let (count, error) = self.beyond.get(item).copied().unwrap_or_default();
+        (
+            self.max_untracked.saturating_add_signed(count),
+            self.max_untracked.saturating_add_signed(error),
+        )
     }
 }
 
 impl Who {
-    /// The client as that rule counts it: by its key or its address, whichever the rule goes by; by
-    /// its key first where it goes by neither.
+    /// The client as `rule` counts it: by address if the rule is per `ip` and not per `key`; else by
+    /// key, or by address if the client has no key. `None` if it has no address either.
     fn of(policy: &Policy, rule: &Rule, client: &Client) -> Option<Self> {
         let by_ip = rule.per.contains(&Dimension::Ip) && !rule.per.contains(&Dimension::Key);
         match client.key {
             ClientKey::Known(key) if !by_ip => return Some(Self::Key(key)),
-            // Others are refused for it, or count as if they had none.
+            // Without `accept`, an unknown key is refused or treated as no key.
             ClientKey::Unknown(digest)
                 if !by_ip && policy.clients.on_unknown_key == OnUnknownKey::Accept =>
             {
-                let beginning = digest.first_chunk::<8>()?;
-                return Some(Self::UnknownKey(u64::from_be_bytes(*beginning)));
+                let prefix = digest.first_chunk::<8>()?;
+                return Some(Self::UnknownKey(u64::from_be_bytes(*prefix)));
             }
             _ => {}
         }
@@ -191,7 +313,7 @@ impl Hash for Item {
     }
 }
 
-/// The shard that this thread counts in.
+/// Index of this thread's shard.
 fn own_shard() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -200,7 +322,7 @@ fn own_shard() -> usize {
     OWN.with(Cell::get)
 }
 
-/// The new number of each old name.
+/// Index in `new` of each name in `old`.
 fn renumbered<'a>(
     old: impl Iterator<Item = &'a str>,
     new: impl Iterator<Item = &'a str>,

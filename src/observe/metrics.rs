@@ -1,14 +1,16 @@
-//! Every Prometheus series, in one place. Labels are names from `gateway.toml`, never clients, so
-//! their number is fixed by the file.
+//! All Prometheus series. Labels are names from `gateway.toml` and fixed words, never clients, so the
+//! file determines the number of series.
+//!
+//! Reading order: this file (registration and rendering), `policy` (the series of one policy, without
+//! a label look-up per request), `upstream` and `process` (the other families), `totals` (sums for
+//! the dashboard), `stale` (removal of series), `registrar` and `docs` (`docs/metrics.md`).
 
-mod config;
-/// What `docs/metrics.md` says.
 mod docs;
 mod policy;
+mod process;
 mod registrar;
 mod stale;
 mod totals;
-mod traces;
 mod upstream;
 
 use parking_lot::Mutex;
@@ -22,22 +24,20 @@ use crate::store::limiter::Source;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::CallSeries;
 use crate::store::redis::link::LinkSeries;
-pub use config::ConfigSeries;
 pub use policy::PolicySeries;
+pub use process::{ConfigSeries, ConnectionSeries, OpenConnection, TraceSeries};
 use registrar::Registrar;
 pub use totals::{Decisions, Gauges, Requests, Totals};
-pub use traces::TraceSeries;
 use upstream::UpstreamFamilies;
-pub use upstream::{
-    ConnectionSeries, OpenConnection, ServerHealth, UpstreamResult, UpstreamSeries,
-};
+pub use upstream::{ServerHealth, UpstreamResult, UpstreamSeries};
 
-/// Upper bounds of request durations, in seconds: from a proxied hop on loopback to the longest
-/// timeout in common use.
+/// Histogram bounds of request durations, in seconds: from one hop on loopback to the longest timeout
+/// in common use.
 const REQUEST_SECONDS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
 
-/// Upper bounds of a check's duration, in seconds: from a lookup in memory to a call that hangs.
+/// Histogram bounds of check durations, in seconds: from a look-up in memory to a call to Redis that
+/// times out.
 const CHECK_SECONDS: [f64; 12] = [
     0.000_000_5,
     0.000_001,
@@ -53,89 +53,89 @@ const CHECK_SECONDS: [f64; 12] = [
     0.1,
 ];
 
-/// Upper bounds of the number of checks in a call.
+/// Histogram bounds of the number of checks in one call to Redis.
 const BATCH_CHECKS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
 
 /// All series of the process.
 pub struct Metrics {
     registry: Registry,
-    /// Held while series that are as of now are set and read.
+    /// Serialises renderings: each first sets the series that are computed when they are read.
     rendering: Mutex<()>,
-    /// Requests answered, by `route`, `plan` and `status`.
+    /// Responses by `route`, `plan` and `status`.
     pub requests: IntCounterVec,
     request_duration: HistogramVec,
     decisions: IntCounterVec,
     check_duration: HistogramVec,
-    /// Requests that are being served.
+    /// Requests in flight.
     pub in_flight: IntGauge,
-    /// Connections of clients.
+    /// Client connections.
     pub connections: ConnectionSeries,
     refused: IntCounterVec,
     near_limit: IntCounterVec,
     upstreams: UpstreamFamilies,
     redis_calls: CallSeries,
-    /// The file that the process lives by.
+    /// The configuration in force, and reloads.
     pub config: ConfigSeries,
     link: LinkSeries,
     local_buckets: IntGauge,
     local_evictions: IntCounter,
-    /// Lines of the access log that were lost.
+    /// Access log lines that were dropped.
     pub access_log_dropped: IntCounter,
-    /// What became of spans.
+    /// Exported and dropped spans.
     pub traces: TraceSeries,
-    /// Bursts of refusals that the stream in Redis lacks.
+    /// Refusal runs that could not be added to the stream in Redis.
     pub audit_dropped: IntCounter,
 }
 
 // === impl Metrics ===
 
 impl Metrics {
-    /// Registers every series.
+    /// Registers every series. `version` is the label of `tollgate_build_info`.
     ///
     /// # Errors
-    /// Two series of one name, which a test rules out.
+    /// Two series have the same name; a test rules this out.
     pub fn new(version: &str) -> Result<Self, prometheus::Error> {
         Ok(Self::register(version)?.0)
     }
 
-    /// The same, and what each is.
+    /// As [`new`](Self::new), with the description of each series for `docs/metrics.md`.
     fn register(version: &str) -> Result<(Self, Vec<docs::Described>), prometheus::Error> {
         let series = Registrar::default();
         series.describe_process(version)?;
         let metrics = Self {
             requests: series.counters(
                 "tollgate_requests_total",
-                "Requests answered. Labels are empty where a request has no route or client.",
+                "Responses. A label is empty if the request matched no route or has no plan.",
                 &["route", "plan", "status"],
             )?,
             request_duration: series.histograms(
                 "tollgate_request_duration_seconds",
-                "Time from a request's head to the end of its answer.",
+                "Time from the end of the request head to the end of the response, in seconds.",
                 "route",
                 &REQUEST_SECONDS,
             )?,
             decisions: series.counters(
                 "tollgate_decisions_total",
-                "What each rule decided: allow, deny, shadow_deny; and by whom: redis, cache, local, policy.",
+                "Decisions of each rule (allow, deny, shadow_deny), by what decided (redis, cache, local, policy).",
                 &["rule", "plan", "decision", "source"],
             )?,
             check_duration: series.histograms(
                 "tollgate_check_duration_seconds",
-                "Time that the decision on a request took, over all its rules.",
+                "Time to decide on one request, over all of its rules, in seconds.",
                 "source",
                 &CHECK_SECONDS,
             )?,
             in_flight: series
-                .gauge("tollgate_requests_in_flight", "Requests that are being served.")?,
+                .gauge("tollgate_requests_in_flight", "Requests in flight.")?,
             connections: ConnectionSeries::register(&series)?,
             refused: series.counters(
                 "tollgate_refused_total",
-                "Requests that a limit refused, each once: by the rule to wait for longest.",
+                "Requests that a limit refused. Each counts once: for the rule with the longest retry after.",
                 &["rule", "plan"],
             )?,
             near_limit: series.counters(
                 "tollgate_near_limit_total",
-                "Requests that passed and left less than a fifth of the rule's bucket.",
+                "Allowed requests that left less than a fifth of the rule's bucket.",
                 &["rule", "plan"],
             )?,
             upstreams: UpstreamFamilies::register(&series)?,
@@ -143,20 +143,20 @@ impl Metrics {
             config: ConfigSeries::register(&series)?,
             link: series.link()?,
             local_buckets: series
-                .gauge("tollgate_local_buckets", "Buckets held in this process.")?,
+                .gauge("tollgate_local_buckets", "Buckets in this process.")?,
             local_evictions: series.keep(IntCounter::new(
                 "tollgate_local_evictions_total",
-                "Buckets dropped for lack of room before they were full again.",
+                "Buckets evicted from this process before they were full again, for lack of room.",
             )?)?,
             access_log_dropped: series.keep(IntCounter::new(
                 "tollgate_access_log_dropped_total",
-                "Lines of the access log that were lost: its place was full, too slow, or gone.",
+                "Access log lines dropped because the output was full, too slow or closed.",
             )?)?,
             traces: TraceSeries::register(&series)?,
             audit_dropped: series.keep(IntCounter::new(
                 "tollgate_audit_dropped_total",
-                "Bursts of refusals that the stream in Redis lacks: more than 50 in a second, or \
-                 Redis took too few.",
+                "Refusal runs missing from the stream in Redis: more than 50 ended in a second, or \
+                 Redis did not accept them in time.",
             )?)?,
             registry: series.registry.clone(),
             rendering: Mutex::new(()),
@@ -164,17 +164,17 @@ impl Metrics {
         Ok((metrics, series.described.into_inner()))
     }
 
-    /// All series in Prometheus' text format, with the store's own figures and `servers` as they
-    /// are now.
+    /// All series in Prometheus' text format. The series of `store` and `servers` are set to their
+    /// current values first.
     ///
     /// # Errors
-    /// A series that cannot be written as text, which the encoder alone knows.
+    /// The encoder rejects a series.
     pub fn render(
         &self,
         store: &MemoryStore,
         servers: &[ServerHealth<'_>],
     ) -> Result<Vec<u8>, prometheus::Error> {
-        let _alone = self.rendering.lock();
+        let _rendering = self.rendering.lock();
         self.upstreams.show(servers);
         self.local_buckets.set(i64::try_from(store.len()).unwrap_or(i64::MAX));
         let evictions = store.evictions();
@@ -184,22 +184,23 @@ impl Metrics {
         Ok(text)
     }
 
-    /// The histogram of checks that `source` decides, to be kept.
+    /// The histogram of the durations of checks that `source` decides.
     pub fn checks(&self, source: Source) -> Histogram {
         self.check_duration.with_label_values(&[source_label(source)])
     }
 
-    /// The series of calls to Redis, for whoever makes them.
+    /// The series of calls to Redis.
     pub fn redis_calls(&self) -> CallSeries {
         self.redis_calls.clone()
     }
 
-    /// The series of the link to Redis, for whoever keeps it.
+    /// The series of the connection to Redis: breaker and membership.
     pub fn link(&self) -> LinkSeries {
         self.link.clone()
     }
 
-    /// Counts a refusal that no bucket took part in: a rule that demands a key, or would.
+    /// Counts a decision of a rule with `on_missing = "deny"` on a request without a key: no bucket is
+    /// read. `rule` and `plan` are indexes into `policy`.
     pub fn refused_by_policy(&self, policy: &Policy, rule: u32, plan: u32) {
         let Some(rule) = policy.rules.get(rule as usize) else { return };
         let decision = Decision::of_demand(rule.mode);
@@ -209,8 +210,8 @@ impl Metrics {
     }
 }
 
-/// Ticks as seconds, for histograms. Exact below 285 years.
-#[allow(clippy::cast_precision_loss, reason = "a duration in ticks is far below 2^53")]
-pub fn seconds(ticks: u64) -> f64 {
-    ticks as f64 / crate::limit::MICROS_PER_SECOND as f64
+/// Converts microseconds to seconds. Exact below 285 years.
+#[allow(clippy::cast_precision_loss, reason = "a duration in microseconds is far below 2^53")]
+pub fn seconds(us: u64) -> f64 {
+    us as f64 / crate::limit::MICROS_PER_SECOND as f64
 }

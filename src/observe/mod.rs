@@ -1,17 +1,16 @@
-//! What the operator sees.
+//! Telemetry: metrics, logs and traces.
 //!
-//! Reading order: `decision` (the words for what became of a request), `address` and `time` (how
-//! both are shown), [`access_log`] (one line for every request), [`audit`] (who was refused by what),
-//! [`consumption`] (who asks most), [`traces`], [`metrics`].
+//! Reading order: [`decision`] (labels of decisions), [`address`] and `time` (how addresses and times
+//! are shown), [`access_log`] (one line per request), [`audit`] (refusal runs), [`consumption`] (the
+//! clients with the most requests), [`traces`], [`metrics`].
 
 pub mod access_log;
+pub mod address;
 pub mod audit;
 pub mod consumption;
 pub mod decision;
 pub mod metrics;
 pub mod traces;
 
-/// How moments are shown; answers on the admin port show them so, too.
+/// Times in UTC, for logs and the admin API.
 pub(crate) mod time;
-
-pub mod address;

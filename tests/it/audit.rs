@@ -155,8 +155,11 @@ fn a_question_that_can_have_no_answer_is_said_to() {
         ("rule=", "the file has no rule ``: there is only `hourly`"),
         ("key=acmee", "the file has no key `acmee`: did you mean `acme`?"),
         ("rule=hourly&rule=hourly", "`rule` is given twice"),
-        ("ip=here", "the address is none; it looks like `203.0.113.7` or `2001:db8::1`"),
-        ("ip=h:0123456789abcdef", "addresses are in clear here, not hashed; ask by the address"),
+        ("ip=here", "not an address; expected one like `203.0.113.7` or `2001:db8::1`"),
+        (
+            "ip=h:0123456789abcdef",
+            "addresses are shown plain here, not hashed; search by the address",
+        ),
         ("since=yesterday", moment),
         ("since=15", moment),
         ("until=2026-02-30T00:00:00Z", moment),
@@ -190,5 +193,5 @@ fn addresses_are_asked_for_as_the_file_shows_them() {
     assert_eq!(whose(&off, ""), ["nobody hourly 2"]);
     let answer = off.admin("/api/audit?ip=127.0.0.1");
     assert_eq!(answer.status, 400);
-    assert!(answer.text().contains("no addresses are kept"), "{}", answer.text());
+    assert!(answer.text().contains("addresses are not recorded"), "{}", answer.text());
 }

@@ -1,14 +1,13 @@
-//! One line for every request, and never a request that waits for it: lines are written by one
-//! thread, which alone knows how slow a disk or a reader is. What finds too much waiting for it is
+//! The access log: one line of JSON per request. Requests never wait for the disk: they append lines
+//! to a bounded queue in memory, and one thread writes them. Lines beyond the queue's capacity are
 //! dropped and counted.
 //!
-//! Reading order: this file (what requests do), `line` (what a line tells) in `json`, `waiting`
-//! (lines on their way), `writer` (the thread), `sink` (a place that may fail).
+//! Reading order: this file (the record of a request, and the log's API), `json` (a record as a
+//! line), `queue`, `writer` (the thread), `sink` (the output file).
 
 mod json;
-mod line;
+mod queue;
 mod sink;
-mod waiting;
 mod writer;
 
 use std::cell::RefCell;
@@ -27,92 +26,92 @@ use super::traces::context::TraceId;
 use crate::policy::Policy;
 use crate::policy::access_log::Output;
 use crate::policy::client::Client;
+use queue::{Pushed, Queue};
 use sink::Sink;
-use waiting::{Taken, Waiting};
 use writer::Writer;
 
-/// How long the end of the process waits for the last lines.
+/// Maximum time that [`AccessLog::close`] waits for the last lines.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Takes records from whoever serves requests.
+/// The access log. Writing to it never blocks.
 pub struct AccessLog {
     writer: Thread,
     shared: Arc<Shared>,
 }
 
-/// What is written of one request. Indexes are those of its policy.
+/// Everything the access log and traces show of one request. Indexes refer to `policy`.
 #[derive(Debug)]
 pub struct Record {
-    /// What it was judged by.
+    /// The policy in force when the request began.
     pub policy: Arc<Policy>,
-    /// When its head had been read, in ticks since 1970.
+    /// Time at which its head had been read, in microseconds since 1970.
     pub time: u64,
-    /// What it is called.
+    /// The id that the client and the upstream receive, too.
     pub request_id: String,
-    /// Its trace, where that is recorded.
+    /// Id of its trace, if that is recorded.
     pub trace_id: Option<TraceId>,
-    /// Its client, where it has one.
+    /// Its client; `None` if it was refused before it was identified.
     pub client: Option<Client>,
-    /// Its method.
+    /// Request method.
     pub method: Method,
-    /// Its path without the query, where a key may stand; cut by [`Record::path`].
+    /// Path without the query, which may contain a key; from [`Record::path`].
     pub path: Box<str>,
-    /// Its route, where it has one.
+    /// Index of its route, if one matched.
     pub route: Option<u32>,
-    /// What became of it.
+    /// Decision, and the binding rule.
     pub decided: Decided,
-    /// The status that was sent; none where the client was gone before.
+    /// Status sent; `None` if the client disconnected first.
     pub status: Option<u16>,
-    /// Bytes of its body that were read.
+    /// Bytes of the request body that were read.
     pub bytes_in: u64,
-    /// Bytes of the answer's body that were sent.
+    /// Bytes of the response body that were sent.
     pub bytes_out: u64,
-    /// Who answered it, where it was sent on.
+    /// Endpoint that it was forwarded to, if any.
     pub server: Option<SocketAddr>,
-    /// Where its time went.
+    /// How long its phases took.
     pub timings: Timings,
 }
 
-/// What became of a request, in the words of [`decision`](super::decision).
+/// Outcome of a request, with the labels of [`decision`](super::decision).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decided {
-    /// What.
+    /// `allow`, `deny`, `shadow_deny` or `reject`.
     pub decision: &'static str,
-    /// The rule that binds, where one applied.
+    /// Index of the binding rule, if any rule applied.
     pub rule: Option<u32>,
-    /// What that rule has left for the client, in whole tokens.
+    /// Whole tokens that the client has left under that rule.
     pub remaining: Option<u64>,
-    /// Who decided, where a limit did.
+    /// What decided (`redis`, `cache`, `local`, `policy`), if a rule applied.
     pub source: Option<&'static str>,
 }
 
-/// Where a request's time went, in ticks.
+/// Durations of a request's phases, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timings {
-    /// From its head to the end of its answer.
+    /// From the end of its head to the end of the response.
     pub total: u64,
-    /// What the decision took, where a bucket was asked.
+    /// The check against the limits, if a bucket was read.
     pub check: Option<u64>,
-    /// From choosing a server to the head of its answer, where there was one.
+    /// From choosing an endpoint to the head of its response, if there was one.
     pub upstream: Option<u64>,
 }
 
 thread_local! {
-    /// A line in the making. It is made where the request is, since to hand over what it is made of
-    /// costs more than to copy it.
+    /// Buffer for one line. Lines are formatted on the request's thread, because sending the record to
+    /// the writer would cost more than copying the line.
     static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What requests and the writer share.
+/// State that requests and the writer share.
 struct Shared {
-    waiting: Mutex<Waiting>,
-    /// Where lines go. Written by reloads.
+    queue: Mutex<Queue>,
+    /// The current output; reloads may change it.
     output: Mutex<Output>,
-    /// Whether that is to be opened anew.
+    /// Asks the writer to open the output again.
     reopen: AtomicBool,
-    /// Whether the writer is to end as soon as nothing waits.
+    /// Asks the writer to write what is queued, then to exit.
     closing: AtomicBool,
-    /// Whether it has.
+    /// Set when the writer has exited.
     closed: Mutex<bool>,
     has_closed: Condvar,
     dropped: IntCounter,
@@ -121,7 +120,7 @@ struct Shared {
 impl Shared {
     fn new(output: Output, dropped: IntCounter) -> Self {
         Self {
-            waiting: Mutex::new(Waiting::default()),
+            queue: Mutex::new(Queue::default()),
             output: Mutex::new(output),
             reopen: AtomicBool::new(true),
             closing: AtomicBool::new(false),
@@ -133,10 +132,10 @@ impl Shared {
 }
 
 impl Record {
-    /// The most bytes of a path that are kept.
+    /// Maximum length of a logged path, in bytes.
     const MAX_PATH_BYTES: usize = 2_048;
 
-    /// A path as an record keeps it: a long one is cut, and ends in `…`.
+    /// A path as a record keeps it: beyond 2,048 bytes it is truncated and ends in `…`.
     pub fn path(path: &str) -> Box<str> {
         if path.len() <= Self::MAX_PATH_BYTES {
             return path.into();
@@ -148,10 +147,10 @@ impl Record {
 }
 
 impl AccessLog {
-    /// Starts the writer. Lines that are lost are counted in `dropped`.
+    /// Starts the writer. `dropped` counts the lines that are lost.
     ///
     /// # Errors
-    /// The file cannot be written to, or the kernel has no thread.
+    /// The file cannot be opened for writing, or the kernel cannot start a thread.
     pub fn start(output: Output, dropped: IntCounter) -> io::Result<Self> {
         check(&output)?;
         let shared = Arc::new(Shared::new(output, dropped));
@@ -161,27 +160,27 @@ impl AccessLog {
         Ok(Self { writer: thread.thread().clone(), shared })
     }
 
-    /// Has an record written, some time soon, or drops it. Never waits for a disk.
+    /// Queues a record; the writer writes it within 20 ms. Drops and counts it if the queue is full.
     pub fn write(&self, record: &Record) {
-        let taken = LINE.with_borrow_mut(|line| {
+        let pushed = LINE.with_borrow_mut(|line| {
             line.clear();
-            line::append(line, record);
-            self.shared.waiting.lock().add(line)
+            json::append(line, record);
+            self.shared.queue.lock().push(line)
         });
-        match taken {
-            Taken::Waits => {}
-            Taken::Wanted => self.writer.unpark(),
-            Taken::Dropped => self.shared.dropped.inc(),
+        match pushed {
+            Pushed::Queued => {}
+            Pushed::WakeWriter => self.writer.unpark(),
+            Pushed::Dropped => self.shared.dropped.inc(),
         }
     }
 
-    /// Opens the file again: it may have been renamed.
+    /// Opens the file again, after it may have been renamed for rotation.
     pub fn reopen(&self) {
         self.shared.reopen.store(true, Ordering::Release);
         self.writer.unpark();
     }
 
-    /// Writes to `output` from now on.
+    /// Changes the output. Lines queued before go to the previous one.
     pub fn redirect(&self, output: &Output) {
         let mut current = self.shared.output.lock();
         if *current != *output {
@@ -191,28 +190,31 @@ impl AccessLog {
         }
     }
 
-    /// Writes what waits, and ends. A place that takes no more is not waited for long.
+    /// Writes the queued lines and stops the writer. Waits at most a second, for example if the reader
+    /// of a pipe has stopped.
     pub fn close(&self) {
         self.shared.closing.store(true, Ordering::Release);
         self.writer.unpark();
         let mut closed = self.shared.closed.lock();
         let is_open = |closed: &mut bool| !*closed;
         if self.shared.has_closed.wait_while_for(&mut closed, is_open, CLOSE_TIMEOUT).timed_out() {
-            tracing::warn!("the access log takes no more; its last lines are lost");
+            tracing::warn!(
+                "the access log did not accept its last lines within a second; they are lost"
+            );
         }
     }
 }
 
-/// Whether `output` can be written to, as far as that can be told at once: a pipe waits for its
-/// reader when it is opened.
+/// Checks that `output` can be opened for writing. A named pipe is not opened, since that would wait for
+/// its reader.
 ///
 /// # Errors
-/// What the kernel says.
+/// The file cannot be opened.
 pub fn check(output: &Output) -> io::Result<()> {
     match output {
         Output::Off | Output::Stdout => Ok(()),
         Output::File(path) => match std::fs::metadata(path) {
-            Ok(about) if !about.is_file() && !about.is_dir() => Ok(()),
+            Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Ok(()),
             _ => Sink::open(output).map(|_| ()),
         },
     }

@@ -1,4 +1,4 @@
-//! A place for lines that may fail: whole lines arrive there or none, whatever the disk does.
+//! The output of the access log. It contains only whole lines, even if a disk was full in between.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -7,40 +7,40 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 
 use crate::policy::access_log::Output;
 
-/// Permissions of a log that is created, less the process' umask: lines hold addresses of clients,
-/// which are not for every user of the machine.
+/// Permissions of a new log file, before the process' umask. Lines contain client addresses, which not
+/// every user of the machine may read.
 const MODE: u32 = 0o640;
 
-/// Where lines go, and the rest of a line that did not fit.
+/// An open output, and the unwritten end of a line.
 pub(super) struct Sink<W = File> {
-    place: W,
-    /// The end of a line whose beginning is written: it goes first next time, so that a disk with
-    /// room again has whole lines only.
+    output: W,
+    /// End of a line whose beginning is written. It is written first next time, so that the line is
+    /// whole once the disk has room again.
     rest: Vec<u8>,
 }
 
 impl Sink {
-    /// Opens `output`; none where lines go nowhere.
+    /// Opens `output` for appending; `None` if it is off.
     pub(super) fn open(output: &Output) -> io::Result<Option<Self>> {
-        let place = match output {
+        let file = match output {
             Output::Off => return Ok(None),
-            // The standard library's own handle would cut what is written at every line.
+            // `io::Stdout` would flush at every line feed.
             Output::Stdout => File::from(io::stdout().as_fd().try_clone_to_owned()?),
             Output::File(path) => {
                 OpenOptions::new().append(true).create(true).mode(MODE).open(path)?
             }
         };
-        Ok(Some(Self::on(place)))
+        Ok(Some(Self::on(file)))
     }
 
-    /// Leaves this place for `next`. Returns how many lines are lost with it: one where it has only
-    /// a line's beginning, still has no room for its end, and is not the same file again.
-    pub(super) fn leave(mut self, next: Option<&mut Self>) -> u64 {
+    /// Closes this sink in favour of `next`. Returns the number of lost lines: 1 if a line is written
+    /// only in part, its end still cannot be written, and `next` is not the same file.
+    pub(super) fn replace_with(mut self, next: Option<&mut Self>) -> u64 {
         let _ = self.write(b"");
         if self.rest.is_empty() {
             return 0;
         }
-        match next.filter(|next| is_same(&self.place, &next.place)) {
+        match next.filter(|next| is_same(&self.output, &next.output)) {
             Some(next) => {
                 next.rest = self.rest;
                 0
@@ -51,18 +51,21 @@ impl Sink {
 }
 
 impl<W: Write> Sink<W> {
-    fn on(place: W) -> Self {
-        Self { place, rest: Vec::new() }
+    fn on(output: W) -> Self {
+        Self { output, rest: Vec::new() }
     }
 
-    /// Writes whole lines. Returns how many of them were lost, and why.
+    /// Writes whole lines.
+    ///
+    /// # Errors
+    /// How many of the lines are lost, and why.
     pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), (u64, io::Error)> {
         let rest = std::mem::take(&mut self.rest);
-        if let Err((written, error)) = write_all(&mut self.place, &rest) {
+        if let Err((written, error)) = write_all(&mut self.output, &rest) {
             self.rest = rest[written..].to_vec();
             return Err((count(lines), error));
         }
-        write_all(&mut self.place, lines).map_err(|(written, error)| {
+        write_all(&mut self.output, lines).map_err(|(written, error)| {
             let (before, after) = lines.split_at(written);
             let mut lost = count(after);
             if before.last().is_some_and(|last| *last != b'\n') {
@@ -75,22 +78,22 @@ impl<W: Write> Sink<W> {
     }
 }
 
-/// Whether both are the same file.
+/// Whether both have the same device and inode.
 fn is_same(one: &File, other: &File) -> bool {
-    let id = |file: &File| file.metadata().ok().map(|about| (about.dev(), about.ino()));
+    let id = |file: &File| file.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()));
     id(one).is_some_and(|one| id(other) == Some(one))
 }
 
-/// How many lines end within `text`.
+/// Number of line feeds in `text`.
 pub(super) fn count(text: &[u8]) -> u64 {
     text.split(|byte| *byte == b'\n').skip(1).count() as u64
 }
 
-/// Writes all, or returns how much was written before it failed.
-fn write_all(place: &mut impl Write, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
+/// Writes all of `bytes`. On failure, also returns how many bytes were written.
+fn write_all(output: &mut impl Write, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
     let mut written = 0;
     while let Some(left) = bytes.get(written..).filter(|left| !left.is_empty()) {
-        match place.write(left) {
+        match output.write(left) {
             Ok(0) => return Err((written, io::ErrorKind::WriteZero.into())),
             Ok(count) => written += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -108,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk that has room for so many bytes, and a kernel that takes a few at a time.
+    /// A disk with `room` bytes left that accepts at most 7 bytes per call.
     #[derive(Default)]
     struct Disk {
         room: usize,
@@ -132,14 +135,13 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever fills up and is cleared when: lines are whole, in order, and none is lost
-        /// that is not counted.
+        /// However the room changes, lines are whole and in order, and every lost line is counted.
         #[test]
-        fn lines_are_whole_or_lost(batches in proptest::collection::vec((0..60_usize, 1..5_u64), 1..40)) {
+        fn lines_are_written_whole_or_counted_as_lost(batches in proptest::collection::vec((0..60_usize, 1..5_u64), 1..40)) {
             let mut sink = Sink::on(Disk::default());
             let (mut number, mut lost) = (0, 0);
             for (room, lines) in batches {
-                sink.place.room = room;
+                sink.output.room = room;
                 let mut batch = Vec::new();
                 for _ in 0..lines {
                     batch.extend_from_slice(format!("line {number}\n").as_bytes());
@@ -147,9 +149,9 @@ mod tests {
                 }
                 lost += sink.write(&batch).err().map_or(0, |(lost, _)| lost);
             }
-            sink.place.room = usize::MAX;
+            sink.output.room = usize::MAX;
             sink.write(b"").unwrap();
-            let held = String::from_utf8(sink.place.held).unwrap();
+            let held = String::from_utf8(sink.output.held).unwrap();
             let mut last = None;
             for line in held.lines() {
                 let number: u64 = line.strip_prefix("line ").unwrap().parse().unwrap();
@@ -160,34 +162,34 @@ mod tests {
         }
     }
 
-    /// A file that has the beginning of a line, and a disk that has no room for its end.
-    fn cut(path: &Path) -> Sink {
+    /// A file that contains the beginning of a line, on a disk without room for the end.
+    fn partial(path: &Path) -> Sink {
         std::fs::write(path, "begin").unwrap();
-        Sink { place: File::open(path).unwrap(), rest: b"end\n".to_vec() }
+        Sink { output: File::open(path).unwrap(), rest: b"end\n".to_vec() }
     }
 
     #[test]
-    fn the_end_of_a_line_goes_behind_its_beginning_or_nowhere() {
+    fn partial_line_is_completed_in_the_same_file_or_counted_as_lost() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let opened = |path: &Path| Sink::open(&Output::File(path.to_owned())).unwrap().unwrap();
-        let before = cut(&path);
+        let before = partial(&path);
         let mut same = opened(&path);
-        assert_eq!(before.leave(Some(&mut same)), 0);
+        assert_eq!(before.replace_with(Some(&mut same)), 0);
         same.write(b"next\n").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "beginend\nnext\n");
 
-        let before = cut(&path);
+        let before = partial(&path);
         std::fs::rename(&path, folder.path().join("renamed")).unwrap();
         let mut other = opened(&path);
-        assert_eq!(before.leave(Some(&mut other)), 1);
+        assert_eq!(before.replace_with(Some(&mut other)), 1);
         other.write(b"next\n").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "next\n");
-        assert_eq!(cut(&path).leave(None), 1);
+        assert_eq!(partial(&path).replace_with(None), 1);
 
         std::fs::write(&path, "begin").unwrap();
         let roomy = Sink { rest: b"end\n".to_vec(), ..opened(&path) };
-        assert_eq!(roomy.leave(None), 0);
+        assert_eq!(roomy.replace_with(None), 0);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "beginend\n");
     }
 }

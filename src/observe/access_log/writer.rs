@@ -1,4 +1,4 @@
-//! The thread that writes lines, as many at once as there are.
+//! The thread that writes lines, in batches.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,16 +9,16 @@ use tracing::{info, warn};
 use super::Shared;
 use super::sink::{Sink, count};
 
-/// How long the writer rests behind a batch. To wake a thread costs more than a line: under load
-/// they come in batches instead.
-const REST: Duration = Duration::from_millis(20);
+/// Pause of the writer after a batch. Waking a thread costs more than formatting a line, so under load
+/// lines are written in batches.
+const PAUSE: Duration = Duration::from_millis(20);
 
-/// Writes what waits.
+/// Writes the queued lines.
 pub(super) struct Writer {
     shared: Arc<Shared>,
-    /// None: lines go nowhere, or their place could not be opened.
+    /// `None`: the output is `off`, or could not be opened.
     sink: Option<Sink>,
-    /// A batch.
+    /// The current batch.
     lines: Vec<u8>,
     is_failing: bool,
 }
@@ -28,51 +28,51 @@ impl Writer {
         Self { shared, sink: None, lines: Vec::new(), is_failing: false }
     }
 
-    /// Writes until it is told to end.
+    /// Writes until the log is closed.
     pub(super) fn run(mut self) {
         loop {
-            // Read first: what was there when it was told to end is written.
+            // Read before the queue, so that every line queued before `close` is written.
             let is_closing = self.shared.closing.load(Ordering::Acquire);
-            let mut waiting = self.shared.waiting.lock();
+            let mut queue = self.shared.queue.lock();
             if is_closing {
-                waiting.close(&mut self.lines);
+                queue.close(&mut self.lines);
             } else {
-                waiting.swap(&mut self.lines);
+                queue.swap(&mut self.lines);
             }
-            drop(waiting);
+            drop(queue);
             self.write();
             if is_closing {
                 *self.shared.closed.lock() = true;
                 self.shared.has_closed.notify_all();
                 return;
             }
-            std::thread::park_timeout(REST);
-            // Whoever calls meanwhile finds it awake: a thread that was called does not park.
-            if !self.is_called() && self.shared.waiting.lock().sleep() {
+            std::thread::park_timeout(PAUSE);
+            // A wake-up after these checks is not lost: `unpark` before `park` makes `park` return.
+            if !self.has_request() && self.shared.queue.lock().sleep() {
                 std::thread::park();
             }
         }
     }
 
-    /// Whether there is more to do than to write.
-    fn is_called(&self) -> bool {
+    /// Whether the log is to be reopened or closed.
+    fn has_request(&self) -> bool {
         self.shared.reopen.load(Ordering::Acquire) || self.shared.closing.load(Ordering::Acquire)
     }
 
-    /// Writes the batch, or drops it.
+    /// Writes or drops the batch, and opens the output again if requested.
     fn write(&mut self) {
         let lines = std::mem::take(&mut self.lines);
         let reopens = self.shared.reopen.swap(false, Ordering::AcqRel);
-        // What came before another place was named belongs to the one before.
-        let had_place = self.sink.is_some();
-        if had_place {
+        // Lines queued before the output changed belong to the previous one.
+        let had_sink = self.sink.is_some();
+        if had_sink {
             self.put(&lines);
         }
-        // A place that could not be opened is tried again with every batch.
-        if reopens || self.is_failing && !had_place {
+        // Opening is retried with every batch.
+        if reopens || self.is_failing && !had_sink {
             self.open();
         }
-        if !had_place {
+        if !had_sink {
             self.put(&lines);
         }
         self.lines = lines;
@@ -89,7 +89,7 @@ impl Writer {
                 }
             },
             None if self.is_failing => self.shared.dropped.inc_by(count(lines)),
-            // Nobody wants them any more.
+            // The output is `off`.
             None => {}
         }
     }
@@ -104,18 +104,18 @@ impl Writer {
             }
             Err(error) => self.note(&Err(error)),
         }
-        // The end of a line that the disk had no room for belongs behind its beginning.
-        let lost = before.map_or(0, |before| before.leave(self.sink.as_mut()));
+        // The end of a partly written line must follow its beginning.
+        let lost = before.map_or(0, |before| before.replace_with(self.sink.as_mut()));
         self.shared.dropped.inc_by(lost);
     }
 
-    /// Says when lines begin to be lost, and when they are written again.
+    /// Logs when lines begin to be lost, and when they are written again.
     fn note(&mut self, result: &std::io::Result<()>) {
         match result {
             Err(error) if !self.is_failing => {
-                warn!("the access log cannot be written, lines are dropped: {error}");
+                warn!(%error, "the access log cannot be written; its lines are dropped");
             }
-            Ok(()) if self.is_failing => info!("the access log is written again"),
+            Ok(()) if self.is_failing => info!("the access log can be written again"),
             _ => {}
         }
         self.is_failing = result.is_err();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_another_place_was_named_is_where_it_belongs() {
+    fn lines_before_a_redirect_go_to_the_previous_output() {
         let folder = tempfile::tempdir().unwrap();
         let [one, two] = ["one", "two"].map(|name| folder.path().join(name));
         let to = |path: &PathBuf| Output::File(path.clone());
@@ -167,14 +167,14 @@ mod tests {
         writer.batch("3\n");
         writer.batch("4\n");
         writer.redirect(to(&one));
-        // Nobody has a line written to nowhere.
+        // A line that is queued while the output is off goes to the next output.
         writer.batch("5\n");
         assert_eq!((text(&one).as_str(), text(&two).as_str()), ("1\n5\n", "2\n3\n"));
         assert_eq!(writer.shared.dropped.get(), 0);
     }
 
     #[test]
-    fn a_place_that_takes_nothing_is_left_for_one_that_does() {
+    fn failing_output_is_replaced_by_a_redirect() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let mut writer = writer_to(Output::File("/dev/full".into()));

@@ -23,7 +23,7 @@ fn client(key: Option<u32>, ip: u32) -> Client {
     Client { ip: Some(IpAddr::V4(ip.into())), key, plan: 0 }
 }
 
-/// What was taken of those rules, where all but the first had enough.
+/// A check against `rules`. The first lacks tokens unless `enough`.
 fn taken(policy: &Policy, rules: &[u32], enough: bool) -> Taken {
     let charge = |rule: &u32| {
         let limit = policy.rules[*rule as usize].quota_by_plan[0].unwrap().limit;
@@ -46,12 +46,12 @@ fn by_item(merged: &Merged) -> HashMap<(u32, String), (u64, u64)> {
 }
 
 #[test]
-fn each_rule_counts_clients_by_what_it_goes_by() {
+fn rules_count_clients_by_key_or_by_address() {
     let (policy, consumption) = (policy(), Consumption::default());
     let (all, none) = (taken(&policy, &[0, 1, 2], true), taken(&policy, &[0, 1, 2], false));
-    consumption.note(&policy, &client(Some(1), 7), &all, 0);
-    consumption.note(&policy, &client(Some(1), 8), &none, 0);
-    consumption.note(&policy, &client(None, 7), &all, 0);
+    consumption.record(&policy, &client(Some(1), 7), &all, 0);
+    consumption.record(&policy, &client(Some(1), 8), &none, 0);
+    consumption.record(&policy, &client(None, 7), &all, 0);
     let merged = consumption.merged(10);
     let expected = [
         ((0, "Key(1)"), (2, 1)),
@@ -67,22 +67,22 @@ fn each_rule_counts_clients_by_what_it_goes_by() {
 }
 
 #[test]
-fn what_is_old_is_forgotten() {
+fn counts_older_than_two_windows_are_dropped() {
     let (policy, consumption) = (policy(), Consumption::default());
     let one = taken(&policy, &[1], true);
-    consumption.note(&policy, &client(None, 1), &one, 0);
-    consumption.note(&policy, &client(None, 2), &one, WINDOW);
-    assert_eq!(consumption.merged(WINDOW + 5).counted.len(), 2);
-    assert_eq!(consumption.merged(2 * WINDOW - 1).span, 2 * WINDOW - 1);
-    assert_eq!(consumption.merged(2 * WINDOW).counted.len(), 1);
-    assert_eq!(consumption.merged(4 * WINDOW).counted.len(), 0);
+    consumption.record(&policy, &client(None, 1), &one, 0);
+    consumption.record(&policy, &client(None, 2), &one, WINDOW_US);
+    assert_eq!(consumption.merged(WINDOW_US + 5).counted.len(), 2);
+    assert_eq!(consumption.merged(2 * WINDOW_US - 1).span, 2 * WINDOW_US - 1);
+    assert_eq!(consumption.merged(2 * WINDOW_US).counted.len(), 1);
+    assert_eq!(consumption.merged(4 * WINDOW_US).counted.len(), 0);
 }
 
 #[test]
-fn another_file_keeps_the_counts_of_what_it_still_has() {
+fn reload_keeps_counts_of_rules_and_keys_by_name() {
     let (old, consumption) = (policy(), Consumption::default());
-    consumption.note(&old, &client(Some(0), 7), &taken(&old, &[0, 1, 2], true), 0);
-    consumption.note(&old, &client(Some(1), 7), &taken(&old, &[0, 1, 2], true), 0);
+    consumption.record(&old, &client(Some(0), 7), &taken(&old, &[0, 1, 2], true), 0);
+    consumption.record(&old, &client(Some(1), 7), &taken(&old, &[0, 1, 2], true), 0);
     let text = FILE.replace("[keys.a]", "[keys.c]").replace("[rules.per-key]", "[rules.other]");
     let text = text.replace("[rules.all]", "[rules.first]\nper = []\nrate = '1/s'\n[rules.all]");
     let new = from_text("gateway.toml", &text).unwrap();
@@ -91,29 +91,28 @@ fn another_file_keeps_the_counts_of_what_it_still_has() {
     assert_eq!(by_item(&merged), expected.into_iter().collect());
 }
 
-/// 100,000 clients take the room of a thousand.
 #[test]
-fn clients_without_number_take_a_bounded_room() {
+fn memory_is_bounded_for_any_number_of_clients() {
     let (policy, consumption) = (policy(), Consumption::default());
     let (all, hot) = (taken(&policy, &[0, 1, 2], true), client(Some(0), 200_000));
     for ip in 0..100_000 {
-        consumption.note(&policy, &client(None, ip), &all, 0);
+        consumption.record(&policy, &client(None, ip), &all, 0);
         if ip % 10 == 0 {
-            consumption.note(&policy, &hot, &all, 0);
+            consumption.record(&policy, &hot, &all, 0);
         }
     }
     let merged = consumption.merged(1);
-    assert!(merged.counted.len() <= PLACES, "{}", merged.counted.len());
+    assert!(merged.counted.len() <= COUNTERS, "{}", merged.counted.len());
     assert_eq!(merged.total, 330_000);
-    assert!(merged.error_at_most <= merged.total / PLACES as u64, "{}", merged.error_at_most);
+    assert!(merged.error_at_most <= merged.total / COUNTERS as u64, "{}", merged.error_at_most);
     let hottest = merged.counted.iter().max_by_key(|counted| counted.requests).unwrap();
     assert!(hottest.requests - hottest.requests_error <= 10_000 && hottest.requests >= 10_000);
 }
 
 proptest! {
-    /// However the requests are spread over threads.
+    /// For any distribution of the requests over threads.
     #[test]
-    fn sums_keep_the_promise_of_their_parts(
+    fn merged_counts_are_never_too_low_and_their_error_is_bounded(
         requests in prop::collection::vec((0_usize..4, 0_u32..3_000), 0..6_000),
     ) {
         let (policy, consumption) = (policy(), Consumption::default());
@@ -121,11 +120,11 @@ proptest! {
         for (shard, ip) in &requests {
             let mut shard = consumption.shards[*shard].0.lock();
             let who = Who::of(&policy, &policy.rules[1], &client(None, *ip)).unwrap();
-            shard.current.asked.add(Item { rule: 1, who });
+            shard.current.requests.add(Item { rule: 1, who });
             *truth.entry(*ip).or_default() += 1;
         }
         let merged = consumption.merged(1);
-        prop_assert!(merged.error_at_most <= (requests.len() / PLACES) as u64);
+        prop_assert!(merged.error_at_most <= (requests.len() / COUNTERS) as u64);
         for counted in &merged.counted {
             let Who::Ip(IpAddr::V4(ip)) = counted.item.who else { panic!() };
             let truth = truth[&ip.to_bits()];

@@ -1,14 +1,14 @@
-//! What each series is, in its own words. `docs/metrics.md` is made of them.
+//! Descriptions of all series, from which a test generates `docs/metrics.md`.
 
 use std::collections::HashMap;
 
 use prometheus::core::Collector;
 use prometheus::proto::MetricType;
 
-/// One name that `/metrics` has.
+/// One metric.
 #[cfg_attr(
     not(test),
-    allow(dead_code, reason = "read by the test that holds the page to the code")
+    allow(dead_code, reason = "read by the test that compares the page with the code")
 )]
 pub(super) struct Described {
     name: String,
@@ -18,7 +18,7 @@ pub(super) struct Described {
 }
 
 impl Described {
-    /// All names of a series.
+    /// One description for each metric of a collector.
     pub(super) fn all(series: &impl Collector) -> Vec<Self> {
         let families = series.collect();
         let kinds: HashMap<&str, MetricType> =
@@ -44,12 +44,13 @@ mod tests {
     const HEAD: &str = "\
 # Metrics
 
-`GET /metrics` on the admin port, in Prometheus' text format. Labels are names from `gateway.toml` and
-fixed words, never clients: the file fixes how many series there are. Names of routes and plans are
-empty where a request did not come so far.
+Which series does the gateway export? `GET /metrics` on the admin port returns them in Prometheus' text
+format. Labels are names from `gateway.toml` and fixed words, never clients, so the file determines the
+number of series. `route` and `plan` are empty if the request matched no route or was refused before its
+plan was known.
 
-This page is made from the code: `UPDATE_METRICS=1 cargo test --lib metrics` writes it.
-[Observability](observability.md) says what to look at when.
+This page is generated from the code: `UPDATE_METRICS=1 cargo test --lib metrics` writes it.
+[Observability](observability.md) explains what to watch, and what each alert means.
 ";
 
     fn file(name: &str) -> String {
@@ -81,18 +82,21 @@ This page is made from the code: `UPDATE_METRICS=1 cargo test --lib metrics` wri
     }
 
     #[test]
-    fn the_page_in_docs_is_that_of_the_code() {
+    fn docs_metrics_md_is_up_to_date() {
         let path = file("metrics.md");
         let page = page();
         if std::env::var_os("UPDATE_METRICS").is_some() {
             std::fs::write(&path, &page).unwrap();
         }
-        let kept = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(kept == page, "UPDATE_METRICS=1 cargo test --lib metrics writes docs/metrics.md");
+        let committed = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            committed == page,
+            "UPDATE_METRICS=1 cargo test --lib metrics writes docs/metrics.md"
+        );
     }
 
     #[test]
-    fn every_series_is_on_the_page_and_says_what_it_is() {
+    fn every_series_is_documented() {
         let page = page();
         for series in all() {
             assert!(page.contains(&format!("`{}`", series.name)), "{}", series.name);
@@ -101,9 +105,9 @@ This page is made from the code: `UPDATE_METRICS=1 cargo test --lib metrics` wri
         }
     }
 
-    /// A name that nothing has would be an alert that never comes, or an empty panel.
+    /// An unknown name would be an alert that never fires, or an empty panel.
     #[test]
-    fn every_name_that_alerts_dashboards_and_pages_look_at_exists() {
+    fn every_metric_in_alerts_dashboards_and_docs_exists() {
         let known: HashSet<String> = all()
             .into_iter()
             .flat_map(|series| {

@@ -1,4 +1,4 @@
-//! The series of one policy's names, found once instead of by label on every request.
+//! The series of one policy, by index. Each is looked up by its labels once, not on every request.
 
 use std::sync::OnceLock;
 
@@ -9,7 +9,7 @@ use crate::observe::decision::{Decision, source_label};
 use crate::policy::Policy;
 use crate::store::limiter::{Source, Taken};
 
-/// A policy's own series.
+/// Series of one policy. Each is created when it first counts.
 #[derive(Debug)]
 pub struct PolicySeries {
     /// By rule, plan, decision and source.
@@ -25,27 +25,27 @@ pub struct PolicySeries {
     upstreams: Box<[OnceLock<UpstreamSeries>]>,
 }
 
-/// Room for so many series; each is made when it first counts.
-fn room<T>(count: usize) -> Box<[OnceLock<T>]> {
+/// `count` slots without a series.
+fn slots<T>(count: usize) -> Box<[OnceLock<T>]> {
     (0..count).map(|_| OnceLock::new()).collect()
 }
 
 impl PolicySeries {
-    /// Room for the series of `policy`; each is made when it first counts.
+    /// Slots for the series of `policy`.
     pub fn new(policy: &Policy) -> Self {
         let plans = policy.plans.len();
         let rows = policy.rules.len() * plans;
         Self {
-            decisions: room(rows * Decision::COUNT * Source::COUNT),
-            refused: room(rows),
-            near_limit: room(rows),
+            decisions: slots(rows * Decision::COUNT * Source::COUNT),
+            refused: slots(rows),
+            near_limit: slots(rows),
             plans,
-            durations: room(policy.routes.len()),
-            upstreams: room(policy.upstreams.len()),
+            durations: slots(policy.routes.len()),
+            upstreams: slots(policy.upstreams.len()),
         }
     }
 
-    /// Counts what each rule decided on a request.
+    /// Counts the decision of each rule on one request. `plan` is an index into `policy.plans`.
     pub fn count(&self, metrics: &Metrics, policy: &Policy, plan: u32, taken: &Taken) {
         let Taken { charges, answer, waived, .. } = taken;
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
@@ -78,7 +78,7 @@ impl PolicySeries {
         }
     }
 
-    /// Counts a request that `rule` refused.
+    /// Counts a request that `rule` refused. `rule` and `plan` are indexes into `policy`.
     pub fn refused(&self, metrics: &Metrics, policy: &Policy, rule: u32, plan: u32) {
         self.count_rule(&self.refused, &metrics.refused, policy, (rule, plan));
     }
@@ -95,7 +95,7 @@ impl PolicySeries {
         slot.get_or_init(|| family.with_label_values(&[name(), policy.plan_name(plan)])).inc();
     }
 
-    /// The series of an upstream, by its index.
+    /// The series of the upstream with that index; `None` if there is none.
     pub fn upstream(
         &self,
         metrics: &Metrics,
@@ -107,11 +107,11 @@ impl PolicySeries {
         Some(slot.get_or_init(|| metrics.upstreams.of(name())))
     }
 
-    /// Notes how long a request took, in ticks.
-    pub fn observe_duration(&self, metrics: &Metrics, policy: &Policy, route: u32, ticks: u64) {
+    /// Records the duration of a request of that route, in microseconds.
+    pub fn observe_duration(&self, metrics: &Metrics, policy: &Policy, route: u32, us: u64) {
         let Some(slot) = self.durations.get(route as usize) else { return };
         let name = || policy.routes.get(route as usize).map_or("", |route| &route.name);
         slot.get_or_init(|| metrics.request_duration.with_label_values(&[name()]))
-            .observe(seconds(ticks));
+            .observe(seconds(us));
     }
 }

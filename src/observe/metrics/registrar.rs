@@ -1,4 +1,4 @@
-//! Registers series one by one, and remembers what they are for the page in `docs/`.
+//! Registration of series. Keeps their descriptions for `docs/metrics.md`.
 
 use std::cell::RefCell;
 
@@ -14,15 +14,16 @@ use crate::store::redis::batch::CallSeries;
 use crate::store::redis::link::LinkSeries;
 use crate::store::redis::link::gate::BreakerSeries;
 
-/// What is registered.
+/// A registry under construction.
 #[derive(Default)]
 pub(super) struct Registrar {
     pub(super) registry: Registry,
-    /// In the order in which they were registered.
+    /// In the order of registration.
     pub(super) described: RefCell<Vec<Described>>,
 }
 
 impl Registrar {
+    /// Registers a collector and returns it.
     pub(super) fn keep<C: Collector + Clone + 'static>(
         &self,
         series: C,
@@ -56,9 +57,9 @@ impl Registrar {
         self.keep(HistogramVec::new(options, &[label])?)
     }
 
-    /// What runs, and what it takes of the machine.
+    /// Registers the build's version and, on Linux, the resource usage of the process.
     pub(super) fn describe_process(&self, version: &str) -> Result<(), prometheus::Error> {
-        let help = "Always 1; the label says which version runs.";
+        let help = "Always 1. The label is the version of the running program.";
         let build_info = Opts::new("tollgate_build_info", help);
         let build_info = self.keep(IntGaugeVec::new(build_info, &["version"])?)?;
         build_info.with_label_values(&[version]).set(1);
@@ -74,30 +75,30 @@ impl Registrar {
     }
 
     pub(super) fn redis_calls(&self) -> Result<CallSeries, prometheus::Error> {
-        let help = "Calls to Redis, by how they went: ok, timeout, or the error's class.";
+        let help = "Calls to Redis by result: ok, timeout, or the class of the error.";
         let calls = self.counters("tollgate_redis_calls_total", help, &["result"])?;
-        let help = "How many checks one call to Redis carried.";
+        let help = "Number of checks in one call to Redis.";
         let checks = HistogramOpts::new("tollgate_redis_batch_checks", help);
         let checks = self.keep(Histogram::with_opts(checks.buckets(BATCH_CHECKS.to_vec()))?)?;
-        let help =
-            "Checks that Redis was asked for and did not answer in time. It may have counted them.";
+        let help = "Checks sent to Redis and not answered in time. Redis may have counted them.";
         let name = "tollgate_redis_ambiguous_checks_total";
         let ambiguous = self.keep(IntCounter::new(name, help)?)?;
-        let help = "Tokens that were granted without Redis and taken off there later.";
+        let help = "Tokens granted by local fallback and later taken from the bucket in Redis.";
         let settled = Opts::new("tollgate_debt_settled_tokens_total", help);
         let settled = self.keep(CounterVec::new(settled, &["rule"])?)?;
-        let help = "Debts beyond `memory.max_buckets`: what they stand for is granted again.";
+        let help =
+            "Debts dropped beyond `memory.max_buckets`. Redis grants their tokens a second time.";
         let dropped = self.keep(IntCounter::new("tollgate_debts_dropped_total", help)?)?;
         Ok(CallSeries { calls, checks, ambiguous, settled, dropped })
     }
 
     pub(super) fn link(&self) -> Result<LinkSeries, prometheus::Error> {
-        let help =
-            "Whether Redis is asked: 0 closed (always), 1 half open (a part), 2 open (never).";
+        let help = "State of the circuit breaker: 0 closed (all requests use Redis), 1 half open (some do), 2 open (none does).";
         let state = self.gauge("tollgate_breaker_state", help)?;
-        let help = "Changes of the breaker, by the state that followed: closed, half_open, open.";
+        let help =
+            "State changes of the circuit breaker by the new state: closed, half_open, open.";
         let transitions = self.counters("tollgate_breaker_transitions_total", help, &["to"])?;
-        let help = "Live gateways that share this Redis, this one included.";
+        let help = "Live gateways that share this Redis, including this one.";
         let gateways = self.gauge("tollgate_gateways", help)?;
         Ok(LinkSeries { breaker: BreakerSeries { state, transitions }, gateways })
     }

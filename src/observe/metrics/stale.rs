@@ -1,4 +1,4 @@
-//! Series of names that no file has any more.
+//! Removal of series whose names are no longer in the file.
 
 use std::collections::HashSet;
 
@@ -8,11 +8,11 @@ use prometheus::proto::MetricFamily;
 use super::Metrics;
 use crate::policy::Policy;
 
-/// Series of one name up to which all stay, those of names that are gone too.
-const KEPT: usize = 2_000;
+/// Maximum number of series of one metric up to which stale ones are kept.
+const MAX_SERIES: usize = 2_000;
 
-/// The names of the file in force.
-struct Known {
+/// The names in the configuration in force.
+struct Names {
     route: HashSet<String>,
     plan: HashSet<String>,
     rule: HashSet<String>,
@@ -20,36 +20,36 @@ struct Known {
 }
 
 impl Metrics {
-    /// Makes room where files with ever other names have left series behind: those of names that
-    /// `policy` does not have. A counter that is gone from one scrape to the next is what Prometheus
-    /// expects of a restart, too; up to the bound none goes.
+    /// Removes series with names that `policy` does not have, from each metric with more than
+    /// [`MAX_SERIES`] series. This bounds the memory if many reloads rename things. Prometheus treats
+    /// a counter that disappears like a restart.
     pub fn remove_stale(&self, policy: &Policy) {
-        let known = Known {
+        let names = Names {
             route: policy.routes.iter().map(|route| route.name.to_string()).collect(),
             plan: policy.plans.iter().map(ToString::to_string).collect(),
             rule: policy.rules.iter().map(|rule| rule.name.to_string()).collect(),
             upstream: policy.upstreams.iter().map(|upstream| upstream.name.to_string()).collect(),
         };
-        known.remove_unknown(&self.requests, &["route", "plan", "status"]);
-        known.remove_unknown(&self.request_duration, &["route"]);
-        known.remove_unknown(&self.decisions, &["rule", "plan", "decision", "source"]);
-        known.remove_unknown(&self.refused, &["rule", "plan"]);
-        known.remove_unknown(&self.near_limit, &["rule", "plan"]);
+        names.remove_unknown(&self.requests, &["route", "plan", "status"]);
+        names.remove_unknown(&self.request_duration, &["route"]);
+        names.remove_unknown(&self.decisions, &["rule", "plan", "decision", "source"]);
+        names.remove_unknown(&self.refused, &["rule", "plan"]);
+        names.remove_unknown(&self.near_limit, &["rule", "plan"]);
         let upstreams = &self.upstreams;
-        known.remove_unknown(&upstreams.results, &["upstream", "result"]);
-        known.remove_unknown(&upstreams.durations, &["upstream"]);
-        known.remove_unknown(&upstreams.connections, &["upstream", "reused"]);
-        known.remove_unknown(&upstreams.retries, &["upstream"]);
+        names.remove_unknown(&upstreams.results, &["upstream", "result"]);
+        names.remove_unknown(&upstreams.durations, &["upstream"]);
+        names.remove_unknown(&upstreams.connections, &["upstream", "reused"]);
+        names.remove_unknown(&upstreams.retries, &["upstream"]);
     }
 }
 
-impl Known {
-    /// Drops the series of other names, where there are too many in all. `labels` are those of the
-    /// family, in order.
+impl Names {
+    /// Removes the series with other names if there are too many in total. `labels` are the family's
+    /// label names, in order.
     fn remove_unknown<B: MetricVecBuilder>(&self, family: &MetricVec<B>, labels: &[&str]) {
         let families = family.collect();
         let series = || families.iter().flat_map(MetricFamily::get_metric);
-        if series().count() <= KEPT {
+        if series().count() <= MAX_SERIES {
             return;
         }
         for series in series() {
@@ -58,15 +58,16 @@ impl Known {
                 pair.map_or("", |pair| pair.value())
             };
             let values: Vec<&str> = labels.iter().map(value).collect();
-            if labels.iter().zip(&values).any(|(label, value)| self.is_gone(label, value)) {
-                // Gone already is as good.
+            if labels.iter().zip(&values).any(|(label, value)| self.is_stale(label, value)) {
+                // Fails only if another thread has removed the series.
                 let _ = family.remove_label_values(&values);
             }
         }
     }
 
-    /// Whether a label is a name that the file lacks. An empty one is no name.
-    fn is_gone(&self, label: &str, value: &str) -> bool {
+    /// Whether a label value is a name that is not in the file. Empty values and fixed words are not
+    /// names.
+    fn is_stale(&self, label: &str, value: &str) -> bool {
         let names = match label {
             "route" => &self.route,
             "plan" => &self.plan,
@@ -85,27 +86,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_that_are_gone_go_and_only_beyond_the_bound() {
-        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
-        let known = Known {
-            route: names(&["here"]),
-            plan: names(&["free"]),
-            rule: names(&[]),
-            upstream: names(&[]),
+    fn only_stale_series_are_removed_and_only_beyond_the_bound() {
+        let set = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        let names = Names {
+            route: set(&["here"]),
+            plan: set(&["free"]),
+            rule: set(&[]),
+            upstream: set(&[]),
         };
         let labels = ["route", "plan", "status"];
         let family = IntCounterVec::new(Opts::new("a", "b"), &labels).unwrap();
         let count = || family.collect()[0].get_metric().len();
-        for route in 0..KEPT - 3 {
+        for route in 0..MAX_SERIES - 3 {
             family.with_label_values(&[&format!("r{route}"), "free", "200"]).inc();
         }
         family.with_label_values(&["here", "free", "200"]).inc();
-        family.with_label_values(&["here", "gone", "200"]).inc();
+        family.with_label_values(&["here", "stale", "200"]).inc();
         family.with_label_values(&["", "", "400"]).inc();
-        known.remove_unknown(&family, &labels);
-        assert_eq!(count(), KEPT);
+        names.remove_unknown(&family, &labels);
+        assert_eq!(count(), MAX_SERIES);
         family.with_label_values(&["one more", "free", "200"]).inc();
-        known.remove_unknown(&family, &labels);
+        names.remove_unknown(&family, &labels);
         assert_eq!(count(), 2);
         assert_eq!(family.with_label_values(&["here", "free", "200"]).get(), 1);
         assert_eq!(family.with_label_values(&["", "", "400"]).get(), 1);

@@ -1,4 +1,4 @@
-//! What has been counted so far, summed as people look at it: by plan, by rule, by source.
+//! Sums of all counters by plan, rule and source, for the dashboard and the admin API.
 
 use std::collections::BTreeMap;
 
@@ -8,66 +8,67 @@ use prometheus::proto::{Metric, MetricFamily};
 use super::{Decision, Metrics};
 use crate::store::memory::MemoryStore;
 
-/// Counters and gauges at one moment.
+/// Counters since the start, and current gauges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// By plan; empty where a request had no client.
+    /// By plan; the name is empty for requests that were refused before their plan was known.
     pub plans: BTreeMap<String, Requests>,
     /// By rule.
     pub rules: BTreeMap<String, Decisions>,
-    /// Answers by the first digit of their status. Those that were never sent are not among them.
+    /// Responses by the first digit of their status. Requests whose client disconnected first are not
+    /// counted.
     pub statuses: BTreeMap<char, u64>,
-    /// Decisions on requests, by who decided.
+    /// Checks, by what decided: `redis`, `cache`, `local` or `policy`.
     pub sources: BTreeMap<String, u64>,
-    /// Calls to Redis, by how they went.
+    /// Calls to Redis, by result.
     pub redis_calls: BTreeMap<String, u64>,
-    /// Changes of the breaker, by the state that followed.
+    /// State changes of the circuit breaker, by the new state.
     pub transitions: BTreeMap<String, u64>,
-    /// Requests sent again to another server.
+    /// Requests retried on another endpoint.
     pub retries: u64,
-    /// What does not add up: the state of things now.
+    /// Current values.
     pub now: Gauges,
 }
 
-/// Requests of one plan.
+/// Requests of one plan since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// All that were answered.
+    /// Requests with a response.
     pub answered: u64,
-    /// Those among them that a limit refused.
+    /// Requests of these that a limit refused.
     pub refused: u64,
 }
 
-/// Decisions of one rule.
+/// Decisions of one rule since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decisions {
-    /// It had the tokens.
+    /// Requests that had enough tokens.
     pub allow: u64,
-    /// It refused.
+    /// Requests that the rule refused.
     pub deny: u64,
-    /// It would have refused, but is only tried out.
+    /// Requests that the rule would have refused if it were enforced.
     pub shadow_deny: u64,
 }
 
-/// The state of things.
+/// Gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
-    /// Requests that are being served.
+    /// Requests in flight.
     pub in_flight: i64,
     /// Buckets in this process.
     pub local_buckets: usize,
-    /// 0 closed, 1 half open, 2 open.
+    /// State of the circuit breaker: 0 closed, 1 half open, 2 open.
     pub breaker: i64,
-    /// Live gateways that share the Redis.
+    /// Live gateways that share Redis.
     pub gateways: i64,
-    /// How many files have been in force.
+    /// Number of configurations that have been in force.
     pub generation: i64,
-    /// Whether the file is what is in force.
+    /// Whether the file on disk is in force.
     pub config_valid: bool,
 }
 
 impl Metrics {
-    /// What has been counted so far.
+    /// The current totals. Buckets are counted in `store`.
     pub fn totals(&self, store: &MemoryStore) -> Totals {
         let mut totals = Totals { now: self.gauges(store), ..Totals::default() };
         each(&self.requests.collect(), |series| {
@@ -113,8 +114,8 @@ impl Metrics {
     }
 }
 
-fn each(families: &[MetricFamily], mut look: impl FnMut(&Metric)) {
-    families.iter().flat_map(MetricFamily::get_metric).for_each(&mut look);
+fn each(families: &[MetricFamily], mut visit: impl FnMut(&Metric)) {
+    families.iter().flat_map(MetricFamily::get_metric).for_each(&mut visit);
 }
 
 fn by_label(families: &[MetricFamily], name: &str) -> BTreeMap<String, u64> {
@@ -128,7 +129,7 @@ fn label(series: &Metric, name: &str) -> String {
     pair.map_or_else(String::new, |pair| pair.value().to_string())
 }
 
-/// A counter of whole numbers, which the format knows as a float.
+/// Value of a counter of whole numbers. The format has floats only.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,25 +1,26 @@
-//! The series of upstreams and of connections.
+//! Series of upstreams.
 
-use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts};
 
 use super::{REQUEST_SECONDS, Registrar, seconds};
 
-/// What became of one try to have a request answered by an upstream.
+/// Result of one attempt to forward a request to an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpstreamResult {
-    /// An answer, by the first digit of its status, 1 to 5.
+    /// A response, by the first digit of its status, 1 to 5.
     Answer(u8),
-    /// No connection.
+    /// No connection could be made.
     Connect,
-    /// Connected, and not answered in time.
+    /// Connected, but no response in time.
     Timeout,
-    /// Connected, and broken off or answered with what is no HTTP, perhaps behind a good head.
+    /// Connected, but the connection was closed or the response is not valid HTTP. This may occur after
+    /// a valid head.
     Broken,
-    /// None of its servers has an address.
+    /// No endpoint of the upstream has an address.
     NoServer,
 }
 
-/// The series of all upstreams.
+/// The metric families of all upstreams.
 pub(super) struct UpstreamFamilies {
     pub(super) results: IntCounterVec,
     pub(super) durations: HistogramVec,
@@ -28,14 +29,14 @@ pub(super) struct UpstreamFamilies {
     healthy: IntGaugeVec,
 }
 
-/// A server of an upstream, as it is now.
+/// Current health of one endpoint of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerHealth<'a> {
-    /// The upstream's name.
+    /// Name of the upstream.
     pub upstream: &'a str,
-    /// The server's address; its name, where that has none.
+    /// The endpoint's address, or its host name if that has no address.
     pub server: String,
-    /// Whether requests go there.
+    /// Whether requests are sent to it.
     pub is_healthy: bool,
 }
 
@@ -49,16 +50,6 @@ pub struct UpstreamSeries {
     retries: IntCounter,
 }
 
-/// The series of clients' connections.
-#[derive(Clone)]
-pub struct ConnectionSeries {
-    open: IntGauge,
-    all: IntCounter,
-}
-
-/// Counts a client's connection as open for as long as it lives.
-pub struct OpenConnection(IntGauge);
-
 impl UpstreamResult {
     const COUNT: usize = 9;
 
@@ -66,7 +57,7 @@ impl UpstreamResult {
     const LABELS: [&str; Self::COUNT] =
         ["1xx", "2xx", "3xx", "4xx", "5xx", "connect", "timeout", "broken", "no_server"];
 
-    /// What it is called.
+    /// Value of the label `result`.
     pub fn label(self) -> &'static str {
         Self::LABELS.get(self.index()).copied().unwrap_or_default()
     }
@@ -87,39 +78,39 @@ impl UpstreamFamilies {
         Ok(Self {
             results: series.counters(
                 "tollgate_upstream_results_total",
-                "What became of requests that were sent on: 1xx to 5xx by the answer's status; \
-                 connect, timeout, broken (cut off, or no HTTP; also behind a good head), no_server (no \
-                 address).",
+                "Forwarded requests by result: 1xx to 5xx (the response's status), connect, timeout, \
+                 broken (connection closed early or invalid HTTP, also after a valid head), no_server \
+                 (no address).",
                 &["upstream", "result"],
             )?,
             durations: series.histograms(
                 "tollgate_upstream_duration_seconds",
-                "Time from choosing a server to the head of its answer, a second try included.",
+                "Time from choosing an endpoint to the head of its response, including a retry, in seconds.",
                 "upstream",
                 &REQUEST_SECONDS,
             )?,
             connections: series.counters(
                 "tollgate_upstream_connections_total",
-                "Connections that requests were sent on over, by whether they were kept from before.",
+                "Connections that requests were forwarded on, by whether an idle one was reused.",
                 &["upstream", "reused"],
             )?,
             retries: series.counters(
                 "tollgate_upstream_retries_total",
-                "Requests sent again to another server of their upstream.",
+                "Requests retried on another endpoint of their upstream.",
                 &["upstream"],
             )?,
             healthy: series.keep(IntGaugeVec::new(
                 Opts::new(
                     "tollgate_upstream_healthy",
-                    "Whether a server is taken for healthy: 1; or 0 while it is passed over, since it \
-                     could not be connected to lately, or its name has no address.",
+                    "1 if requests are sent to the endpoint; 0 while it is ejected after a failed \
+                     connection, or if its name has no address.",
                 ),
                 &["upstream", "server"],
             )?)?,
         })
     }
 
-    /// Has series of these servers and no others.
+    /// Replaces the health series by those of `servers`.
     pub(super) fn show(&self, servers: &[ServerHealth<'_>]) {
         self.healthy.reset();
         for ServerHealth { upstream, server, is_healthy } in servers {
@@ -127,8 +118,8 @@ impl UpstreamFamilies {
         }
     }
 
-    /// The series of one upstream. All are there from its first request on, so that a rate sees the
-    /// first failure.
+    /// The series of one upstream. All of them exist from its first request on, so that `rate()` sees
+    /// the first failure.
     pub(super) fn of(&self, upstream: &str) -> UpstreamSeries {
         let connections = |reused| self.connections.with_label_values(&[upstream, reused]);
         UpstreamSeries {
@@ -143,53 +134,25 @@ impl UpstreamFamilies {
 }
 
 impl UpstreamSeries {
-    /// Counts what became of a try.
+    /// Counts the result of one attempt.
     pub fn count(&self, result: UpstreamResult) {
         if let Some(counter) = self.results.get(result.index()) {
             counter.inc();
         }
     }
 
-    /// Notes how long the head of an answer took, in ticks.
-    pub fn observe(&self, ticks: u64) {
-        self.duration.observe(seconds(ticks));
+    /// Records the time until the head of a response, in microseconds.
+    pub fn observe(&self, us: u64) {
+        self.duration.observe(seconds(us));
     }
 
-    /// Counts a request that is sent again.
-    pub fn tried_again(&self) {
+    /// Counts a retry.
+    pub fn retried(&self) {
         self.retries.inc();
     }
 
-    /// Counts a connection that a request is sent on over.
+    /// Counts a connection that a request is forwarded on.
     pub fn connected(&self, is_reused: bool) {
         if is_reused { &self.reused } else { &self.new }.inc();
-    }
-}
-
-impl ConnectionSeries {
-    pub(super) fn register(series: &Registrar) -> Result<Self, prometheus::Error> {
-        Ok(Self {
-            open: series.gauge(
-                "tollgate_client_connections_open",
-                "Open connections of clients that have sent a request.",
-            )?,
-            all: series.keep(IntCounter::new(
-                "tollgate_client_connections_total",
-                "Connections of clients that have sent a request.",
-            )?)?,
-        })
-    }
-
-    /// Counts a connection with its first request.
-    pub fn open(&self) -> OpenConnection {
-        self.all.inc();
-        self.open.inc();
-        OpenConnection(self.open.clone())
-    }
-}
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.0.dec();
     }
 }

@@ -28,7 +28,7 @@ rate = "2/d"
 [access_log]
 client_ip = "#;
 
-/// A line as serde writes it.
+/// A record for serde, with the members in the order of a line.
 #[derive(Serialize)]
 struct SerdeRecord<'a> {
     time: Moment,
@@ -54,41 +54,42 @@ struct SerdeRecord<'a> {
     upstream_ms: Option<f64>,
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a duration in ticks is far below 2^53")]
-fn milliseconds(ticks: u64) -> f64 {
-    ticks as f64 / 1_000.0
+#[allow(clippy::cast_precision_loss, reason = "a duration in microseconds is far below 2^53")]
+fn milliseconds(us: u64) -> f64 {
+    us as f64 / 1_000.0
 }
 
 fn by_serde(record: &Record) -> String {
-    let known = Known::of(record);
-    let line = SerdeRecord {
+    let resolved = Resolved::of(record);
+    let members = SerdeRecord {
         time: Moment(record.time),
         id: &record.request_id,
         trace_id: record.trace_id,
-        key: known.key.map(|key| &*key.id),
-        ip: known.ip,
-        plan: known.plan,
-        method: shortened(record.method.as_str()),
+        key: resolved.key.map(|key| &*key.id),
+        ip: resolved.ip,
+        plan: resolved.plan,
+        method: truncated(record.method.as_str()),
         path: &record.path,
-        route: known.route.map(|route| &*route.name),
+        route: resolved.route.map(|route| &*route.name),
         decision: record.decided.decision,
-        rule: known.rule.map(|rule| &*rule.name),
+        rule: resolved.rule.map(|rule| &*rule.name),
         remaining: record.decided.remaining,
         source: record.decided.source,
         status: record.status,
         bytes_in: record.bytes_in,
         bytes_out: record.bytes_out,
-        upstream: known.upstream.map(|upstream| &*upstream.name),
+        upstream: resolved.upstream.map(|upstream| &*upstream.name),
         server: record.server,
         total_ms: milliseconds(record.timings.total),
         check_ms: record.timings.check.map(milliseconds),
         upstream_ms: record.timings.upstream.map(milliseconds),
     };
-    serde_json::to_string(&line).unwrap() + "\n"
+    serde_json::to_string(&members).unwrap() + "\n"
 }
 
 fn policies() -> impl Strategy<Value = Arc<Policy>> {
-    let policy = |shows| Arc::new(from_text("gateway.toml", &format!("{FILE}{shows:?}")).unwrap());
+    let policy =
+        |client_ip| Arc::new(from_text("gateway.toml", &format!("{FILE}{client_ip:?}")).unwrap());
     let all = ["hashed", "plain", "off"].map(policy);
     (0..3_usize).prop_map(move |index| Arc::clone(&all[index]))
 }
@@ -106,7 +107,7 @@ fn clients() -> impl Strategy<Value = Client> {
 prop_compose! {
     fn records()(
         policy in policies(),
-        (time, ticks) in (any::<u64>(), 0..1_000_000_000_000_u64),
+        (time, total) in (any::<u64>(), 0..1_000_000_000_000_u64),
         (request_id, path) in (".*", ".*"),
         trace_id in maybe(any::<u128>()),
         client in maybe(clients()),
@@ -132,14 +133,14 @@ prop_compose! {
             bytes_in,
             bytes_out,
             server,
-            timings: Timings { total: ticks, check, upstream },
+            timings: Timings { total, check, upstream },
         }
     }
 }
 
 proptest! {
     #[test]
-    fn a_line_is_what_serde_writes(record in records()) {
+    fn line_equals_the_json_of_serde(record in records()) {
         let mut lines = b"before\n".to_vec();
         append(&mut lines, &record);
         prop_assert_eq!(std::str::from_utf8(&lines).unwrap(), format!("before\n{}", by_serde(&record)));
@@ -147,7 +148,7 @@ proptest! {
 }
 
 #[test]
-fn every_byte_of_a_string_is_one_of_json() {
+fn strings_are_escaped_like_serde_escapes_them() {
     for character in (0..=0x7f_u8).map(char::from).chain(['é', '\u{2028}', '\u{10ffff}']) {
         let mut text = Vec::new();
         let value = format!("a{character}b");

@@ -1,0 +1,158 @@
+//! Series of the process itself: its configuration, client connections and the export of traces.
+
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts};
+
+use super::Registrar;
+use crate::clock;
+
+/// Which configuration is in force, since when, and the results of reloads.
+#[derive(Clone)]
+pub struct ConfigSeries {
+    applied: IntCounter,
+    rejected: IntCounter,
+    generation: IntGauge,
+    last_success: IntGauge,
+    is_good: IntGauge,
+}
+
+/// Client connections.
+#[derive(Clone)]
+pub struct ConnectionSeries {
+    open: IntGauge,
+    all: IntCounter,
+}
+
+/// Counts a client connection as open until it is dropped.
+pub struct OpenConnection(IntGauge);
+
+/// Spans by result, and exports to the collector by result.
+#[derive(Clone)]
+pub struct TraceSeries {
+    /// Spans that the collector accepted.
+    pub sent: IntCounter,
+    /// Spans that the collector rejected in an otherwise successful export.
+    pub rejected: IntCounter,
+    /// Spans whose export failed.
+    pub failed: IntCounter,
+    /// Spans dropped because the queue was full.
+    pub queue_full: IntCounter,
+    exports: IntCounterVec,
+}
+
+impl ConfigSeries {
+    pub(super) fn register(series: &Registrar) -> Result<Self, prometheus::Error> {
+        let reloads = Opts::new(
+            "tollgate_config_reloads_total",
+            "Reloads of a changed file by result: applied, rejected.",
+        );
+        let reloads = series.keep(IntCounterVec::new(reloads, &["result"])?)?;
+        let all = Self {
+            applied: reloads.with_label_values(&["applied"]),
+            rejected: reloads.with_label_values(&["rejected"]),
+            generation: series.gauge(
+                "tollgate_config_generation",
+                "Number of configurations that have been in force since the start.",
+            )?,
+            last_success: series.gauge(
+                "tollgate_config_last_success_timestamp_seconds",
+                "Unix time at which the configuration in force was applied, in seconds.",
+            )?,
+            is_good: series.gauge(
+                "tollgate_config_last_reload_successful",
+                "1: the file is in force. 0: the file was rejected, and the configuration before it is \
+                 in force.",
+            )?,
+        };
+        all.set_in_force(1);
+        Ok(all)
+    }
+
+    pub(super) fn generation(&self) -> i64 {
+        self.generation.get()
+    }
+
+    /// Whether the file on disk is the configuration in force.
+    pub(super) fn is_good(&self) -> bool {
+        self.is_good.get() == 1
+    }
+
+    /// Records that a changed file was applied as the configuration with this number.
+    pub fn applied(&self, generation: u64) {
+        self.applied.inc();
+        self.set_in_force(generation);
+    }
+
+    /// Records that a changed file was rejected.
+    pub fn rejected(&self) {
+        self.rejected.inc();
+        self.is_good.set(0);
+    }
+
+    /// Records that the file again equals the configuration in force.
+    pub fn restored(&self) {
+        self.is_good.set(1);
+    }
+
+    fn set_in_force(&self, generation: u64) {
+        self.generation.set(i64::try_from(generation).unwrap_or(i64::MAX));
+        self.last_success.set(i64::try_from(clock::unix_seconds()).unwrap_or_default());
+        self.is_good.set(1);
+    }
+}
+
+impl ConnectionSeries {
+    pub(super) fn register(series: &Registrar) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            open: series.gauge(
+                "tollgate_client_connections_open",
+                "Open client connections that have sent a request.",
+            )?,
+            all: series.keep(IntCounter::new(
+                "tollgate_client_connections_total",
+                "Client connections that have sent a request.",
+            )?)?,
+        })
+    }
+
+    /// Counts a connection. Called at its first request.
+    pub fn open(&self) -> OpenConnection {
+        self.all.inc();
+        self.open.inc();
+        OpenConnection(self.open.clone())
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl TraceSeries {
+    pub(super) fn register(series: &Registrar) -> Result<Self, prometheus::Error> {
+        let spans = series.counters(
+            "tollgate_traces_spans_total",
+            "Spans of recorded requests by result: sent; rejected (by the collector); failed (the \
+             export failed); queue_full (the collector is too slow). All except sent are lost.",
+            &["result"],
+        )?;
+        let exports = series.counters(
+            "tollgate_traces_exports_total",
+            "Exports to the trace collector by result: ok, connect, timeout, broken, 4xx, 5xx, other.",
+            &["result"],
+        )?;
+        let of = |result| spans.with_label_values(&[result]);
+        Ok(Self {
+            sent: of("sent"),
+            rejected: of("rejected"),
+            failed: of("failed"),
+            queue_full: of("queue_full"),
+            exports,
+        })
+    }
+
+    /// Counts an export by its result.
+    pub fn count(&self, result: &str) {
+        self.exports.with_label_values(&[result]).inc();
+    }
+}
