@@ -1,6 +1,7 @@
 //! An error in gateway.toml: what is wrong, where, and what to write instead. All errors of a
 //! file are collected before any is shown.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 
@@ -34,7 +35,9 @@ pub struct Label {
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
     not_kept: usize,
-    holes: Vec<Vec<String>>,
+    /// Paths of values that were left out.
+    holes: BTreeSet<Vec<String>>,
+    has_unknown_table: bool,
     /// Lines that are not TOML, in order.
     broken: Vec<Range<usize>>,
 }
@@ -110,34 +113,47 @@ impl Diagnostics {
         self.list.len() >= MAX_KEPT
     }
 
-    /// Remembers that the value at `path` was left out because something is wrong with it.
-    pub fn leave_hole(&mut self, path: Vec<String>) {
-        if self.holes.len() < MAX_KEPT {
-            self.holes.push(path);
+    /// Records that the value at `path` is left out because of an error, or is there by another name.
+    pub fn leave_hole<'a>(&mut self, path: impl Iterator<Item = &'a str>) {
+        if !self.is_full() {
+            self.holes.insert(path.map(str::to_owned).collect());
         }
     }
 
-    /// Remembers that these lines, in order, are not TOML: nothing more is said of them, and anything may
-    /// seem to be missing that stands there.
+    /// Records that the file has a table of an unknown name, which may hold any names.
+    pub(super) fn distrust_names(&mut self) {
+        self.has_unknown_table = true;
+    }
+
+    /// Records that these lines, in order, are not TOML: nothing more is said of them, and anything
+    /// that seems to be missing may be in them.
     pub(super) fn distrust(&mut self, lines: Vec<Range<usize>>) {
         self.broken = lines;
     }
 
-    /// Whether an earlier error explains why nothing stands at `path`: it, or something around,
-    /// in or beside it was left out. Beside, since that may be the same name misspelt.
-    pub fn explain_absence(&self, path: &[&str]) -> bool {
-        self.is_full()
-            || !self.broken.is_empty()
-            || self.holes.iter().any(|hole| explains(hole, path))
+    /// Records that nothing can be said of the file beyond what has been.
+    pub(super) fn distrust_all(&mut self) {
+        self.distrust(std::iter::once(0..usize::MAX).collect());
     }
 
-    /// The same for a name that is referred to: a misspelt table explains it, too.
+    /// Whether an earlier error explains why there is nothing at `path`: it, or something around or
+    /// in it, was left out.
+    pub fn explain_absence(&self, path: &[&str]) -> bool {
+        if self.is_full() || !self.broken.is_empty() {
+            return true;
+        }
+        if self.holes.is_empty() {
+            return false;
+        }
+        let path: Vec<String> = path.iter().map(ToString::to_string).collect();
+        let is_around = (1..path.len()).any(|length| self.holes.contains(&path[..length]));
+        let at_or_in = self.holes.range(path.clone()..).next();
+        is_around || at_or_in.is_some_and(|hole| hole.starts_with(&path))
+    }
+
+    /// The same for a name that is referred to: an unknown table explains it, too.
     pub fn explain_unknown(&self, path: &[&str]) -> bool {
-        self.explain_absence(path)
-            || self.holes.iter().any(|hole| {
-                let parent = hole.len().saturating_sub(1);
-                hole.len() < path.len() && hole.iter().zip(path).take(parent).all(|(a, b)| a == b)
-            })
+        self.has_unknown_table || self.explain_absence(path)
     }
 
     /// Everything that is wrong with the file `name` of this `text`.
@@ -147,13 +163,6 @@ impl Diagnostics {
         let source = secrets::mask(text);
         Report { name: name.to_owned(), source, diagnostics, not_kept: self.not_kept }
     }
-}
-
-/// Whether a hole is at, above, below or beside `path`.
-fn explains(hole: &[String], path: &[&str]) -> bool {
-    let common = hole.iter().zip(path).take_while(|(a, b)| a == *b).count();
-    let beside = hole.len() == path.len() && common + 1 == path.len();
-    common == hole.len() || common == path.len() || beside
 }
 
 impl Report {
@@ -184,15 +193,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holes_explain_what_is_missing_around_them_only() {
+    fn a_hole_explains_what_is_missing_at_around_and_in_it_only() {
         let mut diagnostics = Diagnostics::default();
-        diagnostics.leave_hole(vec!["rules".into(), "a".into(), "rtae".into()]);
+        diagnostics.leave_hole(["rules", "a", "rate"].into_iter());
         assert!(diagnostics.explain_absence(&["rules", "a", "rate"]));
         assert!(diagnostics.explain_absence(&["rules", "a"]));
+        assert!(diagnostics.explain_absence(&["rules", "a", "rate", "b"]));
+        assert!(!diagnostics.explain_absence(&["rules", "a", "per"]));
         assert!(!diagnostics.explain_absence(&["rules", "b", "rate"]));
         assert!(!diagnostics.explain_absence(&["plans", "free"]));
 
-        diagnostics.leave_hole(vec!["planz".into()]);
+        assert!(!diagnostics.explain_unknown(&["plans", "free"]));
+        diagnostics.distrust_names();
         assert!(diagnostics.explain_unknown(&["plans", "free"]));
         assert!(!diagnostics.explain_absence(&["plans", "free"]));
     }

@@ -1,17 +1,19 @@
-//! A value of the file and its place. A type of our own around TOML's, so that no other module
-//! knows TOML, and so that the schema of the file can look through it.
+//! A value of the file and its place. It wraps the type of `toml`, so that no other module depends
+//! on that crate, and so that the schema of the file is that of the value.
 
 use std::borrow::Borrow;
 use std::ops::Range;
 
-use serde::Deserialize;
-
 /// A value and the bytes of the file where it stands. Compares by the value alone.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Spanned<T>(toml::Spanned<T>);
 
 impl<T> Spanned<T> {
+    /// The value at these bytes of the file.
+    pub(super) fn new(value: T, span: Range<usize>) -> Self {
+        Self(toml::Spanned::new(span, value))
+    }
+
     /// The value.
     pub fn get_ref(&self) -> &T {
         self.0.get_ref()

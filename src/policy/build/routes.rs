@@ -42,7 +42,7 @@ pub(super) fn routes(
     names: &Names,
     diagnostics: &mut Diagnostics,
 ) -> Vec<BuiltRoute> {
-    if config.routes.is_empty() && !diagnostics.explain_unknown(&["routes", ""]) {
+    if config.routes.is_empty() && !diagnostics.explain_unknown(&["routes"]) {
         let message = "there are no routes: every request would be answered 404";
         diagnostics.push(Diagnostic::new(0..0, message).help(SMALLEST));
     }
@@ -124,7 +124,7 @@ fn upstream(
         return Some(0);
     }
     let explained = diagnostics.explain_absence(&["routes", name.get_ref(), "upstream"])
-        || (names.upstreams.names().is_empty() && diagnostics.explain_unknown(&["upstreams", ""]));
+        || (names.upstreams.names().is_empty() && diagnostics.explain_unknown(&["upstreams"]));
     if !explained {
         let message = format!("the route `{}` has no upstream", cut(name.get_ref(), 64));
         let help = match names.upstreams.names() {

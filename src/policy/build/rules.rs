@@ -209,7 +209,7 @@ fn dimensions(rule: &str, list: &List, diagnostics: &mut Diagnostics) -> Vec<Dim
     for item in items {
         let Some(dimension) = dimension(item, diagnostics) else {
             // What follows from its absence is not worth a word.
-            diagnostics.leave_hole(vec!["rules".to_owned(), rule.to_owned(), "per".to_owned()]);
+            diagnostics.leave_hole(["rules", rule, "per"].into_iter());
             continue;
         };
         if let Some(first) = seen.insert(dimension.clone(), item.span()) {

@@ -1,0 +1,378 @@
+//! Errors of syntax. `toml` describes them in prose, which each version may word otherwise, so what
+//! is wrong at the place of an error is found from the events of its parser: an event without text
+//! is what the parser had to make up to go on, such as the end of a list.
+
+use std::ops::Range;
+
+use toml::de::Error;
+use toml_parser::decoder::Encoding;
+use toml_parser::parser::{EventReceiver, RecursionGuard, parse_document};
+use toml_parser::{ErrorSink, Source, Span};
+
+use super::diagnostic::{Diagnostic, Diagnostics};
+use super::suggest::{self, cut};
+
+/// How much of a name a message shows, in characters.
+const SHOWN: usize = 40;
+
+/// Lists and tables within each other, at most; as in `toml`.
+const MAX_DEPTH: u32 = 80;
+
+/// What errors of syntax leave of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Damage {
+    /// Their lines are lost, the others can be read.
+    Lines,
+    /// What follows may belong to another table than was meant.
+    Structure,
+}
+
+/// What is wrong at the place of an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// A name that the table has already.
+    DuplicateName {
+        in_head: bool,
+    },
+    /// A name with a character that needs quotes.
+    InvalidName,
+    NameWithoutValue,
+    MissingValue,
+    UnclosedHead,
+    UnclosedList,
+    /// A list without its `]` or without a `,`.
+    MissingComma,
+    UnclosedBraces,
+    UnclosedString,
+    /// A string over several lines without its end.
+    UnclosedText,
+    /// A word that is nearly `true` or `false`.
+    NearlyBoolean,
+    /// A string without quotes.
+    Unquoted,
+    /// Anything else: only the parser knows.
+    Other,
+}
+
+/// What the parser made of a place in the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Site {
+    /// A name, quoted or not.
+    Name { in_head: bool },
+    /// A string, a number, a boolean or a date.
+    Scalar,
+    /// The end of a name that no `=` follows.
+    NameWithoutValue,
+    /// The place after a `=` that no value follows.
+    MissingValue,
+    /// The end of a list without its `]`.
+    UnclosedList,
+    /// The place of a comma between two items of a list.
+    MissingComma,
+    /// The end of a table in braces without its `}`.
+    UnclosedBraces,
+}
+
+/// All sites of a file.
+#[derive(Debug, Default)]
+struct Sites {
+    /// By where they begin.
+    list: Vec<(Range<usize>, Site)>,
+    /// Heads of tables without their `]`, in order.
+    unclosed_heads: Vec<Range<usize>>,
+    /// Where the head of a table began that has not ended.
+    head: Option<usize>,
+    /// Lists and tables in braces that are open.
+    depth: usize,
+    /// Whether a name has begun that has no `=` yet.
+    has_name: bool,
+}
+
+/// Reports what is not TOML, once a line: the rest of a line mostly follows from its first error,
+/// and so does everything after an error that breaks the structure.
+pub(super) fn report(text: &str, errors: &[Error], diagnostics: &mut Diagnostics) -> Damage {
+    if errors.is_empty() {
+        return Damage::Lines;
+    }
+    let sites = Sites::of(text);
+    let mut errors: Vec<(Range<usize>, &Error)> =
+        errors.iter().map(|error| (error.span().unwrap_or(0..0), error)).collect();
+    errors.sort_by_key(|(span, _)| span.start);
+    let mut lost: Vec<Range<usize>> = Vec::new();
+    let mut reported_to = 0;
+    for (span, error) in errors {
+        let fault = sites.fault(&span, text);
+        if span.start >= reported_to {
+            let line = line_around(text, span.start);
+            reported_to = line.end;
+            // Of two settings of one name, the first is read.
+            if fault != (Fault::DuplicateName { in_head: false }) {
+                lost.push(line);
+            }
+            diagnostics.push(fault.diagnostic(span, error.message(), text));
+        }
+        if fault.breaks_structure() {
+            diagnostics.distrust_all();
+            return Damage::Structure;
+        }
+    }
+    diagnostics.distrust(lost);
+    Damage::Lines
+}
+
+/// The line of byte `at`, with its line break.
+fn line_around(text: &str, at: usize) -> Range<usize> {
+    let bytes = text.as_bytes();
+    let at = at.min(bytes.len());
+    let start = bytes[..at].iter().rposition(|byte| *byte == b'\n').map_or(0, |found| found + 1);
+    let end = bytes[at..].iter().position(|byte| *byte == b'\n');
+    start..end.map_or(bytes.len(), |found| at + found) + 1
+}
+
+// === impl Fault ===
+
+impl Fault {
+    /// What is wrong with a name at `span`, of which `error` is said.
+    fn of_name(span: &Range<usize>, name: &str, error: &Range<usize>, in_head: bool) -> Self {
+        if name.starts_with(['"', '\'']) {
+            if !is_closed(name) {
+                return Self::UnclosedString;
+            }
+        } else if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte)) {
+            return Self::InvalidName;
+        }
+        if span == error && !name.is_empty() {
+            Self::DuplicateName { in_head }
+        } else {
+            Self::Other
+        }
+    }
+
+    /// What is wrong with a value.
+    fn of_scalar(value: &str) -> Self {
+        let is_number = |byte: u8| byte.is_ascii_hexdigit() || b"+-._:xobTZ".contains(&byte);
+        if value.starts_with("\"\"\"") || value.starts_with("'''") {
+            if is_closed(value) { Self::Other } else { Self::UnclosedText }
+        } else if value.starts_with(['"', '\'']) {
+            if is_closed(value) { Self::Other } else { Self::UnclosedString }
+        } else if value.ends_with(['"', '\''])
+            || (value.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c))
+                && value.bytes().all(is_number))
+        {
+            Self::Other
+        } else if suggest::closest(value, &["true", "false"]).is_some() {
+            Self::NearlyBoolean
+        } else {
+            Self::Unquoted
+        }
+    }
+
+    /// Whether it leaves open where the text after it belongs.
+    fn breaks_structure(self) -> bool {
+        matches!(
+            self,
+            Self::UnclosedHead
+                | Self::UnclosedList
+                | Self::MissingComma
+                | Self::UnclosedBraces
+                | Self::UnclosedText
+        )
+    }
+
+    /// The diagnostic of this fault; `prose` is what the parser says.
+    fn diagnostic(self, span: Range<usize>, prose: &str, text: &str) -> Diagnostic {
+        let (message, help) = match self {
+            Self::DuplicateName { .. } => {
+                let name = text.get(span.clone()).unwrap_or_default();
+                (format!("`{}` is written twice", cut(name, SHOWN)), Some("keep one of them"))
+            }
+            Self::MissingComma => {
+                let end =
+                    text.get(..span.start).map_or(span.start, |before| before.trim_end().len());
+                let diagnostic =
+                    Diagnostic::new(end..end, "a list is not closed, or lacks a comma");
+                return diagnostic.help("end it with `]`, or put `,` between its items");
+            }
+            Self::Other => (prose.replace("array", "list"), None),
+            known => {
+                let (message, help) = known.words();
+                (message.to_owned(), help)
+            }
+        };
+        let diagnostic = Diagnostic::new(span, message);
+        match help {
+            Some(help) => diagnostic.help(help),
+            None => diagnostic,
+        }
+    }
+
+    /// The message and the help of a fault that needs nothing from the text.
+    fn words(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Self::InvalidName => (
+                "a name holds a character that it cannot hold",
+                Some("write it in letters A-Z and a-z, digits, `_` and `-`"),
+            ),
+            Self::NameWithoutValue => {
+                ("a name without a value", Some("write it as `name = value`"))
+            }
+            Self::MissingValue => ("a value is missing after `=`", None),
+            Self::UnclosedHead => ("a table's name is not closed", Some("end it with `]`")),
+            Self::UnclosedList => ("a list is not closed", Some("end it with `]`")),
+            Self::UnclosedBraces => ("a table in braces is not closed", Some("end it with `}`")),
+            Self::UnclosedString => {
+                ("a string is not closed", Some("end it with the quote that begins it"))
+            }
+            Self::UnclosedText => (
+                "a string over several lines is not closed",
+                Some("end it with the three quotes that begin it"),
+            ),
+            Self::NearlyBoolean => (
+                "this is neither a number, nor `true` or `false`",
+                Some("a string is written as `\"…\"`"),
+            ),
+            Self::Unquoted => ("a string needs quotes", Some("write it as `\"…\"`")),
+            Self::DuplicateName { .. } | Self::MissingComma | Self::Other => ("not TOML", None),
+        }
+    }
+}
+
+/// Whether a string ends with the quotes that begin it.
+fn is_closed(string: &str) -> bool {
+    let quote = &string[..1];
+    let quotes =
+        if string.starts_with(&quote.repeat(3)) { quote.repeat(3) } else { quote.to_owned() };
+    let Some(inner) = string.get(quotes.len()..).and_then(|rest| rest.strip_suffix(&quotes)) else {
+        return false;
+    };
+    let escapes = inner.bytes().rev().take_while(|byte| *byte == b'\\').count();
+    quote == "'" || escapes % 2 == 0
+}
+
+// === impl Sites ===
+
+impl Sites {
+    fn of(text: &str) -> Self {
+        let source = Source::new(text);
+        let tokens = source.lex().into_vec();
+        let mut sites = Self::default();
+        let mut guard = RecursionGuard::new(&mut sites, MAX_DEPTH);
+        parse_document(&tokens, &mut guard, &mut ());
+        sites.end_statement(text.len());
+        sites.list.sort_by_key(|(range, _)| range.start);
+        sites
+    }
+
+    /// What is wrong at the place of an error.
+    fn fault(&self, error: &Range<usize>, text: &str) -> Fault {
+        let heads = self.unclosed_heads.partition_point(|head| head.start <= error.start);
+        let head = self.unclosed_heads[..heads].last();
+        if error.is_empty() && head.is_some_and(|head| error.start <= head.end) {
+            return Fault::UnclosedHead;
+        }
+        let after = self.list.partition_point(|(range, _)| range.start <= error.start);
+        let mut before = self.list[..after].iter().rev();
+        // What the parser made up has no text, and neither have the errors that it explains.
+        let made_up = before.clone().take_while(|(range, _)| range.start == error.start);
+        let made_up = made_up.filter(|(range, _)| range.is_empty() && error.is_empty()).last();
+        let around = before.next().filter(|(range, _)| error.start <= range.end);
+        let Some((range, site)) = made_up.or(around) else { return Fault::Other };
+        let site_text = text.get(range.clone()).unwrap_or_default();
+        match site {
+            Site::Name { in_head } => Fault::of_name(range, site_text, error, *in_head),
+            Site::Scalar => Fault::of_scalar(site_text),
+            Site::NameWithoutValue => Fault::NameWithoutValue,
+            Site::MissingValue => Fault::MissingValue,
+            Site::UnclosedList => Fault::UnclosedList,
+            Site::MissingComma => Fault::MissingComma,
+            Site::UnclosedBraces => Fault::UnclosedBraces,
+        }
+    }
+
+    fn add(&mut self, span: Span, site: Site) {
+        self.list.push((span.start()..span.end(), site));
+    }
+
+    fn add_if_made_up(&mut self, span: Span, site: Site) {
+        if span.is_empty() {
+            self.add(span, site);
+        }
+    }
+
+    /// Ends the head of a table, or a name and its value, before byte `at`.
+    fn end_statement(&mut self, at: usize) {
+        if let Some(start) = self.head.take() {
+            self.unclosed_heads.push(start..at);
+        } else if std::mem::take(&mut self.has_name) && self.depth == 0 {
+            self.list.push((at..at, Site::NameWithoutValue));
+        }
+    }
+}
+
+impl EventReceiver for Sites {
+    fn std_table_open(&mut self, span: Span, _: &mut dyn ErrorSink) {
+        self.head = Some(span.start());
+    }
+
+    fn std_table_close(&mut self, _: Span, _: &mut dyn ErrorSink) {
+        self.head = None;
+    }
+
+    fn array_table_open(&mut self, span: Span, _: &mut dyn ErrorSink) {
+        self.head = Some(span.start());
+    }
+
+    fn array_table_close(&mut self, _: Span, _: &mut dyn ErrorSink) {
+        self.head = None;
+    }
+
+    fn inline_table_open(&mut self, _: Span, _: &mut dyn ErrorSink) -> bool {
+        self.depth += 1;
+        true
+    }
+
+    fn inline_table_close(&mut self, span: Span, _: &mut dyn ErrorSink) {
+        self.depth = self.depth.saturating_sub(1);
+        self.add_if_made_up(span, Site::UnclosedBraces);
+    }
+
+    fn array_open(&mut self, _: Span, _: &mut dyn ErrorSink) -> bool {
+        self.depth += 1;
+        true
+    }
+
+    fn array_close(&mut self, span: Span, _: &mut dyn ErrorSink) {
+        self.depth = self.depth.saturating_sub(1);
+        self.add_if_made_up(span, Site::UnclosedList);
+    }
+
+    fn simple_key(&mut self, span: Span, _: Option<Encoding>, _: &mut dyn ErrorSink) {
+        self.has_name = self.depth == 0 && self.head.is_none();
+        self.add(span, Site::Name { in_head: self.head.is_some() });
+    }
+
+    fn key_val_sep(&mut self, span: Span, _: &mut dyn ErrorSink) {
+        self.has_name = false;
+        self.add_if_made_up(span, Site::NameWithoutValue);
+    }
+
+    fn scalar(&mut self, span: Span, _: Option<Encoding>, _: &mut dyn ErrorSink) {
+        self.add(span, if span.is_empty() { Site::MissingValue } else { Site::Scalar });
+    }
+
+    fn value_sep(&mut self, span: Span, _: &mut dyn ErrorSink) {
+        self.add_if_made_up(span, Site::MissingComma);
+    }
+
+    fn comment(&mut self, span: Span, _: &mut dyn ErrorSink) {
+        self.end_statement(span.start());
+    }
+
+    fn newline(&mut self, span: Span, _: &mut dyn ErrorSink) {
+        self.end_statement(span.start());
+    }
+
+    fn error(&mut self, span: Span, _: &mut dyn ErrorSink) {
+        self.end_statement(span.start());
+    }
+}

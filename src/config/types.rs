@@ -1,0 +1,224 @@
+//! Diagnostics of names that do not exist and of values that do not fit. They name the setting, and
+//! show what to write instead.
+
+use std::ops::Range;
+
+use toml::de::DeValue;
+
+use super::diagnostic::Diagnostic;
+use super::secrets::is_key_place;
+use super::suggest::{self, cut};
+use super::walk::Value;
+
+/// Durations that are written in seconds or in milliseconds, depending on their size.
+const BREAKER_TIMES: [&str; 4] = ["window", "open", "open_max", "ramp_step"];
+
+/// How much of a value a message shows, in characters.
+const SHOWN: usize = 40;
+
+/// What a setting takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Expected {
+    Number,
+    Fraction,
+    Boolean,
+    Text,
+    /// One of these.
+    Word(&'static [&'static str]),
+    List,
+    Table,
+    /// A table, written as a list, most often `[[server]]` for `[server]`.
+    OneTable,
+    /// A table whose names are the user's.
+    NamedTables,
+}
+
+/// A value that does not fit its setting.
+#[derive(Debug)]
+pub(super) struct Mismatch<'a> {
+    pub(super) expected: Expected,
+    /// The names that lead to the setting.
+    pub(super) path: &'a [String],
+    /// Whether the value is an item of the setting's list.
+    pub(super) in_list: bool,
+    pub(super) value: &'a Value<'a>,
+}
+
+/// `name` at `span`, in the table at `parents`, is none of the `possible` ones.
+pub(super) fn unknown_name(
+    span: Range<usize>,
+    name: &str,
+    parents: &[String],
+    possible: &[&str],
+) -> Diagnostic {
+    let shown = cut(name, SHOWN);
+    let message = if parents.is_empty() {
+        format!("unknown name `{shown}`")
+    } else {
+        format!("unknown name `{shown}` in `{}`", cut(&parents.join("."), 2 * SHOWN))
+    };
+    Diagnostic::new(span, message).help(suggest::help(name, possible))
+}
+
+/// A value that does not fit its setting.
+pub(super) fn mismatch(mismatch: &Mismatch<'_>) -> Diagnostic {
+    let diagnostic = Diagnostic::new(mismatch.value.span(), mismatch.message());
+    match mismatch.help() {
+        Some(help) => diagnostic.help(help),
+        None => diagnostic,
+    }
+}
+
+impl Mismatch<'_> {
+    /// The setting's name.
+    fn name(&self) -> &str {
+        self.path.last().map_or("", String::as_str)
+    }
+
+    /// The dotted path, cut.
+    fn shown_path(&self) -> String {
+        cut(&self.path.join("."), 2 * SHOWN)
+    }
+
+    fn message(&self) -> String {
+        let shown = cut(self.name(), SHOWN);
+        let subject =
+            if self.in_list { format!("an item of `{shown}`") } else { format!("`{shown}`") };
+        match (self.expected, self.value.get_ref()) {
+            (Expected::Number, DeValue::Integer(number)) if number.as_str().starts_with('-') => {
+                format!("{subject} cannot be negative")
+            }
+            (Expected::Number, DeValue::Integer(_)) => format!("{subject} is too large"),
+            (Expected::Word(words), DeValue::String(word)) => {
+                let list = suggest::list(words, "or");
+                format!("{subject} is {list}, not `{}`", cut(word, SHOWN))
+            }
+            (Expected::OneTable, _) => format!("`{}` is a table, not a list", self.shown_path()),
+            (expected, value) => format!("{subject} is {}, not {}", expected.name(), kind(value)),
+        }
+    }
+
+    fn help(&self) -> Option<String> {
+        match (self.expected, self.value.get_ref()) {
+            (Expected::Word(words), DeValue::String(word)) => {
+                let meant = suggest::closest(word, words)?;
+                Some(format!("did you mean `{} = \"{meant}\"`?", self.name()))
+            }
+            (Expected::OneTable, _) => {
+                Some(format!("write `[{}]`, once and in single brackets", self.shown_path()))
+            }
+            (Expected::Table | Expected::NamedTables, _) => {
+                let head = self.table_instead()?;
+                Some(format!("write `{head}`, and its settings below"))
+            }
+            _ => Some(format!("write `{}`", self.instead()?)),
+        }
+    }
+
+    /// The line as it should be, where that can be guessed.
+    fn instead(&self) -> Option<String> {
+        let name = self.name();
+        let is_in = |table: &str| self.path.first().is_some_and(|first| first == table);
+        if is_in("keys") && name == "sha256" {
+            return None;
+        }
+        let value = match (self.expected, self.value.get_ref()) {
+            (Expected::Text, DeValue::Integer(number)) if self.in_list => {
+                return Some(format!("\"{number}\""));
+            }
+            _ if self.in_list => return None,
+            (Expected::Number, DeValue::String(text)) => {
+                text.trim().parse::<u64>().ok()?.to_string()
+            }
+            (Expected::Number, DeValue::Float(number)) => whole(number.as_str())?.to_string(),
+            (Expected::Boolean, DeValue::String(text)) => {
+                text.trim().parse::<bool>().ok()?.to_string()
+            }
+            (Expected::Text, DeValue::Integer(number)) => {
+                format!("\"{number}{}\"", unit(name, &number.to_string(), is_in("tracing"))?)
+            }
+            (Expected::List, DeValue::String(text)) if name == "api_key" && !is_key_place(text) => {
+                return None;
+            }
+            (Expected::List, DeValue::Integer(number))
+                if name == "ramp" && number.as_str() == "100" =>
+            {
+                "[100]".to_owned()
+            }
+            (Expected::List, DeValue::String(text)) if text.chars().count() <= SHOWN => {
+                format!("[\"{}\"]", cut(text, SHOWN))
+            }
+            _ => return None,
+        };
+        (value.len() < 2 * SHOWN).then(|| format!("{name} = {value}"))
+    }
+
+    /// The head of a table that was written as another value.
+    fn table_instead(&self) -> Option<String> {
+        match (self.path, self.expected, self.value.get_ref()) {
+            ([_], Expected::NamedTables, DeValue::Array(_)) => {
+                Some(format!("[{}.<name>]", self.shown_path()))
+            }
+            ([_], ..) => Some(format!("[{}]", self.shown_path())),
+            _ => None,
+        }
+    }
+}
+
+impl Expected {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Number => "a whole number",
+            Self::Fraction => "a number",
+            Self::Boolean => "`true` or `false`",
+            Self::Text | Self::Word(_) => "a string",
+            Self::List => "a list",
+            Self::Table | Self::OneTable | Self::NamedTables => "a table",
+        }
+    }
+}
+
+/// What a value is.
+fn kind(value: &DeValue<'_>) -> String {
+    let kind = match value {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "a number",
+        DeValue::Float(number) if number.as_str().contains(['n', 'e', 'E']) => {
+            return format!("`{}`", cut(number.as_str(), SHOWN));
+        }
+        DeValue::Float(_) => "a fraction",
+        DeValue::Boolean(_) => "a boolean",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    };
+    kind.to_owned()
+}
+
+/// The unit that a number without one most likely has: `/s` for a rate, a unit of time otherwise.
+fn unit(name: &str, number: &str, is_tracing: bool) -> Option<&'static str> {
+    match name {
+        "rate" => Some("/s"),
+        "timeout" if !is_tracing => Some("ms"),
+        "timeout" => Some("s"),
+        _ if name.ends_with("_timeout") => Some("s"),
+        _ if !BREAKER_TIMES.contains(&name) || number.starts_with('-') => None,
+        _ if number.len() > 2 => Some("ms"),
+        _ => Some("s"),
+    }
+}
+
+/// The whole number that is written as `5.0` or `1e3`.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a whole number that doubles represent exactly"
+)]
+fn whole(text: &str) -> Option<u64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if let Some(number) = text.strip_suffix(".0").and_then(|whole| whole.parse().ok()) {
+        return Some(number);
+    }
+    let number: f64 = text.parse().ok()?;
+    (number.fract() == 0.0 && (0.0..=EXACT).contains(&number)).then_some(number as u64)
+}

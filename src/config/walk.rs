@@ -1,0 +1,275 @@
+//! One walk over a parsed file, from the root to each value. Every table knows its settings by the
+//! type that they have; what does not fit is reported, left out, and hides nothing beside it.
+//!
+//! [`table`] declares a table once: the struct, the names that may stand in it, and how each is
+//! read. `schema` is generated from the same struct. [`words`] does the same for settings that take
+//! one of a few words, whose list is that of serde.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde::de::value::StrDeserializer;
+use toml::de::{DeTable, DeValue};
+
+use super::diagnostic::Diagnostics;
+use super::spanned::Spanned;
+use super::suggest;
+use super::types::{self, Expected, Mismatch};
+
+/// A value of the parsed file, with its place.
+pub(super) type Value<'a> = toml::Spanned<DeValue<'a>>;
+
+/// A type that values of the file are read into.
+pub(super) trait FromToml: Sized {
+    /// Reads `value`. If it does not fit, it is reported and the result is none.
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self>;
+}
+
+/// A table with a fixed set of names; see [`table`].
+pub(super) trait Table: Default {
+    /// The names that may stand in it.
+    const NAMES: &'static [&'static str];
+
+    /// Reads one setting. Returns whether there is one of this name.
+    fn set(&mut self, name: &str, value: &Value<'_>, walk: &mut Walk<'_>) -> bool;
+}
+
+/// The state of a walk.
+#[derive(Debug)]
+pub(super) struct Walk<'a> {
+    diagnostics: &'a mut Diagnostics,
+    /// The names that lead to the current value; an item of a list has the list's names.
+    path: Vec<String>,
+    in_list: bool,
+}
+
+/// Declares a table of the file: a struct whose fields are its settings, all of them optional.
+macro_rules! table {
+    (
+        $(#[$about:meta])*
+        pub struct $table:ident {
+            $($(#[$about_setting:meta])* pub $name:ident: $kind:ty,)*
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(Debug, Default)]
+        #[cfg_attr(test, derive(schemars::JsonSchema), schemars(default, deny_unknown_fields))]
+        pub struct $table {
+            $($(#[$about_setting])* pub $name: $kind,)*
+        }
+
+        impl $crate::config::walk::Table for $table {
+            const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
+
+            fn set(
+                &mut self,
+                name: &str,
+                value: &$crate::config::walk::Value<'_>,
+                walk: &mut $crate::config::walk::Walk<'_>,
+            ) -> bool {
+                match name {
+                    $(stringify!($name) => {
+                        let read = $crate::config::walk::FromToml::from_toml(value, walk);
+                        self.$name = read.unwrap_or_default();
+                    })*
+                    _ => return false,
+                }
+                true
+            }
+        }
+
+        impl $crate::config::walk::FromToml for $table {
+            fn from_toml(
+                value: &$crate::config::walk::Value<'_>,
+                walk: &mut $crate::config::walk::Walk<'_>,
+            ) -> Option<Self> {
+                walk.table(value)
+            }
+        }
+    };
+}
+pub(super) use table;
+
+/// Declares settings that take one of a few words: enums whose variants are the words in snake case.
+macro_rules! words {
+    ($(
+        $(#[$about:meta])*
+        pub enum $setting:ident { $($variants:tt)* }
+    )*) => {$(
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+        #[cfg_attr(test, derive(schemars::JsonSchema))]
+        #[serde(rename_all = "snake_case")]
+        pub enum $setting { $($variants)* }
+
+        impl $crate::config::walk::FromToml for $setting {
+            fn from_toml(
+                value: &$crate::config::walk::Value<'_>,
+                walk: &mut $crate::config::walk::Walk<'_>,
+            ) -> Option<Self> {
+                walk.word(value)
+            }
+        }
+    )*};
+}
+pub(super) use words;
+
+// === impl Walk ===
+
+impl<'a> Walk<'a> {
+    /// Reads a whole file. What does not fit is left out and reported to `diagnostics`.
+    pub(super) fn root<T: Table>(file: &DeTable<'_>, diagnostics: &'a mut Diagnostics) -> T {
+        let mut walk = Self { diagnostics, path: Vec::new(), in_list: false };
+        walk.settings(file)
+    }
+
+    /// Reads a table with a fixed set of names.
+    pub(super) fn table<T: Table>(&mut self, value: &Value<'_>) -> Option<T> {
+        match value.get_ref() {
+            DeValue::Table(table) => Some(self.settings(table)),
+            DeValue::Array(_) => self.reject(Expected::OneTable, value),
+            _ => self.reject(Expected::Table, value),
+        }
+    }
+
+    fn settings<T: Table>(&mut self, table: &DeTable<'_>) -> T {
+        let mut read = T::default();
+        for (name, value) in table {
+            self.path.push(name.get_ref().to_string());
+            let is_known = read.set(name.get_ref(), value, self);
+            self.path.pop();
+            if !is_known {
+                self.unknown_name(name, T::NAMES);
+            }
+        }
+        read
+    }
+
+    /// Reads one of the words of `T`.
+    pub(super) fn word<T: DeserializeOwned>(&mut self, value: &Value<'_>) -> Option<T> {
+        let DeValue::String(text) = value.get_ref() else {
+            return self.reject(Expected::Text, value);
+        };
+        let result = T::deserialize(StrDeserializer::<UnknownWord>::new(text));
+        result.map_err(|UnknownWord(words)| self.reject::<T>(Expected::Word(words), value)).ok()
+    }
+
+    /// Reports a name that is none of `possible`. If it is one of them misspelt, that one counts as
+    /// present.
+    fn unknown_name(&mut self, name: &toml::Spanned<impl AsRef<str>>, possible: &[&str]) {
+        let written = name.get_ref().as_ref();
+        let meant = suggest::closest(written, possible);
+        self.diagnostics.push(types::unknown_name(name.span(), written, &self.path, possible));
+        match meant {
+            Some(meant) => self.leave_hole(Some(meant)),
+            None if self.path.is_empty() => self.diagnostics.distrust_names(),
+            None => {}
+        }
+    }
+
+    /// Reports a value that does not fit.
+    fn reject<T>(&mut self, expected: Expected, value: &Value<'_>) -> Option<T> {
+        let mismatch = Mismatch { expected, path: &self.path, in_list: self.in_list, value };
+        self.diagnostics.push(types::mismatch(&mismatch));
+        self.leave_hole(None);
+        None
+    }
+
+    fn leave_hole(&mut self, name: Option<&str>) {
+        self.diagnostics.leave_hole(self.path.iter().map(String::as_str).chain(name));
+    }
+}
+
+/// serde's answer to a word that an enum has not: the words that it has.
+#[derive(Debug, thiserror::Error)]
+#[error("unknown word")]
+struct UnknownWord(&'static [&'static str]);
+
+impl serde::de::Error for UnknownWord {
+    fn custom<T: std::fmt::Display>(_: T) -> Self {
+        Self(&[])
+    }
+
+    fn unknown_variant(_: &str, words: &'static [&'static str]) -> Self {
+        Self(words)
+    }
+}
+
+// === impl FromToml ===
+
+impl FromToml for String {
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
+        match value.get_ref() {
+            DeValue::String(text) => Some(text.to_string()),
+            _ => walk.reject(Expected::Text, value),
+        }
+    }
+}
+
+impl FromToml for bool {
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
+        value.get_ref().as_bool().or_else(|| walk.reject(Expected::Boolean, value))
+    }
+}
+
+impl FromToml for u64 {
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
+        let number = value.get_ref().as_integer();
+        number
+            .and_then(|number| Self::from_str_radix(number.as_str(), number.radix()).ok())
+            .or_else(|| walk.reject(Expected::Number, value))
+    }
+}
+
+impl FromToml for f64 {
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
+        let number = match value.get_ref() {
+            DeValue::Float(number) => number.as_str().parse().ok(),
+            DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse().ok(),
+            _ => None,
+        };
+        number.or_else(|| walk.reject(Expected::Fraction, value))
+    }
+}
+
+/// A setting that may be left out.
+impl<T: FromToml> FromToml for Option<Spanned<T>> {
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
+        T::from_toml(value, walk).map(|read| Some(Spanned::new(read, value.span())))
+    }
+}
+
+/// A list, without the items that do not fit.
+impl<T: FromToml> FromToml for Vec<Spanned<T>> {
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
+        let DeValue::Array(items) = value.get_ref() else {
+            return walk.reject(Expected::List, value);
+        };
+        walk.in_list = true;
+        let read = items.iter().filter_map(|item| {
+            T::from_toml(item, walk).map(|read| Spanned::new(read, item.span()))
+        });
+        let read = read.collect();
+        walk.in_list = false;
+        Some(read)
+    }
+}
+
+/// A table with names of the user's, without the values that do not fit.
+impl<T: FromToml> FromToml for BTreeMap<Spanned<String>, Spanned<T>> {
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
+        let DeValue::Table(entries) = value.get_ref() else {
+            return walk.reject(Expected::NamedTables, value);
+        };
+        let mut read = Self::new();
+        for (name, value) in entries {
+            walk.path.push(name.get_ref().to_string());
+            if let Some(entry) = T::from_toml(value, walk) {
+                let name = Spanned::new(name.get_ref().to_string(), name.span());
+                read.insert(name, Spanned::new(entry, value.span()));
+            }
+            walk.path.pop();
+        }
+        Some(read)
+    }
+}
