@@ -9,7 +9,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
@@ -19,6 +18,7 @@ use tracing::warn;
 use super::answer::Answer;
 use crate::identity::bearer;
 use crate::limit::MICROS_PER_SECOND;
+use crate::net::address::Authority;
 use crate::policy::redis::Secret;
 
 /// Where everything is that may not be asked for by everybody.
@@ -136,8 +136,8 @@ fn has_own_host(visit: Visit<'_>) -> bool {
 
 /// The host of `host:port`.
 fn host_of(authority: &str) -> Option<String> {
-    let authority: Authority = authority.parse().ok()?;
-    Some(authority.host().trim_end_matches('.').to_ascii_lowercase())
+    let authority = Authority::split(authority).ok()?;
+    Some(authority.host.trim_end_matches('.').to_ascii_lowercase())
 }
 
 fn is_local(host: &str) -> bool {

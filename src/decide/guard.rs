@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 use http::{HeaderMap, Version, header};
 
 use super::Head;
+use crate::net::address::Authority;
 use crate::policy::settings::Server;
 
 /// Why a request cannot be sent on.
@@ -102,16 +103,13 @@ fn check_host(headers: &HeaderMap, version: Version, target: Target) -> Result<(
 /// name ends: `api.test:80:80` is `api.test` to some. Empty where the target has no host.
 fn is_host(host: &[u8]) -> bool {
     let Ok(host) = std::str::from_utf8(host) else { return false };
-    let is_port = |rest: &str| match rest.strip_prefix(':') {
-        Some(port) => port.bytes().all(|byte| byte.is_ascii_digit()),
-        None => rest.is_empty(),
-    };
-    if let Some((address, rest)) = host.strip_prefix('[').and_then(|host| host.split_once(']')) {
-        return address.parse::<Ipv6Addr>().is_ok() && is_port(rest);
-    }
-    let (name, rest) = host.split_at(host.find(':').unwrap_or(host.len()));
+    let Ok(authority) = Authority::split(host) else { return false };
     let in_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-    name.bytes().all(in_name) && is_port(rest)
+    let valid_host = match authority.in_brackets() {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => authority.host.bytes().all(in_name),
+    };
+    valid_host && authority.port.is_none_or(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 #[cfg(test)]

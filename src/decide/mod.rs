@@ -17,6 +17,7 @@ use http::{HeaderMap, Method, Uri, Version};
 
 use crate::identity::{self, Identity, IdentityError};
 use crate::limit::charge::Charges;
+use crate::net::address::Authority;
 use crate::policy::Policy;
 use crate::policy::charges::{Facts, KeyRequired, Scope};
 use crate::policy::client::{Client, ClientKey};
@@ -226,11 +227,7 @@ fn unauthenticated(policy: &Policy, client: &Client) -> Option<Refusal> {
 pub fn host(headers: &HeaderMap) -> Cow<'_, str> {
     let header = headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
     let host = header.unwrap_or_default();
-    let host = match host.rsplit_once(':') {
-        // A colon inside brackets is an IPv6 address'.
-        Some((name, port)) if !port.contains(']') => name,
-        _ => host,
-    };
+    let host = Authority::split(host).map_or(host, |authority| authority.host);
     if let Some(address) = ipv6_host(host) {
         return Cow::Owned(address);
     }

@@ -1,4 +1,5 @@
 //! Networking that several modules share, and that knows nothing of rate limits.
 
+pub mod address;
 pub mod listen;
 pub mod tls;

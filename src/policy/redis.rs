@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::OnFailure;
-use super::settings::Origin;
 use crate::limit::breaker;
+use crate::net::address::HostPort;
 use crate::net::tls::ClientTls;
 
 /// What every key begins with, where the file says nothing.
@@ -68,7 +68,7 @@ pub enum StartWithout {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// One server. Its name is looked up for every new connection.
-    Server(Origin),
+    Server(HostPort),
     /// Whichever server the sentinels call the master.
     Sentinel(Sentinel),
     /// A Unix socket.
@@ -79,7 +79,7 @@ pub enum Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sentinel {
     /// Whom to ask, in this order; at least one.
-    pub servers: Vec<Origin>,
+    pub servers: Vec<HostPort>,
     /// The master's name with the sentinels.
     pub master: String,
     /// Who the gateway is to the sentinels.

@@ -8,6 +8,7 @@ use http::HeaderName;
 use ipnet::IpNet;
 
 use super::redis::Secret;
+use crate::net::address::HostPort;
 
 /// Listeners, threads, and the guards around requests. All durations are whole milliseconds in
 /// the file and never 0.
@@ -212,24 +213,5 @@ pub enum Target {
     /// The built-in responder, for trying things out.
     Demo,
     /// Servers as `host:port`, at least one, used in turn. Names are looked up while running.
-    Servers(Vec<Origin>),
-}
-
-/// One server behind an upstream.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Origin {
-    /// A name or an address, without brackets.
-    pub host: String,
-    /// The port, never 0.
-    pub port: u16,
-}
-
-impl std::fmt::Display for Origin {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.host.contains(':') {
-            write!(formatter, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(formatter, "{}:{}", self.host, self.port)
-        }
-    }
+    Servers(Vec<HostPort>),
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
-use super::settings::Origin;
+use crate::net::address::HostPort;
 use crate::net::tls::ClientTls;
 
 /// Traces of requests.
@@ -29,7 +29,7 @@ pub struct Tracing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// The server. Its name is looked up for every new connection.
-    pub origin: Origin,
+    pub origin: HostPort,
     /// How the connection is encrypted; none: it is not.
     pub tls: Option<ClientTls>,
     /// The path that spans are sent to; begins with a slash.

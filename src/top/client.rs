@@ -133,8 +133,8 @@ impl Client {
 
     /// Sends a request and reads the head of its answer.
     async fn ask(&self, path: &str) -> Result<(HttpSession, HttpPeer), Trouble> {
-        let Target { host, port, token } = &self.target;
-        let found = tokio::net::lookup_host((host.as_str(), *port)).await;
+        let Target { server, token } = &self.target;
+        let found = tokio::net::lookup_host((server.host.as_str(), server.port)).await;
         let addresses: Vec<_> = found.map_err(|error| self.unreachable(&error))?.collect();
         let mut trouble = self.unreachable(&"the name has no address");
         // A name may have addresses on which nobody listens: `localhost` has two.

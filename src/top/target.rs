@@ -1,86 +1,73 @@
-//! Which gateway is asked: where its admin port is, and what it wants to hear.
+//! The gateway to show: the address of its admin port and the token.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use http::Uri;
 use thiserror::Error;
 
+use crate::net::address::HostPort;
 use crate::policy::redis::Secret;
 
-/// The admin port's own default.
+/// The default address of the admin port.
 pub const DEFAULT: &str = "http://127.0.0.1:9090";
 
-/// A gateway's admin port.
+const DEFAULT_PORT: u16 = 9090;
+
+/// The admin port of a gateway.
 #[derive(Debug, Clone)]
 pub struct Target {
-    pub(super) host: String,
-    pub(super) port: u16,
+    pub(super) server: HostPort,
     pub(super) token: Option<Secret>,
 }
 
-/// Why a text names no admin port.
+/// Why a text is not the address of an admin port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum TargetError {
-    /// No URL at all.
-    #[error("the address is none; it looks like `http://127.0.0.1:9090`")]
+    /// The text is not a URL.
+    #[error("this is not an address; it looks like `http://127.0.0.1:9090`")]
     NotAnAddress,
-    /// TLS, which the admin port does not speak.
+    /// The URL is `https`, which the admin port does not support.
     #[error(
-        "`https` is not spoken: the admin port has plain HTTP. Bring it here by \
+        "`https` is not supported: the admin port has plain HTTP. Forward it to this machine by \
          `ssh -L 9090:127.0.0.1:9090 HOST`"
     )]
     Tls,
-    /// More than an address.
+    /// The URL has a path, a query or a fragment.
     #[error("the address has a path; leave out what follows the port")]
     Path,
 }
 
 impl Target {
-    /// The admin port at a URL, or at `host:port`; port 9090 where there is none.
+    /// Parses a URL or `host:port`. The default port is 9090.
     ///
     /// # Errors
     /// See [`TargetError`].
     pub fn parse(text: &str, token: Option<Secret>) -> Result<Self, TargetError> {
-        let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-        let uri: Uri = whole.parse().map_err(|_| TargetError::NotAnAddress)?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => return Err(TargetError::Tls),
+        let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
+        match scheme.to_ascii_lowercase().as_str() {
+            "http" => {}
+            "https" => return Err(TargetError::Tls),
             _ => return Err(TargetError::NotAnAddress),
         }
-        if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
-            return Err(TargetError::Path);
-        }
-        let authority = uri.authority().ok_or(TargetError::NotAnAddress)?;
-        let host = authority.host().trim_matches(['[', ']']);
-        if host.is_empty() || authority.as_str().contains('@') {
-            return Err(TargetError::NotAnAddress);
-        }
-        // A port that is no number is none to `http`, and would quietly be the default.
-        let port = match (authority.port_u16(), authority.as_str().rsplit_once(':')) {
-            (Some(port), _) => port,
-            (None, Some((_, rest))) if !rest.contains(']') => {
-                return Err(TargetError::NotAnAddress);
-            }
-            (None, _) => 9090,
-        };
-        Ok(Self { host: host.to_owned(), port, token })
+        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let server = HostPort::parse(authority, Some(DEFAULT_PORT))
+            .map_err(|_| TargetError::NotAnAddress)?;
+        if matches!(path, "" | "/") { Ok(Self { server, token }) } else { Err(TargetError::Path) }
     }
 
-    /// The admin port of a file, on this machine where it is on all addresses.
+    /// Returns the admin port of a configuration file. If it listens on all addresses, the address
+    /// is that of this machine.
     pub fn of_file(admin: SocketAddr, token: Option<Secret>) -> Self {
         let host = match admin.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
             IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
             other => other,
         };
-        Self { host: host.to_string(), port: admin.port(), token }
+        Self { server: HostPort { host: host.to_string(), port: admin.port() }, token }
     }
 
-    /// Host and port, as people and `Host` have them.
+    /// Returns `host:port`, for people and for the `Host` header.
     pub fn shown(&self) -> String {
-        let Self { host, port, .. } = self;
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+        self.server.to_string()
     }
 }
 
@@ -89,11 +76,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_a_url_or_what_stands_in_one() {
+    fn address_is_a_url_or_host_and_port() {
         let shown = |text: &str| Target::parse(text, None).map(|target| target.shown());
         let table = [
             (DEFAULT, Ok("127.0.0.1:9090")),
             ("http://gateway.internal:81/", Ok("gateway.internal:81")),
+            ("HTTP://gateway.internal:81", Ok("gateway.internal:81")),
             ("localhost", Ok("localhost:9090")),
             ("10.0.0.7:9091", Ok("10.0.0.7:9091")),
             ("[::1]:9090", Ok("[::1]:9090")),
@@ -101,6 +89,7 @@ mod tests {
             ("https://h", Err(TargetError::Tls)),
             ("http://h/metrics", Err(TargetError::Path)),
             ("http://h/?a=b", Err(TargetError::Path)),
+            ("http://h?a=b", Err(TargetError::Path)),
             ("ftp://h", Err(TargetError::NotAnAddress)),
             ("h:port", Err(TargetError::NotAnAddress)),
             ("h:70000", Err(TargetError::NotAnAddress)),
@@ -114,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_on_all_addresses_is_on_this_machine() {
+    fn unspecified_address_becomes_loopback() {
         let shown = |admin: &str| Target::of_file(admin.parse().unwrap(), None).shown();
         assert_eq!(shown("0.0.0.0:9090"), "127.0.0.1:9090");
         assert_eq!(shown("[::]:9"), "[::1]:9");

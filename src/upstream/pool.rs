@@ -17,7 +17,8 @@ use tracing::warn;
 
 use super::idle::IdleConnections;
 use crate::limit::MICROS_PER_SECOND;
-use crate::policy::settings::{Origin, Target, Upstream};
+use crate::net::address::HostPort;
+use crate::policy::settings::{Target, Upstream};
 
 /// Deadline of one name look-up.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,7 +42,7 @@ pub struct Pool {
 }
 
 /// The servers of an upstream as configured.
-struct Origins(Vec<Origin>);
+struct Origins(Vec<HostPort>);
 
 impl Pool {
     /// Creates a pool of the upstream's servers. It has no addresses until [`look_up`](Self::look_up) has run.
@@ -170,7 +171,7 @@ impl ServiceDiscovery for Origins {
     }
 }
 
-impl Origin {
+impl HostPort {
     /// Returns the address if the server is configured by address instead of by name.
     fn address(&self) -> Option<SocketAddr> {
         Some(SocketAddr::new(self.host.parse().ok()?, self.port))

@@ -12,6 +12,7 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Spa
 
 use super::context::SpanId;
 use super::{Call, TraceRecord};
+use crate::net::address::{self, Authority};
 use crate::observe::address::ShownAddress;
 use crate::policy::Route;
 use crate::policy::client::ClientKey;
@@ -235,15 +236,10 @@ impl Attributes {
 
     /// The host that a request is for, and its port.
     fn host(&mut self, host: &str) {
-        let (name, port) = match host.rsplit_once(':') {
-            // A colon inside brackets is an IPv6 address'.
-            Some((name, port)) if !port.contains(']') => (name, port.parse().ok()),
-            _ => (host, None),
-        };
-        let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
-        self.text("server.address", bare.unwrap_or(name));
-        if let Some(port) = port.filter(|port| (1..=65_535).contains(port)) {
-            self.number("server.port", port);
+        let authority = Authority::split(host).unwrap_or(Authority { host, port: None });
+        self.text("server.address", authority.in_brackets().unwrap_or(authority.host));
+        if let Some(port) = authority.port.and_then(address::port) {
+            self.number("server.port", u64::from(port));
         }
     }
 

@@ -4,12 +4,10 @@
 #[cfg(test)]
 mod tests;
 
-use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
-use super::origin::is_host;
+use crate::net::address::{AddressError, HostPort};
 use crate::policy::redis::{Login, Secret};
-use crate::policy::settings::Origin;
 
 /// Where Redis listens, unless the url says otherwise.
 const REDIS_PORT: u16 = 6379;
@@ -37,8 +35,8 @@ pub(super) struct Url {
 /// Where a url points to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum UrlPlace {
-    Server(Origin),
-    Sentinel(Vec<Origin>, String),
+    Server(HostPort),
+    Sentinel(Vec<HostPort>, String),
     Socket(PathBuf),
 }
 
@@ -186,61 +184,28 @@ fn no_query(rest: &str) -> Result<(), Reason> {
 }
 
 /// `host`, `host:port`, `[address]`, `[address]:port`.
-fn host_and_port(text: &str, default_port: u16) -> Result<Origin, Reason> {
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let Some((host, after)) = rest.split_once(']') else {
-                return wrong(
-                    "`url` has a `[` without `]`",
-                    "IPv6 looks like `redis://[::1]:6379`",
-                );
-            };
-            if host.parse::<Ipv6Addr>().is_err() {
-                return wrong(
-                    "`url` has no address in `[]`",
-                    "IPv6 looks like `redis://[::1]:6379`",
-                );
-            }
-            match after.strip_prefix(':') {
-                Some(port) => (host, Some(port)),
-                None if after.is_empty() => (host, None),
-                None => {
-                    return wrong("`url` has no `:` before its port", "it looks like `[::1]:6379`");
-                }
-            }
+fn host_and_port(text: &str, default_port: u16) -> Result<HostPort, Reason> {
+    let ipv6 = "IPv6 looks like `redis://[::1]:6379`";
+    let server = HostPort::parse(text, Some(default_port));
+    server.or_else(|error| match error {
+        AddressError::UnclosedBracket => wrong("`url` has a `[` without `]`", ipv6),
+        AddressError::NotIpv6 => wrong("`url` has no address in `[]`", ipv6),
+        AddressError::AfterBracket => {
+            wrong("`url` has no `:` before its port", "it looks like `[::1]:6379`")
         }
-        None if text.matches(':').count() > 1 => {
-            return wrong(
-                "an IPv6 address stands in brackets",
-                "it looks like `redis://[::1]:6379`",
-            );
+        AddressError::ExtraColon => {
+            wrong("an IPv6 address stands in brackets", "it looks like `redis://[::1]:6379`")
         }
-        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
-    };
-    if host.is_empty() {
-        return wrong("`url` names no host", "it looks like `redis://127.0.0.1:6379`");
-    }
-    if !host.contains(':') && !is_host(host) {
-        return wrong("the host in `url` is not a host", "a host is a name or an address");
-    }
-    let port = match port {
-        None => default_port,
-        Some(port) => match port.parse() {
-            Ok(port @ 1..) if !port_has_sign(text) => port,
-            _ => {
-                return wrong(
-                    "the port in `url` is not a port",
-                    "a port is a number from 1 to 65535",
-                );
-            }
-        },
-    };
-    Ok(Origin { host: host.to_ascii_lowercase(), port })
-}
-
-/// `+80` parses as a number and is no port.
-fn port_has_sign(text: &str) -> bool {
-    text.contains(":+")
+        AddressError::NoHost => {
+            wrong("`url` names no host", "it looks like `redis://127.0.0.1:6379`")
+        }
+        AddressError::NotHost => {
+            wrong("the host in `url` is not a host", "a host is a name or an address")
+        }
+        AddressError::NoPort | AddressError::NotPort => {
+            wrong("the port in `url` is not a port", "a port is a number from 1 to 65535")
+        }
+    })
 }
 
 /// The database behind the last slash.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use http::Method;
 
 use super::names::{Names, twice};
-use super::origin::is_host;
 use super::path;
 use super::rules::BuiltRule;
 use super::words::meaning;
@@ -16,6 +15,7 @@ use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::config::tables::{self, List};
 use crate::config::{Config, in_order};
+use crate::net::address::is_host;
 use crate::policy::Route;
 use crate::policy::matcher::{Matcher, PathPattern, ipv6_host};
 use crate::policy::router::Router;

@@ -6,15 +6,14 @@ use http::uri::Uri;
 use http::{HeaderName, HeaderValue};
 
 use super::environment::{Environment, expand};
-use super::origin::is_host;
 use super::values::duration_up_to;
 use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::config::{Config, in_order, tables};
+use crate::net::address::{AddressError, HostPort};
 use crate::net::tls::ClientTls;
-use crate::policy::settings::Origin;
 use crate::policy::tracing::{Endpoint, Ratio, Tracing};
 
 /// A collector beside the gateway, on the port that OTLP has over HTTP.
@@ -141,22 +140,14 @@ fn parse(text: &str) -> Result<Endpoint, Reason> {
         .filter(|text| text.is_ascii())
         .and_then(|text| text.parse().ok())
         .ok_or(not_a_url)?;
-    let host = uri.host().unwrap_or_default();
-    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let host = match inner {
-        Some(address) if address.parse::<std::net::Ipv6Addr>().is_ok() => address,
-        None if is_host(host) => host,
-        _ => return Err(not_a_url),
-    };
-    let port = match (uri.port_u16(), authority.rsplit_once(']').map_or(authority, |(_, end)| end))
-    {
-        (Some(port), _) if port > 0 => port,
-        (None, end) if !end.contains(':') => default_port,
-        _ => return Err(("`endpoint` has no valid port", "a port is a number from 1 to 65535")),
-    };
+    let origin = HostPort::parse(authority, Some(default_port)).map_err(|error| match error {
+        AddressError::NotPort => {
+            ("`endpoint` has no valid port", "a port is a number from 1 to 65535")
+        }
+        _ => not_a_url,
+    })?;
     let base = uri.path().trim_end_matches('/');
     let base = base.strip_suffix(TRACES_PATH).unwrap_or(base);
-    let origin = Origin { host: host.to_ascii_lowercase(), port };
     Ok(Endpoint { origin, tls, path: format!("{base}{TRACES_PATH}") })
 }
 

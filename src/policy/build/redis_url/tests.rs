@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn origin(host: &str, port: u16) -> Origin {
-    Origin { host: host.to_owned(), port }
+fn origin(host: &str, port: u16) -> HostPort {
+    HostPort { host: host.to_owned(), port }
 }
 
 fn login_of(username: &str, password: &str) -> Login {

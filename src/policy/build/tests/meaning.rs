@@ -6,8 +6,9 @@ use crate::limit::Limit;
 use crate::limit::breaker::Settings;
 use crate::limit::charge::Mode;
 use crate::load::{from_text, from_text_in};
+use crate::net::address::HostPort;
 use crate::policy::redis::{Login, Place, Ready, Secret, StartWithout};
-use crate::policy::settings::{KeySource, OnUnknownKey, Origin, Target};
+use crate::policy::settings::{KeySource, OnUnknownKey, Target};
 use crate::policy::{Dimension, OnFailure, OnMissing, Policy};
 
 const EXAMPLE: &str = include_str!("../fixtures/example.toml");
@@ -37,7 +38,7 @@ fn the_example_means_what_it_says() {
     assert_eq!((&*policy.keys[0].id, policy.keys[0].plan), ("acme", 1));
     assert_eq!(policy.key_by_digest.len(), 1);
     assert!(policy.key_by_digest.keys().all(|digest| digest[..2] == [0x9f, 0x86]));
-    let origin = |port| Origin { host: "127.0.0.1".to_owned(), port };
+    let origin = |port| HostPort { host: "127.0.0.1".to_owned(), port };
     assert_eq!(policy.upstreams[0].target, Target::Servers(vec![origin(3000), origin(3001)]));
     assert_eq!(names(policy.routes.iter().map(|route| &route.name)), ["search", "rest"]);
     assert_eq!((policy.routes[0].cost, policy.routes[1].cost), (5, 1));
@@ -147,7 +148,7 @@ fn redis(lines: &str) -> Policy {
 #[test]
 fn redis_has_its_defaults() {
     let redis = redis("url = 'redis://h'").redis.unwrap();
-    assert_eq!(redis.place, Place::Server(Origin { host: "h".to_owned(), port: 6379 }));
+    assert_eq!(redis.place, Place::Server(HostPort { host: "h".to_owned(), port: 6379 }));
     assert_eq!((redis.tls, redis.login, redis.database), (None, Login::default(), 0));
     assert_eq!((redis.timeout, redis.on_failure), (Duration::from_millis(10), OnFailure::Local));
     assert_eq!(redis.prefix, "tollgate:");

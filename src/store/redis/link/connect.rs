@@ -21,9 +21,9 @@ use super::health::Health;
 use super::stream::{Carrier, Metered};
 use super::{Connection, sentinel};
 use crate::blocking::BlockingCalls;
+use crate::net::address::HostPort;
 use crate::net::tls::{self, ClientTls};
 use crate::policy::redis::{Login, Place, Redis};
-use crate::policy::settings::Origin;
 use crate::store::redis::class::classify;
 use crate::store::redis::error_text::Secrets;
 
@@ -39,7 +39,7 @@ const QUEUE: usize = 256;
 
 /// Looks up a name and a port.
 pub(super) type Resolver = Box<
-    dyn Fn(&Origin) -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>
+    dyn Fn(&HostPort) -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>
         + Send
         + Sync,
 >;
@@ -119,7 +119,7 @@ pub(super) async fn connect(
 
 /// A connection to a host, without a login.
 pub(super) async fn open(
-    server: &Origin,
+    server: &HostPort,
     tls: Option<&TlsConnector>,
     resolver: &Resolver,
 ) -> Result<Fresh, ConnectError> {
@@ -171,7 +171,7 @@ fn set_up(stream: &TcpStream) -> io::Result<()> {
 
 async fn encrypt(
     stream: TcpStream,
-    server: &Origin,
+    server: &HostPort,
     connector: &TlsConnector,
 ) -> Result<Carrier, ConnectError> {
     let at = server.to_string();

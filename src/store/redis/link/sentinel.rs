@@ -4,18 +4,15 @@ use tokio_rustls::TlsConnector;
 
 use super::connect::{Resolver, open};
 use super::error::ConnectError;
+use crate::net::address::{HostPort, MAX_HOST_BYTES};
 use crate::policy::redis::Sentinel;
-use crate::policy::settings::Origin;
-
-/// The longest name of a host.
-const MAX_HOST_BYTES: usize = 253;
 
 /// Asks one sentinel after the other; the first that knows the master decides.
 pub(super) async fn master(
     sentinel: &Sentinel,
     tls: Option<&TlsConnector>,
     resolver: &Resolver,
-) -> Result<Origin, ConnectError> {
+) -> Result<HostPort, ConnectError> {
     let mut last = None;
     for server in &sentinel.servers {
         match ask(server, sentinel, tls, resolver).await {
@@ -30,11 +27,11 @@ pub(super) async fn master(
 }
 
 async fn ask(
-    server: &Origin,
+    server: &HostPort,
     sentinel: &Sentinel,
     tls: Option<&TlsConnector>,
     resolver: &Resolver,
-) -> Result<Origin, ConnectError> {
+) -> Result<HostPort, ConnectError> {
     let mut fresh = open(server, tls, resolver).await?;
     fresh.log_in(&sentinel.login).await?;
     let mut question = redis::cmd("SENTINEL");
@@ -47,5 +44,5 @@ async fn ask(
     if host.len() > MAX_HOST_BYTES || !host.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(unknown());
     }
-    Ok(Origin { host, port })
+    Ok(HostPort { host, port })
 }
