@@ -1,4 +1,4 @@
-//! Answers of the operator's port, before they are sent.
+//! Responses of the admin port: text, JSON and problem documents.
 
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
@@ -10,15 +10,15 @@ const JSON: &str = "application/json";
 
 const PROBLEM: &str = "application/problem+json";
 
-/// An answer before it is sent.
+/// A response that is ready to be sent.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     kind: &'static str,
     body: Vec<u8>,
-    /// One more header.
+    /// An additional header.
     header: Option<(HeaderName, HeaderValue)>,
-    /// What was changed, from what to what: for the log.
+    /// The change that the call made, for the log.
     pub(super) note: Option<String>,
 }
 
@@ -27,7 +27,7 @@ impl Answer {
         Self::of(status, TEXT, text.as_bytes().to_vec())
     }
 
-    /// A body that is already there.
+    /// A response with the given body.
     pub(super) fn of(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Self {
         Self { status, kind, body, header: None, note: None }
     }
@@ -36,24 +36,24 @@ impl Answer {
         Self::json_with(StatusCode::OK, value)
     }
 
-    /// Indented: people read it too.
+    /// A JSON response, indented for readers.
     pub(super) fn json_with(status: StatusCode, value: &impl Serialize) -> Self {
         let mut body = serde_json::to_vec_pretty(value).unwrap_or_default();
         body.push(b'\n');
         Self::of(status, JSON, body)
     }
 
-    /// A problem document (RFC 9457), as clients get them too.
+    /// A problem document (RFC 9457).
     pub(super) fn problem(status: StatusCode, detail: &str) -> Self {
         Self::problem_with(status, detail, Map::new())
     }
 
-    /// The same, in place of what was asked for.
+    /// A boxed problem document, for use as an error.
     pub(super) fn refusal(status: StatusCode, detail: &str) -> Box<Self> {
         Box::new(Self::problem(status, detail))
     }
 
-    /// The same with members of its own.
+    /// A problem document with additional members.
     pub(super) fn problem_with(
         status: StatusCode,
         detail: &str,
@@ -73,12 +73,12 @@ impl Answer {
         Self { header: HeaderValue::from_str(value).ok().map(|value| (name, value)), ..self }
     }
 
-    /// The same, of a call that changed something.
+    /// Adds a note for the log about the change that the call made.
     pub(super) fn noting(self, note: String) -> Self {
         Self { note: Some(note), ..self }
     }
 
-    /// As it is sent; without its body, where that was not asked for.
+    /// The HTTP response, without the body for a HEAD request.
     pub(super) fn response(self, is_head: bool) -> Response<Vec<u8>> {
         let length = self.body.len();
         let mut response = Response::new(if is_head { Vec::new() } else { self.body });

@@ -1,5 +1,5 @@
-//! The HTTP server of the operator's port. Pingora's own knows answers that are whole; here is one
-//! that goes on.
+//! The HTTP server of the admin port. Pingora's own supports only complete responses; this one also
+//! streams events.
 
 use std::sync::Arc;
 
@@ -15,22 +15,22 @@ use super::samples::Sampler;
 use super::{Admin, page, peer};
 use crate::runtime::drain::Draining;
 
-/// How long an idle connection is kept.
-const IDLE_SECONDS: u64 = 60;
+/// Keep-alive timeout of idle connections.
+const KEEPALIVE_S: u64 = 60;
 
-/// Serves the operator.
+/// The server of the admin port.
 pub struct App {
     answers: Admin,
     events: Events,
 }
 
 impl App {
-    /// Serves `answers`, and events by `sampler` until the process drains.
+    /// Creates a server of `answers`, which streams the samples of `sampler` until the process drains.
     pub fn new(answers: Admin, sampler: Arc<Sampler>, draining: Draining) -> Self {
         Self { answers, events: Events::new(sampler, draining) }
     }
 
-    /// The answer, or none where it has been given already.
+    /// The response, or `None` if it was already streamed.
     async fn answer(&self, session: &mut ServerSession) -> Option<Response<Vec<u8>>> {
         let request = session.req_header();
         if let Some(answer) = page::answer(request) {
@@ -59,7 +59,7 @@ impl HttpServerApp for App {
             return None;
         }
         let is_ending = *shutdown.borrow();
-        session.set_keepalive((!is_ending).then_some(IDLE_SECONDS));
+        session.set_keepalive((!is_ending).then_some(KEEPALIVE_S));
         if let Some(answer) = self.answer(&mut session).await {
             let (head, body) = answer.into_parts();
             session.write_response_header(Box::new(head.into())).await.ok()?;

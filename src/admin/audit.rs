@@ -1,4 +1,4 @@
-//! `GET /api/audit`: who was refused by what, and when.
+//! `GET /api/audit`: which clients were refused by which rules, and when.
 
 use serde::Serialize;
 
@@ -12,15 +12,15 @@ use crate::observe::time::Moment;
 use crate::policy::build::period;
 use crate::runtime::Snapshot;
 
-/// How many runs are listed, unless the query says otherwise.
-const LIMIT: usize = 100;
+/// Default of the parameter `limit`.
+const DEFAULT_LIMIT: usize = 100;
 
-/// How many it may ask for.
-const MOST: usize = 1_000;
+/// Maximum of the parameter `limit`.
+const MAX_LIMIT: usize = 1_000;
 
 const NAMES: [&str; 6] = ["key", "ip", "rule", "since", "until", "limit"];
 
-/// The answer.
+/// Response of `GET /api/audit`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Refusals {
@@ -39,9 +39,10 @@ pub(super) fn show(
     query: Option<&str>,
 ) -> Result<Answer, Box<Answer>> {
     let query = Query::read(query, &NAMES, &[])?;
-    let limit = query.get("limit").map_or(Ok(LIMIT), str::parse);
-    let limit = limit.ok().filter(|limit| (1..=MOST).contains(limit));
-    let limit = limit.ok_or_else(|| bad(format!("`limit` is a number from 1 to {MOST}")))?;
+    let limit = query.get("limit").map_or(Ok(DEFAULT_LIMIT), str::parse);
+    let limit = limit.ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
+    let limit =
+        limit.ok_or_else(|| bad(format!("`limit` must be a number from 1 to {MAX_LIMIT}")))?;
     let policy = &snapshot.policy;
     let ip = query.get("ip").map(|text| ShownAddress::parse(text, policy)).transpose();
     let now = clock::unix_us();
@@ -73,8 +74,8 @@ pub(super) fn show(
     Ok(Answer::json(&Refusals { refusal_runs: runs, more, dropped }))
 }
 
-/// That there is such a key or rule, in the file or among what is remembered of files before:
-/// otherwise a name that is misspelt would look like one that was never refused.
+/// Checks that a key or rule exists, in the present file or in the audit. Otherwise the response to a
+/// misspelt name would look like that to a name without refusals.
 fn exists(
     audit: &Audit,
     (kind, name): (&str, &str),
@@ -88,12 +89,14 @@ fn exists(
     Err(bad(format!("the file has no {kind} `{}`: {help}", suggest::cut(name, 64))))
 }
 
-/// A moment as people write it, in ticks since 1970.
+/// Parses a point in time or an age. Returns microseconds since the Unix epoch.
 fn moment(name: &str, text: &str, now: u64) -> Result<u64, Box<Answer>> {
     let ago = |ms: u64| now.saturating_sub(ms.saturating_mul(1_000));
     let read = Moment::read(text).map(|moment| moment.0);
     read.or_else(|| period::milliseconds(text).ok().map(ago)).ok_or_else(|| {
-        bad(format!("`{name}` looks like `2026-11-21T16:34:01Z`, or `15m` for so long ago"))
+        bad(format!(
+            "`{name}` must be a time such as `2026-11-21T16:34:01Z`, or an age such as `15m`"
+        ))
     })
 }
 

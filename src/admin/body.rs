@@ -1,26 +1,26 @@
-//! The body of a request to the operator's port, with a limit on its size and on its time.
+//! Reads the body of a request to the admin port, with limits on its size and time.
 
 use std::time::Duration;
 
 use http::header::CONTENT_LENGTH;
 use pingora::protocols::http::ServerSession;
 
-/// The most bytes of a body that are read.
+/// Maximum length of a body in bytes.
 pub(super) const MAX_BYTES: usize = 64 * 1024;
 
-/// How long a body may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum time to receive a body.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why there is no body.
+/// Why a body could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyError {
-    /// It is longer than [`MAX_BYTES`].
+    /// The body is longer than [`MAX_BYTES`].
     TooLong,
-    /// It did not arrive.
+    /// The body did not arrive completely, or not in time.
     Unread,
 }
 
-/// The whole body of a request.
+/// Reads the body of a request.
 ///
 /// # Errors
 /// See [`BodyError`].
@@ -40,5 +40,5 @@ pub(super) async fn read(session: &mut ServerSession) -> Result<Vec<u8>, BodyErr
         }
         Ok(body)
     };
-    tokio::time::timeout(PATIENCE, reading).await.unwrap_or(Err(BodyError::Unread))
+    tokio::time::timeout(READ_TIMEOUT, reading).await.unwrap_or(Err(BodyError::Unread))
 }

@@ -49,7 +49,7 @@ fn name(r#override: Override) -> &'static str {
 
 /// Answers with the state of the breaker.
 pub(super) fn show(limiter: &Limiter) -> Answer {
-    limiter.link().map_or_else(none, |link| Answer::json(&Breaker::of(link)))
+    limiter.link().map_or_else(no_breaker, |link| Answer::json(&Breaker::of(link)))
 }
 
 /// Sets or ends the override as the body says, and answers with the state afterwards.
@@ -58,7 +58,7 @@ pub(super) fn set(limiter: &Limiter, body: &[u8]) -> Answer {
         Ok(wanted) => wanted,
         Err(error) => return Answer::problem(StatusCode::BAD_REQUEST, &error.to_string()),
     };
-    let Some(link) = limiter.link() else { return none() };
+    let Some(link) = limiter.link() else { return no_breaker() };
     let before = Breaker::of(link);
     link.set_override(wanted);
     let after = Breaker::of(link);
@@ -74,11 +74,12 @@ fn wanted(body: &[u8]) -> Result<Override, BadBody> {
         Some("open") => Ok(Override::Open),
         Some("closed") => Ok(Override::Closed),
         Some("auto") => Ok(Override::Auto),
-        _ => Err(BadBody::new("`state` is none of `open`, `closed` and `auto`", EXAMPLE)),
+        _ => Err(BadBody::new("`state` must be `open`, `closed` or `auto`", EXAMPLE)),
     }
 }
 
-fn none() -> Answer {
-    let detail = "there is no breaker: the file has no [redis]";
+/// The response of a gateway without Redis.
+fn no_breaker() -> Answer {
+    let detail = "there is no circuit breaker: the file has no [redis]";
     Answer::problem(StatusCode::CONFLICT, detail)
 }

@@ -1,19 +1,19 @@
-//! `/api/clients`: who asks most, what one client has left, and giving it more.
+//! `/api/clients`: the clients with the most requests, the buckets of one client, and their adjustment.
 //!
-//! Reading order: `who` (the client, and what is said of a request of its), `buckets` (what is
-//! left), `adjust` (reset and grant); and `top` (who asks most).
+//! Reading order: `requested` (the client of a call), `buckets` (its tokens), `adjust` (reset and
+//! grant); and `top` (the clients with the most requests or refusals).
 
 pub(super) mod adjust;
 pub(super) mod buckets;
+mod requested;
 pub(super) mod top;
-mod who;
 
 use serde::Serialize;
 
 use crate::decide::meetings::Meeting;
 use crate::store::limiter::Source;
 
-/// The client that is spoken of.
+/// The client of a response.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Client {
@@ -21,11 +21,11 @@ pub(super) struct Client {
     kind: &'static str,
     id: String,
     plan: String,
-    /// The address or the network that rules count, where one is known.
+    /// The address or network by which rules count the client, if it is known.
     counted_as: Option<String>,
 }
 
-/// Where levels come from: `redis` or `local`.
+/// Store of the levels: `redis` or `local`.
 fn levels(source: Source) -> &'static str {
     match source {
         Source::Redis | Source::Cache => "redis",
@@ -33,7 +33,7 @@ fn levels(source: Source) -> &'static str {
     }
 }
 
-/// What names a rule's bucket and was not said, as the file writes it.
+/// The values of `per` that identify the rule's bucket and were not given, as the file writes them.
 fn unknown(meeting: &Meeting<'_>) -> Vec<String> {
     meeting.unknown.iter().map(ToString::to_string).collect()
 }

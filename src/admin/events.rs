@@ -1,6 +1,6 @@
-//! `GET /api/events`: server-sent events, one a second, for as long as somebody listens.
+//! `GET /api/events`: streams samples as server-sent events, one per second.
 
-mod places;
+mod permits;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,56 +14,56 @@ use tokio::sync::broadcast;
 
 use super::samples::Sampler;
 use crate::runtime::drain::Draining;
-pub(super) use places::Full;
-use places::Places;
+use permits::StreamPermits;
+pub(super) use permits::TooManyStreams;
 
-/// Where events are.
+/// Path of the stream.
 pub(super) const PATH: &str = "/api/events";
 
-/// What a stream of them is.
+/// Content type of the stream.
 pub(super) const KIND: &str = "text/event-stream";
 
-/// How long one write may take: who does not read is cut, and may come back.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of one write. A client that does not read is disconnected; it can connect again.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a stream may take to notice that the process ends.
-const NOTICE: Duration = Duration::from_millis(100);
+/// Interval at which a stream checks whether the process is draining.
+const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Those who listen.
+/// Streams samples to subscribers.
 pub(super) struct Events {
     sampler: Arc<Sampler>,
     draining: Draining,
-    places: Places,
+    permits: StreamPermits,
 }
 
 impl Events {
     pub(super) fn new(sampler: Arc<Sampler>, draining: Draining) -> Self {
-        Self { sampler, draining, places: Places::default() }
+        Self { sampler, draining, permits: StreamPermits::default() }
     }
 
-    /// Answers `peer` with what happens until the listener leaves or the process ends.
+    /// Streams samples to `peer` until it disconnects or the process ends.
     ///
     /// # Errors
-    /// Too many listen already. Nothing was answered.
+    /// If too many streams are open. Nothing was sent.
     pub(super) async fn stream(
         &self,
         session: &mut ServerSession,
         peer: Option<IpAddr>,
-    ) -> Result<(), Full> {
-        let _place = self.places.take(peer)?;
+    ) -> Result<(), TooManyStreams> {
+        let _permit = self.permits.take(peer)?;
         session.set_keepalive(None);
-        session.set_write_timeout(Some(PATIENCE));
-        // Whoever left, left: there is nobody to tell.
-        let _ = self.tell(session).await;
+        session.set_write_timeout(Some(WRITE_TIMEOUT));
+        // An error means that the client has disconnected.
+        let _ = self.send(session).await;
         Ok(())
     }
 
-    async fn tell(&self, session: &mut ServerSession) -> pingora::Result<()> {
+    async fn send(&self, session: &mut ServerSession) -> pingora::Result<()> {
         let mut head = ResponseHeader::build(StatusCode::OK, Some(4))?;
         head.insert_header(header::CONTENT_TYPE, KIND)?;
         head.insert_header(header::CACHE_CONTROL, "no-store")?;
         head.insert_header(header::TRANSFER_ENCODING, "chunked")?;
-        // A proxy in between would otherwise collect events before it passes them on.
+        // Without it, nginx buffers events.
         head.insert_header("X-Accel-Buffering", "no")?;
         session.write_response_header(Box::new(head)).await?;
         let (history, mut samples) = self.sampler.subscribe();
@@ -74,10 +74,10 @@ impl Events {
         session.write_response_body(Bytes::new(), true).await
     }
 
-    /// What happened next; none where the process ends, or where the listener is too slow.
+    /// The next sample; `None` if the process ends or the client is too slow.
     async fn next(&self, samples: &mut broadcast::Receiver<Bytes>) -> Option<Bytes> {
         while !self.draining.is_draining() {
-            if let Ok(sample) = tokio::time::timeout(NOTICE, samples.recv()).await {
+            if let Ok(sample) = tokio::time::timeout(DRAIN_CHECK_INTERVAL, samples.recv()).await {
                 return sample.ok();
             }
         }
@@ -85,7 +85,7 @@ impl Events {
     }
 }
 
-/// One event. JSON has no line breaks of its own here.
+/// Encodes one event. `data` must not contain line breaks.
 fn event(name: &str, data: &[u8]) -> Bytes {
     let mut event = BytesMut::with_capacity(data.len() + 32);
     for part in [b"event: ", name.as_bytes(), b"\ndata: ", data, b"\n\n"] {

@@ -1,11 +1,11 @@
-//! Who may ask on the operator's port.
+//! Access control of the admin port.
 //!
-//! - With a token, `/api/` asks for it.
-//! - Without one the port is on a loopback address, where the operator's browser is too: a page from
-//!   elsewhere must not read or change anything through it, neither by a name that it has led to
-//!   this address (DNS rebinding) nor by a form that it submits.
-//! - Whatever the method, no request of another site's page is answered: to load an image or to open
-//!   a stream costs the gateway something, even where the page cannot read the answer.
+//! - If `admin.token` is set, `/api/` requires it.
+//! - Otherwise the port is on a loopback address, which the operator's browser can reach. A page of
+//!   another site must not use it: neither by a name that resolves to this address (DNS rebinding) nor
+//!   by submitting a form.
+//! - Requests of other sites' pages are refused for every method, because images and streams also use
+//!   resources of the gateway, even if the page cannot read the response.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,37 +21,37 @@ use crate::limit::MICROS_PER_SECOND;
 use crate::net::address::Authority;
 use crate::policy::redis::Secret;
 
-/// Where everything is that may not be asked for by everybody.
+/// Prefix of the protected paths.
 const GUARDED: &str = "/api/";
 
-/// What a refusal asks for.
+/// `WWW-Authenticate` of a 401.
 const CHALLENGE: &str = "Bearer realm=\"tollgate\"";
 
-/// How long nothing is logged behind a line on a refusal, in ticks.
-const SELDOM: u64 = MICROS_PER_SECOND;
+/// Minimum interval between two log lines about refusals, in microseconds.
+const LOG_INTERVAL_US: u64 = MICROS_PER_SECOND;
 
-/// Refuses who may not ask, and logs it.
+/// Refuses unauthorised requests, and logs the refusals.
 #[derive(Debug, Default)]
 pub(super) struct Guard {
     log: Mutex<Log>,
 }
 
-/// What was logged of refusals. Whoever floods the port must not flood the log.
+/// State that limits the rate of log lines.
 #[derive(Debug, Default)]
 struct Log {
-    /// From when on there may be another line.
+    /// Earliest time of the next line, in microseconds of the monotonic clock.
     next: u64,
     /// Refusals since the last line.
-    untold: u64,
+    suppressed: u64,
 }
 
-/// A request, as far as it matters here.
+/// The parts of a request that access control depends on.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Visit<'a> {
+pub(super) struct GuardedRequest<'a> {
     pub(super) peer: Option<SocketAddr>,
     pub(super) path: &'a str,
     pub(super) headers: &'a HeaderMap,
-    /// The host of the target, where that is a whole URL.
+    /// The host of the request target, if it is in absolute form.
     pub(super) target_host: Option<&'a str>,
 }
 
@@ -60,56 +60,60 @@ pub(super) struct Visit<'a> {
 enum Refusal {
     NoToken,
     WrongToken,
-    StrangeHost,
+    /// Without a token: a `Host` that is neither an address nor `localhost`.
+    ForeignHost,
     CrossSite,
 }
 
 impl Guard {
-    /// Lets a request pass, or answers it. `token` is what the file asks for.
+    /// Checks a request. `token` is `admin.token`; `now` is in microseconds of the monotonic clock.
+    ///
+    /// # Errors
+    /// The response, if the request is refused.
     pub(super) fn check(
         &self,
-        visit: Visit<'_>,
+        request: GuardedRequest<'_>,
         token: Option<&Secret>,
         now: u64,
     ) -> Result<(), Box<Answer>> {
-        judge(visit, token).map_err(|refusal| {
-            self.tell(visit, refusal, now);
+        check_request(request, token).map_err(|refusal| {
+            self.log_refusal(request, refusal, now);
             Box::new(refusal.answer())
         })
     }
 
-    fn tell(&self, visit: Visit<'_>, refusal: Refusal, now: u64) {
-        let untold = {
+    fn log_refusal(&self, request: GuardedRequest<'_>, refusal: Refusal, now: u64) {
+        let suppressed = {
             let mut log = self.log.lock();
             if now < log.next {
-                log.untold += 1;
+                log.suppressed += 1;
                 return;
             }
-            log.next = now.saturating_add(SELDOM);
-            std::mem::take(&mut log.untold)
+            log.next = now.saturating_add(LOG_INTERVAL_US);
+            std::mem::take(&mut log.suppressed)
         };
-        let peer = visit.peer.map(|peer| peer.to_string()).unwrap_or_default();
-        let why = refusal.words();
-        warn!(peer, untold, "the admin port refused a request: {why}");
+        let peer = request.peer.map(|peer| peer.to_string()).unwrap_or_default();
+        let why = refusal.detail();
+        warn!(peer, suppressed, "the admin port refused a request: {why}");
     }
 }
 
-fn judge(visit: Visit<'_>, token: Option<&Secret>) -> Result<(), Refusal> {
-    if !visit.path.starts_with(GUARDED) {
+fn check_request(request: GuardedRequest<'_>, token: Option<&Secret>) -> Result<(), Refusal> {
+    if !request.path.starts_with(GUARDED) {
         return Ok(());
     }
     match token {
-        Some(token) => check_token(visit.headers, token)?,
-        None if !has_own_host(visit) => return Err(Refusal::StrangeHost),
+        Some(token) => check_token(request.headers, token)?,
+        None if !has_own_host(request) => return Err(Refusal::ForeignHost),
         None => {}
     }
-    if is_cross_site(visit) {
+    if is_cross_site(request) {
         return Err(Refusal::CrossSite);
     }
     Ok(())
 }
 
-/// In a time that says nothing of the token.
+/// Compares the token in constant time.
 fn check_token(headers: &HeaderMap, token: &Secret) -> Result<(), Refusal> {
     let given = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
     let given = given.ok_or(Refusal::NoToken)?;
@@ -121,17 +125,17 @@ fn check_token(headers: &HeaderMap, token: &Secret) -> Result<(), Refusal> {
     }
 }
 
-/// Whether it is asked for by an address or as `localhost`: no page from elsewhere has such an
-/// origin. HTTP/1.0 may do without a host, and browsers do not speak it.
-fn has_own_host(visit: Visit<'_>) -> bool {
-    let mut hosts = visit.headers.get_all(header::HOST).iter();
+/// Whether the request's host is an address or `localhost`, which no page of another site can have as
+/// its origin. A missing host is accepted: it is optional in HTTP/1.0, which browsers do not use.
+fn has_own_host(request: GuardedRequest<'_>) -> bool {
+    let mut hosts = request.headers.get_all(header::HOST).iter();
     let header = hosts.next();
     if hosts.next().is_some() {
         return false;
     }
     let is_own = |host: Option<&str>| host.and_then(host_of).is_some_and(|host| is_local(&host));
     header.is_none_or(|host| is_own(host.to_str().ok()))
-        && visit.target_host.is_none_or(|host| is_own(Some(host)))
+        && request.target_host.is_none_or(|host| is_own(Some(host)))
 }
 
 /// The host of `host:port`.
@@ -145,15 +149,16 @@ fn is_local(host: &str) -> bool {
     address.parse::<IpAddr>().is_ok() || host == "localhost" || host.ends_with(".localhost")
 }
 
-/// Whether a browser says that another site's page asks. What says nothing is no browser.
-fn is_cross_site(visit: Visit<'_>) -> bool {
-    let mut sites = visit.headers.get_all("sec-fetch-site").iter().peekable();
+/// Whether a page of another site sent the request, by the headers that browsers add. A request
+/// without these headers does not come from a browser.
+fn is_cross_site(request: GuardedRequest<'_>) -> bool {
+    let mut sites = request.headers.get_all("sec-fetch-site").iter().peekable();
     if sites.peek().is_some() {
         return !sites.all(|site| matches!(site.as_bytes(), b"same-origin" | b"none"));
     }
-    let Some(origin) = visit.headers.get(header::ORIGIN) else { return false };
+    let Some(origin) = request.headers.get(header::ORIGIN) else { return false };
     let origin = origin.to_str().ok().and_then(|origin| Some(origin.split_once("://")?.1));
-    let host = visit.headers.get(header::HOST).and_then(|host: &HeaderValue| host.to_str().ok());
+    let host = request.headers.get(header::HOST).and_then(|host: &HeaderValue| host.to_str().ok());
     match (origin, host) {
         (Some(origin), Some(host)) => !origin.eq_ignore_ascii_case(host),
         _ => true,
@@ -161,13 +166,12 @@ fn is_cross_site(visit: Visit<'_>) -> bool {
 }
 
 impl Refusal {
-    fn words(self) -> &'static str {
+    fn detail(self) -> &'static str {
         match self {
             Self::NoToken => "it has no token; send `Authorization: Bearer <token>`",
-            Self::WrongToken => "its token is not the one under `[admin]` in gateway.toml",
-            Self::StrangeHost => {
-                "its Host is a name; without a token this port is asked for by an address or as \
-                 localhost"
+            Self::WrongToken => "its token is not `admin.token` of gateway.toml",
+            Self::ForeignHost => {
+                "its Host is a name; without `admin.token`, use an IP address or localhost"
             }
             Self::CrossSite => "a page of another site sent it",
         }
@@ -176,11 +180,11 @@ impl Refusal {
     fn answer(self) -> Answer {
         match self {
             Self::NoToken | Self::WrongToken => {
-                Answer::problem(StatusCode::UNAUTHORIZED, self.words())
+                Answer::problem(StatusCode::UNAUTHORIZED, self.detail())
                     .with_header(header::WWW_AUTHENTICATE, CHALLENGE)
             }
-            Self::StrangeHost | Self::CrossSite => {
-                Answer::problem(StatusCode::FORBIDDEN, self.words())
+            Self::ForeignHost | Self::CrossSite => {
+                Answer::problem(StatusCode::FORBIDDEN, self.detail())
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The members of a request's body, by their names.
+//! Reads the members of a JSON body.
 
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -6,9 +6,9 @@ use thiserror::Error;
 use crate::config::suggest;
 use crate::explain::json;
 
-/// A body that is none of those that are expected.
+/// The error of an invalid body.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{message}; a body looks like {example}")]
+#[error("{message}; example of a body: {example}")]
 pub(super) struct BadBody {
     message: String,
     example: &'static str,
@@ -20,8 +20,8 @@ impl BadBody {
     }
 }
 
-/// The members of a body, where all have one of these names. An empty body is one without members,
-/// and a member that is `null` is none.
+/// Reads an object whose members have only the given names. An empty body has no members; a member
+/// that is `null` counts as missing.
 pub(super) fn read(
     body: &[u8],
     names: &[&str],
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_is_nothing_or_an_object_of_known_names() {
+    fn body_is_empty_or_an_object_with_known_names() {
         let read = |body: &str| read(body.as_bytes(), &["rule", "tokens"], "{}");
         assert_eq!(read(" \n").unwrap().len(), 0);
         assert_eq!(read("{\"rule\": \"a\", \"tokens\": null}").unwrap().len(), 1);

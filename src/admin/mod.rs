@@ -1,8 +1,8 @@
-//! The operator's port: the dashboard, metrics, health, and `/api/`.
+//! The admin port: dashboard, metrics, health, and the admin API.
 //!
-//! Reading order: `app` (the page, the events, or one answer), `routes` (what there is), `guard`
-//! (who may ask), this file (how a request is answered), `answer`, `body`, `members` and `query`,
-//! then one file for each kind of question; `openapi` tells programs of all of them.
+//! Reading order: `app` (HTTP server), `routes` (table of routes), `guard` (access control), this file
+//! (dispatch), `answer`, `body`, `members` and `query` (requests and responses), then one file for each
+//! part of the API; `openapi` has its description.
 
 mod answer;
 mod app;
@@ -41,39 +41,39 @@ use crate::store::limiter::Limiter;
 use answer::Answer;
 pub use app::App;
 use body::BodyError;
-use clients::adjust::Wanted;
-use guard::{Guard, Visit};
+use clients::adjust::AdjustKind;
+use guard::{Guard, GuardedRequest};
 use policy::Policy;
-use routes::{Call, Found, Route, Verb};
+use routes::{Call, Match, Route, Verb};
 pub use samples::Sampler;
 use status::Status;
 use upstreams::Upstreams;
 
-/// Answers on the admin port.
+/// Handles the requests of the admin port.
 pub struct Admin {
     runtime: Runtime,
     draining: Draining,
-    /// Where the file says that a gateway without Redis is not ready.
+    /// The limiter whose connection to Redis is needed for readiness (`redis.ready`), if any.
     needed: Option<Arc<Limiter>>,
     reloader: Arc<Reloader>,
     explainer: Explainer,
     guard: Guard,
 }
 
-/// What a request says beside its method and its path.
+/// The arguments of an API request.
 #[derive(Debug, Clone, Copy)]
-struct Asked<'a> {
-    /// Those parts of the path that the route has in braces.
+struct Arguments<'a> {
+    /// The path segments that the route has in braces.
     parts: &'a [String],
     query: Option<&'a str>,
     body: &'a [u8],
 }
 
-/// The type that Prometheus asks for (exposition format 0.0.4).
+/// Content type of the Prometheus exposition format 0.0.4.
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl Admin {
-    /// Answers from what the gateway serves with. Without a connection of `needed` it is not ready.
+    /// Creates a handler. The gateway is not ready while `needed` has no connection to Redis.
     pub fn new(
         runtime: Runtime,
         draining: Draining,
@@ -84,19 +84,22 @@ impl Admin {
         Self { runtime, draining, needed, reloader, explainer, guard: Guard::default() }
     }
 
-    /// Where a request leads, and whether a token let it pass; or the answer to who may not ask.
-    fn admit(&self, session: &ServerSession) -> Result<(Found, bool), Box<Answer>> {
+    /// The route of a request, and whether it was authorised by a token.
+    ///
+    /// # Errors
+    /// The response, if the guard refuses the request.
+    fn admit(&self, session: &ServerSession) -> Result<(Match, bool), Box<Answer>> {
         let request = session.req_header();
         let found = routes::find(&request.method, request.uri.path());
         let snapshot = self.runtime.current.load();
         let token = snapshot.policy.admin.token.as_ref();
-        let visit = Visit {
+        let guarded = GuardedRequest {
             peer: peer(session),
             path: request.uri.path(),
             headers: &request.headers,
             target_host: request.uri.authority().map(http::uri::Authority::as_str),
         };
-        self.guard.check(visit, token, clock::now())?;
+        self.guard.check(guarded, token, clock::now())?;
         Ok((found, token.is_some()))
     }
 
@@ -106,7 +109,7 @@ impl Admin {
             Err(refused) => return *refused,
         };
         match found {
-            Found::Route(route, parts) => {
+            Match::Route(route, parts) => {
                 let body = match route.method {
                     Verb::Get => Vec::new(),
                     Verb::Post => match body::read(session).await {
@@ -115,37 +118,38 @@ impl Admin {
                     },
                 };
                 let query = session.req_header().uri.query().map(str::to_owned);
-                let asked = Asked { parts: &parts, query: query.as_deref(), body: &body };
-                let answer = self.call(route, asked).await.unwrap_or_else(|refused| *refused);
+                let arguments = Arguments { parts: &parts, query: query.as_deref(), body: &body };
+                let answer = self.call(route, arguments).await.unwrap_or_else(|refused| *refused);
                 if let Some(note) = &answer.note {
                     let peer = peer(session).map(|peer| peer.to_string()).unwrap_or_default();
-                    let (status, by) = (answer.status.as_u16(), by(has_token));
+                    let (status, by) = (answer.status.as_u16(), authorised_by(has_token));
                     info!(peer, by, status, "{} {}: {note}", route.method.name(), route.path);
                 }
                 answer
             }
-            Found::OtherMethods(verbs) => only(&verbs),
-            Found::Nothing => {
-                let detail = format!("there is nothing here; there are {}", routes::listed());
+            Match::MethodNotAllowed(verbs) => method_not_allowed(&verbs),
+            Match::NotFound => {
+                let detail = format!("no such path; the admin port has {}", routes::summary());
                 Answer::problem(StatusCode::NOT_FOUND, &detail)
             }
         }
     }
 
-    /// Answers what was found to be asked for.
-    async fn call(&self, route: &Route, asked: Asked<'_>) -> Result<Answer, Box<Answer>> {
+    /// Calls the handler of a route.
+    async fn call(&self, route: &Route, arguments: Arguments<'_>) -> Result<Answer, Box<Answer>> {
         let Runtime { current, limiter, store, metrics, audit, .. } = &self.runtime;
         let snapshot = current.load_full();
-        let Asked { parts, query, body } = asked;
-        let adjust =
-            |wanted| clients::adjust::adjust(&snapshot, limiter, parts, query, (wanted, body));
+        let Arguments { parts, query, body } = arguments;
+        let adjust = |kind| clients::adjust::adjust(&snapshot, limiter, parts, query, (kind, body));
         Ok(match route.call {
             Call::Live => Answer::text(StatusCode::OK, "alive\n"),
             Call::Ready => match self.not_ready() {
                 None => Answer::text(StatusCode::OK, "ready\n"),
-                Some(why) => Answer::text(StatusCode::SERVICE_UNAVAILABLE, &format!("{why}\n")),
+                Some(reason) => {
+                    Answer::text(StatusCode::SERVICE_UNAVAILABLE, &format!("{reason}\n"))
+                }
             },
-            // Whoever asks by GET gets a stream, from `app`.
+            // A HEAD request. `app` answers GET with a stream.
             Call::Events => Answer::of(StatusCode::OK, events::KIND, Vec::new()),
             Call::Metrics => match metrics.render(store, &snapshot.servers(clock::now())) {
                 Ok(body) => Answer::of(StatusCode::OK, EXPOSITION, body),
@@ -161,8 +165,8 @@ impl Admin {
             Call::Audit => audit::show(&snapshot, audit, query)?,
             Call::Top => clients::top::show(&snapshot, query)?,
             Call::Buckets => clients::buckets::show(&snapshot, limiter, parts, query).await?,
-            Call::Reset => adjust(Wanted::Reset).await?,
-            Call::Grant => adjust(Wanted::Grant).await?,
+            Call::Reset => adjust(AdjustKind::Reset).await?,
+            Call::Grant => adjust(AdjustKind::Grant).await?,
             Call::ShowBreaker => breaker::show(limiter),
             Call::SetBreaker => breaker::set(limiter, body),
             Call::Explain => self.explain(body).await,
@@ -170,39 +174,39 @@ impl Admin {
         })
     }
 
-    /// Why the gateway should get no requests, where that is so.
+    /// Why the gateway is not ready for requests, if it is not.
     fn not_ready(&self) -> Option<&'static str> {
         if self.draining.is_draining() {
             return Some("draining");
         }
-        let is_cut_off = self.needed.as_ref().is_some_and(|limiter| !limiter.is_connected());
-        is_cut_off.then_some("no connection to Redis")
+        let is_disconnected = self.needed.as_ref().is_some_and(|limiter| !limiter.is_connected());
+        is_disconnected.then_some("no connection to Redis")
     }
 
-    /// What would become of the request in the body.
+    /// Explains the response to the request that `body` describes.
     async fn explain(&self, body: &[u8]) -> Answer {
-        let asked = match json::read(body) {
-            Ok(asked) => asked,
+        let request = match json::read(body) {
+            Ok(request) => request,
             Err(error) => return Answer::problem(StatusCode::BAD_REQUEST, &error.to_string()),
         };
-        match self.explainer.explain(&asked).await {
+        match self.explainer.explain(&request).await {
             Ok(explanation) => Answer::json(&explanation),
             Err(error) => Answer::problem(StatusCode::BAD_REQUEST, &error.to_string()),
         }
     }
 }
 
-/// The other end of a connection.
+/// Address of the client, if the connection is TCP.
 fn peer(session: &ServerSession) -> Option<SocketAddr> {
     session.client_addr().and_then(|address| address.as_inet()).copied()
 }
 
-/// Who asked, as far as that is known.
-fn by(has_token: bool) -> &'static str {
+/// How a request was authorised, for the log.
+fn authorised_by(has_token: bool) -> &'static str {
     if has_token { "token" } else { "loopback" }
 }
 
-/// The answer to a request whose body is not there.
+/// The response to a request whose body could not be read.
 fn unread(error: BodyError) -> Answer {
     match error {
         BodyError::TooLong => {
@@ -210,14 +214,14 @@ fn unread(error: BodyError) -> Answer {
             Answer::problem(StatusCode::PAYLOAD_TOO_LARGE, &detail)
         }
         BodyError::Unread => {
-            let detail = "the body did not arrive, or not in time";
+            let detail = "the body did not arrive in time";
             Answer::problem(StatusCode::BAD_REQUEST, detail)
         }
     }
 }
 
-/// The answer to a request by another method than these.
-fn only(verbs: &[Verb]) -> Answer {
+/// The response to a request whose method is not one of `verbs`.
+fn method_not_allowed(verbs: &[Verb]) -> Answer {
     let names: Vec<&str> = verbs
         .iter()
         .flat_map(|verb| match verb {
@@ -226,7 +230,7 @@ fn only(verbs: &[Verb]) -> Answer {
         })
         .copied()
         .collect();
-    let detail = format!("only {} here", names.join(" and "));
+    let detail = format!("the path allows only {}", names.join(" and "));
     Answer::problem(StatusCode::METHOD_NOT_ALLOWED, &detail)
         .with_header(header::ALLOW, &names.join(", "))
 }

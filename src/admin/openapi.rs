@@ -1,5 +1,5 @@
-//! `GET /api/openapi.json`: the admin API for programs. The document is made from the table of routes
-//! and the types of the answers, and kept in `docs/`, so that the program carries no generator.
+//! `GET /api/openapi.json`: the OpenAPI description of the admin API. A test generates the document
+//! from the routes and response types and stores it in `docs/`, so the binary needs no generator.
 
 #[cfg(test)]
 mod generated;
@@ -10,10 +10,10 @@ use http::StatusCode;
 
 use super::answer::Answer;
 
-/// OpenAPI 3.1.
+/// The document, in OpenAPI 3.1.
 const DOCUMENT: &[u8] = include_bytes!("../../docs/openapi.json");
 
-/// The document.
+/// Responds with the document.
 pub(super) fn show() -> Answer {
     Answer::of(StatusCode::OK, "application/json", DOCUMENT.to_vec())
 }

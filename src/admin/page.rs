@@ -1,4 +1,4 @@
-//! The dashboard's files, which the binary carries.
+//! The files of the dashboard, which are part of the binary.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ struct Asset {
     content: &'static str,
 }
 
-/// What a browser may do with the page: run and show what comes from here, and ask nobody else.
+/// Content security policy of the page: only resources of this server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
      connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; \
      frame-ancestors 'none'";
@@ -62,7 +62,7 @@ const ASSETS: &[Asset] = assets! {
     "/page/uplot.LICENSE" = "vendor/uplot.LICENSE", TEXT;
 };
 
-/// The answer for a file of the page; none where it has no such file.
+/// The response with a file of the dashboard; `None` if there is no such file.
 pub(super) fn answer(request: &RequestHeader) -> Option<Response<Vec<u8>>> {
     let asset = ASSETS.iter().find(|asset| asset.path == request.uri.path())?;
     if !matches!(request.method, Method::GET | Method::HEAD) {
@@ -78,7 +78,7 @@ pub(super) fn answer(request: &RequestHeader) -> Option<Response<Vec<u8>>> {
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
-        // Asked for each time, and sent again only where the binary is another.
+        // Revalidated at each use; the entity tag changes with the binary.
         (header::CACHE_CONTROL, "no-cache"),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
@@ -93,7 +93,7 @@ pub(super) fn answer(request: &RequestHeader) -> Option<Response<Vec<u8>>> {
     Some(response)
 }
 
-/// What all files are together, as an entity tag: they change with the binary, all at once.
+/// Entity tag of all files, a hash of their contents.
 fn tag() -> &'static str {
     static TAG: LazyLock<String> = LazyLock::new(|| {
         let mut sum = Sha256::new();
@@ -112,13 +112,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_asks_for_nothing_that_it_does_not_carry() {
+    fn page_uses_only_files_of_the_binary() {
         for asset in ASSETS {
-            let words = asset.content.split(['"', '\'', '`']);
-            for word in words.filter(|word| word.starts_with("/page/") || word.starts_with("./")) {
+            let literals = asset.content.split(['"', '\'', '`']);
+            for word in literals.filter(|word| word.starts_with("/page/") || word.starts_with("./"))
+            {
                 let path = word.replacen("./", "/page/", 1);
-                let is_carried = ASSETS.iter().any(|other| other.path == path);
-                assert!(is_carried, "{} asks for {word}", asset.path);
+                let is_included = ASSETS.iter().any(|other| other.path == path);
+                assert!(is_included, "{} refers to {word}", asset.path);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `GET /api/policy`: the rules in force, without anything secret.
+//! `GET /api/policy`: the configuration in force, without secrets.
 
 mod settings;
 
@@ -10,18 +10,18 @@ use crate::policy::{self, Grant, OnMissing};
 use crate::runtime::Snapshot;
 use settings::{Clients, Redis, Server};
 
-/// How many keys, and how many limits of a rule, are listed.
-const LISTED: usize = 1_000;
+/// Maximum number of keys, and of limits of each rule, in the response.
+const MAX_LISTED: usize = 1_000;
 
-/// The answer.
+/// Response of `GET /api/policy`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Policy {
-    /// How many files have been in force.
+    /// Number of configurations that have been in force.
     generation: u64,
     server: Server,
     admin: Admin,
-    /// None: buckets live in this process.
+    /// `null` if buckets are stored in this process.
     redis: Option<Redis>,
     clients: Clients,
     plans: Vec<String>,
@@ -32,15 +32,15 @@ pub(super) struct Policy {
     rules: Vec<Rule>,
 }
 
-/// The operator's port.
+/// The admin port.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Admin {
-    /// Whether it asks for a token.
+    /// Whether the admin API requires a token.
     token: bool,
 }
 
-/// A known client.
+/// An API key.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Key {
@@ -48,7 +48,7 @@ struct Key {
     plan: String,
 }
 
-/// What requests are sent on to.
+/// An upstream and its servers.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Upstream {
@@ -56,25 +56,25 @@ struct Upstream {
     servers: Vec<String>,
 }
 
-/// Where requests may go.
+/// A route.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Route {
     name: String,
-    /// None: all.
+    /// `null` for all hosts.
     host: Option<String>,
     path: String,
     /// `same` or `distinct`.
     trailing_slash: &'static str,
-    /// Empty: all.
+    /// Empty for all methods.
     methods: Vec<String>,
     upstream: String,
     cost: u64,
-    /// The enabled rules that count its requests.
+    /// The enabled rules that apply to the route.
     rules: Vec<String>,
 }
 
-/// A limit.
+/// A rule.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Rule {
@@ -84,7 +84,7 @@ struct Rule {
     /// `enforce` or `shadow`.
     mode: &'static str,
     per: Vec<String>,
-    /// None: all.
+    /// `null` for all routes.
     routes: Option<Vec<String>>,
     /// `ip`, `skip`, `shared` or `deny`.
     on_missing: &'static str,
@@ -95,7 +95,7 @@ struct Rule {
     exempt: Exempt,
 }
 
-/// What a rule grants a plan, or a key of its own.
+/// The limit of a rule for a plan or for one key.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Limit {
@@ -105,7 +105,7 @@ struct Limit {
     burst: u64,
 }
 
-/// Who a rule does not limit.
+/// Clients that are exempt from a rule.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Exempt {
@@ -131,8 +131,8 @@ impl Policy {
             redis: policy.redis.as_ref().map(Redis::of),
             clients: Clients::of(policy),
             plans: policy.plans.iter().map(ToString::to_string).collect(),
-            keys: policy.keys.iter().take(LISTED).map(key).collect(),
-            more_keys: policy.keys.len().saturating_sub(LISTED),
+            keys: policy.keys.iter().take(MAX_LISTED).map(key).collect(),
+            more_keys: policy.keys.len().saturating_sub(MAX_LISTED),
             upstreams: policy.upstreams.iter().map(upstream).collect(),
             routes: policy.routes.iter().map(|route| Route::of(policy, route)).collect(),
             rules: policy.rules.iter().map(|rule| Rule::of(policy, rule)).collect(),
@@ -162,7 +162,7 @@ impl Rule {
         let route = |route: &u32| Some(policy.routes.get(*route as usize)?.name.to_string());
         let key = |key: u32| Some(policy.keys.get(key as usize)?.id.to_string());
         let limits = limits(policy, rule);
-        let more_limits = limits.len().saturating_sub(LISTED);
+        let more_limits = limits.len().saturating_sub(MAX_LISTED);
         Self {
             name: rule.name.to_string(),
             description: rule.description.clone(),
@@ -177,7 +177,7 @@ impl Rule {
                 OnMissing::Deny => "deny",
             },
             on_failure: words::on_failure(rule.on_failure),
-            limits: limits.into_iter().take(LISTED).collect(),
+            limits: limits.into_iter().take(MAX_LISTED).collect(),
             more_limits,
             exempt: Exempt {
                 ips: rule.exempt.ips.iter().map(ToString::to_string).collect(),
@@ -187,7 +187,7 @@ impl Rule {
     }
 }
 
-/// What a rule grants: first to plans, in the order of the file, then to keys of their own.
+/// The limits of a rule: first those of plans, in the order of the file, then those of keys.
 fn limits(policy: &policy::Policy, rule: &policy::Rule) -> Vec<Limit> {
     let limit = |plan, key, grant: &Grant| Limit {
         plan,

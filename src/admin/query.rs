@@ -1,4 +1,4 @@
-//! The parameters of a request's query, by their names.
+//! Reads the parameters of a request's query.
 
 use std::borrow::Cow;
 
@@ -8,17 +8,16 @@ use super::answer::Answer;
 use crate::config::suggest;
 use crate::identity::{decoded, query_parameters};
 
-/// What was given, decoded, in order.
+/// The parameters of a query, decoded, in order.
 #[derive(Debug, Default)]
 pub(super) struct Query(Vec<(String, String)>);
 
-/// What is wrong with a query.
+/// The error of an invalid query.
 #[derive(Debug)]
 pub(super) struct BadQuery(pub(super) String);
 
 impl Query {
-    /// Reads the part of a target behind the question mark, which has none but these names; those in
-    /// `many` may come several times.
+    /// Reads a query that may contain only `names`; those in `many` can be repeated.
     pub(super) fn read(
         query: Option<&str>,
         names: &[&str],
@@ -64,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_decoded_and_known() {
+    fn parameters_are_decoded_and_unknown_ones_are_errors() {
         let read = |query| Query::read(query, &["rule", "header"], &["header"]);
         let query = read(Some("rule=a%20b+c&header=x%3A1&header=&")).unwrap();
         assert_eq!(query.get("rule"), Some("a b c"));

@@ -1,29 +1,29 @@
-//! What there is on the operator's port: one table, by which requests are answered and which the
-//! OpenAPI document is made from, so that the two cannot differ.
+//! The routes of the admin port. Requests are dispatched by this table, and the OpenAPI document is
+//! generated from it.
 
 use http::Method;
 
-/// One thing that can be asked for.
+/// One route.
 #[derive(Debug)]
 pub(super) struct Route {
-    /// How it is asked for. Whatever takes GET takes HEAD, too.
+    /// The method. A route for GET also accepts HEAD.
     pub(super) method: Verb,
-    /// Where it is. A part in braces stands for one part of the path.
+    /// The path. A name in braces matches one segment.
     pub(super) path: &'static str,
-    /// What answers.
+    /// The handler.
     pub(super) call: Call,
 }
 
-/// The methods that there are.
+/// The methods of routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
-    /// Reads, and changes nothing.
+    /// Reads without changes.
     Get,
-    /// Changes something, or asks by a body.
+    /// Changes state, or has a body.
     Post,
 }
 
-/// What answers.
+/// The handlers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call {
     Live,
@@ -46,7 +46,7 @@ pub(super) enum Call {
     Reload,
 }
 
-/// Everything that there is.
+/// All routes.
 pub(super) const ROUTES: &[Route] = &[
     get("/live", Call::Live),
     get("/ready", Call::Ready),
@@ -68,15 +68,15 @@ pub(super) const ROUTES: &[Route] = &[
     post("/api/reload", Call::Reload),
 ];
 
-/// Where a request leads.
+/// The result of finding a route.
 #[derive(Debug)]
-pub(super) enum Found {
-    /// To this, with the parts of the path that stand in braces, decoded.
+pub(super) enum Match {
+    /// The route, with the decoded path segments that it has in braces.
     Route(&'static Route, Vec<String>),
-    /// To nothing by this method; these are taken.
-    OtherMethods(Vec<Verb>),
-    /// To nothing.
-    Nothing,
+    /// The path exists, but only for these methods.
+    MethodNotAllowed(Vec<Verb>),
+    /// No route has this path.
+    NotFound,
 }
 
 const fn get(path: &'static str, call: Call) -> Route {
@@ -88,7 +88,7 @@ const fn post(path: &'static str, call: Call) -> Route {
 }
 
 impl Verb {
-    /// Its name.
+    /// Name of the HTTP method.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -104,26 +104,26 @@ impl Verb {
     }
 }
 
-/// Where a request of that method leads to that path.
-pub(super) fn find(method: &Method, path: &str) -> Found {
+/// Finds the route of a request.
+pub(super) fn find(method: &Method, path: &str) -> Match {
     let mut others = Vec::new();
     for route in ROUTES {
         let Some(parts) = parts(route.path, path) else { continue };
         if route.method.takes(method) {
-            return Found::Route(route, parts);
+            return Match::Route(route, parts);
         }
         others.push(route.method);
     }
-    if others.is_empty() { Found::Nothing } else { Found::OtherMethods(others) }
+    if others.is_empty() { Match::NotFound } else { Match::MethodNotAllowed(others) }
 }
 
-/// Everything that there is, in one line.
-pub(super) fn listed() -> String {
+/// All routes in one line, for error messages.
+pub(super) fn summary() -> String {
     let each = ROUTES.iter().map(|route| format!("{} {}", route.method.name(), route.path));
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// What stands in the place of each part in braces, where the path is such a one.
+/// The decoded segments for each name in braces, if the path matches the template.
 fn parts(template: &str, path: &str) -> Option<Vec<String>> {
     let mut found = Vec::new();
     let (mut wanted, mut given) = (template.split('/'), path.split('/'));
@@ -140,7 +140,7 @@ fn parts(template: &str, path: &str) -> Option<Vec<String>> {
     }
 }
 
-/// A part of a path as it is meant; none where it is nothing, or no text.
+/// Decodes a path segment; `None` if it is empty or not UTF-8.
 fn decoded(part: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.bytes();
@@ -159,40 +159,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_route_is_found_by_its_own_path_and_method() {
+    fn every_route_is_found_by_its_path_and_method() {
         for route in ROUTES {
             let path = route.path.replace('{', "%7B").replace('}', "%7d");
             let method = Method::from_bytes(route.method.name().as_bytes()).unwrap();
             match find(&method, &path) {
-                Found::Route(found, _) => assert_eq!(found.call, route.call, "{path}"),
+                Match::Route(found, _) => assert_eq!(found.call, route.call, "{path}"),
                 other => panic!("{path}: {other:?}"),
             }
         }
     }
 
     #[test]
-    fn what_is_not_there_is_told_apart_from_what_is_asked_for_in_another_way() {
-        assert!(matches!(find(&Method::HEAD, "/live"), Found::Route(..)));
+    fn unknown_path_differs_from_wrong_method() {
+        assert!(matches!(find(&Method::HEAD, "/live"), Match::Route(..)));
         let others = |method, path| match find(&method, path) {
-            Found::OtherMethods(verbs) => verbs.into_iter().map(Verb::name).collect(),
+            Match::MethodNotAllowed(verbs) => verbs.into_iter().map(Verb::name).collect(),
             _ => Vec::new(),
         };
         assert_eq!(others(Method::GET, "/api/reload"), ["POST"]);
         assert_eq!(others(Method::DELETE, "/metrics"), ["GET"]);
         for path in ["/", "", "/live/", "/api", "/api/", "/api/reload/x", "//live", "/LIVE"] {
-            assert!(matches!(find(&Method::GET, path), Found::Nothing), "{path}");
+            assert!(matches!(find(&Method::GET, path), Match::NotFound), "{path}");
         }
     }
 
     #[test]
-    fn parts_of_a_path_are_decoded() {
+    fn path_segments_are_decoded() {
         let found = |path| parts("/c/{kind}/{id}/x", path);
         let both = |a: &str, b: &str| Some(vec![a.to_owned(), b.to_owned()]);
         assert_eq!(found("/c/ip/2001:db8::1/x"), both("ip", "2001:db8::1"));
         assert_eq!(found("/c/ip/2001%3Adb8%3a%3A1/x"), both("ip", "2001:db8::1"));
         assert_eq!(found("/c/a%2Fb/%C3%BC/x"), both("a/b", "ü"));
-        for odd in ["/c//a/x", "/c/a/%/x", "/c/a/%4/x", "/c/a/%zz/x", "/c/a/%ff/x", "/c/a/x"] {
-            assert_eq!(found(odd), None, "{odd}");
+        for malformed in ["/c//a/x", "/c/a/%/x", "/c/a/%4/x", "/c/a/%zz/x", "/c/a/%ff/x", "/c/a/x"]
+        {
+            assert_eq!(found(malformed), None, "{malformed}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `GET /api/status`: what runs, and how it is.
+//! `GET /api/status`: the state of the gateway.
 
 use serde::Serialize;
 
@@ -8,32 +8,32 @@ use crate::clock;
 use crate::runtime::Runtime;
 use crate::store::redis::link::Link;
 
-/// The answer.
+/// Response of `GET /api/status`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Status {
     version: &'static str,
-    /// How many files have been in force.
+    /// Number of configurations that have been in force.
     generation: u64,
     uptime_s: u64,
     draining: bool,
-    /// What `/ready` says.
+    /// Whether `/ready` answers 200.
     ready: bool,
     redis: Redis,
-    /// None without Redis.
+    /// `null` without Redis.
     breaker: Option<Breaker>,
-    /// How many gateways share Redis, as far as could be counted.
+    /// Number of live gateways that share this Redis.
     gateways: u32,
     buckets: Buckets,
 }
 
-/// The shared store.
+/// Redis, which stores the shared buckets.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Redis {
     configured: bool,
     connected: bool,
-    /// Whether it has been reached since the start. Until then buckets begin as
+    /// Whether Redis has been reached since the start. Until then, buckets start as
     /// `redis.start_without` says.
     reached: bool,
 }
@@ -44,9 +44,9 @@ struct Redis {
 struct Buckets {
     local: usize,
     max: usize,
-    /// Buckets that were dropped before they were full again.
+    /// Buckets that were evicted before they were full again.
     evictions: u64,
-    /// Buckets that tokens are owed to after an outage.
+    /// Buckets with a debt from an outage.
     debts: usize,
 }
 

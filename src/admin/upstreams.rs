@@ -7,7 +7,7 @@ use crate::policy::settings::{Target, Upstream as Written};
 use crate::runtime::Snapshot;
 use crate::upstream::pool::Pool;
 
-/// The answer.
+/// Response of `GET /api/upstreams`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Upstreams {
@@ -19,9 +19,9 @@ pub(super) struct Upstreams {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Upstream {
     name: String,
-    /// Its servers as the file writes them.
+    /// The servers as the file writes them.
     servers: Vec<String>,
-    /// Their addresses as they were last looked up.
+    /// The addresses of the last look-up.
     addresses: Vec<Server>,
 }
 
@@ -30,7 +30,7 @@ struct Upstream {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Server {
     address: String,
-    /// `ok` (nothing is known against it) or `down` (it could not be connected to lately).
+    /// `ok`, or `down` if it is ejected because connections to it failed.
     health: &'static str,
     /// Milliseconds until requests are sent to it again, rounded up; 0 if it is not ejected. If all are
     /// ejected, requests are sent all the same.
@@ -46,10 +46,10 @@ impl Upstreams {
 
 impl Upstream {
     fn of(written: &Written, pool: &Pool) -> Self {
-        let address = |(address, ticks): (std::net::SocketAddr, u64)| Server {
+        let address = |(address, ejected_us): (std::net::SocketAddr, u64)| Server {
             address: address.to_string(),
-            health: if ticks == 0 { "ok" } else { "down" },
-            retry_after_ms: ticks.div_ceil(1_000),
+            health: if ejected_us == 0 { "ok" } else { "down" },
+            retry_after_ms: ejected_us.div_ceil(1_000),
         };
         Self {
             name: written.name.to_string(),

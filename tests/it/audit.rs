@@ -148,7 +148,7 @@ fn refusals_are_found_by_key_address_rule_and_time() {
 #[test]
 fn a_question_that_can_have_no_answer_is_said_to() {
     let gateway = Gateway::start(&format!("{DEMO}{RULE}{}", key("acme", SECRET, "free")));
-    let moment = "looks like `2026-11-21T16:34:01Z`, or `15m` for so long ago";
+    let moment = "must be a time such as `2026-11-21T16:34:01Z`, or an age such as `15m`";
     for (query, detail) in [
         ("rul=x", "the query has an unknown name `rul`: did you mean `rule`?"),
         ("rule=hour", "the file has no rule `hour`: did you mean `hourly`?"),
@@ -164,8 +164,8 @@ fn a_question_that_can_have_no_answer_is_said_to() {
         ("since=15", moment),
         ("until=2026-02-30T00:00:00Z", moment),
         ("since=1h&until=2h", "`since` is after `until`"),
-        ("limit=0", "`limit` is a number from 1 to 1000"),
-        ("limit=1001", "`limit` is a number from 1 to 1000"),
+        ("limit=0", "`limit` must be a number from 1 to 1000"),
+        ("limit=1001", "`limit` must be a number from 1 to 1000"),
         ("key=%ff", "the query is not UTF-8"),
     ] {
         let answer = gateway.admin(&format!("/api/audit?{query}"));

@@ -138,7 +138,7 @@ fn listeners_of_one_address_are_bounded_and_leave_room_for_others() {
     let mut listeners: Vec<_> = (0..8).map(|_| listen(&gateway)).collect();
     let full = gateway.admin("/api/events");
     assert_eq!((full.status, full.header("retry-after")), (429, Some("5")), "{}", full.text());
-    assert!(full.text().contains("8 streams"), "{}", full.text());
+    assert!(full.text().contains("8 open event streams"), "{}", full.text());
     drop(listen_from(&gateway, 2));
     listeners.pop();
     eventually("a place of the same address to be free", || {

@@ -1,11 +1,11 @@
-//! `POST /api/clients/{kind}/{id}/reset` and `…/grant`: a full bucket, or tokens for one.
+//! `POST /api/clients/{kind}/{id}/reset` fills the buckets of a client, `…/grant` adds tokens to them.
 
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::buckets::{name, tokens};
-use super::who::Who;
+use super::requested::RequestedClient;
 use super::{Client, levels, unknown};
 use crate::admin::answer::Answer;
 use crate::admin::members::{self, BadBody};
@@ -19,15 +19,15 @@ use crate::runtime::Snapshot;
 use crate::store::limiter::Limiter;
 use crate::store::redis::batch::adjust::{Moved, NotAdjusted};
 
-/// The answer.
+/// Response of a reset or a grant.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(in crate::admin) struct Adjusted {
     client: Client,
-    /// Where the buckets are: `redis` or `local`.
+    /// Where the buckets are stored: `redis` or `local`.
     levels: &'static str,
     buckets: Vec<Changed>,
-    /// Rules whose buckets something unknown names.
+    /// Rules that were skipped, because the values that identify their buckets were not given.
     left_out: Vec<LeftOut>,
 }
 
@@ -36,50 +36,50 @@ pub(in crate::admin) struct Adjusted {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Changed {
     rule: String,
-    /// The bucket's key, as it stands in Redis.
+    /// Key of the bucket in Redis.
     bucket: String,
     burst: u64,
-    /// Whole tokens before; below zero: a debt.
+    /// Whole tokens before the change; negative if the bucket is in debt.
     from: i64,
-    /// Whole tokens afterwards.
+    /// Whole tokens after the change.
     to: i64,
 }
 
-/// A rule that was passed over.
+/// A rule that was skipped.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct LeftOut {
     rule: String,
-    /// What names its bucket and was not said.
+    /// The values of `per` that identify the bucket and were not given.
     unknown: Vec<String>,
 }
 
-/// What is to be done, and how a body looks that says so.
+/// The kind of an adjustment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::admin) enum Wanted {
+pub(in crate::admin) enum AdjustKind {
     Reset,
     Grant,
 }
 
-const RESET: &str = r#"{"rule": "per-key"}, or nothing"#;
+const RESET_EXAMPLE: &str = r#"{"rule": "per-key"}, or empty"#;
 
-const GRANT: &str = r#"{"rule": "per-key", "tokens": 100}; `rule` may be left out"#;
+const GRANT_EXAMPLE: &str = r#"{"rule": "per-key", "tokens": 100}; `rule` is optional"#;
 
-/// Changes the client's buckets.
+/// Resets the client's buckets, or adds tokens to them.
 pub(in crate::admin) async fn adjust(
     snapshot: &Snapshot,
     limiter: &Limiter,
     parts: &[String],
     query: Option<&str>,
-    (wanted, body): (Wanted, &[u8]),
+    (kind, body): (AdjustKind, &[u8]),
 ) -> Result<Answer, Box<Answer>> {
     let policy = &snapshot.policy;
     let bad = |error: BadBody| Answer::refusal(StatusCode::BAD_REQUEST, &error.to_string());
-    let (rule, adjustment) = read(wanted, body).map_err(bad)?;
-    let who = Who::read(policy, parts, query)?;
-    let meetings = meetings(policy, &who.subject());
+    let (rule, adjustment) = read(kind, body).map_err(bad)?;
+    let requested = RequestedClient::read(policy, parts, query)?;
+    let meetings = meetings(policy, &requested.subject());
     let chosen: Vec<&Meeting<'_>> = match &rule {
-        Some(name) => vec![one(&meetings, name)?],
+        Some(name) => vec![find_rule(&meetings, name)?],
         None => meetings.iter().filter(|one| one.own && one.charge.is_ok()).collect(),
     };
     let left_out = |meeting: &&Meeting<'_>| LeftOut {
@@ -88,7 +88,7 @@ pub(in crate::admin) async fn adjust(
     };
     let left_out = chosen.iter().filter(|one| one.known().is_none()).map(left_out).collect();
     let charges: Vec<Charge> = chosen.iter().filter_map(|one| one.known()).collect();
-    let client = who.told(policy);
+    let client = requested.view(policy);
     if charges.is_empty() {
         let buckets = Vec::new();
         let levels = if limiter.is_shared() { "redis" } else { "local" };
@@ -101,16 +101,16 @@ pub(in crate::admin) async fn adjust(
         .zip(moved)
         .map(|(charge, moved)| Changed::of(policy, charge, moved))
         .collect();
-    let note = noted(&client, &buckets);
+    let note = log_note(&client, &buckets);
     let answer = Adjusted { client, levels: levels(source), buckets, left_out };
     Ok(Answer::json(&answer).noting(note))
 }
 
-/// The rule that the body names, and what is to be done to its bucket.
-fn read(wanted: Wanted, body: &[u8]) -> Result<(Option<String>, Adjustment), BadBody> {
-    let (names, example) = match wanted {
-        Wanted::Reset => (&["rule"][..], RESET),
-        Wanted::Grant => (&["rule", "tokens"][..], GRANT),
+/// Reads the rule and the adjustment from the body.
+fn read(kind: AdjustKind, body: &[u8]) -> Result<(Option<String>, Adjustment), BadBody> {
+    let (names, example) = match kind {
+        AdjustKind::Reset => (&["rule"][..], RESET_EXAMPLE),
+        AdjustKind::Grant => (&["rule", "tokens"][..], GRANT_EXAMPLE),
     };
     let members = members::read(body, names, example)?;
     let rule = match members.get("rule") {
@@ -118,21 +118,24 @@ fn read(wanted: Wanted, body: &[u8]) -> Result<(Option<String>, Adjustment), Bad
         Some(Value::String(name)) => Some(name.clone()),
         Some(_) => return Err(BadBody::new("`rule` is not a string", example)),
     };
-    if wanted == Wanted::Reset {
+    if kind == AdjustKind::Reset {
         return Ok((rule, Adjustment::Reset));
     }
     let most = MAX_UNITS.unsigned_abs();
     match members.get("tokens").and_then(Value::as_u64) {
         Some(tokens) if (1..=most).contains(&tokens) => Ok((rule, Adjustment::Grant(tokens))),
         _ => {
-            let message = format!("`tokens` is a whole number from 1 to {most}");
+            let message = format!("`tokens` must be a whole number from 1 to {most}");
             Err(BadBody::new(message, example))
         }
     }
 }
 
-/// The rule of that name, where it has a bucket for the client.
-fn one<'a, 'b>(meetings: &'b [Meeting<'a>], name: &str) -> Result<&'b Meeting<'a>, Box<Answer>> {
+/// The rule of that name, if it has a known bucket for the client.
+fn find_rule<'a, 'b>(
+    meetings: &'b [Meeting<'a>],
+    name: &str,
+) -> Result<&'b Meeting<'a>, Box<Answer>> {
     let shown = cut(name, 64);
     let found = meetings.iter().find(|meeting| &*meeting.rule.name == name);
     let Some(meeting) = found else {
@@ -147,12 +150,12 @@ fn one<'a, 'b>(meetings: &'b [Meeting<'a>], name: &str) -> Result<&'b Meeting<'a
         [] => Ok(meeting),
         unknown => {
             let unknown = unknown.join(", ");
-            conflict(&format!("the rule `{shown}` counts by what was not said: {unknown}"))
+            conflict(&format!("the rule `{shown}` counts by values that were not given: {unknown}"))
         }
     }
 }
 
-/// Why nothing was done, or why that is not known.
+/// The response to a failed adjustment.
 fn refusal(policy: &Policy, charges: &[Charge], error: NotAdjusted) -> Box<Answer> {
     let unavailable = |done: &str, detail: &str| {
         let mut members = Map::new();
@@ -160,16 +163,15 @@ fn refusal(policy: &Policy, charges: &[Charge], error: NotAdjusted) -> Box<Answe
         Box::new(Answer::problem_with(StatusCode::SERVICE_UNAVAILABLE, detail, members))
     };
     match error {
-        NotAdjusted::NotAsked => unavailable("no", "Redis cannot be asked; nothing was changed"),
+        NotAdjusted::NotAsked => unavailable("no", "Redis is unavailable; nothing was changed"),
         NotAdjusted::Unknown => {
-            unavailable("unknown", "Redis did not answer; it may have made the change, or not")
+            unavailable("unknown", "Redis did not respond; it may or may not have made the change")
         }
         NotAdjusted::Unreadable(index) => {
             let rule = charges.get(index).and_then(|one| policy.rules.get(one.rule as usize));
             let name = rule.map_or("", |rule| &rule.name);
             let detail = format!(
-                "something else stands in Redis in the place of the bucket of `{name}`; nothing \
-                 was changed"
+                "the key of the bucket of `{name}` in Redis holds another value; nothing was changed"
             );
             Answer::refusal(StatusCode::CONFLICT, &detail)
         }
@@ -189,8 +191,8 @@ impl Changed {
     }
 }
 
-/// What was changed, for the log.
-fn noted(client: &Client, buckets: &[Changed]) -> String {
+/// The changes, for the log.
+fn log_note(client: &Client, buckets: &[Changed]) -> String {
     let each = buckets.iter().map(|bucket| {
         let Changed { rule, from, to, .. } = bucket;
         format!("{rule}: {from} -> {to}")

@@ -1,8 +1,8 @@
-//! `GET /api/clients/{kind}/{id}/buckets`: what one client has left.
+//! `GET /api/clients/{kind}/{id}/buckets`: the buckets of one client.
 
 use serde::Serialize;
 
-use super::who::Who;
+use super::requested::RequestedClient;
 use super::{Client, levels, unknown};
 use crate::admin::answer::Answer;
 use crate::decide::meetings::{Meeting, meetings};
@@ -15,44 +15,44 @@ use crate::runtime::Snapshot;
 use crate::store::limiter::{Levels, Limiter};
 use crate::store::redis::script::{self, RuleName};
 
-/// The answer.
+/// Response of `GET /api/clients/{kind}/{id}/buckets`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(in crate::admin) struct Buckets {
     client: Client,
-    /// Where the levels come from: `redis` or `local`.
+    /// Where the buckets are stored: `redis` or `local`.
     levels: &'static str,
     /// All rules, in the order of the file.
-    rules: Vec<Left>,
+    rules: Vec<RuleBucket>,
 }
 
-/// One rule, and what the client has left of it.
+/// One rule, and the client's bucket.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Left {
+struct RuleBucket {
     rule: String,
-    /// Whether it counts the client's requests, as far as they are known.
+    /// Whether the rule applies to the client, as far as the request is known.
     applies: bool,
     /// `enforce` or `shadow`.
     mode: &'static str,
     per: Vec<String>,
-    /// Whether the bucket is this client's and nobody else's.
+    /// Whether only this client uses the bucket.
     own: bool,
     rate: Option<String>,
     burst: Option<u64>,
-    /// What names the bucket and was not said.
+    /// The values of `per` that identify the bucket and were not given.
     unknown: Vec<String>,
-    /// The bucket's key, as it stands in Redis.
+    /// Key of the bucket in Redis.
     bucket: Option<String>,
-    /// Whole tokens; below zero: a debt.
+    /// Whole tokens; negative if the bucket is in debt.
     tokens: Option<i64>,
     full_after_ms: Option<u64>,
-    /// Why it does not apply.
+    /// Why the rule does not apply.
     #[serde(skip_serializing_if = "Option::is_none")]
     why_not: Option<report::WhyNot>,
 }
 
-/// What the client has left of each rule.
+/// Lists the client's bucket of each rule.
 pub(in crate::admin) async fn show(
     snapshot: &Snapshot,
     limiter: &Limiter,
@@ -60,32 +60,32 @@ pub(in crate::admin) async fn show(
     query: Option<&str>,
 ) -> Result<Answer, Box<Answer>> {
     let policy = &snapshot.policy;
-    let who = Who::read(policy, parts, query)?;
-    let meetings = meetings(policy, &who.subject());
+    let requested = RequestedClient::read(policy, parts, query)?;
+    let meetings = meetings(policy, &requested.subject());
     let charges: Vec<Charge> = meetings.iter().filter_map(Meeting::known).collect();
     let Levels { levels: found, source, .. } = limiter.look(&charges, &snapshot.rule_names).await;
     let level = |charge: &Charge| {
         let mut all = charges.iter().zip(&found);
         all.find(|(own, _)| own.rule == charge.rule).map(|(_, level)| *level)
     };
-    let each = meetings.iter().map(|meeting| Left::of(policy, &who, meeting, &level));
+    let each = meetings.iter().map(|meeting| RuleBucket::of(policy, &requested, meeting, &level));
     let rules = each.collect();
-    Ok(Answer::json(&Buckets { client: who.told(policy), levels: levels(source), rules }))
+    Ok(Answer::json(&Buckets { client: requested.view(policy), levels: levels(source), rules }))
 }
 
-impl Left {
+impl RuleBucket {
     fn of(
         policy: &Policy,
-        who: &Who,
+        requested: &RequestedClient,
         meeting: &Meeting<'_>,
         level: &dyn Fn(&Charge) -> Option<i64>,
     ) -> Self {
         let Meeting { rule, charge, own, .. } = meeting;
         let known = meeting.known();
         let level = known.as_ref().and_then(level);
-        let route = who.route.and_then(|route| policy.routes.get(route as usize));
+        let route = requested.route.and_then(|route| policy.routes.get(route as usize));
         let route = route.map_or("", |route| &route.name);
-        let why_not = |why| words::why_not(policy, rule, why, route, who.client.plan);
+        let why_not = |why| words::why_not(policy, rule, why, route, requested.client.plan);
         let rate = |charge: &Charge| Some(rule.rate_of(charge.limit_index)?.to_string());
         Self {
             rule: rule.name.to_string(),
@@ -107,13 +107,13 @@ impl Left {
     }
 }
 
-/// The bucket's key, as it stands in Redis.
+/// Key of the bucket in Redis.
 pub(super) fn name(policy: &Policy, rule: &crate::policy::Rule, charge: &Charge) -> String {
     let prefix = policy.redis.as_ref().map_or(DEFAULT_PREFIX, |redis| &redis.prefix);
     script::key(prefix, charge.bucket, &RuleName::of(rule))
 }
 
-/// Whole tokens at a level, rounded down: a debt is never told too small.
+/// Whole tokens at a level, rounded down.
 pub(super) fn tokens(charge: &Charge, level: i64) -> i64 {
     charge.limit.tokens(level)
 }

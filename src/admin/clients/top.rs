@@ -1,4 +1,4 @@
-//! `GET /api/clients`: who asks most of each rule, or is refused most.
+//! `GET /api/clients`: the clients with the most requests or refusals of each rule.
 
 use std::cmp::Reverse;
 
@@ -13,23 +13,23 @@ use crate::policy::Policy;
 use crate::policy::client::counted_as;
 use crate::runtime::Snapshot;
 
-/// How many clients of a rule are listed, unless the query says otherwise.
-const LIMIT: usize = 20;
+/// Default of the parameter `limit`.
+const DEFAULT_LIMIT: usize = 20;
 
-/// How many it may ask for.
-const MOST: usize = 100;
+/// Maximum of the parameter `limit`.
+const MAX_LIMIT: usize = 100;
 
-/// The answer.
+/// Response of `GET /api/clients`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(in crate::admin) struct Top {
-    /// What they are sorted by: `requests` or `refused`.
+    /// Sort order: `requests` or `refused`.
     by: &'static str,
-    /// Milliseconds that the counts span.
+    /// Time that the counts cover, in milliseconds.
     since_ms: u64,
-    /// How often rules were asked, all clients together.
+    /// Number of decisions of all rules about all clients.
     counted: u64,
-    /// The most that a count is too high by, and that somebody has come who is not listed.
+    /// Upper bound of the error of every count, and of the count of a client that is not listed.
     error_at_most: u64,
     rules: Vec<TopOfRule>,
 }
@@ -49,22 +49,22 @@ struct TopClient {
     /// `key`, `ip` or `unknown_key`.
     kind: &'static str,
     id: String,
-    /// How often the rule was asked about it; never too low.
+    /// Requests that the rule counted; never too low.
     requests: u64,
-    /// How often it lacked the tokens; never too low.
+    /// Requests that the rule refused; never too low.
     refused: u64,
-    /// By how much the number that is sorted by may be too high.
+    /// Upper bound of the excess of the number that the list is sorted by.
     error: u64,
 }
 
-/// What is sorted by.
+/// Sort order of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum By {
+enum SortBy {
     Requests,
     Refused,
 }
 
-/// Who asks most, as the query wants it.
+/// Lists the clients with the most requests or refusals.
 pub(in crate::admin) fn show(
     snapshot: &Snapshot,
     query: Option<&str>,
@@ -72,13 +72,14 @@ pub(in crate::admin) fn show(
     let query = Query::read(query, &["rule", "by", "limit"], &[])?;
     let bad = |detail: String| Box::<Answer>::from(BadQuery(detail));
     let by = match query.get("by") {
-        None | Some("requests") => By::Requests,
-        Some("refused") => By::Refused,
-        Some(_) => return Err(bad("`by` is `requests` or `refused`".to_owned())),
+        None | Some("requests") => SortBy::Requests,
+        Some("refused") => SortBy::Refused,
+        Some(_) => return Err(bad("`by` must be `requests` or `refused`".to_owned())),
     };
-    let limit = query.get("limit").map_or(Ok(LIMIT), str::parse);
-    let limit = limit.ok().filter(|limit| (1..=MOST).contains(limit));
-    let limit = limit.ok_or_else(|| bad(format!("`limit` is a number from 1 to {MOST}")))?;
+    let limit = query.get("limit").map_or(Ok(DEFAULT_LIMIT), str::parse);
+    let limit = limit.ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
+    let limit =
+        limit.ok_or_else(|| bad(format!("`limit` must be a number from 1 to {MAX_LIMIT}")))?;
     let policy = &snapshot.policy;
     let wanted = query.get("rule");
     let is_wanted = |name: &str| wanted.is_none_or(|wanted| wanted == name);
@@ -93,8 +94,8 @@ pub(in crate::admin) fn show(
     });
     Ok(Answer::json(&Top {
         by: match by {
-            By::Requests => "requests",
-            By::Refused => "refused",
+            SortBy::Requests => "requests",
+            SortBy::Refused => "refused",
         },
         since_ms: merged.span / 1_000,
         counted: merged.total,
@@ -103,24 +104,26 @@ pub(in crate::admin) fn show(
     }))
 }
 
-fn top(policy: &Policy, merged: &Merged, rule: u32, by: By, limit: usize) -> Vec<TopClient> {
+fn top(policy: &Policy, merged: &Merged, rule: u32, by: SortBy, limit: usize) -> Vec<TopClient> {
     let key = |counted: &Counted| match by {
-        By::Requests => (counted.requests, counted.requests_error),
-        By::Refused => (counted.refused, counted.refused_error),
+        SortBy::Requests => (counted.requests, counted.requests_error),
+        SortBy::Refused => (counted.refused, counted.refused_error),
     };
     let of_rule = merged.counted.iter().filter(|counted| counted.item.rule == rule);
     let mut found: Vec<&Counted> = of_rule.filter(|counted| key(counted).0 > 0).collect();
-    found.sort_by_cached_key(|counted| (Reverse(key(counted).0), told(policy, counted.item.who)));
+    found.sort_by_cached_key(|counted| {
+        (Reverse(key(counted).0), client_view(policy, counted.item.who))
+    });
     let client = |counted: &Counted| {
-        let (kind, id) = told(policy, counted.item.who);
+        let (kind, id) = client_view(policy, counted.item.who);
         let Counted { requests, refused, .. } = *counted;
         TopClient { kind, id, requests, refused, error: key(counted).1 }
     };
     found.into_iter().take(limit).map(client).collect()
 }
 
-/// A client as it is told: never by a key itself.
-fn told(policy: &Policy, who: Who) -> (&'static str, String) {
+/// Kind and id of a client. Never contains the secret of a key.
+fn client_view(policy: &Policy, who: Who) -> (&'static str, String) {
     match who {
         Who::Key(key) => {
             let key = policy.keys.get(key as usize);

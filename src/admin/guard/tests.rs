@@ -9,70 +9,70 @@ fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
     list.iter().map(pair).collect()
 }
 
-fn judged(path: &str, token: Option<&str>, list: &[(&'static str, &str)]) -> Result<(), Refusal> {
+fn checked(path: &str, token: Option<&str>, list: &[(&'static str, &str)]) -> Result<(), Refusal> {
     let headers = headers(list);
-    let visit = Visit { peer: None, path, headers: &headers, target_host: None };
-    judge(visit, token.map(|token| Secret::new(token.to_owned())).as_ref())
+    let request = GuardedRequest { peer: None, path, headers: &headers, target_host: None };
+    check_request(request, token.map(|token| Secret::new(token.to_owned())).as_ref())
 }
 
 const TOKEN: &str = "0123456789abcdef";
 
 #[test]
-fn the_api_asks_for_the_token_and_nothing_else_does() {
-    let judged = |path, value| match value {
-        Some(value) => judged(path, Some(TOKEN), &[("authorization", value)]),
-        None => judged(path, Some(TOKEN), &[]),
+fn only_the_api_requires_the_token() {
+    let checked = |path, value| match value {
+        Some(value) => checked(path, Some(TOKEN), &[("authorization", value)]),
+        None => checked(path, Some(TOKEN), &[]),
     };
     for path in ["/live", "/ready", "/metrics", "/"] {
-        assert_eq!(judged(path, None), Ok(()), "{path}");
+        assert_eq!(checked(path, None), Ok(()), "{path}");
     }
     for path in ["/api/status", "/api/", "/api/nowhere"] {
-        assert_eq!(judged(path, None), Err(Refusal::NoToken), "{path}");
-        assert_eq!(judged(path, Some("Bearer 0123456789abcdef")), Ok(()), "{path}");
-        assert_eq!(judged(path, Some("bearer  0123456789abcdef ")), Ok(()), "{path}");
-        assert_eq!(judged(path, Some("Basic 0123456789abcdef")), Err(Refusal::NoToken));
+        assert_eq!(checked(path, None), Err(Refusal::NoToken), "{path}");
+        assert_eq!(checked(path, Some("Bearer 0123456789abcdef")), Ok(()), "{path}");
+        assert_eq!(checked(path, Some("bearer  0123456789abcdef ")), Ok(()), "{path}");
+        assert_eq!(checked(path, Some("Basic 0123456789abcdef")), Err(Refusal::NoToken));
         for wrong in ["Bearer ", "Bearer x", "Bearer 0123456789abcde", "Bearer 0123456789abcdef0"] {
-            assert_eq!(judged(path, Some(wrong)), Err(Refusal::WrongToken), "{wrong}");
+            assert_eq!(checked(path, Some(wrong)), Err(Refusal::WrongToken), "{wrong}");
         }
     }
 }
 
 #[test]
-fn without_a_token_only_an_address_or_localhost_leads_to_the_api() {
-    let judged = |host| judged("/api/status", None, &[("host", host)]);
+fn without_a_token_the_api_needs_an_ip_address_or_localhost_as_host() {
+    let checked = |host| checked("/api/status", None, &[("host", host)]);
     for host in
         ["127.0.0.1:9090", "127.0.0.1", "[::1]:9090", "LocalHost:1", "a.localhost", "10.0.0.1"]
     {
-        assert_eq!(judged(host), Ok(()), "{host}");
+        assert_eq!(checked(host), Ok(()), "{host}");
     }
     for host in ["evil.example", "evil.example:9090", "localhost.evil.example", "127.0.0.1.nip.io"]
     {
-        assert_eq!(judged(host), Err(Refusal::StrangeHost), "{host}");
+        assert_eq!(checked(host), Err(Refusal::ForeignHost), "{host}");
     }
     for host in ["", "a b", "127.0.0.1,evil", "user@evil.example"] {
-        assert_eq!(judged(host), Err(Refusal::StrangeHost), "{host}");
+        assert_eq!(checked(host), Err(Refusal::ForeignHost), "{host}");
     }
-    let two = headers(&[("host", "127.0.0.1")]);
-    let whole = |target_host| {
-        let visit = Visit { peer: None, path: "/api/", headers: &two, target_host };
-        judge(visit, None)
+    let host = headers(&[("host", "127.0.0.1")]);
+    let with_target = |target_host| {
+        let request = GuardedRequest { peer: None, path: "/api/", headers: &host, target_host };
+        check_request(request, None)
     };
-    assert_eq!(whole(Some("evil.example")), Err(Refusal::StrangeHost));
-    assert_eq!(whole(Some("127.0.0.1")), Ok(()));
+    assert_eq!(with_target(Some("evil.example")), Err(Refusal::ForeignHost));
+    assert_eq!(with_target(Some("127.0.0.1")), Ok(()));
 }
 
 #[test]
-fn pages_of_other_sites_are_refused_with_and_without_a_token() {
+fn cross_site_requests_are_refused_with_and_without_a_token() {
     let own = ("host", "127.0.0.1:9090");
     let bearer = ("authorization", "Bearer 0123456789abcdef");
     let cross = ("origin", "https://evil.example");
     let both = |more: &[(&'static str, &str)]| {
-        let without = judged("/api/status", None, &[&[own], more].concat());
-        let with = judged("/api/status", Some(TOKEN), &[&[own, bearer], more].concat());
+        let without = checked("/api/status", None, &[&[own], more].concat());
+        let with = checked("/api/status", Some(TOKEN), &[&[own, bearer], more].concat());
         assert_eq!(without, with, "{more:?}");
         without
     };
-    assert_eq!(both(&[]), Ok(()), "no browser");
+    assert_eq!(both(&[]), Ok(()), "not from a browser");
     assert_eq!(both(&[("origin", "http://127.0.0.1:9090")]), Ok(()));
     assert_eq!(both(&[("sec-fetch-site", "same-origin"), cross]), Ok(()));
     assert_eq!(both(&[("sec-fetch-site", "none")]), Ok(()));
@@ -89,21 +89,21 @@ fn pages_of_other_sites_are_refused_with_and_without_a_token() {
         assert_eq!(both(more), Err(Refusal::CrossSite), "{more:?}");
     }
     let by_alias = [("host", "a7.localhost:9090"), ("sec-fetch-site", "cross-site")];
-    assert_eq!(judged("/api/events", None, &by_alias), Err(Refusal::CrossSite));
-    assert_eq!(judged("/metrics", None, &by_alias), Ok(()));
+    assert_eq!(checked("/api/events", None, &by_alias), Err(Refusal::CrossSite));
+    assert_eq!(checked("/metrics", None, &by_alias), Ok(()));
 }
 
 #[test]
 fn refusals_are_logged_once_a_second() {
     let guard = Guard::default();
     let none = HeaderMap::new();
-    let visit = Visit { peer: None, path: "/api/", headers: &none, target_host: None };
+    let request = GuardedRequest { peer: None, path: "/api/", headers: &none, target_host: None };
     let token = Secret::new(TOKEN.to_owned());
-    for now in [0, 1, 2, SELDOM - 1] {
-        let answer = guard.check(visit, Some(&token), now).unwrap_err();
+    for now in [0, 1, 2, LOG_INTERVAL_US - 1] {
+        let answer = guard.check(request, Some(&token), now).unwrap_err();
         assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
     }
-    assert_eq!(guard.log.lock().untold, 3);
-    let _ = guard.check(visit, Some(&token), SELDOM);
-    assert_eq!(guard.log.lock().untold, 0);
+    assert_eq!(guard.log.lock().suppressed, 3);
+    let _ = guard.check(request, Some(&token), LOG_INTERVAL_US);
+    assert_eq!(guard.log.lock().suppressed, 0);
 }

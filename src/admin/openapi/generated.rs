@@ -1,4 +1,4 @@
-//! The document as routes and types make it.
+//! Generates the OpenAPI document from the routes and response types.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use super::DOCUMENT;
 use super::operations::{Body, Operation, Reply, operation};
 use crate::admin::routes::{ROUTES, Route, Verb};
 
-/// Where the document is kept.
+/// Path of the stored document.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/openapi.json");
 
-const DESCRIPTION: &str = "Status, policy and clients of one gateway, and what an operator may \
-                           change. docs/admin-api.md says what each member means.";
+const DESCRIPTION: &str = "Status, policy and clients of one gateway, and the operations of an \
+                           operator. docs/admin-api.md describes each member.";
 
 fn generated() -> Value {
     let settings = SchemaSettings::draft2020_12().for_serialize().with(|settings| {
@@ -24,9 +24,9 @@ fn generated() -> Value {
     let mut generator = settings.into_generator();
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
     for route in ROUTES {
-        let told = told(route, &operation(route.call, &mut generator));
+        let object = operation_object(route, &operation(route.call, &mut generator));
         let method = route.method.name().to_ascii_lowercase();
-        paths.entry(route.path).or_default().insert(method, told);
+        paths.entry(route.path).or_default().insert(method, object);
     }
     json!({
         "openapi": "3.1.0",
@@ -55,17 +55,17 @@ fn problem() -> Value {
             "type": { "type": "string" },
             "title": { "type": "string" },
             "status": { "type": "integer" },
-            "detail": { "type": "string", "description": "What is wrong, for people." },
+            "detail": { "type": "string", "description": "What is wrong, in plain text." },
             "done": {
                 "type": "string", "enum": ["no", "unknown"],
-                "description": "Of a change in an outage: whether it was made all the same.",
+                "description": "For a change that failed: whether it may have been made.",
             },
         },
     })
 }
 
-/// One operation as the document has it.
-fn told(route: &Route, operation: &Operation) -> Value {
+/// The Operation Object of a route.
+fn operation_object(route: &Route, operation: &Operation) -> Value {
     let is_api = route.path.starts_with("/api/");
     let mut responses: BTreeMap<String, Value> = BTreeMap::new();
     for Reply { status, about, kind, schema } in &operation.replies {
@@ -75,10 +75,10 @@ fn told(route: &Route, operation: &Operation) -> Value {
         responses.insert(status.to_string(), reply);
     }
     let common = [
-        (401, is_api, "No token, or a wrong one."),
-        (403, is_api, "A page of another site, or a strange Host."),
-        (405, true, "Another method than these."),
-        (413, route.method == Verb::Post, "A body over 64 KiB."),
+        (401, is_api, "The token is missing or wrong."),
+        (403, is_api, "The request comes from a page of another site, or has a foreign Host."),
+        (405, true, "The path does not allow the method."),
+        (413, route.method == Verb::Post, "The body is larger than 64 KiB."),
     ];
     let problems = common.into_iter().filter(|(_, is_there, _)| *is_there);
     let problems = problems.map(|(status, _, about)| (status, about));
@@ -87,20 +87,20 @@ fn told(route: &Route, operation: &Operation) -> Value {
         let content = json!({ "application/problem+json": schema });
         responses.insert(status.to_string(), json!({ "description": about, "content": content }));
     }
-    let mut told = json!({
+    let mut object = json!({
         "operationId": format!("{:?}", route.call),
         "summary": operation.summary,
         "parameters": parameters(route, operation),
         "responses": responses,
     });
     if is_api {
-        told["security"] = json!([{}, { "token": [] }]);
+        object["security"] = json!([{}, { "token": [] }]);
     }
     if let Some(Body { schema, required }) = &operation.body {
         let content = json!({ "application/json": { "schema": schema } });
-        told["requestBody"] = json!({ "required": required, "content": content });
+        object["requestBody"] = json!({ "required": required, "content": content });
     }
-    told
+    object
 }
 
 fn parameters(route: &Route, operation: &Operation) -> Vec<Value> {
@@ -122,18 +122,21 @@ fn parameters(route: &Route, operation: &Operation) -> Vec<Value> {
 }
 
 #[test]
-fn the_document_in_docs_is_that_of_the_routes_and_types() {
+fn stored_document_is_up_to_date() {
     let generated = serde_json::to_string_pretty(&generated()).unwrap() + "\n";
     if std::env::var_os("UPDATE_SCHEMA").is_some() {
         std::fs::write(FILE, &generated).unwrap();
     }
     let kept = std::fs::read_to_string(FILE).unwrap_or_default();
-    assert!(kept == generated, "UPDATE_SCHEMA=1 cargo test --lib openapi writes docs/openapi.json");
+    assert!(
+        kept == generated,
+        "run UPDATE_SCHEMA=1 cargo test --lib openapi to update docs/openapi.json"
+    );
     assert!(kept.as_bytes() == DOCUMENT || std::env::var_os("UPDATE_SCHEMA").is_some());
 }
 
 #[test]
-fn the_page_for_people_names_every_route() {
+fn docs_describe_every_route() {
     let page = include_str!("../../../docs/admin-api.md");
     for route in ROUTES.iter().filter(|route| route.path.starts_with("/api/")) {
         let call = format!("{} {}", route.method.name(), route.path);

@@ -1,4 +1,4 @@
-//! What each call takes and answers. Whoever adds a call has to say it here.
+//! Parameters and responses of each operation of the admin port. A new route needs an entry here.
 
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
@@ -16,14 +16,14 @@ use crate::admin::status::Status;
 use crate::admin::upstreams::Upstreams;
 use crate::explain::report::Explanation;
 
-/// A call.
+/// The description of one operation.
 pub(super) struct Operation {
     pub(super) summary: &'static str,
     pub(super) query: Vec<Parameter>,
     pub(super) body: Option<Body>,
-    /// Answers that are no problems.
+    /// Responses that are not problem documents.
     pub(super) replies: Vec<Reply>,
-    /// Those that are, beside those of every call.
+    /// Problem documents, besides those of every operation.
     pub(super) problems: Vec<(u16, &'static str)>,
 }
 
@@ -34,13 +34,13 @@ pub(super) struct Parameter {
     pub(super) schema: Value,
 }
 
-/// What is sent along.
+/// The body of a request.
 pub(super) struct Body {
     pub(super) schema: Value,
     pub(super) required: bool,
 }
 
-/// An answer.
+/// A response.
 pub(super) struct Reply {
     pub(super) status: u16,
     pub(super) about: &'static str,
@@ -50,9 +50,9 @@ pub(super) struct Reply {
 
 const JSON: &str = "application/json";
 
-const BAD: (u16, &str) = (400, "A body, a parameter or an address that is none.");
+const BAD: (u16, &str) = (400, "The body, a parameter or an address is invalid.");
 
-const NO_CLIENT: (u16, &str) = (404, "No such client or route.");
+const NO_CLIENT: (u16, &str) = (404, "The file has no such client or route.");
 
 const NO_REDIS: (u16, &str) = (409, "The file has no [redis].");
 
@@ -60,7 +60,7 @@ impl Operation {
     fn text(summary: &'static str) -> Self {
         let reply = Reply {
             status: 200,
-            about: "Yes.",
+            about: "OK",
             kind: "text/plain",
             schema: json!({"type": "string"}),
         };
@@ -69,11 +69,11 @@ impl Operation {
 
     fn json<T: JsonSchema>(generator: &mut SchemaGenerator, summary: &'static str) -> Self {
         let schema = generator.subschema_for::<T>().to_value();
-        let reply = Reply { status: 200, about: "The answer.", kind: JSON, schema };
+        let reply = Reply { status: 200, about: "OK", kind: JSON, schema };
         Self { replies: vec![reply], ..Self::text(summary) }
     }
 
-    /// Another answer that looks like the first.
+    /// Adds a response with the same schema as the first.
     fn or(mut self, status: u16, about: &'static str) -> Self {
         if let Some(Reply { kind, schema, .. }) = self.replies.first() {
             let reply = Reply { status, about, kind, schema: schema.clone() };
@@ -90,56 +90,55 @@ impl Operation {
         Self { body: Some(Body { schema, required }), ..self }
     }
 
-    fn asking(self, query: Vec<Parameter>) -> Self {
+    fn with_query(self, query: Vec<Parameter>) -> Self {
         Self { query, ..self }
     }
 }
 
-/// An answer that goes on, and that a schema does not reach into.
+/// A stream, whose content is not described by a schema.
 fn events() -> Operation {
-    let mut operation = Operation::text("What each second brought, as server-sent events.");
+    let mut operation = Operation::text("Streams one sample per second as server-sent events.");
     for reply in &mut operation.replies {
-        (reply.kind, reply.about) = (KIND, "Events, until one leaves.");
+        (reply.kind, reply.about) = (KIND, "A stream of events, until the client disconnects.");
     }
     operation.failing(&[
-        (429, "Too many listen from this address already."),
-        (503, "Too many listen already."),
+        (429, "Too many streams are open from this address."),
+        (503, "Too many streams are open."),
     ])
 }
 
 pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operation {
     match call {
-        Call::Live => Operation::text("Whether the process runs."),
-        Call::Ready => Operation::text("Whether it should get requests.").or(503, "No."),
-        Call::Metrics => Operation::text("Prometheus series, exposition format 0.0.4."),
+        Call::Live => Operation::text("Liveness of the process."),
+        Call::Ready => Operation::text("Readiness for requests.").or(503, "Not ready."),
+        Call::Metrics => Operation::text("Metrics in the Prometheus exposition format 0.0.4."),
         Call::Events => events(),
         Call::OpenApi => {
             Operation::json::<serde_json::Map<String, Value>>(generator, "This document.")
         }
-        Call::Status => Operation::json::<Status>(generator, "What runs, and how it is."),
+        Call::Status => Operation::json::<Status>(generator, "State of the gateway."),
         Call::Policy => {
-            Operation::json::<Policy>(generator, "The rules in force, without secrets.")
+            Operation::json::<Policy>(generator, "The configuration in force, without secrets.")
         }
-        Call::Reloads => {
-            Operation::json::<Reloads<'_>>(generator, "The last files taken or rejected.")
+        Call::Reloads => Operation::json::<Reloads<'_>>(generator, "The last reloads."),
+        Call::Upstreams => Operation::json::<Upstreams>(generator, "Upstreams and their health."),
+        Call::Audit => Operation::json::<Refusals>(generator, "Searches the audit of refusals.")
+            .with_query(audit_query())
+            .failing(&[BAD]),
+        Call::Top => {
+            Operation::json::<Top>(generator, "The clients with the most requests or refusals.")
+                .with_query(top_query())
+                .failing(&[BAD])
         }
-        Call::Upstreams => Operation::json::<Upstreams>(generator, "Who serves."),
-        Call::Audit => Operation::json::<Refusals>(generator, "Who was refused by what, and when.")
-            .asking(audit_query())
-            .failing(&[BAD]),
-        Call::Top => Operation::json::<Top>(generator, "Who asks most, or is refused most.")
-            .asking(top_query())
-            .failing(&[BAD]),
-        Call::Buckets => Operation::json::<Buckets>(generator, "What one client has left.")
-            .asking(who())
+        Call::Buckets => Operation::json::<Buckets>(generator, "The buckets of one client.")
+            .with_query(client_request())
             .failing(&[BAD, NO_CLIENT]),
-        Call::Reset => adjust(generator, "Fills a client's buckets.")
+        Call::Reset => adjust(generator, "Fills the buckets of a client.")
             .with_body(false, object(&json!({ "rule": name() }), &[])),
-        Call::Grant => adjust(generator, "Gives a client tokens.")
+        Call::Grant => adjust(generator, "Adds tokens to the buckets of a client.")
             .with_body(true, object(&json!({ "rule": name(), "tokens": tokens() }), &["tokens"])),
-        Call::ShowBreaker => {
-            Operation::json::<Breaker>(generator, "Whether Redis is asked.").failing(&[NO_REDIS])
-        }
+        Call::ShowBreaker => Operation::json::<Breaker>(generator, "State of the circuit breaker.")
+            .failing(&[NO_REDIS]),
         Call::SetBreaker => {
             let state = json!({ "type": "string", "enum": ["open", "closed", "auto"] });
             Operation::json::<Breaker>(
@@ -150,22 +149,25 @@ pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operatio
             .failing(&[BAD, NO_REDIS])
         }
         Call::Explain => {
-            Operation::json::<Explanation>(generator, "What would become of a request, and why.")
-                .with_body(true, asked())
+            Operation::json::<Explanation>(generator, "Explains the response to a request.")
+                .with_body(true, request())
                 .failing(&[BAD])
         }
-        Call::Reload => Operation::json::<Reload<'_>>(generator, "Reads gateway.toml again.")
-            .or(422, "The file was not taken.")
-            .failing(&[(503, "The file system does not answer. The file before stays in force.")]),
+        Call::Reload => Operation::json::<Reload<'_>>(generator, "Reloads gateway.toml.")
+            .or(422, "The file was rejected.")
+            .failing(&[(
+                503,
+                "The file system does not respond. The configuration does not change.",
+            )]),
     }
 }
 
 fn adjust(generator: &mut SchemaGenerator, summary: &'static str) -> Operation {
-    Operation::json::<Adjusted>(generator, summary).asking(who()).failing(&[
+    Operation::json::<Adjusted>(generator, summary).with_query(client_request()).failing(&[
         BAD,
         NO_CLIENT,
-        (409, "The rule does not apply, or counts by what was not said."),
-        (503, "Redis cannot be asked, or did not answer; `done` says which."),
+        (409, "The rule does not apply, or counts by a value that was not given."),
+        (503, "Redis is unavailable (`done` is `no`) or did not respond (`unknown`)."),
     ])
 }
 
@@ -176,44 +178,50 @@ fn parameter(name: &'static str, about: &'static str) -> Parameter {
 fn audit_query() -> Vec<Parameter> {
     let limit = json!({ "type": "integer", "minimum": 1, "maximum": 1_000 });
     vec![
-        parameter("key", "Of this key alone, by its id."),
-        parameter("ip", "Of this address alone, or of what is shown of one."),
-        parameter("rule", "By this rule alone."),
+        parameter("key", "Only refusals of the key with this id."),
+        parameter(
+            "ip",
+            "Only refusals of this address, or of its hash as the access log shows it.",
+        ),
+        parameter("rule", "Only refusals by this rule."),
         parameter(
             "since",
-            "That went on at this moment or later: RFC 3339, or `15m`: so long ago.",
+            "Only runs that ended at this time or later: RFC 3339, or an age such as `15m`.",
         ),
-        parameter("until", "That had begun by this moment."),
-        Parameter { schema: limit, ..parameter("limit", "How many; 100.") },
+        parameter("until", "Only runs that began at this time or earlier."),
+        Parameter { schema: limit, ..parameter("limit", "Maximum number of runs; default 100.") },
     ]
 }
 
 fn top_query() -> Vec<Parameter> {
-    let words = json!({ "type": "string", "enum": ["requests", "refused"] });
+    let orders = json!({ "type": "string", "enum": ["requests", "refused"] });
     let limit = json!({ "type": "integer", "minimum": 1, "maximum": 100 });
     vec![
-        parameter("rule", "One rule alone."),
-        Parameter { schema: words, ..parameter("by", "What they are sorted by.") },
-        Parameter { schema: limit, ..parameter("limit", "How many of each rule; 20.") },
+        parameter("rule", "Only this rule."),
+        Parameter { schema: orders, ..parameter("by", "Sort order; default `requests`.") },
+        Parameter { schema: limit, ..parameter("limit", "Maximum per rule; default 20.") },
     ]
 }
 
-/// What may be said of a client's request.
-fn who() -> Vec<Parameter> {
+/// Parameters that describe a request of the client.
+fn client_request() -> Vec<Parameter> {
     let list = json!({ "type": "array", "items": { "type": "string" } });
     vec![
-        parameter("path", "The path of a request that it might make."),
-        parameter("method", "Its method."),
-        parameter("host", "Its host."),
-        parameter("route", "The route, in place of `path`."),
-        Parameter { schema: list, ..parameter("header", "`name:value`, or `name`: not sent.") },
-        parameter("ip", "Of a key: the address that it comes from."),
-        parameter("key", "Of an address: the id of the key that it sends."),
+        parameter("path", "Path of the request."),
+        parameter("method", "Method of the request."),
+        parameter("host", "Host of the request."),
+        parameter("route", "Name of the route, instead of `path`."),
+        Parameter {
+            schema: list,
+            ..parameter("header", "A header, `name:value`; or `name` if it is not sent.")
+        },
+        parameter("ip", "Address of the client, if the path names a key."),
+        parameter("key", "Id of the client's key, if the path names an address."),
     ]
 }
 
 fn name() -> Value {
-    json!({ "type": ["string", "null"], "description": "One rule alone." })
+    json!({ "type": ["string", "null"], "description": "Only this rule." })
 }
 
 fn tokens() -> Value {
@@ -227,8 +235,8 @@ fn object(properties: &Value, required: &[&str]) -> Value {
     })
 }
 
-/// A request by hand.
-fn asked() -> Value {
+/// Body of `POST /api/explain`.
+fn request() -> Value {
     let text = || json!({ "type": ["string", "null"] });
     let values = json!({ "anyOf": [
         { "type": "string" }, { "type": "array", "items": { "type": "string" } },

@@ -91,7 +91,7 @@ function show(answer, at) {
 /** Rules of which no bucket can be shown, and why. */
 function others(rules) {
   if (rules.length === 0) return null;
-  const why = (rule) => (rule.applies === false ? rule.why_not?.why ?? "does not apply" : `counts by what was not said: ${rule.unknown.join(", ")}`);
+  const why = (rule) => (rule.applies === false ? rule.why_not?.why ?? "does not apply" : `counts by values that were not given: ${rule.unknown.join(", ")}`);
   return h("details", {}, h("summary", {}, `${rules.length} more rule${rules.length > 1 ? "s" : ""} without a bucket to show`),
     h("ul", {}, rules.map((rule) => h("li", {}, h("code", {}, rule.rule), ` ${why(rule)}`))));
 }

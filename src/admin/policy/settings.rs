@@ -1,4 +1,4 @@
-//! The settings of a policy that are not rules, as the admin API tells them.
+//! The settings in the response of `GET /api/policy`.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::policy::redis::StartWithout;
 use crate::policy::settings::{self, OnConflictingKeys, OnMissingKey, OnUnknownKey};
 use crate::policy::{self, redis};
 
-/// `[server]`, without the times that only matter to a connection.
+/// `[server]`, without the timeouts.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Server {
@@ -15,11 +15,11 @@ pub(super) struct Server {
     admin: String,
     trusted_proxies: Vec<String>,
     ignore_path_case: bool,
-    /// None: as many as are seen in Redis.
+    /// `null` if the gateways are counted in Redis.
     instances: Option<u32>,
 }
 
-/// `[redis]`, without any login.
+/// `[redis]`, without credentials.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Redis {
@@ -48,7 +48,7 @@ pub(super) struct Clients {
     on_conflicting_keys: &'static str,
     hide_key: bool,
     ipv6_prefix: u8,
-    /// Where clients see what they have left; none: nowhere.
+    /// Path at which clients read their own limits; `null` if disabled.
     limits_path: Option<String>,
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Sample<'a> {
     retries: u64,
     in_flight: i64,
     local_buckets: usize,
-    /// `None` without Redis.
+    /// `null` without Redis.
     breaker: Option<&'static str>,
     /// Transitions of the breaker since the start, by new state.
     transitions: &'a BTreeMap<String, u64>,

@@ -1,10 +1,10 @@
-//! The client that is asked about, and what is said of a request that it might make.
+//! The client of an API call, and the request that the call describes.
 
 use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
-use super::Client as Told;
+use super::Client as ClientView;
 use crate::admin::answer::Answer;
 use crate::admin::query::{BadQuery, Query};
 use crate::config::suggest::cut;
@@ -14,60 +14,60 @@ use crate::observe::address::AddressError;
 use crate::policy::Policy;
 use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
 
-/// What may be said of a request.
+/// Parameters of the query.
 const NAMES: [&str; 7] = ["path", "method", "host", "route", "header", "ip", "key"];
 
-/// What is wrong with a header that is given with two values.
-const TWICE: &str = "a `header` is given twice, and not alike";
+/// Error of a header with two different values.
+const CONFLICTING_HEADER: &str = "a `header` is given twice with different values";
 
-/// The host of a route that is looked for without one.
-const HOST_ASSUMED: &str = "localhost";
+/// Host that is used to find the route if none is given.
+const DEFAULT_HOST: &str = "localhost";
 
-/// A client, and what is known of its request.
+/// A client, and what is known about its request.
 #[derive(Debug)]
-pub(super) struct Who {
-    /// Whether it was asked for by its key.
+pub(super) struct RequestedClient {
+    /// Whether the client is identified by its key, not by its address.
     pub(super) by_key: bool,
-    /// As rules see it. Its address is none where it is not known.
+    /// The client as rules see it; its address is `None` if unknown.
     pub(super) client: Client,
-    /// The route, as an index.
+    /// Index of the route.
     pub(super) route: Option<u32>,
     pub(super) method: Option<Method>,
     pub(super) host: Option<String>,
-    /// What it sends.
+    /// Headers of the request.
     pub(super) headers: HeaderMap,
-    /// Headers of which it is known that it does not send them.
+    /// Headers that the request does not have.
     pub(super) absent: Vec<HeaderName>,
     id: String,
 }
 
-impl Who {
-    /// Finds the client by the parts of a path, and reads what the query says of its request.
+impl RequestedClient {
+    /// Finds the client by the segments of the path, and reads its request from the query.
     pub(super) fn read(
         policy: &Policy,
         parts: &[String],
         query: Option<&str>,
     ) -> Result<Self, Box<Answer>> {
         let query = Query::read(query, &NAMES, &["header"])?;
-        let [kind, id] = parts else { return Err(not_found("there is no client here")) };
-        let mut who = match kind.as_str() {
+        let [kind, id] = parts else { return Err(not_found("the path names no client")) };
+        let mut requested = match kind.as_str() {
             "key" => Self::by_key(policy, id, &query)?,
             "ip" => Self::by_ip(policy, id, &query)?,
-            _ => return Err(not_found("the kind of a client is `key` or `ip`")),
+            _ => return Err(not_found("the kind of a client must be `key` or `ip`")),
         };
         let method = query.get("method").map(|name| Method::from_bytes(name.as_bytes()));
-        who.method = method.transpose().map_err(|_| bad("`method` is not a method"))?;
-        who.host = query.get("host").map(str::to_ascii_lowercase);
+        requested.method = method.transpose().map_err(|_| bad("`method` is not a method"))?;
+        requested.host = query.get("host").map(str::to_ascii_lowercase);
         for header in query.all("header") {
-            who.add_header(header)?;
+            requested.add_header(header)?;
         }
-        who.route = who.find_route(policy, &query)?;
-        Ok(who)
+        requested.route = requested.find_route(policy, &query)?;
+        Ok(requested)
     }
 
     fn by_key(policy: &Policy, id: &str, query: &Query) -> Result<Self, Box<Answer>> {
         if query.get("key").is_some() {
-            return Err(bad("the key is said already"));
+            return Err(bad("`key` is not allowed: the path already names the key"));
         }
         let (key, plan) = known_key(policy, id)?;
         let ip = query.get("ip").map(|ip| address(ip, policy)).transpose()?;
@@ -76,7 +76,7 @@ impl Who {
 
     fn by_ip(policy: &Policy, id: &str, query: &Query) -> Result<Self, Box<Answer>> {
         if query.get("ip").is_some() {
-            return Err(bad("the address is said already"));
+            return Err(bad("`ip` is not allowed: the path already names the address"));
         }
         let ip = address(id, policy)?;
         let (key, plan) = match query.get("key") {
@@ -99,22 +99,23 @@ impl Who {
         }
     }
 
-    /// `name:value`, or the name of one that is not sent.
+    /// Adds a header: `name:value`, or only the name of a header that the request does not have.
     fn add_header(&mut self, header: &str) -> Result<(), Box<Answer>> {
         let (name, value) = match header.split_once(':') {
             Some((name, value)) => (name, Some(value)),
             None => (header, None),
         };
-        let wrong = || bad("`header` looks like `x-tenant:a`, or `x-tenant` for its absence");
+        let wrong =
+            || bad("`header` must be `name:value`, or `name` for a header that is not sent");
         let name = HeaderName::from_bytes(name.trim().as_bytes()).map_err(|_| wrong())?;
         match value {
-            None if self.headers.contains_key(&name) => return Err(bad(TWICE)),
+            None if self.headers.contains_key(&name) => return Err(bad(CONFLICTING_HEADER)),
             None => self.absent.push(name),
             Some(value) => {
                 let value = HeaderValue::from_str(value.trim()).map_err(|_| wrong())?;
-                // A request with two values is refused where a limit counts by them.
+                // A request with two values is refused if a rule counts by the header.
                 if self.headers.get(&name).is_some_and(|first| *first != value) {
-                    return Err(bad(TWICE));
+                    return Err(bad(CONFLICTING_HEADER));
                 }
                 self.headers.insert(name, value);
             }
@@ -124,7 +125,7 @@ impl Who {
 
     fn find_route(&self, policy: &Policy, query: &Query) -> Result<Option<u32>, Box<Answer>> {
         match (query.get("route"), query.get("path")) {
-            (Some(_), Some(_)) => Err(bad("`route` and `path` both say the route; give one")),
+            (Some(_), Some(_)) => Err(bad("`route` and `path` both select the route; give one")),
             (None, None) => Ok(None),
             (Some(name), None) => {
                 let routes = (0..).zip(&policy.routes);
@@ -134,7 +135,7 @@ impl Who {
             }
             (None, Some(path)) => {
                 let path = path.split('?').next().unwrap_or_default();
-                let host = self.host.as_deref().unwrap_or(HOST_ASSUMED);
+                let host = self.host.as_deref().unwrap_or(DEFAULT_HOST);
                 let method = self.method.as_ref().unwrap_or(&Method::GET);
                 match policy.router.find(host, path, method) {
                     Ok(Some(route)) => Ok(Some(route)),
@@ -145,7 +146,7 @@ impl Who {
         }
     }
 
-    /// The same, as rules are held against it.
+    /// The request, for matching rules.
     pub(super) fn subject(&self) -> Subject<'_> {
         Subject {
             client: self.client,
@@ -158,11 +159,11 @@ impl Who {
         }
     }
 
-    /// As it is told.
-    pub(super) fn told(&self, policy: &Policy) -> Told {
+    /// The client as responses show it.
+    pub(super) fn view(&self, policy: &Policy) -> ClientView {
         let prefix = policy.clients.ipv6_prefix;
         let counted = self.client.ip.map(|ip| counted_address(ip, prefix));
-        Told {
+        ClientView {
             kind: if self.by_key { "key" } else { "ip" },
             id: self.id.clone(),
             plan: policy.plan_name(self.client.plan).to_owned(),
