@@ -16,8 +16,9 @@ use http::{HeaderMap, HeaderValue, Method, Request, request};
 use pingora::prelude::ResponseHeader;
 use prometheus::IntGauge;
 use sha2::{Digest as _, Sha256};
-use tollgate::decide::{Head, decide};
-use tollgate::gateway::exchange::{Exchange, Judged};
+use tollgate::decide::decision::{Decision, LimitCheck};
+use tollgate::decide::{Head, precheck};
+use tollgate::gateway::exchange::Exchange;
 use tollgate::gateway::limit_headers;
 use tollgate::identity::identify;
 use tollgate::limit::share::Share;
@@ -144,8 +145,8 @@ fn decide_under_four_limits(bencher: Bencher) {
     let policy = policy(20, 1_000, "");
     let request = asked(PATH, &[("x-api-key", KEY)]);
     let head = Head::of(&request, PATH.as_bytes(), Some(PEER), false);
-    assert_eq!(decide(&policy, &head).charges.len(), 4);
-    bencher.bench_local(|| decide(black_box(&policy), black_box(&head)).charges.len());
+    assert_eq!(precheck(&policy, &head).charges.len(), 4);
+    bencher.bench_local(|| precheck(black_box(&policy), black_box(&head)).charges.len());
 }
 
 /// Puts what four limits said into an answer, in each of the styles.
@@ -164,12 +165,13 @@ fn headers(bencher: Bencher, style: &str) {
 fn judged(policy: Policy) -> Exchange {
     let request = asked(PATH, &[("x-api-key", KEY)]);
     let head = Head::of(&request, PATH.as_bytes(), Some(PEER), false);
-    let charges = decide(&policy, &head).charges;
+    let charges = precheck(&policy, &head).charges;
     let store = MemoryStore::new(1_000, &policy.limits);
     let answer = store.take(&charges, 0, Share::WHOLE);
     let in_flight = IntGauge::new("in_flight", "requests").unwrap();
     let mut exchange = Exchange::new(Arc::new(Snapshot::new(policy, Vec::new())), in_flight, 0);
     let taken = Taken::all(charges, answer, Source::Local);
-    exchange.judged = Some(Judged::of(taken));
+    let check = Some(LimitCheck::of(taken));
+    exchange.decision = Some(Decision::Allowed { check, shadow_demand: None });
     exchange
 }

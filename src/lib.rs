@@ -47,11 +47,11 @@ pub mod load;
 /// Identifies the client of a request: IP address, API key and plan.
 pub mod identity;
 
-/// The part of a decision that needs no bucket: limits path, route and charges. Pure.
-pub mod decide;
-
 /// Where buckets are stored: in Redis, in the deny cache, in this process.
 pub mod store;
+
+/// The decision on a request: before a bucket is read, and from the store's answer. Pure.
+pub mod decide;
 
 /// Metrics, access log, traces, and the audit of refusals.
 pub mod observe;

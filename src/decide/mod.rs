@@ -1,14 +1,17 @@
-//! What is decided of a request before any bucket is asked: whether it is one, whose it is, where
-//! it goes, and what it owes. Pure, so that a request that nobody sent can be explained by the
-//! very code that decides on those that come.
+//! The decision on a request. Pure: no I/O, no clock, no Pingora, so that a request which was never
+//! sent can be explained by the same code.
 //!
-//! Reading order: [`decide`] (the steps, in order), `guard` (what no request may be), `headers`
-//! (those that limits count by), `meetings`
-//! (what rules make of a client without a request).
+//! Reading order: [`precheck`] (everything that is decided before a bucket is read: client, route and
+//! charges), `guard` (malformed requests), `headers` (headers that limits count by), `decision` (the
+//! decision that follows from the store's answer), `label` (its labels in logs and metrics), `problem`
+//! (status and detail of a refusal), `meetings` (which rules apply to a client without a request).
 
+pub mod decision;
 pub mod guard;
 pub mod headers;
+pub mod label;
 pub mod meetings;
+pub mod problem;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -46,57 +49,64 @@ pub struct Head<'a> {
     pub has_two_lengths: bool,
 }
 
-/// What is known of a request before any bucket is asked.
+/// Everything that is decided about a request before a bucket is read.
 #[derive(Clone, Debug)]
-pub struct Case<'a> {
-    /// Whose it is, or why it was refused before that was known.
-    pub identity: Result<Identity, Refusal>,
-    /// The host that it is for, in lower case, without port and without a final dot.
+pub struct Precheck<'a> {
+    /// The client and where its key came from, or why the request was refused before.
+    pub identity: Result<Identity, Rejection>,
+    /// Host of the request, in lower case, without port and without a final dot.
     pub host: Cow<'a, str>,
-    /// Whether it asks what its client has left (`clients.limits_path`). It goes to no route then,
-    /// and owes nothing but where its key is missing or in no file.
+    /// Whether the client asks for its own limits (`clients.limits_path`). Such a request has no
+    /// route, and no charges unless its key is missing or unknown.
     pub asks_limits: bool,
-    /// Its route, as an index.
+    /// Index of the route.
     pub route: Option<u32>,
-    /// What it owes, whether it is refused afterwards or not.
+    /// What the request takes from buckets, even if it is refused afterwards.
     pub charges: Charges,
-    /// Which rules count it.
+    /// Which rules can charge the request.
     pub scope: Scope,
-    /// The rule that demands a key of it, as an index, where one does and it has none.
-    pub demanded_by: Option<u32>,
-    /// Why it does not pass even where every bucket holds what it owes; behind
-    /// [`identity`](Self::identity), which may say so first.
+    /// Why the request is refused even if every bucket holds the cost. `None` if
+    /// [`identity`](Self::identity) is an error: see [`refused`](Self::refused).
     pub refusal: Option<Refusal>,
 }
 
-/// Why a request does not pass. Its limits, where they are the reason, stand in the exchange.
+/// Why a request is refused whatever its buckets hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is no request that could be sent on.
+    /// Before any bucket is read.
+    Rejected(Rejection),
+    /// After the rules that count by address have charged it.
+    Unauthenticated(Unauthenticated),
+}
+
+/// Why a request is refused before any bucket is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    /// The request is malformed.
     Malformed(Malformed),
-    /// Its path has no meaning, or more than one.
+    /// The path is invalid, or ambiguous.
     Path(PathError),
-    /// It has no client.
+    /// The client cannot be identified.
     Identity(IdentityError),
-    /// It asks what its client has left, by a method that asks nothing.
-    OtherMethod,
+    /// The client asks for its own limits by another method than GET, HEAD or OPTIONS.
+    OwnLimitsMethod,
     /// No route matches.
     NoRoute,
-    /// It is TRACE, which no route names that matches otherwise.
+    /// The method is TRACE, which no matching route names.
     TraceNotNamed,
-    /// A limit counts by one of its headers, and cannot.
+    /// A limit cannot count by one of the headers.
     Header(UncountableHeader),
-    /// It has no key and needs one.
+}
+
+/// Why a request needs an API key, or another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unauthenticated {
+    /// It has none, and `clients.on_missing_key = "deny"`.
     KeyMissing,
+    /// It has none, and a rule demands one (`on_missing = "deny"`).
+    KeyRequired(KeyRequired),
     /// Its key is unknown.
     KeyUnknown,
-    /// A rule lacks the tokens.
-    Limited,
-    /// A rule cannot be asked, and wants nothing to pass then.
-    Unavailable {
-        /// Ticks until it may be asked again.
-        retry_after: u64,
-    },
 }
 
 impl<'a> Head<'a> {
@@ -119,111 +129,137 @@ impl<'a> Head<'a> {
     }
 }
 
-impl<'a> Case<'a> {
-    /// What rules may look at; none where no route was found.
+impl<'a> Precheck<'a> {
+    /// The properties of the request that rules count by; `None` if it has no route.
     pub fn facts(&'a self, head: &Head<'a>) -> Option<Facts<'a>> {
         let Head { method, headers, .. } = *head;
         Some(Facts { route: self.route?, method, host: &self.host, headers })
     }
 
-    /// Why it does not pass, whatever its buckets hold.
+    /// Why the request is refused whatever its buckets hold.
     pub fn refused(&self) -> Option<Refusal> {
-        self.identity.err().or(self.refusal)
+        self.identity.err().map(Refusal::Rejected).or(self.refusal)
+    }
+
+    /// Index of the rule that demands an API key of the request, which has none.
+    pub const fn key_required_by(&self) -> Option<u32> {
+        match self.refusal {
+            Some(Refusal::Unauthenticated(Unauthenticated::KeyRequired(KeyRequired { rule }))) => {
+                Some(rule)
+            }
+            _ => None,
+        }
+    }
+
+    fn rejected(self, rejection: Rejection) -> Self {
+        Self { refusal: Some(Refusal::Rejected(rejection)), ..self }
     }
 }
 
 /// Decides everything about a request that needs no bucket.
-pub fn decide<'a>(policy: &Policy, head: &Head<'a>) -> Case<'a> {
-    let mut case = Case {
+pub fn precheck<'a>(policy: &Policy, head: &Head<'a>) -> Precheck<'a> {
+    let mut precheck = Precheck {
         identity: identity(policy, head),
         host: host(head.headers),
         asks_limits: false,
         route: None,
         charges: Charges::new(),
         scope: Scope::All,
-        demanded_by: None,
         refusal: None,
     };
-    let Ok(identity) = case.identity else { return case };
+    let Ok(identity) = precheck.identity else { return precheck };
     if policy.clients.is_limits_path(head.uri.path(), policy.server.ignore_path_case) {
-        return limits(policy, head, &identity, case);
+        return own_limits(policy, head, &identity, precheck);
     }
-    match policy.router.find(&case.host, head.uri.path(), head.method) {
-        Ok(Some(route)) => case.route = Some(route),
-        Ok(None) if *head.method == Method::TRACE => case.refusal = Some(Refusal::TraceNotNamed),
-        Ok(None) => case.refusal = Some(Refusal::NoRoute),
-        Err(error) => case.refusal = Some(Refusal::Path(error)),
+    match policy.router.find(&precheck.host, head.uri.path(), head.method) {
+        Ok(Some(route)) => precheck.route = Some(route),
+        Ok(None) if *head.method == Method::TRACE => {
+            return precheck.rejected(Rejection::TraceNotNamed);
+        }
+        Ok(None) => return precheck.rejected(Rejection::NoRoute),
+        Err(error) => return precheck.rejected(Rejection::Path(error)),
     }
-    charge(policy, head, &identity.client, case)
+    charge(policy, head, &identity.client, precheck)
 }
 
-/// A request that asks what its client has left. Guessing keys must cost here what it costs
-/// elsewhere, whatever routes there are: a key that no file knows is counted by the rules per
-/// address, whether it is refused for that or not.
-fn limits<'a>(policy: &Policy, head: &Head<'a>, identity: &Identity, case: Case<'a>) -> Case<'a> {
+/// A request of a client for its own limits. Guessing keys must cost as much here as on any route: the
+/// rules that count by address charge a request with an unknown key, whether it is refused or not.
+fn own_limits<'a>(
+    policy: &Policy,
+    head: &Head<'a>,
+    identity: &Identity,
+    precheck: Precheck<'a>,
+) -> Precheck<'a> {
     let client = &identity.client;
     let is_known = matches!(client.key, ClientKey::Known(_));
     let may_be_guessed = identity.key_from.is_some() && !is_known;
-    let case = Case { asks_limits: true, ..case };
-    let refused = match *head.method {
-        // Browsers ask so before they send a key.
-        Method::OPTIONS => return case,
+    let precheck = Precheck { asks_limits: true, ..precheck };
+    let reason = match *head.method {
+        // A preflight request of a browser has no key.
+        Method::OPTIONS => return precheck,
         Method::GET | Method::HEAD => unauthenticated(policy, client),
-        _ => return Case { refusal: Some(Refusal::OtherMethod), ..case },
+        _ => return precheck.rejected(Rejection::OwnLimitsMethod),
     };
-    if refused.is_none() && !may_be_guessed {
-        return case;
+    if reason.is_none() && !may_be_guessed {
+        return precheck;
     }
-    let charges = policy.address_charges_anywhere(client, head.method, &case.host, head.headers);
-    Case { charges, scope: Scope::Address, refusal: refused, ..case }
+    let charges =
+        policy.address_charges_anywhere(client, head.method, &precheck.host, head.headers);
+    let refusal = reason.map(Refusal::Unauthenticated);
+    Precheck { charges, scope: Scope::Address, refusal, ..precheck }
 }
 
-fn identity(policy: &Policy, head: &Head<'_>) -> Result<Identity, Refusal> {
-    guard::check(&policy.server, head).map_err(Refusal::Malformed)?;
-    identity::identify(policy, head.peer, head.headers, head.uri.query()).map_err(Refusal::Identity)
+fn identity(policy: &Policy, head: &Head<'_>) -> Result<Identity, Rejection> {
+    guard::check(&policy.server, head).map_err(Rejection::Malformed)?;
+    identity::identify(policy, head.peer, head.headers, head.uri.query())
+        .map_err(Rejection::Identity)
 }
 
-/// What the request owes, now that its client and its route are known. One without a valid key is
-/// counted by the rules per address before it is refused: they may refuse it first, so that keys
-/// cannot be guessed at leisure.
-fn charge<'a>(policy: &Policy, head: &Head<'a>, client: &Client, case: Case<'a>) -> Case<'a> {
-    let Some(facts) = case.facts(head) else { return case };
-    let refusal = unauthenticated(policy, client);
-    // One without a valid key is counted as it is everywhere, or guesses would be free.
-    if refusal.is_none()
+/// Adds the charges of a request whose client and route are known. Without a valid key, the rules that
+/// count by address charge it before it is refused, and may deny it first: otherwise guesses at keys
+/// would be free.
+fn charge<'a>(
+    policy: &Policy,
+    head: &Head<'a>,
+    client: &Client,
+    precheck: Precheck<'a>,
+) -> Precheck<'a> {
+    let Some(facts) = precheck.facts(head) else { return precheck };
+    let mut reason = unauthenticated(policy, client);
+    if reason.is_none()
         && let Some(header) = headers::uncountable(policy, client, &facts)
     {
-        return Case { refusal: Some(Refusal::Header(header)), ..case };
+        return precheck.rejected(Rejection::Header(header));
     }
-    let owed = match refusal {
-        None => policy.charges(client, &facts),
-        Some(_) => Ok(policy.address_charges(client, &facts)),
-    };
-    let (charges, demanded_by) = match owed {
-        Ok(charges) => (charges, None),
-        Err(KeyRequired { rule }) => (policy.address_charges(client, &facts), Some(rule)),
-    };
-    let refusal = refusal.or(demanded_by.map(|_| Refusal::KeyMissing));
-    let scope = if refusal.is_some() { Scope::Address } else { Scope::All };
-    Case { charges, scope, demanded_by, refusal, ..case }
+    let mut charges = Charges::new();
+    if reason.is_none() {
+        match policy.charges(client, &facts) {
+            Ok(all) => charges = all,
+            Err(required) => reason = Some(Unauthenticated::KeyRequired(required)),
+        }
+    }
+    let Some(reason) = reason else { return Precheck { charges, ..precheck } };
+    let charges = policy.address_charges(client, &facts);
+    let refusal = Some(Refusal::Unauthenticated(reason));
+    Precheck { charges, scope: Scope::Address, refusal, ..precheck }
 }
 
-/// Whether the file demands a key that this client does not have.
-fn unauthenticated(policy: &Policy, client: &Client) -> Option<Refusal> {
+/// Why `[clients]` refuses the client for its key.
+fn unauthenticated(policy: &Policy, client: &Client) -> Option<Unauthenticated> {
     let clients = &policy.clients;
     match client.key {
         ClientKey::Known(_) => None,
         ClientKey::Missing => {
-            (clients.on_missing_key == OnMissingKey::Deny).then_some(Refusal::KeyMissing)
+            (clients.on_missing_key == OnMissingKey::Deny).then_some(Unauthenticated::KeyMissing)
         }
         ClientKey::Unknown(_) => {
-            (clients.on_unknown_key == OnUnknownKey::Deny).then_some(Refusal::KeyUnknown)
+            (clients.on_unknown_key == OnUnknownKey::Deny).then_some(Unauthenticated::KeyUnknown)
         }
     }
 }
 
-/// The host that a request is for, in lower case, without port and without a final dot. An IPv6
-/// address as [`ipv6_host`] writes it.
+/// Host of a request, in lower case, without port and without a final dot. An IPv6 address in the form
+/// of [`ipv6_host`].
 pub fn host(headers: &HeaderMap) -> Cow<'_, str> {
     let header = headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
     let host = header.unwrap_or_default();

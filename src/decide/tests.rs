@@ -1,5 +1,6 @@
 //! What a decision costs where a client chooses the worst head that it can send.
 
+mod decisions;
 mod outcomes;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -85,7 +86,7 @@ impl Sent {
         let head = Head::of(&parts, self.target.as_bytes(), Some(PEER), false);
         let once = || {
             let started = Instant::now();
-            std::hint::black_box(decide(policy, &head));
+            std::hint::black_box(precheck(policy, &head));
             started.elapsed()
         };
         (0..7).map(|_| once()).min().unwrap_or_default()
@@ -184,15 +185,15 @@ fn outcome(
         request = request.header(*name, *value);
     }
     let parts = request.body(()).unwrap().into_parts().0;
-    let case = decide(policy, &Head::of(&parts, path.as_bytes(), Some(PEER), false));
-    match (case.refused(), case.route) {
+    let checked = precheck(policy, &Head::of(&parts, path.as_bytes(), Some(PEER), false));
+    match (checked.refused(), checked.route) {
         (Some(refusal), _) => {
-            assert!(case.charges.is_empty(), "a refusal that takes tokens");
-            crate::gateway::respond::words(policy, refusal).0.as_str().to_owned()
+            assert!(checked.charges.is_empty(), "a refusal that takes tokens");
+            problem::refused(policy, refusal).0.as_str().to_owned()
         }
         (None, route) => {
             let route = &policy.routes[route.unwrap_or_default() as usize];
-            format!("{} {}", route.name, case.charges[0].cost)
+            format!("{} {}", route.name, checked.charges[0].cost)
         }
     }
 }

@@ -4,8 +4,7 @@ use super::asked::Unsent;
 use super::report::{self, Candidate, Explanation, Reading, Verdict};
 use super::rules::{key_id, rules};
 use super::{Levels, words};
-use crate::decide::{Case, Head, Refusal};
-use crate::gateway::respond;
+use crate::decide::{Head, Precheck, Refusal, Rejection, problem};
 use crate::identity::Identity;
 use crate::limit::charge::Mode;
 use crate::limit::verdict::{self, Standing};
@@ -18,23 +17,23 @@ use crate::store::limiter::{Source, Taken};
 pub(super) fn explanation(
     policy: &Policy,
     request: &Unsent,
-    case: &Case<'_>,
+    precheck: &Precheck<'_>,
     levels: Levels<'_>,
 ) -> Explanation {
     let head = request.head();
-    let refused = case.refused().map(|refusal| respond::words(policy, refusal));
+    let refused = precheck.refused().map(|refusal| problem::refused(policy, refusal));
     let status = refused.as_ref().map_or(0, |(status, _)| status.as_u16());
     let assumed = [(request.host_is_assumed, "host"), (request.ip_is_assumed, "ip")];
     Explanation {
         request: report::Request {
             method: head.method.to_string(),
-            host: case.host.to_string(),
+            host: precheck.host.to_string(),
             path: head.uri.path().to_owned(),
             assumed: assumed.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect(),
         },
-        client: case.identity.ok().map(|identity| client(policy, &head, &identity)),
-        route: route(policy, &head, case),
-        rules: rules(policy, &head, case, levels, status),
+        client: precheck.identity.ok().map(|identity| client(policy, &head, &identity)),
+        route: route(policy, &head, precheck),
+        rules: rules(policy, &head, precheck, levels, status),
         levels: match levels {
             Levels::NotRead => "not_read",
             Levels::None => "none",
@@ -44,7 +43,7 @@ pub(super) fn explanation(
                 Source::Policy => "unavailable",
             },
         },
-        verdict: verdict(policy, case, levels),
+        verdict: verdict(policy, precheck, levels),
     }
 }
 
@@ -76,12 +75,12 @@ fn client(policy: &Policy, head: &Head<'_>, identity: &Identity) -> report::Clie
 }
 
 /// The route, and the others that were weighed.
-fn route(policy: &Policy, head: &Head<'_>, case: &Case<'_>) -> report::Route {
-    if case.identity.is_err() {
+fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::Route {
+    if precheck.identity.is_err() {
         let why = "no route was looked for: the request is refused before".to_owned();
         return report::Route { why, ..report::Route::default() };
     }
-    if case.asks_limits {
+    if precheck.asks_limits {
         let why = "the gateway itself tells clients here what they have left \
                    (`clients.limits_path`)";
         return report::Route { why: why.to_owned(), ..report::Route::default() };
@@ -93,7 +92,7 @@ fn route(policy: &Policy, head: &Head<'_>, case: &Case<'_>) -> report::Route {
     let mut told = report::Route::default();
     if readings.len() > 1 {
         let each = readings.iter().map(|reading| {
-            let route = policy.router.find_reading(&case.host, reading, head.method);
+            let route = policy.router.find_reading(&precheck.host, reading, head.method);
             let name = route.and_then(|route| policy.routes.get(route as usize));
             let name = name.map(|route| route.name.to_string());
             Reading { path: reading.to_string(), route: name }
@@ -101,11 +100,11 @@ fn route(policy: &Policy, head: &Head<'_>, case: &Case<'_>) -> report::Route {
         told.readings = each.collect();
     }
     let Some(reading) = readings.first() else { return told };
-    let winner = case.route.and_then(|route| policy.routes.get(route as usize));
-    if let Some(Refusal::Path(error)) = case.refusal {
+    let winner = precheck.route.and_then(|route| policy.routes.get(route as usize));
+    if let Some(Refusal::Rejected(Rejection::Path(error))) = precheck.refusal {
         told.why = error.to_string();
     } else if let Some(winner) = winner {
-        told.candidates = candidates(policy, head, &case.host, reading, winner);
+        told.candidates = candidates(policy, head, &precheck.host, reading, winner);
         let why = told.candidates.iter().find(|candidate| candidate.wins);
         told.why = why.map_or_else(String::new, |winner| winner.why.clone());
         told.name = Some(winner.name.to_string());
@@ -113,7 +112,7 @@ fn route(policy: &Policy, head: &Head<'_>, case: &Case<'_>) -> report::Route {
         let upstream = policy.upstreams.get(winner.upstream as usize);
         told.upstream = upstream.map(|upstream| upstream.name.to_string());
     } else {
-        told.candidates = near_misses(policy, head, &case.host, reading);
+        told.candidates = near_misses(policy, head, &precheck.host, reading);
         told.why = match told.candidates.as_slice() {
             [] => "no route has such a host and path".to_owned(),
             _ => "no route matches; these miss it by one thing".to_owned(),
@@ -192,13 +191,13 @@ fn candidate(route: &Route, wins: bool, why: String) -> Candidate {
 }
 
 /// What becomes of the request, as far as that can be said.
-fn verdict(policy: &Policy, case: &Case<'_>, levels: Levels<'_>) -> Verdict {
-    let shadow = shadow_refusals(policy, case, levels);
+fn verdict(policy: &Policy, precheck: &Precheck<'_>, levels: Levels<'_>) -> Verdict {
+    let shadow = shadow_refusals(policy, precheck, levels);
     let of_levels = match levels {
         Levels::Known { taken, retry_after_us } if taken.source == Source::Policy => {
-            unavailable(policy, retry_after_us)
+            unavailable(retry_after_us)
         }
-        Levels::Known { taken, .. } => spoken_of(policy, case, taken),
+        Levels::Known { taken, .. } => spoken_of(policy, precheck, taken),
         Levels::NotRead | Levels::None => Verdict::default(),
     };
     if of_levels.decision == "deny" {
@@ -206,17 +205,17 @@ fn verdict(policy: &Policy, case: &Case<'_>, levels: Levels<'_>) -> Verdict {
     }
     let charges = match levels {
         Levels::Known { taken, .. } => &taken.charges,
-        Levels::NotRead | Levels::None => &case.charges,
+        Levels::NotRead | Levels::None => &precheck.charges,
     };
     let is_enforced = charges.iter().any(|charge| charge.mode == Mode::Enforce);
     let is_open = matches!(levels, Levels::NotRead) && is_enforced;
-    let (decision, status, why) = match case.refused() {
+    let (decision, status, why) = match precheck.refused() {
         Some(refusal) => {
-            let (status, detail) = respond::words(policy, refusal);
+            let (status, detail) = problem::refused(policy, refusal);
             let first = if is_open { " A limit may refuse it first, with 429." } else { "" };
             ("deny", Some(status.as_u16()), format!("{detail}{first}"))
         }
-        None if case.asks_limits => {
+        None if precheck.asks_limits => {
             ("allow", None, "The gateway itself answers; nothing is taken.".to_owned())
         }
         None if is_open => {
@@ -230,7 +229,7 @@ fn verdict(policy: &Policy, case: &Case<'_>, levels: Levels<'_>) -> Verdict {
 }
 
 /// The refusal of a limit, or what is left where no limit refuses.
-fn spoken_of(policy: &Policy, case: &Case<'_>, taken: &Taken) -> Verdict {
+fn spoken_of(policy: &Policy, precheck: &Precheck<'_>, taken: &Taken) -> Verdict {
     let verdict = verdict::Verdict::of(&taken.charges, &taken.answer);
     let index = verdict.reported_charge();
     let spoken = index
@@ -242,33 +241,31 @@ fn spoken_of(policy: &Policy, case: &Case<'_>, taken: &Taken) -> Verdict {
     if !matches!(verdict, verdict::Verdict::Refused { .. }) {
         return told;
     }
-    let plan = case.identity.map_or("", |identity| policy.plan_name(identity.client.plan));
-    let (status, _) = respond::words(policy, Refusal::Limited);
-    let retry_after_ms = respond::retry_after_ms(standing.retry_after_us);
+    let plan = precheck.identity.map_or("", |identity| policy.plan_name(identity.client.plan));
+    let retry_after_ms = problem::retry_after_ms(standing.retry_after_us);
     Verdict {
         decision: "deny",
-        status: Some(status.as_u16()),
-        why: respond::limit_detail(policy, plan, charge, retry_after_ms),
+        status: Some(problem::LIMITED.as_u16()),
+        why: problem::limited(policy, plan, charge, retry_after_ms),
         retry_after_ms: Some(retry_after_ms),
         ..told
     }
 }
 
 /// The refusal of a rule that cannot be asked.
-fn unavailable(policy: &Policy, retry_after_us: u64) -> Verdict {
-    let (status, why) =
-        respond::words(policy, Refusal::Unavailable { retry_after: retry_after_us });
+fn unavailable(retry_after_us: u64) -> Verdict {
+    let (status, why) = problem::UNAVAILABLE;
     Verdict {
         decision: "deny",
         status: Some(status.as_u16()),
-        why,
-        retry_after_ms: Some(respond::retry_after_ms(retry_after_us)),
+        why: why.to_owned(),
+        retry_after_ms: Some(problem::retry_after_ms(retry_after_us)),
         ..Verdict::default()
     }
 }
 
 /// The rules in shadow mode that would refuse the request, were they enforced.
-fn shadow_refusals(policy: &Policy, case: &Case<'_>, levels: Levels<'_>) -> Vec<String> {
+fn shadow_refusals(policy: &Policy, precheck: &Precheck<'_>, levels: Levels<'_>) -> Vec<String> {
     let (charges, outcomes) = match levels {
         Levels::Known { taken, .. } => (&taken.charges[..], &taken.answer.outcomes[..]),
         Levels::NotRead | Levels::None => (&[][..], &[][..]),
@@ -278,8 +275,8 @@ fn shadow_refusals(policy: &Policy, case: &Case<'_>, levels: Levels<'_>) -> Vec<
         .zip(outcomes)
         .filter(|(charge, outcome)| charge.mode == Mode::Shadow && !outcome.enough)
         .map(|(charge, _)| charge.rule);
-    let client = case.identity.ok().filter(|_| case.refusal.is_none());
-    let demands = client.zip(case.route).into_iter().flat_map(|(identity, route)| {
+    let client = precheck.identity.ok().filter(|_| precheck.refusal.is_none());
+    let demands = client.zip(precheck.route).into_iter().flat_map(|(identity, route)| {
         policy.shadow_demands(&identity.client, route).collect::<Vec<_>>()
     });
     let mut rules: Vec<u32> = lacking.chain(demands).collect();

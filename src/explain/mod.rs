@@ -1,5 +1,5 @@
 //! What would become of a request that nobody sent, and why. Decided by the very code that decides
-//! on those that come ([`decide`]); nothing is counted, and no token is taken.
+//! on those that come ([`precheck`]); nothing is counted, and no token is taken.
 //!
 //! Reading order: this file, `asked` (a request by hand), `json` (the same, as the admin port gets
 //! it), `report` (what is told: the contract), `found` and `rules` (how it is found out), `words`
@@ -20,7 +20,7 @@ mod tests;
 use std::sync::Arc;
 
 use crate::clock;
-use crate::decide::decide;
+use crate::decide::precheck;
 use crate::policy::Policy;
 use crate::runtime::CurrentSnapshot;
 use crate::store::limiter::{Limiter, Taken};
@@ -62,15 +62,15 @@ impl Explainer {
     pub async fn explain(&self, asked: &Asked) -> Result<Explanation, AskedError> {
         let snapshot = self.current.load_full();
         let request = asked.request(&snapshot.policy)?;
-        let case = decide(&snapshot.policy, &request.head());
-        if case.charges.is_empty() {
-            return Ok(found::explanation(&snapshot.policy, &request, &case, Levels::None));
+        let precheck = precheck(&snapshot.policy, &request.head());
+        if precheck.charges.is_empty() {
+            return Ok(found::explanation(&snapshot.policy, &request, &precheck, Levels::None));
         }
         let rules = &snapshot.rule_names;
-        let taken = self.limiter.peek(&case.charges, rules, clock::now()).await;
+        let taken = self.limiter.peek(&precheck.charges, rules, clock::now()).await;
         let retry_after_us = self.limiter.retry_after_us();
         let levels = Levels::Known { taken: &taken, retry_after_us };
-        Ok(found::explanation(&snapshot.policy, &request, &case, levels))
+        Ok(found::explanation(&snapshot.policy, &request, &precheck, levels))
     }
 }
 
@@ -80,7 +80,7 @@ impl Explainer {
 /// It is nothing that a client could send.
 pub fn by_rules(policy: &Policy, asked: &Asked) -> Result<Explanation, AskedError> {
     let request = asked.request(policy)?;
-    let case = decide(policy, &request.head());
-    let levels = if case.charges.is_empty() { Levels::None } else { Levels::NotRead };
-    Ok(found::explanation(policy, &request, &case, levels))
+    let precheck = precheck(policy, &request.head());
+    let levels = if precheck.charges.is_empty() { Levels::None } else { Levels::NotRead };
+    Ok(found::explanation(policy, &request, &precheck, levels))
 }

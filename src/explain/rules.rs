@@ -3,7 +3,7 @@
 use super::Levels;
 use super::report::{self, Level};
 use super::words;
-use crate::decide::{Case, Head, Refusal};
+use crate::decide::{Head, Precheck, Refusal, Rejection};
 use crate::identity::Identity;
 use crate::limit::charge::Charge;
 use crate::policy::charges::{Facts, WhyNot};
@@ -17,14 +17,14 @@ use crate::store::redis::script::{self, RuleName};
 pub(super) fn rules(
     policy: &Policy,
     head: &Head<'_>,
-    case: &Case<'_>,
+    precheck: &Precheck<'_>,
     levels: Levels<'_>,
     status: u16,
 ) -> Vec<report::Rule> {
-    let is_refused = case.refused().is_some();
+    let is_refused = precheck.refused().is_some();
     // For its headers it is refused before any rule, though its route is known.
-    let is_before = matches!(case.refusal, Some(Refusal::Header(_)));
-    let known = case.identity.ok().zip(facts(head, case)).filter(|_| !is_before);
+    let is_before = matches!(precheck.refusal, Some(Refusal::Rejected(Rejection::Header(_))));
+    let known = precheck.identity.ok().zip(facts(head, precheck)).filter(|_| !is_before);
     let each = (0..).zip(&policy.rules).map(|(index, rule)| {
         let mut told = report::Rule {
             name: rule.name.to_string(),
@@ -40,9 +40,13 @@ pub(super) fn rules(
             told.why_not = Some(refused.unwrap_or_else(words::own_limits));
             return told;
         };
-        let facts = &of_rule(policy, case, facts, index);
-        let found =
-            Found { policy, case, facts, client: policy.counted(&identity.client, case.scope) };
+        let facts = &of_rule(policy, precheck, facts, index);
+        let found = Found {
+            policy,
+            precheck,
+            facts,
+            client: policy.counted(&identity.client, precheck.scope),
+        };
         match found.charge(index, identity) {
             Ok(charge) => {
                 told.applies = true;
@@ -60,36 +64,42 @@ pub(super) fn rules(
 }
 
 /// What rules look at; none where none is asked.
-fn facts<'a>(head: &Head<'a>, case: &'a Case<'a>) -> Option<Facts<'a>> {
+fn facts<'a>(head: &Head<'a>, precheck: &'a Precheck<'a>) -> Option<Facts<'a>> {
     let Head { method, headers, .. } = *head;
-    let is_charged = case.asks_limits && !case.charges.is_empty();
-    let anywhere = || Facts { route: u32::MAX, method, host: &case.host, headers };
-    case.facts(head).or_else(|| is_charged.then(anywhere))
+    let is_charged = precheck.asks_limits && !precheck.charges.is_empty();
+    let anywhere = || Facts { route: u32::MAX, method, host: &precheck.host, headers };
+    precheck.facts(head).or_else(|| is_charged.then(anywhere))
 }
 
 /// The same for one rule: where a request goes to no route, each rule counts it as on the first
 /// that it counts.
-fn of_rule<'a>(policy: &Policy, case: &Case<'_>, facts: &Facts<'a>, index: u32) -> Facts<'a> {
-    let first = policy.routes_of(index).next().filter(|_| case.asks_limits);
+fn of_rule<'a>(
+    policy: &Policy,
+    precheck: &Precheck<'_>,
+    facts: &Facts<'a>,
+    index: u32,
+) -> Facts<'a> {
+    let first = policy.routes_of(index).next().filter(|_| precheck.asks_limits);
     Facts { route: first.unwrap_or(facts.route), ..*facts }
 }
 
 /// What every rule is held against.
 struct Found<'a> {
     policy: &'a Policy,
-    case: &'a Case<'a>,
+    precheck: &'a Precheck<'a>,
     facts: &'a Facts<'a>,
     client: Client,
 }
 
 impl Found<'_> {
     fn charge(&self, index: u32, identity: &Identity) -> Result<Charge, WhyNot> {
-        if self.case.demanded_by == Some(index) {
+        if self.precheck.key_required_by() == Some(index) {
             return Err(WhyNot::NoKeyDenied);
         }
-        let charge = self.policy.charge(index, &identity.client, self.facts, self.case.scope)?;
+        let charge =
+            self.policy.charge(index, &identity.client, self.facts, self.precheck.scope)?;
         // As it was charged, which need not be at the route's cost.
-        let charged = self.case.charges.iter().find(|one| one.rule == index);
+        let charged = self.precheck.charges.iter().find(|one| one.rule == index);
         Ok(charged.copied().unwrap_or(charge))
     }
 

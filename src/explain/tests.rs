@@ -3,7 +3,7 @@
 use super::asked::Asked;
 use super::report::Explanation;
 use super::{Levels, by_rules, found};
-use crate::decide::decide;
+use crate::decide::precheck;
 use crate::limit::share::Share;
 use crate::load::from_text;
 use crate::policy::Policy;
@@ -103,15 +103,15 @@ fn after(before: usize, asked: &Asked) -> Explanation {
     let policy = policy();
     let store = MemoryStore::new(1_000, &policy.limits);
     let request = asked.request(&policy).unwrap();
-    let case = decide(&policy, &request.head());
+    let precheck = precheck(&policy, &request.head());
     for _ in 0..before {
-        store.take(&case.charges, 0, Share::WHOLE);
+        store.take(&precheck.charges, 0, Share::WHOLE);
     }
-    let answer = store.peek(&case.charges, 0, Share::WHOLE);
-    let (charges, waived) = (case.charges.clone(), Vec::new());
+    let answer = store.peek(&precheck.charges, 0, Share::WHOLE);
+    let (charges, waived) = (precheck.charges.clone(), Vec::new());
     let taken = Taken { waived, ..Taken::all(charges, answer, Source::Local) };
     let levels = Levels::Known { taken: &taken, retry_after_us: 0 };
-    found::explanation(&policy, &request, &case, levels)
+    found::explanation(&policy, &request, &precheck, levels)
 }
 
 fn by_the_file(asked: &Asked) -> String {

@@ -7,13 +7,12 @@ use http::StatusCode;
 use pingora::prelude::{Error, ErrorSource, ErrorType};
 use pingora::proxy::Session;
 
-use super::exchange::{Exchange, Judged};
+use super::exchange::Exchange;
 use super::{Gateway, respond};
 use crate::clock;
-use crate::decide::Refusal;
-use crate::limit::charge::Mode;
-use crate::observe::access_log::{Decided, Record, Timings};
-use crate::observe::decision::{Decision, POLICY, REJECT, source_label};
+use crate::decide::decision::{Decision, Summary};
+use crate::decide::label::DecisionLabel;
+use crate::observe::access_log::{Record, Timings};
 use crate::observe::metrics::{UpstreamResult, seconds};
 use crate::policy::access_log::Output;
 use crate::store::limiter::Source;
@@ -37,20 +36,20 @@ impl Gateway {
         if let Some(route) = exchange.route {
             exchange.snapshot.series.observe_duration(&self.metrics, policy, route, ticks);
         }
-        let decided = exchange.decided();
-        if let (Some(rule), Some(client), true) =
-            (decided.rule, exchange.client, decided.decision == Decision::Deny.label())
+        let decision = exchange.decision.as_ref().map_or(Summary::UNLIMITED, Decision::summary);
+        if let (Some(rule), Some(client), DecisionLabel::Deny) =
+            (decision.rule, exchange.client, decision.label)
         {
             exchange.snapshot.series.refused(&self.metrics, policy, rule, client.plan);
-            self.audit.record(policy, &client, rule, decided.remaining);
+            self.audit.record(policy, &client, rule, decision.remaining);
         }
         let writes = policy.access_log.output != Output::Off;
-        let is_written = writes && is_chosen(session, exchange, decided);
+        let is_written = writes && is_chosen(session, exchange, decision);
         let recorded = exchange.trace.filter(|trace| trace.is_sampled);
         if !is_written && recorded.is_none() {
             return;
         }
-        let record = record(session, exchange, decided, ticks);
+        let record = record(session, exchange, decision, ticks);
         if is_written {
             self.access_log.write(&record);
         }
@@ -98,16 +97,16 @@ impl Gateway {
 }
 
 /// Whether a request has a line in the access log: an ordinary one only where the sample has it.
-fn is_chosen(session: &Session, exchange: &Exchange, decided: Decided) -> bool {
+fn is_chosen(session: &Session, exchange: &Exchange, decision: Summary) -> bool {
     let status = session.response_written().map(|response| response.status);
-    let is_ordinary = decided.decision == Decision::Allow.label()
+    let is_ordinary = decision.label == DecisionLabel::Allow
         && status.is_some_and(|status| !status.is_server_error());
     let sample = exchange.snapshot.policy.access_log.sample;
     !is_ordinary || sample.has(exchange.request_id.as_str())
 }
 
 /// What is written of a request that took so many `ticks`.
-fn record(session: &Session, exchange: &Exchange, decided: Decided, ticks: u64) -> Record {
+fn record(session: &Session, exchange: &Exchange, decision: Summary, ticks: u64) -> Record {
     let request = session.req_header();
     let status = session.response_written().map(|response| response.status);
     let recorded = exchange.trace.filter(|trace| trace.is_sampled);
@@ -118,66 +117,17 @@ fn record(session: &Session, exchange: &Exchange, decided: Decided, ticks: u64) 
         method: request.method.clone(),
         path: Record::path(request.uri.path()),
         route: exchange.route,
-        decided,
+        decision,
         status: status.map(|status| status.as_u16()),
         bytes_in: session.body_bytes_read() as u64,
         bytes_out: session.body_bytes_sent() as u64,
         server: exchange.server,
-        timings: Timings { total: ticks, check: exchange.check_us, upstream: exchange.upstream_us },
+        timings: Timings {
+            total: ticks,
+            check: exchange.check.map(|check| check.took),
+            upstream: exchange.upstream_us,
+        },
         request_id: exchange.request_id.as_str().to_owned(),
         trace_id: recorded.map(|trace| trace.id),
-    }
-}
-
-impl Exchange {
-    /// What became of the request, by its limits or without them.
-    fn decided(&self) -> Decided {
-        let by_file = |rule| Decided {
-            decision: Decision::Deny.label(),
-            rule: Some(rule),
-            remaining: None,
-            source: Some(POLICY),
-        };
-        match (self.refusal, self.refused_unasked, &self.judged) {
-            (None | Some(Refusal::Limited), _, Some(judged)) => {
-                judged.decided(self.shadow_demand.is_some())
-            }
-            (None, _, None) => match self.shadow_demand {
-                Some(rule) => Decided { decision: Decision::ShadowDeny.label(), ..by_file(rule) },
-                None => Decided { decision: Decision::Allow.label(), ..Decided::default() },
-            },
-            (Some(Refusal::Unavailable { .. } | Refusal::KeyMissing), Some(rule), _) => {
-                by_file(rule)
-            }
-            (Some(_), ..) => Decided { decision: REJECT, ..Decided::default() },
-        }
-    }
-}
-
-impl Judged {
-    /// `lacked`: a shadow rule would have refused it before any bucket was asked.
-    fn decided(&self, lacked: bool) -> Decided {
-        let answer = &self.taken.answer;
-        let shadow_lacked = || {
-            let mut charges = self.taken.charges.iter().zip(&answer.outcomes);
-            charges.any(|(charge, outcome)| charge.mode == Mode::Shadow && !outcome.enough)
-        };
-        let decision = if !answer.allowed() {
-            Decision::Deny
-        } else if lacked || shadow_lacked() {
-            Decision::ShadowDeny
-        } else {
-            Decision::Allow
-        };
-        let binding = self.verdict.reported_charge();
-        let charge = binding.and_then(|index| self.taken.charges.get(index));
-        let standing = binding.and_then(|index| self.standing(index));
-        let source = binding.map_or(self.taken.source, |index| self.taken.source_of(index));
-        Decided {
-            decision: decision.label(),
-            rule: charge.map(|charge| charge.rule),
-            remaining: standing.map(|standing| standing.remaining),
-            source: Some(source_label(source)),
-        }
     }
 }

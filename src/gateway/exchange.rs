@@ -6,8 +6,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use prometheus::IntGauge;
 
-use crate::decide::Refusal;
-use crate::limit::verdict::Verdict;
+use crate::decide::decision::Decision;
 use crate::observe::metrics::{Metrics, OpenConnection, UpstreamSeries};
 use crate::observe::traces::Trace;
 use crate::policy::Route;
@@ -15,7 +14,6 @@ use crate::policy::client::Client;
 use crate::policy::settings::Upstream;
 use crate::request_id::RequestId;
 use crate::runtime::Snapshot;
-use crate::store::limiter::Taken;
 use crate::upstream::connection::Attempt;
 use crate::upstream::pool::Pool;
 
@@ -31,22 +29,12 @@ pub struct Exchange {
     pub client: Option<Client>,
     /// Whether it came through a trusted proxy.
     pub via_trusted_proxy: bool,
-    /// Whether it asks what its client has left, and goes to no route.
-    pub asks_limits: bool,
     /// Its route, once known, as an index.
     pub route: Option<u32>,
-    /// What its rules said, once asked.
-    pub judged: Option<Judged>,
-    /// When they began to be asked, in ticks.
-    pub check_started: Option<u64>,
-    /// Ticks that asking them took.
-    pub check_us: Option<u64>,
-    /// Why it did not pass, where it did not.
-    pub refusal: Option<Refusal>,
-    /// The rule that refused it without asking a bucket, as an index.
-    pub refused_unasked: Option<u32>,
-    /// The first shadow rule that would have refused it for lack of what it demands.
-    pub shadow_demand: Option<u32>,
+    /// The decision on it, once made.
+    pub decision: Option<Decision>,
+    /// Time of the check of its rate limits, if any.
+    pub check: Option<CheckTime>,
     /// How often an upstream server was picked for it.
     pub tries: usize,
     /// The upstream server that was picked last.
@@ -74,12 +62,13 @@ pub struct Exchange {
     _in_flight: InFlight,
 }
 
-/// What a store and the verdict said of a request's charges.
-pub struct Judged {
-    /// What was decided on, the store's answer, and whose it is.
-    pub taken: Taken,
-    /// The verdict.
-    pub verdict: Verdict,
+/// Time of a check of rate limits, in microseconds of the monotonic clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckTime {
+    /// When it began.
+    pub started: u64,
+    /// How long it took.
+    pub took: u64,
 }
 
 /// Counts a request for as long as it lives, also where it ends without an answer.
@@ -95,14 +84,9 @@ impl Exchange {
             request_id: RequestId::new(),
             client: None,
             via_trusted_proxy: false,
-            asks_limits: false,
             route: None,
-            judged: None,
-            check_started: None,
-            check_us: None,
-            refusal: None,
-            refused_unasked: None,
-            shadow_demand: None,
+            decision: None,
+            check: None,
             tries: 0,
             server: None,
             sent_on: None,
@@ -143,14 +127,6 @@ impl Exchange {
     /// Its upstream, once its route is known.
     pub fn upstream(&self) -> Option<&Upstream> {
         self.snapshot.policy.upstreams.get(self.upstream_index()?)
-    }
-}
-
-impl Judged {
-    /// With the verdict that follows from the answer.
-    pub fn of(taken: Taken) -> Self {
-        let verdict = Verdict::of(&taken.charges, &taken.answer);
-        Self { taken, verdict }
     }
 }
 

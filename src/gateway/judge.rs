@@ -1,37 +1,38 @@
-//! May a request pass? The steps of one decision, in order.
+//! The steps of one decision, in order.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use http::header;
 use pingora::proxy::Session;
 
-use super::exchange::{Exchange, Judged};
+use super::exchange::{CheckTime, Exchange};
 use super::{Gateway, forward};
 use crate::clock;
-use crate::decide::{self, Case, Head, Refusal};
+use crate::decide::decision::Decision;
+use crate::decide::{self, Head, Precheck};
 use crate::limit::charge::Charges;
-use crate::limit::verdict::Verdict;
 use crate::policy::client::Client;
 use crate::request_id::RequestId;
-use crate::store::limiter::Source;
+use crate::store::limiter::Taken;
 
 impl Gateway {
-    /// Decides on a request and takes its tokens. What it found out stands in the exchange.
-    pub(super) async fn judge(
-        &self,
-        session: &Session,
-        exchange: &mut Exchange,
-    ) -> Result<(), Refusal> {
-        let snapshot = std::sync::Arc::clone(&exchange.snapshot);
+    /// Decides on a request and takes its tokens. Sets the client, the route and the time of the check
+    /// in the exchange.
+    pub(super) async fn judge(&self, session: &Session, exchange: &mut Exchange) -> Decision {
+        let snapshot = Arc::clone(&exchange.snapshot);
         let policy = &snapshot.policy;
         let head = head(session);
-        let Case { identity, asks_limits, route, charges, demanded_by, refusal, .. } =
-            decide::decide(policy, &head);
-        let identity = identity?;
-        exchange.asks_limits = asks_limits;
-        exchange.route = route;
+        let precheck = decide::precheck(policy, &head);
+        let required_by = precheck.key_required_by();
+        let Precheck { identity, asks_limits, route, charges, refusal, .. } = precheck;
+        let identity = match identity {
+            Ok(identity) => identity,
+            Err(rejection) => return Decision::Rejected(rejection),
+        };
         let client = identity.client;
         exchange.client = Some(client);
+        exchange.route = route;
         exchange.via_trusted_proxy = identity.via_trusted_proxy;
         if identity.via_trusted_proxy {
             let given = head.headers.get(forward::REQUEST_ID);
@@ -39,50 +40,43 @@ impl Gateway {
             exchange.request_id = adopted.unwrap_or_else(|| exchange.request_id.clone());
         }
 
-        exchange.refused_unasked = demanded_by;
-        if let Some(rule) = demanded_by {
+        if let Some(rule) = required_by {
             self.metrics.refused_by_policy(policy, rule, client.plan);
         }
-        self.take(exchange, &client, charges).await?;
-        if let Some(refusal) = refusal {
-            return Err(refusal);
+        let taken = self.take(exchange, &client, charges).await;
+        let mut decision = Decision::of(refusal, taken, || self.limiter.retry_after_us());
+        if let Decision::Allowed { check, shadow_demand } = &mut decision {
+            if asks_limits {
+                let check = check.take();
+                return Box::pin(self.own_limits(session, &snapshot, client, check)).await;
+            }
+            for rule in route.into_iter().flat_map(|route| policy.shadow_demands(&client, route)) {
+                self.metrics.refused_by_policy(policy, rule, client.plan);
+                shadow_demand.get_or_insert(rule);
+            }
         }
-        for rule in route.into_iter().flat_map(|route| policy.shadow_demands(&client, route)) {
-            self.metrics.refused_by_policy(policy, rule, client.plan);
-            exchange.shadow_demand.get_or_insert(rule);
-        }
-        Ok(())
+        decision
     }
 
+    /// Takes the tokens of the charges; `None` if there are no charges.
     async fn take(
         &self,
         exchange: &mut Exchange,
         client: &Client,
         charges: Charges,
-    ) -> Result<(), Refusal> {
+    ) -> Option<Taken> {
         if charges.is_empty() {
-            return Ok(());
+            return None;
         }
         let started = clock::now();
         let snapshot = &exchange.snapshot;
         let taken = self.limiter.take(charges, &snapshot.rule_names, started).await;
-        let ticks = clock::now().saturating_sub(started);
-        exchange.check_started = Some(started);
-        exchange.check_us = Some(ticks);
-        self.observe_check(taken.source, ticks);
+        let took = clock::now().saturating_sub(started);
+        exchange.check = Some(CheckTime { started, took });
+        self.observe_check(taken.source, took);
         snapshot.series.count(&self.metrics, &snapshot.policy, client.plan, &taken);
         snapshot.consumption.record(&snapshot.policy, client, &taken, started);
-        if taken.source == Source::Policy {
-            exchange.refused_unasked = taken.charges.first().map(|charge| charge.rule);
-            return Err(Refusal::Unavailable { retry_after: self.limiter.retry_after_us() });
-        }
-        let judged = Judged::of(taken);
-        let verdict = judged.verdict;
-        exchange.judged = Some(judged);
-        match verdict {
-            Verdict::Refused { .. } => Err(Refusal::Limited),
-            Verdict::Allowed { .. } | Verdict::Unlimited => Ok(()),
-        }
+        Some(taken)
     }
 }
 

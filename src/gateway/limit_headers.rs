@@ -4,13 +4,13 @@
 use http::HeaderMap;
 use pingora::prelude::{ResponseHeader, Result};
 
-use super::exchange::{Exchange, Judged};
+use super::exchange::Exchange;
 use super::header_text::HeaderText;
 use super::respond;
 use crate::clock;
+use crate::decide::decision::{Decision, LimitCheck};
 use crate::limit::charge::Mode;
 use crate::limit::seconds_up;
-use crate::limit::verdict::{Standing, Verdict};
 use crate::policy::Policy;
 use crate::policy::settings::{HeaderPolicies, HeaderStyle, ResetForm};
 use crate::store::limiter::Source;
@@ -39,7 +39,8 @@ const FAMILIES: [&str; 2] = ["x-ratelimit", "ratelimit"];
 /// A rule whose name is no header text, which the file's check rules out.
 pub fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> {
     let policy = &exchange.snapshot.policy;
-    let Some(judged) = &exchange.judged else { return Ok(()) };
+    let Some(decision) = &exchange.decision else { return Ok(()) };
+    let Some(check) = decision.check() else { return Ok(()) };
     let speaks = speaks_of_limits(&response.headers);
     let is_final = respond::is_final(response.status);
     if speaks {
@@ -48,11 +49,11 @@ pub fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> 
     if is_final
         && policy.headers.mode
         && policy.redis.is_some()
-        && judged.taken.source == Source::Local
+        && check.taken.source == Source::Local
     {
         response.insert_header(MODE, "local")?;
     }
-    let Some(index) = judged.verdict.reported_charge() else { return Ok(()) };
+    let Some(index) = check.reported else { return Ok(()) };
     let style = policy.headers.style;
     if style == HeaderStyle::None {
         return Ok(());
@@ -64,10 +65,13 @@ pub fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> 
         return Ok(());
     }
     if matches!(style, HeaderStyle::Both | HeaderStyle::X) {
-        insert_x(response, policy, judged, index)?;
+        insert_x(response, policy, check, index)?;
+        if matches!(decision, Decision::Limited(_)) {
+            response.insert_header(REASON, check.rule_name(policy, index))?;
+        }
     }
     if matches!(style, HeaderStyle::Both | HeaderStyle::Draft) {
-        insert_draft(response, policy, judged, index)?;
+        insert_draft(response, policy, check, index)?;
     }
     Ok(())
 }
@@ -88,18 +92,14 @@ fn remove_others(response: &mut ResponseHeader) {
 fn insert_x(
     response: &mut ResponseHeader,
     policy: &Policy,
-    judged: &Judged,
+    check: &LimitCheck,
     index: usize,
 ) -> Result<()> {
-    let Some(standing) = judged.standing(index) else { return Ok(()) };
+    let Some(standing) = check.standing(index) else { return Ok(()) };
     let reset = reset(policy.headers.reset, standing.reset_us, clock::unix_us());
     response.insert_header(LIMIT, standing.limit)?;
     response.insert_header(REMAINING, standing.remaining)?;
-    response.insert_header(RESET, reset)?;
-    if matches!(judged.verdict, Verdict::Refused { .. }) {
-        response.insert_header(REASON, judged.rule_name(policy, index))?;
-    }
-    Ok(())
+    response.insert_header(RESET, reset)
 }
 
 /// The second at which a bucket is full that is full in `ticks`. Rounded up once, behind the sum: a
@@ -114,12 +114,12 @@ fn reset(form: ResetForm, ticks: u64, unix_now: u64) -> u64 {
 fn insert_draft(
     response: &mut ResponseHeader,
     policy: &Policy,
-    judged: &Judged,
+    check: &LimitCheck,
     binding: usize,
 ) -> Result<()> {
     let (mut limits, mut policies) = (HeaderText::new(), HeaderText::new());
     let all = policy.headers.policies == HeaderPolicies::All;
-    let named = judged
+    let named = check
         .taken
         .charges
         .iter()
@@ -127,7 +127,7 @@ fn insert_draft(
         .filter(|(index, charge)| charge.mode == Mode::Enforce && (*index == binding || all));
     for (index, charge) in named {
         let (Some(standing), Some(outcome)) =
-            (judged.standing(index), judged.taken.answer.outcomes.get(index))
+            (check.standing(index), check.taken.answer.outcomes.get(index))
         else {
             continue;
         };
@@ -135,29 +135,12 @@ fn insert_draft(
         let wait = if outcome.enough { standing.reset_us } else { standing.retry_after_us };
         let wait = seconds_up(wait).max(u64::from(!outcome.enough));
         let window = seconds_up(charge.limit.window_us()).max(1);
-        let name = judged.rule_name(policy, index);
+        let name = check.rule_name(policy, index);
         policies.item(name, [(";q=", standing.limit), (";w=", window)]);
         limits.item(name, [(";r=", standing.remaining), (";t=", wait)]);
     }
     response.insert_header(DRAFT_POLICY, policies)?;
     response.insert_header(DRAFT, limits)
-}
-
-impl Judged {
-    /// Where the client stands with a charge's rule.
-    pub(super) fn standing(&self, index: usize) -> Option<Standing> {
-        let answer = &self.taken.answer;
-        Some(Standing::of(self.taken.charges.get(index)?, answer.outcomes.get(index)?))
-    }
-
-    /// The name of a charge's rule.
-    pub(super) fn rule_name<'a>(&self, policy: &'a Policy, index: usize) -> &'a str {
-        self.taken
-            .charges
-            .get(index)
-            .and_then(|charge| policy.rules.get(charge.rule as usize))
-            .map_or("", |rule| &rule.name)
-    }
 }
 
 #[cfg(test)]

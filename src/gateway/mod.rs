@@ -10,8 +10,6 @@
 
 pub mod exchange;
 pub mod limit_headers;
-/// Answers of our own; explanations use their words.
-pub(crate) mod respond;
 
 mod account;
 mod answer;
@@ -23,6 +21,7 @@ mod judge;
 mod leftover;
 mod own_limits;
 mod peer;
+mod respond;
 mod trace;
 mod upgrade;
 
@@ -46,7 +45,6 @@ use crate::observe::access_log::AccessLog;
 use crate::observe::audit::Audit;
 use crate::observe::metrics::{Metrics, UpstreamResult};
 use crate::observe::traces::Traces;
-use crate::policy::settings::Target;
 use crate::runtime::CurrentSnapshot;
 use crate::store::limiter::{Limiter, Source};
 use crate::upstream::connection::Attempt;
@@ -130,22 +128,10 @@ impl ProxyHttp for Gateway {
         session: &mut Session,
         exchange: &mut Self::CTX,
     ) -> Result<bool> {
-        let judged = self.judge(session, exchange).await;
+        let decision = self.judge(session, exchange).await;
+        exchange.decision = Some(decision);
         trace::begin(session, exchange);
-        if let Err(refusal) = judged {
-            exchange.refusal = Some(refusal);
-            Box::pin(respond::refuse(session, exchange, refusal)).await?;
-            return Ok(true);
-        }
-        if exchange.asks_limits {
-            Box::pin(self.tell_limits(session, exchange)).await?;
-            return Ok(true);
-        }
-        if let Some(Target::Demo) = exchange.upstream().map(|upstream| &upstream.target) {
-            Box::pin(demo::answer(session, exchange)).await?;
-            return Ok(true);
-        }
-        Ok(false)
+        respond::respond(session, exchange).await
     }
 
     async fn upstream_peer(

@@ -9,56 +9,35 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, header};
 use pingora::proxy::Session;
 
-use super::Gateway;
-use super::exchange::{Exchange, Judged};
-use super::respond::{self, LIMITS_METHODS};
+use super::{Gateway, respond};
+use crate::decide;
+use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::meetings::{Absent, Subject};
-use crate::decide::{self, Refusal};
+use crate::decide::problem::OWN_LIMITS_METHODS;
 use crate::policy::Policy;
 use crate::policy::client::{Client, ClientKey, counted_address};
-use crate::store::limiter::Taken;
+use crate::runtime::Snapshot;
 use crate::store::peek_cache::PeekClient;
 use told::Listed;
 
 impl Gateway {
-    /// Answers a request for the limits of its own client. One with a key is refused where its
-    /// address has nothing left, as it is everywhere: the answer would tell which keys are known
-    /// to somebody who may guess no more.
+    /// Decides on a request of a client for its own limits. `check` is the check of the rules by address,
+    /// if the request may be a guess at a key.
     ///
-    /// # Errors
-    /// The client is gone.
-    pub(super) async fn tell_limits(
-        &self,
-        session: &mut Session,
-        exchange: &mut Exchange,
-    ) -> pingora::Result<()> {
-        let mut head = respond::ok(4)?;
-        head.insert_header(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))?;
-        let is_options = session.req_header().method == Method::OPTIONS;
-        let Some(client) = exchange.client.filter(|_| !is_options) else {
-            head.insert_header("Allow", HeaderValue::from_static(LIMITS_METHODS))?;
-            return respond::send_body(session, head, Bytes::new()).await;
-        };
-        let body = match self.limits(session, exchange, client).await {
-            Ok(body) => body,
-            Err(taken) => {
-                exchange.judged = Some(Judged::of(taken));
-                exchange.refusal = Some(Refusal::Limited);
-                return respond::refuse(session, exchange, Refusal::Limited).await;
-            }
-        };
-        head.insert_header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))?;
-        respond::send_body(session, head, body).await
-    }
-
-    async fn limits(
+    /// A client with a known key is denied if its address has no tokens left, as it is on any route:
+    /// otherwise the response would tell a client that may guess no more which keys are known.
+    pub(super) async fn own_limits(
         &self,
         session: &Session,
-        exchange: &Exchange,
+        snapshot: &Snapshot,
         client: Client,
-    ) -> Result<Bytes, Taken> {
-        let snapshot = &exchange.snapshot;
-        let headers = &session.req_header().headers;
+        check: Option<LimitCheck>,
+    ) -> Decision {
+        let request = session.req_header();
+        if request.method == Method::OPTIONS {
+            return Decision::OwnLimits { check, view: None };
+        }
+        let headers = &request.headers;
         let host = decide::host(headers);
         let listed = Listed::of(
             &snapshot.policy,
@@ -74,15 +53,30 @@ impl Gateway {
         );
         let asker = asker(&snapshot.policy, &client);
         let levels = self.limiter.peek_cached(asker, &listed.charges(), &snapshot.rule_names).await;
-        // Others have paid for their guess.
+        // A client with an unknown key has been charged for its guess.
         if matches!(client.key, ClientKey::Known(_)) {
-            let taken = listed.by_address(&levels);
-            if !taken.answer.allowed() {
-                return Err(taken);
+            let by_address = LimitCheck::of(listed.by_address(&levels));
+            if !by_address.allowed() {
+                return Decision::Limited(by_address);
             }
         }
-        Ok(respond::pretty(&listed.told(&levels)))
+        Decision::OwnLimits { check, view: Some(respond::pretty(&listed.told(&levels))) }
     }
+}
+
+/// Writes the response to a request of a client for its own limits.
+///
+/// # Errors
+/// The client has closed the connection.
+pub(super) async fn respond(session: &mut Session, view: Option<Bytes>) -> pingora::Result<()> {
+    let mut head = respond::ok(4)?;
+    head.insert_header(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))?;
+    let (name, value) = match view {
+        None => (header::ALLOW, OWN_LIMITS_METHODS),
+        Some(_) => (header::CONTENT_TYPE, "application/json"),
+    };
+    head.insert_header(name, HeaderValue::from_static(value))?;
+    respond::send_body(session, head, view.unwrap_or_default()).await
 }
 
 fn asker(policy: &Policy, client: &Client) -> PeekClient {

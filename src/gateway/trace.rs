@@ -68,7 +68,7 @@ impl Gateway {
             failure: exchange.upstream_failure,
             tries: exchange.tries,
         });
-        let check_after = exchange.check_started.map(after);
+        let check_after = exchange.check.map(|check| after(check.started));
         let check_span = check_after.and_then(|_| SpanId::of(traces::random().map(|[id]| id)?));
         let proto = request.headers.get(FORWARDED_PROTO).map(HeaderValue::as_bytes);
         self.traces.emit(TraceRecord {

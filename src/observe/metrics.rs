@@ -18,7 +18,7 @@ use prometheus::{
     Encoder, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder,
 };
 
-use super::decision::{Decision, POLICY, source_label};
+use crate::decide::label::{DecisionLabel, source_label};
 use crate::policy::Policy;
 use crate::store::limiter::Source;
 use crate::store::memory::MemoryStore;
@@ -203,9 +203,9 @@ impl Metrics {
     /// read. `rule` and `plan` are indexes into `policy`.
     pub fn refused_by_policy(&self, policy: &Policy, rule: u32, plan: u32) {
         let Some(rule) = policy.rules.get(rule as usize) else { return };
-        let decision = Decision::of_demand(rule.mode);
+        let decision = DecisionLabel::of_missing_key(rule.mode);
         let plan = policy.plan_name(plan);
-        let labels = [&*rule.name, plan, decision.label(), POLICY];
+        let labels = [&*rule.name, plan, decision.as_str(), source_label(Source::Policy)];
         self.decisions.with_label_values(&labels).inc();
     }
 }

@@ -8,7 +8,6 @@ pub mod access_log;
 pub mod address;
 pub mod audit;
 pub mod consumption;
-pub mod decision;
 pub mod metrics;
 pub mod traces;
 

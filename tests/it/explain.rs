@@ -10,7 +10,7 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
-use tollgate::decide::{Refusal, decide};
+use tollgate::decide::{Refusal, Rejection, precheck};
 use tollgate::explain::asked::Asked;
 use tollgate::explain::{Explainer, json as bodies};
 use tollgate::limit::share::Share;
@@ -58,19 +58,19 @@ impl Seen {
 fn judged(snapshot: &Snapshot, store: &MemoryStore, asked: &Asked) -> Seen {
     let policy = &snapshot.policy;
     let request = asked.request(policy).unwrap();
-    let case = decide(policy, &request.head());
-    let answer = store.take(&case.charges, tollgate::clock::now(), Share::WHOLE);
-    let verdict = Verdict::of(&case.charges, &answer);
-    let status = match (verdict, case.refused()) {
+    let precheck = precheck(policy, &request.head());
+    let answer = store.take(&precheck.charges, tollgate::clock::now(), Share::WHOLE);
+    let verdict = Verdict::of(&precheck.charges, &answer);
+    let status = match (verdict, precheck.refused()) {
         (Verdict::Refused { .. }, _) => 429,
         (_, None) => 200,
-        (_, Some(Refusal::NoRoute)) => 404,
-        (_, Some(Refusal::TraceNotNamed)) => 405,
-        (_, Some(Refusal::KeyMissing | Refusal::KeyUnknown)) => 401,
+        (_, Some(Refusal::Rejected(Rejection::NoRoute))) => 404,
+        (_, Some(Refusal::Rejected(Rejection::TraceNotNamed))) => 405,
+        (_, Some(Refusal::Unauthenticated(_))) => 401,
         (_, Some(_)) => 400,
     };
     let spoken = verdict.reported_charge().map(|index| {
-        let charge = &case.charges[index];
+        let charge = &precheck.charges[index];
         let standing = Standing::of(charge, &answer.outcomes[index]);
         (policy.rules[charge.rule as usize].name.to_string(), standing.remaining)
     });

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::PEER;
 use crate::decide::guard::Malformed;
-use crate::decide::{Head, Refusal, decide};
+use crate::decide::{Head, Refusal, Rejection, Unauthenticated, precheck};
 use crate::load::from_text;
 use crate::policy::Policy;
 
@@ -53,18 +53,20 @@ fn outcome(policy: &Policy, method: &str, path: &str, key: Option<&str>) -> Stri
         request = request.header("x-api-key", key);
     }
     let parts = request.body(()).unwrap().into_parts().0;
-    let case = decide(policy, &Head::of(&parts, path.as_bytes(), Some(PEER), false));
+    let checked = precheck(policy, &Head::of(&parts, path.as_bytes(), Some(PEER), false));
     let rule = |index: u32| policy.rules[index as usize].name.to_string();
-    let charges = case.charges.iter().map(|one| format!("{} {}", rule(one.rule), one.cost));
+    let charges = checked.charges.iter().map(|one| format!("{} {}", rule(one.rule), one.cost));
     let charges: Vec<String> = charges.collect();
-    let to = match (case.refused(), case.asks_limits, case.route) {
-        (Some(refusal), ..) => format!("{refusal:?}"),
+    let to = match (checked.refused(), checked.asks_limits, checked.route) {
+        (Some(Refusal::Unauthenticated(Unauthenticated::KeyRequired(by))), ..) => {
+            format!("KeyRequired by {}", rule(by.rule))
+        }
+        (Some(Refusal::Unauthenticated(reason)), ..) => format!("{reason:?}"),
+        (Some(Refusal::Rejected(rejection)), ..) => format!("{rejection:?}"),
         (None, true, _) => "limits".to_string(),
         (None, false, route) => policy.routes[route.unwrap() as usize].name.to_string(),
     };
-    let demanded = case.demanded_by.map(|index| format!(", demanded by {}", rule(index)));
-    let demanded = demanded.unwrap_or_default();
-    format!("{to} {:?} [{}]{demanded}", case.scope, charges.join(", "))
+    format!("{to} {:?} [{}]", checked.scope, charges.join(", "))
 }
 
 #[test]
@@ -89,7 +91,7 @@ fn rule_that_demands_a_key_refuses_a_request_without_one() {
     let policy = policy("on_missing_key = \"anonymous\"");
     let table = [
         (Some("secret"), "keys All [per-ip 1, per-key 1, demanding 1]"),
-        (None, "KeyMissing Address [per-ip 1], demanded by demanding"),
+        (None, "KeyRequired by demanding Address [per-ip 1]"),
     ];
     for (key, expected) in table {
         assert_eq!(outcome(&policy, "GET", "/keys", key), expected, "{key:?}");
@@ -106,7 +108,7 @@ fn request_for_its_limits_is_free_unless_it_may_guess_a_key() {
         (deny, "GET", None, "KeyMissing Address [per-ip 1]"),
         (deny, "GET", Some("guess"), "KeyUnknown Address [per-ip 1]"),
         (deny, "OPTIONS", None, "limits All []"),
-        (deny, "POST", Some("secret"), "OtherMethod All []"),
+        (deny, "POST", Some("secret"), "OwnLimitsMethod All []"),
         (open, "GET", None, "limits All []"),
         (open, "GET", Some("guess"), "limits Address [per-ip 1]"),
     ];
@@ -146,11 +148,15 @@ fn malformed(
     let parts = change(request).body(()).unwrap().into_parts().0;
     let target = parts.uri.to_string();
     let head = Head::of(&parts, target.as_bytes(), Some(PEER), has_two_lengths);
-    match decide(&policy, &head).refused() {
-        Some(Refusal::Malformed(malformed)) => Some(malformed),
+    match precheck(&policy, &head).refused() {
+        Some(Refusal::Rejected(Rejection::Malformed(malformed))) => Some(malformed),
         None => None,
         other => panic!("{other:?}"),
     }
+}
+
+fn malformed_as(malformed: Malformed) -> Refusal {
+    Refusal::Rejected(Rejection::Malformed(malformed))
 }
 
 #[test]
@@ -193,8 +199,8 @@ fn only_http_1_1_and_a_url_need_a_host() {
     for (version, target, expected) in table {
         let request = Request::builder().version(version).uri(target);
         let parts = request.body(()).unwrap().into_parts().0;
-        let case = decide(&file, &Head::of(&parts, target.as_bytes(), Some(PEER), false));
-        assert_eq!(case.refused(), expected.map(Refusal::Malformed), "{version:?} {target}");
+        let checked = precheck(&file, &Head::of(&parts, target.as_bytes(), Some(PEER), false));
+        assert_eq!(checked.refused(), expected.map(malformed_as), "{version:?} {target}");
     }
 }
 
@@ -204,7 +210,7 @@ fn request_for_a_malformed_host_is_refused() {
     for (host, expected) in [("api.test:80", None), ("api.test:80:80", Some(Malformed::OddHost))] {
         let parts =
             Request::builder().uri("/").header("host", host).body(()).unwrap().into_parts().0;
-        let case = decide(&file, &Head::of(&parts, b"/", Some(PEER), false));
-        assert_eq!(case.refused(), expected.map(Refusal::Malformed), "{host}");
+        let checked = precheck(&file, &Head::of(&parts, b"/", Some(PEER), false));
+        assert_eq!(checked.refused(), expected.map(malformed_as), "{host}");
     }
 }

@@ -4,7 +4,7 @@
 mod answer;
 
 use crate::decide::meetings::{Subject, meeting};
-use crate::gateway::respond::retry_after_ms;
+use crate::decide::problem::retry_after_ms;
 use crate::limit::charge::{Charge, Mode};
 use crate::limit::seconds_up;
 use crate::policy::charges::WhyNot;

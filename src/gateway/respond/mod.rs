@@ -1,13 +1,11 @@
-//! Answers of our own. The only place that knows a status code.
+//! Responses of the gateway itself: problem documents (RFC 9457) with the request's id, or gRPC's form of
+//! the same.
 //!
-//! All are problem documents (RFC 9457) with the request's id, or gRPC's form of the same; all
-//! keep the connection where HTTP allows it, since a client that is told to wait and loses its
-//! connection over it pays twice.
+//! They keep the connection where HTTP allows it: a client that is asked to wait and loses its
+//! connection pays twice.
 
+mod failure;
 mod grpc;
-mod words;
-
-use std::fmt::Write as _;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
@@ -16,23 +14,24 @@ use pingora::proxy::{FailToProxy, Session};
 use serde::Serialize;
 use tracing::warn;
 
-use super::exchange::{Exchange, Judged};
-use super::{drain, leftover, limit_headers};
+use super::exchange::Exchange;
+use super::{demo, drain, leftover, limit_headers, own_limits};
+use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::guard::Malformed;
-use crate::decide::{self, Refusal};
-use crate::limit::charge::{Charge, Mode};
+use crate::decide::{self, Refusal, Rejection, problem};
+use crate::limit::charge::Mode;
 use crate::limit::seconds_up;
-use crate::policy::Policy;
+use crate::policy::settings::Target;
+use failure::failure;
 use grpc::{grpc_message, grpc_status, is_grpc};
-pub(super) use words::LIMITS_METHODS;
-pub(crate) use words::words;
-use words::{allowed, failure};
 
 /// An answer of our own.
 struct Answer<'a> {
     status: StatusCode,
     problem: Problem<'a>,
     retry_after_seconds: Option<u64>,
+    /// Value of the header `Allow`.
+    allow: Option<String>,
 }
 
 /// A problem document, RFC 9457.
@@ -51,8 +50,7 @@ struct Problem<'a> {
     request_id: &'a str,
 }
 
-/// Room for the words of a refusal, and for a problem with them. More is possible.
-const DETAIL_BYTES: usize = 128;
+/// Initial capacity of a problem document, in bytes.
 const PROBLEM_BYTES: usize = 512;
 
 /// The type of a problem that its status says all about (RFC 9457, section 4.2.1).
@@ -80,36 +78,61 @@ pub(super) fn unasked_upgrade() -> Box<Error> {
     Error::explain(ErrorType::InvalidHTTPHeader, "101 to a request for no upgrade").into_up()
 }
 
-/// Answers a request that does not pass.
+/// Writes the gateway's own response to a request, unless it is to be forwarded. Returns whether a
+/// response has been written.
 ///
 /// # Errors
-/// The client is gone.
-pub(super) async fn refuse(
-    session: &mut Session,
-    exchange: &Exchange,
-    refusal: Refusal,
-) -> Result<()> {
-    if ends_connection(refusal) {
-        session.set_keepalive(None);
+/// The client has closed the connection.
+pub(super) async fn respond(session: &mut Session, exchange: &Exchange) -> Result<bool> {
+    match &exchange.decision {
+        None | Some(Decision::Allowed { .. }) => {
+            let target = exchange.upstream().map(|upstream| &upstream.target);
+            let Some(Target::Demo) = target else { return Ok(false) };
+            Box::pin(demo::answer(session, exchange)).await?;
+        }
+        Some(Decision::OwnLimits { view, .. }) => {
+            Box::pin(own_limits::respond(session, view.clone())).await?;
+        }
+        Some(Decision::Limited(check)) => {
+            Box::pin(send(session, exchange, limited(exchange, check))).await?;
+        }
+        Some(Decision::Unavailable { retry_after_us, .. }) => {
+            let (status, detail) = problem::UNAVAILABLE;
+            let retry_after_seconds = Some(seconds_up(*retry_after_us).max(1));
+            let answer =
+                Answer { retry_after_seconds, ..plain(status, detail.to_owned(), exchange) };
+            Box::pin(send(session, exchange, answer)).await?;
+        }
+        Some(Decision::Unauthenticated { reason, .. }) => {
+            let refusal = Refusal::Unauthenticated(*reason);
+            Box::pin(refuse(session, exchange, refusal)).await?;
+        }
+        Some(Decision::Rejected(rejection)) => {
+            if ends_connection(*rejection) {
+                session.set_keepalive(None);
+            }
+            Box::pin(refuse(session, exchange, Refusal::Rejected(*rejection))).await?;
+        }
     }
+    Ok(true)
+}
+
+async fn refuse(session: &mut Session, exchange: &Exchange, refusal: Refusal) -> Result<()> {
     let policy = &exchange.snapshot.policy;
-    let answer = if let (Refusal::Limited, Some(judged)) = (refusal, &exchange.judged) {
-        limited(policy, exchange, judged)
-    } else {
-        let (status, detail) = words(policy, refusal);
-        let retry_after_seconds = match refusal {
-            Refusal::Unavailable { retry_after } => Some(seconds_up(retry_after).max(1)),
-            _ => None,
-        };
-        Answer { retry_after_seconds, ..plain(status, detail, exchange) }
+    let (status, detail) = problem::refused(policy, refusal);
+    let request = session.req_header();
+    let routed = || policy.router.methods(&decide::host(&request.headers), request.uri.path());
+    let allow = match refusal {
+        Refusal::Rejected(rejection) => problem::allow_header(rejection, routed),
+        Refusal::Unauthenticated(_) => None,
     };
-    send(session, exchange, answer).await
+    send(session, exchange, Answer { allow, ..plain(status, detail, exchange) }).await
 }
 
 /// Whether no further request is read from the connection: servers disagree on where such a request
 /// ends, so what follows it may be a part of it.
-fn ends_connection(refusal: Refusal) -> bool {
-    let Refusal::Malformed(malformed) = refusal else { return false };
+fn ends_connection(rejection: Rejection) -> bool {
+    let Rejection::Malformed(malformed) = rejection else { return false };
     !matches!(malformed, Malformed::UriTooLong | Malformed::HeadersTooLarge)
 }
 
@@ -194,8 +217,8 @@ async fn send(session: &mut Session, exchange: &Exchange, answer: Answer<'_>) ->
         // RFC 9110, section 15.5.2, demands a challenge; keys have no scheme of their own there.
         head.insert_header("WWW-Authenticate", HeaderValue::from_static("Bearer"))?;
     }
-    if answer.status == StatusCode::METHOD_NOT_ALLOWED {
-        head.insert_header("Allow", allow(session, exchange))?;
+    if let Some(methods) = answer.allow {
+        head.insert_header("Allow", methods)?;
     }
     limit_headers::insert(&mut head, exchange)?;
     if grpc {
@@ -212,35 +235,29 @@ async fn send(session: &mut Session, exchange: &Exchange, answer: Answer<'_>) ->
     send_body(session, head, body.into()).await
 }
 
-/// The methods that are answered where this one is not.
-fn allow(session: &Session, exchange: &Exchange) -> String {
-    let request = session.req_header();
-    let router = &exchange.snapshot.policy.router;
-    let methods = router.methods(&decide::host(&request.headers), request.uri.path());
-    allowed(exchange.refusal, methods.as_deref())
-}
-
 /// The 429 of a limit.
-fn limited<'a>(policy: &'a Policy, exchange: &'a Exchange, judged: &Judged) -> Answer<'a> {
-    let binding = judged.verdict.reported_charge().unwrap_or_default();
-    let wait = judged.standing(binding).map_or(0, |standing| standing.retry_after_us);
-    let retry_after_ms = retry_after_ms(wait);
+fn limited<'a>(exchange: &'a Exchange, check: &LimitCheck) -> Answer<'a> {
+    let policy = &exchange.snapshot.policy;
+    let binding = check.reported.unwrap_or_default();
+    let wait = check.standing(binding).map_or(0, |standing| standing.retry_after_us);
+    let retry_after_ms = problem::retry_after_ms(wait);
     let plan = exchange.client.map_or("", |client| policy.plan_name(client.plan));
-    let charge = judged.taken.charges.get(binding);
-    let violated = judged.taken.charges.iter().zip(&judged.taken.answer.outcomes).enumerate();
+    let charge = check.taken.charges.get(binding);
+    let violated = check.taken.charges.iter().zip(&check.taken.answer.outcomes).enumerate();
     let violated_policies = violated
         .filter(|(_, (charge, outcome))| charge.mode == Mode::Enforce && !outcome.enough)
-        .map(|(index, _)| judged.rule_name(policy, index))
+        .map(|(index, _)| check.rule_name(policy, index))
         .collect();
     Answer {
-        status: StatusCode::TOO_MANY_REQUESTS,
+        status: problem::LIMITED,
         retry_after_seconds: Some(seconds_up(wait).max(1)),
+        allow: None,
         problem: Problem {
             kind: QUOTA_EXCEEDED,
             title: "Too Many Requests",
-            status: StatusCode::TOO_MANY_REQUESTS.as_u16(),
+            status: problem::LIMITED.as_u16(),
             detail: charge.map_or_else(String::new, |charge| {
-                limit_detail(policy, plan, charge, retry_after_ms)
+                problem::limited(policy, plan, charge, retry_after_ms)
             }),
             violated_policies,
             retry_after_ms: Some(retry_after_ms),
@@ -249,40 +266,11 @@ fn limited<'a>(policy: &'a Policy, exchange: &'a Exchange, judged: &Judged) -> A
     }
 }
 
-/// A wait in milliseconds, as a refusal says it: rounded up, and never none.
-pub(crate) fn retry_after_ms(ticks: u64) -> u64 {
-    ticks.div_ceil(1_000).max(1)
-}
-
-/// The words of a refusal by the limit that makes the client, of the plan `plan`, wait longest.
-pub(crate) fn limit_detail(
-    policy: &Policy,
-    plan: &str,
-    charge: &Charge,
-    retry_after_ms: u64,
-) -> String {
-    let rule = policy.rules.get(charge.rule as usize);
-    let name = rule.map_or("", |rule| &rule.name);
-    let rate = rule.and_then(|rule| rule.rate_of(charge.limit_index));
-    let burst = charge.limit.capacity();
-    let mut text = String::with_capacity(DETAIL_BYTES);
-    let _ = write!(text, "Limit \"{name}\" (");
-    if let Some(rate) = rate {
-        let _ = write!(text, "{rate}, ");
-    }
-    let _ = write!(text, "burst {burst}, plan {plan}) ");
-    let _ = match charge.cost {
-        1 => write!(text, "is exhausted"),
-        cost => write!(text, "lacks the {cost} tokens that this request takes"),
-    };
-    let _ = write!(text, "; retry in {retry_after_ms} ms.");
-    text
-}
-
 fn plain(status: StatusCode, detail: String, exchange: &Exchange) -> Answer<'_> {
     Answer {
         status,
         retry_after_seconds: None,
+        allow: None,
         problem: Problem {
             kind: BLANK,
             title: status.canonical_reason().unwrap_or_default(),

@@ -7,6 +7,7 @@
 use std::net::SocketAddr;
 
 use super::Record;
+use crate::decide::label::source_label;
 use crate::observe::address::ShownAddress;
 use crate::observe::time::Moment;
 use crate::policy::client::ClientKey;
@@ -48,10 +49,10 @@ pub(super) fn append(lines: &mut Vec<u8>, record: &Record) {
     line.string("method", Some(truncated(record.method.as_str())));
     line.string("path", Some(&record.path));
     line.string("route", resolved.route.map(|route| &*route.name));
-    line.string("decision", Some(record.decided.decision));
+    line.string("decision", Some(record.decision.label.as_str()));
     line.string("rule", resolved.rule.map(|rule| &*rule.name));
-    line.number("remaining", record.decided.remaining);
-    line.string("source", record.decided.source);
+    line.number("remaining", record.decision.remaining);
+    line.string("source", record.decision.source.map(source_label));
     line.number("status", record.status.map(u64::from));
     line.number("bytes_in", Some(record.bytes_in));
     line.number("bytes_out", Some(record.bytes_out));
@@ -84,7 +85,7 @@ impl<'a> Resolved<'a> {
             ip: client.and_then(|client| ShownAddress::of(client.ip?, policy)),
             plan: client.map(|client| policy.plan_name(client.plan)),
             route,
-            rule: record.decided.rule.and_then(|rule| policy.rules.get(rule as usize)),
+            rule: record.decision.rule.and_then(|rule| policy.rules.get(rule as usize)),
             upstream: upstream.and_then(|route| policy.upstreams.get(route.upstream as usize)),
         }
     }

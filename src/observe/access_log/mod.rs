@@ -23,6 +23,7 @@ use parking_lot::{Condvar, Mutex};
 use prometheus::IntCounter;
 
 use super::traces::context::TraceId;
+use crate::decide::decision::Summary;
 use crate::policy::Policy;
 use crate::policy::access_log::Output;
 use crate::policy::client::Client;
@@ -58,8 +59,8 @@ pub struct Record {
     pub path: Box<str>,
     /// Index of its route, if one matched.
     pub route: Option<u32>,
-    /// Decision, and the binding rule.
-    pub decided: Decided,
+    /// The decision on the request.
+    pub decision: Summary,
     /// Status sent; `None` if the client disconnected first.
     pub status: Option<u16>,
     /// Bytes of the request body that were read.
@@ -70,19 +71,6 @@ pub struct Record {
     pub server: Option<SocketAddr>,
     /// How long its phases took.
     pub timings: Timings,
-}
-
-/// Outcome of a request, with the labels of [`decision`](super::decision).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Decided {
-    /// `allow`, `deny`, `shadow_deny` or `reject`.
-    pub decision: &'static str,
-    /// Index of the binding rule, if any rule applied.
-    pub rule: Option<u32>,
-    /// Whole tokens that the client has left under that rule.
-    pub remaining: Option<u64>,
-    /// What decided (`redis`, `cache`, `local`, `policy`), if a rule applied.
-    pub source: Option<&'static str>,
 }
 
 /// Durations of a request's phases, in microseconds.

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use prometheus::{Histogram, IntCounter, IntCounterVec};
 
 use super::{Metrics, UpstreamSeries, seconds};
-use crate::observe::decision::{Decision, source_label};
+use crate::decide::label::{DecisionLabel, source_label};
 use crate::policy::Policy;
 use crate::store::limiter::{Source, Taken};
 
@@ -36,7 +36,7 @@ impl PolicySeries {
         let plans = policy.plans.len();
         let rows = policy.rules.len() * plans;
         Self {
-            decisions: slots(rows * Decision::COUNT * Source::COUNT),
+            decisions: slots(rows * DecisionLabel::OF_CHARGE * Source::COUNT),
             refused: slots(rows),
             near_limit: slots(rows),
             plans,
@@ -57,21 +57,21 @@ impl PolicySeries {
         }
         let each = charges.iter().zip(&answer.outcomes).enumerate();
         let decided = each.filter_map(|(index, (charge, outcome))| {
-            let decision = Decision::of(charge, outcome.enough, answer.allowed())?;
+            let decision = DecisionLabel::of(charge, outcome.enough, answer.allowed())?;
             Some((charge, decision, taken.source_of(index)))
         });
         let waived = waived.iter().filter(|_| answer.allowed());
-        let waived = waived.map(|charge| (charge, Decision::Allow, Source::Policy));
+        let waived = waived.map(|charge| (charge, DecisionLabel::Allow, Source::Policy));
         for (charge, decision, source) in decided.chain(waived) {
             let row = charge.rule as usize * self.plans + plan as usize;
-            let slot =
-                (row * Decision::COUNT + decision as usize) * Source::COUNT + source as usize;
+            let slot = (row * DecisionLabel::OF_CHARGE + decision as usize) * Source::COUNT
+                + source as usize;
             let Some(counter) = self.decisions.get(slot) else { continue };
             counter
                 .get_or_init(|| {
                     let rule = policy.rules.get(charge.rule as usize).map_or("", |rule| &rule.name);
                     let plan = policy.plan_name(plan);
-                    let labels = [rule, plan, decision.label(), source_label(source)];
+                    let labels = [rule, plan, decision.as_str(), source_label(source)];
                     metrics.decisions.with_label_values(&labels)
                 })
                 .inc();

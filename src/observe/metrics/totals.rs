@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use prometheus::core::Collector as _;
 use prometheus::proto::{Metric, MetricFamily};
 
-use super::{Decision, Metrics};
+use super::Metrics;
+use crate::decide::label::DecisionLabel;
 use crate::store::memory::MemoryStore;
 
 /// Counters since the start, and current gauges.
@@ -84,9 +85,9 @@ impl Metrics {
         each(&self.decisions.collect(), |series| {
             let rule = totals.rules.entry(label(series, "rule")).or_default();
             let decision = label(series, "decision");
-            if decision == Decision::Allow.label() {
+            if decision == DecisionLabel::Allow.as_str() {
                 rule.allow += counted(series);
-            } else if decision == Decision::Deny.label() {
+            } else if decision == DecisionLabel::Deny.as_str() {
                 rule.deny += counted(series);
             } else {
                 rule.shadow_deny += counted(series);

@@ -12,6 +12,7 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Spa
 
 use super::context::SpanId;
 use super::{Call, TraceRecord};
+use crate::decide::label::source_label;
 use crate::net::address::{self, Authority};
 use crate::observe::address::ShownAddress;
 use crate::policy::Route;
@@ -96,7 +97,7 @@ fn server(record: &TraceRecord) -> Span {
             attributes.text("tollgate.key", &key.id);
         }
     }
-    attributes.decided(record);
+    attributes.decision(record);
     attributes.text("tollgate.request_id", &request.request_id);
     let failure = match request.status {
         Some(status) => (status >= 500).then(|| status.to_string()),
@@ -114,7 +115,7 @@ fn check(record: &TraceRecord) -> Option<Span> {
     let (id, after) = (record.check_span?, record.check_after?);
     let ticks = record.request.timings.check?;
     let mut attributes = Attributes::default();
-    attributes.decided(record);
+    attributes.decision(record);
     let span = span(record, id, Some(record.trace.span), (after, ticks));
     let (name, kind) = ("check limits".to_owned(), SpanKind::Internal as i32);
     Some(Span { name, kind, attributes: attributes.0, ..span })
@@ -244,18 +245,18 @@ impl Attributes {
     }
 
     /// What became of the request by its limits.
-    fn decided(&mut self, record: &TraceRecord) {
-        let decided = &record.request.decided;
-        self.text("tollgate.decision", decided.decision);
+    fn decision(&mut self, record: &TraceRecord) {
+        let decision = &record.request.decision;
+        self.text("tollgate.decision", decision.label.as_str());
         let rules = &record.request.policy.rules;
-        if let Some(rule) = decided.rule.and_then(|rule| rules.get(rule as usize)) {
+        if let Some(rule) = decision.rule.and_then(|rule| rules.get(rule as usize)) {
             self.text("tollgate.rule", &rule.name);
         }
-        if let Some(remaining) = decided.remaining {
+        if let Some(remaining) = decision.remaining {
             self.number("tollgate.remaining", remaining);
         }
-        if let Some(source) = decided.source {
-            self.text("tollgate.source", source);
+        if let Some(source) = decision.source {
+            self.text("tollgate.source", source_label(source));
         }
     }
 

@@ -7,11 +7,14 @@ use proptest::prelude::*;
 use serde::Serialize;
 
 use super::*;
+use crate::decide::decision::Summary;
+use crate::decide::label::DecisionLabel;
 use crate::load::from_text;
-use crate::observe::access_log::{Decided, Timings};
+use crate::observe::access_log::Timings;
 use crate::observe::traces::context::TraceId;
 use crate::policy::Policy;
 use crate::policy::client::Client;
+use crate::store::limiter::Source;
 
 const FILE: &str = r#"
 [plans.free]
@@ -71,10 +74,10 @@ fn by_serde(record: &Record) -> String {
         method: truncated(record.method.as_str()),
         path: &record.path,
         route: resolved.route.map(|route| &*route.name),
-        decision: record.decided.decision,
+        decision: record.decision.label.as_str(),
         rule: resolved.rule.map(|rule| &*rule.name),
-        remaining: record.decided.remaining,
-        source: record.decided.source,
+        remaining: record.decision.remaining,
+        source: record.decision.source.map(source_label),
         status: record.status,
         bytes_in: record.bytes_in,
         bytes_out: record.bytes_out,
@@ -114,7 +117,7 @@ prop_compose! {
         method in "[A-Z!#$%&'*+.^_`|~0-9a-z-]{1,80}",
         (route, rule) in (maybe(0..2_u32), maybe(0..2_u32)),
         (remaining, status) in (maybe(any::<u64>()), maybe(any::<u16>())),
-        source in maybe(Just("redis")),
+        source in maybe(Just(Source::Redis)),
         (bytes_in, bytes_out) in any::<(u64, u64)>(),
         server in maybe(any::<SocketAddr>()),
         (check, upstream) in (maybe(0..5_000_u64), maybe(any::<u32>().prop_map(u64::from))),
@@ -128,7 +131,7 @@ prop_compose! {
             method: Method::from_bytes(method.as_bytes()).unwrap(),
             path: Record::path(&path),
             route,
-            decided: Decided { decision: "allow", rule, remaining, source },
+            decision: Summary { label: DecisionLabel::Allow, rule, remaining, source },
             status,
             bytes_in,
             bytes_out,

@@ -1,0 +1,180 @@
+//! Status and detail of the problem documents that the gateway responds with, and that explanations
+//! report.
+
+use std::fmt::Write as _;
+
+use http::{Method, StatusCode};
+
+use super::guard::Malformed;
+use super::headers::{HeaderFault, UncountableHeader};
+use super::{Refusal, Rejection, Unauthenticated};
+use crate::identity::IdentityError;
+use crate::limit::charge::Charge;
+use crate::policy::matcher::takes;
+use crate::policy::{Dimension, Policy};
+
+/// Methods that `clients.limits_path` accepts, as the `Allow` header lists them.
+pub const OWN_LIMITS_METHODS: &str = "GET, HEAD, OPTIONS";
+
+/// Status of a request that a rate limit denies.
+pub const LIMITED: StatusCode = StatusCode::TOO_MANY_REQUESTS;
+
+/// Status and detail of a request that cannot be checked because Redis is unavailable.
+pub const UNAVAILABLE: (StatusCode, &str) = (
+    StatusCode::SERVICE_UNAVAILABLE,
+    "A limit on this request cannot be checked at the moment; retry later.",
+);
+
+/// Initial capacity of the detail of a rate limit, in bytes.
+const DETAIL_BYTES: usize = 128;
+
+/// Status and detail of a request that is refused whatever its buckets hold.
+pub fn refused(policy: &Policy, refusal: Refusal) -> (StatusCode, String) {
+    match refusal {
+        Refusal::Rejected(rejection) => rejected(policy, rejection),
+        Refusal::Unauthenticated(reason) => {
+            let detail = match reason {
+                Unauthenticated::KeyMissing | Unauthenticated::KeyRequired(_) => {
+                    "This route needs an API key and none was sent."
+                }
+                Unauthenticated::KeyUnknown => "The API key that was sent is not known here.",
+            };
+            (StatusCode::UNAUTHORIZED, detail.to_owned())
+        }
+    }
+}
+
+fn rejected(policy: &Policy, rejection: Rejection) -> (StatusCode, String) {
+    let bad = |detail: &dyn std::fmt::Display| (StatusCode::BAD_REQUEST, sentence(detail));
+    match rejection {
+        Rejection::Malformed(malformed) => self::malformed(policy, malformed),
+        Rejection::Path(error) => bad(&error),
+        Rejection::Identity(
+            error @ (IdentityError::ConflictingKeys | IdentityError::KeyTooLong),
+        ) => bad(&error),
+        Rejection::OwnLimitsMethod => {
+            let detail = format!("Only {OWN_LIMITS_METHODS} are answered here.");
+            (StatusCode::METHOD_NOT_ALLOWED, detail)
+        }
+        Rejection::Header(header) => bad(&uncountable(policy, header)),
+        Rejection::TraceNotNamed => {
+            (StatusCode::METHOD_NOT_ALLOWED, "TRACE is not answered here.".to_owned())
+        }
+        Rejection::NoRoute => {
+            (StatusCode::NOT_FOUND, "No route matches this host, path and method.".to_owned())
+        }
+    }
+}
+
+fn malformed(policy: &Policy, malformed: Malformed) -> (StatusCode, String) {
+    let bad = |detail: &str| (StatusCode::BAD_REQUEST, sentence(&detail));
+    match malformed {
+        Malformed::NoHost => bad("the request has no Host header"),
+        Malformed::OddHost => {
+            bad("the Host header is not a name or an address with a port or none")
+        }
+        Malformed::OddTarget => {
+            bad("the target is neither a path that begins with a slash nor a URL")
+        }
+        Malformed::OddMethod => bad("the method is not in capital letters"),
+        Malformed::TwoLengths => {
+            bad("the request has both Content-Length and Transfer-Encoding; send one")
+        }
+        Malformed::OddCoding => (
+            StatusCode::NOT_IMPLEMENTED,
+            "No Transfer-Encoding but chunked, once, is understood here.".to_owned(),
+        ),
+        Malformed::UriTooLong => {
+            let most = policy.server.max_uri_bytes;
+            (StatusCode::URI_TOO_LONG, format!("The target is longer than {most} bytes."))
+        }
+        Malformed::HeadersTooLarge => {
+            let most = policy.server.max_header_bytes;
+            let detail = format!("The headers are larger than {most} bytes together.");
+            (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
+        }
+    }
+}
+
+fn uncountable(policy: &Policy, header: UncountableHeader) -> String {
+    let UncountableHeader { rule, dimension, fault } = header;
+    let per = policy.rules.get(rule as usize).and_then(|rule| rule.per.get(dimension));
+    let name = match per {
+        Some(Dimension::Header(name)) => name.as_str(),
+        _ => "",
+    };
+    match fault {
+        HeaderFault::DifferentValues => {
+            format!("the header {name}, which a limit counts by, has different values; send one")
+        }
+        HeaderFault::HopByHop => {
+            format!("Connection names the header {name}, which a limit counts by")
+        }
+    }
+}
+
+/// Value of the `Allow` header of a response with status 405; `None` for other rejections. `routed`
+/// returns the methods that the routes for the path name; `None`: a route accepts all methods.
+pub fn allow_header(
+    rejection: Rejection,
+    routed: impl FnOnce() -> Option<Vec<Method>>,
+) -> Option<String> {
+    match rejection {
+        Rejection::OwnLimitsMethod => Some(OWN_LIMITS_METHODS.to_owned()),
+        Rejection::TraceNotNamed => Some(routed_methods(routed().as_deref())),
+        _ => None,
+    }
+}
+
+fn routed_methods(routed: Option<&[Method]>) -> String {
+    const ALL: [Method; 7] = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::PATCH,
+        Method::DELETE,
+        Method::OPTIONS,
+    ];
+    let routed = routed.unwrap_or(&ALL);
+    let others = routed.iter().filter(|method| !ALL.contains(method));
+    let mut methods: Vec<&str> = others.map(Method::as_str).collect();
+    methods.sort_unstable();
+    methods.dedup();
+    let usual = ALL.iter().filter(|method| takes(routed, method) && !routed.is_empty());
+    usual.map(Method::as_str).chain(methods).collect::<Vec<_>>().join(", ")
+}
+
+/// Detail of a request that the limit of `charge` denies. `plan` is the name of the client's plan.
+pub fn limited(policy: &Policy, plan: &str, charge: &Charge, retry_after_ms: u64) -> String {
+    let rule = policy.rules.get(charge.rule as usize);
+    let name = rule.map_or("", |rule| &rule.name);
+    let rate = rule.and_then(|rule| rule.rate_of(charge.limit_index));
+    let burst = charge.limit.capacity();
+    let mut text = String::with_capacity(DETAIL_BYTES);
+    let _ = write!(text, "Limit \"{name}\" (");
+    if let Some(rate) = rate {
+        let _ = write!(text, "{rate}, ");
+    }
+    let _ = write!(text, "burst {burst}, plan {plan}) ");
+    let _ = match charge.cost {
+        1 => write!(text, "is exhausted"),
+        cost => write!(text, "lacks the {cost} tokens that this request takes"),
+    };
+    let _ = write!(text, "; retry in {retry_after_ms} ms.");
+    text
+}
+
+/// Converts microseconds to the milliseconds that a response reports: rounded up, at least 1.
+pub const fn retry_after_ms(retry_after_us: u64) -> u64 {
+    let milliseconds = retry_after_us.div_ceil(1_000);
+    if milliseconds == 0 { 1 } else { milliseconds }
+}
+
+/// Adds a capital letter and a full stop.
+fn sentence(text: &dyn std::fmt::Display) -> String {
+    let text = text.to_string();
+    let mut letters = text.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    first.into_iter().chain(letters).chain(['.']).collect()
+}
