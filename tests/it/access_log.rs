@@ -1,6 +1,6 @@
 //! One line for every request: what it tells, and to whom. That nobody waits for it: `places`.
 
-mod places;
+mod outputs;
 
 use std::path::{Path, PathBuf};
 
@@ -74,7 +74,7 @@ upstream = "api"
 "#;
 
 #[test]
-fn a_line_has_everything_about_a_request() {
+fn access_log_line_has_all_fields() {
     let upstream = Upstream::echo();
     let (_folder, path) = place();
     let routes = in_front_of(&[upstream.address]);
@@ -122,7 +122,7 @@ fn a_line_has_everything_about_a_request() {
 }
 
 #[test]
-fn a_line_says_what_else_a_request_was_refused_for() {
+fn access_log_line_of_a_rejected_request_has_the_reason() {
     let (_folder, path) = place();
     let gateway = Gateway::start(&format!("{DEMO}{RULES}{}", table(&path, "")));
     let mut client = gateway.connect();
@@ -147,7 +147,7 @@ fn a_line_says_what_else_a_request_was_refused_for() {
 }
 
 #[test]
-fn addresses_are_shown_as_the_file_wants_it_and_that_changes_live() {
+fn client_ip_setting_applies_at_reload() {
     let (_folder, path) = place();
     let file = |more: &str| format!("{DEMO}{}", table(&path, more));
     let gateway = Gateway::start(&file(""));
@@ -165,7 +165,7 @@ fn addresses_are_shown_as_the_file_wants_it_and_that_changes_live() {
 }
 
 #[test]
-fn of_requests_that_pass_a_part_is_written_and_of_others_all() {
+fn allowed_requests_are_sampled_and_others_always_logged() {
     let (_folder, path) = place();
     let rules = "[rules.r]\nper = []\nrate = \"10/d\"\n";
     let config = format!("{DEMO}{rules}{}", table(&path, "sample = 0"));
@@ -182,7 +182,7 @@ fn of_requests_that_pass_a_part_is_written_and_of_others_all() {
 
 /// Also where it is the lack of a key that the shadow rule would have refused, without any bucket.
 #[test]
-fn what_a_shadow_rule_would_have_refused_is_always_written() {
+fn shadow_denials_are_always_logged() {
     let demanding = "[rules.r]\nper = [\"key\"]\nrate = \"10/d\"\non_missing = \"deny\"\n\
         mode = \"shadow\"\n";
     let counted = "[rules.all]\nper = []\nrate = \"9/d\"\n";
@@ -200,7 +200,7 @@ fn what_a_shadow_rule_would_have_refused_is_always_written() {
 }
 
 #[test]
-fn whatever_a_client_sends_a_line_is_one_line_of_json() {
+fn malformed_input_is_logged_as_one_line_of_json() {
     let (_folder, path) = place();
     let config = format!("trusted_proxies = [\"127.0.0.1\"]\n{DEMO}{}", table(&path, ""));
     let mut gateway = Gateway::start(&config);

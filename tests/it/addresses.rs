@@ -52,7 +52,7 @@ fn table() -> Vec<(Vec<String>, &'static str)> {
 }
 
 #[test]
-fn row_34_behind_a_trusted_proxy_the_nearest_stranger_counts() {
+fn row_34_trusted_proxy_last_untrusted_address_is_the_client() {
     let gateway = Gateway::start(&format!(
         "trusted_proxies = [\"127.0.0.1\", \"10.0.0.0/8\"]\n{DEMO}\
          [rules.per-ip]\nper = [\"ip\"]\nrate = \"1000/d\"\n"
@@ -67,7 +67,7 @@ fn row_34_behind_a_trusted_proxy_the_nearest_stranger_counts() {
 }
 
 #[test]
-fn row_34_from_anybody_else_it_says_nothing() {
+fn row_34_untrusted_peer_forwarded_addresses_are_ignored() {
     let gateway = Gateway::start(&format!(
         "trusted_proxies = [\"10.0.0.0/8\"]\n{DEMO}\
          [rules.per-ip]\nper = [\"ip\"]\nrate = \"1000/d\"\n"

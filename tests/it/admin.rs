@@ -25,7 +25,7 @@ fn assert_problem(answer: &Response, status: u16) {
 }
 
 #[test]
-fn row_71_an_admin_port_for_everybody_is_refused_without_a_token() {
+fn row_71_public_admin_port_requires_a_token() {
     for address in ["0.0.0.0:9090", "[::]:9090", "192.0.2.1:9090"] {
         let file = format!("[server]\nadmin = \"{address}\"\n{DEMO}");
         let outcome = check(file.as_bytes());
@@ -37,7 +37,7 @@ fn row_71_an_admin_port_for_everybody_is_refused_without_a_token() {
 }
 
 #[test]
-fn row_71_by_default_nobody_else_reaches_the_admin_port() {
+fn row_71_admin_port_is_on_loopback_by_default() {
     let outcome = check(format!("[server]\nlisten = [\"0.0.0.0:1\"]\n{DEMO}").as_bytes());
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let schema = tollgate(&["schema"], "").stdout;
@@ -50,7 +50,7 @@ fn row_71_by_default_nobody_else_reaches_the_admin_port() {
 }
 
 #[test]
-fn row_71_with_a_token_the_api_asks_for_it() {
+fn row_71_api_requires_the_token() {
     let gateway = with_token();
     for path in ["/live", "/ready", "/metrics"] {
         assert_eq!(gateway.admin(path).status, 200, "{path}");
@@ -77,7 +77,7 @@ fn row_71_with_a_token_the_api_asks_for_it() {
 }
 
 #[test]
-fn row_40_a_token_in_a_request_that_cannot_be_read_is_in_no_log() {
+fn row_40_token_in_a_malformed_request_is_not_logged() {
     let gateway = with_token();
     for broken in ["X: \0", "X", "Host: b\r\nContent-Length: x"] {
         let mut client = crate::support::Connection::open(gateway.admin);
@@ -90,7 +90,7 @@ fn row_40_a_token_in_a_request_that_cannot_be_read_is_in_no_log() {
 }
 
 #[test]
-fn a_token_may_change_while_the_gateway_runs() {
+fn reload_changes_the_admin_token() {
     let gateway = Gateway::start(DEMO);
     let status = |token: Option<&str>| {
         let request = Request::new("POST", "/api/reload");
@@ -119,7 +119,7 @@ fn a_token_may_change_while_the_gateway_runs() {
 }
 
 #[test]
-fn row_71_a_page_of_another_site_reads_and_changes_nothing() {
+fn row_71_cross_site_page_cannot_read_or_change_anything() {
     let gateway = Gateway::start(DEMO);
     let reload = || Request::new("POST", "/api/reload").without("Host");
     let here = gateway.admin.to_string();
@@ -140,7 +140,7 @@ fn row_71_a_page_of_another_site_reads_and_changes_nothing() {
 }
 
 #[test]
-fn cross_site_requests_reach_nothing_under_api_whatever_their_method() {
+fn cross_site_requests_to_the_api_are_403_for_every_method() {
     let gateway = Gateway::start(DEMO);
     let port = gateway.admin.port();
     let ask = |method: &str, path: &str, host: &str, site: &str| {
@@ -173,7 +173,7 @@ fn cross_site_requests_reach_nothing_under_api_whatever_their_method() {
 }
 
 #[test]
-fn whatever_is_asked_gets_an_answer_that_helps() {
+fn invalid_admin_requests_get_a_helpful_error() {
     let gateway = Gateway::start(DEMO);
     let answer = gateway.admin("/nowhere");
     assert_problem(&answer, 404);

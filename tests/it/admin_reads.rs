@@ -53,7 +53,7 @@ fn rule<'a>(buckets: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn status_says_how_it_is() {
+fn status_response_without_redis() {
     let gateway = Gateway::start(DEMO);
     let status = gateway.admin("/api/status").json();
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
@@ -70,7 +70,7 @@ fn status_says_how_it_is() {
 }
 
 #[test]
-fn status_says_how_redis_is() {
+fn status_response_with_redis() {
     let mut redis = Redis::start();
     let gateway = Gateway::start(&format!("{DEMO}{}", redis.table()));
     let status = || gateway.admin("/api/status").json();
@@ -84,7 +84,7 @@ fn status_says_how_redis_is() {
 }
 
 #[test]
-fn row_71_the_policy_is_told_without_its_secrets() {
+fn row_71_policy_response_contains_no_secret() {
     let redis = "[redis]\nurl = \"redis://user:hunter2@127.0.0.1:1\"\n[admin]\ntoken = \"hunter2-hunter2-hunter2\"\n";
     let gateway = Gateway::start(&format!("{}{redis}", file()));
     let asked =
@@ -118,7 +118,7 @@ fn gateway_hash(key: &str) -> String {
 }
 
 #[test]
-fn the_last_reloads_are_told() {
+fn last_reloads_are_listed() {
     let gateway = Gateway::start(DEMO);
     assert_eq!(gateway.admin("/api/reloads").json(), json!({"generation": 1, "reloads": []}));
     gateway.take(&format!("{DEMO}[rules.a]\nper = []\nrate = \"5/s\"\n"));
@@ -137,7 +137,7 @@ fn the_last_reloads_are_told() {
 }
 
 #[test]
-fn upstreams_are_told_with_those_that_are_down() {
+fn upstreams_response_marks_ejected_addresses() {
     let upstream = Upstream::echo();
     let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let gateway = Gateway::start(&in_front_of(&[upstream.address, dead]));
@@ -155,7 +155,7 @@ fn upstreams_are_told_with_those_that_are_down() {
 }
 
 #[test]
-fn what_a_client_has_left_is_what_its_next_answer_says() {
+fn buckets_response_equals_the_headers_of_the_next_response() {
     let redis = Redis::start();
     for more in [String::new(), redis.table()] {
         let gateway = Gateway::start(&format!("{}{more}", file()));
@@ -217,7 +217,7 @@ fn what_a_client_has_left_is_what_its_next_answer_says() {
 }
 
 #[test]
-fn what_is_no_client_is_said_to_be_none() {
+fn invalid_client_is_400_or_404() {
     let gateway = Gateway::start(&file());
     for (path, status) in [
         ("/api/clients/key/nobody/buckets", 404),
@@ -248,7 +248,7 @@ fn what_is_no_client_is_said_to_be_none() {
 }
 
 #[test]
-fn who_asks_most_and_who_is_refused_most_is_told() {
+fn clients_response_lists_most_requests_and_most_refusals() {
     let file = format!(
         "trusted_proxies = [\"127.0.0.1\"]\n{DEMO}{}\
          [rules.per-key]\nper = [\"key\"]\nrate = \"5/d\"\n",

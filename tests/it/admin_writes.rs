@@ -34,7 +34,7 @@ fn use_up(gateway: &Gateway) {
 }
 
 #[test]
-fn a_reset_lets_a_client_pass_at_once_and_in_every_gateway_within_a_second() {
+fn reset_applies_at_once_and_in_all_gateways_within_a_second() {
     let redis = Redis::start();
     let gateways = [&file(&redis.table()), &file(&redis.table())].map(|file| Gateway::start(file));
     gateways.iter().for_each(connected);
@@ -64,7 +64,7 @@ fn a_reset_lets_a_client_pass_at_once_and_in_every_gateway_within_a_second() {
 }
 
 #[test]
-fn a_grant_gives_so_many_tokens_and_never_more_than_a_burst() {
+fn grant_adds_tokens_up_to_the_burst() {
     let redis = Redis::start();
     for more in [String::new(), redis.table()] {
         let gateway = Gateway::start(&file(&more));
@@ -93,7 +93,7 @@ fn a_grant_gives_so_many_tokens_and_never_more_than_a_burst() {
 }
 
 #[test]
-fn an_address_is_a_client_too() {
+fn reset_of_an_address_fills_its_bucket() {
     let gateway = Gateway::start(&file(""));
     eventually("a refusal", || (gateway.get("/").status == 429).then_some(()));
     let told = post(&gateway, "/api/clients/ip/127.0.0.1/reset", "{}").json();
@@ -105,7 +105,7 @@ fn an_address_is_a_client_too() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_and_not_done() {
+fn invalid_adjustments_are_refused() {
     let gateway = Gateway::start(&file(""));
     for (path, body, status) in [
         ("key/acme/grant", "", 400),
@@ -130,7 +130,7 @@ fn what_cannot_be_done_is_said_and_not_done() {
 }
 
 #[test]
-fn in_an_outage_nothing_is_done_by_halves() {
+fn reset_without_redis_is_503_and_changes_nothing() {
     let mut redis = Redis::start();
     let gateway = Gateway::start(&file(&redis.table()));
     connected(&gateway);
@@ -147,7 +147,7 @@ fn in_an_outage_nothing_is_done_by_halves() {
 }
 
 #[test]
-fn what_stands_in_the_place_of_a_bucket_is_left_alone() {
+fn reset_of_a_key_of_another_type_is_409() {
     let redis = Redis::start();
     let gateway = Gateway::start(&file(&redis.table()));
     connected(&gateway);
@@ -160,7 +160,7 @@ fn what_stands_in_the_place_of_a_bucket_is_left_alone() {
 }
 
 #[test]
-fn a_user_with_the_documented_rights_may_reset() {
+fn documented_acl_rights_suffice_for_a_reset() {
     let redis = Redis::start();
     let page = include_str!("../../docs/redis.md");
     let line = page.lines().find(|line| line.contains("ACL SETUSER")).unwrap().trim();
@@ -176,7 +176,7 @@ fn a_user_with_the_documented_rights_may_reset() {
 }
 
 #[test]
-fn the_breaker_is_opened_by_hand_for_a_rehearsal() {
+fn operator_opens_and_closes_the_breaker() {
     let redis = Redis::start();
     let ramp = "breaker = { ramp = [50, 100], ramp_step = \"10ms\" }\n";
     let gateway = Gateway::start(&file(&format!("{}{ramp}", redis.table())));

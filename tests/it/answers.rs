@@ -16,12 +16,12 @@ fn exhausted(more: &str) -> Gateway {
 }
 
 #[test]
-fn refusals_say_which_limit_and_how_long() {
+fn denied_response_names_the_rule_and_the_time() {
     assert_snapshot!(exhausted("").get("/").snapshot());
 }
 
 #[test]
-fn answers_that_pass_say_how_much_is_left() {
+fn allowed_response_has_the_remaining_tokens() {
     let rules =
         "[rules.wide]\nper = []\nrate = \"50/d\"\n[rules.narrow]\nper = [\"ip\"]\nrate = \"3/d\"\n";
     let gateway = Gateway::start(&format!("{DEMO}{rules}"));
@@ -30,7 +30,7 @@ fn answers_that_pass_say_how_much_is_left() {
 }
 
 #[test]
-fn refusals_name_every_rule_that_refused() {
+fn denied_response_names_every_rule_that_denied() {
     let rules = r#"
 [rules.passes]
 per = []
@@ -55,7 +55,7 @@ rate = "2/d"
 }
 
 #[test]
-fn a_route_that_costs_more_says_what_it_lacks() {
+fn denied_response_names_the_cost_of_the_route() {
     let route = "[routes.dear]\npath = \"/dear\"\nupstream = \"api\"\ncost = 3\n";
     let rule = "[rules.all]\nper = []\nrate = \"4/d\"\n";
     let gateway = Gateway::start(&format!("{DEMO}{route}{rule}"));
@@ -65,7 +65,7 @@ fn a_route_that_costs_more_says_what_it_lacks() {
 }
 
 #[test]
-fn the_file_says_which_headers_are_sent() {
+fn headers_follow_the_headers_settings() {
     let mut all = String::new();
     for setting in [
         "style = \"x\"",
@@ -85,7 +85,7 @@ fn the_file_says_which_headers_are_sent() {
 }
 
 #[test]
-fn row_55_limits_of_the_api_itself_are_replaced() {
+fn row_55_rate_limit_headers_of_the_upstream_are_replaced() {
     let upstream = Upstream::saying(
         "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-RateLimit-Limit: 9\r\nX-RateLimit-Limit: 10\r\n\
          X-RateLimit-Used: 3\r\nRateLimit-Remaining: 7\r\nRateLimit: \"theirs\";r=7\r\n\
@@ -110,7 +110,7 @@ fn row_55_limits_of_the_api_itself_are_replaced() {
 }
 
 #[test]
-fn grpc_clients_are_refused_in_their_own_form() {
+fn grpc_requests_are_denied_with_a_grpc_status() {
     let gateway = exhausted("");
     let call = || {
         Request::new("POST", "/service/Method")
@@ -124,7 +124,7 @@ fn grpc_clients_are_refused_in_their_own_form() {
 }
 
 #[test]
-fn other_refusals_are_problem_documents_too() {
+fn rejected_requests_get_problem_documents() {
     let config = format!(
         "max_uri_bytes = 200\nmax_header_bytes = 2000\n[clients]\non_missing_key = \"deny\"\n{}\n\
          [plans.free]\n[upstreams.api]\nservers = [\"demo\"]\n\
@@ -154,7 +154,7 @@ fn other_refusals_are_problem_documents_too() {
 }
 
 #[test]
-fn failures_of_the_api_are_problem_documents_too() {
+fn upstream_failures_get_problem_documents() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let refused = Gateway::start(&in_front_of(&[nobody])).get("/");
     let junk = Upstream::saying("what?\r\n\r\n");

@@ -24,7 +24,7 @@ fn refuse(gateway: &Gateway, count: usize, request: &Request) {
 const RULE: &str = "[rules.hourly]\nper = [\"key\"]\nrate = \"1/h\"\n";
 
 #[test]
-fn a_burst_of_refusals_is_told_in_one_line() {
+fn refusal_run_is_one_log_line() {
     let config = format!("{DEMO}{RULE}{}", key("acme", SECRET, "free"));
     let mut gateway = Gateway::start(&config);
     refuse(&gateway, 7, &Request::get("/").header("X-Api-Key", SECRET));
@@ -42,7 +42,7 @@ fn a_burst_of_refusals_is_told_in_one_line() {
 }
 
 #[test]
-fn a_burst_is_told_soon_after_its_end() {
+fn refusal_run_is_logged_soon_after_its_end() {
     let gateway = Gateway::start(&format!("{DEMO}{RULE}"));
     refuse(&gateway, 2, &Request::get("/"));
     let line = eventually("the line", || told(&gateway).pop());
@@ -50,7 +50,7 @@ fn a_burst_is_told_soon_after_its_end() {
 }
 
 #[test]
-fn addresses_are_shown_here_too_as_the_file_wants_it() {
+fn refusal_run_shows_addresses_as_client_ip_says() {
     for (wanted, shown) in [("hashed", "ip=\"h:"), ("off", "rule=")] {
         let table = format!("[access_log]\noutput = \"off\"\nclient_ip = \"{wanted}\"\n");
         let mut gateway = Gateway::start(&format!("{DEMO}{RULE}{table}"));
@@ -98,7 +98,7 @@ fn from(gateway: &Gateway, ip: &str, count: usize) {
 }
 
 #[test]
-fn refusals_are_found_by_key_address_rule_and_time() {
+fn refusal_runs_are_found_by_key_address_rule_and_time() {
     let config = format!("{BEHIND}{DEMO}{RULE}{}", key("acme", SECRET, "free"));
     let gateway = Gateway::start(&config);
     assert_eq!(asked(&gateway, ""), json!({"refusal_runs": [], "more": 0, "dropped": 0}));
@@ -146,7 +146,7 @@ fn refusals_are_found_by_key_address_rule_and_time() {
 }
 
 #[test]
-fn a_question_that_can_have_no_answer_is_said_to() {
+fn invalid_audit_queries_are_400_with_the_reason() {
     let gateway = Gateway::start(&format!("{DEMO}{RULE}{}", key("acme", SECRET, "free")));
     let moment = "must be a time such as `2026-11-21T16:34:01Z`, or an age such as `15m`";
     for (query, detail) in [
@@ -176,7 +176,7 @@ fn a_question_that_can_have_no_answer_is_said_to() {
 }
 
 #[test]
-fn addresses_are_asked_for_as_the_file_shows_them() {
+fn audit_is_searched_by_addresses_as_client_ip_shows_them() {
     let start = |client_ip: &str| {
         let table = format!("[access_log]\noutput = \"off\"\nclient_ip = \"{client_ip}\"\n");
         let gateway = Gateway::start(&format!("{DEMO}{RULE}{table}"));

@@ -52,7 +52,7 @@ fn records(redis: &Redis, key: &str) -> Vec<BTreeMap<String, String>> {
 }
 
 #[test]
-fn a_burst_of_refusals_stands_in_the_stream_without_a_secret() {
+fn refusal_run_is_in_the_stream_without_secrets() {
     let redis = Redis::start();
     for (client_ip, prefix) in [("plain", "tollgate:"), ("hashed", "a:"), ("off", "b:")] {
         let table = format!("{}prefix = \"{prefix}\"\n", redis.table());
@@ -79,7 +79,7 @@ fn a_burst_of_refusals_stands_in_the_stream_without_a_secret() {
 }
 
 #[test]
-fn the_stream_is_off_unless_it_is_wanted_and_follows_the_file() {
+fn stream_is_off_by_default_and_follows_reloads() {
     let redis = Redis::start();
     let (off, on) = (file(&redis, ""), file(&redis, STREAM));
     for (before, after, expected) in [(&off, &off, 0), (&on, &off, 0), (&off, &on, 1)] {
@@ -94,7 +94,7 @@ fn the_stream_is_off_unless_it_is_wanted_and_follows_the_file() {
 }
 
 #[test]
-fn a_user_with_the_documented_rights_and_one_more_may_write_it() {
+fn documented_acl_rights_and_xadd_suffice_for_the_stream() {
     let redis = Redis::start();
     let page = include_str!("../../docs/redis.md");
     assert!(page.contains("`+xadd`"));
@@ -110,7 +110,7 @@ fn a_user_with_the_documented_rights_and_one_more_may_write_it() {
 }
 
 #[test]
-fn a_redis_that_is_away_holds_up_neither_requests_nor_the_end() {
+fn stream_without_redis_delays_neither_requests_nor_shutdown() {
     let mut redis = Redis::start();
     let gateway = start(&file(&redis, STREAM));
     redis.kill();

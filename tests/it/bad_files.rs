@@ -69,7 +69,7 @@ fn assert_refused(places: &[&str], good: &str, bad: &[&str]) {
 }
 
 #[test]
-fn row_28_numbers_that_are_none() {
+fn row_28_invalid_numbers_are_errors() {
     let bad = [
         "0",
         "-1",
@@ -92,7 +92,7 @@ fn row_28_numbers_that_are_none() {
 }
 
 #[test]
-fn row_28_times_that_are_none() {
+fn row_28_invalid_times_are_errors() {
     let bad = [
         "0",
         "5",
@@ -111,7 +111,7 @@ fn row_28_times_that_are_none() {
 }
 
 #[test]
-fn row_28_rates_that_are_none() {
+fn row_28_invalid_rates_are_errors() {
     let bad = [
         "0",
         "10",
@@ -156,7 +156,7 @@ fn row_43_all_errors_are_reported_at_once() {
 }
 
 #[test]
-fn row_42_files_that_are_no_text() {
+fn row_42_empty_binary_and_unclosed_files_are_errors() {
     let with_mark = [b"\xef\xbb\xbf", DEMO.as_bytes()].concat();
     assert_eq!(check(&with_mark).code, Some(0));
     // (content, what is said)
@@ -175,7 +175,7 @@ fn row_42_files_that_are_no_text() {
 }
 
 #[test]
-fn row_42_a_huge_file_is_not_read() {
+fn row_42_file_above_4_mib_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("gateway.toml");
     std::fs::File::create(&file).unwrap().set_len(100 << 20).unwrap();
@@ -185,7 +185,7 @@ fn row_42_a_huge_file_is_not_read() {
 }
 
 #[test]
-fn row_42_a_file_that_breaks_off_anywhere_is_refused_or_whole() {
+fn row_42_truncated_file_is_rejected_or_valid() {
     let file = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/gateway.toml")).unwrap();
     for length in (0..file.len()).step_by(file.len() / 100 + 1) {
         let outcome = check(&file[..length]);

@@ -20,7 +20,7 @@ fn post() -> Request {
 }
 
 #[test]
-fn row_50_a_server_that_is_down_costs_one_try() {
+fn row_50_server_that_refuses_connections_costs_one_attempt() {
     let upstream = Upstream::saying(OK);
     let gateway = Gateway::start(&in_front_of(&[nobody(), upstream.address]));
     // POST as well: nothing has been sent when a connection is refused.
@@ -39,7 +39,7 @@ fn row_50_a_server_that_is_down_costs_one_try() {
 }
 
 #[test]
-fn row_50_with_every_server_down_it_is_502() {
+fn row_50_all_servers_down_is_502() {
     let gateway = Gateway::start(&in_front_of(&[nobody(), nobody(), nobody()]));
     let answer = gateway.send(&post());
     assert_eq!(answer.status, 502);
@@ -54,7 +54,7 @@ fn row_50_with_every_server_down_it_is_502() {
 /// Pingora closes the connection behind a failure. A client that is not told sends its next request
 /// into the void.
 #[test]
-fn row_50_a_failure_says_that_the_connection_closes() {
+fn row_50_502_announces_that_the_connection_closes() {
     let gateway = Gateway::start(&in_front_of(&[nobody()]));
     let mut client = gateway.connect();
     let answer = client.send(&Request::get("/"));
@@ -64,7 +64,7 @@ fn row_50_a_failure_says_that_the_connection_closes() {
 
 /// What comes before an answer is none: a client that has it still waits for one.
 #[test]
-fn row_52_a_server_that_breaks_off_behind_early_hints_is_502() {
+fn row_52_connection_closed_after_early_hints_is_502() {
     let upstream = Upstream::start(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
         false
@@ -77,7 +77,7 @@ fn row_52_a_server_that_breaks_off_behind_early_hints_is_502() {
 }
 
 #[test]
-fn row_51_a_server_that_never_answers_is_504() {
+fn row_51_server_without_a_response_is_504() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = in_front_of(&[silent.local_addr().unwrap()])
         .replace("[upstreams.api]", "[upstreams.api]\nread_timeout = \"200ms\"");
@@ -92,7 +92,7 @@ fn row_51_a_server_that_never_answers_is_504() {
 }
 
 #[test]
-fn row_52_a_body_that_breaks_off_never_ends_cleanly() {
+fn row_52_truncated_body_is_never_a_complete_response() {
     let cuts = [
         "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly a part",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n",
@@ -116,7 +116,7 @@ fn row_52_a_body_that_breaks_off_never_ends_cleanly() {
 }
 
 #[test]
-fn row_52_a_body_that_stalls_is_cut() {
+fn row_52_stalled_body_closes_the_connection() {
     let gate = crate::support::Gate::default();
     let upstream = Upstream::start({
         let gate = gate.clone();
@@ -136,7 +136,7 @@ fn row_52_a_body_that_stalls_is_cut() {
 }
 
 #[test]
-fn row_53_answers_that_can_be_read_in_two_ways_are_502() {
+fn row_53_ambiguous_responses_are_502() {
     let huge =
         format!("HTTP/1.1 200 OK\r\nX-Huge: {}\r\nContent-Length: 0\r\n\r\n", "a".repeat(2 << 20));
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n\r\n", "X-Many: 1\r\n".repeat(300));
@@ -161,7 +161,7 @@ fn row_53_answers_that_can_be_read_in_two_ways_are_502() {
 }
 
 #[test]
-fn row_53_a_space_behind_a_name_is_not_sent_on() {
+fn row_53_space_after_a_header_name_is_not_forwarded() {
     // RFC 9112, section 5.1: a proxy takes it away, lest somebody read another name.
     let upstream =
         Upstream::saying("HTTP/1.1 200 OK\r\nX-Odd : value\r\nContent-Length: 0\r\n\r\n");
@@ -170,7 +170,7 @@ fn row_53_a_space_behind_a_name_is_not_sent_on() {
 }
 
 #[test]
-fn row_53_interim_answers_do_no_harm() {
+fn row_53_interim_responses_are_forwarded() {
     let interim = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n".repeat(20);
     let upstream = Upstream::saying(format!("{interim}{OK}"));
     let gateway = Gateway::start(&in_front_of(&[upstream.address]));
@@ -187,7 +187,7 @@ fn row_53_interim_answers_do_no_harm() {
 /// Such a 101 is neither an interim response nor an end: a client would take what follows for
 /// another protocol.
 #[test]
-fn an_upgrade_that_no_client_asked_for_is_502() {
+fn unrequested_upgrade_is_502() {
     let upgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
         Upgrade: websocket\r\n\r\n";
     let upstream = Upstream::saying(format!("{upgraded}{OK}"));
@@ -198,7 +198,7 @@ fn an_upgrade_that_no_client_asked_for_is_502() {
 }
 
 #[test]
-fn row_53_an_answer_before_the_end_of_a_large_body_reaches_the_client() {
+fn row_53_early_response_to_a_large_body_reaches_the_client() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let gateway = Gateway::start(&in_front_of(&[listener.local_addr().unwrap()]));
     let mut client = gateway.connect();
@@ -245,7 +245,7 @@ fn until_hung_up(method: &str) -> (u16, Vec<usize>) {
 }
 
 #[test]
-fn row_54_what_may_have_been_done_is_not_done_twice() {
+fn row_54_post_on_a_dead_connection_is_not_retried() {
     let (status, arrivals) = until_hung_up("POST");
     // The API may have taken the order before it hung up.
     assert_eq!((status, arrivals.last()), (502, Some(&1)));
@@ -253,7 +253,7 @@ fn row_54_what_may_have_been_done_is_not_done_twice() {
 }
 
 #[test]
-fn row_54_what_can_be_asked_again_is() {
+fn row_54_idempotent_request_on_a_dead_connection_is_retried() {
     let (status, arrivals) = until_hung_up("PUT");
     assert_eq!((status, arrivals.last()), (200, Some(&2)));
 }
@@ -261,7 +261,7 @@ fn row_54_what_can_be_asked_again_is() {
 /// A server that closes with bytes unread resets the connection: the gateway may find that in writing
 /// the body as well as in reading the response.
 #[test]
-fn row_54_what_can_be_asked_again_is_also_where_its_body_cannot_be_written() {
+fn row_54_idempotent_request_is_retried_after_a_failed_body_write() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {

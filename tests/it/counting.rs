@@ -14,7 +14,7 @@ fn with_key(secret: &str) -> Request {
 }
 
 #[test]
-fn plans_and_keys_have_limits_of_their_own() {
+fn plans_and_keys_have_separate_limits() {
     let config = r#"
 [plans.pro]
 
@@ -37,7 +37,7 @@ plans.pro = { rate = "100/d", burst = 200 }
 }
 
 #[test]
-fn a_rule_without_a_rate_for_a_plan_leaves_it_alone() {
+fn rule_without_a_rate_for_a_plan_does_not_apply_to_it() {
     let config = "[plans.pro]\n[rules.free]\nper = [\"key\"]\nplans.free = { rate = \"1/d\" }\n";
     let keys = key("paid", "p", "pro");
     let gateway = Gateway::start(&format!("{DEMO}{config}{keys}"));
@@ -68,7 +68,7 @@ exempt = { ips = ["10.0.0.0/8", "2001:db8::/32"], keys = ["monitor"] }
 }
 
 #[test]
-fn a_shadow_rule_counts_and_never_refuses() {
+fn shadow_rule_counts_and_never_denies() {
     let config = r#"
 [rules.shadow]
 per = []
@@ -96,7 +96,7 @@ rate = "5/d"
 }
 
 #[test]
-fn a_shadow_rule_that_demands_a_key_counts_and_never_refuses() {
+fn shadow_rule_with_on_missing_deny_never_denies() {
     let config = "[rules.shadow]\nper = [\"key\"]\nrate = \"1/d\"\nmode = \"shadow\"\n\
         on_missing = \"deny\"\n";
     let gateway = Gateway::start(&format!("{DEMO}{config}"));
@@ -106,7 +106,7 @@ fn a_shadow_rule_that_demands_a_key_counts_and_never_refuses() {
 }
 
 #[test]
-fn a_rule_that_is_switched_off_is_not_there() {
+fn disabled_rule_is_ignored() {
     let config = "[rules.off]\nper = []\nrate = \"1/d\"\nenabled = false\n";
     let gateway = Gateway::start(&format!("{DEMO}{config}"));
     for _ in 0..3 {
@@ -116,7 +116,7 @@ fn a_rule_that_is_switched_off_is_not_there() {
 }
 
 #[test]
-fn a_client_without_a_key_is_met_as_the_rule_says() {
+fn client_without_a_key_is_counted_as_on_missing_says() {
     // (on_missing, statuses of two requests from one address and one from another)
     let table = [
         ("ip", [200, 429, 200]),
@@ -138,7 +138,7 @@ fn a_client_without_a_key_is_met_as_the_rule_says() {
 }
 
 #[test]
-fn requests_can_be_counted_by_what_they_are() {
+fn requests_are_counted_by_method_host_header_or_plan() {
     let get = || Request::get("/");
     let named = |host: &str| get().without("Host").header("Host", host);
     // (dimension, two requests that share a bucket, one that does not)
@@ -163,7 +163,7 @@ fn requests_can_be_counted_by_what_they_are() {
 }
 
 #[test]
-fn rules_count_their_own_routes_only() {
+fn rule_counts_only_its_routes() {
     let config = r#"
 [routes.search]
 path = "/search"
@@ -183,7 +183,7 @@ rate = "1/d"
 }
 
 #[test]
-fn row_35_an_ipv4_address_is_one_client_however_it_is_written() {
+fn row_35_all_spellings_of_an_ipv4_address_are_one_client() {
     let rule = "[rules.per-ip]\nper = [\"ip\"]\nrate = \"9/d\"\n";
     let gateway = Gateway::start(&format!("{TRUSTED}{DEMO}{rule}"));
     let spelt = [
@@ -199,7 +199,7 @@ fn row_35_an_ipv4_address_is_one_client_however_it_is_written() {
 }
 
 #[test]
-fn row_36_a_whole_ipv6_network_is_one_client() {
+fn row_36_ipv6_network_is_one_client() {
     let rule = "[rules.per-ip]\nper = [\"ip\"]\nrate = \"9/d\"\n";
     // (the file's setting, two addresses that are one client, one that is another)
     let table = [
@@ -216,7 +216,7 @@ fn row_36_a_whole_ipv6_network_is_one_client() {
 }
 
 #[test]
-fn row_35_a_client_of_a_dual_stack_port_is_its_ipv4_address() {
+fn row_35_ipv4_client_of_a_dual_stack_port_is_its_ipv4_address() {
     let config = format!(
         "[server]\nlisten = [\"[::]:0\", \"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\n\
          {DEMO}[rules.per-ip]\nper = [\"ip\"]\nrate = \"9/d\"\n"

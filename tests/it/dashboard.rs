@@ -58,7 +58,7 @@ fn next(listener: &mut Connection) -> (String, Value) {
 }
 
 #[test]
-fn the_page_and_its_parts_come_from_the_binary_and_ask_nobody_else() {
+fn dashboard_uses_only_files_of_the_gateway() {
     let gateway = gateway();
     let page = gateway.admin("/");
     assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
@@ -76,7 +76,7 @@ fn the_page_and_its_parts_come_from_the_binary_and_ask_nobody_else() {
 }
 
 #[test]
-fn a_browser_that_has_the_page_is_told_so() {
+fn matching_entity_tag_is_304() {
     let gateway = gateway();
     let tag = gateway.admin("/").header("etag").unwrap().to_string();
     let ask = |tag: &str| {
@@ -91,7 +91,7 @@ fn a_browser_that_has_the_page_is_told_so() {
 }
 
 #[test]
-fn events_tell_what_each_second_brought_by_plan_and_by_rule() {
+fn samples_count_requests_by_plan_and_decisions_by_rule() {
     let gateway = gateway();
     let mut listener = listen(&gateway);
     assert_eq!(next(&mut listener).0, "history");
@@ -120,7 +120,7 @@ fn events_tell_what_each_second_brought_by_plan_and_by_rule() {
 }
 
 #[test]
-fn listeners_are_bounded_and_a_place_is_free_again_when_one_leaves() {
+fn event_streams_are_limited_and_a_closed_one_makes_room() {
     let gateway = gateway();
     let mut listeners: Vec<_> =
         (0..32).map(|number| listen_from(&gateway, 2 + number / 8)).collect();
@@ -133,7 +133,7 @@ fn listeners_are_bounded_and_a_place_is_free_again_when_one_leaves() {
 }
 
 #[test]
-fn listeners_of_one_address_are_bounded_and_leave_room_for_others() {
+fn event_streams_of_one_address_are_limited() {
     let gateway = gateway();
     let mut listeners: Vec<_> = (0..8).map(|_| listen(&gateway)).collect();
     let full = gateway.admin("/api/events");
@@ -147,7 +147,7 @@ fn listeners_of_one_address_are_bounded_and_leave_room_for_others() {
 }
 
 #[test]
-fn listeners_do_not_keep_the_process_from_ending() {
+fn open_event_streams_do_not_delay_shutdown() {
     let mut gateway = gateway();
     let mut listener = listen(&gateway);
     next(&mut listener);
@@ -158,7 +158,7 @@ fn listeners_do_not_keep_the_process_from_ending() {
 }
 
 #[test]
-fn events_are_for_those_who_may_ask_and_the_page_for_everybody() {
+fn events_require_the_token_and_the_page_does_not() {
     let token = "[admin]\ntoken = \"0123456789abcdef\"\n";
     let guarded = Gateway::start(&format!("{DEMO}{LIMIT}{token}"));
     assert_eq!(guarded.admin("/api/events").status, 401);

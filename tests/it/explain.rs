@@ -86,7 +86,7 @@ proptest! {
 
     /// And explaining takes nothing: each request is explained twice, alike.
     #[test]
-    fn what_is_explained_is_what_is_done(
+    fn explanation_agrees_with_the_decision(
         file in files(),
         requests in prop::collection::vec(requests(), 1..40),
     ) {
@@ -159,7 +159,7 @@ fn connected(gateway: &Gateway) {
 }
 
 #[test]
-fn a_gateway_does_what_its_admin_port_explains() {
+fn admin_explain_agrees_with_the_gateway() {
     let mut statuses: Vec<u64> = (1..=12).flat_map(|seed| agreement("", 120, [seed; 32])).collect();
     statuses.sort_unstable();
     statuses.dedup();
@@ -167,7 +167,7 @@ fn a_gateway_does_what_its_admin_port_explains() {
 }
 
 #[test]
-fn a_gateway_with_redis_does_what_its_admin_port_explains() {
+fn admin_explain_agrees_with_a_gateway_with_redis() {
     let redis = Redis::start();
     for seed in 13..=15 {
         redis.ask::<()>(&["FLUSHALL"]);
@@ -176,7 +176,7 @@ fn a_gateway_with_redis_does_what_its_admin_port_explains() {
 }
 
 #[test]
-fn levels_in_redis_are_read_with_the_documented_rights_and_nothing_is_written() {
+fn explain_reads_redis_with_documented_acl_rights_and_writes_nothing() {
     let redis = Redis::start();
     let rights =
         "on >pw resetkeys ~tollgate:* resetchannels -@all +ping +eval +evalsha +time +get +set";
@@ -207,7 +207,7 @@ fn levels_in_redis_are_read_with_the_documented_rights_and_nothing_is_written() 
 const FULL: &str = "start_without = \"full\"\n";
 
 #[test]
-fn without_redis_the_levels_are_those_of_the_gateway() {
+fn explain_without_redis_uses_local_levels() {
     let redis = Redis::absent();
     let rules = "[rules.all]\nper = []\nrate = \"10/d\"\n";
     let gateway = Gateway::start(&format!("{DEMO}{rules}{}{FULL}", redis.table()));
@@ -219,7 +219,7 @@ fn without_redis_the_levels_are_those_of_the_gateway() {
 
 /// An explanation speaks of an outage as requests meet it: rule by rule, by `on_failure`.
 #[test]
-fn without_redis_each_rule_is_explained_as_it_then_decides() {
+fn explain_without_redis_follows_on_failure() {
     let redis = Redis::absent();
     let rule = |name: &str, rest: &str| {
         format!("[rules.{name}]\nper = []\nrate = \"10/d\"\nroutes = [\"all\"]\n{rest}\n")
@@ -247,7 +247,7 @@ fn without_redis_each_rule_is_explained_as_it_then_decides() {
 }
 
 #[test]
-fn the_admin_port_says_what_is_wrong_with_a_question() {
+fn invalid_explain_requests_are_400_with_the_reason() {
     let gateway = Gateway::start(DEMO);
     let table = [
         ("{", 400, "the body is not JSON: it goes wrong at line 1, column 1"),
@@ -277,7 +277,7 @@ fn the_admin_port_says_what_is_wrong_with_a_question() {
 
 /// The page shows what the program says.
 #[test]
-fn the_example_in_the_docs_is_what_the_command_says() {
+fn explain_example_in_docs_is_current() {
     let page = include_str!("../../docs/explain.md");
     let (call, shown) = page.split_once("$ tollgate ").unwrap().1.split_once('\n').unwrap();
     let shown = shown.split_once("```").unwrap().0;
@@ -287,7 +287,7 @@ fn the_example_in_the_docs_is_what_the_command_says() {
 }
 
 #[test]
-fn the_command_explains_without_a_gateway() {
+fn explain_command_needs_no_gateway() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/gateway.toml");
     let call = ["explain", "-c", file, "--path", "/api/search", "--key", "demo-pro"];
     let text = tollgate(&call, "");

@@ -18,7 +18,7 @@ fn arrives(server: &str, clients: &str, request: &Request) -> Seen {
 }
 
 #[test]
-fn the_api_is_told_who_asked() {
+fn upstream_gets_forwarded_headers() {
     let seen = arrives("", "", &Request::get("/path?a=1&b=%20"));
     assert_eq!(seen.line(), "GET /path?a=1&b=%20 HTTP/1.1");
     assert_eq!(seen.header("host"), Some("api.test"));
@@ -44,7 +44,7 @@ fn forged() -> Request {
 }
 
 #[test]
-fn row_34_what_a_client_says_of_itself_is_dropped() {
+fn row_34_forwarded_headers_of_clients_are_dropped() {
     let seen = arrives("", "", &forged());
     assert_eq!(seen.header("x-forwarded-for"), Some("127.0.0.1"));
     assert_eq!(seen.header("x-forwarded-proto"), Some("http"));
@@ -57,7 +57,7 @@ fn row_34_what_a_client_says_of_itself_is_dropped() {
 }
 
 #[test]
-fn what_a_trusted_proxy_says_goes_on() {
+fn forwarded_headers_of_trusted_proxies_are_kept() {
     let request = forged().without("X_Forwarded_For").without("X_Request_Id");
     let seen = arrives("trusted_proxies = [\"127.0.0.0/8\"]", "", &request);
     assert_eq!(seen.header("x-forwarded-for"), Some("6.6.6.6, 7.7.7.7, 8.8.8.8, 127.0.0.1"));
@@ -76,7 +76,7 @@ fn keyed() -> [Request; 3] {
 }
 
 #[test]
-fn the_key_goes_on_to_the_api() {
+fn api_key_is_forwarded() {
     let [header, bearer, query] = keyed().map(|request| arrives("", "", &request));
     assert_eq!(header.header("x-api-key"), Some("secret key"));
     assert_eq!(bearer.header("authorization"), Some("Bearer secret key"));
@@ -84,7 +84,7 @@ fn the_key_goes_on_to_the_api() {
 }
 
 #[test]
-fn the_key_is_taken_out_where_the_file_says_so() {
+fn hide_key_removes_the_api_key() {
     let [header, bearer, query] = keyed().map(|request| arrives("", "hide_key = true", &request));
     assert_eq!(header.header("x-api-key"), None);
     assert_eq!(bearer.header("authorization"), None);
@@ -104,14 +104,14 @@ fn the_key_is_taken_out_where_the_file_says_so() {
 }
 
 #[test]
-fn a_key_whose_header_has_an_underscore_goes_on_to_the_api() {
+fn api_key_in_a_header_with_an_underscore_is_forwarded() {
     let request = Request::get("/").header("X_Api_Key", "secret key").header("x_api-key", "forged");
     let seen = arrives("", "api_key = [\"header:x_api_key\"]", &request);
     assert_eq!(seen.header("x_api_key"), Some("secret key"));
 }
 
 #[test]
-fn row_32_a_key_under_an_alias_does_not_reach_the_api() {
+fn row_32_alias_of_the_key_header_is_not_forwarded() {
     let request = Request::get("/")
         .header("x_api_key", "forged")
         .header("X-Api_Key", "forged")
@@ -124,7 +124,7 @@ fn row_32_a_key_under_an_alias_does_not_reach_the_api() {
 }
 
 #[test]
-fn an_alias_of_a_counted_header_neither_counts_nor_reaches_the_api() {
+fn alias_of_a_counted_header_is_neither_counted_nor_forwarded() {
     let rule = "[rules.tenant]\nper = [\"header:x-tenant\"]\nrate = \"1/d\"\n";
     let alias = Request::get("/").header("X_Tenant", "forged").header("x-te_nant", "kept");
     let seen = arrives("", rule, &alias);
@@ -141,7 +141,7 @@ fn an_alias_of_a_counted_header_neither_counts_nor_reaches_the_api() {
 
 /// Servers that get two values take the first, the last, or both.
 #[test]
-fn two_values_of_a_counted_header_are_refused() {
+fn two_values_of_a_counted_header_are_400() {
     let rule = "[rules.tenant]\nper = [\"header:x-tenant\"]\nrate = \"1/d\"\n";
     let gateway = Gateway::start(&format!("{DEMO}{rule}"));
     let tenant = |value: &str| Request::get("/").header("X-Tenant", value);
@@ -157,7 +157,7 @@ fn two_values_of_a_counted_header_are_refused() {
 }
 
 #[test]
-fn headers_that_are_for_the_gateway_alone_stay_there() {
+fn hop_by_hop_headers_are_not_forwarded() {
     let request = Request::get("/")
         .header("Connection", "keep-alive, X-Hop")
         .header("Keep-Alive", "timeout=5")
@@ -172,7 +172,7 @@ fn headers_that_are_for_the_gateway_alone_stay_there() {
 
 /// A client that takes the gateway for its proxy asks for a URL; the API is asked for a path.
 #[test]
-fn a_url_goes_on_as_its_path() {
+fn absolute_form_is_forwarded_as_origin_form() {
     let upstream = Upstream::saying(ANSWER);
     let gateway = Gateway::start(&in_front_of(&[upstream.address]));
     for target in ["http://api.test/a%20b?c=%41&d", "http://api.test", "HTTP://api.test?x"] {
@@ -187,7 +187,7 @@ fn a_url_goes_on_as_its_path() {
 
 /// Each answer of an API and what a client gets of it; the next answer comes on the same connection.
 #[test]
-fn an_answer_goes_on_without_what_belongs_to_the_connection_behind_the_gateway() {
+fn hop_by_hop_headers_of_responses_are_not_forwarded() {
     type Gone = &'static [(&'static str, Option<&'static str>)];
     let table: [(&str, &str, Gone); 6] = [
         (
@@ -245,7 +245,7 @@ fn an_answer_goes_on_without_what_belongs_to_the_connection_behind_the_gateway()
 
 /// What is said of HTTP is the gateway's own version, however old the API is.
 #[test]
-fn an_old_api_is_answered_for_in_todays_http() {
+fn http_1_0_upstream_response_is_sent_as_http_1_1() {
     for (head, length) in [("", None), ("Content-Length: 2\r\n", Some("2"))] {
         let upstream = Upstream::start(move |_, stream| {
             let _ = stream.write_all(format!("HTTP/1.0 200 OK\r\n{head}\r\nok").as_bytes());

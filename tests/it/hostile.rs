@@ -8,7 +8,7 @@ use crate::support::{
 };
 
 #[test]
-fn row_31_a_header_of_ten_megabytes_is_refused_early() {
+fn row_31_header_of_ten_megabytes_is_refused_early() {
     let upstream = Upstream::echo();
     let gateway = Gateway::start(&in_front_of(&[upstream.address]));
     let (before, _) = gateway.memory_bytes();
@@ -34,7 +34,7 @@ fn row_31_a_header_of_ten_megabytes_is_refused_early() {
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[test]
-fn row_58_a_request_that_is_read_in_two_ways_does_not_pass() {
+fn row_58_ambiguous_requests_are_refused() {
     let upstream = Upstream::echo();
     let gateway = Gateway::start(&in_front_of(&[upstream.address]));
     let post = "POST / HTTP/1.1\r\nHost: a\r\n";
@@ -76,7 +76,7 @@ fn row_58_a_request_that_is_read_in_two_ways_does_not_pass() {
 }
 
 #[test]
-fn row_58_a_broken_chunk_ends_the_request_and_the_connection() {
+fn row_58_malformed_chunk_ends_the_request_and_the_connection() {
     let upstream = Upstream::echo();
     let gateway = Gateway::start(&in_front_of(&[upstream.address]));
     let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -98,7 +98,7 @@ fn row_58_a_broken_chunk_ends_the_request_and_the_connection() {
 
 /// Nobody knows where the next request would begin, also where the body is one that nobody wants.
 #[test]
-fn row_58_a_broken_chunk_behind_a_refusal_ends_the_connection() {
+fn row_58_malformed_chunk_after_a_denial_closes_the_connection() {
     let upstream = Upstream::echo();
     let config = in_front_of(&[upstream.address]).replace("path = \"/*\"", "path = \"/api\"");
     let gateway = Gateway::start(&config);
@@ -120,7 +120,7 @@ fn row_58_a_broken_chunk_behind_a_refusal_ends_the_connection() {
 
 /// Pingora would take the chunks off and send the rest on as if it were plain.
 #[test]
-fn row_58_a_coding_that_is_not_understood_is_501() {
+fn row_58_unknown_transfer_coding_is_501() {
     let upstream = Upstream::echo();
     let gateway = Gateway::start(&in_front_of(&[upstream.address]));
     for coding in ["gzip, chunked", "chunked, chunked", "chunked\r\nTransfer-Encoding: chunked"] {
@@ -138,7 +138,7 @@ fn row_58_a_coding_that_is_not_understood_is_501() {
 
 /// A wish for another protocol that `Connection` does not name is not the client's own.
 #[test]
-fn row_59_an_upgrade_that_nobody_asks_for_is_none() {
+fn row_59_upgrade_without_connection_header_is_not_forwarded() {
     let upstream = Upstream::saying("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
     let gateway = Gateway::start(&in_front_of(&[upstream.address]));
     let upgrade = |request: Request| request.header("Upgrade", "websocket");
@@ -153,7 +153,7 @@ fn row_59_an_upgrade_that_nobody_asks_for_is_none() {
 }
 
 #[test]
-fn row_58_equal_lengths_become_one() {
+fn row_58_equal_content_lengths_are_merged() {
     for lengths in [&["5", "5"][..], &["5, 5"], &["5,5", "5"], &[" 5 ,\t5 , 5"]] {
         let upstream = Upstream::echo();
         let gateway = Gateway::start(&in_front_of(&[upstream.address]));
@@ -167,7 +167,7 @@ fn row_58_equal_lengths_become_one() {
 }
 
 #[test]
-fn row_59_bytes_behind_an_upgrade_wait_for_leave() {
+fn row_59_bytes_after_a_refused_upgrade_are_not_forwarded_with_it() {
     let upstream = Upstream::saying("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
     let gateway = Gateway::start(&in_front_of(&[upstream.address]));
     let mut client = gateway.connect();
@@ -183,7 +183,7 @@ fn row_59_bytes_behind_an_upgrade_wait_for_leave() {
 }
 
 #[test]
-fn row_61_nothing_that_is_echoed_breaks_out_of_its_place() {
+fn row_61_echoed_values_are_escaped() {
     let trusted = "trusted_proxies = [\"127.0.0.1\"]\n";
     let gateway = Gateway::start(&format!("{trusted}{DEMO}"));
     for path in [
@@ -215,7 +215,7 @@ fn row_61_nothing_that_is_echoed_breaks_out_of_its_place() {
 }
 
 #[test]
-fn row_61_names_that_could_break_out_of_a_header_are_errors() {
+fn row_61_names_that_are_unsafe_in_headers_are_errors() {
     for name in ["a\\r\\nX: 1", "a\\nb", "a\\\"b", "a\\u0000", "ü", "", "a b"] {
         let rule = format!("[rules.\"{name}\"]\nper = []\nrate = \"1/s\"\n");
         let outcome = check(format!("{DEMO}{rule}").as_bytes());
@@ -252,7 +252,7 @@ const SPELT: [&str; 24] = [
 ];
 
 #[test]
-fn row_62_no_spelling_of_a_path_dodges_its_limit() {
+fn row_62_path_spellings_do_not_evade_a_rule() {
     let nginx = Nginx::start();
     std::fs::write(nginx.file("secret"), "the secret").unwrap();
     let limited = r#"
@@ -282,7 +282,7 @@ rate = "1/d"
 }
 
 #[test]
-fn row_62_neither_a_trailing_slash_nor_head_dodges_a_limit() {
+fn row_62_trailing_slash_and_head_do_not_evade_a_rule() {
     let limited = "[routes.one]\npath = \"/one\"\nmethods = [\"GET\"]\nupstream = \"api\"\n\
         [rules.one]\nper = []\nroutes = [\"one\"]\nrate = \"1/d\"\n";
     let spelt = [("GET", "/one/"), ("HEAD", "/one"), ("HEAD", "/one/"), ("GET", "/%6fne/")];
@@ -316,7 +316,7 @@ fn trace_is_405_unless_a_route_names_it() {
 }
 
 #[test]
-fn row_62_what_is_no_path_is_no_spelling_of_one() {
+fn row_62_malformed_targets_and_methods_are_400() {
     let upstream = Upstream::echo();
     let gateway = Gateway::start(&in_front_of(&[upstream.address]));
     let targets = [
@@ -339,7 +339,7 @@ fn row_62_what_is_no_path_is_no_spelling_of_one() {
 }
 
 #[test]
-fn row_62_no_spelling_of_a_host_dodges_its_limit() {
+fn row_62_host_spellings_do_not_evade_a_rule() {
     let upstream = Upstream::echo();
     let limited = "[routes.one]\nhost = \"api.test\"\nupstream = \"api\"\n\
         [rules.one]\nper = []\nroutes = [\"one\"]\nrate = \"1/d\"\n";
@@ -364,7 +364,7 @@ fn row_62_no_spelling_of_a_host_dodges_its_limit() {
 }
 
 #[test]
-fn row_62_no_spelling_of_an_ipv6_address_dodges_its_limit() {
+fn row_62_ipv6_host_spellings_do_not_evade_a_rule() {
     let limited = "[routes.one]\nhost = \"[2001:DB8:0::1]\"\nupstream = \"api\"\n\
         [rules.one]\nper = []\nroutes = [\"one\"]\nrate = \"1/d\"\n";
     let gateway = Gateway::start(&format!("{DEMO}{limited}"));
@@ -378,7 +378,7 @@ fn row_62_no_spelling_of_an_ipv6_address_dodges_its_limit() {
 }
 
 #[test]
-fn row_62_case_matters_unless_the_file_says_otherwise() {
+fn row_62_paths_are_case_sensitive_by_default() {
     let limited = "[routes.one]\npath = \"/One\"\nupstream = \"api\"\n\
         [rules.one]\nper = []\nroutes = [\"one\"]\nrate = \"1/d\"\n";
     for (setting, expected) in [("", 200), ("path_case = \"insensitive\"\n", 429)] {
@@ -389,7 +389,7 @@ fn row_62_case_matters_unless_the_file_says_otherwise() {
 }
 
 #[test]
-fn row_64_a_client_that_leaves_before_the_answer_has_paid() {
+fn row_64_client_that_disconnects_early_is_charged() {
     let gate = Gate::default();
     let upstream = Upstream::start({
         let gate = gate.clone();
@@ -417,7 +417,7 @@ fn row_64_a_client_that_leaves_before_the_answer_has_paid() {
 }
 
 #[test]
-fn row_64_a_client_that_leaves_in_the_middle_of_its_body_leaves_nothing_behind() {
+fn row_64_client_that_disconnects_in_its_body_is_cleaned_up() {
     let upstream = Upstream::echo();
     let gateway = Gateway::start(&in_front_of(&[upstream.address]));
     for _ in 0..10 {
@@ -430,7 +430,7 @@ fn row_64_a_client_that_leaves_in_the_middle_of_its_body_leaves_nothing_behind()
 }
 
 #[test]
-fn row_56_a_body_that_stops_coming_is_given_up() {
+fn row_56_stalled_request_body_is_408() {
     let upstream = Upstream::echo();
     let config = in_front_of(&[upstream.address]);
     let gateway = Gateway::start(&format!("read_timeout = \"300ms\"\n{config}"));
@@ -443,7 +443,7 @@ fn row_56_a_body_that_stops_coming_is_given_up() {
 }
 
 #[test]
-fn row_57_an_idle_connection_is_closed_in_time() {
+fn row_57_idle_connection_is_closed_after_keepalive_timeout() {
     let gateway = Gateway::start(&format!("keepalive_timeout = \"1s\"\n{DEMO}"));
     let mut client = gateway.connect();
     assert_eq!(client.send(&Request::get("/")).status, 200);
@@ -453,7 +453,7 @@ fn row_57_an_idle_connection_is_closed_in_time() {
 
 /// Row 73: whatever clients send, the log does not grow with it.
 #[test]
-fn row_73_malformed_clients_do_not_flood_the_log() {
+fn row_73_malformed_requests_do_not_flood_the_log() {
     let gateway = Gateway::start(DEMO);
     let admin = Request::new("POST", "/api/status").header("Origin", "https://evil.example");
     let garbage = [

@@ -26,7 +26,7 @@ fn bearer(secret: &str) -> Request {
 }
 
 #[test]
-fn a_key_is_found_wherever_it_stands() {
+fn api_key_is_found_in_every_configured_place() {
     let gateway = gateway("");
     let requests = [
         header("first"),
@@ -41,7 +41,7 @@ fn a_key_is_found_wherever_it_stands() {
 }
 
 #[test]
-fn row_32_two_different_keys_are_refused() {
+fn row_32_two_different_keys_are_400() {
     let gateway = gateway("");
     let different = [
         header("first").header("X-Api-Key", "second"),
@@ -68,7 +68,7 @@ fn row_32_two_different_keys_are_refused() {
 }
 
 #[test]
-fn row_32_the_first_of_two_keys_counts_where_the_file_says_so() {
+fn row_32_on_conflicting_keys_first_uses_the_first() {
     let gateway = gateway("on_conflicting_keys = \"first\"");
     // First in the order of the file's sources, not in that of the request's lines.
     let table = [
@@ -84,7 +84,7 @@ fn row_32_the_first_of_two_keys_counts_where_the_file_says_so() {
 }
 
 #[test]
-fn row_32_an_alias_is_no_key() {
+fn row_32_alias_of_the_key_header_is_not_a_key() {
     let gateway = gateway("");
     let alias = Request::get("/").header("x_api_key", "first");
     assert_eq!(client(&gateway, &alias), "anonymous");
@@ -92,7 +92,7 @@ fn row_32_an_alias_is_no_key() {
 }
 
 #[test]
-fn row_30_a_huge_key_is_refused() {
+fn row_30_key_above_1_kib_is_400() {
     let gateway = gateway("");
     let huge = "k".repeat(10 * 1024);
     // A target may have 8 KiB, so the huge one has another end there.
@@ -105,7 +105,7 @@ fn row_30_a_huge_key_is_refused() {
 }
 
 #[test]
-fn row_30_a_key_may_be_any_bytes_that_http_carries() {
+fn row_30_key_can_be_any_bytes_that_http_allows() {
     let odd: [&[u8]; 4] =
         [b"\xff\xfe", b"{braces} and spaces", b"\r\n\0", "schl\u{fc}ssel".as_bytes()];
     let keys: String = ["bytes", "braces", "breaks", "umlaut"]
@@ -132,7 +132,7 @@ fn row_30_a_key_may_be_any_bytes_that_http_carries() {
 }
 
 #[test]
-fn row_33_an_empty_key_is_none() {
+fn row_33_empty_key_counts_as_missing() {
     let gateway = gateway("");
     let empty = [
         header(""),
@@ -150,7 +150,7 @@ fn row_33_an_empty_key_is_none() {
 }
 
 #[test]
-fn row_33_unknown_keys_are_counted_by_address_and_make_no_buckets() {
+fn row_33_unknown_keys_are_counted_by_address_and_add_no_buckets() {
     let rules = r#"
 [rules.per-key]
 per = ["key"]
@@ -173,7 +173,7 @@ rate = "20/d"
 }
 
 #[test]
-fn row_33_a_missing_key_is_refused_where_the_file_says_so() {
+fn row_33_missing_key_is_401_if_on_missing_key_is_deny() {
     let rules = "[rules.per-ip]\nper = [\"ip\"]\nrate = \"2/d\"\n";
     let keys = key("one", "first", "free");
     let demand = "[clients]\non_missing_key = \"deny\"\n";
@@ -184,7 +184,7 @@ fn row_33_a_missing_key_is_refused_where_the_file_says_so() {
 }
 
 #[test]
-fn row_33_unknown_keys_may_be_let_in() {
+fn row_33_unknown_keys_are_accepted_if_on_unknown_key_is_accept() {
     let rule = "[rules.per-key]\nper = [\"key\"]\nrate = \"9/d\"\n";
     // (on_unknown_key, what is left after two unknown keys and no key at all)
     for (word, expected) in [("anonymous", [8, 7, 6]), ("accept", [8, 8, 8])] {
@@ -197,7 +197,7 @@ fn row_33_unknown_keys_may_be_let_in() {
 }
 
 #[test]
-fn a_request_needs_exactly_one_host() {
+fn request_needs_exactly_one_host() {
     let gateway = gateway("");
     let get = || Request::get("/");
     let table = [

@@ -11,7 +11,7 @@ fn exactly(passed: usize, refused: usize) -> Tally {
 }
 
 #[test]
-fn row_39_a_hundred_of_a_thousand_pass_per_key() {
+fn row_39_exactly_100_of_1000_requests_pass_per_key() {
     let rule = "[rules.per-key]\nper = [\"key\"]\nrate = \"100/d\"\n";
     let keys = key("one", "secret-1", "free") + &key("two", "secret-2", "free");
     let gateway = Gateway::start(&format!("{DEMO}{rule}{keys}"));
@@ -27,7 +27,7 @@ fn row_39_a_hundred_of_a_thousand_pass_per_key() {
 }
 
 #[test]
-fn a_hundred_of_a_thousand_pass_per_address() {
+fn exactly_100_of_1000_requests_pass_per_address() {
     let rule = "[rules.per-ip]\nper = [\"ip\"]\nrate = \"100/d\"\n";
     let trusted = "trusted_proxies = [\"127.0.0.1\"]\n";
     let gateway = Gateway::start(&format!("{trusted}{DEMO}{rule}"));
@@ -41,7 +41,7 @@ fn a_hundred_of_a_thousand_pass_per_address() {
 }
 
 #[test]
-fn a_hundred_of_a_thousand_pass_per_route() {
+fn exactly_100_of_1000_requests_pass_per_route() {
     let rule = "[rules.per-route]\nper = [\"route\"]\nrate = \"100/d\"\n";
     let other = "[routes.other]\npath = \"/other/*\"\nupstream = \"api\"\n";
     let gateway = Gateway::start(&format!("{DEMO}{other}{rule}"));
@@ -51,7 +51,7 @@ fn a_hundred_of_a_thousand_pass_per_route() {
 }
 
 #[test]
-fn a_hundred_of_a_thousand_pass_for_all() {
+fn exactly_100_of_1000_requests_pass_globally() {
     let rule = "[rules.everyone]\nper = []\nrate = \"100/d\"\n";
     let other = "[routes.other]\npath = \"/other/*\"\nupstream = \"api\"\n";
     let keys = key("one", "secret-1", "free");
@@ -65,7 +65,7 @@ fn a_hundred_of_a_thousand_pass_for_all() {
 }
 
 #[test]
-fn a_refusal_takes_nothing_from_the_other_rules() {
+fn denied_request_takes_no_tokens_from_other_rules() {
     // One key may send 5 of the 1,000 that all may send together, or 300 a route.
     let rules = r#"
 [rules.everyone]
@@ -103,7 +103,7 @@ policies = "all"
 }
 
 #[test]
-fn the_order_of_the_rules_makes_no_difference_to_what_is_taken() {
+fn order_of_rules_does_not_change_the_charges() {
     for names in [["first", "second"], ["second", "first"]] {
         let rule = |name: &str| match name {
             "first" => "[rules.first]\nper = []\nrate = \"2/d\"\n",
@@ -121,7 +121,7 @@ fn the_order_of_the_rules_makes_no_difference_to_what_is_taken() {
 }
 
 #[test]
-fn a_route_costs_what_the_file_says() {
+fn route_charges_its_cost() {
     let config = r#"
 [routes.dear]
 path = "/dear"

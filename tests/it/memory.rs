@@ -21,7 +21,7 @@ fn gateway(max_buckets: usize) -> Gateway {
 }
 
 #[test]
-fn row_38_clients_without_number_take_a_bounded_number_of_buckets() {
+fn row_38_number_of_buckets_is_bounded() {
     let gateway = gateway(500);
     flood(&gateway, 2_000);
     let (_, before) = gateway.memory_bytes();
@@ -35,7 +35,7 @@ fn row_38_clients_without_number_take_a_bounded_number_of_buckets() {
 }
 
 #[test]
-fn row_38_with_room_for_all_every_client_has_its_own() {
+fn row_38_every_client_has_its_own_bucket_below_the_bound() {
     let gateway = gateway(10_000);
     flood(&gateway, 2_000);
     assert_eq!(gateway.count("tollgate_local_buckets", &[]), 2_000);
@@ -43,7 +43,7 @@ fn row_38_with_room_for_all_every_client_has_its_own() {
 }
 
 #[test]
-fn row_38_a_client_whose_bucket_was_dropped_gets_no_second_burst() {
+fn row_38_evicted_client_gets_no_second_burst() {
     let gateway = gateway(50);
     let url = gateway.url("/");
     let knock = |count| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::{DEMO, Gateway, Request, Upstream, in_front_of, key, swarm, timed};
 
 #[test]
-fn every_answer_is_counted_by_route_plan_and_status() {
+fn responses_are_counted_by_route_plan_and_status() {
     let config = r#"
 [plans.pro]
 
@@ -57,7 +57,7 @@ rate = "1/d"
 }
 
 #[test]
-fn servers_are_told_with_those_that_are_passed_over_and_go_with_the_file() {
+fn upstream_health_series_follow_ejection_and_reload() {
     let upstream = Upstream::echo();
     let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let gateway = Gateway::start(&in_front_of(&[upstream.address, dead]));
@@ -93,7 +93,7 @@ fn servers_are_told_with_those_that_are_passed_over_and_go_with_the_file() {
 }
 
 #[test]
-fn row_72_clients_make_no_series() {
+fn row_72_clients_add_no_series() {
     let rules = "[rules.r]\nper = [\"key\", \"ip\", \"header:x-tenant\"]\nrate = \"9/d\"\n";
     let trusted = "trusted_proxies = [\"127.0.0.1\"]\n";
     let accept = "[clients]\non_unknown_key = \"accept\"\n";
@@ -119,7 +119,7 @@ fn row_72_clients_make_no_series() {
 
 #[test]
 #[ignore = "takes longer than others: `make test-long`"]
-fn row_72_a_hundred_thousand_clients_make_no_larger_page() {
+fn row_72_metrics_page_does_not_grow_with_100_000_clients() {
     const CLIENTS: usize = 100_000;
     let rules = "[rules.per-ip]\nper = [\"ip\"]\nrate = \"9/d\"\n[rules.all]\nper = []\nrate = \"9/s\"\nmode = \"shadow\"\n";
     let gateway = Gateway::start(&format!("trusted_proxies = [\"127.0.0.1\"]\n{DEMO}{rules}"));
@@ -146,7 +146,7 @@ fn row_72_a_hundred_thousand_clients_make_no_larger_page() {
 }
 
 #[test]
-fn refusals_and_what_is_near_them_are_counted_by_rule_and_plan() {
+fn refusals_and_near_limit_requests_are_counted_by_rule_and_plan() {
     let rules = "[rules.r]\nper = []\nrate = \"10/d\"\n[rules.wide]\nper = []\nrate = \"1000/d\"\n\
         [rules.known]\nper = [\"key\"]\nroutes = [\"known\"]\non_missing = \"deny\"\nrate = \"9/d\"\n\
         [routes.known]\npath = \"/known\"\nupstream = \"api\"\n";
@@ -167,7 +167,7 @@ fn refusals_and_what_is_near_them_are_counted_by_rule_and_plan() {
 }
 
 #[test]
-fn what_became_of_requests_that_are_sent_on_is_counted_by_upstream() {
+fn upstream_results_are_counted_by_upstream() {
     let answering = |status: &str| {
         Upstream::saying(format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nok"))
     };
@@ -224,7 +224,7 @@ fn what_became_of_requests_that_are_sent_on_is_counted_by_upstream() {
 }
 
 #[test]
-fn connections_are_counted_for_as_long_as_they_are_open() {
+fn open_connections_are_counted() {
     let gateway = Gateway::start(DEMO);
     let open = "tollgate_client_connections_open";
     let (mut first, mut second) = (gateway.connect(), gateway.connect());

@@ -238,7 +238,7 @@ fn exhausted(arrivals: &[Arrival], reload: &Range<Duration>) -> BTreeSet<&'stati
 }
 
 #[test]
-fn two_gateways_keep_four_nested_rules_with_costs_through_a_reload() {
+fn two_gateways_enforce_four_nested_rules_with_costs_across_a_reload() {
     let clock = Stopwatch::start();
     let redis = Redis::start();
     let (upstream, arrivals) = recorder(clock);

@@ -3,19 +3,19 @@
 //! `src/store/redis/link/tests/`.
 
 // It is gone, or too far away: killed, unreachable, full of guests.
-mod dead;
+mod disconnects;
 // It is somewhere else: another server has taken its place.
-mod moved;
+mod failover;
 // It is there and does not answer, or too late.
-mod hung;
+mod timeouts;
 // It answers that it will not.
-mod refusing;
+mod error_replies;
 // Logins and certificates that are no good, and then are.
-mod strangers;
+mod credentials;
 // It answers something else.
-mod lying;
+mod malformed_replies;
 // What clients notice under steady load: nothing.
-mod steady;
+mod latency;
 // What a client may take in an outage, and across it.
 mod bounds;
 // A gateway that restarts meanwhile.
@@ -23,7 +23,7 @@ mod restarts;
 // Clocks that jump.
 mod clocks;
 // What operators and clients get to see of it.
-mod seen;
+mod observability;
 // The same for longer than everybody wants to wait: `make test-outages`.
 mod long;
 

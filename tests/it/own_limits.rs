@@ -50,7 +50,7 @@ fn left(told: &Value, name: &str) -> Value {
 }
 
 #[test]
-fn a_client_sees_what_it_has_left_and_looking_is_free() {
+fn limits_path_lists_limits_and_takes_no_tokens() {
     let upstream = Upstream::echo();
     let servers = format!("[\"{}\"]", upstream.address);
     let config = file("").replace("[\"demo\"]", &servers);
@@ -85,7 +85,7 @@ fn a_client_sees_what_it_has_left_and_looking_is_free() {
 }
 
 #[test]
-fn a_client_that_is_exhausted_still_sees_it() {
+fn limits_path_answers_exhausted_clients() {
     let gateway = Gateway::start(&file(""));
     let passed = (0..15).filter(|_| gateway.get("/").status == 200).count();
     assert_eq!(passed, 10);
@@ -105,7 +105,7 @@ fn a_client_that_is_exhausted_still_sees_it() {
 }
 
 #[test]
-fn methods_that_ask_nothing_are_told_which_do() {
+fn limits_path_allows_only_get_head_and_options() {
     let gateway = Gateway::start(&file("on_missing_key = \"deny\""));
     let head = gateway.send(&Request::new("HEAD", PATH).header("X-Api-Key", "secret"));
     assert_eq!((head.status, head.text().as_str()), (200, ""));
@@ -128,7 +128,7 @@ fn methods_that_ask_nothing_are_told_which_do() {
 
 /// Keys can be guessed no faster here than elsewhere, whether a route has the path or none.
 #[test]
-fn an_unknown_key_is_answered_401_and_counted_by_address() {
+fn unknown_key_at_the_limits_path_is_401_and_counted_by_address() {
     for config in [file(""), file("").replace("path = \"/*\"", "path = \"/other\"")] {
         let gateway = Gateway::start(&config);
         let guess = || gateway.send(&Request::get(PATH).header("X-Api-Key", "guess")).status;
@@ -142,7 +142,7 @@ fn an_unknown_key_is_answered_401_and_counted_by_address() {
 
 /// Who may guess no more is not told which key is right, whatever becomes of unknown ones.
 #[test]
-fn a_guess_costs_its_address_what_it_costs_elsewhere() {
+fn wrong_key_at_the_limits_path_is_charged_to_its_address() {
     for (on_unknown_key, status) in [("deny", 401), ("accept", 200), ("anonymous", 200)] {
         let config = file(&format!("on_unknown_key = \"{on_unknown_key}\""));
         let gateway = Gateway::start(&config.replace("\"20/d\"", "\"4/d\""));
@@ -161,7 +161,7 @@ fn a_guess_costs_its_address_what_it_costs_elsewhere() {
 /// Who has his own buckets called ever differently has Redis looked into no more often, and others
 /// are not told that Redis is away.
 #[test]
-fn a_client_that_asks_more_than_it_may_is_told_what_is_known_here() {
+fn limits_path_requested_too_often_answers_from_local_levels() {
     let redis = Redis::start();
     let tenants = "[rules.tenants]\nper = [\"ip\", \"header:x-tenant\"]\nrate = \"9/d\"\n";
     let strict = "[rules.strict]\nper = [\"key\"]\nrate = \"7/d\"\non_failure = \"deny\"\n";
@@ -183,7 +183,7 @@ fn a_client_that_asks_more_than_it_may_is_told_what_is_known_here() {
 }
 
 #[test]
-fn it_is_off_unless_the_file_says_so_and_comes_with_a_reload() {
+fn limits_path_is_off_by_default_and_follows_reloads() {
     let gateway = Gateway::start(DEMO);
     assert_eq!(gateway.get(PATH).json()["route"], "all");
     gateway.take(&file(""));
@@ -196,7 +196,7 @@ fn it_is_off_unless_the_file_says_so_and_comes_with_a_reload() {
 }
 
 #[test]
-fn gateways_that_share_redis_tell_the_same() {
+fn limits_path_is_the_same_on_all_gateways() {
     let mut redis = Redis::start();
     let config = format!("{}{}", file(""), redis.table());
     let gateways = [Gateway::start(&config), Gateway::start(&config)];
@@ -230,7 +230,7 @@ fn gateways_that_share_redis_tell_the_same() {
 }
 
 #[test]
-fn a_client_that_asks_all_the_time_does_not_ask_redis_each_time() {
+fn limits_path_peeks_at_redis_at_most_every_200_ms() {
     let redis = Redis::start();
     let gateway = Gateway::start(&format!("{}{}", file(""), redis.table()));
     eventually("Redis", || {
@@ -252,7 +252,7 @@ fn a_client_that_asks_all_the_time_does_not_ask_redis_each_time() {
 /// A Redis that hangs holds nobody up for longer than a check, and what is told is said to be this
 /// gateway's own.
 #[test]
-fn a_redis_that_hangs_is_not_waited_for() {
+fn limits_path_does_not_wait_for_a_hanging_redis() {
     let redis = Redis::start();
     let gateway = Gateway::start(&format!("{}{}", file(""), redis.table_with_patience("50ms")));
     eventually("Redis", || {
@@ -276,7 +276,7 @@ fn a_redis_that_hangs_is_not_waited_for() {
 }
 
 #[test]
-fn explain_knows_of_it() {
+fn explain_covers_the_limits_path() {
     let gateway = Gateway::start(&file(""));
     let told = gateway.explain(format!(r#"{{"path": "{PATH}", "key": "secret"}}"#)).json();
     assert_eq!((&told["verdict"]["decision"], &told["levels"]), (&json!("allow"), &json!("none")));

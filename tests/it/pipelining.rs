@@ -81,7 +81,7 @@ fn pipelined_requests_follow_a_refused_body() {
 
 /// Heads and bodies may be cut anywhere between two packets.
 #[test]
-fn pipelined_requests_may_come_in_pieces() {
+fn pipelined_requests_can_arrive_in_pieces() {
     let upstream = paths();
     let gateway = Gateway::start(&in_front_of(&[upstream.address]));
     let all = [get("/1"), post("/2", "body of two"), get("/3")].concat();
@@ -100,7 +100,7 @@ fn pipelined_requests_may_come_in_pieces() {
 }
 
 #[test]
-fn a_thousand_pipelined_requests_are_all_answered_in_order() {
+fn thousand_pipelined_requests_are_answered_in_order() {
     let upstream = paths();
     let gateway = Gateway::start(&in_front_of(&[upstream.address]));
     let mut client = gateway.connect();
@@ -112,7 +112,7 @@ fn a_thousand_pipelined_requests_are_all_answered_in_order() {
 }
 
 #[test]
-fn nothing_is_served_after_the_request_that_closes_the_connection() {
+fn no_request_is_served_after_connection_close() {
     let upstream = paths();
     let gateway = Gateway::start(&format!("{}{LIMIT_OF_TWO}", in_front_of(&[upstream.address])));
     // The last three are refused; where those end is not known.
@@ -139,7 +139,7 @@ fn nothing_is_served_after_the_request_that_closes_the_connection() {
 
 /// What a client sends while it waits for an upgrade is neither a request nor sent on.
 #[test]
-fn bytes_after_an_upgrade_are_no_request() {
+fn bytes_after_an_upgrade_are_not_a_request() {
     let upstream = Upstream::start(|seen, stream| {
         use std::io::Write as _;
         let answer = match seen.header("upgrade") {

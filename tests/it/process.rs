@@ -19,7 +19,7 @@ fn file(listen: &str, admin: &str, rest: &str) -> (tempfile::TempDir, String) {
 }
 
 #[test]
-fn row_49_a_bad_file_ends_it_before_any_port_is_opened() {
+fn row_49_invalid_file_exits_before_any_port_is_opened() {
     // Were the port tried, its owner would be what the gateway complains about.
     let owner = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = owner.local_addr().unwrap().to_string();
@@ -31,7 +31,7 @@ fn row_49_a_bad_file_ends_it_before_any_port_is_opened() {
 }
 
 #[test]
-fn a_level_that_is_none_does_not_hide_what_went_wrong() {
+fn invalid_log_level_does_not_hide_errors() {
     let config = whole(DEMO);
     for wanted in ["", "inf", "wran"] {
         let gateway = Gateway::start_logging(&config, wanted);
@@ -40,7 +40,7 @@ fn a_level_that_is_none_does_not_hide_what_went_wrong() {
 }
 
 #[test]
-fn row_49_a_file_that_cannot_be_read_is_named() {
+fn row_49_unreadable_file_is_named_in_the_error() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing.toml");
     for path in [missing.to_str().unwrap(), folder.path().to_str().unwrap()] {
@@ -53,7 +53,7 @@ fn row_49_a_file_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn row_68_a_taken_port_ends_it() {
+fn row_68_port_in_use_exits_with_69() {
     let owner = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = owner.local_addr().unwrap();
     let port = taken.port().to_string();
@@ -68,7 +68,7 @@ fn row_68_a_taken_port_ends_it() {
 }
 
 #[test]
-fn row_68_a_port_taken_by_the_file_itself_is_not_laid_on_others() {
+fn row_68_port_listed_twice_in_the_file_is_named_in_the_error() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (_folder, path) = file(&format!("0.0.0.0:{port}"), &format!("127.0.0.1:{port}"), DEMO);
     let outcome = tollgate(&["run", "-c", &path], "");
@@ -85,7 +85,7 @@ fn two_gateways_do_not_share_a_port() {
 }
 
 #[test]
-fn it_is_alive_and_ready_once_it_listens() {
+fn gateway_is_live_and_ready_once_it_listens() {
     let gateway = Gateway::start(DEMO);
     assert_eq!(gateway.admin("/live").text(), "alive\n");
     assert_eq!(gateway.admin("/ready").text(), "ready\n");
@@ -128,7 +128,7 @@ fn row_66_sigterm_lets_requests_in_flight_finish() {
 }
 
 #[test]
-fn row_66_a_balancer_has_time_to_see_that_the_gateway_is_not_ready() {
+fn row_66_drain_delay_keeps_the_ports_open() {
     let mut gateway = Gateway::start(&format!("drain_delay = \"2s\"\n{DEMO}"));
     gateway.terminate();
     eventually("not to be ready", || (gateway.admin("/ready").status == 503).then_some(()));
@@ -140,7 +140,7 @@ fn row_66_a_balancer_has_time_to_see_that_the_gateway_is_not_ready() {
 }
 
 #[test]
-fn row_66_a_download_under_way_is_finished() {
+fn row_66_sigterm_lets_a_download_finish() {
     let gate = Gate::default();
     let upstream = Upstream::start({
         let gate = gate.clone();
@@ -164,7 +164,7 @@ fn row_66_a_download_under_way_is_finished() {
 }
 
 #[test]
-fn sigterm_ends_an_idle_gateway_at_once() {
+fn sigterm_stops_an_idle_gateway_at_once() {
     let mut gateway = Gateway::start(DEMO);
     // A connection that is kept alive is idle, too.
     let mut client = gateway.connect();
@@ -177,7 +177,7 @@ fn sigterm_ends_an_idle_gateway_at_once() {
 }
 
 #[test]
-fn sigterm_right_behind_the_start_is_heard() {
+fn sigterm_during_the_start_is_handled() {
     for _ in 0..10 {
         let mut gateway = Gateway::start(DEMO);
         gateway.terminate();

@@ -17,7 +17,7 @@ const MIB: usize = 1024 * 1024;
 const LARGE: usize = 100 * MIB;
 
 #[test]
-fn nginx_is_heard_as_if_asked_directly() {
+fn responses_of_nginx_are_unchanged() {
     let nginx = Nginx::start();
     std::fs::write(nginx.file("hello.txt"), "hello\n").unwrap();
     let gateway = Gateway::start(&in_front_of(&[nginx.address]));
@@ -40,7 +40,7 @@ fn nginx_is_heard_as_if_asked_directly() {
 }
 
 #[test]
-fn http_server_of_python_is_heard_as_if_asked_directly() {
+fn responses_of_python_http_server_are_unchanged() {
     let python = PythonServer::start();
     let body: Vec<u8> = (0..=255).cycle().take(100_000).collect();
     std::fs::write(python.file("bytes"), &body).unwrap();
@@ -83,7 +83,7 @@ fn assert_same_answer(direct: &Response, through: &Response) {
 }
 
 #[test]
-fn a_large_upload_streams_through() {
+fn large_upload_is_streamed() {
     let nginx = Nginx::start();
     let gateway = Gateway::start(&in_front_of(&[nginx.address]));
     let folder = tempfile::tempdir().unwrap();
@@ -100,7 +100,7 @@ fn a_large_upload_streams_through() {
 }
 
 #[test]
-fn a_large_download_streams_through() {
+fn large_download_is_streamed() {
     let nginx = Nginx::start();
     let gateway = Gateway::start(&in_front_of(&[nginx.address]));
     write_large(&nginx.file("large"));
@@ -133,7 +133,7 @@ fn assert_bounded(before: u64, most: u64) {
 }
 
 #[test]
-fn an_answer_reaches_the_client_while_it_is_written() {
+fn response_is_streamed_while_the_upstream_writes_it() {
     let gate = Gate::default();
     let upstream = Upstream::start({
         let gate = gate.clone();
@@ -156,7 +156,7 @@ fn an_answer_reaches_the_client_while_it_is_written() {
 }
 
 #[test]
-fn a_body_reaches_the_api_while_it_is_written() {
+fn request_body_is_streamed_while_the_client_writes_it() {
     // Answers as soon as the first part has come, long before the rest.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let gateway = Gateway::start(&in_front_of(&[listener.local_addr().unwrap()]));
@@ -178,7 +178,7 @@ fn a_body_reaches_the_api_while_it_is_written() {
 }
 
 #[test]
-fn connections_are_used_again_on_both_sides() {
+fn connections_are_reused_on_both_sides() {
     let upstream = Upstream::echo();
     let gateway = Gateway::start(&in_front_of(&[upstream.address]));
     let mut client = gateway.connect();
@@ -190,7 +190,7 @@ fn connections_are_used_again_on_both_sides() {
 }
 
 #[test]
-fn a_client_of_http_1_0_gets_an_answer_that_it_can_read() {
+fn http_1_0_client_gets_no_chunked_response() {
     let upstream = Upstream::saying(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
     );
@@ -205,7 +205,7 @@ fn a_client_of_http_1_0_gets_an_answer_that_it_can_read() {
 }
 
 #[test]
-fn a_client_that_waits_for_leave_gets_it() {
+fn expect_100_continue_is_answered() {
     let nginx = Nginx::start();
     let gateway = Gateway::start(&in_front_of(&[nginx.address]));
     let mut client = gateway.connect();
@@ -245,7 +245,7 @@ fn upgrade() -> Request {
 }
 
 #[test]
-fn row_65_a_web_socket_passes_both_ways_and_is_one_request() {
+fn row_65_websocket_is_forwarded_and_is_one_request() {
     let upstream = echoing_socket();
     let rule = "[rules.all]\nper = []\nrate = \"2/d\"\n";
     let gateway = Gateway::start(&(in_front_of(&[upstream.address]) + rule));
@@ -262,7 +262,7 @@ fn row_65_a_web_socket_passes_both_ways_and_is_one_request() {
 }
 
 #[test]
-fn web_sockets_survive_an_api_that_answers_at_once() {
+fn websocket_survives_an_immediate_101() {
     // One after the other: each is a chance for the API's 101 to overtake the request's end.
     let upstream = echoing_socket();
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -278,7 +278,7 @@ fn web_sockets_survive_an_api_that_answers_at_once() {
 }
 
 #[test]
-fn the_built_in_responder_says_what_it_saw() {
+fn demo_upstream_echoes_the_request() {
     let gateway = Gateway::start(DEMO);
     let answer = gateway.get("/some/where?api=1").json();
     assert_eq!(answer["path"], "/some/where");
@@ -287,7 +287,7 @@ fn the_built_in_responder_says_what_it_saw() {
 }
 
 #[test]
-fn connections_to_an_api_outlive_a_rush() {
+fn upstream_connections_outlive_a_load_spike() {
     /// More than Pingora keeps by default for the two threads.
     const AT_ONCE: usize = 400;
     let all_are_here = Barrier::new(AT_ONCE);
@@ -309,7 +309,7 @@ fn connections_to_an_api_outlive_a_rush() {
 }
 
 #[test]
-fn a_connection_to_an_api_expires_after_its_idle_timeout() {
+fn upstream_connection_expires_after_idle_timeout() {
     let upstream = Upstream::saying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     let config = in_front_of(&[upstream.address])
         .replace("[upstreams.api]", "[upstreams.api]\nidle_timeout = \"1s\"");

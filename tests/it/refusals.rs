@@ -32,7 +32,7 @@ fn assert_kept(client: &mut Connection) {
 }
 
 #[test]
-fn a_refused_client_keeps_its_connection() {
+fn denied_client_keeps_its_connection() {
     let (gateway, upstream) = refusing();
     let mut client = gateway.connect();
     for _ in 0..3 {
@@ -46,7 +46,7 @@ fn a_refused_client_keeps_its_connection() {
 }
 
 #[test]
-fn a_refused_head_request_gets_headers_and_no_body() {
+fn denied_head_request_has_headers_and_no_body() {
     let (gateway, _upstream) = refusing();
     let mut client = gateway.connect();
     let refused = client.send(&Request::new("HEAD", "/limited"));
@@ -56,7 +56,7 @@ fn a_refused_head_request_gets_headers_and_no_body() {
 }
 
 #[test]
-fn row_63_a_small_body_is_read_away_and_the_connection_kept() {
+fn row_63_small_body_is_drained_and_the_connection_kept() {
     let (gateway, _upstream) = refusing();
     for length in [0, 1, 1_000, 64 * 1024] {
         let mut client = gateway.connect();
@@ -67,7 +67,7 @@ fn row_63_a_small_body_is_read_away_and_the_connection_kept() {
 }
 
 #[test]
-fn row_63_a_chunked_body_is_read_away_and_the_connection_kept() {
+fn row_63_chunked_body_is_drained_and_the_connection_kept() {
     let (gateway, _upstream) = refusing();
     let mut client = gateway.connect();
     client.write(b"POST /limited HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -78,7 +78,7 @@ fn row_63_a_chunked_body_is_read_away_and_the_connection_kept() {
 }
 
 #[test]
-fn row_63_a_client_that_sends_a_large_body_can_read_the_refusal() {
+fn row_63_client_that_sends_a_large_body_can_read_the_429() {
     let (gateway, _upstream) = refusing();
     let mut client = gateway.connect();
     let request = Request::new("POST", "/limited").body("x".repeat(1024 * 1024));
@@ -90,7 +90,7 @@ fn row_63_a_client_that_sends_a_large_body_can_read_the_refusal() {
 }
 
 #[test]
-fn row_63_a_refused_body_that_never_comes_does_not_hold_the_connection() {
+fn row_63_denied_body_that_never_arrives_closes_the_connection() {
     let (gateway, _upstream) = refusing();
     let mut client = gateway.connect();
     client.write(b"POST /limited HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nnot all");
@@ -101,7 +101,7 @@ fn row_63_a_refused_body_that_never_comes_does_not_hold_the_connection() {
 }
 
 #[test]
-fn a_client_that_waits_for_leave_is_refused_instead() {
+fn expect_100_continue_of_a_denied_request_is_429() {
     let (gateway, _upstream) = refusing();
     let mut client = gateway.connect();
     let head = "Content-Length: 1000000\r\nExpect: 100-continue\r\n\r\n";
@@ -111,7 +111,7 @@ fn a_client_that_waits_for_leave_is_refused_instead() {
 }
 
 #[test]
-fn curl_reads_the_refusal_of_an_upload() {
+fn curl_reads_the_429_of_an_upload() {
     let (gateway, _upstream) = refusing();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("upload");
@@ -127,7 +127,7 @@ fn curl_reads_the_refusal_of_an_upload() {
 }
 
 #[test]
-fn waiting_as_told_is_enough() {
+fn waiting_for_retry_after_is_enough() {
     let rule = "[rules.all]\nper = []\nrate = \"2/500ms\"\n";
     let gateway = Gateway::start(&format!("{DEMO}{rule}"));
     let mut client = gateway.connect();
@@ -151,7 +151,7 @@ fn waiting_as_told_is_enough() {
 }
 
 #[test]
-fn the_time_to_wait_is_that_of_the_bucket() {
+fn retry_after_is_the_refill_time_of_the_bucket() {
     // (rate, burst, cost, seconds until the next try when the bucket is empty)
     let table = [("1/h", 1, 1, 3_600), ("60/h", 2, 2, 120), ("1/d", 5, 5, 432_000)];
     for (rate, burst, cost, expected) in table {

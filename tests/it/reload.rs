@@ -24,7 +24,7 @@ fn assert_taken(gateway: &Gateway, name: &str) {
 }
 
 #[test]
-fn row_44_a_file_that_is_written_in_place_is_taken_within_a_second() {
+fn row_44_file_written_in_place_is_applied_within_a_second() {
     let gateway = Gateway::start(DEMO);
     for name in ["one", "two"] {
         std::fs::write(gateway.file(), whole(&routed(name))).unwrap();
@@ -35,7 +35,7 @@ fn row_44_a_file_that_is_written_in_place_is_taken_within_a_second() {
 }
 
 #[test]
-fn row_44_a_file_that_an_editor_renames_into_place_is_taken_within_a_second() {
+fn row_44_file_renamed_into_place_is_applied_within_a_second() {
     let gateway = Gateway::start(DEMO);
     for name in ["one", "two"] {
         gateway.save(&routed(name));
@@ -51,7 +51,7 @@ fn row_44_a_file_that_an_editor_renames_into_place_is_taken_within_a_second() {
 
 /// The way a ConfigMap is mounted: each version is a folder, and one link in the middle is swapped.
 #[test]
-fn row_44_a_config_map_that_is_swapped_is_taken_within_a_second() {
+fn row_44_swapped_config_map_is_applied_within_a_second() {
     let folder = tempfile::tempdir().unwrap();
     let mount = |version: &str, config: &str| {
         let data = folder.path().join(version);
@@ -77,7 +77,7 @@ fn row_44_a_config_map_that_is_swapped_is_taken_within_a_second() {
 }
 
 #[test]
-fn row_44_a_file_that_a_link_leads_to_elsewhere_is_taken_within_a_second() {
+fn row_44_file_behind_a_link_is_applied_within_a_second() {
     let (here, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (link, file) = (here.path().join("gateway.toml"), elsewhere.path().join("real.toml"));
     std::fs::write(&file, whole(DEMO)).unwrap();
@@ -94,7 +94,7 @@ fn row_44_a_file_that_a_link_leads_to_elsewhere_is_taken_within_a_second() {
 /// The kernel tells of a file that was closed. Whoever keeps it open is found out by the poll.
 #[test]
 #[ignore = "takes longer than others: `make test-long`"]
-fn row_44_a_file_that_nothing_tells_of_is_found_by_the_poll() {
+fn row_44_change_without_notification_is_found_by_polling() {
     use std::io::Write as _;
 
     let gateway = Gateway::start(DEMO);
@@ -112,7 +112,7 @@ fn row_44_a_file_that_nothing_tells_of_is_found_by_the_poll() {
 }
 
 #[test]
-fn sighup_has_the_file_read() {
+fn sighup_reloads_the_file() {
     let gateway = Gateway::start(DEMO);
     // Nothing has changed: it is no reload, and the process goes on.
     gateway.hang_up();
@@ -133,7 +133,7 @@ fn make_pipe(path: &Path) {
 }
 
 #[test]
-fn a_reload_on_demand_says_what_changed() {
+fn reload_response_lists_the_changes() {
     let secret = |secret: &str| key("acme", secret, "free");
     let rule = "[rules.r]\nper = [\"ip\"]\nrate = \"10/s\"\n";
     let gateway = Gateway::start(&format!("{DEMO}{rule}{}", secret("hunter2")));
@@ -182,7 +182,7 @@ fn a_reload_on_demand_says_what_changed() {
 }
 
 #[test]
-fn a_new_upstream_is_known_before_it_is_in_force() {
+fn new_upstream_is_resolved_before_the_file_is_applied() {
     let gateway = Gateway::start(DEMO);
     for body in ["one", "two"] {
         let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());

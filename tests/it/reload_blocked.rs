@@ -49,7 +49,7 @@ fn success(gateway: &Gateway) -> u64 {
 }
 
 #[test]
-fn blocked_read_of_the_file_ends_in_503_and_keeps_no_later_reload_from_its_file() {
+fn blocked_read_is_503_and_later_reloads_work() {
     let gateway = Gateway::start(DEMO);
     let lease = Lease::hold(gateway.file());
     let (answer, took) = timed(|| gateway.reload());
@@ -103,7 +103,7 @@ fn blocked_reads_are_bounded_and_reloads_work_again_once_they_end() {
 }
 
 #[test]
-fn certificate_that_cannot_be_read_does_not_block_a_reload_for_ever() {
+fn blocked_read_of_a_certificate_does_not_block_reloads() {
     let gateway = Gateway::start(DEMO);
     let pipe = gateway.file().with_file_name("ca.pem");
     make_pipe(&pipe);
@@ -119,7 +119,7 @@ fn certificate_that_cannot_be_read_does_not_block_a_reload_for_ever() {
 }
 
 #[test]
-fn start_on_a_file_that_blocks_ends_with_a_message() {
+fn start_with_a_blocked_file_exits_with_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("gateway.toml");
     make_pipe(&pipe);

@@ -47,13 +47,13 @@ fn replace(path: &Path, content: &[u8]) {
 }
 
 #[test]
-fn row_41_a_file_that_is_deleted_changes_nothing() {
+fn row_41_deleted_file_changes_nothing() {
     assert_survives(|path| std::fs::remove_file(path).unwrap(), "cannot read");
 }
 
 /// A test that runs as root can read what it likes; nobody can read a folder.
 #[test]
-fn row_41_a_file_that_cannot_be_read_changes_nothing() {
+fn row_41_unreadable_file_changes_nothing() {
     let folder = |path: &Path| {
         std::fs::remove_file(path).unwrap();
         std::fs::create_dir(path).unwrap();
@@ -62,7 +62,7 @@ fn row_41_a_file_that_cannot_be_read_changes_nothing() {
 }
 
 #[test]
-fn row_41_a_link_that_leads_to_itself_changes_nothing() {
+fn row_41_link_to_itself_changes_nothing() {
     let looping = |path: &Path| {
         std::fs::remove_file(path).unwrap();
         symlink(path, path).unwrap();
@@ -71,24 +71,24 @@ fn row_41_a_link_that_leads_to_itself_changes_nothing() {
 }
 
 #[test]
-fn row_42_a_file_that_was_emptied_changes_nothing() {
+fn row_42_empty_file_changes_nothing() {
     assert_survives(|path| std::fs::write(path, "").unwrap(), "there are no routes");
 }
 
 #[test]
-fn row_42_a_file_that_is_half_written_changes_nothing() {
+fn row_42_half_written_file_changes_nothing() {
     let half = whole(DEMO).replace("path = \"/*\"\nupstream = \"api\"\n", "path = \"/");
     assert_survives(move |path| replace(path, half.as_bytes()), "a string is not closed");
 }
 
 #[test]
-fn row_42_a_file_of_nul_or_of_no_text_changes_nothing() {
+fn row_42_binary_file_changes_nothing() {
     assert_survives(|path| replace(path, b"[server]\n\0\0\0"), "a NUL, at byte 9");
     assert_survives(|path| replace(path, b"[server]\n\xff"), "not UTF-8, at byte 9");
 }
 
 #[test]
-fn row_42_a_huge_file_is_not_read() {
+fn row_42_file_above_4_mib_is_rejected() {
     let huge = |path: &Path| {
         let new = path.with_extension("new");
         std::fs::File::create(&new).unwrap().set_len(100 << 20).unwrap();
@@ -105,7 +105,7 @@ fn row_42_a_huge_file_is_not_read() {
 }
 
 #[test]
-fn row_42_byte_order_mark_is_no_error() {
+fn row_42_byte_order_mark_is_accepted() {
     let gateway = Gateway::start(DEMO);
     let other = DEMO.replace("routes.all", "routes.other");
     replace(gateway.file(), format!("\u{feff}{}", whole(&other)).as_bytes());
@@ -142,7 +142,7 @@ fn row_43_errors_are_reported_with_their_place_and_nothing_is_applied() {
 }
 
 #[test]
-fn a_bad_file_is_told_once_while_it_stays() {
+fn rejected_file_is_logged_once_while_it_is_unchanged() {
     let gateway = Gateway::start(DEMO);
     let bad = whole(&format!("{DEMO}[rules.r]\n"));
     replace(gateway.file(), bad.as_bytes());
@@ -168,7 +168,7 @@ fn a_bad_file_is_told_once_while_it_stays() {
 }
 
 #[test]
-fn row_45_rules_and_routes_that_are_there_twice_are_not_taken() {
+fn row_45_duplicate_rules_and_routes_are_rejected() {
     let rule = "[rules.r]\nper = []\nrate = \"1/d\"\n";
     let twin = "[routes.twin]\npath = \"/*\"\nupstream = \"api\"\n";
     let gateway = Gateway::start(DEMO);
@@ -186,7 +186,7 @@ fn row_45_rules_and_routes_that_are_there_twice_are_not_taken() {
 }
 
 #[test]
-fn row_48_what_needs_a_restart_is_named_and_nothing_of_the_file_is_taken() {
+fn row_48_file_that_needs_a_restart_is_rejected_as_a_whole() {
     let gateway = Gateway::start(DEMO);
     let other = DEMO.replace("routes.all", "routes.other");
     let server = whole(&other);
@@ -225,7 +225,7 @@ fn row_48_what_needs_a_restart_is_named_and_nothing_of_the_file_is_taken() {
 }
 
 #[test]
-fn row_49_what_would_not_start_a_gateway_does_not_stop_one() {
+fn row_49_file_that_would_fail_the_start_changes_nothing() {
     let gateway = Gateway::start(DEMO);
     for bad in ["", "[server", "listen = 5", "[rules.r]\nper = [\"ip\"]\n"] {
         replace(gateway.file(), bad.as_bytes());

@@ -99,20 +99,20 @@ fn reload(gateway: &Gateway, files: &[String; 2], count: usize) {
 }
 
 #[test]
-fn row_47_two_hundred_reloads_under_load_fail_and_mix_no_request() {
+fn row_47_200_reloads_under_load_fail_no_request_and_mix_no_policies() {
     storm(200);
 }
 
 #[test]
 #[ignore = "takes longer than others: `make test-long`"]
-fn row_47_ten_seconds_of_a_hundred_reloads_each_under_load() {
+fn row_47_1000_reloads_under_load() {
     storm(1_000);
 }
 
 /// Files whose every name is new, as a generator makes them.
 #[test]
 #[ignore = "takes longer than others: `make test-long`"]
-fn thousands_of_files_of_ever_other_names_do_not_make_it_grow() {
+fn thousands_of_reloads_with_new_names_do_not_grow_memory() {
     let file = |number: usize| {
         let rate = 1_000 + number;
         let plan = format!("p{number}");

@@ -60,18 +60,18 @@ fn assert_fraction_is_kept(rest: &str) {
 }
 
 #[test]
-fn row_46_a_client_keeps_its_fraction_in_memory() {
+fn row_46_client_keeps_its_fraction_in_memory() {
     assert_fraction_is_kept("");
 }
 
 #[test]
-fn row_46_a_client_keeps_its_fraction_in_redis() {
+fn row_46_client_keeps_its_fraction_in_redis() {
     let redis = Redis::start();
     assert_fraction_is_kept(&redis.table());
 }
 
 #[test]
-fn row_46_a_refusal_that_is_remembered_does_not_outlive_its_rule() {
+fn row_46_reload_clears_the_deny_cache() {
     let redis = Redis::start();
     let file = |rule: &str| format!("{DEMO}{rule}{}", redis.table());
     let gateway = start(&file(&rule("1/d")));
@@ -85,7 +85,7 @@ fn row_46_a_refusal_that_is_remembered_does_not_outlive_its_rule() {
 }
 
 #[test]
-fn a_rule_of_another_name_begins_anew() {
+fn renamed_rule_starts_with_full_buckets() {
     let file = |name: &str| format!("{DEMO}{}", rule("3/d").replace("rules.r", name));
     let gateway = start(&file("rules.old"));
     assert_eq!(spend(&gateway, 3), 0);
@@ -94,7 +94,7 @@ fn a_rule_of_another_name_begins_anew() {
 }
 
 #[test]
-fn a_key_that_moves_to_another_plan_keeps_its_fraction() {
+fn key_moved_to_another_plan_keeps_its_fraction() {
     let file = |plan: &str| {
         let rule = "[rules.r]\nper = [\"key\"]\nplans.free = { rate = \"10/d\" }\n\
             plans.pro = { rate = \"100/d\" }\n";

@@ -63,7 +63,7 @@ fn only_below_api(routes: &str) -> String {
 }
 
 #[test]
-fn row_40_of_a_request_that_passes_or_is_refused() {
+fn row_40_no_secret_of_an_allowed_or_denied_request_is_logged() {
     let limit = "[rules.all]\nper = []\nrate = \"3/d\"\n";
     let config = format!("{}{}", only_below_api(DEMO), key("acme", SECRET, "free"));
     assert_kept_secret(&config, 200);
@@ -72,7 +72,7 @@ fn row_40_of_a_request_that_passes_or_is_refused() {
 }
 
 #[test]
-fn row_40_of_a_request_that_fails() {
+fn row_40_no_secret_of_a_failed_request_is_logged() {
     let known = key("acme", SECRET, "free");
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let routes = only_below_api(&in_front_of(&[nobody]));
@@ -85,7 +85,7 @@ fn row_40_of_a_request_that_fails() {
 }
 
 #[test]
-fn row_40_of_a_file_that_has_the_key_where_its_hash_belongs() {
+fn row_40_key_in_place_of_its_hash_is_not_printed() {
     for line in [
         format!("sha256 = \"{SECRET}\""),
         format!("sha265 = \"{SECRET}\""),
@@ -101,7 +101,7 @@ fn row_40_of_a_file_that_has_the_key_where_its_hash_belongs() {
 
 /// Pingora logs whole heads when it is asked for everything.
 #[test]
-fn row_40_of_a_log_of_everything() {
+fn row_40_no_secret_is_logged_at_the_finest_level() {
     let upstream = Upstream::saying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     let routes = only_below_api(&in_front_of(&[upstream.address]));
     let config = whole(&format!("{routes}{}", key("acme", SECRET, "free")));
@@ -113,7 +113,7 @@ fn row_40_of_a_log_of_everything() {
 
 /// Nor in what the admin port says of clients, whatever they sent.
 #[test]
-fn row_40_of_the_admin_api() {
+fn row_40_admin_api_returns_no_secret() {
     let accept = "[clients]\non_unknown_key = \"accept\"\n";
     let rules = "[rules.r]\nper = [\"key\", \"header:x-api-key\"]\nrate = \"9/d\"\n";
     let gateway = Gateway::start(&format!("{DEMO}{rules}{accept}{}", key("acme", "other", "free")));

@@ -42,7 +42,7 @@ fn flood(gateways: &[Gateway], count: usize) -> Tally {
 }
 
 #[test]
-fn over_four_gateways_exactly_as_many_pass_as_the_file_says() {
+fn four_gateways_allow_exactly_the_limit() {
     let redis = Redis::start();
     let gateways: [Gateway; 4] = gateways(&with_rate(&redis, "rate = \"1000/d\""));
     let tally = flood(&gateways, 3_000);
@@ -56,7 +56,7 @@ fn over_four_gateways_exactly_as_many_pass_as_the_file_says() {
 
 /// Burst 10, 10/s, for 3 s: 40 may pass, and what time adds beyond the third second.
 #[test]
-fn over_four_gateways_a_rate_holds_while_it_fills() {
+fn four_gateways_allow_exactly_the_rate_while_the_bucket_refills() {
     let redis = Redis::start();
     let gateways: [Gateway; 4] = gateways(&with_rate(&redis, "rate = \"10/s\"\nburst = 10"));
     let clock = Stopwatch::start();
@@ -76,7 +76,7 @@ fn over_four_gateways_a_rate_holds_while_it_fills() {
 }
 
 #[test]
-fn an_attack_on_an_exhausted_client_costs_redis_nothing() {
+fn exhausted_client_causes_no_redis_calls() {
     let redis = Redis::start();
     let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"5/d\""));
     assert_eq!(flood(std::slice::from_ref(&gateway), 100).get(&200), Some(&5));
@@ -91,7 +91,7 @@ fn an_attack_on_an_exhausted_client_costs_redis_nothing() {
 }
 
 #[test]
-fn many_requests_share_a_call() {
+fn concurrent_requests_share_a_redis_call() {
     let redis = Redis::start();
     let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"1000000/s\""));
     // The first call teaches Redis the script.
@@ -109,7 +109,7 @@ fn many_requests_share_a_call() {
 }
 
 #[test]
-fn row_04_a_script_that_redis_forgets_is_sent_again() {
+fn row_04_flushed_script_is_sent_again() {
     let redis = Redis::start();
     let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"300/d\""));
     let mut forgotten = 0;
@@ -131,7 +131,7 @@ fn row_04_a_script_that_redis_forgets_is_sent_again() {
 }
 
 #[test]
-fn row_05_a_redis_that_forgets_everything_begins_with_full_buckets() {
+fn row_05_flushed_redis_starts_with_full_buckets() {
     let redis = Redis::start();
     let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"5/d\""));
     let take_all = || (0..9).map(|_| get(&gateway)).filter(|status| *status == 200).count();
@@ -143,7 +143,7 @@ fn row_05_a_redis_that_forgets_everything_begins_with_full_buckets() {
 }
 
 #[test]
-fn row_13_a_key_of_another_type_leaves_only_its_own_bucket_to_the_gateway() {
+fn row_13_key_of_another_type_affects_only_its_own_bucket() {
     let redis = Redis::start();
     let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"5/d\""));
     assert_eq!(get(&gateway), 200);
@@ -159,7 +159,7 @@ fn row_13_a_key_of_another_type_leaves_only_its_own_bucket_to_the_gateway() {
 }
 
 #[test]
-fn row_22_a_gateway_starts_without_redis_and_finds_it_later() {
+fn row_22_gateway_starts_without_redis_and_connects_later() {
     let mut redis = Redis::absent();
     let full = format!("{}start_without = \"full\"\n", redis.table());
     let text = with_rate(&redis, "rate = \"5/d\"").replace(&redis.table(), &full);
@@ -173,7 +173,7 @@ fn row_22_a_gateway_starts_without_redis_and_finds_it_later() {
 }
 
 #[test]
-fn row_01_a_redis_that_dies_fails_no_request_and_is_found_again() {
+fn row_01_killed_redis_fails_no_request_and_is_reconnected() {
     let mut redis = Redis::start();
     let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"1000000/s\""));
     let tally = std::thread::scope(|scope| {
@@ -192,7 +192,7 @@ fn row_01_a_redis_that_dies_fails_no_request_and_is_found_again() {
 }
 
 #[test]
-fn row_30_no_text_of_a_client_stands_in_redis() {
+fn row_30_no_client_text_is_in_redis() {
     let redis = Redis::start();
     let config = with_rate(&redis, "rate = \"1000/d\"")
         .replace("[plans.free]", "[clients]\non_unknown_key = \"accept\"\n[plans.free]");
@@ -214,7 +214,7 @@ fn row_30_no_text_of_a_client_stands_in_redis() {
 
 /// Another rate at the next start: a client keeps the fraction of the bucket that it had.
 #[test]
-fn a_client_keeps_its_fraction_when_the_file_changes() {
+fn client_keeps_its_fraction_across_a_reload() {
     let redis = Redis::start();
     let [before]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"100/d\""));
     for _ in 0..40 {
@@ -227,7 +227,7 @@ fn a_client_keeps_its_fraction_when_the_file_changes() {
 }
 
 #[test]
-fn the_documented_rights_are_all_that_is_needed() {
+fn documented_acl_rights_suffice() {
     let readme = include_str!("../../README.md");
     let page = include_str!("../../docs/redis.md");
     let line = readme.lines().find(|line| line.trim().starts_with("ACL SETUSER tollgate")).unwrap();
@@ -247,7 +247,7 @@ fn the_documented_rights_are_all_that_is_needed() {
 }
 
 #[test]
-fn row_16_rights_that_are_taken_away_fail_no_request_and_are_named_once() {
+fn row_16_revoked_acl_rights_fail_no_request_and_are_logged_once() {
     let redis = Redis::start();
     redis.ask::<String>(&["ACL", "SETUSER", "tollgate", "on", ">hunter2", "~*", "+@all"]);
     let login = format!("{}username = \"tollgate\"\npassword = \"hunter2\"\n", redis.table());

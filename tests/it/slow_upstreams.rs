@@ -46,7 +46,7 @@ fn assert_timed_out(config: &str, request: &Request) {
 }
 
 #[test]
-fn a_head_that_trickles_is_504_after_the_read_timeout() {
+fn trickling_head_is_504_after_the_read_timeout() {
     for request in [Request::get("/"), Request::new("POST", "/").body("x"), upgrade("GET")] {
         let upstream = Upstream::start(|_, stream| {
             stream.write_all(b"HTTP/1.1 200 OK\r\nX: ").is_ok() && repeat(stream, b"a")
@@ -85,7 +85,7 @@ fn too_many_interim_responses_are_502() {
 
 /// The time that a client takes for its body is not the API's.
 #[test]
-fn an_upload_may_take_longer_than_the_read_timeout() {
+fn upload_can_take_longer_than_the_read_timeout() {
     let upstream = Upstream::echo();
     let gateway = Gateway::start(&impatient(upstream.address));
     let mut client = gateway.connect();
@@ -99,7 +99,7 @@ fn an_upload_may_take_longer_than_the_read_timeout() {
 
 /// Only `server.read_timeout` bounds how long a client takes for the next part of its request.
 #[test]
-fn a_pause_within_an_upload_is_no_timeout_of_the_upstream() {
+fn pause_in_an_upload_does_not_time_out_the_upstream() {
     let upstream = Upstream::echo();
     let gateway = Gateway::start(&impatient(upstream.address));
     let uploads = [
@@ -118,7 +118,7 @@ fn a_pause_within_an_upload_is_no_timeout_of_the_upstream() {
 }
 
 #[test]
-fn the_read_timeout_begins_when_an_upload_has_ended() {
+fn read_timeout_begins_at_the_end_of_an_upload() {
     let upstream = Upstream::start(|_, stream| {
         let _ = stream.read(&mut [0]);
         false
@@ -137,7 +137,7 @@ fn the_read_timeout_begins_when_an_upload_has_ended() {
 
 /// Nor is the time of a body that keeps coming bounded.
 #[test]
-fn an_answer_may_take_longer_than_the_read_timeout() {
+fn response_can_take_longer_than_the_read_timeout() {
     let upstream = Upstream::start(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n");
         (0..15).all(|_| {
@@ -153,7 +153,7 @@ fn an_answer_may_take_longer_than_the_read_timeout() {
 }
 
 #[test]
-fn asking_for_an_upgrade_lifts_no_timeout_of_the_upstream() {
+fn upgrade_request_keeps_the_upstream_timeouts() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     assert_timed_out(&impatient(silent.local_addr().unwrap()), &upgrade("GET"));
     // Refused, with a body that stalls.
@@ -169,7 +169,7 @@ fn asking_for_an_upgrade_lifts_no_timeout_of_the_upstream() {
 }
 
 #[test]
-fn asking_for_an_upgrade_lifts_no_timeout_of_the_client() {
+fn upgrade_request_keeps_the_client_timeouts() {
     let upstream = Upstream::echo();
     let config = in_front_of(&[upstream.address]);
     let gateway = Gateway::start(&format!("read_timeout = \"300ms\"\n{config}"));
@@ -182,7 +182,7 @@ fn asking_for_an_upgrade_lifts_no_timeout_of_the_client() {
 }
 
 #[test]
-fn an_upgraded_connection_outlives_the_read_timeouts() {
+fn upgraded_connection_outlives_the_read_timeouts() {
     let upstream = Upstream::start(|_, stream| {
         let upgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
             Upgrade: websocket\r\n\r\n";

@@ -44,7 +44,7 @@ fn with_surplus(surplus: &'static [u8]) -> Upstream {
 }
 
 #[test]
-fn surplus_after_a_bodiless_answer_reaches_no_other_client() {
+fn surplus_after_a_response_without_body_reaches_no_other_client() {
     for (method, _) in BODILESS {
         let upstream = with_surplus(FOREIGN);
         let gateway = Gateway::start(&in_front_of(&[upstream.address]));
@@ -112,7 +112,7 @@ fn surplus_on_an_idle_connection_reaches_no_other_client() {
 }
 
 #[test]
-fn a_server_that_has_sent_surplus_after_a_body_must_be_silent_after_every_response() {
+fn server_that_sent_surplus_is_checked_after_every_response() {
     let (upstream, _) = with_surplus_after_bodies();
     let gateway = Gateway::start(&in_front_of(&[upstream.address]));
     // Surplus that arrives together with its response ends the connection without being noticed.
@@ -129,7 +129,7 @@ fn a_server_that_has_sent_surplus_after_a_body_must_be_silent_after_every_respon
 }
 
 #[test]
-fn a_connection_is_used_again_after_a_bodiless_answer_and_silence() {
+fn connection_is_reused_after_a_response_without_body_and_silence() {
     let upstream = with_surplus(b"");
     let gateway = Gateway::start(&in_front_of(&[upstream.address]));
     for (method, _) in BODILESS {
@@ -146,7 +146,7 @@ fn a_connection_is_used_again_after_a_bodiless_answer_and_silence() {
 }
 
 #[test]
-fn a_connection_is_used_again_at_once_after_a_body() {
+fn connection_is_reused_at_once_after_a_body() {
     let upstream = Upstream::echo();
     let gateway = Gateway::start(&in_front_of(&[upstream.address]));
     let mut client = gateway.connect();

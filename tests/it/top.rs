@@ -30,7 +30,7 @@ fn gateway() -> Gateway {
 }
 
 #[test]
-fn once_tells_everything_as_text() {
+fn once_prints_everything_as_text() {
     let gateway = gateway();
     let told = once(&gateway.admin.to_string());
     assert_eq!(told.code, Some(0), "{}", told.stderr);
@@ -54,7 +54,7 @@ fn once_tells_everything_as_text() {
 }
 
 #[test]
-fn the_file_says_where_and_by_which_token() {
+fn top_reads_address_and_token_from_the_file() {
     let admin = format!("[admin]\ntoken = \"{TOKEN}\"\n");
     let gateway = Gateway::start(&format!("{DEMO}{admin}"));
     let folder = tempfile::tempdir().unwrap();
@@ -86,7 +86,7 @@ fn the_file_says_where_and_by_which_token() {
 }
 
 #[test]
-fn what_is_not_there_or_is_something_else_is_said() {
+fn top_reports_a_missing_gateway_or_another_server() {
     let nobody = once(&format!("127.0.0.1:{}", free_port()));
     assert_eq!(nobody.code, Some(69));
     assert!(nobody.stderr.starts_with("error: no gateway answers at 127.0.0.1:"));
@@ -180,7 +180,7 @@ impl Drop for Live {
 }
 
 #[test]
-fn live_it_draws_obeys_keys_and_gives_the_terminal_back() {
+fn live_view_draws_handles_keys_and_restores_the_terminal() {
     let gateway = gateway();
     let mut live = Live::start(&gateway.admin.to_string());
     live.wait_for("allowed/s, the last 5 min");
@@ -197,7 +197,7 @@ fn live_it_draws_obeys_keys_and_gives_the_terminal_back() {
 }
 
 #[test]
-fn live_it_waits_for_a_gateway_and_ends_on_a_signal() {
+fn live_view_waits_for_a_gateway_and_ends_on_a_signal() {
     let mut gateway = gateway();
     let at = gateway.admin.to_string();
     let live = &mut Live::start(&at);

@@ -42,7 +42,7 @@ fn steady(span: &Span) -> Value {
 const RULES: &str = "[plans.pro]\n[rules.per-key]\nper = [\"key\"]\nrate = \"2/d\"\n";
 
 #[test]
-fn a_request_its_check_and_its_way_to_the_api_have_a_span_each() {
+fn request_check_and_upstream_request_each_have_a_span() {
     let (upstream, collector) = (Upstream::saying(ANSWER), Collector::start());
     let routes = in_front_of(&[upstream.address]).replace("/*", "/api/*");
     let key = key("acme", "secret", "pro");
@@ -99,7 +99,7 @@ fn a_request_its_check_and_its_way_to_the_api_have_a_span_each() {
 }
 
 #[test]
-fn a_refusal_has_a_span_that_says_why() {
+fn denied_request_has_a_span_with_the_reason() {
     let collector = Collector::start();
     let config = format!("{DEMO}{RULES}{}", collector.table(""));
     let gateway = Gateway::start(&config);
@@ -124,7 +124,7 @@ fn a_refusal_has_a_span_that_says_why() {
 /// Who is trusted with ids, and with the decision: (lines of `[server]`, of `[tracing]`, what came;
 /// whether the trace goes on, and whether it is recorded).
 #[test]
-fn a_trace_is_followed_by_whose_say_the_file_believes() {
+fn trace_context_is_accepted_from_trusted_proxies_only() {
     let all = "follow = \"all\"\n";
     let none = "follow = \"all\"\nsample = 0";
     let table = [
@@ -171,7 +171,7 @@ fn a_trace_is_followed_by_whose_say_the_file_believes() {
 }
 
 #[test]
-fn what_is_no_traceparent_begins_a_new_trace() {
+fn malformed_traceparent_starts_a_new_trace() {
     let (upstream, collector) = (Upstream::saying(ANSWER), Collector::start());
     let routes = in_front_of(&[upstream.address]);
     let gateway = Gateway::start(&format!("{TRUSTED}{routes}{}", collector.table("")));
@@ -206,7 +206,7 @@ fn what_is_no_traceparent_begins_a_new_trace() {
 }
 
 #[test]
-fn without_tracing_headers_go_through_as_they_came() {
+fn without_tracing_trace_headers_are_forwarded_unchanged() {
     let upstream = Upstream::saying(ANSWER);
     let gateway = Gateway::start(&in_front_of(&[upstream.address]));
     let request = Request::get("/").header("traceparent", "Whatever").header("tracestate", "A b");
@@ -218,7 +218,7 @@ fn without_tracing_headers_go_through_as_they_came() {
 }
 
 #[test]
-fn a_reload_begins_moves_and_ends_traces() {
+fn reload_starts_moves_and_stops_traces() {
     let (first, second) = (Collector::start(), Collector::start());
     let gateway = Gateway::start(DEMO);
     gateway.get("/1");
@@ -248,7 +248,7 @@ fn a_reload_begins_moves_and_ends_traces() {
 }
 
 #[test]
-fn a_line_of_the_access_log_names_the_trace_that_is_recorded() {
+fn access_log_line_has_the_id_of_a_recorded_trace() {
     let collector = Collector::start();
     let tables = format!("{}\n[access_log]\n", collector.table("sample = 0"));
     let tables = tables.replacen("sample = 1\n", "", 1);
@@ -267,7 +267,7 @@ fn a_line_of_the_access_log_names_the_trace_that_is_recorded() {
 }
 
 #[test]
-fn addresses_are_shown_as_the_access_log_shows_them() {
+fn spans_show_addresses_as_client_ip_says() {
     for (more, expected) in [("off", 0), ("hashed", 18), ("plain", 9)] {
         let collector = Collector::start();
         let log = format!("[access_log]\noutput = \"off\"\nclient_ip = \"{more}\"\n");
@@ -279,7 +279,7 @@ fn addresses_are_shown_as_the_access_log_shows_them() {
 }
 
 #[test]
-fn whatever_a_client_sends_is_told_within_bounds_and_no_secret_is() {
+fn malformed_input_in_spans_is_bounded_and_has_no_secret() {
     const SECRET: &str = "s3cr3t-7h4t-nob0dy-m4y-r34d";
     let (upstream, collector) = (Upstream::saying(ANSWER), Collector::start());
     let routes = in_front_of(&[upstream.address]);
@@ -320,7 +320,7 @@ fn whatever_a_client_sends_is_told_within_bounds_and_no_secret_is() {
 }
 
 #[test]
-fn a_client_that_is_gone_is_told() {
+fn spans_of_a_disconnected_client_are_canceled() {
     let gate = Gate::default();
     let held = gate.clone();
     let upstream = Upstream::start(move |_, _| {
@@ -344,7 +344,7 @@ fn a_client_that_is_gone_is_told() {
 }
 
 #[test]
-fn a_second_try_and_a_failure_are_told() {
+fn spans_record_retries_and_failures() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (upstream, collector) = (Upstream::saying(ANSWER), Collector::start());
     let servers = in_front_of(&[nobody, upstream.address]);

@@ -92,12 +92,12 @@ impl Fleet {
 }
 
 #[test]
-fn row_01_a_flapping_redis_gives_no_burst_each_time() {
+fn row_01_flapping_redis_grants_no_burst_per_flap() {
     Fleet::start(1, QUICK).holds_the_limit(|fleet| fleet.flap(Duration::from_secs(6)));
 }
 
 #[test]
-fn row_01_three_gateways_hold_the_limit_through_an_outage() {
+fn row_01_three_gateways_stay_within_the_bound_in_an_outage() {
     Fleet::start(3, QUICK).holds_the_limit(|fleet| fleet.miss_redis(Duration::from_secs(3)));
 }
 
@@ -109,7 +109,7 @@ fn take_all(gateway: &Gateway) -> usize {
 /// 40 of 100 are taken when Redis fails; nobody gets a full bucket for it, and what is taken in the
 /// meantime is not there afterwards.
 #[test]
-fn row_01_a_client_has_one_bucket_before_during_and_after_an_outage() {
+fn row_01_client_keeps_one_bucket_before_during_and_after_an_outage() {
     // One check that a busy machine holds up for longer would be taken off twice.
     let scene = Scene::with_patience("1s", "rate = \"100/d\"");
     let gateway = &scene.gateway;
@@ -135,7 +135,7 @@ fn row_01_a_client_has_one_bucket_before_during_and_after_an_outage() {
 
 /// Of a limit that is too small to be divided, each gateway grants one request all the same.
 #[test]
-fn row_01_a_small_limit_is_not_divided_to_nothing() {
+fn row_01_local_share_of_a_small_limit_is_one_token() {
     let redis = Redis::start();
     let proxy = FaultProxy::start(&redis);
     let text = config(&proxy.table(super::PATIENT), "rate = \"10/d\"");
@@ -151,7 +151,7 @@ fn row_01_a_small_limit_is_not_divided_to_nothing() {
 /// What Redis may have taken without saying so is never granted twice: here it takes all that it
 /// was asked for, long after the gateway has gone on without it.
 #[test]
-fn row_02_late_debits_never_give_a_client_more() {
+fn row_02_late_debits_grant_no_tokens() {
     let scene = Scene::start("rate = \"100/d\"");
     let before = scene.gateway.count("tollgate_decisions_total", &[("decision", "allow")]);
     scene.redis.pause();
@@ -176,7 +176,7 @@ fn opens_by(scene: &Scene, passed: &mut usize) {
 
 /// A restart without persistence begins with full buckets, and nothing else does.
 #[test]
-fn row_05_a_restart_that_loses_everything_costs_one_burst_at_most() {
+fn row_05_redis_restart_without_data_grants_at_most_one_burst() {
     let mut redis = Redis::start();
     let gateway = Gateway::start(&config(&redis.table(), "rate = \"100/d\""));
     connected(&gateway);

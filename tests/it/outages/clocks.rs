@@ -14,7 +14,7 @@ fn hour(gateway: &Gateway) -> String {
 
 /// Two an hour: a jump of an hour would give two, if it counted.
 #[test]
-fn row_25_the_wall_clock_of_a_gateway_decides_nothing() {
+fn row_25_wall_clock_of_the_gateway_changes_no_decision() {
     let redis = Redis::start();
     for table in [String::new(), redis.table()] {
         let clock = WallClock::new();
@@ -41,7 +41,7 @@ fn row_25_the_wall_clock_of_a_gateway_decides_nothing() {
 /// Nothing is refilled beyond a full bucket, and nobody is locked out until the old time has come
 /// again.
 #[test]
-fn row_24_the_clock_of_redis_may_jump() {
+fn row_24_clock_jump_of_redis_is_bounded() {
     let clock = WallClock::new();
     let mut redis = Redis::absent();
     redis.come_up_with(|command| clock.rule(command));

@@ -8,18 +8,18 @@ use super::bounds::Fleet;
 const HALF_A_MINUTE: Duration = Duration::from_secs(30);
 
 #[test]
-fn row_01_half_a_minute_of_flapping_gives_no_burst_each_time() {
+fn row_01_30_s_of_flapping_grant_no_burst_per_flap() {
     Fleet::start(1, "").holds_the_limit(|fleet| fleet.flap(HALF_A_MINUTE));
 }
 
 /// The same with a breaker that trusts Redis again each time.
 #[test]
-fn row_01_three_gateways_that_are_quick_to_return_hold_the_limit() {
+fn row_01_three_gateways_with_fast_recovery_stay_within_the_bound() {
     Fleet::start(3, QUICK).holds_the_limit(|fleet| fleet.flap(HALF_A_MINUTE));
 }
 
 #[test]
-fn row_01_three_gateways_hold_the_limit_through_ten_seconds_without_redis() {
+fn row_01_three_gateways_stay_within_the_bound_for_10_s_without_redis() {
     let fleet = Fleet::start(3, "");
     fleet.holds_the_limit(|fleet| fleet.miss_redis(Duration::from_secs(10)));
 }

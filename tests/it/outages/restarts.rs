@@ -76,7 +76,7 @@ fn start_without_full_grants_a_burst_for_each_start() {
 
 /// What is unknown once Redis has been reached is full again, as it is without a restart.
 #[test]
-fn buckets_begin_empty_only_until_redis_is_reached() {
+fn buckets_start_empty_until_redis_is_reached() {
     let mut redis = Redis::absent();
     let gateway = Gateway::start(&config(&redis.table(), FIVE_AN_HOUR));
     assert_eq!(passed(&gateway), 0);
@@ -96,7 +96,7 @@ fn buckets_begin_empty_only_until_redis_is_reached() {
 
 /// Connections wait until Redis has been tried: no decision is made without it.
 #[test]
-fn the_first_request_after_a_start_is_decided_by_redis() {
+fn first_request_after_the_start_is_decided_by_redis() {
     let redis = Redis::start();
     let text = config(&redis.table(), "rate = \"100/d\"");
     for start in 1..=5 {
@@ -109,7 +109,7 @@ fn the_first_request_after_a_start_is_decided_by_redis() {
 
 /// Debts that Redis does not take are named in the log, and do not hold the end up.
 #[test]
-fn sigterm_without_redis_logs_what_is_lost() {
+fn sigterm_without_redis_logs_unsettled_debts() {
     let mut redis = Redis::start();
     let gateway = Gateway::start(&config(&redis.table(), FIVE_AN_HOUR));
     linked(&gateway);

@@ -39,7 +39,7 @@ fn tracing_to(address: std::net::SocketAddr, more: &str) -> String {
 }
 
 #[test]
-fn a_collector_that_is_not_there_costs_nobody_anything() {
+fn missing_collector_delays_no_request() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut gateway = Gateway::start(&tracing_to(nobody, ""));
     serve(&gateway);
@@ -56,7 +56,7 @@ fn a_collector_that_is_not_there_costs_nobody_anything() {
 }
 
 #[test]
-fn a_collector_that_hangs_costs_nobody_anything() {
+fn hanging_collector_delays_no_request() {
     // Takes connections, and says nothing on them.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut gateway =
@@ -76,7 +76,7 @@ fn a_collector_that_hangs_costs_nobody_anything() {
 
 /// Whoever has the file name another collector does not wait for what the old one leaves undone.
 #[test]
-fn a_collector_that_hangs_is_left_for_another() {
+fn reload_replaces_a_hanging_collector() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = tracing_to(silent.local_addr().unwrap(), "timeout = \"2s\"");
     let gateway = Gateway::start(&silent);
@@ -91,7 +91,7 @@ fn a_collector_that_hangs_is_left_for_another() {
 }
 
 #[test]
-fn a_queue_that_is_full_drops_and_counts() {
+fn full_queue_drops_and_counts_spans() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = tracing_to(silent.local_addr().unwrap(), "timeout = \"1m\"");
     let gateway = Gateway::start(&config);
@@ -113,7 +113,7 @@ fn a_queue_that_is_full_drops_and_counts() {
 }
 
 #[test]
-fn a_collector_that_fails_is_asked_again_and_believed_again() {
+fn failing_collector_is_retried_until_it_recovers() {
     let is_well = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&is_well);
     let collector = Collector::answering(move |_, stream| {
@@ -138,7 +138,7 @@ fn a_collector_that_fails_is_asked_again_and_believed_again() {
 }
 
 #[test]
-fn a_collector_that_is_busy_for_a_moment_gets_the_same_again() {
+fn busy_collector_gets_the_same_spans_again() {
     let is_first = AtomicBool::new(true);
     let collector = Collector::answering(move |_, stream| {
         let busy =
@@ -156,7 +156,7 @@ fn a_collector_that_is_busy_for_a_moment_gets_the_same_again() {
 }
 
 #[test]
-fn a_connection_that_the_collector_closed_is_replaced() {
+fn connection_closed_by_the_collector_is_replaced() {
     let collector = Collector::answering(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
         // Said nowhere: the gateway keeps the connection, and finds it closed.
@@ -171,7 +171,7 @@ fn a_connection_that_the_collector_closed_is_replaced() {
 }
 
 #[test]
-fn spans_that_a_collector_refuses_are_counted() {
+fn spans_refused_by_the_collector_are_counted() {
     let partial_success = Some(ExportTracePartialSuccess {
         rejected_spans: 1,
         error_message: "too \u{1b}[31m old".to_owned(),
@@ -188,7 +188,7 @@ fn spans_that_a_collector_refuses_are_counted() {
 }
 
 #[test]
-fn the_end_of_the_process_sends_what_waits() {
+fn sigterm_sends_pending_spans() {
     let collector = Collector::start();
     let mut gateway = Gateway::start(&tracing_to(collector.address, ""));
     let mut client = gateway.connect();

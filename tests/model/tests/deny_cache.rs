@@ -62,7 +62,7 @@ fn every_refusal_names_a_rule_that_lacked_the_tokens() {
 }
 
 #[test]
-fn request_of_two_rules_is_refused_only_by_what_is_known_of_both() {
+fn request_with_two_rules_is_denied_only_if_both_are_cached() {
     loom::model(|| {
         let both = || [charge(0), charge(1)];
         let cache = Arc::new(DenyCache::with_slots(SLOTS));
@@ -85,7 +85,7 @@ fn request_of_two_rules_is_refused_only_by_what_is_known_of_both() {
 }
 
 #[test]
-fn what_was_asked_before_tokens_were_given_back_is_never_remembered() {
+fn reply_from_before_a_refund_is_never_cached() {
     let forgets: [fn(&DenyCache); 2] =
         [|cache| cache.forget([BucketId(0)], 10), |cache| cache.clear(10)];
     for forget in forgets {
@@ -101,7 +101,7 @@ fn what_was_asked_before_tokens_were_given_back_is_never_remembered() {
 }
 
 #[test]
-fn newest_answer_is_the_one_that_stays() {
+fn newest_reply_stays_in_the_cache() {
     loom::model(|| {
         let cache = Arc::new(DenyCache::with_slots(SLOTS));
         cache.remember(&[charge(0)], &answer(&[charge(0)], &[900_000]), 1);

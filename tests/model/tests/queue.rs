@@ -84,7 +84,7 @@ fn every_check_is_answered_once_by_one_call_at_a_time() {
 }
 
 #[test]
-fn every_check_is_answered_once_where_calls_take_long() {
+fn every_check_is_answered_once_with_slow_calls() {
     let bounds = Bounds { waiting: 3, calls: 2, checks: 1, long: 10 };
     all_are_answered_once(bounds, [10, 20], 2, |scene| {
         // What a call does that has waited for its reply for a while.
@@ -95,7 +95,7 @@ fn every_check_is_answered_once_where_calls_take_long() {
 }
 
 #[test]
-fn every_check_is_answered_once_where_some_have_waited_long_enough() {
+fn every_check_is_answered_once_with_expired_checks() {
     let bounds = Bounds { waiting: 3, calls: 1, checks: 2, long: 100 };
     all_are_answered_once(bounds, [1, 2], 2, |scene| {
         while let Some(check) = scene.step(|queue| queue.pop_front_if(|check| *check < 2)) {
@@ -105,7 +105,7 @@ fn every_check_is_answered_once_where_some_have_waited_long_enough() {
 }
 
 #[test]
-fn check_is_turned_away_where_too_many_wait() {
+fn check_is_refused_if_the_queue_is_full() {
     let bounds = Bounds { waiting: 1, calls: 1, checks: 1, long: 100 };
     all_are_answered_once(bounds, [1, 2], 3, |scene| scene.send(2, 3));
 }

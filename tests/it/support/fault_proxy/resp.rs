@@ -17,7 +17,7 @@ pub(super) fn end(bytes: &[u8], start: usize) -> Option<usize> {
 }
 
 #[test]
-fn a_message_ends_where_it_ends() {
+fn resp_messages_are_split_at_their_ends() {
     for whole in [
         "+OK\r\n",
         "-ERR x\r\n",

@@ -33,7 +33,7 @@ fn receive(stream: &mut TcpStream, length: usize) -> Option<String> {
 }
 
 #[test]
-fn it_passes_refuses_and_passes_again() {
+fn proxy_passes_refuses_and_passes_again() {
     let redis = Redis::start();
     let proxy = FaultProxy::start(&redis);
     let mut stream = connect(&proxy);
@@ -49,7 +49,7 @@ fn it_passes_refuses_and_passes_again() {
 }
 
 #[test]
-fn what_hangs_goes_on_where_it_was() {
+fn hanging_connection_continues_where_it_stopped() {
     let redis = Redis::start();
     let proxy = FaultProxy::start(&redis);
     let mut old = connect(&proxy);
@@ -69,7 +69,7 @@ fn what_hangs_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_freezes_is_dead_for_good_and_the_next_connection_works() {
+fn frozen_connection_stays_dead_and_new_ones_work() {
     let redis = Redis::start();
     let proxy = FaultProxy::start(&redis);
     let mut old = connect(&proxy);
@@ -83,7 +83,7 @@ fn what_freezes_is_dead_for_good_and_the_next_connection_works() {
 }
 
 #[test]
-fn canned_answers_do_not_disturb_the_order() {
+fn canned_replies_keep_the_order() {
     let mut redis = Redis::start();
     let proxy = FaultProxy::start(&redis);
     let mut stream = connect(&proxy);
@@ -103,7 +103,7 @@ fn canned_answers_do_not_disturb_the_order() {
 }
 
 #[test]
-fn it_delays_cuts_garbles_and_floods() {
+fn proxy_delays_truncates_garbles_and_floods() {
     let redis = Redis::start();
     let proxy = FaultProxy::start(&redis);
     let mut stream = connect(&proxy);

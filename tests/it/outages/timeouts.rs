@@ -6,18 +6,18 @@ use super::{FREELY, Scene, connected, heals, opens, survives, times_opened};
 use crate::support::{Gateway, Mode, Redis, Request, eventually, key, lasting, rush};
 
 #[test]
-fn row_02_a_redis_that_hangs_fails_no_request() {
+fn row_02_hanging_redis_fails_no_request() {
     let scene = Scene::start(FREELY);
     survives(&scene.gateway, || scene.redis.pause(), || scene.redis.resume());
 }
 
 #[test]
-fn row_02_a_network_that_hangs_fails_no_request() {
+fn row_02_hanging_network_fails_no_request() {
     Scene::start(FREELY).survives(Mode::Hang);
 }
 
 #[test]
-fn row_03_a_redis_that_sleeps_for_two_seconds_fails_no_request() {
+fn row_03_redis_sleeping_for_two_seconds_fails_no_request() {
     let scene = Scene::start(FREELY);
     std::thread::scope(|scope| {
         scope.spawn(|| scene.redis.ask::<String>(&["DEBUG", "SLEEP", "2"]));
@@ -28,7 +28,7 @@ fn row_03_a_redis_that_sleeps_for_two_seconds_fails_no_request() {
 
 /// Each call would take three budgets: Redis is let alone, and is not tried again and again.
 #[test]
-fn row_03_a_redis_that_is_too_slow_is_let_alone() {
+fn row_03_breaker_stays_open_while_redis_is_too_slow() {
     let scene = Scene::with_patience("10ms", FREELY);
     scene.proxy.set(Mode::Delay(Duration::from_millis(30)));
     opens(&scene.gateway);
@@ -41,7 +41,7 @@ fn row_03_a_redis_that_is_too_slow_is_let_alone() {
 
 /// Never five timeouts in a row, but half of all calls.
 #[test]
-fn row_03_every_second_call_too_slow_is_too_slow() {
+fn row_03_breaker_opens_if_every_second_call_is_too_slow() {
     let scene = Scene::with_patience("100ms", FREELY);
     scene.proxy.set(Mode::DelayAlternate(Duration::from_millis(150)));
     opens(&scene.gateway);
@@ -52,7 +52,7 @@ fn row_03_every_second_call_too_slow_is_too_slow() {
 /// An answer that comes too late is nobody's: every client sees its own limit, and never more left
 /// than its own requests have left.
 #[test]
-fn row_20_late_answers_reach_no_other_client() {
+fn row_20_late_replies_reach_no_other_client() {
     let redis = Redis::start();
     let proxy = crate::support::FaultProxy::start(&redis);
     let rules = "[plans.small]\n[rules.per-key]\nper = [\"key\"]\nrate = \"500/d\"\n\
@@ -84,7 +84,7 @@ fn row_20_late_answers_reach_no_other_client() {
 
 /// A script that does not end, which Redis first keeps silent about and then says.
 #[test]
-fn row_21_a_busy_redis_fails_no_request() {
+fn row_21_redis_blocked_by_a_script_fails_no_request() {
     let redis = Redis::start();
     let gateway = Gateway::start(&super::config(&redis.table_with_patience("50ms"), FREELY));
     connected(&gateway);
@@ -103,7 +103,7 @@ fn row_21_a_busy_redis_fails_no_request() {
 
 /// Hundreds of requests at once, and nobody answers: none of them fails.
 #[test]
-fn row_02_a_crowd_that_meets_a_hanging_redis_passes() {
+fn row_02_500_clients_pass_while_redis_hangs() {
     let scene = Scene::with_patience("10ms", FREELY);
     scene.redis.pause();
     let tally = rush(500, 2_000, |client, _| {

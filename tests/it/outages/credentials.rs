@@ -8,7 +8,7 @@ use super::{FREELY, config, connected, get, heals, survives};
 use crate::support::{Gateway, Redis, eventually, free_port};
 
 #[test]
-fn row_15_a_login_that_fails_is_made_good_without_a_restart() {
+fn row_15_corrected_password_works_without_a_restart() {
     let redis = Redis::start();
     let gateway = Gateway::start(&config(&redis.table(), FREELY));
     connected(&gateway);
@@ -36,7 +36,7 @@ fn issue(file: &Path, key: &KeyPair, last_year: i32) -> String {
 }
 
 #[test]
-fn row_23_a_certificate_that_expired_is_named_and_may_be_renewed() {
+fn row_23_expired_certificate_is_logged_and_can_be_renewed() {
     let mut redis = Redis::absent();
     let path = |name: &str| redis.folder().join(name).display().to_string();
     let [expired, valid, key, ca] = ["expired.pem", "valid.pem", "server.key", "ca.pem"].map(path);

@@ -7,7 +7,7 @@ use crate::support::{DEMO, FaultProxy, Gateway, Mode, Redis, Request, eventually
 
 /// One line for each change of state, however many requests there are.
 #[test]
-fn row_01_an_outage_is_counted_and_logged_once() {
+fn row_01_outage_is_counted_and_logged_once() {
     let scene = Scene::start(FREELY);
     let gateway = &scene.gateway;
     assert_eq!((super::breaker(gateway), times_opened(gateway)), (0, 0));
@@ -29,7 +29,7 @@ fn row_01_an_outage_is_counted_and_logged_once() {
 }
 
 #[test]
-fn the_mode_header_says_when_a_gateway_decides_alone() {
+fn mode_header_shows_local_fallback() {
     let redis = Redis::start();
     let proxy = FaultProxy::start(&redis);
     let text = config(&proxy.table(super::PATIENT), FREELY);
@@ -47,7 +47,7 @@ fn the_mode_header_says_when_a_gateway_decides_alone() {
 
 /// What a rule says is to become of requests while Redis fails.
 #[test]
-fn a_rule_may_deny_or_allow_while_redis_fails() {
+fn on_failure_of_a_rule_denies_or_allows() {
     let redis = Redis::start();
     let proxy = FaultProxy::start(&redis);
     let rule = |name: &str| {
@@ -84,7 +84,7 @@ fn a_rule_may_deny_or_allow_while_redis_fails() {
 
 /// Each gateway announces itself where all of them can see it.
 #[test]
-fn gateways_know_how_many_they_are() {
+fn gateways_count_each_other() {
     let redis = Redis::start();
     let text = config(&redis.table(), FREELY);
     let gateways: [Gateway; 3] = std::array::from_fn(|_| Gateway::start(&text));
@@ -95,7 +95,7 @@ fn gateways_know_how_many_they_are() {
 }
 
 #[test]
-fn row_22_a_gateway_is_ready_without_redis_unless_the_file_says_otherwise() {
+fn row_22_readiness_without_redis_follows_redis_ready() {
     let mut redis = Redis::absent();
     let ready = |gateway: &Gateway| gateway.admin("/ready").status;
     let of = |more: &str| Gateway::start(&config(&format!("{}{more}", redis.table()), FREELY));

@@ -6,7 +6,7 @@ use super::{FREELY, Scene, config, config_with, connected, get, heals, opens};
 use crate::support::{FaultProxy, Gateway, Mode, Redis, eventually};
 
 #[test]
-fn row_01_a_redis_that_dies_again_and_again_is_found_again_each_time() {
+fn row_01_gateway_reconnects_after_each_kill_of_redis() {
     let mut redis = Redis::start();
     let gateway = Gateway::start(&config(&redis.table(), FREELY));
     connected(&gateway);
@@ -19,13 +19,13 @@ fn row_01_a_redis_that_dies_again_and_again_is_found_again_each_time() {
 }
 
 #[test]
-fn row_01_connections_that_are_cut_or_refused_fail_no_request() {
+fn row_01_reset_or_refused_connections_fail_no_request() {
     Scene::start(FREELY).survives(Mode::Refuse);
 }
 
 /// Nobody says that the connection is dead: it is found out by calls that are not answered.
 #[test]
-fn row_18_a_connection_that_died_without_a_word_is_replaced() {
+fn row_18_half_open_connection_is_replaced() {
     let scene = Scene::start(FREELY);
     scene.proxy.set(Mode::Freeze);
     eventually("the breaker to open", || {
@@ -37,7 +37,7 @@ fn row_18_a_connection_that_died_without_a_word_is_replaced() {
 }
 
 #[test]
-fn row_26_a_redis_without_room_for_one_more_client_fails_no_request() {
+fn row_26_redis_at_maxclients_fails_no_request() {
     let redis = Redis::start();
     let gateway = Gateway::start(&config(&redis.table(), FREELY));
     connected(&gateway);
@@ -52,7 +52,7 @@ fn row_26_a_redis_without_room_for_one_more_client_fails_no_request() {
 /// Twenty gateways lose Redis together. What they must not do is come back together: in no quarter
 /// of a second more than half of them, though each has been waiting for the same moment.
 #[test]
-fn row_27_gateways_that_lost_redis_together_come_back_one_by_one() {
+fn row_27_reconnects_of_many_gateways_are_spread() {
     const GATEWAYS: usize = 20;
     let redis = Redis::start();
     let proxy = FaultProxy::start(&redis);

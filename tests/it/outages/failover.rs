@@ -14,7 +14,7 @@ fn start(arguments: &[&str]) -> Redis {
 }
 
 #[test]
-fn row_07_the_master_that_the_sentinels_choose_is_found() {
+fn row_07_gateway_follows_a_sentinel_failover() {
     let ports: [String; 5] = std::array::from_fn(|_| free_port().to_string());
     let [master_port, replica_port, sentinel_ports @ ..] = &ports;
     let mut master = start(&["--port", master_port]);

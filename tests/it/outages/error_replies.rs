@@ -10,7 +10,7 @@ fn directly(redis: &Redis) -> Gateway {
 }
 
 #[test]
-fn row_06_a_redis_that_reads_its_data_fails_no_request() {
+fn row_06_loading_redis_fails_no_request() {
     let mut redis = Redis::start();
     let gateway = directly(&redis);
     redis.come_up_slowly();
@@ -20,7 +20,7 @@ fn row_06_a_redis_that_reads_its_data_fails_no_request() {
 
 /// Rows 6, 10, 11, 12, 15, 16 and 21: the first such answer is enough.
 #[test]
-fn every_answer_that_means_not_now_is_believed_at_once() {
+fn every_unavailable_reply_opens_the_breaker_at_once() {
     let scene = Scene::start(FREELY);
     for answer in [
         "-LOADING Redis is loading the dataset in memory\r\n",
@@ -43,7 +43,7 @@ fn every_answer_that_means_not_now_is_believed_at_once() {
 }
 
 #[test]
-fn row_10_a_full_redis_fails_no_request_and_writes_nothing() {
+fn row_10_redis_out_of_memory_fails_no_request_and_writes_nothing() {
     let redis = Redis::start();
     let gateway = directly(&redis);
     let bucket = || {
@@ -60,14 +60,14 @@ fn row_10_a_full_redis_fails_no_request_and_writes_nothing() {
 }
 
 #[test]
-fn row_11_a_redis_that_misses_its_replicas_fails_no_request() {
+fn row_11_redis_without_replicas_fails_no_request() {
     let redis = Redis::start();
     let wanted = |replicas: &str| redis.configure("min-replicas-to-write", replicas);
     survives(&directly(&redis), || wanted("1"), || wanted("0"));
 }
 
 #[test]
-fn row_11_a_redis_that_cannot_save_fails_no_request() {
+fn row_11_redis_that_cannot_save_fails_no_request() {
     let redis = Redis::start();
     let gateway = directly(&redis);
     // A folder stands where the file should be.
@@ -81,7 +81,7 @@ fn row_11_a_redis_that_cannot_save_fails_no_request() {
 }
 
 #[test]
-fn row_12_a_redis_that_became_a_replica_fails_no_request() {
+fn row_12_redis_demoted_to_replica_fails_no_request() {
     let redis = Redis::start();
     let follow = |host: &str, port: &str| {
         redis.ask::<String>(&["REPLICAOF", host, port]);
@@ -91,7 +91,7 @@ fn row_12_a_redis_that_became_a_replica_fails_no_request() {
 
 /// Without a right that checks need, Redis cannot decide: the breaker says so, and so does the log.
 #[test]
-fn row_16_a_right_that_is_missing_opens_the_breaker_and_is_named() {
+fn row_16_missing_acl_right_opens_the_breaker_and_is_logged() {
     let redis = Redis::start();
     let right = |right: &str| redis.ask::<String>(&["ACL", "SETUSER", "default", right]);
     for missing in ["get", "set"] {

@@ -4,17 +4,17 @@ use super::{FREELY, Scene, heals, opens};
 use crate::support::Mode;
 
 #[test]
-fn row_19_replies_that_are_garbage_fail_no_request() {
+fn row_19_garbage_replies_fail_no_request() {
     Scene::start(FREELY).survives(Mode::Garble);
 }
 
 #[test]
-fn row_19_replies_that_are_cut_off_fail_no_request() {
+fn row_19_truncated_replies_fail_no_request() {
     Scene::start(FREELY).survives(Mode::CutMidReply);
 }
 
 #[test]
-fn row_19_replies_of_another_kind_fail_no_request() {
+fn row_19_replies_of_another_type_fail_no_request() {
     let scene = Scene::start(FREELY);
     for reply in [
         "+OK\r\n",
@@ -33,7 +33,7 @@ fn row_19_replies_of_another_kind_fail_no_request() {
 }
 
 #[test]
-fn row_19_a_reply_of_a_gibibyte_is_not_kept() {
+fn row_19_reply_of_1_gib_is_not_buffered() {
     let scene = Scene::start(FREELY);
     let (before, _) = scene.gateway.memory_bytes();
     scene.survives(Mode::Flood);

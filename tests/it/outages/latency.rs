@@ -178,7 +178,7 @@ fn judge(is_kept: bool, is_noise: bool, finding: &str) {
 }
 
 #[test]
-fn row_01_nobody_notices_that_redis_is_killed() {
+fn row_01_killed_redis_delays_no_request() {
     let mut redis = Redis::start();
     let road = Road::open(&redis.table_with_patience("10ms"));
     if !road.is_closed() {
@@ -196,7 +196,7 @@ fn row_01_nobody_notices_that_redis_is_killed() {
 }
 
 #[test]
-fn row_02_nobody_notices_that_redis_hangs() {
+fn row_02_hanging_redis_delays_no_request() {
     let redis = Redis::start();
     let road = Road::open(&redis.table_with_patience("10ms"));
     let timeouts = || road.gateway.count("tollgate_redis_calls_total", &[("result", "timeout")]);
@@ -223,7 +223,7 @@ fn row_02_nobody_notices_that_redis_hangs() {
 /// While the breaker is open, nothing of what clients ask reaches Redis: whether it is back is
 /// found out without them.
 #[test]
-fn row_03_no_request_is_sent_ahead_as_a_probe() {
+fn row_03_no_request_is_used_as_a_probe() {
     let redis = Redis::start();
     let proxy = FaultProxy::start(&redis);
     let road = Road::open_with(QUICK, &proxy.table("10ms"));
@@ -249,7 +249,7 @@ fn row_03_no_request_is_sent_ahead_as_a_probe() {
 
 /// A test of the measure: without a fault, no request waits for longer than with one.
 #[test]
-fn without_a_fault_nobody_waits_either() {
+fn healthy_redis_delays_no_request() {
     let redis = Redis::start();
     let road = Road::open_with(QUICK, &redis.table_with_patience("10ms"));
     let begin = road.load.elapsed();

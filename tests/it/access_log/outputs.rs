@@ -10,7 +10,7 @@ use super::{lines, place, table};
 use crate::support::{DEMO, Gateway, Request, eventually, timed, tollgate, whole};
 
 #[test]
-fn a_reload_begins_moves_and_ends_the_log() {
+fn reload_starts_moves_and_stops_the_access_log() {
     let (_folder, path) = place();
     let other = path.with_extension("other");
     let gateway = Gateway::start(DEMO);
@@ -34,7 +34,7 @@ fn a_reload_begins_moves_and_ends_the_log() {
 }
 
 #[test]
-fn a_log_that_cannot_be_opened_ends_the_start() {
+fn start_fails_if_the_access_log_cannot_be_opened() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("gateway.toml");
     let log = table(Path::new("/none/access.log"), "");
@@ -45,7 +45,7 @@ fn a_log_that_cannot_be_opened_ends_the_start() {
 }
 
 #[test]
-fn the_end_of_the_process_writes_what_waits() {
+fn sigterm_flushes_the_access_log() {
     let mut gateway = Gateway::start(&format!("{DEMO}[access_log]\n"));
     let mut client = gateway.connect();
     for number in 0..200 {
@@ -63,7 +63,7 @@ fn the_end_of_the_process_writes_what_waits() {
 }
 
 #[test]
-fn sighup_opens_a_file_again_that_was_renamed() {
+fn sighup_reopens_a_renamed_access_log() {
     let (_folder, path) = place();
     let gateway = Gateway::start(&format!("{DEMO}{}", table(&path, "")));
     gateway.get("/before");
@@ -81,7 +81,7 @@ fn sighup_opens_a_file_again_that_was_renamed() {
 }
 
 #[test]
-fn row_74_a_full_disk_costs_lines_and_nothing_else() {
+fn row_74_full_disk_drops_lines_and_delays_no_request() {
     let gateway = Gateway::start(&format!("{DEMO}{}", table(Path::new("/dev/full"), "")));
     for _ in 0..10 {
         assert_eq!(gateway.get("/").status, 200);
@@ -93,7 +93,7 @@ fn row_74_a_full_disk_costs_lines_and_nothing_else() {
 }
 
 #[test]
-fn row_74_a_reader_that_does_not_read_slows_no_request() {
+fn row_74_stopped_reader_of_the_access_log_delays_no_request() {
     let (_folder, path) = place();
     assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
     let mut gateway = Gateway::start(&format!("{DEMO}{}", table(&path, "")));
@@ -119,7 +119,7 @@ fn row_74_a_reader_that_does_not_read_slows_no_request() {
 }
 
 #[test]
-fn access_log_is_created_unreadable_for_other_users() {
+fn access_log_file_is_not_readable_by_other_users() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let (_folder, path) = place();
