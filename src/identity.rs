@@ -12,6 +12,7 @@ use http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
+use crate::net::percent::decode_query;
 use crate::policy::client::{Client, ClientKey};
 use crate::policy::settings::{Clients, KeySource, OnConflictingKeys, OnUnknownKey};
 use crate::policy::{Digest, Policy};
@@ -95,7 +96,7 @@ pub fn query_parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
 pub fn is_parameter(name: &str, own: &str) -> bool {
     // Three bytes stand for one at most: of other lengths nothing need be decoded.
     let may_be = (own.len()..=3 * own.len()).contains(&name.len());
-    name == own || (may_be && *decoded(name) == *own.as_bytes())
+    name == own || (may_be && *decode_query(name) == *own.as_bytes())
 }
 
 /// The digest of the request's key and the index of its source, where it has one. An empty key is
@@ -122,7 +123,7 @@ fn key_digest(
                 let parameters = query.into_iter().flat_map(query_parameters);
                 parameters
                     .filter(|(parameter, _)| is_parameter(parameter, name))
-                    .try_for_each(|(_, value)| take(decoded(value)))?;
+                    .try_for_each(|(_, value)| take(decode_query(value)))?;
             }
         }
     }
@@ -161,35 +162,6 @@ pub fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked(b"bearer".len())?;
     let is_bearer = scheme.eq_ignore_ascii_case(b"bearer") && matches!(token, [b' ' | b'\t', ..]);
     is_bearer.then(|| token.trim_ascii())
-}
-
-/// A query's value as a server reads it: `%xx` decoded, `+` a space. Broken escapes stay.
-pub fn decoded(value: &str) -> Cow<'_, [u8]> {
-    if !value.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
-        return Cow::Borrowed(value.as_bytes());
-    }
-    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
-    let bytes = value.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut index = 0;
-    while let Some(&byte) = bytes.get(index) {
-        let pair = (digit(bytes.get(index + 1)), digit(bytes.get(index + 2)));
-        match (byte, pair) {
-            (b'%', (Some(high), Some(low))) => {
-                decoded.push(u8::try_from(high * 16 + low).unwrap_or_default());
-                index += 3;
-            }
-            (b'+', _) => {
-                decoded.push(b' ');
-                index += 1;
-            }
-            _ => {
-                decoded.push(byte);
-                index += 1;
-            }
-        }
-    }
-    Cow::Owned(decoded)
 }
 
 /// The client's key and plan. An unknown key that is not to be refused is no key, or one of its

@@ -6,7 +6,8 @@ use http::StatusCode;
 
 use super::answer::Answer;
 use crate::config::suggest;
-use crate::identity::{decoded, query_parameters};
+use crate::identity::query_parameters;
+use crate::net::percent::decode_query;
 
 /// The parameters of a query, decoded, in order.
 #[derive(Debug, Default)]
@@ -29,7 +30,7 @@ impl Query {
                 let error = |_| BadQuery("the query is not UTF-8".to_owned());
                 String::from_utf8(bytes.into_owned()).map_err(error)
             };
-            let (name, value) = (text(decoded(name))?, text(decoded(value))?);
+            let (name, value) = (text(decode_query(name))?, text(decode_query(value))?);
             if !names.contains(&name.as_str()) {
                 return Err(BadQuery(suggest::unknown("the query", &name, names)));
             }

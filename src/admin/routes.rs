@@ -3,6 +3,8 @@
 
 use http::Method;
 
+use crate::net::percent;
+
 /// One route.
 #[derive(Debug)]
 pub(super) struct Route {
@@ -140,17 +142,9 @@ fn parts(template: &str, path: &str) -> Option<Vec<String>> {
     }
 }
 
-/// Decodes a path segment; `None` if it is empty or not UTF-8.
+/// Decodes a path segment; `None` if it is empty, malformed or not UTF-8.
 fn decoded(part: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut rest = part.bytes();
-    while let Some(byte) = rest.next() {
-        let mut digit = || char::from(rest.next()?).to_digit(16);
-        bytes.push(match byte {
-            b'%' => u8::try_from(digit()? * 16 + digit()?).ok()?,
-            byte => byte,
-        });
-    }
+    let bytes = percent::decode_strict(part)?;
     String::from_utf8(bytes).ok().filter(|part| !part.is_empty())
 }
 

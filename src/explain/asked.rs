@@ -1,6 +1,5 @@
 //! A request by hand: what somebody asks about, as the request that a client would send.
 
-use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
@@ -11,6 +10,7 @@ use thiserror::Error;
 
 use crate::config::suggest::cut;
 use crate::decide::Head;
+use crate::net::percent;
 use crate::policy::Policy;
 use crate::policy::settings::KeySource;
 
@@ -164,13 +164,5 @@ impl Unsent {
 /// A target with one more parameter in its query.
 fn with_parameter(target: &str, name: &str, value: &str) -> String {
     let separator = if target.contains('?') { '&' } else { '?' };
-    let mut target = format!("{target}{separator}{name}=");
-    for byte in value.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            target.push(char::from(byte));
-        } else {
-            let _ = write!(target, "%{byte:02X}");
-        }
-    }
-    target
+    format!("{target}{separator}{name}={}", percent::encode_component(value))
 }

@@ -2,4 +2,5 @@
 
 pub mod address;
 pub mod listen;
+pub mod percent;
 pub mod tls;

@@ -10,6 +10,8 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 use thiserror::Error;
 
+use crate::net::percent;
+
 /// Every way to read one path; at least one. Plain paths have exactly one, which is the path.
 pub type Readings<'a> = SmallVec<[Cow<'a, str>; 1]>;
 
@@ -124,19 +126,13 @@ fn behind_host(path: &str) -> Option<&str> {
 
 /// The path with every `%xx` decoded once.
 fn unescape(path: &str) -> Result<Vec<Written>, PathError> {
-    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
     let bytes = path.as_bytes();
     let mut written = Vec::with_capacity(bytes.len());
     let mut index = 0;
     while let Some(&byte) = bytes.get(index) {
         if byte == b'%' {
-            let pair = (digit(bytes.get(index + 1)), digit(bytes.get(index + 2)));
-            let (Some(high), Some(low)) = pair else { return Err(PathError::BadEscape) };
-            let byte = u8::try_from(high * 16 + low).map_err(|_| PathError::BadEscape)?;
-            if byte == 0 {
-                return Err(PathError::BadEscape);
-            }
-            written.push(Written { byte, escaped: true });
+            let byte = bytes.get(index..).and_then(percent::escape).filter(|byte| *byte != 0);
+            written.push(Written { byte: byte.ok_or(PathError::BadEscape)?, escaped: true });
             index += 3;
         } else {
             written.push(Written { byte, escaped: false });

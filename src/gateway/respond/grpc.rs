@@ -1,9 +1,8 @@
 //! The form that gRPC clients read: status 200, and the outcome in headers alone
 //! ("trailers-only").
 
-use std::fmt::Write as _;
-
 use http::{StatusCode, header};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use pingora::proxy::Session;
 
 /// Whether the client speaks gRPC.
@@ -32,17 +31,10 @@ pub(super) fn grpc_status(status: StatusCode) -> u16 {
     }
 }
 
-/// Text as gRPC sends it: bytes outside visible ASCII, and `%`, percent-encoded.
+/// Encodes text as a `grpc-message`: `%` and all bytes outside of visible ASCII and the space.
 pub(super) fn grpc_message(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if matches!(byte, b' '..=b'~') && byte != b'%' {
-            encoded.push(char::from(byte));
-        } else {
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
+    const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
+    utf8_percent_encode(text, ENCODED).to_string()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::{Config, tables};
+use crate::net::percent;
 use crate::net::tls::{CertificateFiles, ClientTls};
 use crate::policy::redis::{DEFAULT_PREFIX, Login, Place, Redis, Secret, Sentinel};
 
@@ -90,7 +91,7 @@ fn url(
     let text = field.get_ref();
     // A password from the environment stands for itself, whatever characters it has.
     let (login, rest) = text.split_at(redis_url::login_end(text).unwrap_or(0));
-    let encoded = |value: String| redis_url::percent_encoded(&value);
+    let encoded = |value: String| percent::encode_component(&value);
     let login = expand_part(login, field, environment, &encoded, diagnostics);
     let rest = expand_part(rest, field, environment, &|value| value, diagnostics);
     match redis_url::parse(&format!("{}{}", login?, rest?)) {

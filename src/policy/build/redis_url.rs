@@ -7,6 +7,7 @@ mod tests;
 use std::path::PathBuf;
 
 use crate::net::address::{AddressError, HostPort};
+use crate::net::percent;
 use crate::policy::redis::{Login, Secret};
 
 /// Where Redis listens, unless the url says otherwise.
@@ -52,22 +53,6 @@ pub(super) fn login_end(text: &str) -> Option<usize> {
     let start = text.find("://")? + 3;
     let end = text[start..].find('/').map_or(text.len(), |at| start + at);
     text[start..end].rfind('@').map(|at| start + at)
-}
-
-/// A text as it stands in the login of a url.
-pub(super) fn percent_encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push('%');
-            encoded.extend([byte >> 4, byte & 15].map(|digit| {
-                char::from_digit(u32::from(digit), 16).unwrap_or('0').to_ascii_uppercase()
-            }));
-        }
-    }
-    encoded
 }
 
 /// Reads a url.
@@ -226,18 +211,8 @@ fn database(path: &str) -> Result<Option<u32>, Reason> {
 /// The text that a percent-encoded one stands for.
 fn percent_decoded(text: &str) -> Result<String, Reason> {
     let help = "write a `%` as `%25`, or use the settings `username` and `password`";
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
-        let (Some(high), Some(low)) = (digit(), digit()) else {
-            return wrong("a `%` in `url` lacks its two digits", help);
-        };
-        bytes.extend(u8::try_from(high << 4 | low));
-    }
+    let Some(bytes) = percent::decode_strict(text) else {
+        return wrong("a `%` in `url` lacks its two digits", help);
+    };
     String::from_utf8(bytes).or_else(|_| wrong("user or password in `url` are not UTF-8", help))
 }
