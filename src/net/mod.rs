@@ -2,5 +2,6 @@
 
 pub mod address;
 pub mod listen;
+pub mod lookup;
 pub mod percent;
 pub mod tls;

@@ -6,6 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 use super::CurrentSnapshot;
 use crate::clock;
@@ -29,18 +31,35 @@ impl Lookups {
 #[async_trait]
 impl BackgroundService for Lookups {
     async fn start(&self, mut shutdown: ShutdownWatch) {
-        loop {
-            tokio::select! {
-                _ = shutdown.changed() => return,
-                () = tokio::time::sleep(LOOKUP_INTERVAL) => {}
+        let mut interval = tokio::time::interval(LOOKUP_INTERVAL);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first tick is immediate, and the snapshot has been looked up already.
+        interval.tick().await;
+        let rounds = async {
+            loop {
+                interval.tick().await;
+                self.look_up_all().await;
             }
-            let snapshot = self.current.load_full();
-            for pool in &snapshot.pools {
-                pool.idle.sweep(clock::now());
-                if pool.has_names {
-                    pool.look_up().await;
-                }
+        };
+        tokio::select! {
+            _ = shutdown.changed() => {}
+            () = rounds => {}
+        }
+    }
+}
+
+impl Lookups {
+    /// Looks up the names of all upstreams in parallel.
+    async fn look_up_all(&self) {
+        let snapshot = self.current.load_full();
+        let mut lookups = JoinSet::new();
+        for pool in &snapshot.pools {
+            pool.idle.sweep(clock::now());
+            if pool.has_names {
+                let pool = Arc::clone(pool);
+                lookups.spawn(async move { pool.look_up().await });
             }
         }
+        while lookups.join_next().await.is_some() {}
     }
 }

@@ -1,27 +1,35 @@
 //! The servers of one upstream: round robin, passive health, and name look-ups.
 
 use std::collections::{BTreeSet, HashMap};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use pingora::lb::discovery::ServiceDiscovery;
 use pingora::lb::selection::RoundRobin;
 use pingora::lb::{Backend, Backends, LoadBalancer};
 use pingora::prelude::{Error, ErrorType, Result};
-use tokio::net::lookup_host;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::idle::IdleConnections;
 use crate::limit::MICROS_PER_SECOND;
 use crate::net::address::HostPort;
+use crate::net::lookup::{Resolver, system_resolver};
 use crate::policy::settings::{Target, Upstream};
 
 /// Deadline of one name look-up.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Maximum number of concurrent name look-ups, of all upstreams together. Each occupies a thread.
+const MAX_LOOKUPS: usize = 16;
+
+/// The look-ups that may still start.
+static LOOKUPS: Semaphore = Semaphore::const_new(MAX_LOOKUPS);
 
 /// How long a server is ejected after a connection to it failed, in microseconds. Without ejection,
 /// each time that round robin selects it, a request loses a try.
@@ -37,22 +45,33 @@ pub struct Pool {
     name: Arc<str>,
     /// Idle connections to its servers.
     pub idle: Arc<IdleConnections>,
-    /// The servers as configured.
+    /// The upstream as configured.
     target: Target,
+    servers: Arc<Servers>,
+    resolver: Resolver,
 }
 
-/// The servers of an upstream as configured.
-struct Origins(Vec<HostPort>);
+/// The servers of an upstream as configured, and the addresses of each as of its last look-up.
+struct Servers(Vec<(HostPort, Mutex<Vec<SocketAddr>>)>);
+
+/// The source of the balancer's addresses.
+struct Discovery(Arc<Servers>);
 
 impl Pool {
     /// Creates a pool of the upstream's servers. It has no addresses until [`look_up`](Self::look_up) has run.
     pub fn new(upstream: &Upstream) -> Self {
-        let origins = match &upstream.target {
-            Target::Demo => Vec::new(),
-            Target::Servers(origins) => origins.clone(),
+        Self::with_resolver(upstream, system_resolver())
+    }
+
+    fn with_resolver(upstream: &Upstream, resolver: Resolver) -> Self {
+        let servers = match &upstream.target {
+            Target::Demo => &[],
+            Target::Servers(servers) => servers.as_slice(),
         };
-        let has_names = origins.iter().any(|origin| origin.address().is_none());
-        let backends = Backends::new(Box::new(Origins(origins)));
+        let servers = Servers(servers.iter().map(|s| (s.clone(), Mutex::default())).collect());
+        let has_names = servers.0.iter().any(|(server, _)| address(server).is_none());
+        let servers = Arc::new(servers);
+        let backends = Backends::new(Box::new(Discovery(Arc::clone(&servers))));
         Self {
             balancer: LoadBalancer::from_backends(backends),
             ejected: RwLock::default(),
@@ -60,6 +79,8 @@ impl Pool {
             name: Arc::clone(&upstream.name),
             idle: Arc::new(IdleConnections::new(Arc::clone(&upstream.name))),
             target: upstream.target.clone(),
+            servers,
+            resolver,
         }
     }
 
@@ -141,8 +162,38 @@ impl Pool {
         addresses.into_iter().map(|(address, left)| (address.to_string(), left == 0)).collect()
     }
 
-    /// Looks up the addresses of all servers. If no server has one, the previous addresses stay.
+    /// Looks up the addresses of all servers in parallel, each within 5 s. Each server is available as
+    /// soon as its own look-up has succeeded. A server whose look-up fails loses its addresses, unless
+    /// no server of the pool has one: then the previous addresses stay.
     pub async fn look_up(&self) {
+        let mut lookups = JoinSet::new();
+        for (index, (server, addresses)) in self.servers.0.iter().enumerate() {
+            if let Some(address) = address(server) {
+                *addresses.lock() = vec![address];
+            } else {
+                let lookup = look_up(server.clone(), Arc::clone(&self.resolver));
+                lookups.spawn(async move { (index, lookup.await) });
+            }
+        }
+        while let Some(lookup) = lookups.join_next().await {
+            let Ok((index, result)) = lookup else { continue };
+            let Some((server, addresses)) = self.servers.0.get(index) else { continue };
+            match result {
+                Ok(found) => {
+                    *addresses.lock() = found;
+                    self.update().await;
+                }
+                Err(error) => {
+                    addresses.lock().clear();
+                    warn!(%server, "no address: {error}");
+                }
+            }
+        }
+        self.update().await;
+    }
+
+    /// Passes the addresses of all servers to the balancer.
+    async fn update(&self) {
         if let Err(error) = self.balancer.update().await {
             warn!(upstream = &*self.name, "{error}");
         }
@@ -150,38 +201,123 @@ impl Pool {
 }
 
 #[async_trait]
-impl ServiceDiscovery for Origins {
+impl ServiceDiscovery for Discovery {
     async fn discover(&self) -> Result<(BTreeSet<Backend>, HashMap<u64, bool>)> {
         let mut backends = BTreeSet::new();
-        for origin in &self.0 {
-            match origin.look_up().await {
-                Ok(addresses) => {
-                    for address in addresses {
-                        backends.insert(Backend::new(&address.to_string())?);
-                    }
-                }
-                // One name without an address must not take the others out of service.
-                Err(error) => warn!(server = %origin, "no address: {error}"),
+        for (_, addresses) in &self.0.0 {
+            for address in &*addresses.lock() {
+                backends.insert(Backend::new(&address.to_string())?);
             }
         }
-        if backends.is_empty() && !self.0.is_empty() {
+        if backends.is_empty() && !self.0.0.is_empty() {
             return Error::e_explain(ErrorType::ConnectNoRoute, "no server has an address");
         }
         Ok((backends, HashMap::new()))
     }
 }
 
-impl HostPort {
-    /// Returns the address if the server is configured by address instead of by name.
-    fn address(&self) -> Option<SocketAddr> {
-        Some(SocketAddr::new(self.host.parse().ok()?, self.port))
+/// Returns the address of a server that is configured by address instead of by name.
+fn address(server: &HostPort) -> Option<SocketAddr> {
+    Some(SocketAddr::new(server.host.parse().ok()?, server.port))
+}
+
+/// Looks up one name. The deadline begins when the look-up starts, not while it waits for others.
+async fn look_up(server: HostPort, resolver: Resolver) -> io::Result<Vec<SocketAddr>> {
+    let _permit = LOOKUPS.acquire().await.map_err(io::Error::other)?;
+    tokio::time::timeout(LOOKUP_TIMEOUT, resolver(&server)).await?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn pool(names: &[String], resolver: Resolver) -> Pool {
+        let file = format!("[upstreams.api]\nservers = {names:?}\n[routes.all]\n");
+        let policy = crate::load::from_text("gateway.toml", &file).unwrap();
+        Pool::with_resolver(&policy.upstreams[0], resolver)
     }
 
-    async fn look_up(&self) -> std::io::Result<Vec<SocketAddr>> {
-        if let Some(address) = self.address() {
-            return Ok(vec![address]);
-        }
-        let lookup = lookup_host((self.host.as_str(), self.port));
-        Ok(tokio::time::timeout(LOOKUP_TIMEOUT, lookup).await??.collect())
+    async fn until(condition: impl Fn() -> bool) {
+        let wait = async {
+            while !condition() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), wait).await.unwrap();
+    }
+
+    /// The address of `a<n>:<port>` is 127.0.0.n.
+    fn found(server: &HostPort) -> io::Result<Vec<SocketAddr>> {
+        let last = server.host.trim_start_matches('a').parse().map_err(io::Error::other)?;
+        Ok(vec![SocketAddr::from(([127, 0, 0, last], server.port))])
+    }
+
+    #[tokio::test]
+    async fn slow_name_delays_no_other_name() {
+        let resolver: Resolver = Arc::new(|server| match server.host.as_str() {
+            "slow" => Box::pin(std::future::pending()),
+            _ => Box::pin(std::future::ready(found(server))),
+        });
+        let names = ["slow:1", "a1:80", "wrong:1", "127.0.0.3:80", "a2:80"].map(str::to_owned);
+        let pool = Arc::new(pool(&names, resolver));
+        let lookup = tokio::spawn({
+            let pool = Arc::clone(&pool);
+            async move { pool.look_up().await }
+        });
+        until(|| pool.addresses(0).len() == 3).await;
+        assert!(!lookup.is_finished());
+        let addresses: BTreeSet<_> = pool.addresses(0).into_iter().map(|(a, _)| a).collect();
+        let expected = ["127.0.0.1:80", "127.0.0.2:80", "127.0.0.3:80"];
+        assert_eq!(addresses, expected.map(|address| address.parse().unwrap()).into());
+        lookup.abort();
+    }
+
+    #[tokio::test]
+    async fn names_are_looked_up_in_parallel_up_to_the_maximum() {
+        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let resolver: Resolver = Arc::new({
+            let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+            move |server| {
+                let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+                let server = server.clone();
+                Box::pin(async move {
+                    most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    found(&server)
+                })
+            }
+        });
+        let names: Vec<_> = (1..=40).map(|number| format!("a{number}:80")).collect();
+        let pool = pool(&names, resolver);
+        pool.look_up().await;
+        assert_eq!(pool.addresses(0).len(), 40);
+        assert_eq!(most.load(Ordering::SeqCst), MAX_LOOKUPS);
+    }
+
+    #[tokio::test]
+    async fn addresses_stay_if_every_look_up_fails() {
+        let fails = Arc::new(AtomicUsize::new(0));
+        let resolver: Resolver = Arc::new({
+            let fails = Arc::clone(&fails);
+            move |server| {
+                let number = server.host.trim_start_matches('a').parse().unwrap_or(0);
+                let fails = fails.load(Ordering::SeqCst) >= number;
+                let result = if fails { Err(io::Error::other("none")) } else { found(server) };
+                Box::pin(std::future::ready(result))
+            }
+        });
+        let pool = pool(&["a1:80".to_owned(), "a2:80".to_owned()], resolver);
+        let numbers = || pool.addresses(0).len();
+        pool.look_up().await;
+        assert_eq!(numbers(), 2);
+        fails.store(1, Ordering::SeqCst);
+        pool.look_up().await;
+        assert_eq!(numbers(), 1);
+        fails.store(2, Ordering::SeqCst);
+        pool.look_up().await;
+        assert_eq!(numbers(), 1);
     }
 }

@@ -39,6 +39,7 @@ use super::error_text::Secrets;
 use crate::clock;
 use crate::limit::breaker::Settings;
 use crate::limit::membership::Membership;
+use crate::net::lookup::system_resolver;
 use crate::policy::redis::Redis;
 use gate::{BreakerSeries, Gate, Override, Standing};
 use health::Health;
@@ -99,7 +100,7 @@ impl Link {
     pub fn new(settings: &Redis, series: Option<LinkSeries>) -> (Arc<Self>, Supervisor) {
         let link = Self::with(settings.breaker.clone(), series);
         let link = Arc::new(Self { secrets: Secrets::of(&settings.login), ..link });
-        let resolver = connect::system_resolver();
+        let resolver = system_resolver();
         (Arc::clone(&link), Supervisor::new(link, settings.clone(), resolver))
     }
 

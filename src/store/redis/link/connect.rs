@@ -1,10 +1,7 @@
 //! One attempt to connect: a name or the sentinels asked anew, a stream, a login, a sign of life.
 
-use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +19,7 @@ use super::stream::{Carrier, Metered};
 use super::{Connection, sentinel};
 use crate::blocking::BlockingCalls;
 use crate::net::address::HostPort;
+use crate::net::lookup::Resolver;
 use crate::net::tls::{self, ClientTls};
 use crate::policy::redis::{Login, Place, Redis};
 use crate::store::redis::class::classify;
@@ -36,13 +34,6 @@ const USER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Requests that wait for the stream beyond those in flight.
 const QUEUE: usize = 256;
-
-/// Looks up a name and a port.
-pub(super) type Resolver = Box<
-    dyn Fn(&HostPort) -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>
-        + Send
-        + Sync,
->;
 
 /// A connection that answers, and the task that drives it.
 pub(super) struct Fresh {
@@ -68,14 +59,6 @@ impl Drop for Driver {
     fn drop(&mut self) {
         self.0.abort();
     }
-}
-
-/// The system's resolver.
-pub(super) fn system_resolver() -> Resolver {
-    Box::new(|origin| {
-        let (host, port) = (origin.host.clone(), origin.port);
-        Box::pin(async move { Ok(tokio::net::lookup_host((host.as_str(), port)).await?.collect()) })
-    })
 }
 
 /// What connections are encrypted with. Its files are read on another thread: where they are on a

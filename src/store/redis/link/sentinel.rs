@@ -2,9 +2,10 @@
 
 use tokio_rustls::TlsConnector;
 
-use super::connect::{Resolver, open};
+use super::connect::open;
 use super::error::ConnectError;
 use crate::net::address::{HostPort, MAX_HOST_BYTES};
+use crate::net::lookup::Resolver;
 use crate::policy::redis::Sentinel;
 
 /// Asks one sentinel after the other; the first that knows the master decides.

@@ -13,12 +13,13 @@ use pingora::services::background::BackgroundService;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{info, warn};
 
-use super::connect::{self, Fresh, Resolver};
+use super::connect::{self, Fresh};
 use super::error::ConnectError;
 use super::watch::{Outcome, Reason};
 use super::{Connection, Link};
 use crate::blocking::BlockingCalls;
 use crate::clock;
+use crate::net::lookup::Resolver;
 use crate::policy::redis::Redis;
 use crate::store::redis::append::Appending;
 use crate::store::redis::call;

@@ -12,10 +12,10 @@ use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
-use super::super::connect::{Resolver, system_resolver};
 use super::super::{Connection, Link, Supervisor};
 use crate::blocking::BlockingCalls;
 use crate::load::from_text_in;
+use crate::net::lookup::{Resolver, system_resolver};
 use crate::policy::redis::Redis;
 use crate::store::redis::append::Appending;
 use crate::store::redis::class::ErrorClass;

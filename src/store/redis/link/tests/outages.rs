@@ -100,7 +100,7 @@ async fn row_17_names_are_looked_up_again() {
     let lookups = Arc::new(AtomicUsize::new(0));
     let resolver = {
         let (addresses, lookups) = (Arc::clone(&addresses), Arc::clone(&lookups));
-        Box::new(move |_: &_| {
+        Arc::new(move |_: &_| {
             lookups.fetch_add(1, Ordering::Relaxed);
             let ports = addresses.lock().clone();
             let found = ports.iter().map(|port| SocketAddr::from(([127, 0, 0, 1], *port)));
