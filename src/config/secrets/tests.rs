@@ -1,3 +1,6 @@
+use super::super::rules::Grant;
+use super::super::tables::{AccessLog, Breaker, Clients, Key, Redis, Tracing};
+use super::super::walk::Table;
 use super::*;
 
 #[track_caller]
@@ -146,4 +149,18 @@ fn everything_else_is_shown() {
     ] {
         assert_eq!(mask(text), text);
     }
+}
+
+#[test]
+fn public_settings_exist() {
+    fn check<T: Table>(public: &[&str]) {
+        let unknown: Vec<_> = public.iter().filter(|name| !T::NAMES.contains(name)).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+    }
+    check::<Redis>(&PUBLIC_IN_REDIS);
+    check::<Breaker>(&PUBLIC_IN_BREAKER);
+    check::<Clients>(&PUBLIC_IN_CLIENTS);
+    check::<AccessLog>(&PUBLIC_IN_ACCESS_LOG);
+    check::<Tracing>(&PUBLIC_IN_TRACING);
+    assert!(PUBLIC.iter().all(|name| [Key::NAMES, Grant::NAMES].concat().contains(name)));
 }

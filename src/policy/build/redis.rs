@@ -34,13 +34,10 @@ pub(super) fn redis(
     let sentinel_username = expanded(&redis.sentinel_username);
     let sentinel_password = expanded(&redis.sentinel_password);
     let files = [expanded(&redis.ca), expanded(&redis.client_cert), expanded(&redis.client_key)];
-    check_login(
-        [redis.username.as_ref(), redis.password.as_ref()],
-        password.as_deref(),
-        diagnostics,
-    );
-    let sentinel_fields = [redis.sentinel_username.as_ref(), redis.sentinel_password.as_ref()];
-    check_login(sentinel_fields, sentinel_password.as_deref(), diagnostics);
+    let fields = [redis.username.as_ref(), redis.password.as_ref()];
+    check_login("password", fields, password.as_deref(), diagnostics);
+    let fields = [redis.sentinel_username.as_ref(), redis.sentinel_password.as_ref()];
+    check_login("sentinel_password", fields, sentinel_password.as_deref(), diagnostics);
     let timeout = duration_up_to((1_000, "1s"), "timeout", redis.timeout.as_ref(), 10, diagnostics);
     let prefix = prefix(redis.prefix.as_ref(), diagnostics);
     let database = number("database", redis.database.as_ref(), 0, 0..=MAX_DATABASE, diagnostics);
@@ -103,13 +100,16 @@ fn url(
     }
 }
 
-/// A user needs a password, and a password is not empty.
+/// Reports a user without a password, and an empty password.
 fn check_login(
+    password_name: &str,
     [username, password]: [Option<&Spanned<String>>; 2],
     value: Option<&str>,
     diagnostics: &mut Diagnostics,
 ) {
-    if let (Some(username), None) = (username, password) {
+    if let (Some(username), None) = (username, password)
+        && !diagnostics.explain_absence(&["redis", password_name])
+    {
         let message = "a user without a password cannot log in";
         let help = "add the password, best as `\"${NAME}\"` from the environment";
         diagnostics.push(Diagnostic::new(username.span(), message).help(help));

@@ -62,7 +62,7 @@ pub(super) fn routes(
                 cost,
                 cost_span: route.cost.as_ref().map(Spanned::span),
                 upstream,
-                matcher: matcher(route, diagnostics),
+                matcher: matcher(name.get_ref(), route, diagnostics),
             }
         })
         .collect()
@@ -137,7 +137,7 @@ fn upstream(
 }
 
 /// What a route matches.
-fn matcher(route: &tables::Route, diagnostics: &mut Diagnostics) -> Option<Matcher> {
+fn matcher(name: &str, route: &tables::Route, diagnostics: &mut Diagnostics) -> Option<Matcher> {
     let path = match &route.path {
         None => Some(PathPattern::Prefix("/".to_owned())),
         Some(field) => match path::parse(field.get_ref()) {
@@ -153,7 +153,7 @@ fn matcher(route: &tables::Route, diagnostics: &mut Diagnostics) -> Option<Match
         },
     };
     let host = host(route.host.as_ref(), diagnostics);
-    let methods = methods(&route.methods, diagnostics);
+    let methods = methods(name, &route.methods, diagnostics);
     let trailing_slash = meaning(route.trailing_slash.as_ref());
     Some(Matcher { host: host?, path: path?, trailing_slash, methods })
 }
@@ -190,11 +190,11 @@ fn host(field: Option<&Spanned<String>>, diagnostics: &mut Diagnostics) -> Optio
 }
 
 /// The methods; none of them: all.
-fn methods(list: &List, diagnostics: &mut Diagnostics) -> Vec<Method> {
+fn methods(name: &str, list: &List, diagnostics: &mut Diagnostics) -> Vec<Method> {
     let Some(list) = list else {
         return Vec::new();
     };
-    if list.get_ref().is_empty() && !diagnostics.explain_absence(&["routes"]) {
+    if list.get_ref().is_empty() && !diagnostics.explain_absence(&["routes", name, "methods"]) {
         let help = "leave `methods` out for all of them";
         diagnostics.push(Diagnostic::new(list.span(), "`methods` is empty").help(help));
     }

@@ -2,6 +2,7 @@
 
 mod diagnostics;
 mod meaning;
+mod mutations;
 mod robustness;
 
 /// Enough for a file to be served.
