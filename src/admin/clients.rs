@@ -10,7 +10,7 @@ pub(super) mod top;
 
 use serde::Serialize;
 
-use crate::decide::meetings::Meeting;
+use crate::decide::applicability::Applicability;
 use crate::store::limiter::Source;
 
 /// The client of a response.
@@ -34,6 +34,6 @@ fn levels(source: Source) -> &'static str {
 }
 
 /// The values of `per` that identify the rule's bucket and were not given, as the file writes them.
-fn unknown(meeting: &Meeting<'_>) -> Vec<String> {
-    meeting.unknown.iter().map(ToString::to_string).collect()
+fn unknown(applicability: &Applicability<'_>) -> Vec<String> {
+    applicability.unknown.iter().map(ToString::to_string).collect()
 }

@@ -5,7 +5,7 @@ mod settings;
 use serde::Serialize;
 
 use super::upstreams::servers;
-use crate::explain::words;
+use crate::explain::wording;
 use crate::policy::{self, Grant, OnMissing};
 use crate::runtime::Snapshot;
 use settings::{Clients, Redis, Server};
@@ -148,7 +148,7 @@ impl Route {
             name: route.name.to_string(),
             host: route.matcher.host.clone(),
             path: route.matcher.path.to_string(),
-            trailing_slash: words::trailing_slash(route.matcher.trailing_slash),
+            trailing_slash: wording::trailing_slash(route.matcher.trailing_slash),
             methods: route.matcher.methods.iter().map(ToString::to_string).collect(),
             upstream: upstream.map_or_else(String::new, |upstream| upstream.name.to_string()),
             cost: route.cost,
@@ -167,7 +167,7 @@ impl Rule {
             name: rule.name.to_string(),
             description: rule.description.clone(),
             enabled: rule.enabled,
-            mode: words::mode(rule.mode),
+            mode: wording::mode(rule.mode),
             per: rule.per.iter().map(ToString::to_string).collect(),
             routes: rule.routes.as_ref().map(|routes| routes.iter().filter_map(route).collect()),
             on_missing: match rule.on_missing {
@@ -176,7 +176,7 @@ impl Rule {
                 OnMissing::Shared => "shared",
                 OnMissing::Deny => "deny",
             },
-            on_failure: words::on_failure(rule.on_failure),
+            on_failure: wording::on_failure(rule.on_failure),
             limits: limits.into_iter().take(MAX_LISTED).collect(),
             more_limits,
             exempt: Exempt {

@@ -11,7 +11,7 @@ use super::EXIT_BAD_FILE;
 use super::check::reject;
 use super::print;
 use crate::explain;
-use crate::explain::asked::Asked;
+use crate::explain::request::RequestSpec;
 use crate::load;
 
 /// The request to explain.
@@ -47,7 +47,7 @@ pub(super) fn explain(file: &Path, request: Request) -> ExitCode {
         Err(error) => return reject(&error),
     };
     let Request { method, path, host, key, ip, header: headers, json } = request;
-    let asked = Asked { method, path, host, headers, key, ip };
+    let asked = RequestSpec { method, path, host, headers, key, ip };
     let explanation = match explain::by_rules(&policy, &asked) {
         Ok(explanation) => explanation,
         Err(error) => {

@@ -14,17 +14,17 @@ pub enum Malformed {
     /// HTTP/1.1 without a host, or a host in the target alone (RFC 9112, section 3.2).
     NoHost,
     /// A host that is not one (RFC 9112, section 3.2).
-    OddHost,
+    InvalidHost,
     /// A target that is neither a path nor a URL nor `*` (RFC 9112, section 3.2).
-    OddTarget,
+    InvalidTarget,
     /// A method with small letters. None is registered, and some servers take `get` for `GET`.
-    OddMethod,
+    LowercaseMethod,
     /// Both `Content-Length` and `Transfer-Encoding`: whoever believes the other one reads
     /// another request (RFC 9112, section 6.3).
-    TwoLengths,
+    ConflictingLengths,
     /// A body under another coding than `chunked`, or chunked twice. Pingora takes off the chunks
     /// and would call what is left plain (RFC 9112, section 6.1).
-    OddCoding,
+    UnsupportedCoding,
     /// A target longer than `server.max_uri_bytes`.
     UriTooLong,
     /// Header lines larger than `server.max_header_bytes`.
@@ -47,14 +47,14 @@ pub(super) fn check(server: &Server, head: &Head<'_>) -> Result<(), Malformed> {
         return Err(Malformed::HeadersTooLarge);
     }
     if head.method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
-        return Err(Malformed::OddMethod);
+        return Err(Malformed::LowercaseMethod);
     }
-    let target = Target::of(head.target).ok_or(Malformed::OddTarget)?;
+    let target = Target::of(head.target).ok_or(Malformed::InvalidTarget)?;
     check_host(head.headers, head.version, target)?;
-    if head.has_two_lengths {
-        return Err(Malformed::TwoLengths);
+    if head.has_conflicting_lengths {
+        return Err(Malformed::ConflictingLengths);
     }
-    if is_oddly_coded(head.headers) { Err(Malformed::OddCoding) } else { Ok(()) }
+    if is_oddly_coded(head.headers) { Err(Malformed::UnsupportedCoding) } else { Ok(()) }
 }
 
 fn is_oddly_coded(headers: &HeaderMap) -> bool {
@@ -93,7 +93,7 @@ impl Target {
 fn check_host(headers: &HeaderMap, version: Version, target: Target) -> Result<(), Malformed> {
     match headers.get(header::HOST) {
         Some(host) if is_host(host.as_bytes()) => Ok(()),
-        Some(_) => Err(Malformed::OddHost),
+        Some(_) => Err(Malformed::InvalidHost),
         None if version == Version::HTTP_11 || target == Target::Url => Err(Malformed::NoHost),
         None => Ok(()),
     }

@@ -4,13 +4,13 @@
 //! Reading order: [`precheck`] (everything that is decided before a bucket is read: client, route and
 //! charges), `guard` (malformed requests), `headers` (headers that limits count by), `decision` (the
 //! decision that follows from the store's answer), `label` (its labels in logs and metrics), `problem`
-//! (status and detail of a refusal), `meetings` (which rules apply to a client without a request).
+//! (status and detail of a refusal), `applicability` (which rules apply to a client without a request).
 
+pub mod applicability;
 pub mod decision;
 pub mod guard;
 pub mod headers;
 pub mod label;
-pub mod meetings;
 pub mod problem;
 
 use std::borrow::Cow;
@@ -46,7 +46,7 @@ pub struct Head<'a> {
     /// The address of the connection's other end; none on a Unix socket.
     pub peer: Option<IpAddr>,
     /// Whether it came with both `Content-Length` and `Transfer-Encoding`.
-    pub has_two_lengths: bool,
+    pub has_conflicting_lengths: bool,
 }
 
 /// Everything that is decided about a request before a bucket is read.
@@ -115,7 +115,7 @@ impl<'a> Head<'a> {
         request: &'a http::request::Parts,
         target: &'a [u8],
         peer: Option<IpAddr>,
-        has_two_lengths: bool,
+        has_conflicting_lengths: bool,
     ) -> Self {
         Self {
             version: request.version,
@@ -124,7 +124,7 @@ impl<'a> Head<'a> {
             uri: &request.uri,
             headers: &request.headers,
             peer,
-            has_two_lengths,
+            has_conflicting_lengths,
         }
     }
 }

@@ -70,17 +70,17 @@ fn malformed(policy: &Policy, malformed: Malformed) -> (StatusCode, String) {
     let bad = |detail: &str| (StatusCode::BAD_REQUEST, sentence(&detail));
     match malformed {
         Malformed::NoHost => bad("the request has no Host header"),
-        Malformed::OddHost => {
+        Malformed::InvalidHost => {
             bad("the Host header is not a name or an address with a port or none")
         }
-        Malformed::OddTarget => {
+        Malformed::InvalidTarget => {
             bad("the target is neither a path that begins with a slash nor a URL")
         }
-        Malformed::OddMethod => bad("the method is not in capital letters"),
-        Malformed::TwoLengths => {
+        Malformed::LowercaseMethod => bad("the method is not in capital letters"),
+        Malformed::ConflictingLengths => {
             bad("the request has both Content-Length and Transfer-Encoding; send one")
         }
-        Malformed::OddCoding => (
+        Malformed::UnsupportedCoding => (
             StatusCode::NOT_IMPLEMENTED,
             "No Transfer-Encoding but chunked, once, is understood here.".to_owned(),
         ),

@@ -4,7 +4,7 @@
 use serde_json::Value;
 use thiserror::Error;
 
-use super::asked::Asked;
+use super::request::RequestSpec;
 use crate::config::suggest::{self, cut};
 
 /// A body that is none of these.
@@ -18,16 +18,16 @@ const NAMES: [&str; 6] = ["method", "path", "host", "headers", "key", "ip"];
 /// What a body looks like.
 const EXAMPLE: &str = r#"{"method": "GET", "path": "/api/search", "host": "api.example.com", "headers": {"x-tenant": "a"}, "key": "…", "ip": "203.0.113.7"}; every member may be left out"#;
 
-/// Reads a body. What is left out is as [`Asked::default`] says.
+/// Reads a body. What is left out is as [`RequestSpec::default`] says.
 ///
 /// # Errors
 /// What is wrong with it, without any value.
-pub fn read(body: &[u8]) -> Result<Asked, BodyError> {
+pub fn read(body: &[u8]) -> Result<RequestSpec, BodyError> {
     let value = parse(body).map_err(BodyError)?;
     let Value::Object(members) = value else {
         return Err(BodyError(format!("the body is {}, not an object", kind(&value))));
     };
-    let mut asked = Asked::default();
+    let mut asked = RequestSpec::default();
     for (name, value) in &members {
         match name.as_str() {
             known if value.is_null() && NAMES.contains(&known) => {}
@@ -105,7 +105,7 @@ mod tests {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(asked.headers, [pair("a", "1"), pair("a", "2"), pair("b", "3")]);
         assert_eq!((asked.key.as_deref(), asked.ip), (Some("secret"), "::1".parse().ok()));
-        assert!(read(b"{}").is_ok_and(|asked| asked == Asked::default()));
+        assert!(read(b"{}").is_ok_and(|asked| asked == RequestSpec::default()));
     }
 
     #[test]

@@ -5,14 +5,14 @@
 //! it), `report` (what is told: the contract), `found` and `rules` (how it is found out), `words`
 //! (in sentences), `text` (for a terminal).
 
-pub mod asked;
 pub mod json;
 pub mod report;
+pub mod request;
 pub mod text;
 
-mod found;
+mod resolved;
 mod rules;
-pub(crate) mod words;
+pub(crate) mod wording;
 
 #[cfg(test)]
 mod tests;
@@ -24,8 +24,8 @@ use crate::decide::precheck;
 use crate::policy::Policy;
 use crate::runtime::CurrentSnapshot;
 use crate::store::limiter::{Limiter, Taken};
-use asked::{Asked, AskedError};
 use report::Explanation;
+use request::{RequestSpec, SpecError};
 
 /// What is known of the buckets that a request takes from.
 #[derive(Debug, Clone, Copy)]
@@ -59,18 +59,18 @@ impl Explainer {
     ///
     /// # Errors
     /// It is nothing that a client could send.
-    pub async fn explain(&self, asked: &Asked) -> Result<Explanation, AskedError> {
+    pub async fn explain(&self, asked: &RequestSpec) -> Result<Explanation, SpecError> {
         let snapshot = self.current.load_full();
         let request = asked.request(&snapshot.policy)?;
         let precheck = precheck(&snapshot.policy, &request.head());
         if precheck.charges.is_empty() {
-            return Ok(found::explanation(&snapshot.policy, &request, &precheck, Levels::None));
+            return Ok(resolved::explanation(&snapshot.policy, &request, &precheck, Levels::None));
         }
         let rules = &snapshot.rule_names;
         let taken = self.limiter.peek(&precheck.charges, rules, clock::now()).await;
         let retry_after_us = self.limiter.retry_after_us();
         let levels = Levels::Known { taken: &taken, retry_after_us };
-        Ok(found::explanation(&snapshot.policy, &request, &precheck, levels))
+        Ok(resolved::explanation(&snapshot.policy, &request, &precheck, levels))
     }
 }
 
@@ -78,9 +78,9 @@ impl Explainer {
 ///
 /// # Errors
 /// It is nothing that a client could send.
-pub fn by_rules(policy: &Policy, asked: &Asked) -> Result<Explanation, AskedError> {
+pub fn by_rules(policy: &Policy, asked: &RequestSpec) -> Result<Explanation, SpecError> {
     let request = asked.request(policy)?;
     let precheck = precheck(policy, &request.head());
     let levels = if precheck.charges.is_empty() { Levels::None } else { Levels::NotRead };
-    Ok(found::explanation(policy, &request, &precheck, levels))
+    Ok(resolved::explanation(policy, &request, &precheck, levels))
 }

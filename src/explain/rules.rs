@@ -2,7 +2,7 @@
 
 use super::Levels;
 use super::report::{self, Level};
-use super::words;
+use super::wording;
 use crate::decide::{Head, Precheck, Refusal, Rejection};
 use crate::identity::Identity;
 use crate::limit::charge::Charge;
@@ -29,15 +29,15 @@ pub(super) fn rules(
         let mut told = report::Rule {
             name: rule.name.to_string(),
             applies: false,
-            mode: words::mode(rule.mode),
-            on_failure: words::on_failure(rule.on_failure),
+            mode: wording::mode(rule.mode),
+            on_failure: wording::on_failure(rule.on_failure),
             per: rule.per.iter().map(ToString::to_string).collect(),
             why_not: None,
             charge: None,
         };
         let Some((identity, facts)) = &known else {
-            let refused = is_refused.then(|| words::refused_before(status));
-            told.why_not = Some(refused.unwrap_or_else(words::own_limits));
+            let refused = is_refused.then(|| wording::refused_before(status));
+            told.why_not = Some(refused.unwrap_or_else(wording::own_limits));
             return told;
         };
         let facts = &of_rule(policy, precheck, facts, index);
@@ -55,7 +55,7 @@ pub(super) fn rules(
             Err(why) => {
                 let route = policy.routes.get(facts.route as usize);
                 let route = route.map_or("", |route| &route.name);
-                told.why_not = Some(words::why_not(policy, rule, why, route, found.client.plan));
+                told.why_not = Some(wording::why_not(policy, rule, why, route, found.client.plan));
             }
         }
         told

@@ -1,8 +1,8 @@
 //! What is told of typical requests, read as a user would.
 
-use super::asked::Asked;
 use super::report::Explanation;
-use super::{Levels, by_rules, found};
+use super::request::RequestSpec;
+use super::{Levels, by_rules, resolved};
 use crate::decide::precheck;
 use crate::limit::share::Share;
 use crate::load::from_text;
@@ -80,26 +80,26 @@ fn policy() -> Policy {
     from_text("gateway.toml", FILE).unwrap()
 }
 
-fn get(path: &str) -> Asked {
-    Asked {
+fn get(path: &str) -> RequestSpec {
+    RequestSpec {
         path: path.to_owned(),
         host: Some("api.example.com".to_owned()),
         ip: "203.0.113.7".parse().ok(),
-        ..Asked::default()
+        ..RequestSpec::default()
     }
 }
 
-fn with_key(path: &str, key: &str) -> Asked {
-    Asked { key: Some(key.to_owned()), ..get(path) }
+fn with_key(path: &str, key: &str) -> RequestSpec {
+    RequestSpec { key: Some(key.to_owned()), ..get(path) }
 }
 
-fn with_headers(asked: Asked, headers: &[(&str, &str)]) -> Asked {
+fn with_headers(asked: RequestSpec, headers: &[(&str, &str)]) -> RequestSpec {
     let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    Asked { headers: headers.iter().map(pair).collect(), ..asked }
+    RequestSpec { headers: headers.iter().map(pair).collect(), ..asked }
 }
 
 /// What is told after `before` requests like it, at one instant.
-fn after(before: usize, asked: &Asked) -> Explanation {
+fn after(before: usize, asked: &RequestSpec) -> Explanation {
     let policy = policy();
     let store = MemoryStore::new(1_000, &policy.limits);
     let request = asked.request(&policy).unwrap();
@@ -111,10 +111,10 @@ fn after(before: usize, asked: &Asked) -> Explanation {
     let (charges, waived) = (precheck.charges.clone(), Vec::new());
     let taken = Taken { waived, ..Taken::all(charges, answer, Source::Local) };
     let levels = Levels::Known { taken: &taken, retry_after_us: 0 };
-    found::explanation(&policy, &request, &precheck, levels)
+    resolved::explanation(&policy, &request, &precheck, levels)
 }
 
-fn by_the_file(asked: &Asked) -> String {
+fn by_the_file(asked: &RequestSpec) -> String {
     by_rules(&policy(), asked).unwrap().render(false)
 }
 
@@ -148,11 +148,11 @@ fn a_key_that_nobody_knows() {
 
 #[test]
 fn a_route_that_is_missed() {
-    let put = Asked { method: "PUT".to_owned(), ..get("/users") };
+    let put = RequestSpec { method: "PUT".to_owned(), ..get("/users") };
     insta::assert_snapshot!(by_the_file(&put));
     insta::assert_snapshot!(
         "a_path_of_no_route",
-        by_the_file(&Asked { host: Some("[::1]:80".to_owned()), ..get("/nothing") })
+        by_the_file(&RequestSpec { host: Some("[::1]:80".to_owned()), ..get("/nothing") })
     );
 }
 
@@ -163,14 +163,14 @@ fn a_path_that_can_be_read_in_two_ways() {
 
 #[test]
 fn an_address_behind_proxies() {
-    let asked = Asked { ip: "10.0.0.1".parse().ok(), ..get("/api/x") };
+    let asked = RequestSpec { ip: "10.0.0.1".parse().ok(), ..get("/api/x") };
     let asked = with_headers(asked, &[("X-Forwarded-For", "junk, 2001:db8:1:2:3::4, 10.0.0.9")]);
     insta::assert_snapshot!(by_the_file(&asked));
 }
 
 #[test]
 fn a_method_that_the_most_specific_route_does_not_take() {
-    let asked = Asked { method: "POST".to_owned(), ..with_key("/api/search", "monitor") };
+    let asked = RequestSpec { method: "POST".to_owned(), ..with_key("/api/search", "monitor") };
     insta::assert_snapshot!(by_the_file(&with_headers(asked, &[("x-tenant", "hidden")])));
 }
 
@@ -182,9 +182,9 @@ fn two_keys_in_one_request() {
 
 #[test]
 fn an_exempt_address_and_nothing_given() {
-    let asked = Asked { ip: "192.0.2.7".parse().ok(), ..with_key("/api/x", "acme") };
+    let asked = RequestSpec { ip: "192.0.2.7".parse().ok(), ..with_key("/api/x", "acme") };
     insta::assert_snapshot!(by_the_file(&asked));
-    let nothing = Asked { path: "/api/x".to_owned(), ..Asked::default() };
+    let nothing = RequestSpec { path: "/api/x".to_owned(), ..RequestSpec::default() };
     insta::assert_snapshot!("nothing_given", by_the_file(&nothing));
 }
 
@@ -240,7 +240,7 @@ fn a_key_is_put_where_the_file_looks_first() {
 fn what_no_client_can_send_is_refused_by_name() {
     let table = [
         (
-            Asked { method: "GE T".to_owned(), ..get("/") },
+            RequestSpec { method: "GE T".to_owned(), ..get("/") },
             "`GE T` is not a method; write it like `GET`",
         ),
         (

@@ -3,27 +3,27 @@
 //! Reading order: this file (the phases), `exchange` (the state of one request), `judge` (whether a
 //! request is allowed), `respond` (responses of the gateway; the only module that selects status codes),
 //! `limit_headers` (rate limit headers) in `header_text`, `peer` (which upstream server gets the
-//! request), `forward` (the request to the upstream), `answer` (the response from the upstream),
-//! `leftover` (unread request bodies), `own_limits` (the limits of the client that asks), `upgrade`
-//! (WebSockets), `demo`, `account` (log line and metrics of a finished request), `trace` (its spans),
+//! request), `forward` (the request to the upstream), `upstream_response` (the response from the upstream),
+//! `body_drain` (unread request bodies), `own_limits` (the limits of the client that asks), `upgrade`
+//! (WebSockets), `demo`, `telemetry` (log line and metrics of a finished request), `trace` (its spans),
 //! `drain`.
 
 pub mod exchange;
 pub mod limit_headers;
 
-mod account;
-mod answer;
+mod body_drain;
 mod demo;
 mod drain;
 mod forward;
 mod header_text;
 mod judge;
-mod leftover;
 mod own_limits;
 mod peer;
 mod respond;
+mod telemetry;
 mod trace;
 mod upgrade;
+mod upstream_response;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -259,7 +259,7 @@ impl ProxyHttp for Gateway {
     where
         Self::CTX: Send + Sync,
     {
-        if answer::prepare(response, session.req_header().version)? {
+        if upstream_response::prepare(response, session.req_header().version)? {
             session.set_keepalive(None);
         }
         if response.status == StatusCode::SWITCHING_PROTOCOLS {
@@ -329,7 +329,7 @@ impl ProxyHttp for Gateway {
     }
 
     async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Self::CTX) {
-        self.account(session, exchange);
+        self.record(session, exchange);
     }
 
     /// Failures are logged by [`respond::fail`], with the request's id and without its query.

@@ -1,9 +1,9 @@
-//! What a client has left, told to the client itself on `clients.limits_path`. Takes no token and
-//! sends nothing on.
+//! Response to a client that asks for its own limits on `clients.limits_path`. Takes no tokens; nothing
+//! is sent to an upstream.
 //!
-//! Reading order: this file (the answer), `told` (what it says: the contract).
+//! Reading order: this file (the decision and the response), `view` (the body: a contract).
 
-mod told;
+mod view;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, header};
@@ -11,21 +11,21 @@ use pingora::proxy::Session;
 
 use super::{Gateway, respond};
 use crate::decide;
+use crate::decide::applicability::{Absent, Subject};
 use crate::decide::decision::{Decision, LimitCheck};
-use crate::decide::meetings::{Absent, Subject};
 use crate::decide::problem::OWN_LIMITS_METHODS;
 use crate::policy::Policy;
 use crate::policy::client::{Client, ClientKey, counted_address};
 use crate::runtime::Snapshot;
 use crate::store::peek_cache::PeekClient;
-use told::Listed;
+use view::ClientRules;
 
 impl Gateway {
     /// Decides on a request of a client for its own limits. `check` is the check of the rules by address,
     /// if the request may be a guess at a key.
     ///
     /// A client with a known key is denied if its address has no tokens left, as it is on any route:
-    /// otherwise the response would tell a client that may guess no more which keys are known.
+    /// otherwise the response would reveal which keys are known to a client that must stop guessing.
     pub(super) async fn own_limits(
         &self,
         session: &Session,
@@ -39,7 +39,7 @@ impl Gateway {
         }
         let headers = &request.headers;
         let host = decide::host(headers);
-        let listed = Listed::of(
+        let rules = ClientRules::of(
             &snapshot.policy,
             &Subject {
                 client,
@@ -51,20 +51,21 @@ impl Gateway {
                 absent: Absent::AllOthers,
             },
         );
-        let asker = asker(&snapshot.policy, &client);
-        let levels = self.limiter.peek_cached(asker, &listed.charges(), &snapshot.rule_names).await;
+        let peek_client = peek_client(&snapshot.policy, &client);
+        let charges = rules.charges();
+        let levels = self.limiter.peek_cached(peek_client, &charges, &snapshot.rule_names).await;
         // A client with an unknown key has been charged for its guess.
         if matches!(client.key, ClientKey::Known(_)) {
-            let by_address = LimitCheck::of(listed.by_address(&levels));
+            let by_address = LimitCheck::of(rules.by_address(&levels));
             if !by_address.allowed() {
                 return Decision::Limited(by_address);
             }
         }
-        Decision::OwnLimits { check, view: Some(respond::pretty(&listed.told(&levels))) }
+        Decision::OwnLimits { check, view: Some(respond::pretty(&rules.view(&levels))) }
     }
 }
 
-/// Writes the response to a request of a client for its own limits.
+/// Writes the response. `view` is the body; `None` for `OPTIONS`.
 ///
 /// # Errors
 /// The client has closed the connection.
@@ -72,14 +73,15 @@ pub(super) async fn respond(session: &mut Session, view: Option<Bytes>) -> pingo
     let mut head = respond::ok(4)?;
     head.insert_header(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))?;
     let (name, value) = match view {
-        None => (header::ALLOW, OWN_LIMITS_METHODS),
-        Some(_) => (header::CONTENT_TYPE, "application/json"),
+        None => ("Allow", OWN_LIMITS_METHODS),
+        Some(_) => ("Content-Type", "application/json"),
     };
     head.insert_header(name, HeaderValue::from_static(value))?;
     respond::send_body(session, head, view.unwrap_or_default()).await
 }
 
-fn asker(policy: &Policy, client: &Client) -> PeekClient {
+/// The client that the peek cache counts.
+fn peek_client(policy: &Policy, client: &Client) -> PeekClient {
     let prefix = policy.clients.ipv6_prefix;
     match client.key {
         ClientKey::Known(key) => PeekClient::Key(key),

@@ -11,7 +11,7 @@ use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
 use tollgate::decide::{Refusal, Rejection, precheck};
-use tollgate::explain::asked::Asked;
+use tollgate::explain::request::RequestSpec;
 use tollgate::explain::{Explainer, json as bodies};
 use tollgate::limit::share::Share;
 use tollgate::limit::verdict::{Standing, Verdict};
@@ -55,7 +55,7 @@ impl Seen {
 }
 
 /// What the gateway does with a request, without the HTTP around it.
-fn judged(snapshot: &Snapshot, store: &MemoryStore, asked: &Asked) -> Seen {
+fn judged(snapshot: &Snapshot, store: &MemoryStore, asked: &RequestSpec) -> Seen {
     let policy = &snapshot.policy;
     let request = asked.request(policy).unwrap();
     let precheck = precheck(policy, &request.head());

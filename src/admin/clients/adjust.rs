@@ -10,7 +10,7 @@ use super::{Client, levels, unknown};
 use crate::admin::answer::Answer;
 use crate::admin::members::{self, BadBody};
 use crate::config::suggest::cut;
-use crate::decide::meetings::{Meeting, meetings};
+use crate::decide::applicability::{Applicability, applicabilities};
 use crate::limit::MAX_UNITS;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::Charge;
@@ -77,14 +77,14 @@ pub(in crate::admin) async fn adjust(
     let bad = |error: BadBody| Answer::refusal(StatusCode::BAD_REQUEST, &error.to_string());
     let (rule, adjustment) = read(kind, body).map_err(bad)?;
     let requested = RequestedClient::read(policy, parts, query)?;
-    let meetings = meetings(policy, &requested.subject());
-    let chosen: Vec<&Meeting<'_>> = match &rule {
-        Some(name) => vec![find_rule(&meetings, name)?],
-        None => meetings.iter().filter(|one| one.own && one.charge.is_ok()).collect(),
+    let applicabilities = applicabilities(policy, &requested.subject());
+    let chosen: Vec<&Applicability<'_>> = match &rule {
+        Some(name) => vec![find_rule(&applicabilities, name)?],
+        None => applicabilities.iter().filter(|one| one.own && one.charge.is_ok()).collect(),
     };
-    let left_out = |meeting: &&Meeting<'_>| LeftOut {
-        rule: meeting.rule.name.to_string(),
-        unknown: unknown(meeting),
+    let left_out = |applicability: &&Applicability<'_>| LeftOut {
+        rule: applicability.rule.name.to_string(),
+        unknown: unknown(applicability),
     };
     let left_out = chosen.iter().filter(|one| one.known().is_none()).map(left_out).collect();
     let charges: Vec<Charge> = chosen.iter().filter_map(|one| one.known()).collect();
@@ -133,21 +133,21 @@ fn read(kind: AdjustKind, body: &[u8]) -> Result<(Option<String>, Adjustment), B
 
 /// The rule of that name, if it has a known bucket for the client.
 fn find_rule<'a, 'b>(
-    meetings: &'b [Meeting<'a>],
+    applicabilities: &'b [Applicability<'a>],
     name: &str,
-) -> Result<&'b Meeting<'a>, Box<Answer>> {
+) -> Result<&'b Applicability<'a>, Box<Answer>> {
     let shown = cut(name, 64);
-    let found = meetings.iter().find(|meeting| &*meeting.rule.name == name);
-    let Some(meeting) = found else {
+    let found = applicabilities.iter().find(|applicability| &*applicability.rule.name == name);
+    let Some(applicability) = found else {
         let detail = format!("the file has no rule `{shown}`");
         return Err(Answer::refusal(StatusCode::BAD_REQUEST, &detail));
     };
     let conflict = |detail: &str| Err(Answer::refusal(StatusCode::CONFLICT, detail));
-    if meeting.charge.is_err() {
+    if applicability.charge.is_err() {
         return conflict(&format!("the rule `{shown}` does not apply to this client"));
     }
-    match unknown(meeting).as_slice() {
-        [] => Ok(meeting),
+    match unknown(applicability).as_slice() {
+        [] => Ok(applicability),
         unknown => {
             let unknown = unknown.join(", ");
             conflict(&format!("the rule `{shown}` counts by values that were not given: {unknown}"))

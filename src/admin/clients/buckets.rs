@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::requested::RequestedClient;
 use super::{Client, levels, unknown};
 use crate::admin::answer::Answer;
-use crate::decide::meetings::{Meeting, meetings};
-use crate::explain::{report, words};
+use crate::decide::applicability::{Applicability, applicabilities};
+use crate::explain::{report, wording};
 use crate::limit::charge::Charge;
 use crate::limit::share::Share;
 use crate::policy::Policy;
@@ -61,14 +61,16 @@ pub(in crate::admin) async fn show(
 ) -> Result<Answer, Box<Answer>> {
     let policy = &snapshot.policy;
     let requested = RequestedClient::read(policy, parts, query)?;
-    let meetings = meetings(policy, &requested.subject());
-    let charges: Vec<Charge> = meetings.iter().filter_map(Meeting::known).collect();
+    let applicabilities = applicabilities(policy, &requested.subject());
+    let charges: Vec<Charge> = applicabilities.iter().filter_map(Applicability::known).collect();
     let Levels { levels: found, source, .. } = limiter.look(&charges, &snapshot.rule_names).await;
     let level = |charge: &Charge| {
         let mut all = charges.iter().zip(&found);
         all.find(|(own, _)| own.rule == charge.rule).map(|(_, level)| *level)
     };
-    let each = meetings.iter().map(|meeting| RuleBucket::of(policy, &requested, meeting, &level));
+    let each = applicabilities
+        .iter()
+        .map(|applicability| RuleBucket::of(policy, &requested, applicability, &level));
     let rules = each.collect();
     Ok(Answer::json(&Buckets { client: requested.view(policy), levels: levels(source), rules }))
 }
@@ -77,25 +79,25 @@ impl RuleBucket {
     fn of(
         policy: &Policy,
         requested: &RequestedClient,
-        meeting: &Meeting<'_>,
+        applicability: &Applicability<'_>,
         level: &dyn Fn(&Charge) -> Option<i64>,
     ) -> Self {
-        let Meeting { rule, charge, own, .. } = meeting;
-        let known = meeting.known();
+        let Applicability { rule, charge, own, .. } = applicability;
+        let known = applicability.known();
         let level = known.as_ref().and_then(level);
         let route = requested.route.and_then(|route| policy.routes.get(route as usize));
         let route = route.map_or("", |route| &route.name);
-        let why_not = |why| words::why_not(policy, rule, why, route, requested.client.plan);
+        let why_not = |why| wording::why_not(policy, rule, why, route, requested.client.plan);
         let rate = |charge: &Charge| Some(rule.rate_of(charge.limit_index)?.to_string());
         Self {
             rule: rule.name.to_string(),
             applies: charge.is_ok(),
-            mode: words::mode(rule.mode),
+            mode: wording::mode(rule.mode),
             per: rule.per.iter().map(ToString::to_string).collect(),
             own: *own,
             rate: charge.as_ref().ok().and_then(rate),
             burst: charge.as_ref().ok().map(|charge| charge.limit.capacity()),
-            unknown: unknown(meeting),
+            unknown: unknown(applicability),
             bucket: known.map(|charge| name(policy, rule, &charge)),
             tokens: known.zip(level).map(|(charge, level)| tokens(&charge, level)),
             full_after_ms: known.zip(level).map(|(charge, level)| {

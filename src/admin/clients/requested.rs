@@ -8,7 +8,7 @@ use super::Client as ClientView;
 use crate::admin::answer::Answer;
 use crate::admin::query::{BadQuery, Query};
 use crate::config::suggest::cut;
-use crate::decide::meetings::{Absent, Subject};
+use crate::decide::applicability::{Absent, Subject};
 use crate::identity::address::parse_address;
 use crate::observe::address::AddressError;
 use crate::policy::Policy;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::explain::words;
+use crate::explain::wording;
 use crate::policy::redis::StartWithout;
 use crate::policy::settings::{self, OnConflictingKeys, OnMissingKey, OnUnknownKey};
 use crate::policy::{self, redis};
@@ -72,7 +72,7 @@ impl Redis {
             prefix: redis.prefix.clone(),
             timeout_ms: u64::try_from(redis.timeout.as_millis()).unwrap_or(u64::MAX),
             tls: redis.tls.is_some(),
-            on_failure: words::on_failure(redis.on_failure),
+            on_failure: wording::on_failure(redis.on_failure),
             start_without: match redis.start_without {
                 StartWithout::Empty => "empty",
                 StartWithout::Full => "full",
@@ -85,7 +85,7 @@ impl Clients {
     pub(super) fn of(policy: &policy::Policy) -> Self {
         let clients = &policy.clients;
         Self {
-            api_key: clients.key_sources.iter().map(words::key_source).collect(),
+            api_key: clients.key_sources.iter().map(wording::key_source).collect(),
             anonymous_plan: policy.plan_name(clients.anonymous_plan).to_owned(),
             on_missing_key: match clients.on_missing_key {
                 OnMissingKey::Anonymous => "anonymous",

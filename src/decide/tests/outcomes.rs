@@ -140,14 +140,14 @@ fn host_is_in_lower_case_without_port_and_final_dot() {
 /// A request that nothing is wrong with, changed by `change`, and whether both lengths came.
 fn malformed(
     change: impl FnOnce(http::request::Builder) -> http::request::Builder,
-    has_two_lengths: bool,
+    has_conflicting_lengths: bool,
 ) -> Option<Malformed> {
     let file = "[server]\nmax_uri_bytes = 128\nmax_header_bytes = 1024\n";
     let policy = from_text("gateway.toml", &format!("{file}{RULES}")).unwrap();
     let request = Request::builder().uri("/").header("host", "api.test");
     let parts = change(request).body(()).unwrap().into_parts().0;
     let target = parts.uri.to_string();
-    let head = Head::of(&parts, target.as_bytes(), Some(PEER), has_two_lengths);
+    let head = Head::of(&parts, target.as_bytes(), Some(PEER), has_conflicting_lengths);
     match precheck(&policy, &head).refused() {
         Some(Refusal::Rejected(Rejection::Malformed(malformed))) => Some(malformed),
         None => None,
@@ -165,19 +165,19 @@ fn malformed_requests_are_refused_for_what_is_wrong_with_them() {
     let filler = |size: usize| "x".repeat(size - 16 - "x-filler".len() - 4);
     let path = |size: usize| format!("/{}", "x".repeat(size - 1));
     assert_eq!(malformed(|request| request, false), None);
-    assert_eq!(malformed(|request| request, true), Some(Malformed::TwoLengths));
+    assert_eq!(malformed(|request| request, true), Some(Malformed::ConflictingLengths));
     assert_eq!(malformed(|request| request.uri(path(128)), false), None);
     let too_long = malformed(|request| request.uri(path(129)), false);
     assert_eq!(too_long, Some(Malformed::UriTooLong));
     assert_eq!(malformed(|request| request.header("x-filler", filler(1024)), false), None);
     let too_large = malformed(|request| request.header("x-filler", filler(1025)), false);
     assert_eq!(too_large, Some(Malformed::HeadersTooLarge));
-    assert_eq!(malformed(|request| request.method("Get"), false), Some(Malformed::OddMethod));
+    assert_eq!(malformed(|request| request.method("Get"), false), Some(Malformed::LowercaseMethod));
     for (coding, expected) in [
         (&["chunked"][..], None),
         (&["Chunked"], None),
-        (&["gzip, chunked"], Some(Malformed::OddCoding)),
-        (&["chunked", "chunked"], Some(Malformed::OddCoding)),
+        (&["gzip, chunked"], Some(Malformed::UnsupportedCoding)),
+        (&["chunked", "chunked"], Some(Malformed::UnsupportedCoding)),
     ] {
         let with = |request| {
             coding.iter().fold(request, |request: http::request::Builder, coding| {
@@ -207,7 +207,9 @@ fn only_http_1_1_and_a_url_need_a_host() {
 #[test]
 fn request_for_a_malformed_host_is_refused() {
     let file = from_text("gateway.toml", RULES).unwrap();
-    for (host, expected) in [("api.test:80", None), ("api.test:80:80", Some(Malformed::OddHost))] {
+    for (host, expected) in
+        [("api.test:80", None), ("api.test:80:80", Some(Malformed::InvalidHost))]
+    {
         let parts =
             Request::builder().uri("/").header("host", host).body(()).unwrap().into_parts().0;
         let checked = precheck(&file, &Head::of(&parts, b"/", Some(PEER), false));

@@ -15,7 +15,7 @@ use serde::Serialize;
 use tracing::warn;
 
 use super::exchange::Exchange;
-use super::{demo, drain, leftover, limit_headers, own_limits};
+use super::{body_drain, demo, drain, limit_headers, own_limits};
 use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::guard::Malformed;
 use crate::decide::{self, Refusal, Rejection, problem};
@@ -174,7 +174,7 @@ pub(super) async fn send_body(
 ) -> Result<()> {
     head.insert_header(header::CONTENT_LENGTH, body.len())?;
     // Where the connection closes anyway, the answer need not wait for the rest of the request.
-    let read_whole = session.get_keepalive().is_some() && leftover::drain(session).await;
+    let read_whole = session.get_keepalive().is_some() && body_drain::drain(session).await;
     if !read_whole {
         session.set_keepalive(None);
     }
@@ -185,7 +185,7 @@ pub(super) async fn send_body(
         session.write_response_body(Some(body), true).await?;
     }
     if !read_whole {
-        leftover::linger(session).await;
+        body_drain::linger(session).await;
     }
     Ok(())
 }

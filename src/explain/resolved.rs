@@ -1,9 +1,9 @@
 //! What was found out about a request, put together.
 
-use super::asked::Unsent;
 use super::report::{self, Candidate, Explanation, Reading, Verdict};
+use super::request::HypotheticalRequest;
 use super::rules::{key_id, rules};
-use super::{Levels, words};
+use super::{Levels, wording};
 use crate::decide::{Head, Precheck, Refusal, Rejection, problem};
 use crate::identity::Identity;
 use crate::limit::charge::Mode;
@@ -16,7 +16,7 @@ use crate::store::limiter::{Source, Taken};
 /// Everything that is told of a request.
 pub(super) fn explanation(
     policy: &Policy,
-    request: &Unsent,
+    request: &HypotheticalRequest,
     precheck: &Precheck<'_>,
     levels: Levels<'_>,
 ) -> Explanation {
@@ -50,7 +50,7 @@ pub(super) fn explanation(
 fn client(policy: &Policy, head: &Head<'_>, identity: &Identity) -> report::Client {
     let Identity { client, address_from, key_from, .. } = identity;
     let forwarded = head.headers.contains_key("x-forwarded-for");
-    let (address_from, hop, address_why) = words::address_from(*address_from, forwarded);
+    let (address_from, hop, address_why) = wording::address_from(*address_from, forwarded);
     let ipv6_prefix = policy.clients.ipv6_prefix;
     let counted = client.ip.map(|ip| counted_address(ip, ipv6_prefix));
     let (key, key_state) = match client.key {
@@ -69,7 +69,7 @@ fn client(policy: &Policy, head: &Head<'_>, identity: &Identity) -> report::Clie
         plan_from: if key.is_some() { "key" } else { "anonymous_plan" },
         key,
         key_state,
-        key_from: source.map(words::key_source),
+        key_from: source.map(wording::key_source),
         plan: policy.plan_name(client.plan).to_owned(),
     }
 }
@@ -145,7 +145,7 @@ fn candidates(
         let wins = route.name == winner.name;
         let why = if wins {
             let why = next.map_or("the only route that matches", |next| {
-                words::goes_before(&winner.matcher, &next.matcher)
+                wording::goes_before(&winner.matcher, &next.matcher)
             });
             if is_other(&winner.matcher) {
                 format!("{why}; a trailing slash makes no difference to it")
@@ -155,7 +155,7 @@ fn candidates(
         } else if takes(&route.matcher) {
             "matches too, but is less specific".to_owned()
         } else {
-            words::only_for(&route.matcher.methods, head.method)
+            wording::only_for(&route.matcher.methods, head.method)
         };
         candidate(route, wins, why)
     });
@@ -169,7 +169,7 @@ fn near_misses(policy: &Policy, head: &Head<'_>, host: &str, reading: &str) -> V
         let fit = |matcher: &Matcher| matcher.fit(host, reading, head.method, ignore_case);
         let matcher = &route.matcher;
         let same = Matcher { trailing_slash: TrailingSlash::Same, ..matcher.clone() };
-        let why = match words::miss(fit(matcher), matcher, host, head.method) {
+        let why = match wording::miss(fit(matcher), matcher, host, head.method) {
             None if fit(&same).is_whole() => "its `trailing_slash` is \"distinct\"".to_owned(),
             why => why?,
         };
@@ -182,7 +182,7 @@ fn candidate(route: &Route, wins: bool, why: String) -> Candidate {
     Candidate {
         name: route.name.to_string(),
         path: route.matcher.path.to_string(),
-        trailing_slash: words::trailing_slash(route.matcher.trailing_slash),
+        trailing_slash: wording::trailing_slash(route.matcher.trailing_slash),
         host: route.matcher.host.clone(),
         methods: route.matcher.methods.iter().map(ToString::to_string).collect(),
         wins,

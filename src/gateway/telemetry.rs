@@ -26,7 +26,7 @@ impl Gateway {
     }
 
     /// Counts a request that is over, and has it written.
-    pub(super) fn account(&self, session: &Session, exchange: &mut Exchange) {
+    pub(super) fn record(&self, session: &Session, exchange: &mut Exchange) {
         let policy = &exchange.snapshot.policy;
         let status = session.response_written().map_or("", |response| response.status.as_str());
         let plan = exchange.client.map_or("", |client| policy.plan_name(client.plan));

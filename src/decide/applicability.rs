@@ -39,7 +39,7 @@ pub enum Absent<'a> {
 
 /// What a rule makes of a client.
 #[derive(Debug)]
-pub struct Meeting<'a> {
+pub struct Applicability<'a> {
     /// The rule.
     pub rule: &'a Rule,
     /// What it would charge, where nothing is unknown that names the bucket or the limit.
@@ -50,7 +50,7 @@ pub struct Meeting<'a> {
     pub own: bool,
 }
 
-impl Meeting<'_> {
+impl Applicability<'_> {
     /// The charge, where its bucket is known.
     pub fn known(&self) -> Option<Charge> {
         self.charge.ok().filter(|_| self.unknown.is_empty())
@@ -58,17 +58,20 @@ impl Meeting<'_> {
 }
 
 /// What every rule makes of the client, in the order of the file.
-pub fn meetings<'a>(policy: &'a Policy, subject: &Subject<'_>) -> Vec<Meeting<'a>> {
-    (0..).zip(&policy.rules).map(|(index, rule)| meeting(policy, subject, index, rule)).collect()
+pub fn applicabilities<'a>(policy: &'a Policy, subject: &Subject<'_>) -> Vec<Applicability<'a>> {
+    (0..)
+        .zip(&policy.rules)
+        .map(|(index, rule)| applicability(policy, subject, index, rule))
+        .collect()
 }
 
 /// What the rule of that index makes of the client.
-pub fn meeting<'a>(
+pub fn applicability<'a>(
     policy: &'a Policy,
     subject: &Subject<'_>,
     index: u32,
     rule: &'a Rule,
-) -> Meeting<'a> {
+) -> Applicability<'a> {
     let mut counted = policy.routes_of(index);
     let (first, second) = (counted.next(), counted.next());
     // Where there is only one route that it counts, no other can be meant.
@@ -100,7 +103,7 @@ pub fn meeting<'a>(
         Ok(_) => rule.per.iter().filter(is_unknown).collect(),
         Err(_) => Vec::new(),
     };
-    Meeting { rule, charge, unknown, own: is_own(rule, subject) }
+    Applicability { rule, charge, unknown, own: is_own(rule, subject) }
 }
 
 /// Whether nobody else shares the client's buckets under that rule.

@@ -22,7 +22,7 @@ const IP_ASSUMED: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// What somebody asks about. Not `Debug`: it holds a key.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestSpec {
     /// Its method.
     pub method: String,
     /// Its target: a path, and a query if it has one.
@@ -39,7 +39,7 @@ pub struct Asked {
 
 /// Why somebody asks about what no client could send. Holds nothing of a key or a header's value.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum AskedError {
+pub enum SpecError {
     /// Not a method.
     #[error("`{0}` is not a method; write it like `GET`")]
     Method(String),
@@ -67,7 +67,7 @@ pub enum AskedError {
 }
 
 /// A request that nobody sent.
-pub struct Unsent {
+pub struct HypotheticalRequest {
     parts: Parts,
     target: Vec<u8>,
     peer: IpAddr,
@@ -77,7 +77,7 @@ pub struct Unsent {
     pub ip_is_assumed: bool,
 }
 
-impl Default for Asked {
+impl Default for RequestSpec {
     /// `GET /` by nobody.
     fn default() -> Self {
         Self {
@@ -91,31 +91,31 @@ impl Default for Asked {
     }
 }
 
-impl Asked {
+impl RequestSpec {
     /// The request that a client would send.
     ///
     /// # Errors
     /// No client could.
-    pub fn request(&self, policy: &Policy) -> Result<Unsent, AskedError> {
+    pub fn request(&self, policy: &Policy) -> Result<HypotheticalRequest, SpecError> {
         let method = Method::from_bytes(self.method.as_bytes())
-            .map_err(|_| AskedError::Method(cut(&self.method, 32)))?;
+            .map_err(|_| SpecError::Method(cut(&self.method, 32)))?;
         let source = self.key.as_ref().and(policy.clients.key_sources.first());
         let path = match (source, &self.key) {
             (Some(KeySource::Query(name)), Some(key)) => with_parameter(&self.path, name, key),
             _ => self.path.clone(),
         };
         if path.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
-            return Err(AskedError::PathCharacter);
+            return Err(SpecError::PathCharacter);
         }
         // As the server reads it from the wire.
         let read = RequestHeader::build(method, path.as_bytes(), None);
-        let read = read.map_err(|_| AskedError::Path)?;
+        let read = read.map_err(|_| SpecError::Path)?;
         let mut parts = read.as_owned_parts();
         for (name, value) in &self.headers {
             let name = HeaderName::from_bytes(name.as_bytes())
-                .map_err(|_| AskedError::HeaderName(cut(name, 64)))?;
+                .map_err(|_| SpecError::HeaderName(cut(name, 64)))?;
             let value = HeaderValue::from_bytes(value.trim().as_bytes())
-                .map_err(|_| AskedError::HeaderValue(name.to_string()))?;
+                .map_err(|_| SpecError::HeaderValue(name.to_string()))?;
             parts.headers.append(name, value);
         }
         let key = self.key.as_deref().unwrap_or_default();
@@ -125,11 +125,11 @@ impl Asked {
             Some(KeySource::Query(_)) | None => (None, String::new()),
         };
         if let Some(name) = name {
-            let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| AskedError::Key)?;
+            let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| SpecError::Key)?;
             parts.headers.append(name, value);
         }
         let host_is_assumed = self.set_host(&mut parts)?;
-        Ok(Unsent {
+        Ok(HypotheticalRequest {
             target: read.raw_path().to_vec(),
             parts,
             peer: self.ip.unwrap_or(IP_ASSUMED),
@@ -139,12 +139,12 @@ impl Asked {
     }
 
     /// Puts the host where clients put it. Returns whether it is assumed.
-    fn set_host(&self, parts: &mut Parts) -> Result<bool, AskedError> {
+    fn set_host(&self, parts: &mut Parts) -> Result<bool, SpecError> {
         let in_headers = parts.headers.contains_key(HOST);
         let host = match &self.host {
-            Some(_) if in_headers => return Err(AskedError::TwoHosts),
+            Some(_) if in_headers => return Err(SpecError::TwoHosts),
             None if in_headers => return Ok(false),
-            Some(host) => HeaderValue::from_str(host).map_err(|_| AskedError::Host)?,
+            Some(host) => HeaderValue::from_str(host).map_err(|_| SpecError::Host)?,
             None => HeaderValue::from_static(HOST_ASSUMED),
         };
         parts.headers.insert(HOST, host);
@@ -152,12 +152,12 @@ impl Asked {
     }
 }
 
-impl Unsent {
+impl HypotheticalRequest {
     /// What it says of itself.
     pub fn head(&self) -> Head<'_> {
         let has = |name| self.parts.headers.contains_key(name);
-        let has_two_lengths = has(CONTENT_LENGTH) && has(TRANSFER_ENCODING);
-        Head::of(&self.parts, &self.target, Some(self.peer), has_two_lengths)
+        let has_conflicting_lengths = has(CONTENT_LENGTH) && has(TRANSFER_ENCODING);
+        Head::of(&self.parts, &self.target, Some(self.peer), has_conflicting_lengths)
     }
 }
 

@@ -4,7 +4,7 @@ use http::{HeaderMap, Method};
 use proptest::prelude::*;
 
 use super::*;
-use crate::decide::meetings::Absent;
+use crate::decide::applicability::Absent;
 use crate::limit::charge::BucketId;
 use crate::limit::share::Share;
 use crate::load::from_text;
@@ -77,74 +77,78 @@ fn client(policy: &Policy, ip: &str, key: ClientKey) -> client::Client {
     client::Client { ip: Some(ip.parse().unwrap()), key, plan }
 }
 
-fn listed<'a>(policy: &'a Policy, client: client::Client, headers: &HeaderMap) -> Listed<'a> {
+fn rules_of<'a>(
+    policy: &'a Policy,
+    client: client::Client,
+    headers: &HeaderMap,
+) -> ClientRules<'a> {
     let by_key = client.key != ClientKey::Missing;
     let (host, absent) = (Some("h"), Absent::AllOthers);
-    Listed::of(
+    ClientRules::of(
         policy,
         &Subject { client, by_key, route: None, method: None, host, headers, absent },
     )
 }
 
-/// What the client is told while each of its buckets lacks `lacking` tokens.
-fn told(policy: &Policy, client: client::Client, lacking: u64, source: Source) -> String {
-    let listed = listed(policy, client, &HeaderMap::new());
+/// The view of the client while each of its buckets lacks `lacking` tokens.
+fn view(policy: &Policy, client: client::Client, lacking: u64, source: Source) -> String {
+    let rules = rules_of(policy, client, &HeaderMap::new());
     let level = |charge: &Charge| charge.limit.full() - charge.limit.units(lacking);
-    let levels = listed.charges().iter().map(level).collect();
-    let told = listed.told(&Levels {
+    let levels = rules.charges().iter().map(level).collect();
+    let view = rules.view(&Levels {
         levels,
         source,
         share: Share::WHOLE,
         is_alone: policy.redis.is_some() && source == Source::Local,
     });
-    let each = told.rules.iter().map(|rule| serde_json::to_string(rule).unwrap());
+    let each = view.rules.iter().map(|rule| serde_json::to_string(rule).unwrap());
     let rules = each.collect::<Vec<_>>().join("\n");
-    let client = serde_json::to_string(&told.client).unwrap();
-    format!("{client} limited {}, approximate {}\n{rules}", told.limited, told.approximate)
+    let client = serde_json::to_string(&view.client).unwrap();
+    format!("{client} limited {}, approximate {}\n{rules}", view.limited, view.approximate)
 }
 
 #[test]
-fn a_client_with_a_key() {
+fn client_with_a_key() {
     let policy = from_text("f", &format!("{FILE}{RULES}")).unwrap();
     let acme = client(&policy, "192.0.2.1", ACME);
-    insta::assert_snapshot!(told(&policy, acme, 3, Source::Local));
+    insta::assert_snapshot!(view(&policy, acme, 3, Source::Local));
 }
 
 #[test]
-fn a_client_without_a_key_that_has_nothing_left() {
+fn client_without_a_key_and_without_tokens() {
     let policy = from_text("f", &format!("{FILE}{RULES}")).unwrap();
     let anonymous = client(&policy, "2001:db8::1", ClientKey::Missing);
-    insta::assert_snapshot!(told(&policy, anonymous, 50, Source::Local));
+    insta::assert_snapshot!(view(&policy, anonymous, 50, Source::Local));
 }
 
 #[test]
-fn a_client_that_is_exempt() {
+fn exempt_client() {
     let rules = "[rules.a]\nper = ['key']\nrate = '9/s'\nexempt = { keys = ['monitor'] }\n\
         [rules.b]\nper = ['ip']\nrate = '9/s'\nexempt = { ips = ['192.0.2.0/24'] }\n";
     let policy = from_text("f", &format!("{FILE}{rules}")).unwrap();
     let monitor = client(&policy, "192.0.2.9", MONITOR);
-    insta::assert_snapshot!(told(&policy, monitor, 0, Source::Local));
+    insta::assert_snapshot!(view(&policy, monitor, 0, Source::Local));
 }
 
 #[test]
-fn what_is_told_while_redis_is_away() {
+fn client_while_redis_is_unavailable() {
     let redis = "[redis]\nurl = 'redis://127.0.0.1:1'\n";
     let rules = "[rules.a]\nper = ['key']\nrate = '9/s'\n\
         [rules.b]\nper = ['key']\nrate = '9/s'\non_failure = 'allow'\n\
         [rules.c]\nper = ['key']\nrate = '9/s'\non_failure = 'deny'\n";
     let policy = from_text("f", &format!("{FILE}{redis}{rules}")).unwrap();
     let acme = client(&policy, "192.0.2.1", ACME);
-    insta::assert_snapshot!(told(&policy, acme, 2, Source::Local));
-    assert!(!told(&policy, acme, 2, Source::Redis).contains("without_redis"));
+    insta::assert_snapshot!(view(&policy, acme, 2, Source::Local));
+    assert!(!view(&policy, acme, 2, Source::Redis).contains("without_redis"));
 }
 
 #[test]
-fn what_others_leave_is_told_where_answers_tell_it() {
+fn shared_bucket_is_hidden_if_headers_are_off() {
     let rules = "[rules.mine]\nper = ['key']\nrate = '9/s'\n[rules.ours]\nper = []\nrate = '9/s'\n";
     let hidden = |headers: &str| {
         let policy = from_text("f", &format!("{headers}{FILE}{rules}")).unwrap();
-        let told = told(&policy, client(&policy, "192.0.2.1", ACME), 2, Source::Local);
-        told.lines()
+        let view = view(&policy, client(&policy, "192.0.2.1", ACME), 2, Source::Local);
+        view.lines()
             .filter(|line| line.contains("\"limit\"") && !line.contains("remaining"))
             .count()
     };
@@ -152,7 +156,7 @@ fn what_others_leave_is_told_where_answers_tell_it() {
 }
 
 #[test]
-fn an_answer_does_not_grow_with_the_file() {
+fn number_of_rules_and_routes_is_bounded() {
     use std::fmt::Write as _;
 
     let mut file = FILE.to_owned();
@@ -162,13 +166,13 @@ fn an_answer_does_not_grow_with_the_file() {
     file +=
         "[rules.each]\nper = ['key', 'route']\nrate = '9/s'\n[rules.all]\nper = []\nrate = '9/s'";
     let policy = from_text("f", &file).unwrap();
-    let listed = listed(&policy, client(&policy, "192.0.2.1", ACME), &HeaderMap::new());
-    assert_eq!((listed.charges().len(), listed.left_out), (MOST_RULES, 53));
-    let (named, more) = listed.entries[0].routes(&policy);
+    let rules = rules_of(&policy, client(&policy, "192.0.2.1", ACME), &HeaderMap::new());
+    assert_eq!((rules.charges().len(), rules.left_out), (MAX_RULES, 53));
+    let (named, more) = rules.entries[0].routes(&policy);
     assert_eq!((named.len(), more), (1, 0));
-    let all = ListedRule {
+    let all = ClientRule {
         route: None,
-        ..ListedRule::of(
+        ..ClientRule::of(
             &policy,
             &Subject {
                 client: client(&policy, "192.0.2.1", ACME),
@@ -184,7 +188,7 @@ fn an_answer_does_not_grow_with_the_file() {
         )
     };
     let (named, more) = all.routes(&policy);
-    assert_eq!((named.len(), more), (MOST_ROUTES, 132));
+    assert_eq!((named.len(), more), (MAX_ROUTES, 132));
 }
 
 /// One rule of a random file.
@@ -217,10 +221,9 @@ fn rule() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// A client is told of exactly those buckets that its requests can take from, each by the rule
-    /// that takes.
+    /// The view has exactly those buckets that requests of the client can take from.
     #[test]
-    fn what_is_told_is_what_requests_take_from(
+    fn view_has_the_buckets_that_requests_take_from(
         rules in prop::collection::vec(rule(), 0..6),
         key in prop_oneof![Just(ACME), Just(MONITOR), Just(ClientKey::Missing)],
         tenant in any::<bool>(),
@@ -233,7 +236,7 @@ proptest! {
         if tenant {
             headers.insert("x-t", "a".parse().unwrap());
         }
-        let told: BTreeSet<(u32, BucketId)> = listed(&policy, client, &headers)
+        let viewed: BTreeSet<(u32, BucketId)> = rules_of(&policy, client, &headers)
             .charges()
             .iter()
             .map(|charge| (charge.rule, charge.bucket))
@@ -248,6 +251,6 @@ proptest! {
                 }
             }
         }
-        prop_assert_eq!(told, taken, "{}", text);
+        prop_assert_eq!(viewed, taken, "{}", text);
     }
 }

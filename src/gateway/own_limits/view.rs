@@ -1,0 +1,331 @@
+//! Body of the response to a client that asks for its own limits: the rules that apply to it, and the
+//! state of their buckets. The names are a contract, listed in `docs/own-limits.md`.
+
+use serde::Serialize;
+
+use crate::decide::applicability::{Subject, applicability};
+use crate::decide::problem::retry_after_ms;
+use crate::limit::charge::{Charge, Mode};
+use crate::limit::seconds_up;
+use crate::policy::charges::WhyNot;
+use crate::policy::client::{self, ClientKey, counted_address, counted_as};
+use crate::policy::settings::HeaderStyle;
+use crate::policy::{Dimension, OnFailure, Policy, Rule};
+use crate::store::limiter::{Levels, Source, Taken};
+
+/// Maximum number of rules in a response; a rule that counts each route separately takes one for each
+/// route. It bounds the size of the response and the number of buckets that are read.
+const MAX_RULES: usize = 100;
+
+/// Maximum number of routes that are listed for one rule.
+const MAX_ROUTES: usize = 20;
+
+/// The rules that apply to a client, before any bucket is read.
+#[derive(Debug)]
+pub(super) struct ClientRules<'a> {
+    policy: &'a Policy,
+    client: client::Client,
+    entries: Vec<ClientRule<'a>>,
+    left_out: usize,
+}
+
+/// One rule; if the rule counts each route separately, on one route.
+#[derive(Debug)]
+struct ClientRule<'a> {
+    index: u32,
+    rule: &'a Rule,
+    /// Index of the route, if the rule counts each route separately.
+    route: Option<u32>,
+    /// What the rule charges for the cheapest request, or why it charges nothing.
+    charge: Result<Charge, WhyNot>,
+    /// Dimensions of the bucket that are not known without a request.
+    unknown: Vec<String>,
+    shared: bool,
+}
+
+/// The body.
+#[derive(Debug, Serialize)]
+pub(super) struct View<'a> {
+    client: ClientView<'a>,
+    /// Whether any rule limits the client.
+    limited: bool,
+    /// Whether the levels are those of this process, because Redis is unavailable or must not be
+    /// queried again yet.
+    approximate: bool,
+    rules: Vec<RuleView<'a>>,
+    /// Number of rules beyond [`MAX_RULES`].
+    #[serde(skip_serializing_if = "is_zero")]
+    left_out: usize,
+}
+
+/// The client that asks.
+#[derive(Debug, Serialize)]
+struct ClientView<'a> {
+    /// `key`, `ip` or `unknown_key`.
+    kind: &'static str,
+    /// Id of the key, or the address that rules count; `None` for an unknown key.
+    id: Option<String>,
+    plan: &'a str,
+    /// The address or network that rules count.
+    counted_as: Option<String>,
+}
+
+/// A rule that applies to the client.
+#[derive(Debug, Serialize)]
+struct RuleView<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    per: Vec<String>,
+    /// Routes that the rule counts; empty if it counts all of them, at one cost.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    routes: Vec<RouteView<'a>>,
+    /// Number of routes beyond [`MAX_ROUTES`].
+    #[serde(skip_serializing_if = "is_zero")]
+    more_routes: usize,
+    #[serde(flatten)]
+    effect: Effect,
+}
+
+/// A route, and the cost of a request there.
+#[derive(Debug, Serialize)]
+struct RouteView<'a> {
+    name: &'a str,
+    path: String,
+    cost: u64,
+}
+
+/// The effect of a rule on the client.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Effect {
+    Limits(LimitView),
+    Exempts {
+        /// Always true.
+        exempt: bool,
+    },
+    DemandsKey {
+        /// Always true.
+        needs_key: bool,
+    },
+}
+
+/// A limit of the client.
+#[derive(Debug, Serialize)]
+struct LimitView {
+    /// The bucket's burst.
+    limit: u64,
+    rate: Option<String>,
+    /// Seconds in which an empty bucket becomes full.
+    window_seconds: u64,
+    /// Tokens that the cheapest request takes.
+    cost: u64,
+    /// Whether other clients take from the same bucket.
+    shared: bool,
+    /// Dimensions of the bucket that are not known without a request.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unknown: Vec<String>,
+    /// `allow` or `deny` if Redis is unavailable and the rule allows or denies all requests then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    without_redis: Option<&'static str>,
+    #[serde(flatten)]
+    left: Option<BucketView>,
+}
+
+/// State of a bucket.
+#[derive(Debug, Serialize)]
+struct BucketView {
+    /// Whole tokens left.
+    remaining: u64,
+    /// Seconds until the bucket is full.
+    reset_seconds: u64,
+    /// Milliseconds until a request of that cost is allowed; `None` if it is allowed now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+}
+
+impl<'a> ClientRules<'a> {
+    /// The enforced rules that apply to the client, in the order of the configuration file.
+    pub(super) fn of(policy: &'a Policy, subject: &Subject<'_>) -> Self {
+        let client = subject.client;
+        let mut rules = Self { policy, client, entries: Vec::new(), left_out: 0 };
+        let enforced = |(_, rule): &(u32, &Rule)| rule.enabled && rule.mode == Mode::Enforce;
+        for (index, rule) in (0..).zip(&policy.rules).filter(enforced) {
+            let entry = ClientRule::of(policy, subject, index, rule);
+            match entry.charge {
+                Ok(_) if rule.per.contains(&Dimension::Route) => {
+                    for route in policy.routes_of(index) {
+                        let subject = Subject { route: Some(route), ..*subject };
+                        rules.add(|| ClientRule::of(policy, &subject, index, rule));
+                    }
+                }
+                Ok(_) | Err(WhyNot::ExemptAddress(_) | WhyNot::ExemptKey | WhyNot::NoKeyDenied) => {
+                    rules.add(|| entry);
+                }
+                Err(_) => {}
+            }
+        }
+        rules
+    }
+
+    fn add(&mut self, entry: impl FnOnce() -> ClientRule<'a>) {
+        if self.entries.len() < MAX_RULES {
+            self.entries.push(entry());
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    /// The charges whose buckets are to be read.
+    pub(super) fn charges(&self) -> Vec<Charge> {
+        self.entries.iter().filter_map(ClientRule::known_charge).collect()
+    }
+
+    /// The decision of the rules that count by address on a request of the client. `levels` are those
+    /// of [`charges`](Self::charges).
+    pub(super) fn by_address(&self, levels: &Levels) -> Taken {
+        let known = self.entries.iter().filter_map(|entry| Some((entry, entry.known_charge()?)));
+        let each = known.zip(&levels.levels);
+        let each = each.filter(|((entry, _), _)| entry.rule.per.contains(&Dimension::Ip));
+        let (charges, found) = each.map(|((_, charge), level)| (charge, *level)).unzip();
+        Levels { levels: found, ..*levels }.decide(charges)
+    }
+
+    /// The body. `levels` are those of [`charges`](Self::charges).
+    pub(super) fn view(&self, levels: &Levels) -> View<'a> {
+        let mut each_level = levels.levels.iter();
+        let each = self.entries.iter().map(|entry| {
+            let level = entry.known_charge().and_then(|_| each_level.next());
+            entry.view(self.policy, levels, level.copied())
+        });
+        let rules: Vec<RuleView<'a>> = each.collect();
+        View {
+            client: ClientView::of(self.policy, &self.client),
+            limited: rules.iter().any(|rule| matches!(rule.effect, Effect::Limits(_))),
+            approximate: self.policy.redis.is_some() && levels.source == Source::Local,
+            rules,
+            left_out: self.left_out,
+        }
+    }
+}
+
+impl<'a> ClientRule<'a> {
+    fn of(policy: &'a Policy, subject: &Subject<'_>, index: u32, rule: &'a Rule) -> Self {
+        let applicability = applicability(policy, subject, index, rule);
+        let routes = policy.routes_of(index).filter(|one| subject.route.is_none_or(|r| r == *one));
+        let costs = routes.filter_map(|route| policy.routes.get(route as usize));
+        let cost = costs.map(|route| route.cost).min().unwrap_or(1);
+        let own = applicability.own || rule.per.contains(&Dimension::Ip);
+        Self {
+            index,
+            rule,
+            route: subject.route,
+            charge: applicability.charge.map(|charge| Charge { cost, ..charge }),
+            unknown: applicability.unknown.iter().map(ToString::to_string).collect(),
+            shared: !own,
+        }
+    }
+
+    /// The charge, if its bucket is known.
+    fn known_charge(&self) -> Option<Charge> {
+        self.charge.ok().filter(|_| self.unknown.is_empty())
+    }
+
+    fn view(&self, policy: &'a Policy, levels: &Levels, level: Option<i64>) -> RuleView<'a> {
+        let Self { rule, .. } = self;
+        let (routes, more_routes) = self.routes(policy);
+        let effect = match &self.charge {
+            Ok(charge) => Effect::Limits(self.limit(policy, charge, levels, level)),
+            Err(WhyNot::NoKeyDenied) => Effect::DemandsKey { needs_key: true },
+            Err(_) => Effect::Exempts { exempt: true },
+        };
+        RuleView {
+            name: &rule.name,
+            description: rule.description.as_deref(),
+            per: rule.per.iter().map(ToString::to_string).collect(),
+            routes,
+            more_routes,
+            effect,
+        }
+    }
+
+    /// The routes to list, and the number of those beyond [`MAX_ROUTES`].
+    fn routes(&self, policy: &'a Policy) -> (Vec<RouteView<'a>>, usize) {
+        let of_one = |one: &u32| self.route.is_none_or(|route| route == *one);
+        let all = || {
+            let routes = policy.routes_of(self.index).filter(of_one);
+            routes.filter_map(|route| policy.routes.get(route as usize))
+        };
+        let cost = all().next().map(|route| route.cost);
+        let at_one_cost = all().all(|route| Some(route.cost) == cost);
+        if self.route.is_none() && self.rule.routes.is_none() && at_one_cost {
+            return (Vec::new(), 0);
+        }
+        let listed = all().take(MAX_ROUTES).map(|route| RouteView {
+            name: &route.name,
+            path: route.matcher.path.to_string(),
+            cost: route.cost,
+        });
+        (listed.collect(), all().count().saturating_sub(MAX_ROUTES))
+    }
+
+    fn limit(
+        &self,
+        policy: &Policy,
+        charge: &Charge,
+        levels: &Levels,
+        level: Option<i64>,
+    ) -> LimitView {
+        let Self { rule, .. } = self;
+        let without_redis = match rule.on_failure {
+            OnFailure::Allow if levels.is_alone => Some("allow"),
+            OnFailure::Deny if levels.is_alone => Some("deny"),
+            _ => None,
+        };
+        // If response headers do not show what other clients leave in a bucket, neither does this.
+        let is_hidden = self.shared && policy.headers.style == HeaderStyle::None;
+        let level = level.filter(|_| without_redis.is_none() && !is_hidden);
+        let left = level.map(|level| {
+            let standing = charge.limit.standing(level, charge.cost, levels.share);
+            let wait = standing.retry_after_us;
+            BucketView {
+                remaining: standing.remaining,
+                reset_seconds: seconds_up(standing.reset_us),
+                retry_after_ms: (wait > 0).then(|| retry_after_ms(wait)),
+            }
+        });
+        LimitView {
+            limit: charge.limit.capacity(),
+            rate: rule.rate_of(charge.limit_index).map(|rate| rate.to_string()),
+            window_seconds: seconds_up(charge.limit.window_us()).max(1),
+            cost: charge.cost,
+            shared: self.shared,
+            unknown: self.unknown.clone(),
+            without_redis,
+            left,
+        }
+    }
+}
+
+impl<'a> ClientView<'a> {
+    fn of(policy: &'a Policy, client: &client::Client) -> Self {
+        let prefix = policy.clients.ipv6_prefix;
+        let counted = client.ip.map(|ip| counted_as(counted_address(ip, prefix), prefix));
+        let (kind, id) = match client.key {
+            ClientKey::Known(key) => {
+                ("key", policy.keys.get(key as usize).map(|key| key.id.to_string()))
+            }
+            ClientKey::Unknown(_) => ("unknown_key", None),
+            ClientKey::Missing => ("ip", counted.clone()),
+        };
+        Self { kind, id, plan: policy.plan_name(client.plan), counted_as: counted }
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+#[cfg(test)]
+mod tests;
