@@ -1,7 +1,7 @@
-//! Who a request is from: the peer's address and the request's headers become a [`Client`].
+//! Identifies the client of a request from the peer's address and the request's headers and query.
 //!
-//! Nothing a client sends is believed unless it came through a trusted proxy; a key is compared
-//! by its SHA-256 and never kept.
+//! Forwarded headers are used only if the peer is a trusted proxy. API keys are compared by their
+//! SHA-256 and not kept.
 
 pub mod address;
 
@@ -16,37 +16,37 @@ use crate::net::percent::decode_query;
 use crate::policy::client::{Client, ClientKey};
 use crate::policy::settings::{Clients, KeySource, OnConflictingKeys, OnUnknownKey};
 use crate::policy::{Digest, Policy};
-use address::{AddressFrom, canonical, forwarded_address, is_trusted};
+use address::{AddressSource, canonical, forwarded_address, is_trusted};
 
-/// The longest key that is read, in bytes.
+/// Maximum length of an API key in bytes.
 pub const MAX_KEY_BYTES: usize = 1024;
 
-/// What is known of a request's sender before any rule is looked at.
+/// The client of a request, and how it was identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The client.
+    /// The client as rules count it.
     pub client: Client,
-    /// Whether the peer is a trusted proxy, so that its forwarding headers are believed.
+    /// Whether the peer is a trusted proxy, so that its forwarded headers are used.
     pub via_trusted_proxy: bool,
-    /// How the client's address was found.
-    pub address_from: AddressFrom,
-    /// Where the key stood, as an index into [`Clients::key_sources`]; none where there is none.
+    /// Where the client's address comes from.
+    pub address_from: AddressSource,
+    /// Where the key was, as an index into [`Clients::key_sources`]; `None` without a key.
     pub key_from: Option<usize>,
 }
 
-/// Why a request has no client.
+/// Why a request's client cannot be identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum IdentityError {
-    /// Two keys that are not the same.
+    /// The request has two different keys.
     #[error("the request has two different API keys; send one")]
     ConflictingKeys,
-    /// A key of more than [`MAX_KEY_BYTES`].
+    /// A key is longer than [`MAX_KEY_BYTES`].
     #[error("the API key is longer than {MAX_KEY_BYTES} bytes")]
     KeyTooLong,
 }
 
-/// Finds the client of a request. `peer` is the address of the connection's other end, none on a
-/// Unix socket; `query` is the part of the target behind the question mark.
+/// Identifies the client of a request. `peer` is the remote address of the connection, `None` on a Unix
+/// socket; `query` is the part of the target after the question mark.
 ///
 /// # Errors
 /// See [`IdentityError`].
@@ -64,7 +64,7 @@ pub fn identify(
             let (ip, from) = forwarded_address(trusted, peer, headers);
             (Some(ip), from)
         }
-        other => (other, AddressFrom::Peer),
+        other => (other, AddressSource::Peer),
     };
     let found = key_digest(&policy.clients, headers, query)?;
     let (key, plan) = resolve(policy, found.map(|(digest, _)| digest));
@@ -72,8 +72,8 @@ pub fn identify(
     Ok(Identity { client: Client { ip, key, plan }, via_trusted_proxy, address_from, key_from })
 }
 
-/// Whether `header` names the same thing as `own` to a server that takes `_` for `-`, without
-/// being it: WSGI and CGI do, so such a header would reach the API under our name.
+/// Whether `header` differs from `own` but is the same to a server that treats `_` as `-`. WSGI and CGI
+/// do, so an upstream would read such a header in place of the gateway's.
 pub fn is_alias(header: &str, own: &str) -> bool {
     header.len() == own.len()
         && header.contains('_')
@@ -84,7 +84,7 @@ pub fn is_alias(header: &str, own: &str) -> bool {
             .all(|(a, b)| a.eq_ignore_ascii_case(&b) || (a == b'_' && b == b'-'))
 }
 
-/// Name and value of each parameter of a query as it came, in order, still encoded.
+/// Name and value of each parameter of a query, in order, not decoded.
 pub fn query_parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
     query
         .split('&')
@@ -92,15 +92,15 @@ pub fn query_parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
         .map(|parameter| parameter.split_once('=').unwrap_or((parameter, "")))
 }
 
-/// Whether the parameter `name`, as it came, is the one that the file calls `own`.
+/// Whether the parameter `name`, not decoded, is `own`.
 pub fn is_parameter(name: &str, own: &str) -> bool {
-    // Three bytes stand for one at most: of other lengths nothing need be decoded.
+    // An encoded byte takes at most three bytes; names of other lengths need not be decoded.
     let may_be = (own.len()..=3 * own.len()).contains(&name.len());
     name == own || (may_be && *decode_query(name) == *own.as_bytes())
 }
 
-/// The digest of the request's key and the index of its source, where it has one. An empty key is
-/// none. However many there are, one is hashed.
+/// The digest of the request's key and the index of its source, if it has a key. Empty keys are
+/// ignored. Hashes at most one key per request.
 fn key_digest(
     clients: &Clients,
     headers: &HeaderMap,
@@ -108,30 +108,30 @@ fn key_digest(
 ) -> Result<Option<(Digest, usize)>, IdentityError> {
     let mut found: Option<(Cow<'_, [u8]>, usize)> = None;
     for (index, source) in clients.key_sources.iter().enumerate() {
-        let mut take = |key| take_key(clients, &mut found, index, key);
+        let mut add = |key| add_key(clients, &mut found, index, key);
         match source {
             KeySource::Header(name) => {
                 let values = headers.get_all(name).iter();
-                values.map(|value| Cow::Borrowed(value.as_bytes())).try_for_each(&mut take)?;
+                values.map(|value| Cow::Borrowed(value.as_bytes())).try_for_each(&mut add)?;
             }
             KeySource::Bearer => {
                 let values = headers.get_all(header::AUTHORIZATION).iter();
                 let keys = values.filter_map(|value| bearer(value.as_bytes()));
-                keys.map(Cow::Borrowed).try_for_each(&mut take)?;
+                keys.map(Cow::Borrowed).try_for_each(&mut add)?;
             }
             KeySource::Query(name) => {
                 let parameters = query.into_iter().flat_map(query_parameters);
                 parameters
                     .filter(|(parameter, _)| is_parameter(parameter, name))
-                    .try_for_each(|(_, value)| take(decode_query(value)))?;
+                    .try_for_each(|(_, value)| add(decode_query(value)))?;
             }
         }
     }
     Ok(found.map(|(key, source)| (Sha256::digest(key).into(), source)))
 }
 
-/// Takes the key from the source of that index, unless an earlier source has one.
-fn take_key<'a>(
+/// Stores a key from the source with that index, unless an earlier source had one.
+fn add_key<'a>(
     clients: &Clients,
     found: &mut Option<(Cow<'a, [u8]>, usize)>,
     source: usize,
@@ -146,8 +146,8 @@ fn take_key<'a>(
     match found {
         None => *found = Some((key, source)),
         Some((first, _)) => {
-            let denies = clients.on_conflicting_keys == OnConflictingKeys::Deny;
-            if denies && *first != key {
+            let is_denied = clients.on_conflicting_keys == OnConflictingKeys::Deny;
+            if is_denied && *first != key {
                 return Err(IdentityError::ConflictingKeys);
             }
         }
@@ -155,17 +155,16 @@ fn take_key<'a>(
     Ok(())
 }
 
-/// The token of `Bearer <token>`; the scheme's case does not matter (RFC 9110, section 11.1). A tab
-/// is taken for the space: servers that split at white space do, and would find a key there that
-/// was not seen here.
+/// The token of `Bearer <token>`; the scheme is case-insensitive (RFC 9110, section 11.1). A tab counts
+/// as the space, as it does for servers that split at white space; otherwise they would see a key that
+/// the gateway did not.
 pub fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked(b"bearer".len())?;
     let is_bearer = scheme.eq_ignore_ascii_case(b"bearer") && matches!(token, [b' ' | b'\t', ..]);
     is_bearer.then(|| token.trim_ascii())
 }
 
-/// The client's key and plan. An unknown key that is not to be refused is no key, or one of its
-/// own.
+/// The client's key and plan. With `on_unknown_key = "anonymous"`, an unknown key is no key.
 fn resolve(policy: &Policy, digest: Option<Digest>) -> (ClientKey, u32) {
     let anonymous = policy.clients.anonymous_plan;
     let Some(digest) = digest else { return (ClientKey::Missing, anonymous) };

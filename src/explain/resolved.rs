@@ -139,7 +139,7 @@ fn candidates(
     let next = routes.iter().skip(place + 1).find(|route| takes(&route.matcher));
     // Of another length than the path as the file writes it, so it is not that one.
     let is_other = |matcher: &Matcher| {
-        matcher.other_spelling().is_some_and(|other| other.eq_ignore_ascii_case(reading))
+        matcher.slash_variant().is_some_and(|other| other.eq_ignore_ascii_case(reading))
     };
     let each = routes.iter().map(|route| {
         let wins = route.name == winner.name;
@@ -166,11 +166,12 @@ fn candidates(
 fn near_misses(policy: &Policy, head: &Head<'_>, host: &str, reading: &str) -> Vec<Candidate> {
     let ignore_case = policy.server.ignore_path_case;
     let each = policy.routes.iter().filter_map(|route| {
-        let fit = |matcher: &Matcher| matcher.fit(host, reading, head.method, ignore_case);
+        let fit =
+            |matcher: &Matcher| matcher.matched_parts(host, reading, head.method, ignore_case);
         let matcher = &route.matcher;
         let same = Matcher { trailing_slash: TrailingSlash::Same, ..matcher.clone() };
         let why = match wording::miss(fit(matcher), matcher, host, head.method) {
-            None if fit(&same).is_whole() => "its `trailing_slash` is \"distinct\"".to_owned(),
+            None if fit(&same).all() => "its `trailing_slash` is \"distinct\"".to_owned(),
             why => why?,
         };
         Some(candidate(route, false, why))

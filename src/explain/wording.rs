@@ -3,40 +3,40 @@
 use http::Method;
 
 use super::report;
-use crate::identity::address::AddressFrom;
+use crate::identity::address::AddressSource;
 use crate::limit::charge::Mode;
 use crate::policy::charges::WhyNot;
-use crate::policy::matcher::{Fit, Matcher, PathPattern, TrailingSlash};
+use crate::policy::matcher::{MatchedParts, Matcher, PathPattern, TrailingSlash};
 use crate::policy::settings::KeySource;
 use crate::policy::{OnFailure, Policy, Rule};
 
 /// How an address was found: a code, the hop, and a sentence. `forwarded`: the request has an
 /// `X-Forwarded-For`.
 pub(super) fn address_from(
-    from: AddressFrom,
+    from: AddressSource,
     forwarded: bool,
 ) -> (&'static str, Option<usize>, String) {
     let header = "of X-Forwarded-For, from the right";
     match from {
-        AddressFrom::Peer if forwarded => {
+        AddressSource::Peer if forwarded => {
             let why = "the connection's own: it is not in `trusted_proxies`, so its \
                        X-Forwarded-For is not believed";
             ("peer", None, why.to_owned())
         }
-        AddressFrom::Peer => ("peer", None, "the connection's own".to_owned()),
-        AddressFrom::NothingForwarded => {
+        AddressSource::Peer => ("peer", None, "the connection's own".to_owned()),
+        AddressSource::NoForwardedFor => {
             let why = "the connection's own: a trusted proxy that sent no X-Forwarded-For";
             ("nothing_forwarded", None, why.to_owned())
         }
-        AddressFrom::Junk(hop) => {
+        AddressSource::Malformed(hop) => {
             let why = format!("the connection's own: hop {hop} {header}, is not an address");
             ("malformed", Some(hop), why)
         }
-        AddressFrom::Hop(hop) => {
+        AddressSource::Hop(hop) => {
             let why = format!("hop {hop} {header}: the first that is no trusted proxy");
             ("hop", Some(hop), why)
         }
-        AddressFrom::AllTrusted(hop) => {
+        AddressSource::AllTrusted(hop) => {
             let why = format!("hop {hop} {header}: all up to it are trusted proxies");
             ("all_trusted", Some(hop), why)
         }
@@ -90,10 +90,17 @@ pub(super) fn goes_before(first: &Matcher, other: &Matcher) -> &'static str {
 
 /// What a route misses of a request that it could otherwise take; none where it misses more than
 /// one thing.
-pub(super) fn miss(fit: Fit, matcher: &Matcher, host: &str, method: &Method) -> Option<String> {
+pub(super) fn miss(
+    fit: MatchedParts,
+    matcher: &Matcher,
+    host: &str,
+    method: &Method,
+) -> Option<String> {
     match fit {
-        Fit { host: true, path: true, method: false } => Some(only_for(&matcher.methods, method)),
-        Fit { host: false, path: true, method: true } => {
+        MatchedParts { host: true, path: true, method: false } => {
+            Some(only_for(&matcher.methods, method))
+        }
+        MatchedParts { host: false, path: true, method: true } => {
             let own = matcher.host.as_deref().unwrap_or_default();
             Some(format!("only for the host {own}, not for {host}"))
         }

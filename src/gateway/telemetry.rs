@@ -102,7 +102,7 @@ fn is_chosen(session: &Session, exchange: &Exchange, decision: Summary) -> bool 
     let is_ordinary = decision.label == DecisionLabel::Allow
         && status.is_some_and(|status| !status.is_server_error());
     let sample = exchange.snapshot.policy.access_log.sample;
-    !is_ordinary || sample.has(exchange.request_id.as_str())
+    !is_ordinary || sample.includes(exchange.request_id.as_str())
 }
 
 /// What is written of a request that took so many `ticks`.

@@ -1,71 +1,71 @@
-//! `[access_log]` as it is meant: where lines go, and what they may tell.
+//! `[access_log]`, resolved: the output, how addresses are shown, and the sample rate.
 
 use std::path::PathBuf;
 
 use super::redis::Secret;
 
-/// What becomes of one line for every request.
+/// The access log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccessLog {
-    /// Where lines go.
+    /// Where lines are written.
     pub output: Output,
-    /// How a client's address is shown, where refusals are told too.
+    /// How client addresses are shown, also in the audit and in traces.
     pub client_ip: ClientIp,
-    /// What addresses are hashed with; none: something that only this process knows.
+    /// Salt of hashed addresses; `None`: random for each process.
     pub salt: Option<Secret>,
-    /// Which of the requests that pass have a line.
-    pub sample: Sample,
+    /// Part of the allowed requests that is logged.
+    pub sample: SampleRate,
 }
 
-/// Where lines go.
+/// Output of the access log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Output {
-    /// Nowhere.
+    /// No access log.
     #[default]
     Off,
-    /// To standard output.
+    /// Standard output.
     Stdout,
-    /// To the end of this file; its path is absolute.
+    /// Appended to this file. The path is absolute.
     File(PathBuf),
 }
 
-/// How a client's address is shown.
+/// How client addresses are shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ClientIp {
-    /// As it is.
+    /// Unchanged.
     #[default]
     Plain,
     /// As a salted hash.
     Hashed,
-    /// Not at all.
+    /// Omitted.
     Off,
 }
 
-/// A part of all requests, in millionths.
+/// Part of the requests that is logged, in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sample(u32);
+pub struct SampleRate(u32);
 
-impl Sample {
-    /// All of them.
+impl SampleRate {
+    /// All requests.
     pub const ALL: Self = Self(1_000_000);
 
-    /// `part` of them, 0 to 1; none for any other number.
+    /// A rate from 0 to 1; `None` for any other number.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a number of millionths within 0 and a million"
+        reason = "between 0 and 1,000,000"
     )]
     pub fn of(part: f64) -> Option<Self> {
         (0.0..=1.0).contains(&part).then(|| Self((part * 1e6).round() as u32))
     }
 
-    /// Whether it has the request of that id. The id alone decides, so that gateways which pass a
-    /// request on under one id write it all or not at all.
-    pub fn has(self, request_id: &str) -> bool {
+    /// Whether the request with that id is logged. Only the id decides, so that of several gateways that
+    /// forward a request with one id, all log it or none does.
+    pub fn includes(self, request_id: &str) -> bool {
         if self == Self::ALL {
             return true;
         }
-        // FNV-1a, and a last mix so that ids which count up spread over the whole range.
+        // FNV-1a, then a mix that spreads consecutive ids over the whole range.
         let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         let hash = request_id.bytes().fold(0xcbf2_9ce4_8422_2325, fold);
         let hash = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -73,7 +73,7 @@ impl Sample {
     }
 }
 
-impl Default for Sample {
+impl Default for SampleRate {
     fn default() -> Self {
         Self::ALL
     }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_has_its_part_of_ids_that_count_up() {
+    fn rate_includes_its_part_of_consecutive_ids() {
         let ids: Vec<String> = (0..100_000)
             .map(|count| format!("{:016x}{count:016x}", 0x7104_eb52_c520_936e_u64))
             .collect();
@@ -95,12 +95,12 @@ mod tests {
             (0.5, 49_300, 50_700),
             (1.0, 100_000, 100_000),
         ] {
-            let sample = Sample::of(part).unwrap();
-            let count = ids.iter().filter(|id| sample.has(id)).count();
+            let rate = SampleRate::of(part).unwrap();
+            let count = ids.iter().filter(|id| rate.includes(id)).count();
             assert!((least..=most).contains(&count), "{part}: {count}");
         }
         for part in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
-            assert_eq!(Sample::of(part), None);
+            assert_eq!(SampleRate::of(part), None);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a request owes: the rules that apply to it, and the bucket of each.
+//! Which rules apply to a request, and the charge of each: a bucket and a cost.
 
 use http::{HeaderMap, Method};
 use ipnet::IpNet;
@@ -9,69 +9,73 @@ use super::client::{Client, ClientKey, counted_address};
 use super::{Dimension, Grant, MAX_RULES_PER_ROUTE, OnMissing, Policy, Route, Rule};
 use crate::limit::charge::{BucketId, Charge, Charges, Mode};
 
-/// What is hashed to a bucket's name, in bytes, up to which nothing is allocated for it.
+/// Length of the text hashed to a bucket's id, in bytes, up to which it is not allocated.
 const INLINE_BYTES: usize = 128;
 
-/// What rules may look at in a request, beside its client.
+/// The properties of a request that rules use, besides its client.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
-    /// Index of its route.
+    /// Index of the route.
     pub route: u32,
-    /// Its method.
+    /// Request method.
     pub method: &'a Method,
-    /// Its host, in lower case, without port.
+    /// Host in lower case, without port.
     pub host: &'a str,
-    /// Its headers.
+    /// Request headers.
     pub headers: &'a HeaderMap,
 }
 
-/// A rule that demands a key of a client that sent none (`on_missing = "deny"`).
+/// Refusal by a rule with `on_missing = "deny"` of a client without a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyRequired {
     /// Index of the rule.
     pub rule: u32,
 }
 
-/// Which rules count a request.
+/// Which rules apply to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// All that apply.
+    /// All.
     All,
-    /// Those that count the client by its address, as one without a key.
+    /// Only those that count by address, and without the key: for requests that are refused with 401.
     Address,
 }
 
-/// Why a rule does not count a request.
+/// Why a rule does not apply to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhyNot {
     /// `enabled = false`.
     Disabled,
-    /// The rule lists routes, and the request's is not among them.
+    /// The rule does not list the request's route.
     OtherRoutes,
-    /// The client's address is exempt, as part of this network.
+    /// The client's address is in this exempt network.
     ExemptAddress(IpNet),
     /// The client's key is exempt.
     ExemptKey,
     /// The client has no key, and `on_missing = "skip"`.
     NoKeySkipped,
-    /// The client has no key, and `on_missing = "deny"`: a rule that is enforced refuses it.
+    /// The client has no key, and `on_missing = "deny"`. An enforced rule refuses the request.
     NoKeyDenied,
     /// The rule has no rate for the client's plan.
     NoRate,
-    /// The request is refused for its key, and the rule does not count by address.
+    /// The request is refused for its key ([`Scope::Address`]), and the rule does not count by address.
     NotByAddress,
 }
 
-/// What a rule grants a client, and who shares it beyond what the rule says.
+/// The grant of a client under a rule.
 struct Granted {
     grant: Grant,
     variant: Variant,
 }
 
-/// What sets a bucket apart beside the rule's own dimensions.
+/// What separates buckets of one rule beyond its `per`, so that clients with different limits never
+/// share a bucket.
 enum Variant {
+    /// Nothing.
     Shared,
+    /// The plan with this index.
     Plan(u32),
+    /// The key with this index.
     Key(u32),
 }
 
@@ -79,16 +83,16 @@ impl Policy {
     /// The charges of a request, in the order of the file.
     ///
     /// # Errors
-    /// A rule demands a key and the client has none.
+    /// An enforced rule has `on_missing = "deny"`, and the client has no key.
     pub fn charges(&self, client: &Client, facts: &Facts) -> Result<Charges, KeyRequired> {
         self.collect(client, facts, Scope::All)
     }
 
-    /// What one rule charges, by its index, as [`charges`](Self::charges) and
-    /// [`address_charges`](Self::address_charges) find it.
+    /// The charge of one rule, by its index: the same as in [`charges`](Self::charges) or
+    /// [`address_charges`](Self::address_charges).
     ///
     /// # Errors
-    /// Why it charges nothing.
+    /// Why the rule does not apply.
     pub fn charge(
         &self,
         index: u32,
@@ -98,20 +102,20 @@ impl Policy {
     ) -> Result<Charge, WhyNot> {
         let rule = self.rules.get(index as usize).ok_or(WhyNot::Disabled)?;
         let route = self.routes.get(facts.route as usize).ok_or(WhyNot::OtherRoutes)?;
-        rule.counts(facts.route)?;
+        rule.applies_to_route(facts.route)?;
         self.charge_of((index, rule), route, &self.counted(client, scope), facts, scope)
     }
 
-    /// The charges of a request that is about to be answered 401: those rules count it that count
-    /// by address, so that guessing keys costs what any other request costs, and an unknown key
-    /// gets no bucket of its own.
+    /// The charges of a request that will be refused with 401: only of rules that count by address.
+    /// Guessing keys therefore costs as much as any other request, and an unknown key gets no
+    /// bucket.
     pub fn address_charges(&self, client: &Client, facts: &Facts) -> Charges {
         self.collect(client, facts, Scope::Address).unwrap_or_default()
     }
 
-    /// The charges of a request that goes to no route and may be a guess at a key, of one token
-    /// each: as [`address_charges`](Self::address_charges), by each rule as on the first route that
-    /// it counts. No more rules charge it than a route may have: the first ones in the file.
+    /// The charges of a request without a route that may be a guess at a key: one token each, as
+    /// [`address_charges`](Self::address_charges) on the first route of each rule. Limited to the first
+    /// [`MAX_RULES_PER_ROUTE`] rules of the file that apply.
     pub fn address_charges_anywhere(
         &self,
         client: &Client,
@@ -127,25 +131,26 @@ impl Policy {
         (0..).take(self.rules.len()).filter_map(charge).take(MAX_RULES_PER_ROUTE).collect()
     }
 
-    /// The routes that the rule of that index counts, as indexes; none of a rule that is not
-    /// enabled.
+    /// Indexes of the routes that a rule applies to, by the rule's index; empty if the rule is
+    /// disabled.
     pub fn routes_of(&self, rule: u32) -> impl Iterator<Item = u32> {
         let rule = self.rules.get(rule as usize);
         let routes = (0..).zip(&self.routes).map(|(index, _)| index);
-        routes.filter(move |route| rule.is_some_and(|rule| rule.counts(*route).is_ok()))
+        routes.filter(move |route| rule.is_some_and(|rule| rule.applies_to_route(*route).is_ok()))
     }
 
-    /// The shadow rules that would demand a key of the client, were they enforced; as indexes.
+    /// Indexes of the shadow rules that would refuse the client for its missing key if they were
+    /// enforced.
     pub fn shadow_demands(&self, client: &Client, route: u32) -> impl Iterator<Item = u32> {
         let rules = self.routes.get(route as usize).map_or(&[][..], |route| &route.rules);
-        let demands = |rule: &Rule| {
+        let requires_key = |rule: &Rule| {
             rule.mode == Mode::Shadow
                 && rule.applies_to(client, Scope::All) == Err(WhyNot::NoKeyDenied)
         };
         rules
             .iter()
             .copied()
-            .filter(move |index| self.rules.get(*index as usize).is_some_and(demands))
+            .filter(move |index| self.rules.get(*index as usize).is_some_and(requires_key))
     }
 
     fn collect(
@@ -161,7 +166,7 @@ impl Policy {
             let Some(rule) = self.rules.get(index as usize) else { continue };
             match self.charge_of((index, rule), route, &client, facts, scope) {
                 Ok(charge) => charges.push(charge),
-                // A shadow rule refuses nobody; its demand is told by `shadow_demands`.
+                // A shadow rule does not refuse; `shadow_demands` returns it.
                 Err(WhyNot::NoKeyDenied) if rule.mode == Mode::Enforce => {
                     return Err(KeyRequired { rule: index });
                 }
@@ -171,7 +176,7 @@ impl Policy {
         Ok(charges)
     }
 
-    /// The client as rules see it: one that is refused for its key counts as one without.
+    /// The client as rules count it: with [`Scope::Address`], one without a key.
     pub fn counted(&self, client: &Client, scope: Scope) -> Client {
         match scope {
             Scope::All => *client,
@@ -181,7 +186,7 @@ impl Policy {
         }
     }
 
-    /// What a rule charges that counts the request's route.
+    /// The charge of a rule that applies to the request's route.
     fn charge_of(
         &self,
         (index, rule): (u32, &Rule),
@@ -202,8 +207,8 @@ impl Policy {
         })
     }
 
-    /// The name of the bucket: a hash over what the rule counts per, each value behind a tag and
-    /// its length so that no two combinations of values read alike, set apart by the rule's salt.
+    /// The bucket's id: a hash over the values of the rule's `per`, combined with the rule's salt. Each
+    /// value is preceded by a tag and its length, so that different values never hash the same text.
     fn bucket(&self, rule: &Rule, granted: &Granted, client: &Client, facts: &Facts) -> BucketId {
         let mut text = SmallVec::<[u8; INLINE_BYTES]>::new();
         let mut tagged = |tag: u8, value: &[u8]| {
@@ -263,16 +268,16 @@ impl Rule {
         self.per.contains(&Dimension::Key)
     }
 
-    /// Whether it counts requests to that route.
-    pub(in crate::policy) fn counts(&self, route: u32) -> Result<(), WhyNot> {
+    /// Checks that the rule applies to the route with that index.
+    pub(in crate::policy) fn applies_to_route(&self, route: u32) -> Result<(), WhyNot> {
         if !self.enabled {
             return Err(WhyNot::Disabled);
         }
-        let counted = self.routes.as_ref().is_none_or(|routes| routes.contains(&route));
-        if counted { Ok(()) } else { Err(WhyNot::OtherRoutes) }
+        let applies = self.routes.as_ref().is_none_or(|routes| routes.contains(&route));
+        if applies { Ok(()) } else { Err(WhyNot::OtherRoutes) }
     }
 
-    /// Whether it counts that client.
+    /// Checks that the rule applies to the client.
     fn applies_to(&self, client: &Client, scope: Scope) -> Result<(), WhyNot> {
         let exempt = |ip| self.exempt.ips.iter().find(|net| net.contains(&ip));
         if let Some(net) = client.ip.and_then(exempt) {
@@ -285,9 +290,9 @@ impl Rule {
         let by_address = self.per.contains(&Dimension::Ip)
             || (by_key && client.key == ClientKey::Missing && self.on_missing == OnMissing::Ip);
         if scope == Scope::Address {
-            // A rule per key and address would pair the address with a key that does not exist.
-            let counts = by_address && (!by_key || self.on_missing == OnMissing::Ip);
-            return if counts { Ok(()) } else { Err(WhyNot::NotByAddress) };
+            // A rule per key and address would combine the address with a key that does not exist.
+            let applies = by_address && (!by_key || self.on_missing == OnMissing::Ip);
+            return if applies { Ok(()) } else { Err(WhyNot::NotByAddress) };
         }
         match (by_key && client.key == ClientKey::Missing, self.on_missing) {
             (true, OnMissing::Skip) => Err(WhyNot::NoKeySkipped),
@@ -304,10 +309,10 @@ impl Rule {
             return Some(Granted { grant: *grant, variant });
         }
         let grant = self.quota_by_plan.get(client.plan as usize).copied().flatten()?;
-        let apart = self.has_own_quota(client.plan)
+        let is_separate = self.has_own_quota(client.plan)
             && !self.counts_keys()
             && !self.per.contains(&Dimension::Plan);
-        let variant = if apart { Variant::Plan(client.plan) } else { Variant::Shared };
+        let variant = if is_separate { Variant::Plan(client.plan) } else { Variant::Shared };
         Some(Granted { grant, variant })
     }
 }

@@ -1,4 +1,4 @@
-//! Who a request is from, as rules see it.
+//! The client of a request, as rules count it.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -6,30 +6,30 @@ use ipnet::IpNet;
 
 use super::Digest;
 
-/// The client of one request.
+/// Identity of the client of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Client {
-    /// Its address behind trusted proxies, canonical; none on a Unix socket.
+    /// Address, found through trusted proxies, in canonical form; `None` on a Unix socket.
     pub ip: Option<IpAddr>,
-    /// Its key.
+    /// API key.
     pub key: ClientKey,
-    /// Index of its plan.
+    /// Index of the plan.
     pub plan: u32,
 }
 
-/// The key that a request came with.
+/// API key of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientKey {
-    /// None.
+    /// The request has no key.
     Missing,
-    /// One that the file knows, by its index.
+    /// A key in the file, by its index.
     Known(u32),
-    /// One that the file does not know, by its digest.
+    /// A key that is not in the file, by its digest.
     Unknown(Digest),
 }
 
-/// The address by which a client is counted: IPv4 as it is, IPv6 cut to `ipv6_prefix` bits, so
-/// that a customer's whole network is one client.
+/// The address that a client is counted by: IPv4 unchanged, IPv6 truncated to `ipv6_prefix` bits, so
+/// that all addresses of one network are one client.
 pub fn counted_address(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
     match ip {
         IpAddr::V4(_) => ip,
@@ -41,7 +41,7 @@ pub fn counted_address(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
     }
 }
 
-/// An address that was counted, as people read it: where it stands for a network, that.
+/// Text of a [`counted_address`]: the network (`2001:db8::/64`) if it was truncated, else the address.
 pub fn counted_as(counted: IpAddr, ipv6_prefix: u8) -> String {
     match counted {
         IpAddr::V6(_) if ipv6_prefix < 128 => {

@@ -1,43 +1,43 @@
-//! What one route matches, by itself.
+//! The match conditions of one route.
 
 use std::net::Ipv6Addr;
 
 use http::Method;
 
-/// What a route matches.
+/// Match conditions of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Matcher {
-    /// The host in lower case, without port; none: all hosts.
+    /// Host in lower case, without port; `None`: all hosts.
     pub host: Option<String>,
-    /// The path.
+    /// Path or prefix.
     pub path: PathPattern,
-    /// Whether a path with a trailing slash is another path.
+    /// Whether a trailing slash makes a different path.
     pub trailing_slash: TrailingSlash,
-    /// The methods that the file names; empty: all. [`takes`] says what that means.
+    /// Methods listed in the file; empty: all. See [`takes`].
     pub methods: Vec<Method>,
 }
 
-/// What a route's path matches.
+/// Path condition of a route.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum PathPattern {
-    /// This path only.
+    /// Exactly this path.
     Exact(String),
-    /// Every path that begins with it. Begins and ends with a slash.
+    /// Every path that begins with this text, which begins and ends with a slash.
     Prefix(String),
 }
 
-/// Whether a path with a trailing slash is another path.
+/// Whether a trailing slash makes a different path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TrailingSlash {
-    /// Many servers answer `/api` and `/api/` by the same code, so they are one path.
+    /// `/api` and `/api/` are the same path: many servers treat them alike.
     #[default]
     Same,
-    /// They are two paths.
+    /// `/api` and `/api/` are different paths.
     Distinct,
 }
 
 impl std::fmt::Display for PathPattern {
-    /// As the file writes it.
+    /// The syntax of the file.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Exact(path) => formatter.write_str(path),
@@ -46,21 +46,27 @@ impl std::fmt::Display for PathPattern {
     }
 }
 
-/// Which parts of a request a route matches.
+/// Which parts of a request match a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fit {
-    /// Its host.
+pub struct MatchedParts {
+    /// Whether the host matches.
     pub host: bool,
-    /// Its path.
+    /// Whether the path matches.
     pub path: bool,
-    /// Its method.
+    /// Whether the method matches.
     pub method: bool,
 }
 
 impl Matcher {
-    /// Which parts of a request match, one by one: what the index over all routes does not tell of
-    /// those that it passes over.
-    pub fn fit(&self, host: &str, reading: &str, method: &Method, ignore_case: bool) -> Fit {
+    /// Which parts of a request match: explains why the router does not choose this route. `reading`
+    /// is one reading of the path, see [`path`](super::path).
+    pub fn matched_parts(
+        &self,
+        host: &str,
+        reading: &str,
+        method: &Method,
+        ignore_case: bool,
+    ) -> MatchedParts {
         let part = |pattern: &str, reading: Option<&str>| match reading {
             Some(reading) if ignore_case => reading.eq_ignore_ascii_case(pattern),
             Some(reading) => reading == pattern,
@@ -70,17 +76,18 @@ impl Matcher {
             PathPattern::Exact(pattern) => part(pattern, Some(reading)),
             PathPattern::Prefix(pattern) => part(pattern, reading.get(..pattern.len())),
         };
-        let other = self.other_spelling().is_some_and(|other| part(&other, Some(reading)));
-        Fit {
+        let other = self.slash_variant().is_some_and(|other| part(&other, Some(reading)));
+        MatchedParts {
             host: self.host.as_ref().is_none_or(|own| own == host),
             path: path || other,
             method: takes(&self.methods, method),
         }
     }
 
-    /// The path that a trailing slash does not tell from the route's own: of `/api` `/api/`, of
-    /// `/api/` and of the prefix `/api/*` `/api`. None where a slash makes another path.
-    pub fn other_spelling(&self) -> Option<String> {
+    /// The path that differs from the route's own by a trailing slash only and is the same path:
+    /// `/api/` for `/api`; `/api` for `/api/` and for the prefix `/api/*`. `None` if a trailing slash
+    /// makes a different path.
+    pub fn slash_variant(&self) -> Option<String> {
         if self.trailing_slash == TrailingSlash::Distinct {
             return None;
         }
@@ -93,27 +100,26 @@ impl Matcher {
     }
 }
 
-/// Whether a route that names `methods`, or none of them for all, takes requests of `method`. Servers
-/// answer HEAD by the code for GET, so a route that names GET takes HEAD, too. TRACE is taken only
-/// if it is named: its response echoes headers that a page in a browser may not read.
+/// Whether a route with these `methods` (empty: all) matches `method`. Servers handle HEAD like GET, so
+/// a route that lists GET also matches HEAD. TRACE matches only if it is listed: its response echoes
+/// headers that scripts in a browser must not read.
 pub fn takes(methods: &[Method], method: &Method) -> bool {
-    let named = methods.contains(method);
+    let is_listed = methods.contains(method);
     match *method {
-        Method::TRACE => named,
-        Method::HEAD => named || methods.is_empty() || methods.contains(&Method::GET),
-        _ => named || methods.is_empty(),
+        Method::TRACE => is_listed,
+        Method::HEAD => is_listed || methods.is_empty() || methods.contains(&Method::GET),
+        _ => is_listed || methods.is_empty(),
     }
 }
 
-impl Fit {
-    /// Whether the route is one that the request could take.
-    pub fn is_whole(self) -> bool {
+impl MatchedParts {
+    /// Whether the route matches the request.
+    pub fn all(self) -> bool {
         self.host && self.path && self.method
     }
 }
 
-/// An IPv6 address in brackets as RFC 5952 has it, whichever of its many spellings `host` is; none
-/// where it is no such address.
+/// Canonical text (RFC 5952) of an IPv6 address in brackets; `None` if `host` is not one.
 pub fn ipv6_host(host: &str) -> Option<String> {
     let address = host.strip_prefix('[')?.strip_suffix(']')?;
     Some(format!("[{}]", address.parse::<Ipv6Addr>().ok()?))

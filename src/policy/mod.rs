@@ -1,13 +1,13 @@
-//! The rules as they are meant: every name resolved, every number checked. Built whole from a
-//! file, then never changed; a request lives and dies with one of them.
+//! The configuration, resolved: every name is looked up, every number is checked. A [`Policy`] is
+//! built from a file and never changes; a request uses one policy from start to end.
 //!
-//! Reading order: the types here; `settings`, `access_log`, `tracing` and `redis` (what is not a rule); `matcher`, `path`, `prefixes` and
-//! `router` (which route a request takes); `client` and `charges` (what the request owes); `restart` (what a
-//! running gateway cannot take from another); `build` (how a policy comes
-//! out of a file).
+//! Reading order: the types here; `settings`, `access_log`, `tracing` and `redis` (everything except
+//! rules); `matcher`, `path`, `prefixes` and `router` (the route of a request); `client` and `charges`
+//! (the rules that apply to a request, and their buckets); `restart` (changes that a reload cannot
+//! apply); `build` (from the file to a policy).
 //!
-//! Names are resolved to indexes: plans, keys, upstreams, routes, rules and limits each stand in
-//! one list, in the order of the file.
+//! Plans, keys, upstreams, routes, rules and limits are referred to by their index in one list each,
+//! in the order of the file.
 
 pub mod access_log;
 pub mod build;
@@ -36,116 +36,117 @@ use router::Router;
 use settings::{Admin, Audit, Clients, Headers, Memory, Server, Upstream};
 use tracing::Tracing;
 
-/// The most enabled rules that may count the requests of one route. One call to the shared store
-/// carries 1,024 buckets, so at least eight requests share it.
+/// Maximum number of enabled rules for one route. One call to Redis carries 1,024 buckets, so at least
+/// eight requests share it.
 pub const MAX_RULES_PER_ROUTE: usize = 128;
 
-/// SHA-256 of an API key as it was sent.
+/// SHA-256 of an API key.
 pub type Digest = [u8; 32];
 
-/// Everything that a request is judged by.
+/// A configuration, resolved and immutable.
 #[derive(Debug)]
 pub struct Policy {
-    /// Listeners and the guards around requests.
+    /// Listeners, timeouts and size limits.
     pub server: Server,
-    /// Who may use the operator's port.
+    /// Access to the admin port.
     pub admin: Admin,
-    /// How clients are told apart.
+    /// How clients are identified.
     pub clients: Clients,
-    /// What answers say about limits.
+    /// Which rate limit headers responses have.
     pub headers: Headers,
-    /// How many buckets this process keeps.
+    /// Capacity of the bucket store in this process.
     pub memory: Memory,
-    /// The store that gateways share; none: buckets live in this process.
+    /// The shared bucket store; `None`: buckets are kept in this process.
     pub redis: Option<Redis>,
-    /// One line for every request.
+    /// The access log.
     pub access_log: AccessLog,
-    /// Where traces of requests go; none: there are none.
+    /// The export of traces; `None`: off.
     pub tracing: Option<Tracing>,
-    /// Where refusals are kept beside this process.
+    /// The stream of refusal runs in Redis.
     pub audit: Audit,
-    /// Names of plans; an index into it is a plan.
+    /// Names of the plans.
     pub plans: Vec<Arc<str>>,
-    /// Known clients.
+    /// API keys in the file.
     pub keys: Vec<Key>,
-    /// Which key has this digest.
+    /// Index of the key with a digest.
     pub key_by_digest: HashMap<Digest, u32>,
-    /// What requests are sent on to.
+    /// Groups of endpoints that requests are forwarded to.
     pub upstreams: Vec<Upstream>,
-    /// Where requests may go.
+    /// Routes, each with its upstream and cost.
     pub routes: Vec<Route>,
-    /// Limits.
+    /// Rate limits and the clients that they apply to.
     pub rules: Vec<Rule>,
-    /// Headers that enabled rules count by, each once.
+    /// Headers in `per` of enabled rules, each once.
     pub counted_headers: Vec<http::HeaderName>,
-    /// Every limit that any rule grants, each once. Buckets refer to theirs by its index.
+    /// All limits of all rules, each once. Buckets refer to theirs by its index.
     pub limits: Vec<Limit>,
-    /// Finds the route of a request.
+    /// Index over all routes.
     pub router: Router,
 }
 
 impl Policy {
-    /// The name of a plan; empty for an index that is none.
+    /// Name of the plan with that index; empty if there is none.
     pub fn plan_name(&self, plan: u32) -> &str {
         self.plans.get(plan as usize).map_or("", |name| name)
     }
 
-    /// Has every grant name its limit by the number that a store has for it: `numbers` has one for
-    /// each of the policy's limits.
+    /// Sets [`Grant::index`] of every grant to the number that the store assigned to its limit.
+    /// `numbers[n]` is the number of `self.limits[n]`.
     pub fn number_limits(&mut self, numbers: &[u32]) {
         for rule in &mut self.rules {
-            let of_plans = rule.quota_by_plan.iter_mut().flatten();
-            for grant in of_plans.chain(rule.quota_by_key.values_mut()) {
+            let by_plan = rule.quota_by_plan.iter_mut().flatten();
+            for grant in by_plan.chain(rule.quota_by_key.values_mut()) {
                 grant.index = numbers.get(grant.index as usize).copied().unwrap_or(grant.index);
             }
         }
     }
 }
 
-/// A known client.
+/// An API key in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    /// The name that logs and metrics show.
+    /// Name of its table, which logs and the admin API show.
     pub id: Arc<str>,
     /// Index of its plan.
     pub plan: u32,
 }
 
-/// Where a request may go, and what it costs.
+/// A route: which requests it matches, where they are forwarded, and what they cost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     /// Its name in the file.
     pub name: Arc<str>,
-    /// What it matches.
+    /// Which requests it matches.
     pub matcher: Matcher,
     /// Index of its upstream.
     pub upstream: u32,
-    /// Tokens that a request takes from each bucket, at least 1.
+    /// Tokens that each request takes from each bucket, at least 1.
     pub cost: u64,
-    /// Indexes of the enabled rules that count its requests, in the order of the file.
+    /// Indexes of the enabled rules for this route, in the order of the file.
     pub rules: Vec<u32>,
 }
 
-/// A limit: who shares a bucket, and what the bucket allows.
+/// A rule: which requests share a bucket, and the limit of that bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// Its name in the file, in headers and in metrics.
     pub name: Arc<str>,
-    /// Free text from the file.
+    /// Free text, shown with the rule.
     pub description: Option<String>,
-    /// Who shares a bucket, in canonical order, whatever the order in the file. Empty: everybody.
+    /// Requests with equal values of these share a bucket. In canonical order, so that the order in the
+    /// file does not matter. Empty: all requests share one bucket.
     pub per: Vec<Dimension>,
-    /// Whether it is there at all.
+    /// A disabled rule has no effect.
     pub enabled: bool,
-    /// Indexes of the routes that it counts; none: all.
+    /// Indexes of the routes that it applies to; `None`: all.
     pub routes: Option<Vec<u32>>,
-    /// Whether it refuses or only counts.
+    /// Whether it refuses requests or only counts them (shadow).
     pub mode: Mode,
-    /// What becomes of a client without a key, where `per` has `key`.
+    /// Treatment of clients without a key, if `per` contains `key`.
     pub on_missing: OnMissing,
-    /// What becomes of its requests when the shared store fails.
+    /// Treatment of its requests if Redis is unavailable.
     pub on_failure: OnFailure,
-    /// Grant of each plan, by the plan's index; none: the rule does not apply to that plan.
+    /// Grant of each plan, by the plan's index; `None`: the rule does not apply to that plan.
     pub quota_by_plan: Vec<Option<Grant>>,
     /// Whether the rule has a `plans.<plan>` table for a plan, by the plan's index. Such a plan
     /// has its own buckets, unless `per` contains `key` or `plan`, which separate the plans already.
@@ -154,19 +155,20 @@ pub struct Rule {
     pub has_own_quota: Vec<bool>,
     /// Grants of single keys, by the key's index.
     pub quota_by_key: HashMap<u32, Grant>,
-    /// Who is not limited by it.
+    /// Clients that it does not limit.
     pub exempt: Exempt,
-    /// A hash of the name, which sets its buckets apart from those of other rules.
+    /// Hash of the name. It separates the buckets of this rule from those of other rules.
     pub salt: u128,
 }
 
 impl Rule {
-    /// Whether that plan, by its index, has a `plans.<plan>` table in this rule.
+    /// Whether the rule has a `plans.<plan>` table for the plan with that index.
     pub fn has_own_quota(&self, plan: u32) -> bool {
         self.has_own_quota.get(plan as usize).copied().unwrap_or(false)
     }
 
-    /// How the file wrote the rate of the limit with that index, where this rule grants it.
+    /// Rate, as written in the file, of the limit with that index; `None` if the rule does not grant
+    /// it.
     pub fn rate_of(&self, limit_index: u32) -> Option<Rate> {
         let grants = self.quota_by_plan.iter().flatten().chain(self.quota_by_key.values());
         grants.into_iter().find(|grant| grant.index == limit_index).map(|grant| grant.rate)
@@ -180,21 +182,21 @@ pub struct Grant {
     pub index: u32,
     /// The limit itself.
     pub limit: Limit,
-    /// How the file wrote the rate, as tokens and a period in ticks: for what people read.
+    /// The rate as written in the file, for display.
     pub rate: Rate,
 }
 
-/// A rate as it was written: `tokens` per `period_us`.
+/// A rate as written in the file: `tokens` per `period_us`, not reduced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rate {
     /// Tokens per period.
     pub tokens: u64,
-    /// The period in ticks.
+    /// Period in microseconds.
     pub period_us: u64,
 }
 
 impl std::fmt::Display for Rate {
-    /// As the file writes it: `100/s`, `5/250ms`.
+    /// The syntax of the file: `100/s`, `5/250ms`.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         const UNITS: [(&str, u64); 5] = [
             ("d", 86_400_000_000),
@@ -204,18 +206,18 @@ impl std::fmt::Display for Rate {
             ("ms", 1_000),
         ];
         let Self { tokens, period_us } = *self;
-        match UNITS.into_iter().find(|(_, ticks)| period_us.is_multiple_of(*ticks)) {
-            Some((unit, ticks)) if ticks == period_us => write!(formatter, "{tokens}/{unit}"),
-            Some((unit, ticks)) => write!(formatter, "{tokens}/{}{unit}", period_us / ticks),
+        match UNITS.into_iter().find(|(_, us)| period_us.is_multiple_of(*us)) {
+            Some((unit, us)) if us == period_us => write!(formatter, "{tokens}/{unit}"),
+            Some((unit, us)) => write!(formatter, "{tokens}/{}{unit}", period_us / us),
             None => write!(formatter, "{tokens}/{period_us}us"),
         }
     }
 }
 
-/// What sets one client's bucket apart from another's.
+/// A property of requests that selects the bucket: one item of `per`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Dimension {
-    /// The client's address, IPv6 by prefix.
+    /// The client's address; IPv6 truncated to `clients.ipv6_prefix` bits.
     Ip,
     /// The API key.
     Key,
@@ -227,12 +229,12 @@ pub enum Dimension {
     Method,
     /// The request's host.
     Host,
-    /// The value of a request header; its absence is a value of its own.
+    /// The value of a request header. Requests without the header share a bucket.
     Header(http::HeaderName),
 }
 
 impl Dimension {
-    /// Where it stands in a rule's `per`: by kind, headers by name.
+    /// Sort key within `per`: by kind, then headers by name.
     fn canonical_position(&self) -> (u8, &str) {
         match self {
             Self::Ip => (0, ""),
@@ -247,7 +249,7 @@ impl Dimension {
 }
 
 impl std::fmt::Display for Dimension {
-    /// As the file writes it.
+    /// The syntax of the file.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(match self {
             Self::Ip => "ip",
@@ -261,37 +263,37 @@ impl std::fmt::Display for Dimension {
     }
 }
 
-/// What a rule per key does with a client that sent none.
+/// Treatment of a client without a key by a rule with `per = ["key"]`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnMissing {
-    /// Counts the client by its address.
+    /// Count the client by its address.
     #[default]
     Ip,
-    /// Does not apply.
+    /// Do not apply the rule.
     Skip,
-    /// Counts all such clients in one bucket.
+    /// Count all such clients in one bucket.
     Shared,
-    /// Answers 401.
+    /// Respond 401.
     Deny,
 }
 
-/// What becomes of a request when the shared store cannot be asked.
+/// Treatment of a request under a rule if Redis is unavailable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnFailure {
-    /// Decided by buckets in this process.
+    /// Decide with buckets in this process (local fallback).
     #[default]
     Local,
-    /// Passes.
+    /// Allow the request.
     Allow,
-    /// Answers 503.
+    /// Respond 503.
     Deny,
 }
 
-/// Who a rule does not limit.
+/// Clients that a rule does not limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exempt {
-    /// Addresses.
+    /// Networks of their addresses.
     pub ips: Vec<IpNet>,
-    /// Indexes of keys.
+    /// Indexes of their keys.
     pub keys: Vec<u32>,
 }

@@ -1,9 +1,10 @@
-//! The ways in which an API may read a path, so that no spelling of a path dodges a rule.
+//! Path normalization, so that a different spelling of a path cannot avoid a rule.
 //!
-//! `/api%2Fsearch`, `/api//search`, `/api\search` and `/api;x/search` are the route `/api/search`
-//! to some servers and something else to others. Nobody here knows which server stands behind, so
-//! a route is chosen by every reading of the path; where they disagree, the request is refused.
-//! The path itself goes on as it came.
+//! Some servers treat `/api%2Fsearch`, `/api//search`, `/api\search` and `/api;x/search` as
+//! `/api/search`, others do not. The gateway does not know what its upstream does. It therefore looks
+//! up the route for every *reading* of a path: the result of each combination of normalizations that
+//! servers apply. If the readings match different routes, the request is refused. The path itself is
+//! forwarded unchanged.
 
 use std::borrow::Cow;
 
@@ -12,67 +13,66 @@ use thiserror::Error;
 
 use crate::net::percent;
 
-/// Every way to read one path; at least one. Plain paths have exactly one, which is the path.
+/// All readings of one path, at least one. A plain path has exactly one: itself.
 pub type Readings<'a> = SmallVec<[Cow<'a, str>; 1]>;
 
-/// Why a path is refused before any route is looked for.
+/// Why a path has no route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PathError {
-    /// A `.` or `..` segment, plain or encoded, which servers resolve or not as they please.
+    /// A `.` or `..` segment, plain or encoded. Servers differ in whether they resolve it.
     #[error("the path has a dot segment; send the path that it resolves to")]
     DotSegment,
     /// A percent sign that is not followed by two hexadecimal digits, or an encoded NUL.
     #[error("the path has a malformed percent-encoding")]
     BadEscape,
-    /// The readings of the path lead to different routes.
+    /// The readings of the path match different routes.
     #[error("the path can be read as more than one route; send slashes plain and single")]
     Ambiguous,
 }
 
-/// The bytes of the longest character: where a reading is cut within one, what is left of it is
-/// another character.
+/// Length of the longest UTF-8 character in bytes. Truncation within a character changes what is left
+/// of it.
 const LONGEST_CHARACTER: usize = 4;
 
-/// What some servers do to a path before they look at it, and others do not.
+/// Normalizations that some servers apply to a path and others do not.
 #[derive(Clone, Copy)]
-#[allow(clippy::struct_excessive_bools, reason = "four independent habits of servers")]
-struct Folding {
+#[allow(clippy::struct_excessive_bools, reason = "four independent normalizations")]
+struct Normalization {
     /// `%2F` separates segments.
     escaped_slash: bool,
     /// `\` and `%5C` separate segments.
     backslash: bool,
-    /// `//` is one slash.
+    /// Consecutive slashes are one.
     merge: bool,
-    /// `;` and what follows it in a segment is dropped.
+    /// `;` and the rest of its segment are removed.
     parameters: bool,
 }
 
-/// A byte of the path and how it was written.
+/// A decoded byte of the path, and whether it was percent-encoded.
 #[derive(Clone, Copy)]
-struct Written {
+struct Decoded {
     byte: u8,
     escaped: bool,
 }
 
-/// The readings of `path`, a request's target without its query; in lower case where
-/// `ignore_case`. No route has a path of more than `longest` bytes: a reading that differs from the
-/// path and is longer is cut somewhere beyond that, so that a long path costs no more than a pass
-/// over it for each reading.
+/// The readings of `path`, a request's target without its query; in lower case if `ignore_case`.
+/// Readings other than the path itself are truncated somewhere beyond `longest` bytes, the length of
+/// the longest path of any route, so that each reading costs at most one pass over a long path.
 ///
 /// # Errors
-/// [`PathError::DotSegment`] and [`PathError::BadEscape`].
+/// [`PathError::DotSegment`] or [`PathError::BadEscape`].
 pub fn readings(path: &str, ignore_case: bool, longest: usize) -> Result<Readings<'_>, PathError> {
     let mut readings = Readings::new();
     if is_plain(path) {
         readings.push(Cow::Borrowed(path));
     } else {
-        let written = unescape(path)?;
-        if has_dot_segment(&written) {
+        let decoded = unescape(path)?;
+        if has_dot_segment(&decoded) {
             return Err(PathError::DotSegment);
         }
         let most = longest.saturating_add(LONGEST_CHARACTER);
-        add_readings(&written, most, &mut readings);
-        if let Some(path) = behind_host(path) {
+        add_readings(&decoded, most, &mut readings);
+        if let Some(path) = after_authority(path) {
             add_readings(&unescape(path)?, most, &mut readings);
         }
     }
@@ -86,20 +86,20 @@ pub fn readings(path: &str, ignore_case: bool, longest: usize) -> Result<Reading
     Ok(readings)
 }
 
-/// Adds what each folding makes of a path, each reading once.
-fn add_readings(written: &[Written], most: usize, readings: &mut Readings<'_>) {
-    for folding in foldings(written) {
-        let reading = read(written, folding, most);
+/// Adds the reading by each combination of normalizations, without duplicates.
+fn add_readings(decoded: &[Decoded], most: usize, readings: &mut Readings<'_>) {
+    for normalization in normalizations(decoded) {
+        let reading = read(decoded, normalization, most);
         if !readings.iter().any(|seen| *seen == reading) {
             readings.push(Cow::Owned(reading));
         }
     }
 }
 
-/// Whether any reading has a `.` or `..` segment. A segment of dots alone holds no separator, so the
-/// folding that separates at every slash and drops parameters has each one that any other has.
-fn has_dot_segment(written: &[Written]) -> bool {
-    let mut segments = written.split(|one| matches!(one.byte, b'/' | b'\\'));
+/// Whether any reading has a `.` or `..` segment. A segment of dots contains no separator, so it suffices
+/// to check the reading that splits at every slash and removes parameters.
+fn has_dot_segment(decoded: &[Decoded]) -> bool {
+    let mut segments = decoded.split(|one| matches!(one.byte, b'/' | b'\\'));
     segments.any(|segment| {
         let dots = segment.iter().take_while(|one| one.byte == b'.').count();
         let is_end = segment.get(dots).is_none_or(|one| one.byte == b';' && !one.escaped);
@@ -107,85 +107,91 @@ fn has_dot_segment(written: &[Written]) -> bool {
     })
 }
 
-/// Whether the path has one reading only: itself. Nearly all do, so this allocates nothing.
+/// Whether the only reading of the path is the path itself. True for nearly all requests, so this does
+/// not allocate.
 fn is_plain(path: &str) -> bool {
     let bytes = path.as_bytes();
-    let odd = bytes.iter().any(|byte| matches!(byte, b'%' | b';' | b'\\'));
+    let has_special = bytes.iter().any(|byte| matches!(byte, b'%' | b';' | b'\\'));
     let after_slash = |pair: &[u8]| pair[0] == b'/' && matches!(pair[1], b'/' | b'.');
-    !odd && !bytes.windows(2).any(after_slash)
+    !has_special && !bytes.windows(2).any(after_slash)
 }
 
-/// What is left of a path that begins with two slashes to servers that read it as a reference to a
-/// URL (RFC 3986, section 4.2), where they announce a host: `//x/api` is `/api` to `new URL(…)` of
-/// JavaScript and to Python's `urlparse`.
-fn behind_host(path: &str) -> Option<&str> {
+/// The path after the authority, if a path that begins with two slashes is parsed as a network-path
+/// reference (RFC 3986, section 4.2): `new URL(…)` of JavaScript and Python's `urlparse` parse
+/// `//x/api` as the host `x` and the path `/api`.
+fn after_authority(path: &str) -> Option<&str> {
     const SLASHES: [char; 2] = ['/', '\\'];
     let host = path.strip_prefix('/')?.strip_prefix(SLASHES)?.trim_start_matches(SLASHES);
     Some(host.find(SLASHES).map_or("/", |end| &host[end..]))
 }
 
-/// The path with every `%xx` decoded once.
-fn unescape(path: &str) -> Result<Vec<Written>, PathError> {
+/// Decodes every `%xx` of the path once.
+fn unescape(path: &str) -> Result<Vec<Decoded>, PathError> {
     let bytes = path.as_bytes();
-    let mut written = Vec::with_capacity(bytes.len());
+    let mut decoded = Vec::with_capacity(bytes.len());
     let mut index = 0;
     while let Some(&byte) = bytes.get(index) {
         if byte == b'%' {
             let byte = bytes.get(index..).and_then(percent::escape).filter(|byte| *byte != 0);
-            written.push(Written { byte: byte.ok_or(PathError::BadEscape)?, escaped: true });
+            decoded.push(Decoded { byte: byte.ok_or(PathError::BadEscape)?, escaped: true });
             index += 3;
         } else {
-            written.push(Written { byte, escaped: false });
+            decoded.push(Decoded { byte, escaped: false });
             index += 1;
         }
     }
-    Ok(written)
+    Ok(decoded)
 }
 
-/// Every combination of foldings, at most 16; those that change nothing give equal readings.
-fn foldings(written: &[Written]) -> impl Iterator<Item = Folding> {
-    let has = |test: fn(&Written) -> bool| written.iter().any(test);
+/// All combinations of normalizations that may change this path, at most 16.
+fn normalizations(decoded: &[Decoded]) -> impl Iterator<Item = Normalization> {
+    let has = |test: fn(&Decoded) -> bool| decoded.iter().any(test);
     let both = |possible: bool| if possible { &[false, true][..] } else { &[false][..] };
-    let escaped_slash = both(has(|written| written.byte == b'/' && written.escaped));
-    let backslash = both(has(|written| written.byte == b'\\'));
-    let parameters = both(has(|written| written.byte == b';' && !written.escaped));
+    let escaped_slash = both(has(|decoded| decoded.byte == b'/' && decoded.escaped));
+    let backslash = both(has(|decoded| decoded.byte == b'\\'));
+    let parameters = both(has(|decoded| decoded.byte == b';' && !decoded.escaped));
     let combine = move |escaped_slash: bool| {
         backslash.iter().flat_map(move |&backslash| {
             parameters.iter().flat_map(move |&parameters| {
-                [false, true].map(|merge| Folding { escaped_slash, backslash, merge, parameters })
+                [false, true].map(|merge| Normalization {
+                    escaped_slash,
+                    backslash,
+                    merge,
+                    parameters,
+                })
             })
         })
     };
     escaped_slash.iter().copied().flat_map(combine)
 }
 
-/// One reading, cut where it has `most` bytes or a few more. What leaves nothing in it, slashes that
-/// become one and parameters, is skipped in one go: a long path may hold little else.
-fn read(written: &[Written], folding: Folding, most: usize) -> String {
-    let separates = |one: &Written| match one.byte {
-        b'/' => !one.escaped || folding.escaped_slash,
-        b'\\' => folding.backslash,
+/// One reading, truncated at `most` bytes or a few more. Merged slashes and removed parameters are
+/// skipped in one step, since a long path may consist of little else.
+fn read(decoded: &[Decoded], normalization: Normalization, most: usize) -> String {
+    let separates = |one: &Decoded| match one.byte {
+        b'/' => !one.escaped || normalization.escaped_slash,
+        b'\\' => normalization.backslash,
         _ => false,
     };
-    let mut bytes: Vec<u8> = Vec::with_capacity(written.len().min(most));
-    let mut rest = written;
+    let mut bytes: Vec<u8> = Vec::with_capacity(decoded.len().min(most));
+    let mut rest = decoded;
     while bytes.len() < most
         && let Some((one, after)) = rest.split_first()
     {
         let mut skipped = 0;
         match one.byte {
             _ if separates(one) => {
-                if !(folding.merge && bytes.last() == Some(&b'/')) {
+                if !(normalization.merge && bytes.last() == Some(&b'/')) {
                     bytes.push(b'/');
                 }
-                if folding.merge {
+                if normalization.merge {
                     skipped = after.iter().take_while(|one| separates(one)).count();
                 }
             }
-            b';' if !one.escaped && folding.parameters => {
+            b';' if !one.escaped && normalization.parameters => {
                 skipped = after.iter().take_while(|one| !separates(one)).count();
             }
-            // A slash that is data, not a separator: it must not become one here.
+            // An encoded slash that does not separate segments must not become a separator.
             b'/' => bytes.extend_from_slice(b"%2f"),
             byte => bytes.push(byte),
         }
@@ -205,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_paths_have_one_reading_and_cost_nothing() {
+    fn plain_path_is_its_only_reading_and_is_not_copied() {
         for path in ["/", "/api/search", "/a.b/c..d/e.", "*", "/ü"] {
             let readings = readings(path, false, 0).unwrap();
             assert_eq!(readings.as_slice(), [path]);
@@ -214,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_read_a_path_is_considered() {
+    fn readings_are_all_combinations_of_normalizations() {
         let table: [(&str, &[&str]); 11] = [
             ("/%61pi", &["/api"]),
             ("/api%2Fsearch", &["/api%2fsearch", "/api/search"]),
@@ -234,8 +240,8 @@ mod tests {
     }
 
     #[test]
-    fn dot_segments_are_refused_however_they_are_spelt() {
-        let spelt = [
+    fn dot_segments_in_any_spelling_are_refused() {
+        let paths = [
             "/..",
             "/.",
             "/a/../b",
@@ -248,7 +254,7 @@ mod tests {
             "/a/..%5cb",
             "/%2e",
         ];
-        for path in spelt {
+        for path in paths {
             assert_eq!(read_all(path), Err(PathError::DotSegment), "{path}");
         }
     }
@@ -261,13 +267,13 @@ mod tests {
     }
 
     #[test]
-    fn case_is_folded_only_when_asked() {
+    fn readings_are_in_lower_case_only_with_ignore_case() {
         assert_eq!(readings("/API", true, 9).unwrap().as_slice(), ["/api"]);
         assert_eq!(readings("/%41PI", true, 9).unwrap().as_slice(), ["/api"]);
         assert_eq!(readings("/API", false, 9).unwrap().as_slice(), ["/API"]);
     }
 
-    /// Every path of up to four of these parts, which are all that readings differ by.
+    /// All paths of up to four of these parts, which cover every normalization.
     fn paths() -> impl Iterator<Item = String> {
         const PARTS: [&str; 12] =
             ["/", "%2f", "\\", "%5C", ".", "%2e", ";", "%3b", "a", "B", "\u{fc}", "%ff"];
@@ -278,12 +284,13 @@ mod tests {
         })
     }
 
-    /// What [`readings`] makes of a path if every folding is looked at for itself.
-    fn unabridged(path: &str) -> Vec<String> {
-        let parts = std::iter::once(path).chain(behind_host(path));
+    /// [`readings`] without truncation, sorted.
+    fn complete_readings(path: &str) -> Vec<String> {
+        let parts = std::iter::once(path).chain(after_authority(path));
         let each = parts.flat_map(|path| {
-            let written = unescape(path).unwrap();
-            let readings = foldings(&written).map(|folding| read(&written, folding, usize::MAX));
+            let decoded = unescape(path).unwrap();
+            let readings = normalizations(&decoded)
+                .map(|normalization| read(&decoded, normalization, usize::MAX));
             readings.collect::<Vec<_>>()
         });
         let mut each: Vec<String> = each.collect();
@@ -293,35 +300,35 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_refused_exactly_if_one_of_its_readings_has_a_dot_segment() {
+    fn path_is_refused_exactly_if_a_reading_has_a_dot_segment() {
         for path in paths() {
             let has_dots = |reading: &String| reading.split('/').any(|s| matches!(s, "." | ".."));
-            let expected = unabridged(&path).iter().any(has_dots);
+            let expected = complete_readings(&path).iter().any(has_dots);
             assert_eq!(read_all(&path) == Err(PathError::DotSegment), expected, "{path}");
         }
     }
 
-    /// Of a reading that is cut, all that a route can match is left.
     #[test]
-    fn cut_readings_match_what_whole_readings_match() {
+    fn truncated_readings_match_the_same_routes() {
         for path in paths() {
             for longest in 1..4 {
                 let Ok(readings) = readings(&path, false, longest) else { continue };
-                // One byte more shows that the reading is longer than any route's path.
+                // One more byte shows that the reading is longer than any route's path.
                 let start = |text: &str| text.as_bytes()[..text.len().min(longest + 1)].to_vec();
-                let mut cut: Vec<_> = readings.iter().map(|reading| start(reading)).collect();
-                let mut whole: Vec<_> = unabridged(&path).iter().map(|text| start(text)).collect();
-                for list in [&mut cut, &mut whole] {
+                let mut truncated: Vec<_> = readings.iter().map(|reading| start(reading)).collect();
+                let mut whole: Vec<_> =
+                    complete_readings(&path).iter().map(|text| start(text)).collect();
+                for list in [&mut truncated, &mut whole] {
                     list.sort_unstable();
                     list.dedup();
                 }
-                assert_eq!(cut, whole, "{path}, {longest}");
+                assert_eq!(truncated, whole, "{path}, {longest}");
             }
         }
     }
 
     #[test]
-    fn a_long_path_has_short_readings() {
+    fn readings_of_a_long_path_are_truncated() {
         let long = format!("//x/b%2fc\\d;e//{}", "/%2f\\;e".repeat(8_000));
         let readings = readings(&long, false, 100).unwrap();
         assert!(readings.len() <= 32);

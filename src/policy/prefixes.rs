@@ -1,14 +1,13 @@
-//! Which of many prefixes a path begins with, at a cost that does not grow with the number of the
-//! path's segments.
+//! Finds all prefixes of a path in a set of prefixes, at a cost that does not depend on the number of
+//! the path's segments.
 //!
-//! The prefixes are sorted, and each knows the longest other one that it begins with. Every prefix of
-//! a path sorts before the path, and before everything between the two, which begins with it as well.
-//! So the last one that sorts before the path begins with all of them: they are among it and those
-//! that it leads to.
+//! The prefixes are sorted, and each has as its parent the longest other one that it begins with. Take
+//! the last entry that sorts before or equal to the path. Every prefix of the path also is a prefix of
+//! everything that sorts between it and the path, so it is that entry or one of its ancestors.
 
 use std::collections::HashMap;
 
-/// Prefixes, and what belongs to each.
+/// A map from prefixes to values.
 #[derive(Debug)]
 pub(super) struct Prefixes<T> {
     sorted: Vec<Prefix<T>>,
@@ -33,8 +32,7 @@ impl<T> Prefixes<T> {
         let mut sorted: Vec<Prefix<T>> =
             values.into_iter().map(|(text, value)| Prefix { text, parent: None, value }).collect();
         sorted.sort_unstable_by(|a, b| a.text.cmp(&b.text));
-        // What the prefix before begins with, itself first: the parent is the first of them that this
-        // one begins with, too.
+        // The parent is the previous prefix or the first of its ancestors that this one begins with.
         for index in 1..sorted.len() {
             let mut parent = Some(index - 1);
             while let Some(one) = parent {
@@ -48,7 +46,7 @@ impl<T> Prefixes<T> {
         Self { sorted }
     }
 
-    /// The values of the prefixes that the path begins with, the longest first.
+    /// Values of all prefixes of the path, the longest prefix first.
     pub(super) fn of(&self, path: &str) -> impl Iterator<Item = &T> {
         let prefixes = std::iter::successors(self.longest(path), |prefix| self.get(prefix.parent));
         prefixes.map(|prefix| &prefix.value)
@@ -77,7 +75,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn prefixes_of_a_path_are_those_it_begins_with_longest_first(
+        fn finds_all_prefixes_longest_first(
             texts in prop::collection::hash_set("/([ab]{0,2}/){0,4}", 0..12),
             path in "/([ab]{0,2}/?){0,5}",
         ) {

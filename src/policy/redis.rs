@@ -1,4 +1,4 @@
-//! `[redis]` as it is meant: where the shared store is, and how it is spoken to.
+//! `[redis]`, resolved: address, TLS, credentials and failure handling.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,103 +9,103 @@ use crate::limit::breaker;
 use crate::net::address::HostPort;
 use crate::net::tls::ClientTls;
 
-/// What every key begins with, where the file says nothing.
+/// Default of [`Redis::prefix`].
 pub const DEFAULT_PREFIX: &str = "tollgate:";
 
-/// The shared store.
+/// The shared bucket store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redis {
-    /// Where it is.
+    /// Address of the server or of the sentinels.
     pub place: Place,
-    /// How the connection is encrypted, to Redis and to sentinels alike; none: it is not.
+    /// TLS settings for Redis and for sentinels; `None`: plain TCP.
     pub tls: Option<ClientTls>,
-    /// Who the gateway is to Redis.
+    /// User and password for Redis.
     pub login: Login,
-    /// The database's number.
+    /// Number of the database.
     pub database: u32,
-    /// The most that one check may wait, 1 ms to 1 s.
+    /// Maximum time that one check waits, 1 ms to 1 s.
     pub timeout: Duration,
-    /// What becomes of requests when it fails, where a rule says nothing.
+    /// Default of [`Rule::on_failure`](super::Rule::on_failure).
     pub on_failure: OnFailure,
-    /// What every key begins with: 1 to 64 visible ASCII characters without braces.
+    /// Prefix of every key in Redis: 1 to 64 visible ASCII characters without braces.
     pub prefix: String,
-    /// What `/ready` says while it fails.
+    /// Response of `/ready` while Redis is unavailable.
     pub ready: Ready,
-    /// What buckets hold until it is reached for the first time.
+    /// Initial level of buckets if Redis is unavailable when the gateway starts.
     pub start_without: StartWithout,
-    /// When requests stop waiting for it, and how they return.
+    /// Parameters of the circuit breaker.
     pub breaker: breaker::Settings,
 }
 
 impl Redis {
-    /// Whether a gateway without it is not ready.
+    /// Whether `/ready` responds 503 while Redis is unavailable.
     pub fn is_needed(&self) -> bool {
         self.ready == Ready::Connected
     }
 }
 
-/// What `/ready` says while Redis fails.
+/// Response of `/ready` while Redis is unavailable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Ready {
-    /// 200 all the same: requests are still answered.
+    /// 200: the gateway still serves requests.
     #[default]
     Always,
-    /// 503: a load balancer is to prefer gateways that reach Redis.
+    /// 503, so that a load balancer prefers gateways that reach Redis.
     Connected,
 }
 
-/// What buckets hold in a gateway that has not reached Redis since it started.
+/// Initial level of buckets in a gateway that has not reached Redis since it started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum StartWithout {
-    /// Nothing: they fill from the start on. Restarts during an outage grant no bursts.
+    /// Empty. Restarts during an outage grant no bursts.
     #[default]
     Empty,
-    /// The gateway's share of a full bucket: each restart during an outage grants it again.
+    /// Full: each restart during an outage grants the gateway's share of a burst again.
     Full,
 }
 
-/// Where Redis is.
+/// Address of Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// One server. Its name is looked up for every new connection.
+    /// One server. Its name is resolved for every new connection.
     Server(HostPort),
-    /// Whichever server the sentinels call the master.
+    /// The current master according to the sentinels.
     Sentinel(Sentinel),
     /// A Unix socket.
     Socket(PathBuf),
 }
 
-/// The sentinels, and what they watch.
+/// Sentinels, and the master that they monitor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sentinel {
-    /// Whom to ask, in this order; at least one.
+    /// Sentinels, queried in this order; at least one.
     pub servers: Vec<HostPort>,
-    /// The master's name with the sentinels.
+    /// Name of the master in the sentinels' configuration.
     pub master: String,
-    /// Who the gateway is to the sentinels.
+    /// User and password for the sentinels.
     pub login: Login,
 }
 
 /// A user and a password.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Login {
-    /// An ACL user; none: the default user. Never without a password.
+    /// ACL user; `None`: the default user. Requires a password.
     pub username: Option<String>,
-    /// The password; none: nobody logs in.
+    /// Password; `None`: no authentication.
     pub password: Option<Secret>,
 }
 
-/// A text that is never shown.
+/// Text that `Debug` and `Display` never show.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Hides `text`.
+    /// Wraps `text`.
     pub fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// The text itself, for whom it is meant.
+    /// The text itself.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -124,7 +124,7 @@ impl fmt::Display for Secret {
 }
 
 impl fmt::Display for Place {
-    /// For logs: an address, without user and password.
+    /// For logs: without user and password.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Server(origin) => write!(formatter, "{origin}"),
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_shows_in_no_form() {
+    fn secret_is_not_shown_by_debug_or_display() {
         let secret = Secret::new("hunter2".to_owned());
         let login = Login { username: None, password: Some(secret.clone()) };
         assert_eq!(format!("{secret} {secret:?} {login:?}").matches("hunter2").count(), 0);

@@ -1,31 +1,30 @@
-//! What of a policy is fixed when the process starts: ports, threads, and the places where buckets
-//! live. A file that changes any of it is not taken at all, so that a gateway never runs by half of
-//! a file.
+//! Settings that a reload cannot change: ports, threads, and where buckets are stored. A file that
+//! changes one of them is rejected as a whole, so that a gateway never runs with half of a file.
 
 use super::redis::{Login, Place, Redis};
 use super::settings::Server;
 use super::{OnFailure, Policy};
 use crate::net::tls::ClientTls;
 
-/// A setting that a reload cannot change, by the names that lead to it in the file.
-pub type Fixed = [&'static str; 2];
+/// Table and name of a setting in the file.
+pub type SettingPath = [&'static str; 2];
 
-/// The settings in which `new` differs from `old`, and that need a restart to take effect.
-pub fn needed(old: &Policy, new: &Policy) -> Vec<Fixed> {
-    let mut fixed = of_server(&old.server, &new.server);
+/// Settings that differ between `old` and `new` and take effect only after a restart.
+pub fn needed(old: &Policy, new: &Policy) -> Vec<SettingPath> {
+    let mut changed = of_server(&old.server, &new.server);
     if old.memory.max_buckets != new.memory.max_buckets {
-        fixed.push(["memory", "max_buckets"]);
+        changed.push(["memory", "max_buckets"]);
     }
     match (&old.redis, &new.redis) {
         (None, None) => {}
-        (Some(old), Some(new)) => fixed.extend(of_redis(old, new)),
-        (Some(_), None) | (None, Some(_)) => fixed.push(["redis", "url"]),
+        (Some(old), Some(new)) => changed.extend(of_redis(old, new)),
+        (Some(_), None) | (None, Some(_)) => changed.push(["redis", "url"]),
     }
-    fixed
+    changed
 }
 
-/// Named one by one, so that whoever adds a setting has to say here what it is.
-fn of_server(old: &Server, new: &Server) -> Vec<Fixed> {
+/// Lists every field, so that a new setting must be classified here.
+fn of_server(old: &Server, new: &Server) -> Vec<SettingPath> {
     let Server {
         listen,
         admin,
@@ -33,7 +32,7 @@ fn of_server(old: &Server, new: &Server) -> Vec<Fixed> {
         drain_delay,
         drain_timeout,
         instances,
-        // Every request reads these from the snapshot that it lives by.
+        // Requests read these from their snapshot.
         trusted_proxies: _,
         keepalive_timeout: _,
         read_timeout: _,
@@ -52,14 +51,14 @@ fn of_server(old: &Server, new: &Server) -> Vec<Fixed> {
     ])
 }
 
-fn of_redis(old: &Redis, new: &Redis) -> Vec<Fixed> {
+fn of_redis(old: &Redis, new: &Redis) -> Vec<SettingPath> {
     let Redis {
         place,
         tls,
         login,
         database,
         timeout,
-        // Each rule has what it says, or what this says in its place.
+        // Only the default of `Rule::on_failure`.
         on_failure: OnFailure::Local | OnFailure::Allow | OnFailure::Deny,
         prefix,
         ready,
@@ -93,7 +92,7 @@ fn of_redis(old: &Redis, new: &Redis) -> Vec<Fixed> {
     ])
 }
 
-fn differing<const N: usize>(settings: [(Fixed, bool); N]) -> Vec<Fixed> {
+fn differing<const N: usize>(settings: [(SettingPath, bool); N]) -> Vec<SettingPath> {
     settings.into_iter().filter(|(_, is_same)| !is_same).map(|(name, _)| name).collect()
 }
 
@@ -107,9 +106,9 @@ mod tests {
         [rules.r]\nper = []\nrate = '1/s'\n";
 
     #[test]
-    fn only_what_is_fixed_at_the_start_needs_a_restart() {
-        // (what is replaced, by what, what needs a restart)
-        let table: [(&str, &str, &[Fixed]); 21] = [
+    fn only_settings_fixed_at_the_start_need_a_restart() {
+        // (text to replace, replacement, settings that need a restart)
+        let table: [(&str, &str, &[SettingPath]); 21] = [
             ("", "", &[]),
             ("'u'", "'u'\nstart_without = 'full'", &[["redis", "start_without"]]),
             ("threads = 2", "threads = 3", &[["server", "threads"]]),

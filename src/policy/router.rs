@@ -1,12 +1,12 @@
-//! Finds the route of a request: the most specific wins, whatever the order in the file.
+//! Finds the route of a request: the most specific one, whatever the order in the file.
 //!
-//! A route for the request's host goes before one for all hosts; then an exact path before a
-//! prefix, a longer prefix before a shorter; then a route that names the method before one for all
-//! methods. A route whose method does not match is passed over.
+//! A route for the request's host takes precedence over one for all hosts; then an exact path over a
+//! prefix, and a longer prefix over a shorter one; then a route that lists the method over one for all
+//! methods. Routes whose method does not match are skipped.
 //!
-//! Where a trailing slash makes no difference to a route, its other spelling is an exact path, too,
-//! less specific than one that is written in the file: `/api/` is first the route `/api/`, then
-//! `/api`, then `/api/*`. So is `/api` for the prefix `/api/*`, behind both.
+//! If a trailing slash makes no difference to a route, its path with or without the slash is an exact
+//! path, too, but less specific than a path in the file: `/api/` matches first the route `/api/`, then
+//! `/api`, then `/api/*`. Likewise `/api` matches the prefix `/api/*` after both of these.
 
 use std::collections::HashMap;
 
@@ -22,28 +22,28 @@ pub struct Router {
     by_host: HashMap<String, Paths>,
     any_host: Paths,
     ignore_case: bool,
-    /// Bytes of the longest path that a route has.
+    /// Length of the longest path of any route, in bytes.
     longest: usize,
 }
 
 /// The routes of one host.
 #[derive(Debug, Default)]
 struct Paths {
-    /// With the other spellings of all routes.
+    /// Includes the slash variants of all routes.
     exact: HashMap<String, Vec<Candidate>>,
-    /// Bytes of the longest exact path.
+    /// Length of the longest exact path, in bytes.
     longest_exact: usize,
     prefixes: Prefixes<Vec<Candidate>>,
 }
 
-/// The routes of one host while they are collected.
+/// The routes of one host while the index is built.
 #[derive(Debug, Default)]
-struct Draft {
+struct PathsBuilder {
     exact: HashMap<String, Vec<Candidate>>,
     prefix: HashMap<String, Vec<Candidate>>,
 }
 
-/// A route under a path. A list of them is sorted, the most specific first.
+/// A route that matches a path. Lists of candidates are sorted, the most specific first.
 #[derive(Debug)]
 pub struct Candidate {
     /// Index of the route.
@@ -52,29 +52,29 @@ pub struct Candidate {
     methods: Vec<Method>,
 }
 
-/// How a path stands to the one that a route has in the file. The most specific is the least.
+/// How a candidate's path relates to the route's path in the file. The most specific is the least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Spelling {
-    /// It is the same.
+    /// The same path.
     Written,
-    /// It is that of an exact path with a trailing slash more or less.
-    OtherSlash,
-    /// It is that of a prefix without its slash.
+    /// An exact path with the trailing slash added or removed.
+    SlashVariant,
+    /// A prefix without its trailing slash.
     BarePrefix,
 }
 
 impl Router {
-    /// An index over `matchers`, whose positions are the routes' indexes.
+    /// Builds the index. `matchers[n]` belongs to the route with index `n`.
     ///
     /// # Errors
-    /// The pairs of routes that no request can tell apart, the earlier one first.
+    /// The pairs of routes that match the same requests with equal precedence, the earlier one first.
     pub fn new(matchers: &[Matcher], ignore_case: bool) -> Result<Self, Vec<(u32, u32)>> {
-        let mut by_host: HashMap<String, Draft> = HashMap::new();
-        let mut any_host = Draft::default();
+        let mut by_host: HashMap<String, PathsBuilder> = HashMap::new();
+        let mut any_host = PathsBuilder::default();
         let mut longest = 0;
-        let mut twins = Vec::new();
+        let mut conflicts = Vec::new();
         for (route, matcher) in (0..).zip(matchers) {
-            let draft = match &matcher.host {
+            let builder = match &matcher.host {
                 Some(host) => by_host.entry(host.clone()).or_default(),
                 None => &mut any_host,
             };
@@ -83,33 +83,38 @@ impl Router {
             };
             let candidate =
                 |spelling| Candidate { route, spelling, methods: matcher.methods.clone() };
-            let (own, other) = match &matcher.path {
-                PathPattern::Exact(path) => (draft.exact.entry(fold(path)), Spelling::OtherSlash),
-                PathPattern::Prefix(path) => (draft.prefix.entry(fold(path)), Spelling::BarePrefix),
+            let (own, variant) = match &matcher.path {
+                PathPattern::Exact(path) => {
+                    (builder.exact.entry(fold(path)), Spelling::SlashVariant)
+                }
+                PathPattern::Prefix(path) => {
+                    (builder.prefix.entry(fold(path)), Spelling::BarePrefix)
+                }
             };
             longest = longest.max(own.key().len());
             let own = own.or_default();
             let written = candidate(Spelling::Written);
-            let twin = own.iter().find(|other| other.conflicts_with(&written));
-            twins.extend(twin.map(|other| (other.route, route)));
+            let conflict = own.iter().find(|other| other.conflicts_with(&written));
+            conflicts.extend(conflict.map(|other| (other.route, route)));
             own.push(written);
-            if let Some(path) = matcher.other_spelling() {
+            if let Some(path) = matcher.slash_variant() {
                 longest = longest.max(path.len());
-                draft.exact.entry(fold(&path)).or_default().push(candidate(other));
+                builder.exact.entry(fold(&path)).or_default().push(candidate(variant));
             }
         }
-        if !twins.is_empty() {
-            return Err(twins);
+        if !conflicts.is_empty() {
+            return Err(conflicts);
         }
-        let by_host = by_host.into_iter().map(|(host, draft)| (host, Paths::of(draft))).collect();
+        let by_host =
+            by_host.into_iter().map(|(host, builder)| (host, Paths::of(builder))).collect();
         Ok(Self { by_host, any_host: Paths::of(any_host), ignore_case, longest })
     }
 
-    /// The route of a request, where it has one. `host` is in lower case, without port; `path`
-    /// is the request's target as it came, without its query.
+    /// Index of the route of a request, if one matches. `host` is in lower case, without port; `path`
+    /// is the request's target, not decoded, without its query.
     ///
     /// # Errors
-    /// A path that could be read as another route, or as no path at all.
+    /// The readings of the path match different routes, or the path is malformed.
     pub fn find(&self, host: &str, path: &str, method: &Method) -> Result<Option<u32>, PathError> {
         let readings = self.readings(path)?;
         let mut routes = readings.iter().map(|reading| self.find_reading(host, reading, method));
@@ -117,23 +122,23 @@ impl Router {
         if routes.all(|other| other == route) { Ok(route) } else { Err(PathError::Ambiguous) }
     }
 
-    /// The ways in which a path may be read; routes are looked for by each of them. A long one may
-    /// be cut beyond what any route can match.
+    /// The readings of a path, see [`path`](super::path). Long ones are truncated beyond the length of
+    /// any route's path.
     ///
     /// # Errors
-    /// A path that has no reading.
+    /// The path is malformed.
     pub fn readings<'a>(&self, path: &'a str) -> Result<Readings<'a>, PathError> {
         path::readings(path, self.ignore_case, self.longest)
     }
 
-    /// The route of a request whose path is read as `reading`.
+    /// Index of the route for one reading of the path, if one matches.
     pub fn find_reading(&self, host: &str, reading: &str, method: &Method) -> Option<u32> {
         let mut candidates = self.candidates(host, reading);
         candidates.find(|candidate| candidate.takes(method)).map(|candidate| candidate.route)
     }
 
-    /// The methods that routes take for a host and a path, in no order and some perhaps twice; none
-    /// where a route takes all.
+    /// The methods that the routes for a host and a path list, unsorted and with duplicates; `None` if
+    /// one of the routes is for all methods.
     pub fn methods(&self, host: &str, path: &str) -> Option<Vec<Method>> {
         let readings = self.readings(path).unwrap_or_default();
         let candidates = readings.iter().flat_map(|reading| self.candidates(host, reading));
@@ -147,8 +152,8 @@ impl Router {
         Some(methods)
     }
 
-    /// The routes whose host and path match, the most specific first. Of those, the first that
-    /// takes the request's method is its route.
+    /// The routes whose host and path match, the most specific first. The first of them that takes the
+    /// request's method is the route.
     pub fn candidates<'a>(
         &'a self,
         host: &str,
@@ -160,36 +165,36 @@ impl Router {
 }
 
 impl Paths {
-    fn of(mut draft: Draft) -> Self {
-        for candidates in draft.exact.values_mut().chain(draft.prefix.values_mut()) {
+    fn of(mut builder: PathsBuilder) -> Self {
+        for candidates in builder.exact.values_mut().chain(builder.prefix.values_mut()) {
             candidates.sort_by_key(Candidate::rank);
         }
-        let longest_exact = draft.exact.keys().map(String::len).max().unwrap_or_default();
-        Self { exact: draft.exact, longest_exact, prefixes: Prefixes::new(draft.prefix) }
+        let longest_exact = builder.exact.keys().map(String::len).max().unwrap_or_default();
+        Self { exact: builder.exact, longest_exact, prefixes: Prefixes::new(builder.prefix) }
     }
 
     fn candidates<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Candidate> {
         let fits = path.len() <= self.longest_exact;
         let exact = fits.then(|| self.exact.get(path)).flatten();
-        // Looked for only where no exact path is taken, as in most requests that have one.
+        // Lazy: not searched if an exact path matches.
         let prefixes = std::iter::once(()).flat_map(move |()| self.prefixes.of(path));
         exact.into_iter().chain(prefixes).flatten()
     }
 }
 
 impl Candidate {
-    /// Whether the route is for such requests.
+    /// Whether the route is for requests with this method.
     pub fn takes(&self, method: &Method) -> bool {
         takes(&self.methods, method)
     }
 
-    /// What the more specific of two routes under one path has less of. One that names HEAD goes
-    /// before one that takes it as GET.
+    /// Sort key: the more specific of two candidates for one path is less. A route that lists HEAD
+    /// takes precedence over one that matches it as GET.
     fn rank(&self) -> (Spelling, bool, bool) {
         (self.spelling, self.methods.is_empty(), !self.methods.contains(&Method::HEAD))
     }
 
-    /// Whether a request exists that neither of the two is more specific for.
+    /// Whether a request exists that both match with equal precedence.
     fn conflicts_with(&self, other: &Self) -> bool {
         if self.spelling != other.spelling {
             return false;
@@ -228,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_specific_route_wins_whatever_the_order() {
+    fn most_specific_route_wins_in_any_order() {
         let table = [
             ("x", "/", Method::GET, Some(0)),
             ("x", "/api", Method::GET, Some(1)),
@@ -259,9 +264,9 @@ mod tests {
         }
     }
 
-    /// What is told of routes that were passed over is what the index did.
+    /// `explain` reports why a route does not match; that must agree with the index.
     #[test]
-    fn a_route_fits_where_the_index_has_it_among_the_candidates() {
+    fn matched_parts_agree_with_the_candidates_of_the_index() {
         let paths = [
             "/",
             "/api",
@@ -290,18 +295,18 @@ mod tests {
                         candidates.filter(|one| one.takes(&method)).map(|one| one.route).collect();
                     assert_eq!(taken.first().copied(), router.find_reading(host, reading, &method));
                     taken.sort_unstable();
-                    let fits = |matcher: &Matcher| {
-                        matcher.fit(host, reading, &method, ignore_case).is_whole()
+                    let matches = |matcher: &Matcher| {
+                        matcher.matched_parts(host, reading, &method, ignore_case).all()
                     };
-                    let fitting = (0..).zip(spellings()).filter(|(_, matcher)| fits(matcher));
-                    let fitting: Vec<u32> = fitting.map(|(route, _)| route).collect();
-                    assert_eq!(taken, fitting, "{method} {host}{path}");
+                    let matching = (0..).zip(spellings()).filter(|(_, matcher)| matches(matcher));
+                    let matching: Vec<u32> = matching.map(|(route, _)| route).collect();
+                    assert_eq!(taken, matching, "{method} {host}{path}");
                 }
             }
         }
     }
 
-    /// [`all`], and routes that only a trailing slash or HEAD tells apart.
+    /// [`all`], and routes that differ only by a trailing slash or by HEAD.
     fn spellings() -> Vec<Matcher> {
         let distinct = |path, methods: &[Method]| Matcher {
             trailing_slash: TrailingSlash::Distinct,
@@ -321,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_as_the_file_writes_it_goes_before_its_other_spelling() {
+    fn path_in_the_file_takes_precedence_over_a_slash_variant() {
         let first = u32::try_from(all().len()).unwrap();
         let [slash, with_slash, head, below, own, below_own, traced] =
             [0, 1, 2, 3, 4, 5, 6].map(|place| Some(first + place));
@@ -345,35 +350,35 @@ mod tests {
         for (path, method, expected) in table {
             assert_eq!(router.find("x", path, &method), Ok(expected), "{method} {path}");
         }
-        // `//` at the end is the route's other spelling to some servers, and another path to others.
+        // Some servers treat `//` at the end like `/`, others do not.
         assert_eq!(router.find("x", "/slash//", &Method::GET), Err(PathError::Ambiguous));
-        let alone = [matcher(None, "/*", &[]), matcher(None, "/own/*", &[])];
-        let alone = alone.map(|one| Matcher { trailing_slash: TrailingSlash::Distinct, ..one });
-        let router = Router::new(&alone, false).unwrap();
+        let distinct = [matcher(None, "/*", &[]), matcher(None, "/own/*", &[])];
+        let distinct =
+            distinct.map(|one| Matcher { trailing_slash: TrailingSlash::Distinct, ..one });
+        let router = Router::new(&distinct, false).unwrap();
         assert_eq!(router.find("x", "/own", &Method::GET), Ok(rest));
     }
 
     #[test]
-    fn routes_that_no_request_tells_apart_are_reported() {
+    fn ambiguous_routes_are_reported() {
         let table: [(&[Method], &[Method], bool); 4] = [
             (&[], &[], true),
             (&[Method::GET, Method::POST], &[Method::POST], true),
             (&[Method::GET], &[Method::POST], false),
             (&[Method::GET], &[], false),
         ];
-        for (first, second, twins) in table {
+        for (first, second, is_ambiguous) in table {
             let matchers = [matcher(None, "/a/*", first), matcher(None, "/a/*", second)];
             let found = Router::new(&matchers, false).err();
-            assert_eq!(found, twins.then(|| vec![(0, 1)]), "{first:?} and {second:?}");
+            assert_eq!(found, is_ambiguous.then(|| vec![(0, 1)]), "{first:?} and {second:?}");
         }
         let cases = [matcher(None, "/A", &[]), matcher(None, "/a", &[])];
         assert!(Router::new(&cases, false).is_ok());
         assert!(Router::new(&cases, true).is_err());
     }
 
-    /// Row 62 of the fault table: no spelling of a path gets another route than the path itself.
     #[test]
-    fn row_62_no_spelling_dodges_a_route() {
+    fn row_62_no_spelling_of_a_path_gets_another_route() {
         let router = Router::new(&all(), false).unwrap();
         let refused = [
             "/api%2fsearch",
@@ -394,7 +399,7 @@ mod tests {
         for path in refused {
             assert!(router.find("x", path, &Method::GET).is_err(), "{path}");
         }
-        // Where every reading leads to the same route, the path passes.
+        // A path passes if all of its readings match the same route.
         assert_eq!(router.find("x", "/api/%73earch", &Method::GET), Ok(Some(2)));
         assert_eq!(router.find("x", "/api/group%2Fproject", &Method::GET), Ok(Some(1)));
         assert_eq!(router.find("x", "/files//a;b", &Method::GET), Ok(Some(0)));

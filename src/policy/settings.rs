@@ -1,4 +1,4 @@
-//! The parts of a policy that are not rules: listeners, guards, identity, headers, upstreams.
+//! The parts of a policy that are not rules: listeners, clients, headers, upstreams.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,80 +10,80 @@ use ipnet::IpNet;
 use super::redis::Secret;
 use crate::net::address::HostPort;
 
-/// Listeners, threads, and the guards around requests. All durations are whole milliseconds in
-/// the file and never 0.
+/// `[server]`: listeners, threads, timeouts and size limits. Durations are whole milliseconds, at least
+/// 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// Where clients connect; at least one address.
+    /// Addresses that clients connect to, at least one.
     pub listen: Vec<SocketAddr>,
-    /// Where the operator connects: metrics, health and the admin API.
+    /// Address of the admin port: metrics, health, dashboard and admin API.
     pub admin: SocketAddr,
-    /// Worker threads for requests; none: one a core.
+    /// Worker threads; `None`: one per core.
     pub threads: Option<usize>,
-    /// Whose `X-Forwarded-For`, `-Proto`, `-Host` and `X-Request-Id` are believed.
+    /// Networks of trusted proxies. `X-Forwarded-For`, `-Proto`, `-Host` and `X-Request-Id` are accepted
+    /// only from them.
     pub trusted_proxies: Vec<IpNet>,
-    /// How long a connection may be idle between two requests.
+    /// Maximum idle time of a client connection between two requests.
     pub keepalive_timeout: Duration,
-    /// How long reading the next part of a request may take.
+    /// Maximum time to wait for the next bytes of a request.
     pub read_timeout: Duration,
-    /// How long writing the next part of an answer may take.
+    /// Maximum time to wait until the next bytes of a response can be written.
     pub write_timeout: Duration,
-    /// How long SIGTERM waits before it closes the ports, while `/ready` answers 503: time for a
-    /// load balancer to notice. None: not at all.
+    /// Time from SIGTERM until the ports close, during which `/ready` responds 503, so that load
+    /// balancers stop sending requests. `None`: no delay.
     pub drain_delay: Option<Duration>,
-    /// How long SIGTERM waits for requests in flight.
+    /// Maximum time that SIGTERM waits for requests in flight.
     pub drain_timeout: Duration,
-    /// The most bytes that a request's header lines may have together; beyond: 431.
+    /// Maximum size of all header lines of a request, in bytes; beyond it, 431.
     pub max_header_bytes: usize,
-    /// The most bytes that a request's target may have; beyond: 414.
+    /// Maximum length of a request's target, in bytes; beyond it, 414.
     pub max_uri_bytes: usize,
-    /// Whether routes match whatever the case of the path's letters.
+    /// Whether routes match paths regardless of case.
     pub ignore_path_case: bool,
-    /// How many gateways share Redis, 1 to 10,000: what each grants alone in an outage is divided
-    /// by it. None: as many as are seen in Redis.
+    /// Number of gateways that share Redis, 1 to 10,000. It determines the local share of each limit
+    /// while Redis is unavailable. `None`: the number of live gateways last seen in Redis.
     pub instances: Option<u32>,
 }
 
-/// Who may use the operator's port.
+/// `[admin]`: access to the admin port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Admin {
-    /// What `/api/` asks for, 16 to 1024 visible ASCII characters; none: nothing, and the port is
-    /// on a loopback address.
+    /// Bearer token that `/api/` requires, 16 to 1024 visible ASCII characters. `None`: no token; the
+    /// port must then be on a loopback address.
     pub token: Option<Secret>,
 }
 
-/// Where refusals are kept beside this process.
+/// `[audit]`: the stream of refusal runs in Redis.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Audit {
-    /// About how many bursts of refusals the stream in Redis keeps, 100 to 10,000,000; none: there
-    /// is no stream. Never without Redis.
+    /// Approximate number of refusal runs that the stream keeps, 100 to 10,000,000; `None`: no stream.
+    /// Requires Redis.
     pub stream: Option<u64>,
 }
 
-/// How clients are told apart.
+/// `[clients]`: how clients are identified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clients {
-    /// Where a key may stand, in the order in which they are tried.
+    /// Where to look for an API key, in this order.
     pub key_sources: Vec<KeySource>,
-    /// Index of the plan of clients without a key of their own.
+    /// Index of the plan of clients without a known key.
     pub anonymous_plan: u32,
-    /// A request without a key.
+    /// Treatment of a request without a key.
     pub on_missing_key: OnMissingKey,
-    /// A request with a key that the file does not know.
+    /// Treatment of a request with a key that is not in the file.
     pub on_unknown_key: OnUnknownKey,
-    /// A request with two different keys.
+    /// Treatment of a request with two different keys.
     pub on_conflicting_keys: OnConflictingKeys,
-    /// Whether the key is taken out before the request goes on.
+    /// Whether the key is removed before the request is forwarded.
     pub hide_key: bool,
-    /// How many bits of an IPv6 address tell clients apart, 1 to 128.
+    /// Number of leading bits of an IPv6 address that identify a client, 1 to 128.
     pub ipv6_prefix: u8,
-    /// Where clients see what they have left, visible ASCII; none: nowhere.
+    /// Path of the endpoint that shows a client its own limits, visible ASCII; `None`: off.
     pub limits_path: Option<Box<str>>,
 }
 
 impl Clients {
-    /// Whether a request for `path`, as it came and without its query, asks what its client has
-    /// left.
+    /// Whether `path`, not decoded and without its query, is [`limits_path`](Self::limits_path).
     pub fn is_limits_path(&self, path: &str, ignore_case: bool) -> bool {
         match &self.limits_path {
             None => false,
@@ -93,125 +93,125 @@ impl Clients {
     }
 }
 
-/// A place in a request where a key may stand.
+/// Part of a request that may contain an API key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
-    /// A header's whole value.
+    /// The whole value of this header.
     Header(HeaderName),
     /// `Authorization: Bearer …`.
     Bearer,
-    /// A parameter of the query, by its name.
+    /// The query parameter of this name.
     Query(String),
 }
 
-/// What becomes of a request without a key.
+/// Treatment of a request without a key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnMissingKey {
-    /// Goes on as an anonymous client.
+    /// Treat the client as anonymous.
     #[default]
     Anonymous,
-    /// 401.
+    /// Respond 401.
     Deny,
 }
 
-/// What becomes of a request with an unknown key.
+/// Treatment of a request with an unknown key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnUnknownKey {
-    /// 401.
+    /// Respond 401.
     #[default]
     Deny,
-    /// Goes on as an anonymous client.
+    /// Treat the client as anonymous.
     Anonymous,
-    /// Goes on as a client of its own, on the anonymous plan.
+    /// Treat each unknown key as one client, on the anonymous plan.
     Accept,
 }
 
-/// What becomes of a request with two different keys.
+/// Treatment of a request with two different keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnConflictingKeys {
-    /// 400.
+    /// Respond 400.
     #[default]
     Deny,
-    /// The first counts, in the order of the sources.
+    /// Use the first key, in the order of the sources.
     First,
 }
 
-/// What answers say about limits.
+/// `[headers]`: rate limit headers of responses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Headers {
-    /// Which family of headers.
+    /// Which header families are sent.
     pub style: HeaderStyle,
-    /// Which rules they name.
+    /// Which rules `RateLimit` and `RateLimit-Policy` list.
     pub policies: HeaderPolicies,
-    /// What `X-RateLimit-Reset` counts.
+    /// Format of `X-RateLimit-Reset`.
     pub reset: ResetForm,
-    /// Whether an answer has `X-RateLimit-Mode: local` while this process alone decides.
+    /// Whether responses have `X-RateLimit-Mode: local` during local fallback.
     pub mode: bool,
 }
 
-/// Which family of rate-limit headers is sent.
+/// Families of rate limit headers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum HeaderStyle {
-    /// Both families.
+    /// Both `RateLimit*` and `X-RateLimit-*`.
     #[default]
     Both,
     /// `RateLimit` and `RateLimit-Policy`.
     Draft,
     /// `X-RateLimit-*`.
     X,
-    /// None, but `Retry-After` on refusals.
+    /// None, except `Retry-After` on refusals.
     None,
 }
 
-/// Which rules `RateLimit` and `RateLimit-Policy` name.
+/// Rules that `RateLimit` and `RateLimit-Policy` list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum HeaderPolicies {
-    /// The one that binds.
+    /// The binding rule only.
     #[default]
     Binding,
     /// All enforced rules that apply.
     All,
 }
 
-/// What `X-RateLimit-Reset` counts.
+/// Format of `X-RateLimit-Reset`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ResetForm {
-    /// The Unix second at which the bucket is full.
+    /// Unix time at which the bucket is full, in seconds.
     #[default]
     Epoch,
-    /// Seconds from now.
+    /// Seconds until the bucket is full.
     Delta,
 }
 
-/// Buckets in this process.
+/// `[memory]`: the bucket store in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// The most buckets that are kept, at least 1.
+    /// Maximum number of buckets, at least 1.
     pub max_buckets: usize,
 }
 
-/// What requests are sent on to.
+/// An upstream: endpoints that requests are forwarded to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstream {
     /// Its name in the file.
     pub name: Arc<str>,
-    /// Who answers.
+    /// Its endpoints, or the built-in responder.
     pub target: Target,
-    /// How long connecting may take.
+    /// Maximum time to connect.
     pub connect_timeout: Duration,
-    /// How long the next bytes of a response may take.
+    /// Maximum time to wait for the next bytes of a response.
     pub read_timeout: Duration,
-    /// How long the next bytes of a request may take to be written.
+    /// Maximum time to wait until the next bytes of a request can be written.
     pub write_timeout: Duration,
-    /// How long an unused connection is kept.
+    /// Time after which an idle connection is closed.
     pub idle_timeout: Duration,
 }
 
-/// Who answers an upstream's requests.
+/// Destination of the requests to an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// The built-in responder, for trying things out.
+    /// The built-in responder, for trials.
     Demo,
-    /// Servers as `host:port`, at least one, used in turn. Names are looked up while running.
+    /// Endpoints as `host:port`, at least one, used in turn. Names are resolved at run time.
     Servers(Vec<HostPort>),
 }

@@ -1,4 +1,4 @@
-//! `[tracing]` as it is meant: where traces of requests go, and which requests have one.
+//! `[tracing]`, resolved: where spans are sent, and which requests are recorded.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,74 +8,74 @@ use http::{HeaderName, HeaderValue};
 use crate::net::address::HostPort;
 use crate::net::tls::ClientTls;
 
-/// Traces of requests.
+/// The export of traces to an OpenTelemetry collector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tracing {
-    /// Who takes them.
+    /// The collector.
     pub endpoint: Endpoint,
-    /// What each export has besides; values are sensitive.
+    /// Additional headers of each export. Their values are secrets.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// How long one export may take, 1 ms to 1 minute.
+    /// Maximum time of one export, 1 ms to 1 minute.
     pub timeout: Duration,
-    /// Which requests are traced, where nobody has decided already.
-    pub sample: Ratio,
-    /// Whose `traceparent` is followed.
+    /// Part of the requests that is recorded, unless a followed `traceparent` decides.
+    pub sample: SamplingRatio,
+    /// Whose `traceparent` is continued.
     pub follow: Follow,
-    /// What the gateway is called in traces, 1 to 255 characters.
+    /// `service.name` of the spans, 1 to 255 characters.
     pub service_name: String,
 }
 
-/// Where OTLP is spoken over HTTP.
+/// An OTLP/HTTP endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The server. Its name is looked up for every new connection.
+    /// The server. Its name is resolved for every new connection.
     pub origin: HostPort,
-    /// How the connection is encrypted; none: it is not.
+    /// TLS settings; `None`: plain HTTP.
     pub tls: Option<ClientTls>,
-    /// The path that spans are sent to; begins with a slash.
+    /// Path of the request; begins with a slash.
     pub path: String,
 }
 
-/// Whose `traceparent` is followed.
+/// Whose `traceparent` is continued.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Follow {
-    /// That of trusted proxies, and their decision.
+    /// Only of trusted proxies, including their sampling decision.
     #[default]
     Trusted,
-    /// That of all clients; the decision of trusted proxies only.
+    /// Of all clients; the sampling decision only of trusted proxies.
     All,
-    /// Nobody's.
+    /// Of no client: every request starts a new trace.
     None,
 }
 
-/// A part of all traces, told by the random number in each trace's id.
+/// A sampling ratio, decided by the random number in each trace id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ratio {
-    /// The least number that is part of it, 0 to 2^56: the numbers' range ends there.
-    least: u64,
+pub struct SamplingRatio {
+    /// Smallest random number that is sampled, 0 to 2^56. 2^56 samples nothing.
+    threshold: u64,
 }
 
-impl Ratio {
-    /// How many different random numbers there are.
+impl SamplingRatio {
+    /// Number of different random numbers.
     const NUMBERS: u64 = 1 << 56;
 
-    /// `part` of all traces, 0 to 1; none for any other number.
+    /// A ratio from 0 to 1; `None` for any other number.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
         clippy::cast_sign_loss,
-        reason = "within 0 and 2^56, which doubles have exactly"
+        reason = "between 0 and 2^56, which `f64` represents exactly"
     )]
     pub fn of(part: f64) -> Option<Self> {
-        let left_out = |part: f64| ((1.0 - part) * Self::NUMBERS as f64).round() as u64;
-        (0.0..=1.0).contains(&part).then(|| Self { least: left_out(part) })
+        let threshold = |part: f64| ((1.0 - part) * Self::NUMBERS as f64).round() as u64;
+        (0.0..=1.0).contains(&part).then(|| Self { threshold: threshold(part) })
     }
 
-    /// Whether it has the trace of that random number, of which the lower 56 bits count. The rule is
-    /// that of OpenTelemetry's consistent sampling: of all who go by it, whoever takes fewer traces
-    /// takes some of those that the others take.
-    pub fn has(self, random: u64) -> bool {
-        random % Self::NUMBERS >= self.least
+    /// Whether a trace is sampled. Only the lower 56 bits of `random` count. This is OpenTelemetry's
+    /// consistent probability sampling: a sampler with a lower ratio samples a subset of the traces
+    /// that one with a higher ratio samples.
+    pub fn samples(self, random: u64) -> bool {
+        random % Self::NUMBERS >= self.threshold
     }
 }
 
@@ -92,35 +92,39 @@ mod tests {
 
     use super::*;
 
-    const LAST: u64 = Ratio::NUMBERS - 1;
+    const LAST: u64 = SamplingRatio::NUMBERS - 1;
 
     #[test]
-    fn a_ratio_has_its_part_of_all_numbers() {
-        // (part, the last number that it lacks, the first that it has)
+    fn ratio_samples_its_part_of_all_random_numbers() {
+        // (ratio, the largest number not sampled, the smallest number sampled)
         let table = [
             (0.0, Some(LAST), None),
-            (0.25, Some(3 * (Ratio::NUMBERS / 4) - 1), Some(3 * (Ratio::NUMBERS / 4))),
-            (0.5, Some(Ratio::NUMBERS / 2 - 1), Some(Ratio::NUMBERS / 2)),
+            (
+                0.25,
+                Some(3 * (SamplingRatio::NUMBERS / 4) - 1),
+                Some(3 * (SamplingRatio::NUMBERS / 4)),
+            ),
+            (0.5, Some(SamplingRatio::NUMBERS / 2 - 1), Some(SamplingRatio::NUMBERS / 2)),
             (1.0, None, Some(0)),
         ];
         for (part, lacks, has) in table {
-            let ratio = Ratio::of(part).unwrap();
-            assert!(lacks.is_none_or(|random| !ratio.has(random)), "{part}");
-            assert!(has.is_none_or(|random| ratio.has(random)), "{part}");
+            let ratio = SamplingRatio::of(part).unwrap();
+            assert!(lacks.is_none_or(|random| !ratio.samples(random)), "{part}");
+            assert!(has.is_none_or(|random| ratio.samples(random)), "{part}");
         }
         for part in [-0.1, 1.000_001, f64::NAN, f64::INFINITY] {
-            assert_eq!(Ratio::of(part), None);
+            assert_eq!(SamplingRatio::of(part), None);
         }
     }
 
     proptest! {
         #[test]
-        fn who_takes_fewer_takes_some_of_the_same(a in 0.0..=1.0, b in 0.0..=1.0, random: u64) {
+        fn lower_ratio_samples_a_subset(a in 0.0..=1.0, b in 0.0..=1.0, random: u64) {
             let (fewer, more) = if a < b { (a, b) } else { (b, a) };
-            let [fewer, more] = [fewer, more].map(|part| Ratio::of(part).unwrap());
-            prop_assert!(!fewer.has(random) || more.has(random));
-            // What stands before the lower 56 bits is no part of the decision.
-            prop_assert_eq!(more.has(random), more.has(random ^ (0xff << 56)));
+            let [fewer, more] = [fewer, more].map(|part| SamplingRatio::of(part).unwrap());
+            prop_assert!(!fewer.samples(random) || more.samples(random));
+            // The upper 8 bits do not matter.
+            prop_assert_eq!(more.samples(random), more.samples(random ^ (0xff << 56)));
         }
     }
 }

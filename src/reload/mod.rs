@@ -22,7 +22,7 @@ use crate::config::diagnostic::Diagnostic;
 use crate::config::outline::Outline;
 use crate::load::{LoadError, Source};
 use crate::observe::access_log;
-use crate::policy::restart::{self, Fixed};
+use crate::policy::restart::{self, SettingPath};
 use crate::policy::{Digest, Policy};
 use crate::runtime::Runtime;
 use history::History;
@@ -226,7 +226,7 @@ fn cannot_log(old: &Policy, new: &Policy, outline: &Outline) -> Option<Diagnosti
 }
 
 /// The error of a changed setting that cannot change while the gateway runs.
-fn needs_restart(setting: &Fixed, outline: &Outline) -> Diagnostic {
+fn needs_restart(setting: &SettingPath, outline: &Outline) -> Diagnostic {
     let [table, name] = setting;
     let message = format!("`{name}` of [{table}] cannot change while the gateway runs");
     let place = outline.place(setting).unwrap_or(0..0);

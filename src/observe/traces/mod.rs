@@ -124,11 +124,11 @@ impl Trace {
         let parent = parent.filter(|_| is_followed);
         let Some(Parent { trace: id, span: asking, is_sampled }) = parent else {
             let id = TraceId::of(u128::from(high) << 64 | u128::from(low))?;
-            let is_sampled = tracing.sample.has(id.random());
+            let is_sampled = tracing.sample.samples(id.random());
             return Some(Self { id, span, upstream, parent: None, is_sampled });
         };
         // Whoever is not trusted chooses its id, and with it would choose what is recorded.
-        let is_sampled = if is_trusted { is_sampled } else { tracing.sample.has(draw) };
+        let is_sampled = if is_trusted { is_sampled } else { tracing.sample.samples(draw) };
         Some(Self { id, span, upstream, parent: Some(asking), is_sampled })
     }
 

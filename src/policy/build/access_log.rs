@@ -8,7 +8,7 @@ use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::config::{Config, tables};
-use crate::policy::access_log::{AccessLog, Output, Sample};
+use crate::policy::access_log::{AccessLog, Output, SampleRate};
 use crate::policy::redis::Secret;
 
 /// A shorter salt could be guessed: there are only so many addresses to try it on.
@@ -33,7 +33,7 @@ pub(super) fn access_log(
         Some(field) => self::salt(field, environment, diagnostics).map(Some),
     };
     let sample = match sample {
-        None => Some(Sample::ALL),
+        None => Some(SampleRate::ALL),
         Some(field) => self::sample(field, diagnostics),
     };
     let client_ip = meaning(client_ip.as_ref());
@@ -79,8 +79,8 @@ fn salt(
     None
 }
 
-fn sample(field: &Spanned<f64>, diagnostics: &mut Diagnostics) -> Option<Sample> {
-    let sample = Sample::of(*field.get_ref());
+fn sample(field: &Spanned<f64>, diagnostics: &mut Diagnostics) -> Option<SampleRate> {
+    let sample = SampleRate::of(*field.get_ref());
     if sample.is_none() {
         let diagnostic = Diagnostic::new(field.span(), "`sample` is at least 0 and at most 1");
         diagnostics.push(diagnostic.help("`0.1` writes one in ten of the requests that pass"));

@@ -9,7 +9,7 @@ use crate::config::diagnostic::{Diagnostic, Diagnostics};
 pub(super) fn check(routes: &[BuiltRoute], rules: &[BuiltRule], diagnostics: &mut Diagnostics) {
     for (route, index) in routes.iter().zip(0..) {
         let Some(cost_span) = &route.cost_span else { continue };
-        let applying = rules.iter().filter(|rule| rule.rule.counts(index).is_ok());
+        let applying = rules.iter().filter(|rule| rule.rule.applies_to_route(index).is_ok());
         for (rule, grant) in applying.flat_map(|rule| rule.grants.iter().map(move |g| (rule, g))) {
             let burst = grant.placed.grant.limit.capacity();
             if diagnostics.is_full() || route.cost <= burst {

@@ -98,7 +98,8 @@ pub(super) fn router(
 /// The routes with the enabled rules that count them.
 pub(super) fn finish(routes: Vec<BuiltRoute>, rules: &[BuiltRule]) -> Option<Vec<Route>> {
     let routes = routes.into_iter().zip(0..).map(|(route, index)| {
-        let applying = rules.iter().zip(0..).filter(|(rule, _)| rule.rule.counts(index).is_ok());
+        let applying =
+            rules.iter().zip(0..).filter(|(rule, _)| rule.rule.applies_to_route(index).is_ok());
         Some(Route {
             name: route.name,
             matcher: route.matcher?,

@@ -14,7 +14,7 @@ pub(super) fn check(routes: &[BuiltRoute], rules: &[BuiltRule], diagnostics: &mu
     }
     let mut reported = HashSet::new();
     for (route, index) in routes.iter().zip(0..) {
-        let counting = rules.iter().filter(|rule| rule.rule.counts(index).is_ok());
+        let counting = rules.iter().filter(|rule| rule.rule.applies_to_route(index).is_ok());
         for rule in counting.skip(MAX_RULES_PER_ROUTE) {
             if diagnostics.is_full() {
                 return;

@@ -14,7 +14,7 @@ use crate::config::suggest::cut;
 use crate::config::{Config, in_order, tables};
 use crate::net::address::{AddressError, HostPort};
 use crate::net::tls::ClientTls;
-use crate::policy::tracing::{Endpoint, Ratio, Tracing};
+use crate::policy::tracing::{Endpoint, SamplingRatio, Tracing};
 
 /// A collector beside the gateway, on the port that OTLP has over HTTP.
 const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:4318";
@@ -58,7 +58,7 @@ pub(super) fn tracing(
     let headers = headers.filter(|_| !is_twice);
     let timeout = duration_up_to((60_000, "1m"), "timeout", timeout.as_ref(), 10_000, diagnostics);
     let sample = match sample {
-        None => Ratio::of(DEFAULT_SAMPLE),
+        None => SamplingRatio::of(DEFAULT_SAMPLE),
         Some(field) => self::sample(field, diagnostics),
     };
     let service_name = match service_name {
@@ -198,8 +198,8 @@ fn twice(config: &Config, diagnostics: &mut Diagnostics) -> bool {
     found
 }
 
-fn sample(field: &Spanned<f64>, diagnostics: &mut Diagnostics) -> Option<Ratio> {
-    let ratio = Ratio::of(*field.get_ref());
+fn sample(field: &Spanned<f64>, diagnostics: &mut Diagnostics) -> Option<SamplingRatio> {
+    let ratio = SamplingRatio::of(*field.get_ref());
     if ratio.is_none() {
         let diagnostic = Diagnostic::new(field.span(), "`sample` is at least 0 and at most 1");
         diagnostics.push(diagnostic.help("`0.01` traces one in a hundred requests"));

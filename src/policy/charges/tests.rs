@@ -20,7 +20,7 @@ fn client(policy: &Policy, ip: &str, key: ClientKey) -> Client {
     Client { ip: Some(ip.parse::<IpAddr>().unwrap()), key, plan }
 }
 
-/// The charges of a GET of `route` as rule and bucket.
+/// The charges of a GET of `route`, each as the name of its rule and its bucket.
 fn buckets(policy: &Policy, client: &Client, route: u32) -> Vec<(String, BucketId)> {
     let headers = HeaderMap::new();
     let facts = Facts { route, method: &Method::GET, host: "a.example", headers: &headers };
@@ -36,7 +36,7 @@ const ANONYMOUS: ClientKey = ClientKey::Missing;
 const ACME: ClientKey = ClientKey::Known(0);
 
 #[test]
-fn buckets_differ_where_the_rule_says_and_nowhere_else() {
+fn buckets_differ_only_by_the_dimensions_in_per() {
     let policy = policy(
         "[rules.ip]\nper = [\"ip\"]\nrate = \"9/s\"\n[rules.key]\nper = [\"key\"]\nrate = \"9/s\"\n\
          [rules.route]\nper = [\"route\"]\nrate = \"9/s\"\n[rules.all]\nper = []\nrate = \"9/s\"\n",
@@ -58,7 +58,7 @@ fn buckets_differ_where_the_rule_says_and_nowhere_else() {
 }
 
 #[test]
-fn row_36_an_ipv6_network_is_one_client() {
+fn row_36_ipv6_network_is_one_client() {
     let policy = policy("[rules.ip]\nper = [\"ip\"]\nrate = \"9/s\"\n");
     let bucket = |ip: &str| buckets(&policy, &client(&policy, ip, ANONYMOUS), 0);
     assert_eq!(bucket("2001:db8:0:1::1"), bucket("2001:db8:0:1:ffff::9"));
@@ -67,7 +67,7 @@ fn row_36_an_ipv6_network_is_one_client() {
 }
 
 #[test]
-fn a_rule_per_key_meets_a_client_without_one_as_it_says() {
+fn on_missing_selects_the_bucket_of_a_client_without_a_key() {
     let rules = |on_missing: &str| {
         policy(&format!(
             "[rules.key]\nper = [\"key\"]\nrate = \"9/s\"\non_missing = \"{on_missing}\"\n"
@@ -86,14 +86,14 @@ fn a_rule_per_key_meets_a_client_without_one_as_it_says() {
     assert_eq!(deny.charges(&anonymous, &facts), Err(KeyRequired { rule: 0 }));
     assert_eq!(deny.charges(&client(&deny, "192.0.2.1", ACME), &facts).unwrap().len(), 1);
     let shadow = rules("deny\"\nmode = \"shadow");
-    assert_eq!(bucket(&shadow, "192.0.2.1"), [], "a shadow rule refuses nobody");
+    assert_eq!(bucket(&shadow, "192.0.2.1"), [], "shadow rules do not refuse");
     let demands =
         |key| shadow.shadow_demands(&client(&shadow, "192.0.2.1", key), 0).collect::<Vec<_>>();
     assert_eq!((demands(ANONYMOUS), demands(ACME)), (vec![0], vec![]));
 }
 
 #[test]
-fn row_33_a_refused_key_is_counted_by_address_alone() {
+fn row_33_refused_key_is_charged_to_its_address_only() {
     let policy = policy(
         "[rules.ip]\nper = [\"ip\"]\nrate = \"9/s\"\n[rules.key]\nper = [\"key\"]\nrate = \"9/s\"\n\
          [rules.skip]\nper = [\"key\"]\non_missing = \"skip\"\nrate = \"9/s\"\n\
@@ -109,7 +109,7 @@ fn row_33_a_refused_key_is_counted_by_address_alone() {
 }
 
 #[test]
-fn plans_with_their_own_limits_have_separate_buckets() {
+fn plans_with_their_own_limit_have_separate_buckets() {
     let policy = policy(
         "[rules.by-plan]\nper = [\"ip\"]\nplans.free = { rate = \"9/s\" }\n\
          plans.pro = { rate = \"99/s\" }\n[rules.alike]\nper = [\"ip\"]\nrate = \"9/s\"\n\
@@ -123,7 +123,7 @@ fn plans_with_their_own_limits_have_separate_buckets() {
 }
 
 #[test]
-fn an_override_is_the_keys_own_and_exemptions_are_left_out() {
+fn override_has_its_own_bucket_and_exempt_clients_have_none() {
     let rules = "[keys.acme.rules.ip]\nrate = \"250/s\"\nburst = 1000\n\
         [rules.ip]\nper = [\"ip\"]\nrate = \"9/s\"\n\
         [rules.all]\nper = []\nrate = \"9/s\"\nexempt = { ips = [\"192.0.2.0/24\"] }\n\
@@ -135,7 +135,7 @@ fn an_override_is_the_keys_own_and_exemptions_are_left_out() {
     assert_eq!(acme.len(), 1);
     assert_eq!((acme[0].limit.capacity(), acme[0].cost), (1000, 5));
     let other = policy.charges(&client(&policy, "192.0.2.1", ANONYMOUS), &facts).unwrap();
-    assert_ne!(acme[0].bucket, other[0].bucket, "whoever has the override, has the bucket");
+    assert_ne!(acme[0].bucket, other[0].bucket, "the key with the override has its own bucket");
     assert_eq!(
         policy.charges(&client(&policy, "198.51.100.1", ANONYMOUS), &facts).unwrap().len(),
         3
@@ -143,7 +143,7 @@ fn an_override_is_the_keys_own_and_exemptions_are_left_out() {
 }
 
 #[test]
-fn values_from_requests_cannot_be_made_to_collide() {
+fn values_of_requests_cannot_collide() {
     let policy = policy("[rules.h]\nper = [\"host\", \"header:x-a\"]\nrate = \"9/s\"\n");
     let bucket = |host: &str, value: Option<&'static str>| {
         let mut headers = HeaderMap::new();
@@ -221,7 +221,7 @@ fn edits_that_keep_a_clients_limit_keep_its_bucket() {
 }
 
 #[test]
-fn plans_without_a_table_of_their_own_share_the_bucket_of_the_rule() {
+fn plans_without_their_own_table_share_the_buckets_of_the_rule() {
     let policy = policy(
         "[rules.r]\nper = [\"ip\"]\nrate = \"9/s\"\nplans.pro = { rate = \"99/s\" }\n\
          [plans.third]\n",
