@@ -28,7 +28,7 @@ pub enum ShownAddress {
 
 /// Why a search by address is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum AddressError {
+pub enum AddressQueryError {
     /// The text is not an address.
     #[error("not an address; expected one like `203.0.113.7` or `2001:db8::1`")]
     NotAnAddress,
@@ -47,23 +47,23 @@ impl ShownAddress {
     /// hash as it is shown (`h:` and 16 hexadecimal digits). Returns it as `policy` shows it.
     ///
     /// # Errors
-    /// See [`AddressError`].
-    pub fn parse(text: &str, policy: &Policy) -> Result<Self, AddressError> {
+    /// See [`AddressQueryError`].
+    pub fn parse(text: &str, policy: &Policy) -> Result<Self, AddressQueryError> {
         let client_ip = policy.access_log.client_ip;
         if client_ip == ClientIp::Off {
-            return Err(AddressError::NotRecorded);
+            return Err(AddressQueryError::NotRecorded);
         }
         if let Some(digits) = text.strip_prefix("h:") {
-            let hash = read_hash(digits).ok_or(AddressError::NotAnAddress)?;
+            let hash = read_hash(digits).ok_or(AddressQueryError::NotAnAddress)?;
             return if client_ip == ClientIp::Hashed {
                 Ok(hash)
             } else {
-                Err(AddressError::NotHashed)
+                Err(AddressQueryError::NotHashed)
             };
         }
         let prefix = policy.clients.ipv6_prefix;
-        let ip = address::parse_address(text, prefix).ok_or(AddressError::NotAnAddress)?;
-        Self::of(counted_address(ip, prefix), policy).ok_or(AddressError::NotRecorded)
+        let ip = address::parse_address(text, prefix).ok_or(AddressQueryError::NotAnAddress)?;
+        Self::of(counted_address(ip, prefix), policy).ok_or(AddressQueryError::NotRecorded)
     }
 
     /// `ip` as `policy` shows it; `None` if addresses are off. Of an IPv6 address, the first
@@ -165,11 +165,11 @@ mod tests {
             ("::ffff:192.0.2.1", Ok("192.0.2.1")),
             ("2001:db8::1", Ok("2001:db8::")),
             ("2001:db8::/64", Ok("2001:db8::")),
-            ("192.0.2.1/64", Err(AddressError::NotAnAddress)),
-            ("2001:db8::/63", Err(AddressError::NotAnAddress)),
-            ("here", Err(AddressError::NotAnAddress)),
-            ("", Err(AddressError::NotAnAddress)),
-            ("h:84aba8a80f5a07ab", Err(AddressError::NotHashed)),
+            ("192.0.2.1/64", Err(AddressQueryError::NotAnAddress)),
+            ("2001:db8::/63", Err(AddressQueryError::NotAnAddress)),
+            ("here", Err(AddressQueryError::NotAnAddress)),
+            ("", Err(AddressQueryError::NotAnAddress)),
+            ("h:84aba8a80f5a07ab", Err(AddressQueryError::NotHashed)),
         ];
         for (text, expected) in table {
             assert_eq!(parsed(&plain, text), expected.map(ToString::to_string), "{text}");
@@ -178,9 +178,9 @@ mod tests {
             assert_eq!(parsed(&hashed, text).unwrap(), "h:84aba8a80f5a07ab", "{text}");
         }
         for text in ["h:", "h:84aba8a80f5a07a", "h:+4aba8a80f5a07ab", "h:84aba8a80f5a07abc"] {
-            assert_eq!(parsed(&hashed, text), Err(AddressError::NotAnAddress), "{text}");
+            assert_eq!(parsed(&hashed, text), Err(AddressQueryError::NotAnAddress), "{text}");
         }
-        assert_eq!(parsed(&off, "192.0.2.1"), Err(AddressError::NotRecorded));
+        assert_eq!(parsed(&off, "192.0.2.1"), Err(AddressQueryError::NotRecorded));
     }
 
     #[test]

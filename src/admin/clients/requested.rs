@@ -10,7 +10,7 @@ use crate::admin::query::{BadQuery, Query};
 use crate::config::suggest::cut;
 use crate::decide::applicability::{Absent, Subject};
 use crate::identity::address::parse_address;
-use crate::observe::address::AddressError;
+use crate::observe::address::AddressQueryError;
 use crate::policy::Policy;
 use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
 
@@ -179,7 +179,7 @@ fn known_key(policy: &Policy, id: &str) -> Result<(ClientKey, u32), Box<Answer>>
 }
 
 fn address(text: &str, policy: &Policy) -> Result<IpAddr, Box<Answer>> {
-    let wrong = || bad(&AddressError::NotAnAddress.to_string());
+    let wrong = || bad(&AddressQueryError::NotAnAddress.to_string());
     parse_address(text, policy.clients.ipv6_prefix).ok_or_else(wrong)
 }
 
