@@ -8,7 +8,7 @@ use crate::clock;
 use crate::config::suggest;
 use crate::observe::address::ShownAddress;
 use crate::observe::audit::{self, Audit, Matches, RefusalRunView};
-use crate::observe::time::Moment;
+use crate::observe::time::UtcTime;
 use crate::policy::build::period;
 use crate::runtime::Snapshot;
 
@@ -92,7 +92,7 @@ fn exists(
 /// Parses a point in time or an age. Returns microseconds since the Unix epoch.
 fn moment(name: &str, text: &str, now: u64) -> Result<u64, Box<Answer>> {
     let ago = |ms: u64| now.saturating_sub(ms.saturating_mul(1_000));
-    let read = Moment::read(text).map(|moment| moment.0);
+    let read = UtcTime::parse(text).map(|time| time.0);
     read.or_else(|| period::milliseconds(text).ok().map(ago)).ok_or_else(|| {
         bad(format!(
             "`{name}` must be a time such as `2026-11-21T16:34:01Z`, or an age such as `15m`"

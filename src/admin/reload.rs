@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::answer::Answer as Sent;
 use crate::config::changes::{Change, Changes, What};
-use crate::observe::time::Moment;
+use crate::observe::time::UtcTime;
 use crate::reload::history::{self, ConfigErrors, PastReload};
 use crate::reload::{Cause, Outcome, Reloader};
 
@@ -124,7 +124,7 @@ impl<'a> Reload<'a> {
     fn of(record: &'a PastReload) -> Self {
         let PastReload { unix_us, cause, generation, result } = record;
         Self {
-            at: format!("{:.3}", Moment(*unix_us)),
+            at: format!("{:.3}", UtcTime(*unix_us)),
             cause: match cause {
                 Cause::FileChanged => "file_changed",
                 Cause::Requested => "requested",

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use super::Record;
 use crate::decide::label::source_label;
 use crate::observe::address::ShownAddress;
-use crate::observe::time::Moment;
+use crate::observe::time::UtcTime;
 use crate::policy::client::ClientKey;
 use crate::policy::settings::Upstream;
 use crate::policy::{Key, Route, Rule};
@@ -40,7 +40,7 @@ struct Object<'a> {
 pub(super) fn append(lines: &mut Vec<u8>, record: &Record) {
     let resolved = Resolved::of(record);
     let mut line = Object::open(lines);
-    line.moment("time", Moment(record.time));
+    line.time("time", UtcTime(record.time));
     line.string("id", Some(&record.request_id));
     line.string("trace_id", record.trace_id.map(|id| id.to_string()).as_deref());
     line.string("key", resolved.key.map(|key| &*key.id));
@@ -147,13 +147,8 @@ impl<'a> Object<'a> {
         });
     }
 
-    fn moment(&mut self, name: &str, moment: Moment) {
-        self.member(name, Some(moment), |text, moment| {
-            quote(text, |text| match moment.digits() {
-                Some(digits) => text.extend_from_slice(&digits),
-                None => text.extend_from_slice(moment.to_string().as_bytes()),
-            });
-        });
+    fn time(&mut self, name: &str, time: UtcTime) {
+        self.member(name, Some(time), |text, time| quote(text, |text| time.append_to(text)));
     }
 
     fn address(&mut self, name: &str, address: Option<ShownAddress>) {

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::limit::MICROS_PER_SECOND;
 use crate::observe::address::ShownAddress;
-use crate::observe::time::Moment;
+use crate::observe::time::UtcTime;
 
 /// How many runs are kept, and when a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,10 +98,10 @@ pub(super) struct RefusalRuns {
 pub struct RefusalRunView {
     /// Time of the first refusal, in UTC.
     #[cfg_attr(test, schemars(with = "String"))]
-    pub first: Moment,
+    pub first: UtcTime,
     /// Time of the last refusal, in UTC.
     #[cfg_attr(test, schemars(with = "String"))]
-    pub last: Moment,
+    pub last: UtcTime,
     /// Number of refusals.
     pub count: u64,
     /// The id of the client's key; null for a client without a known key.
@@ -174,8 +174,8 @@ impl RefusalRun {
             Who::Address(_) | Who::Unknown => None,
         };
         RefusalRunView {
-            first: Moment(self.first.unix_us),
-            last: Moment(self.last.unix_us),
+            first: UtcTime(self.first.unix_us),
+            last: UtcTime(self.last.unix_us),
             count: self.count,
             key,
             ip: self.ip.map(|ip| ip.to_string()),

@@ -34,7 +34,7 @@ client_ip = "#;
 /// A record for serde, with the members in the order of a line.
 #[derive(Serialize)]
 struct SerdeRecord<'a> {
-    time: Moment,
+    time: UtcTime,
     id: &'a str,
     trace_id: Option<TraceId>,
     key: Option<&'a str>,
@@ -65,7 +65,7 @@ fn milliseconds(us: u64) -> f64 {
 fn by_serde(record: &Record) -> String {
     let resolved = Resolved::of(record);
     let members = SerdeRecord {
-        time: Moment(record.time),
+        time: UtcTime(record.time),
         id: &record.request_id,
         trace_id: record.trace_id,
         key: resolved.key.map(|key| &*key.id),
