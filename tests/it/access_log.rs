@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{DEMO, Gateway, Request, Upstream, eventually, in_front_of, key};
+use crate::support::{DEMO, Gateway, Request, Upstream, eventually, key, proxy_to};
 
 /// A folder for a log, and the log's path.
 fn place() -> (TempDir, PathBuf) {
@@ -77,7 +77,7 @@ upstream = "api"
 fn access_log_line_has_all_fields() {
     let upstream = Upstream::echo();
     let (_folder, path) = place();
-    let routes = in_front_of(&[upstream.address]);
+    let routes = proxy_to(&[upstream.address]);
     let config = format!("{routes}{RULES}{}{}", key("acme", "secret", "pro"), table(&path, ""));
     let gateway = Gateway::start(&config);
     let post = Request::new("POST", "/a/b?c=d&api_key=secret").body("twelve bytes");
@@ -153,10 +153,10 @@ fn client_ip_setting_applies_at_reload() {
     let gateway = Gateway::start(&file(""));
     gateway.get("/");
     lines(&path, 1);
-    gateway.take(&file("client_ip = \"off\""));
+    gateway.apply(&file("client_ip = \"off\""));
     gateway.get("/");
     lines(&path, 2);
-    gateway.take(&file("client_ip = \"hashed\"\nsalt = \"0123456789abcdef\""));
+    gateway.apply(&file("client_ip = \"hashed\"\nsalt = \"0123456789abcdef\""));
     gateway.get("/");
     let lines = lines(&path, 3);
     let ips: Vec<&Value> = lines.iter().map(|line| &line["ip"]).collect();

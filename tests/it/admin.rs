@@ -2,13 +2,13 @@
 
 use std::io::Write as _;
 
-use crate::support::{DEMO, Gateway, Request, Response, check, eventually, tollgate, whole};
+use crate::support::{DEMO, Gateway, Request, Response, check, eventually, full_config, tollgate};
 
 const TOKEN: &str = "t0ken-that-n0body-guesses";
 
 fn with_token() -> Gateway {
-    let config = whole(&format!("{DEMO}[admin]\ntoken = \"${{ADMIN_TOKEN}}\"\n"));
-    Gateway::start_by(&config, |command| {
+    let config = full_config(&format!("{DEMO}[admin]\ntoken = \"${{ADMIN_TOKEN}}\"\n"));
+    Gateway::start_with(&config, |command| {
         command.env("ADMIN_TOKEN", TOKEN);
     })
 }
@@ -57,15 +57,15 @@ fn row_71_api_requires_the_token() {
     }
     for path in ["/api/reload", "/api/explain", "/api/", "/api/nowhere"] {
         for wrong in ["", "x", "t0ken-that-n0body-guessed", &TOKEN.repeat(100)] {
-            let answer = gateway.ask_admin(&bearing("POST", path, wrong));
+            let answer = gateway.send_admin(&bearing("POST", path, wrong));
             assert_problem(&answer, 401);
             assert_eq!(answer.header("www-authenticate"), Some("Bearer realm=\"tollgate\""));
         }
-        assert_problem(&gateway.ask_admin(&Request::new("POST", path)), 401);
+        assert_problem(&gateway.send_admin(&Request::new("POST", path)), 401);
     }
-    let taken = gateway.ask_admin(&bearing("POST", "/api/reload", TOKEN));
+    let taken = gateway.send_admin(&bearing("POST", "/api/reload", TOKEN));
     assert_eq!(taken.status, 200, "{}", taken.text());
-    assert_problem(&gateway.ask_admin(&bearing("GET", "/api/nowhere", TOKEN)), 404);
+    assert_problem(&gateway.send_admin(&bearing("GET", "/api/nowhere", TOKEN)), 404);
 
     let log = gateway.log();
     assert!(log.contains("it has no token"), "{log}");
@@ -98,9 +98,9 @@ fn reload_changes_the_admin_token() {
             Some(token) => request.header("Authorization", format!("Bearer {token}")),
             None => request,
         };
-        gateway.ask_admin(&request).status
+        gateway.send_admin(&request).status
     };
-    gateway.take(&format!("{DEMO}[admin]\ntoken = \"{TOKEN}\"\n"));
+    gateway.apply(&format!("{DEMO}[admin]\ntoken = \"{TOKEN}\"\n"));
     assert_eq!((status(None), status(Some(TOKEN))), (401, 200));
     // On a busy machine the file may be read by itself before it is asked for: then once more.
     let (mut held, mut number) = (TOKEN.to_owned(), 0);
@@ -124,7 +124,7 @@ fn row_71_cross_site_page_cannot_read_or_change_anything() {
     let reload = || Request::new("POST", "/api/reload").without("Host");
     let here = gateway.admin.to_string();
     let from = |host: &str, name: &str, value: &str| {
-        gateway.ask_admin(&reload().header("Host", host).header(name, value))
+        gateway.send_admin(&reload().header("Host", host).header(name, value))
     };
     assert_problem(&from(&here, "Origin", "https://evil.example"), 403);
     assert_problem(&from(&here, "Origin", "null"), 403);
@@ -132,9 +132,9 @@ fn row_71_cross_site_page_cannot_read_or_change_anything() {
     assert_problem(&from("evil.example", "Accept", "*/*"), 403);
     assert_eq!(from(&here, "Origin", &format!("http://{here}")).status, 200);
     let rebound = Request::get("/api/explain").without("Host").header("Host", "evil.example");
-    assert_problem(&gateway.ask_admin(&rebound), 403);
+    assert_problem(&gateway.send_admin(&rebound), 403);
     assert_eq!(
-        gateway.ask_admin(&Request::get("/live").without("Host").header("Host", "x")).status,
+        gateway.send_admin(&Request::get("/live").without("Host").header("Host", "x")).status,
         200
     );
 }
@@ -145,7 +145,7 @@ fn cross_site_requests_to_the_api_are_403_for_every_method() {
     let port = gateway.admin.port();
     let ask = |method: &str, path: &str, host: &str, site: &str| {
         let request = Request::new(method, path).without("Host").header("Host", host);
-        gateway.ask_admin(&request.header("Sec-Fetch-Site", site)).status
+        gateway.send_admin(&request.header("Sec-Fetch-Site", site)).status
     };
     let own = gateway.admin.to_string();
     let alias = format!("a7.localhost:{port}");
@@ -169,7 +169,7 @@ fn cross_site_requests_to_the_api_are_403_for_every_method() {
     }
     // A script of another origin that reads events by CORS names its origin.
     let foreign = Request::get("/api/events").header("Origin", "https://elsewhere.example");
-    assert_problem(&gateway.ask_admin(&foreign), 403);
+    assert_problem(&gateway.send_admin(&foreign), 403);
 }
 
 #[test]
@@ -181,17 +181,17 @@ fn invalid_admin_requests_get_a_helpful_error() {
     let answer = gateway.admin("/api/reload");
     assert_problem(&answer, 405);
     assert_eq!(answer.header("allow"), Some("POST"));
-    let answer = gateway.ask_admin(&Request::new("DELETE", "/metrics"));
+    let answer = gateway.send_admin(&Request::new("DELETE", "/metrics"));
     assert_problem(&answer, 405);
     assert_eq!(answer.header("allow"), Some("GET, HEAD"));
 
     let huge = Request::new("POST", "/api/explain").body("x".repeat(70_000));
-    assert_problem(&gateway.ask_admin(&huge), 413);
+    assert_problem(&gateway.send_admin(&huge), 413);
     for path in ["//", "/api/%zz", "/api/../live", "/api/explain?", "/%00", "/api/ä", "*"] {
-        let answer = gateway.ask_admin(&Request::get(path));
+        let answer = gateway.send_admin(&Request::get(path));
         assert!((400..500).contains(&answer.status), "{path}: {answer:?}");
     }
-    let long = gateway.ask_admin(&Request::get(&format!("/api/{}", "x".repeat(20_000))));
+    let long = gateway.send_admin(&Request::get(&format!("/api/{}", "x".repeat(20_000))));
     assert!((400..500).contains(&long.status), "{long:?}");
     // Half a request, and none at all, hold nobody up.
     let mut half = std::net::TcpStream::connect(gateway.admin).unwrap();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{DEMO, Gateway, Redis, Request, Upstream, eventually, in_front_of, key};
+use crate::support::{DEMO, Gateway, Redis, Request, Upstream, eventually, key, proxy_to};
 
 /// Rules of every kind of bucket.
 const RULES: &str = r#"
@@ -64,9 +64,9 @@ fn status_response_without_redis() {
         status["buckets"],
         json!({"local": 0, "max": 1_000_000, "evictions": 0, "debts": 0})
     );
-    gateway.take(&format!("{DEMO}# another\n"));
+    gateway.apply(&format!("{DEMO}# another\n"));
     assert_eq!(gateway.admin("/api/status").json()["generation"], 2);
-    assert_eq!(gateway.ask_admin(&Request::new("HEAD", "/api/status")).status, 200);
+    assert_eq!(gateway.send_admin(&Request::new("HEAD", "/api/status")).status, 200);
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn row_71_policy_response_contains_no_secret() {
     let gateway = Gateway::start(&format!("{}{redis}", file()));
     let asked =
         Request::get("/api/policy").header("Authorization", "Bearer hunter2-hunter2-hunter2");
-    let answer = gateway.ask_admin(&asked);
+    let answer = gateway.send_admin(&asked);
     let policy = answer.json();
     assert_eq!(policy["redis"]["address"], "127.0.0.1:1");
     assert_eq!(policy["admin"]["token"], true);
@@ -121,7 +121,7 @@ fn gateway_hash(key: &str) -> String {
 fn last_reloads_are_listed() {
     let gateway = Gateway::start(DEMO);
     assert_eq!(gateway.admin("/api/reloads").json(), json!({"generation": 1, "reloads": []}));
-    gateway.take(&format!("{DEMO}[rules.a]\nper = []\nrate = \"5/s\"\n"));
+    gateway.apply(&format!("{DEMO}[rules.a]\nper = []\nrate = \"5/s\"\n"));
     gateway.save("listne = 5\n");
     assert_eq!(gateway.reload().status, 422);
     let told = gateway.admin("/api/reloads").json();
@@ -140,7 +140,7 @@ fn last_reloads_are_listed() {
 fn upstreams_response_marks_ejected_addresses() {
     let upstream = Upstream::echo();
     let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let gateway = Gateway::start(&in_front_of(&[upstream.address, dead]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address, dead]));
     for _ in 0..4 {
         assert_eq!(gateway.get("/").status, 200);
     }
@@ -279,7 +279,7 @@ fn clients_response_lists_most_requests_and_most_refusals() {
     ];
     assert_eq!(rule["clients"], json!(expected));
     // Another file keeps the counts.
-    gateway.take(&format!("{file}# another\n"));
+    gateway.apply(&format!("{file}# another\n"));
     let told = gateway.admin("/api/clients?by=refused&limit=1&rule=per-key").json();
     assert_eq!(told["rules"][0]["clients"], json!([expected[0]]));
     for wrong in ["by=x", "limit=0", "limit=101", "limit=x", "rule=none", "x=1"] {

@@ -13,7 +13,7 @@ fn file(more: &str) -> String {
     format!("{DEMO}{rules}{}{more}", key("acme", "the-key", "free"))
 }
 
-fn connected(gateway: &Gateway) {
+fn wait_until_connected(gateway: &Gateway) {
     eventually("Redis", || {
         (gateway.admin("/api/status").json()["redis"]["connected"] == true).then_some(())
     });
@@ -24,7 +24,7 @@ fn ask(gateway: &Gateway) -> Response {
 }
 
 fn post(gateway: &Gateway, path: &str, body: &str) -> Response {
-    gateway.ask_admin(&Request::new("POST", path).body(body))
+    gateway.send_admin(&Request::new("POST", path).body(body))
 }
 
 /// Asks until refused, and then some: refusals are remembered.
@@ -37,7 +37,7 @@ fn use_up(gateway: &Gateway) {
 fn reset_applies_at_once_and_in_all_gateways_within_a_second() {
     let redis = Redis::start();
     let gateways = [&file(&redis.table()), &file(&redis.table())].map(|file| Gateway::start(file));
-    gateways.iter().for_each(connected);
+    gateways.iter().for_each(wait_until_connected);
     let [one, two] = &gateways;
     use_up(one);
     use_up(two);
@@ -69,7 +69,7 @@ fn grant_adds_tokens_up_to_the_burst() {
     for more in [String::new(), redis.table()] {
         let gateway = Gateway::start(&file(&more));
         if !more.is_empty() {
-            connected(&gateway);
+            wait_until_connected(&gateway);
         }
         use_up(&gateway);
         let grant = |body: &str| post(&gateway, "/api/clients/key/acme/grant", body);
@@ -133,7 +133,7 @@ fn invalid_adjustments_are_refused() {
 fn reset_without_redis_is_503_and_changes_nothing() {
     let mut redis = Redis::start();
     let gateway = Gateway::start(&file(&redis.table()));
-    connected(&gateway);
+    wait_until_connected(&gateway);
     use_up(&gateway);
     redis.kill();
     eventually("no Redis", || {
@@ -150,13 +150,13 @@ fn reset_without_redis_is_503_and_changes_nothing() {
 fn reset_of_a_key_of_another_type_is_409() {
     let redis = Redis::start();
     let gateway = Gateway::start(&file(&redis.table()));
-    connected(&gateway);
+    wait_until_connected(&gateway);
     let told = gateway.admin("/api/clients/key/acme/buckets").json();
     let bucket = told["rules"][0]["bucket"].as_str().unwrap().to_owned();
-    redis.ask::<i64>(&["LPUSH", &bucket, "x"]);
+    redis.query::<i64>(&["LPUSH", &bucket, "x"]);
     let answer = post(&gateway, "/api/clients/key/acme/reset", "");
     assert_eq!(answer.status, 409, "{}", answer.text());
-    assert_eq!(redis.ask::<String>(&["TYPE", &bucket]), "list");
+    assert_eq!(redis.query::<String>(&["TYPE", &bucket]), "list");
 }
 
 #[test]
@@ -166,10 +166,10 @@ fn documented_acl_rights_suffice_for_a_reset() {
     let line = page.lines().find(|line| line.contains("ACL SETUSER")).unwrap().trim();
     let line = line.replace(">PASSWORD", ">pw");
     let words: Vec<&str> = line.split(' ').collect();
-    redis.ask::<String>(&words);
+    redis.query::<String>(&words);
     let table = format!("{}username = \"tollgate\"\npassword = \"pw\"\n", redis.table());
     let gateway = Gateway::start(&file(&table));
-    connected(&gateway);
+    wait_until_connected(&gateway);
     use_up(&gateway);
     assert_eq!(post(&gateway, "/api/clients/key/acme/reset", "").status, 200);
     assert_eq!(ask(&gateway).status, 200);
@@ -180,7 +180,7 @@ fn operator_opens_and_closes_the_breaker() {
     let redis = Redis::start();
     let ramp = "breaker = { ramp = [50, 100], ramp_step = \"10ms\" }\n";
     let gateway = Gateway::start(&file(&format!("{}{ramp}", redis.table())));
-    connected(&gateway);
+    wait_until_connected(&gateway);
     let state = |value: &Value| (value["state"].clone(), value["override"].clone());
     let set = |to: &str| post(&gateway, "/api/breaker", &format!("{{\"state\": \"{to}\"}}"));
     assert_eq!(state(&set("open").json()), (json!("open"), json!("open")));

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use insta::assert_snapshot;
 
-use crate::support::{DEMO, Gateway, Request, Upstream, in_front_of, key};
+use crate::support::{DEMO, Gateway, Request, Upstream, key, proxy_to};
 
 const ONE_A_DAY: &str = "[rules.per-key]\nper = [\"key\"]\nrate = \"1/d\"\n";
 
@@ -86,7 +86,7 @@ fn headers_follow_the_headers_settings() {
 
 #[test]
 fn row_55_rate_limit_headers_of_the_upstream_are_replaced() {
-    let upstream = Upstream::saying(
+    let upstream = Upstream::responding(
         "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-RateLimit-Limit: 9\r\nX-RateLimit-Limit: 10\r\n\
          X-RateLimit-Used: 3\r\nRateLimit-Remaining: 7\r\nRateLimit: \"theirs\";r=7\r\n\
          X-RateLimit-Reason: theirs\r\nRetry-After: 120\r\n\r\n",
@@ -95,7 +95,7 @@ fn row_55_rate_limit_headers_of_the_upstream_are_replaced() {
         let names = answer.headers.iter().map(|(name, _)| name.to_ascii_lowercase());
         names.filter(|name| name.contains("ratelimit")).collect::<Vec<_>>()
     };
-    let routes = in_front_of(&[upstream.address]);
+    let routes = proxy_to(&[upstream.address]);
     let gateway = Gateway::start(&format!("{routes}{ONE_A_DAY}"));
     let answer = gateway.get("/");
     assert_eq!(answer.header("x-ratelimit-limit"), Some("1"));
@@ -156,12 +156,12 @@ fn rejected_requests_get_problem_documents() {
 #[test]
 fn upstream_failures_get_problem_documents() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let refused = Gateway::start(&in_front_of(&[nobody])).get("/");
-    let junk = Upstream::saying("what?\r\n\r\n");
-    let invalid = Gateway::start(&in_front_of(&[junk.address])).get("/");
+    let refused = Gateway::start(&proxy_to(&[nobody])).get("/");
+    let junk = Upstream::responding("what?\r\n\r\n");
+    let invalid = Gateway::start(&proxy_to(&[junk.address])).get("/");
     // Accepts, and never says a word.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let impatient = in_front_of(&[silent.local_addr().unwrap()])
+    let impatient = proxy_to(&[silent.local_addr().unwrap()])
         .replace("[upstreams.api]", "[upstreams.api]\nread_timeout = \"300ms\"");
     let late = Gateway::start(&impatient).get("/");
     let answers = [refused, invalid, late].map(|answer| answer.snapshot()).join("\n\n");

@@ -141,7 +141,7 @@ fn refusal_runs_are_found_by_key_address_rule_and_time() {
     }
     assert_eq!(asked(&gateway, "?limit=1")["more"], 2);
     // A rule that is gone can be asked for while its refusals are remembered, and by no other name.
-    gateway.take(&format!("{BEHIND}{DEMO}{}", RULE.replace("hourly", "daily")));
+    gateway.apply(&format!("{BEHIND}{DEMO}{}", RULE.replace("hourly", "daily")));
     assert_eq!(whose(&gateway, "?rule=hourly&key=acme"), all[2..]);
 }
 

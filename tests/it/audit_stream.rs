@@ -47,7 +47,7 @@ fn end(mut gateway: Gateway) -> Duration {
 
 /// What stands in the stream.
 fn records(redis: &Redis, key: &str) -> Vec<BTreeMap<String, String>> {
-    let entries: Vec<(String, BTreeMap<String, String>)> = redis.ask(&["XRANGE", key, "-", "+"]);
+    let entries: Vec<(String, BTreeMap<String, String>)> = redis.query(&["XRANGE", key, "-", "+"]);
     entries.into_iter().map(|(_, fields)| fields).collect()
 }
 
@@ -85,11 +85,11 @@ fn stream_is_off_by_default_and_follows_reloads() {
     for (before, after, expected) in [(&off, &off, 0), (&on, &off, 0), (&off, &on, 1)] {
         let gateway = start(before);
         refuse(&gateway, 2, &Request::get("/").header("X-Api-Key", SECRET));
-        gateway.take(&format!("{after}# another\n"));
+        gateway.apply(&format!("{after}# another\n"));
         assert_eq!(gateway.count("tollgate_audit_dropped_total", &[]), 0);
         end(gateway);
         assert_eq!(records(&redis, "tollgate:audit").len(), expected, "{before} -> {after}");
-        redis.ask::<()>(&["FLUSHALL"]);
+        redis.query::<()>(&["FLUSHALL"]);
     }
 }
 
@@ -100,7 +100,7 @@ fn documented_acl_rights_and_xadd_suffice_for_the_stream() {
     assert!(page.contains("`+xadd`"));
     let line = page.lines().find(|line| line.contains("ACL SETUSER")).unwrap().trim();
     let words: Vec<&str> = line.split(' ').chain(["+xadd"]).collect();
-    redis.ask::<()>(&words);
+    redis.query::<()>(&words);
     let login = "username = \"tollgate\"\npassword = \"PASSWORD\"\n";
     let acme = key("acme", SECRET, "free");
     let gateway = start(&format!("{DEMO}{RULE}{}{login}{acme}{STREAM}", redis.table()));

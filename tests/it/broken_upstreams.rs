@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::support::{Gateway, Request, Upstream, curl, eventually, in_front_of, swarm, timed};
+use crate::support::{Gateway, Request, Upstream, curl, eventually, proxy_to, send_many, timed};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -21,26 +21,26 @@ fn post() -> Request {
 
 #[test]
 fn row_50_server_that_refuses_connections_costs_one_attempt() {
-    let upstream = Upstream::saying(OK);
-    let gateway = Gateway::start(&in_front_of(&[nobody(), upstream.address]));
+    let upstream = Upstream::responding(OK);
+    let gateway = Gateway::start(&proxy_to(&[nobody(), upstream.address]));
     // POST as well: nothing has been sent when a connection is refused.
     for number in 0..20 {
         let request = if number % 2 == 0 { Request::get("/") } else { post() };
         assert_eq!(gateway.send(&request).status, 200);
     }
-    assert_eq!(upstream.seen().len(), 20);
+    assert_eq!(upstream.requests().len(), 20);
     // What was found down is passed over for a while, not tried at every turn.
     let retries = gateway.count("tollgate_upstream_retries_total", &[("upstream", "api")]);
     assert!((1..=5).contains(&retries), "{retries}");
     let url = gateway.url("/");
-    assert_eq!(swarm(200, |client, _| client.get(&url)).get(&200), Some(&200));
+    assert_eq!(send_many(200, |client, _| client.get(&url)).get(&200), Some(&200));
     let retries = gateway.count("tollgate_upstream_retries_total", &[("upstream", "api")]);
     assert!((1..=20).contains(&retries), "{retries}");
 }
 
 #[test]
 fn row_50_all_servers_down_is_502() {
-    let gateway = Gateway::start(&in_front_of(&[nobody(), nobody(), nobody()]));
+    let gateway = Gateway::start(&proxy_to(&[nobody(), nobody(), nobody()]));
     let answer = gateway.send(&post());
     assert_eq!(answer.status, 502);
     assert_eq!(answer.json()["status"], 502);
@@ -55,7 +55,7 @@ fn row_50_all_servers_down_is_502() {
 /// into the void.
 #[test]
 fn row_50_502_announces_that_the_connection_closes() {
-    let gateway = Gateway::start(&in_front_of(&[nobody()]));
+    let gateway = Gateway::start(&proxy_to(&[nobody()]));
     let mut client = gateway.connect();
     let answer = client.send(&Request::get("/"));
     assert_eq!((answer.status, answer.header("connection")), (502, Some("close")));
@@ -69,7 +69,7 @@ fn row_52_connection_closed_after_early_hints_is_502() {
         let _ = stream.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
         false
     });
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let mut client = gateway.connect();
     client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.read_response("GET").status, 103);
@@ -79,7 +79,7 @@ fn row_52_connection_closed_after_early_hints_is_502() {
 #[test]
 fn row_51_server_without_a_response_is_504() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let config = in_front_of(&[silent.local_addr().unwrap()])
+    let config = proxy_to(&[silent.local_addr().unwrap()])
         .replace("[upstreams.api]", "[upstreams.api]\nread_timeout = \"200ms\"");
     let gateway = Gateway::start(&config);
     for request in [Request::get("/"), post()] {
@@ -103,7 +103,7 @@ fn row_52_truncated_body_is_never_a_complete_response() {
             stream.write_all(cut.as_bytes()).unwrap();
             false
         });
-        let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+        let gateway = Gateway::start(&proxy_to(&[upstream.address]));
         let mut client = gateway.connect();
         let answer = client.send(&Request::get("/"));
         assert_eq!(answer.status, 200);
@@ -117,22 +117,22 @@ fn row_52_truncated_body_is_never_a_complete_response() {
 
 #[test]
 fn row_52_stalled_body_closes_the_connection() {
-    let gate = crate::support::Gate::default();
+    let latch = crate::support::Latch::default();
     let upstream = Upstream::start({
-        let gate = gate.clone();
+        let latch = latch.clone();
         move |_, stream| {
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf").unwrap();
-            gate.pass();
+            latch.wait();
             false
         }
     });
-    let config = in_front_of(&[upstream.address])
+    let config = proxy_to(&[upstream.address])
         .replace("[upstreams.api]", "[upstreams.api]\nread_timeout = \"200ms\"");
     let gateway = Gateway::start(&config);
     let (answer, took) = timed(|| gateway.get("/"));
     assert_eq!((answer.text().as_str(), answer.complete), ("half", false));
     assert!(took < Duration::from_secs(3), "{took:?}");
-    gate.open();
+    latch.open();
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn row_53_ambiguous_responses_are_502() {
             let _ = stream.write_all(answer.as_bytes());
             false
         });
-        let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+        let gateway = Gateway::start(&proxy_to(&[upstream.address]));
         assert_eq!(gateway.get("/").status, 502, "{shown:?}");
     }
 }
@@ -164,16 +164,16 @@ fn row_53_ambiguous_responses_are_502() {
 fn row_53_space_after_a_header_name_is_not_forwarded() {
     // RFC 9112, section 5.1: a proxy takes it away, lest somebody read another name.
     let upstream =
-        Upstream::saying("HTTP/1.1 200 OK\r\nX-Odd : value\r\nContent-Length: 0\r\n\r\n");
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+        Upstream::responding("HTTP/1.1 200 OK\r\nX-Odd : value\r\nContent-Length: 0\r\n\r\n");
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     assert_eq!(gateway.get("/").header("x-odd"), Some("value"));
 }
 
 #[test]
 fn row_53_interim_responses_are_forwarded() {
     let interim = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n".repeat(20);
-    let upstream = Upstream::saying(format!("{interim}{OK}"));
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let upstream = Upstream::responding(format!("{interim}{OK}"));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let mut client = gateway.connect();
     for _ in 0..3 {
         let mut answer = client.send(&Request::get("/"));
@@ -190,8 +190,8 @@ fn row_53_interim_responses_are_forwarded() {
 fn unrequested_upgrade_is_502() {
     let upgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
         Upgrade: websocket\r\n\r\n";
-    let upstream = Upstream::saying(format!("{upgraded}{OK}"));
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let upstream = Upstream::responding(format!("{upgraded}{OK}"));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     for request in [Request::get("/"), post()] {
         assert_eq!(gateway.send(&request).status, 502, "{request:?}");
     }
@@ -200,7 +200,7 @@ fn unrequested_upgrade_is_502() {
 #[test]
 fn row_53_early_response_to_a_large_body_reaches_the_client() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let gateway = Gateway::start(&in_front_of(&[listener.local_addr().unwrap()]));
+    let gateway = Gateway::start(&proxy_to(&[listener.local_addr().unwrap()]));
     let mut client = gateway.connect();
     client.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nbeginning");
     let (mut stream, _) = listener.accept().unwrap();
@@ -228,10 +228,10 @@ fn hangs_up_on_reuse() -> Upstream {
 /// that one's status, and how often each of them arrived.
 fn until_hung_up(method: &str) -> (u16, Vec<usize>) {
     let upstream = hangs_up_on_reuse();
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     for number in 0..1_000 {
         let status = gateway.send(&Request::new(method, &format!("/{number}/")).body("x")).status;
-        let seen = upstream.seen();
+        let seen = upstream.requests();
         let mut connections = HashSet::new();
         if seen.iter().any(|seen| !connections.insert(seen.connection)) {
             let arrivals = |number: usize| {
@@ -281,7 +281,7 @@ fn row_54_idempotent_request_is_retried_after_a_failed_body_write() {
             });
         }
     });
-    let gateway = Gateway::start(&in_front_of(&[address]));
+    let gateway = Gateway::start(&proxy_to(&[address]));
     let statuses = [(); 100].map(|()| gateway.send(&Request::new("PUT", "/").body("x")).status);
     assert_eq!(statuses, [200; 100]);
     assert_ne!(gateway.count("tollgate_upstream_retries_total", &[]), 0);

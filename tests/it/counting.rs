@@ -221,7 +221,7 @@ fn row_35_ipv4_client_of_a_dual_stack_port_is_its_ipv4_address() {
         "[server]\nlisten = [\"[::]:0\", \"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\n\
          {DEMO}[rules.per-ip]\nper = [\"ip\"]\nrate = \"9/d\"\n"
     );
-    let gateway = Gateway::start_whole(&config);
+    let gateway = Gateway::start_full(&config);
     let ports: Vec<u16> = gateway
         .log()
         .lines()

@@ -140,9 +140,9 @@ fn agreement(table: &str, count: usize, seed: [u8; 32]) -> Vec<u64> {
     let mut runner = TestRunner::new_with_rng(Config::default(), random);
     let file = files().new_tree(&mut runner).unwrap().current();
     let file = format!("{}{table}", file.replace("[server]", generated::ON_ANY_PORT));
-    let gateway = Gateway::start_whole(&file);
+    let gateway = Gateway::start_full(&file);
     if !table.is_empty() {
-        connected(&gateway);
+        wait_until_connected(&gateway);
     }
     let mut statuses = Vec::new();
     for _ in 0..count {
@@ -152,7 +152,7 @@ fn agreement(table: &str, count: usize, seed: [u8; 32]) -> Vec<u64> {
     statuses
 }
 
-fn connected(gateway: &Gateway) {
+fn wait_until_connected(gateway: &Gateway) {
     eventually("a connection to Redis", || {
         gateway.log().contains("connected to Redis").then_some(())
     });
@@ -170,7 +170,7 @@ fn admin_explain_agrees_with_the_gateway() {
 fn admin_explain_agrees_with_a_gateway_with_redis() {
     let redis = Redis::start();
     for seed in 13..=15 {
-        redis.ask::<()>(&["FLUSHALL"]);
+        redis.query::<()>(&["FLUSHALL"]);
         agreement(&redis.table(), 120, [seed; 32]);
     }
 }
@@ -182,18 +182,18 @@ fn explain_reads_redis_with_documented_acl_rights_and_writes_nothing() {
         "on >pw resetkeys ~tollgate:* resetchannels -@all +ping +eval +evalsha +time +get +set";
     let rights: Vec<&str> =
         ["ACL", "SETUSER", "tollgate"].into_iter().chain(rights.split(' ')).collect();
-    redis.ask::<String>(&rights);
+    redis.query::<String>(&rights);
     let login = format!("{}username = \"tollgate\"\npassword = \"pw\"\n", redis.table());
     let rules = "[rules.per-key]\nper = [\"key\"]\nrate = \"10/d\"\n";
     let gateway = Gateway::start(&format!("{DEMO}{rules}{login}{}", key("acme", "secret", "free")));
-    connected(&gateway);
+    wait_until_connected(&gateway);
     for _ in 0..4 {
         let request = Request::get("/").header("X-Api-Key", "secret");
         assert_eq!(gateway.send(&request).status, 200);
     }
-    let keys: Vec<String> = redis.ask(&["KEYS", "*}:per-key"]);
+    let keys: Vec<String> = redis.query(&["KEYS", "*}:per-key"]);
     assert_eq!(keys.len(), 1, "{keys:?}");
-    let stored = || -> Vec<u8> { redis.ask(&["GET", &keys[0]]) };
+    let stored = || -> Vec<u8> { redis.query(&["GET", &keys[0]]) };
     let (before, writes) = (stored(), redis.calls("set"));
     let explanation = gateway.explain(json!({"key": "secret"}).to_string()).json();
     assert_eq!(explanation["levels"], "redis", "{explanation:#}");
@@ -208,7 +208,7 @@ const FULL: &str = "start_without = \"full\"\n";
 
 #[test]
 fn explain_without_redis_uses_local_levels() {
-    let redis = Redis::absent();
+    let redis = Redis::stopped();
     let rules = "[rules.all]\nper = []\nrate = \"10/d\"\n";
     let gateway = Gateway::start(&format!("{DEMO}{rules}{}{FULL}", redis.table()));
     assert_eq!(gateway.get("/").status, 200);
@@ -220,7 +220,7 @@ fn explain_without_redis_uses_local_levels() {
 /// An explanation speaks of an outage as requests meet it: rule by rule, by `on_failure`.
 #[test]
 fn explain_without_redis_follows_on_failure() {
-    let redis = Redis::absent();
+    let redis = Redis::stopped();
     let rule = |name: &str, rest: &str| {
         format!("[rules.{name}]\nper = []\nrate = \"10/d\"\nroutes = [\"all\"]\n{rest}\n")
     };
@@ -271,7 +271,7 @@ fn invalid_explain_requests_are_400_with_the_reason() {
     let answer = gateway.admin("/api/explain");
     assert_eq!((answer.status, answer.header("allow")), (405, Some("POST")));
     let post = Request::new("POST", "/metrics").body("");
-    let answer = gateway.ask_admin(&post);
+    let answer = gateway.send_admin(&post);
     assert_eq!((answer.status, answer.header("allow")), (405, Some("GET, HEAD")));
 }
 

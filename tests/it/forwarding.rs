@@ -2,19 +2,19 @@
 
 use std::io::Write as _;
 
-use crate::support::{DEMO, Gateway, Request, Seen, Upstream, in_front_of, key};
+use crate::support::{DEMO, Gateway, ReceivedRequest, Request, Upstream, key, proxy_to};
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
 /// Sends one request through a gateway with these lines in `[server]` and `[clients]`, and returns
 /// what arrived.
-fn arrives(server: &str, clients: &str, request: &Request) -> Seen {
-    let upstream = Upstream::saying(ANSWER);
-    let routes = in_front_of(&[upstream.address]);
+fn arrives(server: &str, clients: &str, request: &Request) -> ReceivedRequest {
+    let upstream = Upstream::responding(ANSWER);
+    let routes = proxy_to(&[upstream.address]);
     let key = key("acme", "secret key", "free");
     let gateway = Gateway::start(&format!("{server}\n{routes}{key}\n[clients]\n{clients}\n"));
     assert_eq!(gateway.send(request).status, 200, "{request:?}");
-    upstream.only()
+    upstream.only_request()
 }
 
 #[test]
@@ -173,14 +173,15 @@ fn hop_by_hop_headers_are_not_forwarded() {
 /// A client that takes the gateway for its proxy asks for a URL; the API is asked for a path.
 #[test]
 fn absolute_form_is_forwarded_as_origin_form() {
-    let upstream = Upstream::saying(ANSWER);
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let upstream = Upstream::responding(ANSWER);
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     for target in ["http://api.test/a%20b?c=%41&d", "http://api.test", "HTTP://api.test?x"] {
         let mut client = gateway.connect();
         client.write(format!("GET {target} HTTP/1.1\r\nHost: api.test\r\n\r\n").as_bytes());
         assert_eq!(client.read_response("GET").status, 200, "{target}");
     }
-    let lines: Vec<String> = upstream.seen().iter().map(|seen| seen.line().to_owned()).collect();
+    let lines: Vec<String> =
+        upstream.requests().iter().map(|seen| seen.line().to_owned()).collect();
     let expected = ["/a%20b?c=%41&d", "/", "/?x"].map(|path| format!("GET {path} HTTP/1.1"));
     assert_eq!(lines, expected);
 }
@@ -229,8 +230,8 @@ fn hop_by_hop_headers_of_responses_are_not_forwarded() {
         ),
     ];
     for (answer, body, expected) in table {
-        let upstream = Upstream::saying(answer);
-        let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+        let upstream = Upstream::responding(answer);
+        let gateway = Gateway::start(&proxy_to(&[upstream.address]));
         let mut client = gateway.connect();
         for _ in 0..2 {
             let got = client.send(&Request::get("/"));
@@ -251,7 +252,7 @@ fn http_1_0_upstream_response_is_sent_as_http_1_1() {
             let _ = stream.write_all(format!("HTTP/1.0 200 OK\r\n{head}\r\nok").as_bytes());
             false
         });
-        let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+        let gateway = Gateway::start(&proxy_to(&[upstream.address]));
         let mut client = gateway.connect();
         client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         let line = client.read_bytes(15);
@@ -271,7 +272,7 @@ fn interim_responses_carry_no_limits() {
         stream.write_all(format!("{interim}{ANSWER}").as_bytes()).is_ok()
     });
     let rule = "[rules.all]\nper = []\nrate = \"100/d\"\n";
-    let gateway = Gateway::start(&format!("{}{rule}", in_front_of(&[upstream.address])));
+    let gateway = Gateway::start(&format!("{}{rule}", proxy_to(&[upstream.address])));
     let expecting = Request::new("POST", "/").header("Expect", "100-continue").body("x");
     for (request, status) in [(Request::get("/"), 103), (expecting, 100)] {
         let mut client = gateway.connect();

@@ -4,13 +4,13 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use crate::support::{
-    DEMO, Gate, Gateway, Nginx, Request, Upstream, check, eventually, in_front_of, timed,
+    DEMO, Gateway, Latch, Nginx, Request, Upstream, check, eventually, proxy_to, timed,
 };
 
 #[test]
 fn row_31_header_of_ten_megabytes_is_refused_early() {
     let upstream = Upstream::echo();
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let (before, _) = gateway.memory_bytes();
     for _ in 0..3 {
         let mut client = gateway.connect();
@@ -23,7 +23,7 @@ fn row_31_header_of_ten_megabytes_is_refused_early() {
         let status = client.try_read_response("GET").map(|answer| answer.status);
         assert!(matches!(status, None | Some(400 | 431)), "{status:?}");
     }
-    assert!(upstream.seen().is_empty());
+    assert!(upstream.requests().is_empty());
     let grown = gateway.memory_bytes().1.saturating_sub(before) >> 20;
     // Buffers of a megabyte, some of which the allocator keeps; not 20 times 10.
     assert!(grown < 40, "memory grew by {grown} MiB");
@@ -36,7 +36,7 @@ const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 #[test]
 fn row_58_ambiguous_requests_are_refused() {
     let upstream = Upstream::echo();
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let post = "POST / HTTP/1.1\r\nHost: a\r\n";
     let get = "GET / HTTP/1.1\r\nHost: a\r\n";
     let requests = [
@@ -70,7 +70,7 @@ fn row_58_ambiguous_requests_are_refused() {
         client.write(SMUGGLED.as_bytes());
         let status = client.try_read_response("POST").map(|answer| answer.status);
         assert!(matches!(status, None | Some(400 | 505)), "{status:?} to {request:?}");
-        let seen = upstream.seen();
+        let seen = upstream.requests();
         assert!(seen.is_empty(), "{request:?} passed as {seen:#?}");
     }
 }
@@ -78,7 +78,7 @@ fn row_58_ambiguous_requests_are_refused() {
 #[test]
 fn row_58_malformed_chunk_ends_the_request_and_the_connection() {
     let upstream = Upstream::echo();
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     for chunks in [
         "zz\r\nfirst\r\n0\r\n\r\n",
@@ -93,14 +93,14 @@ fn row_58_malformed_chunk_ends_the_request_and_the_connection() {
         assert!(client.is_closed_by_server(), "{chunks:?}");
     }
     // Not one of them arrived whole, and nothing behind them at all.
-    assert!(upstream.seen().is_empty(), "{:#?}", upstream.seen());
+    assert!(upstream.requests().is_empty(), "{:#?}", upstream.requests());
 }
 
 /// Nobody knows where the next request would begin, also where the body is one that nobody wants.
 #[test]
 fn row_58_malformed_chunk_after_a_denial_closes_the_connection() {
     let upstream = Upstream::echo();
-    let config = in_front_of(&[upstream.address]).replace("path = \"/*\"", "path = \"/api\"");
+    let config = proxy_to(&[upstream.address]).replace("path = \"/*\"", "path = \"/api\"");
     let gateway = Gateway::start(&config);
     let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     for chunks in ["ZZ\r\n", "0x5\r\n", "5\r\nhelloXX", "5\nhello\n0\n\n"] {
@@ -115,21 +115,21 @@ fn row_58_malformed_chunk_after_a_denial_closes_the_connection() {
         client.write(b"GET /api HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(client.is_closed_by_server(), "{chunks:?}");
     }
-    assert!(upstream.seen().is_empty(), "{:#?}", upstream.seen());
+    assert!(upstream.requests().is_empty(), "{:#?}", upstream.requests());
 }
 
 /// Pingora would take the chunks off and send the rest on as if it were plain.
 #[test]
 fn row_58_unknown_transfer_coding_is_501() {
     let upstream = Upstream::echo();
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     for coding in ["gzip, chunked", "chunked, chunked", "chunked\r\nTransfer-Encoding: chunked"] {
         let head = format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: {coding}\r\n\r\n");
         let mut client = gateway.connect();
         client.write(format!("{head}5\r\nfirst\r\n0\r\n\r\n").as_bytes());
         assert_eq!(client.read_response("POST").status, 501, "{coding}");
     }
-    assert!(upstream.seen().is_empty(), "{:#?}", upstream.seen());
+    assert!(upstream.requests().is_empty(), "{:#?}", upstream.requests());
     let plain = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n";
     let mut client = gateway.connect();
     client.write(format!("{plain}5\r\nfirst\r\n0\r\n\r\n").as_bytes());
@@ -139,37 +139,37 @@ fn row_58_unknown_transfer_coding_is_501() {
 /// A wish for another protocol that `Connection` does not name is not the client's own.
 #[test]
 fn row_59_upgrade_without_connection_header_is_not_forwarded() {
-    let upstream = Upstream::saying("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let upstream = Upstream::responding("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let upgrade = |request: Request| request.header("Upgrade", "websocket");
     let named = |options: &str| upgrade(Request::get("/")).header("Connection", options);
     assert_eq!(gateway.send(&upgrade(Request::get("/"))).status, 200);
     assert_eq!(gateway.send(&named("keep-alive")).status, 200);
-    for seen in upstream.seen() {
+    for seen in upstream.requests() {
         assert_eq!((seen.header("upgrade"), seen.header("connection")), (None, None));
     }
     assert_eq!(gateway.send(&named("keep-alive, Upgrade")).status, 200);
-    assert_eq!(upstream.seen()[2].header("upgrade"), Some("websocket"));
+    assert_eq!(upstream.requests()[2].header("upgrade"), Some("websocket"));
 }
 
 #[test]
 fn row_58_equal_content_lengths_are_merged() {
     for lengths in [&["5", "5"][..], &["5, 5"], &["5,5", "5"], &[" 5 ,\t5 , 5"]] {
         let upstream = Upstream::echo();
-        let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+        let gateway = Gateway::start(&proxy_to(&[upstream.address]));
         let lines = lengths.join("\r\nContent-Length: ");
         let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {lines}\r\n\r\n");
         let mut client = gateway.connect();
         client.write(format!("{head}first").as_bytes());
         assert_eq!(client.read_response("POST").text(), "first", "{lengths:?}");
-        assert_eq!(upstream.only().values("content-length"), ["5"], "{lengths:?}");
+        assert_eq!(upstream.only_request().values("content-length"), ["5"], "{lengths:?}");
     }
 }
 
 #[test]
 fn row_59_bytes_after_a_refused_upgrade_are_not_forwarded_with_it() {
-    let upstream = Upstream::saying("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let upstream = Upstream::responding("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let mut client = gateway.connect();
     let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     client.write(format!("GET / HTTP/1.1\r\nHost: a\r\n{upgrade}{SMUGGLED}").as_bytes());
@@ -177,9 +177,9 @@ fn row_59_bytes_after_a_refused_upgrade_are_not_forwarded_with_it() {
     // The API did not upgrade; what came behind is a request of its own, or nothing.
     client.finish_writing();
     let _ = client.try_read_response("GET");
-    let on_one_connection = upstream.seen().iter().filter(|seen| !seen.body.is_empty()).count();
+    let on_one_connection = upstream.requests().iter().filter(|seen| !seen.body.is_empty()).count();
     assert_eq!(on_one_connection, 0);
-    assert!(upstream.seen()[0].line().starts_with("GET / "));
+    assert!(upstream.requests()[0].line().starts_with("GET / "));
 }
 
 #[test]
@@ -265,7 +265,7 @@ per = []
 routes = ["secret"]
 rate = "1/d"
 "#;
-    let gateway = Gateway::start(&format!("{}{limited}", in_front_of(&[nginx.address])));
+    let gateway = Gateway::start(&format!("{}{limited}", proxy_to(&[nginx.address])));
     assert_eq!(gateway.get("/files/secret").text(), "the secret");
     for path in SPELT {
         let answer = gateway.get(path);
@@ -318,7 +318,7 @@ fn trace_is_405_unless_a_route_names_it() {
 #[test]
 fn row_62_malformed_targets_and_methods_are_400() {
     let upstream = Upstream::echo();
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let targets = [
         "secret",
         "./secret",
@@ -334,7 +334,7 @@ fn row_62_malformed_targets_and_methods_are_400() {
     for method in ["get", "Get", "gET"] {
         assert_eq!(gateway.send(&Request::new(method, "/secret")).status, 400, "{method}");
     }
-    let seen = upstream.seen();
+    let seen = upstream.requests();
     assert!(seen.is_empty(), "passed: {seen:#?}");
 }
 
@@ -343,7 +343,7 @@ fn row_62_host_spellings_do_not_evade_a_rule() {
     let upstream = Upstream::echo();
     let limited = "[routes.one]\nhost = \"api.test\"\nupstream = \"api\"\n\
         [rules.one]\nper = []\nroutes = [\"one\"]\nrate = \"1/d\"\n";
-    let gateway = Gateway::start(&format!("{}{limited}", in_front_of(&[upstream.address])));
+    let gateway = Gateway::start(&format!("{}{limited}", proxy_to(&[upstream.address])));
     let from = |head: &str| {
         let mut client = gateway.connect();
         client.write(format!("{head}\r\n\r\n").as_bytes());
@@ -359,7 +359,7 @@ fn row_62_host_spellings_do_not_evade_a_rule() {
     assert_eq!(from("GET / HTTP/1.1\r\nHost: api.test.."), 429);
     assert_eq!(from("GET http://api.test/ HTTP/1.0"), 400);
     assert_eq!(from("GET http://api.test/ HTTP/1.0\r\nHost: api.test"), 429);
-    assert_eq!(upstream.seen().len(), 1);
+    assert_eq!(upstream.requests().len(), 1);
     assert_eq!(from("GET / HTTP/1.0"), 200, "HTTP/1.0 needs no host");
 }
 
@@ -390,16 +390,16 @@ fn row_62_paths_are_case_sensitive_by_default() {
 
 #[test]
 fn row_64_client_that_disconnects_early_is_charged() {
-    let gate = Gate::default();
+    let latch = Latch::default();
     let upstream = Upstream::start({
-        let gate = gate.clone();
+        let latch = latch.clone();
         move |_, stream| {
-            gate.pass();
+            latch.wait();
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_ok()
         }
     });
     let rule = "[rules.all]\nper = []\nrate = \"100/d\"\n";
-    let gateway = Gateway::start(&format!("{}{rule}", in_front_of(&[upstream.address])));
+    let gateway = Gateway::start(&format!("{}{rule}", proxy_to(&[upstream.address])));
     let clients: Vec<_> = (0..10)
         .map(|_| {
             let mut client = gateway.connect();
@@ -408,31 +408,31 @@ fn row_64_client_that_disconnects_early_is_charged() {
         })
         .collect();
     gateway.wait_for_count("tollgate_requests_in_flight", &[], 10);
-    eventually("all requests to arrive", || (upstream.seen().len() == 10).then_some(()));
+    eventually("all requests to arrive", || (upstream.requests().len() == 10).then_some(()));
     drop(clients);
     // At once, not when the API has answered at last.
     gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
-    gate.open();
+    latch.open();
     assert_eq!(gateway.get("/").remaining(), 89);
 }
 
 #[test]
 fn row_64_client_that_disconnects_in_its_body_is_cleaned_up() {
     let upstream = Upstream::echo();
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     for _ in 0..10 {
         let mut client = gateway.connect();
         client.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nonly a part");
     }
     gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
-    assert!(upstream.seen().is_empty(), "no body came to its end");
+    assert!(upstream.requests().is_empty(), "no body came to its end");
     assert_eq!(gateway.get("/").status, 200);
 }
 
 #[test]
 fn row_56_stalled_request_body_is_408() {
     let upstream = Upstream::echo();
-    let config = in_front_of(&[upstream.address]);
+    let config = proxy_to(&[upstream.address]);
     let gateway = Gateway::start(&format!("read_timeout = \"300ms\"\n{config}"));
     let mut client = gateway.connect();
     client.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf");
@@ -469,10 +469,10 @@ fn row_73_malformed_requests_do_not_flood_the_log() {
         client.write(garbage[number % garbage.len()]);
         drop(client);
         if number % 10 == 0 {
-            assert_eq!(gateway.ask_admin(&admin).status, 403);
+            assert_eq!(gateway.send_admin(&admin).status, 403);
             let strange =
                 Request::get("/api/status").without("Host").header("Host", "evil.example");
-            assert_eq!(gateway.ask_admin(&strange).status, 403);
+            assert_eq!(gateway.send_admin(&strange).status, 403);
             let mut client = crate::support::Connection::open(gateway.admin);
             client.write(garbage[number / 10 % 4]);
         }

@@ -1,13 +1,13 @@
 //! Limits let exactly as many requests pass as the file says: no more, no fewer, whoever else is
 //! counted, and however many come at once.
 
-use crate::support::{DEMO, Gateway, Request, Tally, key, swarm};
+use crate::support::{DEMO, Gateway, Request, StatusCounts, key, send_many};
 
 /// `100/d` of anything.
 const HUNDRED: usize = 100;
 
-fn exactly(passed: usize, refused: usize) -> Tally {
-    Tally::from([(200, passed), (429, refused)])
+fn exactly(passed: usize, refused: usize) -> StatusCounts {
+    StatusCounts::from([(200, passed), (429, refused)])
 }
 
 #[test]
@@ -17,7 +17,7 @@ fn row_39_exactly_100_of_1000_requests_pass_per_key() {
     let gateway = Gateway::start(&format!("{DEMO}{rule}{keys}"));
     let url = gateway.url("/");
     let with_keys = |secrets: &'static [&'static str]| {
-        swarm(1_000 * secrets.len(), |client, number| {
+        send_many(1_000 * secrets.len(), |client, number| {
             client.get(&url).header("x-api-key", secrets[number % secrets.len()])
         })
     };
@@ -32,12 +32,12 @@ fn exactly_100_of_1000_requests_pass_per_address() {
     let trusted = "trusted_proxies = [\"127.0.0.1\"]\n";
     let gateway = Gateway::start(&format!("{trusted}{DEMO}{rule}"));
     let url = gateway.url("/");
-    let answers = swarm(2_000, |client, number| {
+    let answers = send_many(2_000, |client, number| {
         client.get(&url).header("x-forwarded-for", format!("192.0.2.{}", number % 2))
     });
     assert_eq!(answers, exactly(2 * HUNDRED, 1_800));
     // And for an address that is nobody's word but the connection's own.
-    assert_eq!(swarm(1_000, |client, _| client.get(&url)), exactly(HUNDRED, 900));
+    assert_eq!(send_many(1_000, |client, _| client.get(&url)), exactly(HUNDRED, 900));
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn exactly_100_of_1000_requests_pass_per_route() {
     let other = "[routes.other]\npath = \"/other/*\"\nupstream = \"api\"\n";
     let gateway = Gateway::start(&format!("{DEMO}{other}{rule}"));
     let (all, other) = (gateway.url("/"), gateway.url("/other/"));
-    let answers = swarm(2_000, |client, number| client.get([&all, &other][number % 2]));
+    let answers = send_many(2_000, |client, number| client.get([&all, &other][number % 2]));
     assert_eq!(answers, exactly(2 * HUNDRED, 1_800));
 }
 
@@ -57,7 +57,7 @@ fn exactly_100_of_1000_requests_pass_globally() {
     let keys = key("one", "secret-1", "free");
     let gateway = Gateway::start(&format!("{DEMO}{other}{rule}{keys}"));
     let urls = [gateway.url("/"), gateway.url("/other/")];
-    let answers = swarm(1_000, |client, number| match number % 3 {
+    let answers = send_many(1_000, |client, number| match number % 3 {
         0 => client.get(&urls[0]).header("x-api-key", "secret-1"),
         number => client.get(&urls[number - 1]),
     });
@@ -86,7 +86,7 @@ policies = "all"
     let keys = key("one", "secret-1", "free") + &key("two", "secret-2", "free");
     let gateway = Gateway::start(&format!("{DEMO}{rules}{keys}"));
     let url = gateway.url("/");
-    let answers = swarm(1_000, |client, _| client.get(&url).header("x-api-key", "secret-1"));
+    let answers = send_many(1_000, |client, _| client.get(&url).header("x-api-key", "secret-1"));
     assert_eq!(answers, exactly(5, 995));
     let answer = gateway.send(&Request::get("/").header("x-api-key", "secret-2"));
     // Five of the first key and this one: 995 refusals have left no trace.

@@ -1,11 +1,11 @@
 //! Row 38 of the fault table: clients without number, memory with a bound.
 
-use crate::support::{DEMO, Gateway, swarm};
+use crate::support::{DEMO, Gateway, send_many};
 
 /// Requests from as many addresses, through a proxy that is trusted.
 fn flood(gateway: &Gateway, count: usize) {
     let url = gateway.url("/");
-    let answers = swarm(count, |client, number| {
+    let answers = send_many(count, |client, number| {
         let [.., a, b, c] = number.to_be_bytes();
         client.get(&url).header("x-forwarded-for", format!("11.{a}.{b}.{c}"))
     });
@@ -48,7 +48,7 @@ fn row_38_evicted_client_gets_no_second_burst() {
     let url = gateway.url("/");
     let knock = |count| {
         let passed =
-            swarm(count, |client, _| client.get(&url).header("x-forwarded-for", "192.0.2.1"));
+            send_many(count, |client, _| client.get(&url).header("x-forwarded-for", "192.0.2.1"));
         passed.get(&200).copied().unwrap_or(0)
     };
     // Uses up its hundred, is forgotten in the crowd, and comes back.

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use crate::support::{DEMO, Gateway, Request, Upstream, in_front_of, key, swarm, timed};
+use crate::support::{DEMO, Gateway, Request, Upstream, key, proxy_to, send_many, timed};
 
 #[test]
 fn responses_are_counted_by_route_plan_and_status() {
@@ -60,7 +60,7 @@ rate = "1/d"
 fn upstream_health_series_follow_ejection_and_reload() {
     let upstream = Upstream::echo();
     let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let gateway = Gateway::start(&in_front_of(&[upstream.address, dead]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address, dead]));
     let told = || {
         let metrics = gateway.metrics();
         let lines = metrics.lines().filter(|line| line.starts_with("tollgate_upstream_healthy{"));
@@ -80,15 +80,15 @@ fn upstream_health_series_follow_ejection_and_reload() {
     }
     assert_eq!(of(told()), both(0));
     // Those of a file that is gone go with it; a name without an address has nobody behind it.
-    let other = in_front_of(&[upstream.address]).replace("[upstreams.api]", "[upstreams.other]");
+    let other = proxy_to(&[upstream.address]).replace("[upstreams.api]", "[upstreams.other]");
     let other = other.replace("upstream = \"api\"", "upstream = \"other\"");
     let nowhere = "[upstreams.nowhere]\nservers = [\"nowhere.invalid:80\"]\n";
-    gateway.take(&format!("{other}{nowhere}"));
+    gateway.apply(&format!("{other}{nowhere}"));
     let expected =
         vec![line(&upstream.address, "other", 1), line(&"nowhere.invalid:80", "nowhere", 0)];
     assert_eq!(of(told()), of(expected));
     // The responder that is built in has no server.
-    gateway.take(DEMO);
+    gateway.apply(DEMO);
     assert_eq!(told(), [""; 0]);
 }
 
@@ -101,7 +101,7 @@ fn row_72_clients_add_no_series() {
     let url = gateway.url("/");
     let series = || gateway.metrics().lines().filter(|line| line.starts_with("tollgate")).count();
     let meet = |count: usize| {
-        swarm(count, |client, number| {
+        send_many(count, |client, number| {
             client
                 .get(format!("{url}path/{number}"))
                 .header("x-api-key", format!("key-{number}"))
@@ -125,7 +125,7 @@ fn row_72_metrics_page_does_not_grow_with_100_000_clients() {
     let gateway = Gateway::start(&format!("trusted_proxies = [\"127.0.0.1\"]\n{DEMO}{rules}"));
     let url = gateway.url("/");
     let meet = |from: usize, count: usize| {
-        swarm(count, |client, number| {
+        send_many(count, |client, number| {
             let [.., a, b, c] = (from + number).to_be_bytes();
             client.get(&url).header("x-forwarded-for", format!("11.{a}.{b}.{c}"))
         })
@@ -169,7 +169,7 @@ fn refusals_and_near_limit_requests_are_counted_by_rule_and_plan() {
 #[test]
 fn upstream_results_are_counted_by_upstream() {
     let answering = |status: &str| {
-        Upstream::saying(format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nok"))
+        Upstream::responding(format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nok"))
     };
     let (good, bad) = (answering("200 OK"), answering("503 Busy"));
     let broken = Upstream::start(|_, stream| stream.write_all(b"what?\r\n\r\n").is_err());
@@ -191,7 +191,7 @@ fn upstream_results_are_counted_by_upstream() {
              [routes.{name}]\npath = \"/{name}\"\nupstream = \"{name}\"\n"
         )
     });
-    let gateway = Gateway::start(&format!("{}{}", in_front_of(&[good.address]), tables.concat()));
+    let gateway = Gateway::start(&format!("{}{}", proxy_to(&[good.address]), tables.concat()));
     gateway.get("/");
     gateway.get("/");
     for (name, _) in others {

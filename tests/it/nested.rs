@@ -15,8 +15,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::support::{
-    Gateway, Redis, Request, Stopwatch, Upstream, eventually, in_front_of, inconclusive, key,
-    lasting,
+    Gateway, Redis, Request, Stopwatch, Upstream, eventually, inconclusive, key, proxy_to,
+    sleep_for,
 };
 
 /// How far below zero a bucket may be by the upstream's account: what its rate adds in this time.
@@ -85,7 +85,7 @@ fn file(redis: &Redis, upstream: &Upstream, rules: &Rules) -> String {
          [rules.per-key]\nper = [\"key\"]\n{}\
          [rules.search]\nper = [\"key\", \"route\"]\nroutes = [\"search\"]\n{}\
          [rules.everyone]\nper = []\n{}{keys}",
-        in_front_of(&[upstream.address]),
+        proxy_to(&[upstream.address]),
         redis.table(),
         limit(rules.ip),
         limit(rules.key),
@@ -134,7 +134,7 @@ fn client(gateway: &Gateway, number: usize, clock: Stopwatch, done: &AtomicBool)
             429 => denied += 1,
             other => panic!("answered {other}"),
         }
-        lasting(Duration::from_millis(5));
+        sleep_for(Duration::from_millis(5));
     }
     (allowed, denied)
 }
@@ -275,13 +275,13 @@ fn load(gateways: &[Gateway; 2], clock: Stopwatch, after: &str) -> (Range<Durati
         let start =
             |number| scope.spawn(move || client(&gateways[number % 2], number, clock, done));
         let clients: Vec<_> = (0..16).map(start).collect();
-        lasting(HALF);
+        sleep_for(HALF);
         let begun = clock.elapsed();
         for gateway in gateways {
-            gateway.take(after);
+            gateway.apply(after);
         }
         let reload = begun..clock.elapsed();
-        lasting(HALF);
+        sleep_for(HALF);
         done.store(true, Ordering::Relaxed);
         let sum = |(allowed, denied), (more, others)| (allowed + more, denied + others);
         (reload, clients.into_iter().map(|client| client.join().unwrap()).fold((0, 0), sum))

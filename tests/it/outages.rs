@@ -27,49 +27,49 @@ mod observability;
 // The same for longer than everybody wants to wait: `make test-outages`.
 mod long;
 
-use crate::support::{DEMO, FaultProxy, Gateway, Mode, Redis, Request, eventually, key, lasting};
+use crate::support::{DEMO, FaultProxy, Gateway, Mode, Redis, Request, eventually, key, sleep_for};
 
 /// Patience with Redis where a test is not about it: more than a busy machine takes away.
-const PATIENT: &str = "200ms";
+const LONG_TIMEOUT: &str = "200ms";
 
 /// A rate that nobody reaches.
-const FREELY: &str = "rate = \"1000000/s\"";
+const HIGH_RATE: &str = "rate = \"1000000/s\"";
 
 /// Redis, what may go wrong on the way to it, and a gateway that is connected.
-struct Scene {
+struct Fixture {
     redis: Redis,
     proxy: FaultProxy,
     gateway: Gateway,
 }
 
-impl Scene {
+impl Fixture {
     /// With this rate per key, a line of the file.
     fn start(rate: &str) -> Self {
-        Self::with_patience(PATIENT, rate)
+        Self::with_timeout(LONG_TIMEOUT, rate)
     }
 
-    fn with_patience(timeout: &str, rate: &str) -> Self {
+    fn with_timeout(timeout: &str, rate: &str) -> Self {
         let redis = Redis::start();
         let proxy = FaultProxy::start(&redis);
         let gateway = Gateway::start(&config(&proxy.table(timeout), rate));
-        connected(&gateway);
+        wait_until_connected(&gateway);
         Self { redis, proxy, gateway }
     }
 
     /// Has something go wrong on the way, and put right again.
     #[track_caller]
-    fn survives(&self, mode: Mode) {
-        survives(&self.gateway, || self.proxy.set(mode), || self.proxy.set(Mode::Pass));
+    fn assert_survives(&self, mode: Mode) {
+        assert_survives(&self.gateway, || self.proxy.set(mode), || self.proxy.set(Mode::Pass));
     }
 }
 
 /// A breaker that is quick to look whether Redis is back, where a test is not about that.
-const QUICK: &str =
+const FAST_BREAKER: &str =
     "\n[redis.breaker]\nopen = \"100ms\"\nopen_max = \"500ms\"\nramp_step = \"100ms\"\n";
 
 /// A rule per key, and a client that has one.
 fn config(redis: &str, rate: &str) -> String {
-    config_with(QUICK, redis, rate)
+    config_with(FAST_BREAKER, redis, rate)
 }
 
 /// The same with another breaker.
@@ -112,7 +112,7 @@ fn linked(gateway: &Gateway) {
 
 /// The same, and until Redis decides.
 #[track_caller]
-fn connected(gateway: &Gateway) {
+fn wait_until_connected(gateway: &Gateway) {
     linked(gateway);
     eventually("Redis to decide", || {
         assert_eq!(get(gateway), 200);
@@ -122,7 +122,7 @@ fn connected(gateway: &Gateway) {
 
 /// Sends requests, which all pass, until the gateway no longer asks Redis.
 #[track_caller]
-fn opens(gateway: &Gateway) {
+fn wait_until_open(gateway: &Gateway) {
     eventually("the breaker to open", || {
         assert_eq!(get(gateway), 200);
         (breaker(gateway) == 2).then_some(())
@@ -132,7 +132,7 @@ fn opens(gateway: &Gateway) {
 /// Sends requests, which all pass, until Redis decides about all of them again, as it must within
 /// 20 s of its return.
 #[track_caller]
-fn heals(gateway: &Gateway) {
+fn wait_until_closed(gateway: &Gateway) {
     let ten_requests = || {
         (0..10).for_each(|_| assert_eq!(get(gateway), 200));
         (decided_by(gateway, "redis"), breaker(gateway))
@@ -146,14 +146,14 @@ fn heals(gateway: &Gateway) {
 /// From `begin` to `end` something is wrong with Redis: no request fails because of it, and Redis
 /// decides again when it is over.
 #[track_caller]
-fn survives(gateway: &Gateway, begin: impl FnOnce(), end: impl FnOnce()) {
+fn assert_survives(gateway: &Gateway, begin: impl FnOnce(), end: impl FnOnce()) {
     begin();
-    opens(gateway);
+    wait_until_open(gateway);
     let before = decided_by(gateway, "local");
     for _ in 0..20 {
         assert_eq!(get(gateway), 200);
     }
     assert_eq!(decided_by(gateway, "local"), before + 20, "nobody asks while it is open");
     end();
-    heals(gateway);
+    wait_until_closed(gateway);
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    DEMO, Gateway, PATIENCE, Redis, Request, Upstream, eventually, key, timed, tollgate,
+    DEMO, Gateway, Redis, Request, TIMEOUT, Upstream, eventually, key, timed, tollgate,
 };
 
 const PATH: &str = "/.well-known/ratelimit";
@@ -57,7 +57,7 @@ fn limits_path_lists_limits_and_takes_no_tokens() {
     let gateway = Gateway::start(&config);
     let get = |path| gateway.send(&Request::get(path).header("X-Api-Key", "secret")).status;
     assert_eq!((get("/"), get("/dear")), (200, 200));
-    let sent_on = upstream.seen().len();
+    let sent_on = upstream.requests().len();
     let before =
         gateway.admin("/api/clients/key/acme/buckets?ip=127.0.0.1").json()["rules"].clone();
     for _ in 0..100 {
@@ -78,7 +78,7 @@ fn limits_path_lists_limits_and_takes_no_tokens() {
         rules.as_array().unwrap().iter().map(|rule| rule["tokens"].clone()).collect()
     };
     assert_eq!(tokens(&before), tokens(&after));
-    assert_eq!(upstream.seen().len(), sent_on);
+    assert_eq!(upstream.requests().len(), sent_on);
     // A request is counted behind its answer: whoever has the answer may be ahead of the count.
     gateway.wait_for_count("tollgate_requests_total", &[("route", ""), ("status", "200")], 100);
     assert_eq!(gateway.count("tollgate_decisions_total", &[("rule", "per-key")]), 2);
@@ -186,10 +186,10 @@ fn limits_path_requested_too_often_answers_from_local_levels() {
 fn limits_path_is_off_by_default_and_follows_reloads() {
     let gateway = Gateway::start(DEMO);
     assert_eq!(gateway.get(PATH).json()["route"], "all");
-    gateway.take(&file(""));
+    gateway.apply(&file(""));
     assert_eq!(asked(&gateway, None)["rules"].as_array().unwrap().len(), 3);
     assert_eq!(gateway.admin("/api/policy").json()["clients"]["limits_path"], PATH);
-    gateway.take(&format!("[clients]\nlimits_path = \"/me\"\n{DEMO}"));
+    gateway.apply(&format!("[clients]\nlimits_path = \"/me\"\n{DEMO}"));
     assert_eq!(gateway.get(PATH).json()["route"], "all");
     let told = gateway.get("/me").json();
     assert_eq!((&told["limited"], &told["rules"]), (&json!(false), &json!([])));
@@ -254,7 +254,7 @@ fn limits_path_peeks_at_redis_at_most_every_200_ms() {
 #[test]
 fn limits_path_does_not_wait_for_a_hanging_redis() {
     let redis = Redis::start();
-    let gateway = Gateway::start(&format!("{}{}", file(""), redis.table_with_patience("50ms")));
+    let gateway = Gateway::start(&format!("{}{}", file(""), redis.table_with_timeout("50ms")));
     eventually("Redis", || {
         let told = asked(&gateway, None);
         (told["approximate"] == false).then_some(())
@@ -267,7 +267,7 @@ fn limits_path_does_not_wait_for_a_hanging_redis() {
     // Nobody but clients who look: the breaker hears nothing of it, and each look is as short.
     let (told, took) = timed(|| (0..20).map(|_| asked(&gateway, None)).collect::<Vec<_>>());
     assert!(told.iter().all(|told| told["approximate"] == true && left(told, "per-ip") == 20));
-    assert!(took < PATIENCE, "{took:?}");
+    assert!(took < TIMEOUT, "{took:?}");
     redis.resume();
     eventually("Redis to be asked again", || {
         let told = asked(&gateway, None);

@@ -1,6 +1,6 @@
 //! Requests that a client sends before it has the answers to those before them.
 
-use crate::support::{Connection, Gateway, Request, Response, Upstream, eventually, in_front_of};
+use crate::support::{Connection, Gateway, Request, Response, Upstream, eventually, proxy_to};
 
 const LIMIT_OF_TWO: &str = "[rules.all]\nper = []\nrate = \"2/d\"\n";
 
@@ -33,13 +33,13 @@ fn statuses(answers: &[Response]) -> Vec<u16> {
 #[test]
 fn pipelined_requests_are_answered_in_order_and_each_is_counted() {
     let upstream = Upstream::echo();
-    let gateway = Gateway::start(&format!("{}{LIMIT_OF_TWO}", in_front_of(&[upstream.address])));
+    let gateway = Gateway::start(&format!("{}{LIMIT_OF_TWO}", proxy_to(&[upstream.address])));
     let mut client = gateway.connect();
     client.write(format!("{}{}{}", get("/1"), get("/2"), get("/3")).as_bytes());
     let answers = read(&mut client, &["GET"; 3]);
     assert_eq!(statuses(&answers), [200, 200, 429]);
     assert_eq!(answers[1].remaining(), 0);
-    let lines: Vec<_> = upstream.seen().iter().map(|seen| seen.line().to_string()).collect();
+    let lines: Vec<_> = upstream.requests().iter().map(|seen| seen.line().to_string()).collect();
     assert_eq!(lines, ["GET /1 HTTP/1.1", "GET /2 HTTP/1.1"]);
     // A refusal keeps the connection, also for what comes later.
     assert_eq!(client.send(&Request::get("/4")).status, 429);
@@ -50,7 +50,7 @@ fn pipelined_requests_are_answered_in_order_and_each_is_counted() {
 #[test]
 fn pipelined_requests_keep_their_bodies() {
     let upstream = Upstream::echo();
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let mut client = gateway.connect();
     let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
         3\r\ntwo\r\n0\r\n\r\n";
@@ -60,13 +60,13 @@ fn pipelined_requests_keep_their_bodies() {
     let answers = read(&mut client, &["POST", "POST", "HEAD", "GET", "POST"]);
     let bodies: Vec<_> = answers.iter().map(Response::text).collect();
     assert_eq!(bodies, ["one", "two", "", "", "five"]);
-    assert_eq!(upstream.seen().len(), 5);
+    assert_eq!(upstream.requests().len(), 5);
 }
 
 #[test]
 fn pipelined_requests_follow_a_refused_body() {
     let upstream = paths();
-    let config = in_front_of(&[upstream.address]).replace("path = \"/*\"", "path = \"/api/*\"");
+    let config = proxy_to(&[upstream.address]).replace("path = \"/*\"", "path = \"/api/*\"");
     let gateway = Gateway::start(&config);
     let mut client = gateway.connect();
     let body = "x".repeat(1_000);
@@ -83,7 +83,7 @@ fn pipelined_requests_follow_a_refused_body() {
 #[test]
 fn pipelined_requests_can_arrive_in_pieces() {
     let upstream = paths();
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let all = [get("/1"), post("/2", "body of two"), get("/3")].concat();
     for cut in (0..all.len()).step_by(7) {
         let mut client = gateway.connect();
@@ -102,7 +102,7 @@ fn pipelined_requests_can_arrive_in_pieces() {
 #[test]
 fn thousand_pipelined_requests_are_answered_in_order() {
     let upstream = paths();
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let mut client = gateway.connect();
     let all: String = (0..1_000).map(|number| get(&format!("/{number}"))).collect();
     client.write(all.as_bytes());
@@ -114,7 +114,7 @@ fn thousand_pipelined_requests_are_answered_in_order() {
 #[test]
 fn no_request_is_served_after_connection_close() {
     let upstream = paths();
-    let gateway = Gateway::start(&format!("{}{LIMIT_OF_TWO}", in_front_of(&[upstream.address])));
+    let gateway = Gateway::start(&format!("{}{LIMIT_OF_TWO}", proxy_to(&[upstream.address])));
     // The last three are refused; where those end is not known.
     let closing = [
         ("GET", "GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"),
@@ -133,8 +133,8 @@ fn no_request_is_served_after_connection_close() {
         assert_eq!(answer.header("connection"), Some("close"), "{first}");
         assert!(client.is_closed_by_server(), "{first}");
     }
-    let smuggled = upstream.seen().iter().any(|seen| seen.line().contains("smuggled"));
-    assert!(!smuggled, "{:#?}", upstream.seen());
+    let smuggled = upstream.requests().iter().any(|seen| seen.line().contains("smuggled"));
+    assert!(!smuggled, "{:#?}", upstream.requests());
 }
 
 /// What a client sends while it waits for an upgrade is neither a request nor sent on.
@@ -151,7 +151,7 @@ fn bytes_after_an_upgrade_are_not_a_request() {
         };
         stream.write_all(answer.as_bytes()).is_ok()
     });
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let mut client = gateway.connect();
     let upgrade = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     client.write(format!("{upgrade}{}", get("/later")).as_bytes());

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use crate::support::{
-    DEMO, Gate, Gateway, Request, Upstream, eventually, in_front_of, timed, tollgate, whole,
+    DEMO, Gateway, Latch, Request, Upstream, eventually, full_config, proxy_to, timed, tollgate,
 };
 
 /// A file with these ports, in a folder that lives as long as the handle.
@@ -32,7 +32,7 @@ fn row_49_invalid_file_exits_before_any_port_is_opened() {
 
 #[test]
 fn invalid_log_level_does_not_hide_errors() {
-    let config = whole(DEMO);
+    let config = full_config(DEMO);
     for wanted in ["", "inf", "wran"] {
         let gateway = Gateway::start_logging(&config, wanted);
         assert!(gateway.log().contains("INFO"), "TOLLGATE_LOG={wanted}");
@@ -98,18 +98,18 @@ fn gateway_is_live_and_ready_once_it_listens() {
 
 #[test]
 fn row_66_sigterm_lets_requests_in_flight_finish() {
-    let gate = Gate::default();
+    let latch = Latch::default();
     let upstream = Upstream::start({
-        let gate = gate.clone();
+        let latch = latch.clone();
         move |_, stream| {
-            gate.pass();
+            latch.wait();
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow").is_ok()
         }
     });
-    let mut gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let mut gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let mut client = gateway.connect();
     client.write(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
-    eventually("the request to arrive", || upstream.seen().pop());
+    eventually("the request to arrive", || upstream.requests().pop());
 
     gateway.terminate();
     eventually("new connections to be refused", || TcpStream::connect(gateway.address).err());
@@ -117,7 +117,7 @@ fn row_66_sigterm_lets_requests_in_flight_finish() {
     assert_eq!((ready.status, ready.text().as_str()), (503, "draining\n"));
     assert_eq!(gateway.admin("/live").status, 200);
 
-    gate.open();
+    latch.open();
     let answer = client.read_response("GET");
     assert_eq!((answer.status, answer.text().as_str()), (200, "slow"));
     assert_eq!(answer.header("connection"), Some("close"), "there is no next request");
@@ -141,23 +141,23 @@ fn row_66_drain_delay_keeps_the_ports_open() {
 
 #[test]
 fn row_66_sigterm_lets_a_download_finish() {
-    let gate = Gate::default();
+    let latch = Latch::default();
     let upstream = Upstream::start({
-        let gate = gate.clone();
+        let latch = latch.clone();
         move |_, stream| {
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\n").unwrap();
             stream.write_all("x".repeat(1_000_000).as_bytes()).unwrap();
-            gate.pass();
+            latch.wait();
             stream.write_all("y".repeat(1_000_000).as_bytes()).is_ok()
         }
     });
-    let mut gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let mut gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let mut client = gateway.connect();
     client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    eventually("the request to arrive", || upstream.seen().pop());
+    eventually("the request to arrive", || upstream.requests().pop());
     gateway.terminate();
     eventually("new connections to be refused", || TcpStream::connect(gateway.address).err());
-    gate.open();
+    latch.open();
     let answer = client.read_response("GET");
     assert_eq!((answer.complete, answer.body.len()), (true, 2_000_000));
     assert_eq!(gateway.exit().0, Some(0));
@@ -187,23 +187,23 @@ fn sigterm_during_the_start_is_handled() {
 
 #[test]
 fn drain_timeout_bounds_the_wait() {
-    let gate = Gate::default();
+    let latch = Latch::default();
     let upstream = Upstream::start({
-        let gate = gate.clone();
+        let latch = latch.clone();
         move |_, _| {
-            gate.pass();
+            latch.wait();
             false
         }
     });
-    let routes = in_front_of(&[upstream.address]);
+    let routes = proxy_to(&[upstream.address]);
     let mut gateway = Gateway::start(&format!("drain_timeout = \"1s\"\n{routes}"));
     let mut client = gateway.connect();
     client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    eventually("the request to arrive", || upstream.seen().pop());
+    eventually("the request to arrive", || upstream.requests().pop());
     gateway.terminate();
     let (code, took) = gateway.exit();
     assert_eq!(code, Some(0));
     assert!(took > Duration::from_millis(900) && took < Duration::from_secs(4), "{took:?}");
     assert!(gateway.log().contains("drain_timeout is over"), "{}", gateway.log());
-    gate.open();
+    latch.open();
 }

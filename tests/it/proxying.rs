@@ -7,8 +7,8 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use crate::support::{
-    Connection, DEMO, Gate, Gateway, Nginx, PATIENCE, PythonServer, Request, Response, Upstream,
-    curl, in_front_of, lasting, rush,
+    Connection, DEMO, Gateway, Latch, Nginx, PythonServer, Request, Response, TIMEOUT, Upstream,
+    curl, proxy_to, send_concurrently, sleep_for,
 };
 
 const MIB: usize = 1024 * 1024;
@@ -20,7 +20,7 @@ const LARGE: usize = 100 * MIB;
 fn responses_of_nginx_are_unchanged() {
     let nginx = Nginx::start();
     std::fs::write(nginx.file("hello.txt"), "hello\n").unwrap();
-    let gateway = Gateway::start(&in_front_of(&[nginx.address]));
+    let gateway = Gateway::start(&proxy_to(&[nginx.address]));
     let requests = [
         Request::get("/files/hello.txt"),
         Request::get("/files/hello.txt").header("Range", "bytes=1-3"),
@@ -44,7 +44,7 @@ fn responses_of_python_http_server_are_unchanged() {
     let python = PythonServer::start();
     let body: Vec<u8> = (0..=255).cycle().take(100_000).collect();
     std::fs::write(python.file("bytes"), &body).unwrap();
-    let gateway = Gateway::start(&in_front_of(&[python.address]));
+    let gateway = Gateway::start(&proxy_to(&[python.address]));
     let requests = [
         Request::get("/bytes"),
         Request::new("HEAD", "/bytes"),
@@ -85,7 +85,7 @@ fn assert_same_answer(direct: &Response, through: &Response) {
 #[test]
 fn large_upload_is_streamed() {
     let nginx = Nginx::start();
-    let gateway = Gateway::start(&in_front_of(&[nginx.address]));
+    let gateway = Gateway::start(&proxy_to(&[nginx.address]));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("large");
     write_large(&file);
@@ -102,7 +102,7 @@ fn large_upload_is_streamed() {
 #[test]
 fn large_download_is_streamed() {
     let nginx = Nginx::start();
-    let gateway = Gateway::start(&in_front_of(&[nginx.address]));
+    let gateway = Gateway::start(&proxy_to(&[nginx.address]));
     write_large(&nginx.file("large"));
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("copy");
@@ -134,24 +134,24 @@ fn assert_bounded(before: u64, most: u64) {
 
 #[test]
 fn response_is_streamed_while_the_upstream_writes_it() {
-    let gate = Gate::default();
+    let latch = Latch::default();
     let upstream = Upstream::start({
-        let gate = gate.clone();
+        let latch = latch.clone();
         move |_, stream| {
             let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
             stream.write_all(format!("{head}5\r\nfirst\r\n").as_bytes()).unwrap();
-            gate.pass();
+            latch.wait();
             stream.write_all(b"6\r\nsecond\r\n0\r\n\r\n").is_ok()
         }
     });
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let mut client = gateway.connect();
     client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let mut begin = Vec::new();
     while !begin.ends_with(b"first") {
         begin.extend(client.read_bytes(1));
     }
-    gate.open();
+    latch.open();
     assert_eq!(client.read_bytes(2 + 3 + 8 + 5), b"\r\n6\r\nsecond\r\n0\r\n\r\n");
 }
 
@@ -159,7 +159,7 @@ fn response_is_streamed_while_the_upstream_writes_it() {
 fn request_body_is_streamed_while_the_client_writes_it() {
     // Answers as soon as the first part has come, long before the rest.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let gateway = Gateway::start(&in_front_of(&[listener.local_addr().unwrap()]));
+    let gateway = Gateway::start(&proxy_to(&[listener.local_addr().unwrap()]));
     let mut client = gateway.connect();
     client.write(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n");
     let (mut stream, _) = listener.accept().unwrap();
@@ -180,21 +180,21 @@ fn request_body_is_streamed_while_the_client_writes_it() {
 #[test]
 fn connections_are_reused_on_both_sides() {
     let upstream = Upstream::echo();
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let mut client = gateway.connect();
     for body in ["one", "two", "three"] {
         assert_eq!(client.send(&Request::new("POST", "/").body(body)).text(), body);
     }
-    let connections: Vec<usize> = upstream.seen().iter().map(|seen| seen.connection).collect();
+    let connections: Vec<usize> = upstream.requests().iter().map(|seen| seen.connection).collect();
     assert_eq!(connections, [0, 0, 0]);
 }
 
 #[test]
 fn http_1_0_client_gets_no_chunked_response() {
-    let upstream = Upstream::saying(
+    let upstream = Upstream::responding(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
     );
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let mut client = gateway.connect();
     client.write(b"GET / HTTP/1.0\r\n\r\n");
     let answer = client.read_response("GET");
@@ -207,7 +207,7 @@ fn http_1_0_client_gets_no_chunked_response() {
 #[test]
 fn expect_100_continue_is_answered() {
     let nginx = Nginx::start();
-    let gateway = Gateway::start(&in_front_of(&[nginx.address]));
+    let gateway = Gateway::start(&proxy_to(&[nginx.address]));
     let mut client = gateway.connect();
     let expectation = "Content-Length: 5\r\nExpect: 100-continue\r\n\r\n";
     client.write(format!("PUT /files/new HTTP/1.1\r\nHost: a\r\n{expectation}").as_bytes());
@@ -248,7 +248,7 @@ fn upgrade() -> Request {
 fn row_65_websocket_is_forwarded_and_is_one_request() {
     let upstream = echoing_socket();
     let rule = "[rules.all]\nper = []\nrate = \"2/d\"\n";
-    let gateway = Gateway::start(&(in_front_of(&[upstream.address]) + rule));
+    let gateway = Gateway::start(&(proxy_to(&[upstream.address]) + rule));
     let mut client = gateway.connect();
     assert_eq!(client.send(&upgrade()).status, 101);
     for message in ["first", "a longer second one", "third"] {
@@ -267,7 +267,7 @@ fn websocket_survives_an_immediate_101() {
     let upstream = echoing_socket();
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for servers in [&[upstream.address][..], &[nobody, upstream.address]] {
-        let gateway = Gateway::start(&in_front_of(servers));
+        let gateway = Gateway::start(&proxy_to(servers));
         for number in 0..50 {
             let mut client = gateway.connect();
             assert_eq!(client.send(&upgrade()).status, 101);
@@ -295,30 +295,30 @@ fn upstream_connections_outlive_a_load_spike() {
         all_are_here.wait();
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_ok()
     });
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let url = gateway.url("/");
     for _ in 0..3 {
-        let tally = rush(AT_ONCE, AT_ONCE, |client, _| client.get(&url));
-        assert_eq!(tally.get(&200), Some(&AT_ONCE));
+        let counts = send_concurrently(AT_ONCE, AT_ONCE, |client, _| client.get(&url));
+        assert_eq!(counts.get(&200), Some(&AT_ONCE));
     }
     let opened = [("upstream", "api"), ("reused", "false")];
     let opened = gateway.count("tollgate_upstream_connections_total", &opened);
-    // The last of a rush may not be back in the pool when the next one begins.
+    // The last of a send_concurrently may not be back in the pool when the next one begins.
     let most = AT_ONCE as u64 + 50;
     assert!((AT_ONCE as u64..most).contains(&opened), "{opened}");
 }
 
 #[test]
 fn upstream_connection_expires_after_idle_timeout() {
-    let upstream = Upstream::saying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-    let config = in_front_of(&[upstream.address])
+    let upstream = Upstream::responding("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let config = proxy_to(&[upstream.address])
         .replace("[upstreams.api]", "[upstreams.api]\nidle_timeout = \"1s\"");
     let gateway = Gateway::start(&config);
     for _ in 0..2 {
         assert_eq!(gateway.get("/").status, 200);
-        lasting(Duration::from_secs(2));
+        sleep_for(Duration::from_secs(2));
     }
-    let connections: Vec<_> = upstream.seen().iter().map(|seen| seen.connection).collect();
+    let connections: Vec<_> = upstream.requests().iter().map(|seen| seen.connection).collect();
     assert_eq!(connections, [0, 1]);
 }
 
@@ -326,10 +326,10 @@ fn upstream_connection_expires_after_idle_timeout() {
 #[test]
 fn idle_connections_to_a_server_that_a_reload_removed_are_closed() {
     let (old, new) = (TcpListener::bind("127.0.0.1:0").unwrap(), Upstream::echo());
-    let gateway = Gateway::start(&in_front_of(&[old.local_addr().unwrap()]));
+    let gateway = Gateway::start(&proxy_to(&[old.local_addr().unwrap()]));
     let accept = || {
         let (mut stream, _) = old.accept().unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         assert_ne!(stream.read(&mut [0; 4_096]).unwrap(), 0);
         stream
     };
@@ -341,7 +341,7 @@ fn idle_connections_to_a_server_that_a_reload_removed_are_closed() {
     let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     answered.write_all(ok).unwrap();
     assert_eq!(clients[0].read_response("GET").status, 200);
-    gateway.take(&in_front_of(&[new.address]));
+    gateway.apply(&proxy_to(&[new.address]));
     assert_eq!(answered.read(&mut [0]).unwrap(), 0, "before the reload it was idle");
     waiting.write_all(ok).unwrap();
     assert_eq!(clients[1].read_response("GET").status, 200);

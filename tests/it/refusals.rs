@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{
-    Connection, DEMO, Gateway, Request, Upstream, curl, in_front_of, timed, wait_out,
+    Connection, DEMO, Gateway, Request, Upstream, curl, proxy_to, timed, wait_retry_after,
 };
 
 /// A gateway on which every request to `/limited` is refused, and every other one passes.
@@ -19,7 +19,7 @@ per = []
 routes = ["limited"]
 rate = "1/d"
 "#;
-    let gateway = Gateway::start(&format!("{}{config}", in_front_of(&[upstream.address])));
+    let gateway = Gateway::start(&format!("{}{config}", proxy_to(&[upstream.address])));
     assert_eq!(gateway.get("/limited").status, 200);
     (gateway, upstream)
 }
@@ -42,7 +42,10 @@ fn denied_client_keeps_its_connection() {
         assert_kept(&mut client);
     }
     // Nothing of what was refused has reached the API.
-    assert_eq!(upstream.seen().iter().filter(|seen| seen.line().contains("limited")).count(), 1);
+    assert_eq!(
+        upstream.requests().iter().filter(|seen| seen.line().contains("limited")).count(),
+        1
+    );
 }
 
 #[test]
@@ -143,7 +146,7 @@ fn waiting_for_retry_after_is_enough() {
         assert!((1..=250).contains(&milliseconds), "{milliseconds}");
         // The exact time, and the header's whole seconds once, which take longer.
         let exact = Duration::from_millis(milliseconds);
-        wait_out(if waits == 0 { Duration::from_secs(seconds) } else { exact });
+        wait_retry_after(if waits == 0 { Duration::from_secs(seconds) } else { exact });
         waits += 1;
         assert_eq!(client.send(&Request::get("/")).status, 200);
     }

@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::{DEMO, Gateway, Request, eventually, key, timed, whole};
+use crate::support::{DEMO, Gateway, Request, eventually, full_config, key, timed};
 
 /// `DEMO` with its route called something else, which the built-in responder tells.
 fn routed(name: &str) -> String {
@@ -27,7 +27,7 @@ fn assert_taken(gateway: &Gateway, name: &str) {
 fn row_44_file_written_in_place_is_applied_within_a_second() {
     let gateway = Gateway::start(DEMO);
     for name in ["one", "two"] {
-        std::fs::write(gateway.file(), whole(&routed(name))).unwrap();
+        std::fs::write(gateway.file(), full_config(&routed(name))).unwrap();
         assert_taken(&gateway, name);
     }
     assert_eq!((gateway.reloads("applied"), gateway.reloads("rejected")), (2, 0));
@@ -44,7 +44,7 @@ fn row_44_file_renamed_into_place_is_applied_within_a_second() {
     // vim keeps the old file under another name, and writes a new one.
     let backup = gateway.file().with_extension("toml~");
     std::fs::rename(gateway.file(), backup).unwrap();
-    std::fs::write(gateway.file(), whole(&routed("three"))).unwrap();
+    std::fs::write(gateway.file(), full_config(&routed("three"))).unwrap();
     assert_taken(&gateway, "three");
     assert_eq!(gateway.reloads("applied"), 3);
 }
@@ -56,7 +56,7 @@ fn row_44_swapped_config_map_is_applied_within_a_second() {
     let mount = |version: &str, config: &str| {
         let data = folder.path().join(version);
         std::fs::create_dir(&data).unwrap();
-        std::fs::write(data.join("gateway.toml"), whole(config)).unwrap();
+        std::fs::write(data.join("gateway.toml"), full_config(config)).unwrap();
         let new = folder.path().join("..data_tmp");
         symlink(version, &new).unwrap();
         std::fs::rename(new, folder.path().join("..data")).unwrap();
@@ -64,7 +64,7 @@ fn row_44_swapped_config_map_is_applied_within_a_second() {
     mount("..2026_11_21", DEMO);
     let file = folder.path().join("gateway.toml");
     symlink("..data/gateway.toml", &file).unwrap();
-    let gateway = Gateway::start_on(&file);
+    let gateway = Gateway::start_on_file(&file);
     for name in ["one", "two"] {
         mount(&format!("..{name}"), &routed(name));
         assert_taken(&gateway, name);
@@ -80,13 +80,13 @@ fn row_44_swapped_config_map_is_applied_within_a_second() {
 fn row_44_file_behind_a_link_is_applied_within_a_second() {
     let (here, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (link, file) = (here.path().join("gateway.toml"), elsewhere.path().join("real.toml"));
-    std::fs::write(&file, whole(DEMO)).unwrap();
+    std::fs::write(&file, full_config(DEMO)).unwrap();
     symlink(&file, &link).unwrap();
-    let gateway = Gateway::start_on(&link);
-    std::fs::write(&file, whole(&routed("one"))).unwrap();
+    let gateway = Gateway::start_on_file(&link);
+    std::fs::write(&file, full_config(&routed("one"))).unwrap();
     assert_taken(&gateway, "one");
     let new = elsewhere.path().join("new.toml");
-    std::fs::write(&new, whole(&routed("two"))).unwrap();
+    std::fs::write(&new, full_config(&routed("two"))).unwrap();
     std::fs::rename(&new, &file).unwrap();
     assert_taken(&gateway, "two");
 }
@@ -101,9 +101,9 @@ fn row_44_change_without_notification_is_found_by_polling() {
     // The first poll comes right behind the start.
     gateway.save(&routed("one"));
     assert_taken(&gateway, "one");
-    crate::support::wait_out(Duration::from_millis(500));
+    crate::support::wait_retry_after(Duration::from_millis(500));
     let mut file = std::fs::File::create(gateway.file()).unwrap();
-    file.write_all(whole(&routed("polled")).as_bytes()).unwrap();
+    file.write_all(full_config(&routed("polled")).as_bytes()).unwrap();
     file.flush().unwrap();
     let is_there = || (route(&gateway) == "polled").then_some(());
     let ((), took) = timed(|| eventually("the poll", is_there));
@@ -115,16 +115,16 @@ fn row_44_change_without_notification_is_found_by_polling() {
 fn sighup_reloads_the_file() {
     let gateway = Gateway::start(DEMO);
     // Nothing has changed: it is no reload, and the process goes on.
-    gateway.hang_up();
+    gateway.sighup();
     eventually("the signal", || gateway.log().contains("SIGHUP").then_some(()));
     assert_eq!((route(&gateway).as_str(), gateway.reloads("applied")), ("all", 0));
     // A pipe in place of the file is read on demand alone, and refused.
     std::fs::remove_file(gateway.file()).unwrap();
     make_pipe(gateway.file());
-    gateway.hang_up();
+    gateway.sighup();
     eventually("the pipe to be refused", || (gateway.reloads("rejected") > 0).then_some(()));
     gateway.save(&routed("one"));
-    gateway.hang_up();
+    gateway.sighup();
     assert_taken(&gateway, "one");
 }
 
@@ -186,9 +186,9 @@ fn new_upstream_is_resolved_before_the_file_is_applied() {
     let gateway = Gateway::start(DEMO);
     for body in ["one", "two"] {
         let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-        let upstream = crate::support::Upstream::saying(answer);
+        let upstream = crate::support::Upstream::responding(answer);
         let port = upstream.address.port();
-        gateway.take(&DEMO.replace("demo", &format!("localhost:{port}")));
+        gateway.apply(&DEMO.replace("demo", &format!("localhost:{port}")));
         assert_eq!(gateway.get("/").text(), body);
     }
 }

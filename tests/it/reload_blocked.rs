@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{DEMO, Gateway, PATIENCE, eventually, timed, tollgate, whole, within};
+use crate::support::{DEMO, Gateway, TIMEOUT, eventually, full_config, timed, tollgate, within};
 
 /// A write lease on a file: opening the file blocks until it ends, or for 45 s.
 struct Lease(Child);
@@ -56,7 +56,7 @@ fn blocked_read_is_503_and_later_reloads_work() {
     assert_eq!(answer.status, 503, "{}", answer.text());
     assert_eq!(answer.header("content-type"), Some("application/problem+json"));
     assert!(answer.text().contains("took longer than 5 s"), "{}", answer.text());
-    assert!(took < PATIENCE, "{took:?}");
+    assert!(took < TIMEOUT, "{took:?}");
     assert!(gateway.reloads("rejected") >= 1);
     assert_eq!(success(&gateway), 0);
     assert!(gateway.log().contains("took longer than 5 s"), "{}", gateway.log());
@@ -86,9 +86,9 @@ fn blocked_reads_are_bounded_and_reloads_work_again_once_they_end() {
             assert!(took < Duration::from_secs(15), "{took:?}");
         }
     });
-    gateway.hang_up();
+    gateway.sighup();
     // More attempts than reads may be blocked at once: the last ones are refused without one.
-    let refused = within(2 * PATIENCE, || {
+    let refused = within(2 * TIMEOUT, || {
         let answer = gateway.reload();
         assert_eq!(answer.status, 503, "{}", answer.text());
         answer.text().contains("are still blocked").then_some(())
@@ -98,7 +98,7 @@ fn blocked_reads_are_bounded_and_reloads_work_again_once_they_end() {
     drop(lease);
     eventually("reloads to work again", || (gateway.reload().status == 200).then_some(()));
     assert_eq!(success(&gateway), 1);
-    gateway.take(&DEMO.replace("routes.all", "routes.other"));
+    gateway.apply(&DEMO.replace("routes.all", "routes.other"));
     assert_eq!(gateway.get("/").json()["route"], "other");
 }
 
@@ -134,7 +134,7 @@ fn start_with_a_blocked_file_exits_with_an_error() {
         }
     });
     // A pipe with a writer is read like a file.
-    let outcome = tollgate(&["check", "-c", "/dev/stdin"], &whole(DEMO));
+    let outcome = tollgate(&["check", "-c", "/dev/stdin"], &full_config(DEMO));
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 

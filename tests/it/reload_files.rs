@@ -4,7 +4,7 @@
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::support::{DEMO, Gateway, eventually, whole};
+use crate::support::{DEMO, Gateway, eventually, full_config};
 
 /// A gateway whose file is replaced by something that cannot be taken, and then by a good one.
 /// `spoil` makes the bad one; `words` are those of the log.
@@ -77,7 +77,7 @@ fn row_42_empty_file_changes_nothing() {
 
 #[test]
 fn row_42_half_written_file_changes_nothing() {
-    let half = whole(DEMO).replace("path = \"/*\"\nupstream = \"api\"\n", "path = \"/");
+    let half = full_config(DEMO).replace("path = \"/*\"\nupstream = \"api\"\n", "path = \"/");
     assert_survives(move |path| replace(path, half.as_bytes()), "a string is not closed");
 }
 
@@ -108,7 +108,7 @@ fn row_42_file_above_4_mib_is_rejected() {
 fn row_42_byte_order_mark_is_accepted() {
     let gateway = Gateway::start(DEMO);
     let other = DEMO.replace("routes.all", "routes.other");
-    replace(gateway.file(), format!("\u{feff}{}", whole(&other)).as_bytes());
+    replace(gateway.file(), format!("\u{feff}{}", full_config(&other)).as_bytes());
     assert_eq!(gateway.reload().status, 200);
     assert_eq!(gateway.get("/").json()["route"], "other");
 }
@@ -127,7 +127,7 @@ fn row_43_errors_are_reported_with_their_place_and_nothing_is_applied() {
     let first = &errors[0];
     assert_eq!(first["message"], "`per` knows no `kye`");
     assert_eq!(first["help"], "did you mean `key`?");
-    let text = whole(&format!("{DEMO}{rules}"));
+    let text = full_config(&format!("{DEMO}{rules}"));
     let line = text.lines().position(|line| line.contains("kye")).unwrap() + 1;
     assert_eq!((&first["line"], &first["column"]), (&line.into(), &8.into()));
     assert!(errors.len() >= 3, "{json:#}");
@@ -144,13 +144,13 @@ fn row_43_errors_are_reported_with_their_place_and_nothing_is_applied() {
 #[test]
 fn rejected_file_is_logged_once_while_it_is_unchanged() {
     let gateway = Gateway::start(DEMO);
-    let bad = whole(&format!("{DEMO}[rules.r]\n"));
+    let bad = full_config(&format!("{DEMO}[rules.r]\n"));
     replace(gateway.file(), bad.as_bytes());
     eventually("the bad file to be seen", || (gateway.reloads("rejected") == 1).then_some(()));
     // The same again: something happened to the file, and nothing changed.
     for _ in 0..3 {
         replace(gateway.file(), bad.as_bytes());
-        crate::support::wait_out(std::time::Duration::from_millis(200));
+        crate::support::wait_retry_after(std::time::Duration::from_millis(200));
     }
     assert_eq!(gateway.reloads("rejected"), 1);
     assert_eq!(
@@ -189,7 +189,7 @@ fn row_45_duplicate_rules_and_routes_are_rejected() {
 fn row_48_file_that_needs_a_restart_is_rejected_as_a_whole() {
     let gateway = Gateway::start(DEMO);
     let other = DEMO.replace("routes.all", "routes.other");
-    let server = whole(&other);
+    let server = full_config(&other);
     // (what is replaced, by what, the settings that are named)
     let table: [(&str, &str, &[&str]); 6] = [
         ("listen = [\"127.0.0.1:0\"]", "listen = [\"127.0.0.1:1\"]", &["`listen` of [server]"]),
@@ -220,7 +220,7 @@ fn row_48_file_that_needs_a_restart_is_rejected_as_a_whole() {
         assert_eq!(gateway.get("/").json()["route"], "all", "{to}");
     }
     assert!(!gateway.log().contains("hunter2"));
-    gateway.take(&other);
+    gateway.apply(&other);
     assert_eq!(gateway.get("/").json()["route"], "other");
 }
 

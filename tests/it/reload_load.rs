@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{
-    Connection, DEMO, Gateway, Request, Response, Upstream, in_front_of, timed, wait_out,
+    Connection, DEMO, Gateway, Request, Response, Upstream, proxy_to, timed, wait_retry_after,
 };
 
 /// Connections that send requests all the while.
@@ -24,12 +24,12 @@ fn file(name: &str, upstream: &Upstream) -> String {
     let rest = format!(
         "[rules.only-{name}]\nper = []\nrate = \"1000000000/s\"\n[headers]\nstyle = \"{style}\"\n"
     );
-    let routes = in_front_of(&[upstream.address]).replace("routes.all", &format!("routes.{name}"));
+    let routes = proxy_to(&[upstream.address]).replace("routes.all", &format!("routes.{name}"));
     format!("{}{rest}", routes.replace("api", &format!("api-{name}")))
 }
 
 fn upstream(name: &str) -> Upstream {
-    Upstream::saying(format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{name}"))
+    Upstream::responding(format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{name}"))
 }
 
 /// Which of the two files an answer is by; a mix of them is none.
@@ -93,7 +93,7 @@ fn reload(gateway: &Gateway, files: &[String; 2], count: usize) {
         // One that took longer is made up for by those that follow.
         let due = STEP * u32::try_from(number + 1).unwrap();
         let pause = due.saturating_sub(spent + took);
-        wait_out(pause);
+        wait_retry_after(pause);
         spent += took + pause;
     }
 }

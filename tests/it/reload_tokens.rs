@@ -46,13 +46,13 @@ fn assert_fraction_is_kept(rest: &str) {
             served
         });
         assert_eq!(spend(&gateway, 40), 60);
-        gateway.take(&file("50/d"));
+        gateway.apply(&file("50/d"));
         assert_eq!(spend(&gateway, 1), 29);
         // Used up is used up, whatever comes.
         assert_eq!(spend(&gateway, 29), 0);
-        gateway.take(&file("1000/d"));
+        gateway.apply(&file("1000/d"));
         assert_eq!(gateway.get("/").status, 429);
-        gateway.take(&file("2/d"));
+        gateway.apply(&file("2/d"));
         assert_eq!(gateway.get("/").status, 429);
         done.store(true, Ordering::Relaxed);
         assert!(others.join().unwrap() > 0);
@@ -77,10 +77,10 @@ fn row_46_reload_clears_the_deny_cache() {
     let gateway = start(&file(&rule("1/d")));
     spend(&gateway, 1);
     assert_eq!((gateway.get("/").status, gateway.get("/").status), (429, 429));
-    gateway.take(&file(""));
+    gateway.apply(&file(""));
     assert_eq!(gateway.get("/").status, 200);
     // The old rule again: its bucket is as it was.
-    gateway.take(&file(&rule("1/d")));
+    gateway.apply(&file(&rule("1/d")));
     assert_eq!(gateway.get("/").status, 429);
 }
 
@@ -89,7 +89,7 @@ fn renamed_rule_starts_with_full_buckets() {
     let file = |name: &str| format!("{DEMO}{}", rule("3/d").replace("rules.r", name));
     let gateway = start(&file("rules.old"));
     assert_eq!(spend(&gateway, 3), 0);
-    gateway.take(&file("rules.new"));
+    gateway.apply(&file("rules.new"));
     assert_eq!(spend(&gateway, 1), 2);
 }
 
@@ -105,9 +105,9 @@ fn key_moved_to_another_plan_keeps_its_fraction() {
     for left in [9, 8, 7, 6, 5] {
         assert_eq!(gateway.send(&acme).remaining(), left);
     }
-    gateway.take(&file("pro"));
+    gateway.apply(&file("pro"));
     assert_eq!(gateway.send(&acme).remaining(), 49);
-    gateway.take(&file("free"));
+    gateway.apply(&file("free"));
     assert_eq!(gateway.send(&acme).remaining(), 3);
 }
 
@@ -120,14 +120,14 @@ fn assert_tokens_are_kept_where_the_limit_is(rest: &str) {
     };
     let gateway = start(&file("\"ip\", \"host\"", ""));
     assert_eq!(spend(&gateway, 4), 6);
-    gateway.take(&file("\"host\", \"ip\"", ""));
+    gateway.apply(&file("\"host\", \"ip\"", ""));
     assert_eq!(spend(&gateway, 1), 5, "per in another order");
     let of_pro = "plans.pro = { rate = \"100/d\" }";
-    gateway.take(&file("\"host\", \"ip\"", of_pro));
+    gateway.apply(&file("\"host\", \"ip\"", of_pro));
     assert_eq!(spend(&gateway, 1), 4, "a first table, for the plan `pro`");
     let acme = Request::get("/").header("X-Api-Key", "secret");
     assert_eq!(gateway.send(&acme).remaining(), 99, "pro has a bucket of its own");
-    gateway.take(&file("\"ip\", \"host\"", ""));
+    gateway.apply(&file("\"ip\", \"host\"", ""));
     assert_eq!(spend(&gateway, 1), 3, "the table is gone again");
 }
 

@@ -1,7 +1,7 @@
 //! Row 40 of the fault table: what must not stand in any log, metric or message.
 
 use crate::support::{
-    DEMO, Gateway, Request, Upstream, check, eventually, in_front_of, key, whole,
+    DEMO, Gateway, Request, Upstream, check, eventually, full_config, key, proxy_to,
 };
 
 /// As no word of ours would be.
@@ -75,11 +75,11 @@ fn row_40_no_secret_of_an_allowed_or_denied_request_is_logged() {
 fn row_40_no_secret_of_a_failed_request_is_logged() {
     let known = key("acme", SECRET, "free");
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let routes = only_below_api(&in_front_of(&[nobody]));
+    let routes = only_below_api(&proxy_to(&[nobody]));
     assert_kept_secret(&format!("{routes}{known}"), 502);
 
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let routes = only_below_api(&in_front_of(&[silent.local_addr().unwrap()]));
+    let routes = only_below_api(&proxy_to(&[silent.local_addr().unwrap()]));
     let routes = routes.replace("[upstreams.api]", "[upstreams.api]\nread_timeout = \"50ms\"");
     assert_kept_secret(&format!("{routes}{known}"), 504);
 }
@@ -102,9 +102,9 @@ fn row_40_key_in_place_of_its_hash_is_not_printed() {
 /// Pingora logs whole heads when it is asked for everything.
 #[test]
 fn row_40_no_secret_is_logged_at_the_finest_level() {
-    let upstream = Upstream::saying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-    let routes = only_below_api(&in_front_of(&[upstream.address]));
-    let config = whole(&format!("{routes}{}", key("acme", SECRET, "free")));
+    let upstream = Upstream::responding("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let routes = only_below_api(&proxy_to(&[upstream.address]));
+    let config = full_config(&format!("{routes}{}", key("acme", SECRET, "free")));
     for wanted in ["trace", "debug", "pingora_core=trace,pingora_proxy=trace"] {
         let gateway = Gateway::start_logging(&config, &format!("info,{wanted}"));
         assert_kept(&gateway, 200);

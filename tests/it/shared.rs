@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::store::redis::script;
 
 use crate::support::{
-    DEMO, Gateway, Redis, Request, Stopwatch, Tally, eventually, key, swarm, timed,
+    DEMO, Gateway, Redis, Request, StatusCounts, Stopwatch, eventually, key, send_many, timed,
 };
 
 const PER_KEY: &str = "[rules.per-key]\nper = [\"key\"]\n";
@@ -17,12 +17,12 @@ fn with_rate(redis: &Redis, rate: &str) -> String {
 /// Gateways of one configuration, each connected.
 fn gateways<const N: usize>(config: &str) -> [Gateway; N] {
     let gateways: [Gateway; N] = std::array::from_fn(|_| Gateway::start(config));
-    gateways.iter().for_each(connected);
+    gateways.iter().for_each(wait_until_connected);
     gateways
 }
 
 /// Waits until a gateway has its connection: what it decides before is its own.
-fn connected(gateway: &Gateway) {
+fn wait_until_connected(gateway: &Gateway) {
     eventually("a connection to Redis", || {
         let connected = gateway.log().contains("connected to Redis");
         (connected && gateway.count("tollgate_breaker_state", &[]) == 0).then_some(())
@@ -34,9 +34,9 @@ fn get(gateway: &Gateway) -> u16 {
 }
 
 /// Sends `count` requests with the key, in turn to each gateway.
-fn flood(gateways: &[Gateway], count: usize) -> Tally {
+fn flood(gateways: &[Gateway], count: usize) -> StatusCounts {
     let urls: Vec<String> = gateways.iter().map(|gateway| gateway.url("/")).collect();
-    swarm(count, |client, number| {
+    send_many(count, |client, number| {
         client.get(&urls[number % urls.len()]).header("X-Api-Key", "secret")
     })
 }
@@ -45,8 +45,8 @@ fn flood(gateways: &[Gateway], count: usize) -> Tally {
 fn four_gateways_allow_exactly_the_limit() {
     let redis = Redis::start();
     let gateways: [Gateway; 4] = gateways(&with_rate(&redis, "rate = \"1000/d\""));
-    let tally = flood(&gateways, 3_000);
-    assert_eq!((tally.get(&200), tally.get(&429)), (Some(&1_000), Some(&2_000)), "{tally:?}");
+    let counts = flood(&gateways, 3_000);
+    assert_eq!((counts.get(&200), counts.get(&429)), (Some(&1_000), Some(&2_000)), "{counts:?}");
     let local: u64 = gateways
         .iter()
         .map(|gateway| gateway.count("tollgate_decisions_total", &[("source", "local")]))
@@ -81,8 +81,8 @@ fn exhausted_client_causes_no_redis_calls() {
     let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"5/d\""));
     assert_eq!(flood(std::slice::from_ref(&gateway), 100).get(&200), Some(&5));
     let before = redis.script_calls();
-    let (tally, took) = timed(|| flood(std::slice::from_ref(&gateway), 5_000));
-    assert_eq!(tally.get(&429), Some(&5_000));
+    let (counts, took) = timed(|| flood(std::slice::from_ref(&gateway), 5_000));
+    assert_eq!(counts.get(&429), Some(&5_000));
     let calls = redis.script_calls() - before;
     // One a second for the entry that grew old, and those that met before it was there again.
     assert!(calls <= 20 * (took.as_secs() + 1), "{calls} calls in {took:?}");
@@ -113,19 +113,19 @@ fn row_04_flushed_script_is_sent_again() {
     let redis = Redis::start();
     let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"300/d\""));
     let mut forgotten = 0;
-    let tally = std::thread::scope(|scope| {
+    let counts = std::thread::scope(|scope| {
         let flood = scope.spawn(|| flood(std::slice::from_ref(&gateway), 1_500));
-        let knows = || redis.ask::<Vec<bool>>(&["SCRIPT", "EXISTS", &script::SHA]) == [true];
+        let knows = || redis.query::<Vec<bool>>(&["SCRIPT", "EXISTS", &script::SHA]) == [true];
         // As soon as it knows the script again, and no more often: Redis is to have time for the
         // rest.
         while !flood.is_finished() {
             eventually("the script", || (flood.is_finished() || knows()).then_some(()));
-            redis.ask::<String>(&["SCRIPT", "FLUSH"]);
+            redis.query::<String>(&["SCRIPT", "FLUSH"]);
             forgotten += 1;
         }
         flood.join().unwrap()
     });
-    assert_eq!((tally.get(&200), tally.get(&429)), (Some(&300), Some(&1_200)));
+    assert_eq!((counts.get(&200), counts.get(&429)), (Some(&300), Some(&1_200)));
     assert_eq!(gateway.count("tollgate_decisions_total", &[("source", "local")]), 0);
     assert!(forgotten >= 2, "{forgotten}");
 }
@@ -136,7 +136,7 @@ fn row_05_flushed_redis_starts_with_full_buckets() {
     let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"5/d\""));
     let take_all = || (0..9).map(|_| get(&gateway)).filter(|status| *status == 200).count();
     assert_eq!(take_all(), 5);
-    redis.ask::<String>(&["FLUSHALL"]);
+    redis.query::<String>(&["FLUSHALL"]);
     // What is remembered of a refusal is good for a second.
     eventually("a full bucket", || (get(&gateway) == 200).then_some(()));
     assert_eq!(take_all(), 4);
@@ -147,10 +147,10 @@ fn row_13_key_of_another_type_affects_only_its_own_bucket() {
     let redis = Redis::start();
     let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"5/d\""));
     assert_eq!(get(&gateway), 200);
-    let keys: Vec<String> = redis.ask(&["KEYS", "tollgate:*per-key"]);
+    let keys: Vec<String> = redis.query(&["KEYS", "tollgate:*per-key"]);
     assert_eq!(keys.len(), 1);
-    redis.ask::<u64>(&["DEL", &keys[0]]);
-    redis.ask::<u64>(&["LPUSH", &keys[0], "x"]);
+    redis.query::<u64>(&["DEL", &keys[0]]);
+    redis.query::<u64>(&["LPUSH", &keys[0], "x"]);
     assert_eq!(get(&gateway), 200);
     assert_eq!(gateway.count("tollgate_decisions_total", &[("source", "local")]), 1);
     // The bucket per address of clients without a key is another one.
@@ -160,14 +160,14 @@ fn row_13_key_of_another_type_affects_only_its_own_bucket() {
 
 #[test]
 fn row_22_gateway_starts_without_redis_and_connects_later() {
-    let mut redis = Redis::absent();
+    let mut redis = Redis::stopped();
     let full = format!("{}start_without = \"full\"\n", redis.table());
     let text = with_rate(&redis, "rate = \"5/d\"").replace(&redis.table(), &full);
     let gateway = Gateway::start(&text);
     assert_eq!(get(&gateway), 200);
     assert_eq!(gateway.count("tollgate_decisions_total", &[("source", "local")]), 1);
-    redis.come_up();
-    connected(&gateway);
+    redis.launch();
+    wait_until_connected(&gateway);
     assert_eq!(get(&gateway), 200);
     assert_eq!(gateway.count("tollgate_decisions_total", &[("source", "redis")]), 1);
 }
@@ -176,13 +176,13 @@ fn row_22_gateway_starts_without_redis_and_connects_later() {
 fn row_01_killed_redis_fails_no_request_and_is_reconnected() {
     let mut redis = Redis::start();
     let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"1000000/s\""));
-    let tally = std::thread::scope(|scope| {
+    let counts = std::thread::scope(|scope| {
         let flood = scope.spawn(|| flood(std::slice::from_ref(&gateway), 4_000));
         redis.kill();
-        redis.come_up();
+        redis.launch();
         flood.join().unwrap()
     });
-    assert_eq!(tally.get(&200), Some(&4_000), "{tally:?}");
+    assert_eq!(counts.get(&200), Some(&4_000), "{counts:?}");
     eventually("Redis to decide again", || {
         let decided = || gateway.count("tollgate_decisions_total", &[("source", "redis")]);
         let before = decided();
@@ -200,7 +200,7 @@ fn row_30_no_client_text_is_in_redis() {
     for odd in ["{}", "{x}:y", "a b*?[", "k\u{fc}", &"k".repeat(1_000)] {
         assert_eq!(gateway.send(&Request::get("/").header("X-Api-Key", odd)).status, 200);
     }
-    let mut keys: Vec<String> = redis.ask(&["KEYS", "*"]);
+    let mut keys: Vec<String> = redis.query(&["KEYS", "*"]);
     keys.retain(|key| key != "tollgate:gateways");
     let mut buckets = 0;
     for key in keys {
@@ -238,9 +238,9 @@ fn documented_acl_rights_suffice() {
         format!("{DEMO}{url}{PER_KEY}rate = \"100/d\"\n{}", key("acme", "secret", "free"))
     };
     let redis = Redis::start();
-    redis.ask::<String>(&words);
+    redis.query::<String>(&words);
     let [gateway]: [Gateway; 1] = gateways(&with(&redis));
-    redis.ask::<String>(&["SCRIPT", "FLUSH"]);
+    redis.query::<String>(&["SCRIPT", "FLUSH"]);
     (0..5).for_each(|_| assert_eq!(get(&gateway), 200));
     assert_eq!(gateway.count("tollgate_decisions_total", &[("source", "redis")]), 5);
     assert_eq!(gateway.count("tollgate_redis_calls_total", &[("result", "noperm")]), 0);
@@ -249,13 +249,13 @@ fn documented_acl_rights_suffice() {
 #[test]
 fn row_16_revoked_acl_rights_fail_no_request_and_are_logged_once() {
     let redis = Redis::start();
-    redis.ask::<String>(&["ACL", "SETUSER", "tollgate", "on", ">hunter2", "~*", "+@all"]);
+    redis.query::<String>(&["ACL", "SETUSER", "tollgate", "on", ">hunter2", "~*", "+@all"]);
     let login = format!("{}username = \"tollgate\"\npassword = \"hunter2\"\n", redis.table());
     let config =
         format!("{DEMO}{login}{PER_KEY}rate = \"100/d\"\n{}", key("acme", "secret", "free"));
     let [gateway]: [Gateway; 1] = gateways(&config);
     assert_eq!(get(&gateway), 200);
-    redis.ask::<String>(&["ACL", "SETUSER", "tollgate", "-evalsha", "-eval", "-set"]);
+    redis.query::<String>(&["ACL", "SETUSER", "tollgate", "-evalsha", "-eval", "-set"]);
     for _ in 0..5 {
         assert_eq!(get(&gateway), 200);
     }
@@ -263,7 +263,7 @@ fn row_16_revoked_acl_rights_fail_no_request_and_are_logged_once() {
     let named = |log: &str| log.matches("breaker open: Redis says: NOPERM").count();
     assert_eq!(named(&gateway.log()), 1, "{}", gateway.log());
     assert!(!gateway.log().contains("hunter2"), "{}", gateway.log());
-    redis.ask::<String>(&["ACL", "SETUSER", "tollgate", "+evalsha", "+eval", "+set"]);
+    redis.query::<String>(&["ACL", "SETUSER", "tollgate", "+evalsha", "+eval", "+set"]);
     eventually("Redis to decide again", || {
         assert_eq!(get(&gateway), 200);
         (gateway.count("tollgate_decisions_total", &[("source", "redis")]) > 1).then_some(())

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use crate::support::{Gateway, Request, Upstream, in_front_of, lasting, timed};
+use crate::support::{Gateway, Request, Upstream, proxy_to, sleep_for, timed};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -13,13 +13,13 @@ const PACE: Duration = Duration::from_millis(100);
 
 /// A file with a `read_timeout` of several times the pace for the upstream.
 fn impatient(server: SocketAddr) -> String {
-    in_front_of(&[server]).replace("[upstreams.api]", "[upstreams.api]\nread_timeout = \"1s\"")
+    proxy_to(&[server]).replace("[upstreams.api]", "[upstreams.api]\nread_timeout = \"1s\"")
 }
 
 /// Sends `part` again and again until the other side has gone.
 fn repeat(stream: &mut TcpStream, part: &[u8]) -> bool {
     while stream.write_all(part).is_ok() {
-        lasting(PACE);
+        sleep_for(PACE);
     }
     false
 }
@@ -71,7 +71,7 @@ fn too_many_interim_responses_are_502() {
         let _ = stream.write_all(format!("{hints}{OK}").as_bytes());
         false
     });
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let mut client = gateway.connect();
     let mut answer = client.send(&Request::get("/"));
     let mut hints = 0;
@@ -91,7 +91,7 @@ fn upload_can_take_longer_than_the_read_timeout() {
     let mut client = gateway.connect();
     client.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 15\r\n\r\n");
     for _ in 0..15 {
-        lasting(PACE);
+        sleep_for(PACE);
         client.write(b"x");
     }
     assert_eq!(client.read_response("POST").text(), "x".repeat(15));
@@ -110,7 +110,7 @@ fn pause_in_an_upload_does_not_time_out_the_upstream() {
     for (headers, first, second) in uploads {
         let mut client = gateway.connect();
         client.write(format!("POST / HTTP/1.1\r\nHost: a\r\n{headers}\r\n\r\n{first}").as_bytes());
-        lasting(15 * PACE);
+        sleep_for(15 * PACE);
         client.write(second.as_bytes());
         let answer = client.read_response("POST");
         assert_eq!((answer.status, answer.text()), (200, "onetwo".into()), "{headers}");
@@ -126,7 +126,7 @@ fn read_timeout_begins_at_the_end_of_an_upload() {
     let gateway = Gateway::start(&impatient(upstream.address));
     let mut client = gateway.connect();
     client.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nx");
-    lasting(15 * PACE);
+    sleep_for(15 * PACE);
     let (answer, took) = timed(|| {
         client.write(b"x");
         client.read_response("POST")
@@ -141,7 +141,7 @@ fn response_can_take_longer_than_the_read_timeout() {
     let upstream = Upstream::start(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n");
         (0..15).all(|_| {
-            lasting(PACE);
+            sleep_for(PACE);
             stream.write_all(b"x").is_ok()
         })
     });
@@ -171,7 +171,7 @@ fn upgrade_request_keeps_the_upstream_timeouts() {
 #[test]
 fn upgrade_request_keeps_the_client_timeouts() {
     let upstream = Upstream::echo();
-    let config = in_front_of(&[upstream.address]);
+    let config = proxy_to(&[upstream.address]);
     let gateway = Gateway::start(&format!("read_timeout = \"300ms\"\n{config}"));
     let mut client = gateway.connect();
     let head = "POST / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: anything\r\n";
@@ -199,6 +199,6 @@ fn upgraded_connection_outlives_the_read_timeouts() {
     for byte in [b"1", b"2"] {
         client.write(byte);
         assert_eq!(client.read_bytes(1), byte);
-        lasting(Duration::from_secs(2));
+        sleep_for(Duration::from_secs(2));
     }
 }

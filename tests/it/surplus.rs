@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::support::{Gateway, Request, Seen, Upstream, eventually, in_front_of, lasting};
+use crate::support::{
+    Gateway, ReceivedRequest, Request, Upstream, eventually, proxy_to, sleep_for,
+};
 
 /// What the next client would take for its answer.
 const FOREIGN: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nforeign";
@@ -20,7 +22,7 @@ const BODILESS: [(&str, &str); 3] = [
     ("OPTIONS", "HTTP/1.1 304 Not Modified\r\nETag: \"1\"\r\n\r\n"),
 ];
 
-fn path(seen: &Seen) -> &str {
+fn path(seen: &ReceivedRequest) -> &str {
     seen.line().split(' ').nth(1).unwrap_or_default()
 }
 
@@ -37,7 +39,7 @@ fn with_surplus(surplus: &'static [u8]) -> Upstream {
             return false;
         }
         if !surplus.is_empty() {
-            lasting(LATER);
+            sleep_for(LATER);
         }
         stream.write_all(surplus).is_ok()
     })
@@ -47,7 +49,7 @@ fn with_surplus(surplus: &'static [u8]) -> Upstream {
 fn surplus_after_a_response_without_body_reaches_no_other_client() {
     for (method, _) in BODILESS {
         let upstream = with_surplus(FOREIGN);
-        let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+        let gateway = Gateway::start(&proxy_to(&[upstream.address]));
         let foreign = (0..100).filter(|number| {
             gateway.send(&Request::new(method, "/"));
             let own = format!("/{number}");
@@ -60,11 +62,11 @@ fn surplus_after_a_response_without_body_reaches_no_other_client() {
 #[test]
 fn surplus_is_logged_with_the_request_at_a_bounded_rate() {
     let upstream = with_surplus(FOREIGN);
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     for _ in 0..20 {
         gateway.send(&Request::new("HEAD", "/"));
     }
-    lasting(Duration::from_secs(1));
+    sleep_for(Duration::from_secs(1));
     let lines = || {
         gateway.get("/");
         let lines: Vec<_> = gateway.log().lines().map(str::to_string).collect();
@@ -73,7 +75,7 @@ fn surplus_is_logged_with_the_request_at_a_bounded_rate() {
     };
     let lines = eventually("a line about the surplus", lines);
     assert_eq!(lines.len(), 1, "{lines:?}");
-    let seen = upstream.seen();
+    let seen = upstream.requests();
     let ids = seen.iter().filter_map(|seen| seen.header("x-request-id"));
     assert!(ids.into_iter().any(|id| lines[0].contains(id)), "{lines:?}");
 }
@@ -86,7 +88,7 @@ fn with_surplus_after_bodies() -> (Upstream, Arc<AtomicUsize>) {
         let path = path(seen);
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", path.len());
         stream.write_all(format!("{head}{path}").as_bytes()).is_ok() && {
-            lasting(LATER);
+            sleep_for(LATER);
             let is_sent = stream.write_all(FOREIGN).is_ok();
             counted.fetch_add(1, Ordering::SeqCst);
             is_sent
@@ -103,7 +105,7 @@ fn wait_for_surplus(count: &AtomicUsize, expected: usize) {
 #[test]
 fn surplus_on_an_idle_connection_reaches_no_other_client() {
     let (upstream, count) = with_surplus_after_bodies();
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     for number in 0..20 {
         let own = format!("/{number}");
         assert_eq!(gateway.get(&own).text(), own);
@@ -114,11 +116,11 @@ fn surplus_on_an_idle_connection_reaches_no_other_client() {
 #[test]
 fn server_that_sent_surplus_is_checked_after_every_response() {
     let (upstream, _) = with_surplus_after_bodies();
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     // Surplus that arrives together with its response ends the connection without being noticed.
     eventually("surplus to be noticed", || {
         gateway.get("/first");
-        lasting(2 * LATER);
+        sleep_for(2 * LATER);
         gateway.log().contains("surplus").then_some(())
     });
     let foreign = (0..100).filter(|number| {
@@ -131,13 +133,13 @@ fn server_that_sent_surplus_is_checked_after_every_response() {
 #[test]
 fn connection_is_reused_after_a_response_without_body_and_silence() {
     let upstream = with_surplus(b"");
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     for (method, _) in BODILESS {
         gateway.send(&Request::new(method, "/"));
         let is_used_again = || {
-            lasting(Duration::from_millis(1_200));
+            sleep_for(Duration::from_millis(1_200));
             gateway.send(&Request::new(method, "/"));
-            let seen = upstream.seen();
+            let seen = upstream.requests();
             let [.., before, last] = &*seen else { return None };
             (before.connection == last.connection).then_some(())
         };
@@ -148,14 +150,14 @@ fn connection_is_reused_after_a_response_without_body_and_silence() {
 #[test]
 fn connection_is_reused_at_once_after_a_body() {
     let upstream = Upstream::echo();
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let mut client = gateway.connect();
     for body in ["", "x", "a longer one"] {
         for _ in 0..20 {
             assert_eq!(client.send(&Request::new("POST", "/").body(body)).text(), body);
         }
     }
-    let connections = upstream.seen().iter().map(|seen| seen.connection).max();
+    let connections = upstream.requests().iter().map(|seen| seen.connection).max();
     // The answer may reach the client a moment before the connection is free again.
     assert!(connections.is_some_and(|most| most < 20), "{connections:?}");
 }

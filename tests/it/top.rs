@@ -11,7 +11,7 @@ use nix::sys::termios::{LocalFlags, tcgetattr};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
 
-use crate::support::{DEMO, Gateway, Upstream, eventually, free_port, key, tollgate, whole};
+use crate::support::{DEMO, Gateway, Upstream, eventually, free_port, full_config, key, tollgate};
 
 const RULES: &str = "[rules.per-key]\nper = [\"key\"]\nrate = \"3/d\"\n";
 
@@ -59,7 +59,7 @@ fn top_reads_address_and_token_from_the_file() {
     let gateway = Gateway::start(&format!("{DEMO}{admin}"));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("gateway.toml");
-    let text = whole(&format!("{DEMO}{admin}"));
+    let text = full_config(&format!("{DEMO}{admin}"));
     let text =
         text.replacen("admin = \"127.0.0.1:0\"", &format!("admin = \"{}\"", gateway.admin), 1);
     std::fs::write(&file, text).unwrap();
@@ -97,7 +97,7 @@ fn top_reports_a_missing_gateway_or_another_server() {
         ("220 mail.example ESMTP\r\n\r\n", "is not tollgate's admin port"),
     ];
     for (answer, expected) in answers {
-        let other = Upstream::saying(answer);
+        let other = Upstream::responding(answer);
         let told = once(&other.address.to_string());
         assert_eq!(told.code, Some(69), "{answer}");
         assert!(told.stderr.contains(expected), "{answer}: {}", told.stderr);

@@ -6,7 +6,7 @@ mod collectors;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Collector, DEMO, Gate, Gateway, Request, Span, Upstream, eventually, in_front_of, key,
+    Collector, DEMO, Gateway, Latch, Request, Span, Upstream, eventually, key, proxy_to,
 };
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
@@ -43,8 +43,8 @@ const RULES: &str = "[plans.pro]\n[rules.per-key]\nper = [\"key\"]\nrate = \"2/d
 
 #[test]
 fn request_check_and_upstream_request_each_have_a_span() {
-    let (upstream, collector) = (Upstream::saying(ANSWER), Collector::start());
-    let routes = in_front_of(&[upstream.address]).replace("/*", "/api/*");
+    let (upstream, collector) = (Upstream::responding(ANSWER), Collector::start());
+    let routes = proxy_to(&[upstream.address]).replace("/*", "/api/*");
     let key = key("acme", "secret", "pro");
     let config = format!("{routes}{RULES}{key}{}", collector.table("service_name = \"edge\""));
     let gateway = Gateway::start(&config);
@@ -94,8 +94,8 @@ fn request_check_and_upstream_request_each_have_a_span() {
     }
     // The API is asked by the span of the way there.
     let expected = format!("00-{}-{}-01", server.trace, client.id);
-    assert_eq!(upstream.only().header("traceparent"), Some(&*expected));
-    assert_eq!(upstream.only().header("tracestate"), None);
+    assert_eq!(upstream.only_request().header("traceparent"), Some(&*expected));
+    assert_eq!(upstream.only_request().header("tracestate"), None);
 }
 
 #[test]
@@ -139,19 +139,19 @@ fn trace_context_is_accepted_from_trusted_proxies_only() {
     ];
     for (server, tracing, flags, goes_on, is_recorded) in table {
         let row = format!("{server:?} {tracing:?} {flags}");
-        let (upstream, collector) = (Upstream::saying(ANSWER), Collector::start());
+        let (upstream, collector) = (Upstream::responding(ANSWER), Collector::start());
         let mut tables = collector.table(tracing);
         if tracing.contains("sample") {
             tables = tables.replacen("sample = 1\n", "", 1);
         }
-        let routes = in_front_of(&[upstream.address]);
+        let routes = proxy_to(&[upstream.address]);
         let mut gateway = Gateway::start(&format!("{server}{routes}{tables}"));
         let request = Request::get("/").header("traceparent", asking(flags));
         gateway.send(&request.header("tracestate", "a=b, c=d").header("TraceState", "e=f"));
         gateway.terminate();
         assert_eq!(gateway.exit().0, Some(0));
 
-        let seen = upstream.only();
+        let seen = upstream.only_request();
         let passed = seen.header("traceparent").unwrap();
         assert_eq!(passed.len(), 55, "{row}: {passed}");
         assert_eq!(passed.contains(TRACE), goes_on, "{row}: {passed}");
@@ -172,8 +172,8 @@ fn trace_context_is_accepted_from_trusted_proxies_only() {
 
 #[test]
 fn malformed_traceparent_starts_a_new_trace() {
-    let (upstream, collector) = (Upstream::saying(ANSWER), Collector::start());
-    let routes = in_front_of(&[upstream.address]);
+    let (upstream, collector) = (Upstream::responding(ANSWER), Collector::start());
+    let routes = proxy_to(&[upstream.address]);
     let gateway = Gateway::start(&format!("{TRUSTED}{routes}{}", collector.table("")));
     let with =
         |value: &str| Request::get("/").header("traceparent", value).header("tracestate", "a=b");
@@ -193,7 +193,7 @@ fn malformed_traceparent_starts_a_new_trace() {
     // A state that is none is dropped, and takes the trace with it nowhere.
     let odd = Request::get("/odd").header("traceparent", asking("01")).header("tracestate", "A b");
     client.send(&odd);
-    let seen = upstream.seen();
+    let seen = upstream.requests();
     let (odd, new) = seen.split_last().unwrap();
     assert_eq!(new.len(), 7);
     for seen in new {
@@ -207,11 +207,11 @@ fn malformed_traceparent_starts_a_new_trace() {
 
 #[test]
 fn without_tracing_trace_headers_are_forwarded_unchanged() {
-    let upstream = Upstream::saying(ANSWER);
-    let gateway = Gateway::start(&in_front_of(&[upstream.address]));
+    let upstream = Upstream::responding(ANSWER);
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let request = Request::get("/").header("traceparent", "Whatever").header("tracestate", "A b");
     gateway.send(&request);
-    let seen = upstream.only();
+    let seen = upstream.only_request();
     assert_eq!(seen.header("traceparent"), Some("Whatever"));
     assert_eq!(seen.header("tracestate"), Some("A b"));
     assert_eq!(gateway.count("tollgate_traces_spans_total", &[]), 0);
@@ -222,17 +222,17 @@ fn reload_starts_moves_and_stops_traces() {
     let (first, second) = (Collector::start(), Collector::start());
     let gateway = Gateway::start(DEMO);
     gateway.get("/1");
-    gateway.take(&format!("{DEMO}{}", first.table("")));
+    gateway.apply(&format!("{DEMO}{}", first.table("")));
     gateway.get("/2");
     first.wait_for(1);
-    gateway.take(&format!("{DEMO}{}", second.table("client_ip = 1").replace("client_ip = 1", "")));
+    gateway.apply(&format!("{DEMO}{}", second.table("client_ip = 1").replace("client_ip = 1", "")));
     gateway.get("/3");
     second.wait_for(1);
-    gateway.take(&format!("{DEMO}{}", second.table("sample = 0").replacen("sample = 1\n", "", 1)));
+    gateway.apply(&format!("{DEMO}{}", second.table("sample = 0").replacen("sample = 1\n", "", 1)));
     gateway.get("/4");
-    gateway.take(DEMO);
+    gateway.apply(DEMO);
     gateway.get("/5");
-    gateway.take(&format!("{DEMO}{}", first.table("headers.x-who = \"${HOME}\"")));
+    gateway.apply(&format!("{DEMO}{}", first.table("headers.x-who = \"${HOME}\"")));
     gateway.get("/6");
     let paths = |collector: &Collector, count| {
         collector.wait_for(count).iter().map(|span| span.get("url.path")).collect::<Vec<_>>()
@@ -281,8 +281,8 @@ fn spans_show_addresses_as_client_ip_says() {
 #[test]
 fn malformed_input_in_spans_is_bounded_and_has_no_secret() {
     const SECRET: &str = "s3cr3t-7h4t-nob0dy-m4y-r34d";
-    let (upstream, collector) = (Upstream::saying(ANSWER), Collector::start());
-    let routes = in_front_of(&[upstream.address]);
+    let (upstream, collector) = (Upstream::responding(ANSWER), Collector::start());
+    let routes = proxy_to(&[upstream.address]);
     let headers = format!("headers = {{ authorization = \"Bearer {SECRET}\" }}");
     let key = key("acme", SECRET, "free");
     let gateway = Gateway::start(&format!("{routes}{key}{}", collector.table(&headers)));
@@ -321,21 +321,21 @@ fn malformed_input_in_spans_is_bounded_and_has_no_secret() {
 
 #[test]
 fn spans_of_a_disconnected_client_are_canceled() {
-    let gate = Gate::default();
-    let held = gate.clone();
+    let latch = Latch::default();
+    let held = latch.clone();
     let upstream = Upstream::start(move |_, _| {
-        held.pass();
+        held.wait();
         false
     });
     let collector = Collector::start();
-    let routes = in_front_of(&[upstream.address]);
+    let routes = proxy_to(&[upstream.address]);
     let gateway = Gateway::start(&format!("{routes}{}", collector.table("")));
     let mut client = gateway.connect();
     client.write(b"GET /gone HTTP/1.1\r\nHost: a\r\n\r\n");
-    eventually("the request", || (!upstream.seen().is_empty()).then_some(()));
+    eventually("the request", || (!upstream.requests().is_empty()).then_some(()));
     drop(client);
     let spans = collector.wait_for(2);
-    gate.open();
+    latch.open();
     for span in spans {
         assert!(span.has_failed, "{span:?}");
         assert_eq!(span.get("error.type"), "canceled", "{span:?}");
@@ -346,8 +346,8 @@ fn spans_of_a_disconnected_client_are_canceled() {
 #[test]
 fn spans_record_retries_and_failures() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (upstream, collector) = (Upstream::saying(ANSWER), Collector::start());
-    let servers = in_front_of(&[nobody, upstream.address]);
+    let (upstream, collector) = (Upstream::responding(ANSWER), Collector::start());
+    let servers = proxy_to(&[nobody, upstream.address]);
     let gateway = Gateway::start(&format!("{servers}{}", collector.table("")));
     for _ in 0..2 {
         assert_eq!(gateway.get("/").status, 200);
@@ -359,7 +359,7 @@ fn spans_record_retries_and_failures() {
     let port = json!(upstream.address.port());
     assert!(clients.iter().all(|span| span.get("server.port") == port && !span.has_failed));
 
-    let gateway = Gateway::start(&format!("{}{}", in_front_of(&[nobody]), collector.table("")));
+    let gateway = Gateway::start(&format!("{}{}", proxy_to(&[nobody]), collector.table("")));
     assert_eq!(gateway.get("/").status, 502);
     let spans = collector.wait_for(6);
     let failed: Vec<_> = spans.iter().filter(|span| span.has_failed).collect();

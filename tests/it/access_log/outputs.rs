@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{lines, place, table};
-use crate::support::{DEMO, Gateway, Request, eventually, timed, tollgate, whole};
+use crate::support::{DEMO, Gateway, Request, eventually, full_config, timed, tollgate};
 
 #[test]
 fn reload_starts_moves_and_stops_the_access_log() {
@@ -15,10 +15,10 @@ fn reload_starts_moves_and_stops_the_access_log() {
     let other = path.with_extension("other");
     let gateway = Gateway::start(DEMO);
     gateway.get("/1");
-    gateway.take(&format!("{DEMO}{}", table(&path, "")));
+    gateway.apply(&format!("{DEMO}{}", table(&path, "")));
     gateway.get("/2");
     assert_eq!(lines(&path, 1)[0]["path"], "/2");
-    gateway.take(&format!("{DEMO}{}", table(&other, "")));
+    gateway.apply(&format!("{DEMO}{}", table(&other, "")));
     gateway.get("/3");
     assert_eq!(lines(&other, 1)[0]["path"], "/3");
     // A place that cannot be written to is an error of the file, and changes nothing.
@@ -28,7 +28,7 @@ fn reload_starts_moves_and_stops_the_access_log() {
     assert!(answer.text().contains("the access log cannot be written"), "{}", answer.text());
     gateway.get("/4");
     lines(&other, 2);
-    gateway.take(DEMO);
+    gateway.apply(DEMO);
     gateway.get("/5");
     assert_eq!((lines(&path, 1).len(), lines(&other, 2).len()), (1, 2));
 }
@@ -38,7 +38,7 @@ fn start_fails_if_the_access_log_cannot_be_opened() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("gateway.toml");
     let log = table(Path::new("/none/access.log"), "");
-    std::fs::write(&file, whole(&format!("{DEMO}{log}"))).unwrap();
+    std::fs::write(&file, full_config(&format!("{DEMO}{log}"))).unwrap();
     let outcome = tollgate(&["run", "-c", file.to_str().unwrap()], "");
     assert_eq!(outcome.code, Some(69), "{outcome:?}");
     assert!(outcome.stderr.contains("the access log cannot be written"), "{outcome:?}");
@@ -72,7 +72,7 @@ fn sighup_reopens_a_renamed_access_log() {
     std::fs::rename(&path, &renamed).unwrap();
     gateway.get("/between");
     lines(&renamed, 2);
-    gateway.hang_up();
+    gateway.sighup();
     eventually("the new file", || path.exists().then_some(()));
     gateway.get("/after");
     assert_eq!(lines(&path, 1)[0]["path"], "/after");

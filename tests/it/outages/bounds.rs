@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
-use super::{QUICK, Scene, breaker, config, config_with, connected, get, linked, request};
+use super::{
+    FAST_BREAKER, Fixture, breaker, config, config_with, get, linked, request, wait_until_connected,
+};
 use crate::support::{
-    FaultProxy, Gateway, Lane, Load, Mode, Redis, Stopwatch, eventually, lasting,
+    ClientGroup, FaultProxy, Gateway, Load, Mode, Redis, Stopwatch, eventually, sleep_for,
 };
 
 const BURST: u64 = 50;
@@ -23,7 +25,7 @@ impl Fleet {
         let redis = Redis::start();
         let proxy = FaultProxy::start(&redis);
         let rate = format!("rate = \"{PER_SECOND}/s\"\nburst = {BURST}");
-        let text = config_with(breaker, &proxy.table(super::PATIENT), &rate);
+        let text = config_with(breaker, &proxy.table(super::LONG_TIMEOUT), &rate);
         let text = format!("instances = {size}\n{text}");
         let gateways: Vec<Gateway> = (0..size).map(|_| Gateway::start(&text)).collect();
         gateways.iter().for_each(linked);
@@ -36,7 +38,7 @@ impl Fleet {
         while self.proxy.elapsed() < end {
             for mode in [Mode::Refuse, Mode::Pass] {
                 self.proxy.set(mode);
-                lasting(Duration::from_millis(300));
+                sleep_for(Duration::from_millis(300));
             }
         }
         Duration::ZERO
@@ -44,10 +46,10 @@ impl Fleet {
 
     /// Redis is away for so long, and then is there for a while. How long it took from the first
     /// gateway that found it again to the last, since they do not return together.
-    pub(super) fn miss_redis(&self, length: Duration) -> Duration {
-        lasting(Duration::from_secs(1));
+    pub(super) fn lose_redis(&self, length: Duration) -> Duration {
+        sleep_for(Duration::from_secs(1));
         self.proxy.set(Mode::Refuse);
-        lasting(length);
+        sleep_for(length);
         self.proxy.set(Mode::Pass);
         let first = || self.gateways.iter().any(|gateway| breaker(gateway) != 2).then_some(());
         eventually("the first gateway to return", first);
@@ -56,7 +58,7 @@ impl Fleet {
             eventually("the breaker to close", || (breaker(gateway) == 0).then_some(()));
         }
         let apart = returned.elapsed();
-        lasting(Duration::from_secs(1));
+        sleep_for(Duration::from_secs(1));
         apart
     }
 
@@ -65,7 +67,7 @@ impl Fleet {
     /// for as long as some gateways are back and others are not, those go on with their part.
     pub(super) fn holds_the_limit(&self, scenario: impl FnOnce(&Self) -> Duration) {
         let pause = Duration::from_millis(10);
-        let lane = |gateway: &Gateway| Lane::new(gateway, &request(), 8, pause);
+        let lane = |gateway: &Gateway| ClientGroup::new(gateway, &request(), 8, pause);
         let load = Load::start(self.gateways.iter().map(lane).collect());
         let apart = scenario(self);
         let watch = load.watch();
@@ -74,9 +76,9 @@ impl Fleet {
         let mut passed = 0;
         for report in reports {
             assert_eq!(report.broken(), 0);
-            let tally = report.tally();
-            assert!(tally.keys().all(|status| [200, 429].contains(status)), "{tally:?}");
-            passed += tally.get(&200).copied().unwrap_or(0);
+            let counts = report.counts();
+            assert!(counts.keys().all(|status| [200, 429].contains(status)), "{counts:?}");
+            passed += counts.get(&200).copied().unwrap_or(0);
         }
         let given = elapsed.as_millis() * u128::from(PER_SECOND) / 1_000;
         let others = self.gateways.len() as u128 - 1;
@@ -93,12 +95,12 @@ impl Fleet {
 
 #[test]
 fn row_01_flapping_redis_grants_no_burst_per_flap() {
-    Fleet::start(1, QUICK).holds_the_limit(|fleet| fleet.flap(Duration::from_secs(6)));
+    Fleet::start(1, FAST_BREAKER).holds_the_limit(|fleet| fleet.flap(Duration::from_secs(6)));
 }
 
 #[test]
 fn row_01_three_gateways_stay_within_the_bound_in_an_outage() {
-    Fleet::start(3, QUICK).holds_the_limit(|fleet| fleet.miss_redis(Duration::from_secs(3)));
+    Fleet::start(3, FAST_BREAKER).holds_the_limit(|fleet| fleet.lose_redis(Duration::from_secs(3)));
 }
 
 /// How many requests pass until one is refused.
@@ -111,21 +113,21 @@ fn take_all(gateway: &Gateway) -> usize {
 #[test]
 fn row_01_client_keeps_one_bucket_before_during_and_after_an_outage() {
     // One check that a busy machine holds up for longer would be taken off twice.
-    let scene = Scene::with_patience("1s", "rate = \"100/d\"");
-    let gateway = &scene.gateway;
+    let fixture = Fixture::with_timeout("1s", "rate = \"100/d\"");
+    let gateway = &fixture.gateway;
     let before = gateway.count("tollgate_decisions_total", &[("decision", "allow")]);
     let mut passed = usize::try_from(before).unwrap();
     while passed < 40 {
         assert_eq!(get(gateway), 200);
         passed += 1;
     }
-    scene.proxy.set(Mode::Refuse);
+    fixture.proxy.set(Mode::Refuse);
     eventually("the breaker to open", || (breaker(gateway) == 2).then_some(()));
     for _ in 0..30 {
         assert_eq!(get(gateway), 200, "{passed} have passed");
         passed += 1;
     }
-    scene.proxy.set(Mode::Pass);
+    fixture.proxy.set(Mode::Pass);
     eventually("the breaker to close", || (breaker(gateway) == 0).then_some(()));
     passed += take_all(gateway);
     assert_eq!(passed, 100);
@@ -138,9 +140,9 @@ fn row_01_client_keeps_one_bucket_before_during_and_after_an_outage() {
 fn row_01_local_share_of_a_small_limit_is_one_token() {
     let redis = Redis::start();
     let proxy = FaultProxy::start(&redis);
-    let text = config(&proxy.table(super::PATIENT), "rate = \"10/d\"");
+    let text = config(&proxy.table(super::LONG_TIMEOUT), "rate = \"10/d\"");
     let gateway = Gateway::start(&format!("instances = 50\n{text}"));
-    connected(&gateway);
+    wait_until_connected(&gateway);
     proxy.set(Mode::Refuse);
     eventually("the breaker to open", || (breaker(&gateway) == 2).then_some(()));
     // A client that Redis has said nothing about: one without a key.
@@ -152,25 +154,25 @@ fn row_01_local_share_of_a_small_limit_is_one_token() {
 /// was asked for, long after the gateway has gone on without it.
 #[test]
 fn row_02_late_debits_grant_no_tokens() {
-    let scene = Scene::start("rate = \"100/d\"");
-    let before = scene.gateway.count("tollgate_decisions_total", &[("decision", "allow")]);
-    scene.redis.pause();
+    let fixture = Fixture::start("rate = \"100/d\"");
+    let before = fixture.gateway.count("tollgate_decisions_total", &[("decision", "allow")]);
+    fixture.redis.pause();
     let mut passed = usize::try_from(before).unwrap();
-    opens_by(&scene, &mut passed);
-    passed += take_all(&scene.gateway);
+    wait_until_open_counting(&fixture, &mut passed);
+    passed += take_all(&fixture.gateway);
     assert!(passed <= 100, "{passed} have passed");
-    scene.redis.resume();
-    eventually("the breaker to close", || (breaker(&scene.gateway) == 0).then_some(()));
-    passed += take_all(&scene.gateway);
+    fixture.redis.resume();
+    eventually("the breaker to close", || (breaker(&fixture.gateway) == 0).then_some(()));
+    passed += take_all(&fixture.gateway);
     assert!(passed <= 100, "{passed} have passed");
-    assert!(scene.gateway.count("tollgate_redis_ambiguous_checks_total", &[]) >= 5);
+    assert!(fixture.gateway.count("tollgate_redis_ambiguous_checks_total", &[]) >= 5);
 }
 
-/// As [`opens`], counting what passes.
-fn opens_by(scene: &Scene, passed: &mut usize) {
+/// As [`wait_until_open`], counting what passes.
+fn wait_until_open_counting(fixture: &Fixture, passed: &mut usize) {
     eventually("the breaker to open", || {
-        *passed += usize::from(get(&scene.gateway) == 200);
-        (breaker(&scene.gateway) == 2).then_some(())
+        *passed += usize::from(get(&fixture.gateway) == 200);
+        (breaker(&fixture.gateway) == 2).then_some(())
     });
 }
 
@@ -179,14 +181,14 @@ fn opens_by(scene: &Scene, passed: &mut usize) {
 fn row_05_redis_restart_without_data_grants_at_most_one_burst() {
     let mut redis = Redis::start();
     let gateway = Gateway::start(&config(&redis.table(), "rate = \"100/d\""));
-    connected(&gateway);
+    wait_until_connected(&gateway);
     take_all(&gateway);
     let allowed = || gateway.count("tollgate_decisions_total", &[("decision", "allow")]);
     assert_eq!(allowed(), 100);
     redis.kill();
     eventually("the breaker to open", || (breaker(&gateway) == 2).then_some(()));
     assert_eq!(take_all(&gateway), 0, "the gateway knows that nothing is left");
-    redis.come_up();
+    redis.launch();
     eventually("the breaker to close", || (breaker(&gateway) == 0).then_some(()));
     take_all(&gateway);
     assert!(allowed() <= 200, "{}", allowed());

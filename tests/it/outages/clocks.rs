@@ -1,7 +1,7 @@
 //! Clocks that jump: of the gateway, which does not care, and of Redis, by which buckets fill.
 
-use super::{config, connected, get, request};
-use crate::support::{Gateway, Redis, WallClock, eventually, whole};
+use super::{config, get, request, wait_until_connected};
+use crate::support::{Gateway, Redis, WallClock, eventually, full_config};
 
 const HOUR: i64 = 3_600;
 
@@ -18,10 +18,10 @@ fn row_25_wall_clock_of_the_gateway_changes_no_decision() {
     let redis = Redis::start();
     for table in [String::new(), redis.table()] {
         let clock = WallClock::new();
-        let text = whole(&config(&table, "rate = \"20/h\""));
-        let gateway = Gateway::start_by(&text, |command| clock.rule(command));
+        let text = full_config(&config(&table, "rate = \"20/h\""));
+        let gateway = Gateway::start_with(&text, |command| clock.apply_to(command));
         if !table.is_empty() {
-            connected(&gateway);
+            wait_until_connected(&gateway);
         }
         let mut left = gateway.send(&request()).remaining();
         let first = hour(&gateway);
@@ -43,10 +43,10 @@ fn row_25_wall_clock_of_the_gateway_changes_no_decision() {
 #[test]
 fn row_24_clock_jump_of_redis_is_bounded() {
     let clock = WallClock::new();
-    let mut redis = Redis::absent();
-    redis.come_up_with(|command| clock.rule(command));
+    let mut redis = Redis::stopped();
+    redis.launch_with(|command| clock.apply_to(command));
     let gateway = Gateway::start(&config(&redis.table(), "rate = \"10/s\"\nburst = 100"));
-    connected(&gateway);
+    wait_until_connected(&gateway);
     let drain = || (0..10_000).take_while(|_| get(&gateway) == 200).count();
     drain();
     clock.set(HOUR);

@@ -2,51 +2,54 @@
 
 use std::time::Duration;
 
-use super::{FREELY, Scene, config, config_with, connected, get, heals, opens};
+use super::{
+    Fixture, HIGH_RATE, config, config_with, get, wait_until_closed, wait_until_connected,
+    wait_until_open,
+};
 use crate::support::{FaultProxy, Gateway, Mode, Redis, eventually};
 
 #[test]
 fn row_01_gateway_reconnects_after_each_kill_of_redis() {
     let mut redis = Redis::start();
-    let gateway = Gateway::start(&config(&redis.table(), FREELY));
-    connected(&gateway);
+    let gateway = Gateway::start(&config(&redis.table(), HIGH_RATE));
+    wait_until_connected(&gateway);
     for _ in 0..2 {
         redis.kill();
-        opens(&gateway);
-        redis.come_up();
-        heals(&gateway);
+        wait_until_open(&gateway);
+        redis.launch();
+        wait_until_closed(&gateway);
     }
 }
 
 #[test]
 fn row_01_reset_or_refused_connections_fail_no_request() {
-    Scene::start(FREELY).survives(Mode::Refuse);
+    Fixture::start(HIGH_RATE).assert_survives(Mode::Refuse);
 }
 
 /// Nobody says that the connection is dead: it is found out by calls that are not answered.
 #[test]
 fn row_18_half_open_connection_is_replaced() {
-    let scene = Scene::start(FREELY);
-    scene.proxy.set(Mode::Freeze);
+    let fixture = Fixture::start(HIGH_RATE);
+    fixture.proxy.set(Mode::Freeze);
     eventually("the breaker to open", || {
-        assert_eq!(get(&scene.gateway), 200);
-        (super::times_opened(&scene.gateway) > 0).then_some(())
+        assert_eq!(get(&fixture.gateway), 200);
+        (super::times_opened(&fixture.gateway) > 0).then_some(())
     });
-    heals(&scene.gateway);
-    assert!(scene.proxy.arrivals().len() > 1, "another connection");
+    wait_until_closed(&fixture.gateway);
+    assert!(fixture.proxy.arrivals().len() > 1, "another connection");
 }
 
 #[test]
 fn row_26_redis_at_maxclients_fails_no_request() {
     let redis = Redis::start();
-    let gateway = Gateway::start(&config(&redis.table(), FREELY));
-    connected(&gateway);
+    let gateway = Gateway::start(&config(&redis.table(), HIGH_RATE));
+    wait_until_connected(&gateway);
     let guest = redis.session();
-    guest.say(&["CONFIG", "SET", "maxclients", "1"]).unwrap();
-    guest.say(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
-    opens(&gateway);
-    guest.say(&["CONFIG", "SET", "maxclients", "100"]).unwrap();
-    heals(&gateway);
+    guest.execute(&["CONFIG", "SET", "maxclients", "1"]).unwrap();
+    guest.execute(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
+    wait_until_open(&gateway);
+    guest.execute(&["CONFIG", "SET", "maxclients", "100"]).unwrap();
+    wait_until_closed(&gateway);
 }
 
 /// Twenty gateways lose Redis together. What they must not do is come back together: in no quarter
@@ -56,17 +59,17 @@ fn row_27_reconnects_of_many_gateways_are_spread() {
     const GATEWAYS: usize = 20;
     let redis = Redis::start();
     let proxy = FaultProxy::start(&redis);
-    let text = config_with("", &proxy.table(super::PATIENT), FREELY);
+    let text = config_with("", &proxy.table(super::LONG_TIMEOUT), HIGH_RATE);
     let gateways: Vec<Gateway> = std::thread::scope(|scope| {
         let starts: Vec<_> = (0..GATEWAYS).map(|_| scope.spawn(|| Gateway::start(&text))).collect();
         starts.into_iter().map(|start| start.join().unwrap()).collect()
     });
-    gateways.iter().for_each(connected);
+    gateways.iter().for_each(wait_until_connected);
     proxy.set(Mode::Refuse);
-    super::lasting(Duration::from_secs(4));
+    super::sleep_for(Duration::from_secs(4));
     let returned = proxy.elapsed();
     proxy.set(Mode::Pass);
-    gateways.iter().for_each(heals);
+    gateways.iter().for_each(wait_until_closed);
     let mut back: Vec<Duration> = proxy.arrivals();
     back.retain(|at| *at >= returned);
     assert!(back.len() >= GATEWAYS, "{back:?}");

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use super::{FREELY, config_with, connected, decided_by, get, heals, opens};
+use super::{
+    HIGH_RATE, config_with, decided_by, get, wait_until_closed, wait_until_connected,
+    wait_until_open,
+};
 use crate::support::{Gateway, Redis, Stopwatch, eventually, free_port};
 
 fn start(arguments: &[&str]) -> Redis {
-    let mut redis = Redis::absent();
-    redis.come_up_with(|command| {
+    let mut redis = Redis::stopped();
+    redis.launch_with(|command| {
         command.args(arguments);
     });
     redis
@@ -27,7 +30,7 @@ fn row_07_gateway_follows_a_sentinel_failover() {
         ))
     });
     let known = |name: &str| {
-        let known: Vec<String> = sentinels[0].ask(&["SENTINEL", "MASTER", "main"]);
+        let known: Vec<String> = sentinels[0].query(&["SENTINEL", "MASTER", "main"]);
         let at = known.iter().position(|field| field == name).unwrap();
         known[at + 1].clone()
     };
@@ -36,7 +39,7 @@ fn row_07_gateway_follows_a_sentinel_failover() {
     });
     // Sentinels end all connections of a server whose part they change.
     let says = |text: &str| {
-        let told = replica.try_ask::<String>(&["INFO", "replication"]);
+        let told = replica.try_query::<String>(&["INFO", "replication"]);
         told.is_ok_and(|told| told.contains(text))
     };
     eventually("the replica to be in step", || says("master_link_status:up").then_some(()));
@@ -44,10 +47,10 @@ fn row_07_gateway_follows_a_sentinel_failover() {
     let hosts = sentinel_ports.each_ref().map(|port| format!("127.0.0.1:{port}")).join(",");
     let url = format!("redis+sentinel://{hosts}/main");
     let table = format!("\n[redis]\nurl = \"{url}\"\ntimeout = \"1s\"\n");
-    let gateway = Gateway::start(&config_with("", &table, FREELY));
-    connected(&gateway);
+    let gateway = Gateway::start(&config_with("", &table, HIGH_RATE));
+    wait_until_connected(&gateway);
     master.kill();
-    opens(&gateway);
+    wait_until_open(&gateway);
     eventually("a new master", || {
         assert_eq!(get(&gateway), 200);
         says("role:master").then_some(())
@@ -60,5 +63,5 @@ fn row_07_gateway_follows_a_sentinel_failover() {
     });
     let took = promoted.elapsed();
     assert!(took <= Duration::from_secs(2), "back {took:?} after the failover");
-    heals(&gateway);
+    wait_until_closed(&gateway);
 }

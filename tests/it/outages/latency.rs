@@ -9,10 +9,10 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::{QUICK, breaker, connected, times_opened};
+use super::{FAST_BREAKER, breaker, times_opened, wait_until_connected};
 use crate::support::{
-    DEMO, FaultProxy, Gateway, Lane, Load, Mode, Moment, PATIENCE, Redis, Report, Request,
-    inconclusive, key, lasting, within,
+    ClientGroup, DEMO, FaultProxy, Gateway, Load, Mode, Redis, Report, Request, TIMEOUT, Timestamp,
+    inconclusive, key, sleep_for, within,
 };
 
 const BUDGET: Duration = Duration::from_millis(10);
@@ -28,7 +28,7 @@ const PERIOD: Duration = Duration::from_millis(80);
 const BEFORE: Duration = Duration::from_secs(2);
 
 /// A gateway under load, with a budget of 10 ms.
-struct Road {
+struct LoadTest {
     gateway: Gateway,
     load: Load,
 }
@@ -42,14 +42,14 @@ struct Change {
 }
 
 /// What became of the load.
-struct Travellers {
+struct LoadReport {
     /// Those whose requests are limited.
     limited: Report,
     /// The others.
     free: Report,
 }
 
-impl Road {
+impl LoadTest {
     fn open(redis: &str) -> Self {
         Self::open_with("", redis)
     }
@@ -60,13 +60,13 @@ impl Road {
         let rule = "[rules.per-key]\nper = [\"key\"]\nroutes = [\"all\"]\nrate = \"1000000/s\"\n";
         let config = format!("{DEMO}{free}{redis}{breaker}{rule}{}", key("acme", "secret", "free"));
         let gateway = Gateway::start(&config);
-        connected(&gateway);
+        wait_until_connected(&gateway);
         let free = Request::get("/free").header("X-Api-Key", "secret");
         let load = Load::start(vec![
-            Lane::new(&gateway, &super::request(), 64, PERIOD),
-            Lane::new(&gateway, &free, 32, PERIOD),
+            ClientGroup::new(&gateway, &super::request(), 64, PERIOD),
+            ClientGroup::new(&gateway, &free, 32, PERIOD),
         ]);
-        lasting(BEFORE);
+        sleep_for(BEFORE);
         Self { gateway, load }
     }
 
@@ -74,18 +74,18 @@ impl Road {
     /// it, by its own account.
     fn until(&self, words: &str, cause: impl FnOnce()) -> Change {
         let begun = self.load.elapsed();
-        let before = self.gateway.logged(words).len();
-        let moment = Moment::now();
+        let before = self.gateway.log_times(words).len();
+        let moment = Timestamp::now();
         cause();
-        let line = || self.gateway.logged(words).get(before).copied();
+        let line = || self.gateway.log_times(words).get(before).copied();
         // Longer than is promised: what the machine did in the meantime is known at the end only.
-        let took = within(2 * PATIENCE, line).map(|at| at.since(moment));
+        let took = within(2 * TIMEOUT, line).map(|at| at.since(moment));
         Change { took, span: begun..self.load.elapsed() }
     }
 
     /// Waits until Redis decides: a busy machine may have kept it from that, and may go on to.
     fn is_closed(&self) -> bool {
-        within(2 * PATIENCE, || (breaker(&self.gateway) == 0).then_some(())).is_some()
+        within(2 * TIMEOUT, || (breaker(&self.gateway) == 0).then_some(())).is_some()
     }
 
     /// Ends a test on a machine that never lets Redis answer in time, if that is the machine.
@@ -101,28 +101,28 @@ impl Road {
     /// Waits until Redis decides about everything again, and a little longer.
     fn closes(&self, returns: impl FnOnce()) -> Change {
         let change = self.until("breaker closed", returns);
-        lasting(Duration::from_millis(500));
+        sleep_for(Duration::from_millis(500));
         change
     }
 
     /// Ends the load. Every request has been answered with 200.
-    fn close(self) -> Travellers {
+    fn close(self) -> LoadReport {
         let [limited, free]: [Report; 2] = self.load.stop().try_into().ok().unwrap();
         for report in [&limited, &free] {
             assert_eq!(report.broken(), 0, "connections that broke");
-            assert_eq!(report.tally().keys().copied().collect::<Vec<_>>(), [200]);
+            assert_eq!(report.counts().keys().copied().collect::<Vec<_>>(), [200]);
         }
-        Travellers { limited, free }
+        LoadReport { limited, free }
     }
 }
 
-impl Travellers {
+impl LoadReport {
     /// How long 99 of 100 limited requests of this span took at most, of those that the machine
     /// did not disturb. None where it disturbed most of them.
     fn p99(&self, span: &Range<Duration>) -> Option<Duration> {
         let all = self.limited.during(span);
         let judged = all.undisturbed_by(&self.free, MORE);
-        let p99 = (2 * judged.len() > all.len()).then(|| judged.within(990));
+        let p99 = (2 * judged.len() > all.len()).then(|| judged.quantile(990));
         eprintln!("{span:?}: {} of {} requests judged: {p99:?}", judged.len(), all.len());
         p99
     }
@@ -180,44 +180,44 @@ fn judge(is_kept: bool, is_noise: bool, finding: &str) {
 #[test]
 fn row_01_killed_redis_delays_no_request() {
     let mut redis = Redis::start();
-    let road = Road::open(&redis.table_with_patience("10ms"));
-    if !road.is_closed() {
-        return road.give_up();
+    let test = LoadTest::open(&redis.table_with_timeout("10ms"));
+    if !test.is_closed() {
+        return test.give_up();
     }
-    let opened = road.until("breaker open", || redis.kill());
-    lasting(Duration::from_secs(3));
-    let closed = road.closes(|| redis.come_up());
-    let (killed, end) = (opened.span.start, road.load.elapsed());
-    let travellers = road.close();
-    travellers.saw_it_open_within(Duration::from_millis(100), &opened);
-    travellers.saw_it_close(&closed);
-    travellers.were_not_held_up(&(killed..end));
-    travellers.were_not_held_up(&(killed..killed + Duration::from_millis(500)));
+    let opened = test.until("breaker open", || redis.kill());
+    sleep_for(Duration::from_secs(3));
+    let closed = test.closes(|| redis.launch());
+    let (killed, end) = (opened.span.start, test.load.elapsed());
+    let report = test.close();
+    report.saw_it_open_within(Duration::from_millis(100), &opened);
+    report.saw_it_close(&closed);
+    report.were_not_held_up(&(killed..end));
+    report.were_not_held_up(&(killed..killed + Duration::from_millis(500)));
 }
 
 #[test]
 fn row_02_hanging_redis_delays_no_request() {
     let redis = Redis::start();
-    let road = Road::open(&redis.table_with_patience("10ms"));
-    let timeouts = || road.gateway.count("tollgate_redis_calls_total", &[("result", "timeout")]);
-    if !road.is_closed() {
-        return road.give_up();
+    let test = LoadTest::open(&redis.table_with_timeout("10ms"));
+    let timeouts = || test.gateway.count("tollgate_redis_calls_total", &[("result", "timeout")]);
+    if !test.is_closed() {
+        return test.give_up();
     }
-    let (counted, before) = (road.load.elapsed(), timeouts());
-    let opened = road.until("breaker open", || redis.pause());
+    let (counted, before) = (test.load.elapsed(), timeouts());
+    let opened = test.until("breaker open", || redis.pause());
     let after = timeouts();
-    lasting(Duration::from_secs(3));
-    let closed = road.closes(|| redis.resume());
-    let (stopped, end) = (opened.span.start, road.load.elapsed());
-    let travellers = road.close();
+    sleep_for(Duration::from_secs(3));
+    let closed = test.closes(|| redis.resume());
+    let (stopped, end) = (opened.span.start, test.load.elapsed());
+    let report = test.close();
     // Five in a row, and those that were under way beside the fifth.
-    let noise = travellers.free.held_up(&(counted..opened.span.end), MORE);
+    let noise = report.free.held_up(&(counted..opened.span.end), MORE);
     let finding = format!("{} timeouts, with {noise:?} of noise", after - before);
     judge(after - before <= 5 + 3, !noise.is_zero(), &finding);
-    travellers.saw_it_open_within(5 * BUDGET, &opened);
-    travellers.saw_it_close(&closed);
-    travellers.were_not_held_up(&(stopped..end));
-    travellers.were_not_held_up(&(stopped..stopped + Duration::from_millis(500)));
+    report.saw_it_open_within(5 * BUDGET, &opened);
+    report.saw_it_close(&closed);
+    report.were_not_held_up(&(stopped..end));
+    report.were_not_held_up(&(stopped..stopped + Duration::from_millis(500)));
 }
 
 /// While the breaker is open, nothing of what clients ask reaches Redis: whether it is back is
@@ -226,36 +226,36 @@ fn row_02_hanging_redis_delays_no_request() {
 fn row_03_no_request_is_used_as_a_probe() {
     let redis = Redis::start();
     let proxy = FaultProxy::start(&redis);
-    let road = Road::open_with(QUICK, &proxy.table("10ms"));
+    let test = LoadTest::open_with(FAST_BREAKER, &proxy.table("10ms"));
     let slow = Mode::Delay(Duration::from_millis(30));
-    if !road.is_closed() {
-        return road.give_up();
+    if !test.is_closed() {
+        return test.give_up();
     }
-    road.until("breaker open", || proxy.set(slow));
+    test.until("breaker open", || proxy.set(slow));
     // What was under way when it opened has arrived.
-    lasting(Duration::from_millis(100));
-    let opened = road.load.elapsed();
-    let (calls, times) = (proxy.client_calls(), times_opened(&road.gateway));
-    lasting(Duration::from_secs(4));
-    assert_eq!(times_opened(&road.gateway), times, "it stays open");
+    sleep_for(Duration::from_millis(100));
+    let opened = test.load.elapsed();
+    let (calls, times) = (proxy.client_calls(), times_opened(&test.gateway));
+    sleep_for(Duration::from_secs(4));
+    assert_eq!(times_opened(&test.gateway), times, "it stays open");
     assert_eq!(proxy.client_calls(), calls, "calls on behalf of clients while it was open");
-    let shut = road.load.elapsed();
-    let closed = road.closes(|| proxy.set(Mode::Pass));
-    let travellers = road.close();
-    travellers.saw_it_close(&closed);
+    let shut = test.load.elapsed();
+    let closed = test.closes(|| proxy.set(Mode::Pass));
+    let report = test.close();
+    report.saw_it_close(&closed);
     // Redis is not asked meanwhile.
-    travellers.took_at_most(MORE, &(opened..shut));
+    report.took_at_most(MORE, &(opened..shut));
 }
 
 /// A test of the measure: without a fault, no request waits for longer than with one.
 #[test]
 fn healthy_redis_delays_no_request() {
     let redis = Redis::start();
-    let road = Road::open_with(QUICK, &redis.table_with_patience("10ms"));
-    let begin = road.load.elapsed();
-    lasting(Duration::from_secs(2));
-    let end = road.load.elapsed();
-    let travellers = road.close();
-    travellers.were_not_held_up(&(begin..end));
-    assert!(travellers.limited.len() > 500, "{} requests", travellers.limited.len());
+    let test = LoadTest::open_with(FAST_BREAKER, &redis.table_with_timeout("10ms"));
+    let begin = test.load.elapsed();
+    sleep_for(Duration::from_secs(2));
+    let end = test.load.elapsed();
+    let report = test.close();
+    report.were_not_held_up(&(begin..end));
+    assert!(report.limited.len() > 500, "{} requests", report.limited.len());
 }

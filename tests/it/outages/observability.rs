@@ -1,24 +1,25 @@
 //! What operators and clients get to see of an outage.
 
 use super::{
-    FREELY, Scene, config, connected, decided_by, get, heals, opens, request, times_opened,
+    Fixture, HIGH_RATE, config, decided_by, get, request, times_opened, wait_until_closed,
+    wait_until_connected, wait_until_open,
 };
-use crate::support::{DEMO, FaultProxy, Gateway, Mode, Redis, Request, eventually, key, swarm};
+use crate::support::{DEMO, FaultProxy, Gateway, Mode, Redis, Request, eventually, key, send_many};
 
 /// One line for each change of state, however many requests there are.
 #[test]
 fn row_01_outage_is_counted_and_logged_once() {
-    let scene = Scene::start(FREELY);
-    let gateway = &scene.gateway;
+    let fixture = Fixture::start(HIGH_RATE);
+    let gateway = &fixture.gateway;
     assert_eq!((super::breaker(gateway), times_opened(gateway)), (0, 0));
     let lines = gateway.log().lines().count();
-    scene.proxy.set(Mode::Refuse);
-    opens(gateway);
-    let tally =
-        swarm(3_000, |client, _| client.get(gateway.url("/")).header("X-Api-Key", "secret"));
-    assert_eq!(tally.get(&200), Some(&3_000), "{tally:?}");
-    scene.proxy.set(Mode::Pass);
-    heals(gateway);
+    fixture.proxy.set(Mode::Refuse);
+    wait_until_open(gateway);
+    let counts =
+        send_many(3_000, |client, _| client.get(gateway.url("/")).header("X-Api-Key", "secret"));
+    assert_eq!(counts.get(&200), Some(&3_000), "{counts:?}");
+    fixture.proxy.set(Mode::Pass);
+    wait_until_closed(gateway);
     let changes = |to| gateway.count("tollgate_breaker_transitions_total", &[("to", to)]);
     assert_eq!(["open", "half_open", "closed"].map(changes), [1, 1, 1]);
     let log = gateway.log();
@@ -32,16 +33,16 @@ fn row_01_outage_is_counted_and_logged_once() {
 fn mode_header_shows_local_fallback() {
     let redis = Redis::start();
     let proxy = FaultProxy::start(&redis);
-    let text = config(&proxy.table(super::PATIENT), FREELY);
+    let text = config(&proxy.table(super::LONG_TIMEOUT), HIGH_RATE);
     let gateway = Gateway::start(&format!("{text}\n[headers]\nmode = true\n"));
-    connected(&gateway);
+    wait_until_connected(&gateway);
     let mode = || gateway.send(&request()).header("x-ratelimit-mode").map(str::to_owned);
     assert_eq!(mode(), None);
     proxy.set(Mode::Refuse);
-    opens(&gateway);
+    wait_until_open(&gateway);
     assert_eq!(mode().as_deref(), Some("local"));
     proxy.set(Mode::Pass);
-    heals(&gateway);
+    wait_until_closed(&gateway);
     assert_eq!(mode(), None);
 }
 
@@ -59,7 +60,7 @@ fn on_failure_of_a_rule_denies_or_allows() {
     let rules = ["local", "deny", "allow"].map(rule).concat();
     let gateway = Gateway::start(&format!(
         "instances = 1\n{DEMO}{}{rules}{}",
-        proxy.table(super::PATIENT),
+        proxy.table(super::LONG_TIMEOUT),
         key("acme", "secret", "free")
     ));
     let ask = |path: &str| gateway.send(&Request::get(path).header("X-Api-Key", "secret"));
@@ -86,23 +87,23 @@ fn on_failure_of_a_rule_denies_or_allows() {
 #[test]
 fn gateways_count_each_other() {
     let redis = Redis::start();
-    let text = config(&redis.table(), FREELY);
+    let text = config(&redis.table(), HIGH_RATE);
     let gateways: [Gateway; 3] = std::array::from_fn(|_| Gateway::start(&text));
     for gateway in &gateways {
         gateway.wait_for_count("tollgate_gateways", &[], 3);
     }
-    assert_eq!(redis.ask::<u64>(&["ZCARD", "tollgate:gateways"]), 3);
+    assert_eq!(redis.query::<u64>(&["ZCARD", "tollgate:gateways"]), 3);
 }
 
 #[test]
 fn row_22_readiness_without_redis_follows_redis_ready() {
-    let mut redis = Redis::absent();
+    let mut redis = Redis::stopped();
     let ready = |gateway: &Gateway| gateway.admin("/ready").status;
-    let of = |more: &str| Gateway::start(&config(&format!("{}{more}", redis.table()), FREELY));
+    let of = |more: &str| Gateway::start(&config(&format!("{}{more}", redis.table()), HIGH_RATE));
     let (always, connected) = (of("ready = \"always\"\n"), of("ready = \"connected\"\n"));
     assert_eq!((ready(&always), ready(&connected), ready(&of(""))), (200, 503, 200));
     assert_eq!((get(&always), get(&connected)), (200, 200), "served all the same");
-    redis.come_up();
+    redis.launch();
     eventually("to be ready", || (ready(&connected) == 200).then_some(()));
     redis.kill();
     eventually("not to be ready", || (ready(&connected) == 503).then_some(()));

@@ -15,7 +15,7 @@ fn passed(gateway: &Gateway) -> usize {
 #[track_caller]
 fn set_breaker(gateway: &Gateway, state: &str) {
     let body = format!("{{\"state\": \"{state}\"}}");
-    let answer = gateway.ask_admin(&Request::new("POST", "/api/breaker").body(body));
+    let answer = gateway.send_admin(&Request::new("POST", "/api/breaker").body(body));
     assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
@@ -49,7 +49,7 @@ fn sigterm_settles_debts() {
 /// The documented bound is 5 + 2 * 5, however often a gateway starts while Redis is down.
 #[test]
 fn restarts_in_an_outage_stay_within_the_bound() {
-    let redis = Redis::absent();
+    let redis = Redis::stopped();
     let text = config(&redis.table(), FIVE_AN_HOUR);
     let starts = (0..5).map(|_| {
         let gateway = Gateway::start(&text);
@@ -65,7 +65,7 @@ fn restarts_in_an_outage_stay_within_the_bound() {
 /// An operator may prefer bursts to refusals.
 #[test]
 fn start_without_full_grants_a_burst_for_each_start() {
-    let redis = Redis::absent();
+    let redis = Redis::stopped();
     let text = config(&format!("{}start_without = \"full\"\n", redis.table()), FIVE_AN_HOUR);
     for _ in 0..2 {
         let gateway = Gateway::start(&text);
@@ -77,14 +77,14 @@ fn start_without_full_grants_a_burst_for_each_start() {
 /// What is unknown once Redis has been reached is full again, as it is without a restart.
 #[test]
 fn buckets_start_empty_until_redis_is_reached() {
-    let mut redis = Redis::absent();
+    let mut redis = Redis::stopped();
     let gateway = Gateway::start(&config(&redis.table(), FIVE_AN_HOUR));
     assert_eq!(passed(&gateway), 0);
     let log = gateway.log();
     assert!(log.contains("Redis not reached at the start"), "{log}");
     let reached = || gateway.admin("/api/status").json()["redis"]["reached"].clone();
     assert_eq!(reached(), false);
-    redis.come_up();
+    redis.launch();
     linked(&gateway);
     assert_eq!(reached(), true);
     redis.kill();

@@ -2,51 +2,56 @@
 
 use std::time::Duration;
 
-use super::{FREELY, Scene, connected, heals, opens, survives, times_opened};
-use crate::support::{Gateway, Mode, Redis, Request, eventually, key, lasting, rush};
+use super::{
+    Fixture, HIGH_RATE, assert_survives, times_opened, wait_until_closed, wait_until_connected,
+    wait_until_open,
+};
+use crate::support::{
+    Gateway, Mode, Redis, Request, eventually, key, send_concurrently, sleep_for,
+};
 
 #[test]
 fn row_02_hanging_redis_fails_no_request() {
-    let scene = Scene::start(FREELY);
-    survives(&scene.gateway, || scene.redis.pause(), || scene.redis.resume());
+    let fixture = Fixture::start(HIGH_RATE);
+    assert_survives(&fixture.gateway, || fixture.redis.pause(), || fixture.redis.resume());
 }
 
 #[test]
 fn row_02_hanging_network_fails_no_request() {
-    Scene::start(FREELY).survives(Mode::Hang);
+    Fixture::start(HIGH_RATE).assert_survives(Mode::Hang);
 }
 
 #[test]
 fn row_03_redis_sleeping_for_two_seconds_fails_no_request() {
-    let scene = Scene::start(FREELY);
+    let fixture = Fixture::start(HIGH_RATE);
     std::thread::scope(|scope| {
-        scope.spawn(|| scene.redis.ask::<String>(&["DEBUG", "SLEEP", "2"]));
-        opens(&scene.gateway);
+        scope.spawn(|| fixture.redis.query::<String>(&["DEBUG", "SLEEP", "2"]));
+        wait_until_open(&fixture.gateway);
     });
-    heals(&scene.gateway);
+    wait_until_closed(&fixture.gateway);
 }
 
 /// Each call would take three budgets: Redis is let alone, and is not tried again and again.
 #[test]
 fn row_03_breaker_stays_open_while_redis_is_too_slow() {
-    let scene = Scene::with_patience("10ms", FREELY);
-    scene.proxy.set(Mode::Delay(Duration::from_millis(30)));
-    opens(&scene.gateway);
-    let opened = times_opened(&scene.gateway);
-    lasting(Duration::from_secs(3));
-    assert!(times_opened(&scene.gateway) <= opened + 1, "at most once per window of 5 s");
-    scene.proxy.set(Mode::Pass);
-    heals(&scene.gateway);
+    let fixture = Fixture::with_timeout("10ms", HIGH_RATE);
+    fixture.proxy.set(Mode::Delay(Duration::from_millis(30)));
+    wait_until_open(&fixture.gateway);
+    let opened = times_opened(&fixture.gateway);
+    sleep_for(Duration::from_secs(3));
+    assert!(times_opened(&fixture.gateway) <= opened + 1, "at most once per window of 5 s");
+    fixture.proxy.set(Mode::Pass);
+    wait_until_closed(&fixture.gateway);
 }
 
 /// Never five timeouts in a row, but half of all calls.
 #[test]
 fn row_03_breaker_opens_if_every_second_call_is_too_slow() {
-    let scene = Scene::with_patience("100ms", FREELY);
-    scene.proxy.set(Mode::DelayAlternate(Duration::from_millis(150)));
-    opens(&scene.gateway);
-    scene.proxy.set(Mode::Pass);
-    heals(&scene.gateway);
+    let fixture = Fixture::with_timeout("100ms", HIGH_RATE);
+    fixture.proxy.set(Mode::DelayAlternate(Duration::from_millis(150)));
+    wait_until_open(&fixture.gateway);
+    fixture.proxy.set(Mode::Pass);
+    wait_until_closed(&fixture.gateway);
 }
 
 /// An answer that comes too late is nobody's: every client sees its own limit, and never more left
@@ -61,7 +66,7 @@ fn row_20_late_replies_reach_no_other_client() {
     let table = proxy.table("20ms");
     let demo = crate::support::DEMO;
     let gateway = Gateway::start(&format!("{demo}{table}{rules}{keys}"));
-    connected(&gateway);
+    wait_until_connected(&gateway);
     proxy.set(Mode::DelayAlternate(Duration::from_millis(30)));
     let ask = |secret: &str, limit: &str| {
         let answer = gateway.send(&Request::get("/").header("X-Api-Key", secret));
@@ -86,30 +91,30 @@ fn row_20_late_replies_reach_no_other_client() {
 #[test]
 fn row_21_redis_blocked_by_a_script_fails_no_request() {
     let redis = Redis::start();
-    let gateway = Gateway::start(&super::config(&redis.table_with_patience("50ms"), FREELY));
-    connected(&gateway);
+    let gateway = Gateway::start(&super::config(&redis.table_with_timeout("50ms"), HIGH_RATE));
+    wait_until_connected(&gateway);
     redis.configure("lua-time-limit", "300");
     std::thread::scope(|scope| {
-        let script = scope.spawn(|| redis.session().say(&["EVAL", "while true do end", "0"]));
-        opens(&gateway);
+        let script = scope.spawn(|| redis.session().execute(&["EVAL", "while true do end", "0"]));
+        wait_until_open(&gateway);
         eventually("the script to be killed", || {
             super::get(&gateway);
-            redis.try_ask::<String>(&["SCRIPT", "KILL"]).ok()
+            redis.try_query::<String>(&["SCRIPT", "KILL"]).ok()
         });
         assert!(script.join().unwrap().is_err(), "killed");
     });
-    heals(&gateway);
+    wait_until_closed(&gateway);
 }
 
 /// Hundreds of requests at once, and nobody answers: none of them fails.
 #[test]
 fn row_02_500_clients_pass_while_redis_hangs() {
-    let scene = Scene::with_patience("10ms", FREELY);
-    scene.redis.pause();
-    let tally = rush(500, 2_000, |client, _| {
-        client.get(scene.gateway.url("/")).header("X-Api-Key", "secret")
+    let fixture = Fixture::with_timeout("10ms", HIGH_RATE);
+    fixture.redis.pause();
+    let counts = send_concurrently(500, 2_000, |client, _| {
+        client.get(fixture.gateway.url("/")).header("X-Api-Key", "secret")
     });
-    scene.redis.resume();
-    assert_eq!(tally.get(&200), Some(&2_000), "{tally:?}");
-    heals(&scene.gateway);
+    fixture.redis.resume();
+    assert_eq!(counts.get(&200), Some(&2_000), "{counts:?}");
+    wait_until_closed(&fixture.gateway);
 }

@@ -1,4 +1,4 @@
-//! A process of somebody else's: what it says is kept, and it ends with its handle.
+//! A child process whose output is captured, killed when its handle is dropped.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::process::{Command, ExitStatus, Stdio};
@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use parking_lot::{Condvar, Mutex};
 
-use super::wait::{PATIENCE, within};
+use super::wait::{TIMEOUT, within};
 
 /// A running process.
 pub(crate) struct Child {
@@ -17,15 +17,15 @@ pub(crate) struct Child {
     log: Arc<Log>,
 }
 
-/// What a process has written to its output and error streams so far.
+/// Output and error streams of a process so far.
 #[derive(Default)]
 struct Log {
     text: Mutex<String>,
-    grown: Condvar,
+    appended: Condvar,
 }
 
 impl Child {
-    /// Starts `command`. Where it is missing, `install` says how to get it.
+    /// Starts `command`. If the program is missing, the panic message shows `install`.
     pub(crate) fn start(command: &mut Command, install: &str) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = spawned(command.spawn(), command, install);
@@ -35,24 +35,24 @@ impl Child {
         Self { process, log }
     }
 
-    /// Its process id.
+    /// Process id.
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Sends it a signal, at once: a program that does so would have to be started first.
+    /// Sends a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         let id = Pid::from_raw(self.id().try_into().unwrap());
         kill(id, signal).unwrap();
     }
 
-    /// What it has said so far.
+    /// Output so far.
     pub(crate) fn log(&self) -> String {
         self.log.text.lock().clone()
     }
 
-    /// Waits until something can be read from what it says. None if it ends first, or stays
-    /// silent for too long.
+    /// Waits until `read` finds something in the output. `None` if the process exits first, or after
+    /// the timeout.
     pub(crate) fn wait_for<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Option<T> {
         let log = Arc::clone(&self.log);
         let mut text = log.text.lock();
@@ -61,23 +61,23 @@ impl Child {
             if let Some(found) = read(&text) {
                 return Some(found);
             }
-            if waited > PATIENCE || self.has_ended() {
+            if waited > TIMEOUT || self.has_exited() {
                 return None;
             }
             let step = Duration::from_millis(50);
-            log.grown.wait_for(&mut text, step);
+            log.appended.wait_for(&mut text, step);
             waited += step;
         }
     }
 
-    /// Whether it has ended.
-    pub(crate) fn has_ended(&mut self) -> bool {
+    /// Whether the process has exited.
+    pub(crate) fn has_exited(&mut self) -> bool {
         matches!(self.process.try_wait(), Ok(Some(_)))
     }
 
-    /// Waits for its end.
+    /// Waits until the process exits.
     pub(crate) fn exit(&mut self) -> Option<ExitStatus> {
-        within(PATIENCE, || self.process.try_wait().ok().flatten())
+        within(TIMEOUT, || self.process.try_wait().ok().flatten())
     }
 }
 
@@ -89,7 +89,7 @@ impl Log {
             let mut line = Vec::new();
             while stream.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
                 self.text.lock().push_str(&String::from_utf8_lossy(&line));
-                self.grown.notify_all();
+                self.appended.notify_all();
                 line.clear();
             }
         });
@@ -103,7 +103,7 @@ impl Drop for Child {
     }
 }
 
-/// The result of starting a program, or the line that installs it.
+/// Unwraps the result of starting a program; panics with the command that installs it.
 pub(crate) fn spawned<T>(result: std::io::Result<T>, command: &Command, install: &str) -> T {
     let program = command.get_program().display();
     result.unwrap_or_else(|error| panic!("cannot start {program}: {error}; install it: {install}"))

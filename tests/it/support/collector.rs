@@ -1,4 +1,4 @@
-//! A collector of traces: takes OTLP over HTTP, and keeps every span.
+//! A collector of traces that receives OTLP over HTTP and stores every span.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -13,17 +13,17 @@ use parking_lot::Mutex;
 use prost::Message as _;
 use serde_json::{Value, json};
 
-use super::upstream::{Seen, Upstream};
+use super::upstream::{ReceivedRequest, Upstream};
 use super::wait::eventually;
 
-/// A collector that runs until it is dropped.
+/// A running collector; stops when dropped.
 pub(crate) struct Collector {
     pub(crate) address: SocketAddr,
     server: Upstream,
     spans: Arc<Mutex<Vec<Span>>>,
 }
 
-/// A span as it arrived.
+/// A received span.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) name: String,
@@ -31,31 +31,31 @@ pub(crate) struct Span {
     pub(crate) kind: &'static str,
     pub(crate) trace: String,
     pub(crate) id: String,
-    /// Empty where it has none.
+    /// Id of the parent span; empty for a root span.
     pub(crate) parent: String,
-    /// Whether that is in another process.
+    /// Whether the parent is in another process.
     pub(crate) is_parent_remote: bool,
     pub(crate) state: String,
     pub(crate) has_failed: bool,
-    /// When it began and ended, in nanoseconds since 1970.
+    /// Start and end, in nanoseconds since the Unix epoch.
     pub(crate) times: (u64, u64),
     pub(crate) attributes: BTreeMap<String, Value>,
-    /// What it says of the process.
+    /// Resource attributes of the process.
     pub(crate) resource: BTreeMap<String, Value>,
 }
 
-const TAKEN: &[u8] =
+const ACCEPTED: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n";
 
 impl Collector {
-    /// Takes everything.
+    /// Starts a collector that accepts everything.
     pub(crate) fn start() -> Self {
-        Self::answering(|_, stream| stream.write_all(TAKEN).is_ok())
+        Self::answering(|_, stream| stream.write_all(ACCEPTED).is_ok())
     }
 
-    /// Answers by `script`, as an [`Upstream`] does; keeps the spans that came in any case.
+    /// Starts a collector that responds by `script`, as an [`Upstream`] does. Stores spans in any case.
     pub(crate) fn answering(
-        script: impl Fn(&Seen, &mut TcpStream) -> bool + Send + Sync + 'static,
+        script: impl Fn(&ReceivedRequest, &mut TcpStream) -> bool + Send + Sync + 'static,
     ) -> Self {
         let spans: Arc<Mutex<Vec<Span>>> = Arc::default();
         let kept = Arc::clone(&spans);
@@ -66,17 +66,17 @@ impl Collector {
         Self { address: server.address, server, spans }
     }
 
-    /// The table that has all requests told to this collector.
+    /// The `[tracing]` table that exports the spans of all requests to this collector.
     pub(crate) fn table(&self, more: &str) -> String {
         format!("\n[tracing]\nendpoint = \"http://{}\"\nsample = 1\n{more}\n", self.address)
     }
 
-    /// All spans so far.
+    /// Spans received so far.
     pub(crate) fn spans(&self) -> Vec<Span> {
         self.spans.lock().clone()
     }
 
-    /// All spans, once there are as many as that.
+    /// Waits for `count` spans and returns them.
     #[track_caller]
     pub(crate) fn wait_for(&self, count: usize) -> Vec<Span> {
         let enough = || Some(self.spans()).filter(|spans| spans.len() >= count);
@@ -85,21 +85,21 @@ impl Collector {
         spans
     }
 
-    /// The messages that came.
-    pub(crate) fn messages(&self) -> Vec<Seen> {
-        self.server.seen()
+    /// The requests received so far.
+    pub(crate) fn messages(&self) -> Vec<ReceivedRequest> {
+        self.server.requests()
     }
 }
 
 impl Span {
-    /// An attribute; null where it has none of that name.
+    /// An attribute; null if missing.
     pub(crate) fn get(&self, name: &str) -> Value {
         self.attributes.get(name).cloned().unwrap_or_default()
     }
 }
 
-/// The spans of a message, which must be one of traces.
-fn read(seen: &Seen) -> Vec<Span> {
+/// The spans of an export request.
+fn read(seen: &ReceivedRequest) -> Vec<Span> {
     assert!(seen.line().starts_with("POST /v1/traces "), "{}", seen.head);
     assert_eq!(seen.header("content-type"), Some("application/x-protobuf"));
     let message = ExportTraceServiceRequest::decode(&*seen.body).unwrap();
@@ -138,7 +138,7 @@ fn attributes(list: Vec<KeyValue>) -> BTreeMap<String, Value> {
     let count = list.len();
     let all: BTreeMap<_, _> =
         list.into_iter().map(|one| (one.key, value(one.value.unwrap().value.unwrap()))).collect();
-    assert_eq!(all.len(), count, "an attribute stands there twice: {all:?}");
+    assert_eq!(all.len(), count, "duplicate attribute: {all:?}");
     all
 }
 

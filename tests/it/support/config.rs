@@ -1,11 +1,11 @@
-//! Parts of gateway.toml that many tests share.
+//! Parts of `gateway.toml` that many tests share.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use sha2::{Digest as _, Sha256};
 
-/// Everything goes to the built-in responder, in one plan. A test adds its rules.
+/// One plan, and one route for all paths to the built-in demo upstream. Tests add rules.
 pub(crate) const DEMO: &str = r#"
 [plans.free]
 
@@ -17,13 +17,13 @@ path = "/*"
 upstream = "api"
 "#;
 
-/// Everything goes to these servers, in one plan. A test adds its rules.
-pub(crate) fn in_front_of(servers: &[SocketAddr]) -> String {
+/// One plan, and one route for all paths to these servers. Tests add rules.
+pub(crate) fn proxy_to(servers: &[SocketAddr]) -> String {
     let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
     DEMO.replace("[\"demo\"]", &format!("{servers:?}"))
 }
 
-/// A known client.
+/// A `[keys]` table for an API key.
 pub(crate) fn key(id: &str, secret: impl AsRef<[u8]>, plan: &str) -> String {
     let digest = Sha256::digest(secret.as_ref()).iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

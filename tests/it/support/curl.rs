@@ -1,17 +1,17 @@
-//! curl, the client that most people meet an API with.
+//! Runs curl.
 
 use std::process::Command;
 
 use super::child::spawned;
 
-/// What curl got.
+/// Result of a curl call.
 pub(crate) struct Curl {
     pub(crate) exit: Option<i32>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: String,
 }
 
-/// Runs curl to its end, silent but for errors.
+/// Runs curl until it exits, with only errors on standard error.
 pub(crate) fn curl(arguments: &[&str]) -> Curl {
     let mut command = Command::new("curl");
     command.args(["--disable", "--silent", "--show-error", "--max-time", "60"]).args(arguments);
@@ -24,7 +24,7 @@ pub(crate) fn curl(arguments: &[&str]) -> Curl {
 }
 
 impl Curl {
-    /// What came, where all went well.
+    /// The response body. Panics if curl failed.
     #[track_caller]
     pub(crate) fn text(&self) -> String {
         assert_eq!(self.exit, Some(0), "curl failed: {}", self.stderr);

@@ -1,8 +1,8 @@
-//! What can go wrong between a gateway and its Redis: a TCP proxy that does it on demand.
+//! A TCP proxy between a gateway and Redis that injects faults on demand.
 //!
-//! It reads the protocol just enough to tell requests and replies apart, so that whatever it does,
-//! each reply still belongs to its request once it behaves again. (Unless the fault is that it does
-//! not.) Connections that stand follow a change of mode at once.
+//! It parses the protocol far enough to separate requests and replies, so that after a fault each
+//! reply still belongs to its request (unless the fault breaks that on purpose). A change of mode
+//! applies to open connections at once.
 
 mod relay;
 mod resp;
@@ -23,43 +23,43 @@ use self::relay::Relay;
 use super::redis::Redis;
 use super::wait::Stopwatch;
 
-/// What the proxy does with connections, old and new.
+/// Behaviour of the proxy on open and new connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mode {
-    /// Forwards.
+    /// Forwards everything.
     Pass,
-    /// Closes what it has and whatever it gets.
+    /// Closes open and new connections.
     Refuse,
-    /// Takes connections, reads nothing, writes nothing. What is on the way arrives later.
+    /// Accepts connections, but reads and writes nothing. Pending data is forwarded afterwards.
     Hang,
-    /// Connections that stand hang for good, as if a router had forgotten them; new ones pass.
+    /// Open connections hang forever, as if a router had dropped their state; new ones work.
     Freeze,
     /// Forwards half of the next reply, then closes.
     CutMidReply,
-    /// Replies come so much later.
+    /// Delays replies.
     Delay(Duration),
-    /// Every second reply comes so much later.
+    /// Delays every second reply.
     DelayAlternate(Duration),
-    /// Replies are no longer of the protocol.
+    /// Replaces replies by invalid bytes.
     Garble,
-    /// Answers in Redis' place: this to everything but a `PING`.
+    /// Sends this reply itself, to everything except `PING`.
     Canned(&'static str),
-    /// Announces a reply of a gibibyte, and delivers.
+    /// Sends a reply of 1 GiB.
     Flood,
 }
 
-/// A proxy on a port of its own; it ends when it is dropped.
+/// A running proxy on its own port; stops when dropped.
 pub(crate) struct FaultProxy {
-    /// Where gateways connect.
+    /// Address for gateways.
     pub(crate) address: SocketAddr,
     mode: watch::Sender<Mode>,
     shared: Arc<Shared>,
-    /// Its tasks end with it.
+    /// Runs the tasks of the proxy.
     _runtime: tokio::runtime::Runtime,
 }
 
 struct Shared {
-    /// Redis' socket.
+    /// Path of the socket of Redis.
     target: PathBuf,
     running: Stopwatch,
     arrivals: Mutex<Vec<Duration>>,
@@ -67,7 +67,7 @@ struct Shared {
 }
 
 impl FaultProxy {
-    /// A proxy in front of `redis`, which need not be there yet.
+    /// Starts a proxy in front of `redis`, which need not be running yet.
     pub(crate) fn start(redis: &Redis) -> Self {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build().unwrap();
@@ -84,28 +84,28 @@ impl FaultProxy {
         Self { address, mode, shared, _runtime: runtime }
     }
 
-    /// Does this from now on.
+    /// Changes the mode.
     pub(crate) fn set(&self, mode: Mode) {
         self.mode.send_replace(mode);
     }
 
-    /// How long it has been running.
+    /// Time since the start.
     pub(crate) fn elapsed(&self) -> Duration {
         self.shared.running.elapsed()
     }
 
-    /// When each connection came, since the start.
+    /// Time of each connection since the start.
     pub(crate) fn arrivals(&self) -> Vec<Duration> {
         self.shared.arrivals.lock().clone()
     }
 
-    /// How many calls with checks of clients have come: those that name a bucket of the rule
-    /// `per-key`. A gateway that only tries whether Redis is back names another key.
+    /// Number of calls with checks of clients: those that contain a bucket of the rule `per-key`.
+    /// Probes of the breaker use another key.
     pub(crate) fn client_calls(&self) -> usize {
         self.shared.client_calls.load(Ordering::SeqCst)
     }
 
-    /// The table of gateway.toml that leads through it, with so much patience.
+    /// The `[redis]` table for a connection through the proxy.
     pub(crate) fn table(&self, timeout: &str) -> String {
         format!("\n[redis]\nurl = \"redis://{}\"\ntimeout = \"{timeout}\"\n", self.address)
     }

@@ -1,4 +1,4 @@
-//! The program under test.
+//! Runs the program under test.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,161 +11,161 @@ use tempfile::TempDir;
 use super::child::Child;
 use super::http::{Connection, Request, Response};
 use super::openapi;
-use super::wait::{Moment, eventually, timed};
+use super::wait::{Timestamp, eventually, timed};
 
 /// A running gateway.
 pub(crate) struct Gateway {
-    /// Where clients connect.
+    /// Address for clients.
     pub(crate) address: SocketAddr,
-    /// Where the operator connects.
+    /// Address of the admin port.
     pub(crate) admin: SocketAddr,
     child: Child,
     config: String,
     file: PathBuf,
-    /// Lives as long as the gateway, where the file is ours.
+    /// Folder of the file, if the fixture created it.
     _folder: Option<TempDir>,
 }
 
-/// How a call of the program ended.
+/// Result of a run of the program.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// The exit code; none where a signal ended it, as a panic in an abort would.
+    /// The exit code; `None` if a signal ended the process.
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-/// Ports that the kernel chooses, and threads enough for two requests to meet.
+/// Ports chosen by the kernel, and two threads, so that requests run concurrently.
 const SERVER: &str = "[server]\nlisten = [\"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\nthreads = 2\n";
 
-/// A whole file from one that begins inside `[server]`.
-pub(crate) fn whole(config: &str) -> String {
+/// Adds the beginning of the `[server]` table to a configuration that continues it.
+pub(crate) fn full_config(config: &str) -> String {
     format!("{SERVER}{config}")
 }
 
 impl Gateway {
-    /// Starts a gateway on `config`, which begins inside `[server]`: ports are already there.
+    /// Starts a gateway on `config`, which continues the `[server]` table; the ports are added.
     pub(crate) fn start(config: &str) -> Self {
-        Self::start_whole(&whole(config))
+        Self::start_full(&full_config(config))
     }
 
-    /// Starts a gateway on a whole file.
-    pub(crate) fn start_whole(config: &str) -> Self {
+    /// Starts a gateway on a complete configuration.
+    pub(crate) fn start_full(config: &str) -> Self {
         Self::start_logging(config, "info")
     }
 
-    /// Starts a gateway on a whole file that logs what `TOLLGATE_LOG` asks for.
-    pub(crate) fn start_logging(config: &str, wanted: &str) -> Self {
-        Self::start_by(config, |command| {
-            command.env("TOLLGATE_LOG", wanted);
+    /// Starts a gateway on a complete configuration with this value of `TOLLGATE_LOG`.
+    pub(crate) fn start_logging(config: &str, level: &str) -> Self {
+        Self::start_with(config, |command| {
+            command.env("TOLLGATE_LOG", level);
         })
     }
 
-    /// Starts a gateway on a whole file, with its command completed.
-    pub(crate) fn start_by(config: &str, complete: impl FnOnce(&mut Command)) -> Self {
-        conforms(config);
+    /// Starts a gateway on a complete configuration with a modified command.
+    pub(crate) fn start_with(config: &str, modify: impl FnOnce(&mut Command)) -> Self {
+        assert_matches_schema(config);
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("gateway.toml");
         std::fs::write(&file, config).unwrap();
-        Self::run(&file, Some(folder), complete)
+        Self::run(&file, Some(folder), modify)
     }
 
-    /// Starts a gateway on a file of somebody else's.
-    pub(crate) fn start_on(file: &Path) -> Self {
+    /// Starts a gateway on an existing file.
+    pub(crate) fn start_on_file(file: &Path) -> Self {
         Self::run(file, None, |_| {})
     }
 
-    fn run(file: &Path, folder: Option<TempDir>, complete: impl FnOnce(&mut Command)) -> Self {
+    fn run(file: &Path, folder: Option<TempDir>, modify: impl FnOnce(&mut Command)) -> Self {
         let config = std::fs::read_to_string(file).unwrap();
         let mut command = program();
         command.arg("run").arg("-c").arg(file);
-        complete(&mut command);
+        modify(&mut command);
         let mut child = Child::start(&mut command, "cargo build");
         let addresses = child.wait_for(|log| {
             Some((after(log, "listening on http://")?, after(log, "admin port on http://")?))
         });
         let Some((address, admin)) = addresses else {
-            panic!("the gateway did not start\n{}", story(&config, &child.log()));
+            panic!("the gateway did not start\n{}", failure_report(&config, &child.log()));
         };
         Self { address, admin, child, config, file: file.to_owned(), _folder: folder }
     }
 
-    /// What it was started on.
+    /// The configuration that the gateway was started with.
     pub(crate) fn config(&self) -> &str {
         &self.config
     }
 
-    /// The file that it was started on.
+    /// The file that the gateway was started with.
     pub(crate) fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Saves another file in its place, as most editors do: written beside it, then renamed. It
-    /// begins inside `[server]`.
+    /// Replaces the file as most editors do: writes a new file and renames it. `config` continues the
+    /// `[server]` table.
     pub(crate) fn save(&self, config: &str) {
         let new = self.file.with_extension("new");
-        std::fs::write(&new, whole(config)).unwrap();
+        std::fs::write(&new, full_config(config)).unwrap();
         std::fs::rename(new, &self.file).unwrap();
     }
 
-    /// Has the file read again and returns the answer.
+    /// Reloads by the admin API and returns the response.
     #[track_caller]
     pub(crate) fn reload(&self) -> Response {
-        self.ask_admin(&Request::new("POST", "/api/reload"))
+        self.send_admin(&Request::new("POST", "/api/reload"))
     }
 
-    /// Saves another file and has it read; it must be taken.
+    /// Replaces the file and reloads. Panics if the file is rejected.
     #[track_caller]
-    pub(crate) fn take(&self, config: &str) {
+    pub(crate) fn apply(&self, config: &str) {
         self.save(config);
         let answer = self.reload();
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
 
-    /// How many files were taken or rejected.
+    /// Number of reloads with this result.
     pub(crate) fn reloads(&self, result: &str) -> u64 {
         self.count("tollgate_config_reloads_total", &[("result", result)])
     }
 
-    /// Sends one request on a connection of its own and reads the answer.
+    /// Sends one request on a new connection and reads the response.
     #[track_caller]
     pub(crate) fn send(&self, request: &Request) -> Response {
         self.connect().send(request)
     }
 
-    /// `GET path` on a connection of its own.
+    /// Sends `GET path` on a new connection.
     #[track_caller]
     pub(crate) fn get(&self, path: &str) -> Response {
         self.send(&Request::get(path))
     }
 
-    /// A new connection.
+    /// Opens a connection.
     #[track_caller]
     pub(crate) fn connect(&self) -> Connection {
         Connection::open(self.address)
     }
 
-    /// Where `path` is, for clients that take URLs.
+    /// URL of a path.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// The answer of the admin port.
+    /// Sends `GET path` to the admin port.
     pub(crate) fn admin(&self, path: &str) -> Response {
-        self.ask_admin(&Request::get(path))
+        self.send_admin(&Request::get(path))
     }
 
-    /// The admin port's answer to a request, which must be one that its document has.
+    /// Sends a request to the admin port. The response must match the OpenAPI document.
     #[track_caller]
-    pub(crate) fn ask_admin(&self, request: &Request) -> Response {
+    pub(crate) fn send_admin(&self, request: &Request) -> Response {
         let answer = Connection::open(self.admin).send(&request.at(self.admin));
-        openapi::documented(request.method(), request.target(), &answer);
+        openapi::assert_documented(request.method(), request.target(), &answer);
         answer
     }
 
-    /// What the admin port says would become of the request in `body`.
+    /// Sends `body` to `POST /api/explain`.
     pub(crate) fn explain(&self, body: impl AsRef<[u8]>) -> Response {
-        self.ask_admin(&Request::new("POST", "/api/explain").body(body))
+        self.send_admin(&Request::new("POST", "/api/explain").body(body))
     }
 
     /// All metrics as text.
@@ -173,7 +173,7 @@ impl Gateway {
         self.admin("/metrics").text()
     }
 
-    /// The sum of the series of whole numbers `name` that have all these labels.
+    /// Sum of the series `name` that have all these labels. Values must be integers.
     pub(crate) fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let wanted: Vec<_> =
             labels.iter().map(|(key, value)| format!("{key}=\"{value}\"")).collect();
@@ -188,14 +188,14 @@ impl Gateway {
         metrics.lines().filter_map(value).sum()
     }
 
-    /// Waits until the sum of series is `expected`.
+    /// Waits until [`count`](Self::count) is `expected`.
     #[track_caller]
     pub(crate) fn wait_for_count(&self, name: &str, labels: &[(&str, &str)], expected: u64) {
         let is_there = || (self.count(name, labels) == expected).then_some(());
         eventually(&format!("{name}{labels:?} to be {expected}"), is_there);
     }
 
-    /// Bytes of memory in use now, and the most that ever were.
+    /// Resident memory in bytes, now and at its peak.
     pub(crate) fn memory_bytes(&self) -> (u64, u64) {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let kib = |name: &str| -> u64 {
@@ -205,16 +205,15 @@ impl Gateway {
         (kib("VmRSS:") * 1024, kib("VmHWM:") * 1024)
     }
 
-    /// Everything it has logged.
+    /// The log so far.
     pub(crate) fn log(&self) -> String {
         self.child.log()
     }
 
-    /// When it logged each line that contains `words`, by its own account: no reader's delay is in
-    /// that.
-    pub(crate) fn logged(&self, words: &str) -> Vec<Moment> {
+    /// Timestamps of the log lines that contain `words`, as the gateway wrote them.
+    pub(crate) fn log_times(&self, words: &str) -> Vec<Timestamp> {
         let log = self.log();
-        log.lines().filter(|line| line.contains(words)).map(Moment::of_line).collect()
+        log.lines().filter(|line| line.contains(words)).map(Timestamp::of_line).collect()
     }
 
     /// Sends SIGTERM and returns at once.
@@ -223,11 +222,11 @@ impl Gateway {
     }
 
     /// Sends SIGHUP and returns at once.
-    pub(crate) fn hang_up(&self) {
+    pub(crate) fn sighup(&self) {
         self.child.signal(Signal::SIGHUP);
     }
 
-    /// Waits for its end: the exit code, and how long that took.
+    /// Waits until the process exits. Returns the exit code and how long it took.
     #[track_caller]
     pub(crate) fn exit(&mut self) -> (Option<i32>, Duration) {
         let (status, took) = timed(|| self.child.exit());
@@ -238,13 +237,13 @@ impl Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("{}", story(&self.config, &self.child.log()));
+            eprintln!("{}", failure_report(&self.config, &self.child.log()));
         }
     }
 }
 
-/// A file that a gateway starts on is one that editors take for a good one.
-fn conforms(config: &str) {
+/// Asserts that a configuration is valid by the JSON Schema.
+fn assert_matches_schema(config: &str) {
     const SCHEMA: &str = include_str!("../../../docs/gateway.schema.json");
 
     let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
@@ -252,19 +251,19 @@ fn conforms(config: &str) {
     compiler.add_resource(name, serde_json::from_str(SCHEMA).unwrap()).unwrap();
     let index = compiler.compile(name, &mut schemas).unwrap();
     let file = toml::from_str(config).unwrap();
-    if let Err(wrong) = schemas.validate(&file, index) {
-        panic!("{wrong:#}\n{config}");
+    if let Err(error) = schemas.validate(&file, index) {
+        panic!("{error:#}\n{config}");
     }
 }
 
-/// Runs the program to its end.
+/// Runs the program until it exits.
 pub(crate) fn tollgate(arguments: &[&str], stdin: &str) -> Outcome {
     use std::io::Write as _;
 
     let mut command = program();
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut process = command.spawn().unwrap();
-    // A program that reads nothing may end before all is written.
+    // A program that does not read its input may exit before everything is written.
     let _ = process.stdin.take().unwrap().write_all(stdin.as_bytes());
     let output = process.wait_with_output().unwrap();
     Outcome {
@@ -289,13 +288,13 @@ pub(crate) fn check_file(file: &Path) -> Outcome {
 
 fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    // Whoever runs the tests may have set it for a gateway of their own.
+    // The variable may be set in the environment of the tests.
     command.env_remove("TOLLGATE_LOG").env("NO_COLOR", "1");
     command
 }
 
-/// What one needs to see a failure again by hand.
-fn story(config: &str, log: &str) -> String {
+/// Configuration and log, to reproduce a failure.
+fn failure_report(config: &str, log: &str) -> String {
     let program = env!("CARGO_BIN_EXE_tollgate");
     format!(
         "--- gateway.toml, for `{program} run -c gateway.toml` ---\n{config}\n\
@@ -303,7 +302,7 @@ fn story(config: &str, log: &str) -> String {
     )
 }
 
-/// The address behind `words` in a log.
+/// The address that follows `words` in a log.
 fn after(log: &str, words: &str) -> Option<SocketAddr> {
     let rest = log.split_once(words)?.1;
     let (address, _) = rest.split_once(|c: char| c.is_whitespace() || c == '\u{1b}')?;

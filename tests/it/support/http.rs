@@ -1,4 +1,4 @@
-//! HTTP by hand: a client that sends what no library would, and sees every byte of the answer.
+//! A raw HTTP client that can send malformed requests and shows every byte of the response.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -6,9 +6,9 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 
 use socket2::{Domain, Socket, Type};
 
-use super::wait::PATIENCE;
+use super::wait::TIMEOUT;
 
-/// A request, written out when it is sent.
+/// A request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     method: String,
@@ -17,21 +17,21 @@ pub(crate) struct Request {
     body: Vec<u8>,
 }
 
-/// The host of a request that says nothing else.
+/// Default host of a request.
 const HOST: &str = "api.test";
 
-/// An answer as it came.
+/// A received response.
 #[derive(Clone, Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
-    /// Names as they were written, in order.
+    /// Header lines in order, with names as received.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
-    /// Whether the body came to the end that its head announced.
+    /// Whether the body has the length that its head announced.
     pub(crate) complete: bool,
 }
 
-/// One connection of a client.
+/// A client connection.
 pub(crate) struct Connection {
     stream: TcpStream,
     unread: Vec<u8>,
@@ -59,7 +59,7 @@ impl Request {
         self
     }
 
-    /// The same for another host, unless it says for which it is.
+    /// The request with this host, unless it has a host other than the default.
     pub(crate) fn at(&self, address: SocketAddr) -> Self {
         let is_own = |(name, value): &(String, Vec<u8>)| name == "Host" && value == HOST.as_bytes();
         if self.headers.iter().any(is_own) {
@@ -69,13 +69,13 @@ impl Request {
         }
     }
 
-    /// Takes a header out again.
+    /// Removes a header.
     pub(crate) fn without(mut self, name: &str) -> Self {
         self.headers.retain(|(own, _)| !own.eq_ignore_ascii_case(name));
         self
     }
 
-    /// Adds a body with its length.
+    /// Adds a body and its `Content-Length`.
     pub(crate) fn body(mut self, body: impl AsRef<[u8]>) -> Self {
         self.body = body.as_ref().to_vec();
         let length = self.body.len().to_string();
@@ -110,7 +110,7 @@ impl Connection {
         Self::on(TcpStream::connect(address).unwrap())
     }
 
-    /// A connection from that address of this machine.
+    /// Opens a connection from a local address.
     #[track_caller]
     pub(crate) fn open_from(source: Ipv4Addr, address: SocketAddr) -> Self {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -120,31 +120,31 @@ impl Connection {
     }
 
     fn on(stream: TcpStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
         Self { stream, unread: Vec::new() }
     }
 
-    /// Sends a request and reads its answer.
+    /// Sends a request and reads the response.
     #[track_caller]
     pub(crate) fn send(&mut self, request: &Request) -> Response {
         self.write(&request.bytes());
         self.read_response(&request.method)
     }
 
-    /// Sends bytes as they are. A server that has closed already has given its answer.
+    /// Sends raw bytes. Ignores errors, because the server may have closed after its response.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
 
-    /// Reads the answer to a request of that method.
+    /// Reads the response to a request with this method.
     #[track_caller]
     pub(crate) fn read_response(&mut self, method: &str) -> Response {
-        self.try_read_response(method).expect("the server should answer, not close")
+        self.try_read_response(method).expect("the server should respond, not close")
     }
 
-    /// The same; none where the connection ends before a whole head has come.
+    /// Reads a response; `None` if the connection ends before a complete head.
     pub(crate) fn try_read_response(&mut self, method: &str) -> Option<Response> {
         let head = self.read_head()?;
         let mut response = Response::of_head(&head);
@@ -166,18 +166,18 @@ impl Connection {
         Some(response)
     }
 
-    /// Reads up to `count` bytes, fewer only at the end.
+    /// Reads `count` bytes, or fewer at the end of the connection.
     pub(crate) fn read_bytes(&mut self, count: usize) -> Vec<u8> {
         while self.unread.len() < count && self.fill() {}
         self.unread.drain(..count.min(self.unread.len())).collect()
     }
 
-    /// Whether the server closes without another byte.
+    /// Waits for the end of the connection. False if more bytes arrive.
     pub(crate) fn is_closed_by_server(&mut self) -> bool {
         self.unread.is_empty() && !self.fill()
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the writing side of the connection.
     pub(crate) fn finish_writing(&self) {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
@@ -194,7 +194,7 @@ impl Connection {
         }
     }
 
-    /// Reads a chunked body; none where it ends too early.
+    /// Reads a chunked body; `None` if it ends too early.
     fn read_chunks(&mut self, body: &mut Vec<u8>) -> Option<()> {
         loop {
             let end = loop {
@@ -219,7 +219,7 @@ impl Connection {
         }
     }
 
-    /// Reads more. False at the end of the connection, whichever way it ended.
+    /// Reads more bytes. False at the end of the connection, by close or reset.
     fn fill(&mut self) -> bool {
         let mut buffer = [0; 16 * 1024];
         match self.stream.read(&mut buffer) {
@@ -228,7 +228,7 @@ impl Connection {
                 read > 0
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                panic!("waited {PATIENCE:?} for the server; it is neither done nor closed")
+                panic!("waited {TIMEOUT:?} for the server; it is neither done nor closed")
             }
             Err(_) => false,
         }
@@ -246,7 +246,7 @@ impl Response {
         Self { status: status.parse().unwrap(), headers, body: Vec::new(), complete: true }
     }
 
-    /// The only value of a header. Two lines of one name are an error in all that we send.
+    /// The value of a header. Panics if there are two: the gateway never sends duplicate lines.
     #[track_caller]
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let own = self.headers.iter().filter(|(own, _)| own.eq_ignore_ascii_case(name));
@@ -255,11 +255,11 @@ impl Response {
         values.first().copied()
     }
 
-    /// What is left, as `X-RateLimit-Remaining` says.
+    /// The value of `X-RateLimit-Remaining`.
     #[track_caller]
     pub(crate) fn remaining(&self) -> u64 {
         let remaining = self.header("x-ratelimit-remaining");
-        remaining.unwrap_or_else(|| panic!("no limit spoke: {self:?}")).parse().unwrap()
+        remaining.unwrap_or_else(|| panic!("no X-RateLimit-Remaining: {self:?}")).parse().unwrap()
     }
 
     pub(crate) fn text(&self) -> String {
@@ -271,8 +271,8 @@ impl Response {
         serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("no JSON: {}", self.text()))
     }
 
-    /// Status, headers and body for a snapshot. What differs from run to run is named instead:
-    /// ids, times, and how much of a day is left of a limit per day.
+    /// Status, headers and body for a snapshot, with placeholders for values that differ between
+    /// runs: ids, times, and the remaining time of a limit per day.
     pub(crate) fn snapshot(&self) -> String {
         let mut text = format!("{}\n", self.status);
         for (name, value) in &self.headers {
@@ -283,7 +283,7 @@ impl Response {
     }
 }
 
-/// Names what differs from run to run.
+/// Replaces values that differ between runs by placeholders.
 fn redact(text: &str) -> String {
     let mut redacted = String::new();
     let mut word = String::new();

@@ -1,12 +1,12 @@
-//! Measurements that prove nothing, because the machine was too busy for them.
+//! Reports measurements that a busy machine has spoilt.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
-/// One line for each; `scripts/run-tests` empties the file first and prints it last.
+/// File with one line per measurement; `scripts/run-tests` empties it first and prints it last.
 const FILE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/inconclusive");
 
-/// Reports that the running test could not judge what it is about, and why. The test goes on.
+/// Reports that a measurement of the current test is inconclusive. The test continues.
 pub(crate) fn inconclusive(reason: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");

@@ -1,5 +1,4 @@
-//! Steady load: clients that keep their connections and send one request after the other, while
-//! the test does something to the servers.
+//! Steady load: clients with kept-alive connections that send requests at a fixed rate.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -16,14 +15,14 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::gateway::Gateway;
 use super::http::Request;
-use super::swarm::Tally;
-use super::wait::{PATIENCE, Stopwatch};
+use super::send::StatusCounts;
+use super::wait::{Stopwatch, TIMEOUT};
 
-/// What a machine does to one request it does to others a little earlier or later.
-const SHORTLY: Duration = Duration::from_millis(20);
+/// A delay of the machine affects requests that are this close in time.
+const DISTURBANCE_MARGIN: Duration = Duration::from_millis(20);
 
-/// Clients that all send the same.
-pub(crate) struct Lane {
+/// Clients that send the same request.
+pub(crate) struct ClientGroup {
     address: SocketAddr,
     request: Vec<u8>,
     connections: u32,
@@ -35,22 +34,22 @@ pub(crate) struct Load {
     runtime: Runtime,
     stopped: Arc<AtomicBool>,
     watch: Stopwatch,
-    lanes: Vec<Vec<JoinHandle<Vec<Sample>>>>,
+    groups: Vec<Vec<JoinHandle<Vec<Sample>>>>,
 }
 
-/// What became of the requests of a lane.
+/// The requests of one client group.
 pub(crate) struct Report(Vec<Sample>);
 
 #[derive(Clone, Copy)]
 struct Sample {
-    /// When it was sent, from the start of the load.
+    /// When the request was sent, since the start of the load.
     sent: Duration,
     took: Duration,
-    /// None: the connection broke before the whole answer was there.
+    /// `None` if the connection ended before the complete response.
     status: Option<u16>,
 }
 
-impl Lane {
+impl ClientGroup {
     /// So many clients of `gateway`, each of which sends one request in each `period`, in turn, so
     /// that requests come evenly whatever became of those before. The period keeps the machine from
     /// being busy with the load, so that times tell of the gateway.
@@ -65,47 +64,47 @@ impl Lane {
 }
 
 impl Load {
-    pub(crate) fn start(lanes: Vec<Lane>) -> Self {
+    pub(crate) fn start(groups: Vec<ClientGroup>) -> Self {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build().unwrap();
         let stopped = Arc::new(AtomicBool::default());
         let watch = Stopwatch::start();
-        let spawn = |lane: Lane| {
-            let lane = Arc::new(lane);
-            let clients = (0..lane.connections).map(|number| {
-                let first = lane.period * number / lane.connections;
-                let client = client(Arc::clone(&lane), first, watch, Arc::clone(&stopped));
+        let spawn = |group: ClientGroup| {
+            let group = Arc::new(group);
+            let clients = (0..group.connections).map(|number| {
+                let first = group.period * number / group.connections;
+                let client = client(Arc::clone(&group), first, watch, Arc::clone(&stopped));
                 runtime.spawn(client)
             });
             clients.collect()
         };
-        let lanes = lanes.into_iter().map(spawn).collect();
-        Self { runtime, stopped, watch, lanes }
+        let groups = groups.into_iter().map(spawn).collect();
+        Self { runtime, stopped, watch, groups }
     }
 
-    /// How long it has been running.
+    /// Time since the start.
     pub(crate) fn elapsed(&self) -> Duration {
         self.watch.elapsed()
     }
 
-    /// A watch that was started with it.
+    /// A stopwatch started together with the load.
     pub(crate) fn watch(&self) -> Stopwatch {
         self.watch
     }
 
-    /// Ends it once every request has its answer. A report for each lane.
+    /// Ends it once every request has its answer. A report for each group.
     pub(crate) fn stop(self) -> Vec<Report> {
         self.stopped.store(true, Ordering::SeqCst);
         let join = |clients: Vec<JoinHandle<Vec<Sample>>>| {
             let samples = clients.into_iter().flat_map(|it| self.runtime.block_on(it).unwrap());
             Report(samples.collect())
         };
-        self.lanes.into_iter().map(join).collect()
+        self.groups.into_iter().map(join).collect()
     }
 }
 
 impl Report {
-    /// Those sent in this span.
+    /// The requests sent in this span.
     pub(crate) fn during(&self, span: &Range<Duration>) -> Self {
         Self(self.0.iter().filter(|sample| span.contains(&sample.sent)).copied().collect())
     }
@@ -117,7 +116,10 @@ impl Report {
             .0
             .iter()
             .filter(|other| other.took > usual)
-            .map(|other| other.sent.saturating_sub(SHORTLY)..other.sent + other.took + SHORTLY)
+            .map(|other| {
+                other.sent.saturating_sub(DISTURBANCE_MARGIN)
+                    ..other.sent + other.took + DISTURBANCE_MARGIN
+            })
             .collect();
         slow.sort_unstable_by_key(|span| span.start);
         let mut merged: Vec<Range<Duration>> = Vec::new();
@@ -148,15 +150,18 @@ impl Report {
         sum
     }
 
-    /// How many answers had which status.
-    pub(crate) fn tally(&self) -> Tally {
-        self.0.iter().filter_map(|sample| sample.status).fold(Tally::new(), |mut tally, status| {
-            *tally.entry(status).or_default() += 1;
-            tally
-        })
+    /// Number of responses by status.
+    pub(crate) fn counts(&self) -> StatusCounts {
+        self.0.iter().filter_map(|sample| sample.status).fold(
+            StatusCounts::new(),
+            |mut counts, status| {
+                *counts.entry(status).or_default() += 1;
+                counts
+            },
+        )
     }
 
-    /// How many have got no answer, or no whole one.
+    /// Number of requests without a complete response.
     pub(crate) fn broken(&self) -> usize {
         self.0.iter().filter(|sample| sample.status.is_none()).count()
     }
@@ -165,8 +170,8 @@ impl Report {
         self.0.len()
     }
 
-    /// The time within which so many of a thousand had their answers.
-    pub(crate) fn within(&self, permille: usize) -> Duration {
+    /// The quantile of the response time, in thousandths.
+    pub(crate) fn quantile(&self, permille: usize) -> Duration {
         let mut times: Vec<Duration> = self.0.iter().map(|sample| sample.took).collect();
         times.sort_unstable();
         let at = (times.len() * permille).div_ceil(1_000).saturating_sub(1);
@@ -174,16 +179,16 @@ impl Report {
     }
 }
 
-/// One client, until the end of the load.
+/// Runs one client until the load stops.
 async fn client(
-    lane: Arc<Lane>,
+    group: Arc<ClientGroup>,
     first: Duration,
     watch: Stopwatch,
     stopped: Arc<AtomicBool>,
 ) -> Vec<Sample> {
     let mut samples = Vec::new();
     let mut connection = None;
-    let mut turns = tokio::time::interval_at(Instant::now() + first, lane.period);
+    let mut turns = tokio::time::interval_at(Instant::now() + first, group.period);
     turns.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         turns.tick().await;
@@ -191,13 +196,13 @@ async fn client(
             return samples;
         }
         if connection.is_none() {
-            connection = TcpStream::connect(lane.address).await.ok();
+            connection = TcpStream::connect(group.address).await.ok();
         }
         let sent = watch.elapsed();
         let status = match &mut connection {
             Some(stream) => {
-                let exchange = exchange(stream, &lane.request);
-                tokio::time::timeout(PATIENCE, exchange).await.ok().flatten()
+                let exchange = exchange(stream, &group.request);
+                tokio::time::timeout(TIMEOUT, exchange).await.ok().flatten()
             }
             None => None,
         };
@@ -208,7 +213,7 @@ async fn client(
     }
 }
 
-/// One request and its answer. None where the connection ends before that.
+/// Sends one request and reads the response. `None` if the connection ends before.
 async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Option<u16> {
     stream.write_all(request).await.ok()?;
     let mut answer = BytesMut::with_capacity(4 * 1024);

@@ -1,4 +1,4 @@
-//! Fixtures. All of them are ended by their own handles when they are dropped.
+//! Fixtures. Each stops its processes and threads when dropped.
 
 mod child;
 mod collector;
@@ -13,25 +13,25 @@ mod nginx;
 mod openapi;
 mod python;
 mod redis;
-mod swarm;
+mod send;
 mod upstream;
 mod wait;
 mod wall_clock;
 
 pub(crate) use collector::{Collector, Span};
-pub(crate) use config::{DEMO, in_front_of, key};
+pub(crate) use config::{DEMO, key, proxy_to};
 pub(crate) use curl::curl;
 pub(crate) use fault_proxy::{FaultProxy, Mode};
-pub(crate) use gateway::{Gateway, Outcome, check, check_file, tollgate, whole};
+pub(crate) use gateway::{Gateway, Outcome, check, check_file, full_config, tollgate};
 pub(crate) use http::{Connection, Request, Response};
 pub(crate) use inconclusive::inconclusive;
-pub(crate) use load::{Lane, Load, Report};
+pub(crate) use load::{ClientGroup, Load, Report};
 pub(crate) use nginx::Nginx;
 pub(crate) use python::PythonServer;
 pub(crate) use redis::{Redis, free_port};
-pub(crate) use swarm::{Tally, rush, swarm};
-pub(crate) use upstream::{Seen, Upstream};
+pub(crate) use send::{StatusCounts, send_concurrently, send_many};
+pub(crate) use upstream::{ReceivedRequest, Upstream};
 pub(crate) use wait::{
-    Gate, Moment, PATIENCE, Stopwatch, eventually, lasting, timed, wait_out, within,
+    Latch, Stopwatch, TIMEOUT, Timestamp, eventually, sleep_for, timed, wait_retry_after, within,
 };
 pub(crate) use wall_clock::WallClock;

@@ -1,5 +1,5 @@
-//! nginx as an API that nobody here wrote: serves a folder, takes uploads into it (`PUT /files/`),
-//! and says what it got (`POST /echo`).
+//! nginx as an independent upstream: serves a folder, stores uploads in it (`PUT /files/`), and
+//! returns the body that it received (`POST /echo`).
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::child::Child;
-use super::wait::{PATIENCE, within};
+use super::wait::{TIMEOUT, within};
 
 /// A running nginx.
 pub(crate) struct Nginx {
@@ -21,8 +21,7 @@ impl Nginx {
     pub(crate) fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("files")).unwrap();
-        // nginx cannot be told to choose a port, so another process may take the one that was
-        // found before nginx does.
+        // nginx cannot choose a free port itself, so another process may take the port in between.
         for _ in 0..10 {
             if let Some((child, address)) = try_start(folder.path()) {
                 return Self { address, _child: child, folder };
@@ -31,7 +30,7 @@ impl Nginx {
         panic!("nginx did not start ten times; see {}", folder.keep().display());
     }
 
-    /// Where `/files/<name>` lies.
+    /// Path of `/files/<name>` on disk.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join("files").join(name)
     }
@@ -44,15 +43,15 @@ fn try_start(folder: &Path) -> Option<(Child, SocketAddr)> {
     let mut command = Command::new("nginx");
     command.arg("-p").arg(folder).arg("-c").arg(&config).args(["-e", "stderr"]);
     let mut child = Child::start(&mut command, "apt-get install nginx-light");
-    let answers = within(PATIENCE, || {
+    let answers = within(TIMEOUT, || {
         let answers = TcpStream::connect(address).is_ok();
-        (answers || child.has_ended()).then_some(answers)
+        (answers || child.has_exited()).then_some(answers)
     });
-    // Somebody else may answer there.
-    (answers == Some(true) && !child.has_ended()).then_some((child, address))
+    // Another process may listen on the port.
+    (answers == Some(true) && !child.has_exited()).then_some((child, address))
 }
 
-/// One process in the foreground, everything within the folder, so that it needs no rights.
+/// Configuration of one process in the foreground that uses only the folder and needs no privileges.
 fn text(folder: &Path, address: SocketAddr) -> String {
     let folder = folder.display();
     format!(

@@ -1,4 +1,4 @@
-//! Every answer of the admin port is held against its OpenAPI document.
+//! Checks every response of the admin port against the OpenAPI document.
 
 use std::cell::RefCell;
 use std::sync::LazyLock;
@@ -13,30 +13,30 @@ const NAME: &str = "http://localhost/openapi.json";
 
 static READ: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(DOCUMENT).unwrap());
 
-/// That the document has such an answer to such a request, down to its members.
+/// Asserts that the OpenAPI document describes this response to this request.
 #[track_caller]
-pub(super) fn documented(method: &str, target: &str, answer: &Response) {
+pub(super) fn assert_documented(method: &str, target: &str, answer: &Response) {
     let path = target.split('?').next().unwrap();
     let Some((template, operations)) = operations(path) else { return };
     let verb = if method == "HEAD" { "get".to_owned() } else { method.to_ascii_lowercase() };
     let Some(operation) = operations.get(&verb) else { return };
     let status = answer.status.to_string();
-    let whole = || format!("{method} {target}: {} {}", answer.status, answer.text());
-    assert!(operation["responses"].get(&status).is_some(), "not documented: {}", whole());
+    let context = || format!("{method} {target}: {} {}", answer.status, answer.text());
+    assert!(operation["responses"].get(&status).is_some(), "not documented: {}", context());
     let kind = answer.header("content-type").unwrap_or_default().split(';').next().unwrap();
     let place = ["paths", template, &verb, "responses", &status, "content", kind, "schema"];
     let escaped = place.map(|part| part.replace('~', "~0").replace('/', "~1"));
     let pointer = format!("/{}", escaped.join("/"));
-    assert!(READ.pointer(&pointer).is_some(), "not documented as {kind}: {}", whole());
+    assert!(READ.pointer(&pointer).is_some(), "not documented as {kind}: {}", context());
     if method == "HEAD" || !kind.ends_with("json") {
         return;
     }
     let place = format!("{NAME}#{}", pointer.replace('{', "%7B").replace('}', "%7D"));
     COMPILED.with_borrow_mut(|(schemas, compiler)| {
-        // What was compiled before is found again.
+        // The compiler caches schemas.
         let schema = compiler.compile(&place, schemas).unwrap();
-        if let Err(wrong) = schemas.validate(&answer.json(), schema) {
-            panic!("not as documented: {wrong:#}\n{}", whole());
+        if let Err(error) = schemas.validate(&answer.json(), schema) {
+            panic!("not as documented: {error:#}\n{}", context());
         }
     });
 }

@@ -1,4 +1,4 @@
-//! Python's `http.server` as an API that nobody here wrote: HTTP/1.0, closes after each answer.
+//! Python's `http.server` as an independent upstream: HTTP/1.0, closes after each response.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ impl PythonServer {
         Self { address: SocketAddr::from(([127, 0, 0, 1], port)), _child: child, folder }
     }
 
-    /// Where `/<name>` lies.
+    /// Path of `/<name>` on disk.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -33,7 +33,7 @@ impl PythonServer {
 
 fn command(folder: &Path) -> Command {
     let mut command = Command::new("python3");
-    // -u: the line with the port must not wait in a buffer.
+    // -u: unbuffered, so that the line with the port arrives at once.
     command
         .args(["-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory"])
         .arg(folder);

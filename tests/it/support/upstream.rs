@@ -1,4 +1,4 @@
-//! An API of our own: records what it gets, byte for byte, and answers by script.
+//! An upstream server that records requests byte for byte and responds by script.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,37 +8,38 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
-/// A server that runs until it is dropped.
+/// A running server; stops when dropped.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
     acceptor: Option<JoinHandle<()>>,
 }
 
-/// A request as it arrived.
+/// A received request.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ReceivedRequest {
     /// Request line and headers, with their line breaks.
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
-    /// Which connection it came on, counted from 0.
+    /// Number of the connection, from 0.
     pub(crate) connection: usize,
 }
 
 #[derive(Default)]
 struct Shared {
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<ReceivedRequest>>,
     connections: Mutex<Vec<TcpStream>>,
     stopped: AtomicBool,
 }
 
-/// Writes the answer to a request. Returns whether the connection goes on.
-type Script = dyn Fn(&Seen, &mut TcpStream) -> bool + Send + Sync;
+/// Writes the response to a request. Returns whether to keep the connection.
+type Script = dyn Fn(&ReceivedRequest, &mut TcpStream) -> bool + Send + Sync;
 
 impl Upstream {
-    /// Answers by `script`, which writes to the connection and says whether it goes on.
+    /// Starts a server that responds by `script`, which writes to the connection and returns whether
+    /// to keep it.
     pub(crate) fn start(
-        script: impl Fn(&Seen, &mut TcpStream) -> bool + Send + Sync + 'static,
+        script: impl Fn(&ReceivedRequest, &mut TcpStream) -> bool + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -51,13 +52,13 @@ impl Upstream {
         Self { address, shared, acceptor: Some(acceptor) }
     }
 
-    /// Answers every request with the same bytes, and keeps the connection.
-    pub(crate) fn saying(answer: impl Into<Vec<u8>>) -> Self {
+    /// Starts a server that sends the same bytes for every request and keeps the connection.
+    pub(crate) fn responding(answer: impl Into<Vec<u8>>) -> Self {
         let answer = answer.into();
         Self::start(move |_, stream| stream.write_all(&answer).is_ok())
     }
 
-    /// Answers every request with 200 and the request's body.
+    /// Starts a server that responds with 200 and the request's body.
     pub(crate) fn echo() -> Self {
         Self::start(|seen, stream| {
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", seen.body.len());
@@ -65,15 +66,15 @@ impl Upstream {
         })
     }
 
-    /// All requests so far.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    /// Requests received so far.
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
         self.shared.seen.lock().clone()
     }
 
-    /// The only request so far.
+    /// The single request received so far.
     #[track_caller]
-    pub(crate) fn only(&self) -> Seen {
-        let mut seen = self.seen();
+    pub(crate) fn only_request(&self) -> ReceivedRequest {
+        let mut seen = self.requests();
         assert_eq!(seen.len(), 1, "requests that arrived: {seen:#?}");
         seen.remove(0)
     }
@@ -92,13 +93,13 @@ impl Drop for Upstream {
     }
 }
 
-impl Seen {
+impl ReceivedRequest {
     /// The request line.
     pub(crate) fn line(&self) -> &str {
         self.head.lines().next().unwrap_or_default()
     }
 
-    /// Every value of a header.
+    /// All values of a header.
     pub(crate) fn values(&self, name: &str) -> Vec<&str> {
         let headers = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
         headers
@@ -107,7 +108,7 @@ impl Seen {
             .collect()
     }
 
-    /// The only value of a header.
+    /// The value of a header. Panics if there are two.
     #[track_caller]
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let values = self.values(name);
@@ -141,7 +142,11 @@ fn serve(mut stream: TcpStream, connection: usize, shared: &Shared, script: &Scr
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-fn read_request(stream: &mut TcpStream, unread: &mut Vec<u8>, connection: usize) -> Option<Seen> {
+fn read_request(
+    stream: &mut TcpStream,
+    unread: &mut Vec<u8>,
+    connection: usize,
+) -> Option<ReceivedRequest> {
     let end = loop {
         if let Some(end) = unread.windows(4).position(|window| window == b"\r\n\r\n") {
             break end + 4;
@@ -149,7 +154,7 @@ fn read_request(stream: &mut TcpStream, unread: &mut Vec<u8>, connection: usize)
         fill(stream, unread)?;
     };
     let head = String::from_utf8_lossy(&unread.drain(..end).collect::<Vec<u8>>()).into_owned();
-    let mut seen = Seen { head, body: Vec::new(), connection };
+    let mut seen = ReceivedRequest { head, body: Vec::new(), connection };
     if seen.values("transfer-encoding").contains(&"chunked") {
         loop {
             let end = loop {

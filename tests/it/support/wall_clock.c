@@ -1,5 +1,5 @@
-/* The wall clock of a process, so many seconds off: loaded before the C library, and read anew at
- * every look at the clock. The monotonic clock is left alone. */
+/* Shifts the wall clock of a process by an offset that is read at every call. Loaded before the C
+ * library. Does not change the monotonic clock. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

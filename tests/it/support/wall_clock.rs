@@ -1,5 +1,5 @@
-//! A wall clock that can be set while a program runs: a small library before the C library's own
-//! functions. `cc` builds it, as it builds parts of the gateway.
+//! Changes the wall clock of a running program, with a preloaded library that replaces functions of
+//! the C library. `cc` builds it.
 
 use std::os::unix::fs::FileExt as _;
 use std::process::Command;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::child::spawned;
 
-/// The wall clock of the programs that were started with it.
+/// The wall clock of the programs that use it.
 pub(crate) struct WallClock {
     folder: TempDir,
 }
@@ -26,13 +26,13 @@ impl WallClock {
         clock
     }
 
-    /// Has a program go by this clock.
-    pub(crate) fn rule(&self, command: &mut Command) {
+    /// Makes a program use this clock.
+    pub(crate) fn apply_to(&self, command: &mut Command) {
         command.env("LD_PRELOAD", self.folder.path().join("clock.so"));
         command.env("WALL_CLOCK_OFFSET", self.folder.path().join("offset"));
     }
 
-    /// Sets it, as so many seconds before or behind the time.
+    /// Sets the offset from the real time, in seconds.
     pub(crate) fn set(&self, seconds_off: i64) {
         let mut file = std::fs::OpenOptions::new();
         let file = file.write(true).open(self.folder.path().join("offset")).unwrap();

@@ -66,7 +66,7 @@ fn hanging_collector_delays_no_request() {
     assert!(gateway.count("tollgate_traces_exports_total", &[("result", "timeout")]) >= 3);
 
     // With all the time in the world, the end of the process does not wait for it.
-    gateway.take(&tracing_to(silent.local_addr().unwrap(), "timeout = \"1m\""));
+    gateway.apply(&tracing_to(silent.local_addr().unwrap(), "timeout = \"1m\""));
     serve(&gateway);
     gateway.terminate();
     let (code, took) = gateway.exit();
@@ -83,7 +83,7 @@ fn reload_replaces_a_hanging_collector() {
     // Several messages' worth: each would be sent three times.
     (0..10).for_each(|_| serve(&gateway));
     let collector = Collector::start();
-    gateway.take(&format!("{DEMO}{}", collector.table("")));
+    gateway.apply(&format!("{DEMO}{}", collector.table("")));
     serve(&gateway);
     // All that is for the old one would take 36 s.
     eventually("spans", || (!collector.spans().is_empty()).then_some(()));

@@ -1,18 +1,18 @@
-//! Where a message of Redis' protocol ends.
+//! Finds the ends of RESP messages.
 
-/// The end of the message that begins at `start`; none while it is not all there.
+/// End of the message that begins at `start`; `None` while it is incomplete.
 pub(super) fn end(bytes: &[u8], start: usize) -> Option<usize> {
     let line = bytes.get(start..)?;
     let length = line.windows(2).position(|pair| pair == b"\r\n")?;
-    let behind = start + length + 2;
+    let after = start + length + 2;
     let number = || std::str::from_utf8(&line[1..length]).ok()?.parse::<i64>().ok();
     match line[0] {
-        b'*' => (0..number()?).try_fold(behind, |at, _| end(bytes, at)),
+        b'*' => (0..number()?).try_fold(after, |at, _| end(bytes, at)),
         b'$' => {
-            let end = number()?.try_into().map_or(behind, |size: usize| behind + size + 2);
+            let end = number()?.try_into().map_or(after, |size: usize| after + size + 2);
             (bytes.len() >= end).then_some(end)
         }
-        _ => Some(behind),
+        _ => Some(after),
     }
 }
 

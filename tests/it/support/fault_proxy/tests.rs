@@ -1,21 +1,21 @@
-//! The proxy's own promises, against a real Redis and a client by hand.
+//! Tests of the proxy itself, with a real Redis and a plain TCP client.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use super::{FaultProxy, Mode};
-use crate::support::{Redis, eventually, lasting, timed};
+use crate::support::{Redis, eventually, sleep_for, timed};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn connect(proxy: &FaultProxy) -> TcpStream {
     let stream = TcpStream::connect(proxy.address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream
 }
 
-/// Sends `ECHO word` and reads as much as its answer is long. None where it ends before.
+/// Sends `ECHO word` and reads the reply. `None` if the connection ends before.
 fn echo(stream: &mut TcpStream, word: &str) -> Option<String> {
     send(stream, word);
     receive(stream, format!("${}\r\n{word}\r\n", word.len()).len())
@@ -39,7 +39,7 @@ fn proxy_passes_refuses_and_passes_again() {
     let mut stream = connect(&proxy);
     assert_eq!(echo(&mut stream, "a").as_deref(), Some("$1\r\na\r\n"));
     proxy.set(Mode::Refuse);
-    assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0, "closed though nobody used it");
+    assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0, "an idle connection is closed");
     assert_eq!(echo(&mut connect(&proxy), "b"), None);
     proxy.set(Mode::Pass);
     assert_eq!(echo(&mut connect(&proxy), "c").as_deref(), Some("$1\r\nc\r\n"));
@@ -59,8 +59,8 @@ fn hanging_connection_continues_where_it_stopped() {
     for stream in [&mut old, &mut new] {
         send(stream, "b");
         stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        assert!(stream.read(&mut [0]).is_err(), "neither an answer nor the end");
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert!(stream.read(&mut [0]).is_err(), "neither a reply nor the end");
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     }
     proxy.set(Mode::Pass);
     for stream in [&mut old, &mut new] {
@@ -89,15 +89,15 @@ fn canned_replies_keep_the_order() {
     let mut stream = connect(&proxy);
     redis.pause();
     send(&mut stream, "a");
-    lasting(Duration::from_millis(50));
+    sleep_for(Duration::from_millis(50));
     proxy.set(Mode::Canned("-OOM x\r\n"));
     send(&mut stream, "b");
     stream.write_all(b"*1\r\n$4\r\nPING\r\n").unwrap();
     redis.resume();
     assert_eq!(receive(&mut stream, 22).as_deref(), Some("$1\r\na\r\n-OOM x\r\n+PONG\r\n"));
-    // Redis is not needed for that.
+    // Canned replies do not need Redis.
     redis.kill();
-    eventually("an answer without Redis", || {
+    eventually("a reply without Redis", || {
         (echo(&mut connect(&proxy), "d")?.starts_with("-OOM x")).then_some(())
     });
 }
