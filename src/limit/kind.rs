@@ -1,6 +1,7 @@
 //! [`Limit`]: the parameters of one limit, of any kind.
 
 use super::bucket::Bucket;
+use super::double;
 use super::share::Share;
 use super::token_bucket::{TokenBucket, TokenBucketError};
 use super::verdict::Standing;
@@ -15,6 +16,9 @@ pub enum Limit {
     /// Tokens that are added at a constant rate, up to the burst.
     TokenBucket(TokenBucket),
 }
+
+/// Number of the kind in a call of `take.lua`.
+const TOKEN_BUCKET: u8 = 1;
 
 // === Parameters ===
 
@@ -139,16 +143,21 @@ impl Limit {
 // === Codec ===
 
 impl Limit {
-    /// Appends the parameters of a bucket as arguments of `take.lua`.
-    pub fn encode(&self, arguments: &mut Vec<u8>) {
-        match self {
-            Self::TokenBucket(bucket) => bucket.encode(arguments),
-        }
+    /// Appends the parameters of a bucket to a call of `take.lua`: the number of the kind, and two
+    /// doubles. The second is the level of a full bucket.
+    pub fn encode(&self, call: &mut Vec<u8>) {
+        let (kind, first) = match self {
+            Self::TokenBucket(bucket) => (TOKEN_BUCKET, bucket.units_per_us()),
+        };
+        call.push(kind);
+        call.extend_from_slice(&double(first));
+        call.extend_from_slice(&double(self.full()));
     }
 
     /// Bucket at `now` from its stored value in Redis. An invalid value counts as no value, which is
-    /// a full bucket.
-    pub fn decode(&self, stored: &[u8], now: u64) -> Bucket {
+    /// a full bucket. Only `take.lua` decodes buckets in operation; tests compare it with this.
+    #[cfg(test)]
+    pub(crate) fn decode(&self, stored: &[u8], now: u64) -> Bucket {
         match self {
             Self::TokenBucket(bucket) => bucket.decode(stored, now),
         }

@@ -16,12 +16,13 @@
 //! # How to add a kind of limit
 //!
 //! 1. A file here with the parameters of the kind, as `token_bucket.rs`. It defines the transition
-//!    (`refilled`, `rescaled`, `full_at`), the standing (`standing`), and the codec: `encode` for
-//!    the arguments of `lua/take.lua`, `decode` for the value stored in Redis.
+//!    (`refilled`, `rescaled`, `full_at`), the standing (`standing`), and the codec: its parameters in
+//!    a call of `lua/take.lua`, and `decode`, the reference for the value that is stored in Redis.
 //! 2. A variant of [`Limit`]. The compiler then lists each `match` in `kind.rs` that needs an arm; no
 //!    other file matches on the kind.
-//! 3. A function in `lua/take.lua` that reads a bucket of the kind. A stored value must not be valid
-//!    for two kinds: give it another length.
+//! 3. In `lua/take.lua`, a function that reads a stored bucket and one that writes it, and the number
+//!    of the kind where they are called. A stored value must not be valid for two kinds: give it
+//!    another length. `store/redis/parity.rs` compares the script with this module.
 //! 4. A way to configure it: `policy/build/grant.rs` builds the limit of a rule.
 //!
 //! Everything else is independent of the kind. Stores compare and subtract units; the deny cache,

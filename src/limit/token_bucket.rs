@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::bucket::{Bucket, CLOCK_SLACK_US};
 use super::verdict::Standing;
-use super::{MAX_DEBT_BURSTS, MAX_UNITS, double};
+use super::{MAX_DEBT_BURSTS, MAX_UNITS};
 
 /// Parameters of a token bucket.
 ///
@@ -179,23 +179,22 @@ impl TokenBucket {
 // === Codec ===
 
 impl TokenBucket {
-    /// Appends the parameters as arguments of `take.lua`: units per microsecond and units of a full
-    /// bucket, as doubles.
-    pub fn encode(&self, arguments: &mut Vec<u8>) {
-        arguments.extend_from_slice(&double(self.units_per_us));
-        arguments.extend_from_slice(&double(self.full()));
+    /// Units added per microsecond, at least 1.
+    pub const fn units_per_us(&self) -> i64 {
+        self.units_per_us
     }
 
     /// Bucket at `now` from its stored value in Redis: level, time of the level, and level of a full
     /// bucket when it was written, as doubles. An invalid value counts as no value, which is a full
     /// bucket.
+    #[cfg(test)]
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
         clippy::cast_sign_loss,
         reason = "levels are at most 2^53, where doubles are exact; times fit for 285 years"
     )]
-    pub fn decode(&self, stored: &[u8], now: u64) -> Bucket {
+    pub(crate) fn decode(&self, stored: &[u8], now: u64) -> Bucket {
         const EXACT: f64 = MAX_UNITS as f64;
         let double = |at: usize| Some(f64::from_le_bytes(*stored.get(at..)?.first_chunk()?));
         let doubles = (stored.len() == 24).then(|| Some((double(0)?, double(8)?, double(16)?)));

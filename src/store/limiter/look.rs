@@ -6,7 +6,7 @@ use crate::limit::bucket::Bucket;
 use crate::limit::charge::{self, Charge, Charges};
 use crate::limit::share::Share;
 use crate::store::peek_cache::{PeekClient, Peeked};
-use crate::store::redis::batch::peek::PATIENCE;
+use crate::store::redis::batch::peek::OPERATOR_TIMEOUT;
 use crate::store::redis::script::RuleName;
 
 /// What is in buckets, for whoever asks without taking from them.
@@ -26,9 +26,9 @@ impl Limiter {
     /// The levels of the charges' buckets. For people who ask: it may take a second.
     pub async fn look(&self, charges: &[Charge], rules: &[RuleName]) -> Levels {
         if let Some(shared) = &self.shared
-            && let Ok(buckets) = shared.batcher.look(charges, rules, PATIENCE).await
+            && let Ok(levels) = shared.batcher.peek(charges, rules, OPERATOR_TIMEOUT).await
         {
-            return Levels::of_redis(self.levels(charges, &buckets));
+            return Levels::of_redis(self.levels(charges, &levels));
         }
         self.known(charges, true)
     }
@@ -61,19 +61,19 @@ impl Limiter {
             return self.known(charges, false);
         }
         let patience = ends.saturating_duration_since(tokio::time::Instant::now());
-        let looked = shared.batcher.look(charges, rules, patience).await.ok();
-        let levels = looked.map(|buckets| self.levels(charges, &buckets));
+        let looked = shared.batcher.peek(charges, rules, patience).await.ok();
+        let levels = looked.map(|levels| self.levels(charges, &levels));
         *seen = Some(Peeked::new(charges, levels.clone(), clock::now()));
         levels.map_or_else(|| self.known(charges, true), Levels::of_redis)
     }
 
     /// The levels of buckets in Redis; of those that it cannot read, what this process knows.
-    fn levels(&self, charges: &[Charge], buckets: &[Option<Bucket>]) -> Vec<i64> {
+    fn levels(&self, charges: &[Charge], levels: &[Option<i64>]) -> Vec<i64> {
         let now = clock::now();
-        let level = |(charge, bucket): (&Charge, &Option<Bucket>)| {
-            bucket.unwrap_or_else(|| self.memory.bucket(charge, now)).level
+        let level = |(charge, level): (&Charge, &Option<i64>)| {
+            level.unwrap_or_else(|| self.memory.bucket(charge, now).level)
         };
-        charges.iter().zip(buckets).map(level).collect()
+        charges.iter().zip(levels).map(level).collect()
     }
 
     /// What this process knows of the charges' buckets, and whether it decides alone now.

@@ -14,7 +14,7 @@ use crate::clock;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{self, Answer, BucketId, Charge, Charges, Outcomes};
 use crate::limit::share::Share;
-use crate::store::redis::batch::peek::PATIENCE;
+use crate::store::redis::batch::peek::OPERATOR_TIMEOUT;
 use crate::store::redis::script::RuleName;
 
 impl Shared {
@@ -50,9 +50,10 @@ impl Shared {
         let spent = Duration::from_micros(clock::now().saturating_sub(started));
         let left = self.batcher.budget().saturating_sub(spent);
         if !here.answer.allowed() {
-            let found = self.batcher.look(&there, rules, left).await.ok();
+            let found = self.batcher.peek(&there, rules, left).await.ok();
             // Where Redis does not say what the others hold, only the rule that denied is known.
-            let known: Option<Vec<Bucket>> = found.and_then(|found| found.into_iter().collect());
+            let known: Option<Vec<Bucket>> =
+                found.and_then(|found| found.into_iter().map(|level| level.map(bucket)).collect());
             return Some(match known {
                 Some(known) => {
                     let outcomes = charge::outcomes(&there, &known, Share::WHOLE);
@@ -82,15 +83,15 @@ impl Shared {
     /// What a request would be answered, from the levels that there are.
     pub(super) async fn peek(&self, charges: &[Charge], rules: &[RuleName]) -> Taken {
         let peek = |local: &[Charge], share| self.fallback.peek(local, clock::now(), share);
-        let Ok(found) = self.batcher.look(charges, rules, PATIENCE).await else {
+        let Ok(found) = self.batcher.peek(charges, rules, OPERATOR_TIMEOUT).await else {
             return self.alone(charges, rules, peek);
         };
         let (mut here, mut there, mut buckets) = (Charges::new(), Charges::new(), Vec::new());
-        for (charge, bucket) in charges.iter().zip(found) {
-            match bucket {
-                Some(bucket) => {
+        for (charge, level) in charges.iter().zip(found) {
+            match level {
+                Some(level) => {
                     there.push(*charge);
-                    buckets.push(bucket);
+                    buckets.push(bucket(level));
                 }
                 None => here.push(*charge),
             }
@@ -120,6 +121,11 @@ impl Taken {
         }
         self
     }
+}
+
+/// A bucket for a decision without effect, whose time does not matter.
+const fn bucket(level: i64) -> Bucket {
+    Bucket { level, at: 0 }
 }
 
 /// The answer to a request of which `here` was decided in this process and `there` in Redis, in the

@@ -21,9 +21,6 @@ const ANNOUNCE: &str = include_str!("../../../lua/announce.lua");
 static ANNOUNCE_SHA: LazyLock<String> =
     LazyLock::new(|| redis::Script::new(ANNOUNCE).get_hash().to_string());
 
-/// Changes buckets by hand; its head says how.
-pub(super) const ADJUST: &str = include_str!("../../../lua/adjust.lua");
-
 /// A gateway that was not heard of for so long counts no more.
 const SILENT_MS: u64 = 10_000;
 
@@ -58,27 +55,47 @@ impl Unproven {
     }
 }
 
-/// Runs the script on a batch. Where Redis does not know it, it is sent along up to the tick
-/// `ends`: nobody may take for those who have been answered otherwise since.
+/// Takes the tokens of a batch. If Redis does not know the script, it is sent with a second call, but
+/// not after `ends` (microseconds): the checks may have been decided locally since.
 ///
 /// # Errors
-/// Whatever the server or the connection says.
+/// Any error of the server or the connection.
 pub async fn take(
     connection: &mut impl ConnectionLike,
     batch: &Batch,
     ends: u64,
 ) -> RedisResult<Vec<i64>> {
-    let asked = batch.asked();
-    let owed = batch.owed();
+    run(connection, batch.keys(), (&batch.encode(), &batch.encode_debts()), ends).await
+}
+
+/// Adjusts or reads buckets. `call` and `debts` are the arguments of the script.
+///
+/// # Errors
+/// Any error of the server or the connection.
+pub async fn on_buckets(
+    connection: &mut impl ConnectionLike,
+    keys: &[String],
+    (call, debts): (&[u8], &[u8]),
+) -> RedisResult<Vec<i64>> {
+    run(connection, keys.iter().map(String::as_str), (call, debts), u64::MAX).await
+}
+
+/// Runs the script.
+async fn run<'a>(
+    connection: &mut impl ConnectionLike,
+    keys: impl ExactSizeIterator<Item = &'a str> + Clone,
+    (call, debts): (&[u8], &[u8]),
+    ends: u64,
+) -> RedisResult<Vec<i64>> {
     let command = |name: &str, script: &str| {
         let mut command = redis::cmd(name);
-        command.arg(script).arg(batch.keys().len());
-        for key in batch.keys() {
+        command.arg(script).arg(keys.len());
+        for key in keys.clone() {
             command.arg(key);
         }
-        command.arg("").arg(asked.as_slice());
-        if let Some(owed) = &owed {
-            command.arg(owed.as_slice());
+        command.arg("").arg(call);
+        if !debts.is_empty() {
+            command.arg(debts);
         }
         command
     };
@@ -135,21 +152,6 @@ pub async fn announce(
         Err(error) if is_unknown(&error) => command("EVAL", ANNOUNCE).query_async(connection).await,
         reply => reply,
     }
-}
-
-/// Changes buckets by hand. `asked` is the script's second argument. Sent whole: nobody does this
-/// often.
-///
-/// # Errors
-/// Whatever the server or the connection says.
-pub async fn adjust(
-    connection: &mut impl ConnectionLike,
-    keys: &[String],
-    asked: &[u8],
-) -> RedisResult<Vec<i64>> {
-    let mut command = redis::cmd("EVAL");
-    command.arg(ADJUST).arg(keys.len()).arg(keys).arg("").arg(asked);
-    command.query_async(connection).await
 }
 
 /// Appends a record to the stream at `key`, and has the oldest go where there are too many: some

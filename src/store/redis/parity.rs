@@ -1,5 +1,5 @@
-//! The script and the core are one: any schedule of clock steps and batches, through `take.lua` in
-//! a real server and through `limit`, gives the same answers, levels and expiries.
+//! `take.lua` in a real server and the core in `limit` agree: any schedule of clock steps, batches,
+//! adjustments and peeks gives the same answers, levels and times to live.
 
 mod odd;
 
@@ -13,6 +13,7 @@ use redis::Connection;
 
 use super::fixture::RedisServer;
 use super::script::{self, Added, Batch, RuleName};
+use crate::limit::adjust::Adjustment;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, take};
 use crate::limit::share::Share;
@@ -29,6 +30,8 @@ struct Step {
     checks: Vec<Charges>,
     /// What is taken off first: the bucket, in proportion to all that the checks name, and units.
     owed: Vec<(prop::sample::Index, i64)>,
+    /// Applied to all of these buckets after the checks.
+    adjustment: Option<Adjustment>,
 }
 
 /// Buckets as `limit` has them.
@@ -36,12 +39,25 @@ struct Step {
 struct Reference(HashMap<BucketId, (Bucket, Limit)>);
 
 impl Reference {
+    fn peek(&self, charge: &Charge, now: u64) -> Bucket {
+        let limit = &charge.limit;
+        let kept = self.0.get(&charge.bucket);
+        kept.map_or(Bucket::full(limit, now), |(kept, was)| {
+            limit.converted(*kept, was).refilled(limit, now)
+        })
+    }
+
+    fn adjust(&mut self, charge: &Charge, adjustment: Adjustment, now: u64) -> (i64, i64) {
+        let before = self.peek(charge, now);
+        let after = adjustment.apply(before, &charge.limit);
+        self.0.insert(charge.bucket, (after, charge.limit));
+        (before.level, after.level)
+    }
+
     fn bucket(&mut self, charge: &Charge, now: u64) -> Bucket {
         let limit = &charge.limit;
-        let Some((kept, was)) = self.0.get(&charge.bucket).copied() else {
-            return Bucket::full(limit, now);
-        };
-        let bucket = limit.converted(kept, &was).refilled(limit, now);
+        let bucket = self.peek(charge, now);
+        let Some((kept, was)) = self.0.get(&charge.bucket).copied() else { return bucket };
         if bucket.at < kept.at || was.full() != limit.full() {
             // The clock went back by more than the slack, or the rule has changed: kept, whatever
             // becomes of the request.
@@ -110,10 +126,15 @@ fn step() -> impl Strategy<Value = Step> {
     let checks = prop::collection::vec(check(), 1..12);
     let units = prop_oneof![4 => 1..30_000_000_i64, 1 => 1..=MAX_UNITS];
     let owed = prop::collection::vec((any::<prop::sample::Index>(), units), 0..3);
-    (clock, prop::collection::vec(limit(), 4), checks, owed).prop_map(
-        |(clock, limits, checks, owed)| {
+    let adjustment = prop_oneof![
+        6 => Just(None),
+        1 => Just(Some(Adjustment::Reset)),
+        2 => (1..100_u64).prop_map(|tokens| Some(Adjustment::Grant(tokens))),
+    ];
+    (clock, prop::collection::vec(limit(), 4), checks, owed, adjustment).prop_map(
+        |(clock, limits, checks, owed, adjustment)| {
             let checks = checks.iter().map(|check| charges(check, &limits)).collect();
-            Step { clock, limits, checks, owed }
+            Step { clock, limits, checks, owed, adjustment }
         },
     )
 }
@@ -143,16 +164,49 @@ fn call(connection: &mut Connection, batch: &Batch, now: u64) -> Vec<i64> {
 }
 
 fn try_call(connection: &mut Connection, batch: &Batch, now: u64) -> redis::RedisResult<Vec<i64>> {
+    let keys: Vec<&str> = batch.keys().collect();
+    run_script(connection, &keys, now, (batch.encode(), batch.encode_debts()))
+}
+
+fn run_script(
+    connection: &mut Connection,
+    keys: &[&str],
+    now: u64,
+    (call, debts): (Vec<u8>, Vec<u8>),
+) -> redis::RedisResult<Vec<i64>> {
     let mut command = redis::cmd("EVAL");
-    command.arg(script::SOURCE).arg(batch.keys().len());
-    batch.keys().for_each(|key| {
-        command.arg(key);
-    });
-    command.arg(now).arg(batch.asked().as_slice());
-    if let Some(owed) = batch.owed() {
-        command.arg(owed.as_slice());
+    command.arg(script::SOURCE).arg(keys.len()).arg(keys).arg(now).arg(call);
+    if !debts.is_empty() {
+        command.arg(debts);
     }
     command.query(connection)
+}
+
+/// Adjusts and peeks the buckets of all checks, each once.
+fn adjust_and_peek(
+    connection: &mut Connection,
+    reference: &mut Reference,
+    (step, checks): (&Step, &[Charges]),
+    now: u64,
+) {
+    let mut charges: Charges = checks.iter().flatten().copied().collect();
+    charges.sort_by_key(|charge| charge.bucket);
+    charges.dedup_by_key(|charge| charge.bucket);
+    let key = |charge: &Charge| script::key(PREFIX, charge.bucket, &rules()[charge.rule as usize]);
+    let keys: Vec<String> = charges.iter().map(key).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    if let Some(adjustment) = step.adjustment {
+        let call = script::encode_adjust(&charges, adjustment);
+        let reply = run_script(connection, &keys, now, (call, Vec::new())).unwrap();
+        let expected: Vec<Option<(i64, i64)>> =
+            charges.iter().map(|charge| Some(reference.adjust(charge, adjustment, now))).collect();
+        assert_eq!(script::read_adjust(&charges, &reply), Ok(expected), "{adjustment:?} at {now}");
+    }
+    let call = script::encode_peek(&charges);
+    let reply = run_script(connection, &keys, now, (call, Vec::new())).unwrap();
+    let expected: Vec<Option<i64>> =
+        charges.iter().map(|charge| Some(reference.peek(charge, now).level)).collect();
+    assert_eq!(script::read_peek(&charges, &reply), Ok(expected), "peek at {now}");
 }
 
 /// A batch decides group by group; the reference must take its checks in that order.
@@ -200,6 +254,7 @@ fn run(connection: &mut Connection, steps: &[Step], limits_change: bool) {
             let expected = reference.take(&checks[index], now);
             assert_eq!(answers[index].as_ref(), Some(&expected), "check {index} at {now}");
         }
+        adjust_and_peek(connection, &mut reference, (step, &checks), now);
         compare_stored(connection, &reference, &checks);
     }
 }
@@ -229,7 +284,7 @@ fn cases() -> ProptestConfig {
 }
 
 #[test]
-fn the_script_and_the_core_agree_on_any_schedule() {
+fn script_and_core_agree_on_any_schedule() {
     let server = RedisServer::start(&[]);
     let connection = RefCell::new(server.client().get_connection().unwrap());
     TestRunner::new(cases())
@@ -241,7 +296,7 @@ fn the_script_and_the_core_agree_on_any_schedule() {
 }
 
 #[test]
-fn a_changed_limit_keeps_the_same_fraction_in_both() {
+fn script_and_core_keep_the_same_fraction_under_a_changed_limit() {
     let server = RedisServer::start(&[]);
     let connection = RefCell::new(server.client().get_connection().unwrap());
     TestRunner::new(cases())

@@ -1,4 +1,4 @@
-//! `lua/take.lua` from this side: a batch of checks as its arguments, its reply as answers.
+//! Arguments and replies of `lua/take.lua`, the only script that reads or writes buckets.
 //!
 //! Checks with the same charges are one group: the script decides on any number of them at once,
 //! so a hot key costs Redis as much as a single request. Every order of the checks in a batch is
@@ -11,11 +11,12 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
 
+use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{BucketId, Charge, Charges, Mode};
 use crate::limit::{Limit, double};
 use crate::policy::{MAX_RULES_PER_ROUTE, OnFailure, Rule};
 use ids::IdState;
-pub use reply::{BadReply, Reply};
+pub use reply::{BadReply, Reply, read_adjust, read_peek};
 
 /// The script.
 pub const SOURCE: &str = include_str!("../../../lua/take.lua");
@@ -38,6 +39,17 @@ const _: () = assert!(MAX_RULES_PER_ROUTE <= MAX_CHARGES);
 const _: () = assert!(MAX_CHARGES <= MAX_BUCKETS);
 const _: () = assert!(MAX_BUCKETS < u16::MAX as usize);
 const _: () = assert!(MAX_CHECKS <= u16::MAX as usize);
+
+/// What a call does with its buckets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    /// Takes tokens for requests.
+    Take = 1,
+    /// Adds units, for an operator.
+    Adjust = 2,
+    /// Reads levels, and writes nothing.
+    Peek = 3,
+}
 
 /// What a shared store must know of a rule: its name, the salt that its bucket ids carry, and what to
 /// do without the store.
@@ -66,8 +78,8 @@ pub struct Batch {
     groups: Vec<Group>,
     group_index: HashMap<u128, Vec<usize>, IdState>,
     checks: usize,
-    /// Indexes of buckets, and units that were granted without asking.
-    owed: Vec<(u16, i64)>,
+    /// Indexes of buckets, and units that were granted locally.
+    debts: Vec<(u16, i64)>,
 }
 
 /// Equal requests.
@@ -158,7 +170,7 @@ impl Batch {
         };
         let (charges, buckets, members) = (vec![charge], vec![index], Vec::new());
         self.groups.push(Group { charges, charge_count: 1, buckets, members, member_count: 0 });
-        self.owed.push((index, units));
+        self.debts.push((index, units));
         Added::In
     }
 
@@ -186,7 +198,7 @@ impl Batch {
     }
 
     /// The keys of the buckets, each once.
-    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         self.buckets.iter().map(|(_, _, key)| key.as_str())
     }
 
@@ -199,34 +211,62 @@ impl Batch {
     /// Has `units` taken off the bucket before anything else; it is one of the batch's.
     pub fn owe(&mut self, bucket: BucketId, units: i64) {
         if let Some(index) = self.bucket_index.get(&bucket) {
-            self.owed.push((*index, units));
+            self.debts.push((*index, units));
         }
     }
 
-    /// `ARGV[3]`, where anything is owed.
-    pub fn owed(&self) -> Option<Vec<u8>> {
-        let pack = |(bucket, units): &(u16, i64)| {
-            let [low, high] = (bucket + 1).to_le_bytes();
-            std::iter::once(low).chain([high]).chain(double(*units))
-        };
-        (!self.owed.is_empty()).then(|| self.owed.iter().flat_map(pack).collect())
-    }
-
-    /// `ARGV[2]`; the script's head says what stands where.
-    pub fn asked(&self) -> Vec<u8> {
-        let mut asked = Vec::with_capacity(self.buckets.len() * 16 + self.groups.len() * 14);
+    /// `ARGV[2]` of a call that takes the tokens of these checks.
+    pub fn encode(&self) -> Vec<u8> {
+        let size = 1 + self.buckets.len() * 17 + self.groups.len() * 14;
+        let mut call = Vec::with_capacity(size);
+        call.push(Operation::Take as u8);
         for (_, limit, _) in &self.buckets {
-            limit.encode(&mut asked);
+            limit.encode(&mut call);
         }
         for group in &self.groups {
-            asked.extend_from_slice(&group.member_count.to_le_bytes());
-            asked.push(group.charge_count);
+            call.extend_from_slice(&group.member_count.to_le_bytes());
+            call.push(group.charge_count);
             for (charge, bucket) in group.charges.iter().zip(&group.buckets) {
-                asked.extend_from_slice(&(bucket + 1).to_le_bytes());
-                asked.extend_from_slice(&double(charge.limit.units(charge.cost)));
-                asked.push(u8::from(charge.mode == Mode::Shadow));
+                call.extend_from_slice(&(bucket + 1).to_le_bytes());
+                call.extend_from_slice(&double(charge.limit.units(charge.cost)));
+                call.push(u8::from(charge.mode == Mode::Shadow));
             }
         }
-        asked
+        call
     }
+
+    /// `ARGV[3]`; empty if there are no debts.
+    pub fn encode_debts(&self) -> Vec<u8> {
+        encode_debts(self.debts.iter().copied())
+    }
+}
+
+/// `ARGV[2]` of a call that adjusts the buckets of these charges.
+pub fn encode_adjust(charges: &[Charge], adjustment: Adjustment) -> Vec<u8> {
+    let mut call = encode_buckets(Operation::Adjust, charges);
+    for charge in charges {
+        call.extend_from_slice(&double(adjustment.units(&charge.limit)));
+    }
+    call
+}
+
+/// `ARGV[2]` of a call that reads the buckets of these charges.
+pub fn encode_peek(charges: &[Charge]) -> Vec<u8> {
+    encode_buckets(Operation::Peek, charges)
+}
+
+fn encode_buckets(operation: Operation, charges: &[Charge]) -> Vec<u8> {
+    let mut call = vec![operation as u8];
+    charges.iter().for_each(|charge| charge.limit.encode(&mut call));
+    call
+}
+
+/// `ARGV[3]`: indexes of buckets, and units to take off first; empty if there are none.
+pub fn encode_debts(debts: impl Iterator<Item = (u16, i64)>) -> Vec<u8> {
+    let mut packed = Vec::new();
+    for (bucket, units) in debts {
+        packed.extend_from_slice(&(bucket + 1).to_le_bytes());
+        packed.extend_from_slice(&double(units));
+    }
+    packed
 }

@@ -7,11 +7,10 @@ use redis::ErrorKind;
 
 use super::Batcher;
 use super::flight::{Coming, LATEST};
-use super::peek::PATIENCE;
+use super::peek::OPERATOR_TIMEOUT;
 use crate::clock;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{BucketId, Charge};
-use crate::limit::double;
 use crate::store::debts::{Debts, Owed};
 use crate::store::redis::call;
 use crate::store::redis::script::{self, RuleName};
@@ -47,11 +46,7 @@ impl Batcher {
         adjustment: Adjustment,
     ) -> Result<Vec<Moved>, NotAdjusted> {
         let mut line = self.link.current().ok_or(NotAdjusted::NotAsked)?;
-        let key = |charge: &Charge| {
-            let rule = rules.get(charge.rule as usize).ok_or(NotAdjusted::NotAsked)?;
-            Ok(script::key(&self.prefix, charge.bucket, rule))
-        };
-        let keys = charges.iter().map(key).collect::<Result<Vec<_>, _>>()?;
+        let keys = self.keys(charges, rules).ok_or(NotAdjusted::NotAsked)?;
         let carried: Carried = charges
             .iter()
             .map(|charge| {
@@ -60,24 +55,21 @@ impl Batcher {
             })
             .collect();
         let owed =
-            |index: usize| carried.get(index).and_then(Option::as_ref).map_or(0, |(.., u)| *u);
-        let mut asked = Vec::new();
-        for (index, charge) in charges.iter().enumerate() {
-            charge.limit.encode(&mut asked);
-            asked.extend_from_slice(&double(owed(index)));
-            asked.extend_from_slice(&double(adjustment.units(&charge.limit)));
-        }
-        let mut coming: Coming =
-            Box::pin(async move { call::adjust(&mut line.redis, &keys, &asked).await });
+            (0..u16::MAX).zip(&carried).filter_map(|(index, one)| Some((index, one.as_ref()?.2)));
+        let packed_debts = script::encode_debts(owed);
+        let call = script::encode_adjust(charges, adjustment);
+        let mut coming: Coming = Box::pin(async move {
+            call::on_buckets(&mut line.redis, &keys, (&call, &packed_debts)).await
+        });
         let debts = Arc::clone(&self.debts);
-        let Ok(reply) = tokio::time::timeout(PATIENCE, &mut coming).await else {
-            tokio::spawn(settle_late(debts, carried, coming, charges.len()));
+        let Ok(reply) = tokio::time::timeout(OPERATOR_TIMEOUT, &mut coming).await else {
+            tokio::spawn(settle_late(debts, carried, coming, charges.to_vec()));
             return Err(NotAdjusted::Unknown);
         };
         let moved = match reply {
             Err(error) if error.kind() == ErrorKind::Io => Err(NotAdjusted::Unknown),
             Err(_) => Err(NotAdjusted::NotAsked),
-            Ok(numbers) => read(&numbers, charges.len()),
+            Ok(numbers) => read(charges, &numbers),
         };
         if moved.is_err() {
             owe_on(&debts, carried);
@@ -88,9 +80,9 @@ impl Batcher {
 
 /// What becomes of the debts of a call that was not answered in time. Until it is, or its connection
 /// is given up, no other call carries them: Redis may be at them, and would take them off twice.
-async fn settle_late(debts: Arc<Debts>, carried: Carried, coming: Coming, buckets: usize) {
+async fn settle_late(debts: Arc<Debts>, carried: Carried, coming: Coming, charges: Vec<Charge>) {
     let reply = tokio::time::timeout(LATEST, coming).await;
-    let is_done = matches!(&reply, Ok(Ok(numbers)) if read(numbers, buckets).is_ok());
+    let is_done = matches!(&reply, Ok(Ok(numbers)) if read(&charges, numbers).is_ok());
     if !is_done {
         owe_on(&debts, carried);
     }
@@ -103,14 +95,12 @@ fn owe_on(debts: &Debts, carried: Carried) {
     }
 }
 
-/// The script's reply about so many buckets.
-fn read(numbers: &[i64], buckets: usize) -> Result<Vec<Moved>, NotAdjusted> {
-    match numbers {
-        [number] => Err(NotAdjusted::Unreadable(usize::try_from(number - 1).unwrap_or_default())),
-        _ if numbers.len() == 2 * buckets => {
-            Ok(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())
-        }
-        _ => Err(NotAdjusted::Unknown),
+/// Reads the script's reply: the level of each charge's bucket before and after.
+fn read(charges: &[Charge], reply: &[i64]) -> Result<Vec<Moved>, NotAdjusted> {
+    let moved = script::read_adjust(charges, reply).map_err(|_| NotAdjusted::Unknown)?;
+    match moved.iter().position(Option::is_none) {
+        Some(index) => Err(NotAdjusted::Unreadable(index)),
+        None => Ok(moved.into_iter().flatten().collect()),
     }
 }
 

@@ -1,83 +1,53 @@
-//! What is in buckets in Redis, for people who ask. Only `GET` and `TIME` are sent, so that nothing
-//! there can change; `lua/take.lua` would write the level of a bucket whose rule has changed. The
-//! answers of one call, one behind the other, are not quite of one instant: what others take
-//! meanwhile may be seen in one bucket and not in another.
+//! Peek: reads buckets in Redis without taking tokens. The script sends only `GET` and `TIME` for it,
+//! so nothing can change.
 
 use std::time::Duration;
 
-use redis::{RedisResult, Value};
-
 use super::{Batcher, Undecided};
 use crate::clock;
-use crate::limit::MICROS_PER_SECOND;
-use crate::limit::bucket::Bucket;
 use crate::limit::charge::Charge;
-use crate::store::redis::class::{ErrorClass, classify};
+use crate::store::redis::call;
 use crate::store::redis::script::{self, RuleName};
 
-/// How long a person waits.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+/// Timeout of operations that a person waits for.
+pub const OPERATOR_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Batcher {
-    /// The buckets as they are, what this process owes them taken off; none where a key of another
-    /// type stands in a bucket's place. Takes nothing, and tells the breaker nothing: it is there
-    /// for requests. `rules` are those of the policy that the charges come from, by index.
+    /// Levels of the charges' buckets, less the debts of this process; `None` for a bucket whose key
+    /// holds another type. Takes no tokens and has no effect on the circuit breaker. `rules` are those
+    /// of the policy that the charges come from, by index.
     ///
     /// # Errors
-    /// Redis does not answer, or not within `patience`.
-    pub async fn look(
+    /// Redis does not answer, or not within `timeout`.
+    pub async fn peek(
         &self,
         charges: &[Charge],
         rules: &[RuleName],
-        patience: Duration,
-    ) -> Result<Vec<Option<Bucket>>, Undecided> {
+        timeout: Duration,
+    ) -> Result<Vec<Option<i64>>, Undecided> {
         let mut line = self.link.current().ok_or(Undecided::NotAsked)?;
-        let mut commands = redis::pipe();
-        // One key's error is that bucket's own.
-        commands.ignore_errors().cmd("TIME");
-        for charge in charges {
-            let rule = rules.get(charge.rule as usize).ok_or(Undecided::NotAsked)?;
-            commands.cmd("GET").arg(script::key(&self.prefix, charge.bucket, rule));
+        let keys = self.keys(charges, rules).ok_or(Undecided::NotAsked)?;
+        let owed = |charge: &Charge| self.debts.owed(charge.bucket, &charge.limit, clock::now());
+        let debts = (0..u16::MAX).zip(charges).map(|(index, charge)| (index, owed(charge)));
+        let debts = script::encode_debts(debts.filter(|(_, units)| *units > 0));
+        let call = script::encode_peek(charges);
+        let reply = call::on_buckets(&mut line.redis, &keys, (&call, &debts));
+        match tokio::time::timeout(timeout, reply).await {
+            Ok(Ok(numbers)) => {
+                script::read_peek(charges, &numbers).map_err(|_| Undecided::NotAsked)
+            }
+            Ok(Err(_)) | Err(_) => Err(Undecided::NotAsked),
         }
-        let asked = commands.query_async::<Vec<Value>>(&mut line.redis);
-        let replies = tokio::time::timeout(patience, asked).await;
-        let Ok(Ok((now, kept))) = replies.map(|replies| replies.and_then(read)) else {
-            return Err(Undecided::NotAsked);
+    }
+
+    /// Keys of the charges' buckets; `None` if a rule is not among `rules`.
+    pub(super) fn keys(&self, charges: &[Charge], rules: &[RuleName]) -> Option<Vec<String>> {
+        let key = |charge: &Charge| {
+            let rule = rules.get(charge.rule as usize)?;
+            Some(script::key(&self.prefix, charge.bucket, rule))
         };
-        let each = charges.iter().zip(kept).map(|(charge, kept)| {
-            // As the next call would: what is owed goes off first.
-            let owed = self.debts.owed(charge.bucket, &charge.limit, clock::now());
-            let bucket = bucket(charge, kept?.as_deref(), now);
-            Some(if owed > 0 { bucket.owing(&charge.limit, owed) } else { bucket })
-        });
-        Ok(each.collect())
+        charges.iter().map(key).collect()
     }
-}
-
-/// What is kept in a bucket's place, if anything; none where it is of another type.
-type Kept = Option<Option<Vec<u8>>>;
-
-/// The time in ticks, and what is kept of each bucket.
-fn read(replies: Vec<Value>) -> RedisResult<(u64, Vec<Kept>)> {
-    let mut replies = replies.into_iter();
-    let time = replies.next().unwrap_or(Value::Nil).extract_error()?;
-    let (seconds, micros): (u64, u64) = redis::from_redis_value(time)?;
-    let kept: RedisResult<Vec<Kept>> = replies.map(read_one).collect();
-    Ok((seconds.saturating_mul(MICROS_PER_SECOND).saturating_add(micros), kept?))
-}
-
-fn read_one(reply: Value) -> RedisResult<Kept> {
-    match reply.extract_error() {
-        Ok(kept) => Ok(Some(redis::from_redis_value(kept)?)),
-        Err(error) if classify(&error) == ErrorClass::WrongType => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// A bucket at `now`, as `lua/take.lua` reads it: a missing one is full.
-pub(super) fn bucket(charge: &Charge, kept: Option<&[u8]>, now: u64) -> Bucket {
-    let limit = &charge.limit;
-    kept.map_or_else(|| Bucket::full(limit, now), |kept| limit.decode(kept, now))
 }
 
 #[cfg(test)]
@@ -90,6 +60,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::limit::Limit;
+    use crate::limit::MICROS_PER_SECOND;
     use crate::limit::charge::{self, BucketId, Mode};
     use crate::limit::share::Share;
     use crate::policy::OnFailure;
@@ -125,9 +96,16 @@ pub(super) mod tests {
         prop_oneof![6 => bucket, 1 => prop::collection::vec(any::<u8>(), 0..30)]
     }
 
-    /// Whatever stands in Redis, what is told of it is what the script would say.
+    fn run(connection: &mut redis::Connection, key: &str, call: &[u8], debts: &[u8]) -> Vec<i64> {
+        let mut command = redis::cmd("EVAL");
+        command.arg(script::SOURCE).arg(1).arg(key).arg(NOW).arg(call).arg(debts);
+        command.query(connection).unwrap()
+    }
+
+    /// For any stored value: a peek equals the reference and writes nothing, and a check then takes
+    /// from that level.
     #[test]
-    fn a_bucket_is_read_as_the_script_reads_it() {
+    fn peek_returns_the_level_that_a_check_finds_and_writes_nothing() {
         let server = RedisServer::start(&[]);
         let connection = RefCell::new(server.client().get_connection().unwrap());
         let limit = Limit::token_bucket(10, MICROS_PER_SECOND, 50).unwrap();
@@ -139,15 +117,20 @@ pub(super) mod tests {
         let mut batch = Batch::default();
         batch.add(&[charge], &rules, "t:");
         let mut runner = TestRunner::new(Config { cases: 2_000, ..Config::default() });
-        let ran = runner.run(&kept(), |kept| {
+        let ran = runner.run(&(kept(), prop_oneof![Just(0), 1..20_000_000_i64]), |(kept, owed)| {
             let connection = &mut *connection.borrow_mut();
             redis::cmd("SET").arg(&key).arg(&kept).query::<()>(connection).unwrap();
-            let mut buckets = [bucket(&charge, Some(&kept), NOW)];
-            let told = charge::take(&[charge], &mut buckets, Share::WHOLE);
-            let mut call = redis::cmd("EVAL");
-            call.arg(script::SOURCE).arg(1).arg(&key).arg(NOW).arg(batch.asked().as_slice());
-            let reply: Vec<i64> = call.query(connection).unwrap();
-            prop_assert_eq!(batch.read(&reply).unwrap().answers, [Some(told)]);
+            let debts = script::encode_debts((owed > 0).then_some((0, owed)).into_iter());
+            let mut buckets = [limit.decode(&kept, NOW).owing(&limit, owed)];
+            let reply = run(connection, &key, &script::encode_peek(&[charge]), &debts);
+            let level = buckets[0].level;
+            prop_assert_eq!(script::read_peek(&[charge], &reply), Ok(vec![Some(level)]));
+            let stored: Vec<u8> = redis::cmd("GET").arg(&key).query(connection).unwrap();
+            let ttl: i64 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();
+            prop_assert_eq!((stored, ttl), (kept, -1));
+            let expected = charge::take(&[charge], &mut buckets, Share::WHOLE);
+            let reply = run(connection, &key, &batch.encode(), &debts);
+            prop_assert_eq!(batch.read(&reply).unwrap().answers, [Some(expected)]);
             Ok(())
         });
         ran.unwrap();

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Batcher;
 use super::flight::tokens;
-use super::peek::PATIENCE;
+use super::peek::OPERATOR_TIMEOUT;
 use crate::clock;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::BucketId;
@@ -115,7 +115,7 @@ impl Batcher {
             batch.settle((*bucket, limit), &owed.rule, *units, &self.prefix) == Added::In
         });
         self.owe_on(left);
-        let ends = ends.min(Instant::now() + PATIENCE);
+        let ends = ends.min(Instant::now() + OPERATOR_TIMEOUT);
         let call = call::take(&mut line.redis, &batch, clock::now() + MICROS_PER_SECOND);
         let reply = match timeout_at(ends, call).await {
             Ok(Ok(numbers)) => batch.read(&numbers).map_err(|error| error.to_string()),

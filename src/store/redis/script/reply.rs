@@ -2,7 +2,7 @@
 
 use super::{Batch, Group};
 use crate::limit::MAX_UNITS;
-use crate::limit::charge::{Answer, BucketId, Mode, Outcome, Outcomes};
+use crate::limit::charge::{Answer, BucketId, Charge, Mode, Outcome, Outcomes};
 use crate::limit::share::Share;
 
 /// What the script said.
@@ -15,13 +15,48 @@ pub struct Reply {
     pub unreadable: Vec<BucketId>,
 }
 
-/// What the script says in place of a level that it cannot read.
+/// Level of an unreadable bucket.
 const UNREADABLE: i64 = -2 * MAX_UNITS;
 
 /// A reply that `take.lua` does not give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the reply is not one of the script's")]
 pub struct BadReply;
+
+/// Reads the reply to a call that reads the buckets of `charges`. Returns their levels; `None` for an
+/// unreadable bucket.
+///
+/// # Errors
+/// The reply does not belong to this call.
+pub fn read_peek(charges: &[Charge], reply: &[i64]) -> Result<Vec<Option<i64>>, BadReply> {
+    let mut numbers = reply.iter().copied().skip(1);
+    let levels = charges.iter().map(|charge| level(charge, numbers.next())).collect();
+    if numbers.next().is_some() { Err(BadReply) } else { levels }
+}
+
+/// Reads the reply to a call that adjusts the buckets of `charges`. Returns the level of each before
+/// and after; `None` for an unreadable bucket. Then no bucket has changed.
+///
+/// # Errors
+/// The reply does not belong to this call.
+pub fn read_adjust(charges: &[Charge], reply: &[i64]) -> Result<Vec<Option<(i64, i64)>>, BadReply> {
+    let mut numbers = reply.iter().copied().skip(1);
+    let mut moved = Vec::with_capacity(charges.len());
+    for charge in charges {
+        let (before, after) = (level(charge, numbers.next())?, level(charge, numbers.next())?);
+        moved.push(before.zip(after));
+    }
+    if numbers.next().is_some() { Err(BadReply) } else { Ok(moved) }
+}
+
+/// Reads the level of a charge's bucket; `None` if the bucket is unreadable.
+fn level(charge: &Charge, number: Option<i64>) -> Result<Option<i64>, BadReply> {
+    match number.ok_or(BadReply)? {
+        UNREADABLE => Ok(None),
+        level if (charge.limit.lowest()..=charge.limit.full()).contains(&level) => Ok(Some(level)),
+        _ => Err(BadReply),
+    }
+}
 
 impl Batch {
     /// The script's reply, read.
@@ -37,14 +72,12 @@ impl Batch {
             let mut levels = Vec::with_capacity(group.charges.len());
             let mut undecided = false;
             for charge in &group.charges {
-                let level = numbers.next().ok_or(BadReply)?;
-                if level == UNREADABLE {
+                let level = level(charge, numbers.next())?;
+                if level.is_none() {
                     undecided |= charge.mode == Mode::Enforce;
                     if !unreadable.contains(&charge.bucket) {
                         unreadable.push(charge.bucket);
                     }
-                } else if level > charge.limit.full() || level < charge.limit.lowest() {
-                    return Err(BadReply);
                 }
                 let took = match charge.mode {
                     Mode::Enforce => passed,
@@ -75,17 +108,17 @@ impl Group {
         &self,
         order: usize,
         passed: usize,
-        levels: &[(i64, i64)],
+        levels: &[(Option<i64>, i64)],
     ) -> Result<Answer, BadReply> {
         let allowed = order < passed;
         let mut outcomes = Outcomes::new();
         for (charge, &(last, took)) in self.charges.iter().zip(levels) {
             let units = charge.limit.units(charge.cost);
-            if last == UNREADABLE {
-                // A shadow rule whose bucket cannot be read has nothing to say.
+            let Some(last) = last else {
+                // A shadow rule whose bucket is unreadable has no effect.
                 outcomes.push(Outcome::full(charge));
                 continue;
-            }
+            };
             // How many requests took after this one: their units are back in its level.
             let turn = i64::try_from(order).map_err(|_| BadReply)? + 1;
             let later = if allowed { took.saturating_sub(turn).max(0) } else { 0 };
@@ -105,7 +138,6 @@ mod tests {
 
     use super::*;
     use crate::limit::Limit;
-    use crate::limit::charge::Charge;
     use crate::policy::OnFailure;
     use crate::store::redis::script::RuleName;
 

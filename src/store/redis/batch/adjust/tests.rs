@@ -1,5 +1,5 @@
-//! Whatever stands in Redis, `lua/adjust.lua` does to it what the core does, and `lua/take.lua`
-//! reads it as the core would.
+//! For any stored value, the script adjusts a bucket as the core does, and a check then finds the
+//! result.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -29,30 +29,23 @@ fn rules() -> [RuleName; 1] {
     [RuleName { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local }]
 }
 
-fn asked(charges: &[Charge], owed: i64, adjustment: Adjustment) -> Vec<u8> {
-    let mut asked = Vec::new();
-    for charge in charges {
-        charge.limit.encode(&mut asked);
-        asked.extend_from_slice(&double(owed));
-        asked.extend_from_slice(&double(adjustment.units(&charge.limit)));
-    }
-    asked
-}
-
 fn run(
     connection: &mut redis::Connection,
     charges: &[Charge],
-    asked: &[u8],
+    owed: i64,
+    adjustment: Adjustment,
 ) -> redis::RedisResult<Vec<i64>> {
     let keys: Vec<String> =
         charges.iter().map(|charge| script::key("t:", charge.bucket, &rules()[0])).collect();
+    let debts = (0..).zip(charges).map(|(index, _)| (index, owed)).filter(|(_, owed)| *owed > 0);
     let mut command = redis::cmd("EVAL");
-    command.arg(call::ADJUST).arg(keys.len()).arg(&keys).arg(NOW).arg(asked);
+    command.arg(script::SOURCE).arg(keys.len()).arg(&keys).arg(NOW);
+    command.arg(script::encode_adjust(charges, adjustment)).arg(script::encode_debts(debts));
     command.query(connection)
 }
 
 #[test]
-fn the_script_does_what_the_core_does() {
+fn script_adjusts_any_stored_value_as_the_core_does() {
     let server = RedisServer::start(&[]);
     let connection = RefCell::new(server.client().get_connection().unwrap());
     let (charge, rules) = (charge(7), rules());
@@ -69,16 +62,15 @@ fn the_script_does_what_the_core_does() {
     let ran = runner.run(&(peek::tests::kept(), adjustments, owed), |(kept, adjustment, owed)| {
         let connection = &mut *connection.borrow_mut();
         redis::cmd("SET").arg(&key).arg(&kept).query::<()>(connection).unwrap();
-        let before = peek::bucket(&charge, Some(&kept), NOW);
-        let before = if owed > 0 { before.owing(&charge.limit, owed) } else { before };
+        let before = charge.limit.decode(&kept, NOW).owing(&charge.limit, owed);
         let after = adjustment.apply(before, &charge.limit);
-        let reply = run(connection, &[charge], &asked(&[charge], owed, adjustment)).unwrap();
-        prop_assert_eq!(read(&reply, 1).unwrap(), vec![(before.level, after.level)]);
+        let reply = run(connection, &[charge], owed, adjustment).unwrap();
+        prop_assert_eq!(read(&[charge], &reply).unwrap(), vec![(before.level, after.level)]);
         prop_assert!((charge.limit.lowest()..=charge.limit.full()).contains(&after.level));
 
-        // And a check goes on from there.
+        // A check then takes from that level.
         let mut call = redis::cmd("EVAL");
-        call.arg(script::SOURCE).arg(1).arg(&key).arg(NOW).arg(batch.asked().as_slice());
+        call.arg(script::SOURCE).arg(1).arg(&key).arg(NOW).arg(batch.encode());
         let reply: Vec<i64> = call.query(connection).unwrap();
         let mut bucket = [Bucket { level: after.level, at: NOW }];
         let charges = [charge];
@@ -93,30 +85,30 @@ fn the_script_does_what_the_core_does() {
 }
 
 #[test]
-fn where_one_bucket_cannot_be_read_none_is_changed() {
+fn unreadable_bucket_leaves_all_buckets_unchanged() {
     let server = RedisServer::start(&[]);
     let mut connection = server.client().get_connection().unwrap();
     let charges = [charge(1), charge(2)];
     let key = |charge: &Charge| script::key("t:", charge.bucket, &rules()[0]);
     redis::cmd("LPUSH").arg(key(&charges[1])).arg("x").query::<()>(&mut connection).unwrap();
-    let reply = run(&mut connection, &charges, &asked(&charges, 0, Adjustment::Reset)).unwrap();
-    assert_eq!(read(&reply, 2), Err(NotAdjusted::Unreadable(1)));
+    let reply = run(&mut connection, &charges, 0, Adjustment::Reset).unwrap();
+    assert_eq!(read(&charges, &reply), Err(NotAdjusted::Unreadable(1)));
     let there: bool = redis::cmd("EXISTS").arg(key(&charges[0])).query(&mut connection).unwrap();
     assert!(!there);
     redis::cmd("DEL").arg(key(&charges[1])).query::<()>(&mut connection).unwrap();
-    let reply = run(&mut connection, &charges, &asked(&charges, 100_000, Adjustment::Grant(2)));
+    let reply = run(&mut connection, &charges, 100_000, Adjustment::Grant(2));
     let full = charges[0].limit.full();
-    assert_eq!(read(&reply.unwrap(), 2).unwrap(), [(full - 100_000, full); 2]);
+    assert_eq!(read(&charges, &reply.unwrap()).unwrap(), [(full - 100_000, full); 2]);
 }
 
-/// The script's user may not read: that says nothing of what is in the bucket's place.
+/// A missing permission to read says nothing about the value: the call fails.
 #[test]
-fn adjust_fails_where_its_user_may_not_read() {
+fn adjust_fails_without_the_permission_to_read() {
     let server = RedisServer::start(&[]);
     let mut connection = server.client().get_connection().unwrap();
     let rights = ["ACL", "SETUSER", "default", "-get"];
     redis::cmd(rights[0]).arg(&rights[1..]).query::<()>(&mut connection).unwrap();
     let charges = [charge(1)];
-    let error = run(&mut connection, &charges, &asked(&charges, 0, Adjustment::Reset)).unwrap_err();
+    let error = run(&mut connection, &charges, 0, Adjustment::Reset).unwrap_err();
     assert_eq!(classify(&error), ErrorClass::NoPermission, "{error}");
 }
