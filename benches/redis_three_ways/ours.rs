@@ -16,6 +16,7 @@ use tollgate::store::limiter::{Limiter, Source};
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::batch::Batcher;
 use tollgate::store::redis::link::Link;
+use tollgate::store::redis::node::Node;
 use tollgate::store::redis::script::RuleName;
 
 use crate::arithmetic::Limit;
@@ -50,7 +51,7 @@ impl Ours {
         let rule = RuleName { name: Arc::from("bench"), salt: 0, on_failure: OnFailure::Local };
         Self {
             batcher: batcher(),
-            limiter: Arc::new(Limiter::shared(memory, batcher(), debts.clone(), None)),
+            limiter: Arc::new(Limiter::shared(memory, Node::over("bench", batcher()), None)),
             rules: Arc::from([rule]),
         }
     }

@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::answer::Answer;
 use super::members::{self, BadBody};
 use crate::store::limiter::Limiter;
-use crate::store::redis::link::Link;
-use crate::store::redis::link::gate::{Override, Standing};
+use crate::store::redis::link::breaker::{BreakerStatus, Override};
+use crate::store::redis::node::Node;
 
 /// State of the circuit breaker.
 #[derive(Debug, Serialize)]
@@ -27,15 +27,18 @@ pub(super) struct Breaker {
 }
 
 impl Breaker {
-    pub(super) fn of(link: &Link) -> Self {
-        let Standing { state, r#override, since, admits_percent, retry_after_us } = link.breaker();
-        Self {
-            state,
+    /// The breaker of the limiter's nodes; of several, the one that is furthest from closed. `None`
+    /// without Redis.
+    pub(super) fn of(limiter: &Limiter) -> Option<Self> {
+        let status = limiter.nodes().map(Node::breaker).max_by_key(|status| status.state)?;
+        let BreakerStatus { state, r#override, since_us, admits_percent, retry_after_us } = status;
+        Some(Self {
+            state: state.name(),
             r#override: name(r#override),
-            since_ms: since / 1_000,
+            since_ms: since_us / 1_000,
             admits_percent,
             retry_after_ms: retry_after_us.div_ceil(1_000),
-        }
+        })
     }
 }
 
@@ -49,7 +52,7 @@ fn name(r#override: Override) -> &'static str {
 
 /// Answers with the state of the breaker.
 pub(super) fn show(limiter: &Limiter) -> Answer {
-    limiter.link().map_or_else(no_breaker, |link| Answer::json(&Breaker::of(link)))
+    Breaker::of(limiter).map_or_else(no_breaker, |breaker| Answer::json(&breaker))
 }
 
 /// Sets or ends the override as the body says, and answers with the state afterwards.
@@ -58,10 +61,9 @@ pub(super) fn set(limiter: &Limiter, body: &[u8]) -> Answer {
         Ok(wanted) => wanted,
         Err(error) => return Answer::problem(StatusCode::BAD_REQUEST, &error.to_string()),
     };
-    let Some(link) = limiter.link() else { return no_breaker() };
-    let before = Breaker::of(link);
-    link.set_override(wanted);
-    let after = Breaker::of(link);
+    let Some(before) = Breaker::of(limiter) else { return no_breaker() };
+    limiter.nodes().for_each(|node| node.set_override(wanted));
+    let Some(after) = Breaker::of(limiter) else { return no_breaker() };
     let shown = |breaker: &Breaker| format!("{} ({})", breaker.state, breaker.r#override);
     let note = format!("{} -> {}", shown(&before), shown(&after));
     Answer::json(&after).noting(note)

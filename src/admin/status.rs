@@ -6,7 +6,7 @@ use super::Admin;
 use super::breaker::Breaker;
 use crate::clock;
 use crate::runtime::Runtime;
-use crate::store::redis::link::Link;
+use crate::store::redis::node::Node;
 
 /// Response of `GET /api/status`.
 #[derive(Debug, Serialize)]
@@ -65,10 +65,10 @@ impl Status {
             redis: Redis {
                 configured,
                 connected: configured && limiter.is_connected(),
-                reached: limiter.link().is_some_and(Link::is_reached),
+                reached: configured && limiter.nodes().all(Node::is_reached),
             },
-            breaker: limiter.link().map(Breaker::of),
-            gateways: limiter.link().map_or(1, Link::gateways),
+            breaker: Breaker::of(limiter),
+            gateways: limiter.gateways(),
             buckets: Buckets {
                 local: store.len(),
                 max,

@@ -156,8 +156,7 @@ impl Limit {
 
     /// Bucket at `now` from its stored value in Redis. An invalid value counts as no value, which is
     /// a full bucket. Only `take.lua` decodes buckets in operation; tests compare it with this.
-    #[cfg(test)]
-    pub(crate) fn decode(&self, stored: &[u8], now: u64) -> Bucket {
+    pub fn decode(&self, stored: &[u8], now: u64) -> Bucket {
         match self {
             Self::TokenBucket(bucket) => bucket.decode(stored, now),
         }

@@ -187,14 +187,13 @@ impl TokenBucket {
     /// Bucket at `now` from its stored value in Redis: level, time of the level, and level of a full
     /// bucket when it was written, as doubles. An invalid value counts as no value, which is a full
     /// bucket.
-    #[cfg(test)]
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
         clippy::cast_sign_loss,
         reason = "levels are at most 2^53, where doubles are exact; times fit for 285 years"
     )]
-    pub(crate) fn decode(&self, stored: &[u8], now: u64) -> Bucket {
+    pub fn decode(&self, stored: &[u8], now: u64) -> Bucket {
         const EXACT: f64 = MAX_UNITS as f64;
         let double = |at: usize| Some(f64::from_le_bytes(*stored.get(at..)?.first_chunk()?));
         let doubles = (stored.len() == 24).then(|| Some((double(0)?, double(8)?, double(16)?)));

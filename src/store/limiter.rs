@@ -12,15 +12,14 @@ mod unreadable;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::debts::Debts;
 use super::deny_cache::DenyCache;
 use super::fallback::Fallback;
 use super::memory::MemoryStore;
 use super::peek_cache::PeekCache;
+use super::redis::batch::Undecided;
 use super::redis::batch::adjust::{Moved, NotAdjusted};
 use super::redis::batch::settle::{Settlement, Sum};
-use super::redis::batch::{Batcher, Undecided};
-use super::redis::link::Link;
+use super::redis::node::Node;
 use super::redis::script::RuleName;
 use crate::clock;
 use crate::limit::adjust::Adjustment;
@@ -37,7 +36,7 @@ pub struct Limiter {
 
 /// Buckets that all gateways share.
 struct Shared {
-    batcher: Arc<Batcher>,
+    node: Node,
     denied: DenyCache,
     fallback: Fallback,
     peek_cache: PeekCache,
@@ -87,18 +86,13 @@ impl Limiter {
         Self { memory, shared: None }
     }
 
-    /// A limiter over shared buckets, and over those in this process while Redis does not answer:
-    /// then it grants the part of one of `instances` gateways, or of as many as were counted, and
-    /// owes it in `debts`.
-    pub fn shared(
-        memory: Arc<MemoryStore>,
-        batcher: Arc<Batcher>,
-        debts: Arc<Debts>,
-        instances: Option<u32>,
-    ) -> Self {
-        let fallback = Fallback::new(Arc::clone(&memory), debts);
+    /// A limiter over the shared buckets of `node`. While the node is unavailable, it decides in
+    /// `memory`: it grants the share of one of `instances` gateways, or of as many as were counted,
+    /// and adds what it grants to the node's debts.
+    pub fn shared(memory: Arc<MemoryStore>, node: Node, instances: Option<u32>) -> Self {
+        let fallback = Fallback::new(Arc::clone(&memory), Arc::clone(node.debts()));
         let (denied, peek_cache) = (DenyCache::default(), PeekCache::default());
-        let shared = Shared { batcher, denied, fallback, peek_cache, instances };
+        let shared = Shared { node, denied, fallback, peek_cache, instances };
         Self { memory, shared: Some(shared) }
     }
 
@@ -112,7 +106,7 @@ impl Limiter {
         if let Some(answer) = shared.denied.refusal(&charges, now) {
             return Taken::all(charges, answer, Source::Cache);
         }
-        match shared.batcher.take(charges.clone(), Arc::clone(rules)).await {
+        match shared.node.batcher().take(charges.clone(), Arc::clone(rules)).await {
             Ok(answered) => {
                 shared.denied.remember(&charges, &answered.answer, answered.sent_at);
                 shared.fallback.learn(&charges, &answered.answer, clock::now());
@@ -151,7 +145,7 @@ impl Limiter {
             let moved = self.memory.adjust(charges, adjustment, clock::now());
             return Ok((moved, Source::Local));
         };
-        let moved = shared.batcher.adjust(charges, rules, adjustment).await?;
+        let moved = shared.node.batcher().adjust(charges, rules, adjustment).await?;
         let now = clock::now();
         shared.denied.forget(charges.iter().map(|charge| charge.bucket), now);
         for (charge, (_, after)) in charges.iter().zip(&moved) {
@@ -163,14 +157,14 @@ impl Limiter {
     /// Takes all debts off in Redis, within about `patience`; none without Redis.
     pub async fn settle(&self, patience: Duration) -> Settlement {
         match &self.shared {
-            Some(shared) => shared.batcher.settle_all(patience).await,
+            Some(shared) => shared.node.batcher().settle_all(patience).await,
             None => Settlement::default(),
         }
     }
 
     /// Debts that are still owed.
     pub fn unsettled(&self) -> Sum {
-        self.shared.as_ref().map_or_else(Sum::default, |shared| shared.batcher.unsettled())
+        self.shared.as_ref().map_or_else(Sum::default, |shared| shared.node.batcher().unsettled())
     }
 
     /// Whether there are buckets that gateways share.
@@ -178,14 +172,14 @@ impl Limiter {
         self.shared.is_some()
     }
 
-    /// The link to Redis, where there is one.
-    pub fn link(&self) -> Option<&Link> {
-        self.shared.as_ref().map(|shared| shared.batcher.link())
+    /// The nodes of Redis; none without `[redis]`. Today there is at most one.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.shared.iter().map(|shared| &shared.node)
     }
 
-    /// Buckets that tokens are owed to.
+    /// Number of buckets with a debt.
     pub fn debts(&self) -> usize {
-        self.shared.as_ref().map_or(0, |shared| shared.fallback.debts())
+        self.nodes().map(|node| node.debts().len()).sum()
     }
 
     /// Forgets what Redis has refused: other rules are in force, and may give tokens back.
@@ -195,21 +189,27 @@ impl Limiter {
         }
     }
 
-    /// Microseconds until the next probe of Redis; 0 while the breaker is closed, and without Redis.
+    /// Microseconds until all nodes of Redis have been probed again; 0 while all breakers are closed,
+    /// and without Redis.
     pub fn retry_after_us(&self) -> u64 {
-        self.shared.as_ref().map_or(0, |shared| shared.batcher.link().retry_after_us())
+        self.nodes().map(Node::retry_after_us).max().unwrap_or(0)
     }
 
-    /// Whether shared buckets can be asked now. Without Redis there are none to ask.
+    /// Whether all nodes of Redis can be called. True without Redis.
     pub fn is_connected(&self) -> bool {
-        self.shared.as_ref().is_none_or(|shared| shared.batcher.link().is_up())
+        self.nodes().all(Node::is_connected)
+    }
+
+    /// Number of live gateways that share Redis, as far as it was counted; 1 without Redis.
+    pub fn gateways(&self) -> u32 {
+        self.nodes().map(Node::gateways).max().unwrap_or(1)
     }
 }
 
 impl Shared {
     /// What this process grants of each bucket while it decides alone.
     fn share(&self) -> Share {
-        Share::one_of(self.instances.unwrap_or_else(|| self.batcher.link().gateways()))
+        Share::one_of(self.instances.unwrap_or_else(|| self.node.gateways()))
     }
 
     /// Decides without Redis, and takes what it grants.

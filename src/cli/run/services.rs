@@ -22,12 +22,11 @@ use crate::reload::service::{HangupSignal, ReloadService};
 use crate::runtime::Runtime;
 use crate::runtime::drain::Draining;
 use crate::runtime::lookups::Lookups;
-use crate::store::debts::Debts;
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::append::Appending;
-use crate::store::redis::batch::Batcher;
 use crate::store::redis::link::{Link, Supervisor};
+use crate::store::redis::node::{Node, NodeSeries};
 
 /// Maximum time that the first client connections wait for the connection to Redis.
 const FIRST_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -124,18 +123,15 @@ pub(super) fn limiter(
     let Some(redis) = &policy.redis else {
         return (Limiter::local(store), None);
     };
-    let (link, mut supervisor) = Link::new(redis, Some(metrics.link()));
+    let series = NodeSeries { link: metrics.link(), calls: metrics.redis_calls() };
+    let (node, mut supervisor) = Node::new(redis, policy.memory.max_buckets, series);
     if let Some(appending) = appending {
         supervisor = supervisor.appending(appending);
     }
     let instances = policy.server.instances;
     if redis.start_without == StartWithout::Empty {
         // The number of gateways is unknown until Redis is reached.
-        store.start_empty(Share::one_of(instances.unwrap_or(1)), link.reached(), clock::now());
+        store.start_empty(Share::one_of(instances.unwrap_or(1)), node.reached(), clock::now());
     }
-    let (prefix, series) = (redis.prefix.clone(), metrics.redis_calls());
-    let debts = Debts::new(policy.memory.max_buckets).counting(series.dropped.clone());
-    let debts = Arc::new(debts);
-    let batcher = Batcher::new(link, prefix, redis.timeout, Arc::clone(&debts), series);
-    (Limiter::shared(store, batcher, debts, instances), Some(supervisor))
+    (Limiter::shared(store, node, instances), Some(supervisor))
 }

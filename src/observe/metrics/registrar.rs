@@ -12,7 +12,7 @@ use super::BATCH_CHECKS;
 use super::docs::Described;
 use crate::store::redis::batch::CallSeries;
 use crate::store::redis::link::LinkSeries;
-use crate::store::redis::link::gate::BreakerSeries;
+use crate::store::redis::link::breaker::BreakerSeries;
 
 /// A registry under construction.
 #[derive(Default)]

@@ -26,7 +26,7 @@ impl Limiter {
     /// The levels of the charges' buckets. For people who ask: it may take a second.
     pub async fn look(&self, charges: &[Charge], rules: &[RuleName]) -> Levels {
         if let Some(shared) = &self.shared
-            && let Ok(levels) = shared.batcher.peek(charges, rules, OPERATOR_TIMEOUT).await
+            && let Ok(levels) = shared.node.batcher().peek(charges, rules, OPERATOR_TIMEOUT).await
         {
             return Levels::of_redis(self.levels(charges, &levels));
         }
@@ -44,10 +44,10 @@ impl Limiter {
         let Some(shared) = self.shared.as_ref().filter(|_| !charges.is_empty()) else {
             return self.known(charges, true);
         };
-        if !shared.batcher.link().admits_all() {
+        if !shared.node.admits_all() {
             return self.known(charges, true);
         }
-        let ends = tokio::time::Instant::now() + shared.batcher.budget();
+        let ends = tokio::time::Instant::now() + shared.node.batcher().budget();
         let slot = shared.peek_cache.slot(asker);
         let Ok(mut seen) = tokio::time::timeout_at(ends, slot.lock()).await else {
             return self.known(charges, false);
@@ -61,7 +61,7 @@ impl Limiter {
             return self.known(charges, false);
         }
         let patience = ends.saturating_duration_since(tokio::time::Instant::now());
-        let looked = shared.batcher.peek(charges, rules, patience).await.ok();
+        let looked = shared.node.batcher().peek(charges, rules, patience).await.ok();
         let levels = looked.map(|levels| self.levels(charges, &levels));
         *seen = Some(Peeked::new(charges, levels.clone(), clock::now()));
         levels.map_or_else(|| self.known(charges, true), Levels::of_redis)

@@ -48,9 +48,9 @@ impl Shared {
             return Some(merged(charges, here, &there, &Outcomes::new()));
         }
         let spent = Duration::from_micros(clock::now().saturating_sub(started));
-        let left = self.batcher.budget().saturating_sub(spent);
+        let left = self.node.batcher().budget().saturating_sub(spent);
         if !here.answer.allowed() {
-            let found = self.batcher.peek(&there, rules, left).await.ok();
+            let found = self.node.batcher().peek(&there, rules, left).await.ok();
             // Where Redis does not say what the others hold, only the rule that denied is known.
             let known: Option<Vec<Bucket>> =
                 found.and_then(|found| found.into_iter().map(|level| level.map(bucket)).collect());
@@ -62,7 +62,7 @@ impl Shared {
                 None => here,
             });
         }
-        let asked = self.batcher.take(there.clone(), Arc::clone(rules));
+        let asked = self.node.batcher().take(there.clone(), Arc::clone(rules));
         let answered = tokio::time::timeout(left, asked).await;
         let now = clock::now();
         let Ok(Ok(answered)) = answered else {
@@ -83,7 +83,7 @@ impl Shared {
     /// What a request would be answered, from the levels that there are.
     pub(super) async fn peek(&self, charges: &[Charge], rules: &[RuleName]) -> Taken {
         let peek = |local: &[Charge], share| self.fallback.peek(local, clock::now(), share);
-        let Ok(found) = self.batcher.peek(charges, rules, OPERATOR_TIMEOUT).await else {
+        let Ok(found) = self.node.batcher().peek(charges, rules, OPERATOR_TIMEOUT).await else {
             return self.alone(charges, rules, peek);
         };
         let (mut here, mut there, mut buckets) = (Charges::new(), Charges::new(), Vec::new());

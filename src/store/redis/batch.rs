@@ -134,9 +134,14 @@ impl Batcher {
         Arc::new(Self { link, prefix, budget, debts, series, state })
     }
 
-    /// Whom it asks.
+    /// Connection that calls are sent on, and its circuit breaker.
     pub fn link(&self) -> &Link {
         &self.link
+    }
+
+    /// Debts that calls carry.
+    pub fn debts(&self) -> &Arc<Debts> {
+        &self.debts
     }
 
     /// The most that a check may wait.

@@ -6,12 +6,12 @@
 //! hangs, or once answered nonsense.
 //!
 //! Reading order: [`watch`] (what a call says of connection and server), pure; `health` (what is
-//! known of one connection); `gate` (the breaker, shared); `stream`, `connect`, `sentinel` (how a
+//! known of one connection); `breaker` (the circuit breaker, shared); `stream`, `connect`, `sentinel` (how a
 //! connection is made); `supervise`; `journal` and `error` (what is logged of it).
 
+pub mod breaker;
 mod connect;
 mod error;
-pub mod gate;
 mod health;
 mod journal;
 mod sentinel;
@@ -41,7 +41,7 @@ use crate::limit::breaker::Settings;
 use crate::limit::membership::Membership;
 use crate::net::lookup::system_resolver;
 use crate::policy::redis::Redis;
-use gate::{BreakerSeries, Gate, Override, Standing};
+use breaker::{BreakerHandle, BreakerSeries, BreakerStatus, Override};
 use health::Health;
 use journal::Journal;
 pub use supervise::Supervisor;
@@ -52,7 +52,7 @@ use watch::{Outcome, Reason};
 pub struct Link {
     /// Written by the supervisor only.
     current: ArcSwapOption<Connection>,
-    gate: Gate,
+    breaker: BreakerHandle,
     connections: AtomicU64,
     attempts: Sender<Attempts>,
     reached: Arc<AtomicBool>,
@@ -109,7 +109,7 @@ impl Link {
             series.map_or((None, None), |series| (Some(series.breaker), Some(series.gateways)));
         Self {
             current: ArcSwapOption::empty(),
-            gate: Gate::new(breaker, breaker_series),
+            breaker: BreakerHandle::new(breaker, breaker_series),
             connections: AtomicU64::new(0),
             attempts: Sender::default(),
             reached: Arc::default(),
@@ -122,17 +122,17 @@ impl Link {
 
     /// Whether this request may ask: there is a connection, and the breaker lets it.
     pub fn admits(&self) -> bool {
-        self.gate.admits() && self.is_connected()
+        self.breaker.admits() && self.is_connected()
     }
 
     /// Whether every request asks: the breaker is closed, and there is a connection.
     pub fn admits_all(&self) -> bool {
-        self.gate.admits_all() && self.is_connected()
+        self.breaker.admits_all() && self.is_connected()
     }
 
     /// The connection, if there is one that answers. Never connects, never waits.
     pub fn current(&self) -> Option<Connection> {
-        if self.gate.is_open() {
+        if self.breaker.is_open() {
             return None;
         }
         let line = self.current.load();
@@ -143,7 +143,7 @@ impl Link {
 
     /// Whether anybody can ask now.
     pub fn is_up(&self) -> bool {
-        !self.gate.is_open() && self.is_connected()
+        !self.breaker.is_open() && self.is_connected()
     }
 
     fn is_connected(&self) -> bool {
@@ -175,10 +175,10 @@ impl Link {
     /// most until `ends`. Returns whether the server can be asked. It does not try
     /// while an operator overrides the breaker with `open`.
     pub async fn try_now(&self, ends: Instant) -> bool {
-        if !self.is_up() && self.gate.standing().r#override != Override::Open {
+        if !self.is_up() && self.breaker.status().r#override != Override::Open {
             let mut attempts = self.attempts.subscribe();
             let before = *attempts.borrow_and_update();
-            self.gate.hurry();
+            self.breaker.probe_now();
             let _ = timeout_at(ends, attempts.wait_for(|attempts| *attempts != before)).await;
         }
         self.is_up()
@@ -191,17 +191,17 @@ impl Link {
 
     /// Microseconds until the next probe of Redis; 0 while the breaker is closed.
     pub fn retry_after_us(&self) -> u64 {
-        self.gate.opens_in()
+        self.breaker.retry_after_us()
     }
 
-    /// What the breaker does.
-    pub fn breaker(&self) -> Standing {
-        self.gate.standing()
+    /// Status of the circuit breaker.
+    pub fn breaker(&self) -> BreakerStatus {
+        self.breaker.status()
     }
 
     /// Sets or ends the override of the breaker.
     pub fn set_override(&self, wanted: Override) {
-        self.gate.set_override(wanted);
+        self.breaker.set_override(wanted);
     }
 
     /// Notes that a call on `line` was answered.
@@ -240,7 +240,7 @@ impl Link {
     fn note(&self, line: &Connection, outcome: Outcome, why: &str) -> bool {
         let is_old = line.health.broken().is_some();
         // First the breaker: whoever finds the line given up looks for the reason there.
-        let opened = !is_old && self.gate.note(outcome.event(), why);
+        let opened = !is_old && self.breaker.note(outcome.event(), why);
         line.health.note(outcome);
         opened
     }

@@ -12,6 +12,7 @@ pub mod call;
 pub mod class;
 pub mod error_text;
 pub mod link;
+pub mod node;
 pub mod script;
 
 #[cfg(test)]

@@ -257,7 +257,9 @@ pub fn encode_peek(charges: &[Charge]) -> Vec<u8> {
 
 fn encode_buckets(operation: Operation, charges: &[Charge]) -> Vec<u8> {
     let mut call = vec![operation as u8];
-    charges.iter().for_each(|charge| charge.limit.encode(&mut call));
+    for charge in charges {
+        charge.limit.encode(&mut call);
+    }
     call
 }
 

@@ -17,6 +17,7 @@ use crate::store::limiter::{Limiter, Source};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::adjust::NotAdjusted;
 use crate::store::redis::fixture::{RedisServer, rule};
+use crate::store::redis::node::Node;
 
 /// A breaker that lets requests return at once: a probe may well be late where other tests run.
 fn quick() -> Settings {
@@ -295,7 +296,7 @@ async fn costs_one_call_a_second(charges: &Charges) {
     let batcher = batcher(connected(&server).await, 5_000, series.clone());
     let limits: Vec<Limit> = charges.iter().map(|charge| charge.limit).collect();
     let memory = Arc::new(MemoryStore::new(1_000, &limits));
-    let limiter = Limiter::shared(memory, batcher, Arc::new(Debts::new(1_000)), None);
+    let limiter = Limiter::shared(memory, Node::over("test", batcher), None);
     let mut sources = [0_u64; Source::COUNT];
     #[allow(clippy::disallowed_methods, reason = "measures how long it takes")]
     let started = Instant::now();

@@ -64,7 +64,7 @@ impl BackgroundService for Supervisor {
 
 impl Supervisor {
     pub(super) fn new(link: Arc<Link>, settings: Redis, resolver: Resolver) -> Self {
-        let process = link.gate.random();
+        let process = link.breaker.random();
         let reads = BlockingCalls::default();
         Self { link, settings, resolver, reads, process, appending: None }
     }
@@ -83,11 +83,11 @@ impl Supervisor {
     pub async fn run(&self) {
         let mut kept = None;
         loop {
-            self.link.gate.until_probe().await;
+            self.link.breaker.until_probe().await;
             match self.recover(kept.take()).await {
                 Ok(fresh) => kept = self.hold(fresh).await,
                 Err((error, fresh)) => {
-                    let is_told = self.link.gate.open(&error.to_string());
+                    let is_told = self.link.breaker.open(&error.to_string());
                     let wanted = self.link.journal.lock().wants_down(error.kind(), clock::now());
                     if wanted && !is_told {
                         warn!("no Redis yet, trying on: {error}");
@@ -161,17 +161,17 @@ impl Supervisor {
         if self.link.journal.lock().wants_connected() {
             info!("connected to Redis at {address}");
         }
-        self.link.gate.recovered();
+        self.link.breaker.recovered();
         self.link.reached.store(true, Ordering::Relaxed);
         self.link.attempts.send_modify(|attempts| attempts.succeeded += 1);
         let reason = tokio::select! {
             reason = line.health.until_broken() => Some(reason),
             () = driver.until_closed() => Some(line.health.broken().unwrap_or(Reason::Closed)),
             reason = until_silent(&line) => Some(reason),
-            () = self.link.gate.until_open() => line.health.broken(),
+            () = self.link.breaker.until_open() => line.health.broken(),
             never = self.keep_announcing(&line) => match never {},
             never = self.keep_appending(&line) => match never {},
-            () = self.link.gate.keep_stepping() => None,
+            () = self.link.breaker.keep_advancing() => None,
         };
         let Some(reason) = reason else { return Some(Fresh { line, driver, address, secrets }) };
         line.health.give_up(reason);
@@ -180,7 +180,7 @@ impl Supervisor {
             self.link.journal.lock().turn_the_page();
         }
         self.link.journal.lock().wants_down("lost", clock::now());
-        self.link.gate.open(&format!("lost Redis at {address}: {}", reason.text()));
+        self.link.breaker.open(&format!("lost Redis at {address}: {}", reason.text()));
         None
     }
 

@@ -35,7 +35,7 @@ impl Scene {
         let batcher = batcher(connected(&server).await, 5_000, series.clone());
         let limits: Vec<Limit> = charges.iter().map(|charge| charge.limit).collect();
         let memory = Arc::new(MemoryStore::new(1_000, &limits));
-        let limiter = Limiter::shared(memory, batcher, Arc::new(Debts::new(1_000)), Some(1));
+        let limiter = Limiter::shared(memory, Node::over("test", batcher), Some(1));
         Self { server, limiter, charges, rules, series }
     }
 

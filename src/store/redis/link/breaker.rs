@@ -1,5 +1,5 @@
-//! The breaker as all threads see it: requests ask whether to go on, calls say what became of them,
-//! the supervisor moves it along.
+//! Handle of the circuit breaker, shared by all threads: requests ask whether they may call Redis,
+//! calls report their results, and the supervisor advances it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use tracing::{info, warn};
 use crate::clock;
 use crate::limit::breaker::{Breaker, Event, Settings, State};
 
-/// What is counted of the breaker.
+/// Series of a circuit breaker.
 #[derive(Clone, Debug)]
 pub struct BreakerSeries {
     /// 0 closed, 1 half open, 2 open.
     pub state: IntGauge,
-    /// Changes, by the state that followed.
+    /// Transitions, by the state that followed.
     pub transitions: IntCounterVec,
 }
 
@@ -33,122 +33,126 @@ pub enum Override {
     Closed,
 }
 
-/// What the breaker does, for people who ask.
+/// State of a circuit breaker as operators see it: an override goes before the results of calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BreakerState {
+    /// Every request calls Redis.
+    Closed = 0,
+    /// Some requests call Redis.
+    HalfOpen = 1,
+    /// No request calls Redis.
+    Open = 2,
+}
+
+/// Status of a circuit breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
-    /// `closed`, `half_open` or `open`.
-    pub state: &'static str,
+pub struct BreakerStatus {
+    /// Its state.
+    pub state: BreakerState,
     /// The operator's override.
     pub r#override: Override,
-    /// Ticks since it came to that state.
-    pub since: u64,
-    /// Percent of the requests that ask.
+    /// Microseconds since it entered that state.
+    pub since_us: u64,
+    /// Percentage of requests that call Redis.
     pub admits_percent: u32,
     /// Microseconds until the next probe of Redis; 0 while the breaker is closed, half open or overridden.
     pub retry_after_us: u64,
 }
 
-/// What is behind the lock.
+/// State under the lock.
 #[derive(Debug)]
-struct Held {
+struct Inner {
     breaker: Breaker,
     r#override: Override,
-    /// What is seen of both, and since which tick.
-    seen: Seen,
+    /// State that results from both, and its start in microseconds.
+    state: BreakerState,
     since: u64,
 }
 
-/// The states as they are told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Seen {
-    Closed = 0,
-    HalfOpen = 1,
-    Open = 2,
-}
-
-/// A breaker that many hold.
+/// A circuit breaker that all threads share.
 #[derive(Debug)]
-pub(super) struct Gate {
-    held: Mutex<Held>,
-    /// Percent of the requests that may ask; follows the breaker, for those who have no time.
+pub(super) struct BreakerHandle {
+    inner: Mutex<Inner>,
+    /// Percentage of requests that may call Redis. Follows the breaker, so that a request takes no lock.
     percent: AtomicU32,
-    /// Requests that came while only some may ask.
+    /// Spreads the requests that may call Redis, while only some may.
     turn: AtomicU32,
-    /// The state, for whoever waits for another.
+    /// State of the breaker without the override, for tasks that wait for another.
     state: watch::Sender<State>,
     /// Ends the wait for the next probe.
-    hurry: Notify,
+    probe_now: Notify,
     random: AtomicU64,
     series: Option<BreakerSeries>,
 }
 
-impl Gate {
+impl BreakerHandle {
     pub(super) fn new(settings: Settings, series: Option<BreakerSeries>) -> Self {
         let now = clock::now();
         Self {
-            held: Mutex::new(Held {
+            inner: Mutex::new(Inner {
                 breaker: Breaker::new(settings, now),
                 r#override: Override::Auto,
-                seen: Seen::Closed,
+                state: BreakerState::Closed,
                 since: now,
             }),
             percent: AtomicU32::new(100),
             turn: AtomicU32::new(0),
             state: watch::Sender::new(State::Closed),
-            hurry: Notify::new(),
+            probe_now: Notify::new(),
             random: AtomicU64::new(getrandom::u64().unwrap_or(now)),
             series,
         }
     }
 
-    /// Whether this request may ask. While some may, they are spread evenly over those who come.
+    /// Whether this request may call Redis. While only some may, they are spread evenly.
     pub(super) fn admits(&self) -> bool {
         match self.percent.load(Ordering::Relaxed) {
             100.. => true,
             0 => false,
-            // 37 and 100 have no common divisor: a hundred turns meet each number once.
+            // 37 and 100 have no common divisor: a hundred turns give each number once.
             percent => self.turn.fetch_add(37, Ordering::Relaxed) % 100 < percent,
         }
     }
 
-    /// Whether everybody may ask. Takes no turn from those who do.
+    /// Whether every request may call Redis. Does not count as a request.
     pub(super) fn admits_all(&self) -> bool {
         self.percent.load(Ordering::Relaxed) >= 100
     }
 
-    /// Whether nobody may ask.
+    /// Whether no request may call Redis.
     pub(super) fn is_open(&self) -> bool {
         self.percent.load(Ordering::Relaxed) == 0
     }
 
-    /// Ticks until the store is tried again; 0 while it is asked.
-    pub(super) fn opens_in(&self) -> u64 {
+    /// Microseconds until the next probe of Redis; 0 unless the breaker is open.
+    pub(super) fn retry_after_us(&self) -> u64 {
         match *self.state.borrow() {
             State::Open { until } => until.saturating_sub(clock::now()),
             State::Closed | State::HalfOpen { .. } => 0,
         }
     }
 
-    /// Notes what became of a call, and why it failed if it did. Returns whether that opened it.
+    /// Records the result of a call; `why` is the reason of a failure. Returns whether it opened the
+    /// breaker.
     pub(super) fn note(&self, event: Event, why: &str) -> bool {
         self.change(why, |breaker, now, random| breaker.note(event, now, random))
     }
 
-    /// Opens it, or opens it again for longer. Returns whether it was not open before.
+    /// Opens the breaker, or opens it again for longer. Returns whether it was not open before.
     pub(super) fn open(&self, why: &str) -> bool {
         self.change(why, Breaker::open)
     }
 
-    /// What it does.
-    pub(super) fn standing(&self) -> Standing {
+    /// Status of the breaker.
+    pub(super) fn status(&self) -> BreakerStatus {
         let now = clock::now();
-        let held = self.held.lock();
-        Standing {
-            state: held.seen.name(),
-            r#override: held.r#override,
-            since: now.saturating_sub(held.since),
-            admits_percent: held.admits_percent(now),
-            retry_after_us: match (held.r#override, held.breaker.state()) {
+        let inner = self.inner.lock();
+        BreakerStatus {
+            state: inner.state,
+            r#override: inner.r#override,
+            since_us: now.saturating_sub(inner.since),
+            admits_percent: inner.admits_percent(now),
+            retry_after_us: match (inner.r#override, inner.breaker.state()) {
                 (Override::Auto, State::Open { until }) => until.saturating_sub(now),
                 _ => 0,
             },
@@ -158,7 +162,7 @@ impl Gate {
     /// Sets or ends the override. After it ends, the outcomes of calls decide again, those during the
     /// override included; if the breaker is closed by them, requests return to Redis step by step.
     pub(super) fn set_override(&self, wanted: Override) {
-        let before = std::mem::replace(&mut self.held.lock().r#override, wanted);
+        let before = std::mem::replace(&mut self.inner.lock().r#override, wanted);
         self.change("opened by an operator", |breaker, now, _| {
             if before == Override::Open && wanted == Override::Auto {
                 breaker.ramp_up(now);
@@ -166,44 +170,44 @@ impl Gate {
         });
     }
 
-    /// The store is back.
+    /// Probes have succeeded: the breaker becomes half open.
     pub(super) fn recovered(&self) {
         self.change("", |breaker, now, _| breaker.recovered(now));
     }
 
-    /// Waits until it is time to find out whether the store is back; not at all while it is asked.
+    /// Waits until the next probe is due; returns at once unless the breaker is open.
     pub(super) async fn until_probe(&self) {
         tokio::select! {
-            () = tokio::time::sleep(Duration::from_micros(self.opens_in())) => {}
-            () = self.hurry.notified() => {}
+            () = tokio::time::sleep(Duration::from_micros(self.retry_after_us())) => {}
+            () = self.probe_now.notified() => {}
         }
     }
 
-    /// Has the next probe begin now.
-    pub(super) fn hurry(&self) {
-        self.hurry.notify_one();
+    /// Makes the next probe due now.
+    pub(super) fn probe_now(&self) {
+        self.probe_now.notify_one();
     }
 
-    /// Waits until it is open.
+    /// Waits until the breaker is open.
     pub(super) async fn until_open(&self) {
         let mut states = self.state.subscribe();
         // The sender lives as long as this does.
         let _ = states.wait_for(|state| matches!(state, State::Open { .. })).await;
     }
 
-    /// Takes it from step to step while it is half open. Never returns.
-    pub(super) async fn keep_stepping(&self) {
+    /// Advances the breaker through the steps of the half-open state. Never returns.
+    pub(super) async fn keep_advancing(&self) {
         let mut states = self.state.subscribe();
         loop {
             let _ = states.wait_for(|state| matches!(state, State::HalfOpen { .. })).await;
             let now = clock::now();
-            let next = self.held.lock().breaker.next_step(now).unwrap_or(now);
+            let next = self.inner.lock().breaker.next_step(now).unwrap_or(now);
             tokio::time::sleep(Duration::from_micros(next.saturating_sub(now))).await;
             self.change("", |breaker, now, _| breaker.advance(now));
         }
     }
 
-    /// A random number: the sequence begins at random, and is of this process' own.
+    /// A random number, from a sequence that differs between processes.
     pub(super) fn random(&self) -> u64 {
         // splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
         let mut number = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
@@ -212,45 +216,47 @@ impl Gate {
         number ^ (number >> 31)
     }
 
-    /// Changes the breaker, and tells everybody. Returns whether it has just opened by itself.
+    /// Changes the breaker and publishes the result. Returns whether the breaker has just opened, other
+    /// than by an override.
     fn change(&self, why: &str, change: impl FnOnce(&mut Breaker, u64, u64)) -> bool {
         let (now, random) = (clock::now(), self.random());
-        let mut held = self.held.lock();
-        let before = held.breaker.state();
-        change(&mut held.breaker, now, random);
-        let after = held.breaker.state();
-        self.percent.store(held.admits_percent(now), Ordering::Relaxed);
-        let seen = Seen::of(held.r#override, after);
-        if seen != held.seen {
-            (held.seen, held.since) = (seen, now);
-            self.tell(seen, why);
+        let mut inner = self.inner.lock();
+        let before = inner.breaker.state();
+        change(&mut inner.breaker, now, random);
+        let after = inner.breaker.state();
+        self.percent.store(inner.admits_percent(now), Ordering::Relaxed);
+        let state = BreakerState::of(inner.r#override, after);
+        if state != inner.state {
+            (inner.state, inner.since) = (state, now);
+            self.report(state, why);
         }
         if before == after {
             return false;
         }
         self.state.send_replace(after);
-        let is_news = std::mem::discriminant(&before) != std::mem::discriminant(&after);
-        is_news && matches!(after, State::Open { .. })
+        let is_transition = std::mem::discriminant(&before) != std::mem::discriminant(&after);
+        is_transition && matches!(after, State::Open { .. })
     }
 
-    fn tell(&self, seen: Seen, why: &str) {
-        match seen {
-            Seen::Closed => info!("breaker closed: Redis decides again"),
-            Seen::HalfOpen => {
+    /// Logs and counts a transition.
+    fn report(&self, state: BreakerState, why: &str) {
+        match state {
+            BreakerState::Closed => info!("breaker closed: Redis decides again"),
+            BreakerState::HalfOpen => {
                 info!("breaker half open: Redis answers; requests return to it step by step");
             }
-            Seen::Open => {
+            BreakerState::Open => {
                 warn!("breaker open: {why}; limits are decided here until Redis is back");
             }
         }
         if let Some(series) = &self.series {
-            series.state.set(seen as i64);
-            series.transitions.with_label_values(&[seen.name()]).inc();
+            series.state.set(state as i64);
+            series.transitions.with_label_values(&[state.name()]).inc();
         }
     }
 }
 
-impl Held {
+impl Inner {
     fn admits_percent(&self, now: u64) -> u32 {
         match self.r#override {
             Override::Auto => self.breaker.admits_percent(now),
@@ -260,7 +266,7 @@ impl Held {
     }
 }
 
-impl Seen {
+impl BreakerState {
     fn of(r#override: Override, state: State) -> Self {
         match (r#override, state) {
             (Override::Open, _) | (Override::Auto, State::Open { .. }) => Self::Open,
@@ -269,7 +275,8 @@ impl Seen {
         }
     }
 
-    fn name(self) -> &'static str {
+    /// `closed`, `half_open` or `open`.
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Closed => "closed",
             Self::HalfOpen => "half_open",

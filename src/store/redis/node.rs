@@ -1,0 +1,103 @@
+//! A node: one Redis server, and everything that this process keeps for it alone.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::batch::{Batcher, CallSeries};
+use super::link::breaker::{BreakerStatus, Override};
+use super::link::{Link, LinkSeries, Supervisor};
+use crate::policy::redis::Redis;
+use crate::store::debts::Debts;
+
+/// One Redis server, or the master of a group of sentinels: its connection and circuit breaker, the
+/// checks that wait for a call of it, and the debts to its buckets.
+pub struct Node {
+    /// Address of the configuration, without user and password.
+    address: String,
+    batcher: Arc<Batcher>,
+}
+
+/// Series of a node.
+#[derive(Clone, Debug)]
+pub struct NodeSeries {
+    /// Connection and circuit breaker.
+    pub link: LinkSeries,
+    /// Calls and their checks.
+    pub calls: CallSeries,
+}
+
+impl Node {
+    /// A node without a connection, and the supervisor that connects it. It keeps at most `max_debts`
+    /// debts. Does no I/O.
+    pub fn new(settings: &Redis, max_debts: usize, series: NodeSeries) -> (Self, Supervisor) {
+        let (link, supervisor) = Link::new(settings, Some(series.link));
+        let debts = Debts::new(max_debts).counting(series.calls.dropped.clone());
+        let prefix = settings.prefix.clone();
+        let batcher = Batcher::new(link, prefix, settings.timeout, Arc::new(debts), series.calls);
+        (Self { address: settings.place.to_string(), batcher }, supervisor)
+    }
+
+    /// A node at `address` that is reached through `batcher`.
+    pub fn over(address: &str, batcher: Arc<Batcher>) -> Self {
+        Self { address: address.to_owned(), batcher }
+    }
+
+    /// Address of the configuration, for logs and status.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// State of its circuit breaker.
+    pub fn breaker(&self) -> BreakerStatus {
+        self.link().breaker()
+    }
+
+    /// Sets or ends the override of its circuit breaker.
+    pub fn set_override(&self, wanted: Override) {
+        self.link().set_override(wanted);
+    }
+
+    /// Whether it can be called: there is a connection, and the breaker is not open.
+    pub fn is_connected(&self) -> bool {
+        self.link().is_up()
+    }
+
+    /// Whether every request calls it: there is a connection, and the breaker is closed.
+    pub fn admits_all(&self) -> bool {
+        self.link().admits_all()
+    }
+
+    /// Whether it has been reached since the start.
+    pub fn is_reached(&self) -> bool {
+        self.link().is_reached()
+    }
+
+    /// Set once it has been reached.
+    pub fn reached(&self) -> Arc<AtomicBool> {
+        self.link().reached()
+    }
+
+    /// Microseconds until its next probe; 0 while its breaker is closed.
+    pub fn retry_after_us(&self) -> u64 {
+        self.link().retry_after_us()
+    }
+
+    /// Number of live gateways that share it, at least 1, as far as it was counted.
+    pub fn gateways(&self) -> u32 {
+        self.link().gateways()
+    }
+
+    /// Debts to its buckets.
+    pub fn debts(&self) -> &Arc<Debts> {
+        self.batcher.debts()
+    }
+
+    /// Sends checks to it.
+    pub fn batcher(&self) -> &Arc<Batcher> {
+        &self.batcher
+    }
+
+    fn link(&self) -> &Link {
+        self.batcher.link()
+    }
+}
