@@ -10,7 +10,7 @@ use tollgate::limit::charge::{BucketId, Charge, Charges, Mode};
 use tollgate::net::address::HostPort;
 use tollgate::observe::metrics::Metrics;
 use tollgate::policy::OnFailure;
-use tollgate::policy::redis::{Login, Place, Ready, Redis, StartWithout};
+use tollgate::policy::redis::{Address, Login, Ready, Redis, StartWithout};
 use tollgate::store::debts::Debts;
 use tollgate::store::limiter::{Limiter, Source};
 use tollgate::store::memory::MemoryStore;
@@ -79,7 +79,7 @@ impl Ours {
 /// What a file says that names a server and nothing else.
 fn settings(port: u16) -> Redis {
     Redis {
-        place: Place::Server(HostPort { host: "127.0.0.1".to_string(), port }),
+        address: Address::Server(HostPort { host: "127.0.0.1".to_string(), port }),
         tls: None,
         login: Login::default(),
         database: 0,

@@ -195,10 +195,10 @@ fn limits(policy: &policy::Policy, rule: &policy::Rule) -> Vec<Limit> {
         rate: grant.rate.to_string(),
         burst: grant.limit.capacity(),
     };
-    let plans = (0..).zip(&rule.quota_by_plan).filter_map(|(plan, grant)| {
+    let plans = (0..).zip(&rule.grant_by_plan).filter_map(|(plan, grant)| {
         Some(limit(Some(policy.plan_name(plan).to_owned()), None, grant.as_ref()?))
     });
-    let mut keys: Vec<_> = rule.quota_by_key.iter().collect();
+    let mut keys: Vec<_> = rule.grant_by_key.iter().collect();
     keys.sort_unstable_by_key(|(key, _)| **key);
     let keys = keys.into_iter().filter_map(|(key, grant)| {
         Some(limit(None, Some(policy.keys.get(*key as usize)?.id.to_string()), grant))

@@ -111,7 +111,7 @@ fn is_own(rule: &Rule, subject: &Subject<'_>) -> bool {
     let per = |dimension| rule.per.contains(&dimension);
     match (subject.by_key, subject.client.key) {
         (true, ClientKey::Known(key)) => {
-            per(Dimension::Key) || rule.quota_by_key.contains_key(&key)
+            per(Dimension::Key) || rule.grant_by_key.contains_key(&key)
         }
         (true, _) => per(Dimension::Key),
         (false, ClientKey::Missing) => {

@@ -105,10 +105,10 @@ impl Found<'_> {
 
     fn told(&self, rule: &Rule, charge: &Charge, levels: Levels<'_>) -> report::Charge {
         let of_key = match self.client.key {
-            ClientKey::Known(key) => rule.quota_by_key.contains_key(&key),
+            ClientKey::Known(key) => rule.grant_by_key.contains_key(&key),
             _ => false,
         };
-        let rate_of = match (of_key, rule.has_own_quota(self.client.plan)) {
+        let rate_of = match (of_key, rule.has_plan_table(self.client.plan)) {
             (true, _) => "key",
             (false, true) => "plan",
             (false, false) => "rule",

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::redis::Secret;
 
-/// The access log.
+/// Settings of the access log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccessLog {
     /// Where lines are written.
@@ -32,12 +32,12 @@ pub enum Output {
 /// How client addresses are shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ClientIp {
-    /// Unchanged.
+    /// The address itself.
     #[default]
     Plain,
     /// As a salted hash.
     Hashed,
-    /// Omitted.
+    /// Not shown, in the access log as `null`.
     Off,
 }
 

@@ -35,7 +35,7 @@ pub struct KeyRequired {
 /// Which rules apply to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// All.
+    /// All rules of the route.
     All,
     /// Only those that count by address, and without the key: for requests that are refused with 401.
     Address,
@@ -71,7 +71,7 @@ struct Granted {
 /// What separates buckets of one rule beyond its `per`, so that clients with different limits never
 /// share a bucket.
 enum Variant {
-    /// Nothing.
+    /// Nothing more: the bucket is shared as `per` says.
     Shared,
     /// The plan with this index.
     Plan(u32),
@@ -303,13 +303,13 @@ impl Rule {
 
     fn grant(&self, client: &Client) -> Option<Granted> {
         if let ClientKey::Known(key) = client.key
-            && let Some(grant) = self.quota_by_key.get(&key)
+            && let Some(grant) = self.grant_by_key.get(&key)
         {
             let variant = if self.counts_keys() { Variant::Shared } else { Variant::Key(key) };
             return Some(Granted { grant: *grant, variant });
         }
-        let grant = self.quota_by_plan.get(client.plan as usize).copied().flatten()?;
-        let is_separate = self.has_own_quota(client.plan)
+        let grant = self.grant_by_plan.get(client.plan as usize).copied().flatten()?;
+        let is_separate = self.has_plan_table(client.plan)
             && !self.counts_keys()
             && !self.per.contains(&Dimension::Plan);
         let variant = if is_separate { Variant::Plan(client.plan) } else { Variant::Shared };

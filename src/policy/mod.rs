@@ -58,7 +58,7 @@ pub struct Policy {
     pub memory: Memory,
     /// The shared bucket store; `None`: buckets are kept in this process.
     pub redis: Option<Redis>,
-    /// The access log.
+    /// Settings of the access log.
     pub access_log: AccessLog,
     /// The export of traces; `None`: off.
     pub tracing: Option<Tracing>,
@@ -94,8 +94,8 @@ impl Policy {
     /// `numbers[n]` is the number of `self.limits[n]`.
     pub fn number_limits(&mut self, numbers: &[u32]) {
         for rule in &mut self.rules {
-            let by_plan = rule.quota_by_plan.iter_mut().flatten();
-            for grant in by_plan.chain(rule.quota_by_key.values_mut()) {
+            let by_plan = rule.grant_by_plan.iter_mut().flatten();
+            for grant in by_plan.chain(rule.grant_by_key.values_mut()) {
                 grant.index = numbers.get(grant.index as usize).copied().unwrap_or(grant.index);
             }
         }
@@ -147,14 +147,14 @@ pub struct Rule {
     /// Treatment of its requests if Redis is unavailable.
     pub on_failure: OnFailure,
     /// Grant of each plan, by the plan's index; `None`: the rule does not apply to that plan.
-    pub quota_by_plan: Vec<Option<Grant>>,
+    pub grant_by_plan: Vec<Option<Grant>>,
     /// Whether the rule has a `plans.<plan>` table for a plan, by the plan's index. Such a plan
     /// has its own buckets, unless `per` contains `key` or `plan`, which separate the plans already.
     /// All other plans share the buckets of the plain grant, so that another plan's table does
     /// not change their ids.
-    pub has_own_quota: Vec<bool>,
+    pub has_plan_table: Vec<bool>,
     /// Grants of single keys, by the key's index.
-    pub quota_by_key: HashMap<u32, Grant>,
+    pub grant_by_key: HashMap<u32, Grant>,
     /// Clients that it does not limit.
     pub exempt: Exempt,
     /// Hash of the name. It separates the buckets of this rule from those of other rules.
@@ -163,14 +163,14 @@ pub struct Rule {
 
 impl Rule {
     /// Whether the rule has a `plans.<plan>` table for the plan with that index.
-    pub fn has_own_quota(&self, plan: u32) -> bool {
-        self.has_own_quota.get(plan as usize).copied().unwrap_or(false)
+    pub fn has_plan_table(&self, plan: u32) -> bool {
+        self.has_plan_table.get(plan as usize).copied().unwrap_or(false)
     }
 
     /// Rate, as written in the file, of the limit with that index; `None` if the rule does not grant
     /// it.
     pub fn rate_of(&self, limit_index: u32) -> Option<Rate> {
-        let grants = self.quota_by_plan.iter().flatten().chain(self.quota_by_key.values());
+        let grants = self.grant_by_plan.iter().flatten().chain(self.grant_by_key.values());
         grants.into_iter().find(|grant| grant.index == limit_index).map(|grant| grant.rate)
     }
 }
@@ -180,7 +180,7 @@ impl Rule {
 pub struct Grant {
     /// Number by which buckets of this limit refer to it.
     pub index: u32,
-    /// The limit itself.
+    /// The limit that the client is granted.
     pub limit: Limit,
     /// The rate as written in the file, for display.
     pub rate: Rate,
@@ -219,15 +219,15 @@ impl std::fmt::Display for Rate {
 pub enum Dimension {
     /// The client's address; IPv6 truncated to `clients.ipv6_prefix` bits.
     Ip,
-    /// The API key.
+    /// The API key; clients without one as [`OnMissing`] says.
     Key,
-    /// The client's plan.
+    /// The name of the client's plan.
     Plan,
-    /// The route.
+    /// The name of the request's route.
     Route,
-    /// The request's method.
+    /// The request's method, case-sensitive.
     Method,
-    /// The request's host.
+    /// The request's host in lower case, without port.
     Host,
     /// The value of a request header. Requests without the header share a bucket.
     Header(http::HeaderName),

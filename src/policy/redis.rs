@@ -16,7 +16,7 @@ pub const DEFAULT_PREFIX: &str = "tollgate:";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redis {
     /// Address of the server or of the sentinels.
-    pub place: Place,
+    pub address: Address,
     /// TLS settings for Redis and for sentinels; `None`: plain TCP.
     pub tls: Option<ClientTls>,
     /// User and password for Redis.
@@ -66,7 +66,7 @@ pub enum StartWithout {
 
 /// Address of Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum Address {
     /// One server. Its name is resolved for every new connection.
     Server(HostPort),
     /// The current master according to the sentinels.
@@ -100,12 +100,12 @@ pub struct Login {
 pub struct Secret(String);
 
 impl Secret {
-    /// Wraps `text`.
+    /// Wraps a text so that it is not logged by mistake.
     pub fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// The text itself.
+    /// The text, for authentication only.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -123,7 +123,7 @@ impl fmt::Display for Secret {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Address {
     /// For logs: without user and password.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,7 +1,7 @@
 //! Settings that a reload cannot change: ports, threads, and where buckets are stored. A file that
 //! changes one of them is rejected as a whole, so that a gateway never runs with half of a file.
 
-use super::redis::{Login, Place, Redis};
+use super::redis::{Address, Login, Redis};
 use super::settings::Server;
 use super::{OnFailure, Policy};
 use crate::net::tls::ClientTls;
@@ -53,7 +53,7 @@ fn of_server(old: &Server, new: &Server) -> Vec<SettingPath> {
 
 fn of_redis(old: &Redis, new: &Redis) -> Vec<SettingPath> {
     let Redis {
-        place,
+        address,
         tls,
         login,
         database,
@@ -65,22 +65,30 @@ fn of_redis(old: &Redis, new: &Redis) -> Vec<SettingPath> {
         start_without,
         breaker,
     } = old;
-    let sentinel = |place: &Place| match place {
-        Place::Sentinel(sentinel) => sentinel.login.clone(),
-        Place::Server(_) | Place::Socket(_) => Login::default(),
+    let sentinel = |address: &Address| match address {
+        Address::Sentinel(sentinel) => sentinel.login.clone(),
+        Address::Server(_) | Address::Socket(_) => Login::default(),
     };
     let file = |tls: &Option<ClientTls>| tls.clone().unwrap_or_default();
     let (was, is) = (file(tls), file(&new.tls));
-    let same_place = match (place, &new.place) {
-        (Place::Sentinel(a), Place::Sentinel(b)) => a.servers == b.servers && a.master == b.master,
+    let is_same_address = match (address, &new.address) {
+        (Address::Sentinel(a), Address::Sentinel(b)) => {
+            a.servers == b.servers && a.master == b.master
+        }
         (old, new) => old == new,
     };
     differing([
-        (["redis", "url"], same_place && tls.is_some() == new.tls.is_some()),
+        (["redis", "url"], is_same_address && tls.is_some() == new.tls.is_some()),
         (["redis", "username"], login.username == new.login.username),
         (["redis", "password"], login.password == new.login.password),
-        (["redis", "sentinel_username"], sentinel(place).username == sentinel(&new.place).username),
-        (["redis", "sentinel_password"], sentinel(place).password == sentinel(&new.place).password),
+        (
+            ["redis", "sentinel_username"],
+            sentinel(address).username == sentinel(&new.address).username,
+        ),
+        (
+            ["redis", "sentinel_password"],
+            sentinel(address).password == sentinel(&new.address).password,
+        ),
         (["redis", "ca"], was.ca == is.ca),
         (["redis", "client_cert"], was.certificate == is.certificate),
         (["redis", "database"], *database == new.database),

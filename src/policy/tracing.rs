@@ -11,7 +11,7 @@ use crate::net::tls::ClientTls;
 /// The export of traces to an OpenTelemetry collector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tracing {
-    /// The collector.
+    /// Address of the collector.
     pub endpoint: Endpoint,
     /// Additional headers of each export. Their values are secrets.
     pub headers: Vec<(HeaderName, HeaderValue)>,

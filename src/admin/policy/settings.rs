@@ -67,7 +67,7 @@ impl Server {
 impl Redis {
     pub(super) fn of(redis: &redis::Redis) -> Self {
         Self {
-            address: redis.place.to_string(),
+            address: redis.address.to_string(),
             database: redis.database,
             prefix: redis.prefix.clone(),
             timeout_ms: u64::try_from(redis.timeout.as_millis()).unwrap_or(u64::MAX),

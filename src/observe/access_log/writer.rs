@@ -18,7 +18,7 @@ pub(super) struct Writer {
     shared: Arc<Shared>,
     /// `None`: the output is `off`, or could not be opened.
     sink: Option<Sink>,
-    /// The current batch.
+    /// Lines of the current batch. Kept between batches to reuse its memory.
     lines: Vec<u8>,
     is_failing: bool,
 }

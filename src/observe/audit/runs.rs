@@ -43,7 +43,7 @@ pub(super) enum Who {
     Unknown,
 }
 
-/// One refused request.
+/// A refused request, as it is added to a run.
 #[derive(Clone, Debug)]
 pub(super) struct Refused {
     pub(super) who: Who,

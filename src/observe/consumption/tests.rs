@@ -26,7 +26,7 @@ fn client(key: Option<u32>, ip: u32) -> Client {
 /// A check against `rules`. The first lacks tokens unless `enough`.
 fn taken(policy: &Policy, rules: &[u32], enough: bool) -> Taken {
     let charge = |rule: &u32| {
-        let limit = policy.rules[*rule as usize].quota_by_plan[0].unwrap().limit;
+        let limit = policy.rules[*rule as usize].grant_by_plan[0].unwrap().limit;
         let bucket = BucketId((*rule).into());
         Charge { bucket, rule: *rule, limit_index: 0, limit, cost: 1, mode: Mode::Enforce }
     };

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use prometheus::core::Collector;
 use prometheus::proto::MetricType;
 
-/// One metric.
+/// Name, help, type and labels of one metric.
 #[cfg_attr(
     not(test),
     allow(dead_code, reason = "read by the test that compares the page with the code")

@@ -15,7 +15,7 @@ pub struct ConfigSeries {
     is_good: IntGauge,
 }
 
-/// Client connections.
+/// Number of client connections, open and in total.
 #[derive(Clone)]
 pub struct ConnectionSeries {
     open: IntGauge,

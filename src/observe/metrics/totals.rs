@@ -12,9 +12,9 @@ use crate::store::memory::MemoryStore;
 /// Counters since the start, and current gauges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// By plan; the name is empty for requests that were refused before their plan was known.
+    /// Requests by plan; the name is empty for requests that were refused before their plan was known.
     pub plans: BTreeMap<String, Requests>,
-    /// By rule.
+    /// Decisions by rule.
     pub rules: BTreeMap<String, Decisions>,
     /// Responses by the first digit of their status. Requests whose client disconnected first are not
     /// counted.
@@ -27,7 +27,7 @@ pub struct Totals {
     pub transitions: BTreeMap<String, u64>,
     /// Requests retried on another endpoint.
     pub retries: u64,
-    /// Current values.
+    /// Gauges at the time of the call.
     pub now: Gauges,
 }
 
@@ -51,7 +51,7 @@ pub struct Decisions {
     pub shadow_deny: u64,
 }
 
-/// Gauges.
+/// Current values of gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
     /// Requests in flight.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::config::spanned::Spanned;
 
-use super::redis_url::UrlPlace;
+use super::redis_url::UrlAddress;
 use super::values::{duration_up_to, number};
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::tables;
@@ -27,13 +27,13 @@ const MAX_STEPS: usize = 16;
 /// What the file says, and the defaults for what it does not; `place`: where Redis is, if known.
 pub(super) fn breaker(
     redis: &tables::Redis,
-    place: Option<&UrlPlace>,
+    place: Option<&UrlAddress>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Settings> {
     let left_out = tables::Breaker::default();
     let table = redis.breaker.as_ref().map_or(&left_out, |table| table.get_ref());
     let mut default = Settings::default();
-    if let Some(UrlPlace::Sentinel(..)) = place {
+    if let Some(UrlAddress::Sentinel(..)) = place {
         default.open_max_us = SENTINEL_OPEN_MAX_US;
     }
     let mut count = |name, field: &Option<Spanned<u64>>, default: u32, most| {
@@ -83,7 +83,7 @@ fn check_order(
     table: &tables::Breaker,
     open: u64,
     open_max: u64,
-    place: Option<&UrlPlace>,
+    place: Option<&UrlAddress>,
     diagnostics: &mut Diagnostics,
 ) {
     let breaker = |name| ["redis", "breaker", name];
@@ -98,7 +98,8 @@ fn check_order(
         .and(open.span(), "the first time it stays open")
         .help("`open` doubles up to `open_max`; for the same time throughout, give both one value"),
         (Some(field), None) if !diagnostics.explain_absence(&breaker("open_max")) => {
-            let why = if let Some(UrlPlace::Sentinel(..)) = place { " with sentinels" } else { "" };
+            let why =
+                if let Some(UrlAddress::Sentinel(..)) = place { " with sentinels" } else { "" };
             let default = written(open_max);
             let message = format!("`open` is longer than `open_max`, by default {default}{why}");
             Diagnostic::new(field.span(), message)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::breaker;
 use super::environment::{Environment, expand, expand_part};
-use super::redis_url::{self, MAX_DATABASE, Url, UrlPlace};
+use super::redis_url::{self, MAX_DATABASE, Url, UrlAddress};
 use super::values::{duration_up_to, number};
 use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
@@ -13,7 +13,7 @@ use crate::config::spanned::Spanned;
 use crate::config::{Config, tables};
 use crate::net::percent;
 use crate::net::tls::{CertificateFiles, ClientTls};
-use crate::policy::redis::{DEFAULT_PREFIX, Login, Place, Redis, Secret, Sentinel};
+use crate::policy::redis::{Address, DEFAULT_PREFIX, Login, Redis, Secret, Sentinel};
 
 /// The longest prefix: it is part of every key, in memory and on the wire.
 const MAX_PREFIX_BYTES: usize = 64;
@@ -45,21 +45,21 @@ pub(super) fn redis(
         check_against_url(url, redis, diagnostics);
     }
     let tls = tls(url.as_ref(), redis, files, diagnostics);
-    let breaker = breaker::breaker(redis, url.as_ref().map(|url| &url.place), diagnostics);
+    let breaker = breaker::breaker(redis, url.as_ref().map(|url| &url.address), diagnostics);
 
     let url = url?;
     let fields = Login { username, password: password.map(Secret::new) };
-    let place = match url.place {
-        UrlPlace::Server(origin) => Place::Server(origin),
-        UrlPlace::Socket(path) => Place::Socket(path),
-        UrlPlace::Sentinel(servers, master) => {
+    let address = match url.address {
+        UrlAddress::Server(origin) => Address::Server(origin),
+        UrlAddress::Socket(path) => Address::Socket(path),
+        UrlAddress::Sentinel(servers, master) => {
             let password = sentinel_password.map(Secret::new);
             let login = Login { username: sentinel_username, password };
-            Place::Sentinel(Sentinel { servers, master, login })
+            Address::Sentinel(Sentinel { servers, master, login })
         }
     };
     Some(Redis {
-        place,
+        address,
         tls,
         login: if url.login == Login::default() { fields } else { url.login },
         database: url.database.map_or_else(|| u32::try_from(database?).ok(), Some)?,
@@ -137,7 +137,7 @@ fn check_against_url(url: &Url, redis: &tables::Redis, diagnostics: &mut Diagnos
         let help = "take it out of `url`, or leave `database` out";
         refuse(field.span(), "the database stands in the url already", help);
     }
-    if !matches!(url.place, UrlPlace::Sentinel(..)) {
+    if !matches!(url.address, UrlAddress::Sentinel(..)) {
         for field in [&redis.sentinel_username, &redis.sentinel_password].into_iter().flatten() {
             let help = "leave it out, or write `redis+sentinel://host:26379/name`";
             refuse(field.span(), "there are no sentinels", help);

@@ -25,7 +25,7 @@ pub(super) const MAX_DATABASE: u64 = i32::MAX as u64;
 /// A url in parts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Url {
-    pub(super) place: UrlPlace,
+    pub(super) address: UrlAddress,
     /// Whether the connection is encrypted.
     pub(super) tls: bool,
     pub(super) login: Login,
@@ -35,7 +35,7 @@ pub(super) struct Url {
 
 /// Where a url points to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum UrlPlace {
+pub(super) enum UrlAddress {
     Server(HostPort),
     Sentinel(Vec<HostPort>, String),
     Socket(PathBuf),
@@ -80,8 +80,8 @@ pub(super) fn parse(text: &str) -> Result<Url, Reason> {
 fn server(rest: &str, tls: bool) -> Result<Url, Reason> {
     let (login, rest) = login(rest)?;
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let place = UrlPlace::Server(host_and_port(host, REDIS_PORT)?);
-    Ok(Url { place, tls, login, database: database(path)? })
+    let address = UrlAddress::Server(host_and_port(host, REDIS_PORT)?);
+    Ok(Url { address, tls, login, database: database(path)? })
 }
 
 /// `[user[:password]@]host[:port][,host[:port]…]/master[/database]`.
@@ -103,8 +103,8 @@ fn sentinel(rest: &str, tls: bool) -> Result<Url, Reason> {
     }
     let servers: Result<Vec<_>, _> =
         hosts.split(',').map(|host| host_and_port(host, SENTINEL_PORT)).collect();
-    let place = UrlPlace::Sentinel(servers?, master.to_owned());
-    Ok(Url { place, tls, login, database: database(path)? })
+    let address = UrlAddress::Sentinel(servers?, master.to_owned());
+    Ok(Url { address, tls, login, database: database(path)? })
 }
 
 /// `/path`.
@@ -121,8 +121,8 @@ fn socket(path: &str) -> Result<Url, Reason> {
             "the system takes no longer one",
         );
     }
-    let place = UrlPlace::Socket(PathBuf::from(path));
-    Ok(Url { place, tls: false, login: Login::default(), database: None })
+    let address = UrlAddress::Socket(PathBuf::from(path));
+    Ok(Url { address, tls: false, login: Login::default(), database: None })
 }
 
 /// User and password, and what follows them.

@@ -120,9 +120,9 @@ fn rule(
         mode: meaning(table.mode.as_ref()),
         on_missing: meaning(table.on_missing.as_ref()),
         on_failure: OnFailure::default(),
-        quota_by_plan: vec![None; names.plans.names().len()],
-        has_own_quota: vec![false; names.plans.names().len()],
-        quota_by_key: HashMap::new(),
+        grant_by_plan: vec![None; names.plans.names().len()],
+        has_plan_table: vec![false; names.plans.names().len()],
+        grant_by_key: HashMap::new(),
         exempt,
         salt: salt(name),
     };
@@ -153,7 +153,7 @@ fn plan_grants(
     }
     let plain = Written { rate: &table.rate, burst: &table.burst };
     if let Some(placed) = grant::optional(plain, limits, diagnostics) {
-        built.rule.quota_by_plan.fill(Some(placed.grant));
+        built.rule.grant_by_plan.fill(Some(placed.grant));
         built.grants.push(NamedGrant { of: String::new(), placed });
     }
     for (plan, granted) in in_order(&table.plans) {
@@ -163,8 +163,8 @@ fn plan_grants(
         let written = Written { rate: &granted.rate, burst: &granted.burst };
         let placed = grant::required(written, &path, plan.span(), limits, diagnostics);
         let (Some(index), Some(placed)) = (index, placed) else { continue };
-        set(&mut built.rule.quota_by_plan, index, Some(placed.grant));
-        set(&mut built.rule.has_own_quota, index, true);
+        set(&mut built.rule.grant_by_plan, index, Some(placed.grant));
+        set(&mut built.rule.has_plan_table, index, true);
         let of = format!(" the plan `{}`", cut(plan.get_ref(), 64));
         built.grants.push(NamedGrant { of, placed });
     }
@@ -187,7 +187,7 @@ fn key_grants(
             let placed = grant::required(written, &path, name.span(), limits, diagnostics);
             let rule = rule.and_then(|index| rules.get_mut(usize::try_from(index).ok()?));
             let (Some(built), Some(placed)) = (rule, placed) else { continue };
-            built.rule.quota_by_key.insert(key_index, placed.grant);
+            built.rule.grant_by_key.insert(key_index, placed.grant);
             let of = format!(" the key `{}`", cut(id.get_ref(), 64));
             built.grants.push(NamedGrant { of, placed });
         }

@@ -231,5 +231,5 @@ fn plans_without_their_own_table_share_the_buckets_of_the_rule() {
         buckets(&policy, &Client { plan, ..anonymous }, 0)[0].1
     };
     assert_eq!(of_plan(0), of_plan(2), "free and third have the same limit");
-    assert_ne!(of_plan(0), of_plan(1), "pro has a limit of its own");
+    assert_ne!(of_plan(0), of_plan(1), "pro has its own limit");
 }

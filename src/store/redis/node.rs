@@ -34,7 +34,7 @@ impl Node {
         let debts = Debts::new(max_debts).counting(series.calls.dropped.clone());
         let prefix = settings.prefix.clone();
         let batcher = Batcher::new(link, prefix, settings.timeout, Arc::new(debts), series.calls);
-        (Self { address: settings.place.to_string(), batcher }, supervisor)
+        (Self { address: settings.address.to_string(), batcher }, supervisor)
     }
 
     /// A node at `address` that is reached through `batcher`.

@@ -26,9 +26,9 @@ fn servers() {
         ("redis://u:p:q@r?@h", "h", 6379, "u", "p:q@r?", None, false),
     ];
     for (text, host, port, user, password, database, tls) in table {
-        let place = UrlPlace::Server(origin(host, port));
+        let address = UrlAddress::Server(origin(host, port));
         let login = login_of(user, password);
-        assert_eq!(parse(text), Ok(Url { place, tls, login, database }), "{text}");
+        assert_eq!(parse(text), Ok(Url { address, tls, login, database }), "{text}");
     }
 }
 
@@ -36,10 +36,10 @@ fn servers() {
 fn sentinels_and_sockets() {
     let url = parse("rediss+sentinel://u:p@a,[::1]:7,c:26380/my-master/4").unwrap();
     let servers = vec![origin("a", 26379), origin("::1", 7), origin("c", 26380)];
-    assert_eq!(url.place, UrlPlace::Sentinel(servers, "my-master".to_owned()));
+    assert_eq!(url.address, UrlAddress::Sentinel(servers, "my-master".to_owned()));
     assert_eq!((url.tls, url.login, url.database), (true, login_of("u", "p"), Some(4)));
     for text in ["unix:///run/r.sock", "redis+unix:///run/r.sock"] {
-        assert_eq!(parse(text).unwrap().place, UrlPlace::Socket("/run/r.sock".into()));
+        assert_eq!(parse(text).unwrap().address, UrlAddress::Socket("/run/r.sock".into()));
     }
 }
 

@@ -7,7 +7,7 @@ use crate::limit::breaker::Settings;
 use crate::limit::charge::Mode;
 use crate::load::{from_text, from_text_in};
 use crate::net::address::HostPort;
-use crate::policy::redis::{Login, Place, Ready, Secret, StartWithout};
+use crate::policy::redis::{Address, Login, Ready, Secret, StartWithout};
 use crate::policy::settings::{KeySource, OnUnknownKey, Target};
 use crate::policy::{Dimension, OnFailure, OnMissing, Policy};
 
@@ -48,16 +48,16 @@ fn the_example_means_what_it_says() {
     let rule_names = names(policy.rules.iter().map(|rule| &rule.name));
     assert_eq!(rule_names, ["per-key", "per-ip", "search", "everyone"]);
     let [per_key, per_ip, search, everyone] = &policy.rules[..] else { panic!("four rules") };
-    let pro = per_key.quota_by_plan[1].unwrap();
+    let pro = per_key.grant_by_plan[1].unwrap();
     assert_eq!(pro.limit, Limit::token_bucket(100, SECOND, 500).unwrap());
     assert_eq!(policy.limits[pro.index as usize], pro.limit);
     assert_eq!((pro.rate.tokens, pro.rate.period_us), (100, SECOND));
-    assert!(per_key.has_own_quota(1) && !per_ip.has_own_quota(1));
-    assert_eq!(per_ip.quota_by_plan[0], per_ip.quota_by_plan[2]);
+    assert!(per_key.has_plan_table(1) && !per_ip.has_plan_table(1));
+    assert_eq!(per_ip.grant_by_plan[0], per_ip.grant_by_plan[2]);
     assert_eq!(search.per, [Dimension::Key, Dimension::Route]);
     assert_eq!(search.on_failure, OnFailure::Deny);
     assert_eq!(
-        search.quota_by_plan[0].unwrap().limit,
+        search.grant_by_plan[0].unwrap().limit,
         Limit::token_bucket(5, SECOND, 300).unwrap()
     );
     assert!(everyone.per.is_empty());
@@ -90,7 +90,7 @@ fn a_plan_without_its_own_rate_has_the_plain_one() {
          plans.pro = { rate = '2/s' }",
     );
     let bursts: Vec<u64> =
-        policy.rules[0].quota_by_plan.iter().map(|grant| grant.unwrap().limit.capacity()).collect();
+        policy.rules[0].grant_by_plan.iter().map(|grant| grant.unwrap().limit.capacity()).collect();
     assert_eq!(bursts, [1, 2]);
 }
 
@@ -99,7 +99,7 @@ fn a_rule_for_one_plan_does_not_apply_to_others() {
     let policy = smallest_with(
         "[plans.free]\n[plans.pro]\n[rules.r]\nper = ['ip']\nplans.free.rate = '2/s'",
     );
-    let applies: Vec<bool> = policy.rules[0].quota_by_plan.iter().map(Option::is_some).collect();
+    let applies: Vec<bool> = policy.rules[0].grant_by_plan.iter().map(Option::is_some).collect();
     assert_eq!(applies, [true, false]);
 }
 
@@ -120,7 +120,7 @@ fn keys_may_override_and_be_exempt() {
          exempt = {{ ips = ['192.0.2.1', '10.0.0.0/8'], keys = ['b'] }}"
     ));
     let rule = &policy.rules[0];
-    assert_eq!(rule.quota_by_key[&0].limit.capacity(), 7);
+    assert_eq!(rule.grant_by_key[&0].limit.capacity(), 7);
     assert_eq!(rule.on_missing, OnMissing::Skip);
     assert_eq!(rule.exempt.keys, [0]);
     assert_eq!(rule.exempt.ips[0], "192.0.2.1/32".parse().unwrap());
@@ -148,7 +148,7 @@ fn redis(lines: &str) -> Policy {
 #[test]
 fn redis_has_its_defaults() {
     let redis = redis("url = 'redis://h'").redis.unwrap();
-    assert_eq!(redis.place, Place::Server(HostPort { host: "h".to_owned(), port: 6379 }));
+    assert_eq!(redis.address, Address::Server(HostPort { host: "h".to_owned(), port: 6379 }));
     assert_eq!((redis.tls, redis.login, redis.database), (None, Login::default(), 0));
     assert_eq!((redis.timeout, redis.on_failure), (Duration::from_millis(10), OnFailure::Local));
     assert_eq!(redis.prefix, "tollgate:");
@@ -180,7 +180,7 @@ fn sentinels_have_a_login_of_their_own() {
     )
     .redis
     .unwrap();
-    let Place::Sentinel(sentinel) = redis.place else { panic!("sentinels") };
+    let Address::Sentinel(sentinel) = redis.address else { panic!("sentinels") };
     assert_eq!((sentinel.servers.len(), &*sentinel.master), (2, "m"));
     assert_eq!(sentinel.login.password.unwrap().reveal(), "p/w@1%");
     assert_eq!((redis.login.password.unwrap().reveal(), redis.database), ("x", 2));

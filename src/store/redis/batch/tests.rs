@@ -12,7 +12,7 @@ use crate::limit::breaker::Settings;
 use crate::limit::charge::{BucketId, Charge, Mode};
 use crate::limit::share::Share;
 use crate::policy::OnFailure;
-use crate::policy::redis::{Login, Place, Ready, Redis, StartWithout};
+use crate::policy::redis::{Address, Login, Ready, Redis, StartWithout};
 use crate::store::limiter::{Limiter, Source};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::adjust::NotAdjusted;
@@ -28,7 +28,7 @@ fn quick() -> Settings {
 /// A link to the server, kept for as long as the test's runtime runs.
 pub(super) async fn connected(server: &RedisServer) -> Arc<Link> {
     let settings = Redis {
-        place: Place::Socket(server.socket()),
+        address: Address::Socket(server.socket()),
         tls: None,
         login: Login::default(),
         database: 0,

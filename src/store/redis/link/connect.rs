@@ -21,7 +21,7 @@ use crate::blocking::BlockingCalls;
 use crate::net::address::HostPort;
 use crate::net::lookup::Resolver;
 use crate::net::tls::{self, ClientTls};
-use crate::policy::redis::{Login, Place, Redis};
+use crate::policy::redis::{Address, Login, Redis};
 use crate::store::redis::class::classify;
 use crate::store::redis::error_text::Secrets;
 
@@ -80,10 +80,10 @@ pub(super) async fn connect(
         None => None,
         Some(tls) => Some(connector(tls.clone(), reads).await?),
     };
-    let mut fresh = match &settings.place {
-        Place::Socket(path) => open_socket(path).await?,
-        Place::Server(server) => open(server, tls.as_ref(), resolver).await?,
-        Place::Sentinel(sentinel) => {
+    let mut fresh = match &settings.address {
+        Address::Socket(path) => open_socket(path).await?,
+        Address::Server(server) => open(server, tls.as_ref(), resolver).await?,
+        Address::Sentinel(sentinel) => {
             let master = sentinel::master(sentinel, tls.as_ref(), resolver).await?;
             open(&master, tls.as_ref(), resolver).await?
         }
