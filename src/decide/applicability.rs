@@ -1,5 +1,5 @@
-//! Each rule, held against a client of whose request not all may be known: for whoever asks what a
-//! client has left, without sending the request that would take it.
+//! Which rules apply to a client, without a request or with a part of one: for the admin port, and for a
+//! client that asks for its own limits.
 
 use http::{HeaderMap, HeaderName, Method};
 
@@ -9,55 +9,55 @@ use crate::policy::client::{Client, ClientKey};
 use crate::policy::settings::OnMissingKey;
 use crate::policy::{Dimension, OnMissing, Policy, Rule};
 
-/// A client, and what is known of a request of its.
+/// A client, and the known parts of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    /// As rules see it. Its address is none where it is not known.
+    /// The client as rules see it. Its address is `None` if it is not known.
     pub client: Client,
-    /// Whether the client is meant by its key, else by its address.
+    /// Whether the client is selected by its key; otherwise by its address.
     pub by_key: bool,
-    /// The route, as an index.
+    /// Index of the route, if known.
     pub route: Option<u32>,
-    /// The method.
+    /// The method, if known.
     pub method: Option<&'a Method>,
-    /// The host, in lower case, without port.
+    /// The host in lower case, without port, if known.
     pub host: Option<&'a str>,
-    /// What it sends.
+    /// The known headers.
     pub headers: &'a HeaderMap,
-    /// What it does not send.
+    /// Headers that the request is known not to have.
     pub absent: Absent<'a>,
 }
 
-/// Of which headers it is known that a request does not have them.
+/// Headers that a request is known not to have.
 #[derive(Clone, Copy, Debug)]
 pub enum Absent<'a> {
-    /// Of these.
+    /// These.
     Only(&'a [HeaderName]),
-    /// Of all that it is not known to have.
+    /// All but the known headers.
     AllOthers,
 }
 
-/// What a rule makes of a client.
+/// Whether a rule applies to a client, and what it charges.
 #[derive(Debug)]
 pub struct Applicability<'a> {
     /// The rule.
     pub rule: &'a Rule,
-    /// What it would charge, where nothing is unknown that names the bucket or the limit.
+    /// The charge, or why the rule does not apply.
     pub charge: Result<Charge, WhyNot>,
-    /// What names the bucket and is not known. The charge's bucket is none of the client's then.
+    /// Unknown dimensions of the bucket. If there are any, the bucket of `charge` is not one of the client's.
     pub unknown: Vec<&'a Dimension>,
-    /// Whether the bucket is this client's and nobody else's.
+    /// Whether no other client takes from the bucket.
     pub own: bool,
 }
 
 impl Applicability<'_> {
-    /// The charge, where its bucket is known.
+    /// The charge, if its bucket is known.
     pub fn known(&self) -> Option<Charge> {
         self.charge.ok().filter(|_| self.unknown.is_empty())
     }
 }
 
-/// What every rule makes of the client, in the order of the file.
+/// The applicability of every rule, in the order of the configuration file.
 pub fn applicabilities<'a>(policy: &'a Policy, subject: &Subject<'_>) -> Vec<Applicability<'a>> {
     (0..)
         .zip(&policy.rules)
@@ -65,7 +65,7 @@ pub fn applicabilities<'a>(policy: &'a Policy, subject: &Subject<'_>) -> Vec<App
         .collect()
 }
 
-/// What the rule of that index makes of the client.
+/// The applicability of the rule with this index.
 pub fn applicability<'a>(
     policy: &'a Policy,
     subject: &Subject<'_>,
@@ -74,7 +74,7 @@ pub fn applicability<'a>(
 ) -> Applicability<'a> {
     let mut counted = policy.routes_of(index);
     let (first, second) = (counted.next(), counted.next());
-    // Where there is only one route that it counts, no other can be meant.
+    // If the rule counts only one route, the route is known.
     let is_known = subject.route.is_some() || second.is_none();
     let facts = Facts {
         route: subject.route.or(first).unwrap_or(u32::MAX),
@@ -85,7 +85,7 @@ pub fn applicability<'a>(
     let is_refused = subject.client.key == ClientKey::Missing
         && policy.clients.on_missing_key == OnMissingKey::Deny;
     let scope = if is_refused { Scope::Address } else { Scope::All };
-    // Where it counts no route at all, that is not what is said of it.
+    // A disabled rule counts no route; `Disabled` is the reason to report.
     let charge = if rule.enabled {
         policy.charge(index, &subject.client, &facts, scope)
     } else {
@@ -106,7 +106,7 @@ pub fn applicability<'a>(
     Applicability { rule, charge, unknown, own: is_own(rule, subject) }
 }
 
-/// Whether nobody else shares the client's buckets under that rule.
+/// Whether no other client takes from the client's buckets of the rule.
 fn is_own(rule: &Rule, subject: &Subject<'_>) -> bool {
     let per = |dimension| rule.per.contains(&dimension);
     match (subject.by_key, subject.client.key) {

@@ -1,4 +1,4 @@
-//! What no request may be, whatever its rules: too large, or readable in two ways.
+//! Rejects malformed requests: too large, or ambiguous between servers.
 
 use std::net::Ipv6Addr;
 
@@ -8,22 +8,22 @@ use super::Head;
 use crate::net::address::Authority;
 use crate::policy::settings::Server;
 
-/// Why a request cannot be sent on.
+/// Why a request cannot be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// HTTP/1.1 without a host, or a host in the target alone (RFC 9112, section 3.2).
+    /// HTTP/1.1 without `Host`, or a host only in the target (RFC 9112, section 3.2).
     NoHost,
-    /// A host that is not one (RFC 9112, section 3.2).
+    /// An invalid host (RFC 9112, section 3.2).
     InvalidHost,
     /// A target that is neither a path nor a URL nor `*` (RFC 9112, section 3.2).
     InvalidTarget,
-    /// A method with small letters. None is registered, and some servers take `get` for `GET`.
+    /// A method with lower-case letters. None is registered, and some servers read `get` as `GET`.
     LowercaseMethod,
-    /// Both `Content-Length` and `Transfer-Encoding`: whoever believes the other one reads
-    /// another request (RFC 9112, section 6.3).
+    /// Both `Content-Length` and `Transfer-Encoding`: servers that use different ones read different
+    /// requests (RFC 9112, section 6.3).
     ConflictingLengths,
-    /// A body under another coding than `chunked`, or chunked twice. Pingora takes off the chunks
-    /// and would call what is left plain (RFC 9112, section 6.1).
+    /// A body with another coding than `chunked`, or chunked twice. Pingora would decode the chunks and
+    /// forward the rest as not encoded (RFC 9112, section 6.1).
     UnsupportedCoding,
     /// A target longer than `server.max_uri_bytes`.
     UriTooLong,
@@ -34,12 +34,12 @@ pub enum Malformed {
 /// Checks a request's head.
 ///
 /// # Errors
-/// The first thing found wrong with it.
+/// The first fault.
 pub(super) fn check(server: &Server, head: &Head<'_>) -> Result<(), Malformed> {
     if head.target.len() > server.max_uri_bytes {
         return Err(Malformed::UriTooLong);
     }
-    // As on the wire: a colon, a space and a line break beside name and value.
+    // The size on the wire: each line has a colon, a space and a line break, too.
     let line = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
         name.as_str().len() + value.len() + 4
     };
@@ -54,28 +54,29 @@ pub(super) fn check(server: &Server, head: &Head<'_>) -> Result<(), Malformed> {
     if head.has_conflicting_lengths {
         return Err(Malformed::ConflictingLengths);
     }
-    if is_oddly_coded(head.headers) { Err(Malformed::UnsupportedCoding) } else { Ok(()) }
+    if has_unsupported_coding(head.headers) { Err(Malformed::UnsupportedCoding) } else { Ok(()) }
 }
 
-fn is_oddly_coded(headers: &HeaderMap) -> bool {
+fn has_unsupported_coding(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
-    let is_odd = |coding: &http::HeaderValue| !coding.as_bytes().eq_ignore_ascii_case(b"chunked");
-    codings.next().is_some_and(is_odd) || codings.next().is_some()
+    let is_unsupported =
+        |coding: &http::HeaderValue| !coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    codings.next().is_some_and(is_unsupported) || codings.next().is_some()
 }
 
-/// What stands where a request says what it wants.
+/// The form of a request's target (RFC 9112, section 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Path,
-    /// With scheme and host, as proxies are asked.
+    /// With scheme and host, as clients send to a proxy.
     Url,
     /// `*`
     Server,
 }
 
 impl Target {
-    /// None for anything else, such as `api/search`: Pingora sends it on as it came and says that
-    /// its path is `/`, and a server may find there what `/api/search` is limited for.
+    /// `None` for anything else, such as `api/search`: Pingora forwards it unchanged and reports `/` as its
+    /// path, but a server may read it as `/api/search`, which has other limits.
     fn of(target: &[u8]) -> Option<Self> {
         let is_url = |scheme: &&[u8]| {
             target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
@@ -88,8 +89,8 @@ impl Target {
     }
 }
 
-/// Pingora has compared the host of a URL with `Host`, where both are there. Where `Host` is not,
-/// it sends on the URL's, which no route has been asked for.
+/// Pingora compares the host of a URL with `Host` if both are present. Without `Host`, it forwards the host
+/// of the URL, which routes have not been matched with.
 fn check_host(headers: &HeaderMap, version: Version, target: Target) -> Result<(), Malformed> {
     match headers.get(header::HOST) {
         Some(host) if is_host(host.as_bytes()) => Ok(()),
@@ -99,8 +100,8 @@ fn check_host(headers: &HeaderMap, version: Version, target: Target) -> Result<(
     }
 }
 
-/// A name or an address, and a port or none. Whatever else there is, servers disagree on where the
-/// name ends: `api.test:80:80` is `api.test` to some. Empty where the target has no host.
+/// A name or an address, with an optional port; empty if the target has no host. For anything else, servers
+/// disagree on where the name ends: some read `api.test:80:80` as `api.test`.
 fn is_host(host: &[u8]) -> bool {
     let Ok(host) = std::str::from_utf8(host) else { return false };
     let Ok(authority) = Authority::split(host) else { return false };
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_is_a_name_or_an_address_and_perhaps_a_port() {
+    fn host_is_a_name_or_an_address_with_an_optional_port() {
         for host in ["", "a", "A.example:80", "a_b-c.example.", "a:", "192.0.2.1:1", "[::1]:80"] {
             assert!(is_host(host.as_bytes()), "{host}");
         }
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_a_path_or_a_url() {
+    fn target_is_a_path_or_a_url() {
         assert_eq!(Target::of(b"/api"), Some(Target::Path));
         assert_eq!(Target::of(b"HTTP://a/api"), Some(Target::Url));
         assert_eq!(Target::of(b"*"), Some(Target::Server));

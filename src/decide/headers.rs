@@ -1,4 +1,4 @@
-//! Headers that a limit counts by: the API must see the value that was counted, and no other.
+//! Headers that a limit counts by: the upstream must receive the value that was counted, and no other.
 
 use http::{HeaderMap, HeaderName, header};
 
@@ -7,29 +7,28 @@ use crate::policy::charges::{Facts, Scope};
 use crate::policy::client::Client;
 use crate::policy::{Dimension, Policy};
 
-/// A header that an enforced rule counts the request by, and cannot.
+/// A header that an enforced rule cannot count the request by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UncountableHeader {
     /// Index of the rule.
     pub rule: u32,
     /// Index of the header in the rule's `per`.
     pub dimension: usize,
-    /// What is wrong with it.
+    /// The fault of the header.
     pub fault: HeaderFault,
 }
 
-/// What is wrong with a header that a rule counts by.
+/// The fault of a header that a rule counts by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderFault {
-    /// It comes several times, with different values: some servers take the first, some the last, some
-    /// all of them.
+    /// Several lines with different values: some servers use the first, some the last, some all of them.
     DifferentValues,
-    /// `Connection` names it, so it does not go on to the API (RFC 9110, section 7.6.1).
+    /// `Connection` names it, so it is not forwarded to the upstream (RFC 9110, section 7.6.1).
     HopByHop,
 }
 
-/// The first header that the request cannot be counted by; none where no rule counts it by a header.
-/// A shadow rule refuses no request, and takes the first value.
+/// The first header that the request cannot be counted by; `None` if there is none. Shadow rules deny no
+/// request: they count by the first value.
 pub(super) fn uncountable(
     policy: &Policy,
     client: &Client,
@@ -64,7 +63,7 @@ fn fault(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderFault> {
     connection_options(headers).any(is_named).then_some(HeaderFault::HopByHop)
 }
 
-/// What `Connection` names and says.
+/// The options of `Connection`, among them names of headers.
 pub fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     let lines = headers.get_all(header::CONNECTION).into_iter();
     lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)

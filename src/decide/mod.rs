@@ -30,22 +30,22 @@ use crate::policy::settings::{OnMissingKey, OnUnknownKey};
 use guard::Malformed;
 use headers::UncountableHeader;
 
-/// What a request says of itself, as far as anything is decided by it.
+/// The parts of a request that the decision depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
-    /// Its version of HTTP.
+    /// HTTP version.
     pub version: Version,
-    /// Its method.
+    /// Method.
     pub method: &'a Method,
-    /// Its target as it came, with the query.
+    /// Target as received, with the query.
     pub target: &'a [u8],
-    /// The same, read.
+    /// The target, parsed.
     pub uri: &'a Uri,
-    /// Its headers.
+    /// Headers.
     pub headers: &'a HeaderMap,
-    /// The address of the connection's other end; none on a Unix socket.
+    /// Address of the client's end of the connection; `None` on a Unix socket.
     pub peer: Option<IpAddr>,
-    /// Whether it came with both `Content-Length` and `Transfer-Encoding`.
+    /// Whether the client sent both `Content-Length` and `Transfer-Encoding`.
     pub has_conflicting_lengths: bool,
 }
 
@@ -110,7 +110,7 @@ pub enum Unauthenticated {
 }
 
 impl<'a> Head<'a> {
-    /// The head of a request that has been read. `target` is the target as it came.
+    /// The head of a parsed request. `target` is the target as received.
     pub fn of(
         request: &'a http::request::Parts,
         target: &'a [u8],

@@ -35,9 +35,9 @@ pub fn refused(policy: &Policy, refusal: Refusal) -> (StatusCode, String) {
         Refusal::Unauthenticated(reason) => {
             let detail = match reason {
                 Unauthenticated::KeyMissing | Unauthenticated::KeyRequired(_) => {
-                    "This route needs an API key and none was sent."
+                    "This route requires an API key."
                 }
-                Unauthenticated::KeyUnknown => "The API key that was sent is not known here.",
+                Unauthenticated::KeyUnknown => "The API key is unknown.",
             };
             (StatusCode::UNAUTHORIZED, detail.to_owned())
         }
@@ -53,12 +53,12 @@ fn rejected(policy: &Policy, rejection: Rejection) -> (StatusCode, String) {
             error @ (IdentityError::ConflictingKeys | IdentityError::KeyTooLong),
         ) => bad(&error),
         Rejection::OwnLimitsMethod => {
-            let detail = format!("Only {OWN_LIMITS_METHODS} are answered here.");
+            let detail = format!("Only {OWN_LIMITS_METHODS} are allowed here.");
             (StatusCode::METHOD_NOT_ALLOWED, detail)
         }
         Rejection::Header(header) => bad(&uncountable(policy, header)),
         Rejection::TraceNotNamed => {
-            (StatusCode::METHOD_NOT_ALLOWED, "TRACE is not answered here.".to_owned())
+            (StatusCode::METHOD_NOT_ALLOWED, "TRACE is not allowed here.".to_owned())
         }
         Rejection::NoRoute => {
             (StatusCode::NOT_FOUND, "No route matches this host, path and method.".to_owned())
@@ -70,19 +70,15 @@ fn malformed(policy: &Policy, malformed: Malformed) -> (StatusCode, String) {
     let bad = |detail: &str| (StatusCode::BAD_REQUEST, sentence(&detail));
     match malformed {
         Malformed::NoHost => bad("the request has no Host header"),
-        Malformed::InvalidHost => {
-            bad("the Host header is not a name or an address with a port or none")
-        }
-        Malformed::InvalidTarget => {
-            bad("the target is neither a path that begins with a slash nor a URL")
-        }
-        Malformed::LowercaseMethod => bad("the method is not in capital letters"),
+        Malformed::InvalidHost => bad("the Host header is not a valid host with an optional port"),
+        Malformed::InvalidTarget => bad("the target is neither a path nor a URL"),
+        Malformed::LowercaseMethod => bad("the method has lower-case letters"),
         Malformed::ConflictingLengths => {
             bad("the request has both Content-Length and Transfer-Encoding; send one")
         }
         Malformed::UnsupportedCoding => (
             StatusCode::NOT_IMPLEMENTED,
-            "No Transfer-Encoding but chunked, once, is understood here.".to_owned(),
+            "The only supported Transfer-Encoding is chunked, once.".to_owned(),
         ),
         Malformed::UriTooLong => {
             let most = policy.server.max_uri_bytes;
@@ -90,7 +86,7 @@ fn malformed(policy: &Policy, malformed: Malformed) -> (StatusCode, String) {
         }
         Malformed::HeadersTooLarge => {
             let most = policy.server.max_header_bytes;
-            let detail = format!("The headers are larger than {most} bytes together.");
+            let detail = format!("The headers are larger than {most} bytes.");
             (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
         }
     }
@@ -105,10 +101,12 @@ fn uncountable(policy: &Policy, header: UncountableHeader) -> String {
     };
     match fault {
         HeaderFault::DifferentValues => {
-            format!("the header {name}, which a limit counts by, has different values; send one")
+            format!(
+                "a limit counts by the header {name}, which has several different values; send one"
+            )
         }
         HeaderFault::HopByHop => {
-            format!("Connection names the header {name}, which a limit counts by")
+            format!("a limit counts by the header {name}, which Connection names")
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a decision costs where a client chooses the worst head that it can send.
+//! The cost of the precheck of the worst heads that a client can send; routes and statuses of requests.
 
 mod decisions;
 mod outcomes;
@@ -46,7 +46,7 @@ fn policy(path_case: &str) -> Policy {
     from_text("gateway.toml", &format!("{server}path_case = \"{path_case}\"\n{FILE}")).unwrap()
 }
 
-/// What a client sends, of about a size that it chooses.
+/// A request of a client.
 struct Sent {
     name: &'static str,
     target: String,
@@ -77,7 +77,7 @@ impl Sent {
         sent
     }
 
-    /// The least time that one of a few decisions takes.
+    /// Minimum duration of several prechecks.
     #[allow(clippy::disallowed_methods, reason = "how long a decision takes decides nothing")]
     fn cost(&self, policy: &Policy) -> Duration {
         let request = Request::builder().uri(&self.target).body(()).unwrap();
@@ -93,7 +93,7 @@ impl Sent {
     }
 }
 
-/// Heads of about `size` bytes, of every shape that something in the way of a request loops over.
+/// Heads of about `size` bytes, in every shape that some step of the precheck loops over.
 fn heads(size: usize) -> Vec<Sent> {
     let fill = |part: &str| part.repeat(size / part.len());
     let lines = |header: &'static str, value: &str| {
@@ -136,14 +136,13 @@ fn heads(size: usize) -> Vec<Sent> {
     ]
 }
 
-/// Eight times the bytes are eight times the work where each byte is looked at a fixed number of
-/// times, and up to 64 times where it is looked at once for every other one.
+/// Eight times the bytes take eight times as long in linear time, and up to 64 times in quadratic time.
 #[test]
-fn the_cost_of_a_decision_is_linear_in_the_size_of_the_head() {
+fn precheck_is_linear_in_the_size_of_the_head() {
     for path_case in ["sensitive", "insensitive"] {
         let policy = policy(path_case);
         for (small, large) in heads(1_000).into_iter().zip(heads(8_000)) {
-            // What disturbs one measurement does not disturb all.
+            // A disturbance does not spoil all measurements.
             let is_linear = || large.cost(&policy) < 24 * small.cost(&policy);
             let found = (0..5).any(|_| is_linear());
             let (small_cost, large_cost) = (small.cost(&policy), large.cost(&policy));
@@ -152,11 +151,12 @@ fn the_cost_of_a_decision_is_linear_in_the_size_of_the_head() {
     }
 }
 
-/// A dear route and a catch-all, in front of which other spellings of the dear one must not pass.
-const DEAR: &str = r#"
+/// An expensive route and a catch-all route. Other spellings of the expensive path must not match the
+/// catch-all.
+const COSTS: &str = r#"
 [upstreams.api]
 servers = ["demo"]
-[routes.dear]
+[routes.expensive]
 path = "/api/search"
 methods = ["GET"]
 cost = 5
@@ -200,14 +200,14 @@ fn outcome(
 
 #[test]
 fn trailing_slash_and_head_take_the_route_of_the_path_and_get() {
-    let policy = from_text("gateway.toml", DEAR).unwrap();
+    let policy = from_text("gateway.toml", COSTS).unwrap();
     let table = [
-        ("GET", "/api/search", "dear 5"),
-        ("GET", "/api/search/", "dear 5"),
-        ("HEAD", "/api/search", "dear 5"),
-        ("HEAD", "/api/search/", "dear 5"),
+        ("GET", "/api/search", "expensive 5"),
+        ("GET", "/api/search/", "expensive 5"),
+        ("HEAD", "/api/search", "expensive 5"),
+        ("HEAD", "/api/search/", "expensive 5"),
         ("POST", "/api/search", "rest 1"),
-        ("GET", "/api/%73earch/", "dear 5"),
+        ("GET", "/api/%73earch/", "expensive 5"),
         ("GET", "/files/", "below 3"),
         ("GET", "/files", "below 3"),
         ("GET", "/filesystem", "rest 1"),
@@ -220,17 +220,17 @@ fn trailing_slash_and_head_take_the_route_of_the_path_and_get() {
 
 #[test]
 fn different_values_of_a_counted_header_are_refused() {
-    let policy = from_text("gateway.toml", DEAR).unwrap();
+    let policy = from_text("gateway.toml", COSTS).unwrap();
     let table: [(&[(&str, &str)], &str); 9] = [
         (&[], "rest 1"),
         (&[("x-tenant", "a")], "rest 1"),
         (&[("x-tenant", "a"), ("X-Tenant", "a")], "rest 1"),
         (&[("x-tenant", "a"), ("x-tenant", "b")], "400"),
         (&[("x-tenant", "a"), ("x-tenant", "a"), ("X-Tenant", "")], "400"),
-        // The API would not see what was counted.
+        // The upstream would not receive the value that was counted.
         (&[("x-tenant", "a"), ("connection", "keep-alive, X-Tenant")], "400"),
         (&[("x-tenant", "a"), ("connection", "keep-alive, x-other")], "rest 1"),
-        // No limit that is enforced counts by these.
+        // No enforced limit counts by these.
         (&[("x-other", "a"), ("x-other", "b")], "rest 1"),
         (&[("x-trial", "a"), ("x-trial", "b")], "rest 1"),
     ];
@@ -241,10 +241,10 @@ fn different_values_of_a_counted_header_are_refused() {
 
 #[test]
 fn trace_is_refused_unless_a_route_names_it() {
-    let policy = from_text("gateway.toml", DEAR).unwrap();
+    let policy = from_text("gateway.toml", COSTS).unwrap();
     assert_eq!(outcome(&policy, "TRACE", "/", &[]), "405");
     assert_eq!(outcome(&policy, "TRACE", "/api/search", &[]), "405");
-    let named = DEAR.replace("[routes.rest]", "[routes.rest]\nmethods = ['GET', 'TRACE']");
+    let named = COSTS.replace("[routes.rest]", "[routes.rest]\nmethods = ['GET', 'TRACE']");
     let policy = from_text("gateway.toml", &named).unwrap();
     assert_eq!(outcome(&policy, "TRACE", "/", &[]), "rest 1");
 }

@@ -1,61 +1,61 @@
-//! What becomes of a request's body that nobody wants: read to its end where it is short, so that
-//! the connection can go on; where it is long, read for a while, so that the client gets to see
-//! the answer before the connection closes.
+//! Unread request bodies. A short one is read and discarded, so that the connection can be kept. Before
+//! the connection closes, a part of a long one is read and discarded, so that the client can read the
+//! response (lingering close).
 
 use std::time::Duration;
 
 use http::header;
 use pingora::proxy::Session;
 
-/// The longest body that is read to its end behind an answer.
-const KEEP_BYTES: usize = 64 * 1024;
+/// Longest body that is discarded to keep the connection.
+const MAX_DRAIN_BYTES: usize = 64 * 1024;
 
-/// How much of a longer body is read before the connection is closed.
-const CLOSE_BYTES: usize = 4 * 1024 * 1024;
+/// Bytes of a longer body that are discarded at most before the connection closes.
+const MAX_LINGER_BYTES: usize = 4 * 1024 * 1024;
 
-/// How long the rest of a body is waited for.
-const TIMEOUT: Duration = Duration::from_secs(2);
+/// How long reading the rest of a body can take.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Reads a short body to its end. Returns whether that is where the request now is, so that the
-/// connection can go on.
+/// Discards the unread rest of a short body. Returns whether the request has been read to its end, so that
+/// the connection can be kept.
 pub(super) async fn drain(session: &mut Session) -> bool {
     if session.is_body_done() || session.is_body_empty() {
         return true;
     }
     let request = session.req_header();
-    // Such a client waits for leave to send its body, which it does not get.
+    // A client that sent `Expect: 100-continue` does not send the body without a 100.
     if request.headers.contains_key(header::EXPECT) {
         return false;
     }
     let length = request.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok());
-    if length.is_some_and(|length| length.parse().is_ok_and(|n: usize| n > KEEP_BYTES)) {
+    if length.is_some_and(|length| length.parse().is_ok_and(|n: usize| n > MAX_DRAIN_BYTES)) {
         return false;
     }
-    discard(session, KEEP_BYTES).await
+    discard(session, MAX_DRAIN_BYTES).await
 }
 
-/// Reads on for a while behind an answer after which the connection closes.
+/// Discards a part of the body after a response that closes the connection.
 pub(super) async fn linger(session: &mut Session) {
     if session.req_header().headers.contains_key(header::EXPECT) {
         return;
     }
-    discard(session, CLOSE_BYTES).await;
+    discard(session, MAX_LINGER_BYTES).await;
 }
 
-/// Reads and drops up to `most_bytes` of the body. Returns whether that was all of it.
-async fn discard(session: &mut Session, most_bytes: usize) -> bool {
+/// Discards up to `max_bytes` of the body. Returns whether that was the rest of it.
+async fn discard(session: &mut Session, max_bytes: usize) -> bool {
     let read = async {
-        let mut left = most_bytes;
+        let mut left = max_bytes;
         loop {
             match session.read_request_body().await {
                 Ok(Some(chunk)) if chunk.len() <= left => left -= chunk.len(),
                 Ok(None) => return true,
-                // Too long; or broken, and then nobody knows where the next request begins, although
-                // Pingora takes such a body for one that is done.
+                // Too long, or broken: then it is unknown where the next request begins, although
+                // Pingora considers such a body done.
                 Ok(Some(_)) | Err(_) => return false,
             }
         }
     };
-    let is_read = tokio::time::timeout(TIMEOUT, read).await.unwrap_or(false);
+    let is_read = tokio::time::timeout(DRAIN_TIMEOUT, read).await.unwrap_or(false);
     is_read && session.is_body_done()
 }

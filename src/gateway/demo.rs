@@ -1,5 +1,5 @@
-//! The built-in upstream: answers every request with what it saw of it, so that limits can be
-//! tried out before any API is at hand.
+//! The built-in upstream `demo`: echoes properties of the request, so that limits can be tried out without
+//! an upstream.
 
 use http::{HeaderValue, header};
 use pingora::prelude::Result;
@@ -10,9 +10,9 @@ use super::exchange::Exchange;
 use super::{limit_headers, respond};
 use crate::policy::client::ClientKey;
 
-/// What the demo says of a request.
+/// Body of the response.
 #[derive(Serialize)]
-struct Greeting<'a> {
+struct Echo<'a> {
     message: &'static str,
     method: &'a str,
     path: &'a str,
@@ -22,11 +22,11 @@ struct Greeting<'a> {
     request_id: &'a str,
 }
 
-/// Answers a request that has passed.
+/// Writes the response to an allowed request.
 ///
 /// # Errors
-/// The client is gone.
-pub(super) async fn answer(session: &mut Session, exchange: &Exchange) -> Result<()> {
+/// The client has closed the connection.
+pub(super) async fn respond(session: &mut Session, exchange: &Exchange) -> Result<()> {
     let policy = &exchange.snapshot.policy;
     let request = session.req_header();
     let client = match exchange.client.map(|client| client.key) {
@@ -36,8 +36,8 @@ pub(super) async fn answer(session: &mut Session, exchange: &Exchange) -> Result
         Some(ClientKey::Unknown(_)) => "unknown key",
         _ => "anonymous",
     };
-    let greeting = Greeting {
-        message: "Hello from tollgate's demo upstream. Point [upstreams] at your API next.",
+    let echo = Echo {
+        message: "Hello from tollgate's demo upstream. Next, set [upstreams] to your own servers.",
         method: request.method.as_str(),
         path: request.uri.path(),
         client,
@@ -45,7 +45,7 @@ pub(super) async fn answer(session: &mut Session, exchange: &Exchange) -> Result
         route: exchange.route().map_or("", |route| &route.name),
         request_id: exchange.request_id.as_str(),
     };
-    let body = respond::pretty(&greeting);
+    let body = respond::pretty(&echo);
     let mut head = respond::ok(10)?;
     head.insert_header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))?;
     limit_headers::insert(&mut head, exchange)?;

@@ -1,4 +1,4 @@
-//! What one request carries along, from its first phase to its last.
+//! The state of one request, from its first phase to its last.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,47 +17,47 @@ use crate::runtime::Snapshot;
 use crate::upstream::connection::Attempt;
 use crate::upstream::pool::Pool;
 
-/// One request and its answer.
+/// One request and its response. Times are microseconds of the monotonic clock.
 pub struct Exchange {
-    /// The rules that it is judged by, whatever is reloaded meanwhile.
+    /// The configuration in force when the request began. A reload does not change it.
     pub snapshot: Arc<Snapshot>,
-    /// When its head had been read, in ticks.
+    /// When its head had been read.
     pub started: u64,
-    /// What it is called in logs, in problem documents and by the API.
+    /// Identifier in logs, in problem documents and in the request to the upstream.
     pub request_id: RequestId,
-    /// Its client, once known.
+    /// The client, once identified.
     pub client: Option<Client>,
-    /// Whether it came through a trusted proxy.
+    /// Whether the request came through a trusted proxy.
     pub via_trusted_proxy: bool,
-    /// Its route, once known, as an index.
+    /// Index of the route, once known.
     pub route: Option<u32>,
-    /// The decision on it, once made.
+    /// The decision, once made.
     pub decision: Option<Decision>,
-    /// Time of the check of its rate limits, if any.
+    /// Time of the check of the rate limits, if any rule applies.
     pub check: Option<CheckTime>,
-    /// How often an upstream server was picked for it.
+    /// Number of upstream endpoints that have been selected for the request.
     pub tries: usize,
-    /// The upstream server that was picked last.
+    /// The upstream endpoint that was selected last.
     pub server: Option<SocketAddr>,
-    /// When a server was first picked, in ticks.
-    pub sent_on: Option<u64>,
-    /// Ticks from then to the head of the answer, once it is there.
+    /// When an endpoint was first selected.
+    pub forwarded: Option<u64>,
+    /// Microseconds from then to the head of the final response, once received.
     pub upstream_us: Option<u64>,
-    /// The status of the answer, once it is there.
+    /// Status of the final response, once received.
     pub upstream_status: Option<StatusCode>,
-    /// What became of the last try where that was no answer, in the words of the metrics.
+    /// How the last attempt failed, as a label of the metrics; `None` if it did not.
     pub upstream_failure: Option<&'static str>,
-    /// The attempt at the server that was picked last.
+    /// The attempt at the endpoint that was selected last.
     pub(super) attempt: Option<Arc<Attempt>>,
-    /// Interim responses (102, 103) so far.
+    /// Number of interim responses (102, 103) received so far.
     pub interim: usize,
-    /// Whether there is a connection to the server that was picked last.
+    /// Whether the endpoint that was selected last has been connected to.
     pub is_connected: bool,
-    /// Its place in a trace, where traces are wanted.
+    /// Trace of the request, if tracing is enabled.
     pub trace: Option<Trace>,
-    /// Keeps the client's connection counted as open; goes on to the next request on it.
+    /// Keeps the client's connection counted as open. Passed on to the next request on it.
     pub connection: Option<Arc<OpenConnection>>,
-    /// The upstream server that could not be connected to.
+    /// The upstream endpoint that could not be connected to.
     pub failed_server: Option<SocketAddr>,
     _in_flight: InFlight,
 }
@@ -71,11 +71,11 @@ pub struct CheckTime {
     pub took: u64,
 }
 
-/// Counts a request for as long as it lives, also where it ends without an answer.
+/// Counts a request as in flight until it is dropped, also if it ends without a response.
 struct InFlight(IntGauge);
 
 impl Exchange {
-    /// A request whose head has just been read.
+    /// Begins a request whose head has been read at `now`.
     pub fn new(snapshot: Arc<Snapshot>, in_flight: IntGauge, now: u64) -> Self {
         in_flight.inc();
         Self {
@@ -89,7 +89,7 @@ impl Exchange {
             check: None,
             tries: 0,
             server: None,
-            sent_on: None,
+            forwarded: None,
             upstream_us: None,
             upstream_status: None,
             upstream_failure: None,
@@ -103,28 +103,28 @@ impl Exchange {
         }
     }
 
-    /// Its route, once known.
+    /// Returns the route, once known.
     pub fn route(&self) -> Option<&Route> {
         self.snapshot.policy.routes.get(self.route? as usize)
     }
 
-    /// The index of its upstream, once its route is known.
+    /// Returns the index of the upstream, once the route is known.
     pub fn upstream_index(&self) -> Option<usize> {
         self.route().map(|route| route.upstream as usize)
     }
 
-    /// The series of its upstream, once its route is known.
+    /// Returns the series of the upstream, once the route is known.
     pub fn upstream_series(&self, metrics: &Metrics) -> Option<&UpstreamSeries> {
         let snapshot = &self.snapshot;
         snapshot.series.upstream(metrics, &snapshot.policy, self.upstream_index()?)
     }
 
-    /// Who serves its upstream, once its route is known.
+    /// Returns the endpoints of the upstream, once the route is known.
     pub fn pool(&self) -> Option<&Arc<Pool>> {
         self.snapshot.pools.get(self.upstream_index()?)
     }
 
-    /// Its upstream, once its route is known.
+    /// Returns the upstream, once the route is known.
     pub fn upstream(&self) -> Option<&Upstream> {
         self.snapshot.policy.upstreams.get(self.upstream_index()?)
     }

@@ -1,5 +1,5 @@
-//! What the API gets to see of a request: forwarding headers that it can believe, and the key
-//! only where it should.
+//! The request as it is forwarded to the upstream: with forwarding headers that the upstream can trust, and
+//! without the API key if `clients.hide_key` is set.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use pingora::prelude::{Error, ErrorType, RequestHeader, Result};
@@ -16,18 +16,18 @@ const FORWARDED_FOR: &str = "X-Forwarded-For";
 pub(super) const FORWARDED_PROTO: &str = "X-Forwarded-Proto";
 const FORWARDED_HOST: &str = "X-Forwarded-Host";
 
-/// What clients say of themselves under these names is dropped unless a trusted proxy passed it
-/// on, since APIs believe it. The first four are then set anew.
+/// Forwarding headers. Those of a client are removed unless the request came through a trusted proxy, because
+/// upstreams trust them. The first four are then set.
 const FORWARDING: [&str; 6] =
     [FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, REQUEST_ID, "Forwarded", "X-Real-IP"];
 
-/// What these names begin with, in lower case; `x-` alone is how many a key's header begins.
-const FORWARDING_BEGIN: [&str; 3] = ["x-forwarded", "x-re", "forwarded"];
+/// Prefixes of these names, in lower case. Not only `x-`: that of an API key's header often begins so.
+const FORWARDING_PREFIXES: [&str; 3] = ["x-forwarded", "x-re", "forwarded"];
 
-/// Prepares the request that is sent on. `peer` is the connection's other end.
+/// Prepares the request for the upstream. `peer` is the address of the client's end of the connection.
 ///
 /// # Errors
-/// A value that is no header or target, which a request that was read cannot have.
+/// If a value is not valid in a header or as a target, which cannot happen with a head that was parsed.
 pub(super) fn prepare(
     peer: Option<&SocketAddr>,
     request: &mut RequestHeader,
@@ -35,22 +35,22 @@ pub(super) fn prepare(
 ) -> Result<()> {
     let clients = &exchange.snapshot.policy.clients;
     if !matches!(request.raw_path(), [b'/' | b'*', ..]) {
-        // A URL, as proxies are asked; an origin is asked for the path, which is all that Pingora
-        // keeps beside the target as it came (RFC 9112, section 3.2.1).
+        // A URL, as clients send to a proxy. An origin server gets the path (RFC 9112, section 3.2.1),
+        // which is all that the parsed URI has.
         request.set_uri(request.uri.clone());
     }
-    let suspects = Suspects::among(&request.headers);
-    if suspects.aliases {
-        drop_aliases(request, &exchange.snapshot.policy);
+    let present = Present::among(&request.headers);
+    if present.aliases {
+        remove_aliases(request, &exchange.snapshot.policy);
     }
-    if suspects.forwarding && !exchange.via_trusted_proxy {
+    if present.forwarding && !exchange.via_trusted_proxy {
         for name in FORWARDING {
             request.remove_header(name);
         }
     }
-    let is_told = suspects.forwarding && exchange.via_trusted_proxy;
-    set_forwarding(peer, request, exchange, is_told)?;
-    if suspects.content_length
+    let keeps_forwarding = present.forwarding && exchange.via_trusted_proxy;
+    set_forwarding(peer, request, exchange, keeps_forwarding)?;
+    if present.content_length
         && let Some(length) = one_length(&request.headers)
     {
         request.insert_header(header::CONTENT_LENGTH, length)?;
@@ -61,42 +61,44 @@ pub(super) fn prepare(
     Ok(())
 }
 
-/// What else there may be to do, by one look at each name. Most requests have nothing of it, and a
-/// search for every name that might be there costs more.
+/// Kinds of headers that a request has, found in one pass over the names. Most requests have none of them,
+/// and a look-up of every name would cost more.
 #[derive(Default)]
-struct Suspects {
-    /// A name with `_`.
+struct Present {
+    /// A name with an underscore.
     aliases: bool,
-    /// A name that begins as those of [`FORWARDING`] do.
+    /// A name with a prefix of those in [`FORWARDING`].
     forwarding: bool,
-    /// A body of a known length.
+    /// `Content-Length`.
     content_length: bool,
 }
 
-impl Suspects {
+impl Present {
     fn among(headers: &HeaderMap) -> Self {
-        let mut found = Self::default();
+        let mut present = Self::default();
         for name in headers.keys() {
-            found.content_length |= *name == header::CONTENT_LENGTH;
+            present.content_length |= *name == header::CONTENT_LENGTH;
             let name = name.as_str();
-            found.aliases |= name.contains('_');
-            found.forwarding |= FORWARDING_BEGIN.iter().any(|begin| name.starts_with(begin));
+            present.aliases |= name.contains('_');
+            present.forwarding |= FORWARDING_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
         }
-        found
+        present
     }
 }
 
-/// Drops headers that servers which take `_` for `-` would read as ones that we check or set.
-fn drop_aliases(request: &mut RequestHeader, policy: &Policy) {
-    let odd = |name: &&HeaderName| name.as_str().contains('_');
-    let suspects: Vec<HeaderName> = request.headers.keys().filter(odd).cloned().collect();
+/// Removes headers that some servers read as others that the gateway checks or sets, because they treat `_`
+/// as `-`.
+fn remove_aliases(request: &mut RequestHeader, policy: &Policy) {
+    let has_underscore = |name: &&HeaderName| name.as_str().contains('_');
+    let candidates: Vec<HeaderName> =
+        request.headers.keys().filter(has_underscore).cloned().collect();
     let sources = || {
         policy.clients.key_sources.iter().filter_map(|source| match source {
             KeySource::Header(name) => Some(name.as_str()),
             KeySource::Bearer | KeySource::Query(_) => None,
         })
     };
-    for name in suspects {
+    for name in candidates {
         let counted = policy.counted_headers.iter().map(HeaderName::as_str);
         let mut ours = FORWARDING.into_iter().chain(sources()).chain(counted);
         if ours.any(|own| identity::is_alias(name.as_str(), own)) {
@@ -105,15 +107,15 @@ fn drop_aliases(request: &mut RequestHeader, policy: &Policy) {
     }
 }
 
-/// `is_told`: a trusted proxy may have said some of it already.
+/// `keeps_forwarding`: a trusted proxy may have set some of these headers already.
 fn set_forwarding(
     peer: Option<&SocketAddr>,
     request: &mut RequestHeader,
     exchange: &Exchange,
-    is_told: bool,
+    keeps_forwarding: bool,
 ) -> Result<()> {
     let mut hops = HeaderText::new();
-    if is_told {
+    if keeps_forwarding {
         for line in &request.headers.get_all(FORWARDED_FOR) {
             hops.element(line.as_bytes());
         }
@@ -124,10 +126,10 @@ fn set_forwarding(
     if !hops.is_empty() {
         request.insert_header(FORWARDED_FOR, hops)?;
     }
-    if !(is_told && request.headers.contains_key(FORWARDED_PROTO)) {
+    if !(keeps_forwarding && request.headers.contains_key(FORWARDED_PROTO)) {
         request.insert_header(FORWARDED_PROTO, HeaderValue::from_static("http"))?;
     }
-    if !(is_told && request.headers.contains_key(FORWARDED_HOST))
+    if !(keeps_forwarding && request.headers.contains_key(FORWARDED_HOST))
         && let Some(host) = request.headers.get(header::HOST).cloned()
     {
         request.insert_header(FORWARDED_HOST, host)?;
@@ -135,9 +137,9 @@ fn set_forwarding(
     request.insert_header(REQUEST_ID, exchange.request_id.as_str())
 }
 
-/// The length that stands for several equal ones, in lines of their own or in a list; none where
-/// there is but one. Pingora lets such pass; whoever reads them next may not, or may read them
-/// otherwise. RFC 9110, section 8.6, demands one.
+/// The value that replaces several equal `Content-Length` values, in several lines or in a list; `None` if
+/// there is only one. Pingora accepts them; the next server may reject them, or read them differently. RFC
+/// 9110, section 8.6, requires one.
 pub(super) fn one_length(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut lines = headers.get_all(header::CONTENT_LENGTH).iter();
     let (first, second) = (lines.next()?, lines.next().is_some());
@@ -159,7 +161,7 @@ fn hide_key(request: &mut RequestHeader, clients: &Clients) -> Result<()> {
     Ok(())
 }
 
-/// Takes out the lines of `Authorization` that hold a key; those of other schemes stay.
+/// Removes the lines of `Authorization` that contain a key; those of other schemes stay.
 fn hide_bearer(request: &mut RequestHeader) -> Result<()> {
     let is_key = |value: &&HeaderValue| identity::bearer(value.as_bytes()).is_some();
     let lines = request.headers.get_all(header::AUTHORIZATION);
@@ -174,7 +176,7 @@ fn hide_bearer(request: &mut RequestHeader) -> Result<()> {
     Ok(())
 }
 
-/// Takes a parameter out of the query and leaves the rest as it came.
+/// Removes a parameter from the query and leaves the rest unchanged.
 fn hide_parameter(request: &mut RequestHeader, name: &str) -> Result<()> {
     let Some(query) = request.uri.query() else { return Ok(()) };
     let is_key = |parameter: &&str| {
@@ -200,11 +202,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_that_is_dropped_is_looked_for() {
+    fn every_forwarding_header_is_detected() {
         for name in FORWARDING {
             let mut headers = HeaderMap::new();
             headers.insert(HeaderName::try_from(name).unwrap(), HeaderValue::from_static("x"));
-            assert!(Suspects::among(&headers).forwarding, "{name}");
+            assert!(Present::among(&headers).forwarding, "{name}");
         }
     }
 }

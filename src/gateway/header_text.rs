@@ -1,5 +1,4 @@
-//! Text for headers, put together without the machinery of `fmt`: every request and every answer
-//! has some.
+//! Builds header values without `fmt`: every request and every response has some.
 
 use std::net::IpAddr;
 
@@ -9,17 +8,17 @@ use http::header::InvalidHeaderValue;
 
 use crate::text::put_ip;
 
-/// Room for what one limit has to say. More is possible.
-const ROOM_BYTES: usize = 64;
+/// Initial capacity, enough for one limit.
+const CAPACITY_BYTES: usize = 64;
 
-/// A header's value in the making.
+/// Builder of a header value.
 #[derive(Debug)]
 pub(super) struct HeaderText(BytesMut);
 
 impl HeaderText {
-    /// Nothing yet.
+    /// Creates an empty value.
     pub(super) fn new() -> Self {
-        Self(BytesMut::with_capacity(ROOM_BYTES))
+        Self(BytesMut::with_capacity(CAPACITY_BYTES))
     }
 
     /// Adds an item of a structured list (RFC 9651, sections 3.1 and 3.3.3): the name in quotes,
@@ -49,7 +48,7 @@ impl HeaderText {
         put_ip(&mut self.0, address);
     }
 
-    /// Whether there is nothing yet.
+    /// Returns whether the value is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -74,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_stand_behind_one_another() {
+    fn items_are_separated_by_commas() {
         let mut text = HeaderText::new();
         text.item("per-key", [(";q=", 10), (";w=", 86_400)]);
         text.item(&"x".repeat(64), [(";q=", u64::MAX)]);
@@ -84,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_what_fmt_prints() {
+    fn addresses_equal_those_of_fmt() {
         let mut text = HeaderText::new();
         assert!(text.is_empty());
         text.element(b"unknown");

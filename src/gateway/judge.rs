@@ -80,16 +80,16 @@ impl Gateway {
     }
 }
 
-/// What a request says of itself, as far as anything is decided by it.
+/// The parts of a request that the decision depends on.
 fn head(session: &Session) -> Head<'_> {
     let request = session.req_header();
     let peer = session.client_addr().and_then(|address| address.as_inet()).map(SocketAddr::ip);
-    let in_chunks = request.headers.contains_key(header::TRANSFER_ENCODING);
-    Head::of(request, request.raw_path(), peer, in_chunks && sent_content_length(session))
+    let is_chunked = request.headers.contains_key(header::TRANSFER_ENCODING);
+    Head::of(request, request.raw_path(), peer, is_chunked && sent_content_length(session))
 }
 
-/// Whether the client sent `Content-Length`. Pingora drops it beside `Transfer-Encoding`, so only
-/// the bytes that came still tell.
+/// Whether the client sent `Content-Length`. Pingora removes it if there is a `Transfer-Encoding`, so
+/// only the raw bytes of the head show it.
 fn sent_content_length(session: &Session) -> bool {
     const NAME: &[u8] = b"content-length";
     let Some(http1) = session.as_http1() else { return false };

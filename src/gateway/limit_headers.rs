@@ -1,4 +1,4 @@
-//! What answers say about limits: `X-RateLimit-*`, which clients know, and `RateLimit` with
+//! Rate limit headers of responses: `X-RateLimit-*`, which are in common use, and `RateLimit` with
 //! `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers-11.
 
 use http::HeaderMap;
@@ -23,27 +23,27 @@ const MODE: &str = "X-RateLimit-Mode";
 const DRAFT: &str = "RateLimit";
 const DRAFT_POLICY: &str = "RateLimit-Policy";
 
-/// Names under which an API may speak of limits of its own, beside ours. They would contradict
-/// them; the last three are those of drafts up to 06.
+/// Rate limit headers that an upstream may send and the gateway does not. They would contradict the
+/// gateway's; the last three are those of drafts up to 06.
 const OTHERS: [&str; 4] =
     ["x-ratelimit-used", "ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
 
-/// What all these names begin with.
+/// Prefixes of the names of all these headers.
 const FAMILIES: [&str; 2] = ["x-ratelimit", "ratelimit"];
 
-/// Puts the headers of the exchange's verdict into an answer, whoever wrote it. Without a verdict
-/// the answer stays as it is. An interim response (100, 103) carries no limits, not even the API's
-/// own: the final response does.
+/// Inserts the headers of the exchange's decision into a response, of the gateway or of the upstream. If
+/// no limit was checked, the response does not change. An interim response (100, 103) has no rate limit
+/// headers, not even the upstream's own: the final response has them.
 ///
 /// # Errors
-/// A rule whose name is no header text, which the file's check rules out.
+/// If the name of a rule is not valid in a header, which `config` rejects.
 pub fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> {
     let policy = &exchange.snapshot.policy;
     let Some(decision) = &exchange.decision else { return Ok(()) };
     let Some(check) = decision.check() else { return Ok(()) };
-    let speaks = speaks_of_limits(&response.headers);
+    let has_own = has_limit_headers(&response.headers);
     let is_final = respond::is_final(response.status);
-    if speaks {
+    if has_own {
         response.remove_header(MODE);
     }
     if is_final
@@ -58,7 +58,7 @@ pub fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> 
     if style == HeaderStyle::None {
         return Ok(());
     }
-    if speaks {
+    if has_own {
         remove_others(response);
     }
     if !is_final {
@@ -76,9 +76,9 @@ pub fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> 
     Ok(())
 }
 
-/// Whether the API says anything of limits. One look at each name costs less than a search for
-/// eleven names that are hardly ever there.
-fn speaks_of_limits(headers: &HeaderMap) -> bool {
+/// Whether the response of the upstream has rate limit headers. One pass over all names costs less than
+/// eleven look-ups of names that are rarely present.
+fn has_limit_headers(headers: &HeaderMap) -> bool {
     let is_of = |name: &str| FAMILIES.iter().any(|family| name.starts_with(family));
     headers.keys().any(|name| is_of(name.as_str()))
 }
@@ -102,12 +102,12 @@ fn insert_x(
     response.insert_header(RESET, reset)
 }
 
-/// The second at which a bucket is full that is full in `ticks`. Rounded up once, behind the sum: a
-/// second that has begun must not be counted as over.
-fn reset(form: ResetForm, ticks: u64, unix_now: u64) -> u64 {
+/// When a bucket is full that is full in `reset_us` microseconds. The sum is rounded up, not its parts, so
+/// that the result is never early.
+fn reset(form: ResetForm, reset_us: u64, unix_us: u64) -> u64 {
     match form {
-        ResetForm::Epoch => seconds_up(unix_now.saturating_add(ticks)),
-        ResetForm::Delta => seconds_up(ticks),
+        ResetForm::Epoch => seconds_up(unix_us.saturating_add(reset_us)),
+        ResetForm::Delta => seconds_up(reset_us),
     }
 }
 
@@ -119,19 +119,19 @@ fn insert_draft(
 ) -> Result<()> {
     let (mut limits, mut policies) = (HeaderText::new(), HeaderText::new());
     let all = policy.headers.policies == HeaderPolicies::All;
-    let named = check
+    let reported = check
         .taken
         .charges
         .iter()
         .enumerate()
         .filter(|(index, charge)| charge.mode == Mode::Enforce && (*index == binding || all));
-    for (index, charge) in named {
+    for (index, charge) in reported {
         let (Some(standing), Some(outcome)) =
             (check.standing(index), check.taken.answer.outcomes.get(index))
         else {
             continue;
         };
-        // Until the next try where the rule refused, until full where it did not.
+        // Until the retry if the rule denied the request, otherwise until the bucket is full.
         let wait = if outcome.enough { standing.reset_us } else { standing.retry_after_us };
         let wait = seconds_up(wait).max(u64::from(!outcome.enough));
         let window = seconds_up(charge.limit.window_us()).max(1);
@@ -148,8 +148,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_is_full_at_reset() {
-        // (ticks until full, the time) -> the second
+    fn reset_is_the_second_in_which_the_bucket_is_full() {
+        // (microseconds until full, Unix time in microseconds) -> seconds
         let table = [
             ((0, 7_000_000), 7),
             ((0, 7_000_001), 8),
@@ -157,8 +157,8 @@ mod tests {
             ((300_000, 7_900_000), 9),
             ((1_000_000, 7_000_000), 8),
         ];
-        for ((ticks, now), expected) in table {
-            assert_eq!(reset(ResetForm::Epoch, ticks, now), expected, "{ticks} at {now}");
+        for ((reset_us, now), expected) in table {
+            assert_eq!(reset(ResetForm::Epoch, reset_us, now), expected, "{reset_us} at {now}");
         }
         assert_eq!(reset(ResetForm::Delta, 1, 7_900_000), 1);
     }

@@ -1,11 +1,11 @@
-//! One request through Pingora's phases.
+//! The proxy: one request in Pingora's phases.
 //!
 //! Reading order: this file (the phases), `exchange` (the state of one request), `judge` (whether a
-//! request is allowed), `respond` (responses of the gateway; the only module that selects status codes),
+//! request is allowed), `respond` (responses of the gateway itself),
 //! `limit_headers` (rate limit headers) in `header_text`, `peer` (which upstream server gets the
 //! request), `forward` (the request to the upstream), `upstream_response` (the response from the upstream),
 //! `body_drain` (unread request bodies), `own_limits` (the limits of the client that asks), `upgrade`
-//! (WebSockets), `demo`, `telemetry` (log line and metrics of a finished request), `trace` (its spans),
+//! (WebSockets), `demo`, `telemetry` (metrics and log record of a request), `trace` (its spans),
 //! `drain`.
 
 pub mod exchange;
@@ -50,17 +50,17 @@ use crate::store::limiter::{Limiter, Source};
 use crate::upstream::connection::Attempt;
 use exchange::Exchange;
 
-/// How long an upgraded connection (a WebSocket) may be silent. Long, since silence is normal
-/// there; not endless, since a vanished client would be kept for ever.
-const UPGRADED_IDLE: Duration = Duration::from_secs(3600);
+/// Idle timeout of an upgraded connection (a WebSocket). Long, because such connections are often idle; but
+/// finite, so that the connection of a client that has disappeared is closed.
+const UPGRADED_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Interim responses (102, 103) to one request that are passed on at most.
+/// Maximum number of interim responses (102, 103) to one request.
 const MAX_INTERIM: usize = 32;
 
-/// How often a request is sent to an upstream at most: once, and once more.
+/// Maximum number of attempts to send a request to an upstream: one retry.
 pub const MAX_TRIES: usize = 2;
 
-/// The proxy: what outlives a request.
+/// The proxy. Lives as long as the process.
 pub struct Gateway {
     current: Arc<CurrentSnapshot>,
     limiter: Arc<Limiter>,
@@ -68,12 +68,12 @@ pub struct Gateway {
     access_log: Arc<AccessLog>,
     audit: Arc<Audit>,
     traces: Arc<Traces>,
-    /// By source.
+    /// Durations of checks, by source.
     checks: [Histogram; Source::COUNT],
 }
 
 impl Gateway {
-    /// A gateway that serves by whatever is `current` and decides by `limiter`.
+    /// Creates a gateway with the configuration in `current`, whose decisions `limiter` makes.
     pub fn new(
         current: Arc<CurrentSnapshot>,
         limiter: Arc<Limiter>,
@@ -89,7 +89,7 @@ impl Gateway {
 
 #[async_trait]
 impl ProxyHttp for Gateway {
-    /// In a box: Pingora hands it from future to future, and each of them would have room for it.
+    /// Boxed: Pingora moves it between futures, and each of them would reserve space for it.
     type CTX = Box<Exchange>;
 
     fn new_ctx(&self) -> Box<Exchange> {
@@ -97,7 +97,7 @@ impl ProxyHttp for Gateway {
         Box::new(Exchange::new(self.current.load_full(), in_flight, clock::now()))
     }
 
-    /// None: compression is the API's own business.
+    /// Adds no modules: upstreams compress responses themselves.
     fn init_downstream_modules(&self, _modules: &mut HttpModules) {}
 
     async fn early_request_filter(
@@ -109,16 +109,16 @@ impl ProxyHttp for Gateway {
         if exchange.connection.is_none() {
             exchange.connection = Some(Arc::new(self.metrics.connections.open()));
         }
-        // Pingora waits for the next request for ever otherwise. A connection that is to close
-        // after this request has no such time, and must not get one.
+        // Without a timeout, Pingora waits for the next request forever. A connection that closes after
+        // this request has no keep-alive, and must not get one.
         if session.get_keepalive().is_some() {
             session.set_keepalive(Some(server.keepalive_timeout.as_secs().max(1)));
         }
-        upgrade::drop_unless_asked(session.req_header_mut());
+        upgrade::remove_unless_requested(session.req_header_mut());
         session.set_read_timeout(Some(server.read_timeout));
         session.set_write_timeout(Some(server.write_timeout));
-        // A request that the client sends before it has the answer to this one is served next.
-        // Pingora drops it otherwise, after an answer that keeps the connection.
+        // Serves requests that the client sends before it has the response to this one. By default,
+        // Pingora drops them.
         session.set_pipelining_enabled(true);
         Ok(())
     }
@@ -186,12 +186,12 @@ impl ProxyHttp for Gateway {
             };
         }
         if response.status == StatusCode::SWITCHING_PROTOCOLS && !session.is_upgrade_req() {
-            return Err(respond::unasked_upgrade());
+            return Err(respond::unrequested_upgrade());
         }
         if let Some(attempt) = &exchange.attempt {
             attempt.note_head(&session.req_header().method, response);
         }
-        self.count_answer(exchange, response.status);
+        self.count_response(exchange, response.status);
         Ok(())
     }
 
@@ -231,7 +231,7 @@ impl ProxyHttp for Gateway {
         Ok(())
     }
 
-    /// Keeps a connection counted as open while it waits for its next request.
+    /// Keeps the connection counted as open while it waits for its next request.
     fn persist_connection_context(
         &self,
         _session: &Session,
@@ -263,7 +263,7 @@ impl ProxyHttp for Gateway {
             session.set_keepalive(None);
         }
         if response.status == StatusCode::SWITCHING_PROTOCOLS {
-            session.set_read_timeout(Some(UPGRADED_IDLE));
+            session.set_read_timeout(Some(UPGRADED_IDLE_TIMEOUT));
         }
         drain::announce(session);
         limit_headers::insert(response, exchange)
@@ -276,7 +276,7 @@ impl ProxyHttp for Gateway {
         exchange: &mut Self::CTX,
         mut error: Box<Error>,
     ) -> Box<Error> {
-        // Nothing was sent, so another server may have the request, whatever its method.
+        // Nothing was sent, so another endpoint can be tried, whatever the method.
         exchange.failed_server = exchange.server;
         self.count_upstream(exchange, UpstreamResult::Connect);
         if let (Some(pool), Some(server)) = (exchange.pool(), exchange.server) {
@@ -286,7 +286,8 @@ impl ProxyHttp for Gateway {
         error
     }
 
-    /// Much as Pingora's own, which does not know that a connection was kept here.
+    /// Like Pingora's default, which does not know that the connection was reused: `upstream` keeps idle
+    /// connections, not Pingora.
     fn error_while_proxy(
         &self,
         peer: &HttpPeer,
@@ -299,7 +300,8 @@ impl ProxyHttp for Gateway {
         let attempt = exchange.attempt.as_deref();
         let is_reused = attempt.is_some_and(Attempt::is_reused);
         error.retry.decide_reuse(is_reused);
-        // Pingora sends again only where reading the head failed. A closed connection fails a write as well.
+        // By default, Pingora retries only if reading the head failed. On a closed connection, a write
+        // can fail first.
         let write_failed =
             (error.esource(), error.etype()) == (&ErrorSource::Upstream, &ErrorType::WriteError);
         if write_failed && session.response_written().is_none() {
@@ -332,7 +334,7 @@ impl ProxyHttp for Gateway {
         self.record(session, exchange);
     }
 
-    /// Failures are logged by [`respond::fail`], with the request's id and without its query.
+    /// [`respond::fail`] logs failures, with the request's id and without its query.
     fn suppress_error_log(&self, _: &Session, _: &Self::CTX, _: &Error) -> bool {
         true
     }
@@ -347,7 +349,7 @@ impl ProxyHttp for Gateway {
         true
     }
 
-    /// Pingora's own summary has the query, where a key may stand.
+    /// Without the query, which may contain a key.
     fn request_summary(&self, session: &Session, exchange: &Self::CTX) -> String {
         let request = session.req_header();
         format!("{} {} ({})", request.method, request.uri.path(), exchange.request_id)

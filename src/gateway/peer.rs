@@ -1,4 +1,4 @@
-//! Which server a request is sent on to, and how long that may take.
+//! Selects the upstream endpoint of a request, and sets its timeouts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use pingora::prelude::{HttpPeer, Result};
 use pingora::proxy::Session;
 
 use super::exchange::Exchange;
-use super::{Gateway, UPGRADED_IDLE, respond};
+use super::{Gateway, UPGRADED_IDLE_TIMEOUT, respond};
 use crate::clock;
 use crate::observe::metrics::UpstreamResult;
 use crate::upstream::connection::{Attempt, Connector, Connects};
 
 impl Gateway {
-    /// The next server for a request: another one where the last could not be connected to.
+    /// Selects the next endpoint of the upstream: another one if the last could not be connected to.
     pub(super) fn peer(
         &self,
         session: &mut Session,
@@ -36,14 +36,14 @@ impl Gateway {
             series.retried();
         }
         exchange.server = Some(server);
-        exchange.sent_on = exchange.sent_on.or(Some(now));
+        exchange.forwarded = exchange.forwarded.or(Some(now));
         let mut peer = HttpPeer::new(server, false, String::new());
         let options = &mut peer.options;
         options.connection_timeout = Some(upstream.connect_timeout);
         options.total_connection_timeout = Some(upstream.connect_timeout);
         options.read_timeout = Some(upstream.read_timeout);
-        // A head alone fits into what the system takes at once: there is nothing to wait for, and
-        // a timer costs more than that.
+        // A head without a body fits into the socket's send buffer, so a write does not wait, and a timer
+        // would cost more than the write.
         let has_body = !session.is_body_empty();
         options.write_timeout = has_body.then_some(upstream.write_timeout);
         let connects = if session.is_upgrade_req() {
@@ -64,9 +64,9 @@ impl Gateway {
             progress: Mutex::default(),
         });
         if attempt.bounds_every_read() {
-            options.read_timeout = Some(UPGRADED_IDLE);
+            options.read_timeout = Some(UPGRADED_IDLE_TIMEOUT);
         }
-        // Pingora keeps no connection of its own.
+        // Pingora must not keep connections: `upstream::connection` does.
         options.idle_timeout = Some(Duration::ZERO);
         options.custom_l4 = Some(Arc::new(Connector(Arc::clone(&attempt))));
         exchange.attempt = Some(attempt);

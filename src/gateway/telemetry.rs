@@ -1,5 +1,4 @@
-//! What is told of a request: to the metrics while it is judged and when it is over, to the audit
-//! and the access log at its very end.
+//! Metrics of a request while it is served; metrics, audit, access log and trace when it is complete.
 
 use std::sync::Arc;
 
@@ -18,23 +17,23 @@ use crate::policy::access_log::Output;
 use crate::store::limiter::Source;
 
 impl Gateway {
-    /// Notes how long a decision took.
-    pub(super) fn observe_check(&self, source: Source, ticks: u64) {
+    /// Observes the duration of a check of rate limits, in microseconds.
+    pub(super) fn observe_check(&self, source: Source, took_us: u64) {
         if let Some(checks) = self.checks.get(source as usize) {
-            checks.observe(seconds(ticks));
+            checks.observe(seconds(took_us));
         }
     }
 
-    /// Counts a request that is over, and has it written.
+    /// Records a request that is complete.
     pub(super) fn record(&self, session: &Session, exchange: &mut Exchange) {
         let policy = &exchange.snapshot.policy;
         let status = session.response_written().map_or("", |response| response.status.as_str());
         let plan = exchange.client.map_or("", |client| policy.plan_name(client.plan));
         let route = exchange.route().map_or("", |route| &route.name);
         self.metrics.requests.with_label_values(&[route, plan, status]).inc();
-        let ticks = clock::now().saturating_sub(exchange.started);
+        let total_us = clock::now().saturating_sub(exchange.started);
         if let Some(route) = exchange.route {
-            exchange.snapshot.series.observe_duration(&self.metrics, policy, route, ticks);
+            exchange.snapshot.series.observe_duration(&self.metrics, policy, route, total_us);
         }
         let decision = exchange.decision.as_ref().map_or(Summary::UNLIMITED, Decision::summary);
         if let (Some(rule), Some(client), DecisionLabel::Deny) =
@@ -44,36 +43,38 @@ impl Gateway {
             self.audit.record(policy, &client, rule, decision.remaining);
         }
         let writes = policy.access_log.output != Output::Off;
-        let is_written = writes && is_chosen(session, exchange, decision);
-        let recorded = exchange.trace.filter(|trace| trace.is_sampled);
-        if !is_written && recorded.is_none() {
+        let is_written = writes && is_sampled(session, exchange, decision);
+        let trace = exchange.trace.filter(|trace| trace.is_sampled);
+        if !is_written && trace.is_none() {
             return;
         }
-        let record = record(session, exchange, decision, ticks);
+        let record = record(session, exchange, decision, total_us);
         if is_written {
             self.access_log.write(&record);
         }
-        if let Some(trace) = recorded {
-            self.tell(session, exchange, trace, record);
+        if let Some(trace) = trace {
+            self.record_trace(session, exchange, trace, record);
         }
     }
 
-    /// Counts an answer whose head has come. What comes before the answer itself (103) is none.
-    pub(super) fn count_answer(&self, exchange: &mut Exchange, status: StatusCode) {
+    /// Counts a response of the upstream whose head has been received. Interim responses (103) are not
+    /// counted.
+    pub(super) fn count_response(&self, exchange: &mut Exchange, status: StatusCode) {
         if !respond::is_final(status) {
             return;
         }
-        let ticks = exchange.sent_on.map(|at| clock::now().saturating_sub(at));
-        exchange.upstream_us = ticks;
+        let took_us = exchange.forwarded.map(|at| clock::now().saturating_sub(at));
+        exchange.upstream_us = took_us;
         exchange.upstream_status = Some(status);
-        if let (Some(series), Some(ticks)) = (exchange.upstream_series(&self.metrics), ticks) {
-            series.observe(ticks);
+        if let (Some(series), Some(took_us)) = (exchange.upstream_series(&self.metrics), took_us) {
+            series.observe(took_us);
         }
         let digit = u8::try_from(status.as_u16() / 100).unwrap_or_default();
         self.count_upstream(exchange, UpstreamResult::Answer(digit));
     }
 
-    /// Counts a failure that is an upstream's own. That of a connection has been counted.
+    /// Counts a failure of the upstream after it was connected to. A failure to connect has been
+    /// counted already.
     pub(super) fn count_failure(&self, exchange: &mut Exchange, error: &Error) {
         if *error.esource() != ErrorSource::Upstream || !exchange.is_connected {
             return;
@@ -85,6 +86,7 @@ impl Gateway {
         self.count_upstream(exchange, result);
     }
 
+    /// Counts the result of an attempt at the upstream.
     pub(super) fn count_upstream(&self, exchange: &mut Exchange, result: UpstreamResult) {
         exchange.upstream_failure = match result {
             UpstreamResult::Answer(_) => None,
@@ -96,8 +98,8 @@ impl Gateway {
     }
 }
 
-/// Whether a request has a line in the access log: an ordinary one only where the sample has it.
-fn is_chosen(session: &Session, exchange: &Exchange, decision: Summary) -> bool {
+/// Whether the request is in the access log: if it is in the sample, was denied, or failed.
+fn is_sampled(session: &Session, exchange: &Exchange, decision: Summary) -> bool {
     let status = session.response_written().map(|response| response.status);
     let is_ordinary = decision.label == DecisionLabel::Allow
         && status.is_some_and(|status| !status.is_server_error());
@@ -105,14 +107,14 @@ fn is_chosen(session: &Session, exchange: &Exchange, decision: Summary) -> bool 
     !is_ordinary || sample.includes(exchange.request_id.as_str())
 }
 
-/// What is written of a request that took so many `ticks`.
-fn record(session: &Session, exchange: &Exchange, decision: Summary, ticks: u64) -> Record {
+/// The record of a request that took `total_us` microseconds.
+fn record(session: &Session, exchange: &Exchange, decision: Summary, total_us: u64) -> Record {
     let request = session.req_header();
     let status = session.response_written().map(|response| response.status);
     let recorded = exchange.trace.filter(|trace| trace.is_sampled);
     Record {
         policy: Arc::clone(&exchange.snapshot.policy),
-        time: clock::unix_us().saturating_sub(ticks),
+        time: clock::unix_us().saturating_sub(total_us),
         client: exchange.client,
         method: request.method.clone(),
         path: Record::path(request.uri.path()),
@@ -123,7 +125,7 @@ fn record(session: &Session, exchange: &Exchange, decision: Summary, ticks: u64)
         bytes_out: session.body_bytes_sent() as u64,
         server: exchange.server,
         timings: Timings {
-            total: ticks,
+            total: total_us,
             check: exchange.check.map(|check| check.took),
             upstream: exchange.upstream_us,
         },

@@ -1,5 +1,5 @@
-//! A request's place in a trace: taken when it is judged, told to the upstream, and told of when it is
-//! over. Off, each step is one look at what is not there.
+//! The trace of a request: begun when it is decided, propagated to the upstream, and exported when the
+//! request is complete. Without `[tracing]`, each step is one test of an `Option`.
 
 use http::HeaderValue;
 use http::header::HOST;
@@ -13,13 +13,14 @@ use crate::observe::access_log::Record;
 use crate::observe::traces::context::{Parent, SpanId, TRACEPARENT, TRACESTATE, is_tracestate};
 use crate::observe::traces::{self, Call, Trace, TraceRecord};
 
-/// The longest `tracestate` that stands in spans, as long as all must be able to carry.
+/// Longest `tracestate` that is exported: the length that every implementation must propagate (W3C Trace
+/// Context, section 3.3.1.5).
 const MAX_STATE_BYTES: usize = 512;
 
-/// The longest host that stands in spans; no name is longer.
+/// Longest host that is exported. A DNS name with a port is not longer.
 const MAX_HOST_BYTES: usize = 260;
 
-/// Takes the request's place in a trace, where traces are wanted.
+/// Begins the trace of a request, if tracing is enabled.
 pub(super) fn begin(session: &Session, exchange: &mut Exchange) {
     let Some(tracing) = &exchange.snapshot.policy.tracing else { return };
     let headers = &session.req_header().headers;
@@ -33,7 +34,8 @@ pub(super) fn begin(session: &Session, exchange: &mut Exchange) {
     exchange.trace = Trace::of(tracing, parent, exchange.via_trusted_proxy, random);
 }
 
-/// Tells the upstream of the trace. What a client said of one that is not followed is dropped.
+/// Sets the trace headers of the request to the upstream. Removes those of a client whose trace is not
+/// continued.
 pub(super) fn propagate(request: &mut RequestHeader, exchange: &Exchange) -> Result<()> {
     if exchange.snapshot.policy.tracing.is_none() {
         return Ok(());
@@ -50,8 +52,8 @@ pub(super) fn propagate(request: &mut RequestHeader, exchange: &Exchange) -> Res
 }
 
 impl Gateway {
-    /// Tells of a request that is over, in so many `ticks`, and is recorded.
-    pub(super) fn tell(
+    /// Exports the spans of a request that is complete.
+    pub(super) fn record_trace(
         &self,
         session: &Session,
         exchange: &Exchange,
@@ -61,7 +63,7 @@ impl Gateway {
         let request = session.req_header();
         let after = |at: u64| at.saturating_sub(exchange.started);
         let total = record.timings.total;
-        let call = exchange.sent_on.map(|at| Call {
+        let call = exchange.forwarded.map(|at| Call {
             after: after(at),
             ticks: exchange.upstream_us.unwrap_or(total.saturating_sub(after(at))),
             status: exchange.upstream_status.map(|status| status.as_u16()),
@@ -85,7 +87,7 @@ impl Gateway {
     }
 }
 
-/// What others keep of a trace that is followed.
+/// The `tracestate` of a trace that is continued; empty if it is too long or not valid.
 fn state(session: &Session, trace: Trace) -> Box<str> {
     let lines = session.req_header().headers.get_all(TRACESTATE);
     let is_kept = trace.parent.is_some() && is_tracestate(lines.iter().map(HeaderValue::as_bytes));
@@ -97,7 +99,7 @@ fn state(session: &Session, trace: Trace) -> Box<str> {
     if state.len() > MAX_STATE_BYTES { Box::default() } else { state.into() }
 }
 
-/// The host that a request is for; none where that is not what its header holds.
+/// Host of the request; `None` if the header does not have a valid one.
 fn host(session: &Session) -> Option<Box<str>> {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
     let host = session.req_header().headers.get(HOST)?.to_str().ok()?;

@@ -1,13 +1,13 @@
-//! Requests for another protocol, WebSockets for one.
+//! Requests to upgrade to another protocol, such as WebSocket.
 
 use http::header;
 use pingora::prelude::RequestHeader;
 
 use crate::decide::headers::connection_options;
 
-/// `Upgrade` is the client's wish only where `Connection` names it, too (RFC 9110, section 7.8);
-/// otherwise it is left from somebody else's. Pingora would ask the API for it in any case.
-pub(super) fn drop_unless_asked(request: &mut RequestHeader) {
+/// Removes `Upgrade` unless `Connection` names it (RFC 9110, section 7.8): otherwise it belongs to another
+/// connection. Pingora would forward it in any case.
+pub(super) fn remove_unless_requested(request: &mut RequestHeader) {
     if !request.headers.contains_key(header::UPGRADE) {
         return;
     }

@@ -147,7 +147,8 @@ fn two_values_of_a_counted_header_are_400() {
     let tenant = |value: &str| Request::get("/").header("X-Tenant", value);
     let refused = gateway.send(&tenant("a").header("x-tenant", "b"));
     assert_eq!(refused.status, 400);
-    let detail = "The header x-tenant, which a limit counts by, has different values; send one.";
+    let detail =
+        "A limit counts by the header x-tenant, which has several different values; send one.";
     assert_eq!(refused.json()["detail"], detail);
     let hidden = gateway.send(&tenant("a").header("Connection", "x-tenant"));
     assert_eq!(hidden.status, 400);

@@ -1,4 +1,4 @@
-//! Tables of requests and all that is decided about them before a bucket is asked.
+//! Tables of requests and the results of their precheck.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::decide::{Head, Refusal, Rejection, Unauthenticated, precheck};
 use crate::load::from_text;
 use crate::policy::Policy;
 
-/// One known key, `secret`, and rules per address, per key and, for those that demand one, a key.
+/// One known key, `secret`, and rules per address, per key, and one that requires a key.
 const RULES: &str = r#"
 [upstreams.api]
 servers = ["demo"]
@@ -45,8 +45,7 @@ fn policy(clients: &str) -> Policy {
     from_text("gateway.toml", &format!("{clients}{RULES}{key}")).unwrap()
 }
 
-/// What is decided: the route or the refusal, which rules may charge the request, and which do, how
-/// much.
+/// The route or the refusal, the scope of the rules, and the charges.
 fn outcome(policy: &Policy, method: &str, path: &str, key: Option<&str>) -> String {
     let mut request = Request::builder().method(method).uri(path).header("host", "api.test");
     if let Some(key) = key {
@@ -87,7 +86,7 @@ fn request_is_charged_by_the_rules_for_its_key() {
 }
 
 #[test]
-fn rule_that_demands_a_key_refuses_a_request_without_one() {
+fn request_without_a_key_that_a_rule_requires_is_refused() {
     let policy = policy("on_missing_key = \"anonymous\"");
     let table = [
         (Some("secret"), "keys All [per-ip 1, per-key 1, demanding 1]"),
@@ -99,7 +98,7 @@ fn rule_that_demands_a_key_refuses_a_request_without_one() {
 }
 
 #[test]
-fn request_for_its_limits_is_free_unless_it_may_guess_a_key() {
+fn request_for_own_limits_is_charged_if_it_may_be_a_guess() {
     let deny = "on_missing_key = \"deny\"\non_unknown_key = \"deny\"\n";
     let open = "on_missing_key = \"anonymous\"\non_unknown_key = \"accept\"\n";
     let table = [
@@ -137,7 +136,7 @@ fn host_is_in_lower_case_without_port_and_final_dot() {
     assert_eq!(super::super::host(&http::HeaderMap::new()), "");
 }
 
-/// A request that nothing is wrong with, changed by `change`, and whether both lengths came.
+/// The fault of a valid request after `change`; `has_conflicting_lengths` as in [`Head`].
 fn malformed(
     change: impl FnOnce(http::request::Builder) -> http::request::Builder,
     has_conflicting_lengths: bool,
@@ -160,7 +159,7 @@ fn malformed_as(malformed: Malformed) -> Refusal {
 }
 
 #[test]
-fn malformed_requests_are_refused_for_what_is_wrong_with_them() {
+fn malformed_request_is_rejected_with_its_fault() {
     // With its four bytes for a colon, a space and a line break, `host: api.test` takes 16.
     let filler = |size: usize| "x".repeat(size - 16 - "x-filler".len() - 4);
     let path = |size: usize| format!("/{}", "x".repeat(size - 1));
@@ -189,7 +188,7 @@ fn malformed_requests_are_refused_for_what_is_wrong_with_them() {
 }
 
 #[test]
-fn only_http_1_1_and_a_url_need_a_host() {
+fn http_1_1_and_a_url_require_a_host() {
     let file = from_text("gateway.toml", RULES).unwrap();
     let table = [
         (Version::HTTP_11, "/", Some(Malformed::NoHost)),
@@ -205,7 +204,7 @@ fn only_http_1_1_and_a_url_need_a_host() {
 }
 
 #[test]
-fn request_for_a_malformed_host_is_refused() {
+fn invalid_host_is_rejected() {
     let file = from_text("gateway.toml", RULES).unwrap();
     for (host, expected) in
         [("api.test:80", None), ("api.test:80:80", Some(Malformed::InvalidHost))]

@@ -19,18 +19,17 @@ pub(super) fn failure(error: &Error) -> Option<(StatusCode, &'static str)> {
         (ErrorSource::Downstream, _) => (StatusCode::BAD_REQUEST, "The request could not be read."),
         (_, HTTPStatus(status)) => {
             let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::BAD_GATEWAY);
-            (status, "The API behind this gateway has no server to ask.")
+            (status, "No server of the upstream has a known address.")
         }
-        (ErrorSource::Upstream, ConnectTimedout) => (
-            StatusCode::GATEWAY_TIMEOUT,
-            "The API behind this gateway could not be reached in time.",
-        ),
+        (ErrorSource::Upstream, ConnectTimedout) => {
+            (StatusCode::GATEWAY_TIMEOUT, "The upstream could not be connected to in time.")
+        }
         (ErrorSource::Upstream, ReadTimedout | WriteTimedout) => {
-            (StatusCode::GATEWAY_TIMEOUT, "The API behind this gateway did not answer in time.")
+            (StatusCode::GATEWAY_TIMEOUT, "The upstream did not respond in time.")
         }
         (ErrorSource::Upstream, _) => (
             StatusCode::BAD_GATEWAY,
-            "The API behind this gateway could not be reached, or gave no valid answer.",
+            "The upstream could not be reached, or its response was invalid.",
         ),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "The gateway failed to handle the request."),
     })

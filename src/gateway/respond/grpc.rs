@@ -1,17 +1,16 @@
-//! The form that gRPC clients read: status 200, and the outcome in headers alone
-//! ("trailers-only").
+//! Responses to gRPC clients: status 200, and the outcome in headers ("trailers-only").
 
 use http::{StatusCode, header};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use pingora::proxy::Session;
 
-/// Whether the client speaks gRPC.
+/// Returns whether the request is a gRPC call.
 pub(super) fn is_grpc(session: &Session) -> bool {
     let kind = session.req_header().headers.get(header::CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// The code that gRPC clients expect for a status (grpc's "Status codes and their use").
+/// Converts an HTTP status to a gRPC status code (gRPC, "Status codes and their use in gRPC").
 pub(super) fn grpc_status(status: StatusCode) -> u16 {
     const INVALID_ARGUMENT: u16 = 3;
     const DEADLINE_EXCEEDED: u16 = 4;

@@ -25,8 +25,8 @@ use crate::policy::settings::Target;
 use failure::failure;
 use grpc::{grpc_message, grpc_status, is_grpc};
 
-/// An answer of our own.
-struct Answer<'a> {
+/// A response of the gateway.
+struct ProblemResponse<'a> {
     status: StatusCode,
     problem: Problem<'a>,
     retry_after_seconds: Option<u64>,
@@ -42,7 +42,7 @@ struct Problem<'a> {
     title: &'static str,
     status: u16,
     detail: String,
-    /// The rules that refused, as draft-ietf-httpapi-ratelimit-headers names the member.
+    /// Rules that denied the request; draft-ietf-httpapi-ratelimit-headers names the member.
     #[serde(rename = "violated-policies", skip_serializing_if = "Vec::is_empty")]
     violated_policies: Vec<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,29 +53,29 @@ struct Problem<'a> {
 /// Initial capacity of a problem document, in bytes.
 const PROBLEM_BYTES: usize = 512;
 
-/// The type of a problem that its status says all about (RFC 9457, section 4.2.1).
+/// Type of a problem that its status describes completely (RFC 9457, section 4.2.1).
 const BLANK: &str = "about:blank";
 
-/// The draft's type of a refusal by a limit.
+/// Type of a denial by a limit, of draft-ietf-httpapi-ratelimit-headers.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-/// The error of an upstream none of whose servers has an address.
-#[allow(clippy::unnecessary_box_returns, reason = "what Pingora's phases return")]
+/// The error of an upstream without a server that has a known address.
+#[allow(clippy::unnecessary_box_returns, reason = "the type that Pingora's phases return")]
 pub(super) fn no_server() -> Box<Error> {
     let status = StatusCode::BAD_GATEWAY.as_u16();
     Error::explain(ErrorType::HTTPStatus(status), "no server of the upstream has an address")
 }
 
-/// The error of an upstream that does not come to its final response.
-#[allow(clippy::unnecessary_box_returns, reason = "what Pingora's phases return")]
+/// The error of an upstream that sends more than the maximum number of interim responses.
+#[allow(clippy::unnecessary_box_returns, reason = "the type that Pingora's phases return")]
 pub(super) fn too_many_interim() -> Box<Error> {
     Error::explain(ErrorType::InvalidHTTPHeader, "too many interim responses").into_up()
 }
 
-/// The error of an upstream that changes to another protocol, which the client has not asked for.
-#[allow(clippy::unnecessary_box_returns, reason = "what Pingora's phases return")]
-pub(super) fn unasked_upgrade() -> Box<Error> {
-    Error::explain(ErrorType::InvalidHTTPHeader, "101 to a request for no upgrade").into_up()
+/// The error of an upstream that upgrades to another protocol without a request for it.
+#[allow(clippy::unnecessary_box_returns, reason = "the type that Pingora's phases return")]
+pub(super) fn unrequested_upgrade() -> Box<Error> {
+    Error::explain(ErrorType::InvalidHTTPHeader, "101 to a request without Upgrade").into_up()
 }
 
 /// Writes the gateway's own response to a request, unless it is to be forwarded. Returns whether a
@@ -88,7 +88,7 @@ pub(super) async fn respond(session: &mut Session, exchange: &Exchange) -> Resul
         None | Some(Decision::Allowed { .. }) => {
             let target = exchange.upstream().map(|upstream| &upstream.target);
             let Some(Target::Demo) = target else { return Ok(false) };
-            Box::pin(demo::answer(session, exchange)).await?;
+            Box::pin(demo::respond(session, exchange)).await?;
         }
         Some(Decision::OwnLimits { view, .. }) => {
             Box::pin(own_limits::respond(session, view.clone())).await?;
@@ -99,9 +99,11 @@ pub(super) async fn respond(session: &mut Session, exchange: &Exchange) -> Resul
         Some(Decision::Unavailable { retry_after_us, .. }) => {
             let (status, detail) = problem::UNAVAILABLE;
             let retry_after_seconds = Some(seconds_up(*retry_after_us).max(1));
-            let answer =
-                Answer { retry_after_seconds, ..plain(status, detail.to_owned(), exchange) };
-            Box::pin(send(session, exchange, answer)).await?;
+            let response = ProblemResponse {
+                retry_after_seconds,
+                ..plain(status, detail.to_owned(), exchange)
+            };
+            Box::pin(send(session, exchange, response)).await?;
         }
         Some(Decision::Unauthenticated { reason, .. }) => {
             let refusal = Refusal::Unauthenticated(*reason);
@@ -126,17 +128,17 @@ async fn refuse(session: &mut Session, exchange: &Exchange, refusal: Refusal) ->
         Refusal::Rejected(rejection) => problem::allow_header(rejection, routed),
         Refusal::Unauthenticated(_) => None,
     };
-    send(session, exchange, Answer { allow, ..plain(status, detail, exchange) }).await
+    send(session, exchange, ProblemResponse { allow, ..plain(status, detail, exchange) }).await
 }
 
-/// Whether no further request is read from the connection: servers disagree on where such a request
-/// ends, so what follows it may be a part of it.
+/// Whether the connection closes after the response: servers disagree on where such a request ends, so
+/// the next bytes may be a part of it.
 fn ends_connection(rejection: Rejection) -> bool {
     let Rejection::Malformed(malformed) = rejection else { return false };
     !matches!(malformed, Malformed::UriTooLong | Malformed::HeadersTooLarge)
 }
 
-/// Answers a request that could not be served, and says why in the log.
+/// Responds to a request that could not be served, and logs the reason.
 pub(super) async fn fail(session: &mut Session, exchange: &Exchange, error: &Error) -> FailToProxy {
     let closing = |error_code| FailToProxy { error_code, can_reuse_downstream: false };
     let Some((status, detail)) = failure(error) else { return closing(0) };
@@ -148,32 +150,32 @@ pub(super) async fn fail(session: &mut Session, exchange: &Exchange, error: &Err
     }
     let error_code = status.as_u16();
     if session.response_written().is_some_and(|head| is_final(head.status)) {
-        // The head is out: all that is left is to close, so that the client sees a cut body.
+        // The head has been sent: only closing shows the client that the body is incomplete.
         return closing(error_code);
     }
-    // Pingora closes the connection behind a failure, whatever it is told here. So says the answer.
+    // Pingora closes the connection after a failure in any case; this adds `Connection: close`.
     session.set_keepalive(None);
-    // A client that is gone cannot be told.
+    // An error means that the client has closed the connection.
     let _ = send(session, exchange, plain(status, detail.to_string(), exchange)).await;
     closing(error_code)
 }
 
-/// Whether nothing can follow a head with this status: what comes before an answer (103) is none.
+/// Returns whether a response with this status is final: interim responses (103) are not.
 pub(super) fn is_final(status: StatusCode) -> bool {
     !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS
 }
 
-/// Writes a whole answer with a body that is already there.
+/// Writes a whole response.
 ///
 /// # Errors
-/// The client is gone.
+/// The client has closed the connection.
 pub(super) async fn send_body(
     session: &mut Session,
     mut head: ResponseHeader,
     body: Bytes,
 ) -> Result<()> {
     head.insert_header(header::CONTENT_LENGTH, body.len())?;
-    // Where the connection closes anyway, the answer need not wait for the rest of the request.
+    // If the connection closes anyway, the response need not wait for the rest of the request.
     let read_whole = session.get_keepalive().is_some() && body_drain::drain(session).await;
     if !read_whole {
         session.set_keepalive(None);
@@ -190,53 +192,57 @@ pub(super) async fn send_body(
     Ok(())
 }
 
-/// The head of an answer of our own that refuses nothing, with room for so many headers.
+/// The head of a response with status 200, with a capacity of `headers` headers.
 ///
 /// # Errors
-/// None that a fixed status could have.
+/// Never: the status is valid.
 pub(super) fn ok(headers: usize) -> Result<ResponseHeader> {
     ResponseHeader::build(StatusCode::OK, Some(headers))
 }
 
-/// A value as JSON for people to read.
+/// Serializes a value as indented JSON.
 pub(super) fn pretty(value: &impl Serialize) -> Bytes {
     let mut body = serde_json::to_vec_pretty(value).unwrap_or_default();
     body.push(b'\n');
     body.into()
 }
 
-async fn send(session: &mut Session, exchange: &Exchange, answer: Answer<'_>) -> Result<()> {
+async fn send(
+    session: &mut Session,
+    exchange: &Exchange,
+    response: ProblemResponse<'_>,
+) -> Result<()> {
     let grpc = is_grpc(session);
-    let status = if grpc { StatusCode::OK } else { answer.status };
+    let status = if grpc { StatusCode::OK } else { response.status };
     let mut head = ResponseHeader::build(status, Some(12))?;
-    if let Some(seconds) = answer.retry_after_seconds {
+    if let Some(seconds) = response.retry_after_seconds {
         head.insert_header("Retry-After", seconds)?;
     }
     head.insert_header(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))?;
-    if answer.status == StatusCode::UNAUTHORIZED {
-        // RFC 9110, section 15.5.2, demands a challenge; keys have no scheme of their own there.
+    if response.status == StatusCode::UNAUTHORIZED {
+        // RFC 9110, section 15.5.2, requires a challenge; there is no scheme for API keys.
         head.insert_header("WWW-Authenticate", HeaderValue::from_static("Bearer"))?;
     }
-    if let Some(methods) = answer.allow {
+    if let Some(methods) = response.allow {
         head.insert_header("Allow", methods)?;
     }
     limit_headers::insert(&mut head, exchange)?;
     if grpc {
         head.insert_header(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"))?;
-        head.insert_header("grpc-status", grpc_status(answer.status))?;
-        head.insert_header("grpc-message", grpc_message(&answer.problem.detail))?;
+        head.insert_header("grpc-status", grpc_status(response.status))?;
+        head.insert_header("grpc-message", grpc_message(&response.problem.detail))?;
         return send_body(session, head, Bytes::new()).await;
     }
     let problem_json = HeaderValue::from_static("application/problem+json");
     head.insert_header(header::CONTENT_TYPE, problem_json)?;
     let mut body = Vec::with_capacity(PROBLEM_BYTES);
-    // Writing to memory that grows does not fail.
-    let _ = serde_json::to_writer(&mut body, &answer.problem);
+    // Writing to a Vec does not fail.
+    let _ = serde_json::to_writer(&mut body, &response.problem);
     send_body(session, head, body.into()).await
 }
 
 /// The 429 of a limit.
-fn limited<'a>(exchange: &'a Exchange, check: &LimitCheck) -> Answer<'a> {
+fn limited<'a>(exchange: &'a Exchange, check: &LimitCheck) -> ProblemResponse<'a> {
     let policy = &exchange.snapshot.policy;
     let binding = check.reported.unwrap_or_default();
     let wait = check.standing(binding).map_or(0, |standing| standing.retry_after_us);
@@ -248,7 +254,7 @@ fn limited<'a>(exchange: &'a Exchange, check: &LimitCheck) -> Answer<'a> {
         .filter(|(_, (charge, outcome))| charge.mode == Mode::Enforce && !outcome.enough)
         .map(|(index, _)| check.rule_name(policy, index))
         .collect();
-    Answer {
+    ProblemResponse {
         status: problem::LIMITED,
         retry_after_seconds: Some(seconds_up(wait).max(1)),
         allow: None,
@@ -266,8 +272,8 @@ fn limited<'a>(exchange: &'a Exchange, check: &LimitCheck) -> Answer<'a> {
     }
 }
 
-fn plain(status: StatusCode, detail: String, exchange: &Exchange) -> Answer<'_> {
-    Answer {
+fn plain(status: StatusCode, detail: String, exchange: &Exchange) -> ProblemResponse<'_> {
+    ProblemResponse {
         status,
         retry_after_seconds: None,
         allow: None,
