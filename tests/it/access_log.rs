@@ -1,4 +1,5 @@
-//! One line for every request: what it tells, and to whom. That nobody waits for it: `places`.
+//! The access log: content of its lines. `outputs` tests where they are written, and that no request waits
+//! for that.
 
 mod outputs;
 
@@ -9,19 +10,19 @@ use tempfile::TempDir;
 
 use crate::support::{DEMO, Gateway, Request, Upstream, eventually, key, proxy_to};
 
-/// A folder for a log, and the log's path.
+/// A temporary folder, and the path of a log in it.
 fn place() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     (folder, path)
 }
 
-/// The table that has lines written to `path`.
+/// The `[access_log]` table for this path.
 fn table(path: &Path, more: &str) -> String {
     format!("\n[access_log]\noutput = \"{}\"\n{more}\n", path.display())
 }
 
-/// The lines of the file, once there are as many as that.
+/// Waits for `count` lines and parses them.
 #[track_caller]
 fn lines(path: &Path, count: usize) -> Vec<Value> {
     let read = || {
@@ -33,7 +34,7 @@ fn lines(path: &Path, count: usize) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
-/// Takes out what differs from run to run, having looked at it.
+/// Checks and removes the members that differ between runs.
 #[track_caller]
 fn steady(mut line: Value) -> Value {
     let members = line.as_object_mut().unwrap();
@@ -52,7 +53,7 @@ fn steady(mut line: Value) -> Value {
     line
 }
 
-/// Rules that refuse, that would, and that demand a key.
+/// An enforced rule, a shadow rule, and a rule that requires a key.
 const RULES: &str = r#"
 [plans.pro]
 [rules.per-key]
@@ -81,7 +82,7 @@ fn access_log_line_has_all_fields() {
     let config = format!("{routes}{RULES}{}{}", key("acme", "secret", "pro"), table(&path, ""));
     let gateway = Gateway::start(&config);
     let post = Request::new("POST", "/a/b?c=d&api_key=secret").body("twelve bytes");
-    // Of one connection the lines are in order.
+    // The lines of one connection are in order.
     let mut client = gateway.connect();
     for request in
         [post.clone(), post.clone(), post, Request::get("/free?x"), Request::get("/free")]
@@ -134,16 +135,16 @@ fn access_log_line_of_a_rejected_request_has_the_reason() {
     ] {
         client.send(&request);
     }
-    let told = |line: &Value| {
+    let view = |line: &Value| {
         let members = ["decision", "rule", "source", "status", "route", "plan", "ip"];
         Value::from(members.map(|name| line[name].clone()).to_vec())
     };
-    let told: Vec<Value> = lines(&path, 4).iter().map(told).collect();
-    assert_eq!(told[0], json!(["deny", "known", "policy", 401, "known", "free", "127.0.0.1"]));
-    assert_eq!(told[1], json!(["reject", null, null, 401, "all", "free", "127.0.0.1"]));
-    assert_eq!(told[2], json!(["reject", null, null, 400, null, "free", "127.0.0.1"]));
-    // Nothing is known of a client before its request is one.
-    assert_eq!(told[3], json!(["reject", null, null, 400, null, null, null]));
+    let view: Vec<Value> = lines(&path, 4).iter().map(view).collect();
+    assert_eq!(view[0], json!(["deny", "known", "policy", 401, "known", "free", "127.0.0.1"]));
+    assert_eq!(view[1], json!(["reject", null, null, 401, "all", "free", "127.0.0.1"]));
+    assert_eq!(view[2], json!(["reject", null, null, 400, null, "free", "127.0.0.1"]));
+    // The client of a malformed request is unknown.
+    assert_eq!(view[3], json!(["reject", null, null, 400, null, null, null]));
 }
 
 #[test]
@@ -180,7 +181,7 @@ fn allowed_requests_are_sampled_and_others_always_logged() {
     assert_eq!(statuses, [json!(429), json!(429), json!(429), json!(429), json!(429)]);
 }
 
-/// Also where it is the lack of a key that the shadow rule would have refused, without any bucket.
+/// Also if the shadow rule would have denied the request because of a missing key.
 #[test]
 fn shadow_denials_are_always_logged() {
     let demanding = "[rules.r]\nper = [\"key\"]\nrate = \"10/d\"\non_missing = \"deny\"\n\
@@ -219,10 +220,10 @@ fn malformed_input_is_logged_as_one_line_of_json() {
     let mut answered = 0;
     for target in targets {
         let head = [b"GET ", target, b" HTTP/1.1\r\nHost: a\r\nX-Request-Id: \"a\\\r\n"];
-        let odd =
+        let malformed =
             b"X-Forwarded-For: \"},{\xff\r\nUser-Agent: \"\\\xff\r\nConnection: close\r\n\r\n";
         let mut client = gateway.connect();
-        client.write(&[&head.concat()[..], odd].concat());
+        client.write(&[&head.concat()[..], malformed].concat());
         answered += usize::from(client.try_read_response("GET").is_some());
     }
     assert!(answered > 5, "{answered}");

@@ -1,16 +1,15 @@
-//! Row 34 of the fault table: whose address is counted, whatever `X-Forwarded-For` says.
+//! Row 34 of docs/faults.md: which address is the client's, for any `X-Forwarded-For`.
 
 use crate::support::{DEMO, Gateway, Request};
 
-/// Stands for the other end of the connection, 127.0.0.1 in all tests.
+/// Placeholder for the peer's address, which is 127.0.0.1 in all tests.
 const PEER: &str = "";
 
 fn forwarded(lines: &[String]) -> Request {
     lines.iter().fold(Request::get("/"), |request, line| request.header("X-Forwarded-For", line))
 }
 
-/// Lines of `X-Forwarded-For`, and the address that is counted where 127.0.0.1 and 10.0.0.0/8 are
-/// trusted.
+/// Lines of `X-Forwarded-For`, and the client's address if 127.0.0.1 and 10.0.0.0/8 are trusted.
 fn table() -> Vec<(Vec<String>, &'static str)> {
     let one = |line: &str, counted| (vec![line.to_string()], counted);
     let hops = |before: &str, hop: &str, count: usize| {
@@ -27,10 +26,10 @@ fn table() -> Vec<(Vec<String>, &'static str)> {
         one("2001:db8::1", "2001:db8::1"),
         (vec!["6.6.6.6".into(), "192.0.2.1, 10.0.0.1".into()], "192.0.2.1"),
         (vec!["192.0.2.1".into(), "10.0.0.1".into(), "10.0.0.2".into()], "192.0.2.1"),
-        // All are trusted: the one that is farthest away.
+        // All addresses are trusted: the first one is the client.
         one("10.0.0.9", "10.0.0.9"),
         one("10.0.0.9, 10.0.0.1", "10.0.0.9"),
-        // Junk behind the address that counts does not matter; before it, nobody is believed.
+        // Malformed text left of the client's address is ignored; right of it, the peer is the client.
         one("junk, 192.0.2.1", "192.0.2.1"),
         one("192.0.2.1, junk", PEER),
         one("192.0.2.1, junk, 10.0.0.1", PEER),
@@ -77,6 +76,6 @@ fn row_34_untrusted_peer_forwarded_addresses_are_ignored() {
         left -= 1;
         assert_eq!(gateway.send(&forwarded(&lines)).remaining(), left, "{lines:?}");
     }
-    // One bucket, whatever they claimed.
+    // All requests share one bucket.
     assert_eq!(gateway.count("tollgate_local_buckets", &[]), 1);
 }

@@ -1,4 +1,4 @@
-//! Who may ask on the operator's port, and that whatever is asked gets an answer.
+//! Access control and error responses of the admin port.
 
 use std::io::Write as _;
 
@@ -42,7 +42,7 @@ fn row_71_admin_port_is_on_loopback_by_default() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let schema = tollgate(&["schema"], "").stdout;
     assert!(schema.contains("127.0.0.1:9090"), "{schema}");
-    // Nor does the admin API answer on the clients' port.
+    // The admin API does not respond on the ports for clients.
     let gateway = Gateway::start(&DEMO.replace("\"/*\"", "\"/x\""));
     for path in ["/api/explain", "/api/reload", "/metrics", "/live", "/ready"] {
         assert_eq!(gateway.get(path).status, 404, "{path}");
@@ -102,7 +102,7 @@ fn reload_changes_the_admin_token() {
     };
     gateway.apply(&format!("{DEMO}[admin]\ntoken = \"{TOKEN}\"\n"));
     assert_eq!((status(None), status(Some(TOKEN))), (401, 200));
-    // On a busy machine the file may be read by itself before it is asked for: then once more.
+    // On a busy machine the file watch may reload the file first; then reload again.
     let (mut held, mut number) = (TOKEN.to_owned(), 0);
     let old = eventually("a reload that is asked for with the token before", || {
         number += 1;
@@ -167,7 +167,7 @@ fn cross_site_requests_to_the_api_are_403_for_every_method() {
     for path in ["/", "/live", "/metrics"] {
         assert_eq!(ask("GET", path, &own, "cross-site"), 200, "{path}");
     }
-    // A script of another origin that reads events by CORS names its origin.
+    // A script of another origin that reads events by CORS sends its origin.
     let foreign = Request::get("/api/events").header("Origin", "https://elsewhere.example");
     assert_problem(&gateway.send_admin(&foreign), 403);
 }
@@ -193,7 +193,7 @@ fn invalid_admin_requests_get_a_helpful_error() {
     }
     let long = gateway.send_admin(&Request::get(&format!("/api/{}", "x".repeat(20_000))));
     assert!((400..500).contains(&long.status), "{long:?}");
-    // Half a request, and none at all, hold nobody up.
+    // Incomplete requests and silent connections do not block others.
     let mut half = std::net::TcpStream::connect(gateway.admin).unwrap();
     half.write_all(b"POST /api/reload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nx")
         .unwrap();

@@ -1,10 +1,10 @@
-//! What the admin API tells: of the process, of the file in force, of clients.
+//! Read operations of the admin API.
 
 use serde_json::{Value, json};
 
 use crate::support::{DEMO, Gateway, Redis, Request, Upstream, eventually, key, proxy_to};
 
-/// Rules of every kind of bucket.
+/// Rules with every kind of bucket.
 const RULES: &str = r#"
 [routes.one]
 path = "/one"
@@ -29,7 +29,7 @@ per = ["key", "route"]
 routes = ["one"]
 rate = "40/d"
 
-[rules.odd]
+[rules.malformed]
 per = ["key", "header:x-tenant", "method", "host"]
 rate = "50/d"
 
@@ -110,7 +110,7 @@ fn row_71_policy_response_contains_no_secret() {
     }
 }
 
-/// SHA-256 of a key, as the file has it.
+/// SHA-256 of a key, as in the file.
 fn gateway_hash(key: &str) -> String {
     let line = crate::support::key("x", key, "free");
     let (_, rest) = line.split_once("sha256 = \"").unwrap();
@@ -124,16 +124,16 @@ fn last_reloads_are_listed() {
     gateway.apply(&format!("{DEMO}[rules.a]\nper = []\nrate = \"5/s\"\n"));
     gateway.save("listne = 5\n");
     assert_eq!(gateway.reload().status, 422);
-    let told = gateway.admin("/api/reloads").json();
+    let view = gateway.admin("/api/reloads").json();
     let of = |result: &str| {
-        let mut all = told["reloads"].as_array().unwrap().iter();
+        let mut all = view["reloads"].as_array().unwrap().iter();
         all.find(|one| one["result"] == result).unwrap()
     };
-    let (rejected, applied) = (&told["reloads"][0], of("applied"));
+    let (rejected, applied) = (&view["reloads"][0], of("applied"));
     assert_eq!((&rejected["result"], &rejected["generation"]), (&json!("rejected"), &json!(2)));
-    assert!(rejected["errors"].to_string().contains("did you mean `listen`?"), "{told}");
+    assert!(rejected["errors"].to_string().contains("did you mean `listen`?"), "{view}");
     assert_eq!(applied["changes"][0], json!({"kind": "rule", "name": "a", "what": "added"}));
-    assert!(applied["at"].as_str().unwrap().starts_with("20"), "{told}");
+    assert!(applied["at"].as_str().unwrap().starts_with("20"), "{view}");
 }
 
 #[test]
@@ -144,14 +144,14 @@ fn upstreams_response_marks_ejected_addresses() {
     for _ in 0..4 {
         assert_eq!(gateway.get("/").status, 200);
     }
-    let told = gateway.admin("/api/upstreams").json();
-    let addresses = told["upstreams"][0]["addresses"].as_array().unwrap();
+    let view = gateway.admin("/api/upstreams").json();
+    let addresses = view["upstreams"][0]["addresses"].as_array().unwrap();
     let health = |address: std::net::SocketAddr| {
         let found = addresses.iter().find(|one| one["address"] == address.to_string());
         found.unwrap()["health"].clone()
     };
     assert_eq!((health(upstream.address), health(dead)), (json!("ok"), json!("down")));
-    assert_eq!(told["upstreams"][0]["servers"].as_array().unwrap().len(), 2);
+    assert_eq!(view["upstreams"][0]["servers"].as_array().unwrap().len(), 2);
 }
 
 #[test]
@@ -168,8 +168,8 @@ fn buckets_response_equals_the_headers_of_the_next_response() {
         assert_eq!(ask().status, 200);
         let path = "/api/clients/key/acme/buckets";
         let query = "?path=/one&method=GET&host=api.test&header=x-tenant&ip=127.0.0.1";
-        let told = gateway.admin(&format!("{path}{query}")).json();
-        assert_eq!(told["levels"], if more.is_empty() { "local" } else { "redis" });
+        let view = gateway.admin(&format!("{path}{query}")).json();
+        assert_eq!(view["levels"], if more.is_empty() { "local" } else { "redis" });
         for (name, tokens) in [
             ("per-key", 7),
             ("per-ip", 17),
@@ -178,7 +178,7 @@ fn buckets_response_equals_the_headers_of_the_next_response() {
             ("odd", 47),
             ("everyone", 997),
         ] {
-            let rule = rule(&told, name);
+            let rule = rule(&view, name);
             assert_eq!(
                 (&rule["tokens"], &rule["unknown"]),
                 (&json!(tokens), &json!([])),
@@ -186,32 +186,32 @@ fn buckets_response_equals_the_headers_of_the_next_response() {
             );
             assert!(rule["full_after_ms"].as_u64().unwrap() > 0, "{rule:#}");
         }
-        assert_eq!(rule(&told, "off")["why_not"]["code"], "disabled");
+        assert_eq!(rule(&view, "off")["why_not"]["code"], "disabled");
 
-        let told = gateway.admin(path).json();
-        assert_eq!(rule(&told, "per-key")["tokens"], 7);
-        assert_eq!(rule(&told, "only-one")["tokens"], 37, "there is one route only");
+        let view = gateway.admin(path).json();
+        assert_eq!(rule(&view, "per-key")["tokens"], 7);
+        assert_eq!(rule(&view, "only-one")["tokens"], 37, "there is one route only");
         for (name, unknown) in [
             ("per-ip", json!(["ip"])),
             ("per-route", json!(["route"])),
             ("odd", json!(["method", "host", "header:x-tenant"])),
         ] {
-            let rule = rule(&told, name);
+            let rule = rule(&view, name);
             assert_eq!((&rule["unknown"], &rule["bucket"]), (&unknown, &Value::Null), "{rule:#}");
         }
-        let own = |name| rule(&told, name)["own"].clone();
+        let own = |name| rule(&view, name)["own"].clone();
         assert_eq!(
             (own("per-key"), own("per-ip"), own("everyone")),
             (json!(true), json!(false), json!(false))
         );
 
-        // An address without a key has buckets of its own.
-        let told = gateway.admin("/api/clients/ip/127.0.0.1/buckets").json();
-        assert_eq!(rule(&told, "per-key")["tokens"], 10);
-        assert_eq!(rule(&told, "per-ip")["tokens"], 17);
-        let told = gateway.admin("/api/clients/ip/127.0.0.1/buckets?key=acme").json();
-        assert_eq!(rule(&told, "per-key")["tokens"], 7);
-        // Nothing was taken by asking.
+        // An address without a key has separate buckets.
+        let view = gateway.admin("/api/clients/ip/127.0.0.1/buckets").json();
+        assert_eq!(rule(&view, "per-key")["tokens"], 10);
+        assert_eq!(rule(&view, "per-ip")["tokens"], 17);
+        let view = gateway.admin("/api/clients/ip/127.0.0.1/buckets?key=acme").json();
+        assert_eq!(rule(&view, "per-key")["tokens"], 7);
+        // The calls took no tokens.
         assert_eq!(ask().remaining(), 4);
     }
 }
@@ -240,11 +240,11 @@ fn invalid_client_is_400_or_404() {
         let answer = gateway.admin(path);
         assert_eq!(answer.status, status, "{path}: {}", answer.text());
     }
-    let told = gateway.admin("/api/clients/ip/::ffff:192.0.2.1/buckets").json();
-    assert_eq!(told["client"]["id"], "192.0.2.1");
-    // A network, as who asks most has it.
-    let told = gateway.admin("/api/clients/ip/2001:db8::%2F64/buckets").json();
-    assert_eq!(told["client"]["counted_as"], "2001:db8::/64");
+    let view = gateway.admin("/api/clients/ip/::ffff:192.0.2.1/buckets").json();
+    assert_eq!(view["client"]["id"], "192.0.2.1");
+    // A network, as `/api/clients` lists it.
+    let view = gateway.admin("/api/clients/ip/2001:db8::%2F64/buckets").json();
+    assert_eq!(view["client"]["counted_as"], "2001:db8::/64");
 }
 
 #[test]
@@ -265,10 +265,10 @@ fn clients_response_lists_most_requests_and_most_refusals() {
     for _ in 0..4 {
         gateway.send(&Request::get("/").header("X-Api-Key", "the-key"));
     }
-    let told = gateway.admin("/api/clients").json();
-    let rule = &told["rules"][0];
+    let view = gateway.admin("/api/clients").json();
+    let rule = &view["rules"][0];
     assert_eq!(
-        (&rule["rule"], &told["counted"], &told["error_at_most"]),
+        (&rule["rule"], &view["counted"], &view["error_at_most"]),
         (&json!("per-key"), &json!(15), &json!(0))
     );
     let client = |kind: &str, id: &str, requests: u64, refused: u64| json!({"kind": kind, "id": id, "requests": requests, "refused": refused, "error": 0});
@@ -278,10 +278,10 @@ fn clients_response_lists_most_requests_and_most_refusals() {
         client("ip", "192.0.2.2", 2, 0),
     ];
     assert_eq!(rule["clients"], json!(expected));
-    // Another file keeps the counts.
+    // A reload keeps the counts.
     gateway.apply(&format!("{file}# another\n"));
-    let told = gateway.admin("/api/clients?by=refused&limit=1&rule=per-key").json();
-    assert_eq!(told["rules"][0]["clients"], json!([expected[0]]));
+    let view = gateway.admin("/api/clients?by=refused&limit=1&rule=per-key").json();
+    assert_eq!(view["rules"][0]["clients"], json!([expected[0]]));
     for wrong in ["by=x", "limit=0", "limit=101", "limit=x", "rule=none", "x=1"] {
         assert_eq!(gateway.admin(&format!("/api/clients?{wrong}")).status, 400, "{wrong}");
     }

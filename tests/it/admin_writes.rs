@@ -1,10 +1,10 @@
-//! What an operator changes by hand: buckets, and the breaker.
+//! Write operations of the admin API: buckets and the breaker.
 
 use serde_json::{Value, json};
 
 use crate::support::{DEMO, Gateway, Redis, Request, Response, eventually, key};
 
-/// The limit is one that nobody gets back by waiting.
+/// The rates are per day, so that no tokens refill during a test.
 fn file(more: &str) -> String {
     let rules = "[rules.per-key]\nper = [\"key\"]\nrate = \"5/d\"\n\
                  [rules.all]\nper = []\nrate = \"1000/d\"\n\
@@ -27,7 +27,7 @@ fn post(gateway: &Gateway, path: &str, body: &str) -> Response {
     gateway.send_admin(&Request::new("POST", path).body(body))
 }
 
-/// Asks until refused, and then some: refusals are remembered.
+/// Sends requests until two are denied, so that the denial is cached.
 fn use_up(gateway: &Gateway) {
     eventually("a refusal", || (ask(gateway).status == 429).then_some(()));
     assert_eq!(ask(gateway).status, 429);
@@ -43,17 +43,17 @@ fn reset_applies_at_once_and_in_all_gateways_within_a_second() {
     use_up(two);
     let answer = post(one, "/api/clients/key/acme/reset", "");
     assert_eq!(answer.status, 200, "{}", answer.text());
-    let told = answer.json();
+    let view = answer.json();
     assert_eq!(
-        (&told["levels"], &told["left_out"]),
+        (&view["levels"], &view["left_out"]),
         (&json!("redis"), &json!([{"rule": "per-route", "unknown": ["route"]}]))
     );
-    let bucket = &told["buckets"][0];
+    let bucket = &view["buckets"][0];
     assert_eq!(
         (&bucket["rule"], &bucket["from"], &bucket["to"]),
         (&json!("per-key"), &json!(0), &json!(5))
     );
-    assert_eq!(told["buckets"].as_array().unwrap().len(), 1, "not the bucket of all: {told}");
+    assert_eq!(view["buckets"].as_array().unwrap().len(), 1, "not the bucket of all: {view}");
     assert_eq!((ask(one).status, ask(one).remaining()), (200, 3));
     eventually("the other gateway", || (ask(two).status == 200).then_some(()));
     let log = one.log();
@@ -73,22 +73,22 @@ fn grant_adds_tokens_up_to_the_burst() {
         }
         use_up(&gateway);
         let grant = |body: &str| post(&gateway, "/api/clients/key/acme/grant", body);
-        let told = grant("{\"rule\": \"per-key\", \"tokens\": 2}").json();
+        let view = grant("{\"rule\": \"per-key\", \"tokens\": 2}").json();
         assert_eq!(
-            (&told["buckets"][0]["from"], &told["buckets"][0]["to"]),
+            (&view["buckets"][0]["from"], &view["buckets"][0]["to"]),
             (&json!(0), &json!(2))
         );
         assert_eq!(
             (ask(&gateway).status, ask(&gateway).status, ask(&gateway).status),
             (200, 200, 429)
         );
-        let told = grant("{\"tokens\": 9007199254740992}").json();
-        assert_eq!(told["buckets"][0]["to"], 5, "{told}");
-        // A bucket that others share, where it is named.
-        let told = post(&gateway, "/api/clients/key/acme/reset", "{\"rule\": \"all\"}").json();
-        assert_eq!(told["buckets"][0]["to"], 1000, "{told}");
-        let told = post(&gateway, "/api/clients/key/acme/reset?route=other", "").json();
-        assert_eq!((&told["left_out"], told["buckets"].as_array().unwrap().len()), (&json!([]), 2));
+        let view = grant("{\"tokens\": 9007199254740992}").json();
+        assert_eq!(view["buckets"][0]["to"], 5, "{view}");
+        // A shared bucket is reset only if its rule is named.
+        let view = post(&gateway, "/api/clients/key/acme/reset", "{\"rule\": \"all\"}").json();
+        assert_eq!(view["buckets"][0]["to"], 1000, "{view}");
+        let view = post(&gateway, "/api/clients/key/acme/reset?route=other", "").json();
+        assert_eq!((&view["left_out"], view["buckets"].as_array().unwrap().len()), (&json!([]), 2));
     }
 }
 
@@ -96,9 +96,9 @@ fn grant_adds_tokens_up_to_the_burst() {
 fn reset_of_an_address_fills_its_bucket() {
     let gateway = Gateway::start(&file(""));
     eventually("a refusal", || (gateway.get("/").status == 429).then_some(()));
-    let told = post(&gateway, "/api/clients/ip/127.0.0.1/reset", "{}").json();
+    let view = post(&gateway, "/api/clients/ip/127.0.0.1/reset", "{}").json();
     assert_eq!(
-        (&told["buckets"][0]["rule"], &told["client"]["kind"]),
+        (&view["buckets"][0]["rule"], &view["client"]["kind"]),
         (&json!("per-key"), &json!("ip"))
     );
     assert_eq!(gateway.get("/").status, 200);
@@ -142,8 +142,8 @@ fn reset_without_redis_is_503_and_changes_nothing() {
     let answer = post(&gateway, "/api/clients/key/acme/reset", "");
     assert_eq!((answer.status, &answer.json()["done"]), (503, &json!("no")));
     assert_eq!(ask(&gateway).status, 429, "nothing was given here either");
-    let told = gateway.admin("/api/clients/key/acme/buckets").json();
-    assert_eq!(told["levels"], "local");
+    let view = gateway.admin("/api/clients/key/acme/buckets").json();
+    assert_eq!(view["levels"], "local");
 }
 
 #[test]
@@ -151,8 +151,8 @@ fn reset_of_a_key_of_another_type_is_409() {
     let redis = Redis::start();
     let gateway = Gateway::start(&file(&redis.table()));
     wait_until_connected(&gateway);
-    let told = gateway.admin("/api/clients/key/acme/buckets").json();
-    let bucket = told["rules"][0]["bucket"].as_str().unwrap().to_owned();
+    let view = gateway.admin("/api/clients/key/acme/buckets").json();
+    let bucket = view["rules"][0]["bucket"].as_str().unwrap().to_owned();
     redis.query::<i64>(&["LPUSH", &bucket, "x"]);
     let answer = post(&gateway, "/api/clients/key/acme/reset", "");
     assert_eq!(answer.status, 409, "{}", answer.text());

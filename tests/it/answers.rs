@@ -1,4 +1,4 @@
-//! What the gateway says itself, byte for byte: statuses, headers, problem documents.
+//! Responses of the gateway itself, byte for byte: status codes, headers, problem documents.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::support::{DEMO, Gateway, Request, Upstream, key, proxy_to};
 
 const ONE_A_DAY: &str = "[rules.per-key]\nper = [\"key\"]\nrate = \"1/d\"\n";
 
-/// A gateway whose rules are used up, and what it was given beside them.
+/// A gateway without tokens left; `more` is added to its configuration.
 fn exhausted(more: &str) -> Gateway {
     let gateway = Gateway::start(&format!("{DEMO}{ONE_A_DAY}{more}"));
     assert_eq!(gateway.get("/").status, 200);
@@ -25,7 +25,7 @@ fn allowed_response_has_the_remaining_tokens() {
     let rules =
         "[rules.wide]\nper = []\nrate = \"50/d\"\n[rules.narrow]\nper = [\"ip\"]\nrate = \"3/d\"\n";
     let gateway = Gateway::start(&format!("{DEMO}{rules}"));
-    // The rule with the least left, which is the one that will refuse first.
+    // The headers show the rule with the fewest tokens left, which will deny first.
     assert_snapshot!(gateway.get("/").snapshot());
 }
 
@@ -48,7 +48,7 @@ rate = "2/d"
     let _ = [gateway.get("/"), gateway.get("/")];
     let refused = gateway.get("/");
     assert_eq!(refused.json()["violated-policies"], serde_json::json!(["short", "long"]));
-    // The headers speak of the one that is to be waited for longest.
+    // The headers show the rule with the longest retry-after time.
     assert_eq!(refused.header("x-ratelimit-reason"), Some("long"));
     let named = |header: &str| refused.header(header).unwrap().matches('"').count() / 2;
     assert_eq!([named("ratelimit"), named("ratelimit-policy")], [3, 3]);
@@ -77,7 +77,7 @@ fn headers_follow_the_headers_settings() {
         let config =
             format!("[rules.first]\nper = []\nrate = \"1/d\"\nburst = 5\n[headers]\n{setting}\n");
         let gateway = exhausted(&config);
-        // HEAD: the headers are what matters here.
+        // HEAD, because only the headers matter.
         let refused = gateway.send(&Request::new("HEAD", "/")).snapshot();
         let _ = writeln!(all, "## {setting}\n{refused}");
     }
@@ -101,10 +101,10 @@ fn row_55_rate_limit_headers_of_the_upstream_are_replaced() {
     assert_eq!(answer.header("x-ratelimit-limit"), Some("1"));
     assert_eq!(theirs(&answer).len(), 5, "{answer:?}");
     assert!(!answer.header("ratelimit").unwrap().contains("theirs"));
-    // What the API says about its own availability is none of our business.
+    // The upstream's `Retry-After` is kept.
     assert_eq!(answer.header("retry-after"), Some("120"));
 
-    // Where we say nothing, the API's own words stay.
+    // If the gateway sends no rate-limit headers, those of the upstream are kept.
     let gateway = Gateway::start(&format!("{routes}{ONE_A_DAY}[headers]\nstyle = \"none\"\n"));
     assert_eq!(theirs(&gateway.get("/")).len(), 6);
 }
@@ -155,11 +155,11 @@ fn rejected_requests_get_problem_documents() {
 
 #[test]
 fn upstream_failures_get_problem_documents() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let refused = Gateway::start(&proxy_to(&[nobody])).get("/");
-    let junk = Upstream::responding("what?\r\n\r\n");
-    let invalid = Gateway::start(&proxy_to(&[junk.address])).get("/");
-    // Accepts, and never says a word.
+    let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let refused = Gateway::start(&proxy_to(&[unused_address])).get("/");
+    let invalid = Upstream::responding("what?\r\n\r\n");
+    let invalid = Gateway::start(&proxy_to(&[invalid.address])).get("/");
+    // Accepts connections and never responds.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let impatient = proxy_to(&[silent.local_addr().unwrap()])
         .replace("[upstreams.api]", "[upstreams.api]\nread_timeout = \"300ms\"");

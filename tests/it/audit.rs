@@ -1,5 +1,4 @@
-//! Refusals in the log of the process and on the admin port: one record for a burst of them, and no
-//! secret in it.
+//! Refusal runs in the log and on the admin port, without secrets.
 
 use serde_json::{Value, json};
 
@@ -7,8 +6,8 @@ use crate::support::{DEMO, Gateway, Request, eventually, key};
 
 const SECRET: &str = "s3cr3t-7h4t-nob0dy-m4y-r34d";
 
-/// The lines that tell of refusals.
-fn told(gateway: &Gateway) -> Vec<String> {
+/// The log lines about refusals.
+fn refusal_lines(gateway: &Gateway) -> Vec<String> {
     let log = gateway.log();
     log.lines().filter(|line| line.contains("refused")).map(ToString::to_string).collect()
 }
@@ -20,7 +19,7 @@ fn refuse(gateway: &Gateway, count: usize, request: &Request) {
     }
 }
 
-/// One request an hour, for each client.
+/// One request per hour and client.
 const RULE: &str = "[rules.hourly]\nper = [\"key\"]\nrate = \"1/h\"\n";
 
 #[test]
@@ -31,7 +30,8 @@ fn refusal_run_is_one_log_line() {
     refuse(&gateway, 3, &Request::get(&format!("/?other={SECRET}")));
     gateway.terminate();
     assert_eq!(gateway.exit().0, Some(0));
-    let lines = eventually("both lines", || Some(told(&gateway)).filter(|lines| lines.len() == 2));
+    let lines =
+        eventually("both lines", || Some(refusal_lines(&gateway)).filter(|lines| lines.len() == 2));
     let of = |words: &[&str]| {
         let has_all = |line: &&String| words.iter().all(|word| line.contains(word));
         assert_eq!(lines.iter().filter(has_all).count(), 1, "{words:?} in {lines:?}");
@@ -45,7 +45,7 @@ fn refusal_run_is_one_log_line() {
 fn refusal_run_is_logged_soon_after_its_end() {
     let gateway = Gateway::start(&format!("{DEMO}{RULE}"));
     refuse(&gateway, 2, &Request::get("/"));
-    let line = eventually("the line", || told(&gateway).pop());
+    let line = eventually("the line", || refusal_lines(&gateway).pop());
     assert!(line.contains("count=2"), "{line}");
 }
 
@@ -57,40 +57,40 @@ fn refusal_run_shows_addresses_as_client_ip_says() {
         refuse(&gateway, 1, &Request::get("/"));
         gateway.terminate();
         assert_eq!(gateway.exit().0, Some(0));
-        let line = eventually("the line", || told(&gateway).pop());
+        let line = eventually("the line", || refusal_lines(&gateway).pop());
         assert!(line.contains(shown) && !line.contains("127.0.0.1"), "{line}");
     }
 }
 
-/// What the admin port tells of refusals.
-fn asked(gateway: &Gateway, query: &str) -> Value {
+/// Response of `/api/audit`.
+fn search(gateway: &Gateway, query: &str) -> Value {
     let answer = gateway.admin(&format!("/api/audit{query}"));
     assert_eq!(answer.status, 200, "{query}: {}", answer.text());
     answer.json()
 }
 
-/// Clients and rules of the bursts, the latest first.
-fn whose(gateway: &Gateway, query: &str) -> Vec<String> {
-    let told = asked(gateway, query);
-    let bursts = told["refusal_runs"].as_array().unwrap().iter();
-    let whose = |burst: &Value| {
+/// Client, rule and count of each refusal run, the latest first.
+fn summaries(gateway: &Gateway, query: &str) -> Vec<String> {
+    let view = search(gateway, query);
+    let bursts = view["refusal_runs"].as_array().unwrap().iter();
+    let summaries = |burst: &Value| {
         let who = burst["key"].as_str().or(burst["ip"].as_str()).unwrap_or("nobody");
         format!("{who} {} {}", burst["rule"].as_str().unwrap(), burst["count"])
     };
-    bursts.map(whose).collect()
+    bursts.map(summaries).collect()
 }
 
-/// Waits for so many refusals: each is noted a moment after its answer.
-fn all_noted(gateway: &Gateway, count: u64) {
+/// Waits for `count` refusals: each is recorded shortly after its response.
+fn wait_for_refusals(gateway: &Gateway, count: u64) {
     eventually("all refusals", || {
-        let told = asked(gateway, "?limit=1000");
-        let counts = told["refusal_runs"].as_array().unwrap().iter();
+        let view = search(gateway, "?limit=1000");
+        let counts = view["refusal_runs"].as_array().unwrap().iter();
         let noted: u64 = counts.map(|burst| burst["count"].as_u64().unwrap()).sum();
         (noted == count).then_some(())
     });
 }
 
-/// Addresses are those that are sent.
+/// Addresses come from `X-Forwarded-For`.
 const BEHIND: &str = "trusted_proxies = [\"127.0.0.1\"]\n";
 
 fn from(gateway: &Gateway, ip: &str, count: usize) {
@@ -101,16 +101,16 @@ fn from(gateway: &Gateway, ip: &str, count: usize) {
 fn refusal_runs_are_found_by_key_address_rule_and_time() {
     let config = format!("{BEHIND}{DEMO}{RULE}{}", key("acme", SECRET, "free"));
     let gateway = Gateway::start(&config);
-    assert_eq!(asked(&gateway, ""), json!({"refusal_runs": [], "more": 0, "dropped": 0}));
+    assert_eq!(search(&gateway, ""), json!({"refusal_runs": [], "more": 0, "dropped": 0}));
     refuse(&gateway, 7, &Request::get("/").header("X-Api-Key", SECRET));
-    // Only then is the next later than this.
-    all_noted(&gateway, 7);
+    // Otherwise the order of the runs would be undefined.
+    wait_for_refusals(&gateway, 7);
     from(&gateway, "192.0.2.1", 3);
-    all_noted(&gateway, 10);
+    wait_for_refusals(&gateway, 10);
     from(&gateway, "2001:db8::7", 1);
-    all_noted(&gateway, 11);
-    let told = asked(&gateway, "?key=acme");
-    let burst = &told["refusal_runs"][0];
+    wait_for_refusals(&gateway, 11);
+    let view = search(&gateway, "?key=acme");
+    let burst = &view["refusal_runs"][0];
     let members = |name: &str| burst[name].clone();
     assert_eq!(
         json!(["count", "key", "ip", "rule", "plan", "tokens", "open"].map(members)),
@@ -118,7 +118,7 @@ fn refusal_runs_are_found_by_key_address_rule_and_time() {
     );
     let [first, last] = ["first", "last"].map(|name| burst[name].as_str().unwrap().to_owned());
     assert!(first.starts_with("20") && first.ends_with('Z') && first < last, "{burst}");
-    assert!(!told.to_string().contains(SECRET), "{told}");
+    assert!(!view.to_string().contains(SECRET), "{view}");
 
     let all = ["2001:db8:: hourly 1", "192.0.2.1 hourly 3", "acme hourly 7"];
     let before = format!("?until={first}");
@@ -137,12 +137,12 @@ fn refusal_runs_are_found_by_key_address_rule_and_time() {
         (&before, &all[2..]),
     ];
     for (query, expected) in table {
-        assert_eq!(whose(&gateway, query), expected, "{query}");
+        assert_eq!(summaries(&gateway, query), expected, "{query}");
     }
-    assert_eq!(asked(&gateway, "?limit=1")["more"], 2);
-    // A rule that is gone can be asked for while its refusals are remembered, and by no other name.
+    assert_eq!(search(&gateway, "?limit=1")["more"], 2);
+    // A removed rule can be searched for while the audit has its refusals.
     gateway.apply(&format!("{BEHIND}{DEMO}{}", RULE.replace("hourly", "daily")));
-    assert_eq!(whose(&gateway, "?rule=hourly&key=acme"), all[2..]);
+    assert_eq!(summaries(&gateway, "?rule=hourly&key=acme"), all[2..]);
 }
 
 #[test]
@@ -169,9 +169,9 @@ fn invalid_audit_queries_are_400_with_the_reason() {
         ("key=%ff", "the query is not UTF-8"),
     ] {
         let answer = gateway.admin(&format!("/api/audit?{query}"));
-        let told = answer.json()["detail"].as_str().unwrap_or_default().to_owned();
+        let view = answer.json()["detail"].as_str().unwrap_or_default().to_owned();
         assert_eq!(answer.status, 400, "{query}: {}", answer.text());
-        assert!(told.contains(detail), "{query}: {told}");
+        assert!(view.contains(detail), "{query}: {view}");
     }
 }
 
@@ -181,16 +181,16 @@ fn audit_is_searched_by_addresses_as_client_ip_shows_them() {
         let table = format!("[access_log]\noutput = \"off\"\nclient_ip = \"{client_ip}\"\n");
         let gateway = Gateway::start(&format!("{DEMO}{RULE}{table}"));
         refuse(&gateway, 2, &Request::get("/"));
-        all_noted(&gateway, 2);
+        wait_for_refusals(&gateway, 2);
         gateway
     };
     let hashed = start("hashed");
     let shown =
-        asked(&hashed, "?ip=127.0.0.1")["refusal_runs"][0]["ip"].as_str().unwrap().to_owned();
+        search(&hashed, "?ip=127.0.0.1")["refusal_runs"][0]["ip"].as_str().unwrap().to_owned();
     assert!(shown.starts_with("h:"), "{shown}");
-    assert_eq!(whose(&hashed, &format!("?ip={shown}")), [format!("{shown} hourly 2")]);
+    assert_eq!(summaries(&hashed, &format!("?ip={shown}")), [format!("{shown} hourly 2")]);
     let off = start("off");
-    assert_eq!(whose(&off, ""), ["nobody hourly 2"]);
+    assert_eq!(summaries(&off, ""), ["nobody hourly 2"]);
     let answer = off.admin("/api/audit?ip=127.0.0.1");
     assert_eq!(answer.status, 400);
     assert!(answer.text().contains("addresses are not recorded"), "{}", answer.text());

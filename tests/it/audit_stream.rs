@@ -1,5 +1,5 @@
-//! Refusals in a stream in Redis, for all gateways together: what stands there, when, and that
-//! nothing else depends on it.
+//! The stream of refusal runs in Redis: its records, when they are written, and that requests do not depend
+//! on it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::support::{DEMO, Gateway, Redis, Request, eventually, key};
 
 const SECRET: &str = "s3cr3t-7h4t-nob0dy-m4y-r34d";
 
-/// One request an hour, for each client.
+/// One request per hour and client.
 const RULE: &str = "[rules.hourly]\nper = [\"key\"]\nrate = \"1/h\"\n";
 
 const STREAM: &str = "[audit]\nstream = true\n";
@@ -17,7 +17,7 @@ fn file(redis: &Redis, more: &str) -> String {
     format!("{DEMO}{RULE}{}{}{more}", redis.table(), key("acme", SECRET, "free"))
 }
 
-/// A gateway that has Redis.
+/// Starts a gateway and waits for its connection to Redis.
 fn start(config: &str) -> Gateway {
     let gateway = Gateway::start(config);
     eventually("Redis", || {
@@ -26,15 +26,15 @@ fn start(config: &str) -> Gateway {
     gateway
 }
 
-/// Has so many requests refused, and waits until all are noted.
+/// Sends requests until `count` are denied, and waits until all are recorded.
 fn refuse(gateway: &Gateway, count: usize, request: &Request) {
     let mut client = gateway.connect();
     for _ in 0..=count {
         client.send(request);
     }
     eventually("all to be noted", || {
-        let told = gateway.admin("/api/audit").json();
-        (told["refusal_runs"][0]["count"] == count).then_some(())
+        let view = gateway.admin("/api/audit").json();
+        (view["refusal_runs"][0]["count"] == count).then_some(())
     });
 }
 
@@ -45,7 +45,7 @@ fn end(mut gateway: Gateway) -> Duration {
     took
 }
 
-/// What stands in the stream.
+/// The records in the stream.
 fn records(redis: &Redis, key: &str) -> Vec<BTreeMap<String, String>> {
     let entries: Vec<(String, BTreeMap<String, String>)> = redis.query(&["XRANGE", key, "-", "+"]);
     entries.into_iter().map(|(_, fields)| fields).collect()

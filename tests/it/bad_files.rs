@@ -1,11 +1,11 @@
-//! Files that are wrong: every error is named with its line, nothing is guessed, nothing panics.
+//! Invalid files: every error is reported with its line, and nothing panics.
 
 use crate::support::{DEMO, check, check_file};
 
-/// Every size of the file. `@` is where the value stands.
+/// Every size setting. `@` marks the value.
 const SIZES: [&str; 2] = ["[server]\nmax_header_bytes = @\n", "[server]\nmax_uri_bytes = @\n"];
 
-/// Every other number of the file.
+/// Every other numeric setting.
 const NUMBERS: [&str; 13] = [
     "[server]\nthreads = @\n",
     "[server]\ninstances = @\n",
@@ -25,7 +25,7 @@ const NUMBERS: [&str; 13] = [
      sha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"\n",
 ];
 
-/// Every length of time of the file.
+/// Every duration setting.
 const TIMES: [&str; 12] = [
     "[server]\nkeepalive_timeout = @\n",
     "[server]\nread_timeout = @\n",
@@ -41,7 +41,7 @@ const TIMES: [&str; 12] = [
     "[upstreams.other]\nservers = [\"demo\"]\nidle_timeout = @\n",
 ];
 
-/// Every rate of the file.
+/// Every rate setting.
 const RATES: [&str; 3] = [
     "[rules.r]\nper = []\nrate = @\n",
     "[rules.r]\nper = []\nplans.free = { rate = @ }\n",
@@ -49,7 +49,7 @@ const RATES: [&str; 3] = [
      sha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"\n",
 ];
 
-/// That `check` accepts a good value in every place, and refuses each bad one with its line.
+/// Asserts that `check` accepts a valid value in every place and rejects each invalid one with its line.
 #[track_caller]
 fn assert_refused(places: &[&str], good: &str, bad: &[&str]) {
     for place in places {
@@ -159,7 +159,7 @@ fn row_43_all_errors_are_reported_at_once() {
 fn row_42_empty_binary_and_unclosed_files_are_errors() {
     let with_mark = [b"\xef\xbb\xbf", DEMO.as_bytes()].concat();
     assert_eq!(check(&with_mark).code, Some(0));
-    // (content, what is said)
+    // (content, part of the error)
     let table: [(&[u8], &str); 5] = [
         (b"", "no routes"),
         (b"\xef\xbb\xbf", "no routes"),

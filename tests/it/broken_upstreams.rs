@@ -1,4 +1,4 @@
-//! Servers that refuse, hang, break off, or talk nonsense.
+//! Upstream servers that refuse connections, hang, close early or send malformed responses.
 
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
@@ -10,8 +10,8 @@ use crate::support::{Gateway, Request, Upstream, curl, eventually, proxy_to, sen
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// An address where nobody listens.
-fn nobody() -> SocketAddr {
+/// An address without a listener.
+fn unused_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
@@ -22,14 +22,14 @@ fn post() -> Request {
 #[test]
 fn row_50_server_that_refuses_connections_costs_one_attempt() {
     let upstream = Upstream::responding(OK);
-    let gateway = Gateway::start(&proxy_to(&[nobody(), upstream.address]));
-    // POST as well: nothing has been sent when a connection is refused.
+    let gateway = Gateway::start(&proxy_to(&[unused_address(), upstream.address]));
+    // POST is retried as well: nothing was sent when the connection was refused.
     for number in 0..20 {
         let request = if number % 2 == 0 { Request::get("/") } else { post() };
         assert_eq!(gateway.send(&request).status, 200);
     }
     assert_eq!(upstream.requests().len(), 20);
-    // What was found down is passed over for a while, not tried at every turn.
+    // An ejected server is skipped for a while.
     let retries = gateway.count("tollgate_upstream_retries_total", &[("upstream", "api")]);
     assert!((1..=5).contains(&retries), "{retries}");
     let url = gateway.url("/");
@@ -40,29 +40,30 @@ fn row_50_server_that_refuses_connections_costs_one_attempt() {
 
 #[test]
 fn row_50_all_servers_down_is_502() {
-    let gateway = Gateway::start(&proxy_to(&[nobody(), nobody(), nobody()]));
+    let gateway =
+        Gateway::start(&proxy_to(&[unused_address(), unused_address(), unused_address()]));
     let answer = gateway.send(&post());
     assert_eq!(answer.status, 502);
     assert_eq!(answer.json()["status"], 502);
     assert_eq!(gateway.count("tollgate_upstream_retries_total", &[]), 1);
     let id = answer.json()["request_id"].to_string();
-    // The log is written once the answer is on its way.
+    // The log line is written after the response.
     let is_logged = || gateway.log().contains(id.trim_matches('"')).then_some(());
     eventually("a line of the log with the id", is_logged);
 }
 
-/// Pingora closes the connection behind a failure. A client that is not told sends its next request
-/// into the void.
+/// Pingora closes the connection after a failure. The response must announce that, so that the client sends
+/// no further request on it.
 #[test]
 fn row_50_502_announces_that_the_connection_closes() {
-    let gateway = Gateway::start(&proxy_to(&[nobody()]));
+    let gateway = Gateway::start(&proxy_to(&[unused_address()]));
     let mut client = gateway.connect();
     let answer = client.send(&Request::get("/"));
     assert_eq!((answer.status, answer.header("connection")), (502, Some("close")));
     assert!(client.is_closed_by_server());
 }
 
-/// What comes before an answer is none: a client that has it still waits for one.
+/// An interim response is not a response: the client still waits for the final one.
 #[test]
 fn row_52_connection_closed_after_early_hints_is_502() {
     let upstream = Upstream::start(|_, stream| {
@@ -85,7 +86,7 @@ fn row_51_server_without_a_response_is_504() {
     for request in [Request::get("/"), post()] {
         let (answer, took) = timed(|| gateway.send(&request));
         assert_eq!(answer.status, 504);
-        // Once: a second server would be asked what the first may have done already.
+        // Only once, because the first server may have processed the request.
         assert!((200..2_000).contains(&took.as_millis()), "{took:?}");
     }
     assert_eq!(gateway.count("tollgate_upstream_retries_total", &[]), 0);
@@ -109,7 +110,7 @@ fn row_52_truncated_body_is_never_a_complete_response() {
         assert_eq!(answer.status, 200);
         assert!(!answer.complete, "{cut:?} ended as if it were whole: {answer:?}");
         assert!(client.is_closed_by_server());
-        // 18: a part of the file came. 56: the connection broke.
+        // Exit codes of curl: 18 is a partial file, 56 a broken connection.
         let exit = curl(&[&gateway.url("/")]).exit;
         assert!(matches!(exit, Some(18 | 56)), "{cut:?}: curl was content, {exit:?}");
     }
@@ -162,7 +163,7 @@ fn row_53_ambiguous_responses_are_502() {
 
 #[test]
 fn row_53_space_after_a_header_name_is_not_forwarded() {
-    // RFC 9112, section 5.1: a proxy takes it away, lest somebody read another name.
+    // RFC 9112, section 5.1: a proxy removes the space, so that recipients agree on the name.
     let upstream =
         Upstream::responding("HTTP/1.1 200 OK\r\nX-Odd : value\r\nContent-Length: 0\r\n\r\n");
     let gateway = Gateway::start(&proxy_to(&[upstream.address]));
@@ -184,8 +185,7 @@ fn row_53_interim_responses_are_forwarded() {
     }
 }
 
-/// Such a 101 is neither an interim response nor an end: a client would take what follows for
-/// another protocol.
+/// Such a 101 is neither interim nor final: the client would parse the following bytes as another protocol.
 #[test]
 fn unrequested_upgrade_is_502() {
     let upgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
@@ -211,8 +211,7 @@ fn row_53_early_response_to_a_large_body_reaches_the_client() {
     assert_eq!((answer.status, answer.text().as_str()), (413, "long"));
 }
 
-/// Hangs up once, on the first connection that is used again, as a server does whose idle timeout
-/// ends just then.
+/// Closes the first reused connection once, as a server does whose idle timeout ends at that moment.
 fn hangs_up_on_reuse() -> Upstream {
     let used = parking_lot::Mutex::new(HashSet::new());
     let has_hung_up = AtomicBool::new(false);
@@ -223,9 +222,9 @@ fn hangs_up_on_reuse() -> Upstream {
     })
 }
 
-/// Sends requests, each to a path of its own, until one of them came on a connection that was used
-/// before: a connection is kept a moment after its answer, so the first may be too early. Returns
-/// that one's status, and how often each of them arrived.
+/// Sends requests, each to a different path, until one is sent on a reused connection: the first request
+/// may come before the connection is kept. Returns the status of that request, and how often each request
+/// arrived.
 fn until_hung_up(method: &str) -> (u16, Vec<usize>) {
     let upstream = hangs_up_on_reuse();
     let gateway = Gateway::start(&proxy_to(&[upstream.address]));
@@ -247,7 +246,7 @@ fn until_hung_up(method: &str) -> (u16, Vec<usize>) {
 #[test]
 fn row_54_post_on_a_dead_connection_is_not_retried() {
     let (status, arrivals) = until_hung_up("POST");
-    // The API may have taken the order before it hung up.
+    // The upstream may have processed the request before it closed.
     assert_eq!((status, arrivals.last()), (502, Some(&1)));
     assert!(arrivals.iter().all(|arrivals| *arrivals == 1), "{arrivals:?}");
 }
@@ -258,8 +257,8 @@ fn row_54_idempotent_request_on_a_dead_connection_is_retried() {
     assert_eq!((status, arrivals.last()), (200, Some(&2)));
 }
 
-/// A server that closes with bytes unread resets the connection: the gateway may find that in writing
-/// the body as well as in reading the response.
+/// A server that closes with unread bytes resets the connection: the gateway can notice that while it
+/// writes the body or while it reads the response.
 #[test]
 fn row_54_idempotent_request_is_retried_after_a_failed_body_write() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

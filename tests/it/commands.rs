@@ -1,4 +1,4 @@
-//! The subcommands.
+//! The command line.
 
 use insta::assert_snapshot;
 

@@ -1,8 +1,8 @@
-//! Rules count whom the file says, and nobody else.
+//! Which requests a rule counts, and by which bucket.
 
 use crate::support::{DEMO, Gateway, Request, key};
 
-/// Behind a trusted proxy every test can come from any address.
+/// With a trusted proxy, a test can use any client address.
 const TRUSTED: &str = "trusted_proxies = [\"127.0.0.1\"]\n";
 
 fn from(address: &str) -> Request {
@@ -83,7 +83,7 @@ rate = "5/d"
     let answers: Vec<_> = (0..7).map(|_| gateway.get("/")).collect();
     let statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
     assert_eq!(statuses, [200, 200, 200, 200, 200, 429, 429]);
-    // It takes nothing from the enforced one, and no header speaks of it.
+    // The shadow rule takes no tokens from the enforced rule, and no header shows it.
     let left: Vec<u64> = answers.iter().map(crate::support::Response::remaining).collect();
     assert_eq!(left, [4, 3, 2, 1, 0, 0, 0]);
     let said = answers.iter().all(|answer| !format!("{:?}", answer.headers).contains("shadow"));
@@ -131,7 +131,7 @@ fn client_without_a_key_is_counted_as_on_missing_says() {
         let requests = [from("192.0.2.1"), from("192.0.2.1"), from("192.0.2.2")];
         let statuses = requests.map(|request| gateway.send(&request).status);
         assert_eq!(statuses, expected, "on_missing = {word}");
-        // Whoever has a key is counted by it, whatever becomes of the others.
+        // Clients with a key are counted by it in every case.
         let keyed = [with_key("1"), with_key("1")].map(|request| gateway.send(&request).status);
         assert_eq!(keyed, [200, 429], "on_missing = {word}");
     }
@@ -201,7 +201,7 @@ fn row_35_all_spellings_of_an_ipv4_address_are_one_client() {
 #[test]
 fn row_36_ipv6_network_is_one_client() {
     let rule = "[rules.per-ip]\nper = [\"ip\"]\nrate = \"9/d\"\n";
-    // (the file's setting, two addresses that are one client, one that is another)
+    // (setting, two addresses that are one client, one that is another)
     let table = [
         ("", ["2001:db8:1:2::1", "2001:db8:1:2:ffff::2"], "2001:db8:1:3::1"),
         ("ipv6_prefix = 48", ["2001:db8:1:2::1", "2001:db8:1:3::1"], "2001:db8:2::1"),

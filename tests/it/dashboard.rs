@@ -1,5 +1,4 @@
-//! The page at the admin port, and the events that it lives by. What a browser makes of it is
-//! tested by `make test-browser`.
+//! The dashboard and its event stream. `make test-browser` tests it in a browser.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -14,12 +13,12 @@ fn gateway() -> Gateway {
     Gateway::start(&format!("{DEMO}{LIMIT}"))
 }
 
-/// A connection that has asked for events, and read the answer's head.
+/// Opens an event stream and reads the head of the response.
 fn listen(gateway: &Gateway) -> Connection {
     listen_from(gateway, 1)
 }
 
-/// The same from 127.0.0.`host`.
+/// Opens an event stream from 127.0.0.`host`.
 fn listen_from(gateway: &Gateway, host: u8) -> Connection {
     let mut listener = Connection::open_from(Ipv4Addr::new(127, 0, 0, host), gateway.admin);
     listener.write(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -29,7 +28,7 @@ fn listen_from(gateway: &Gateway, host: u8) -> Connection {
     listener
 }
 
-/// The status of a new request for events.
+/// Status of a new request for an event stream.
 fn event_stream_status(gateway: &Gateway) -> u16 {
     let mut listener = Connection::open(gateway.admin);
     listener.write(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -47,7 +46,7 @@ fn read_until(connection: &mut Connection, end: &str) -> String {
     text
 }
 
-/// The next event: its name and its data.
+/// Name and data of the next event.
 fn next(listener: &mut Connection) -> (String, Value) {
     let text = read_until(listener, "\n\n");
     let field = |name: &str| {
@@ -99,7 +98,7 @@ fn samples_count_requests_by_plan_and_decisions_by_rule() {
         gateway.get("/");
     }
     let (mut allowed, mut refused, mut by_rule) = (0, 0, 0);
-    // They may fall into two ticks, and a request is counted a moment after its answer.
+    // The requests may fall into two samples, and a request is counted shortly after its response.
     eventually("the ticks to tell of all requests", || {
         let (name, tick) = next(&mut listener);
         assert_eq!(name, "sample");
@@ -112,7 +111,7 @@ fn samples_count_requests_by_plan_and_decisions_by_rule() {
         (allowed + refused == 5).then_some(())
     });
     assert_eq!((allowed, refused, by_rule), (3, 2, 2));
-    // Whoever comes later sees what was.
+    // A later subscriber gets the history.
     let (name, history) = next(&mut listen(&gateway));
     let refused = |tick: &Value| tick["rules"]["all"]["refused"].as_u64().unwrap_or_default();
     assert_eq!(name, "history");
@@ -128,7 +127,7 @@ fn event_streams_are_limited_and_a_closed_one_makes_room() {
     assert_eq!((full.status, full.header("retry-after")), (503, Some("5")));
     assert_eq!(gateway.admin("/live").status, 200);
     listeners.pop();
-    // That it has left is noticed when the next events are written.
+    // The gateway notices a closed stream when it writes the next event.
     eventually("a place to be free", || (event_stream_status(&gateway) == 200).then_some(()));
 }
 

@@ -1,5 +1,5 @@
-//! What is explained is what the gateway then does: for files and requests of every kind, by the
-//! status, by the rule that binds, and by what it has left.
+//! Explanations agree with the gateway: for generated configurations and requests, the status, the limiting
+//! rule and its remaining tokens are equal.
 
 mod generated;
 
@@ -22,17 +22,16 @@ use tollgate::store::memory::MemoryStore;
 use crate::support::{DEMO, Gateway, Redis, Request, Response, eventually, key, tollgate};
 use generated::{Sent, files, requests};
 
-/// What becomes of a request: its status, the rule that the answer speaks of, and what that has
-/// left.
+/// Result of a request: its status, the limiting rule, and its remaining tokens.
 #[derive(Debug, PartialEq, Eq)]
-struct Seen {
+struct Observed {
     status: u64,
     rule: Option<String>,
     remaining: Option<u64>,
 }
 
-impl Seen {
-    /// As it is explained. What passes is answered by the API, here always with 200.
+impl Observed {
+    /// The result in an explanation. The status of an allowed request is 200 here.
     fn explained(explanation: &Value) -> Self {
         let verdict = &explanation["verdict"];
         let status = match verdict["decision"].as_str() {
@@ -43,7 +42,7 @@ impl Seen {
         Self { status, rule, remaining: verdict["remaining"].as_u64() }
     }
 
-    /// As a client sees it.
+    /// The result in a response.
     fn answered(response: &Response) -> Self {
         let rule = response.header("RateLimit").map(|limit| limit.split('"').nth(1).unwrap());
         Self {
@@ -54,8 +53,8 @@ impl Seen {
     }
 }
 
-/// What the gateway does with a request, without the HTTP around it.
-fn judged(snapshot: &Snapshot, store: &MemoryStore, asked: &RequestSpec) -> Seen {
+/// The decision about a request, without HTTP.
+fn decided(snapshot: &Snapshot, store: &MemoryStore, asked: &RequestSpec) -> Observed {
     let policy = &snapshot.policy;
     let request = asked.request(policy).unwrap();
     let precheck = precheck(policy, &request.head());
@@ -74,7 +73,7 @@ fn judged(snapshot: &Snapshot, store: &MemoryStore, asked: &RequestSpec) -> Seen
         let standing = Standing::of(charge, &answer.outcomes[index]);
         (policy.rules[charge.rule as usize].name.to_string(), standing.remaining)
     });
-    Seen {
+    Observed {
         status,
         rule: spoken.as_ref().map(|(rule, _)| rule.clone()),
         remaining: spoken.map(|(_, remaining)| remaining),
@@ -84,7 +83,7 @@ fn judged(snapshot: &Snapshot, store: &MemoryStore, asked: &RequestSpec) -> Seen
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// And explaining takes nothing: each request is explained twice, alike.
+    /// Explaining takes no tokens: two explanations of a request are equal.
     #[test]
     fn explanation_agrees_with_the_decision(
         file in files(),
@@ -105,34 +104,38 @@ proptest! {
                 serde_json::to_value(explanation).unwrap()
             };
             let (first, second) = (explain(), explain());
-            prop_assert_eq!(Seen::explained(&first), Seen::explained(&second));
-            let done = judged(&snapshot, &store, &asked);
-            prop_assert_eq!(Seen::explained(&first), done, "{}\n{:?}\n{:#}", file, sent, first);
+            prop_assert_eq!(Observed::explained(&first), Observed::explained(&second));
+            let done = decided(&snapshot, &store, &asked);
+            prop_assert_eq!(Observed::explained(&first), done, "{}\n{:?}\n{:#}", file, sent, first);
         }
     }
 }
 
-/// The same through every layer: real requests, and the admin port.
-fn agrees(gateway: &Gateway, file: &str, sent: &Sent) -> u64 {
+/// Compares a response of a real gateway with the explanation of its admin port.
+fn assert_agrees(gateway: &Gateway, file: &str, sent: &Sent) -> u64 {
     let explained = gateway.explain(sent.asked().to_string());
     assert_eq!(explained.status, 200, "{}", explained.text());
     let explanation = explained.json();
     let answered = gateway.send(&sent.request());
-    let (told, seen) = (Seen::explained(&explanation), Seen::answered(&answered));
-    if explanation["levels"] == "redis" && seen.status == 429 && told.rule != seen.rule {
-        // A refusal that was heard of less than a second ago, of one rule, while several refuse.
-        assert_eq!(told.status, 429, "{file}\n{sent:?}\n{explanation:#}");
+    let (view, actual) = (Observed::explained(&explanation), Observed::answered(&answered));
+    if explanation["levels"] == "redis" && actual.status == 429 && view.rule != actual.rule {
+        // With several denying rules, the deny cache may name another one for up to a second.
+        assert_eq!(view.status, 429, "{file}\n{sent:?}\n{explanation:#}");
         let rules = explanation["rules"].as_array().unwrap();
-        let named = rules.iter().find(|rule| rule["name"].as_str() == seen.rule.as_deref());
+        let named = rules.iter().find(|rule| rule["name"].as_str() == actual.rule.as_deref());
         let named = named.map(|rule| (rule["enough"].as_bool(), rule["tokens"].as_u64()));
-        assert_eq!(named, Some((Some(false), seen.remaining)), "{file}\n{sent:?}\n{explanation:#}");
+        assert_eq!(
+            named,
+            Some((Some(false), actual.remaining)),
+            "{file}\n{sent:?}\n{explanation:#}"
+        );
     } else {
-        assert_eq!(told, seen, "{file}\n{sent:?}\n{explanation:#}\n{answered:?}");
+        assert_eq!(view, actual, "{file}\n{sent:?}\n{explanation:#}\n{answered:?}");
     }
-    seen.status
+    actual.status
 }
 
-/// The statuses of what was sent, to see that every kind is met.
+/// The statuses of all requests, to check that every kind occurred.
 fn agreement(table: &str, count: usize, seed: [u8; 32]) -> Vec<u64> {
     use proptest::test_runner::{Config, RngAlgorithm, TestRng};
 
@@ -147,7 +150,7 @@ fn agreement(table: &str, count: usize, seed: [u8; 32]) -> Vec<u64> {
     let mut statuses = Vec::new();
     for _ in 0..count {
         let sent = requests().new_tree(&mut runner).unwrap().current();
-        statuses.push(agrees(&gateway, &file, &sent));
+        statuses.push(assert_agrees(&gateway, &file, &sent));
     }
     statuses
 }
@@ -203,7 +206,7 @@ fn explain_reads_redis_with_documented_acl_rights_and_writes_nothing() {
     assert_eq!((stored(), redis.calls("set")), (before, writes));
 }
 
-/// In `[redis]`: buckets do not begin empty where it is away.
+/// Setting of `[redis]`: buckets start full without Redis.
 const FULL: &str = "start_without = \"full\"\n";
 
 #[test]
@@ -217,7 +220,7 @@ fn explain_without_redis_uses_local_levels() {
     assert_eq!(explanation["rules"][0]["tokens"], 9);
 }
 
-/// An explanation speaks of an outage as requests meet it: rule by rule, by `on_failure`.
+/// During an outage, an explanation follows `on_failure` of each rule.
 #[test]
 fn explain_without_redis_follows_on_failure() {
     let redis = Redis::stopped();
@@ -260,9 +263,9 @@ fn invalid_explain_requests_are_400_with_the_reason() {
         let answer = gateway.explain(body);
         assert_eq!(answer.status, status, "{}", answer.text());
         assert_eq!(answer.header("content-type"), Some("application/problem+json"));
-        let told = answer.json()["detail"].as_str().unwrap().to_owned();
-        assert!(told.starts_with(detail), "{told}");
-        assert!(!told.contains("5318008"), "{told}");
+        let view = answer.json()["detail"].as_str().unwrap().to_owned();
+        assert!(view.starts_with(detail), "{view}");
+        assert!(!view.contains("5318008"), "{view}");
     }
     let long = format!("{{\"path\": \"/{}\"}}", "x".repeat(64 * 1024));
     assert_eq!(gateway.explain(&long).status, 413);
@@ -275,7 +278,7 @@ fn invalid_explain_requests_are_400_with_the_reason() {
     assert_eq!((answer.status, answer.header("allow")), (405, Some("GET, HEAD")));
 }
 
-/// The page shows what the program says.
+/// The example in the documentation is the output of the program.
 #[test]
 fn explain_example_in_docs_is_current() {
     let page = include_str!("../../docs/explain.md");

@@ -1,4 +1,4 @@
-//! What the API behind the gateway gets to see of the client.
+//! Requests as the upstream receives them, and responses as the client receives them.
 
 use std::io::Write as _;
 
@@ -6,8 +6,8 @@ use crate::support::{DEMO, Gateway, ReceivedRequest, Request, Upstream, key, pro
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
-/// Sends one request through a gateway with these lines in `[server]` and `[clients]`, and returns
-/// what arrived.
+/// Sends a request through a gateway with these lines in `[server]` and `[clients]`, and returns what the
+/// upstream received.
 fn arrives(server: &str, clients: &str, request: &Request) -> ReceivedRequest {
     let upstream = Upstream::responding(ANSWER);
     let routes = proxy_to(&[upstream.address]);
@@ -29,7 +29,7 @@ fn upstream_gets_forwarded_headers() {
     assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
 }
 
-/// What a client may say of itself, under every name and spelling that an API might believe.
+/// Forged headers, under every name and spelling that an upstream might trust.
 fn forged() -> Request {
     Request::get("/")
         .header("X-Forwarded-For", "6.6.6.6")
@@ -66,7 +66,7 @@ fn forwarded_headers_of_trusted_proxies_are_kept() {
     assert_eq!(seen.header("x-request-id"), Some("mine"));
 }
 
-/// The three places where a key may stand.
+/// The three places of an API key.
 fn keyed() -> [Request; 3] {
     [
         Request::get("/").header("X-Api-Key", "secret key"),
@@ -91,7 +91,7 @@ fn hide_key_removes_the_api_key() {
     assert_eq!(query.line(), "GET /?a=1&b=%20 HTTP/1.1");
     let alone = arrives("", "hide_key = true", &Request::get("/path?api%5fkey=secret%20key"));
     assert_eq!(alone.line(), "GET /path HTTP/1.1");
-    // Another scheme is no key of ours, and the API may need it.
+    // Another scheme is not an API key, and the upstream may need it.
     let basic = Request::get("/").header("Authorization", "Basic YTpi");
     let seen = arrives("", "hide_key = true", &basic);
     assert_eq!(seen.header("authorization"), Some("Basic YTpi"));
@@ -139,7 +139,7 @@ fn alias_of_a_counted_header_is_neither_counted_nor_forwarded() {
     assert_eq!(statuses, [200, 429, 200, 429]);
 }
 
-/// Servers that get two values take the first, the last, or both.
+/// Servers differ in which of two values they use.
 #[test]
 fn two_values_of_a_counted_header_are_400() {
     let rule = "[rules.tenant]\nper = [\"header:x-tenant\"]\nrate = \"1/d\"\n";
@@ -152,7 +152,7 @@ fn two_values_of_a_counted_header_are_400() {
     assert_eq!(refused.json()["detail"], detail);
     let hidden = gateway.send(&tenant("a").header("Connection", "x-tenant"));
     assert_eq!(hidden.status, 400);
-    // Neither of the two was counted; equal values are one.
+    // Neither request was counted; equal values count as one.
     assert_eq!(gateway.send(&tenant("a").header("x-tenant", "a")).status, 200);
     assert_eq!(gateway.send(&tenant("a")).status, 429);
 }
@@ -171,7 +171,7 @@ fn hop_by_hop_headers_are_not_forwarded() {
     }
 }
 
-/// A client that takes the gateway for its proxy asks for a URL; the API is asked for a path.
+/// A client that uses the gateway as a proxy sends a URL; the upstream gets a path.
 #[test]
 fn absolute_form_is_forwarded_as_origin_form() {
     let upstream = Upstream::responding(ANSWER);
@@ -187,7 +187,7 @@ fn absolute_form_is_forwarded_as_origin_form() {
     assert_eq!(lines, expected);
 }
 
-/// Each answer of an API and what a client gets of it; the next answer comes on the same connection.
+/// Responses of the upstream, and the headers that the client gets. All use one connection.
 #[test]
 fn hop_by_hop_headers_of_responses_are_not_forwarded() {
     type Gone = &'static [(&'static str, Option<&'static str>)];
@@ -245,7 +245,7 @@ fn hop_by_hop_headers_of_responses_are_not_forwarded() {
     }
 }
 
-/// What is said of HTTP is the gateway's own version, however old the API is.
+/// The gateway responds with its own HTTP version.
 #[test]
 fn http_1_0_upstream_response_is_sent_as_http_1_1() {
     for (head, length) in [("", None), ("Content-Length: 2\r\n", Some("2"))] {
@@ -280,8 +280,8 @@ fn interim_responses_carry_no_limits() {
         let interim = client.send(&request);
         assert_eq!(interim.status, status);
         let of_limits = |(name, _): &&(String, String)| name.to_lowercase().contains("ratelimit");
-        let told: Vec<_> = interim.headers.iter().filter(of_limits).collect();
-        assert!(told.is_empty(), "{told:?}");
+        let view: Vec<_> = interim.headers.iter().filter(of_limits).collect();
+        assert!(view.is_empty(), "{view:?}");
         let answer = client.read_response("GET");
         assert_eq!((answer.status, answer.header("x-ratelimit-limit")), (200, Some("100")));
     }

@@ -1,4 +1,4 @@
-//! Clients that break the rules or break off.
+//! Malicious and malformed requests, and clients that disconnect.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -18,19 +18,19 @@ fn row_31_header_of_ten_megabytes_is_refused_early() {
         let part = [b'a'; 16 * 1024];
         (0..640).for_each(|_| client.write(&part));
         client.write(b"\r\n\r\n");
-        // Who closes with unread bytes may lose the answer on the way; what must not happen is
-        // that it passes.
+        // A server that closes with unread bytes may lose its response on the way. The request must not be
+        // allowed.
         let status = client.try_read_response("GET").map(|answer| answer.status);
         assert!(matches!(status, None | Some(400 | 431)), "{status:?}");
     }
     assert!(upstream.requests().is_empty());
     let grown = gateway.memory_bytes().1.saturating_sub(before) >> 20;
-    // Buffers of a megabyte, some of which the allocator keeps; not 20 times 10.
+    // The allocator keeps some of the 1 MB buffers, but not 20 times 10 MB.
     assert!(grown < 40, "memory grew by {grown} MiB");
     assert_eq!(gateway.get("/").status, 200);
 }
 
-/// What follows a request that is read in two ways: a second one that nobody meant to send.
+/// A smuggled request, hidden after an ambiguous one.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[test]
@@ -92,11 +92,11 @@ fn row_58_malformed_chunk_ends_the_request_and_the_connection() {
         assert!(matches!(status, None | Some(400)), "{status:?} to {chunks:?}");
         assert!(client.is_closed_by_server(), "{chunks:?}");
     }
-    // Not one of them arrived whole, and nothing behind them at all.
+    // Neither an ambiguous request nor the smuggled one reached the upstream.
     assert!(upstream.requests().is_empty(), "{:#?}", upstream.requests());
 }
 
-/// Nobody knows where the next request would begin, also where the body is one that nobody wants.
+/// The start of the next request is unknown, also if the body belongs to a denied request.
 #[test]
 fn row_58_malformed_chunk_after_a_denial_closes_the_connection() {
     let upstream = Upstream::echo();
@@ -118,7 +118,7 @@ fn row_58_malformed_chunk_after_a_denial_closes_the_connection() {
     assert!(upstream.requests().is_empty(), "{:#?}", upstream.requests());
 }
 
-/// Pingora would take the chunks off and send the rest on as if it were plain.
+/// Pingora alone would remove the chunks and forward the rest as plain bytes.
 #[test]
 fn row_58_unknown_transfer_coding_is_501() {
     let upstream = Upstream::echo();
@@ -136,7 +136,7 @@ fn row_58_unknown_transfer_coding_is_501() {
     assert_eq!(client.read_response("POST").text(), "first");
 }
 
-/// A wish for another protocol that `Connection` does not name is not the client's own.
+/// `Upgrade` is not an upgrade request unless `Connection` names it.
 #[test]
 fn row_59_upgrade_without_connection_header_is_not_forwarded() {
     let upstream = Upstream::responding("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
@@ -174,7 +174,7 @@ fn row_59_bytes_after_a_refused_upgrade_are_not_forwarded_with_it() {
     let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     client.write(format!("GET / HTTP/1.1\r\nHost: a\r\n{upgrade}{SMUGGLED}").as_bytes());
     assert_eq!(client.read_response("GET").status, 200);
-    // The API did not upgrade; what came behind is a request of its own, or nothing.
+    // The upstream did not upgrade; the following bytes are a separate request, or nothing.
     client.finish_writing();
     let _ = client.try_read_response("GET");
     let on_one_connection = upstream.requests().iter().filter(|seen| !seen.body.is_empty()).count();
@@ -196,20 +196,20 @@ fn row_61_echoed_values_are_escaped() {
     ] {
         let answer = gateway.get(path);
         assert!(matches!(answer.status, 200 | 400), "{path}: {answer:?}");
-        // Whole and valid, where there is anything.
+        // A body, if any, is complete and valid.
         assert!(answer.body.is_empty() || answer.json().is_object());
         assert_eq!(answer.header("x-injected"), None);
         assert!(!answer.text().contains('\r'), "{answer:?}");
     }
 
-    // An id that could not be logged or sent on as it is, is not taken over.
+    // An id that cannot be logged or forwarded safely is replaced.
     let id = |given: &[u8]| {
         let answer = gateway.send(&Request::get("/").header("X-Request-Id", given));
         answer.json()["request_id"].as_str().unwrap().to_string()
     };
     assert_eq!(id(b"fine-1"), "fine-1");
-    for odd in [&b"a b"[..], b"a\tb", b"\xff", "ü".as_bytes(), &[b'a'; 129], b""] {
-        let own = id(odd);
+    for malformed in [&b"a b"[..], b"a\tb", b"\xff", "ü".as_bytes(), &[b'a'; 129], b""] {
+        let own = id(malformed);
         assert!(own.len() == 32 && own.bytes().all(|byte| byte.is_ascii_hexdigit()), "{own}");
     }
 }
@@ -223,7 +223,7 @@ fn row_61_names_that_are_unsafe_in_headers_are_errors() {
     }
 }
 
-/// Paths that nginx serves as `/files/secret`, or that another server might.
+/// Paths that nginx, or another server, serves as `/files/secret`.
 const SPELT: [&str; 24] = [
     "/files/secret",
     "/files//secret",
@@ -271,7 +271,7 @@ rate = "1/d"
         let answer = gateway.get(path);
         let dodged = answer.status == 200 || answer.text().contains("the secret");
         assert!(!dodged, "{path}: {answer:?}");
-        // 404: nginx has no such file, so it is no spelling of this one.
+        // On 404 nginx has no such file, so it is not a spelling of this path.
         assert!(matches!(answer.status, 400 | 404 | 429), "{path}: {answer:?}");
     }
     let absolute = gateway.get("http://api.test/files/secret");
@@ -296,7 +296,7 @@ fn row_62_trailing_slash_and_head_do_not_evade_a_rule() {
     assert_eq!(statuses("trailing_slash = \"distinct\"\n"), [200, 429, 200, 200]);
 }
 
-/// An answer to TRACE shows the request's headers, cookies and keys among them.
+/// A response to TRACE contains the request's headers, with cookies and keys.
 #[test]
 fn trace_is_405_unless_a_route_names_it() {
     let routes = "[upstreams.api]\nservers = [\"demo\"]\n\
@@ -410,7 +410,7 @@ fn row_64_client_that_disconnects_early_is_charged() {
     gateway.wait_for_count("tollgate_requests_in_flight", &[], 10);
     eventually("all requests to arrive", || (upstream.requests().len() == 10).then_some(()));
     drop(clients);
-    // At once, not when the API has answered at last.
+    // At once, not after the upstream's response.
     gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
     latch.open();
     assert_eq!(gateway.get("/").remaining(), 89);
@@ -451,7 +451,7 @@ fn row_57_idle_connection_is_closed_after_keepalive_timeout() {
     assert!(closed && took < Duration::from_secs(4), "closed: {closed}, after {took:?}");
 }
 
-/// Row 73: whatever clients send, the log does not grow with it.
+/// Row 73: malformed requests do not make the log grow.
 #[test]
 fn row_73_malformed_requests_do_not_flood_the_log() {
     let gateway = Gateway::start(DEMO);

@@ -1,14 +1,14 @@
-//! Who a request is from: keys that are missing, doubled, odd, unknown or huge.
+//! API keys that are missing, duplicated, malformed, unknown or too long.
 
 use crate::support::{DEMO, Gateway, Request, key};
 
-/// Two clients, and `more` in `[clients]`.
+/// A configuration with two keys, and `more` in `[clients]`.
 fn gateway(more: &str) -> Gateway {
     let keys = key("one", "first", "free") + &key("two", "second", "free");
     Gateway::start(&format!("{DEMO}{keys}[clients]\n{more}\n"))
 }
 
-/// The client that the built-in responder saw, or the status of a refusal.
+/// The client id that the demo upstream returns, or the status of a denied request.
 fn client(gateway: &Gateway, request: &Request) -> String {
     let answer = gateway.send(request);
     match answer.status {
@@ -49,7 +49,7 @@ fn row_32_two_different_keys_are_400() {
         Request::get("/?api_key=second").header("X-Api-Key", "first"),
         Request::get("/?api_key=first&api_key=second"),
         bearer("first").header("Authorization", "Bearer second"),
-        // Two unknown ones, and one that only looks like the other.
+        // Two unknown keys, and a key that differs from a known one.
         header("neither").header("Authorization", "Bearer nor"),
         header("first").header("Authorization", "Bearer FIRST"),
     ];
@@ -70,7 +70,7 @@ fn row_32_two_different_keys_are_400() {
 #[test]
 fn row_32_on_conflicting_keys_first_uses_the_first() {
     let gateway = gateway("on_conflicting_keys = \"first\"");
-    // First in the order of the file's sources, not in that of the request's lines.
+    // The first source in the order of `clients.api_key`, not in that of the header lines.
     let table = [
         (header("second").header("Authorization", "Bearer first"), "two"),
         (bearer("first").header("X-Api-Key", "second"), "two"),
@@ -95,7 +95,7 @@ fn row_32_alias_of_the_key_header_is_not_a_key() {
 fn row_30_key_above_1_kib_is_400() {
     let gateway = gateway("");
     let huge = "k".repeat(10 * 1024);
-    // A target may have 8 KiB, so the huge one has another end there.
+    // A target is limited to 8 KiB, so a huge key in the query is rejected for that reason.
     let in_query = |length: usize| Request::get(&format!("/?api_key={}", &huge[..length]));
     for request in [header(&huge), bearer(&huge), in_query(1_025), header(&huge[..1_025])] {
         assert_eq!(client(&gateway, &request), "400");
@@ -106,11 +106,11 @@ fn row_30_key_above_1_kib_is_400() {
 
 #[test]
 fn row_30_key_can_be_any_bytes_that_http_allows() {
-    let odd: [&[u8]; 4] =
+    let malformed: [&[u8]; 4] =
         [b"\xff\xfe", b"{braces} and spaces", b"\r\n\0", "schl\u{fc}ssel".as_bytes()];
     let keys: String = ["bytes", "braces", "breaks", "umlaut"]
         .iter()
-        .zip(odd)
+        .zip(malformed)
         .map(|(id, secret)| key(id, secret, "free"))
         .collect();
     let gateway = Gateway::start(&format!("{DEMO}{keys}"));
@@ -122,7 +122,7 @@ fn row_30_key_can_be_any_bytes_that_http_allows() {
         (Request::get("/?api_key={braces}+and%20spaces"), "braces"),
         (Request::get("/?api_key=%0D%0A%00"), "breaks"),
         (Request::get("/?api_key=%00"), "401"),
-        // In a header these end the line or the request.
+        // In a header these bytes end the line or the request.
         (header(b"first\0"), "400"),
         (header(b"first\rsecond"), "400"),
     ];
@@ -165,10 +165,10 @@ rate = "20/d"
         (0..30).map(|guess| gateway.send(&header(format!("guess {guess}"))).status).collect();
     assert_eq!(statuses[..20], [401; 20]);
     assert_eq!(statuses[20..], [429; 10]);
-    // The address's own, by either rule.
+    // The buckets of the address, one for each rule.
     let buckets = gateway.count("tollgate_local_buckets", &[]);
     assert!((1..=2).contains(&buckets), "{buckets} buckets");
-    // Whoever has no key is the same client.
+    // A request without a key counts for the same address.
     assert_eq!(gateway.get("/").status, 429);
 }
 
@@ -186,7 +186,7 @@ fn row_33_missing_key_is_401_if_on_missing_key_is_deny() {
 #[test]
 fn row_33_unknown_keys_are_accepted_if_on_unknown_key_is_accept() {
     let rule = "[rules.per-key]\nper = [\"key\"]\nrate = \"9/d\"\n";
-    // (on_unknown_key, what is left after two unknown keys and no key at all)
+    // (on_unknown_key, remaining tokens after two requests with unknown keys and one without a key)
     for (word, expected) in [("anonymous", [8, 7, 6]), ("accept", [8, 8, 8])] {
         let setting = format!("[clients]\non_unknown_key = \"{word}\"\n");
         let gateway = Gateway::start(&format!("{DEMO}{rule}{setting}"));

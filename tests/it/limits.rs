@@ -1,9 +1,8 @@
-//! Limits let exactly as many requests pass as the file says: no more, no fewer, whoever else is
-//! counted, and however many come at once.
+//! Limits allow exactly the configured number of requests, also under concurrency and with several clients.
 
 use crate::support::{DEMO, Gateway, Request, StatusCounts, key, send_many};
 
-/// `100/d` of anything.
+/// A limit of `100/d`.
 const HUNDRED: usize = 100;
 
 fn exactly(passed: usize, refused: usize) -> StatusCounts {
@@ -22,7 +21,7 @@ fn row_39_exactly_100_of_1000_requests_pass_per_key() {
         })
     };
     assert_eq!(with_keys(&["secret-1"]), exactly(HUNDRED, 900));
-    // The other key has all of its own, and takes none from the first.
+    // The other key has its own full bucket.
     assert_eq!(with_keys(&["secret-1", "secret-2"]), exactly(HUNDRED, 1_900));
 }
 
@@ -36,7 +35,7 @@ fn exactly_100_of_1000_requests_pass_per_address() {
         client.get(&url).header("x-forwarded-for", format!("192.0.2.{}", number % 2))
     });
     assert_eq!(answers, exactly(2 * HUNDRED, 1_800));
-    // And for an address that is nobody's word but the connection's own.
+    // The same for the address of the connection.
     assert_eq!(send_many(1_000, |client, _| client.get(&url)), exactly(HUNDRED, 900));
 }
 
@@ -66,7 +65,7 @@ fn exactly_100_of_1000_requests_pass_globally() {
 
 #[test]
 fn denied_request_takes_no_tokens_from_other_rules() {
-    // One key may send 5 of the 1,000 that all may send together, or 300 a route.
+    // Limits: 5 per key, 1,000 globally, 300 per route.
     let rules = r#"
 [rules.everyone]
 per = []
@@ -89,7 +88,7 @@ policies = "all"
     let answers = send_many(1_000, |client, _| client.get(&url).header("x-api-key", "secret-1"));
     assert_eq!(answers, exactly(5, 995));
     let answer = gateway.send(&Request::get("/").header("x-api-key", "secret-2"));
-    // Five of the first key and this one: 995 refusals have left no trace.
+    // Only five requests of the first key and this one were charged; the 995 denied ones were not.
     let limits = answer.header("ratelimit").unwrap();
     for left in ["\"everyone\";r=994;", "\"per-route\";r=294;", "\"per-key\";r=4;"] {
         assert!(limits.contains(left), "{left} in {limits}");
@@ -136,7 +135,7 @@ rate = "100/d"
     assert_eq!(gateway.get("/dear").remaining(), 60);
     assert_eq!(gateway.get("/cheap").remaining(), 59);
     assert_eq!(gateway.get("/dear").remaining(), 19);
-    // 19 do not pay for 40; nothing is taken for the attempt, so cheap requests still pass.
+    // 19 tokens are less than the cost of 40; the denied request takes none, so cheap requests still pass.
     let refused = gateway.get("/dear");
     assert_eq!((refused.status, refused.remaining()), (429, 19));
     assert_eq!(gateway.get("/cheap").remaining(), 18);

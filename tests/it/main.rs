@@ -1,9 +1,9 @@
-//! Integration tests: the real program, in front of real servers, driven by real clients.
+//! Integration tests of the real program with real servers and clients.
 //!
-//! Every test starts a gateway of its own on a port that the kernel chose, so all of them can run
-//! at once. Nothing sleeps: what takes time is waited for. Time is avoided, not faked: of a limit
-//! of `100/d` exactly 100 requests pass, however slow the machine. A test of a fault is named
-//! after the fault's row in `docs/faults.md` (`row_52_…`), which names the test in turn.
+//! Each test starts its own gateway on a free port, so tests run concurrently. Tests wait for conditions
+//! instead of sleeping, and avoid time instead of faking it: a limit of `100/d` allows exactly 100 requests
+//! on any machine. A test of a fault is named after its row in `docs/faults.md` (`row_52_…`), which names
+//! the test.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -11,65 +11,62 @@
     reason = "what goes wrong in a test should end it, helpers included"
 )]
 
-// Fixtures: the gateway, the servers behind it, the clients before it.
+// Fixtures: the gateway, its upstreams and its clients.
 mod support;
 
-// Requests and answers go through as they are: bodies of any length and kind, connections that
-// are used again, upgrades, and what the API behind gets to see of the client.
+// Forwarding: bodies of any length, connection reuse, upgrades, and headers for the upstream.
 mod forwarding;
 mod pipelining;
 mod proxying;
 
-// Limits let exactly as many requests pass as the file says, and count whom it says.
+// Limits: how many requests are allowed, and which ones a rule counts.
 mod counting;
 mod limits;
 
-// What the gateway says itself: every answer of its own, byte for byte, and what becomes of the
-// connection after a refusal.
+// Responses of the gateway itself, and the connection after a denied request.
 mod answers;
 mod own_limits;
 mod refusals;
 
-// Who a request is from: keys that are missing, doubled, odd or huge, and forged addresses.
+// Identity: API keys and forwarded addresses.
 mod addresses;
 mod identity;
 
-// The process: start, stop, subcommands, and what must not stand in any log.
+// The process: start, shutdown, subcommands, and secrets in logs.
 mod commands;
 mod process;
 mod secrets;
 mod top;
 
-// Files that are wrong, in every way that a file can be.
+// Invalid configuration files.
 mod bad_files;
 
-// Files that change while requests go on: each is taken whole or not at all.
+// Reloads while requests continue: all or nothing.
 mod reload;
 mod reload_blocked;
 mod reload_files;
 mod reload_load;
 mod reload_tokens;
 
-// Clients and servers that break the rules, break off, or never answer.
+// Faulty clients and upstreams.
 mod broken_upstreams;
 mod hostile;
 mod slow_upstreams;
 mod surplus;
 
-// Limits that several gateways share through Redis, and what becomes of them when Redis does not
-// play along.
+// Limits shared by several gateways through Redis.
 mod nested;
 mod shared;
 
-// A Redis that fails in every way that it can, under load.
+// Faults of Redis under load.
 mod outages;
 
-// Who may ask on the operator's port, and what it answers.
+// The admin port and the admin API.
 mod admin;
 mod admin_reads;
 mod admin_writes;
 
-// What the operator sees, and what explanations promise: that the gateway does as they say.
+// Telemetry, the dashboard and explanations.
 mod access_log;
 mod audit;
 mod audit_stream;
@@ -78,5 +75,5 @@ mod explain;
 mod metrics;
 mod traces;
 
-// Memory stays bounded under clients without number.
+// Memory with an unbounded number of clients.
 mod memory;

@@ -1,8 +1,8 @@
-//! Row 38 of the fault table: clients without number, memory with a bound.
+//! Row 38 of docs/faults.md: an unbounded number of clients with bounded memory.
 
 use crate::support::{DEMO, Gateway, send_many};
 
-/// Requests from as many addresses, through a proxy that is trusted.
+/// Sends requests from `count` addresses, through a trusted proxy.
 fn flood(gateway: &Gateway, count: usize) {
     let url = gateway.url("/");
     let answers = send_many(count, |client, number| {
@@ -51,7 +51,7 @@ fn row_38_evicted_client_gets_no_second_burst() {
             send_many(count, |client, _| client.get(&url).header("x-forwarded-for", "192.0.2.1"));
         passed.get(&200).copied().unwrap_or(0)
     };
-    // Uses up its hundred, is forgotten in the crowd, and comes back.
+    // The client uses its 100 tokens, its bucket is evicted, and it returns.
     let first = knock(150);
     flood(&gateway, 1_000);
     let second = knock(150);

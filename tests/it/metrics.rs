@@ -1,4 +1,4 @@
-//! What the operator sees: every request is counted, under names of the file and no others.
+//! Metrics: every request is counted, by names of the configuration only.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -33,9 +33,9 @@ rate = "1/d"
     ] {
         gateway.send(&request);
     }
-    // The last of them is counted when all of it is over, a moment after its answer.
+    // A request is counted at its end, shortly after its response.
     gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
-    // (route, plan, status) -> requests; empty where a request did not come so far.
+    // (route, plan, status) -> requests; labels are empty if the request was rejected before.
     let table = [
         (("all", "free", "200"), 1),
         (("all", "pro", "200"), 1),
@@ -61,7 +61,7 @@ fn upstream_health_series_follow_ejection_and_reload() {
     let upstream = Upstream::echo();
     let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let gateway = Gateway::start(&proxy_to(&[upstream.address, dead]));
-    let told = || {
+    let view = || {
         let metrics = gateway.metrics();
         let lines = metrics.lines().filter(|line| line.starts_with("tollgate_upstream_healthy{"));
         lines.map(ToString::to_string).collect::<Vec<_>>()
@@ -74,22 +74,22 @@ fn upstream_health_series_follow_ejection_and_reload() {
         lines
     };
     let both = |dead_is| of(vec![line(&upstream.address, "api", 1), line(&dead, "api", dead_is)]);
-    assert_eq!(of(told()), both(1));
+    assert_eq!(of(view()), both(1));
     for _ in 0..4 {
         assert_eq!(gateway.get("/").status, 200);
     }
-    assert_eq!(of(told()), both(0));
-    // Those of a file that is gone go with it; a name without an address has nobody behind it.
+    assert_eq!(of(view()), both(0));
+    // A reload removes the series of removed servers. A name without an address has no server.
     let other = proxy_to(&[upstream.address]).replace("[upstreams.api]", "[upstreams.other]");
     let other = other.replace("upstream = \"api\"", "upstream = \"other\"");
     let nowhere = "[upstreams.nowhere]\nservers = [\"nowhere.invalid:80\"]\n";
     gateway.apply(&format!("{other}{nowhere}"));
     let expected =
         vec![line(&upstream.address, "other", 1), line(&"nowhere.invalid:80", "nowhere", 0)];
-    assert_eq!(of(told()), of(expected));
-    // The responder that is built in has no server.
+    assert_eq!(of(view()), of(expected));
+    // The demo upstream has no server.
     gateway.apply(DEMO);
-    assert_eq!(told(), [""; 0]);
+    assert_eq!(view(), [""; 0]);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn row_72_clients_add_no_series() {
         })
     };
     meet(1);
-    // A request is counted when all of it is over, a moment after its answer.
+    // A request is counted at its end, shortly after its response.
     gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
     let before = series();
     meet(1_000);
@@ -139,7 +139,7 @@ fn row_72_metrics_page_does_not_grow_with_100_000_clients() {
     let (top, took) = timed(|| gateway.admin("/api/clients?limit=100"));
     assert!(top.text().len() < 100_000, "{} bytes", top.text().len());
     assert!(took < Duration::from_secs(1), "{took:?}");
-    // The second half needs room for its buckets, and for nothing else.
+    // The second half needs memory only for its buckets.
     let grown = gateway.memory_bytes().1.saturating_sub(before) >> 20;
     println!("{} bytes of metrics, {} of clients, {grown} MiB more", page.len(), top.text().len());
     assert!(grown < 24, "memory grew by {grown} MiB");
@@ -158,7 +158,7 @@ fn refusals_and_near_limit_requests_are_counted_by_rule_and_plan() {
     client.send(&Request::get("/known"));
     gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
     let of = |rule| [("rule", rule), ("plan", "free")];
-    // With less than 2 of 10 tokens left: the ninth and the tenth.
+    // The ninth and tenth requests left fewer than 2 of 10 tokens.
     assert_eq!(gateway.count("tollgate_near_limit_total", &of("r")), 2);
     assert_eq!(gateway.count("tollgate_near_limit_total", &[]), 2);
     assert_eq!(gateway.count("tollgate_refused_total", &of("r")), 3);
@@ -177,13 +177,13 @@ fn upstream_results_are_counted_by_upstream() {
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok").is_err()
     });
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unused_address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let others = [
         ("bad", bad.address),
         ("broken", broken.address),
         ("cut", cut.address),
         ("silent", silent.local_addr().unwrap()),
-        ("nobody", nobody),
+        ("nobody", unused_address),
     ];
     let tables = others.map(|(name, address)| {
         format!(
@@ -198,7 +198,7 @@ fn upstream_results_are_counted_by_upstream() {
         gateway.connect().send(&Request::get(&format!("/{name}")));
     }
     gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
-    // An upstream that could not be connected to was tried twice.
+    // A failed connection was retried once.
     let table = [
         ("api", "2xx", 2),
         ("bad", "5xx", 1),
@@ -232,7 +232,7 @@ fn open_connections_are_counted() {
         first.send(&Request::get("/"));
         second.send(&Request::get("/"));
     }
-    // Idle between two requests, they are open all the same.
+    // Idle connections count as open.
     gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
     assert_eq!(gateway.count(open, &[]), 2);
     drop(first);

@@ -1,9 +1,9 @@
-//! Four nested rules with costs on two gateways, a reload half-way, and a judge that sees nothing
-//! but what arrived at the upstream.
+//! Four nested rules with costs on two gateways with a reload half-way. The test evaluates only the
+//! requests that arrived at the upstream.
 //!
-//! Every request carries the time at which its client sent it; the upstream notes the time at which
-//! it arrived. Redis decided in between. So for any two instants a < b, the requests that were sent
-//! after a and arrived before b took their tokens within b - a, however slow the machine was.
+//! Every request has the time at which its client sent it; the upstream records the time of arrival. Redis
+//! decided in between. So for two times a < b, the requests that were sent after a and arrived before b
+//! took their tokens within b - a, on any machine.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write as _;
@@ -19,25 +19,25 @@ use crate::support::{
     sleep_for,
 };
 
-/// How far below zero a bucket may be by the upstream's account: what its rate adds in this time.
+/// Tolerance for a bucket below zero in the upstream's order: what its rate adds in this time.
 const TOLERANCE: Duration = Duration::from_millis(20);
 
-/// How long the load lasts under each of the two files.
+/// Duration of the load under each configuration.
 const HALF: Duration = Duration::from_secs(3);
 
-/// What a search costs; everything else costs 1.
+/// Cost of a search; other requests cost 1.
 const SEARCH_COST: u32 = 5;
 
 const KEYS: [&str; 3] = ["ant", "bee", "cat"];
 
-/// A bucket of each rule, in whole tokens.
+/// Rate and burst in whole tokens.
 #[derive(Clone, Copy)]
 struct Limit {
     rate: u32,
     burst: u32,
 }
 
-/// The rules of one file.
+/// The limits of one configuration.
 #[derive(Clone, Copy)]
 struct Rules {
     ip: Limit,
@@ -46,8 +46,8 @@ struct Rules {
     everyone: Limit,
 }
 
-/// At first the limits per key, per address and on searches bind. What the reload changes keeps
-/// rate / burst, so that a client's fraction of its bucket fills alike under both files.
+/// First the limits per key, per address and on searches are exhausted. The reload keeps rate / burst, so
+/// that a client's fraction of its bucket refills equally under both configurations.
 const BEFORE: Rules = Rules {
     ip: Limit { rate: 60, burst: 90 },
     key: Limit { rate: 40, burst: 80 },
@@ -55,7 +55,7 @@ const BEFORE: Rules = Rules {
     everyone: Limit { rate: 200, burst: 250 },
 };
 
-/// Then the global limit binds.
+/// After the reload, the global limit is exhausted.
 const AFTER: Rules =
     Rules { key: Limit { rate: 20, burst: 40 }, everyone: Limit { rate: 40, burst: 50 }, ..BEFORE };
 
@@ -94,7 +94,7 @@ fn file(redis: &Redis, upstream: &Upstream, rules: &Rules) -> String {
     )
 }
 
-/// An upstream that notes what arrives, and when.
+/// An upstream that records requests and their time of arrival.
 fn recorder(clock: Stopwatch) -> (Upstream, Arc<Mutex<Vec<Arrival>>>) {
     let arrivals = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&arrivals);
@@ -113,9 +113,9 @@ fn recorder(clock: Stopwatch) -> (Upstream, Arc<Mutex<Vec<Arrival>>>) {
     (upstream, arrivals)
 }
 
-/// One client that asks for all it can get until `done`: those of one key for searches, the others
-/// for the rest. Each key has clients on both gateways, and one has them at both addresses. Returns
-/// how many requests were allowed and denied.
+/// Runs one client that sends as many requests as possible until `done`. Clients of one key send searches.
+/// Each key has clients on both gateways, one key has clients at both addresses. Returns the numbers of
+/// allowed and denied requests.
 fn client(gateway: &Gateway, number: usize, clock: Stopwatch, done: &AtomicBool) -> (u64, u64) {
     let (key, ip, path) = match number / 2 % 4 {
         0 => ("ant", "192.0.2.1", "/"),
@@ -139,17 +139,17 @@ fn client(gateway: &Gateway, number: usize, clock: Stopwatch, done: &AtomicBool)
     (allowed, denied)
 }
 
-/// What one bucket granted, in fractions of a full one.
+/// Tokens granted by one bucket, as fractions of a full bucket.
 struct Bucket {
-    /// What the rate adds in a second: the same under both files.
+    /// Refill per second; equal under both configurations.
     rate: f64,
-    /// When each request was sent, when it arrived, and what it took.
+    /// Sending time, arrival time and cost of each request.
     taken: Vec<(Duration, Duration, f64)>,
 }
 
 impl Bucket {
-    /// The most that it granted beyond a full bucket and what the rate added, over all spans from a
-    /// request's sending to another's arrival.
+    /// The maximum that was granted beyond a full bucket plus the refill, over all spans from the sending
+    /// of one request to the arrival of another.
     fn excess(&self) -> f64 {
         let from = |start: Duration| {
             let mut sum = 0.0;
@@ -163,7 +163,7 @@ impl Bucket {
         self.taken.iter().map(|(sent, ..)| from(*sent)).fold(f64::MIN, f64::max)
     }
 
-    /// The lowest level where every request takes its tokens as it arrives.
+    /// The lowest level, if every request is charged at its arrival.
     fn lowest_level(&self) -> f64 {
         let (mut level, mut at, mut lowest) = (1.0, Duration::ZERO, 1.0);
         for (_, arrived, taken) in &self.taken {
@@ -176,8 +176,8 @@ impl Bucket {
     }
 }
 
-/// Every bucket, by rule and client, from what arrived, in that order. While the gateways were being
-/// reloaded, either file may have counted a request: `choose` says by which of both bursts.
+/// All buckets by rule and client, from the requests in order of arrival. During the reload either
+/// configuration may have counted a request: `choose` selects one of both bursts.
 fn buckets(
     arrivals: &[Arrival],
     reload: &Range<Duration>,
@@ -213,7 +213,7 @@ fn buckets(
     buckets
 }
 
-/// Holds every bucket to its limit.
+/// Asserts that no bucket exceeded its limit.
 #[track_caller]
 fn judge(arrivals: &[Arrival], reload: &Range<Duration>) {
     let delay = arrivals.iter().map(|one| one.arrived.saturating_sub(one.sent)).max().unwrap();
@@ -224,14 +224,14 @@ fn judge(arrivals: &[Arrival], reload: &Range<Duration>) {
         eprintln!("{name}: excess {excess:.4}, lowest level {lowest:.4} of a full bucket");
         assert!(excess <= tolerated, "{name}: {excess} of a bucket beyond its limit");
         if lowest < -tolerated {
-            // In the order of arrival, a level can be too low by what the rate adds in the delay.
+            // In order of arrival, a level may be too low by the refill during the delay.
             assert!(delay > TOLERANCE, "{name}: down to {lowest} of a full bucket");
             inconclusive(&format!("{name}: down to {lowest:.4}, but a request took {delay:?}"));
         }
     }
 }
 
-/// The rules of which a bucket granted nearly all that it could.
+/// The rules with an exhausted bucket.
 fn exhausted(arrivals: &[Arrival], reload: &Range<Duration>) -> BTreeSet<&'static str> {
     let buckets = buckets(arrivals, reload, u32::min).into_iter();
     buckets.filter(|(_, bucket)| bucket.excess() > -0.1).map(|((rule, _), _)| rule).collect()
@@ -261,13 +261,13 @@ fn two_gateways_enforce_four_nested_rules_with_costs_across_a_reload() {
         return inconclusive(&format!("Redis did not answer {local} decisions within a second"));
     }
     judge(&arrivals, &reload);
-    // Clients that asked for all they could get had all of it.
+    // The clients were greedy, so every rule was exhausted.
     let rules = BTreeSet::from(["per-ip", "per-key", "search", "everyone"]);
     assert_eq!(exhausted(&arrivals, &reload), rules);
 }
 
-/// Load on both gateways, with a reload of `after` half-way. Returns from when until when the
-/// gateways were reloaded, and how many requests were allowed and denied.
+/// Runs load on both gateways, with a reload of `after` half-way. Returns the span of the reload, and the
+/// numbers of allowed and denied requests.
 fn load(gateways: &[Gateway; 2], clock: Stopwatch, after: &str) -> (Range<Duration>, (u64, u64)) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

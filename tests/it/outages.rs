@@ -1,41 +1,40 @@
-//! Redis fails in every way that it can while requests come, and the program goes on: rows 1 to 27
-//! of the table of faults. What concerns the connection alone is tested beside it, in
-//! `src/store/redis/link/tests/`.
+//! Faults of Redis under load: rows 1 to 27 of docs/faults.md. `src/store/redis/link/tests/` tests the
+//! connection itself.
 
-// It is gone, or too far away: killed, unreachable, full of guests.
+// Redis is killed or unreachable, or has no room for clients.
 mod disconnects;
-// It is somewhere else: another server has taken its place.
+// Another server takes over.
 mod failover;
-// It is there and does not answer, or too late.
+// Redis does not respond, or too late.
 mod timeouts;
-// It answers that it will not.
+// Redis responds with errors.
 mod error_replies;
-// Logins and certificates that are no good, and then are.
+// Wrong passwords and certificates.
 mod credentials;
-// It answers something else.
+// Redis sends malformed replies.
 mod malformed_replies;
-// What clients notice under steady load: nothing.
+// Response times under steady load.
 mod latency;
-// What a client may take in an outage, and across it.
+// The bound on tokens granted in an outage.
 mod bounds;
-// A gateway that restarts meanwhile.
+// Restarts of the gateway in an outage.
 mod restarts;
-// Clocks that jump.
+// Clock jumps.
 mod clocks;
-// What operators and clients get to see of it.
+// Metrics, logs and headers in an outage.
 mod observability;
-// The same for longer than everybody wants to wait: `make test-outages`.
+// Longer tests: `make test-outages`.
 mod long;
 
 use crate::support::{DEMO, FaultProxy, Gateway, Mode, Redis, Request, eventually, key, sleep_for};
 
-/// Patience with Redis where a test is not about it: more than a busy machine takes away.
+/// Timeout of checks in tests that are not about it: longer than delays of a busy machine.
 const LONG_TIMEOUT: &str = "200ms";
 
-/// A rate that nobody reaches.
+/// A rate that no test reaches.
 const HIGH_RATE: &str = "rate = \"1000000/s\"";
 
-/// Redis, what may go wrong on the way to it, and a gateway that is connected.
+/// Redis, a fault proxy, and a connected gateway.
 struct Fixture {
     redis: Redis,
     proxy: FaultProxy,
@@ -43,7 +42,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// With this rate per key, a line of the file.
+    /// Starts the fixture; `rate` is the line of the rule per key.
     fn start(rate: &str) -> Self {
         Self::with_timeout(LONG_TIMEOUT, rate)
     }
@@ -56,30 +55,30 @@ impl Fixture {
         Self { redis, proxy, gateway }
     }
 
-    /// Has something go wrong on the way, and put right again.
+    /// Asserts that the gateway survives a mode of the fault proxy.
     #[track_caller]
     fn assert_survives(&self, mode: Mode) {
         assert_survives(&self.gateway, || self.proxy.set(mode), || self.proxy.set(Mode::Pass));
     }
 }
 
-/// A breaker that is quick to look whether Redis is back, where a test is not about that.
+/// A breaker with short times, for tests that are not about these times.
 const FAST_BREAKER: &str =
     "\n[redis.breaker]\nopen = \"100ms\"\nopen_max = \"500ms\"\nramp_step = \"100ms\"\n";
 
-/// A rule per key, and a client that has one.
+/// A configuration with a rule per key and one key.
 fn config(redis: &str, rate: &str) -> String {
     config_with(FAST_BREAKER, redis, rate)
 }
 
-/// The same with another breaker.
+/// The same configuration with another breaker.
 fn config_with(breaker: &str, redis: &str, rate: &str) -> String {
     let rule = format!("\n[rules.per-key]\nper = [\"key\"]\n{rate}\n");
     let breaker = if redis.is_empty() { "" } else { breaker };
     [DEMO, redis, breaker, &rule, &key("acme", "secret", "free")].concat()
 }
 
-/// A request of the client with a key.
+/// A request with the key.
 fn request() -> Request {
     Request::get("/").header("X-Api-Key", "secret")
 }
@@ -88,7 +87,7 @@ fn get(gateway: &Gateway) -> u16 {
     gateway.send(&request()).status
 }
 
-/// How many requests this source has decided.
+/// Number of decisions by this source.
 fn decided_by(gateway: &Gateway, source: &str) -> u64 {
     gateway.count("tollgate_decisions_total", &[("source", source)])
 }
@@ -102,7 +101,7 @@ fn times_opened(gateway: &Gateway) -> u64 {
     gateway.count("tollgate_breaker_transitions_total", &[("to", "open")])
 }
 
-/// Waits until a gateway has its connection: what it decides before is its own.
+/// Waits until the gateway is connected to Redis.
 #[track_caller]
 fn linked(gateway: &Gateway) {
     eventually("a connection to Redis", || {
@@ -110,7 +109,7 @@ fn linked(gateway: &Gateway) {
     });
 }
 
-/// The same, and until Redis decides.
+/// Waits until the gateway is connected and Redis decides.
 #[track_caller]
 fn wait_until_connected(gateway: &Gateway) {
     linked(gateway);
@@ -120,7 +119,7 @@ fn wait_until_connected(gateway: &Gateway) {
     });
 }
 
-/// Sends requests, which all pass, until the gateway no longer asks Redis.
+/// Sends requests, which must all be allowed, until the breaker is open.
 #[track_caller]
 fn wait_until_open(gateway: &Gateway) {
     eventually("the breaker to open", || {
@@ -129,8 +128,7 @@ fn wait_until_open(gateway: &Gateway) {
     });
 }
 
-/// Sends requests, which all pass, until Redis decides about all of them again, as it must within
-/// 20 s of its return.
+/// Sends requests, which must all be allowed, until Redis decides all of them again; at most 20 s.
 #[track_caller]
 fn wait_until_closed(gateway: &Gateway) {
     let ten_requests = || {
@@ -143,8 +141,8 @@ fn wait_until_closed(gateway: &Gateway) {
     });
 }
 
-/// From `begin` to `end` something is wrong with Redis: no request fails because of it, and Redis
-/// decides again when it is over.
+/// Asserts that no request fails between `begin` and `end` of a fault, and that Redis decides again
+/// afterwards.
 #[track_caller]
 fn assert_survives(gateway: &Gateway, begin: impl FnOnce(), end: impl FnOnce()) {
     begin();

@@ -1,4 +1,4 @@
-//! What clients are told of their own limits, on `clients.limits_path`.
+//! The limits path (`clients.limits_path`), where clients read their own limits.
 
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ fn file(more: &str) -> String {
     format!("{path}{DEMO}{RULES}{}", key("acme", "secret", "free"))
 }
 
-fn asked(gateway: &Gateway, key: Option<&str>) -> Value {
+fn get_limits(gateway: &Gateway, key: Option<&str>) -> Value {
     let mut request = Request::get(PATH);
     if let Some(key) = key {
         request = request.header("X-Api-Key", key);
@@ -44,8 +44,8 @@ fn asked(gateway: &Gateway, key: Option<&str>) -> Value {
     answer.json()
 }
 
-fn left(told: &Value, name: &str) -> Value {
-    let rules = told["rules"].as_array().unwrap();
+fn remaining(view: &Value, name: &str) -> Value {
+    let rules = view["rules"].as_array().unwrap();
     rules.iter().find(|rule| rule["name"] == name).unwrap()["remaining"].clone()
 }
 
@@ -61,17 +61,17 @@ fn limits_path_lists_limits_and_takes_no_tokens() {
     let before =
         gateway.admin("/api/clients/key/acme/buckets?ip=127.0.0.1").json()["rules"].clone();
     for _ in 0..100 {
-        let told = asked(&gateway, Some("secret"));
-        assert_eq!(told["client"]["id"], "acme");
-        assert_eq!((&told["limited"], &told["approximate"]), (&json!(true), &json!(false)));
-        assert_eq!(left(&told, "per-key"), 6);
-        assert_eq!(left(&told, "per-ip"), 16);
-        assert_eq!(left(&told, "dear"), 2);
+        let view = get_limits(&gateway, Some("secret"));
+        assert_eq!(view["client"]["id"], "acme");
+        assert_eq!((&view["limited"], &view["approximate"]), (&json!(true), &json!(false)));
+        assert_eq!(remaining(&view, "per-key"), 6);
+        assert_eq!(remaining(&view, "per-ip"), 16);
+        assert_eq!(remaining(&view, "dear"), 2);
         assert_eq!(
-            told["rules"][2]["routes"],
+            view["rules"][2]["routes"],
             json!([{"name": "dear", "path": "/dear", "cost": 3}])
         );
-        assert!(told["rules"][2]["retry_after_ms"].as_u64().unwrap() > 1_000);
+        assert!(view["rules"][2]["retry_after_ms"].as_u64().unwrap() > 1_000);
     }
     let after = gateway.admin("/api/clients/key/acme/buckets?ip=127.0.0.1").json()["rules"].clone();
     let tokens = |rules: &Value| -> Vec<Value> {
@@ -79,7 +79,7 @@ fn limits_path_lists_limits_and_takes_no_tokens() {
     };
     assert_eq!(tokens(&before), tokens(&after));
     assert_eq!(upstream.requests().len(), sent_on);
-    // A request is counted behind its answer: whoever has the answer may be ahead of the count.
+    // A request is counted after its response, so the count may lag.
     gateway.wait_for_count("tollgate_requests_total", &[("route", ""), ("status", "200")], 100);
     assert_eq!(gateway.count("tollgate_decisions_total", &[("rule", "per-key")]), 2);
 }
@@ -89,19 +89,19 @@ fn limits_path_answers_exhausted_clients() {
     let gateway = Gateway::start(&file(""));
     let passed = (0..15).filter(|_| gateway.get("/").status == 200).count();
     assert_eq!(passed, 10);
-    let told = asked(&gateway, None);
+    let view = get_limits(&gateway, None);
     assert_eq!(
-        told["client"],
+        view["client"],
         json!({
             "kind": "ip", "id": "127.0.0.1", "plan": "free", "counted_as": "127.0.0.1"
         })
     );
-    let per_key = &told["rules"][0];
+    let per_key = &view["rules"][0];
     assert_eq!((&per_key["remaining"], &per_key["limit"]), (&json!(0), &json!(10)));
     assert_eq!(per_key["description"], "What a plan buys.");
     let wait = per_key["retry_after_ms"].as_u64().unwrap();
     assert!((8_000_000..=8_640_000).contains(&wait), "{wait}");
-    assert_eq!(left(&told, "per-ip"), 10, "a refusal takes nothing");
+    assert_eq!(remaining(&view, "per-ip"), 10, "a refusal takes nothing");
 }
 
 #[test]
@@ -119,28 +119,31 @@ fn limits_path_allows_only_get_head_and_options() {
         assert_eq!(other.json()["status"], 405);
     }
     assert_eq!(gateway.get(PATH).status, 401);
-    // What is not that path to the letter is a request like any other.
+    // Any other spelling of the path is an ordinary request.
     for path in ["/.well-known/ratelimit/", "/.well-known/Ratelimit", "/.well-known/ratelimi%74"] {
         let answer = gateway.send(&Request::get(path).header("X-Api-Key", "secret"));
         assert_eq!(answer.json()["route"], "all", "{path}");
     }
 }
 
-/// Keys can be guessed no faster here than elsewhere, whether a route has the path or none.
+/// Guessing keys is limited as everywhere else, with or without a route for the path.
 #[test]
 fn unknown_key_at_the_limits_path_is_401_and_counted_by_address() {
     for config in [file(""), file("").replace("path = \"/*\"", "path = \"/other\"")] {
         let gateway = Gateway::start(&config);
         let guess = || gateway.send(&Request::get(PATH).header("X-Api-Key", "guess")).status;
         let statuses: Vec<u16> = (0..9).map(|_| guess()).collect();
-        // The smallest limit by address is that of `dear`, and a guess takes one token of each.
+        // The smallest limit by address is that of `dear`; a wrong key takes one token from each bucket.
         assert_eq!(statuses, [[401; 5].as_slice(), &[429; 4]].concat());
-        let told = asked(&gateway, None);
-        assert_eq!((left(&told, "per-key"), left(&told, "per-ip")), (json!(5), json!(15)));
+        let view = get_limits(&gateway, None);
+        assert_eq!(
+            (remaining(&view, "per-key"), remaining(&view, "per-ip")),
+            (json!(5), json!(15))
+        );
     }
 }
 
-/// Who may guess no more is not told which key is right, whatever becomes of unknown ones.
+/// A client that has exhausted its guesses does not learn which key is right, for every `on_unknown_key`.
 #[test]
 fn wrong_key_at_the_limits_path_is_charged_to_its_address() {
     for (on_unknown_key, status) in [("deny", 401), ("accept", 200), ("anonymous", 200)] {
@@ -153,13 +156,13 @@ fn wrong_key_at_the_limits_path_is_charged_to_its_address() {
         assert_eq!((right.status, right.header("x-ratelimit-reason")), (429, Some("per-ip")));
         assert_eq!(right.header("x-ratelimit-remaining"), Some("0"));
         assert_eq!(gateway.send(&Request::get("/").header("X-Api-Key", "secret")).status, 429);
-        // Without a key there is nothing to guess.
-        assert_eq!(left(&asked(&gateway, None), "per-ip"), 0);
+        // A request without a key is not a guess.
+        assert_eq!(remaining(&get_limits(&gateway, None), "per-ip"), 0);
     }
 }
 
-/// Who has his own buckets called ever differently has Redis looked into no more often, and others
-/// are not told that Redis is away.
+/// A client that varies the header of its buckets does not cause more calls to Redis, and others do not see
+/// an outage.
 #[test]
 fn limits_path_requested_too_often_answers_from_local_levels() {
     let redis = Redis::start();
@@ -168,17 +171,17 @@ fn limits_path_requested_too_often_answers_from_local_levels() {
     let config = format!("instances = 3\n{}{tenants}{strict}{}", file(""), redis.table());
     let gateway = Gateway::start(&config);
     let ask = |tenant: &str| gateway.send(&Request::get(PATH).header("X-Tenant", tenant)).json();
-    let rule = |told: &Value, name: &str| {
-        let rules = told["rules"].as_array().unwrap();
+    let rule = |view: &Value, name: &str| {
+        let rules = view["rules"].as_array().unwrap();
         rules.iter().find(|rule| rule["name"] == name).unwrap().clone()
     };
-    let told = eventually("a second question at once", || {
+    let view = eventually("a second question at once", || {
         (ask("a")["approximate"] == false)
             .then(|| ask("b"))
-            .filter(|told| told["approximate"] == true)
+            .filter(|view| view["approximate"] == true)
     });
-    assert_eq!(rule(&told, "tenants")["remaining"], 9, "all of it: Redis decides");
-    let strict = rule(&told, "strict");
+    assert_eq!(rule(&view, "tenants")["remaining"], 9, "all of it: Redis decides");
+    let strict = rule(&view, "strict");
     assert_eq!((&strict["remaining"], &strict["without_redis"]), (&json!(7), &Value::Null));
 }
 
@@ -187,12 +190,12 @@ fn limits_path_is_off_by_default_and_follows_reloads() {
     let gateway = Gateway::start(DEMO);
     assert_eq!(gateway.get(PATH).json()["route"], "all");
     gateway.apply(&file(""));
-    assert_eq!(asked(&gateway, None)["rules"].as_array().unwrap().len(), 3);
+    assert_eq!(get_limits(&gateway, None)["rules"].as_array().unwrap().len(), 3);
     assert_eq!(gateway.admin("/api/policy").json()["clients"]["limits_path"], PATH);
     gateway.apply(&format!("[clients]\nlimits_path = \"/me\"\n{DEMO}"));
     assert_eq!(gateway.get(PATH).json()["route"], "all");
-    let told = gateway.get("/me").json();
-    assert_eq!((&told["limited"], &told["rules"]), (&json!(false), &json!([])));
+    let view = gateway.get("/me").json();
+    assert_eq!((&view["limited"], &view["rules"]), (&json!(false), &json!([])));
 }
 
 #[test]
@@ -205,27 +208,27 @@ fn limits_path_is_the_same_on_all_gateways() {
             let status = gateway.admin("/api/status").json();
             (status["redis"]["connected"] == true).then_some(())
         });
-        assert_eq!(left(&asked(gateway, Some("secret")), "per-key"), 10);
+        assert_eq!(remaining(&get_limits(gateway, Some("secret")), "per-key"), 10);
     }
     for gateway in gateways.iter().cycle().take(4) {
         assert_eq!(gateway.send(&Request::get("/").header("X-Api-Key", "secret")).status, 200);
     }
     for gateway in &gateways {
         eventually("the other gateway's requests", || {
-            let told = asked(gateway, Some("secret"));
-            (told["approximate"] == false && left(&told, "per-key") == 6).then_some(())
+            let view = get_limits(gateway, Some("secret"));
+            (view["approximate"] == false && remaining(&view, "per-key") == 6).then_some(())
         });
     }
-    // Asking does not write: what is there is what requests took.
+    // Reading does not write: only requests have taken tokens.
     let calls = gateways[0].count("tollgate_redis_calls_total", &[]);
     for _ in 0..100 {
-        assert_eq!(left(&asked(&gateways[0], Some("secret")), "per-key"), 6);
+        assert_eq!(remaining(&get_limits(&gateways[0], Some("secret")), "per-key"), 6);
     }
     assert_eq!(gateways[0].count("tollgate_redis_calls_total", &[]), calls);
     redis.kill();
     eventually("to be told that this gateway alone says so", || {
-        let told = asked(&gateways[0], Some("secret"));
-        (told["approximate"] == true).then_some(told)
+        let view = get_limits(&gateways[0], Some("secret"));
+        (view["approximate"] == true).then_some(view)
     });
 }
 
@@ -249,42 +252,41 @@ fn limits_path_peeks_at_redis_at_most_every_200_ms() {
     assert!((1..=most).contains(&looks), "{looks} looks in {took:?}");
 }
 
-/// A Redis that hangs holds nobody up for longer than a check, and what is told is said to be this
-/// gateway's own.
+/// While Redis hangs, a response takes at most the timeout of a check and is marked approximate.
 #[test]
 fn limits_path_does_not_wait_for_a_hanging_redis() {
     let redis = Redis::start();
     let gateway = Gateway::start(&format!("{}{}", file(""), redis.table_with_timeout("50ms")));
     eventually("Redis", || {
-        let told = asked(&gateway, None);
-        (told["approximate"] == false).then_some(())
+        let view = get_limits(&gateway, None);
+        (view["approximate"] == false).then_some(())
     });
     redis.pause();
     eventually("to be told without Redis", || {
-        let told = asked(&gateway, None);
-        (told["approximate"] == true).then_some(())
+        let view = get_limits(&gateway, None);
+        (view["approximate"] == true).then_some(())
     });
-    // Nobody but clients who look: the breaker hears nothing of it, and each look is as short.
-    let (told, took) = timed(|| (0..20).map(|_| asked(&gateway, None)).collect::<Vec<_>>());
-    assert!(told.iter().all(|told| told["approximate"] == true && left(told, "per-ip") == 20));
+    // Only peeks are sent: they do not affect the breaker, and each is as short.
+    let (view, took) = timed(|| (0..20).map(|_| get_limits(&gateway, None)).collect::<Vec<_>>());
+    assert!(view.iter().all(|view| view["approximate"] == true && remaining(view, "per-ip") == 20));
     assert!(took < TIMEOUT, "{took:?}");
     redis.resume();
     eventually("Redis to be asked again", || {
-        let told = asked(&gateway, None);
-        (told["approximate"] == false).then_some(())
+        let view = get_limits(&gateway, None);
+        (view["approximate"] == false).then_some(())
     });
 }
 
 #[test]
 fn explain_covers_the_limits_path() {
     let gateway = Gateway::start(&file(""));
-    let told = gateway.explain(format!(r#"{{"path": "{PATH}", "key": "secret"}}"#)).json();
-    assert_eq!((&told["verdict"]["decision"], &told["levels"]), (&json!("allow"), &json!("none")));
-    assert_eq!(told["rules"][0]["why_not"]["code"], "own_limits");
-    let told = gateway.explain(format!(r#"{{"path": "{PATH}", "key": "guess"}}"#)).json();
-    assert_eq!(told["verdict"]["status"], 401);
+    let view = gateway.explain(format!(r#"{{"path": "{PATH}", "key": "secret"}}"#)).json();
+    assert_eq!((&view["verdict"]["decision"], &view["levels"]), (&json!("allow"), &json!("none")));
+    assert_eq!(view["rules"][0]["why_not"]["code"], "own_limits");
+    let view = gateway.explain(format!(r#"{{"path": "{PATH}", "key": "guess"}}"#)).json();
+    assert_eq!(view["verdict"]["status"], 401);
     assert_eq!(
-        (&told["rules"][1]["applies"], &told["rules"][1]["cost"]),
+        (&view["rules"][1]["applies"], &view["rules"][1]["cost"]),
         (&json!(true), &json!(1))
     );
     let config = gateway.file().to_str().unwrap();

@@ -1,4 +1,4 @@
-//! Requests that a client sends before it has the answers to those before them.
+//! Pipelined requests.
 
 use crate::support::{Connection, Gateway, Request, Response, Upstream, eventually, proxy_to};
 
@@ -12,7 +12,7 @@ fn post(path: &str, body: &str) -> String {
     format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
-/// Answers every request with its path.
+/// An upstream that responds with the path.
 fn paths() -> Upstream {
     Upstream::start(|seen, stream| {
         use std::io::Write as _;
@@ -41,7 +41,7 @@ fn pipelined_requests_are_answered_in_order_and_each_is_counted() {
     assert_eq!(answers[1].remaining(), 0);
     let lines: Vec<_> = upstream.requests().iter().map(|seen| seen.line().to_string()).collect();
     assert_eq!(lines, ["GET /1 HTTP/1.1", "GET /2 HTTP/1.1"]);
-    // A refusal keeps the connection, also for what comes later.
+    // A denied request keeps the connection, also for later requests.
     assert_eq!(client.send(&Request::get("/4")).status, 429);
     let counted = || (gateway.count("tollgate_requests_total", &[]) == 4).then_some(());
     eventually("all four requests to be counted", counted);
@@ -79,7 +79,7 @@ fn pipelined_requests_follow_a_refused_body() {
     assert_eq!((answers[2].text(), answers[4].text()), ("/api/3".into(), "/api/5".into()));
 }
 
-/// Heads and bodies may be cut anywhere between two packets.
+/// Heads and bodies can be split anywhere.
 #[test]
 fn pipelined_requests_can_arrive_in_pieces() {
     let upstream = paths();
@@ -88,7 +88,7 @@ fn pipelined_requests_can_arrive_in_pieces() {
     for cut in (0..all.len()).step_by(7) {
         let mut client = gateway.connect();
         client.write(&all.as_bytes()[..cut]);
-        // The first request is answered before the second piece is sent, where it was whole.
+        // If the first piece is a complete request, its response comes before the second piece is sent.
         let first = (cut >= get("/1").len()).then(|| client.read_response("GET"));
         client.write(&all.as_bytes()[cut..]);
         let mut answers: Vec<Response> = first.into_iter().collect();
@@ -115,7 +115,7 @@ fn thousand_pipelined_requests_are_answered_in_order() {
 fn no_request_is_served_after_connection_close() {
     let upstream = paths();
     let gateway = Gateway::start(&format!("{}{LIMIT_OF_TWO}", proxy_to(&[upstream.address])));
-    // The last three are refused; where those end is not known.
+    // The last three are rejected; their ends are unknown.
     let closing = [
         ("GET", "GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"),
         ("GET", "GET /1 HTTP/1.0\r\nHost: a\r\n\r\n"),
@@ -137,7 +137,7 @@ fn no_request_is_served_after_connection_close() {
     assert!(!smuggled, "{:#?}", upstream.requests());
 }
 
-/// What a client sends while it waits for an upgrade is neither a request nor sent on.
+/// Bytes sent before the upgrade completes are neither a request nor part of the upgrade request.
 #[test]
 fn bytes_after_an_upgrade_are_not_a_request() {
     let upstream = Upstream::start(|seen, stream| {
@@ -156,7 +156,7 @@ fn bytes_after_an_upgrade_are_not_a_request() {
     let upgrade = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     client.write(format!("{upgrade}{}", get("/later")).as_bytes());
     assert_eq!(client.read_response("GET").status, 101);
-    // It went on as the upgraded protocol's bytes, which this server takes for a request.
+    // The bytes were forwarded in the upgraded protocol, which this server parses as a request.
     assert_eq!(client.read_response("GET").status, 200);
     drop(client);
     gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);

@@ -1,4 +1,4 @@
-//! Start and stop.
+//! Start and shutdown of the process.
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use crate::support::{
     DEMO, Gateway, Latch, Request, Upstream, eventually, full_config, proxy_to, timed, tollgate,
 };
 
-/// A file with these ports, in a folder that lives as long as the handle.
+/// A file with these ports in a temporary folder.
 fn file(listen: &str, admin: &str, rest: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gateway.toml");
@@ -20,7 +20,7 @@ fn file(listen: &str, admin: &str, rest: &str) -> (tempfile::TempDir, String) {
 
 #[test]
 fn row_49_invalid_file_exits_before_any_port_is_opened() {
-    // Were the port tried, its owner would be what the gateway complains about.
+    // If the port were opened first, the error would be about the port.
     let owner = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = owner.local_addr().unwrap().to_string();
     let (_folder, path) = file(&taken, "127.0.0.1:0", &DEMO.replace("upstream =", "upsteram ="));
@@ -92,7 +92,7 @@ fn gateway_is_live_and_ready_once_it_listens() {
     assert_eq!(gateway.admin("/other").status, 404);
     let version = [("version", env!("CARGO_PKG_VERSION"))];
     assert_eq!(gateway.count("tollgate_build_info", &version), 1);
-    // The operator's pages are not for clients.
+    // The paths of the admin port do not exist on the ports for clients.
     assert_eq!(gateway.get("/metrics").json()["path"], "/metrics");
 }
 
@@ -123,7 +123,7 @@ fn row_66_sigterm_lets_requests_in_flight_finish() {
     assert_eq!(answer.header("connection"), Some("close"), "there is no next request");
     let (code, took) = gateway.exit();
     assert_eq!(code, Some(0));
-    // Far below drain_timeout, which is 20 seconds.
+    // Far below `drain_timeout`, which is 20 s.
     assert!(took < Duration::from_secs(3), "{took:?}");
 }
 
@@ -132,7 +132,7 @@ fn row_66_drain_delay_keeps_the_ports_open() {
     let mut gateway = Gateway::start(&format!("drain_delay = \"2s\"\n{DEMO}"));
     gateway.terminate();
     eventually("not to be ready", || (gateway.admin("/ready").status == 503).then_some(()));
-    // The ports are still open, and what comes is served.
+    // The ports are still open, and new requests are served.
     assert_eq!(gateway.get("/").status, 200);
     let (code, took) = gateway.exit();
     assert_eq!(code, Some(0));
@@ -166,7 +166,7 @@ fn row_66_sigterm_lets_a_download_finish() {
 #[test]
 fn sigterm_stops_an_idle_gateway_at_once() {
     let mut gateway = Gateway::start(DEMO);
-    // A connection that is kept alive is idle, too.
+    // A kept-alive connection counts as idle.
     let mut client = gateway.connect();
     assert_eq!(client.send(&Request::get("/")).status, 200);
     gateway.terminate();

@@ -1,4 +1,4 @@
-//! Requests and answers go through as they are.
+//! Requests and responses are forwarded unchanged.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use crate::support::{
 
 const MIB: usize = 1024 * 1024;
 
-/// More than any buffer on the way holds.
+/// Larger than all buffers on the way.
 const LARGE: usize = 100 * MIB;
 
 #[test]
@@ -50,7 +50,7 @@ fn responses_of_python_http_server_are_unchanged() {
         Request::new("HEAD", "/bytes"),
         Request::get("/"),
         Request::get("/missing?with=query"),
-        // It knows no POST and says so, in words of its own.
+        // The server rejects POST with its own error page.
         Request::new("POST", "/bytes").body("ignored"),
     ];
     for request in requests {
@@ -61,7 +61,7 @@ fn responses_of_python_http_server_are_unchanged() {
     assert_eq!(gateway.get("/bytes").body, body);
 }
 
-/// The same status, headers and body, but for what belongs to each connection.
+/// Asserts equal status, headers and body, except for hop-by-hop headers.
 fn assert_same_answer(direct: &Response, through: &Response) {
     let own = |response: &Response| {
         let of_connection = |name: &str| {
@@ -115,7 +115,7 @@ fn large_download_is_streamed() {
 fn write_large(file: &Path) {
     let mut bytes = Vec::with_capacity(LARGE);
     for number in 0..LARGE as u64 / 8 {
-        // Two places of the file are never alike, so that no mix-up goes unseen.
+        // No two parts of the file are equal, so that any reordering is detected.
         bytes.extend_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
     }
     std::fs::write(file, bytes).unwrap();
@@ -157,7 +157,7 @@ fn response_is_streamed_while_the_upstream_writes_it() {
 
 #[test]
 fn request_body_is_streamed_while_the_client_writes_it() {
-    // Answers as soon as the first part has come, long before the rest.
+    // Responds after the first part of the body, long before the rest.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let gateway = Gateway::start(&proxy_to(&[listener.local_addr().unwrap()]));
     let mut client = gateway.connect();
@@ -198,7 +198,7 @@ fn http_1_0_client_gets_no_chunked_response() {
     let mut client = gateway.connect();
     client.write(b"GET / HTTP/1.0\r\n\r\n");
     let answer = client.read_response("GET");
-    // HTTP/1.0 knows no chunks: the end of the connection is the end of the body.
+    // HTTP/1.0 has no chunks: the end of the connection is the end of the body.
     assert_eq!((answer.header("transfer-encoding"), answer.text().as_str()), (None, "abc"));
     assert!(client.is_closed_by_server());
     assert_eq!(curl(&["-0", &gateway.url("/")]).text(), "abc");
@@ -211,14 +211,14 @@ fn expect_100_continue_is_answered() {
     let mut client = gateway.connect();
     let expectation = "Content-Length: 5\r\nExpect: 100-continue\r\n\r\n";
     client.write(format!("PUT /files/new HTTP/1.1\r\nHost: a\r\n{expectation}").as_bytes());
-    // Nothing of the body is sent until nginx has said so.
+    // curl sends the body only after nginx has sent 100.
     assert_eq!(client.read_response("PUT").status, 100);
     client.write(b"hello");
     assert_eq!(client.read_response("PUT").status, 201);
     assert_eq!(std::fs::read(nginx.file("new")).unwrap(), b"hello");
 }
 
-/// Upgrades where it is asked to, then echoes; anything else gets 204.
+/// Upgrades if requested, then echoes; responds with 204 otherwise.
 fn echoing_socket() -> Upstream {
     Upstream::start(|seen, stream| {
         if seen.header("upgrade") != Some("websocket") {
@@ -256,17 +256,17 @@ fn row_65_websocket_is_forwarded_and_is_one_request() {
         assert_eq!(client.read_bytes(message.len()), message.as_bytes());
     }
     drop(client);
-    // However much went over it, it was one request.
+    // The whole WebSocket counts as one request.
     assert_eq!(gateway.get("/nothing").remaining(), 0);
     assert_eq!(gateway.send(&upgrade()).status, 429);
 }
 
 #[test]
 fn websocket_survives_an_immediate_101() {
-    // One after the other: each is a chance for the API's 101 to overtake the request's end.
+    // Sequentially: in each attempt, the 101 can arrive before the end of the request.
     let upstream = echoing_socket();
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    for servers in [&[upstream.address][..], &[nobody, upstream.address]] {
+    let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for servers in [&[upstream.address][..], &[unused_address, upstream.address]] {
         let gateway = Gateway::start(&proxy_to(servers));
         for number in 0..50 {
             let mut client = gateway.connect();
@@ -288,7 +288,7 @@ fn demo_upstream_echoes_the_request() {
 
 #[test]
 fn upstream_connections_outlive_a_load_spike() {
-    /// More than Pingora keeps by default for the two threads.
+    /// More connections than Pingora keeps by default for two threads.
     const AT_ONCE: usize = 400;
     let all_are_here = Barrier::new(AT_ONCE);
     let upstream = Upstream::start(move |_, stream| {
@@ -303,7 +303,7 @@ fn upstream_connections_outlive_a_load_spike() {
     }
     let opened = [("upstream", "api"), ("reused", "false")];
     let opened = gateway.count("tollgate_upstream_connections_total", &opened);
-    // The last of a send_concurrently may not be back in the pool when the next one begins.
+    // The last connections may not be back in the pool when the next round begins.
     let most = AT_ONCE as u64 + 50;
     assert!((AT_ONCE as u64..most).contains(&opened), "{opened}");
 }
@@ -322,7 +322,7 @@ fn upstream_connection_expires_after_idle_timeout() {
     assert_eq!(connections, [0, 1]);
 }
 
-/// The file before lives for as long as a request that began under it, its connections do not.
+/// The old configuration lives as long as requests that began under it; its connections do not.
 #[test]
 fn idle_connections_to_a_server_that_a_reload_removed_are_closed() {
     let (old, new) = (TcpListener::bind("127.0.0.1:0").unwrap(), Upstream::echo());

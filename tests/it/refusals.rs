@@ -1,4 +1,4 @@
-//! What becomes of the connection, the body and the client after a refusal.
+//! Connection and body after a denied request.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::support::{
     Connection, DEMO, Gateway, Request, Upstream, curl, proxy_to, timed, wait_retry_after,
 };
 
-/// A gateway on which every request to `/limited` is refused, and every other one passes.
+/// A gateway that denies every request to `/limited` and allows all others.
 fn refusing() -> (Gateway, Upstream) {
     let upstream = Upstream::echo();
     let config = r#"
@@ -24,7 +24,7 @@ rate = "1/d"
     (gateway, upstream)
 }
 
-/// That the connection still serves, by a request that passes.
+/// Asserts that the connection still works, with an allowed request.
 #[track_caller]
 fn assert_kept(client: &mut Connection) {
     let answer = client.send(&Request::new("POST", "/free").body("still here"));
@@ -41,7 +41,7 @@ fn denied_client_keeps_its_connection() {
         assert_ne!(refused.header("connection"), Some("close"));
         assert_kept(&mut client);
     }
-    // Nothing of what was refused has reached the API.
+    // No denied request has reached the upstream.
     assert_eq!(
         upstream.requests().iter().filter(|seen| seen.line().contains("limited")).count(),
         1
@@ -144,7 +144,7 @@ fn waiting_for_retry_after_is_enough() {
         assert!(seconds >= 1);
         let milliseconds = answer.json()["retry_after_ms"].as_u64().unwrap();
         assert!((1..=250).contains(&milliseconds), "{milliseconds}");
-        // The exact time, and the header's whole seconds once, which take longer.
+        // The exact time in the body, and once the header's whole seconds, which take longer.
         let exact = Duration::from_millis(milliseconds);
         wait_retry_after(if waits == 0 { Duration::from_secs(seconds) } else { exact });
         waits += 1;
@@ -155,7 +155,7 @@ fn waiting_for_retry_after_is_enough() {
 
 #[test]
 fn retry_after_is_the_refill_time_of_the_bucket() {
-    // (rate, burst, cost, seconds until the next try when the bucket is empty)
+    // (rate, burst, cost, seconds of Retry-After with an empty bucket)
     let table = [("1/h", 1, 1, 3_600), ("60/h", 2, 2, 120), ("1/d", 5, 5, 432_000)];
     for (rate, burst, cost, expected) in table {
         let config = DEMO.replace("path", &format!("cost = {cost}\npath"));

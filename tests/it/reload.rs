@@ -1,4 +1,5 @@
-//! A changed file is noticed however it was replaced, and taken on demand; what it changes is said.
+//! A changed file is detected for every way of replacing it, and reloaded on request; the response lists
+//! the changes.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::{DEMO, Gateway, Request, eventually, full_config, key, timed};
 
-/// `DEMO` with its route called something else, which the built-in responder tells.
+/// `DEMO` with another route name, which the demo upstream returns.
 fn routed(name: &str) -> String {
     DEMO.replace("routes.all", &format!("routes.{name}"))
 }
@@ -15,7 +16,7 @@ fn route(gateway: &Gateway) -> String {
     gateway.get("/").json()["route"].as_str().unwrap().to_string()
 }
 
-/// That requests go by the file with that route within a second.
+/// Asserts that requests use the configuration with that route within a second.
 #[track_caller]
 fn assert_taken(gateway: &Gateway, name: &str) {
     let is_there = || (route(gateway) == name).then_some(());
@@ -41,7 +42,7 @@ fn row_44_file_renamed_into_place_is_applied_within_a_second() {
         gateway.save(&routed(name));
         assert_taken(&gateway, name);
     }
-    // vim keeps the old file under another name, and writes a new one.
+    // vim renames the old file and writes a new one.
     let backup = gateway.file().with_extension("toml~");
     std::fs::rename(gateway.file(), backup).unwrap();
     std::fs::write(gateway.file(), full_config(&routed("three"))).unwrap();
@@ -49,7 +50,7 @@ fn row_44_file_renamed_into_place_is_applied_within_a_second() {
     assert_eq!(gateway.reloads("applied"), 3);
 }
 
-/// The way a ConfigMap is mounted: each version is a folder, and one link in the middle is swapped.
+/// A mounted ConfigMap: each version is a folder, and a link in the middle is replaced.
 #[test]
 fn row_44_swapped_config_map_is_applied_within_a_second() {
     let folder = tempfile::tempdir().unwrap();
@@ -69,7 +70,7 @@ fn row_44_swapped_config_map_is_applied_within_a_second() {
         mount(&format!("..{name}"), &routed(name));
         assert_taken(&gateway, name);
     }
-    // The kubelet takes the old version away.
+    // The kubelet removes the old version.
     std::fs::remove_dir_all(folder.path().join("..one")).unwrap();
     mount("..three", &routed("three"));
     assert_taken(&gateway, "three");
@@ -91,14 +92,14 @@ fn row_44_file_behind_a_link_is_applied_within_a_second() {
     assert_taken(&gateway, "two");
 }
 
-/// The kernel tells of a file that was closed. Whoever keeps it open is found out by the poll.
+/// inotify reports closed files. Only the poll detects changes of a file that stays open.
 #[test]
 #[ignore = "takes longer than others: `make test-long`"]
 fn row_44_change_without_notification_is_found_by_polling() {
     use std::io::Write as _;
 
     let gateway = Gateway::start(DEMO);
-    // The first poll comes right behind the start.
+    // The first poll comes right after the start.
     gateway.save(&routed("one"));
     assert_taken(&gateway, "one");
     crate::support::wait_retry_after(Duration::from_millis(500));
@@ -114,11 +115,11 @@ fn row_44_change_without_notification_is_found_by_polling() {
 #[test]
 fn sighup_reloads_the_file() {
     let gateway = Gateway::start(DEMO);
-    // Nothing has changed: it is no reload, and the process goes on.
+    // The content is unchanged, so this is not a reload.
     gateway.sighup();
     eventually("the signal", || gateway.log().contains("SIGHUP").then_some(()));
     assert_eq!((route(&gateway).as_str(), gateway.reloads("applied")), ("all", 0));
-    // A pipe in place of the file is read on demand alone, and refused.
+    // A pipe is read only on request, and rejected.
     std::fs::remove_file(gateway.file()).unwrap();
     make_pipe(gateway.file());
     gateway.sighup();

@@ -1,5 +1,5 @@
-//! Reads of the configuration file that block, as on a network mount whose server is gone. A write
-//! lease on the file does the same: `open` blocks until the lease is given up.
+//! Blocked reads of the configuration file, as on a network mount whose server is unreachable. A write
+//! lease on the file has the same effect: `open` blocks until the lease ends.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -62,7 +62,7 @@ fn blocked_read_is_503_and_later_reloads_work() {
     assert!(gateway.log().contains("took longer than 5 s"), "{}", gateway.log());
     assert_eq!(gateway.get("/").json()["route"], "all");
 
-    // The path leads to another file now. The read of the one before is still blocked.
+    // The path now leads to another file. The read of the previous one is still blocked.
     gateway.save(&DEMO.replace("routes.all", "routes.other"));
     eventually("the other file to be taken", || {
         (gateway.get("/").json()["route"] == "other").then_some(())
@@ -76,7 +76,7 @@ fn blocked_read_is_503_and_later_reloads_work() {
 fn blocked_reads_are_bounded_and_reloads_work_again_once_they_end() {
     let gateway = Gateway::start(DEMO);
     let lease = Lease::hold(gateway.file());
-    // All are answered, none much later than two deadlines.
+    // All get a response, none much later than two deadlines.
     std::thread::scope(|scope| {
         let ask = || timed(|| gateway.reload());
         let asking: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
@@ -87,7 +87,7 @@ fn blocked_reads_are_bounded_and_reloads_work_again_once_they_end() {
         }
     });
     gateway.sighup();
-    // More attempts than reads may be blocked at once: the last ones are refused without one.
+    // More attempts than allowed blocked reads: the last ones are rejected without a read.
     let refused = within(2 * TIMEOUT, || {
         let answer = gateway.reload();
         assert_eq!(answer.status, 503, "{}", answer.text());
@@ -133,7 +133,7 @@ fn start_with_a_blocked_file_exits_with_an_error() {
             });
         }
     });
-    // A pipe with a writer is read like a file.
+    // A pipe with a writer can be read like a file.
     let outcome = tollgate(&["check", "-c", "/dev/stdin"], &full_config(DEMO));
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }

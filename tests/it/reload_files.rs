@@ -1,13 +1,13 @@
-//! Files that cannot be taken: the one before stays in force, the operator hears why, and a good
-//! file is taken as soon as it is there.
+//! Rejected files: the previous configuration stays, the reason is reported, and a valid file is applied as
+//! soon as it exists.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use crate::support::{DEMO, Gateway, eventually, full_config};
 
-/// A gateway whose file is replaced by something that cannot be taken, and then by a good one.
-/// `spoil` makes the bad one; `words` are those of the log.
+/// Replaces the file of a gateway by an invalid one with `spoil`, expects `words` in the log, and then
+/// restores a valid one.
 #[track_caller]
 fn assert_survives(spoil: impl Fn(&Path), words: &str) {
     let gateway = Gateway::start(DEMO);
@@ -19,7 +19,7 @@ fn assert_survives(spoil: impl Fn(&Path), words: &str) {
     eventually(words, || gateway.log().contains(words).then_some(()));
     assert_eq!(gateway.count("tollgate_config_generation", &[]), 1);
 
-    // On demand the answer says the same, as often as it is asked for.
+    // Every requested reload responds with the same error.
     let answer = gateway.reload();
     assert_eq!(answer.status, 422, "{}", answer.text());
     assert!(answer.text().contains(words.lines().next().unwrap()), "{}", answer.text());
@@ -39,7 +39,7 @@ fn remove(path: &Path) {
     }
 }
 
-/// The file in one step, so that nothing between is seen.
+/// Replaces the file atomically.
 fn replace(path: &Path, content: &[u8]) {
     let new = path.with_extension("new");
     std::fs::write(&new, content).unwrap();
@@ -51,7 +51,7 @@ fn row_41_deleted_file_changes_nothing() {
     assert_survives(|path| std::fs::remove_file(path).unwrap(), "cannot read");
 }
 
-/// A test that runs as root can read what it likes; nobody can read a folder.
+/// root can read every file, but not a folder.
 #[test]
 fn row_41_unreadable_file_changes_nothing() {
     let folder = |path: &Path| {
@@ -132,11 +132,11 @@ fn row_43_errors_are_reported_with_their_place_and_nothing_is_applied() {
     assert_eq!((&first["line"], &first["column"]), (&line.into(), &8.into()));
     assert!(errors.len() >= 3, "{json:#}");
     assert!(!answer.text().contains("hunter2") && !gateway.log().contains("hunter2"));
-    // The good rule of the bad file is not in force either.
+    // The valid rule of the rejected file is not in force either.
     for _ in 0..3 {
         assert_eq!(gateway.get("/").status, 200);
     }
-    // The log has it as `check` prints it.
+    // The log has the output of `check`.
     let checked = crate::support::check_file(gateway.file()).stderr;
     eventually(&checked, || gateway.log().contains(checked.trim_end()).then_some(()));
 }
@@ -147,7 +147,7 @@ fn rejected_file_is_logged_once_while_it_is_unchanged() {
     let bad = full_config(&format!("{DEMO}[rules.r]\n"));
     replace(gateway.file(), bad.as_bytes());
     eventually("the bad file to be seen", || (gateway.reloads("rejected") == 1).then_some(()));
-    // The same again: something happened to the file, and nothing changed.
+    // The same content again: an event without a change.
     for _ in 0..3 {
         replace(gateway.file(), bad.as_bytes());
         crate::support::wait_retry_after(std::time::Duration::from_millis(200));
@@ -159,7 +159,7 @@ fn rejected_file_is_logged_once_while_it_is_unchanged() {
         "{}",
         gateway.log()
     );
-    // Back to what is in force: no reload, but all is well.
+    // The file in force again: not a reload, and no longer an error.
     gateway.save(DEMO);
     let good = "tollgate_config_last_reload_successful";
     gateway.wait_for_count(good, &[], 1);
@@ -190,7 +190,7 @@ fn row_48_file_that_needs_a_restart_is_rejected_as_a_whole() {
     let gateway = Gateway::start(DEMO);
     let other = DEMO.replace("routes.all", "routes.other");
     let server = full_config(&other);
-    // (what is replaced, by what, the settings that are named)
+    // (text to replace, replacement, settings named in the error)
     let table: [(&str, &str, &[&str]); 6] = [
         ("listen = [\"127.0.0.1:0\"]", "listen = [\"127.0.0.1:1\"]", &["`listen` of [server]"]),
         ("admin = \"127.0.0.1:0\"", "admin = \"127.0.0.1:1\"", &["`admin` of [server]"]),

@@ -1,4 +1,4 @@
-//! Row 47 of the fault table: reloads without end under load.
+//! Row 47 of docs/faults.md: many reloads under load.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -7,18 +7,17 @@ use crate::support::{
     Connection, DEMO, Gateway, Request, Response, Upstream, proxy_to, timed, wait_retry_after,
 };
 
-/// Connections that send requests all the while.
+/// Number of connections that send requests.
 const CONNECTIONS: usize = 64;
 
-/// How long one reload and the pause behind it take, on average.
+/// Average time of one reload and the following pause.
 const STEP: Duration = Duration::from_millis(10);
 
-/// Reloads after which memory is compared, and how often.
+/// Number of reloads between two comparisons of memory, and number of comparisons.
 const STRETCH: usize = 5_000;
 const STRETCHES: usize = 3;
 
-/// Two files that contradict each other in all that a request meets from its first phase to its
-/// last: the rule, the upstream, the headers.
+/// Two configurations that differ in everything that a request uses: the rule, the upstream, the headers.
 fn file(name: &str, upstream: &Upstream) -> String {
     let style = if name == "a" { "x" } else { "draft" };
     let rest = format!(
@@ -32,7 +31,7 @@ fn upstream(name: &str) -> Upstream {
     Upstream::responding(format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{name}"))
 }
 
-/// Which of the two files an answer is by; a mix of them is none.
+/// The configuration of a response; panics on a mix.
 #[track_caller]
 fn judged_by(answer: &Response) -> &'static str {
     let x = answer.header("x-ratelimit-limit").is_some();
@@ -44,7 +43,7 @@ fn judged_by(answer: &Response) -> &'static str {
     }
 }
 
-/// Reloads `count` times under load, one file and the other in turn.
+/// Reloads `count` times under load, alternating between the two files.
 fn storm(count: usize) {
     let upstreams = [upstream("a"), upstream("b")];
     let files = [file("a", &upstreams[0]), file("b", &upstreams[1])];
@@ -63,7 +62,7 @@ fn storm(count: usize) {
                 }
             });
         }
-        // The first reloads fill what is kept for later ones.
+        // The first reloads fill caches and pools.
         reload(&gateway, &files, count / 4);
         let (before, _) = gateway.memory_bytes();
         ((), took) = timed(|| reload(&gateway, &files, count));
@@ -90,7 +89,7 @@ fn reload(gateway: &Gateway, files: &[String; 2], count: usize) {
             let answer = admin.send(&Request::new("POST", "/api/reload").at(gateway.admin));
             assert_eq!(answer.status, 200, "{}", answer.text());
         });
-        // One that took longer is made up for by those that follow.
+        // A slow reload is compensated by the following ones.
         let due = STEP * u32::try_from(number + 1).unwrap();
         let pause = due.saturating_sub(spent + took);
         wait_retry_after(pause);
@@ -109,7 +108,7 @@ fn row_47_1000_reloads_under_load() {
     storm(1_000);
 }
 
-/// Files whose every name is new, as a generator makes them.
+/// A file in which every name is new.
 #[test]
 #[ignore = "takes longer than others: `make test-long`"]
 fn thousands_of_reloads_with_new_names_do_not_grow_memory() {
@@ -124,7 +123,7 @@ fn thousands_of_reloads_with_new_names_do_not_grow_memory() {
     let gateway = Gateway::start(&file(0));
     let mut admin = Connection::open(gateway.admin);
     let mut client = gateway.connect();
-    // Series come and go two thousand at a time: of each stretch, the most that was in use counts.
+    // Up to 2,000 series of removed names are kept, so the peak of each interval is compared.
     let mut most = [0; STRETCHES];
     for number in 1..=STRETCHES * STRETCH {
         gateway.save(&file(number));

@@ -1,4 +1,4 @@
-//! Clients keep their tokens: of a bucket whose rule changes, each keeps the fraction that it had.
+//! Clients keep the fraction of their buckets when a rule changes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,7 +8,7 @@ fn rule(rate: &str) -> String {
     format!("\n[rules.r]\nper = [\"ip\"]\nrate = \"{rate}\"\n")
 }
 
-/// Starts a gateway and waits until its buckets are where they belong.
+/// Starts a gateway and waits until it uses the configured store.
 fn start(file: &str) -> Gateway {
     let gateway = Gateway::start(file);
     if file.contains("[redis]") {
@@ -18,7 +18,7 @@ fn start(file: &str) -> Gateway {
     gateway
 }
 
-/// Takes tokens and returns how many are left.
+/// Takes tokens and returns the remaining ones.
 fn spend(gateway: &Gateway, count: usize) -> u64 {
     let mut left = 0;
     for _ in 0..count {
@@ -27,7 +27,7 @@ fn spend(gateway: &Gateway, count: usize) -> u64 {
     left
 }
 
-/// A client with 60 % of its bucket has 60 % of the new one, whoever else comes meanwhile.
+/// A client with 60 % of its bucket keeps 60 % of the new one, independent of other clients.
 #[track_caller]
 fn assert_fraction_is_kept(rest: &str) {
     let file =
@@ -48,7 +48,7 @@ fn assert_fraction_is_kept(rest: &str) {
         assert_eq!(spend(&gateway, 40), 60);
         gateway.apply(&file("50/d"));
         assert_eq!(spend(&gateway, 1), 29);
-        // Used up is used up, whatever comes.
+        // An empty bucket stays empty.
         assert_eq!(spend(&gateway, 29), 0);
         gateway.apply(&file("1000/d"));
         assert_eq!(gateway.get("/").status, 429);
@@ -79,7 +79,7 @@ fn row_46_reload_clears_the_deny_cache() {
     assert_eq!((gateway.get("/").status, gateway.get("/").status), (429, 429));
     gateway.apply(&file(""));
     assert_eq!(gateway.get("/").status, 200);
-    // The old rule again: its bucket is as it was.
+    // With the old rule again, its bucket is unchanged.
     gateway.apply(&file(&rule("1/d")));
     assert_eq!(gateway.get("/").status, 429);
 }
@@ -111,7 +111,7 @@ fn key_moved_to_another_plan_keeps_its_fraction() {
     assert_eq!(gateway.send(&acme).remaining(), 3);
 }
 
-/// Another order of `per`, and the first table of another plan.
+/// Changes the order of `per`, and adds the first table of another plan.
 #[track_caller]
 fn assert_tokens_are_kept_where_the_limit_is(rest: &str) {
     let file = |per: &str, more: &str| {

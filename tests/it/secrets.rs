@@ -1,13 +1,13 @@
-//! Row 40 of the fault table: what must not stand in any log, metric or message.
+//! Row 40 of docs/faults.md: secrets must not be in any log, metric or message.
 
 use crate::support::{
     DEMO, Gateway, Request, Upstream, check, eventually, full_config, key, proxy_to,
 };
 
-/// As no word of ours would be.
+/// A string that occurs nowhere else.
 const SECRET: &str = "s3cr3t-7h4t-nob0dy-m4y-r34d";
 
-/// Requests that carry the secret in every place where a key may stand.
+/// Requests with the secret in every place where a key can be.
 fn requests() -> Vec<Request> {
     let places = |path: &str| {
         [
@@ -18,7 +18,7 @@ fn requests() -> Vec<Request> {
         ]
     };
     let mut requests = Vec::new();
-    // A good path, one without a route, one that is refused.
+    // A valid path, a path without a route, and a rejected path.
     for path in ["/api/x", "/nowhere", "/api/../x", "/api/%zz"] {
         requests.extend(places(path));
     }
@@ -31,7 +31,7 @@ fn requests() -> Vec<Request> {
     requests
 }
 
-/// Sends them all to a gateway with these routes and looks through everything it says.
+/// Sends all requests to a gateway with these routes and searches its output.
 #[track_caller]
 fn assert_kept_secret(config: &str, expected_status: u16) {
     assert_kept(&Gateway::start(&format!("{config}\n[access_log]\n")), expected_status);
@@ -74,8 +74,8 @@ fn row_40_no_secret_of_an_allowed_or_denied_request_is_logged() {
 #[test]
 fn row_40_no_secret_of_a_failed_request_is_logged() {
     let known = key("acme", SECRET, "free");
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let routes = only_below_api(&proxy_to(&[nobody]));
+    let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let routes = only_below_api(&proxy_to(&[unused_address]));
     assert_kept_secret(&format!("{routes}{known}"), 502);
 
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -99,7 +99,7 @@ fn row_40_key_in_place_of_its_hash_is_not_printed() {
     }
 }
 
-/// Pingora logs whole heads when it is asked for everything.
+/// Pingora logs complete heads at the finest level.
 #[test]
 fn row_40_no_secret_is_logged_at_the_finest_level() {
     let upstream = Upstream::responding("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
@@ -111,7 +111,7 @@ fn row_40_no_secret_is_logged_at_the_finest_level() {
     }
 }
 
-/// Nor in what the admin port says of clients, whatever they sent.
+/// The admin port does not return the secret either.
 #[test]
 fn row_40_admin_api_returns_no_secret() {
     let accept = "[clients]\non_unknown_key = \"accept\"\n";
@@ -136,7 +136,7 @@ fn row_40_admin_api_returns_no_secret() {
         assert_eq!(answer.status, 200, "{path}");
         assert!(!answer.text().contains(SECRET), "{path}: {}", answer.text());
     }
-    let told = gateway.admin("/api/clients").json();
-    assert_eq!(told["rules"][0]["clients"][0]["kind"], "unknown_key", "{told}");
+    let view = gateway.admin("/api/clients").json();
+    assert_eq!(view["rules"][0]["clients"][0]["kind"], "unknown_key", "{view}");
     assert!(!gateway.log().contains(SECRET), "in the log");
 }

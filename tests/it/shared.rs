@@ -1,4 +1,4 @@
-//! Limits that several gateways enforce together, through Redis.
+//! Limits shared by several gateways through Redis.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ fn with_rate(redis: &Redis, rate: &str) -> String {
     format!("{DEMO}{}{PER_KEY}{rate}\n{}", redis.table(), key("acme", "secret", "free"))
 }
 
-/// Gateways of one configuration, each connected.
+/// Gateways with one configuration, each connected to Redis.
 fn gateways<const N: usize>(config: &str) -> [Gateway; N] {
     let gateways: [Gateway; N] = std::array::from_fn(|_| Gateway::start(config));
     gateways.iter().for_each(wait_until_connected);
     gateways
 }
 
-/// Waits until a gateway has its connection: what it decides before is its own.
+/// Waits until the gateway is connected to Redis.
 fn wait_until_connected(gateway: &Gateway) {
     eventually("a connection to Redis", || {
         let connected = gateway.log().contains("connected to Redis");
@@ -54,7 +54,7 @@ fn four_gateways_allow_exactly_the_limit() {
     assert_eq!(local, 0, "nothing was decided without Redis");
 }
 
-/// Burst 10, 10/s, for 3 s: 40 may pass, and what time adds beyond the third second.
+/// With burst 10 and 10/s for 3 s, 40 requests are allowed, plus the refill beyond 3 s.
 #[test]
 fn four_gateways_allow_exactly_the_rate_while_the_bucket_refills() {
     let redis = Redis::start();
@@ -66,11 +66,11 @@ fn four_gateways_allow_exactly_the_rate_while_the_bucket_refills() {
         passed += flood(&gateways, 256).get(&200).copied().unwrap_or(0);
         floods.push((begun, clock.elapsed()));
     }
-    // The burst, and the whole tokens that came back in so much time.
+    // The burst, and the whole tokens refilled in this time.
     let tokens = |time: Duration| 10 + usize::try_from(time.as_millis() / 100).unwrap();
     let ((_, first_ended), (last_begun, ended)) = (floods[0], floods[floods.len() - 1]);
-    // At least what came back between the first answer of the first flood and the last one's
-    // requests, of which each takes what is there.
+    // At least the refill between the first response of the first round and the requests of the last one,
+    // which take all tokens.
     let must = tokens(last_begun.saturating_sub(first_ended)) - 1;
     assert!((must..=tokens(ended)).contains(&passed), "{passed} of {must} at {floods:?}");
 }
@@ -84,9 +84,9 @@ fn exhausted_client_causes_no_redis_calls() {
     let (counts, took) = timed(|| flood(std::slice::from_ref(&gateway), 5_000));
     assert_eq!(counts.get(&429), Some(&5_000));
     let calls = redis.script_calls() - before;
-    // One a second for the entry that grew old, and those that met before it was there again.
+    // One call per second for the expired entry, and those concurrent with its renewal.
     assert!(calls <= 20 * (took.as_secs() + 1), "{calls} calls in {took:?}");
-    // Most need no call; those that met when the entry grew old shared a few.
+    // Most requests need no call; those concurrent with the renewal share a few.
     assert!(gateway.count("tollgate_decisions_total", &[("source", "cache")]) > 1_000);
 }
 
@@ -94,16 +94,16 @@ fn exhausted_client_causes_no_redis_calls() {
 fn concurrent_requests_share_a_redis_call() {
     let redis = Redis::start();
     let [gateway]: [Gateway; 1] = gateways(&with_rate(&redis, "rate = \"1000000/s\""));
-    // The first call teaches Redis the script.
+    // The first call loads the script.
     assert_eq!(get(&gateway), 200);
     let before = redis.script_calls();
     assert_eq!(flood(std::slice::from_ref(&gateway), 5_000).get(&200), Some(&5_000));
     let calls = redis.script_calls() - before;
     assert!(calls < 1_500, "{calls} calls for 5,000 requests");
-    let told = gateway.count("tollgate_redis_calls_total", &[("result", "ok")]);
-    // Redis has also run the script by which gateways count each other, every few seconds.
-    assert!((calls - 20..=calls + 1).contains(&told), "{told} told of {calls}");
-    // Whatever became of them.
+    let view = gateway.count("tollgate_redis_calls_total", &[("result", "ok")]);
+    // Redis also runs the heartbeat script every few seconds.
+    assert!((calls - 20..=calls + 1).contains(&view), "{view} told of {calls}");
+    // Independent of their results.
     let all = gateway.count("tollgate_redis_calls_total", &[]);
     assert_eq!(gateway.count("tollgate_redis_batch_checks_count", &[]), all);
 }
@@ -116,8 +116,7 @@ fn row_04_flushed_script_is_sent_again() {
     let counts = std::thread::scope(|scope| {
         let flood = scope.spawn(|| flood(std::slice::from_ref(&gateway), 1_500));
         let knows = || redis.query::<Vec<bool>>(&["SCRIPT", "EXISTS", &script::SHA]) == [true];
-        // As soon as it knows the script again, and no more often: Redis is to have time for the
-        // rest.
+        // As soon as the script is loaded again.
         while !flood.is_finished() {
             eventually("the script", || (flood.is_finished() || knows()).then_some(()));
             redis.query::<String>(&["SCRIPT", "FLUSH"]);
@@ -137,7 +136,7 @@ fn row_05_flushed_redis_starts_with_full_buckets() {
     let take_all = || (0..9).map(|_| get(&gateway)).filter(|status| *status == 200).count();
     assert_eq!(take_all(), 5);
     redis.query::<String>(&["FLUSHALL"]);
-    // What is remembered of a refusal is good for a second.
+    // A cached denial is valid for a second.
     eventually("a full bucket", || (get(&gateway) == 200).then_some(()));
     assert_eq!(take_all(), 4);
 }
@@ -197,8 +196,8 @@ fn row_30_no_client_text_is_in_redis() {
     let config = with_rate(&redis, "rate = \"1000/d\"")
         .replace("[plans.free]", "[clients]\non_unknown_key = \"accept\"\n[plans.free]");
     let [gateway]: [Gateway; 1] = gateways(&config);
-    for odd in ["{}", "{x}:y", "a b*?[", "k\u{fc}", &"k".repeat(1_000)] {
-        assert_eq!(gateway.send(&Request::get("/").header("X-Api-Key", odd)).status, 200);
+    for malformed in ["{}", "{x}:y", "a b*?[", "k\u{fc}", &"k".repeat(1_000)] {
+        assert_eq!(gateway.send(&Request::get("/").header("X-Api-Key", malformed)).status, 200);
     }
     let mut keys: Vec<String> = redis.query(&["KEYS", "*"]);
     keys.retain(|key| key != "tollgate:gateways");
@@ -212,7 +211,7 @@ fn row_30_no_client_text_is_in_redis() {
     assert_eq!(buckets, 5);
 }
 
-/// Another rate at the next start: a client keeps the fraction of the bucket that it had.
+/// After a restart with another rate, a client keeps the fraction of its bucket.
 #[test]
 fn client_keeps_its_fraction_across_a_reload() {
     let redis = Redis::start();

@@ -1,4 +1,4 @@
-//! Upstreams that keep a request waiting without ever being silent, and upgrades that never come.
+//! Upstreams that delay responses while sending bytes, and upgrade requests without an upgrade.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,15 +8,15 @@ use crate::support::{Gateway, Request, Upstream, proxy_to, sleep_for, timed};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// How often a slow upstream sends something: often enough for a timeout per read never to fire.
+/// Interval at which a slow upstream sends bytes: shorter than the timeout of a read.
 const PACE: Duration = Duration::from_millis(100);
 
-/// A file with a `read_timeout` of several times the pace for the upstream.
+/// A configuration with a `read_timeout` of several intervals for the upstream.
 fn impatient(server: SocketAddr) -> String {
     proxy_to(&[server]).replace("[upstreams.api]", "[upstreams.api]\nread_timeout = \"1s\"")
 }
 
-/// Sends `part` again and again until the other side has gone.
+/// Sends `part` repeatedly until the other side closes.
 fn repeat(stream: &mut TcpStream, part: &[u8]) -> bool {
     while stream.write_all(part).is_ok() {
         sleep_for(PACE);
@@ -83,7 +83,7 @@ fn too_many_interim_responses_are_502() {
     assert!(hints <= 32, "{hints} of them reached the client");
 }
 
-/// The time that a client takes for its body is not the API's.
+/// The time of the client's upload does not count for the upstream.
 #[test]
 fn upload_can_take_longer_than_the_read_timeout() {
     let upstream = Upstream::echo();
@@ -97,7 +97,7 @@ fn upload_can_take_longer_than_the_read_timeout() {
     assert_eq!(client.read_response("POST").text(), "x".repeat(15));
 }
 
-/// Only `server.read_timeout` bounds how long a client takes for the next part of its request.
+/// Only `server.read_timeout` limits the pause between two parts of a request.
 #[test]
 fn pause_in_an_upload_does_not_time_out_the_upstream() {
     let upstream = Upstream::echo();
@@ -135,7 +135,7 @@ fn read_timeout_begins_at_the_end_of_an_upload() {
     assert!((1_000..10_000).contains(&took.as_millis()), "{took:?}");
 }
 
-/// Nor is the time of a body that keeps coming bounded.
+/// The total time of a body that keeps arriving is not limited.
 #[test]
 fn response_can_take_longer_than_the_read_timeout() {
     let upstream = Upstream::start(|_, stream| {
@@ -156,7 +156,7 @@ fn response_can_take_longer_than_the_read_timeout() {
 fn upgrade_request_keeps_the_upstream_timeouts() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     assert_timed_out(&impatient(silent.local_addr().unwrap()), &upgrade("GET"));
-    // Refused, with a body that stalls.
+    // A denied request with a stalled body.
     let stalls = Upstream::start(|_, stream| {
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf").unwrap();
         let _ = stream.read(&mut [0]);

@@ -1,4 +1,4 @@
-//! Bytes that an upstream sends behind an answer must not become the answer to another request.
+//! Surplus bytes after an upstream's response must not become the response to another request.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use crate::support::{
     Gateway, ReceivedRequest, Request, Upstream, eventually, proxy_to, sleep_for,
 };
 
-/// What the next client would take for its answer.
+/// Surplus that the next client would parse as its response.
 const FOREIGN: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nforeign";
 
-/// How long after its answer an upstream sends the surplus: a write of its own.
+/// Delay between the response and the surplus, which is a separate write.
 const LATER: Duration = Duration::from_millis(5);
 
-/// Answers without a body, one of which has surplus behind it.
+/// Responses without a body, one of which is followed by surplus.
 const BODILESS: [(&str, &str); 3] = [
     ("HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"),
     ("DELETE", "HTTP/1.1 204 No Content\r\n\r\n"),
@@ -26,7 +26,7 @@ fn path(seen: &ReceivedRequest) -> &str {
     seen.line().split(' ').nth(1).unwrap_or_default()
 }
 
-/// Answers GET with its path and the methods of [`BODILESS`] without a body, followed by `surplus`.
+/// Responds to GET with its path, and to the methods of [`BODILESS`] without a body, followed by `surplus`.
 fn with_surplus(surplus: &'static [u8]) -> Upstream {
     Upstream::start(move |seen, stream| {
         let method = seen.line().split(' ').next().unwrap_or_default();
@@ -80,7 +80,7 @@ fn surplus_is_logged_with_the_request_at_a_bounded_rate() {
     assert!(ids.into_iter().any(|id| lines[0].contains(id)), "{lines:?}");
 }
 
-/// Answers every request with its path, and a moment later with surplus. Counts how often it has.
+/// Responds to every request with its path, and sends surplus later. Counts how often.
 fn with_surplus_after_bodies() -> (Upstream, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::default());
     let counted = Arc::clone(&count);
@@ -101,7 +101,7 @@ fn wait_for_surplus(count: &AtomicUsize, expected: usize) {
     eventually("the surplus", || (count.load(Ordering::SeqCst) == expected).then_some(()));
 }
 
-/// Found while the connection is idle, so it is never used again.
+/// Surplus is detected while the connection is idle, so it is never reused.
 #[test]
 fn surplus_on_an_idle_connection_reaches_no_other_client() {
     let (upstream, count) = with_surplus_after_bodies();
@@ -117,7 +117,7 @@ fn surplus_on_an_idle_connection_reaches_no_other_client() {
 fn server_that_sent_surplus_is_checked_after_every_response() {
     let (upstream, _) = with_surplus_after_bodies();
     let gateway = Gateway::start(&proxy_to(&[upstream.address]));
-    // Surplus that arrives together with its response ends the connection without being noticed.
+    // Surplus that arrives together with its response is dropped with the connection and not logged.
     eventually("surplus to be noticed", || {
         gateway.get("/first");
         sleep_for(2 * LATER);
@@ -158,6 +158,6 @@ fn connection_is_reused_at_once_after_a_body() {
         }
     }
     let connections = upstream.requests().iter().map(|seen| seen.connection).max();
-    // The answer may reach the client a moment before the connection is free again.
+    // The response may reach the client before the connection is back in the pool.
     assert!(connections.is_some_and(|most| most < 20), "{connections:?}");
 }

@@ -32,23 +32,23 @@ fn gateway() -> Gateway {
 #[test]
 fn once_prints_everything_as_text() {
     let gateway = gateway();
-    let told = once(&gateway.admin.to_string());
-    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    let view = once(&gateway.admin.to_string());
+    assert_eq!(view.code, Some(0), "{}", view.stderr);
     for line in [
         format!("tollgate   {} at {}, up ", env!("CARGO_PKG_VERSION"), gateway.admin),
         "file       generation 1, no reload since the start\n".to_owned(),
         "redis      none\n".to_owned(),
         "requests   allowed ".to_owned(),
     ] {
-        assert!(told.stdout.contains(&line), "{line}\n{}", told.stdout);
+        assert!(view.stdout.contains(&line), "{line}\n{}", view.stdout);
     }
     let has = |words: &[&str]| {
-        let mut lines = told.stdout.lines();
+        let mut lines = view.stdout.lines();
         lines.any(|line| line.split_whitespace().eq(words.iter().copied()))
     };
-    assert!(has(&["ip", "127.0.0.1", "per-key", "5", "2"]), "{}", told.stdout);
-    assert!(has(&["api", "demo", "-"]), "{}", told.stdout);
-    // Output that is no terminal has no screen.
+    assert!(has(&["ip", "127.0.0.1", "per-key", "5", "2"]), "{}", view.stdout);
+    assert!(has(&["api", "demo", "-"]), "{}", view.stdout);
+    // Output that is not a terminal gets text.
     let piped = tollgate(&["top", "--admin", &format!("http://{}", gateway.admin)], "");
     assert_eq!((piped.code, piped.stdout.contains('\u{1b}')), (Some(0), false));
 }
@@ -63,9 +63,9 @@ fn top_reads_address_and_token_from_the_file() {
     let text =
         text.replacen("admin = \"127.0.0.1:0\"", &format!("admin = \"{}\"", gateway.admin), 1);
     std::fs::write(&file, text).unwrap();
-    let told = tollgate(&["top", "-c", file.to_str().unwrap()], "");
-    assert_eq!(told.code, Some(0), "{}", told.stderr);
-    assert!(told.stdout.contains(&gateway.admin.to_string()));
+    let view = tollgate(&["top", "-c", file.to_str().unwrap()], "");
+    assert_eq!(view.code, Some(0), "{}", view.stderr);
+    assert!(view.stdout.contains(&gateway.admin.to_string()));
 
     let token_file = folder.path().join("token");
     let at = gateway.admin.to_string();
@@ -80,16 +80,16 @@ fn top_reads_address_and_token_from_the_file() {
     let none = once(&at);
     assert_eq!(none.code, Some(64));
     assert!(none.stderr.contains("--token-file or TOLLGATE_ADMIN_TOKEN"), "{}", none.stderr);
-    for said in [&told.stdout, &wrong.stderr, &none.stderr] {
+    for said in [&view.stdout, &wrong.stderr, &none.stderr] {
         assert!(!said.contains("0123456789abcdef") && !said.contains("another-token"), "{said}");
     }
 }
 
 #[test]
 fn top_reports_a_missing_gateway_or_another_server() {
-    let nobody = once(&format!("127.0.0.1:{}", free_port()));
-    assert_eq!(nobody.code, Some(69));
-    assert!(nobody.stderr.starts_with("error: no gateway answers at 127.0.0.1:"));
+    let unused_address = once(&format!("127.0.0.1:{}", free_port()));
+    assert_eq!(unused_address.code, Some(69));
+    assert!(unused_address.stderr.starts_with("error: no gateway answers at 127.0.0.1:"));
     let answers: [(&str, &str); 4] = [
         ("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", "is not tollgate's admin port"),
         ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "it answers 404"),
@@ -98,24 +98,24 @@ fn top_reports_a_missing_gateway_or_another_server() {
     ];
     for (answer, expected) in answers {
         let other = Upstream::responding(answer);
-        let told = once(&other.address.to_string());
-        assert_eq!(told.code, Some(69), "{answer}");
-        assert!(told.stderr.contains(expected), "{answer}: {}", told.stderr);
+        let view = once(&other.address.to_string());
+        assert_eq!(view.code, Some(69), "{answer}");
+        assert!(view.stderr.contains(expected), "{answer}: {}", view.stderr);
     }
     for (admin, expected) in [("https://h", "ssh -L"), ("http://h/x", "path"), ("a b", "none")] {
-        let told = once(admin);
-        assert_eq!(told.code, Some(64), "{admin}");
-        assert!(told.stderr.contains(expected), "{admin}: {}", told.stderr);
+        let view = once(admin);
+        assert_eq!(view.code, Some(64), "{admin}");
+        assert!(view.stderr.contains(expected), "{admin}: {}", view.stderr);
     }
-    let told = tollgate(&["top", "-c", "/nonexistent/gateway.toml"], "");
-    assert_eq!(told.code, Some(64));
+    let view = tollgate(&["top", "-c", "/nonexistent/gateway.toml"], "");
+    assert_eq!(view.code, Some(64));
 }
 
-/// The program on a terminal of its own.
+/// The program on a pseudo-terminal.
 struct Live {
     child: Child,
     terminal: File,
-    /// The other side of it, which keeps it there when the program has ended.
+    /// Our side of the pseudo-terminal, which keeps it open after the program has exited.
     inside: std::os::fd::OwnedFd,
     seen: Arc<Mutex<Vec<u8>>>,
 }
@@ -125,7 +125,7 @@ impl Live {
         let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         let OpenptyResult { master, slave } = openpty(Some(&size), None).unwrap();
         let inside = || Stdio::from(slave.try_clone().unwrap());
-        // In a session of its own, so that it does not find the terminal of whoever runs the tests.
+        // In its own session, so that it does not use the terminal of the test run.
         let mut command = Command::new("setsid");
         command.arg(env!("CARGO_BIN_EXE_tollgate")).args(["top", "--admin", admin]);
         command.stdin(inside()).stdout(inside()).stderr(inside()).env("TERM", "xterm");
@@ -151,7 +151,7 @@ impl Live {
         String::from_utf8_lossy(&self.seen.lock()).into_owned()
     }
 
-    /// Waits until it has drawn these words, in one piece.
+    /// Waits until the screen contains these words in one piece.
     #[track_caller]
     fn wait_for(&self, words: &str) {
         eventually(words, || self.text().contains(words).then_some(()));
@@ -161,7 +161,7 @@ impl Live {
         tcgetattr(&self.inside).unwrap().local_flags.contains(LocalFlags::ECHO)
     }
 
-    /// Waits for its end, and checks that the terminal is as it was.
+    /// Waits until the program exits, and checks that the terminal is restored.
     #[track_caller]
     fn ended(&mut self) -> Option<i32> {
         let code = self.child.wait().unwrap().code();
@@ -207,7 +207,7 @@ fn live_view_waits_for_a_gateway_and_ends_on_a_signal() {
     live.wait_for("no gateway answers");
     kill(Pid::from_raw(live.child.id().cast_signed()), Signal::SIGTERM).unwrap();
     assert_eq!(live.ended(), Some(0));
-    // Ctrl-C, where there never was one.
+    // Ctrl-C without a gateway.
     let mut live = Live::start(&at);
     live.wait_for("no gateway answers");
     live.press("\u{3}");

@@ -1,5 +1,5 @@
-//! Traces of requests: what a collector gets to see, what the API behind is told, and who decides.
-//! That nobody waits for a collector: `collectors`.
+//! Traces of requests: the exported spans, the trace context for the upstream, and trust. `collectors`
+//! tests that no request waits for a collector.
 
 mod collectors;
 
@@ -15,7 +15,7 @@ const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
 const TRUSTED: &str = "trusted_proxies = [\"127.0.0.1\"]\n";
 
-/// What somebody who asks says of its trace.
+/// The trace context of a client.
 fn asking(flags: &str) -> String {
     format!("00-{TRACE}-b7ad6b7169203331-{flags}")
 }
@@ -29,7 +29,7 @@ fn only<'a>(spans: &'a [Span], kind: &str) -> &'a Span {
     span
 }
 
-/// Its attributes, without those that differ from run to run, having looked at them.
+/// Checks and removes the attributes that differ between runs.
 #[track_caller]
 fn steady(span: &Span) -> Value {
     let mut attributes = json!(span.attributes);
@@ -92,7 +92,7 @@ fn request_check_and_upstream_request_each_have_a_span() {
         assert_eq!(span.resource["service.name"], "edge");
         assert_eq!(span.resource["service.instance.id"].as_str().unwrap().len(), 32);
     }
-    // The API is asked by the span of the way there.
+    // The upstream gets the id of the client span.
     let expected = format!("00-{}-{}-01", server.trace, client.id);
     assert_eq!(upstream.only_request().header("traceparent"), Some(&*expected));
     assert_eq!(upstream.only_request().header("tracestate"), None);
@@ -107,22 +107,22 @@ fn denied_request_has_a_span_with_the_reason() {
     client.send(&Request::get("/1"));
     client.send(&Request::get("/4").header("X-Api-Key", "unknown"));
     client.send(&Request::get("/3"));
-    // The demo is no upstream. An unknown key is counted by its address before it is refused.
+    // The demo upstream has no span. An unknown key is counted by its address before it is rejected.
     let spans = collector.wait_for(6);
     let of = |path: &str| spans.iter().find(|span| span.get("url.path") == path).unwrap();
-    let told = |span: &Span| {
+    let view = |span: &Span| {
         let of = |name: &str| span.get(name);
         (of("http.response.status_code"), of("tollgate.decision"), of("tollgate.rule"))
     };
-    assert_eq!(told(of("/1")), (json!(200), json!("allow"), json!("per-key")));
-    assert_eq!(told(of("/3")), (json!(429), json!("deny"), json!("per-key")));
-    assert_eq!(told(of("/4")), (json!(401), json!("reject"), json!(null)));
-    // What a client did wrong is no failure of the server.
+    assert_eq!(view(of("/1")), (json!(200), json!("allow"), json!("per-key")));
+    assert_eq!(view(of("/3")), (json!(429), json!("deny"), json!("per-key")));
+    assert_eq!(view(of("/4")), (json!(401), json!("reject"), json!(null)));
+    // A client error is not a failure of the server.
     assert!(spans.iter().all(|span| !span.has_failed), "{spans:#?}");
 }
 
-/// Who is trusted with ids, and with the decision: (lines of `[server]`, of `[tracing]`, what came;
-/// whether the trace goes on, and whether it is recorded).
+/// Trust in ids and in the sampling decision: (lines of `[server]`, of `[tracing]`, received context;
+/// whether the trace continues, and whether it is recorded).
 #[test]
 fn trace_context_is_accepted_from_trusted_proxies_only() {
     let all = "follow = \"all\"\n";
@@ -190,18 +190,19 @@ fn malformed_traceparent_starts_a_new_trace() {
     ] {
         assert_eq!(client.send(&request).status, 200, "{request:?}");
     }
-    // A state that is none is dropped, and takes the trace with it nowhere.
-    let odd = Request::get("/odd").header("traceparent", asking("01")).header("tracestate", "A b");
-    client.send(&odd);
+    // A malformed trace state is dropped.
+    let malformed =
+        Request::get("/odd").header("traceparent", asking("01")).header("tracestate", "A b");
+    client.send(&malformed);
     let seen = upstream.requests();
-    let (odd, new) = seen.split_last().unwrap();
+    let (malformed, new) = seen.split_last().unwrap();
     assert_eq!(new.len(), 7);
     for seen in new {
         assert!(!seen.head.contains(&TRACE[2..]), "{}", seen.head);
         assert_eq!((seen.values("traceparent").len(), seen.values("tracestate").len()), (1, 0));
     }
-    assert!(odd.header("traceparent").unwrap().contains(TRACE), "{}", odd.head);
-    assert_eq!(odd.header("tracestate"), None);
+    assert!(malformed.header("traceparent").unwrap().contains(TRACE), "{}", malformed.head);
+    assert_eq!(malformed.header("tracestate"), None);
     assert_eq!(collector.wait_for(16).iter().filter(|span| span.trace == TRACE).count(), 2);
 }
 
@@ -243,8 +244,8 @@ fn reload_starts_moves_and_stops_traces() {
     let messages = first.messages();
     let who: Vec<_> = messages.iter().map(|message| message.header("x-who")).collect();
     assert_eq!(who, [None, Some(&*home)]);
-    let told = gateway.log();
-    assert!(told.contains("tracing.headers.x-who: nothing -> \"${HOME}\""), "{told}");
+    let view = gateway.log();
+    assert!(view.contains("tracing.headers.x-who: nothing -> \"${HOME}\""), "{view}");
 }
 
 #[test]
@@ -308,9 +309,9 @@ fn malformed_input_in_spans_is_bounded_and_has_no_secret() {
         (servers == requests.len() && sent == spans.len() as u64).then_some(spans)
     };
     let spans = eventually("all spans", is_sent);
-    let told = format!("{spans:?}");
-    assert!(!told.contains(SECRET), "{told}");
-    assert!(told.contains("_OTHER") && told.contains("acme"), "{told}");
+    let view = format!("{spans:?}");
+    assert!(!view.contains(SECRET), "{view}");
+    assert!(view.contains("_OTHER") && view.contains("acme"), "{view}");
     assert!(spans.iter().all(|span| format!("{span:?}").len() < 6_000));
     assert!(!gateway.log().contains(SECRET), "{}", gateway.log());
     assert!(!gateway.metrics().contains(SECRET));
@@ -345,9 +346,9 @@ fn spans_of_a_disconnected_client_are_canceled() {
 
 #[test]
 fn spans_record_retries_and_failures() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (upstream, collector) = (Upstream::responding(ANSWER), Collector::start());
-    let servers = proxy_to(&[nobody, upstream.address]);
+    let servers = proxy_to(&[unused_address, upstream.address]);
     let gateway = Gateway::start(&format!("{servers}{}", collector.table("")));
     for _ in 0..2 {
         assert_eq!(gateway.get("/").status, 200);
@@ -359,7 +360,8 @@ fn spans_record_retries_and_failures() {
     let port = json!(upstream.address.port());
     assert!(clients.iter().all(|span| span.get("server.port") == port && !span.has_failed));
 
-    let gateway = Gateway::start(&format!("{}{}", proxy_to(&[nobody]), collector.table("")));
+    let gateway =
+        Gateway::start(&format!("{}{}", proxy_to(&[unused_address]), collector.table("")));
     assert_eq!(gateway.get("/").status, 502);
     let spans = collector.wait_for(6);
     let failed: Vec<_> = spans.iter().filter(|span| span.has_failed).collect();

@@ -1,4 +1,4 @@
-//! Where lines go, and that no request waits for a place that fails.
+//! Outputs of the access log, and that a failing output delays no request.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +21,7 @@ fn reload_starts_moves_and_stops_the_access_log() {
     gateway.apply(&format!("{DEMO}{}", table(&other, "")));
     gateway.get("/3");
     assert_eq!(lines(&other, 1)[0]["path"], "/3");
-    // A place that cannot be written to is an error of the file, and changes nothing.
+    // An output that cannot be written to is an error of the file, which changes nothing.
     gateway.save(&format!("{DEMO}{}", table(Path::new("/none/access.log"), "")));
     let answer = gateway.reload();
     assert_eq!(answer.status, 422);
@@ -53,7 +53,7 @@ fn sigterm_flushes_the_access_log() {
     }
     gateway.terminate();
     assert_eq!(gateway.exit().0, Some(0));
-    // What it said is read by another thread.
+    // Another thread reads the output of the process.
     let last = || gateway.log().contains("\"path\":\"/199\"").then_some(());
     eventually("the last line", last);
     let log = gateway.log();
@@ -86,7 +86,7 @@ fn row_74_full_disk_drops_lines_and_delays_no_request() {
     for _ in 0..10 {
         assert_eq!(gateway.get("/").status, 200);
     }
-    // The last line waits for room for its rest, if it began to be written; none does here.
+    // A partly written line waits for space for its rest; here no line begins to be written.
     gateway.wait_for_count("tollgate_access_log_dropped_total", &[], 10);
     let complaints = gateway.log().matches("the access log cannot be written").count();
     assert_eq!(complaints, 1, "{}", gateway.log());
@@ -97,13 +97,13 @@ fn row_74_stopped_reader_of_the_access_log_delays_no_request() {
     let (_folder, path) = place();
     assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
     let mut gateway = Gateway::start(&format!("{DEMO}{}", table(&path, "")));
-    // Opened, and never read.
+    // The reader opens the pipe and never reads.
     let reader = std::fs::File::open(&path).unwrap();
     let mut client = gateway.connect();
     let mut slowest = Duration::ZERO;
     let dropped = "tollgate_access_log_dropped_total";
     let path = format!("/{}", "long".repeat(300));
-    // 4 MiB may wait, some 2,700 lines; what comes then is dropped.
+    // The queue holds 4 MiB, about 2,700 lines; further lines are dropped.
     for _ in 0..6_000 {
         let (answer, took) = timed(|| client.send(&Request::get(&path)));
         assert_eq!(answer.status, 200);

@@ -1,4 +1,4 @@
-//! Files and requests of every kind, small enough that requests meet the same buckets.
+//! Generates configurations and requests, from ranges small enough that requests share buckets.
 
 use std::fmt::Write as _;
 
@@ -8,14 +8,14 @@ use serde_json::{Map, Value, json};
 
 use crate::support::{Request, key};
 
-/// `[server]` for a gateway that is to run.
+/// The `[server]` table for a running gateway.
 pub(crate) const ON_ANY_PORT: &str =
     "[server]\nlisten = [\"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\nthreads = 2";
 
-/// Whoever connects to a gateway of these tests comes from here.
+/// Address of all clients that connect to a gateway.
 const PEER: &str = "127.0.0.1";
 
-/// No two of them match the same requests.
+/// No two routes match the same request.
 const ROUTES: [&str; 9] = [
     "path = '/api/search'\nmethods = ['GET']",
     "path = '/api/search'",
@@ -30,7 +30,7 @@ const ROUTES: [&str; 9] = [
 
 const PER: [&str; 7] = ["ip", "key", "plan", "route", "method", "host", "header:x-tenant"];
 
-/// Whole files, right in every way. Rates are per day, so that nothing comes back meanwhile.
+/// Valid configurations. Rates are per day, so that no tokens refill during a test.
 pub(crate) fn files() -> impl Strategy<Value = String> {
     let clients = (
         select(vec!["['header:x-api-key', 'bearer', 'query:api_key']", "['header:x-api-key']"]),
@@ -109,7 +109,7 @@ fn rule(routes: Vec<usize>) -> impl Strategy<Value = String> {
     )
 }
 
-/// A request that is asked about, and then sent.
+/// A request that is explained, and then sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     method: &'static str,
@@ -118,7 +118,7 @@ pub(crate) struct Sent {
     headers: Vec<(&'static str, &'static str)>,
 }
 
-/// Requests that meet the routes, the keys and the guards of [`files`].
+/// Requests that match the routes, keys and checks of [`files`].
 pub(crate) fn requests() -> impl Strategy<Value = Sent> {
     let methods = select(vec!["GET", "GET", "GET", "HEAD", "POST", "TRACE", "get"]);
     let targets = select(vec![
@@ -165,7 +165,7 @@ pub(crate) fn requests() -> impl Strategy<Value = Sent> {
 }
 
 impl Sent {
-    /// As the admin port is asked.
+    /// The body for `POST /api/explain`.
     pub(crate) fn asked(&self) -> Value {
         let mut headers = Map::new();
         for (name, value) in &self.headers {
@@ -181,7 +181,7 @@ impl Sent {
         })
     }
 
-    /// As a client sends it.
+    /// The HTTP request.
     pub(crate) fn request(&self) -> Request {
         let request = Request::new(self.method, self.target).without("Host");
         let request = request.header("Host", self.host);

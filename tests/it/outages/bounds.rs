@@ -1,5 +1,4 @@
-//! What a client may take in an outage, and across it: no second burst, neither on the way into
-//! the outage nor on the way back, however often Redis comes and goes.
+//! The bound on tokens in an outage: no additional burst when Redis fails or returns, however often.
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use crate::support::{
 const BURST: u64 = 50;
 const PER_SECOND: u64 = 20;
 
-/// Several gateways behind one proxy, of which each knows how many they are.
+/// Several gateways that share a fault proxy, with a configured number of instances.
 pub(super) struct Fleet {
     _redis: Redis,
     proxy: FaultProxy,
@@ -32,7 +31,7 @@ impl Fleet {
         Self { _redis: redis, proxy, gateways }
     }
 
-    /// Redis comes and goes each 300 ms, for so long.
+    /// Disconnects and reconnects Redis every 300 ms for this time.
     pub(super) fn flap(&self, length: Duration) -> Duration {
         let end = self.proxy.elapsed() + length;
         while self.proxy.elapsed() < end {
@@ -44,8 +43,8 @@ impl Fleet {
         Duration::ZERO
     }
 
-    /// Redis is away for so long, and then is there for a while. How long it took from the first
-    /// gateway that found it again to the last, since they do not return together.
+    /// Disconnects Redis for this time. Returns the time between the recovery of the first gateway and that
+    /// of the last.
     pub(super) fn lose_redis(&self, length: Duration) -> Duration {
         sleep_for(Duration::from_secs(1));
         self.proxy.set(Mode::Refuse);
@@ -62,9 +61,9 @@ impl Fleet {
         apart
     }
 
-    /// One client asks all gateways without a rest, while `scenario` goes on. It may take what
-    /// time gives, the burst, and one more burst for whatever was under way as Redis failed; and
-    /// for as long as some gateways are back and others are not, those go on with their part.
+    /// One client sends requests to all gateways without a pause during `scenario`. It may take the refill,
+    /// the burst, and one more burst for requests in flight when Redis failed; while only some gateways
+    /// have recovered, the others grant their local share.
     pub(super) fn holds_the_limit(&self, scenario: impl FnOnce(&Self) -> Duration) {
         let pause = Duration::from_millis(10);
         let lane = |gateway: &Gateway| ClientGroup::new(gateway, &request(), 8, pause);
@@ -103,16 +102,16 @@ fn row_01_three_gateways_stay_within_the_bound_in_an_outage() {
     Fleet::start(3, FAST_BREAKER).holds_the_limit(|fleet| fleet.lose_redis(Duration::from_secs(3)));
 }
 
-/// How many requests pass until one is refused.
+/// Number of requests that are allowed before one is denied.
 fn take_all(gateway: &Gateway) -> usize {
     (0..1_000).take_while(|_| get(gateway) == 200).count()
 }
 
-/// 40 of 100 are taken when Redis fails; nobody gets a full bucket for it, and what is taken in the
-/// meantime is not there afterwards.
+/// 40 of 100 tokens are taken when Redis fails. No client gets a full bucket, and tokens taken locally are
+/// missing afterwards.
 #[test]
 fn row_01_client_keeps_one_bucket_before_during_and_after_an_outage() {
-    // One check that a busy machine holds up for longer would be taken off twice.
+    // A check that times out on a busy machine would be charged twice.
     let fixture = Fixture::with_timeout("1s", "rate = \"100/d\"");
     let gateway = &fixture.gateway;
     let before = gateway.count("tollgate_decisions_total", &[("decision", "allow")]);
@@ -135,7 +134,7 @@ fn row_01_client_keeps_one_bucket_before_during_and_after_an_outage() {
     assert_eq!(settled, 30);
 }
 
-/// Of a limit that is too small to be divided, each gateway grants one request all the same.
+/// If the local share is less than one token, each gateway still allows one request.
 #[test]
 fn row_01_local_share_of_a_small_limit_is_one_token() {
     let redis = Redis::start();
@@ -145,13 +144,12 @@ fn row_01_local_share_of_a_small_limit_is_one_token() {
     wait_until_connected(&gateway);
     proxy.set(Mode::Refuse);
     eventually("the breaker to open", || (breaker(&gateway) == 2).then_some(()));
-    // A client that Redis has said nothing about: one without a key.
+    // A client without a key, whose bucket is unknown to the gateway.
     let passed = (0..20).filter(|_| gateway.get("/").status == 200).count();
     assert_eq!(passed, 1);
 }
 
-/// What Redis may have taken without saying so is never granted twice: here it takes all that it
-/// was asked for, long after the gateway has gone on without it.
+/// Ambiguous charges are never granted twice: here Redis runs the calls long after their timeout.
 #[test]
 fn row_02_late_debits_grant_no_tokens() {
     let fixture = Fixture::start("rate = \"100/d\"");
@@ -168,7 +166,7 @@ fn row_02_late_debits_grant_no_tokens() {
     assert!(fixture.gateway.count("tollgate_redis_ambiguous_checks_total", &[]) >= 5);
 }
 
-/// As [`wait_until_open`], counting what passes.
+/// [`wait_until_open`] that counts allowed requests.
 fn wait_until_open_counting(fixture: &Fixture, passed: &mut usize) {
     eventually("the breaker to open", || {
         *passed += usize::from(get(&fixture.gateway) == 200);
@@ -176,7 +174,7 @@ fn wait_until_open_counting(fixture: &Fixture, passed: &mut usize) {
     });
 }
 
-/// A restart without persistence begins with full buckets, and nothing else does.
+/// After a restart without persistence, buckets start full.
 #[test]
 fn row_05_redis_restart_without_data_grants_at_most_one_burst() {
     let mut redis = Redis::start();

@@ -1,18 +1,18 @@
-//! Clocks that jump: of the gateway, which does not care, and of Redis, by which buckets fill.
+//! Clock jumps of the gateway, which have no effect, and of Redis, which refills buckets by its clock.
 
 use super::{config, get, request, wait_until_connected};
 use crate::support::{Gateway, Redis, WallClock, eventually, full_config};
 
 const HOUR: i64 = 3_600;
 
-/// The hour of the `Date` that a gateway puts into its answers: that the clock jumps at all.
+/// Hour of the `Date` header, to check that the clock has jumped.
 fn hour(gateway: &Gateway) -> String {
     let answer = gateway.send(&request());
     let date = answer.header("date").unwrap().to_owned();
     date.split(' ').nth(4).unwrap().split(':').next().unwrap().to_owned()
 }
 
-/// Two an hour: a jump of an hour would give two, if it counted.
+/// A jump of an hour would refill tokens, if it counted.
 #[test]
 fn row_25_wall_clock_of_the_gateway_changes_no_decision() {
     let redis = Redis::start();
@@ -33,13 +33,12 @@ fn row_25_wall_clock_of_the_gateway_changes_no_decision() {
             assert_eq!((answer.status, answer.remaining()), (200, left), "{seconds_off} s off");
         }
         clock.set(HOUR);
-        // The hour of a cached date may be a second old.
+        // The `Date` header is cached for up to a second.
         eventually("the clock to have jumped", || (hour(&gateway) != first).then_some(()));
     }
 }
 
-/// Nothing is refilled beyond a full bucket, and nobody is locked out until the old time has come
-/// again.
+/// A forward jump refills at most a full bucket; a backward jump locks no client out.
 #[test]
 fn row_24_clock_jump_of_redis_is_bounded() {
     let clock = WallClock::new();
@@ -50,7 +49,7 @@ fn row_24_clock_jump_of_redis_is_bounded() {
     let drain = || (0..10_000).take_while(|_| get(&gateway) == 200).count();
     drain();
     clock.set(HOUR);
-    // What is known of a refusal is good for a second at most.
+    // A cached denial is valid for at most a second.
     eventually("the jump to be seen", || (get(&gateway) == 200).then_some(()));
     let answer = gateway.send(&request());
     assert!(answer.remaining() <= 98, "{answer:?}");

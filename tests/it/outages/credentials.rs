@@ -1,4 +1,4 @@
-//! Logins and certificates that are no good, and then are: nothing is started anew for it.
+//! Wrong passwords and certificates that are corrected later, without a restart.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ fn row_15_corrected_password_works_without_a_restart() {
     let redis = Redis::start();
     let gateway = Gateway::start(&config(&redis.table(), HIGH_RATE));
     wait_until_connected(&gateway);
-    // Who was there before the password may stay.
+    // Existing connections stay authenticated.
     let operator = redis.session();
     operator.execute(&["CONFIG", "SET", "requirepass", "pw"]).unwrap();
     assert_survives(
@@ -25,7 +25,7 @@ fn row_15_corrected_password_works_without_a_restart() {
     );
 }
 
-/// Writes a certificate of a server by this name, which vouches for itself.
+/// Writes a self-signed certificate for this name.
 fn issue(file: &Path, key: &KeyPair, last_year: i32) -> String {
     let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
     params.not_before = date_time_ymd(2020, 1, 1);

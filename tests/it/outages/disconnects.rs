@@ -1,4 +1,4 @@
-//! It is gone, or too far away.
+//! Redis is killed or unreachable, or has no room for clients.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn row_01_reset_or_refused_connections_fail_no_request() {
     Fixture::start(HIGH_RATE).assert_survives(Mode::Refuse);
 }
 
-/// Nobody says that the connection is dead: it is found out by calls that are not answered.
+/// The peer sends no FIN: only unanswered calls show that the connection is dead.
 #[test]
 fn row_18_half_open_connection_is_replaced() {
     let fixture = Fixture::start(HIGH_RATE);
@@ -52,8 +52,7 @@ fn row_26_redis_at_maxclients_fails_no_request() {
     wait_until_closed(&gateway);
 }
 
-/// Twenty gateways lose Redis together. What they must not do is come back together: in no quarter
-/// of a second more than half of them, though each has been waiting for the same moment.
+/// Twenty gateways lose Redis at the same time. At most half of them may reconnect within any 250 ms.
 #[test]
 fn row_27_reconnects_of_many_gateways_are_spread() {
     const GATEWAYS: usize = 20;

@@ -1,4 +1,4 @@
-//! It answers that it will not.
+//! Redis responds with errors.
 
 use super::{
     Fixture, HIGH_RATE, assert_survives, config, get, wait_until_closed, wait_until_connected,
@@ -21,7 +21,7 @@ fn row_06_loading_redis_fails_no_request() {
     wait_until_closed(&gateway);
 }
 
-/// Rows 6, 10, 11, 12, 15, 16 and 21: the first such answer is enough.
+/// Rows 6, 10, 11, 12, 15, 16 and 21: the first such reply opens the breaker.
 #[test]
 fn every_unavailable_reply_opens_the_breaker_at_once() {
     let fixture = Fixture::start(HIGH_RATE);
@@ -73,7 +73,7 @@ fn row_11_redis_without_replicas_fails_no_request() {
 fn row_11_redis_that_cannot_save_fails_no_request() {
     let redis = Redis::start();
     let gateway = directly(&redis);
-    // A folder stands where the file should be.
+    // A folder has the name of the file.
     let dump = redis.folder().join("dump.rdb");
     std::fs::create_dir_all(dump.join("in_the_way")).unwrap();
     redis.configure("save", "3600 1000000");
@@ -92,7 +92,7 @@ fn row_12_redis_demoted_to_replica_fails_no_request() {
     assert_survives(&directly(&redis), || follow("127.0.0.1", "1"), || follow("NO", "ONE"));
 }
 
-/// Without a right that checks need, Redis cannot decide: the breaker says so, and so does the log.
+/// Without an ACL right that checks need, the breaker opens and the log names the right.
 #[test]
 fn row_16_missing_acl_right_opens_the_breaker_and_is_logged() {
     let redis = Redis::start();

@@ -1,4 +1,4 @@
-//! It is somewhere else: another server has taken its place.
+//! Another server takes over.
 
 use std::time::Duration;
 
@@ -37,10 +37,10 @@ fn row_07_gateway_follows_a_sentinel_failover() {
     eventually("the sentinels to know everybody", || {
         (known("num-other-sentinels") == "2" && known("num-slaves") == "1").then_some(())
     });
-    // Sentinels end all connections of a server whose part they change.
+    // Sentinels close all connections of a server whose role they change.
     let says = |text: &str| {
-        let told = replica.try_query::<String>(&["INFO", "replication"]);
-        told.is_ok_and(|told| told.contains(text))
+        let view = replica.try_query::<String>(&["INFO", "replication"]);
+        view.is_ok_and(|view| view.contains(text))
     };
     eventually("the replica to be in step", || says("master_link_status:up").then_some(()));
 

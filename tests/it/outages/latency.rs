@@ -1,9 +1,8 @@
-//! What clients notice under steady load: nothing. Every request is answered, none waits for longer
-//! than the budget, and nobody is sent ahead to find out whether Redis is back.
+//! Response times under steady load: every request gets a response, none takes longer than the timeout plus
+//! a margin, and no request is used as a probe.
 //!
-//! What the machine does to requests is measured in the same run: beside the limited requests go
-//! others that no rule applies to. What happens while those have to wait is not held against the
-//! gateway, and does not count as a success either: the test reports that measurement as
+//! Delays of the machine are measured in the same run, by requests to which no rule applies. Limited
+//! requests during such a delay are excluded; if too many are excluded, the test reports the measurement as
 //! inconclusive.
 
 use std::ops::Range;
@@ -17,35 +16,35 @@ use crate::support::{
 
 const BUDGET: Duration = Duration::from_millis(10);
 
-/// What a request may take beyond the budget.
+/// Margin for a request beyond the timeout.
 const MORE: Duration = Duration::from_millis(5);
 
-/// From one request of a client to the next: a thousand requests a second in all leave the machine
-/// some room, and are enough for one to be under way at any time.
+/// Time between two requests of a client: 1,000 requests a second in total leave the machine idle time, and
+/// keep at least one request in flight.
 const PERIOD: Duration = Duration::from_millis(80);
 
-/// How long nothing is wrong at first.
+/// Duration of the load before the fault.
 const BEFORE: Duration = Duration::from_secs(2);
 
-/// A gateway under load, with a budget of 10 ms.
+/// A gateway under load, with a timeout of 10 ms.
 struct LoadTest {
     gateway: Gateway,
     load: Load,
 }
 
-/// The breaker changed.
+/// A transition of the breaker.
 struct Change {
-    /// How long after its cause; none where it was not seen.
+    /// Time from its cause to the log line; `None` if it did not happen.
     took: Option<Duration>,
-    /// By the watch of the load: from its cause until it was seen, or later.
+    /// Span from its cause to its detection, on the clock of the load.
     span: Range<Duration>,
 }
 
-/// What became of the load.
+/// Result of the load.
 struct LoadReport {
-    /// Those whose requests are limited.
+    /// Requests with a limit.
     limited: Report,
-    /// The others.
+    /// Requests without a limit.
     free: Report,
 }
 
@@ -54,7 +53,7 @@ impl LoadTest {
         Self::open_with("", redis)
     }
 
-    /// With another breaker.
+    /// Starts the test with another breaker.
     fn open_with(breaker: &str, redis: &str) -> Self {
         let free = "[routes.free]\npath = \"/free\"\nupstream = \"api\"\n";
         let rule = "[rules.per-key]\nper = [\"key\"]\nroutes = [\"all\"]\nrate = \"1000000/s\"\n";
@@ -70,25 +69,25 @@ impl LoadTest {
         Self { gateway, load }
     }
 
-    /// Waits for one more line of the log that says so. How long after `cause` the gateway wrote
-    /// it, by its own account.
+    /// Waits for a further log line with `words`. The time is that between `cause` and the timestamp of the
+    /// line.
     fn until(&self, words: &str, cause: impl FnOnce()) -> Change {
         let begun = self.load.elapsed();
         let before = self.gateway.log_times(words).len();
         let moment = Timestamp::now();
         cause();
         let line = || self.gateway.log_times(words).get(before).copied();
-        // Longer than is promised: what the machine did in the meantime is known at the end only.
+        // Longer than guaranteed: the delays of the machine are known only at the end.
         let took = within(2 * TIMEOUT, line).map(|at| at.since(moment));
         Change { took, span: begun..self.load.elapsed() }
     }
 
-    /// Waits until Redis decides: a busy machine may have kept it from that, and may go on to.
+    /// Waits until Redis decides; false if a busy machine prevents it.
     fn is_closed(&self) -> bool {
         within(2 * TIMEOUT, || (breaker(&self.gateway) == 0).then_some(())).is_some()
     }
 
-    /// Ends a test on a machine that never lets Redis answer in time, if that is the machine.
+    /// Ends the test as inconclusive if the machine never lets Redis respond in time.
     fn give_up(self) {
         let span = Duration::ZERO..self.load.elapsed();
         let noise = self.close().free.held_up(&span, MORE);
@@ -98,14 +97,14 @@ impl LoadTest {
         ));
     }
 
-    /// Waits until Redis decides about everything again, and a little longer.
+    /// Waits until the breaker is closed, and half a second longer.
     fn closes(&self, returns: impl FnOnce()) -> Change {
         let change = self.until("breaker closed", returns);
         sleep_for(Duration::from_millis(500));
         change
     }
 
-    /// Ends the load. Every request has been answered with 200.
+    /// Ends the load. Asserts that every response was 200.
     fn close(self) -> LoadReport {
         let [limited, free]: [Report; 2] = self.load.stop().try_into().ok().unwrap();
         for report in [&limited, &free] {
@@ -117,8 +116,8 @@ impl LoadTest {
 }
 
 impl LoadReport {
-    /// How long 99 of 100 limited requests of this span took at most, of those that the machine
-    /// did not disturb. None where it disturbed most of them.
+    /// The 99th percentile of the limited requests in this span that the machine did not delay; `None` if
+    /// it delayed most of them.
     fn p99(&self, span: &Range<Duration>) -> Option<Duration> {
         let all = self.limited.during(span);
         let judged = all.undisturbed_by(&self.free, MORE);
@@ -127,7 +126,7 @@ impl LoadReport {
         p99
     }
 
-    /// 99 of 100 requests of this span took no longer than `most`.
+    /// Asserts that 99 % of the requests in this span took at most `most`.
     #[track_caller]
     fn took_at_most(&self, most: Duration, span: &Range<Duration>) {
         match self.p99(span) {
@@ -136,14 +135,13 @@ impl LoadReport {
         }
     }
 
-    /// No request of this span waited for longer than the budget, and a little.
+    /// Asserts that requests in this span took at most the timeout plus the margin.
     #[track_caller]
     fn were_not_held_up(&self, span: &Range<Duration>) {
         self.took_at_most(BUDGET + MORE, span);
     }
 
-    /// The breaker took no longer to open than it may. With as much noise as it took longer, or
-    /// where it had been opened by the machine before, that cannot be judged.
+    /// Asserts that the breaker opened in time. Inconclusive if the machine caused the delay.
     #[track_caller]
     fn saw_it_open_within(&self, most: Duration, change: &Change) {
         let noise = self.free.held_up(&change.span, MORE);
@@ -155,8 +153,8 @@ impl LoadReport {
         );
     }
 
-    /// The same for the breaker to close. One probe that the machine holds up for longer than its
-    /// budget, and the next comes up to 15 s later.
+    /// Asserts that the breaker closed in time. If the machine delays one probe beyond its timeout, the
+    /// next one comes up to 15 s later.
     #[track_caller]
     fn saw_it_close(&self, change: &Change) {
         let noise = self.free.held_up(&change.span, MORE);
@@ -168,7 +166,7 @@ impl LoadReport {
     }
 }
 
-/// Fails the test unless the promise was kept, or noise explains that it was not.
+/// Fails the test unless the guarantee was met, or noise explains that it was not.
 #[track_caller]
 fn judge(is_kept: bool, is_noise: bool, finding: &str) {
     assert!(is_kept || is_noise, "{finding}");
@@ -210,7 +208,7 @@ fn row_02_hanging_redis_delays_no_request() {
     let closed = test.closes(|| redis.resume());
     let (stopped, end) = (opened.span.start, test.load.elapsed());
     let report = test.close();
-    // Five in a row, and those that were under way beside the fifth.
+    // Five timeouts in a row, and calls in flight at the fifth.
     let noise = report.free.held_up(&(counted..opened.span.end), MORE);
     let finding = format!("{} timeouts, with {noise:?} of noise", after - before);
     judge(after - before <= 5 + 3, !noise.is_zero(), &finding);
@@ -220,8 +218,7 @@ fn row_02_hanging_redis_delays_no_request() {
     report.were_not_held_up(&(stopped..stopped + Duration::from_millis(500)));
 }
 
-/// While the breaker is open, nothing of what clients ask reaches Redis: whether it is back is
-/// found out without them.
+/// While the breaker is open, no client request reaches Redis: probes are separate.
 #[test]
 fn row_03_no_request_is_used_as_a_probe() {
     let redis = Redis::start();
@@ -232,7 +229,7 @@ fn row_03_no_request_is_used_as_a_probe() {
         return test.give_up();
     }
     test.until("breaker open", || proxy.set(slow));
-    // What was under way when it opened has arrived.
+    // Calls that were in flight when the breaker opened have arrived.
     sleep_for(Duration::from_millis(100));
     let opened = test.load.elapsed();
     let (calls, times) = (proxy.client_calls(), times_opened(&test.gateway));
@@ -243,11 +240,11 @@ fn row_03_no_request_is_used_as_a_probe() {
     let closed = test.closes(|| proxy.set(Mode::Pass));
     let report = test.close();
     report.saw_it_close(&closed);
-    // Redis is not asked meanwhile.
+    // No call to Redis is made in this span.
     report.took_at_most(MORE, &(opened..shut));
 }
 
-/// A test of the measure: without a fault, no request waits for longer than with one.
+/// Checks the measurement itself: without a fault, response times are within the same bound.
 #[test]
 fn healthy_redis_delays_no_request() {
     let redis = Redis::start();

@@ -1,4 +1,4 @@
-//! What takes longer than everybody wants to wait: `make test-outages` runs it.
+//! Longer tests, which `make test-outages` runs.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn row_01_30_s_of_flapping_grant_no_burst_per_flap() {
     Fleet::start(1, "").holds_the_limit(|fleet| fleet.flap(HALF_A_MINUTE));
 }
 
-/// The same with a breaker that trusts Redis again each time.
+/// The same with a breaker that closes quickly.
 #[test]
 fn row_01_three_gateways_with_fast_recovery_stay_within_the_bound() {
     Fleet::start(3, FAST_BREAKER).holds_the_limit(|fleet| fleet.flap(HALF_A_MINUTE));

@@ -1,4 +1,4 @@
-//! It answers something else. Row 19.
+//! Redis sends malformed replies (row 19).
 
 use super::{Fixture, HIGH_RATE, wait_until_closed, wait_until_open};
 use crate::support::Mode;

@@ -1,4 +1,4 @@
-//! What operators and clients get to see of an outage.
+//! Metrics, logs and headers in an outage.
 
 use super::{
     Fixture, HIGH_RATE, config, decided_by, get, request, times_opened, wait_until_closed,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::support::{DEMO, FaultProxy, Gateway, Mode, Redis, Request, eventually, key, send_many};
 
-/// One line for each change of state, however many requests there are.
+/// One log line for each transition, for any number of requests.
 #[test]
 fn row_01_outage_is_counted_and_logged_once() {
     let fixture = Fixture::start(HIGH_RATE);
@@ -46,7 +46,7 @@ fn mode_header_shows_local_fallback() {
     assert_eq!(mode(), None);
 }
 
-/// What a rule says is to become of requests while Redis fails.
+/// `on_failure` of each rule.
 #[test]
 fn on_failure_of_a_rule_denies_or_allows() {
     let redis = Redis::start();
@@ -83,7 +83,7 @@ fn on_failure_of_a_rule_denies_or_allows() {
     eventually("nobody to be denied", || (ask("/deny").status != 503).then_some(()));
 }
 
-/// Each gateway announces itself where all of them can see it.
+/// Each gateway sends heartbeats that all gateways read.
 #[test]
 fn gateways_count_each_other() {
     let redis = Redis::start();

@@ -1,12 +1,12 @@
-//! A gateway that restarts: what it granted without Redis is not granted again.
+//! Restarts of the gateway: tokens granted without Redis are not granted again.
 
 use super::{breaker, config, decided_by, get, linked, request};
 use crate::support::{Gateway, Redis, Request, eventually};
 
-/// A rate that gives nothing back while a test runs.
+/// A rate that refills no token during a test.
 const FIVE_AN_HOUR: &str = "rate = \"5/h\"";
 
-/// How many of ten requests pass.
+/// Number of ten requests that are allowed.
 fn passed(gateway: &Gateway) -> usize {
     (0..10).filter(|_| get(gateway) == 200).count()
 }
@@ -19,7 +19,7 @@ fn set_breaker(gateway: &Gateway, state: &str) {
     assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
-/// Ends a gateway by SIGTERM. Returns what it logged.
+/// Stops a gateway with SIGTERM and returns its log.
 #[track_caller]
 fn terminated(mut gateway: Gateway) -> String {
     gateway.terminate();
@@ -28,7 +28,7 @@ fn terminated(mut gateway: Gateway) -> String {
     gateway.log()
 }
 
-/// Redis could be reached all the time: a restart forgets nothing.
+/// Redis is reachable all the time: a restart loses no debt.
 #[test]
 fn sigterm_settles_debts() {
     let redis = Redis::start();
@@ -46,7 +46,7 @@ fn sigterm_settles_debts() {
     assert!(decided_by(&restarted, "redis") > 0);
 }
 
-/// The documented bound is 5 + 2 * 5, however often a gateway starts while Redis is down.
+/// The documented bound is 5 + 2 * 5, for any number of starts while Redis is down.
 #[test]
 fn restarts_in_an_outage_stay_within_the_bound() {
     let redis = Redis::stopped();
@@ -62,7 +62,7 @@ fn restarts_in_an_outage_stay_within_the_bound() {
     assert!(passed <= 15, "{passed} passed");
 }
 
-/// An operator may prefer bursts to refusals.
+/// `start_without = "full"` prefers additional bursts to denied requests.
 #[test]
 fn start_without_full_grants_a_burst_for_each_start() {
     let redis = Redis::stopped();
@@ -74,7 +74,7 @@ fn start_without_full_grants_a_burst_for_each_start() {
     }
 }
 
-/// What is unknown once Redis has been reached is full again, as it is without a restart.
+/// Once Redis has been reached, unknown buckets start full, as without a restart.
 #[test]
 fn buckets_start_empty_until_redis_is_reached() {
     let mut redis = Redis::stopped();
@@ -89,12 +89,12 @@ fn buckets_start_empty_until_redis_is_reached() {
     assert_eq!(reached(), true);
     redis.kill();
     eventually("the breaker to open", || (breaker(&gateway) == 2).then_some(()));
-    // A client that Redis has said nothing about: one without a key.
+    // A client without a key, whose bucket is unknown to the gateway.
     let passed = (0..10).filter(|_| gateway.get("/").status == 200).count();
     assert_eq!(passed, 5);
 }
 
-/// Connections wait until Redis has been tried: no decision is made without it.
+/// Client connections wait for the first connection attempt to Redis.
 #[test]
 fn first_request_after_the_start_is_decided_by_redis() {
     let redis = Redis::start();
@@ -107,7 +107,7 @@ fn first_request_after_the_start_is_decided_by_redis() {
     }
 }
 
-/// Debts that Redis does not take are named in the log, and do not hold the end up.
+/// Unsettled debts are logged and do not delay the shutdown.
 #[test]
 fn sigterm_without_redis_logs_unsettled_debts() {
     let mut redis = Redis::start();

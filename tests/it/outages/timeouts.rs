@@ -1,4 +1,4 @@
-//! It is there and does not answer, or too late.
+//! Redis does not respond, or too late.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn row_03_redis_sleeping_for_two_seconds_fails_no_request() {
     wait_until_closed(&fixture.gateway);
 }
 
-/// Each call would take three budgets: Redis is let alone, and is not tried again and again.
+/// Each call takes three times the timeout: the breaker stays open.
 #[test]
 fn row_03_breaker_stays_open_while_redis_is_too_slow() {
     let fixture = Fixture::with_timeout("10ms", HIGH_RATE);
@@ -44,7 +44,7 @@ fn row_03_breaker_stays_open_while_redis_is_too_slow() {
     wait_until_closed(&fixture.gateway);
 }
 
-/// Never five timeouts in a row, but half of all calls.
+/// There are never five timeouts in a row, but half of all calls time out.
 #[test]
 fn row_03_breaker_opens_if_every_second_call_is_too_slow() {
     let fixture = Fixture::with_timeout("100ms", HIGH_RATE);
@@ -54,8 +54,7 @@ fn row_03_breaker_opens_if_every_second_call_is_too_slow() {
     wait_until_closed(&fixture.gateway);
 }
 
-/// An answer that comes too late is nobody's: every client sees its own limit, and never more left
-/// than its own requests have left.
+/// A late reply reaches no client: each client sees its own limit and at most its own remaining tokens.
 #[test]
 fn row_20_late_replies_reach_no_other_client() {
     let redis = Redis::start();
@@ -87,7 +86,7 @@ fn row_20_late_replies_reach_no_other_client() {
     });
 }
 
-/// A script that does not end, which Redis first keeps silent about and then says.
+/// An endless script: Redis first does not respond, then replies BUSY.
 #[test]
 fn row_21_redis_blocked_by_a_script_fails_no_request() {
     let redis = Redis::start();
@@ -106,7 +105,7 @@ fn row_21_redis_blocked_by_a_script_fails_no_request() {
     wait_until_closed(&gateway);
 }
 
-/// Hundreds of requests at once, and nobody answers: none of them fails.
+/// 500 concurrent requests while Redis hangs: none fails.
 #[test]
 fn row_02_500_clients_pass_while_redis_hangs() {
     let fixture = Fixture::with_timeout("10ms", HIGH_RATE);

@@ -1,4 +1,4 @@
-//! Collectors that are away, hang, refuse or come back: no request fails or waits, and what is lost is
+//! Collectors that are missing, hang, refuse or recover: no request fails or waits, and lost spans are
 //! counted.
 
 use std::io::Write as _;
@@ -16,8 +16,8 @@ use crate::support::{Collector, DEMO, Gateway, Request, eventually, timed};
 
 const REFUSED: &[u8] = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n";
 
-/// How long 200 requests may take on one connection: some 100 ms on a busy machine, and far less
-/// than any one of them would take that waited for a collector.
+/// Time limit for 200 requests on one connection: they take about 100 ms on a busy machine, far less than
+/// one wait for a collector.
 const PROMPT: Duration = Duration::from_secs(5);
 
 fn serve(gateway: &Gateway) {
@@ -40,8 +40,8 @@ fn tracing_to(address: std::net::SocketAddr, more: &str) -> String {
 
 #[test]
 fn missing_collector_delays_no_request() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut gateway = Gateway::start(&tracing_to(nobody, ""));
+    let unused_address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut gateway = Gateway::start(&tracing_to(unused_address, ""));
     serve(&gateway);
     gateway.wait_for_count("tollgate_traces_spans_total", &[("result", "failed")], 200);
     assert!(gateway.count("tollgate_traces_exports_total", &[("result", "connect")]) >= 3);
@@ -52,12 +52,12 @@ fn missing_collector_delays_no_request() {
     assert!(code == Some(0) && took < Duration::from_secs(5), "{code:?} {took:?}");
     let log = gateway.log();
     assert_eq!(log.matches("traces cannot be sent to").count(), 1, "{log}");
-    assert!(log.contains(&format!("http://{nobody}/v1/traces")), "{log}");
+    assert!(log.contains(&format!("http://{unused_address}/v1/traces")), "{log}");
 }
 
 #[test]
 fn hanging_collector_delays_no_request() {
-    // Takes connections, and says nothing on them.
+    // Accepts connections and never responds.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut gateway =
         Gateway::start(&tracing_to(silent.local_addr().unwrap(), "timeout = \"100ms\""));
@@ -65,7 +65,7 @@ fn hanging_collector_delays_no_request() {
     gateway.wait_for_count("tollgate_traces_spans_total", &[("result", "failed")], 200);
     assert!(gateway.count("tollgate_traces_exports_total", &[("result", "timeout")]) >= 3);
 
-    // With all the time in the world, the end of the process does not wait for it.
+    // Even with a long timeout, shutdown does not wait for it.
     gateway.apply(&tracing_to(silent.local_addr().unwrap(), "timeout = \"1m\""));
     serve(&gateway);
     gateway.terminate();
@@ -74,18 +74,18 @@ fn hanging_collector_delays_no_request() {
     assert!(gateway.log().contains("the last spans are lost"), "{}", gateway.log());
 }
 
-/// Whoever has the file name another collector does not wait for what the old one leaves undone.
+/// After a reload with another collector, the old one's pending spans delay nothing.
 #[test]
 fn reload_replaces_a_hanging_collector() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = tracing_to(silent.local_addr().unwrap(), "timeout = \"2s\"");
     let gateway = Gateway::start(&silent);
-    // Several messages' worth: each would be sent three times.
+    // Several messages, each of which would be sent three times.
     (0..10).for_each(|_| serve(&gateway));
     let collector = Collector::start();
     gateway.apply(&format!("{DEMO}{}", collector.table("")));
     serve(&gateway);
-    // All that is for the old one would take 36 s.
+    // The spans for the old collector would take 36 s.
     eventually("spans", || (!collector.spans().is_empty()).then_some(()));
     assert_eq!(spans(&gateway, "queue_full"), 0);
 }
@@ -101,7 +101,7 @@ fn full_queue_drops_and_counts_spans() {
             assert_eq!(client.send(&Request::get("/")).status, 200);
         }
     };
-    // As many as the queue holds, those of one batch, and some.
+    // More than the queue and one batch hold.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| load(2_500));
@@ -115,15 +115,15 @@ fn full_queue_drops_and_counts_spans() {
 #[test]
 fn failing_collector_is_retried_until_it_recovers() {
     let is_well = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&is_well);
+    let view = Arc::clone(&is_well);
     let collector = Collector::answering(move |_, stream| {
         let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-        let answer = if told.load(Ordering::SeqCst) { &ok[..] } else { REFUSED };
+        let answer = if view.load(Ordering::SeqCst) { &ok[..] } else { REFUSED };
         stream.write_all(answer).is_ok()
     });
     let gateway = Gateway::start(&tracing_to(collector.address, ""));
     gateway.get("/1");
-    // 500 is final: the message itself may be what is wrong.
+    // 500 is final: the message itself may be malformed.
     gateway.wait_for_count("tollgate_traces_spans_total", &[("result", "failed")], 1);
     assert_eq!(gateway.count("tollgate_traces_exports_total", &[("result", "5xx")]), 1);
     is_well.store(true, Ordering::SeqCst);
@@ -132,7 +132,7 @@ fn failing_collector_is_retried_until_it_recovers() {
     let log = gateway.log();
     assert!(log.contains("spans are dropped: it answers 500"), "{log}");
     assert!(log.contains("again"), "{log}");
-    // Both went over one connection.
+    // Both messages used one connection.
     let connections: Vec<_> = collector.messages().iter().map(|seen| seen.connection).collect();
     assert_eq!(connections, [0, 0]);
 }
@@ -159,7 +159,7 @@ fn busy_collector_gets_the_same_spans_again() {
 fn connection_closed_by_the_collector_is_replaced() {
     let collector = Collector::answering(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-        // Said nowhere: the gateway keeps the connection, and finds it closed.
+        // Closed without notice: the gateway finds the kept connection closed.
         false
     });
     let gateway = Gateway::start(&tracing_to(collector.address, ""));
