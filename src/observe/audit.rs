@@ -22,7 +22,7 @@ use crate::policy::Policy;
 use crate::policy::client::{Client, ClientKey, counted_address};
 use crate::policy::settings;
 use crate::store::redis::append::{Appender, StreamEntry};
-use runs::{Bounds, RefusalRuns, Refused, Times, Who};
+use runs::{Bounds, ClientId, RefusalRuns, Refused, Times};
 pub use runs::{Matches, Query, RefusalRunView};
 
 /// Interval between two searches for runs that have ended.
@@ -74,7 +74,7 @@ impl Audit {
         let Some(rule) = policy.rules.get(rule as usize) else { return };
         let Some(plan) = policy.plans.get(client.plan as usize) else { return };
         let (rule, plan) = (Arc::clone(&rule.name), Arc::clone(plan));
-        let refused = Refused { who: who(policy, client), rule, plan, tokens };
+        let refused = Refused { client: client_id(policy, client), rule, plan, tokens };
         let times = Times { monotonic_us: clock::now(), unix_us: clock::unix_us() };
         let shown = || shown_address(policy, client.ip?);
         self.runs.lock().add(refused, times, shown);
@@ -119,14 +119,14 @@ impl Audit {
     }
 }
 
-fn who(policy: &Policy, client: &Client) -> Who {
+fn client_id(policy: &Policy, client: &Client) -> ClientId {
     if let ClientKey::Known(key) = client.key
         && let Some(key) = policy.keys.get(key as usize)
     {
-        return Who::Key(Arc::clone(&key.id));
+        return ClientId::Key(Arc::clone(&key.id));
     }
     let counted = |ip| counted_address(ip, policy.clients.ipv6_prefix);
-    client.ip.map_or(Who::Unknown, |ip| Who::Address(counted(ip)))
+    client.ip.map_or(ClientId::Unknown, |ip| ClientId::Address(counted(ip)))
 }
 
 /// The address that limits count the client by: for IPv6, its network.

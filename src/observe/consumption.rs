@@ -66,12 +66,12 @@ pub struct Item {
     /// Index of the rule.
     pub rule: u32,
     /// The client as the rule counts it.
-    pub who: Who,
+    pub client: ClientId,
 }
 
 /// A client as rules count it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
+pub enum ClientId {
     /// Index of a known key.
     Key(u32),
     /// The first 8 bytes of an unknown key's digest.
@@ -143,8 +143,10 @@ impl Consumption {
         shard.rotate(now, &self.hashing);
         for (charge, outcome) in taken.charges.iter().zip(&taken.answer.outcomes) {
             let rule = policy.rules.get(charge.rule as usize);
-            let Some(who) = rule.and_then(|rule| Who::of(policy, rule, client)) else { continue };
-            let item = Item { rule: charge.rule, who };
+            let Some(id) = rule.and_then(|rule| ClientId::of(policy, rule, client)) else {
+                continue;
+            };
+            let item = Item { rule: charge.rule, client: id };
             shard.current.requests.add(item);
             if !outcome.enough {
                 shard.current.refused.add(item);
@@ -163,11 +165,11 @@ impl Consumption {
             renumbered(old.keys.iter().map(|key| &*key.id), new.keys.iter().map(|key| &*key.id));
         let name = |item: Item| {
             let rule = *rules.get(item.rule as usize)?;
-            let who = match item.who {
-                Who::Key(key) => Who::Key((*keys.get(key as usize)?)?),
+            let client = match item.client {
+                ClientId::Key(key) => ClientId::Key((*keys.get(key as usize)?)?),
                 other => other,
             };
-            Some(Item { rule: rule?, who })
+            Some(Item { rule: rule?, client })
         };
         let hashing = &self.hashing;
         let window = |window: &Window| Window {
@@ -280,7 +282,7 @@ impl Sum {
     }
 }
 
-impl Who {
+impl ClientId {
     /// The client as `rule` counts it: by address if the rule is per `ip` and not per `key`; else by
     /// key, or by address if the client has no key. `None` if it has no address either.
     fn of(policy: &Policy, rule: &Rule, client: &Client) -> Option<Self> {
@@ -302,11 +304,11 @@ impl Who {
 
 impl Hash for Item {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let (kind, id): (u32, u128) = match self.who {
-            Who::Key(key) => (0, key.into()),
-            Who::UnknownKey(digest) => (1, digest.into()),
-            Who::Ip(IpAddr::V4(ip)) => (2, ip.to_bits().into()),
-            Who::Ip(IpAddr::V6(ip)) => (3, ip.to_bits()),
+        let (kind, id): (u32, u128) = match self.client {
+            ClientId::Key(key) => (0, key.into()),
+            ClientId::UnknownKey(digest) => (1, digest.into()),
+            ClientId::Ip(IpAddr::V4(ip)) => (2, ip.to_bits().into()),
+            ClientId::Ip(IpAddr::V6(ip)) => (3, ip.to_bits()),
         };
         state.write_u128(id);
         state.write_u64((u64::from(self.rule) << 32) | u64::from(kind));

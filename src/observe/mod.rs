@@ -1,8 +1,8 @@
 //! Telemetry: metrics, logs and traces.
 //!
-//! Reading order: [`decision`] (labels of decisions), [`address`] and `time` (how addresses and times
-//! are shown), [`access_log`] (one line per request), [`audit`] (refusal runs), [`consumption`] (the
-//! clients with the most requests), [`traces`], [`metrics`].
+//! Reading order: [`address`] and `time` (how addresses and times are shown), [`access_log`] (one line
+//! per request), [`audit`] (refusal runs), [`consumption`] (the clients with the most requests),
+//! [`traces`], [`metrics`].
 
 pub mod access_log;
 pub mod address;

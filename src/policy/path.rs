@@ -30,8 +30,8 @@ pub enum PathError {
     Ambiguous,
 }
 
-/// Length of the longest UTF-8 character in bytes. Truncation within a character changes what is left
-/// of it.
+/// Length of the longest UTF-8 character in bytes. A truncated reading keeps this many bytes more than
+/// any route's path, since its last character may be incomplete.
 const LONGEST_CHARACTER: usize = 4;
 
 /// Normalizations that some servers apply to a path and others do not.

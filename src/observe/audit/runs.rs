@@ -34,7 +34,7 @@ pub(super) struct Bounds {
 
 /// The client of a run, as limits distinguish clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Who {
+pub(super) enum ClientId {
     /// The id of a known key.
     Key(Arc<str>),
     /// An address; IPv6 addresses are truncated to `clients.ipv6_prefix` bits.
@@ -46,7 +46,7 @@ pub(super) enum Who {
 /// A refused request, as it is added to a run.
 #[derive(Clone, Debug)]
 pub(super) struct Refused {
-    pub(super) who: Who,
+    pub(super) client: ClientId,
     /// Name of the rule that refused the request.
     pub(super) rule: Arc<str>,
     /// Name of the client's plan.
@@ -70,7 +70,7 @@ pub(super) struct RefusalRun {
     first: Times,
     last: Times,
     count: u64,
-    who: Who,
+    client: ClientId,
     ip: Option<ShownAddress>,
     rule: Arc<str>,
     plan: Arc<str>,
@@ -80,7 +80,7 @@ pub(super) struct RefusalRun {
 /// All runs that are kept.
 pub(super) struct RefusalRuns {
     bounds: Bounds,
-    open: HashMap<(Who, Arc<str>), RefusalRun>,
+    open: HashMap<(ClientId, Arc<str>), RefusalRun>,
     /// In the order in which they ended.
     ended: VecDeque<RefusalRun>,
     /// Ended, and not yet returned by [`take_pending`](Self::take_pending).
@@ -169,9 +169,9 @@ impl Default for Bounds {
 
 impl RefusalRun {
     pub(super) fn view(&self, is_open: bool) -> RefusalRunView {
-        let key = match &self.who {
-            Who::Key(key) => Some(key.to_string()),
-            Who::Address(_) | Who::Unknown => None,
+        let key = match &self.client {
+            ClientId::Key(key) => Some(key.to_string()),
+            ClientId::Address(_) | ClientId::Unknown => None,
         };
         RefusalRunView {
             first: UtcTime(self.first.unix_us),
@@ -192,7 +192,7 @@ impl RefusalRun {
     }
 
     fn matches(&self, query: &Query) -> bool {
-        let is_key = |key: &String| matches!(&self.who, Who::Key(own) if **own == **key);
+        let is_key = |key: &String| matches!(&self.client, ClientId::Key(own) if **own == **key);
         query.key.as_ref().is_none_or(is_key)
             && query.ip.is_none_or(|ip| self.ip == Some(ip))
             && query.rule.as_ref().is_none_or(|rule| *self.rule == **rule)
@@ -239,8 +239,8 @@ impl RefusalRuns {
         at: Times,
         shown: impl FnOnce() -> Option<ShownAddress>,
     ) {
-        let Refused { who, rule, plan, tokens } = refused;
-        let id = (who, rule);
+        let Refused { client, rule, plan, tokens } = refused;
+        let id = (client, rule);
         if let Some(run) = self.open.get_mut(&id) {
             if !run.is_over(&self.bounds, at.monotonic_us) {
                 run.count += 1;
@@ -252,9 +252,9 @@ impl RefusalRuns {
         if self.open.len() >= self.bounds.open {
             self.end_quietest();
         }
-        let (who, rule) = id.clone();
+        let (client, rule) = id.clone();
         let run =
-            RefusalRun { first: at, last: at, count: 1, who, ip: shown(), rule, plan, tokens };
+            RefusalRun { first: at, last: at, count: 1, client, ip: shown(), rule, plan, tokens };
         self.open.insert(id, run);
     }
 
@@ -307,7 +307,7 @@ impl RefusalRuns {
         }
     }
 
-    fn end(&mut self, id: &(Who, Arc<str>)) {
+    fn end(&mut self, id: &(ClientId, Arc<str>)) {
         let Some(run) = self.open.remove(id) else { return };
         if self.pending.len() < self.bounds.pending {
             self.pending.push(run.clone());

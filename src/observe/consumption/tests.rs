@@ -40,7 +40,7 @@ fn taken(policy: &Policy, rules: &[u32], enough: bool) -> Taken {
 fn by_item(merged: &Merged) -> HashMap<(u32, String), (u64, u64)> {
     let pair = |counted: &Counted| {
         let Counted { item, requests, refused, .. } = counted;
-        ((item.rule, format!("{:?}", item.who)), (*requests, *refused))
+        ((item.rule, format!("{:?}", item.client)), (*requests, *refused))
     };
     merged.counted.iter().map(pair).collect()
 }
@@ -61,7 +61,7 @@ fn rules_count_clients_by_key_or_by_address() {
         ((2, "Key(1)"), (2, 0)),
         ((2, "Ip(0.0.0.7)"), (1, 0)),
     ];
-    let expected = expected.map(|((rule, who), counts)| ((rule, who.to_owned()), counts));
+    let expected = expected.map(|((rule, id), counts)| ((rule, id.to_owned()), counts));
     assert_eq!(by_item(&merged), expected.into_iter().collect());
     assert_eq!((merged.total, merged.error_at_most, merged.span), (9, 0, 10));
 }
@@ -119,14 +119,14 @@ proptest! {
         let mut truth: HashMap<u32, u64> = HashMap::new();
         for (shard, ip) in &requests {
             let mut shard = consumption.shards[*shard].0.lock();
-            let who = Who::of(&policy, &policy.rules[1], &client(None, *ip)).unwrap();
-            shard.current.requests.add(Item { rule: 1, who });
+            let id = ClientId::of(&policy, &policy.rules[1], &client(None, *ip)).unwrap();
+            shard.current.requests.add(Item { rule: 1, client: id });
             *truth.entry(*ip).or_default() += 1;
         }
         let merged = consumption.merged(1);
         prop_assert!(merged.error_at_most <= (requests.len() / COUNTERS) as u64);
         for counted in &merged.counted {
-            let Who::Ip(IpAddr::V4(ip)) = counted.item.who else { panic!() };
+            let ClientId::Ip(IpAddr::V4(ip)) = counted.item.client else { panic!() };
             let truth = truth[&ip.to_bits()];
             prop_assert!(counted.requests >= truth);
             prop_assert!(counted.requests - counted.requests_error <= truth);

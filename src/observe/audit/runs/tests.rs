@@ -9,27 +9,27 @@ fn at(monotonic_us: u64) -> Times {
     Times { monotonic_us, unix_us: monotonic_us + 1_795_000_000 * SECOND }
 }
 
-fn refused(who: &str, rule: &str) -> Refused {
-    let who = match who.parse() {
-        Ok(ip) => Who::Address(ip),
-        Err(_) => Who::Key(who.into()),
+fn refused(client: &str, rule: &str) -> Refused {
+    let client = match client.parse() {
+        Ok(ip) => ClientId::Address(ip),
+        Err(_) => ClientId::Key(client.into()),
     };
-    Refused { who, rule: rule.into(), plan: "free".into(), tokens: Some(0) }
+    Refused { client, rule: rule.into(), plan: "free".into(), tokens: Some(0) }
 }
 
 impl RefusalRuns {
-    fn refuse(&mut self, who: &str, rule: &str, now: u64) {
-        let ip = who.parse().unwrap_or(IpAddr::from([192, 0, 2, 9]));
-        self.add(refused(who, rule), at(now), || Some(ShownAddress::Plain(ip)));
+    fn refuse(&mut self, client: &str, rule: &str, now: u64) {
+        let ip = client.parse().unwrap_or(IpAddr::from([192, 0, 2, 9]));
+        self.add(refused(client, rule), at(now), || Some(ShownAddress::Plain(ip)));
     }
 
-    /// The matching runs, the latest first, each as `who rule count`.
+    /// The matching runs, the latest first, each as `client rule count`.
     fn find(&self, query: Query) -> Vec<String> {
         let matches = self.select(&Query { limit: 100, ..query }).into_matches();
         let shown = |run: RefusalRunView| {
             let open = if run.is_open { " open" } else { "" };
-            let who = run.key.or(run.ip).unwrap_or_default();
-            format!("{who} {} {}{open}", run.rule, run.count)
+            let client = run.key.or(run.ip).unwrap_or_default();
+            format!("{client} {} {}{open}", run.rule, run.count)
         };
         matches.runs.into_iter().map(shown).collect()
     }
@@ -115,9 +115,9 @@ proptest! {
         let bounds = Bounds { open, ended, pending: 5, ..Bounds::default() };
         let mut runs = RefusalRuns::new(bounds);
         let (mut now, mut refusals, mut reported) = (0, 0, 0);
-        for (who, rule, pause, reports) in steps {
+        for (client, rule, pause, reports) in steps {
             now += pause;
-            runs.refuse(&format!("key-{who}"), &format!("rule-{rule}"), now);
+            runs.refuse(&format!("key-{client}"), &format!("rule-{rule}"), now);
             refusals += 1;
             if reports {
                 runs.end_expired(now);
