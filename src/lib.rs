@@ -29,7 +29,7 @@ pub mod request_id;
 /// Runs blocking calls with a deadline.
 pub mod blocking;
 
-/// Addresses, name look-ups, percent-encoding, listeners, TLS.
+/// Addresses, name look-ups, percent-encoding, listeners, TLS, the HTTP client.
 pub mod net;
 
 /// Token buckets, quotas and verdicts. Pure: the time is a parameter.

@@ -13,7 +13,7 @@ use crate::load;
 use crate::policy::build::milliseconds;
 use crate::policy::redis::Secret;
 use crate::top::target::{DEFAULT, Target};
-use crate::top::{self, Asked, TopError, Trouble};
+use crate::top::{self, Asked, GatewayError, TopError};
 
 /// Environment variable with the token of the admin port.
 const TOKEN_VARIABLE: &str = "TOLLGATE_ADMIN_TOKEN";
@@ -55,7 +55,7 @@ pub(super) fn top(file: Option<&Path>, flags: &Flags) -> ExitCode {
     };
     ended.unwrap_or_else(|error| {
         let code = match &error {
-            TopError::Gateway(Trouble::NoToken { .. } | Trouble::WrongToken { .. }) => {
+            TopError::Gateway(GatewayError::NoToken { .. } | GatewayError::WrongToken { .. }) => {
                 EXIT_BAD_FILE
             }
             TopError::Gateway(_) | TopError::Terminal(_) => EXIT_UNAVAILABLE,

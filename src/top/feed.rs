@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use super::api::{Buckets, Reloads, Status, Tick, Top, Upstreams};
-use super::client::{Client, Trouble};
+use super::client::{Client, GatewayError};
 use super::stream::{Event, Parser};
 
 /// How long a stream that has ended is not opened again.
@@ -24,9 +24,9 @@ pub(super) enum News {
     /// Everything that was asked for.
     Answers(Box<Answers>),
     /// Why there are no answers.
-    Trouble(Trouble),
+    Trouble(GatewayError),
     /// Why there are no events, while there are answers.
-    NoEvents(Trouble),
+    NoEvents(GatewayError),
 }
 
 /// What the gateway says when it is asked.
@@ -81,7 +81,7 @@ pub(super) async fn follow(client: &Client, news: &mpsc::Sender<News>) {
 }
 
 /// One stream from its beginning to its end, and why it ended.
-async fn told(client: &Client, news: &mpsc::Sender<News>) -> Option<Trouble> {
+async fn told(client: &Client, news: &mpsc::Sender<News>) -> Option<GatewayError> {
     let mut stream = match client.stream("/api/events").await {
         Ok(stream) => stream,
         Err(trouble) => return Some(trouble),
@@ -123,7 +123,7 @@ pub(super) async fn poll(
     }
 }
 
-async fn answers(client: &Client, wanted: &Wanted) -> Result<Answers, Trouble> {
+async fn answers(client: &Client, wanted: &Wanted) -> Result<Answers, GatewayError> {
     let status = client.get("/api/status").await?;
     let by = if wanted.by_refused { "refused" } else { "requests" };
     let buckets = match &wanted.open {
@@ -140,16 +140,16 @@ async fn answers(client: &Client, wanted: &Wanted) -> Result<Answers, Trouble> {
 }
 
 /// What a client has left; or why that is not known, where the gateway says so of this client.
-async fn buckets(client: &Client, of: &ClientId) -> Result<Result<Buckets, String>, Trouble> {
+async fn buckets(client: &Client, of: &ClientId) -> Result<Result<Buckets, String>, GatewayError> {
     match client.get(&format!("/api/clients/{}/{}/buckets", of.kind, of.id)).await {
         Ok(buckets) => Ok(Ok(buckets)),
-        Err(Trouble::Refused { why, .. }) => Ok(Err(why)),
+        Err(GatewayError::Refused { why, .. }) => Ok(Err(why)),
         Err(trouble) => Err(trouble),
     }
 }
 
 /// Everything, once.
-pub(super) async fn once(client: &Client) -> Result<Seen, Trouble> {
+pub(super) async fn once(client: &Client) -> Result<Seen, GatewayError> {
     let answers = answers(client, &Wanted::default()).await?;
     let most_refused = client.get("/api/clients?by=refused&limit=100").await?;
     let ticks = tokio::time::timeout(FIRST_TICK, some_ticks(client)).await;
@@ -158,7 +158,7 @@ pub(super) async fn once(client: &Client) -> Result<Seen, Trouble> {
 }
 
 /// The last minutes, or the first second where there are none.
-async fn some_ticks(client: &Client) -> Result<Vec<Tick>, Trouble> {
+async fn some_ticks(client: &Client) -> Result<Vec<Tick>, GatewayError> {
     let mut stream = client.stream("/api/events").await?;
     let mut parser = Parser::default();
     while let Some(bytes) = stream.next().await? {

@@ -19,7 +19,7 @@ mod terminal;
 use std::time::Duration;
 
 use client::Client;
-pub use client::Trouble;
+pub use client::GatewayError;
 use target::Target;
 
 /// What is asked for on the command line.
@@ -38,7 +38,7 @@ pub struct Asked {
 pub enum TopError {
     /// The gateway has not answered, or not as one does.
     #[error("{0}")]
-    Gateway(Trouble),
+    Gateway(GatewayError),
     /// The terminal does not do what is asked of it.
     #[error("the terminal cannot be used: {0}")]
     Terminal(#[from] std::io::Error),

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use super::api::{Tick, TopClient};
-use super::client::Trouble;
+use super::client::GatewayError;
 use super::feed::{Answers, ClientId, News, Wanted};
 use super::rates::{Rate, Rates};
 
@@ -27,9 +27,9 @@ pub(super) struct State {
     pub(super) ticks: VecDeque<Tick>,
     pub(super) answers: Option<Answers>,
     /// Why nothing new comes.
-    pub(super) trouble: Option<Trouble>,
+    pub(super) trouble: Option<GatewayError>,
     /// Why no seconds come, though answers do.
-    pub(super) no_events: Option<Trouble>,
+    pub(super) no_events: Option<GatewayError>,
     /// When the gateway answered last, in ticks.
     pub(super) answered_at: u64,
     /// A word to the user, until the next key.

@@ -102,7 +102,9 @@ fn top_reports_a_missing_gateway_or_another_server() {
         assert_eq!(view.code, Some(69), "{answer}");
         assert!(view.stderr.contains(expected), "{answer}: {}", view.stderr);
     }
-    for (admin, expected) in [("https://h", "ssh -L"), ("http://h/x", "path"), ("a b", "none")] {
+    for (admin, expected) in
+        [("https://h", "ssh -L"), ("http://h/x", "path"), ("a b", "not an address")]
+    {
         let view = once(admin);
         assert_eq!(view.code, Some(64), "{admin}");
         assert!(view.stderr.contains(expected), "{admin}: {}", view.stderr);

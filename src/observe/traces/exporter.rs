@@ -8,7 +8,7 @@ use prost::Message as _;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
-use super::sender::{Accepted, Failure, Sender};
+use super::sender::{Accepted, ExportError, Sender};
 use super::{TraceRecord, otlp, random};
 use crate::observe::metrics::TraceSeries;
 use crate::policy::tracing::{Endpoint, Tracing};
@@ -124,18 +124,18 @@ impl Exporter {
     }
 
     /// Sends a message, again where the collector may take it later.
-    async fn deliver(&mut self, tracing: &Tracing, body: &[u8]) -> Result<Accepted, Failure> {
+    async fn deliver(&mut self, tracing: &Tracing, body: &[u8]) -> Result<Accepted, ExportError> {
         let (mut backoff, mut tries) = (BACKOFF, 0);
         loop {
             tries += 1;
             let result = self.sender.send(tracing, body).await;
-            self.series.count(result.as_ref().map_or_else(Failure::label, |_| "ok"));
+            self.series.count(result.as_ref().map_or_else(ExportError::label, |_| "ok"));
             let failure = match result {
                 Ok(accepted) => return Ok(accepted),
                 Err(failure) => failure,
             };
             let is_last = tries == TRIES || self.is_left(&tracing.endpoint);
-            if is_last || !failure.may_pass() || *self.closing.borrow() {
+            if is_last || !failure.is_retryable() || *self.closing.borrow() {
                 return Err(failure);
             }
             let wait = failure.retry_after().unwrap_or(backoff).min(MAX_BACKOFF);

@@ -9,7 +9,7 @@ use ratatui::style::Color;
 
 use super::*;
 use crate::top::api::{self, Buckets, Reloads, Tick, Upstreams};
-use crate::top::client::Trouble;
+use crate::top::client::GatewayError;
 use crate::top::feed::{ClientId, News};
 use crate::top::rates::tests::tick;
 use crate::top::state::tests::answers;
@@ -54,9 +54,9 @@ fn from_json<T: serde::de::DeserializeOwned>(text: &str) -> T {
     serde_json::from_str(text).unwrap()
 }
 
-fn trouble() -> Trouble {
+fn trouble() -> GatewayError {
     let why = "Connection refused (os error 111)".to_owned();
-    Trouble::Unreachable { at: "127.0.0.1:9090".to_owned(), why }
+    GatewayError::Unreachable { at: "127.0.0.1:9090".to_owned(), why }
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn trouble_is_said_above_what_is_known() {
     unknown.take(News::Trouble(trouble()), 1);
     insta::assert_snapshot!("nobody_answers", seen(&unknown));
     let mut known = State { answered_at: NOW - 12_000_000, ..state(Tab::Overview) };
-    known.take(News::Trouble(Trouble::WrongToken { at: "127.0.0.1:9090".to_owned() }), NOW);
+    known.take(News::Trouble(GatewayError::WrongToken { at: "127.0.0.1:9090".to_owned() }), NOW);
     known.paused = true;
     insta::assert_snapshot!("answers_no_more", seen(&known));
 }

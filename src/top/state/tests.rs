@@ -45,8 +45,8 @@ fn press(state: &mut State, keys: &[Key]) {
     }
 }
 
-fn unreachable() -> Trouble {
-    Trouble::Unreachable { at: "127.0.0.1:9090".to_owned(), why: "no".to_owned() }
+fn unreachable() -> GatewayError {
+    GatewayError::Unreachable { at: "127.0.0.1:9090".to_owned(), why: "no".to_owned() }
 }
 
 #[test]

@@ -113,7 +113,7 @@ async fn an_answer_says_whether_it_is_worth_a_second_try() {
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nno", "broken", true),
         (b"", "broken", true),
     ];
-    for (answer, label, may_pass) in table {
+    for (answer, label, is_retryable) in table {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let tracing = tracing(&format!("http://{}", listener.local_addr().unwrap()), "");
         tokio::spawn(async move {
@@ -129,7 +129,11 @@ async fn an_answer_says_whether_it_is_worth_a_second_try() {
         });
         let failure = Sender::default().send(&tracing, b"a message").await.unwrap_err();
         let shown = String::from_utf8_lossy(answer);
-        assert_eq!((failure.label(), failure.may_pass()), (label, may_pass), "{shown}: {failure}");
+        assert_eq!(
+            (failure.label(), failure.is_retryable()),
+            (label, is_retryable),
+            "{shown}: {failure}"
+        );
         let waits = failure.retry_after().map(|wait| wait.as_secs());
         assert_eq!(waits, shown.contains("Retry-After").then_some(7), "{shown}");
     }

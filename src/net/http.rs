@@ -1,0 +1,413 @@
+//! An HTTP/1.1 client for the requests that tollgate itself sends: spans to a collector, and questions
+//! to an admin port. Proxied requests do not use it. The protocol is Pingora's.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, HOST, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use parking_lot::Mutex;
+use pingora::prelude::RequestHeader;
+use pingora::protocols::Stream;
+use pingora::protocols::http::v1::client::HttpSession;
+use pingora::protocols::l4::stream::Stream as RawStream;
+use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketStream};
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::client::TlsStream;
+
+use super::address::HostPort;
+use super::tls::{self, ClientTls, SettingNames};
+use crate::clock;
+
+/// How long an idle connection is kept, in microseconds.
+const IDLE_TIMEOUT_US: u64 = 60_000_000;
+
+/// Maximum number of idle connections kept.
+const MAX_IDLE: usize = 2;
+
+const PRODUCT: HeaderValue =
+    HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
+
+/// Sends requests to one server and keeps idle connections for later requests.
+pub struct HttpClient {
+    server: HostPort,
+    tls: Option<(SettingNames<'static>, ClientTls)>,
+    idle: Arc<Mutex<Vec<Idle>>>,
+}
+
+/// A request. The client adds `Host`, `User-Agent` and `Content-Length`.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The method.
+    pub method: Method,
+    /// Path and query; begins with a slash.
+    pub path: &'a str,
+    /// Further headers. One of a name replaces all before it.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// The body; empty for none.
+    pub body: &'a [u8],
+}
+
+/// A whole response.
+#[derive(Debug)]
+pub struct Response {
+    /// The status, 200 or above.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Result<Vec<u8>, BodyTooLong>,
+}
+
+/// The head of a response, and the body as it arrives.
+pub struct StreamingResponse {
+    session: HttpSession,
+    idle: Arc<Mutex<Vec<Idle>>>,
+}
+
+/// A body had more bytes than this, and was not read to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the body of the response is longer than {0} bytes")]
+pub struct BodyTooLong(pub usize);
+
+/// Why there is no response.
+#[derive(Debug, Error)]
+pub enum HttpError {
+    /// The name look-up, the TCP connection or the TLS handshake failed.
+    #[error("cannot connect: {0}")]
+    Connect(io::Error),
+    /// The connection failed before the head of the response, or the server does not speak HTTP.
+    #[error("{}", .0.to_string().trim())]
+    Head(Box<pingora::Error>),
+    /// The connection failed within the body.
+    #[error("{}", .0.to_string().trim())]
+    Body(Box<pingora::Error>),
+    /// The response, or the next part of its body, took longer than this.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+}
+
+/// An idle connection.
+struct Idle {
+    stream: Stream,
+    /// The time since which it is idle, in microseconds.
+    since: u64,
+}
+
+impl HttpClient {
+    /// Creates a client for `server`. With `tls` it connects by TLS; the names are those of the
+    /// settings, for errors. Does not connect yet.
+    pub fn new(server: HostPort, tls: Option<(SettingNames<'static>, ClientTls)>) -> Self {
+        Self { server, tls, idle: Arc::default() }
+    }
+
+    /// Sends a request and reads the whole response within `deadline`, with at most `max_bytes` of its
+    /// body.
+    ///
+    /// # Errors
+    /// See [`HttpError`]. A status that is an error is a response.
+    pub async fn fetch(
+        &self,
+        request: &Request<'_>,
+        deadline: Duration,
+        max_bytes: usize,
+    ) -> Result<Response, HttpError> {
+        let fetch = async { self.exchange(request).await?.read_to_end(max_bytes).await };
+        timeout(deadline, fetch).await.unwrap_or(Err(HttpError::Timeout(deadline)))
+    }
+
+    /// Sends a request and reads the head of the response within `deadline`.
+    ///
+    /// # Errors
+    /// See [`HttpError`]. A status that is an error is a response.
+    pub async fn open(
+        &self,
+        request: &Request<'_>,
+        deadline: Duration,
+    ) -> Result<StreamingResponse, HttpError> {
+        let open = self.exchange(request);
+        timeout(deadline, open).await.unwrap_or(Err(HttpError::Timeout(deadline)))
+    }
+
+    async fn exchange(&self, request: &Request<'_>) -> Result<StreamingResponse, HttpError> {
+        let head = self.head(request).map_err(HttpError::Head)?;
+        let session = 'sent: {
+            while let Some(stream) = self.take_idle() {
+                // If it fails, the server may have closed it meanwhile, and has not answered anyway.
+                if let Ok(session) = send(stream, &head, request.body).await {
+                    break 'sent session;
+                }
+            }
+            let stream = self.connect().await.map_err(HttpError::Connect)?;
+            send(stream, &head, request.body).await.map_err(HttpError::Head)?
+        };
+        Ok(StreamingResponse { session, idle: Arc::clone(&self.idle) })
+    }
+
+    fn head(&self, request: &Request<'_>) -> pingora::Result<RequestHeader> {
+        let size = Some(request.headers.len() + 3);
+        let mut head = RequestHeader::build(request.method.clone(), request.path.as_bytes(), size)?;
+        head.insert_header(HOST, self.server.to_string())?;
+        head.insert_header(USER_AGENT, PRODUCT)?;
+        for (name, value) in &request.headers {
+            head.insert_header(name.clone(), value.clone())?;
+        }
+        if !request.body.is_empty() {
+            head.insert_header(CONTENT_LENGTH, request.body.len())?;
+        }
+        Ok(head)
+    }
+
+    fn take_idle(&self) -> Option<Stream> {
+        let now = clock::now();
+        let mut idle = self.idle.lock();
+        idle.retain(|idle| now.saturating_sub(idle.since) < IDLE_TIMEOUT_US);
+        idle.pop().map(|idle| idle.stream)
+    }
+
+    async fn connect(&self) -> io::Result<Stream> {
+        let HostPort { host, port } = &self.server;
+        let stream = TcpStream::connect((host.as_str(), *port)).await?;
+        stream.set_nodelay(true)?;
+        let Some((names, tls)) = &self.tls else { return Ok(Box::new(RawStream::from(stream))) };
+        // Read for every connection: a renewed certificate needs no restart.
+        let connector = tls::connector(*names, tls).map_err(io::Error::other)?;
+        let stream = connector.connect(tls::server_name(host)?, stream).await?;
+        let stream = VirtualSocketStream::new(Box::new(Encrypted(Box::new(stream))));
+        Ok(Box::new(RawStream::from(stream)))
+    }
+}
+
+/// Sends a request and reads the head of the response; informational ones are skipped.
+async fn send(stream: Stream, head: &RequestHeader, body: &[u8]) -> pingora::Result<HttpSession> {
+    let mut session = HttpSession::new(stream);
+    session.write_request_header(Box::new(head.clone())).await?;
+    if !body.is_empty() {
+        session.write_body(body).await?;
+        session.finish_body().await?;
+    }
+    session.read_response().await?;
+    while session.get_status().is_some_and(|status| status.is_informational()) {
+        session.read_response().await?;
+    }
+    Ok(session)
+}
+
+impl StreamingResponse {
+    /// Returns the status, 200 or above.
+    pub fn status(&self) -> StatusCode {
+        self.session.get_status().unwrap_or_default()
+    }
+
+    /// Returns the first header of a name.
+    pub fn header(&self, name: &HeaderName) -> Option<&HeaderValue> {
+        self.session.get_header(name)
+    }
+
+    /// Returns the next part of the body, `None` at its end.
+    ///
+    /// # Errors
+    /// [`HttpError::Body`], and [`HttpError::Timeout`] if no part comes within `deadline`.
+    pub async fn next(&mut self, deadline: Duration) -> Result<Option<Bytes>, HttpError> {
+        let next = timeout(deadline, self.session.read_body_bytes()).await;
+        next.map_err(|_| HttpError::Timeout(deadline))?.map_err(HttpError::Body)
+    }
+
+    /// Reads the rest of the response within `deadline`, with at most `max_bytes` of its body. After
+    /// its end, the connection is kept for another request.
+    ///
+    /// # Errors
+    /// [`HttpError::Body`] and [`HttpError::Timeout`].
+    pub async fn read(self, deadline: Duration, max_bytes: usize) -> Result<Response, HttpError> {
+        let read = self.read_to_end(max_bytes);
+        timeout(deadline, read).await.unwrap_or(Err(HttpError::Timeout(deadline)))
+    }
+
+    async fn read_to_end(mut self, max_bytes: usize) -> Result<Response, HttpError> {
+        let mut body = Vec::new();
+        while let Some(part) = self.session.read_body_ref().await.map_err(HttpError::Body)? {
+            body.extend_from_slice(part);
+            if body.len() > max_bytes {
+                return Ok(self.response(Err(BodyTooLong(max_bytes))));
+            }
+        }
+        let response = self.response(Ok(body));
+        self.session.respect_keepalive();
+        if let Some(stream) = self.session.reuse().await {
+            let mut idle = self.idle.lock();
+            idle.truncate(MAX_IDLE - 1);
+            idle.push(Idle { stream, since: clock::now() });
+        }
+        Ok(response)
+    }
+
+    fn response(&self, body: Result<Vec<u8>, BodyTooLong>) -> Response {
+        let headers = self.session.resp_header().map(|head| head.headers.clone());
+        Response { status: self.status(), headers: headers.unwrap_or_default(), body }
+    }
+}
+
+/// A TLS connection, as Pingora accepts it.
+#[derive(Debug)]
+struct Encrypted(Box<TlsStream<TcpStream>>);
+
+impl VirtualSocket for Encrypted {
+    fn set_socket_option(&self, _: VirtualSockOpt) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsyncRead for Encrypted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Encrypted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(5);
+    const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+    /// A server that sends these responses on each connection and then closes it. Reports each request
+    /// with the number of its connection.
+    async fn server(
+        responses: &'static [&'static str],
+    ) -> (HttpClient, mpsc::UnboundedReceiver<(usize, String)>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (reports, requests) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            for connection in 0.. {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                for response in responses {
+                    let mut head = Vec::new();
+                    while !head.ends_with(b"\r\n\r\n") {
+                        let Ok(byte) = stream.read_u8().await else { break };
+                        head.push(byte);
+                    }
+                    let head = String::from_utf8(head).unwrap();
+                    if reports.send((connection, head)).is_err() {
+                        return;
+                    }
+                    stream.write_all(response.as_bytes()).await.unwrap();
+                }
+            }
+        });
+        let server = HostPort { host: "127.0.0.1".to_owned(), port };
+        (HttpClient::new(server, None), requests)
+    }
+
+    fn get(path: &str) -> Request<'_> {
+        Request { method: Method::GET, path, headers: Vec::new(), body: b"" }
+    }
+
+    #[tokio::test]
+    async fn connection_is_reused_until_the_server_closes_it() {
+        let (client, mut requests) = server(&[OK, OK]).await;
+        let mut connections = Vec::new();
+        for _ in 0..4 {
+            let response = client.fetch(&get("/a?b=c"), DEADLINE, 100).await.unwrap();
+            assert_eq!(response.status, StatusCode::OK);
+            assert_eq!(response.body.unwrap(), b"ok");
+            let (connection, head) = requests.recv().await.unwrap();
+            assert!(head.starts_with("GET /a?b=c HTTP/1.1\r\n"), "{head}");
+            let lower = head.to_ascii_lowercase();
+            assert!(lower.contains(&format!("\r\nhost: {}\r\n", client.server)), "{head}");
+            assert!(lower.contains("\r\nuser-agent: tollgate/"), "{head}");
+            assert!(!lower.contains("content-length"), "{head}");
+            connections.push(connection);
+        }
+        assert_eq!(connections, [0, 0, 1, 1]);
+    }
+
+    #[tokio::test]
+    async fn body_is_limited_and_its_connection_not_reused() {
+        let (client, mut requests) = server(&[OK]).await;
+        for connection in 0..2 {
+            let response = client.fetch(&get("/"), DEADLINE, 1).await.unwrap();
+            assert_eq!((response.status, response.body), (StatusCode::OK, Err(BodyTooLong(1))));
+            assert_eq!(requests.recv().await.unwrap().0, connection);
+        }
+    }
+
+    #[tokio::test]
+    async fn body_arrives_in_parts() {
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-A: b\r\n\r\n\
+                       2\r\nab\r\n1\r\nc\r\n0\r\n\r\n";
+        let (client, _requests) = server(Box::leak(Box::new([chunked]))).await;
+        let mut response = client.open(&get("/"), DEADLINE).await.unwrap();
+        assert_eq!(response.header(&HeaderName::from_static("x-a")).unwrap(), "b");
+        let mut body = Vec::new();
+        while let Some(part) = response.next(DEADLINE).await.unwrap() {
+            body.extend_from_slice(&part);
+        }
+        assert_eq!(body, b"abc");
+    }
+
+    #[tokio::test]
+    async fn informational_responses_are_skipped() {
+        let early = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n\
+                     HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+        let (client, _requests) = server(Box::leak(Box::new([early]))).await;
+        let response = client.fetch(&get("/"), DEADLINE, 1).await.unwrap();
+        assert_eq!((response.status, response.body), (StatusCode::NOT_FOUND, Ok(Vec::new())));
+    }
+
+    #[tokio::test]
+    async fn error_says_which_part_failed() {
+        let fetch = async |response: &'static str| {
+            let (client, _requests) = server(Box::leak(Box::new([response]))).await;
+            client.fetch(&get("/"), DEADLINE, 100).await.unwrap_err()
+        };
+        assert!(matches!(fetch("SSH-2.0-OpenSSH_9.2\r\n\r\n").await, HttpError::Head(_)));
+        assert!(matches!(fetch("").await, HttpError::Head(_)));
+        let cut = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nno";
+        assert!(matches!(fetch(cut).await, HttpError::Body(_)));
+
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let HostPort { host, port } =
+            HostPort::parse(&silent.local_addr().unwrap().to_string(), None).unwrap();
+        let client = HttpClient::new(HostPort { host, port }, None);
+        let deadline = Duration::from_millis(50);
+        let error = client.fetch(&get("/"), deadline, 100).await.unwrap_err();
+        assert_eq!(error.to_string(), "no answer within 50ms");
+        drop(silent);
+        let error = client.fetch(&get("/"), DEADLINE, 100).await.unwrap_err();
+        assert_eq!(error.to_string(), "cannot connect: Connection refused (os error 111)");
+    }
+}
