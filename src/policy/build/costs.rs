@@ -1,30 +1,37 @@
-//! A cost above a burst could never be paid: "never" is an error in the file, not an answer to a
-//! client.
+//! Checks that no cost is above a burst that applies to it. Such a request could never pass: that is an
+//! error in the file, not a refusal of a client.
 
-use super::routes::BuiltRoute;
-use super::rules::BuiltRule;
+use super::routes::cost;
+use super::rules::Rules;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::spanned::Spanned;
+use crate::config::{Config, in_order};
 
-/// Holds every route's cost against every grant that it may meet.
-pub(super) fn check(routes: &[BuiltRoute], rules: &[BuiltRule], diagnostics: &mut Diagnostics) {
-    for (route, index) in routes.iter().zip(0..) {
-        let Some(cost_span) = &route.cost_span else { continue };
-        let applying = rules.iter().filter(|rule| rule.rule.applies_to_route(index).is_ok());
-        for (rule, grant) in applying.flat_map(|rule| rule.grants.iter().map(move |g| (rule, g))) {
-            let burst = grant.placed.grant.limit.capacity();
-            if diagnostics.is_full() || route.cost <= burst {
+/// Checks the cost of every route against every grant that may apply to it.
+pub(super) fn check(config: &Config, rules: &Rules, diagnostics: &mut Diagnostics) {
+    for ((name, table), index) in in_order(&config.routes).into_iter().zip(0..) {
+        let Some(cost_span) = table.get_ref().cost.as_ref().map(Spanned::span) else { continue };
+        let cost = cost(table.get_ref());
+        let counting = rules.with_grants().filter(|(rule, _)| rule.applies_to_route(index).is_ok());
+        for (rule, grant) in
+            counting.flat_map(|(rule, grants)| grants.iter().map(move |g| (rule, g)))
+        {
+            let burst = grant.grant.limit.capacity();
+            if diagnostics.is_full() || cost <= burst {
                 continue;
             }
             let message = format!(
-                "a request to `{}` costs {}, more than the burst of {burst} that the rule `{}` \
+                "a request to `{}` costs {cost}, more than the burst of {burst} that the rule `{}` \
                  allows{}: it could never pass",
-                route.name, route.cost, rule.rule.name, grant.of,
+                name.get_ref(),
+                rule.name,
+                grant.owner,
             );
             diagnostics.push(
                 Diagnostic::new(cost_span.clone(), message)
                     .here("the cost")
-                    .and(grant.placed.span.clone(), format!("at most {burst}"))
-                    .help(format!("lower the cost, or write `burst = {}` or more", route.cost)),
+                    .and(grant.span.clone(), format!("at most {burst}"))
+                    .help(format!("lower the cost, or write `burst = {cost}` or more")),
             );
         }
     }

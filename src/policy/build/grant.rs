@@ -19,11 +19,13 @@ pub(super) struct Limits {
     index: HashMap<Limit, u32>,
 }
 
-/// A grant and the place that says how much a bucket of it holds.
+/// A grant, whose it is, and the place that sets its burst.
 #[derive(Debug, Clone)]
 pub(super) struct PlacedGrant {
     pub(super) grant: Grant,
-    /// The burst, or the rate where the burst was left out.
+    /// Words that go on from "the rule allows": empty, ` the plan …` or ` the key …`.
+    pub(super) owner: String,
+    /// The burst, or the rate if the burst is left out.
     pub(super) span: Range<usize>,
 }
 
@@ -86,7 +88,8 @@ pub(super) fn optional(
     let span = written.burst.as_ref().map_or_else(|| written_rate.span(), Spanned::span);
     match Limit::token_bucket(rate.tokens, rate.period_us, burst) {
         Ok(limit) => {
-            Some(PlacedGrant { grant: Grant { index: limits.index_of(limit), limit, rate }, span })
+            let grant = Grant { index: limits.index_of(limit), limit, rate };
+            Some(PlacedGrant { grant, owner: String::new(), span })
         }
         Err(error) => {
             diagnostics.push(impossible(error, rate, written_rate.span(), span));

@@ -69,12 +69,16 @@ pub fn build(
     let clients = clients::clients(config, &names, diagnostics);
     let (keys, key_by_digest) = keys::keys(config, &names, diagnostics);
     let upstreams = upstreams::upstreams(config, diagnostics);
-    let routes = routes::routes(config, &names, diagnostics);
+    routes::check(config, diagnostics);
+    let matchers = routes::matchers(config, diagnostics);
+    let upstream_of_route = routes::upstreams(config, &names, diagnostics);
     let rules = rules::rules(config, &names, &mut limits, diagnostics);
-    costs::check(&routes, &rules, diagnostics);
-    rules_per_route::check(&routes, &rules, diagnostics);
+    costs::check(config, &rules, diagnostics);
+    rules_per_route::check(config, &rules.list, diagnostics);
     let ignore_case = server.as_ref().is_some_and(|server| server.ignore_path_case);
-    let index = routes::router(&routes, ignore_case, diagnostics);
+    let router = matchers
+        .as_ref()
+        .and_then(|matchers| routes::router(config, matchers, ignore_case, diagnostics));
 
     if !diagnostics.is_empty() {
         return None;
@@ -93,10 +97,10 @@ pub fn build(
         keys,
         key_by_digest,
         upstreams,
-        routes: routes::finish(routes, &rules)?,
-        counted_headers: rules::counted_headers(&rules),
-        rules: rules.into_iter().map(|built| built.rule).collect(),
+        routes: routes::routes(config, &names, matchers?, upstream_of_route?, &rules.list),
+        counted_headers: rules::counted_headers(&rules.list),
+        rules: rules.list,
         limits: limits.into_list(),
-        router: index?,
+        router: router?,
     })
 }

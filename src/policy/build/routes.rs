@@ -1,14 +1,11 @@
 //! `[routes]`: which requests go where, and what they cost.
 
 use std::collections::HashMap;
-use std::ops::Range;
-use std::sync::Arc;
 
 use http::Method;
 
 use super::names::{Names, twice};
 use super::path;
-use super::rules::BuiltRule;
 use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
@@ -16,99 +13,105 @@ use crate::config::suggest::cut;
 use crate::config::tables::{self, List};
 use crate::config::{Config, in_order};
 use crate::net::address::is_host;
-use crate::policy::Route;
 use crate::policy::matcher::{Matcher, PathPattern, ipv6_host};
 use crate::policy::router::Router;
+use crate::policy::{Route, Rule};
 
 /// What an empty file needs.
 const SMALLEST: &str = "the smallest file that serves is\n\n\
     [upstreams.api]\nservers = [\"127.0.0.1:3000\"]\n\n\
     [routes.all]\npath = \"/*\"\nupstream = \"api\"";
 
-/// A route before its rules are known. With an error it still has its index.
-#[derive(Debug)]
-pub(super) struct BuiltRoute {
-    pub(super) name: Arc<str>,
-    pub(super) name_span: Range<usize>,
-    pub(super) cost: u64,
-    pub(super) cost_span: Option<Range<usize>>,
-    upstream: Option<u32>,
-    matcher: Option<Matcher>,
-}
-
-/// All routes.
-pub(super) fn routes(
-    config: &Config,
-    names: &Names,
-    diagnostics: &mut Diagnostics,
-) -> Vec<BuiltRoute> {
+/// Checks what concerns routes alone: that there is one, and their costs.
+pub(super) fn check(config: &Config, diagnostics: &mut Diagnostics) {
     if config.routes.is_empty() && !diagnostics.explain_unknown(&["routes"]) {
         let message = "there are no routes: every request would be answered 404";
         diagnostics.push(Diagnostic::new(0..0, message).help(SMALLEST));
     }
-    let entries = in_order(&config.routes).into_iter().zip(names.routes.names());
-    entries
-        .map(|((name, table), shared)| {
-            let route = table.get_ref();
-            let upstream = upstream(name, route, names, diagnostics);
-            let cost = route.cost.as_ref().map_or(1, |cost| *cost.get_ref());
-            if let (0, Some(cost)) = (cost, &route.cost) {
-                let help = "to let requests pass uncounted, leave the route out of the rules";
-                diagnostics.push(Diagnostic::new(cost.span(), "`cost` is at least 1").help(help));
-            }
-            BuiltRoute {
-                name: shared.clone(),
-                name_span: name.span(),
-                cost,
-                cost_span: route.cost.as_ref().map(Spanned::span),
-                upstream,
-                matcher: matcher(name.get_ref(), route, diagnostics),
-            }
-        })
-        .collect()
+    let costs = config.routes.values().filter_map(|table| table.get_ref().cost.as_ref());
+    for cost in costs.filter(|cost| *cost.get_ref() == 0) {
+        let help = "to let requests pass uncounted, leave the route out of the rules";
+        diagnostics.push(Diagnostic::new(cost.span(), "`cost` is at least 1").help(help));
+    }
 }
 
-/// The index over all routes, once each of them is right.
+/// What each route matches, in the order of the file; none if one of them has an error.
+pub(super) fn matchers(config: &Config, diagnostics: &mut Diagnostics) -> Option<Vec<Matcher>> {
+    let entries = in_order(&config.routes).into_iter();
+    let matchers: Vec<Option<Matcher>> = entries
+        .map(|(name, table)| matcher(name.get_ref(), table.get_ref(), diagnostics))
+        .collect();
+    matchers.into_iter().collect()
+}
+
+/// The index of each route's upstream, in the order of the file; none if one of them has an error.
+pub(super) fn upstreams(
+    config: &Config,
+    names: &Names,
+    diagnostics: &mut Diagnostics,
+) -> Option<Vec<u32>> {
+    let entries = in_order(&config.routes).into_iter();
+    let upstreams: Vec<Option<u32>> =
+        entries.map(|(name, table)| upstream(name, table.get_ref(), names, diagnostics)).collect();
+    upstreams.into_iter().collect()
+}
+
+/// All routes in the order of the file, each with the enabled rules that count its requests.
+pub(super) fn routes(
+    config: &Config,
+    names: &Names,
+    matchers: Vec<Matcher>,
+    upstreams: Vec<u32>,
+    rules: &[Rule],
+) -> Vec<Route> {
+    let entries = in_order(&config.routes).into_iter().zip(names.routes.names());
+    let resolved = matchers.into_iter().zip(upstreams).zip(0..);
+    let routes = entries.zip(resolved).map(|(((_, table), name), ((matcher, upstream), index))| {
+        let counting =
+            rules.iter().zip(0..).filter(|(rule, _)| rule.applies_to_route(index).is_ok());
+        Route {
+            name: name.clone(),
+            matcher,
+            upstream,
+            cost: cost(table.get_ref()),
+            rules: counting.map(|(_, rule)| rule).collect(),
+        }
+    });
+    routes.collect()
+}
+
+/// Tokens that a request takes from each bucket.
+pub(super) fn cost(table: &tables::Route) -> u64 {
+    table.cost.as_ref().map_or(1, |cost| *cost.get_ref())
+}
+
+/// The index over all routes; none if two of them match the same requests.
 pub(super) fn router(
-    routes: &[BuiltRoute],
+    config: &Config,
+    matchers: &[Matcher],
     ignore_case: bool,
     diagnostics: &mut Diagnostics,
 ) -> Option<Router> {
-    let matchers: Option<Vec<Matcher>> = routes.iter().map(|route| route.matcher.clone()).collect();
-    let pairs = match Router::new(&matchers?, ignore_case) {
+    let pairs = match Router::new(matchers, ignore_case) {
         Ok(index) => return Some(index),
         Err(pairs) => pairs,
     };
+    let entries = in_order(&config.routes);
+    let name_at = |index| usize::try_from(index).ok().and_then(|index: usize| entries.get(index));
     for (first, second) in pairs {
-        let find = |index| usize::try_from(index).ok().and_then(|index: usize| routes.get(index));
-        if let (Some(first), Some(second)) = (find(first), find(second)) {
+        if let (Some((first, _)), Some((second, _))) = (name_at(first), name_at(second)) {
             let message = format!(
                 "the routes `{}` and `{}` match the same requests",
-                first.name, second.name
+                first.get_ref(),
+                second.get_ref()
             );
-            let diagnostic = Diagnostic::new(second.name_span.clone(), message)
-                .and(first.name_span.clone(), "the other one");
+            let diagnostic =
+                Diagnostic::new(second.span(), message).and(first.span(), "the other one");
             diagnostics
                 .push(diagnostic.help("set them apart by path, method or host, or drop one"));
         }
     }
     None
-}
-
-/// The routes with the enabled rules that count them.
-pub(super) fn finish(routes: Vec<BuiltRoute>, rules: &[BuiltRule]) -> Option<Vec<Route>> {
-    let routes = routes.into_iter().zip(0..).map(|(route, index)| {
-        let applying =
-            rules.iter().zip(0..).filter(|(rule, _)| rule.rule.applies_to_route(index).is_ok());
-        Some(Route {
-            name: route.name,
-            matcher: route.matcher?,
-            upstream: route.upstream?,
-            cost: route.cost,
-            rules: applying.map(|(_, rule)| rule).collect(),
-        })
-    });
-    routes.collect()
 }
 
 /// The upstream of a route; the only one there is may be left out.

@@ -21,25 +21,24 @@ use crate::policy::{Dimension, Exempt, OnFailure, Rule};
 /// The words that `per` takes.
 const DIMENSIONS: [&str; 7] = ["ip", "key", "plan", "route", "method", "host", "header:<name>"];
 
-/// A rule, and what is needed to check it against routes.
-#[derive(Debug)]
-pub(super) struct BuiltRule {
-    pub(super) rule: Rule,
-    pub(super) name_span: Range<usize>,
-    pub(super) grants: Vec<NamedGrant>,
+/// All rules in the order of the file, and the grants of each.
+#[derive(Debug, Default)]
+pub(super) struct Rules {
+    pub(super) list: Vec<Rule>,
+    grants: Vec<Vec<PlacedGrant>>,
 }
 
-/// A grant, and whose it is in words that go on from "the rule allows".
-#[derive(Debug)]
-pub(super) struct NamedGrant {
-    pub(super) of: String,
-    pub(super) placed: PlacedGrant,
+impl Rules {
+    /// Each rule with its grants.
+    pub(super) fn with_grants(&self) -> impl Iterator<Item = (&Rule, &[PlacedGrant])> {
+        self.list.iter().zip(self.grants.iter().map(Vec::as_slice))
+    }
 }
 
 /// The headers that enabled rules count by, each once.
-pub(super) fn counted_headers(rules: &[BuiltRule]) -> Vec<HeaderName> {
-    let enabled = rules.iter().filter(|built| built.rule.enabled);
-    let headers = enabled.flat_map(|built| &built.rule.per).filter_map(|one| match one {
+pub(super) fn counted_headers(rules: &[Rule]) -> Vec<HeaderName> {
+    let enabled = rules.iter().filter(|rule| rule.enabled);
+    let headers = enabled.flat_map(|rule| &rule.per).filter_map(|one| match one {
         Dimension::Header(name) => Some(name.clone()),
         _ => None,
     });
@@ -55,16 +54,15 @@ pub(super) fn rules(
     names: &Names,
     limits: &mut Limits,
     diagnostics: &mut Diagnostics,
-) -> Vec<BuiltRule> {
-    let entries = in_order(&config.rules).into_iter().zip(names.rules.names());
-    let mut rules: Vec<BuiltRule> = entries
-        .map(|((name, table), shared)| {
-            let mut built = rule(shared, name.span(), table.get_ref(), names, diagnostics);
-            built.rule.on_failure = on_failure(config, table.get_ref());
-            plan_grants(name, table.get_ref(), names, &mut built, limits, diagnostics);
-            built
-        })
-        .collect();
+) -> Rules {
+    let mut rules = Rules::default();
+    for ((name, table), shared) in in_order(&config.rules).into_iter().zip(names.rules.names()) {
+        let mut rule = rule(shared, name.span(), table.get_ref(), names, diagnostics);
+        rule.on_failure = on_failure(config, table.get_ref());
+        let grants = plan_grants(name, table.get_ref(), names, &mut rule, limits, diagnostics);
+        rules.list.push(rule);
+        rules.grants.push(grants);
+    }
     key_grants(config, names, &mut rules, limits, diagnostics);
     rules
 }
@@ -82,11 +80,11 @@ fn rule(
     table: &written::Rule,
     names: &Names,
     diagnostics: &mut Diagnostics,
-) -> BuiltRule {
+) -> Rule {
     if table.per.is_none() && !diagnostics.explain_absence(&["rules", name, "per"]) {
         let message = format!("the rule `{name}` does not say who shares a bucket");
         let help = "write `per = [\"key\"]` or `per = [\"ip\"]`; `per = []` is one bucket for all";
-        diagnostics.push(Diagnostic::new(name_span.clone(), cut(&message, 120)).help(help));
+        diagnostics.push(Diagnostic::new(name_span, cut(&message, 120)).help(help));
     }
     let per = dimensions(name, &table.per, diagnostics);
     if let Some(on_missing) = &table.on_missing
@@ -111,7 +109,7 @@ fn rule(
         }
         names.routes.find_all(routes.get_ref(), diagnostics)
     });
-    let rule = Rule {
+    Rule {
         name: name.clone(),
         description: table.description.as_ref().map(|text| text.get_ref().clone()),
         per,
@@ -125,8 +123,7 @@ fn rule(
         grant_by_key: HashMap::new(),
         exempt,
         salt: salt(name),
-    };
-    BuiltRule { rule, name_span, grants: Vec::new() }
+    }
 }
 
 /// The plain grant and those of plans.
@@ -134,10 +131,11 @@ fn plan_grants(
     name: &Spanned<String>,
     table: &written::Rule,
     names: &Names,
-    built: &mut BuiltRule,
+    rule: &mut Rule,
     limits: &mut Limits,
     diagnostics: &mut Diagnostics,
-) {
+) -> Vec<PlacedGrant> {
+    let mut grants = Vec::new();
     let rule_name = name.get_ref().as_str();
     let explained = diagnostics.explain_absence(&["rules", rule_name, "rate"]);
     if table.rate.is_none() && !explained {
@@ -153,8 +151,8 @@ fn plan_grants(
     }
     let plain = Written { rate: &table.rate, burst: &table.burst };
     if let Some(placed) = grant::optional(plain, limits, diagnostics) {
-        built.rule.grant_by_plan.fill(Some(placed.grant));
-        built.grants.push(NamedGrant { of: String::new(), placed });
+        rule.grant_by_plan.fill(Some(placed.grant));
+        grants.push(placed);
     }
     for (plan, granted) in in_order(&table.plans) {
         let index = names.plans.find(plan, diagnostics);
@@ -163,18 +161,19 @@ fn plan_grants(
         let written = Written { rate: &granted.rate, burst: &granted.burst };
         let placed = grant::required(written, &path, plan.span(), limits, diagnostics);
         let (Some(index), Some(placed)) = (index, placed) else { continue };
-        set(&mut built.rule.grant_by_plan, index, Some(placed.grant));
-        set(&mut built.rule.has_plan_table, index, true);
-        let of = format!(" the plan `{}`", cut(plan.get_ref(), 64));
-        built.grants.push(NamedGrant { of, placed });
+        set(&mut rule.grant_by_plan, index, Some(placed.grant));
+        set(&mut rule.has_plan_table, index, true);
+        let owner = format!(" the plan `{}`", cut(plan.get_ref(), 64));
+        grants.push(PlacedGrant { owner, ..placed });
     }
+    grants
 }
 
 /// What keys are granted instead of their plan's.
 fn key_grants(
     config: &Config,
     names: &Names,
-    rules: &mut [BuiltRule],
+    rules: &mut Rules,
     limits: &mut Limits,
     diagnostics: &mut Diagnostics,
 ) {
@@ -185,11 +184,15 @@ fn key_grants(
             let granted = granted.get_ref();
             let written = Written { rate: &granted.rate, burst: &granted.burst };
             let placed = grant::required(written, &path, name.span(), limits, diagnostics);
-            let rule = rule.and_then(|index| rules.get_mut(usize::try_from(index).ok()?));
-            let (Some(built), Some(placed)) = (rule, placed) else { continue };
-            built.rule.grant_by_key.insert(key_index, placed.grant);
-            let of = format!(" the key `{}`", cut(id.get_ref(), 64));
-            built.grants.push(NamedGrant { of, placed });
+            let index = rule.and_then(|index| usize::try_from(index).ok());
+            let (Some(index), Some(placed)) = (index, placed) else { continue };
+            if let (Some(rule), Some(grants)) =
+                (rules.list.get_mut(index), rules.grants.get_mut(index))
+            {
+                rule.grant_by_key.insert(key_index, placed.grant);
+                let owner = format!(" the key `{}`", cut(id.get_ref(), 64));
+                grants.push(PlacedGrant { owner, ..placed });
+            }
         }
     }
 }
