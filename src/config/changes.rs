@@ -1,5 +1,5 @@
-//! What one file changes of another, setting by setting. Defaults are not filled in: what was left
-//! out before and is written now has changed from nothing, as whoever edits the file sees it.
+//! The differences between two files, setting by setting. Defaults are not filled in: a setting that
+//! was left out before and is written now has changed from nothing.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,16 +7,16 @@ use std::fmt;
 use super::outline::{Outline, Value};
 use super::suggest::cut;
 
-/// How much of a value is shown.
+/// How much of a value is shown, in characters.
 const SHOWN: usize = 200;
 
 /// How many changes one line lists.
 const LISTED: usize = 20;
 
-/// How many changes are kept; beyond, they are counted only.
+/// How many changes are kept. Further ones are only counted.
 const MAX_KEPT: usize = 1_000;
 
-/// What may be named in a file, by the table that holds it, and what one of them is called.
+/// Tables whose names are the user's, and what an entry of each is called.
 const NAMED: [(&str, &str); 5] = [
     ("plans", "plan"),
     ("keys", "key"),
@@ -28,9 +28,9 @@ const NAMED: [(&str, &str); 5] = [
 /// All changes from one file to another.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Changes {
-    /// In the order of the tables and names.
+    /// Sorted by table and name.
     pub list: Vec<Change>,
-    /// How many more there are.
+    /// How many further changes there are.
     pub not_kept: usize,
 }
 
@@ -39,41 +39,41 @@ pub struct Changes {
 pub struct Change {
     /// `plan`, `key`, `upstream`, `route`, `rule`, or `setting` for a table without names.
     pub kind: &'static str,
-    /// What it is called; of a setting, its whole path.
+    /// Its name; for a setting, its whole path.
     pub name: String,
-    /// What became of it.
+    /// How it changed.
     pub what: What,
 }
 
-/// What became of something in the file.
+/// How an entry or a setting changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// It is new.
+    /// It was added.
     Added,
-    /// It is gone.
+    /// It was removed.
     Removed,
-    /// One of its settings is another now.
+    /// One of its settings changed.
     Changed {
-        /// The setting within it; empty where it is the setting itself.
+        /// The setting within it; empty if it is the setting itself.
         setting: String,
-        /// What stood there before, as TOML; none: nothing.
+        /// The old value as TOML; none if there was none.
         from: Option<String>,
-        /// What stands there now.
+        /// The new value as TOML; none if there is none.
         to: Option<String>,
     },
-    /// One of its settings is another now, and not shown.
+    /// One of its settings changed, and is secret.
     Secret {
-        /// The setting within it; empty where it is the setting itself.
+        /// The setting within it; empty if it is the setting itself.
         setting: String,
     },
 }
 
 impl Changes {
-    /// What `new` changes of `old`.
+    /// The changes from `old` to `new`.
     pub fn between(old: &Outline, new: &Outline) -> Self {
         let mut changes = Self::default();
         let paths: BTreeSet<&Vec<String>> = old.entries.keys().chain(new.entries.keys()).collect();
-        // What all of is new or gone is said once: what it holds comes right behind it.
+        // An entry that is new or gone is one change. Its settings follow it in the order of paths.
         let mut whole: Option<(&str, &str)> = None;
         for path in paths {
             let [was, is] = [old, new].map(|file| file.entries.get(path).map(|entry| &entry.value));
@@ -97,7 +97,7 @@ impl Changes {
         changes
     }
 
-    /// How many there are.
+    /// The number of changes.
     pub fn count(&self) -> usize {
         self.list.len() + self.not_kept
     }
@@ -134,14 +134,14 @@ impl Changes {
     }
 }
 
-/// What a path into a table of names leads to.
+/// What the entry is called that a path leads to.
 fn kind(path: &[String]) -> Option<&'static str> {
     let table = path.first()?;
     NAMED.iter().find(|(name, _)| name == table).map(|(_, kind)| *kind)
 }
 
 impl fmt::Display for Changes {
-    /// In one line: how many there are, then each.
+    /// In one line: the number of changes, then each.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.count() {
             0 => return formatter.write_str("no setting changed"),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_change_is_said_in_one_line() {
+    fn changes_are_listed_in_one_line() {
         let table = [
             ("", "", "no setting changed"),
             ("[plans.a]", "plans = { a = {} }  # the same", "no setting changed"),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_secrets_nor_hashes_are_shown() {
+    fn secrets_and_hashes_are_not_shown() {
         let (old, new) = ("1a".repeat(32), "2b".repeat(32));
         let table = [
             (format!("[keys.a]\nsha256 = '{old}'"), format!("[keys.a]\nsha256 = '{new}'"), "key a"),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_is_cut_and_counted() {
+    fn long_list_is_cut_and_counted() {
         let many: Vec<String> = (0..1_500).map(|number| format!("[plans.p{number}]")).collect();
         let all = Changes::between(&Outline::default(), &Outline::of(&many.join("\n")));
         assert_eq!((all.list.len(), all.count()), (1_000, 1_500));

@@ -1,5 +1,5 @@
-//! An error in gateway.toml: what is wrong, where, and what to write instead. All errors of a
-//! file are collected before any is shown.
+//! Diagnostics: an error in gateway.toml, its place, and what to write instead. All errors of a file are
+//! collected before any is shown.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,30 +7,30 @@ use std::ops::Range;
 
 use super::secrets;
 
-/// More errors than anybody reads are counted but not kept.
+/// How many diagnostics are kept. Further ones are only counted.
 const MAX_KEPT: usize = 1000;
 
-/// One error.
+/// An error in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// What is wrong, in one line without a full stop.
+    /// What is wrong, in one line without a final period.
     pub message: String,
-    /// Where: the first place is the error, the others explain it.
+    /// Places in the file: the first is that of the error, the others explain it.
     pub labels: Vec<Label>,
     /// What to write instead.
     pub help: Option<String>,
 }
 
-/// A place in the file and what to say of it.
+/// A place in the file with a note.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
-    /// Bytes of the source.
+    /// Bytes of the file.
     pub span: Range<usize>,
-    /// A few words, or none.
+    /// The note, of a few words; may be empty.
     pub text: String,
 }
 
-/// Errors as they are found, and the holes that earlier ones left.
+/// Collects diagnostics, and records what was left out because of them.
 #[derive(Debug, Default)]
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
@@ -38,31 +38,31 @@ pub struct Diagnostics {
     /// Paths of values that were left out.
     holes: BTreeSet<Vec<String>>,
     has_unknown_table: bool,
-    /// Lines that are not TOML, in order.
+    /// Lines that are not TOML, in order, as spans.
     broken: Vec<Range<usize>>,
 }
 
-/// All errors of one file, ready to be shown. Holds no secrets: see [`secrets`].
+/// All diagnostics of one file, ready to be shown, without secrets: see [`secrets`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The file's name as the user gave it.
+    /// Name of the file, as the user gave it.
     pub name: String,
-    /// The file, with secrets masked.
+    /// Text of the file, with secrets masked.
     pub(super) source: String,
     /// In the order of the file.
     pub diagnostics: Vec<Diagnostic>,
-    /// How many more there are.
+    /// How many further ones there are.
     pub(super) not_kept: usize,
 }
 
 impl Diagnostic {
-    /// An error at `span`.
+    /// A diagnostic at `span`.
     pub fn new(span: Range<usize>, message: impl Into<String>) -> Self {
         let label = Label { span, text: String::new() };
         Self { message: message.into(), labels: vec![label], help: None }
     }
 
-    /// Says a few words at the first place.
+    /// Adds a note at the first place.
     pub fn here(mut self, text: impl Into<String>) -> Self {
         if let Some(label) = self.labels.first_mut() {
             label.text = text.into();
@@ -70,26 +70,26 @@ impl Diagnostic {
         self
     }
 
-    /// Points at another place too.
+    /// Adds another place, with a note.
     pub fn and(mut self, span: Range<usize>, text: impl Into<String>) -> Self {
         self.labels.push(Label { span, text: text.into() });
         self
     }
 
-    /// Says what to write instead.
+    /// Adds what to write instead.
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Where the error is.
+    /// Byte of the file at which the error begins.
     fn start(&self) -> usize {
         self.labels.first().map_or(0, |label| label.span.start)
     }
 }
 
 impl Diagnostics {
-    /// Adds one, unless it stands on a line that is broken anyway.
+    /// Adds a diagnostic, unless it is on a line that is not TOML.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         let start = diagnostic.start();
         let before = self.broken.partition_point(|lines| lines.start <= start);
@@ -103,12 +103,12 @@ impl Diagnostics {
         }
     }
 
-    /// Whether nothing is wrong.
+    /// Whether there are no diagnostics.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Whether further errors are only counted, so that explaining them is wasted work.
+    /// Whether further diagnostics are only counted, so that they need no help.
     pub fn is_full(&self) -> bool {
         self.list.len() >= MAX_KEPT
     }
@@ -125,13 +125,13 @@ impl Diagnostics {
         self.has_unknown_table = true;
     }
 
-    /// Records that these lines, in order, are not TOML: nothing more is said of them, and anything
-    /// that seems to be missing may be in them.
+    /// Records that these lines, in order, are not TOML. Other diagnostics of them are dropped, and
+    /// anything that seems to be missing may be in them.
     pub(super) fn distrust(&mut self, lines: Vec<Range<usize>>) {
         self.broken = lines;
     }
 
-    /// Records that nothing can be said of the file beyond what has been.
+    /// Records that nothing after this point of the file can be relied on: further diagnostics are dropped.
     pub(super) fn distrust_all(&mut self) {
         self.distrust(std::iter::once(0..usize::MAX).collect());
     }
@@ -156,7 +156,7 @@ impl Diagnostics {
         self.has_unknown_table || self.explain_absence(path)
     }
 
-    /// Everything that is wrong with the file `name` of this `text`.
+    /// The report on the file `name` with this `text`, with the diagnostics in the order of the file.
     pub fn into_report(self, name: &str, text: &str) -> Report {
         let mut diagnostics = self.list;
         diagnostics.sort_by_key(Diagnostic::start);
@@ -166,12 +166,12 @@ impl Diagnostics {
 }
 
 impl Report {
-    /// How many errors there are.
+    /// The number of diagnostics.
     pub fn count(&self) -> usize {
         self.diagnostics.len() + self.not_kept
     }
 
-    /// The line and the column, in characters, at which an error of this report begins; both from 1.
+    /// The line and the column, in characters, at which a diagnostic of this report begins; both from 1.
     pub fn position(&self, diagnostic: &Diagnostic) -> (usize, usize) {
         let at = diagnostic.start().min(self.source.len());
         let before = self.source.get(..at).unwrap_or(&self.source);

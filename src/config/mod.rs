@@ -1,5 +1,5 @@
-//! gateway.toml exactly as it is written: which tables and names there are and of what type, and
-//! nothing else. What they mean, and whether they fit together, is for `policy::build` to say.
+//! gateway.toml as it is written: its tables and settings, and their types. `policy::build` resolves
+//! names, checks values and reports what does not fit together.
 //!
 //! Reading order: [`Config`] here, [`spanned`], [`tables`], [`rules`] and [`words`] (what may be
 //! written), `schema` (the same for editors); [`diagnostic`], [`suggest`], [`secrets`] and `render` (how
@@ -35,39 +35,39 @@ use tables::{
 };
 use walk::table;
 
-/// Tables by their names. Sorted by name; [`in_order`] gives the order of the file.
+/// Tables by name, sorted by name; [`in_order`] gives the order of the file.
 pub type Named<T> = BTreeMap<Spanned<String>, Spanned<T>>;
 
 table! {
     /// A whole gateway.toml.
     pub struct Config {
-        /// Listeners and the guards around requests.
+        /// Listeners, and limits on connections and requests.
         pub server: Option<Spanned<Server>>,
-        /// Who may use the operator's port.
+        /// Access to the admin port.
         pub admin: Option<Spanned<Admin>>,
-        /// The shared store.
+        /// Buckets that gateways share. Without this table, buckets are in this process.
         pub redis: Option<Spanned<Redis>>,
-        /// How clients are told apart.
+        /// How clients are identified.
         pub clients: Option<Spanned<Clients>>,
-        /// What answers say about limits.
+        /// Rate limit headers of responses.
         pub headers: Option<Spanned<Headers>>,
-        /// How many buckets this process keeps.
+        /// The buckets in this process.
         pub memory: Option<Spanned<Memory>>,
-        /// One line for every request.
+        /// One line of JSON for every request.
         pub access_log: Option<Spanned<AccessLog>>,
-        /// Where traces of requests go.
+        /// Traces of requests, for an OpenTelemetry collector.
         pub tracing: Option<Spanned<Tracing>>,
-        /// Where refusals are kept beside this process.
+        /// Refusals in Redis.
         pub audit: Option<Spanned<Audit>>,
-        /// Plans.
+        /// Plans, which rules and keys refer to.
         pub plans: Named<Plan>,
-        /// Known clients.
+        /// Clients with an API key, by id.
         pub keys: Named<Key>,
-        /// What requests are sent on to.
+        /// Servers that requests are forwarded to.
         pub upstreams: Named<Upstream>,
-        /// Where requests may go.
+        /// Which requests are forwarded to which upstream.
         pub routes: Named<Route>,
-        /// Limits.
+        /// Rate limits.
         pub rules: Named<Rule>,
     }
 }

@@ -1,5 +1,5 @@
-//! A file as a flat list of what it sets, for saying what one file changes of another. What is
-//! secret is kept as a hash: it can be told to have changed, and never be shown.
+//! A file as a flat list of its settings, for the differences between two files. A secret is kept as a
+//! hash: a change of it is noticed, and its value is never shown.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,34 +10,33 @@ use toml::de::{DeTable, DeValue};
 
 use super::secrets;
 
-/// Every setting of a file by the names that lead to it. A table of the file is there too, so that
-/// one without settings is not overlooked.
+/// Every setting of a file by its path. Tables are included, so that one without settings counts.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Outline {
     pub(super) entries: BTreeMap<Vec<String>, Setting>,
 }
 
-/// What stands at a path.
+/// A setting or a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Setting {
     pub(super) value: Value,
-    /// Bytes of the file.
+    /// The bytes of its name in the file.
     span: Range<usize>,
 }
 
-/// A value of the file.
+/// A value, in a form that can be compared and shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Value {
-    /// What holds other settings.
+    /// A table, which holds other settings.
     Table,
-    /// As TOML, in one line.
+    /// Any other value, as TOML in one line.
     Plain(String),
-    /// SHA-256 of the same.
+    /// SHA-256 of a secret value as TOML.
     Secret([u8; 32]),
 }
 
 impl Outline {
-    /// The outline of a file with this text. Of one that is not TOML, what can be read of it.
+    /// The outline of a file with this text. Lines that are not TOML are left out.
     pub fn of(text: &str) -> Self {
         let (table, _) = DeTable::parse_recoverable(text);
         let masked = secrets::mask(text);
@@ -48,7 +47,7 @@ impl Outline {
         outline
     }
 
-    /// Where the setting at `path` stands, or the innermost table around it that the file has.
+    /// The span of the setting at `path`, or of the innermost table around it that the file has.
     pub fn place(&self, path: &[&str]) -> Option<Range<usize>> {
         (1..=path.len()).rev().find_map(|length| {
             let path: Vec<String> = path[..length].iter().map(ToString::to_string).collect();
@@ -69,7 +68,7 @@ impl Outline {
                 Setting { value: Value::Table, span: name.span() }
             } else {
                 let shown = shown(value);
-                // A hash is no secret in a diagnostic about it, but has no place in a log.
+                // The hash of a key may appear in a diagnostic about it, but not in logs.
                 let is_secret = is_masked(&value.span()) || name.get_ref() == "sha256";
                 let value = if is_secret {
                     Value::Secret(Sha256::digest(shown).into())
@@ -84,7 +83,7 @@ impl Outline {
     }
 }
 
-/// A value as TOML, in one line, however the file spaces it.
+/// A value as TOML in one line, with uniform spacing.
 fn shown(value: &Spanned<DeValue<'_>>) -> String {
     match value.get_ref() {
         DeValue::String(text) => format!("{text:?}"),
@@ -96,7 +95,7 @@ fn shown(value: &Spanned<DeValue<'_>>) -> String {
             let items: Vec<String> = items.iter().map(shown).collect();
             format!("[{}]", items.join(", "))
         }
-        // In a list only: nothing of ours looks like that.
+        // Only within a list, and no setting is a list of tables.
         DeValue::Table(table) => {
             let names = table.iter().map(|(name, value)| format!("{name} = {}", shown(value)));
             format!("{{ {} }}", names.collect::<Vec<_>>().join(", "))

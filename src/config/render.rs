@@ -1,5 +1,5 @@
-//! Shows a report the way rustc shows its errors: what is wrong, the line with the place
-//! underlined, what to write instead.
+//! Renders a report as rustc renders its errors: what is wrong, the line with the place underlined,
+//! and what to write instead.
 
 use std::ops::Range;
 
@@ -8,19 +8,19 @@ use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Render
 use super::diagnostic::{Diagnostic, Report};
 use super::suggest::cut;
 
-/// How many errors are shown.
+/// How many diagnostics are shown.
 const MAX_SHOWN: usize = 50;
 
-/// Columns of a rendered line. Longer source lines are cut around the error.
+/// Columns of a rendered line. Longer lines of the file are cut around the error.
 const WIDTH: usize = 120;
 
-/// Bytes of a place that are underlined, at most.
+/// Maximum number of underlined bytes of a place.
 const MAX_UNDERLINED: usize = 80;
 
-/// Places that are further apart, in bytes, are shown one by one.
+/// Distance in bytes beyond which the places of a diagnostic are shown in separate excerpts.
 const MAX_APART: usize = 64 * 1024;
 
-/// Whole lines of the source, and the places in them.
+/// Whole lines of the file, and the places in them.
 struct Excerpt<'a> {
     text: &'a str,
     first_line: usize,
@@ -28,7 +28,7 @@ struct Excerpt<'a> {
 }
 
 impl Report {
-    /// The whole report as text that ends with a line break, with terminal colours or without.
+    /// The report as text that ends with a line break, with terminal colours if `color`.
     pub fn render(&self, color: bool) -> String {
         let renderer = if color { Renderer::styled() } else { Renderer::plain() };
         let renderer = renderer.term_width(WIDTH);
@@ -48,7 +48,6 @@ impl Report {
         text
     }
 
-    /// One error.
     fn group<'a>(&'a self, diagnostic: &'a Diagnostic) -> Group<'a> {
         let mut group =
             Group::with_title(Level::ERROR.primary_title(cut(&diagnostic.message, 400)));
@@ -69,7 +68,7 @@ impl Report {
         }
     }
 
-    /// The lines to show: all places together, or each on its own where they are far apart.
+    /// The lines to show: all places together, or each in its own excerpt if they are far apart.
     fn excerpts<'a>(&'a self, diagnostic: &'a Diagnostic) -> Vec<Excerpt<'a>> {
         if self.source.trim_end().is_empty() {
             return Vec::new();
@@ -98,14 +97,13 @@ impl Report {
         one_by_one.collect()
     }
 
-    /// These lines of the source.
     fn excerpt<'a>(&'a self, lines: Range<usize>, annotations: Vec<Annotation<'a>>) -> Excerpt<'a> {
         let first_line = 1 + self.source[..lines.start].matches('\n').count();
         Excerpt { text: &self.source[lines], first_line, annotations }
     }
 
-    /// The part of a place that can be underlined: on one line, whole characters, not beyond the
-    /// last line that holds anything.
+    /// The part of a place that can be underlined: on one line, of whole characters, and not after the
+    /// last line that is not empty.
     fn visible(&self, span: &Range<usize>) -> Range<usize> {
         let source = &self.source;
         let last = source.trim_end().len();
@@ -124,7 +122,7 @@ impl Report {
     }
 }
 
-/// The last place at or before byte `at` where a character begins.
+/// The last character boundary at or before byte `at`.
 fn boundary_before(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! `[rules.<name>]`: who shares a bucket, and what it allows.
+//! `[rules.<name>]`: what a bucket is counted by, and its limit.
 
 use super::Named;
 use super::spanned::Spanned;
@@ -7,46 +7,46 @@ use super::walk::table;
 use super::words::{Mode, OnFailure, OnMissing};
 
 table! {
-    /// One rule.
+    /// A rate limit.
     pub struct Rule {
-        /// Who shares a bucket: `ip`, `key`, `plan`, `route`, `method`, `host`, `header:<name>`, in any
-        /// combination; `[]` is one bucket for all.
+        /// What a bucket is counted by: any of `ip`, `key`, `plan`, `route`, `method`, `host`,
+        /// `header:<name>`. `[]`: one bucket for all clients.
         pub per: List,
-        /// The rate of plans that have none of their own: `10/s`, `300/m`, `100/10s`, `5/250ms`.
+        /// Refill rate, for plans that are not listed under `plans`: `10/s`, `300/m`, `100/10s`, `5/250ms`.
         pub rate: Field<String>,
-        /// The bucket's capacity in tokens. Default: the number in the rate.
+        /// Capacity of a bucket, in tokens. Default: the number in the rate.
         pub burst: Field<u64>,
-        /// Rates of single plans.
+        /// `{ rate, burst }` by plan.
         pub plans: Named<Grant>,
-        /// Names of the routes that it counts; left out: all.
+        /// Names of the routes that the rule counts. Default: all.
         pub routes: List,
-        /// Whether it refuses or only counts. Default: `"enforce"`.
+        /// Whether the rule is enforced or only counted and reported. Default: `"enforce"`.
         pub mode: Field<Mode>,
-        /// Whether it is there at all. Default: `true`.
+        /// Whether the rule is used. Default: `true`.
         pub enabled: Field<bool>,
-        /// What a rule per key does with a client without one. Default: `"ip"`.
+        /// How a rule per key counts a client without one. Default: `"ip"`.
         pub on_missing: Field<OnMissing>,
-        /// What becomes of its requests when the shared store fails. Default: that of `[redis]`.
+        /// How its requests are decided while Redis fails. Default: that of `[redis]`.
         pub on_failure: Field<OnFailure>,
-        /// Who is not limited by it: `{ ips = ["10.0.0.0/8"], keys = ["monitor"] }`.
+        /// Clients that the rule does not limit: `{ ips = ["10.0.0.0/8"], keys = ["monitor"] }`.
         pub exempt: Option<Spanned<Exempt>>,
-        /// Free text, shown where the rule is.
+        /// Free text.
         pub description: Field<String>,
     }
 }
 
 table! {
-    /// `{ rate, burst }` for one plan or one key.
+    /// `{ rate, burst }`: the limit of one plan or one key.
     pub struct Grant {
-        /// Such as `10/s`.
+        /// Refill rate, such as `10/s`.
         pub rate: Field<String>,
-        /// The bucket's capacity in tokens; left out, the number in the rate.
+        /// Capacity of a bucket, in tokens. Default: the number in the rate.
         pub burst: Field<u64>,
     }
 }
 
 table! {
-    /// `{ ips, keys }`: who a rule does not limit.
+    /// `{ ips, keys }`: clients that a rule does not limit.
     pub struct Exempt {
         /// Addresses or networks.
         pub ips: List,

@@ -1,9 +1,9 @@
-//! The JSON Schema of `gateway.toml`, for editors: made from the types of this module, and kept in
-//! `docs/gateway.schema.json`, which is what `tollgate schema` prints. Nothing here is part of the
-//! program.
+//! Generates the JSON Schema of `gateway.toml` for editors, from the types of this module, and checks
+//! that `docs/gateway.schema.json` is up to date. `tollgate schema` prints that file. This module is not
+//! part of the program.
 //!
-//! Draft 7, since editors for TOML (taplo) know no newer one well, and without references, since
-//! taplo shows nothing of what stands beside one: no description of a setting, that is.
+//! The schema is draft 7, the newest that taplo supports well. It has no references, because taplo
+//! ignores members beside a reference, such as the description of a setting.
 
 use std::sync::LazyLock;
 
@@ -12,12 +12,12 @@ use serde_json::{Map, Value, json};
 
 use super::Config;
 
-/// Where the schema is kept.
+/// The file with the schema.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/gateway.schema.json");
 
 const TIME: &str = "^[0-9]+(ms|s|m|h|d)$";
 
-/// What texts look like, by the setting's name. What is said of a list holds for its items.
+/// Patterns of texts by the setting's name. For a list, the pattern is that of its items.
 const PATTERNS: [(&str, &str); 18] = [
     ("rate", "^[0-9]+/[0-9]*(ms|s|m|h|d)$"),
     ("sha256", "^[0-9A-Fa-f]{64}$"),
@@ -39,7 +39,7 @@ const PATTERNS: [(&str, &str); 18] = [
     ("prefix", "^[!-z|~]{1,64}$"),
 ];
 
-/// The schema that the types make.
+/// The schema of the types.
 fn generated() -> Value {
     let mut settings = SchemaSettings::draft07();
     settings.inline_subschemas = true;
@@ -52,8 +52,8 @@ fn generated() -> Value {
     schema
 }
 
-/// Takes out what TOML has not (null), and what editors make nothing of; puts in what texts look
-/// like. `name` is the setting's.
+/// Removes null, which TOML does not have, and members that editors do not use, and adds patterns.
+/// `name` is the setting's.
 fn simplify(name: &str, schema: &mut Value) {
     let Value::Object(schema) = schema else { return };
     for noise in ["default", "format", "title"] {
@@ -91,7 +91,7 @@ fn simplify(name: &str, schema: &mut Value) {
     }
 }
 
-/// One of a few words: a plain list of them, and what each means where taplo looks for it.
+/// Writes a choice of words as a plain enum, with the meaning of each where taplo looks for it.
 fn words(schema: &mut Map<String, Value>) {
     let Some(Value::Array(choices)) = schema.remove("oneOf") else { return };
     let each = |member: &str| -> Vec<Value> {
@@ -103,8 +103,7 @@ fn words(schema: &mut Map<String, Value>) {
     schema.insert("x-taplo".to_owned(), json!({"docs": {"enumValues": each("description")}}));
 }
 
-/// What is wrong with a file by the schema; none for a good one. What is not TOML is not asked
-/// about.
+/// The errors of a file by the schema; none for a valid file or one that is not TOML.
 fn wrong(text: &str) -> Option<String> {
     static KEPT: LazyLock<(boon::Schemas, boon::SchemaIndex)> = LazyLock::new(|| {
         let schema: Value = serde_json::from_slice(&std::fs::read(FILE).unwrap()).unwrap();
@@ -118,15 +117,15 @@ fn wrong(text: &str) -> Option<String> {
     schemas.validate(&file, *index).err().map(|error| format!("{error:#}"))
 }
 
-/// Every file that any test beside the code takes for a good one comes along here.
+/// Asserts that a file conforms to the schema. Called for every file that is valid in a unit test.
 pub(crate) fn assert_takes(text: &str) {
     if let Some(wrong) = wrong(text) {
-        panic!("a good file does not conform to its schema:\n{wrong}\n{text}");
+        panic!("a valid file does not conform to the schema:\n{wrong}\n{text}");
     }
 }
 
 #[test]
-fn the_schema_in_docs_is_that_of_the_types() {
+fn schema_in_docs_is_up_to_date() {
     let generated = serde_json::to_string_pretty(&generated()).unwrap() + "\n";
     if std::env::var_os("UPDATE_SCHEMA").is_some() {
         std::fs::write(FILE, &generated).unwrap();
@@ -136,7 +135,7 @@ fn the_schema_in_docs_is_that_of_the_types() {
 }
 
 #[test]
-fn files_that_are_shipped_conform() {
+fn shipped_files_conform() {
     assert_takes(include_str!("../../gateway.toml"));
     assert_takes(include_str!("../policy/build/fixtures/example.toml"));
     assert!(
@@ -145,7 +144,7 @@ fn files_that_are_shipped_conform() {
 }
 
 #[test]
-fn every_setting_says_what_it_is() {
+fn every_setting_has_a_description() {
     fn check(path: &str, schema: &Value) {
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
             let path = format!("{path}.{name}");
@@ -162,12 +161,12 @@ fn every_setting_says_what_it_is() {
     check("", &generated());
 }
 
-/// Tables in which any name will do.
+/// Tables whose names are the user's.
 const NAMED: [&str; 7] = ["plans", "keys", "upstreams", "routes", "rules", "plans", "rules"];
 
 #[test]
-fn a_name_that_does_not_exist_is_refused_in_every_table() {
-    /// Puts a name into each table in turn, and says where the file is still taken.
+fn unknown_names_are_rejected_in_every_table() {
+    /// Adds an unknown name to each table in turn. Collects the tables where the schema accepts it.
     fn misspell(file: &Value, pointer: &str, taken: &mut Vec<String>) {
         let Some(table) = file.pointer(pointer).and_then(Value::as_object) else { return };
         let last = pointer.rsplit('/').next().unwrap_or_default();
@@ -191,7 +190,7 @@ fn a_name_that_does_not_exist_is_refused_in_every_table() {
 }
 
 #[test]
-fn what_is_misspelt_or_of_another_type_is_refused() {
+fn misspelt_names_and_wrong_types_are_rejected() {
     let table = [
         "rulez.r.per = []",
         "[server]\nlisten = '0.0.0.0:80'",

@@ -1,6 +1,5 @@
-//! Keeps secrets out of diagnostics: people paste an API key where its hash or its place
-//! belongs, Redis has a password, and what is shown of a file ends up in logs. A copy of the file is
-//! masked byte for byte, so that places in it stay right.
+//! Keeps secrets out of diagnostics, which end up in logs: the file may contain a password, or an API
+//! key where its hash belongs. A copy of the file is masked byte for byte, so that spans stay valid.
 
 mod lines;
 
@@ -9,10 +8,10 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// What may stand in `[keys.<id>]` and is no secret.
+/// Settings of `[keys.<id>]` that are not secret.
 const PUBLIC: [&str; 5] = ["plan", "description", "rules", "rate", "burst"];
 
-/// What may stand in `[redis]` and is no secret; of `url`, all but the login.
+/// Settings of `[redis]` that are not secret; of `url`, all but the login.
 const PUBLIC_IN_REDIS: [&str; 12] = [
     "url",
     "timeout",
@@ -28,7 +27,7 @@ const PUBLIC_IN_REDIS: [&str; 12] = [
     "start_without",
 ];
 
-/// What may stand in `[redis.breaker]`.
+/// Settings of `[redis.breaker]`.
 const PUBLIC_IN_BREAKER: [&str; 9] = [
     "timeouts",
     "window",
@@ -41,7 +40,7 @@ const PUBLIC_IN_BREAKER: [&str; 9] = [
     "ramp_step",
 ];
 
-/// What may stand in `[clients]` and is no secret; of `api_key`, places only.
+/// Settings of `[clients]` that are not secret. Items of `api_key` are, unless they name a place.
 const PUBLIC_IN_CLIENTS: [&str; 7] = [
     "anonymous_plan",
     "on_missing_key",
@@ -52,17 +51,17 @@ const PUBLIC_IN_CLIENTS: [&str; 7] = [
     "limits_path",
 ];
 
-/// What may stand in `[access_log]` and is no secret.
+/// Settings of `[access_log]` that are not secret.
 const PUBLIC_IN_ACCESS_LOG: [&str; 3] = ["output", "client_ip", "sample"];
 
-/// What may stand in `[tracing]` and is no secret; of `endpoint`, all but a login and a query.
+/// Settings of `[tracing]` that are not secret; of `endpoint`, all but a login and a query.
 const PUBLIC_IN_TRACING: [&str; 6] =
     ["endpoint", "ca", "timeout", "sample", "follow", "service_name"];
 
-/// The longest name of a header or a parameter that is shown.
+/// Maximum length of the name of a header or a parameter that is shown.
 const MAX_PLACE_BYTES: usize = 64;
 
-/// A copy of the file that may be shown: same length, same lines.
+/// A copy of the file without secrets, with the same length and the same lines.
 pub(super) fn mask(text: &str) -> String {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut secrets = Vec::new();
@@ -73,19 +72,19 @@ pub(super) fn mask(text: &str) -> String {
     collect_of_access_log(table.get_ref(), &mut secrets);
     collect_of_tracing(text, table.get_ref(), &mut secrets);
     if !errors.is_empty() {
-        // What the parser made of a broken file may lack the very value that matters.
+        // The values of lines that are not TOML are not in the table.
         lines::doubtful(text, &mut secrets);
     }
     lines::passwords_in_urls(text, &mut secrets);
     cover(text, secrets)
 }
 
-/// Whether a value is what `sha256` asks for, and so may be shown.
+/// Whether a value is a SHA-256 in hexadecimal digits, which may be shown.
 pub fn is_digest(value: &str) -> bool {
     value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Whether an item of `api_key` names a place where a key may stand, or nearly, and so may be shown.
+/// Whether an item of `api_key` is a place such as `header:x-api-key`, or nearly, and may be shown.
 pub fn is_key_place(item: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     match item.split_once(':') {
@@ -96,7 +95,7 @@ pub fn is_key_place(item: &str) -> bool {
     }
 }
 
-/// The places of values that may be secrets. `in_keys`: the table is part of `[keys]`.
+/// Collects the spans of values that may be secrets. `in_keys`: the table is part of `[keys]`.
 fn collect(table: &DeTable<'_>, depth: usize, in_keys: bool, secrets: &mut Vec<Range<usize>>) {
     for (name, value) in table {
         let in_keys = in_keys || (depth == 0 && name.get_ref() == "keys");
@@ -115,7 +114,7 @@ fn collect_of_redis(text: &str, table: &DeTable<'_>, secrets: &mut Vec<Range<usi
     let Some(redis) = table.get("redis") else { return };
     match redis.get_ref() {
         DeValue::Table(settings) => collect_of_settings(text, settings, secrets),
-        // `[[redis]]`: the place of the list is that of the name alone, which may be shown.
+        // `[[redis]]`: the span of the list is that of the name, which may be shown.
         DeValue::Array(tables) if tables.iter().all(|one| one.get_ref().is_table()) => {
             for settings in tables.iter().filter_map(|one| one.get_ref().as_table()) {
                 collect_of_settings(text, settings, secrets);
@@ -143,7 +142,7 @@ fn collect_of_settings(text: &str, settings: &DeTable<'_>, secrets: &mut Vec<Ran
     }
 }
 
-/// The same for `[admin]`, which holds nothing that may be shown.
+/// The same for `[admin]`, which has only secrets.
 fn collect_of_admin(table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
     let Some(admin) = table.get("admin") else { return };
     let DeValue::Table(settings) = admin.get_ref() else {
@@ -210,14 +209,14 @@ fn collect_of_tracing(text: &str, table: &DeTable<'_>, secrets: &mut Vec<Range<u
     }
 }
 
-/// A value that does not only name a variable of the environment.
+/// Adds a value, unless it only names a variable of the environment.
 fn hide_unless_reference(value: &Spanned<DeValue<'_>>, secrets: &mut Vec<Range<usize>>) {
     if !value.get_ref().as_str().is_some_and(is_reference) {
         hide_whole(value, secrets);
     }
 }
 
-/// A value with all that it holds; of a table what its names stand for, not the names.
+/// Adds a value and everything in it, but not the names of tables.
 fn hide_whole(value: &Spanned<DeValue<'_>>, secrets: &mut Vec<Range<usize>>) {
     match value.get_ref() {
         DeValue::Table(inner) => inner.values().for_each(|value| hide_whole(value, secrets)),
@@ -232,8 +231,8 @@ fn is_reference(value: &str) -> bool {
     name.is_some_and(|name| !name.contains(['$', '{', '}']))
 }
 
-/// What may be secret of a url in this place: all before the last `@`, since a password may have
-/// been written with a `/`, and what follows a `?`, where other programs take one.
+/// Adds the parts of a url that may be secret: all before the last `@`, because a password may contain
+/// an unescaped `/`, and what follows a `?`, where other programs accept a password.
 fn url(text: &str, place: Range<usize>, secrets: &mut Vec<Range<usize>>) {
     let Some(url) = text.get(place.clone()) else { return };
     let start = url.find("://").map_or(1, |at| at + 3);
@@ -244,13 +243,13 @@ fn url(text: &str, place: Range<usize>, secrets: &mut Vec<Range<usize>>) {
     }
 }
 
-/// The place of a value, unless it is a digest.
+/// The span of a value, unless it is a digest.
 fn hidden(value: &Spanned<DeValue<'_>>) -> Option<Range<usize>> {
     let shown = value.get_ref().as_str().is_some_and(is_digest);
     (!shown).then(|| value.span())
 }
 
-/// The text with an asterisk for every byte of every range; line breaks stay.
+/// The text with an asterisk for every byte of every range except line breaks.
 fn cover(text: &str, mut ranges: Vec<Range<usize>>) -> String {
     ranges.sort_by_key(|range| range.start);
     let mut ranges = ranges.into_iter().peekable();
@@ -261,7 +260,7 @@ fn cover(text: &str, mut ranges: Vec<Range<usize>>) -> String {
             covered_to = covered_to.max(range.end);
         }
         if c == '\r' {
-            // Part of a line break, or an error: neither needs to be seen as `␍`.
+            // Part of a line break, or an error. The renderer would show it as `␍`.
             shown.push(' ');
         } else if at < covered_to && c != '\n' {
             (0..c.len_utf8()).for_each(|_| shown.push('*'));

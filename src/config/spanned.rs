@@ -4,7 +4,7 @@
 use std::borrow::Borrow;
 use std::ops::Range;
 
-/// A value and the bytes of the file where it stands. Compares by the value alone.
+/// A value and its span in the file. Comparisons ignore the span.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Spanned<T>(toml::Spanned<T>);
 
@@ -19,7 +19,7 @@ impl<T> Spanned<T> {
         self.0.get_ref()
     }
 
-    /// Its place, in bytes of the file.
+    /// Its place in the file, in bytes.
     pub fn span(&self) -> Range<usize> {
         self.0.span()
     }
@@ -31,7 +31,7 @@ impl Borrow<str> for Spanned<String> {
     }
 }
 
-/// A place is no part of what may be written.
+/// The schema is that of the value.
 #[cfg(test)]
 impl<T: schemars::JsonSchema> schemars::JsonSchema for Spanned<T> {
     fn schema_name() -> std::borrow::Cow<'static, str> {

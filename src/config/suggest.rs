@@ -1,12 +1,12 @@
-//! What somebody may have meant by a name that does not exist.
+//! Suggestions for names that do not exist.
 
-/// Longer names are not worth comparing: nobody misspells one into another.
+/// Maximum length of names that are compared.
 const MAX_COMPARED_BYTES: usize = 64;
 
 /// How many names a list of the possible ones shows.
 const MAX_LISTED: usize = 12;
 
-/// The candidate that `word` is most likely a misspelling of.
+/// The candidate that `word` most likely misspells: the one at the smallest edit distance, if that is small.
 pub fn closest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     if word.is_empty() || word.len() > MAX_COMPARED_BYTES {
         return None;
@@ -23,8 +23,8 @@ pub fn closest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
         .or_else(|| only_with(&folded, candidates))
 }
 
-/// The only candidate that the word is the beginning of, or that is the word's last part:
-/// `ipv6` for `ipv6_prefix`, `per-key` for `key`.
+/// The only candidate that begins with the word, or that is the word's last part: `ipv6_prefix` for
+/// `ipv6`, `key` for `per-key`.
 fn only_with<'a>(folded: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let last = folded.rsplit('_').next().unwrap_or_default();
     let mut alike = candidates.iter().filter(|candidate| {
@@ -35,7 +35,7 @@ fn only_with<'a>(folded: &str, candidates: &[&'a str]) -> Option<&'a str> {
     alike.next().is_none().then_some(*only)
 }
 
-/// A help line for a name that does not exist: the one that may have been meant, else the list.
+/// A help line for a name that does not exist: the closest candidate, or else all of them.
 pub fn help(word: &str, candidates: &[&str]) -> String {
     if let Some(candidate) = closest(word, candidates) {
         return format!("did you mean `{candidate}`?");
@@ -47,13 +47,13 @@ pub fn help(word: &str, candidates: &[&str]) -> String {
     }
 }
 
-/// The message about a name that `whole`, such as `the body`, cannot have.
+/// A message about an unknown name in `whole`, such as `the body`.
 pub fn unknown(whole: &str, name: &str, possible: &[&str]) -> String {
     let help = help(name, possible);
     format!("{whole} has an unknown name `{}`: {help}", cut(name, MAX_COMPARED_BYTES))
 }
 
-/// Names in backticks, the last one after `conjunction`; a long list is cut.
+/// A list of names in backticks, the last one after `conjunction`. A long list is cut.
 pub fn list(names: &[&str], conjunction: &str) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("`{}`", cut(name, 64))).collect();
     match quoted.as_slice() {
@@ -67,8 +67,8 @@ pub fn list(names: &[&str], conjunction: &str) -> String {
     }
 }
 
-/// At most `most` characters of a text that comes from the file, control characters replaced, so
-/// that a message stays one short line.
+/// At most `most` characters of a text from the file, with control characters replaced, so that a
+/// message stays one short line.
 pub fn cut(text: &str, most: usize) -> String {
     let mut short: String =
         text.chars().take(most).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
@@ -78,7 +78,7 @@ pub fn cut(text: &str, most: usize) -> String {
     short
 }
 
-/// Names that differ only in case or in `-` against `_` are the same to a person.
+/// The form in which names are compared: case and `-` or `_` do not matter.
 fn fold(name: &str) -> String {
     name.to_lowercase().replace('-', "_")
 }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn misspelt_names_are_recognised() {
+    fn closest_name_is_suggested() {
         let names = ["per-key", "per-ip", "burst", "rate"];
         let table = [
             ("per_key", Some("per-key")),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_read_like_a_sentence_and_end() {
+    fn lists_are_phrases_and_are_cut() {
         assert_eq!(list(&["a"], "or"), "`a`");
         assert_eq!(list(&["a", "b", "c"], "or"), "`a`, `b` or `c`");
         assert!(list(&["a"; 40], "or").ends_with("`a` and 28 more"));

@@ -1,6 +1,6 @@
 //! Errors of syntax. `toml` describes them in prose, which each version may word otherwise, so what
-//! is wrong at the place of an error is found from the events of its parser: an event without text
-//! is what the parser had to make up to go on, such as the end of a list.
+//! is wrong at the place of an error is found from the events of its parser. An event without text
+//! is one that the parser inserted to recover, such as the end of a list.
 
 use std::ops::Range;
 
@@ -50,7 +50,7 @@ enum Fault {
     NearlyBoolean,
     /// A string without quotes.
     Unquoted,
-    /// Anything else: only the parser knows.
+    /// Anything else.
     Other,
 }
 
@@ -132,7 +132,7 @@ fn line_around(text: &str, at: usize) -> Range<usize> {
 // === impl Fault ===
 
 impl Fault {
-    /// What is wrong with a name at `span`, of which `error` is said.
+    /// The fault of a name at `span`, with an error at `error`.
     fn of_name(span: &Range<usize>, name: &str, error: &Range<usize>, in_head: bool) -> Self {
         if name.starts_with(['"', '\'']) {
             if !is_closed(name) {
@@ -148,7 +148,7 @@ impl Fault {
         }
     }
 
-    /// What is wrong with a value.
+    /// The fault of a value.
     fn of_scalar(value: &str) -> Self {
         let is_number = |byte: u8| byte.is_ascii_hexdigit() || b"+-._:xobTZ".contains(&byte);
         if value.starts_with("\"\"\"") || value.starts_with("'''") {
@@ -179,7 +179,7 @@ impl Fault {
         )
     }
 
-    /// The diagnostic of this fault; `prose` is what the parser says.
+    /// The diagnostic of this fault; `prose` is the message of the parser.
     fn diagnostic(self, span: Range<usize>, prose: &str, text: &str) -> Diagnostic {
         let (message, help) = match self {
             Self::DuplicateName { .. } => {
@@ -272,11 +272,11 @@ impl Sites {
         }
         let after = self.list.partition_point(|(range, _)| range.start <= error.start);
         let mut before = self.list[..after].iter().rev();
-        // What the parser made up has no text, and neither have the errors that it explains.
-        let made_up = before.clone().take_while(|(range, _)| range.start == error.start);
-        let made_up = made_up.filter(|(range, _)| range.is_empty() && error.is_empty()).last();
+        // An inserted event has no text, and neither have the errors that it explains.
+        let inserted = before.clone().take_while(|(range, _)| range.start == error.start);
+        let inserted = inserted.filter(|(range, _)| range.is_empty() && error.is_empty()).last();
         let around = before.next().filter(|(range, _)| error.start <= range.end);
-        let Some((range, site)) = made_up.or(around) else { return Fault::Other };
+        let Some((range, site)) = inserted.or(around) else { return Fault::Other };
         let site_text = text.get(range.clone()).unwrap_or_default();
         match site {
             Site::Name { in_head } => Fault::of_name(range, site_text, error, *in_head),
@@ -293,7 +293,7 @@ impl Sites {
         self.list.push((span.start()..span.end(), site));
     }
 
-    fn add_if_made_up(&mut self, span: Span, site: Site) {
+    fn add_if_inserted(&mut self, span: Span, site: Site) {
         if span.is_empty() {
             self.add(span, site);
         }
@@ -333,7 +333,7 @@ impl EventReceiver for Sites {
 
     fn inline_table_close(&mut self, span: Span, _: &mut dyn ErrorSink) {
         self.depth = self.depth.saturating_sub(1);
-        self.add_if_made_up(span, Site::UnclosedBraces);
+        self.add_if_inserted(span, Site::UnclosedBraces);
     }
 
     fn array_open(&mut self, _: Span, _: &mut dyn ErrorSink) -> bool {
@@ -343,7 +343,7 @@ impl EventReceiver for Sites {
 
     fn array_close(&mut self, span: Span, _: &mut dyn ErrorSink) {
         self.depth = self.depth.saturating_sub(1);
-        self.add_if_made_up(span, Site::UnclosedList);
+        self.add_if_inserted(span, Site::UnclosedList);
     }
 
     fn simple_key(&mut self, span: Span, _: Option<Encoding>, _: &mut dyn ErrorSink) {
@@ -353,7 +353,7 @@ impl EventReceiver for Sites {
 
     fn key_val_sep(&mut self, span: Span, _: &mut dyn ErrorSink) {
         self.has_name = false;
-        self.add_if_made_up(span, Site::NameWithoutValue);
+        self.add_if_inserted(span, Site::NameWithoutValue);
     }
 
     fn scalar(&mut self, span: Span, _: Option<Encoding>, _: &mut dyn ErrorSink) {
@@ -361,7 +361,7 @@ impl EventReceiver for Sites {
     }
 
     fn value_sep(&mut self, span: Span, _: &mut dyn ErrorSink) {
-        self.add_if_made_up(span, Site::MissingComma);
+        self.add_if_inserted(span, Site::MissingComma);
     }
 
     fn comment(&mut self, span: Span, _: &mut dyn ErrorSink) {

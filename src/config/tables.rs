@@ -1,5 +1,5 @@
-//! The tables of gateway.toml other than rules; a duration is still text here, such as "10ms".
-//! What is said of a setting is what editors show: its default, and its range.
+//! The tables of gateway.toml except `[rules]`. Durations are text here, such as "10ms". The doc
+//! comment of a setting is also what editors show of it: what it does, its range and its default.
 
 use super::Named;
 use super::rules::Grant;
@@ -10,216 +10,227 @@ use super::words::{
     OnUnknownKey, PathCase, Ready, ResetForm, StartWithout, TrailingSlash,
 };
 
-/// A value that may be left out, with its place.
+/// An optional value with its span.
 pub type Field<T> = Option<Spanned<T>>;
 
-/// A list that may be left out, with the places of the whole and of each item.
+/// An optional list, with the spans of the list and of each item.
 pub type List = Option<Spanned<Vec<Spanned<String>>>>;
 
 table! {
-    /// `[server]`: listeners and the guards around requests.
+    /// `[server]`: listeners, and limits on connections and requests.
     pub struct Server {
-        /// Addresses for clients, with port. Default: `["0.0.0.0:8080"]`.
+        /// Addresses with port on which clients connect. Default: `["0.0.0.0:8080"]`.
         pub listen: List,
-        /// Address for the operator: metrics, health, the admin API. One that is not loopback needs
-        /// `admin.token`. Default: `"127.0.0.1:9090"`.
+        /// Address of the admin port: the dashboard, metrics, health and the admin API. An address
+        /// that is not loopback needs `admin.token`. Default: `"127.0.0.1:9090"`.
         pub admin: Field<String>,
-        /// Addresses or networks whose forwarding headers are believed. Default: none.
+        /// Addresses and networks whose forwarding headers are trusted. Default: none.
         pub trusted_proxies: List,
-        /// Worker threads, 1 to 1024. Default: one a core.
+        /// Worker threads, 1 to 1024. Default: one per core.
         pub threads: Field<u64>,
-        /// How long a connection may be idle between two requests. Default: `"75s"`.
+        /// Time limit for an idle connection between two requests. Default: `"75s"`.
         pub keepalive_timeout: Field<String>,
-        /// How long reading the next part of a request may take. Default: `"60s"`.
+        /// Time limit for the next part of a request. Default: `"60s"`.
         pub read_timeout: Field<String>,
-        /// How long writing the next part of an answer may take. Default: `"30s"`.
+        /// Time limit for a client to accept the next part of a response. Default: `"30s"`.
         pub write_timeout: Field<String>,
-        /// How long SIGTERM waits before it closes the ports, `/ready` already answering 503.
-        /// Default: not at all.
+        /// Time between SIGTERM and the closing of the ports, during which `/ready` answers 503.
+        /// Default: none.
         pub drain_delay: Field<String>,
-        /// How long SIGTERM waits for requests in flight. Default: `"20s"`.
+        /// Time limit for requests in flight after SIGTERM. Default: `"20s"`.
         pub drain_timeout: Field<String>,
-        /// The most bytes of a request's header lines together, 1024 to 1048576; beyond: 431.
-        /// Default: 32768.
+        /// Maximum size of a request's header lines together, in bytes, 1024 to 1048576. Larger
+        /// requests get 431. Default: 32768.
         pub max_header_bytes: Field<u64>,
-        /// The most bytes of a request's target, 128 to 65536; beyond: 414. Default: 8192.
+        /// Maximum size of a request's target, in bytes, 128 to 65536. Larger requests get 414.
+        /// Default: 8192.
         pub max_uri_bytes: Field<u64>,
-        /// Whether the case of a path's letters tells routes apart. Default: `"sensitive"`.
+        /// Whether routes match paths case-sensitively. Default: `"sensitive"`.
         pub path_case: Field<PathCase>,
-        /// How many gateways share Redis.
+        /// How many gateways share this Redis, 1 to 10000. While Redis fails, each grants rate and
+        /// burst divided by this number. Default: the number of live gateways in Redis.
         pub instances: Field<u64>,
     }
 }
 
 table! {
-    /// `[admin]`: who may use the operator's port.
+    /// `[admin]`: access to the admin port.
     pub struct Admin {
-        /// What `/api/` asks for as `Authorization: Bearer …`, best as `"${NAME}"` from the
-        /// environment: 16 to 1024 visible characters. Default: none, and then `server.admin` is a
+        /// Token that `/api/` requires as `Authorization: Bearer …`, best set from the environment as
+        /// `"${NAME}"`: 16 to 1024 visible characters. Default: none; `server.admin` must then be a
         /// loopback address.
         pub token: Field<String>,
     }
 }
 
 table! {
-    /// `[redis]`: the shared store. Texts but `prefix` may hold `${NAME}` of the environment.
+    /// `[redis]`: buckets that gateways share. All texts except `prefix` may contain `${NAME}`, a
+    /// variable of the environment.
     pub struct Redis {
-        /// Where it is: `redis://host:6379`, `rediss://…`, `redis+sentinel://…/master`,
+        /// The server: `redis://host:6379`, `rediss://…`, `redis+sentinel://…/master`,
         /// `unix:///path`.
         pub url: Field<String>,
-        /// The most that one check may wait, `1ms` to `1s`. Default: `"10ms"`.
+        /// Time limit of one check, `1ms` to `1s`. Default: `"10ms"`.
         pub timeout: Field<String>,
-        /// What becomes of requests when it fails, where a rule says nothing. Default: `"local"`.
+        /// How requests are decided while Redis fails, for rules that do not set it. Default: `"local"`.
         pub on_failure: Field<OnFailure>,
-        /// What every key begins with, 1 to 64 visible characters without braces.
+        /// Prefix of every key: 1 to 64 visible ASCII characters without `{` and `}`.
         /// Default: `"tollgate:"`.
         pub prefix: Field<String>,
-        /// Who the gateway is to Redis.
+        /// ACL user of the gateway. Default: the default user.
         pub username: Field<String>,
-        /// The password for Redis.
+        /// Password of the user. Default: none.
         pub password: Field<String>,
-        /// The database's number. Default: 0.
+        /// Number of the database. Default: 0.
         pub database: Field<u64>,
-        /// Who the gateway is to the sentinels.
+        /// User of the gateway at the sentinels. Default: the default user.
         pub sentinel_username: Field<String>,
-        /// The password for the sentinels.
+        /// Password at the sentinels. Default: none.
         pub sentinel_password: Field<String>,
-        /// PEM file of the authorities that may vouch for the server.
+        /// PEM file with the certificate authorities of the server. Default: public authorities.
         pub ca: Field<String>,
-        /// PEM file of the gateway's own certificate.
+        /// PEM file with the gateway's own certificate; needs `client_key`. Default: none.
         pub client_cert: Field<String>,
-        /// PEM file of its key.
+        /// PEM file with the key of that certificate. Default: none.
         pub client_key: Field<String>,
-        /// What `/ready` says while it fails.
+        /// What `/ready` answers while Redis fails. Default: `"always"`.
         pub ready: Field<Ready>,
-        /// What buckets hold until the gateway has reached it once. Default: `"empty"`.
+        /// Content of buckets until the gateway has reached Redis once. Default: `"empty"`.
         pub start_without: Field<StartWithout>,
-        /// When requests stop waiting for it, and how they return.
+        /// The circuit breaker: when requests stop waiting for Redis, and how they return.
         pub breaker: Option<Spanned<Breaker>>,
     }
 }
 
 table! {
-    /// `[redis.breaker]`: when requests stop waiting for Redis, and how they return.
+    /// `[redis.breaker]`: the circuit breaker: when requests stop waiting for Redis, and how they return.
     pub struct Breaker {
-        /// How many timeouts in a row open it.
+        /// Consecutive timeouts that open the breaker, 1 to 1000. Default: 5.
         pub timeouts: Field<u64>,
-        /// The time over which timeouts are set against calls.
+        /// Window over which the fraction of timeouts is measured. Default: `"5s"`.
         pub window: Field<String>,
-        /// How many calls within that time say enough.
+        /// Minimum number of calls within the window, 1 to 100000. Default: 20.
         pub window_calls: Field<u64>,
-        /// Which share of them, timed out, opens it, in percent.
+        /// Percentage of calls within the window that must time out to open the breaker, 1 to 100.
+        /// Default: 50.
         pub window_timeouts: Field<u64>,
-        /// How long it stays open the first time.
+        /// How long the breaker stays open at first; doubles with each failure. Default: `"500ms"`.
         pub open: Field<String>,
-        /// How long it stays open at most.
+        /// How long the breaker stays open at most. Default: `"15s"`, with
+        /// sentinels `"1s"`.
         pub open_max: Field<String>,
-        /// How many probes in a row must succeed.
+        /// Consecutive probes that must succeed, 1 to 100. Default: 3.
         pub probes: Field<u64>,
-        /// Which shares of the requests return, step by step, in percent.
+        /// Percentages of requests that use Redis again, step by step, ending with 100.
+        /// Default: `[1, 10, 50, 100]`.
         pub ramp: Option<Spanned<Vec<Spanned<u64>>>>,
-        /// How long each of those steps takes.
+        /// Duration of each step. Default: `"1s"`.
         pub ramp_step: Field<String>,
     }
 }
 
 table! {
-    /// `[clients]`: how clients are told apart.
+    /// `[clients]`: how clients are identified.
     pub struct Clients {
-        /// Where a key may stand: `header:<name>`, `bearer`, `query:<name>`, tried in this order.
+        /// Where to look for an API key, in this order: `header:<name>`, `bearer`, `query:<name>`.
         /// Default: `["header:x-api-key", "bearer", "query:api_key"]`.
         pub api_key: List,
-        /// The plan of a request without a key. Default: `"free"`, where there is such a plan.
+        /// Plan of clients without a key of their own. Default: `"free"`, if that plan exists.
         pub anonymous_plan: Field<String>,
-        /// A request without a key. Default: `"anonymous"`.
+        /// What happens to a request without a key. Default: `"anonymous"`.
         pub on_missing_key: Field<OnMissingKey>,
-        /// A request with a key that the file does not know. Default: `"deny"`.
+        /// What happens to a request with an unknown key. Default: `"deny"`.
         pub on_unknown_key: Field<OnUnknownKey>,
-        /// A request with two different keys. Default: `"deny"`.
+        /// What happens to a request with two different keys. Default: `"deny"`.
         pub on_conflicting_keys: Field<OnConflictingKeys>,
-        /// Whether the key is taken out before the request goes on. Default: `false`.
+        /// Whether the key is removed before the request is forwarded. Default: `false`.
         pub hide_key: Field<bool>,
-        /// How many bits of an IPv6 address tell clients apart, 1 to 128. Default: 64.
+        /// How many leading bits of an IPv6 address identify a client, 1 to 128. Default: 64.
         pub ipv6_prefix: Field<u64>,
-        /// Where clients see what they have left, such as `"/.well-known/ratelimit"`. Default: nowhere.
+        /// Path where clients read their own limits, such as `"/.well-known/ratelimit"`.
+        /// Default: none.
         pub limits_path: Field<String>,
     }
 }
 
 table! {
-    /// `[headers]`: what answers say about limits.
+    /// `[headers]`: rate limit headers of responses.
     pub struct Headers {
-        /// Which family of headers. Default: `"both"`.
+        /// Which headers responses have. Default: `"both"`.
         pub style: Field<HeaderStyle>,
-        /// Which rules they name. Default: `"binding"`.
+        /// Which rules the headers describe. Default: `"binding"`.
         pub policies: Field<HeaderPolicies>,
-        /// What `X-RateLimit-Reset` counts. Default: `"epoch"`.
+        /// Unit of `X-RateLimit-Reset`. Default: `"epoch"`.
         pub reset: Field<ResetForm>,
-        /// Whether answers say that they were decided by this process alone.
+        /// Whether responses that were decided locally because Redis failed have
+        /// `X-RateLimit-Mode: local`. Default: `false`.
         pub mode: Field<bool>,
     }
 }
 
 table! {
-    /// `[access_log]`: one line for every request. No table: none.
+    /// `[access_log]`: one line of JSON for every request. Without this table there is no log.
     pub struct AccessLog {
-        /// Where lines go: `"stdout"`, the path of a file, or `"off"`; may hold `${NAME}` of the
-        /// environment. Default: `"stdout"`.
+        /// Destination: `"stdout"`, the path of a file, or `"off"`. May contain `${NAME}`, a variable
+        /// of the environment. Default: `"stdout"`.
         pub output: Field<String>,
-        /// How lines show a client's address, here and where refusals are told. Default: `"plain"`.
+        /// How a client's address is shown, here, in refusals and in traces. Default: `"plain"`.
         pub client_ip: Field<ClientIp>,
-        /// What addresses are hashed with, 16 characters or more, best `${NAME}` of the environment.
-        /// Default: a new one for each process.
+        /// Salt of hashed addresses, 16 characters or more, best set from the environment as
+        /// `"${NAME}"`. Default: a new one for each process.
         pub salt: Field<String>,
-        /// Which part of the requests that pass has a line, 0 to 1; all others have one. Default: 1.
+        /// Fraction of allowed requests that have a line, 0 to 1; refused and failed requests always
+        /// have one. Default: 1.
         pub sample: Field<f64>,
     }
 }
 
 table! {
-    /// `[tracing]`: traces of requests, for an OpenTelemetry collector. No table: none.
+    /// `[tracing]`: traces of requests, for an OpenTelemetry collector. Without this table no request
+    /// is traced.
     pub struct Tracing {
-        /// The collector, by OTLP over HTTP: `http://host:4318`, `https://…`; `/v1/traces` is added; may
-        /// hold `${NAME}` of the environment. Default: `"http://127.0.0.1:4318"`.
+        /// The collector, by OTLP over HTTP: `http://host:4318`, `https://…`; `/v1/traces` is appended.
+        /// May contain `${NAME}`, a variable of the environment. Default: `"http://127.0.0.1:4318"`.
         pub endpoint: Field<String>,
-        /// PEM file of the authorities that may vouch for an `https://` collector.
+        /// PEM file with the certificate authorities of an `https://` collector. Default: public
+        /// authorities.
         pub ca: Field<String>,
-        /// What each export has besides, best with `${NAME}` of the environment:
+        /// Additional headers of each export; values may contain `${NAME}`:
         /// `{ authorization = "Bearer ${OTLP_TOKEN}" }`.
         pub headers: Named<String>,
-        /// How long one export may take, `1ms` to `1m`. Default: `"10s"`.
+        /// Time limit of one export, `1ms` to `1m`. Default: `"10s"`.
         pub timeout: Field<String>,
-        /// Which part of the requests is traced, 0 to 1, where no trusted proxy has decided already.
+        /// Fraction of requests that is recorded, 0 to 1, if no trusted proxy has decided already.
         /// Default: 0.01.
         pub sample: Field<f64>,
-        /// Whose `traceparent` is followed. Default: `"trusted"`.
+        /// Whose `traceparent` is continued. Default: `"trusted"`.
         pub follow: Field<Follow>,
-        /// What the gateway is called in traces, 1 to 255 characters. Default: `"tollgate"`.
+        /// Name of the gateway in traces, 1 to 255 characters. Default: `"tollgate"`.
         pub service_name: Field<String>,
     }
 }
 
 table! {
-    /// `[audit]`: where refusals are kept beside this process.
+    /// `[audit]`: refusals in Redis.
     pub struct Audit {
-        /// Whether bursts of refusals are appended to a stream in Redis, those of all gateways together.
+        /// Whether refusals are also written to a stream in Redis, those of all gateways together.
         /// Default: `false`.
         pub stream: Field<bool>,
-        /// About how many bursts the stream keeps, 100 to 10000000; the oldest go. Default: 10000.
+        /// Approximate number of records in the stream, 100 to 10000000. Default: 10000.
         pub max_records: Field<u64>,
     }
 }
 
 table! {
-    /// `[memory]`: buckets in this process.
+    /// `[memory]`: the buckets in this process.
     pub struct Memory {
-        /// The most buckets that are kept, 1 to 100000000. Default: 1000000.
+        /// Maximum number of buckets, 1 to 100000000. Default: 1000000.
         pub max_buckets: Field<u64>,
     }
 }
 
 table! {
-    /// `[plans.<name>]`: a name that rules and keys refer to.
+    /// `[plans.<name>]`: a plan, which rules and keys refer to.
     pub struct Plan {
         /// Free text.
         pub description: Field<String>,
@@ -227,13 +238,13 @@ table! {
 }
 
 table! {
-    /// `[keys.<id>]`: a known client.
+    /// `[keys.<id>]`: a client with an API key.
     pub struct Key {
-        /// SHA-256 of the key as it is sent, in 64 hexadecimal digits; `tollgate hash-key` prints it.
+        /// SHA-256 of the key as it is sent: 64 hexadecimal digits. `tollgate hash-key` prints it.
         pub sha256: Field<String>,
-        /// Its plan; required where the file has plans.
+        /// Plan of the key; required if the file has plans.
         pub plan: Field<String>,
-        /// Rules that grant this key something else.
+        /// Overrides of rules for this key: `{ rate, burst }`.
         pub rules: Named<Grant>,
         /// Free text.
         pub description: Field<String>,
@@ -241,15 +252,15 @@ table! {
 }
 
 table! {
-    /// `[upstreams.<name>]`: what requests are sent on to.
+    /// `[upstreams.<name>]`: servers that requests are forwarded to.
     pub struct Upstream {
-        /// Servers as `host:port`, or the one word `demo`.
+        /// Servers as `host:port`; or `["demo"]`, a built-in responder.
         pub servers: List,
-        /// How long connecting may take. Default: `"1s"`.
+        /// Time limit for connecting. Default: `"1s"`.
         pub connect_timeout: Field<String>,
-        /// How long the next bytes of a response may take. Default: `"30s"`.
+        /// Time limit for the head of a response, then for each next part of its body. Default: `"30s"`.
         pub read_timeout: Field<String>,
-        /// How long the next bytes of a request may take to be written. Default: `"30s"`.
+        /// Time limit for the upstream to accept the next part of a request. Default: `"30s"`.
         pub write_timeout: Field<String>,
         /// How long an unused connection is kept. Default: `"60s"`.
         pub idle_timeout: Field<String>,
@@ -257,17 +268,17 @@ table! {
 }
 
 table! {
-    /// `[routes.<name>]`: which requests go where, and what they cost.
+    /// `[routes.<name>]`: which requests are forwarded to which upstream, and what they cost.
     pub struct Route {
-        /// An exact path, or a prefix that ends in `/*`. Default: `"/*"`.
+        /// Exact path, or a prefix that ends in `/*`. Default: `"/*"`.
         pub path: Field<String>,
-        /// Whether a path with a trailing slash is another path. Default: `"same"`.
+        /// Whether a trailing slash makes another path. Default: `"same"`.
         pub trailing_slash: Field<TrailingSlash>,
-        /// Methods, such as `GET`, which takes `HEAD`, too; left out: all but `TRACE`.
+        /// Methods, such as `GET`, which includes `HEAD`. Default: all but `TRACE`.
         pub methods: List,
-        /// The host, without port; left out: all.
+        /// Host, without port. Default: all.
         pub host: Field<String>,
-        /// The upstream; may be left out where there is one only.
+        /// Upstream; may be left out if there is only one.
         pub upstream: Field<String>,
         /// Tokens that a request takes from each bucket. Default: 1.
         pub cost: Field<u64>,

@@ -1,81 +1,81 @@
-//! Settings that take one of a few words. In the file they stand in lower case.
+//! Settings that take one of a few words, which are in lower case in the file.
 
 use super::walk::words;
 
 words! {
-    /// What a rule may do.
+    /// Whether a rule is enforced.
     pub enum Mode {
-        /// Refuse.
+        /// Refuse requests beyond the limit.
         Enforce,
-        /// Count and report only.
+        /// Count and report such requests, never refuse them.
         Shadow,
     }
 
-    /// What a rule per key does with a client without one.
+    /// How a rule per key counts a client without one.
     pub enum OnMissing {
-        /// Count it by address.
+        /// By address.
         Ip,
-        /// Do not apply.
+        /// Not at all: the rule does not apply.
         Skip,
-        /// Count all such clients together.
+        /// All such clients together.
         Shared,
         /// Answer 401.
         Deny,
     }
 
-    /// What becomes of requests when the shared store fails.
+    /// How requests are decided while Redis fails.
     pub enum OnFailure {
-        /// Decide in this process.
+        /// In this process, within its local share.
         Local,
-        /// Let them pass.
+        /// Allow them.
         Allow,
         /// Answer 503.
         Deny,
     }
 
-    /// What `/ready` says while the shared store fails.
+    /// What `/ready` answers while Redis fails.
     pub enum Ready {
-        /// 200 all the same.
+        /// 200.
         Always,
-        /// 200 only with a store that answers.
+        /// 503.
         Connected,
     }
 
-    /// What buckets hold in a gateway that has not reached the shared store since it started.
+    /// Content of the buckets of a gateway that has not reached Redis since it started.
     pub enum StartWithout {
-        /// Nothing; they fill from the start on.
+        /// No tokens; buckets fill from the start on.
         Empty,
-        /// The gateway's share of a full bucket.
+        /// The gateway's share of the burst.
         Full,
     }
 
-    /// A request without a key.
+    /// What happens to a request without a key.
     pub enum OnMissingKey {
-        /// Go on as an anonymous client.
+        /// Treat it as a request of an anonymous client.
         Anonymous,
         /// Answer 401.
         Deny,
     }
 
-    /// A request with a key that the file does not know.
+    /// What happens to a request with an unknown key.
     pub enum OnUnknownKey {
         /// Answer 401.
         Deny,
-        /// Go on as an anonymous client.
+        /// Treat it as a request of an anonymous client.
         Anonymous,
-        /// Go on as a client of its own, on the anonymous plan.
+        /// Treat each unknown key as a client, on the anonymous plan.
         Accept,
     }
 
-    /// A request with two different keys.
+    /// What happens to a request with two different keys.
     pub enum OnConflictingKeys {
         /// Answer 400.
         Deny,
-        /// The first counts.
+        /// Use the first, in the order of `api_key`.
         First,
     }
 
-    /// Whether the case of a path's letters tells routes apart.
+    /// Whether routes match paths case-sensitively.
     pub enum PathCase {
         /// `/API` and `/api` are two paths.
         Sensitive,
@@ -83,7 +83,7 @@ words! {
         Insensitive,
     }
 
-    /// Whether a path with a trailing slash is another path.
+    /// Whether a trailing slash makes another path.
     pub enum TrailingSlash {
         /// `/api` and `/api/` are one path.
         Same,
@@ -91,49 +91,49 @@ words! {
         Distinct,
     }
 
-    /// Which family of headers.
+    /// Which headers responses have.
     pub enum HeaderStyle {
-        /// Both families.
+        /// Those of `draft` and of `x`.
         Both,
         /// `RateLimit` and `RateLimit-Policy`.
         Draft,
         /// `X-RateLimit-*`.
         X,
-        /// None, but `Retry-After` on refusals.
+        /// Only `Retry-After`, on refusals.
         None,
     }
 
-    /// Which rules the headers name.
+    /// Which rules the headers describe.
     pub enum HeaderPolicies {
-        /// The one that binds.
+        /// The one with the least left.
         Binding,
-        /// All that apply.
+        /// All enforced rules that applied.
         All,
     }
 
-    /// What `X-RateLimit-Reset` counts.
+    /// Unit of `X-RateLimit-Reset`.
     pub enum ResetForm {
-        /// Seconds since 1970.
+        /// Unix time.
         Epoch,
         /// Seconds from now.
         Delta,
     }
 
-    /// Whose `traceparent` is followed.
+    /// Whose `traceparent` is continued.
     pub enum Follow {
-        /// That of trusted proxies, and their decision whether a request is traced.
+        /// That of trusted proxies, with their sampling decision.
         Trusted,
-        /// That of all clients; whether a request is traced, only trusted proxies decide.
+        /// That of all clients, but the sampling decision only of trusted proxies.
         All,
-        /// Nobody's: every trace begins here.
+        /// None: every trace begins at the gateway.
         None,
     }
 
     /// How a client's address is shown.
     pub enum ClientIp {
-        /// As it is.
+        /// Unchanged.
         Plain,
-        /// As a salted hash: whose it is cannot be told, that it is the same one can.
+        /// As a salted hash, which identifies a client but does not reveal its address.
         Hashed,
         /// Not at all.
         Off,

@@ -1,4 +1,4 @@
-//! Secrets that are found by the look of a line: of a broken file nobody knows what its values are.
+//! Finds secrets line by line, in files that are not TOML and therefore have no values.
 
 use std::ops::Range;
 
@@ -7,8 +7,9 @@ use super::{
     PUBLIC_IN_TRACING,
 };
 
-/// Lines of `[keys]`, `[redis]`, `[clients]`, `[access_log]`, `[tracing]` and `[admin]`, of `sha256`,
-/// passwords and tokens, from the equals sign on; a line that begins with a quote, as those of a list do, whole.
+/// Adds the lines of `[keys]`, `[redis]`, `[clients]`, `[access_log]`, `[tracing]` and `[admin]`, and those with
+/// `sha256`, `password` or `token`, from the equals sign on; a line that begins with a quote, as in a list, as a
+/// whole.
 pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
     let mut table = "";
     let mut start = 0;
@@ -49,7 +50,7 @@ pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
     }
 }
 
-/// `user:password` in `scheme://user:password@host`.
+/// Adds `user:password` in `scheme://user:password@host`.
 pub(super) fn passwords_in_urls(text: &str, secrets: &mut Vec<Range<usize>>) {
     for (at, separator) in text.match_indices("://") {
         let from = at + separator.len();

@@ -12,7 +12,7 @@ fn assert_hidden(text: &str) {
 }
 
 #[test]
-fn what_may_be_a_key_is_never_shown() {
+fn possible_keys_are_masked() {
     let table = [
         "[keys.a]\nsha256 = \"hunter2\"",
         "[keys.a]\nsha256 = hunter2",
@@ -76,7 +76,7 @@ fn what_may_be_a_key_is_never_shown() {
 }
 
 #[test]
-fn what_may_be_a_key_among_the_clients_is_never_shown() {
+fn possible_keys_in_clients_are_masked() {
     let table = [
         "[clients]\nmy-secret = 'hunter2'",
         "[clients]\nmy-secret = hunter2",
@@ -110,7 +110,7 @@ fn what_may_be_a_key_among_the_clients_is_never_shown() {
 }
 
 #[test]
-fn what_a_collector_is_told_is_never_shown() {
+fn headers_and_login_of_a_collector_are_masked() {
     let table = [
         "[tracing]\nheaders = { a = 'hunter2' }",
         "[tracing]\nheaders = { a = 'Bearer ${A}hunter2' }",
@@ -136,7 +136,7 @@ fn what_a_collector_is_told_is_never_shown() {
 }
 
 #[test]
-fn everything_else_is_shown() {
+fn other_values_are_shown() {
     let digest = "9F".repeat(32);
     let text = format!("[keys.a]\nsha256 = \"{digest}\"\nplan = \"prö\"\n[rules.x]\nrate='1/s'");
     assert_eq!(mask(&text), text);
