@@ -56,7 +56,7 @@ mod tests {
             wrong("{\"rul\": null}"),
             "the body has an unknown name `rul`: did you mean `rule`?"
         );
-        assert_eq!(wrong("{"), "the body is not JSON: it goes wrong at line 1, column 1");
+        assert_eq!(wrong("{"), "the body is not JSON: error at line 1, column 1");
         assert!(wrong(&"[".repeat(10_000)).starts_with("the body is not JSON"));
     }
 }

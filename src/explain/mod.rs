@@ -1,9 +1,9 @@
-//! What would become of a request that nobody sent, and why. Decided by the very code that decides
-//! on those that come ([`precheck`]); nothing is counted, and no token is taken.
+//! Explains the response to a request that is not sent, and the reason. It uses the code that decides on real
+//! requests ([`precheck`]); nothing is counted, and no tokens are taken.
 //!
-//! Reading order: this file, `asked` (a request by hand), `json` (the same, as the admin port gets
-//! it), `report` (what is told: the contract), `found` and `rules` (how it is found out), `words`
-//! (in sentences), `text` (for a terminal).
+//! Reading order: this file, `request` (the request to explain), `json` (its form on the admin port), `report`
+//! (the explanation: a contract), `resolved` and `rules` (how it is derived), `wording` (codes and sentences),
+//! `text` (for a terminal).
 
 pub mod json;
 pub mod report;
@@ -29,58 +29,64 @@ use request::{RequestSpec, SpecError};
 
 /// What is known of the buckets that a request takes from.
 #[derive(Debug, Clone, Copy)]
-pub enum Levels<'a> {
-    /// Nobody asked.
+pub enum PeekResult<'a> {
+    /// They were not read.
     NotRead,
-    /// It takes from none.
-    None,
-    /// What taking would be answered now.
-    Known {
-        /// The answer.
+    /// The request takes from no bucket.
+    NoBuckets,
+    /// They were read.
+    Read {
+        /// What the store would answer now.
         taken: &'a Taken,
-        /// Ticks until Redis is tried again; 0 where it is asked, or where there is none.
+        /// Microseconds until the next probe of Redis; 0 while the breaker is closed, and without Redis.
         retry_after_us: u64,
     },
 }
 
-/// Explains requests by the rules and the buckets of a gateway that serves.
+/// Explains requests with the configuration and the buckets of a running gateway.
 pub struct Explainer {
     current: Arc<CurrentSnapshot>,
     limiter: Arc<Limiter>,
 }
 
 impl Explainer {
-    /// Explains by the rules in force at the time, and by the buckets of `limiter`.
+    /// Creates an explainer of the configuration in `current` and the buckets of `limiter`.
     pub fn new(current: Arc<CurrentSnapshot>, limiter: Arc<Limiter>) -> Self {
         Self { current, limiter }
     }
 
-    /// Explains a request, with the levels of its buckets as they are.
+    /// Explains a request, with the current levels of its buckets.
     ///
     /// # Errors
-    /// It is nothing that a client could send.
-    pub async fn explain(&self, asked: &RequestSpec) -> Result<Explanation, SpecError> {
+    /// If no client could send the request.
+    pub async fn explain(&self, spec: &RequestSpec) -> Result<Explanation, SpecError> {
         let snapshot = self.current.load_full();
-        let request = asked.request(&snapshot.policy)?;
+        let request = spec.request(&snapshot.policy)?;
         let precheck = precheck(&snapshot.policy, &request.head());
         if precheck.charges.is_empty() {
-            return Ok(resolved::explanation(&snapshot.policy, &request, &precheck, Levels::None));
+            return Ok(resolved::explanation(
+                &snapshot.policy,
+                &request,
+                &precheck,
+                PeekResult::NoBuckets,
+            ));
         }
         let rules = &snapshot.rule_names;
         let taken = self.limiter.peek(&precheck.charges, rules, clock::now()).await;
         let retry_after_us = self.limiter.retry_after_us();
-        let levels = Levels::Known { taken: &taken, retry_after_us };
+        let levels = PeekResult::Read { taken: &taken, retry_after_us };
         Ok(resolved::explanation(&snapshot.policy, &request, &precheck, levels))
     }
 }
 
-/// Explains a request by the rules alone.
+/// Explains a request without the levels of its buckets.
 ///
 /// # Errors
-/// It is nothing that a client could send.
-pub fn by_rules(policy: &Policy, asked: &RequestSpec) -> Result<Explanation, SpecError> {
-    let request = asked.request(policy)?;
+/// If no client could send the request.
+pub fn by_rules(policy: &Policy, spec: &RequestSpec) -> Result<Explanation, SpecError> {
+    let request = spec.request(policy)?;
     let precheck = precheck(policy, &request.head());
-    let levels = if precheck.charges.is_empty() { Levels::None } else { Levels::NotRead };
+    let levels =
+        if precheck.charges.is_empty() { PeekResult::NoBuckets } else { PeekResult::NotRead };
     Ok(resolved::explanation(policy, &request, &precheck, levels))
 }

@@ -1,135 +1,134 @@
-//! What is told of a request. Names and words are a contract: `docs/explain.md` lists them.
+//! The explanation of a request. Names and codes are a contract, listed in `docs/explain.md`.
 
 use std::net::IpAddr;
 
 use serde::Serialize;
 
-/// What would become of a request, and why. Every `why` is a sentence for people; programs go by
-/// the other members.
+/// The response to a request, and why. Every `why` is a sentence for people; programs use the other members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Explanation {
-    /// The request as it was read.
+    /// The request, parsed.
     pub request: Request,
-    /// Whose it is; none where it was refused before that was known.
+    /// The client; `None` if the request is refused before the client is identified.
     pub client: Option<Client>,
-    /// Where it goes.
+    /// The route.
     pub route: Route,
-    /// All rules, in the order of the file.
+    /// All rules, in the order of the configuration file.
     pub rules: Vec<Rule>,
-    /// Where the buckets' levels come from: `redis`, `local`, `none` (it takes from no bucket),
-    /// `unavailable` (Redis cannot be asked, and a rule wants nothing to pass then) or `not_read`.
+    /// Source of the buckets' levels: `redis`, `local`, `none` (the request takes from no bucket),
+    /// `unavailable` (Redis is unavailable, and a rule has `on_failure = "deny"`) or `not_read`.
     pub levels: &'static str,
-    /// What becomes of it.
+    /// The decision.
     pub verdict: Verdict,
 }
 
-/// The request as it was read. Neither query nor headers: a key may stand there.
+/// The request, parsed. Without query and headers, which may contain a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Request {
-    /// Its method.
+    /// Method.
     pub method: String,
-    /// Its host, in lower case, without port.
+    /// Host in lower case, without port.
     pub host: String,
-    /// Its path.
+    /// Path.
     pub path: String,
-    /// What was not given: `host`, `ip`.
+    /// Members that were not given: `host`, `ip`.
     pub assumed: Vec<&'static str>,
 }
 
-/// Whose the request is.
+/// The client of the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Client {
-    /// The client's address.
+    /// Address of the client.
     pub address: Option<IpAddr>,
     /// `peer`, `nothing_forwarded`, `malformed`, `hop` or `all_trusted`.
     pub address_from: &'static str,
-    /// Which address of `X-Forwarded-For` settled it, from the right, from 1.
+    /// Position in `X-Forwarded-For` of the address that decided, counted from 1, from the right.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hop: Option<usize>,
-    /// How the address was found.
+    /// How the address was determined.
     pub address_why: String,
-    /// The address or the network that rules per address count.
+    /// The address or network that rules count.
     pub counted_as: Option<String>,
-    /// The id of the key; none without a known one.
+    /// Id of the key; `None` without a known key.
     pub key: Option<String>,
     /// `none`, `known`, `unknown`, or `unknown_as_none` (`on_unknown_key = "anonymous"`).
     pub key_state: &'static str,
-    /// Where the key stood, as the file writes it: `header:x-api-key`.
+    /// Where the key was sent, as in `clients.api_key`: `header:x-api-key`.
     pub key_from: Option<String>,
-    /// The plan.
+    /// Plan of the client.
     pub plan: String,
-    /// Whose plan that is: `key` or `anonymous_plan`.
+    /// Where the plan comes from: `key` or `anonymous_plan`.
     pub plan_from: &'static str,
 }
 
-/// Where the request goes.
+/// The route of the request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Route {
-    /// The route's name; none where there is none.
+    /// Name; `None` if no route matches.
     pub name: Option<String>,
-    /// Its upstream.
+    /// Upstream of the route.
     pub upstream: Option<String>,
     /// Tokens that the request takes from each bucket.
     pub cost: Option<u64>,
-    /// Why this one, or why none.
+    /// Why this route matches, or why none does.
     pub why: String,
-    /// The routes whose host and path match, the most specific first; where none is taken, those
-    /// that miss by one thing.
+    /// The routes whose host and path match, the most specific first; if no route matches, those that differ
+    /// in one criterion.
     pub candidates: Vec<Candidate>,
-    /// The ways in which the path may be read, where there are several.
+    /// Readings of the path by different servers, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub readings: Vec<Reading>,
 }
 
-/// A route that was weighed.
+/// A candidate route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Candidate {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its path as the file writes it.
+    /// Path as in the configuration file.
     pub path: String,
     /// Whether a path with a trailing slash is another path: `same` or `distinct`.
     pub trailing_slash: &'static str,
-    /// Its host; none: all.
+    /// Host; `None`: all.
     pub host: Option<String>,
-    /// Its methods; empty: all.
+    /// Methods; empty: all.
     pub methods: Vec<String>,
-    /// Whether it is the one.
+    /// Whether this is the route of the request.
     pub wins: bool,
-    /// Why it is, or why not.
+    /// Why it is, or why it is not.
     pub why: String,
 }
 
-/// A way to read the path.
+/// A reading of the path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Reading {
-    /// The path as it may be read.
+    /// The path in this reading.
     pub path: String,
-    /// The route that it would have.
+    /// The route that matches it.
     pub route: Option<String>,
 }
 
-/// A rule, and whether it counts the request.
+/// A rule, and whether it applies to the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Rule {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Whether it counts the request.
+    /// Whether it applies to the request.
     pub applies: bool,
     /// `enforce` or `shadow`.
     pub mode: &'static str,
     /// `local`, `allow` or `deny`.
     pub on_failure: &'static str,
-    /// What sets its buckets apart, as the file writes it.
+    /// Dimensions of its buckets, as in the configuration file.
     pub per: Vec<String>,
-    /// Why it does not count the request.
+    /// Why it does not apply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_not: Option<WhyNot>,
     /// What it charges.
@@ -137,14 +136,14 @@ pub struct Rule {
     pub charge: Option<Charge>,
 }
 
-/// Why a rule does not count a request.
+/// Why a rule does not apply to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WhyNot {
     /// `disabled`, `other_routes`, `exempt_ip`, `exempt_key`, `on_missing_skip`,
     /// `on_missing_deny`, `no_rate`, `not_by_address`, `refused_before` or `own_limits`.
     pub code: &'static str,
-    /// The same as a sentence.
+    /// The reason as a sentence.
     pub why: String,
 }
 
@@ -152,41 +151,41 @@ pub struct WhyNot {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Charge {
-    /// The rate as the file writes it.
+    /// Rate as in the configuration file.
     pub rate: String,
     /// The bucket's capacity in tokens.
     pub burst: u64,
-    /// Whose rate that is: `rule`, `plan` or `key`.
+    /// Where the rate is configured: `rule`, `plan` or `key`.
     pub rate_of: &'static str,
     /// Tokens that the request takes.
     pub cost: u64,
-    /// The bucket's key, as it stands in Redis.
+    /// Key of the bucket in Redis.
     pub bucket: String,
-    /// Who shares the bucket.
+    /// Requests that share the bucket.
     pub shared_by: Vec<String>,
-    /// What is in the bucket.
+    /// State of the bucket.
     #[serde(flatten)]
     pub level: Option<Level>,
-    /// Whether it lets the request pass because Redis cannot be asked (`on_failure = "allow"`).
+    /// Whether the rule allows the request because Redis is unavailable (`on_failure = "allow"`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub waived: bool,
 }
 
-/// What is in a bucket before the request.
+/// State of a bucket before the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Level {
     /// Whole tokens.
     pub tokens: u64,
-    /// Whether they are enough.
+    /// Whether they cover the cost.
     pub enough: bool,
-    /// Milliseconds until they are, rounded up.
+    /// Milliseconds until they do, rounded up.
     pub retry_after_ms: u64,
     /// Milliseconds until the bucket is full, rounded up.
     pub full_after_ms: u64,
 }
 
-/// What becomes of a request.
+/// The decision on a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Verdict {
@@ -194,14 +193,14 @@ pub struct Verdict {
     pub decision: &'static str,
     /// The status of a refusal.
     pub status: Option<u16>,
-    /// Why; of a refusal, the words of its answer.
+    /// Why; for a refusal, the detail of its response.
     pub why: String,
-    /// The rule that its answer speaks of.
+    /// The rule that the response reports.
     pub rule: Option<String>,
-    /// Whole tokens that this rule has left afterwards.
+    /// Whole tokens left under that rule afterwards.
     pub remaining: Option<u64>,
-    /// Milliseconds until a request like it can pass, rounded up.
+    /// Milliseconds until the same request is allowed, rounded up.
     pub retry_after_ms: Option<u64>,
-    /// Rules in shadow mode that would refuse it.
+    /// Rules in shadow mode that would refuse the request.
     pub shadow_refusals: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! A request by hand: what somebody asks about, as the request that a client would send.
+//! The request to explain: its parts, and the request that a client would send.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -14,59 +14,59 @@ use crate::net::percent;
 use crate::policy::Policy;
 use crate::policy::settings::KeySource;
 
-/// The host of a request that is asked about without one.
+/// Host of a request if none is given.
 const HOST_ASSUMED: &str = "localhost";
 
-/// The address of a request that is asked about without one.
+/// Address of a client if none is given.
 const IP_ASSUMED: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// What somebody asks about. Not `Debug`: it holds a key.
+/// The parts of a request to explain. Not `Debug`: it contains a key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RequestSpec {
-    /// Its method.
+    /// Method.
     pub method: String,
-    /// Its target: a path, and a query if it has one.
+    /// Path, with the query if there is one.
     pub path: String,
-    /// Its host; none: that of its headers, or one that is assumed.
+    /// Host; `None`: that of the headers, or `localhost`.
     pub host: Option<String>,
-    /// Its headers, in order.
+    /// Headers, in order.
     pub headers: Vec<(String, String)>,
-    /// Its API key, which is put where the file looks first.
+    /// API key, sent in the first place that `clients.api_key` lists.
     pub key: Option<String>,
-    /// The address of the connection's other end; none: one that is assumed.
+    /// Address of the client's end of the connection; `None`: 127.0.0.1.
     pub ip: Option<IpAddr>,
 }
 
-/// Why somebody asks about what no client could send. Holds nothing of a key or a header's value.
+/// Why no client could send the request. Contains neither the key nor the value of a header.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpecError {
-    /// Not a method.
+    /// Invalid method.
     #[error("`{0}` is not a method; write it like `GET`")]
     Method(String),
-    /// A path that cannot stand on a request's first line.
-    #[error("the path holds a space or a control character; write it encoded, such as `%20`")]
+    /// A path with characters that are not valid on a request line.
+    #[error("the path contains a space or a control character; percent-encode it, such as `%20`")]
     PathCharacter,
-    /// A path that no request can have.
-    #[error("the path is nothing that a request can ask for; write it like `/api/search`")]
+    /// Invalid path.
+    #[error("the path is not valid; write it like `/api/search`")]
     Path,
-    /// Not the name of a header.
+    /// Invalid name of a header.
     #[error("`{0}` is not the name of a header")]
     HeaderName(String),
-    /// Not the value of a header.
-    #[error("the value of the header `{0}` holds a control character")]
+    /// Invalid value of a header.
+    #[error("the value of the header `{0}` contains a control character")]
     HeaderValue(String),
-    /// A host that no header can hold.
-    #[error("the host holds a control character")]
+    /// A host that is not valid in a header.
+    #[error("the host contains a control character")]
     Host,
     /// Two hosts.
-    #[error("the host is given twice, by itself and as a header; give it once")]
+    #[error("the host is given twice, as a host and as a header; give it once")]
     TwoHosts,
     /// A key that cannot be sent.
-    #[error("no client can send this key: HTTP carries no control characters")]
+    #[error("no client can send this key: it contains a control character")]
     Key,
 }
 
-/// A request that nobody sent.
+/// A request that is not sent.
 pub struct HypotheticalRequest {
     parts: Parts,
     target: Vec<u8>,
@@ -78,7 +78,7 @@ pub struct HypotheticalRequest {
 }
 
 impl Default for RequestSpec {
-    /// `GET /` by nobody.
+    /// `GET /` without a key.
     fn default() -> Self {
         Self {
             method: "GET".to_owned(),
@@ -92,10 +92,10 @@ impl Default for RequestSpec {
 }
 
 impl RequestSpec {
-    /// The request that a client would send.
+    /// Builds the request that a client would send.
     ///
     /// # Errors
-    /// No client could.
+    /// If no client could send it.
     pub fn request(&self, policy: &Policy) -> Result<HypotheticalRequest, SpecError> {
         let method = Method::from_bytes(self.method.as_bytes())
             .map_err(|_| SpecError::Method(cut(&self.method, 32)))?;
@@ -107,10 +107,10 @@ impl RequestSpec {
         if path.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
             return Err(SpecError::PathCharacter);
         }
-        // As the server reads it from the wire.
-        let read = RequestHeader::build(method, path.as_bytes(), None);
-        let read = read.map_err(|_| SpecError::Path)?;
-        let mut parts = read.as_owned_parts();
+        // Parsed as the server parses it from the wire.
+        let parsed = RequestHeader::build(method, path.as_bytes(), None);
+        let parsed = parsed.map_err(|_| SpecError::Path)?;
+        let mut parts = parsed.as_owned_parts();
         for (name, value) in &self.headers {
             let name = HeaderName::from_bytes(name.as_bytes())
                 .map_err(|_| SpecError::HeaderName(cut(name, 64)))?;
@@ -130,7 +130,7 @@ impl RequestSpec {
         }
         let host_is_assumed = self.set_host(&mut parts)?;
         Ok(HypotheticalRequest {
-            target: read.raw_path().to_vec(),
+            target: parsed.raw_path().to_vec(),
             parts,
             peer: self.ip.unwrap_or(IP_ASSUMED),
             host_is_assumed,
@@ -138,7 +138,7 @@ impl RequestSpec {
         })
     }
 
-    /// Puts the host where clients put it. Returns whether it is assumed.
+    /// Sets the `Host` header. Returns whether the host is assumed.
     fn set_host(&self, parts: &mut Parts) -> Result<bool, SpecError> {
         let in_headers = parts.headers.contains_key(HOST);
         let host = match &self.host {
@@ -153,7 +153,7 @@ impl RequestSpec {
 }
 
 impl HypotheticalRequest {
-    /// What it says of itself.
+    /// The head of the request.
     pub fn head(&self) -> Head<'_> {
         let has = |name| self.parts.headers.contains_key(name);
         let has_conflicting_lengths = has(CONTENT_LENGTH) && has(TRANSFER_ENCODING);
@@ -161,7 +161,7 @@ impl HypotheticalRequest {
     }
 }
 
-/// A target with one more parameter in its query.
+/// Adds a parameter to the query of a target.
 fn with_parameter(target: &str, name: &str, value: &str) -> String {
     let separator = if target.contains('?') { '&' } else { '?' };
     format!("{target}{separator}{name}={}", percent::encode_component(value))

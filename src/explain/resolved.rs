@@ -1,9 +1,9 @@
-//! What was found out about a request, put together.
+//! Derives the explanation of a request: client, route and verdict.
 
 use super::report::{self, Candidate, Explanation, Reading, Verdict};
 use super::request::HypotheticalRequest;
 use super::rules::{key_id, rules};
-use super::{Levels, wording};
+use super::{PeekResult, wording};
 use crate::decide::{Head, Precheck, Refusal, Rejection, problem};
 use crate::identity::Identity;
 use crate::limit::charge::Mode;
@@ -13,12 +13,12 @@ use crate::policy::matcher::{self, Matcher, TrailingSlash};
 use crate::policy::{Policy, Route};
 use crate::store::limiter::{Source, Taken};
 
-/// Everything that is told of a request.
+/// The explanation of a request.
 pub(super) fn explanation(
     policy: &Policy,
     request: &HypotheticalRequest,
     precheck: &Precheck<'_>,
-    levels: Levels<'_>,
+    levels: PeekResult<'_>,
 ) -> Explanation {
     let head = request.head();
     let refused = precheck.refused().map(|refusal| problem::refused(policy, refusal));
@@ -35,9 +35,9 @@ pub(super) fn explanation(
         route: route(policy, &head, precheck),
         rules: rules(policy, &head, precheck, levels, status),
         levels: match levels {
-            Levels::NotRead => "not_read",
-            Levels::None => "none",
-            Levels::Known { taken, .. } => match taken.source {
+            PeekResult::NotRead => "not_read",
+            PeekResult::NoBuckets => "none",
+            PeekResult::Read { taken, .. } => match taken.source {
                 Source::Redis | Source::Cache => "redis",
                 Source::Local => "local",
                 Source::Policy => "unavailable",
@@ -74,22 +74,21 @@ fn client(policy: &Policy, head: &Head<'_>, identity: &Identity) -> report::Clie
     }
 }
 
-/// The route, and the others that were weighed.
+/// The route, and the other candidates.
 fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::Route {
     if precheck.identity.is_err() {
-        let why = "no route was looked for: the request is refused before".to_owned();
+        let why = "no route is selected: the request is refused before".to_owned();
         return report::Route { why, ..report::Route::default() };
     }
     if precheck.asks_limits {
-        let why = "the gateway itself tells clients here what they have left \
-                   (`clients.limits_path`)";
+        let why = "the gateway itself responds with the client's limits (`clients.limits_path`)";
         return report::Route { why: why.to_owned(), ..report::Route::default() };
     }
     let readings = match policy.router.readings(head.uri.path()) {
         Ok(readings) => readings,
         Err(error) => return report::Route { why: error.to_string(), ..report::Route::default() },
     };
-    let mut told = report::Route::default();
+    let mut route = report::Route::default();
     if readings.len() > 1 {
         let each = readings.iter().map(|reading| {
             let route = policy.router.find_reading(&precheck.host, reading, head.method);
@@ -97,31 +96,31 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::R
             let name = name.map(|route| route.name.to_string());
             Reading { path: reading.to_string(), route: name }
         });
-        told.readings = each.collect();
+        route.readings = each.collect();
     }
-    let Some(reading) = readings.first() else { return told };
+    let Some(reading) = readings.first() else { return route };
     let winner = precheck.route.and_then(|route| policy.routes.get(route as usize));
     if let Some(Refusal::Rejected(Rejection::Path(error))) = precheck.refusal {
-        told.why = error.to_string();
+        route.why = error.to_string();
     } else if let Some(winner) = winner {
-        told.candidates = candidates(policy, head, &precheck.host, reading, winner);
-        let why = told.candidates.iter().find(|candidate| candidate.wins);
-        told.why = why.map_or_else(String::new, |winner| winner.why.clone());
-        told.name = Some(winner.name.to_string());
-        told.cost = Some(winner.cost);
+        route.candidates = candidates(policy, head, &precheck.host, reading, winner);
+        let why = route.candidates.iter().find(|candidate| candidate.wins);
+        route.why = why.map_or_else(String::new, |winner| winner.why.clone());
+        route.name = Some(winner.name.to_string());
+        route.cost = Some(winner.cost);
         let upstream = policy.upstreams.get(winner.upstream as usize);
-        told.upstream = upstream.map(|upstream| upstream.name.to_string());
+        route.upstream = upstream.map(|upstream| upstream.name.to_string());
     } else {
-        told.candidates = near_misses(policy, head, &precheck.host, reading);
-        told.why = match told.candidates.as_slice() {
+        route.candidates = near_misses(policy, head, &precheck.host, reading);
+        route.why = match route.candidates.as_slice() {
             [] => "no route has such a host and path".to_owned(),
-            _ => "no route matches; these miss it by one thing".to_owned(),
+            _ => "no route matches; these differ in one criterion".to_owned(),
         };
     }
-    told
+    route
 }
 
-/// The routes whose host and path match, and why `winner` is the one that is taken.
+/// The routes whose host and path match, and why `winner` is the most specific one.
 fn candidates(
     policy: &Policy,
     head: &Head<'_>,
@@ -137,7 +136,7 @@ fn candidates(
     let takes = |matcher: &Matcher| matcher::takes(&matcher.methods, head.method);
     let place = routes.iter().position(|route| route.name == winner.name).unwrap_or_default();
     let next = routes.iter().skip(place + 1).find(|route| takes(&route.matcher));
-    // Of another length than the path as the file writes it, so it is not that one.
+    // Of another length than the configured path, so it is not that one.
     let is_other = |matcher: &Matcher| {
         matcher.slash_variant().is_some_and(|other| other.eq_ignore_ascii_case(reading))
     };
@@ -148,7 +147,7 @@ fn candidates(
                 wording::goes_before(&winner.matcher, &next.matcher)
             });
             if is_other(&winner.matcher) {
-                format!("{why}; a trailing slash makes no difference to it")
+                format!("{why}; it ignores a trailing slash")
             } else {
                 why.to_owned()
             }
@@ -162,7 +161,7 @@ fn candidates(
     each.collect()
 }
 
-/// The routes that miss the request by one thing.
+/// The routes that differ from the request in one criterion.
 fn near_misses(policy: &Policy, head: &Head<'_>, host: &str, reading: &str) -> Vec<Candidate> {
     let ignore_case = policy.server.ignore_path_case;
     let each = policy.routes.iter().filter_map(|route| {
@@ -191,25 +190,25 @@ fn candidate(route: &Route, wins: bool, why: String) -> Candidate {
     }
 }
 
-/// What becomes of the request, as far as that can be said.
-fn verdict(policy: &Policy, precheck: &Precheck<'_>, levels: Levels<'_>) -> Verdict {
+/// The verdict, as far as it is known.
+fn verdict(policy: &Policy, precheck: &Precheck<'_>, levels: PeekResult<'_>) -> Verdict {
     let shadow = shadow_refusals(policy, precheck, levels);
     let of_levels = match levels {
-        Levels::Known { taken, retry_after_us } if taken.source == Source::Policy => {
+        PeekResult::Read { taken, retry_after_us } if taken.source == Source::Policy => {
             unavailable(retry_after_us)
         }
-        Levels::Known { taken, .. } => spoken_of(policy, precheck, taken),
-        Levels::NotRead | Levels::None => Verdict::default(),
+        PeekResult::Read { taken, .. } => reported(policy, precheck, taken),
+        PeekResult::NotRead | PeekResult::NoBuckets => Verdict::default(),
     };
     if of_levels.decision == "deny" {
         return Verdict { shadow_refusals: shadow, ..of_levels };
     }
     let charges = match levels {
-        Levels::Known { taken, .. } => &taken.charges,
-        Levels::NotRead | Levels::None => &precheck.charges,
+        PeekResult::Read { taken, .. } => &taken.charges,
+        PeekResult::NotRead | PeekResult::NoBuckets => &precheck.charges,
     };
     let is_enforced = charges.iter().any(|charge| charge.mode == Mode::Enforce);
-    let is_open = matches!(levels, Levels::NotRead) && is_enforced;
+    let is_open = matches!(levels, PeekResult::NotRead) && is_enforced;
     let (decision, status, why) = match precheck.refused() {
         Some(refusal) => {
             let (status, detail) = problem::refused(policy, refusal);
@@ -217,30 +216,30 @@ fn verdict(policy: &Policy, precheck: &Precheck<'_>, levels: Levels<'_>) -> Verd
             ("deny", Some(status.as_u16()), format!("{detail}{first}"))
         }
         None if precheck.asks_limits => {
-            ("allow", None, "The gateway itself answers; nothing is taken.".to_owned())
+            ("allow", None, "The gateway itself responds and takes no tokens.".to_owned())
         }
         None if is_open => {
-            let why = "it passes if every bucket holds what it takes.";
+            let why = "allowed if every bucket holds the cost.";
             ("depends", None, why.to_owned())
         }
-        None if is_enforced => ("allow", None, "Every bucket holds what it takes.".to_owned()),
-        None => ("allow", None, "No rule that is enforced counts it.".to_owned()),
+        None if is_enforced => ("allow", None, "Every bucket holds the cost.".to_owned()),
+        None => ("allow", None, "No enforced rule applies.".to_owned()),
     };
     Verdict { decision, status, why, shadow_refusals: shadow, ..of_levels }
 }
 
-/// The refusal of a limit, or what is left where no limit refuses.
-fn spoken_of(policy: &Policy, precheck: &Precheck<'_>, taken: &Taken) -> Verdict {
+/// The denial by a limit, or the tokens left under the reported rule.
+fn reported(policy: &Policy, precheck: &Precheck<'_>, taken: &Taken) -> Verdict {
     let verdict = verdict::Verdict::of(&taken.charges, &taken.answer);
     let index = verdict.reported_charge();
-    let spoken = index
+    let charged = index
         .and_then(|index| Some((taken.charges.get(index)?, taken.answer.outcomes.get(index)?)));
-    let Some((charge, outcome)) = spoken else { return Verdict::default() };
+    let Some((charge, outcome)) = charged else { return Verdict::default() };
     let standing = Standing::of(charge, outcome);
     let name = policy.rules.get(charge.rule as usize).map(|rule| rule.name.to_string());
-    let told = Verdict { rule: name, remaining: Some(standing.remaining), ..Verdict::default() };
+    let view = Verdict { rule: name, remaining: Some(standing.remaining), ..Verdict::default() };
     if !matches!(verdict, verdict::Verdict::Refused { .. }) {
-        return told;
+        return view;
     }
     let plan = precheck.identity.map_or("", |identity| policy.plan_name(identity.client.plan));
     let retry_after_ms = problem::retry_after_ms(standing.retry_after_us);
@@ -249,11 +248,11 @@ fn spoken_of(policy: &Policy, precheck: &Precheck<'_>, taken: &Taken) -> Verdict
         status: Some(problem::LIMITED.as_u16()),
         why: problem::limited(policy, plan, charge, retry_after_ms),
         retry_after_ms: Some(retry_after_ms),
-        ..told
+        ..view
     }
 }
 
-/// The refusal of a rule that cannot be asked.
+/// The denial by a rule with `on_failure = "deny"` while Redis is unavailable.
 fn unavailable(retry_after_us: u64) -> Verdict {
     let (status, why) = problem::UNAVAILABLE;
     Verdict {
@@ -265,11 +264,15 @@ fn unavailable(retry_after_us: u64) -> Verdict {
     }
 }
 
-/// The rules in shadow mode that would refuse the request, were they enforced.
-fn shadow_refusals(policy: &Policy, precheck: &Precheck<'_>, levels: Levels<'_>) -> Vec<String> {
+/// The shadow rules that would refuse the request if they were enforced.
+fn shadow_refusals(
+    policy: &Policy,
+    precheck: &Precheck<'_>,
+    levels: PeekResult<'_>,
+) -> Vec<String> {
     let (charges, outcomes) = match levels {
-        Levels::Known { taken, .. } => (&taken.charges[..], &taken.answer.outcomes[..]),
-        Levels::NotRead | Levels::None => (&[][..], &[][..]),
+        PeekResult::Read { taken, .. } => (&taken.charges[..], &taken.answer.outcomes[..]),
+        PeekResult::NotRead | PeekResult::NoBuckets => (&[][..], &[][..]),
     };
     let lacking = charges
         .iter()

@@ -1,6 +1,6 @@
-//! Each rule of a policy, held against one request.
+//! The explanation of each rule: whether it applies to the request, its charge, and its bucket.
 
-use super::Levels;
+use super::PeekResult;
 use super::report::{self, Level};
 use super::wording;
 use crate::decide::{Head, Precheck, Refusal, Rejection};
@@ -13,20 +13,21 @@ use crate::policy::{Dimension, OnMissing, Policy, Rule};
 use crate::store::limiter::Source;
 use crate::store::redis::script::{self, RuleName};
 
-/// All rules, in the order of the file. `status` is that of a refusal before any of them.
+/// All rules, in the order of the configuration file. `status` is that of a refusal before any rule is
+/// checked.
 pub(super) fn rules(
     policy: &Policy,
     head: &Head<'_>,
     precheck: &Precheck<'_>,
-    levels: Levels<'_>,
+    levels: PeekResult<'_>,
     status: u16,
 ) -> Vec<report::Rule> {
     let is_refused = precheck.refused().is_some();
-    // For its headers it is refused before any rule, though its route is known.
+    // A request with a header that cannot be counted is refused before any rule is checked.
     let is_before = matches!(precheck.refusal, Some(Refusal::Rejected(Rejection::Header(_))));
     let known = precheck.identity.ok().zip(facts(head, precheck)).filter(|_| !is_before);
     let each = (0..).zip(&policy.rules).map(|(index, rule)| {
-        let mut told = report::Rule {
+        let mut view = report::Rule {
             name: rule.name.to_string(),
             applies: false,
             mode: wording::mode(rule.mode),
@@ -37,33 +38,34 @@ pub(super) fn rules(
         };
         let Some((identity, facts)) = &known else {
             let refused = is_refused.then(|| wording::refused_before(status));
-            told.why_not = Some(refused.unwrap_or_else(wording::own_limits));
-            return told;
+            view.why_not = Some(refused.unwrap_or_else(wording::own_limits));
+            return view;
         };
         let facts = &of_rule(policy, precheck, facts, index);
-        let found = Found {
+        let context = RequestContext {
             policy,
             precheck,
             facts,
             client: policy.counted(&identity.client, precheck.scope),
         };
-        match found.charge(index, identity) {
+        match context.charge(index, identity) {
             Ok(charge) => {
-                told.applies = true;
-                told.charge = Some(found.told(rule, &charge, levels));
+                view.applies = true;
+                view.charge = Some(context.charge_view(rule, &charge, levels));
             }
             Err(why) => {
                 let route = policy.routes.get(facts.route as usize);
                 let route = route.map_or("", |route| &route.name);
-                told.why_not = Some(wording::why_not(policy, rule, why, route, found.client.plan));
+                view.why_not =
+                    Some(wording::why_not(policy, rule, why, route, context.client.plan));
             }
         }
-        told
+        view
     });
     each.collect()
 }
 
-/// What rules look at; none where none is asked.
+/// The properties of the request that rules count by; `None` if no rule is checked.
 fn facts<'a>(head: &Head<'a>, precheck: &'a Precheck<'a>) -> Option<Facts<'a>> {
     let Head { method, headers, .. } = *head;
     let is_charged = precheck.asks_limits && !precheck.charges.is_empty();
@@ -71,8 +73,7 @@ fn facts<'a>(head: &Head<'a>, precheck: &'a Precheck<'a>) -> Option<Facts<'a>> {
     precheck.facts(head).or_else(|| is_charged.then(anywhere))
 }
 
-/// The same for one rule: where a request goes to no route, each rule counts it as on the first
-/// that it counts.
+/// The same for one rule: each rule charges a request without a route as on the first route that it counts.
 fn of_rule<'a>(
     policy: &Policy,
     precheck: &Precheck<'_>,
@@ -83,27 +84,27 @@ fn of_rule<'a>(
     Facts { route: first.unwrap_or(facts.route), ..*facts }
 }
 
-/// What every rule is held against.
-struct Found<'a> {
+/// The request that rules are checked against.
+struct RequestContext<'a> {
     policy: &'a Policy,
     precheck: &'a Precheck<'a>,
     facts: &'a Facts<'a>,
     client: Client,
 }
 
-impl Found<'_> {
+impl RequestContext<'_> {
     fn charge(&self, index: u32, identity: &Identity) -> Result<Charge, WhyNot> {
         if self.precheck.key_required_by() == Some(index) {
             return Err(WhyNot::NoKeyDenied);
         }
         let charge =
             self.policy.charge(index, &identity.client, self.facts, self.precheck.scope)?;
-        // As it was charged, which need not be at the route's cost.
+        // The actual charge, whose cost may differ from the route's.
         let charged = self.precheck.charges.iter().find(|one| one.rule == index);
         Ok(charged.copied().unwrap_or(charge))
     }
 
-    fn told(&self, rule: &Rule, charge: &Charge, levels: Levels<'_>) -> report::Charge {
+    fn charge_view(&self, rule: &Rule, charge: &Charge, levels: PeekResult<'_>) -> report::Charge {
         let of_key = match self.client.key {
             ClientKey::Known(key) => rule.grant_by_key.contains_key(&key),
             _ => false,
@@ -116,8 +117,10 @@ impl Found<'_> {
         let prefix = self.policy.redis.as_ref().map_or(DEFAULT_PREFIX, |redis| &redis.prefix);
         let name = RuleName::of(rule);
         let waived = match levels {
-            Levels::Known { taken, .. } => taken.waived.iter().any(|one| one.rule == charge.rule),
-            Levels::NotRead | Levels::None => false,
+            PeekResult::Read { taken, .. } => {
+                taken.waived.iter().any(|one| one.rule == charge.rule)
+            }
+            PeekResult::NotRead | PeekResult::NoBuckets => false,
         };
         report::Charge {
             rate: rule
@@ -133,7 +136,7 @@ impl Found<'_> {
         }
     }
 
-    /// Who shares the bucket, dimension by dimension. No header's value: it may be a secret.
+    /// The requests that share the bucket, by dimension. Without the values of headers, which may be secret.
     fn shared_by(&self, rule: &Rule, rate_of: &str) -> Vec<String> {
         let plan = format!("plan {}", self.policy.plan_name(self.client.plan));
         let each = rule.per.iter().map(|dimension| match dimension {
@@ -144,7 +147,7 @@ impl Found<'_> {
                 ClientKey::Missing if rule.on_missing == OnMissing::Shared => {
                     "all clients without a key".to_owned()
                 }
-                ClientKey::Missing => format!("{}, for want of a key", self.address()),
+                ClientKey::Missing => format!("{}, because there is no key", self.address()),
             },
             Dimension::Plan => plan.clone(),
             Dimension::Route => {
@@ -159,7 +162,7 @@ impl Found<'_> {
             Dimension::Header(name) => format!("requests without the header {name}"),
         });
         let mut shared: Vec<String> = each.collect();
-        // As buckets are named: clients with different rates do not share one.
+        // Clients with different rates have different buckets.
         match (rate_of, self.client.key) {
             _ if rule.per.contains(&Dimension::Key) => {}
             ("key", ClientKey::Known(key)) => {
@@ -179,14 +182,14 @@ impl Found<'_> {
     }
 }
 
-/// The id of a known key.
+/// Id of a known key.
 pub(super) fn key_id(policy: &Policy, key: u32) -> &str {
     policy.keys.get(key as usize).map_or("", |key| &key.id)
 }
 
-/// What is in a rule's bucket before the request.
-fn level(levels: Levels<'_>, rule: u32) -> Option<Level> {
-    let Levels::Known { taken, .. } = levels else { return None };
+/// State of a rule's bucket before the request.
+fn level(levels: PeekResult<'_>, rule: u32) -> Option<Level> {
+    let PeekResult::Read { taken, .. } = levels else { return None };
     if taken.source == Source::Policy {
         return None;
     }

@@ -1,8 +1,8 @@
-//! What is told of typical requests, read as a user would.
+//! Explanations of typical requests, as a user reads them.
 
 use super::report::Explanation;
 use super::request::RequestSpec;
-use super::{Levels, by_rules, resolved};
+use super::{PeekResult, by_rules, resolved};
 use crate::decide::precheck;
 use crate::limit::share::Share;
 use crate::load::from_text;
@@ -74,7 +74,8 @@ enabled = false
 "#;
 
 /// The digest of `a key+&%`.
-const ODD: &str = "sha256 = '6dafded03b659d185139ae5dd4bb7532d05f42c62629d1405880eb495160714c'";
+const SPECIAL_KEY: &str =
+    "sha256 = '6dafded03b659d185139ae5dd4bb7532d05f42c62629d1405880eb495160714c'";
 
 fn policy() -> Policy {
     from_text("gateway.toml", FILE).unwrap()
@@ -93,16 +94,16 @@ fn with_key(path: &str, key: &str) -> RequestSpec {
     RequestSpec { key: Some(key.to_owned()), ..get(path) }
 }
 
-fn with_headers(asked: RequestSpec, headers: &[(&str, &str)]) -> RequestSpec {
+fn with_headers(spec: RequestSpec, headers: &[(&str, &str)]) -> RequestSpec {
     let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    RequestSpec { headers: headers.iter().map(pair).collect(), ..asked }
+    RequestSpec { headers: headers.iter().map(pair).collect(), ..spec }
 }
 
-/// What is told after `before` requests like it, at one instant.
-fn after(before: usize, asked: &RequestSpec) -> Explanation {
+/// The explanation after `before` requests like it, at one instant.
+fn after(before: usize, spec: &RequestSpec) -> Explanation {
     let policy = policy();
     let store = MemoryStore::new(1_000, &policy.limits);
-    let request = asked.request(&policy).unwrap();
+    let request = spec.request(&policy).unwrap();
     let precheck = precheck(&policy, &request.head());
     for _ in 0..before {
         store.take(&precheck.charges, 0, Share::WHOLE);
@@ -110,12 +111,12 @@ fn after(before: usize, asked: &RequestSpec) -> Explanation {
     let answer = store.peek(&precheck.charges, 0, Share::WHOLE);
     let (charges, waived) = (precheck.charges.clone(), Vec::new());
     let taken = Taken { waived, ..Taken::all(charges, answer, Source::Local) };
-    let levels = Levels::Known { taken: &taken, retry_after_us: 0 };
+    let levels = PeekResult::Read { taken: &taken, retry_after_us: 0 };
     resolved::explanation(&policy, &request, &precheck, levels)
 }
 
-fn by_the_file(asked: &RequestSpec) -> String {
-    by_rules(&policy(), asked).unwrap().render(false)
+fn without_levels(spec: &RequestSpec) -> String {
+    by_rules(&policy(), spec).unwrap().render(false)
 }
 
 fn json(explanation: &Explanation) -> String {
@@ -123,73 +124,73 @@ fn json(explanation: &Explanation) -> String {
 }
 
 #[test]
-fn a_known_key_by_the_file_alone() {
-    let asked = with_key("/api/search?q=1", "acme");
-    insta::assert_snapshot!(by_the_file(&asked));
-    insta::assert_snapshot!("a_known_key_as_json", json(&by_rules(&policy(), &asked).unwrap()));
+fn known_key_without_levels() {
+    let spec = with_key("/api/search?q=1", "acme");
+    insta::assert_snapshot!(without_levels(&spec));
+    insta::assert_snapshot!("known_key_as_json", json(&by_rules(&policy(), &spec).unwrap()));
 }
 
 #[test]
-fn a_request_that_passes() {
+fn allowed_request() {
     insta::assert_snapshot!(after(1, &with_key("/api/search", "acme")).render(false));
 }
 
 #[test]
-fn a_request_that_a_limit_refuses() {
+fn request_denied_by_a_limit() {
     let explanation = after(11, &get("/api/x"));
     insta::assert_snapshot!(explanation.render(false));
-    insta::assert_snapshot!("a_request_that_a_limit_refuses_as_json", json(&explanation));
+    insta::assert_snapshot!("request_denied_by_a_limit_as_json", json(&explanation));
 }
 
 #[test]
-fn a_key_that_nobody_knows() {
-    insta::assert_snapshot!(by_the_file(&with_key("/api/x", "guess")));
+fn unknown_key() {
+    insta::assert_snapshot!(without_levels(&with_key("/api/x", "guess")));
 }
 
 #[test]
-fn a_route_that_is_missed() {
+fn route_that_differs_in_one_criterion() {
     let put = RequestSpec { method: "PUT".to_owned(), ..get("/users") };
-    insta::assert_snapshot!(by_the_file(&put));
+    insta::assert_snapshot!(without_levels(&put));
     insta::assert_snapshot!(
-        "a_path_of_no_route",
-        by_the_file(&RequestSpec { host: Some("[::1]:80".to_owned()), ..get("/nothing") })
+        "path_without_a_route",
+        without_levels(&RequestSpec { host: Some("[::1]:80".to_owned()), ..get("/nothing") })
     );
 }
 
 #[test]
-fn a_path_that_can_be_read_in_two_ways() {
-    insta::assert_snapshot!(by_the_file(&get("/api%2Fsearch")));
+fn ambiguous_path() {
+    insta::assert_snapshot!(without_levels(&get("/api%2Fsearch")));
 }
 
 #[test]
-fn an_address_behind_proxies() {
-    let asked = RequestSpec { ip: "10.0.0.1".parse().ok(), ..get("/api/x") };
-    let asked = with_headers(asked, &[("X-Forwarded-For", "junk, 2001:db8:1:2:3::4, 10.0.0.9")]);
-    insta::assert_snapshot!(by_the_file(&asked));
+fn address_from_x_forwarded_for() {
+    let spec = RequestSpec { ip: "10.0.0.1".parse().ok(), ..get("/api/x") };
+    let spec = with_headers(spec, &[("X-Forwarded-For", "junk, 2001:db8:1:2:3::4, 10.0.0.9")]);
+    insta::assert_snapshot!(without_levels(&spec));
 }
 
 #[test]
-fn a_method_that_the_most_specific_route_does_not_take() {
-    let asked = RequestSpec { method: "POST".to_owned(), ..with_key("/api/search", "monitor") };
-    insta::assert_snapshot!(by_the_file(&with_headers(asked, &[("x-tenant", "hidden")])));
+fn method_that_the_most_specific_route_does_not_list() {
+    let spec = RequestSpec { method: "POST".to_owned(), ..with_key("/api/search", "monitor") };
+    insta::assert_snapshot!(without_levels(&with_headers(spec, &[("x-tenant", "hidden")])));
 }
 
 #[test]
-fn two_keys_in_one_request() {
-    let asked = with_headers(with_key("/api/x", "acme"), &[("authorization", "Bearer other")]);
-    insta::assert_snapshot!(by_the_file(&asked));
+fn conflicting_keys() {
+    let spec = with_headers(with_key("/api/x", "acme"), &[("authorization", "Bearer other")]);
+    insta::assert_snapshot!(without_levels(&spec));
 }
 
 #[test]
-fn an_exempt_address_and_nothing_given() {
-    let asked = RequestSpec { ip: "192.0.2.7".parse().ok(), ..with_key("/api/x", "acme") };
-    insta::assert_snapshot!(by_the_file(&asked));
+fn exempt_address() {
+    let spec = RequestSpec { ip: "192.0.2.7".parse().ok(), ..with_key("/api/x", "acme") };
+    insta::assert_snapshot!(without_levels(&spec));
     let nothing = RequestSpec { path: "/api/x".to_owned(), ..RequestSpec::default() };
-    insta::assert_snapshot!("nothing_given", by_the_file(&nothing));
+    insta::assert_snapshot!("no_part_given", without_levels(&nothing));
 }
 
 #[test]
-fn colours_change_nothing_but_colours() {
+fn colours_do_not_change_the_text() {
     let explanation = after(11, &get("/api/x"));
     let colored = explanation.render(true);
     let mut plain = String::new();
@@ -202,21 +203,21 @@ fn colours_change_nothing_but_colours() {
     assert_eq!(trimmed(&plain), trimmed(&explanation.render(false)));
 }
 
-/// Wherever a key stands, and whatever becomes of it, it is not told.
+/// Wherever a key is sent, and whether it is valid or not, it is not shown.
 #[test]
-fn no_key_is_echoed() {
-    let secret = "s3cr3t-of-somebody";
-    let asked = [
+fn key_is_never_shown() {
+    let secret = "s3cr3t-of-a-client";
+    let spec = [
         with_key("/api/x", secret),
         get(&format!("/api/x?api_key={secret}")),
         with_headers(get("/api/x"), &[("Authorization", &format!("Bearer {secret}"))]),
         with_headers(with_key("/api/x", "acme"), &[("x-api-key", secret)]),
         with_headers(get("/api/x"), &[("x-tenant", secret)]),
     ];
-    for asked in &asked {
-        let explanation = after(1, asked);
-        let told = explanation.render(false) + &json(&explanation) + &by_the_file(asked);
-        assert!(!told.contains(secret), "{told}");
+    for spec in &spec {
+        let explanation = after(1, spec);
+        let shown = explanation.render(false) + &json(&explanation) + &without_levels(spec);
+        assert!(!shown.contains(secret), "{shown}");
     }
     for wrong in [format!("{secret}\n"), format!("\u{7f}{secret}")] {
         let error = with_key("/api/x", &wrong).request(&policy()).err().unwrap();
@@ -225,10 +226,10 @@ fn no_key_is_echoed() {
 }
 
 #[test]
-fn a_key_is_put_where_the_file_looks_first() {
+fn key_is_sent_in_the_first_configured_place() {
     for place in ["header:x-key", "bearer", "query:k"] {
         let clients = format!("[clients]\napi_key = ['{place}']\n[keys.odd]\nplan = 'pro'\n");
-        let text = FILE.replace("[plans.free]", &format!("{clients}{ODD}\n[plans.free]"));
+        let text = FILE.replace("[plans.free]", &format!("{clients}{SPECIAL_KEY}\n[plans.free]"));
         let policy = from_text("gateway.toml", &text).unwrap();
         let explanation = by_rules(&policy, &with_key("/api/x?a=b", "a key+&%")).unwrap();
         let client = explanation.client.unwrap();
@@ -237,7 +238,7 @@ fn a_key_is_put_where_the_file_looks_first() {
 }
 
 #[test]
-fn what_no_client_can_send_is_refused_by_name() {
+fn invalid_request_is_an_error_with_the_part() {
     let table = [
         (
             RequestSpec { method: "GE T".to_owned(), ..get("/") },
@@ -245,20 +246,20 @@ fn what_no_client_can_send_is_refused_by_name() {
         ),
         (
             get("/a b"),
-            "the path holds a space or a control character; write it encoded, such as `%20`",
+            "the path contains a space or a control character; percent-encode it, such as `%20`",
         ),
         (with_headers(get("/"), &[("a b", "c")]), "`a b` is not the name of a header"),
         (
             with_headers(get("/"), &[("a", "c\0")]),
-            "the value of the header `a` holds a control character",
+            "the value of the header `a` contains a control character",
         ),
         (
             with_headers(get("/"), &[("host", "a")]),
-            "the host is given twice, by itself and as a header; give it once",
+            "the host is given twice, as a host and as a header; give it once",
         ),
-        (with_key("/", "a\nb"), "no client can send this key: HTTP carries no control characters"),
+        (with_key("/", "a\nb"), "no client can send this key: it contains a control character"),
     ];
-    for (asked, expected) in table {
-        assert_eq!(by_rules(&policy(), &asked).unwrap_err().to_string(), expected);
+    for (spec, expected) in table {
+        assert_eq!(by_rules(&policy(), &spec).unwrap_err().to_string(), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! An explanation for a terminal: what matters first, aligned, in colours where they are wanted.
+//! Renders an explanation for a terminal, with or without colours.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 
 use super::report::{Charge, Client, Explanation, Level, Route, Rule, Verdict};
 
-/// Columns of the words on the left.
+/// Width of the labels on the left, in columns.
 const LEFT: usize = 9;
 
 const BOLD: Style = Style::new().bold();
@@ -15,7 +15,7 @@ const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
 const OPEN: Style = AnsiColor::Yellow.on_default();
 
-/// Text that grows, with colours or without.
+/// The text being rendered.
 struct Page {
     text: String,
     color: bool,
@@ -42,7 +42,7 @@ impl Explanation {
 }
 
 impl Page {
-    /// A line with a word on the left, or without.
+    /// Adds a line with a label; an empty label continues the previous one.
     fn line(&mut self, left: &str, text: &str) {
         let left = self.painted(BOLD, &format!("{left:LEFT$}"));
         let line = format!("{left}{text}");
@@ -59,20 +59,20 @@ impl Page {
 
     fn client(&mut self, client: Option<&Client>, ip_is_assumed: bool) {
         let Some(client) = client else {
-            self.line("client", "nobody looked: the request is refused before");
+            self.line("client", "not identified: the request is refused before");
             return;
         };
         let from = client.key_from.as_deref().unwrap_or_default();
         let who = match (client.key.as_deref(), client.key_state) {
             (Some(id), _) => format!("{}, by its key in {from}", self.painted(BOLD, id)),
             (None, "unknown") => format!("an unknown key in {from}"),
-            (None, "unknown_as_none") => format!("no key: the one in {from} is not known"),
+            (None, "unknown_as_none") => format!("no key: the one in {from} is unknown"),
             (None, _) => "no key".to_owned(),
         };
         self.line("client", &who);
         let plan_from = match client.plan_from {
-            "key" => "the key's",
-            _ => "that of clients without a known key",
+            "key" => "of the key",
+            _ => "of clients without a known key",
         };
         self.line("", &format!("plan {}: {plan_from}", client.plan));
         let address = client.address.map_or("none".to_owned(), |ip| ip.to_string());
@@ -117,12 +117,12 @@ impl Page {
 
     fn rules(&mut self, rules: &[Rule]) {
         if rules.is_empty() {
-            self.line("rules", "the file has none");
+            self.line("rules", "the configuration has none");
         }
         if let Some(Rule { why_not: Some(not), .. }) = rules.first()
             && matches!(not.code, "refused_before" | "own_limits")
         {
-            self.line("rules", &format!("none counts it: {}", not.why));
+            self.line("rules", &format!("none applies: {}", not.why));
             return;
         }
         let names = rules.iter().map(|rule| rule.name.len()).max().unwrap_or_default();
@@ -133,7 +133,7 @@ impl Page {
                 (Some(charge), _) => self.charge(left, &name, rule, charge),
                 (None, not) => {
                     let why = not.as_ref().map_or("", |not| &not.why);
-                    let line = self.painted(FAINT, &format!("- {name}  does not count: {why}"));
+                    let line = self.painted(FAINT, &format!("- {name}  does not apply: {why}"));
                     self.line(left, &line);
                 }
             }
@@ -141,7 +141,7 @@ impl Page {
     }
 
     fn charge(&mut self, left: &str, name: &str, rule: &Rule, charge: &Charge) {
-        let whose = match charge.rate_of {
+        let configured_for = match charge.rate_of {
             "key" => " (of this key)",
             "plan" => " (of this plan)",
             _ => "",
@@ -155,7 +155,7 @@ impl Page {
             _ => self.painted(GOOD, "+"),
         };
         let Charge { rate, burst, cost, .. } = charge;
-        let numbers = format!("{rate}, burst {burst}{whose}, takes {cost}");
+        let numbers = format!("{rate}, burst {burst}{configured_for}, takes {cost}");
         let failure = format!("{mode}; on_failure {}", rule.on_failure);
         let name_bold = self.painted(BOLD, name);
         self.line(left, &format!("{mark} {name_bold}  {numbers}; {failure}"));
@@ -167,10 +167,10 @@ impl Page {
             self.line("", &line);
         }
         if charge.waived {
-            self.line("", &format!("{indent}lets pass what it cannot ask Redis for"));
+            self.line("", &format!("{indent}allows the request, because Redis is unavailable"));
         }
         let shared = match charge.shared_by.as_slice() {
-            [] => "everybody".to_owned(),
+            [] => "all requests".to_owned(),
             shared => shared.join(" + "),
         };
         self.line("", &format!("{indent}one bucket for {shared}"));
@@ -186,8 +186,8 @@ impl Page {
         };
         let answer = match (verdict.decision, verdict.status) {
             ("deny", Some(status)) => format!("{status}: {}", verdict.why),
-            ("allow", _) => format!("passes. {}", verdict.why),
-            _ => format!("depends on the levels: {}", verdict.why),
+            ("allow", _) => format!("allowed. {}", verdict.why),
+            _ => format!("depends on the buckets: {}", verdict.why),
         };
         let answer = self.painted(style, &answer);
         self.line("answer", &answer);
@@ -201,28 +201,30 @@ impl Page {
             self.line("", &format!("rules in shadow mode that would refuse it: {rules}"));
         }
         let levels = match levels {
-            "not_read" => "a running gateway knows them: ask the admin port, POST /api/explain",
+            "not_read" => {
+                "not read; a running gateway returns them on its admin port (POST /api/explain)"
+            }
             "local" => "of buckets in this process",
             "redis" => "of buckets in Redis",
-            "unavailable" => "not known: Redis cannot be asked at the moment",
+            "unavailable" => "unknown: Redis is unavailable",
             _ => return,
         };
         self.line("levels", levels);
     }
 }
 
-/// What is in a bucket.
+/// The state of a bucket.
 fn level_words(level: &Level, burst: u64) -> String {
     let tokens = level.tokens;
     if level.enough {
-        format!("{tokens} of {burst} tokens are there")
+        format!("{tokens} of {burst} tokens left")
     } else {
         let wait = span(level.retry_after_ms);
-        format!("{tokens} of {burst} tokens are there: too few for {wait}")
+        format!("{tokens} of {burst} tokens left; enough in {wait}")
     }
 }
 
-/// A length of time as people say it, rounded up.
+/// A duration for people, rounded up.
 fn span(milliseconds: u64) -> String {
     let seconds = milliseconds.div_ceil(1_000);
     let minutes = seconds.div_ceil(60);

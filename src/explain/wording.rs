@@ -1,4 +1,4 @@
-//! What was found, in words: the codes that programs read, and the sentences for people.
+//! The wording of explanations: codes for programs, and sentences for people.
 
 use http::Method;
 
@@ -10,8 +10,8 @@ use crate::policy::matcher::{MatchedParts, Matcher, PathPattern, TrailingSlash};
 use crate::policy::settings::KeySource;
 use crate::policy::{OnFailure, Policy, Rule};
 
-/// How an address was found: a code, the hop, and a sentence. `forwarded`: the request has an
-/// `X-Forwarded-For`.
+/// How the client's address was determined: a code, the hop, and a sentence. `forwarded`: whether the request
+/// has an `X-Forwarded-For`.
 pub(super) fn address_from(
     from: AddressSource,
     forwarded: bool,
@@ -25,7 +25,7 @@ pub(super) fn address_from(
         }
         AddressSource::Peer => ("peer", None, "the connection's own".to_owned()),
         AddressSource::NoForwardedFor => {
-            let why = "the connection's own: a trusted proxy that sent no X-Forwarded-For";
+            let why = "the connection's own: the trusted proxy sent no X-Forwarded-For";
             ("nothing_forwarded", None, why.to_owned())
         }
         AddressSource::Malformed(hop) => {
@@ -33,7 +33,7 @@ pub(super) fn address_from(
             ("malformed", Some(hop), why)
         }
         AddressSource::Hop(hop) => {
-            let why = format!("hop {hop} {header}: the first that is no trusted proxy");
+            let why = format!("hop {hop} {header}: the first that is not a trusted proxy");
             ("hop", Some(hop), why)
         }
         AddressSource::AllTrusted(hop) => {
@@ -43,7 +43,7 @@ pub(super) fn address_from(
     }
 }
 
-/// A place for keys as the file writes it.
+/// A source of API keys as in the configuration file.
 pub(crate) fn key_source(source: &KeySource) -> String {
     match source {
         KeySource::Header(name) => format!("header:{name}"),
@@ -52,7 +52,7 @@ pub(crate) fn key_source(source: &KeySource) -> String {
     }
 }
 
-/// A mode as the file writes it.
+/// A mode as in the configuration file.
 pub(crate) fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Enforce => "enforce",
@@ -60,7 +60,7 @@ pub(crate) fn mode(mode: Mode) -> &'static str {
     }
 }
 
-/// What becomes of requests in a failure, as the file writes it.
+/// An `on_failure` as in the configuration file.
 pub(crate) fn on_failure(on_failure: OnFailure) -> &'static str {
     match on_failure {
         OnFailure::Local => "local",
@@ -69,27 +69,26 @@ pub(crate) fn on_failure(on_failure: OnFailure) -> &'static str {
     }
 }
 
-/// Why the first of two routes that match goes before the other.
+/// Why the first of two matching routes takes precedence over the other.
 pub(super) fn goes_before(first: &Matcher, other: &Matcher) -> &'static str {
     use PathPattern::{Exact, Prefix};
     match (&first.path, &other.path) {
         _ if first.host.is_some() != other.host.is_some() => {
-            "a route for the request's host goes before one for all hosts"
+            "a route for the request's host takes precedence over one for all hosts"
         }
-        (Exact(_), Prefix(_)) => "an exact path goes before a prefix",
-        (Prefix(a), Prefix(b)) if a.len() != b.len() => "the longest prefix goes first",
+        (Exact(_), Prefix(_)) => "an exact path takes precedence over a prefix",
+        (Prefix(a), Prefix(b)) if a.len() != b.len() => "the longest prefix takes precedence",
         (Exact(a), Exact(b)) if a.len() != b.len() => {
-            "a path as the file writes it goes before one with another trailing slash"
+            "the configured path takes precedence over one with another trailing slash"
         }
         _ if !first.methods.is_empty() && !other.methods.is_empty() => {
-            "a route that names HEAD goes before one that takes it as GET"
+            "a route that lists HEAD takes precedence over one that accepts it as GET"
         }
-        _ => "a route that names the method goes before one for all methods",
+        _ => "a route that lists the method takes precedence over one for all methods",
     }
 }
 
-/// What a route misses of a request that it could otherwise take; none where it misses more than
-/// one thing.
+/// The criterion in which a route differs from the request; `None` if it differs in several.
 pub(super) fn miss(
     fit: MatchedParts,
     matcher: &Matcher,
@@ -108,7 +107,7 @@ pub(super) fn miss(
     }
 }
 
-/// A setting that takes one of two words, as the file writes it.
+/// A `trailing_slash` as in the configuration file.
 pub(crate) fn trailing_slash(trailing_slash: TrailingSlash) -> &'static str {
     match trailing_slash {
         TrailingSlash::Same => "same",
@@ -116,17 +115,16 @@ pub(crate) fn trailing_slash(trailing_slash: TrailingSlash) -> &'static str {
     }
 }
 
-/// Why a route does not take a method.
+/// Why a route does not match a method.
 pub(super) fn only_for(methods: &[Method], method: &Method) -> String {
     if methods.is_empty() {
-        return format!("takes {method} only where its `methods` name it");
+        return format!("matches {method} only if its `methods` list it");
     }
     let methods: Vec<&str> = methods.iter().map(Method::as_str).collect();
     format!("only for {}, not for {method}", methods.join(", "))
 }
 
-/// Why a rule does not count a request that has the route `route` and, as rules see it, the plan
-/// `plan`.
+/// Why a rule does not apply to a request with the route `route` and the plan `plan`.
 pub(crate) fn why_not(
     policy: &Policy,
     rule: &Rule,
@@ -151,7 +149,7 @@ pub(crate) fn why_not(
         WhyNot::NoKeyDenied => {
             let so = match rule.mode {
                 Mode::Enforce => "it refuses the request",
-                Mode::Shadow => "it would refuse the request, were it enforced",
+                Mode::Shadow => "it would refuse the request if it were enforced",
             };
             let why = format!("the client has no key, and `on_missing = \"deny\"`: {so}");
             ("on_missing_deny", why)
@@ -160,21 +158,21 @@ pub(crate) fn why_not(
             ("no_rate", format!("it has no rate for the plan `{}`", policy.plan_name(plan)))
         }
         WhyNot::NotByAddress => {
-            let why = "the request is refused for its key: only rules per address count it";
+            let why = "the request is refused for its key: only rules per address apply";
             ("not_by_address", why.to_owned())
         }
     };
     report::WhyNot { code, why }
 }
 
-/// What is said of every rule when a request is refused before any is looked at.
+/// The reason for every rule if the request is refused before any rule is checked.
 pub(super) fn refused_before(status: u16) -> report::WhyNot {
-    let why = format!("the request is answered {status} before any rule is looked at");
+    let why = format!("the request is refused with {status} before any rule is checked");
     report::WhyNot { code: "refused_before", why }
 }
 
-/// What is said of every rule when a client asks what it has left.
+/// The reason for every rule if a client asks for its own limits.
 pub(super) fn own_limits() -> report::WhyNot {
-    let why = "the gateway itself answers, and takes nothing for it".to_owned();
+    let why = "the gateway itself responds and takes no tokens".to_owned();
     report::WhyNot { code: "own_limits", why }
 }
