@@ -1,12 +1,12 @@
-//! Where a request is decided: in Redis where there is one, by what Redis has said already where
-//! that settles it, and in this process where Redis does not answer.
+//! [`Limiter`]: decides a request in Redis, in the deny cache, or locally.
 //!
-//! It always answers: no caller has an error branch.
+//! The limiter is infallible: if Redis is unavailable, it decides locally, so callers have no error
+//! branch.
 //!
-//! Reading order: this file (taking), `unreadable` (requests of which Redis cannot read a bucket),
-//! `look` (asking what there is).
+//! Reading order: this file (taking tokens), `unreadable` (requests with a bucket that Redis cannot
+//! read), `peek` (reading without taking).
 
-mod look;
+mod peek;
 mod unreadable;
 
 use std::sync::Arc;
@@ -26,62 +26,62 @@ use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{Answer, Charge, Charges, Mode, Outcome};
 use crate::limit::share::Share;
 use crate::policy::OnFailure;
-pub use look::Levels;
+pub use peek::Levels;
 
-/// Decides requests over all their buckets at once.
+/// Decides requests, each over all of its buckets atomically.
 pub struct Limiter {
     memory: Arc<MemoryStore>,
     shared: Option<Shared>,
 }
 
-/// Buckets that all gateways share.
+/// Everything that a limiter with Redis has.
 struct Shared {
     node: Node,
     denied: DenyCache,
     fallback: Fallback,
     peek_cache: PeekCache,
-    /// How many gateways there are, where the file says so.
+    /// Number of gateways, if it is configured.
     instances: Option<u32>,
 }
 
-/// An answer, and who gave it.
+/// Decision on a request, and the store that made it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
-    /// What was decided on: the request's charges, without those that were waived.
+    /// Charges that were decided on: those of the request, without the waived ones.
     pub charges: Charges,
-    /// The answer to those.
+    /// Decision on these charges.
     pub answer: Answer,
-    /// Who gave it, but for the charges in `local`.
+    /// Store that decided, except on the charges in `local`.
     pub source: Source,
-    /// Charges of rules that let pass what cannot be asked for.
+    /// Charges that Redis could not decide on and whose rules have `on_failure = "allow"`.
     pub waived: Vec<Charge>,
-    /// The charges that this process decided on, by index, since Redis cannot read their buckets.
+    /// Indexes of charges that were decided locally, since Redis cannot read their buckets.
     pub local: Vec<usize>,
 }
 
-/// Who decided.
+/// Store that decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// Redis.
     Redis,
-    /// What Redis said before.
+    /// The deny cache.
     Cache,
     /// Buckets in this process.
     Local,
-    /// The file, by `on_failure = "deny"`: Redis cannot be asked, and nobody else may decide.
+    /// None: Redis is unavailable, and the rule has `on_failure = "deny"`.
     Policy,
 }
 
 impl Source {
-    /// How many there are.
+    /// Number of sources.
     pub const COUNT: usize = 4;
 
-    /// All of them, in the order of their numbers.
+    /// All sources, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [Self::Redis, Self::Cache, Self::Local, Self::Policy];
 }
 
 impl Limiter {
-    /// A limiter over buckets in this process alone.
+    /// A limiter without Redis, over buckets in this process.
     pub fn local(memory: Arc<MemoryStore>) -> Self {
         Self { memory, shared: None }
     }
@@ -96,8 +96,9 @@ impl Limiter {
         Self { memory, shared: Some(shared) }
     }
 
-    /// Decides a request and takes its tokens: from all its buckets, or from none. `rules` are
-    /// those of the policy that the charges come from, by index; `now` is this process' tick.
+    /// Decides a request and takes its tokens: from all of its buckets or from none. `rules` are those
+    /// of the policy that the charges come from, by index; `now` is in microseconds of the monotonic
+    /// clock.
     pub async fn take(&self, charges: Charges, rules: &Arc<[RuleName]>, now: u64) -> Taken {
         let Some(shared) = &self.shared else {
             let answer = self.memory.take(&charges, now, Share::WHOLE);
@@ -114,14 +115,14 @@ impl Limiter {
             }
             Err(Undecided::Unreadable(buckets)) => {
                 let taken = shared.take_in_parts(&charges, rules, &buckets, now).await;
-                taken.unwrap_or_else(|| shared.take_alone(&charges, rules))
+                taken.unwrap_or_else(|| shared.take_locally(&charges, rules))
             }
-            Err(Undecided::NotAsked | Undecided::Ambiguous) => shared.take_alone(&charges, rules),
+            Err(Undecided::NotTaken | Undecided::Ambiguous) => shared.take_locally(&charges, rules),
         }
     }
 
-    /// What [`take`](Self::take) would answer, from the levels that there are. Nothing is taken and
-    /// nothing kept, in Redis neither. For people who ask: it may take a second.
+    /// Returns what [`take`](Self::take) would answer. Takes no tokens and writes nothing. May take a
+    /// second: not for requests.
     pub async fn peek(&self, charges: &[Charge], rules: &[RuleName], now: u64) -> Taken {
         let Some(shared) = &self.shared else {
             let answer = self.memory.peek(charges, now, Share::WHOLE);
@@ -130,11 +131,11 @@ impl Limiter {
         shared.peek(charges, rules).await
     }
 
-    /// Changes buckets by hand, all of them or none, where they live: never here while they live in
-    /// Redis. Requests go by it at once in this process, within a second in others.
+    /// Adjusts buckets for an operator, all of them or none: in Redis, or in this process without Redis.
+    /// Takes effect at once on this gateway, and within a second on others.
     ///
     /// # Errors
-    /// Why they were not changed.
+    /// See [`NotAdjusted`].
     pub async fn adjust(
         &self,
         charges: &[Charge],
@@ -154,20 +155,20 @@ impl Limiter {
         Ok((moved, Source::Redis))
     }
 
-    /// Takes all debts off in Redis, within about `patience`; none without Redis.
-    pub async fn settle(&self, patience: Duration) -> Settlement {
+    /// Settles all debts in Redis, within about `timeout`. Without Redis there are none.
+    pub async fn settle(&self, timeout: Duration) -> Settlement {
         match &self.shared {
-            Some(shared) => shared.node.batcher().settle_all(patience).await,
+            Some(shared) => shared.node.batcher().settle_all(timeout).await,
             None => Settlement::default(),
         }
     }
 
-    /// Debts that are still owed.
+    /// Sum of the debts that are not settled.
     pub fn unsettled(&self) -> Sum {
         self.shared.as_ref().map_or_else(Sum::default, |shared| shared.node.batcher().unsettled())
     }
 
-    /// Whether there are buckets that gateways share.
+    /// Whether buckets are in Redis.
     pub fn is_shared(&self) -> bool {
         self.shared.is_some()
     }
@@ -182,7 +183,7 @@ impl Limiter {
         self.nodes().map(|node| node.debts().len()).sum()
     }
 
-    /// Forgets what Redis has refused: other rules are in force, and may give tokens back.
+    /// Clears the deny cache: other rules are in force, which may give tokens back.
     pub fn forget_refusals(&self) {
         if let Some(shared) = &self.shared {
             shared.denied.clear(clock::now());
@@ -207,21 +208,22 @@ impl Limiter {
 }
 
 impl Shared {
-    /// What this process grants of each bucket while it decides alone.
+    /// Share of each bucket that this gateway grants locally.
     fn share(&self) -> Share {
         Share::one_of(self.instances.unwrap_or_else(|| self.node.gateways()))
     }
 
-    /// Decides without Redis, and takes what it grants.
-    fn take_alone(&self, charges: &[Charge], rules: &[RuleName]) -> Taken {
-        self.alone(charges, rules, |local, share| {
-            // The clock again: the check may have waited for the whole of its budget.
+    /// Decides locally and takes the tokens.
+    fn take_locally(&self, charges: &[Charge], rules: &[RuleName]) -> Taken {
+        self.decide_locally(charges, rules, |local, share| {
+            // Read again: the check may have waited for the whole budget.
             self.fallback.take(local, rules, clock::now(), share)
         })
     }
 
-    /// Decides without Redis, as each rule wants it; by `decide` what is left to this process.
-    fn alone(
+    /// Decides without Redis, by the `on_failure` of each rule. `decide` decides on the charges whose
+    /// rules have `on_failure = "local"`.
+    fn decide_locally(
         &self,
         charges: &[Charge],
         rules: &[RuleName],
@@ -234,7 +236,7 @@ impl Shared {
         let of = |wanted| -> Charges {
             charges.iter().filter(|charge| on_failure(charge) == wanted).copied().collect()
         };
-        // A shadow rule refuses nobody; it goes on counting here.
+        // A shadow rule denies no request; it counts locally.
         let (denied, shadows): (Charges, Charges) =
             of(OnFailure::Deny).into_iter().partition(|charge| charge.mode == Mode::Enforce);
         if !denied.is_empty() {
@@ -251,12 +253,12 @@ impl Shared {
 }
 
 impl Taken {
-    /// An answer of `source` to all charges.
+    /// A decision of `source` on all charges.
     pub fn all(charges: Charges, answer: Answer, source: Source) -> Self {
         Self { charges, answer, source, waived: Vec::new(), local: Vec::new() }
     }
 
-    /// Who decided on a charge, by its index.
+    /// Store that decided on a charge, by its index.
     pub fn source_of(&self, index: usize) -> Source {
         if self.local.contains(&index) { Source::Local } else { self.source }
     }

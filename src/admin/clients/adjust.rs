@@ -163,7 +163,7 @@ fn refusal(policy: &Policy, charges: &[Charge], error: NotAdjusted) -> Box<Answe
         Box::new(Answer::problem_with(StatusCode::SERVICE_UNAVAILABLE, detail, members))
     };
     match error {
-        NotAdjusted::NotAsked => unavailable("no", "Redis is unavailable; nothing was changed"),
+        NotAdjusted::Unchanged => unavailable("no", "Redis is unavailable; nothing was changed"),
         NotAdjusted::Unknown => {
             unavailable("unknown", "Redis did not respond; it may or may not have made the change")
         }

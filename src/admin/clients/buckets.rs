@@ -63,7 +63,8 @@ pub(in crate::admin) async fn show(
     let requested = RequestedClient::read(policy, parts, query)?;
     let applicabilities = applicabilities(policy, &requested.subject());
     let charges: Vec<Charge> = applicabilities.iter().filter_map(Applicability::known).collect();
-    let Levels { levels: found, source, .. } = limiter.look(&charges, &snapshot.rule_names).await;
+    let Levels { levels: found, source, .. } =
+        limiter.peek_levels(&charges, &snapshot.rule_names).await;
     let level = |charge: &Charge| {
         let mut all = charges.iter().zip(&found);
         all.find(|(own, _)| own.rule == charge.rule).map(|(_, level)| *level)

@@ -278,8 +278,8 @@ impl<'a> ClientRule<'a> {
     ) -> LimitView {
         let Self { rule, .. } = self;
         let without_redis = match rule.on_failure {
-            OnFailure::Allow if levels.is_alone => Some("allow"),
-            OnFailure::Deny if levels.is_alone => Some("deny"),
+            OnFailure::Allow if levels.is_local_fallback => Some("allow"),
+            OnFailure::Deny if levels.is_local_fallback => Some("deny"),
             _ => None,
         };
         // If response headers do not show what other clients leave in a bucket, neither does this.

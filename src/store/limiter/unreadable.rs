@@ -1,10 +1,10 @@
 //! Requests with a bucket that Redis cannot read, because its key holds another type.
 //!
-//! That bucket alone is decided in this process, as in an outage and as its rule wants it; Redis
-//! decides the others. All pay or none: tokens are taken here first, and given back where Redis
-//! denies the request. Until then, a request that comes at the same moment may find them gone; no
-//! order grants more than the bucket holds. Where the deny cache knows that Redis denies it, none
-//! are taken, so that an exhausted client cannot keep them from others.
+//! Only that bucket is decided locally, by its rule's `on_failure`, as in an outage; Redis decides on
+//! the others. All or nothing: tokens are taken locally first, and given back if Redis denies the
+//! request. Until then, a concurrent request may find them taken; no order grants more than the
+//! bucket holds. If the deny cache knows that Redis denies the request, no tokens are taken, so
+//! that an exhausted client cannot keep them from others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use crate::store::redis::batch::peek::OPERATOR_TIMEOUT;
 use crate::store::redis::script::RuleName;
 
 impl Shared {
-    /// Decides a request of which these buckets cannot be read, within the time that is left to a
-    /// check that began at `started`. None where Redis has not decided on the others.
+    /// Decides a request with these unreadable buckets, within the remaining time of a check that began
+    /// at `started` (microseconds). `None` if Redis did not decide on the other buckets.
     pub(super) async fn take_in_parts(
         &self,
         charges: &[Charge],
@@ -31,7 +31,7 @@ impl Shared {
             charges.iter().partition(|charge| unreadable.contains(&charge.bucket));
         if let Some(refusal) = self.denied.refusal(&there, clock::now()) {
             let peek = |local: &[Charge], share| self.fallback.peek(local, clock::now(), share);
-            let here = self.alone(&here, rules, peek).untaken();
+            let here = self.decide_locally(&here, rules, peek).untaken();
             if here.source == Source::Policy {
                 return Some(here);
             }
@@ -39,7 +39,7 @@ impl Shared {
             return Some(Taken { source: Source::Cache, ..refused });
         }
         let reserve = |local: &[Charge], share| self.fallback.reserve(local, clock::now(), share);
-        let mut here = self.alone(&here, rules, reserve);
+        let mut here = self.decide_locally(&here, rules, reserve);
         if here.source == Source::Policy {
             return Some(here);
         }
@@ -50,10 +50,10 @@ impl Shared {
         let spent = Duration::from_micros(clock::now().saturating_sub(started));
         let left = self.node.batcher().budget().saturating_sub(spent);
         if !here.answer.allowed() {
-            let found = self.node.batcher().peek(&there, rules, left).await.ok();
-            // Where Redis does not say what the others hold, only the rule that denied is known.
-            let known: Option<Vec<Bucket>> =
-                found.and_then(|found| found.into_iter().map(|level| level.map(bucket)).collect());
+            let levels = self.node.batcher().peek(&there, rules, left).await.ok();
+            // If Redis does not answer, only the rule that denied is known.
+            let known: Option<Vec<Bucket>> = levels
+                .and_then(|levels| levels.into_iter().map(|level| level.map(bucket)).collect());
             return Some(match known {
                 Some(known) => {
                     let outcomes = charge::outcomes(&there, &known, Share::WHOLE);
@@ -80,14 +80,14 @@ impl Shared {
         Some(merged(charges, here, &there, &answer.outcomes))
     }
 
-    /// What a request would be answered, from the levels that there are.
+    /// Returns what a request would be answered, without taking tokens.
     pub(super) async fn peek(&self, charges: &[Charge], rules: &[RuleName]) -> Taken {
         let peek = |local: &[Charge], share| self.fallback.peek(local, clock::now(), share);
-        let Ok(found) = self.node.batcher().peek(charges, rules, OPERATOR_TIMEOUT).await else {
-            return self.alone(charges, rules, peek);
+        let Ok(levels) = self.node.batcher().peek(charges, rules, OPERATOR_TIMEOUT).await else {
+            return self.decide_locally(charges, rules, peek);
         };
         let (mut here, mut there, mut buckets) = (Charges::new(), Charges::new(), Vec::new());
-        for (charge, level) in charges.iter().zip(found) {
+        for (charge, level) in charges.iter().zip(levels) {
             match level {
                 Some(level) => {
                     there.push(*charge);
@@ -101,7 +101,7 @@ impl Shared {
         if here.is_empty() {
             return Taken::all(there, answer, Source::Redis);
         }
-        let here = self.alone(&here, rules, peek);
+        let here = self.decide_locally(&here, rules, peek);
         if here.source == Source::Policy {
             here
         } else if here.answer.allowed() && answer.allowed() {
@@ -113,7 +113,7 @@ impl Shared {
 }
 
 impl Taken {
-    /// The same with the levels from before the decision.
+    /// Same decision, with the levels before it.
     fn untaken(mut self) -> Self {
         let allowed = self.answer.allowed();
         for (charge, outcome) in self.charges.iter().zip(&mut self.answer.outcomes) {
@@ -128,8 +128,8 @@ const fn bucket(level: i64) -> Bucket {
     Bucket { level, at: 0 }
 }
 
-/// The answer to a request of which `here` was decided in this process and `there` in Redis, in the
-/// order of its charges.
+/// Merges the decision on a request whose charges in `here` were decided locally and those in `there` by
+/// Redis, in the order of its charges.
 fn merged(charges: &[Charge], here: Taken, there: &[Charge], outcomes: &Outcomes) -> Taken {
     let (mut all, mut found, mut local) = (Charges::new(), Outcomes::new(), Vec::new());
     for charge in charges {

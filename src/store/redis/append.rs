@@ -1,6 +1,5 @@
-//! Records at the end of a stream, for people and programs that read them there. Nobody waits for
-//! them: they are handed over, and whoever keeps the connection sends them. Each is sent once at
-//! most; what cannot be sent is counted.
+//! Records for a stream in Redis. Callers enqueue them and never wait; the supervisor of the connection
+//! sends them. Each is sent at most once; those that cannot be sent are counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,37 +8,37 @@ use std::time::Duration;
 use prometheus::IntCounter;
 use tokio::sync::{Mutex, mpsc};
 
-/// How many records wait at once: what comes in some seconds, or in a long outage little by little.
-/// About 300 KB.
+/// Maximum number of waiting records, about 300 KB. Enough for some seconds, or for a long outage with few
+/// records.
 const MAX_WAITING: usize = 1_024;
 
-/// How often it is looked whether all are sent.
-const LOOK: Duration = Duration::from_millis(5);
+/// Interval at which `flush` checks whether all records are sent.
+const FLUSH_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What a stream takes.
+/// A record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamEntry {
     /// Names and values, at least one.
     pub fields: Vec<(&'static str, String)>,
-    /// About how many records the stream keeps, this one included; the oldest go.
+    /// Approximate number of records that the stream keeps, including this one.
     pub keep: u64,
 }
 
-/// Where records are handed over.
+/// Sending half: accepts records.
 #[derive(Debug)]
 pub struct Appender {
     queue: mpsc::Sender<StreamEntry>,
     left: Arc<Left>,
 }
 
-/// The other end, for whoever keeps the connection.
+/// Receiving half, for the supervisor of the connection.
 #[derive(Debug)]
 pub struct Appending {
     queue: Mutex<mpsc::Receiver<StreamEntry>>,
     left: Arc<Left>,
 }
 
-/// A record on its way. It is lost where nobody says that it is there.
+/// A record that is being sent. Counts as lost when dropped, unless `arrived` was called.
 #[derive(Debug)]
 pub(super) struct Sending<'a> {
     pub(super) entry: StreamEntry,
@@ -47,14 +46,14 @@ pub(super) struct Sending<'a> {
     has_arrived: bool,
 }
 
-/// What is not there yet, and what never will be.
+/// Numbers of records that are not sent yet, and that are lost.
 #[derive(Debug)]
 struct Left {
     count: AtomicUsize,
     dropped: IntCounter,
 }
 
-/// Both ends. What is lost is counted in `dropped`.
+/// Creates both halves. Lost records are counted in `dropped`.
 pub fn channel(dropped: IntCounter) -> (Appender, Appending) {
     let (sender, receiver) = mpsc::channel(MAX_WAITING);
     let left = Arc::new(Left { count: AtomicUsize::new(0), dropped });
@@ -63,7 +62,7 @@ pub fn channel(dropped: IntCounter) -> (Appender, Appending) {
 }
 
 impl Appender {
-    /// Hands over a record, which is lost where too many wait. Never waits itself.
+    /// Enqueues a record, which is lost if too many wait. Never waits.
     pub fn append(&self, entry: StreamEntry) {
         self.left.count.fetch_add(1, Ordering::Relaxed);
         if self.queue.try_send(entry).is_err() {
@@ -72,25 +71,25 @@ impl Appender {
         }
     }
 
-    /// Counts records that there were too many of to be handed over.
+    /// Counts records that were lost before they could be enqueued.
     pub fn lost(&self, count: u64) {
         self.left.dropped.inc_by(count);
     }
 
-    /// Waits until all records are sent or lost, no longer than `patience`: the process ends.
-    pub fn flush(&self, patience: Duration) {
-        let looks = patience.as_micros() / LOOK.as_micros().max(1);
-        for _ in 0..looks {
+    /// Waits until all records are sent or lost, at most for `timeout`. For the end of the process.
+    pub fn flush(&self, timeout: Duration) {
+        let polls = timeout.as_micros() / FLUSH_POLL_INTERVAL.as_micros().max(1);
+        for _ in 0..polls {
             if self.left.count.load(Ordering::Relaxed) == 0 {
                 return;
             }
-            std::thread::park_timeout(LOOK);
+            std::thread::park_timeout(FLUSH_POLL_INTERVAL);
         }
     }
 }
 
 impl Appending {
-    /// The next record; waits for one.
+    /// Waits for the next record.
     pub(super) async fn next(&self) -> Option<Sending<'_>> {
         let entry = self.queue.lock().await.recv().await?;
         Some(Sending { entry, left: &self.left, has_arrived: false })
@@ -98,7 +97,7 @@ impl Appending {
 }
 
 impl Sending<'_> {
-    /// Notes that the stream has it.
+    /// Records that Redis has accepted it.
     pub(super) fn arrived(mut self) {
         self.has_arrived = true;
     }
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_record_is_sent_or_counted_as_lost() {
+    async fn every_record_is_sent_or_counted_as_dropped() {
         let dropped = IntCounter::new("a", "b").unwrap();
         let (appender, appending) = channel(dropped.clone());
         for value in 0..MAX_WAITING + 3 {
@@ -134,7 +133,7 @@ mod tests {
         assert_eq!(first.entry, entry(0));
         first.arrived();
         assert_eq!(dropped.get(), 3);
-        // A connection that goes takes what is on its way with it.
+        // A record that is being sent is lost with its connection.
         drop(appending.next().await);
         assert_eq!(dropped.get(), 4);
         for _ in 2..MAX_WAITING {
@@ -142,7 +141,7 @@ mod tests {
         }
         appender.flush(Duration::ZERO);
         assert_eq!((appending.left.count.load(Ordering::Relaxed), dropped.get()), (0, 4));
-        // And whoever waits for the next may be dropped without a loss.
+        // Cancelling a wait for the next record loses none.
         assert!(tokio::time::timeout(Duration::ZERO, appending.next()).await.is_err());
         appender.append(entry(9));
         assert_eq!(appending.next().await.unwrap().entry, entry(9));

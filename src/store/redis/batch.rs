@@ -1,12 +1,12 @@
-//! When a check leaves for Redis, and with whom.
+//! Batching: when a check is sent to Redis, and with which others.
 //!
-//! While no call is under way a check leaves at once; while one is, checks that arrive wait and go
-//! together in the next. So an idle gateway adds no latency, and a busy one makes ever fewer calls
-//! for a request. A call that takes long is not waited for: others go beside it. This changes when
-//! a check is sent, never what it may take.
+//! If no call is in flight, a check is sent at once. Otherwise it waits and is sent in the next call,
+//! together with all that wait. So an idle gateway adds no latency, and a busy one makes fewer calls
+//! per request. If a call takes long, another one is started in parallel. Batching changes when a
+//! check is sent, never how many tokens it may take.
 //!
-//! Bounded in every way: a call carries at most [`script::MAX_CHECKS`], a few calls are under way,
-//! at most [`MAX_WAITING`] checks wait, and none longer than the budget.
+//! Everything is bounded: a call has at most [`script::MAX_CHECKS`] checks, at most [`MAX_CALLS`] calls
+//! are in flight, at most [`MAX_WAITING`] checks wait, and none waits longer than the budget.
 
 pub mod adjust;
 mod flight;
@@ -30,53 +30,52 @@ use crate::limit::charge::{Answer, BucketId, Charges};
 use crate::store::debts::Debts;
 use queue::{Bounds, Enqueued, Queue};
 
-/// Checks that wait for a call at once. More is a sign that Redis does not keep up: those are
-/// decided without it. Far more than Redis decides in anybody's budget, since what is decided
-/// without it is not exact; and few enough to be no burden. What travels is bounded by the calls.
+/// Maximum number of checks that wait for a call. If Redis does not keep up, further checks are decided
+/// locally. Much more than Redis decides within any budget, since local decisions are not exact.
 pub const MAX_WAITING: usize = 4_096;
 
-/// Calls under way at once, so that at most 512 checks are. One is enough while it comes back before
-/// a full batch has gathered.
+/// Maximum number of calls in flight, so that at most 512 checks are. One is enough while it returns
+/// before a full batch waits.
 const MAX_CALLS: usize = 4;
 
-/// The part of the budget after which a call counts as long: the next one leaves beside it.
-const LONG: u64 = 4;
+/// A call takes long after the budget divided by this number: then another one is started.
+const LONG_CALL_DIVISOR: u64 = 4;
 
-/// How often debts that have shrunk to nothing are forgotten, in ticks.
-const SWEEP: u64 = 10 * MICROS_PER_SECOND;
+/// Time between two searches for expired debts, in microseconds.
+const SWEEP_INTERVAL_US: u64 = 10 * MICROS_PER_SECOND;
 
 /// Sends checks to Redis in batches.
 pub struct Batcher {
     link: Arc<Link>,
     prefix: String,
-    /// The most that a check may wait, in ticks.
-    budget: u64,
+    /// Maximum time that a check may wait, in microseconds.
+    budget_us: u64,
     debts: Arc<Debts>,
     series: CallSeries,
     state: Mutex<State>,
 }
 
-/// What is counted of calls.
+/// Series of calls.
 #[derive(Clone, Debug)]
 pub struct CallSeries {
-    /// By `result`.
+    /// Calls, by `result`.
     pub calls: IntCounterVec,
-    /// How many checks each carried.
+    /// Number of checks per call.
     pub checks: Histogram,
-    /// Checks that were sent and not answered in time: Redis may have taken their tokens.
+    /// Checks that were sent but not answered in time: Redis may have taken their tokens.
     pub ambiguous: IntCounter,
-    /// Tokens granted alone and taken off in Redis, by `rule`.
+    /// Tokens that were granted locally and settled in Redis, by `rule`.
     pub settled: CounterVec,
     /// Debts that were dropped because `memory.max_buckets` was reached.
     pub dropped: IntCounter,
 }
 
-/// A check's answer, and when its call was sent: what a refusal's wait counts from.
+/// Answer to a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered {
-    /// The answer.
+    /// Decision and levels.
     pub answer: Answer,
-    /// When the call was sent, in ticks of this process' clock: Redis decided at this instant or
+    /// Time at which the call was sent, in microseconds of the monotonic clock. Redis decided then or
     /// later.
     pub sent_at: u64,
 }
@@ -84,12 +83,11 @@ pub struct Answered {
 /// Why Redis has not decided on a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Undecided {
-    /// It was not asked, or said that it has not taken anything.
-    NotAsked,
-    /// Keys of another type stand in the place of some buckets, these among them. It has not taken
-    /// anything.
+    /// It was not called, or has certainly taken no tokens.
+    NotTaken,
+    /// Keys of some buckets, including these, hold another type. It has taken no tokens.
     Unreadable(Vec<BucketId>),
-    /// It was asked and did not answer in time. It may have taken the tokens.
+    /// It did not answer in time. It may have taken the tokens.
     Ambiguous,
 }
 
@@ -98,7 +96,7 @@ struct State {
     last_sweep: u64,
 }
 
-/// A check and whoever waits for it.
+/// A check that waits for its answer.
 struct Waiting {
     charges: Charges,
     rules: Arc<[RuleName]>,
@@ -108,14 +106,14 @@ struct Waiting {
 
 impl Waiting {
     fn answer(self, answer: Result<Answered, Undecided>) {
-        // Whoever asked may be gone.
+        // The request may have ended.
         let _ = self.answer.send(answer);
     }
 }
 
 impl Batcher {
-    /// A batcher that sends over `link` and counts in `series`. Keys begin with `prefix`; no check
-    /// waits longer than `budget`. Calls carry what is owed by `debts`.
+    /// Creates a batcher that sends over `link`. Keys start with `prefix`. No check waits longer than
+    /// `budget`. Calls settle `debts`.
     pub fn new(
         link: Arc<Link>,
         prefix: String,
@@ -128,10 +126,10 @@ impl Batcher {
             waiting: MAX_WAITING,
             calls: MAX_CALLS,
             checks: script::MAX_CHECKS,
-            long: budget / LONG,
+            long_us: budget / LONG_CALL_DIVISOR,
         });
         let state = Mutex::new(State { queue, last_sweep: 0 });
-        Arc::new(Self { link, prefix, budget, debts, series, state })
+        Arc::new(Self { link, prefix, budget_us: budget, debts, series, state })
     }
 
     /// Connection that calls are sent on, and its circuit breaker.
@@ -144,33 +142,33 @@ impl Batcher {
         &self.debts
     }
 
-    /// The most that a check may wait.
+    /// Maximum time that a check may wait.
     pub fn budget(&self) -> Duration {
-        Duration::from_micros(self.budget)
+        Duration::from_micros(self.budget_us)
     }
 
     /// Decides a check in Redis and takes its tokens. `rules` are those of the policy that the
     /// charges come from, by index.
     ///
     /// # Errors
-    /// Redis has not decided within the budget, for whatever reason.
+    /// Redis did not decide within the budget.
     pub async fn take(
         self: &Arc<Self>,
         charges: Charges,
         rules: Arc<[RuleName]>,
     ) -> Result<Answered, Undecided> {
         if !self.link.admits() {
-            return Err(Undecided::NotAsked);
+            return Err(Undecided::NotTaken);
         }
         let (answer, answered) = oneshot::channel();
         let check = Waiting { charges, rules, since: clock::now(), answer };
         if !self.enqueue(check) {
-            return Err(Undecided::NotAsked);
+            return Err(Undecided::NotTaken);
         }
-        answered.await.unwrap_or(Err(Undecided::NotAsked))
+        answered.await.unwrap_or(Err(Undecided::NotTaken))
     }
 
-    /// Puts a check in line and sees to it that a call goes. Returns whether there was room.
+    /// Adds a check to the queue, and starts a call if needed. Returns whether there was room.
     fn enqueue(self: &Arc<Self>, check: Waiting) -> bool {
         let since = check.since;
         let enqueued = self.state.lock().queue.enqueue(check, since);
@@ -180,24 +178,24 @@ impl Batcher {
         enqueued != Enqueued::Full
     }
 
-    /// A call beside those under way, if there may be one and a check waits for it.
+    /// Starts another call in parallel, if one may be started and a check waits.
     fn start_another(self: &Arc<Self>) {
         if self.state.lock().queue.start_another(clock::now()) {
             self.start();
         }
     }
 
-    /// Runs a call that the queue has counted. A task of its own: a client that goes away must not
-    /// take the others' call with it.
+    /// Runs a call that the queue has counted. In its own task: a client that disconnects must not cancel
+    /// the call of others.
     fn start(self: &Arc<Self>) {
         tokio::spawn(Arc::clone(self).run());
     }
 
-    /// Makes calls until nobody waits.
+    /// Makes calls until no check waits.
     async fn run(self: Arc<Self>) {
         loop {
-            // Whoever is ready to ask comes along: those above all who have just been answered,
-            // and would otherwise go half and half in twice as many calls.
+            // Lets tasks that are ready enqueue their checks first: above all those that were just
+            // answered, which would otherwise be split over twice as many calls.
             tokio::task::yield_now().await;
             let now = clock::now();
             let gathered = {
@@ -210,25 +208,24 @@ impl Batcher {
         }
     }
 
-    /// Tells those in line who have waited long enough that nobody was asked. Returns when the next
-    /// of them will have.
+    /// Answers queued checks whose budget is over. Returns the time at which the next one's is.
     fn expire_queued(&self, now: u64) -> Option<u64> {
         let mut state = self.state.lock();
-        let is_over = |check: &Waiting| now >= check.since + self.budget;
+        let is_over = |check: &Waiting| now >= check.since + self.budget_us;
         while let Some(check) = state.queue.pop_front_if(is_over) {
-            check.answer(Err(Undecided::NotAsked));
+            check.answer(Err(Undecided::NotTaken));
         }
-        state.queue.front().map(|check| check.since + self.budget)
+        state.queue.front().map(|check| check.since + self.budget_us)
     }
 
     fn sweep(&self, state: &mut State, now: u64) {
-        if now.saturating_sub(state.last_sweep) >= SWEEP {
+        if now.saturating_sub(state.last_sweep) >= SWEEP_INTERVAL_US {
             state.last_sweep = now;
             self.debts.sweep(now);
         }
     }
 
-    /// As many of those who wait as fit into one call; `None` if no check waits.
+    /// Removes as many waiting checks as fit into one call; `None` if no check waits.
     fn next_batch(
         &self,
         waiting: &mut VecDeque<Waiting>,
@@ -237,15 +234,15 @@ impl Batcher {
         let mut batch = Batch::default();
         let mut members = VecDeque::with_capacity(waiting.len().min(script::MAX_CHECKS));
         while let Some(check) = waiting.pop_front() {
-            // Where its client is gone or its time is over, nothing is sent, so nothing is taken.
-            let late = now.saturating_sub(check.since) >= self.budget;
+            // Not sent if its request has ended or its budget is over, so no tokens are taken.
+            let late = now.saturating_sub(check.since) >= self.budget_us;
             if late || check.answer.is_closed() {
-                check.answer(Err(Undecided::NotAsked));
+                check.answer(Err(Undecided::NotTaken));
                 continue;
             }
             match batch.add(&check.charges, &check.rules, &self.prefix) {
                 Added::In => members.push_back(check),
-                Added::TooLarge => check.answer(Err(Undecided::NotAsked)),
+                Added::TooLarge => check.answer(Err(Undecided::NotTaken)),
                 Added::Full => {
                     waiting.push_front(check);
                     break;

@@ -1,4 +1,4 @@
-//! The scripts as calls: what is sent for them, and how a probe and a headcount are made of them.
+//! Commands that are sent to Redis: the scripts, probes, heartbeats, and records for a stream.
 
 use std::sync::{Arc, LazyLock};
 
@@ -14,38 +14,38 @@ use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{BucketId, Charge, Mode};
 use crate::policy::OnFailure;
 
-/// Counts gateways; its head says how.
+/// Script of the heartbeat, which counts the live gateways.
 const ANNOUNCE: &str = include_str!("../../../lua/announce.lua");
 
-/// The name that Redis knows it by.
+/// SHA-1 of [`ANNOUNCE`].
 static ANNOUNCE_SHA: LazyLock<String> =
     LazyLock::new(|| redis::Script::new(ANNOUNCE).get_hash().to_string());
 
-/// A gateway that was not heard of for so long counts no more.
-const SILENT_MS: u64 = 10_000;
+/// Time without a heartbeat after which a gateway is not counted, in milliseconds.
+const HEARTBEAT_TIMEOUT_MS: u64 = 10_000;
 
-/// Tokens that a probe's bucket gains in a second: more than there can be probes.
-const PROBES_A_SECOND: u64 = 1_000_000;
+/// Rate and burst of the bucket of probes, per second: more than there can be probes.
+const PROBES_PER_SECOND: u64 = 1_000_000;
 
-/// The name of the bucket that probes take from. No rule of a file can be called so.
+/// Rule name of the bucket of probes, which no configured rule can have.
 const PROBE: &str = "~probe";
 
-/// Why a probe that Redis has answered does not prove that checks work.
+/// Why checks would not work although Redis has answered the probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unproven {
-    /// The reply is not one of the script's.
+    /// The script does not return this reply.
     #[error("{BadReply}")]
     Malformed,
     /// The key of the probe's bucket holds a value of another type.
     #[error("the key of its bucket holds another type of value")]
     Unreadable,
-    /// The probe's bucket lacked the token, so nothing was written.
+    /// The probe's bucket was short, so nothing was written.
     #[error("its bucket is empty, and was not written")]
     Unwritten,
 }
 
 impl Unproven {
-    /// The class of error that it counts as.
+    /// Class of error that it counts as.
     pub fn class(self) -> ErrorClass {
         match self {
             Self::Malformed => ErrorClass::Parse,
@@ -107,17 +107,18 @@ async fn run<'a>(
     }
 }
 
-/// Takes a token from a bucket of this process' own, which always has one: the script has read and
-/// written it, as every check does. `Ok(Err(_))`: Redis answered, and a check would not work.
+/// Sends a probe: takes a token from this process' probe bucket, which always holds one, so that the
+/// script reads and writes as for a check. `Ok(Err(_))` means that Redis answered, but a check would
+/// fail.
 ///
 /// # Errors
-/// Whatever the server or the connection says.
+/// Any error of the server or the connection.
 pub async fn probe(
     connection: &mut impl ConnectionLike,
     prefix: &str,
     process: u64,
 ) -> RedisResult<Result<(), Unproven>> {
-    let limit = Limit::token_bucket(PROBES_A_SECOND, MICROS_PER_SECOND, PROBES_A_SECOND);
+    let limit = Limit::token_bucket(PROBES_PER_SECOND, MICROS_PER_SECOND, PROBES_PER_SECOND);
     let Ok(limit) = limit else { return Ok(Ok(())) };
     let (bucket, mode) = (BucketId(u128::from(process)), Mode::Enforce);
     let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
@@ -133,10 +134,10 @@ pub async fn probe(
     })
 }
 
-/// Says that this process is there. Returns how many there are.
+/// Sends a heartbeat of this process. Returns the number of live gateways.
 ///
 /// # Errors
-/// Whatever the server or the connection says.
+/// Any error of the server or the connection.
 pub async fn announce(
     connection: &mut impl ConnectionLike,
     prefix: &str,
@@ -145,7 +146,7 @@ pub async fn announce(
     let command = |name: &str, script: &str| {
         let mut command = redis::cmd(name);
         command.arg(script).arg(1).arg(format!("{prefix}gateways"));
-        command.arg(format!("{process:016x}")).arg(SILENT_MS);
+        command.arg(format!("{process:016x}")).arg(HEARTBEAT_TIMEOUT_MS);
         command
     };
     match command("EVALSHA", &ANNOUNCE_SHA).query_async(connection).await {
@@ -154,11 +155,11 @@ pub async fn announce(
     }
 }
 
-/// Appends a record to the stream at `key`, and has the oldest go where there are too many: some
-/// more than are to be kept may stay, since they go in blocks.
+/// Appends a record to the stream at `key`, and removes the oldest above the number to keep. Some more
+/// may remain, since Redis removes them in blocks.
 ///
 /// # Errors
-/// Whatever the server or the connection says.
+/// Any error of the server or the connection.
 pub async fn append(
     connection: &mut impl ConnectionLike,
     key: &str,
@@ -172,8 +173,8 @@ pub async fn append(
     command.query_async(connection).await
 }
 
-/// Whether Redis does not know the script (a restart, `SCRIPT FLUSH`). Then it is sent along: one
-/// more round trip, once, and no other command than the one that the next master needs too.
+/// Whether Redis does not know the script, after a restart or `SCRIPT FLUSH`. Then it is sent with
+/// `EVAL`: one more round trip, once.
 fn is_unknown(error: &redis::RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
@@ -184,7 +185,6 @@ mod tests {
     use crate::store::redis::class::classify;
     use crate::store::redis::fixture::RedisServer;
 
-    /// A probe says that checks work: it has read a bucket and has written it.
     #[tokio::test]
     async fn probe_fails_unless_a_bucket_is_read_and_written() {
         let server = RedisServer::start(&[]);

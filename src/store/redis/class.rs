@@ -1,8 +1,8 @@
-//! What went wrong with a call, in a word: for metrics, and for whoever decides what to do next.
+//! Classes of errors of calls, for metrics and for the circuit breaker.
 
 use redis::{ErrorKind, RedisError};
 
-/// The kinds of failures that are told apart.
+/// Class of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
     /// The connection is lost, or was never made.
@@ -23,11 +23,11 @@ pub enum ErrorClass {
     Misconfigured,
     /// The server is a replica that has lost its master.
     MasterDown,
-    /// The reply is not what the protocol allows.
+    /// The reply violates the protocol.
     Parse,
-    /// A key holds something else than a bucket.
+    /// A key holds another type of value than a bucket.
     WrongType,
-    /// The server does not have the script: the call is to be made in full.
+    /// The server does not know the script: it has to be sent.
     NoScript,
     /// The server is part of a cluster and does not own the keys.
     Cluster,
@@ -36,7 +36,7 @@ pub enum ErrorClass {
 }
 
 impl ErrorClass {
-    /// The value of the label `result` of `tollgate_redis_calls_total`.
+    /// Value of the label `result` of `tollgate_redis_calls_total`.
     pub fn label(self) -> &'static str {
         match self {
             Self::Connection => "connection",
@@ -56,7 +56,7 @@ impl ErrorClass {
         }
     }
 
-    /// What to do about it, to be put after the server's words; empty where they say it.
+    /// What to do about it, to append to the text of the server; empty if that says it.
     pub fn help(self) -> &'static str {
         match self {
             Self::NoPermission => "; checks need `+eval +evalsha +time +get +set`",
@@ -64,7 +64,7 @@ impl ErrorClass {
         }
     }
 
-    /// Whether another connection may help: it may lead elsewhere, or find the server recovered.
+    /// Whether a new connection may help: it may reach another server, or the server after it recovered.
     pub fn asks_for_another_connection(self) -> bool {
         match self {
             Self::Connection
@@ -85,7 +85,7 @@ impl ErrorClass {
     }
 }
 
-/// The class of an error that a call ended in.
+/// Class of the error of a call.
 pub fn classify(error: &RedisError) -> ErrorClass {
     match error.kind() {
         ErrorKind::Io => ErrorClass::Connection,
@@ -95,7 +95,7 @@ pub fn classify(error: &RedisError) -> ErrorClass {
     }
 }
 
-/// The class of an error reply: its first word, and the rest.
+/// Class of an error reply: `code` is its first word, `detail` the rest.
 fn of_reply(code: &str, detail: &str) -> ErrorClass {
     of_code(code).unwrap_or_else(|| {
         // Servers before 7.0 wrap an error from within a script into a text of their own.
@@ -113,7 +113,7 @@ fn of_reply(code: &str, detail: &str) -> ErrorClass {
     })
 }
 
-/// The class that an error's first word alone decides.
+/// Class that follows from the first word of an error.
 fn of_code(code: &str) -> Option<ErrorClass> {
     Some(match code {
         "READONLY" => ErrorClass::ReadOnly,
@@ -137,7 +137,7 @@ mod tests {
     use crate::store::redis::error_text::Secrets;
 
     #[test]
-    fn replies_have_a_class() {
+    fn error_replies_are_classified() {
         let table = [
             ("-READONLY You can't write against a read only replica.", ErrorClass::ReadOnly),
             ("-LOADING Redis is loading the dataset in memory", ErrorClass::Loading),

@@ -1,21 +1,21 @@
-//! The text of an error from Redis, as it may be shown: what a server says is up to the server, and some
-//! servers and proxies repeat what they were sent, passwords included.
+//! Texts of errors from Redis, without secrets. Some servers and proxies repeat what they were sent,
+//! passwords included.
 
 use redis::RedisError;
 
 use super::script;
 use crate::policy::redis::{Login, Secret};
 
-/// The most bytes of a text that are shown.
+/// Maximum length of a shown text, in bytes.
 const MAX_BYTES: usize = 200;
 
-/// The most bytes of a text that are looked at.
+/// Maximum number of bytes of a text that are read.
 const MAX_READ_BYTES: usize = 4_096;
 
 /// Replacement for a secret.
 const MASK: &str = "***";
 
-/// Letters, digits and `+=_-` in a row from which on they may be a key or a hash.
+/// Minimum length of a run of letters, digits and `+=_-` that may be a key or a hash.
 const MIN_TOKEN_BYTES: usize = 20;
 
 /// A user that every server has.
@@ -38,12 +38,12 @@ const SECRET_NAMES: [&str; 13] = [
     "token",
 ];
 
-/// Texts of the file that no error may show.
+/// Secrets of the configuration, which no error may show.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets(Vec<Secret>);
 
 impl Secrets {
-    /// The password and the user of a login.
+    /// Password and user of a login.
     pub fn of(login: &Login) -> Self {
         let user = login.username.clone().filter(|user| user != DEFAULT_USER).map(Secret::new);
         let mut secrets: Vec<Secret> = login.password.clone().into_iter().chain(user).collect();
@@ -53,8 +53,8 @@ impl Secrets {
         Self(secrets)
     }
 
-    /// The error's text on one line of ASCII, at most 200 bytes and an ellipsis, without these secrets
-    /// and without what looks like one.
+    /// Text of the error on one line of ASCII, at most 200 bytes and an ellipsis. Masks these secrets and
+    /// everything that looks like a secret.
     pub fn describe(&self, error: &RedisError) -> String {
         match (error.code(), error.detail()) {
             (Some(code), Some(detail)) => self.strip(&format!("{code} {detail}")),
@@ -67,7 +67,7 @@ impl Secrets {
         let text = self.0.iter().fold(text.to_owned(), mask);
         let (text, is_cut) = beginning(&text);
         let mut shown = String::new();
-        // How many of the next words are secrets.
+        // Number of the next words that are secrets.
         let mut secret_words = 0_u8;
         for word in text.split(|c: char| c.is_whitespace() || c.is_control()) {
             let bare = word.trim_matches(['\'', '"', '`']);
@@ -77,14 +77,14 @@ impl Secrets {
             if !shown.is_empty() {
                 shown.push(' ');
             }
-            // `AUTH <password>` is a form, and no login.
+            // `AUTH <password>` is a placeholder, not a login.
             if secret_words > 0 && !bare.starts_with('<') {
                 secret_words -= 1;
                 shown.push_str(MASK);
                 continue;
             }
             push_word(&mut shown, word, bare);
-            secret_words = secrets_behind(bare);
+            secret_words = secrets_after(bare);
             if shown.ends_with("args beginning with:") {
                 shown.push(' ');
                 shown.push_str(MASK);
@@ -105,7 +105,7 @@ impl Secrets {
     }
 }
 
-/// As much of the text as is looked at, in whole words, and whether there is more.
+/// Part of the text that is read, in whole words, and whether there is more.
 fn beginning(text: &str) -> (&str, bool) {
     if text.len() <= MAX_READ_BYTES {
         return (text, false);
@@ -115,8 +115,8 @@ fn beginning(text: &str) -> (&str, bool) {
     (&text[..end], true)
 }
 
-/// How many words after this one are secrets.
-fn secrets_behind(bare: &str) -> u8 {
+/// Number of words after this one that are secrets.
+fn secrets_after(bare: &str) -> u8 {
     let lower = bare.to_ascii_lowercase();
     match lower.as_str() {
         "auth" | "authorization:" | "authorization=" => 2,
@@ -129,7 +129,7 @@ fn is_secret_name(name: &str) -> bool {
     SECRET_NAMES.contains(&name)
 }
 
-/// Adds a word without what looks like a secret in it. `bare` is the word without quotes.
+/// Adds a word and masks what looks like a secret. `bare` is the word without quotes.
 fn push_word(shown: &mut String, word: &str, bare: &str) {
     // A password as `ACL SETUSER` takes it.
     if bare.len() > 1 && bare.starts_with('>') {
@@ -160,13 +160,13 @@ fn push_word(shown: &mut String, word: &str, bare: &str) {
     }
 }
 
-/// Adds a text in ASCII, long runs of letters and digits masked.
+/// Adds a text in ASCII and masks long runs of letters and digits.
 fn push_tokens(shown: &mut String, text: &str) {
     let is_of_token = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '=' | '_' | '-');
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let length = rest.find(|c| !is_of_token(c)).unwrap_or(rest.len());
-        let (run, behind) = rest.split_at(length.max(first.len_utf8()));
+        let (run, after) = rest.split_at(length.max(first.len_utf8()));
         let has = |kind: fn(&u8) -> bool| run.bytes().any(|byte| kind(&byte));
         // Redis names the script that failed by its hash.
         let is_script = run.strip_prefix("f_").unwrap_or(run) == script::SHA.as_str();
@@ -185,7 +185,7 @@ fn push_tokens(shown: &mut String, text: &str) {
                 }
             }
         }
-        rest = behind;
+        rest = after;
     }
 }
 
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_well_meaning_servers_are_shown_as_they_are() {
+    fn known_error_texts_are_shown_unchanged() {
         for text in [
             "READONLY You can't write against a read only replica",
             "NOAUTH Authentication required",
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_secret_is_not_shown() {
+    fn text_that_looks_like_a_secret_is_masked() {
         let table = [
             (
                 "ERR unknown command 'AUTH', with args beginning with: 'user' 'hunter2' ",
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_the_file_are_not_shown_wherever_they_stand() {
+    fn configured_secrets_are_masked_anywhere_in_the_text() {
         let secrets = secrets(Some("gateway"), "hunter2 gateway");
         assert_eq!(secrets.strip("ERR xhunter2 gatewayx of gateway"), "ERR x***x of ***");
         let default = Secrets::of(&Login { username: Some("default".to_owned()), password: None });
@@ -254,13 +254,13 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_and_other_scripts_cannot_change_the_log() {
+    fn control_and_non_ascii_characters_are_escaped() {
         let shown = Secrets::default().strip("ERR \u{1b}[31mred\u{7}\n2026 WARN \u{202e}ü");
         assert_eq!(shown, "ERR [31mred 2026 WARN \\u{202e}\\u{fc}");
     }
 
     #[test]
-    fn long_texts_are_cut_and_no_secret_is_cut_in_two() {
+    fn long_text_is_cut_without_revealing_part_of_a_secret() {
         let strip = |text: &str| secrets(None, "hunter2-hunter2").strip(text);
         assert_eq!(strip(&format!("ERR {}", "x ".repeat(500))).len(), MAX_BYTES + 3);
         for length in 0..400 {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn class_of_a_reply_is_in_its_text() {
+    fn shown_text_starts_with_the_error_code() {
         for reply in ["-LOADING Redis is loading the dataset in memory", "-X", "-ERR a: -OOM x"] {
             let value = redis::parse_redis_value(format!("{reply}\r\n").as_bytes()).unwrap();
             let shown = Secrets::default().describe(&value.extract_error().unwrap_err());

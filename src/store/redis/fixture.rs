@@ -1,5 +1,4 @@
-//! A real server for tests beside the code: started on a Unix socket of its own in a folder of its
-//! own, ended by its handle.
+//! A real server for unit tests: on a Unix socket in a temporary folder, killed when dropped.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,15 +12,15 @@ use tempfile::TempDir;
 use super::script::RuleName;
 use crate::policy::OnFailure;
 
-/// A rule of no salt, as the shared store knows it.
+/// A rule without salt.
 pub(crate) fn rule() -> RuleName {
     RuleName { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local }
 }
 
-/// Which program to start; the matrix runs the same tests on several.
+/// Environment variable with the program to start, for tests against several versions.
 const PROGRAM: &str = "TOLLGATE_REDIS_SERVER";
 
-/// A running server, gone with its folder when it is dropped.
+/// A running server. Killed, and its folder removed, when dropped.
 pub(crate) struct RedisServer {
     child: Child,
     folder: TempDir,

@@ -1,9 +1,9 @@
-//! The connection to Redis. Requests borrow it and never wait for it: it is there, or it is not.
-//! A [`Supervisor`] makes and replaces it in the background.
+//! Connection to Redis and its circuit breaker. Requests use the current connection and never wait for
+//! one; a [`Supervisor`] connects and reconnects in the background.
 //!
-//! Not the client's own connection manager: that one makes requests wait while it connects, waits
-//! the same times in every process, and never replaces a connection to a server that was demoted,
-//! hangs, or once answered nonsense.
+//! The connection manager of the `redis` crate does not serve: it makes requests wait while it connects, uses
+//! the same delays in every process, and never replaces a connection to a server that was demoted,
+//! hangs, or once sent a malformed reply.
 //!
 //! Reading order: [`watch`] (what a call says of connection and server), pure; `health` (what is
 //! known of one connection); `breaker` (the circuit breaker, shared); `stream`, `connect`, `sentinel` (how a
@@ -47,7 +47,7 @@ use journal::Journal;
 pub use supervise::Supervisor;
 use watch::{Outcome, Reason};
 
-/// Where requests find the connection, and whether they should.
+/// Current connection, and whether requests may use it.
 #[derive(Debug)]
 pub struct Link {
     /// Written by the supervisor only.
@@ -59,44 +59,44 @@ pub struct Link {
     membership: Mutex<Membership>,
     gateways: Option<IntGauge>,
     journal: Mutex<Journal>,
-    /// What no error may show.
+    /// Secrets that no error may show.
     secrets: Secrets,
 }
 
-/// How often the supervisor has found the server in order, and how often not.
+/// Numbers of successful and failed connection attempts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Attempts {
     succeeded: u64,
     failed: u64,
 }
 
-/// What is counted of a link.
+/// Series of a link.
 #[derive(Debug, Clone)]
 pub struct LinkSeries {
-    /// Its breaker.
+    /// Circuit breaker.
     pub breaker: BreakerSeries,
-    /// How many gateways share the server.
+    /// Number of live gateways that share the server.
     pub gateways: IntGauge,
 }
 
-/// A connection on loan. What became of each call on it is to be noted, with it: news of one
-/// connection says nothing of the next.
+/// A connection. The result of each call has to be reported together with the connection it was sent on:
+/// results on an old connection do not count for the next one.
 #[derive(Debug, Clone)]
 pub struct Connection {
-    /// The connection itself. It waits for an answer for ever: the time is the caller's to limit.
+    /// Connection of the `redis` crate. It has no response timeout: the caller sets one.
     pub redis: MultiplexedConnection,
     health: Arc<Health>,
 }
 
 impl Default for Link {
-    /// A link that leads nowhere.
+    /// A link that is never connected.
     fn default() -> Self {
         Self::with(Settings::default(), None)
     }
 }
 
 impl Link {
-    /// A link without a connection, and who will see to one. Does no I/O.
+    /// Creates a link without a connection, and the supervisor that connects it. Does no I/O.
     pub fn new(settings: &Redis, series: Option<LinkSeries>) -> (Arc<Self>, Supervisor) {
         let link = Self::with(settings.breaker.clone(), series);
         let link = Arc::new(Self { secrets: Secrets::of(&settings.login), ..link });
@@ -120,60 +120,61 @@ impl Link {
         }
     }
 
-    /// Whether this request may ask: there is a connection, and the breaker lets it.
+    /// Whether this request may call Redis: there is a connection, and the circuit breaker allows it.
     pub fn admits(&self) -> bool {
         self.breaker.admits() && self.is_connected()
     }
 
-    /// Whether every request asks: the breaker is closed, and there is a connection.
+    /// Whether every request calls Redis: there is a connection, and the circuit breaker is closed.
     pub fn admits_all(&self) -> bool {
         self.breaker.admits_all() && self.is_connected()
     }
 
-    /// The connection, if there is one that answers. Never connects, never waits.
+    /// Current connection, if there is one and the circuit breaker is not open. Never waits.
     pub fn current(&self) -> Option<Connection> {
         if self.breaker.is_open() {
             return None;
         }
-        let line = self.current.load();
-        line.as_ref()
-            .filter(|line| line.health.broken().is_none())
-            .map(|line| Connection::clone(line))
+        let connection = self.current.load();
+        connection
+            .as_ref()
+            .filter(|connection| connection.health.broken().is_none())
+            .map(|connection| Connection::clone(connection))
     }
 
-    /// Whether anybody can ask now.
+    /// Whether there is a connection and the circuit breaker is not open.
     pub fn is_up(&self) -> bool {
         !self.breaker.is_open() && self.is_connected()
     }
 
     fn is_connected(&self) -> bool {
-        self.current.load().as_ref().is_some_and(|line| line.health.broken().is_none())
+        self.current.load().as_ref().is_some_and(|connection| connection.health.broken().is_none())
     }
 
-    /// Whether the server has been found in order since the start.
+    /// Whether Redis has been reached since the start.
     pub fn is_reached(&self) -> bool {
         self.reached.load(Ordering::Relaxed)
     }
 
-    /// The same, for those who outlive a look.
+    /// Set once Redis has been reached.
     pub fn reached(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.reached)
     }
 
-    /// Waits until the supervisor has tried the server once, at most for `patience`.
-    pub async fn until_tried(&self, patience: Duration) {
+    /// Waits for the result of the first connection attempt, at most for `limit`.
+    pub async fn until_tried(&self, limit: Duration) {
         let mut attempts = self.attempts.subscribe();
-        let _ = timeout(patience, attempts.wait_for(|tried| *tried != Attempts::default())).await;
+        let _ = timeout(limit, attempts.wait_for(|tried| *tried != Attempts::default())).await;
     }
 
-    /// How many connections there have been.
+    /// Number of connections so far.
     pub fn connections(&self) -> u64 {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Has the supervisor try the server now where nobody asks it, and waits for the outcome, at
-    /// most until `ends`. Returns whether the server can be asked. It does not try
-    /// while an operator overrides the breaker with `open`.
+    /// Probes Redis at once if it is unavailable, and waits for the result, at most until `ends`. Returns
+    /// whether Redis is available. Does not probe while an operator overrides the circuit breaker with
+    /// `open`.
     pub async fn try_now(&self, ends: Instant) -> bool {
         if !self.is_up() && self.breaker.status().r#override != Override::Open {
             let mut attempts = self.attempts.subscribe();
@@ -184,7 +185,7 @@ impl Link {
         self.is_up()
     }
 
-    /// How many gateways share the server, at least 1, as far as could be counted.
+    /// Number of live gateways that share the server, at least 1, as far as they were counted.
     pub fn gateways(&self) -> u32 {
         self.membership.lock().live()
     }
@@ -204,44 +205,44 @@ impl Link {
         self.breaker.set_override(wanted);
     }
 
-    /// Notes that a call on `line` was answered.
-    pub fn answered(&self, line: &Connection) {
-        self.note(line, Outcome::Answered, "");
+    /// Records that a call on this connection was answered.
+    pub fn answered(&self, connection: &Connection) {
+        self.note(connection, Outcome::Answered, "");
     }
 
-    /// Notes that a call on `line` was not answered in time.
-    pub fn timed_out(&self, line: &Connection) {
-        if self.note(line, Outcome::TimedOut, Reason::Timeouts.text()) {
-            // The peer may be gone without a word: only a new connection tells.
-            line.health.give_up(Reason::Timeouts);
+    /// Records that a call on this connection was not answered in time.
+    pub fn timed_out(&self, connection: &Connection) {
+        if self.note(connection, Outcome::TimedOut, Reason::Timeouts.text()) {
+            // The peer may be gone without closing the connection: only a new one shows that.
+            connection.health.give_up(Reason::Timeouts);
         }
     }
 
-    /// Notes that a reply on `line` is none that was asked for.
-    pub fn misled(&self, line: &Connection) {
+    /// Records that a reply on this connection does not belong to its call.
+    pub fn malformed(&self, connection: &Connection) {
         let class = ErrorClass::Parse;
-        self.note(line, Outcome::Failed(class), Reason::Class(class).text());
+        self.note(connection, Outcome::Failed(class), Reason::Class(class).text());
     }
 
-    /// What the server says in an error, as it may be shown.
+    /// Text of an error, without secrets.
     pub fn describe(&self, error: &RedisError) -> String {
         self.secrets.describe(error)
     }
 
-    /// Notes that a call on `line` ended in `error`, and says of what class that is.
-    pub fn failed(&self, line: &Connection, error: &RedisError) -> ErrorClass {
+    /// Records that a call on this connection failed. Returns the class of the error.
+    pub fn failed(&self, connection: &Connection, error: &RedisError) -> ErrorClass {
         let class = classify(error);
         let why = format!("Redis says: {}{}", self.describe(error), class.help());
-        self.note(line, Outcome::Failed(class), &why);
+        self.note(connection, Outcome::Failed(class), &why);
         class
     }
 
-    /// Notes what became of a call on `line`. Returns whether that opened the breaker.
-    fn note(&self, line: &Connection, outcome: Outcome, why: &str) -> bool {
-        let is_old = line.health.broken().is_some();
-        // First the breaker: whoever finds the line given up looks for the reason there.
+    /// Records the result of a call on this connection. Returns whether it opened the circuit breaker.
+    fn note(&self, connection: &Connection, outcome: Outcome, why: &str) -> bool {
+        let is_old = connection.health.broken().is_some();
+        // The breaker first: the supervisor reads the reason there once the connection is given up.
         let opened = !is_old && self.breaker.note(outcome.event(), why);
-        line.health.note(outcome);
+        connection.health.note(outcome);
         opened
     }
 
@@ -252,8 +253,8 @@ impl Link {
         }
     }
 
-    fn publish(&self, line: Connection) {
-        self.current.store(Some(Arc::new(line)));
+    fn publish(&self, connection: Connection) {
+        self.current.store(Some(Arc::new(connection)));
     }
 
     fn withdraw(&self) {

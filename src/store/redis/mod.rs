@@ -1,10 +1,10 @@
-//! Buckets in Redis, shared by every gateway that has the same `[redis]`: one script takes tokens
-//! for many requests at once.
+//! Buckets in Redis, shared by all gateways with the same `[redis]`: one script takes tokens for many
+//! requests at once.
 //!
-//! Reading order: `class` (what went wrong, in a word), `error_text` (the same as the server
-//! says it), `script` (a batch as the script's arguments,
-//! its reply as answers), `call` (what is sent for that), `append` (records for a stream), `link` (the
-//! connection, and who keeps it), `batch` (when a check leaves, and with whom).
+//! Reading order: [`class`] (classes of errors), [`error_text`] (texts of errors without secrets),
+//! [`script`] (arguments and reply of the script), [`call`] (the commands that are sent), [`append`]
+//! (records for a stream), [`link`] (connection and circuit breaker), [`batch`] (when a check is sent,
+//! and with which others), [`node`] (all of it for one server).
 
 pub mod append;
 pub mod batch;

@@ -1,4 +1,4 @@
-//! A node: one Redis server, and everything that this process keeps for it alone.
+//! A node: one Redis server, and everything that this process keeps for it.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -22,19 +22,19 @@ use crate::policy::OnFailure;
 
 const PREFIX: &str = "tollgate:";
 
-/// One call: how the clock moved since the last, under which limits, who asks.
+/// One call: change of the clock since the previous one, limits, and checks.
 #[derive(Clone, Debug)]
 struct Step {
     clock: i64,
     limits: Vec<Limit>,
     checks: Vec<Charges>,
-    /// What is taken off first: the bucket, in proportion to all that the checks name, and units.
+    /// Debts: the bucket, as an index into the charges of all checks, and units.
     owed: Vec<(prop::sample::Index, i64)>,
     /// Applied to all of these buckets after the checks.
     adjustment: Option<Adjustment>,
 }
 
-/// Buckets as `limit` has them.
+/// Buckets of the core.
 #[derive(Default)]
 struct Reference(HashMap<BucketId, (Bucket, Limit)>);
 
@@ -59,8 +59,8 @@ impl Reference {
         let bucket = self.peek(charge, now);
         let Some((kept, was)) = self.0.get(&charge.bucket).copied() else { return bucket };
         if bucket.at < kept.at || was.full() != limit.full() {
-            // The clock went back by more than the slack, or the rule has changed: kept, whatever
-            // becomes of the request.
+            // The clock went back by more than the slack, or the rule has changed: written even if no
+            // tokens are taken.
             self.0.insert(charge.bucket, (bucket, *limit));
         }
         bucket
@@ -139,7 +139,7 @@ fn step() -> impl Strategy<Value = Step> {
     )
 }
 
-/// A rule stands in a request once. Costs stay within the burst, as a file's check sees to.
+/// Charges of one request: each rule once, with costs within the burst.
 fn charges(check: &[(u32, u128, u64, bool)], limits: &[Limit]) -> Charges {
     let mut charges = Charges::new();
     for (rule, client, cost, shadow) in check {
@@ -209,7 +209,7 @@ fn adjust_and_peek(
     assert_eq!(script::read_peek(&charges, &reply), Ok(expected), "peek at {now}");
 }
 
-/// A batch decides group by group; the reference must take its checks in that order.
+/// Order in which a batch decides its checks: group by group.
 fn in_groups(checks: &[Charges]) -> Vec<usize> {
     let first = |check: &Charges| checks.iter().position(|other| other == check).unwrap();
     let mut order: Vec<usize> = (0..checks.len()).collect();
@@ -259,7 +259,7 @@ fn run(connection: &mut Connection, steps: &[Step], limits_change: bool) {
     }
 }
 
-/// Every bucket that was just written is stored to the unit, and expires when it is full.
+/// Compares the stored buckets and their times to live with the reference.
 fn compare_stored(connection: &mut Connection, reference: &Reference, checks: &[Charges]) {
     for charge in checks.iter().flatten() {
         let key = script::key(PREFIX, charge.bucket, &rules()[charge.rule as usize]);
@@ -274,7 +274,7 @@ fn compare_stored(connection: &mut Connection, reference: &Reference, checks: &[
         let missing = limit.time_to_add_us(limit.full() - bucket.level);
         let expected = missing.div_ceil(1_000) + 1_000;
         let left: u64 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();
-        // Never earlier than full; what a slow machine took meanwhile is taken off.
+        // At least until full, less the time that has passed since.
         assert!(left <= expected + 1 && left + 20_000 > expected, "{left} of {expected} ms");
     }
 }

@@ -1,8 +1,8 @@
 //! Arguments and replies of `lua/take.lua`, the only script that reads or writes buckets.
 //!
-//! Checks with the same charges are one group: the script decides on any number of them at once,
-//! so a hot key costs Redis as much as a single request. Every order of the checks in a batch is
-//! one that could have been, since all of them wait at the same instant.
+//! Checks with the same charges form a group. The script decides on all of them at once, so a hot key
+//! costs Redis as much as a single request. Any order of the checks in a batch is valid, since all of
+//! them wait at the same time.
 
 mod ids;
 mod reply;
@@ -18,21 +18,21 @@ use crate::policy::{MAX_RULES_PER_ROUTE, OnFailure, Rule};
 use ids::IdState;
 pub use reply::{BadReply, Reply, read_adjust, read_peek};
 
-/// The script.
+/// Source of the script.
 pub const SOURCE: &str = include_str!("../../../lua/take.lua");
 
-/// The name that Redis knows the script by.
+/// SHA-1 of the script, by which Redis runs it.
 pub static SHA: LazyLock<String> =
     LazyLock::new(|| redis::Script::new(SOURCE).get_hash().to_string());
 
-/// The most checks in one call. Beyond that a call takes Redis longer than it saves.
+/// Maximum number of checks in one call. More would take Redis longer than they save.
 pub const MAX_CHECKS: usize = 128;
 
-/// The most buckets in one call: as many as a 16-bit number can name would be too many for Redis
-/// to work through within anybody's budget.
+/// Maximum number of buckets in one call. As many as fit in 16 bits would take Redis longer than any
+/// budget.
 const MAX_BUCKETS: usize = 1024;
 
-/// The most charges of one check: a call has 8 bits for their number.
+/// Maximum number of charges of one check: their number is encoded in 8 bits.
 const MAX_CHARGES: usize = u8::MAX as usize;
 
 const _: () = assert!(MAX_RULES_PER_ROUTE <= MAX_CHARGES);
@@ -51,26 +51,25 @@ enum Operation {
     Peek = 3,
 }
 
-/// What a shared store must know of a rule: its name, the salt that its bucket ids carry, and what to
-/// do without the store.
+/// What the stores know about a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleName {
-    /// The rule's name.
+    /// Name, which is part of the bucket's key.
     pub name: Arc<str>,
-    /// The rule's salt.
+    /// Salt of its bucket IDs.
     pub salt: u128,
-    /// What becomes of its requests while the store cannot be asked.
+    /// What happens to its requests while Redis is unavailable.
     pub on_failure: OnFailure,
 }
 
 impl RuleName {
-    /// What the store must know of this rule.
+    /// From a rule of the policy.
     pub fn of(rule: &Rule) -> Self {
         Self { name: Arc::clone(&rule.name), salt: rule.salt, on_failure: rule.on_failure }
     }
 }
 
-/// Checks that go in one call.
+/// Checks that are sent in one call.
 #[derive(Debug, Default)]
 pub struct Batch {
     buckets: Vec<(BucketId, Limit, String)>,
@@ -86,28 +85,28 @@ pub struct Batch {
 #[derive(Debug)]
 struct Group {
     charges: Charges,
-    /// How many charges there are.
+    /// Number of charges.
     charge_count: u8,
     /// Indexes of the buckets, one for each charge.
     buckets: Vec<u16>,
-    /// The checks' numbers, in the order in which they came.
+    /// Numbers of the checks, in the order of arrival.
     members: Vec<usize>,
-    /// How many there are.
+    /// Number of checks.
     member_count: u16,
 }
 
 /// Whether a check fits into a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Added {
-    /// It is in.
+    /// It was added.
     In,
-    /// It must go in another call. An empty batch is never full.
+    /// It has to be sent in another call. An empty batch is never full.
     Full,
-    /// It has more charges than any call can hold: it must be decided without Redis.
+    /// It has more charges than any call can hold: it has to be decided locally.
     TooLarge,
 }
 
-/// A bucket's key: no text from a client, one hash tag for all buckets of one client part.
+/// Key of a bucket. Contains no text from a client. Buckets with the same client part share a hash tag.
 pub fn key(prefix: &str, bucket: BucketId, rule: &RuleName) -> String {
     let part = bucket.0 ^ rule.salt;
     let mut key = String::with_capacity(prefix.len() + 35 + rule.name.len());
@@ -116,26 +115,26 @@ pub fn key(prefix: &str, bucket: BucketId, rule: &RuleName) -> String {
 }
 
 impl Batch {
-    /// Checks in the batch.
+    /// Number of checks.
     pub fn len(&self) -> usize {
         self.checks
     }
 
-    /// Whether there are none.
+    /// Whether there are no checks.
     pub fn is_empty(&self) -> bool {
         self.checks == 0
     }
 
-    /// Adds a check, whose number is how many were added before. `rules` are those of the policy
-    /// that the charges come from.
+    /// Adds a check; its number is the number of checks before it. `rules` are those of the policy that
+    /// the charges come from.
     pub fn add(&mut self, charges: &[Charge], rules: &[RuleName], prefix: &str) -> Added {
         let Ok(charge_count) = u8::try_from(charges.len()) else { return Added::TooLarge };
         if self.checks >= MAX_CHECKS {
             return Added::Full;
         }
         let sum = charges.iter().fold(0, |sum: u128, charge| sum.rotate_left(1) ^ charge.bucket.0);
-        let alike = self.group_index.get(&sum).into_iter().flatten().copied();
-        if let Some(group) = alike.clone().find(|group| self.groups[*group].charges == *charges) {
+        let equal = self.group_index.get(&sum).into_iter().flatten().copied();
+        if let Some(group) = equal.clone().find(|group| self.groups[*group].charges == *charges) {
             self.groups[group].members.push(self.checks);
             self.groups[group].member_count += 1;
             self.checks += 1;
@@ -154,8 +153,7 @@ impl Batch {
         Added::In
     }
 
-    /// Adds a bucket that no check is about, to have `units` taken off it. The script then only
-    /// reads it.
+    /// Adds a bucket without a check, to settle a debt of `units`.
     pub fn settle(
         &mut self,
         (bucket, limit): (BucketId, Limit),
@@ -174,7 +172,8 @@ impl Batch {
         Added::In
     }
 
-    /// A bucket stands in a call once, under one limit: around a reload, two requests may see two.
+    /// Whether the charges fit. A bucket is in a call once, under one limit: around a reload, two
+    /// requests may have different limits for it.
     fn has_room_for(&self, charges: &[Charge]) -> bool {
         let fits = |charge: &Charge| match self.bucket_index.get(&charge.bucket) {
             Some(index) => self.buckets[usize::from(*index)].1 == charge.limit,
@@ -183,7 +182,7 @@ impl Batch {
         self.buckets.len() + charges.len() <= MAX_BUCKETS && charges.iter().all(fits)
     }
 
-    /// The bucket's index, added where it is new; none beyond what 16 bits can number.
+    /// Index of the charge's bucket, which is added if it is new; `None` if the index exceeds 16 bits.
     fn bucket(&mut self, charge: &Charge, rules: &[RuleName], prefix: &str) -> Option<u16> {
         if let Some(index) = self.bucket_index.get(&charge.bucket) {
             return Some(*index);
@@ -197,18 +196,18 @@ impl Batch {
         Some(index)
     }
 
-    /// The keys of the buckets, each once.
+    /// Keys of the buckets, each once.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         self.buckets.iter().map(|(_, _, key)| key.as_str())
     }
 
-    /// The buckets, each once, with their limits and the names of their rules.
+    /// Buckets, each once, with their limits and the names of their rules.
     pub fn buckets(&self) -> impl Iterator<Item = (BucketId, Limit, &str)> {
         let rule = |key: &str| key.rfind("}:").map_or(0, |at| at + 2);
         self.buckets.iter().map(move |(bucket, limit, key)| (*bucket, *limit, &key[rule(key)..]))
     }
 
-    /// Has `units` taken off the bucket before anything else; it is one of the batch's.
+    /// Settles a debt of `units` to a bucket of the batch, before its checks.
     pub fn owe(&mut self, bucket: BucketId, units: i64) {
         if let Some(index) = self.bucket_index.get(&bucket) {
             self.debts.push((*index, units));

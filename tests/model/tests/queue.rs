@@ -78,14 +78,14 @@ fn all_are_answered_once(bounds: Bounds, ticks: [u64; 2], checks: usize, beside:
 #[test]
 fn every_check_is_answered_once_by_one_call_at_a_time() {
     for checks in [1, 2] {
-        let bounds = Bounds { waiting: 3, calls: 1, checks, long: 100 };
+        let bounds = Bounds { waiting: 3, calls: 1, checks, long_us: 100 };
         all_are_answered_once(bounds, [1, 2], 3, |scene| scene.send(2, 3));
     }
 }
 
 #[test]
 fn every_check_is_answered_once_with_slow_calls() {
-    let bounds = Bounds { waiting: 3, calls: 2, checks: 1, long: 10 };
+    let bounds = Bounds { waiting: 3, calls: 2, checks: 1, long_us: 10 };
     all_are_answered_once(bounds, [10, 20], 2, |scene| {
         // What a call does that has waited for its reply for a while.
         if scene.step(|queue| queue.start_another(40)) {
@@ -96,7 +96,7 @@ fn every_check_is_answered_once_with_slow_calls() {
 
 #[test]
 fn every_check_is_answered_once_with_expired_checks() {
-    let bounds = Bounds { waiting: 3, calls: 1, checks: 2, long: 100 };
+    let bounds = Bounds { waiting: 3, calls: 1, checks: 2, long_us: 100 };
     all_are_answered_once(bounds, [1, 2], 2, |scene| {
         while let Some(check) = scene.step(|queue| queue.pop_front_if(|check| *check < 2)) {
             scene.answer(check);
@@ -106,6 +106,6 @@ fn every_check_is_answered_once_with_expired_checks() {
 
 #[test]
 fn check_is_refused_if_the_queue_is_full() {
-    let bounds = Bounds { waiting: 1, calls: 1, checks: 1, long: 100 };
+    let bounds = Bounds { waiting: 1, calls: 1, checks: 1, long_us: 100 };
     all_are_answered_once(bounds, [1, 2], 3, |scene| scene.send(2, 3));
 }

@@ -99,7 +99,7 @@ fn view(policy: &Policy, client: client::Client, lacking: u64, source: Source) -
         levels,
         source,
         share: Share::WHOLE,
-        is_alone: policy.redis.is_some() && source == Source::Local,
+        is_local_fallback: policy.redis.is_some() && source == Source::Local,
     });
     let each = view.rules.iter().map(|rule| serde_json::to_string(rule).unwrap());
     let rules = each.collect::<Vec<_>>().join("\n");

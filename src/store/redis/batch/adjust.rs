@@ -1,12 +1,12 @@
-//! Buckets in Redis, changed by hand. One call of its own, which is not waited for by any request
-//! and says nothing to the breaker.
+//! Adjustments of buckets in Redis by an operator. Each is one call, for which no request waits and which
+//! has no effect on the circuit breaker.
 
 use std::sync::Arc;
 
 use redis::ErrorKind;
 
 use super::Batcher;
-use super::flight::{Coming, LATEST};
+use super::flight::{LATE_REPLY_TIMEOUT, PendingReply};
 use super::peek::OPERATOR_TIMEOUT;
 use crate::clock;
 use crate::limit::adjust::Adjustment;
@@ -18,24 +18,24 @@ use crate::store::redis::script::{self, RuleName};
 /// A bucket's level before and after, in its limit's units.
 pub type Moved = (i64, i64);
 
-/// What is owed to each charge's bucket, and how much of it was sent along.
+/// Debt to each charge's bucket, and its units as they were sent.
 type Carried = Vec<Option<(BucketId, Owed, i64)>>;
 
 /// Why buckets were not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotAdjusted {
-    /// Redis was not asked, or said that it has done nothing.
-    NotAsked,
-    /// Redis was asked and did not answer: it may have done it.
+    /// Redis was not called, or has certainly changed nothing.
+    Unchanged,
+    /// Redis did not answer: it may have changed the buckets.
     Unknown,
-    /// Something else stands in the place of the bucket of this charge, by its index. Nothing was
+    /// The key of this charge's bucket holds another type; the index of the charge. Nothing was
     /// changed.
     Unreadable(usize),
 }
 
 impl Batcher {
-    /// Changes buckets, all of them or none. What this process owes them is settled by it. `rules`
-    /// are those of the policy that the charges come from, by index.
+    /// Adjusts buckets, all of them or none, and settles the debts to them. `rules` are those of the policy
+    /// that the charges come from, by index.
     ///
     /// # Errors
     /// See [`NotAdjusted`].
@@ -45,8 +45,8 @@ impl Batcher {
         rules: &[RuleName],
         adjustment: Adjustment,
     ) -> Result<Vec<Moved>, NotAdjusted> {
-        let mut line = self.link.current().ok_or(NotAdjusted::NotAsked)?;
-        let keys = self.keys(charges, rules).ok_or(NotAdjusted::NotAsked)?;
+        let mut connection = self.link.current().ok_or(NotAdjusted::Unchanged)?;
+        let keys = self.keys(charges, rules).ok_or(NotAdjusted::Unchanged)?;
         let carried: Carried = charges
             .iter()
             .map(|charge| {
@@ -58,38 +58,43 @@ impl Batcher {
             (0..u16::MAX).zip(&carried).filter_map(|(index, one)| Some((index, one.as_ref()?.2)));
         let packed_debts = script::encode_debts(owed);
         let call = script::encode_adjust(charges, adjustment);
-        let mut coming: Coming = Box::pin(async move {
-            call::on_buckets(&mut line.redis, &keys, (&call, &packed_debts)).await
+        let mut pending: PendingReply = Box::pin(async move {
+            call::on_buckets(&mut connection.redis, &keys, (&call, &packed_debts)).await
         });
         let debts = Arc::clone(&self.debts);
-        let Ok(reply) = tokio::time::timeout(OPERATOR_TIMEOUT, &mut coming).await else {
-            tokio::spawn(settle_late(debts, carried, coming, charges.to_vec()));
+        let Ok(reply) = tokio::time::timeout(OPERATOR_TIMEOUT, &mut pending).await else {
+            tokio::spawn(settle_late(debts, carried, pending, charges.to_vec()));
             return Err(NotAdjusted::Unknown);
         };
         let moved = match reply {
             Err(error) if error.kind() == ErrorKind::Io => Err(NotAdjusted::Unknown),
-            Err(_) => Err(NotAdjusted::NotAsked),
+            Err(_) => Err(NotAdjusted::Unchanged),
             Ok(numbers) => read(charges, &numbers),
         };
         if moved.is_err() {
-            owe_on(&debts, carried);
+            put_back(&debts, carried);
         }
         moved
     }
 }
 
-/// What becomes of the debts of a call that was not answered in time. Until it is, or its connection
-/// is given up, no other call carries them: Redis may be at them, and would take them off twice.
-async fn settle_late(debts: Arc<Debts>, carried: Carried, coming: Coming, charges: Vec<Charge>) {
-    let reply = tokio::time::timeout(LATEST, coming).await;
+/// Settles the debts of a call that was not answered in time. Until it is, or its connection is closed, no
+/// other call has them, since Redis may have settled them already.
+async fn settle_late(
+    debts: Arc<Debts>,
+    carried: Carried,
+    pending: PendingReply,
+    charges: Vec<Charge>,
+) {
+    let reply = tokio::time::timeout(LATE_REPLY_TIMEOUT, pending).await;
     let is_done = matches!(&reply, Ok(Ok(numbers)) if read(&charges, numbers).is_ok());
     if !is_done {
-        owe_on(&debts, carried);
+        put_back(&debts, carried);
     }
 }
 
-/// Debts that may not have been taken off are owed on.
-fn owe_on(debts: &Debts, carried: Carried) {
+/// Puts back debts that may not have been settled.
+fn put_back(debts: &Debts, carried: Carried) {
     for (bucket, owed, _) in carried.into_iter().flatten() {
         debts.put_back(bucket, owed, clock::now());
     }

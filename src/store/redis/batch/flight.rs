@@ -1,4 +1,4 @@
-//! One call on its way: who waits for it, for how long, and what its end means.
+//! One call in flight: the checks that wait for it, its timeout, and its result.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::RedisResult;
 use smallvec::SmallVec;
 
-use super::{Answered, Batcher, LONG, Undecided, Waiting};
+use super::{Answered, Batcher, LONG_CALL_DIVISOR, Undecided, Waiting};
 use crate::clock;
 use crate::limit::Limit;
 use crate::limit::charge::BucketId;
@@ -19,23 +19,23 @@ use crate::store::redis::class::ErrorClass;
 use crate::store::redis::link::Connection;
 use crate::store::redis::script::{Batch, Reply};
 
-/// What a call carries off: a bucket, the debt to it, and its units as they were sent.
+/// Debts that a call settles: the bucket, the debt, and its units as they were sent.
 type Carried = SmallVec<[(BucketId, Owed, i64); 4]>;
 
-/// A reply that may come.
-pub(super) type Coming = Pin<Box<dyn Future<Output = RedisResult<Vec<i64>>> + Send>>;
+/// A reply that is awaited.
+pub(super) type PendingReply = Pin<Box<dyn Future<Output = RedisResult<Vec<i64>>> + Send>>;
 
-/// How long after its call a reply may say what became of debts. A connection that does not answer
+/// Time after which a reply to a call with debts is no longer awaited. A connection that does not answer
 /// is given up long before.
-pub(super) const LATEST: Duration = Duration::from_secs(10);
+pub(super) const LATE_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Batcher {
-    /// One call, and the answers to those who wait for it.
+    /// Makes one call and answers its checks.
     pub(super) async fn call(self: &Arc<Self>, mut batch: Batch, members: VecDeque<Waiting>) {
         let sent_at = clock::now();
-        let Some(line) = self.link.current() else {
+        let Some(connection) = self.link.current() else {
             for member in members {
-                member.answer(Err(Undecided::NotAsked));
+                member.answer(Err(Undecided::NotTaken));
             }
             return;
         };
@@ -44,13 +44,13 @@ impl Batcher {
         self.series.checks.observe(batch.len() as f64);
         let mut members = Members { next: 0, waiting: members, since: sent_at };
         let batch = Arc::new(batch);
-        let mut coming = self.ask(&line, &batch, sent_at);
-        let reply = self.wait(&mut coming, &mut members).await;
+        let mut pending = self.send(&connection, &batch, sent_at);
+        let reply = self.wait(&mut pending, &mut members).await;
         let is_late = reply.is_none();
-        let (label, reply) = self.read(&line, &batch, reply);
+        let (label, reply) = self.read(&connection, &batch, reply);
         self.series.calls.with_label_values(&[label]).inc();
         if is_late && !carried.is_empty() {
-            tokio::spawn(Arc::clone(self).settle_late(batch, carried, coming));
+            tokio::spawn(Arc::clone(self).settle_late(batch, carried, pending));
         } else {
             self.settle(&batch, carried, reply.as_ref());
         }
@@ -58,14 +58,14 @@ impl Batcher {
         members.answer(reply, nothing_taken);
     }
 
-    /// Sends a call. Its reply may be waited for longer than by those who made it.
-    fn ask(&self, line: &Connection, batch: &Arc<Batch>, sent_at: u64) -> Coming {
+    /// Sends a call. Its reply can be awaited for longer than its checks wait.
+    fn send(&self, connection: &Connection, batch: &Arc<Batch>, sent_at: u64) -> PendingReply {
         let (mut redis, batch, ends) =
-            (line.redis.clone(), Arc::clone(batch), sent_at + self.budget);
+            (connection.redis.clone(), Arc::clone(batch), sent_at + self.budget_us);
         Box::pin(async move { call::take(&mut redis, &batch, ends).await })
     }
 
-    /// Adds to a call what is owed to its buckets.
+    /// Adds the debts to its buckets to a call.
     fn carry(&self, batch: &mut Batch, now: u64) -> Carried {
         let mut carried = Carried::new();
         if self.debts.is_empty() {
@@ -82,18 +82,19 @@ impl Batcher {
         carried
     }
 
-    /// The reply, if it comes within a budget of its own. Whoever has waited for his own does not
-    /// wait for that; and once the call takes long, the next one leaves beside it.
+    /// Waits for the reply, at most for one budget. Checks whose own budget ends earlier are answered
+    /// then. If the call takes long, another one is started in parallel.
     async fn wait(
         self: &Arc<Self>,
-        coming: &mut Coming,
+        pending: &mut PendingReply,
         members: &mut Members,
     ) -> Option<RedisResult<Vec<i64>>> {
         let sent_at = members.since;
-        let (ends, mut relief) = (sent_at + self.budget, Some(sent_at + self.budget / LONG));
+        let (ends, mut relief) =
+            (sent_at + self.budget_us, Some(sent_at + self.budget_us / LONG_CALL_DIVISOR));
         loop {
             let now = clock::now();
-            let expired = members.expire(now, self.budget);
+            let expired = members.expire(now, self.budget_us);
             self.series.ambiguous.inc_by(expired);
             if relief.is_some_and(|relief| now >= relief) {
                 relief = None;
@@ -102,47 +103,52 @@ impl Batcher {
             if now >= ends {
                 return None;
             }
-            // Those in line, too: where calls are full and take long, nobody else sees to them.
-            let turns = [members.next_deadline(self.budget), relief, self.expire_queued(now)];
-            let next = turns.into_iter().flatten().fold(ends, u64::min);
+            // Also queued checks: if all calls are full and take long, nothing else expires them.
+            let wakeups = [members.next_deadline(self.budget_us), relief, self.expire_queued(now)];
+            let next = wakeups.into_iter().flatten().fold(ends, u64::min);
             let pause = tokio::time::sleep(Duration::from_micros(next.saturating_sub(now)));
             tokio::select! {
                 biased;
-                reply = coming.as_mut() => return Some(reply),
+                reply = pending.as_mut() => return Some(reply),
                 () = pause => {}
             }
         }
     }
 
-    /// What the end of a call means, in a word and as answers; and tells the link.
+    /// Label and content of the reply. Reports the result to the circuit breaker.
     fn read(
         &self,
-        line: &Connection,
+        connection: &Connection,
         batch: &Batch,
         reply: Option<RedisResult<Vec<i64>>>,
     ) -> (&'static str, Option<Reply>) {
         match reply {
             None => {
-                self.link.timed_out(line);
+                self.link.timed_out(connection);
                 ("timeout", None)
             }
-            Some(Err(error)) => (self.link.failed(line, &error).label(), None),
+            Some(Err(error)) => (self.link.failed(connection, &error).label(), None),
             Some(Ok(numbers)) => {
                 if let Ok(reply) = batch.read(&numbers) {
-                    self.link.answered(line);
+                    self.link.answered(connection);
                     ("ok", Some(reply))
                 } else {
-                    self.link.misled(line);
+                    self.link.malformed(connection);
                     (ErrorClass::Parse.label(), None)
                 }
             }
         }
     }
 
-    /// The same for a call that was not answered in time. Until it is, or its connection is given
-    /// up, no other call carries its debts: Redis may be at them, and would take them off twice.
-    async fn settle_late(self: Arc<Self>, batch: Arc<Batch>, carried: Carried, coming: Coming) {
-        let numbers = tokio::time::timeout(LATEST, coming).await;
+    /// Settles the debts of a call that was not answered in time. Until it is, or its connection is closed,
+    /// no other call has its debts, since Redis may have settled them already.
+    async fn settle_late(
+        self: Arc<Self>,
+        batch: Arc<Batch>,
+        carried: Carried,
+        pending: PendingReply,
+    ) {
+        let numbers = tokio::time::timeout(LATE_REPLY_TIMEOUT, pending).await;
         let reply = match numbers {
             Ok(Ok(numbers)) => batch.read(&numbers).ok(),
             Ok(Err(_)) | Err(_) => None,
@@ -150,12 +156,12 @@ impl Batcher {
         self.settle(&batch, carried, reply.as_ref());
     }
 
-    /// Counts tokens that were taken off in Redis.
+    /// Counts tokens that were settled in Redis.
     pub(super) fn count_settled(&self, rule: &str, tokens: f64) {
         self.series.settled.with_label_values(&[rule]).inc_by(tokens);
     }
 
-    /// Debts that may not have been taken off are owed on.
+    /// Counts settled debts, and puts back those that may not have been settled.
     fn settle(&self, batch: &Batch, carried: Carried, reply: Option<&Reply>) {
         let now = clock::now();
         for (bucket, owed, units) in carried {
@@ -171,28 +177,28 @@ impl Batcher {
     }
 }
 
-/// What so many units are worth.
+/// Converts units to tokens.
 #[allow(clippy::cast_precision_loss, reason = "both are below 2^53")]
 pub(super) fn tokens(units: i64, limit: &Limit) -> f64 {
     units as f64 / limit.units(1) as f64
 }
 
-/// Those who wait for a call, the oldest first, by their numbers in the batch.
+/// Checks of a call that are not answered yet, the oldest first.
 struct Members {
-    /// The number of the first who still waits.
+    /// Number of the first of them in the batch.
     next: usize,
     waiting: VecDeque<Waiting>,
-    /// When the call was sent.
+    /// Time at which the call was sent, in microseconds.
     since: u64,
 }
 
 impl Members {
-    /// When the oldest has waited long enough.
+    /// Time at which the budget of the oldest is over.
     fn next_deadline(&self, budget: u64) -> Option<u64> {
         self.waiting.front().map(|member| member.since + budget)
     }
 
-    /// Lets those go who have waited long enough. Returns how many.
+    /// Lets those go who have waited long enough. Rewakeups how many.
     fn expire(&mut self, now: u64, budget: u64) -> u64 {
         let before = self.waiting.len();
         while self.next_deadline(budget).is_some_and(|deadline| now >= deadline)
@@ -204,11 +210,11 @@ impl Members {
         (before - self.waiting.len()) as u64
     }
 
-    /// Tells the others what became of their checks.
+    /// Answers the remaining checks.
     fn answer(self, reply: Option<Reply>, nothing_taken: bool) {
         let Reply { answers, unreadable } = reply.unwrap_or_default();
         let undecided = match (nothing_taken, unreadable.is_empty()) {
-            (true, true) => Undecided::NotAsked,
+            (true, true) => Undecided::NotTaken,
             (true, false) => Undecided::Unreadable(unreadable),
             (false, _) => Undecided::Ambiguous,
         };

@@ -25,18 +25,18 @@ impl Batcher {
         rules: &[RuleName],
         timeout: Duration,
     ) -> Result<Vec<Option<i64>>, Undecided> {
-        let mut line = self.link.current().ok_or(Undecided::NotAsked)?;
-        let keys = self.keys(charges, rules).ok_or(Undecided::NotAsked)?;
+        let mut connection = self.link.current().ok_or(Undecided::NotTaken)?;
+        let keys = self.keys(charges, rules).ok_or(Undecided::NotTaken)?;
         let owed = |charge: &Charge| self.debts.owed(charge.bucket, &charge.limit, clock::now());
         let debts = (0..u16::MAX).zip(charges).map(|(index, charge)| (index, owed(charge)));
         let debts = script::encode_debts(debts.filter(|(_, units)| *units > 0));
         let call = script::encode_peek(charges);
-        let reply = call::on_buckets(&mut line.redis, &keys, (&call, &debts));
+        let reply = call::on_buckets(&mut connection.redis, &keys, (&call, &debts));
         match tokio::time::timeout(timeout, reply).await {
             Ok(Ok(numbers)) => {
-                script::read_peek(charges, &numbers).map_err(|_| Undecided::NotAsked)
+                script::read_peek(charges, &numbers).map_err(|_| Undecided::NotTaken)
             }
-            Ok(Err(_)) | Err(_) => Err(Undecided::NotAsked),
+            Ok(Err(_)) | Err(_) => Err(Undecided::NotTaken),
         }
     }
 
@@ -69,8 +69,8 @@ pub(super) mod tests {
 
     const NOW: u64 = 1_800_000_000_000_000;
 
-    /// What may stand in a bucket's place: buckets of this limit and of others, of times around
-    /// now, and what no gateway ever wrote.
+    /// Stored values: buckets of this limit and of others, of times around now, and values that no
+    /// gateway writes.
     pub(in crate::store::redis::batch) fn kept() -> impl Strategy<Value = Vec<u8>> {
         let number = prop_oneof![
             4 => (-10_000_000..20_000_000_i32).prop_map(f64::from),
@@ -80,7 +80,7 @@ pub(super) mod tests {
             1 => -4_000.0..4.0_f64,
         ];
         let at = prop_oneof![
-            4 => (-3_000_000..3_000_000_i32).prop_map(|ticks| 1.8e15 + f64::from(ticks)),
+            4 => (-3_000_000..3_000_000_i32).prop_map(|us| 1.8e15 + f64::from(us)),
             1 => any::<f64>(),
         ];
         let full = prop_oneof![

@@ -1,65 +1,65 @@
-//! When a check leaves, and with which others: what waits, and how many calls are under way. Pure;
-//! `tests/model` checks it under all interleavings of threads.
+//! Queue of checks: which wait, and how many calls are in flight. Pure; `tests/model` checks it under all
+//! interleavings of threads.
 //!
-//! While a check waits, a call is under way, which takes it along or answers it. A call ends only
-//! where no check waits.
+//! While a check waits, a call is in flight, which sends or answers it. A call ends only if no check
+//! waits.
 
 use std::collections::VecDeque;
 
-/// How much may wait and travel at once.
+/// Bounds of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Checks that wait.
+    /// Maximum number of waiting checks.
     pub waiting: usize,
-    /// Calls under way.
+    /// Maximum number of calls in flight.
     pub calls: usize,
-    /// Checks in a call; where so many wait, another call starts.
+    /// Checks in a full call; if as many wait, another call starts.
     pub checks: usize,
-    /// Ticks after which a call takes long, so that another starts beside it.
-    pub long: u64,
+    /// Microseconds after which a call takes long, so that another one starts in parallel.
+    pub long_us: u64,
 }
 
-/// What becomes of a check that comes.
+/// Result of adding a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enqueued {
-    /// A call that is under way takes it along.
+    /// It waits for a call in flight.
     Waits,
-    /// The same, and another call must be started.
+    /// It waits, and the caller must start another call.
     Starts,
-    /// Too many wait; it is not in the queue.
+    /// Too many checks wait; it was not added.
     Full,
 }
 
-/// Checks in the order in which they came, and how many calls are under way.
+/// Waiting checks in the order of arrival, and the number of calls in flight.
 #[derive(Debug)]
 pub struct Queue<T> {
     waiting: VecDeque<T>,
     calls: usize,
-    /// When the last call was sent.
+    /// Time at which the last call was sent, in microseconds.
     last_sent: u64,
     bounds: Bounds,
 }
 
 impl<T> Queue<T> {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new(bounds: Bounds) -> Self {
         Self { waiting: VecDeque::new(), calls: 0, last_sent: 0, bounds }
     }
 
-    /// Puts a check in line that came at `now`. Where it [starts](Enqueued::Starts) a call, the
-    /// caller runs one: [`leave`](Self::leave) until that returns none.
+    /// Adds a check at `now`. If the result is [`Starts`](Enqueued::Starts), the caller runs a call: it
+    /// calls [`leave`](Self::leave) until that returns `None`.
     pub fn enqueue(&mut self, check: T, now: u64) -> Enqueued {
         if self.waiting.len() >= self.bounds.waiting {
             return Enqueued::Full;
         }
-        let takes_long = now.saturating_sub(self.last_sent) >= self.bounds.long;
+        let takes_long = now.saturating_sub(self.last_sent) >= self.bounds.long_us;
         self.waiting.push_back(check);
         let starts = self.calls == 0 || takes_long || self.waiting.len() >= self.bounds.checks;
         if starts && self.start_another(now) { Enqueued::Starts } else { Enqueued::Waits }
     }
 
-    /// Another call beside those under way, if there may be one and a check waits for it. Returns
-    /// whether the caller must run it.
+    /// Starts another call, if one may be started and a check waits. Returns whether the caller must run
+    /// it.
     pub fn start_another(&mut self, now: u64) -> bool {
         let starts = self.calls < self.bounds.calls && !self.waiting.is_empty();
         if starts {
@@ -69,8 +69,8 @@ impl<T> Queue<T> {
         starts
     }
 
-    /// What a call takes along that leaves at `now`. `gather` returns none only where it has left
-    /// no check in line: then the call has ended.
+    /// Removes the checks of a call that is sent at `now`. `gather` returns `None` only if no check waits:
+    /// then the call has ended.
     pub fn leave<B>(
         &mut self,
         now: u64,
@@ -84,17 +84,17 @@ impl<T> Queue<T> {
         batch
     }
 
-    /// The check that has waited longest.
+    /// Oldest waiting check.
     pub fn front(&self) -> Option<&T> {
         self.waiting.front()
     }
 
-    /// Takes that check out of the line, where `is_over` says so.
+    /// Removes the oldest check if `is_over` is true for it.
     pub fn pop_front_if(&mut self, is_over: impl FnOnce(&T) -> bool) -> Option<T> {
         if is_over(self.waiting.front()?) { self.waiting.pop_front() } else { None }
     }
 
-    /// Calls under way.
+    /// Number of calls in flight.
     pub fn calls(&self) -> usize {
         self.calls
     }

@@ -1,5 +1,4 @@
-//! Debts taken off in Redis by calls of their own, without a request to carry them: at the end of the
-//! process, which would forget them.
+//! Settlement of all debts at the end of the process, which would lose them.
 
 use std::time::Duration;
 
@@ -15,37 +14,37 @@ use crate::store::debts::Owed;
 use crate::store::redis::call;
 use crate::store::redis::script::{Added, Batch, MAX_CHECKS};
 
-/// What became of the debts.
+/// Result of a settlement.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settlement {
-    /// Debts that were taken off in Redis.
+    /// Debts that were settled in Redis.
     pub settled: Sum,
-    /// Debts that were not, or may not have been.
+    /// Debts that were not settled, or may not have been.
     pub lost: Sum,
-    /// Why, where any were lost.
+    /// Reason, if any were not.
     pub why: Option<String>,
 }
 
-/// Some debts.
+/// Sum of debts.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sum {
-    /// To how many buckets.
+    /// Number of buckets.
     pub buckets: usize,
-    /// How many tokens in all.
+    /// Number of tokens.
     pub tokens: f64,
 }
 
-/// Debts on their way.
+/// Debts that are being settled.
 type Taken = Vec<(BucketId, Owed, i64)>;
 
 impl Sum {
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { buckets: self.buckets + other.buckets, tokens: self.tokens + other.tokens }
     }
 
-    /// Its tokens, rounded.
+    /// Number of tokens, rounded.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -62,17 +61,16 @@ impl Sum {
 }
 
 impl Batcher {
-    /// Takes all debts off in Redis, within about `patience`. Where Redis is not asked at the
-    /// moment, it is tried once more at once. A call that is not answered is not repeated: Redis
-    /// may have taken its debts off.
+    /// Settles all debts in Redis, within about `timeout`. If the circuit breaker is open, Redis is probed
+    /// once, at once. A call that is not answered is not repeated: Redis may have settled its debts.
     ///
-    /// Debts that Redis has certainly not taken off are owed on.
-    pub async fn settle_all(&self, patience: Duration) -> Settlement {
-        let ends = Instant::now() + patience;
+    /// Debts that Redis has certainly not settled are kept.
+    pub async fn settle_all(&self, timeout: Duration) -> Settlement {
+        let ends = Instant::now() + timeout;
         let mut settlement = Settlement::default();
         while !self.debts.is_empty() {
             if !self.link.try_now(ends).await {
-                settlement.why = Some("Redis is not asked".to_owned());
+                settlement.why = Some("Redis is unavailable".to_owned());
                 break;
             }
             let taken = self.debts.take_some(MAX_CHECKS, clock::now());
@@ -87,7 +85,7 @@ impl Batcher {
         settlement
     }
 
-    /// Debts that are still owed.
+    /// Sum of the debts that are not settled.
     pub fn unsettled(&self) -> Sum {
         let mut sum = Sum::default();
         let now = clock::now();
@@ -98,30 +96,33 @@ impl Batcher {
         sum
     }
 
-    /// One call. The error says why no other is to follow.
+    /// Makes one call.
+    ///
+    /// # Errors
+    /// Why no further call is made.
     async fn settle_some(
         &self,
         taken: Taken,
         ends: Instant,
         settlement: &mut Settlement,
     ) -> Result<(), String> {
-        let Some(mut line) = self.link.current() else {
-            self.owe_on(taken);
-            return Err("Redis is not asked".to_owned());
+        let Some(mut connection) = self.link.current() else {
+            self.put_back(taken);
+            return Err("Redis is unavailable".to_owned());
         };
         let mut batch = Batch::default();
         let (taken, left): (Taken, Taken) = taken.into_iter().partition(|(bucket, owed, units)| {
             let limit = owed.debt.limit();
             batch.settle((*bucket, limit), &owed.rule, *units, &self.prefix) == Added::In
         });
-        self.owe_on(left);
+        self.put_back(left);
         let ends = ends.min(Instant::now() + OPERATOR_TIMEOUT);
-        let call = call::take(&mut line.redis, &batch, clock::now() + MICROS_PER_SECOND);
+        let call = call::take(&mut connection.redis, &batch, clock::now() + MICROS_PER_SECOND);
         let reply = match timeout_at(ends, call).await {
             Ok(Ok(numbers)) => batch.read(&numbers).map_err(|error| error.to_string()),
             Ok(Err(error)) if error.is_io_error() => Err(self.link.describe(&error)),
             Ok(Err(error)) => {
-                self.owe_on(taken);
+                self.put_back(taken);
                 return Err(format!("Redis says: {}", self.link.describe(&error)));
             }
             Err(_) => Err("Redis does not answer".to_owned()),
@@ -134,7 +135,8 @@ impl Batcher {
                 }
                 Ok(_) => {
                     settlement.lost.add(owed, *units);
-                    settlement.why = Some("a key holds something else than a bucket".to_owned());
+                    settlement.why =
+                        Some("a key holds another type of value than a bucket".to_owned());
                 }
                 Err(_) => settlement.lost.add(owed, *units),
             }
@@ -142,7 +144,7 @@ impl Batcher {
         reply.map(drop)
     }
 
-    fn owe_on(&self, taken: Taken) {
+    fn put_back(&self, taken: Taken) {
         let now = clock::now();
         for (bucket, owed, _) in taken {
             self.debts.put_back(bucket, owed, now);

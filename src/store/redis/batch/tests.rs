@@ -19,13 +19,13 @@ use crate::store::redis::batch::adjust::NotAdjusted;
 use crate::store::redis::fixture::{RedisServer, rule};
 use crate::store::redis::node::Node;
 
-/// A breaker that lets requests return at once: a probe may well be late where other tests run.
+/// A breaker that closes at once: a probe may be late while other tests run.
 fn quick() -> Settings {
     let (open_us, ramp_step_us) = (1_000, 1);
     Settings { open_us, open_max_us: 5_000, ramp: vec![100], ramp_step_us, ..Settings::default() }
 }
 
-/// A link to the server, kept for as long as the test's runtime runs.
+/// A link to the server, connected until the runtime of the test ends.
 pub(super) async fn connected(server: &RedisServer) -> Arc<Link> {
     let settings = Redis {
         address: Address::Socket(server.socket()),
@@ -58,7 +58,7 @@ pub(super) fn rules() -> Arc<[RuleName]> {
     [rule()].into()
 }
 
-/// One token of a bucket of `burst` that hardly fills.
+/// One token of a bucket of `burst` that refills in days.
 pub(super) fn charges(bucket: u128, burst: u64) -> Charges {
     let limit = Limit::token_bucket(1, 86_400_000_000, burst).unwrap();
     let bucket = BucketId(bucket);
@@ -72,7 +72,7 @@ pub(super) fn batcher(link: Arc<Link>, budget_ms: u64, series: CallSeries) -> Ar
     Batcher::new(link, "t:".to_string(), Duration::from_millis(budget_ms), debts, series)
 }
 
-/// Sends `count` checks at once and returns what became of each.
+/// Sends `count` checks concurrently. Returns their results.
 async fn at_once(
     batcher: &Arc<Batcher>,
     count: usize,
@@ -95,7 +95,7 @@ fn passed(answers: &[Result<Answered, Undecided>]) -> usize {
 }
 
 #[tokio::test]
-async fn checks_that_meet_share_a_call_and_each_gets_its_own_answer() {
+async fn concurrent_checks_share_a_call_and_get_their_own_answers() {
     let server = RedisServer::start(&[]);
     let series = series();
     let batcher = batcher(connected(&server).await, 5_000, series.clone());
@@ -108,13 +108,13 @@ async fn checks_that_meet_share_a_call_and_each_gets_its_own_answer() {
         .map(|answered| answered.answer.outcomes[0].level / 86_400_000_000)
         .collect();
     levels.sort_unstable();
-    assert_eq!(levels, (0..100).collect::<Vec<i64>>(), "each saw the level that it left");
+    assert_eq!(levels, (0..100).collect::<Vec<i64>>(), "each check has the level after it");
     assert!(series.checks.get_sample_count() < 40, "{} calls", series.checks.get_sample_count());
     assert_eq!(series.calls.with_label_values(&["ok"]).get(), series.checks.get_sample_count());
 }
 
 #[tokio::test]
-async fn a_check_alone_leaves_at_once() {
+async fn check_is_sent_at_once_if_no_call_is_in_flight() {
     let server = RedisServer::start(&[]);
     let series = series();
     let batcher = batcher(connected(&server).await, 5_000, series.clone());
@@ -131,7 +131,7 @@ async fn check_with_more_charges_than_a_call_can_hold_is_never_sent() {
     let batcher = batcher(connected(&server).await, 5_000, series.clone());
     for charge_count in [256, 2_000] {
         let many: Charges = (0..charge_count).flat_map(|bucket| charges(bucket, 5)).collect();
-        assert_eq!(batcher.take(many, rules()).await, Err(Undecided::NotAsked));
+        assert_eq!(batcher.take(many, rules()).await, Err(Undecided::NotTaken));
         assert_eq!(series.checks.get_sample_count(), 0, "{charge_count} charges were sent");
         assert!(batcher.link().admits(), "the breaker opened at {charge_count} charges");
     }
@@ -141,9 +141,8 @@ async fn check_with_more_charges_than_a_call_can_hold_is_never_sent() {
     assert_eq!(answered.answer.outcomes.len(), 255);
 }
 
-/// Row 20: an answer that comes too late is nobody's, least of all the next request's.
 #[tokio::test]
-async fn row_20_a_late_answer_reaches_no_other_check() {
+async fn row_20_late_reply_answers_no_other_check() {
     let server = RedisServer::start(&["--enable-debug-command", "yes"]);
     let link = connected(&server).await;
     let batcher = batcher(Arc::clone(&link), 50, series());
@@ -152,8 +151,8 @@ async fn row_20_a_late_answer_reaches_no_other_check() {
     let sleep = std::thread::spawn(move || {
         redis::cmd("DEBUG").arg("SLEEP").arg("0.5").query::<()>(&mut sleeper).unwrap();
     });
-    // While Redis sleeps, checks of another bucket time out; their answers come later. Not so many
-    // that the connection is taken for dead: a new one could not mix anything up.
+    // While Redis sleeps, checks of another bucket time out; their answers arrive later. Few enough
+    // that the connection is not replaced: a new one could not confuse answers.
     let mut late = 0;
     while late < 3 {
         late += usize::from(batcher.take(charges(2, 7), rules()).await.is_err());
@@ -168,7 +167,7 @@ async fn row_20_a_late_answer_reaches_no_other_check() {
 }
 
 #[tokio::test]
-async fn nobody_waits_longer_than_the_budget() {
+async fn no_check_in_a_call_waits_longer_than_the_budget() {
     let server = RedisServer::start(&["--enable-debug-command", "yes"]);
     let batcher = batcher(connected(&server).await, 20, series());
     // A busy machine may take longer than this budget.
@@ -183,15 +182,15 @@ async fn nobody_waits_longer_than_the_budget() {
         let started = Instant::now();
         let answers = at_once(&batcher, 200, |number| charges(number as u128, 9)).await;
         undecided += answers.iter().filter(|answer| answer.is_err()).count();
-        // Two cores that build something else at the same time take some of it.
+        // Other processes on the machine may delay it.
         assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
     }
     assert!(undecided >= 200, "{undecided}");
 }
 
-/// More than travel at once: those who are left behind wait for no second call in vain.
+/// More checks than calls in flight can carry.
 #[tokio::test]
-async fn nobody_in_line_waits_longer_than_the_budget_either() {
+async fn no_queued_check_waits_longer_than_the_budget() {
     let server = RedisServer::start(&[]);
     let batcher = batcher(connected(&server).await, 1_000, series());
     assert!(batcher.take(charges(1, 1_000), rules()).await.is_ok());
@@ -214,9 +213,8 @@ async fn nobody_in_line_waits_longer_than_the_budget_either() {
     }
 }
 
-/// What a late call may have taken off is not sent with another before it is known.
 #[tokio::test]
-async fn a_debt_is_taken_off_once_however_late_the_answer_is() {
+async fn debt_is_settled_once_if_the_reply_is_late() {
     let server = RedisServer::start(&[]);
     let link = connected(&server).await;
     let series = series();
@@ -240,9 +238,8 @@ async fn a_debt_is_taken_off_once_however_late_the_answer_is() {
     assert!((880..900).contains(&level), "{level}");
 }
 
-/// The same where buckets are changed by hand.
 #[tokio::test]
-async fn a_debt_is_taken_off_once_however_late_a_grant_is() {
+async fn debt_is_settled_once_if_a_grant_is_late() {
     let server = RedisServer::start(&[]);
     let link = connected(&server).await;
     let batcher = batcher(Arc::clone(&link), 200, series());
@@ -257,31 +254,31 @@ async fn a_debt_is_taken_off_once_however_late_a_grant_is() {
     while answered.is_err() {
         answered = batcher.take(charge.clone(), rules()).await;
     }
-    assert_eq!(link.connections(), 1, "another connection knows nothing of the grant");
+    assert_eq!(link.connections(), 1, "a new connection would not have the grant");
     let level = answered.unwrap().answer.outcomes[0].level / 86_400_000_000;
     assert!((880..900).contains(&level), "{level}");
 }
 
 #[tokio::test]
-async fn more_than_can_wait_are_turned_away_at_once() {
+async fn checks_beyond_the_queue_bound_are_rejected_at_once() {
     let server = RedisServer::start(&["--enable-debug-command", "yes"]);
     let batcher = batcher(connected(&server).await, 1_000, series());
     let answers = at_once(&batcher, 9_000, |number| charges(number as u128, 9)).await;
-    // However many are turned away, those that are not are all decided.
+    // All checks that were accepted are decided.
     assert!(answers.iter().flatten().all(|answered| answered.answer.allowed()));
     assert!(answers.iter().flatten().count() >= MAX_WAITING);
 }
 
 #[tokio::test]
-async fn without_a_connection_nothing_waits() {
+async fn check_without_a_connection_does_not_wait() {
     let batcher = batcher(Arc::new(Link::default()), 1_000, series());
-    assert_eq!(batcher.take(charges(1, 1), rules()).await, Err(Undecided::NotAsked));
+    assert_eq!(batcher.take(charges(1, 1), rules()).await, Err(Undecided::NotTaken));
 }
 
-/// An exhausted client costs Redis one call a second, however often it asks.
+/// An exhausted client costs Redis one call per second, however many requests it sends.
 #[tokio::test]
-async fn refusals_are_remembered() {
-    // By itself, and where rules that are far from exhausted apply as well.
+async fn exhausted_client_costs_one_call_per_second() {
+    // With one rule, and with further rules that are far from exhausted.
     for rules in [&[5][..], &[100_000, 5, 50_000]] {
         let charges: Charges =
             (1..).zip(rules).map(|(bucket, burst)| charges(bucket, *burst)[0]).collect();
@@ -289,7 +286,7 @@ async fn refusals_are_remembered() {
     }
 }
 
-/// Five requests pass; then it is one call a second, however often the client asks.
+/// Five requests are allowed; then Redis gets one call per second.
 async fn costs_one_call_a_second(charges: &Charges) {
     let server = RedisServer::start(&[]);
     let series = series();

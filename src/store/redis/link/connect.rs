@@ -1,4 +1,4 @@
-//! One attempt to connect: a name or the sentinels asked anew, a stream, a login, a sign of life.
+//! One connection attempt: resolves the name or asks the sentinels, connects, logs in, and sends a PING.
 
 use std::io;
 use std::path::Path;
@@ -25,27 +25,27 @@ use crate::policy::redis::{Address, Login, Redis};
 use crate::store::redis::class::classify;
 use crate::store::redis::error_text::Secrets;
 
-/// How long each step may take: a lookup, a handshake, an answer.
-pub(super) const STEP: Duration = Duration::from_secs(1);
+/// Timeout of each step: a look-up, a handshake, an answer.
+pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long bytes may stay unacknowledged before the kernel gives the connection up. Without it,
-/// that is a quarter of an hour.
-const USER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time after which the kernel closes a connection with unacknowledged bytes. The default is a quarter of
+/// an hour.
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Requests that wait for the stream beyond those in flight.
-const QUEUE: usize = 256;
+/// Number of commands that can wait for the stream.
+const PIPELINE_BUFFER: usize = 256;
 
-/// A connection that answers, and the task that drives it.
+/// A new connection, and the task that drives it.
 pub(super) struct Fresh {
-    pub(super) line: Connection,
+    pub(super) connection: Connection,
     pub(super) driver: Driver,
-    /// Where it leads, for logs.
+    /// Address, for logs.
     pub(super) address: String,
-    /// What no error on it may show.
+    /// Secrets that no error may show.
     pub(super) secrets: Secrets,
 }
 
-/// Moves the bytes of a connection; stops when dropped.
+/// Task that reads and writes a connection; stops when dropped.
 pub(super) struct Driver(JoinHandle<()>);
 
 impl Driver {
@@ -61,16 +61,16 @@ impl Drop for Driver {
     }
 }
 
-/// What connections are encrypted with. Its files are read on another thread: where they are on a
-/// network mount whose server is gone, that may never end.
+/// TLS connector. Its files are read on another thread: on a network mount whose server is gone, that may
+/// never end.
 async fn connector(tls: ClientTls, reads: &BlockingCalls) -> Result<TlsConnector, ConnectError> {
-    match reads.run(STEP, move || tls::connector(tls::REDIS, &tls)).await {
+    match reads.run(STEP_TIMEOUT, move || tls::connector(tls::REDIS, &tls)).await {
         Ok(connector) => Ok(connector?),
         Err(no_result) => Err(ConnectError::FilesUnread(no_result)),
     }
 }
 
-/// Connects to whatever `settings` lead to now.
+/// Connects to the server of `settings`, or to the current master.
 pub(super) async fn connect(
     settings: &Redis,
     resolver: &Resolver,
@@ -93,21 +93,21 @@ pub(super) async fn connect(
         fresh.call::<()>("SELECT", redis::cmd("SELECT").arg(settings.database)).await?;
     }
     match fresh.call::<redis::Value>("PING", &redis::cmd("PING")).await {
-        // The server is alive and the right one; what else it lacks is for the probes to find.
+        // The server answers. Probes find out whether checks work.
         Err(ConnectError::Refused { class, .. }) if !class.asks_for_another_connection() => {}
         other => drop(other?),
     }
     Ok(fresh)
 }
 
-/// A connection to a host, without a login.
+/// Connects to a host, without login.
 pub(super) async fn open(
     server: &HostPort,
     tls: Option<&TlsConnector>,
     resolver: &Resolver,
 ) -> Result<Fresh, ConnectError> {
     let at = server.to_string();
-    let addresses = match timeout(STEP, resolver(server)).await {
+    let addresses = match timeout(STEP_TIMEOUT, resolver(server)).await {
         Ok(Ok(addresses)) => addresses,
         Ok(Err(source)) => return Err(ConnectError::Lookup { host: at, source }),
         Err(_) => return Err(ConnectError::Silent { at, step: "the lookup of its name" }),
@@ -115,7 +115,7 @@ pub(super) async fn open(
     let none = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let mut last = ConnectError::Lookup { host: at.clone(), source: none };
     for address in addresses {
-        match timeout(STEP, TcpStream::connect(address)).await {
+        match timeout(STEP_TIMEOUT, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
                 set_up(&stream).map_err(|source| ConnectError::Io { at: at.clone(), source })?;
                 let carrier = match tls {
@@ -133,14 +133,14 @@ pub(super) async fn open(
 
 async fn open_socket(path: &Path) -> Result<Fresh, ConnectError> {
     let at = path.display().to_string();
-    match timeout(STEP, UnixStream::connect(path)).await {
+    match timeout(STEP_TIMEOUT, UnixStream::connect(path)).await {
         Ok(Ok(stream)) => start(Carrier::Unix(stream), at).await,
         Ok(Err(source)) => Err(ConnectError::Io { at, source }),
         Err(_) => Err(ConnectError::Silent { at, step: "connecting" }),
     }
 }
 
-/// Small packets at once, and a dead peer noticed in seconds, idle or not.
+/// Sets the socket options: small packets are sent at once, and a dead peer is noticed within seconds.
 fn set_up(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
@@ -149,7 +149,7 @@ fn set_up(stream: &TcpStream) -> io::Result<()> {
         .with_interval(Duration::from_secs(3))
         .with_retries(3);
     socket.set_tcp_keepalive(&keepalive)?;
-    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))
+    socket.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT))
 }
 
 async fn encrypt(
@@ -160,21 +160,22 @@ async fn encrypt(
     let at = server.to_string();
     let failed = |source| ConnectError::Tls { at: at.clone(), source };
     let name = tls::server_name(&server.host).map_err(failed)?;
-    match timeout(STEP, connector.connect(name, stream)).await {
+    match timeout(STEP_TIMEOUT, connector.connect(name, stream)).await {
         Ok(Ok(stream)) => Ok(Carrier::Tls(Box::new(stream))),
         Ok(Err(source)) => Err(failed(source)),
         Err(_) => Err(ConnectError::Silent { at, step: "the TLS handshake" }),
     }
 }
 
-/// Starts to speak Redis' protocol. Nothing is sent yet.
+/// Starts the Redis protocol. Sends nothing yet.
 async fn start(carrier: Carrier, address: String) -> Result<Fresh, ConnectError> {
     let health = Arc::new(Health::default());
     let stream = Metered::new(carrier, Arc::clone(&health));
-    // Nothing but what a check needs is ever sent, and nobody waits but the caller's own timer.
+    // Only commands that checks need are sent, and callers set the timeouts.
     let info = RedisConnectionInfo::default().set_skip_set_lib_name();
-    let config =
-        AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(QUEUE);
+    let config = AsyncConnectionConfig::new()
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(PIPELINE_BUFFER);
     let (redis, driver) = MultiplexedConnection::new_with_config(&info, stream, config)
         .await
         .map_err(|error| ConnectError::Refused {
@@ -184,11 +185,16 @@ async fn start(carrier: Carrier, address: String) -> Result<Fresh, ConnectError>
             text: Secrets::default().describe(&error),
         })?;
     let driver = Driver(tokio::spawn(driver));
-    Ok(Fresh { line: Connection { redis, health }, driver, address, secrets: Secrets::default() })
+    Ok(Fresh {
+        connection: Connection { redis, health },
+        driver,
+        address,
+        secrets: Secrets::default(),
+    })
 }
 
 impl Fresh {
-    /// Says who the gateway is, where the file does.
+    /// Logs in, if a password is configured.
     pub(super) async fn log_in(&mut self, login: &Login) -> Result<(), ConnectError> {
         let Some(password) = &login.password else { return Ok(()) };
         self.secrets = Secrets::of(login);
@@ -199,13 +205,13 @@ impl Fresh {
         self.call("AUTH", auth.arg(password.reveal())).await
     }
 
-    /// Makes one call.
+    /// Sends one command.
     pub(super) async fn call<T: FromRedisValue>(
         &mut self,
         step: &'static str,
         call: &Cmd,
     ) -> Result<T, ConnectError> {
-        match timeout(STEP, call.query_async(&mut self.line.redis)).await {
+        match timeout(STEP_TIMEOUT, call.query_async(&mut self.connection.redis)).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(ConnectError::Refused {
                 at: self.address.clone(),

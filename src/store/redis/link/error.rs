@@ -1,4 +1,4 @@
-//! Why there is no connection, in words for the log. None of them holds a secret.
+//! Errors of connection attempts. Their texts contain no secrets.
 
 use std::io;
 use std::time::Duration;
@@ -12,37 +12,37 @@ use crate::store::redis::class::ErrorClass;
 /// Why an attempt to connect failed.
 #[derive(Debug, Error)]
 pub(super) enum ConnectError {
-    /// A name cannot be looked up.
+    /// A name cannot be resolved.
     #[error("{host}: no address: {source}")]
     Lookup { host: String, source: io::Error },
     /// The system cannot connect.
     #[error("{at}: {source}")]
     Io { at: String, source: io::Error },
-    /// The two sides do not agree on TLS.
+    /// The TLS handshake failed.
     #[error("{at}: TLS: {source}")]
     Tls { at: String, source: io::Error },
-    /// The gateway's own files are no good.
+    /// The configured certificates are invalid.
     #[error("{0}")]
     Files(#[from] TlsError),
-    /// The gateway's own files have not been read in time.
+    /// The configured certificates were not read in time.
     #[error("the certificates that [redis] names cannot be read: {0}")]
     FilesUnread(NoResult),
-    /// The server answered with an error, or hung up.
+    /// The server answered with an error or closed the connection.
     #[error("{at}: {step}: {text}")]
     Refused { at: String, step: &'static str, class: ErrorClass, text: String },
-    /// The other side did not answer in time.
+    /// The server did not answer in time.
     #[error("{at}: {step} took longer than a second")]
     Silent { at: String, step: &'static str },
-    /// The server answers, and not as fast as a check needs it.
+    /// The server answers slower than a check may take.
     #[error("{at}: a probe took longer than the {budget:?} of `timeout`")]
     TooSlow { at: String, budget: Duration },
-    /// The sentinel does not watch such a master.
+    /// The sentinel does not know the master.
     #[error("the sentinel {at} knows no master `{master}`")]
     UnknownMaster { at: String, master: String },
 }
 
 impl ConnectError {
-    /// A word for its kind: what has been said once is not said again for a while.
+    /// Kind of error, by which repeated log lines are suppressed.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Lookup { .. } => "lookup",

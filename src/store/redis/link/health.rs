@@ -1,4 +1,4 @@
-//! What is known of one connection: written by requests and by its stream, read by its supervisor.
+//! State of one connection: written by requests and by its stream, read by the supervisor.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,34 +7,34 @@ use tokio::sync::Notify;
 
 use super::watch::{Outcome, Reason};
 
-/// So many bytes are read without a single call answered before the other side is taken for
-/// something else than Redis. A full batch is answered in some kilobytes.
-const MAX_UNASKED_BYTES: usize = 1 << 20;
+/// Maximum number of bytes that are read before a call is answered. A peer that sends more is not Redis:
+/// the reply to a full batch has some kilobytes.
+const MAX_UNANSWERED_BYTES: usize = 1 << 20;
 
-/// The condition of one connection. It dies with the connection, so that late news of an old one
-/// cannot be held against a new one.
+/// State of one connection. A new connection has a new one, so that late results of an old connection do not
+/// count for it.
 #[derive(Debug, Default)]
 pub(super) struct Health {
-    /// Whether a call was answered since the supervisor looked last.
+    /// Whether a call was answered since the last check of the supervisor.
     answered: AtomicBool,
     /// Bytes read since a call was answered.
-    unasked_bytes: AtomicUsize,
-    /// Why it must be replaced, once it must.
+    unanswered_bytes: AtomicUsize,
+    /// Reason to replace the connection.
     broken: OnceLock<Reason>,
-    /// Wakes the supervisor when it must.
+    /// Wakes the supervisor to replace it.
     wake: Notify,
 }
 
 impl Health {
-    /// Notes what became of a call.
+    /// Records the result of a call.
     pub(super) fn note(&self, outcome: Outcome) {
         if outcome == Outcome::Answered {
-            // The common case writes to shared memory only where that changes something.
+            // The common case writes to shared memory only if that changes a value.
             if !self.answered.load(Ordering::Relaxed) {
                 self.answered.store(true, Ordering::Relaxed);
             }
-            if self.unasked_bytes.load(Ordering::Relaxed) != 0 {
-                self.unasked_bytes.store(0, Ordering::Relaxed);
+            if self.unanswered_bytes.load(Ordering::Relaxed) != 0 {
+                self.unanswered_bytes.store(0, Ordering::Relaxed);
             }
             return;
         }
@@ -43,29 +43,29 @@ impl Health {
         }
     }
 
-    /// Notes that so many bytes came in; an error when they are more than any call asks for.
+    /// Records that `count` bytes were read. An error if they exceed [`MAX_UNANSWERED_BYTES`].
     pub(super) fn note_bytes(&self, count: usize) -> std::io::Result<()> {
-        let before = self.unasked_bytes.fetch_add(count, Ordering::Relaxed);
-        if before.saturating_add(count) <= MAX_UNASKED_BYTES {
+        let before = self.unanswered_bytes.fetch_add(count, Ordering::Relaxed);
+        if before.saturating_add(count) <= MAX_UNANSWERED_BYTES {
             return Ok(());
         }
         self.give_up(Reason::Flood);
         Err(std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "a reply beyond 1 MiB"))
     }
 
-    /// From now on nobody uses the connection.
+    /// Marks the connection as broken: it is not used any more.
     pub(super) fn give_up(&self, reason: Reason) {
-        // Only the first reason counts: the others mostly follow from it.
+        // The first reason counts: later ones usually follow from it.
         let _ = self.broken.set(reason);
         self.wake.notify_one();
     }
 
-    /// Why it must be replaced; none while it need not.
+    /// Reason to replace it; `None` while it works.
     pub(super) fn broken(&self) -> Option<Reason> {
         self.broken.get().copied()
     }
 
-    /// Waits until it must be replaced.
+    /// Waits until it has to be replaced.
     pub(super) async fn until_broken(&self) -> Reason {
         loop {
             if let Some(reason) = self.broken() {
@@ -75,7 +75,7 @@ impl Health {
         }
     }
 
-    /// Whether a call was answered since this was asked last.
+    /// Whether a call was answered since the previous call of this function.
     pub(super) fn take_answered(&self) -> bool {
         self.answered.swap(false, Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Which server is the master, as the sentinels see it now.
+//! Address of the master, from the sentinels.
 
 use tokio_rustls::TlsConnector;
 
@@ -8,7 +8,7 @@ use crate::net::address::{HostPort, MAX_HOST_BYTES};
 use crate::net::lookup::Resolver;
 use crate::policy::redis::Sentinel;
 
-/// Asks one sentinel after the other; the first that knows the master decides.
+/// Asks the sentinels in order. Returns the address of the first that knows the master.
 pub(super) async fn master(
     sentinel: &Sentinel,
     tls: Option<&TlsConnector>,

@@ -1,4 +1,4 @@
-//! The bytes of a connection, whatever carries them, and how many come in.
+//! Stream of a connection: TCP, TLS or a Unix socket, with a bound on unrequested bytes.
 
 use std::io;
 use std::pin::Pin;
@@ -11,15 +11,15 @@ use tokio_rustls::client::TlsStream;
 
 use super::health::Health;
 
-/// What carries the bytes.
+/// A stream of bytes.
 pub(super) enum Carrier {
     Tcp(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
 }
 
-/// A carrier that stops once more comes in than any call asks for: a reply is kept in memory until
-/// it is whole, and its length is for the other side to choose.
+/// A stream that fails if the peer sends more than any call requests. A reply is buffered until it is
+/// complete, and the peer chooses its length.
 pub(super) struct Metered {
     carrier: Carrier,
     health: Arc<Health>,

@@ -1,5 +1,5 @@
-//! Who keeps the connection: makes it, watches it, replaces it, all in the background; and who finds
-//! out whether the server is back, so that no request has to.
+//! [`Supervisor`]: connects to Redis, monitors and replaces the connection, and sends probes, all in the
+//! background. No request waits for any of it.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, sleep, timeout};
 use tracing::{info, warn};
 
 use super::connect::{self, Fresh};
@@ -25,20 +25,20 @@ use crate::store::redis::append::Appending;
 use crate::store::redis::call;
 use crate::store::redis::class::{ErrorClass, classify};
 
-/// How often an idle connection is tried. Twice a second also keeps it from being closed by a
-/// server that is told to close connections idle for a second.
-const LIVENESS: Duration = Duration::from_millis(500);
+/// Interval of PINGs on an idle connection. Two per second also prevent that a server with an idle timeout of a
+/// second closes it.
+const PING_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long it may take to answer then.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Timeout of commands of the supervisor.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Between two probes.
-const BETWEEN_PROBES: Duration = Duration::from_millis(20);
+/// Time between two probes.
+const PROBE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How often this process says that it is there. Others miss it after ten seconds.
-const ANNOUNCE: Duration = Duration::from_millis(2_500);
+/// Interval of heartbeats. Without one for ten seconds, a gateway is not counted.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(2_500);
 
-/// A connection that lived this long was a good one: what fails after it is news.
+/// After a connection of this duration, failures are logged again, in milliseconds.
 const STEADY_MS: u64 = 10_000;
 
 /// Keeps a [`Link`] connected, for as long as the process lives.
@@ -46,17 +46,17 @@ pub struct Supervisor {
     link: Arc<Link>,
     settings: Redis,
     resolver: Resolver,
-    /// Whatever reads certificates.
+    /// Threads that read certificates.
     reads: BlockingCalls,
-    /// Tells this process from the others.
+    /// Random number that identifies this process.
     process: u64,
-    /// Records that go to a stream.
+    /// Records for the stream of refusals.
     appending: Option<Appending>,
 }
 
 #[async_trait]
 impl BackgroundService for Supervisor {
-    /// Does not stop at a shutdown: requests in flight still need their Redis.
+    /// Does not stop at a shutdown: requests in flight still use the connection.
     async fn start(&self, _shutdown: ShutdownWatch) {
         self.run().await;
     }
@@ -69,17 +69,17 @@ impl Supervisor {
         Self { link, settings, resolver, reads, process, appending: None }
     }
 
-    /// Sends records, too, to the stream of refusals.
+    /// Also sends records to the stream of refusals.
     pub fn appending(self, appending: Appending) -> Self {
         Self { appending: Some(appending), ..self }
     }
 
-    /// The link that it keeps.
+    /// Link that it connects.
     pub fn link(&self) -> Arc<Link> {
         Arc::clone(&self.link)
     }
 
-    /// Connects, again and again. Never returns.
+    /// Connects and reconnects. Never returns.
     pub async fn run(&self) {
         let mut kept = None;
         loop {
@@ -87,9 +87,9 @@ impl Supervisor {
             match self.recover(kept.take()).await {
                 Ok(fresh) => kept = self.hold(fresh).await,
                 Err((error, fresh)) => {
-                    let is_told = self.link.breaker.open(&error.to_string());
+                    let is_logged = self.link.breaker.open(&error.to_string());
                     let wanted = self.link.journal.lock().wants_down(error.kind(), clock::now());
-                    if wanted && !is_told {
+                    if wanted && !is_logged {
                         warn!("no Redis yet, trying on: {error}");
                     }
                     self.link.attempts.send_modify(|attempts| attempts.failed += 1);
@@ -99,10 +99,12 @@ impl Supervisor {
         }
     }
 
-    /// A connection over which enough probes have succeeded: the one that there was, or another.
-    /// With the error comes a connection that is worth keeping.
+    /// Returns a connection on which enough probes have succeeded: the previous one or a new one.
+    ///
+    /// # Errors
+    /// Why there is none, and the connection if it can be kept.
     async fn recover(&self, kept: Option<Fresh>) -> Result<Fresh, (ConnectError, Option<Fresh>)> {
-        let kept = kept.filter(|fresh| fresh.line.health.broken().is_none());
+        let kept = kept.filter(|fresh| fresh.connection.health.broken().is_none());
         let is_new = kept.is_none();
         let mut fresh = if let Some(fresh) = kept {
             fresh
@@ -112,7 +114,7 @@ impl Supervisor {
         };
         for number in 0..self.settings.breaker.probes {
             if number > 0 {
-                sleep(BETWEEN_PROBES).await;
+                sleep(PROBE_INTERVAL).await;
             }
             if let Err(error) = self.probe(&mut fresh).await {
                 self.link.withdraw();
@@ -125,15 +127,15 @@ impl Supervisor {
         Ok(fresh)
     }
 
-    /// What a check would do, within a check's time.
+    /// Sends a probe, with the timeout of a check.
     async fn probe(&self, fresh: &mut Fresh) -> Result<(), ConnectError> {
         let at = || fresh.address.clone();
         let step = "a probe";
-        let mut redis = fresh.line.redis.clone();
+        let mut redis = fresh.connection.redis.clone();
         let probe = call::probe(&mut redis, &self.settings.prefix, self.process);
         match timeout(self.settings.timeout, probe).await {
             Ok(Ok(Ok(()))) => {
-                fresh.line.health.note(Outcome::Answered);
+                fresh.connection.health.note(Outcome::Answered);
                 Ok(())
             }
             Ok(Ok(Err(error))) => Err(ConnectError::Refused {
@@ -151,13 +153,13 @@ impl Supervisor {
         }
     }
 
-    /// Lends a connection to requests until it is no good any more, or the server is not. Returns
-    /// the connection in the second case.
+    /// Publishes a connection to requests until it breaks or the circuit breaker opens. Returns the connection in
+    /// the second case.
     async fn hold(&self, fresh: Fresh) -> Option<Fresh> {
-        let Fresh { line, mut driver, address, secrets } = fresh;
+        let Fresh { connection, mut driver, address, secrets } = fresh;
         let started = clock::now();
-        self.link.publish(line.clone());
-        // Who reads this may rely on it.
+        self.link.publish(connection.clone());
+        // Logged only after the connection is published.
         if self.link.journal.lock().wants_connected() {
             info!("connected to Redis at {address}");
         }
@@ -165,35 +167,36 @@ impl Supervisor {
         self.link.reached.store(true, Ordering::Relaxed);
         self.link.attempts.send_modify(|attempts| attempts.succeeded += 1);
         let reason = tokio::select! {
-            reason = line.health.until_broken() => Some(reason),
-            () = driver.until_closed() => Some(line.health.broken().unwrap_or(Reason::Closed)),
-            reason = until_silent(&line) => Some(reason),
-            () = self.link.breaker.until_open() => line.health.broken(),
-            never = self.keep_announcing(&line) => match never {},
-            never = self.keep_appending(&line) => match never {},
+            reason = connection.health.until_broken() => Some(reason),
+            () = driver.until_closed() => Some(connection.health.broken().unwrap_or(Reason::Closed)),
+            reason = until_silent(&connection) => Some(reason),
+            () = self.link.breaker.until_open() => connection.health.broken(),
+            never = self.keep_sending_heartbeats(&connection) => match never {},
+            never = self.keep_appending(&connection) => match never {},
             () = self.link.breaker.keep_advancing() => None,
         };
-        let Some(reason) = reason else { return Some(Fresh { line, driver, address, secrets }) };
-        line.health.give_up(reason);
+        let Some(reason) = reason else {
+            return Some(Fresh { connection, driver, address, secrets });
+        };
+        connection.health.give_up(reason);
         self.link.withdraw();
         if clock::now().saturating_sub(started) / 1_000 >= STEADY_MS {
-            self.link.journal.lock().turn_the_page();
+            self.link.journal.lock().reset();
         }
         self.link.journal.lock().wants_down("lost", clock::now());
         self.link.breaker.open(&format!("lost Redis at {address}: {}", reason.text()));
         None
     }
 
-    /// Says every few seconds that this process is there, and counts who else is. A server that
-    /// does not allow it is no worse for checks.
-    async fn keep_announcing(&self, line: &Connection) -> Infallible {
-        let mut ticks = interval(ANNOUNCE);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    /// Sends heartbeats, and records the number of live gateways. A failure has no effect on checks.
+    async fn keep_sending_heartbeats(&self, connection: &Connection) -> Infallible {
+        let mut interval = tokio::time::interval(HEARTBEAT_INTERVAL);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            ticks.tick().await;
-            let mut redis = line.redis.clone();
+            interval.tick().await;
+            let mut redis = connection.redis.clone();
             let announced = call::announce(&mut redis, &self.settings.prefix, self.process);
-            match timeout(PATIENCE, announced).await {
+            match timeout(REPLY_TIMEOUT, announced).await {
                 Ok(Ok(gateways)) => self.link.counted(gateways),
                 Ok(Err(error)) if self.link.journal.lock().wants("announce", clock::now()) => {
                     warn!(
@@ -207,17 +210,17 @@ impl Supervisor {
         }
     }
 
-    /// Sends records one by one: there are few, and what becomes of each is known then. A server that
-    /// takes none is no worse for checks.
-    async fn keep_appending(&self, line: &Connection) -> Infallible {
+    /// Sends records to the stream, one at a time, so that the result of each is known. A failure has no effect
+    /// on checks.
+    async fn keep_appending(&self, connection: &Connection) -> Infallible {
         let key = format!("{}audit", self.settings.prefix);
         let Some(appending) = &self.appending else { return pending().await };
         while let Some(mut sending) = appending.next().await {
             sending.entry.fields.push(("gateway", format!("{:016x}", self.process)));
-            let mut redis = line.redis.clone();
-            match timeout(PATIENCE, call::append(&mut redis, &key, &sending.entry)).await {
+            let mut redis = connection.redis.clone();
+            match timeout(REPLY_TIMEOUT, call::append(&mut redis, &key, &sending.entry)).await {
                 Ok(Ok(())) => {
-                    line.health.note(Outcome::Answered);
+                    connection.health.note(Outcome::Answered);
                     sending.arrived();
                 }
                 Ok(Err(error)) if self.link.journal.lock().wants("append", clock::now()) => {
@@ -235,25 +238,25 @@ impl Supervisor {
     }
 }
 
-/// Tries a connection that nobody uses, and returns when it does not answer. A peer that vanished
-/// without a word is found in no other way.
-async fn until_silent(line: &Connection) -> Reason {
-    let mut ticks = interval(LIVENESS);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+/// Sends PINGs on an idle connection, and returns once one is not answered: the only way to notice a peer
+/// that is gone without closing the connection.
+async fn until_silent(connection: &Connection) -> Reason {
+    let mut interval = tokio::time::interval(PING_INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
-        if line.health.take_answered() {
+        interval.tick().await;
+        if connection.health.take_answered() {
             continue;
         }
-        let mut redis = line.redis.clone();
+        let mut redis = connection.redis.clone();
         let ping = redis::cmd("PING");
-        match timeout(PATIENCE, ping.query_async::<redis::Value>(&mut redis)).await {
-            Ok(Ok(_)) => line.health.note(Outcome::Answered),
+        match timeout(REPLY_TIMEOUT, ping.query_async::<redis::Value>(&mut redis)).await {
+            Ok(Ok(_)) => connection.health.note(Outcome::Answered),
             Ok(Err(error)) => match classify(&error) {
                 ErrorClass::Connection => return Reason::Closed,
                 class if class.asks_for_another_connection() => return Reason::Class(class),
-                // An answer, if not the one that was asked for.
-                _ => line.health.note(Outcome::Answered),
+                // An error reply is an answer, too.
+                _ => connection.health.note(Outcome::Answered),
             },
             Err(_) => return Reason::Silence,
         }

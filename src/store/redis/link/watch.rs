@@ -1,9 +1,10 @@
-//! When a connection is to be replaced, and what that says of the server. Pure.
+//! Meaning of the result of a call: whether it counts as a failure of Redis, and whether the connection is
+//! replaced. Pure.
 
 use crate::limit::breaker::Event;
 use crate::store::redis::class::ErrorClass;
 
-/// What became of a call.
+/// Result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Answered in time.
@@ -25,15 +26,15 @@ pub(super) enum Reason {
     Silence,
     /// The other side closed the connection.
     Closed,
-    /// More came in than any call asks for.
+    /// It sent more bytes than any call requests.
     Flood,
 }
 
 impl Outcome {
-    /// What it means for the breaker.
+    /// Event for the circuit breaker.
     pub(super) fn event(self) -> Event {
         match self {
-            // One key's trouble, or none at all.
+            // Concerns one key only, or is no failure.
             Self::Answered | Self::Failed(ErrorClass::WrongType | ErrorClass::NoScript) => {
                 Event::Answered
             }
@@ -42,7 +43,7 @@ impl Outcome {
         }
     }
 
-    /// Why it replaces the connection by itself, if it does.
+    /// Reason to replace the connection, if this result alone is one.
     pub(super) fn replaces(self) -> Option<Reason> {
         match self {
             Self::Failed(class) if class.asks_for_another_connection() => {
@@ -54,7 +55,7 @@ impl Outcome {
 }
 
 impl Reason {
-    /// For logs.
+    /// Text for logs.
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::Class(ErrorClass::ReadOnly) => "it is a replica",

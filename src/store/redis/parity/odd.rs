@@ -1,4 +1,4 @@
-//! What stands in Redis that the script did not write, and clocks that jump.
+//! Invalid values in Redis, and clocks that jump.
 
 use std::cell::RefCell;
 
@@ -12,8 +12,7 @@ use crate::store::redis::class::{ErrorClass, classify};
 use crate::store::redis::fixture::RedisServer;
 use crate::store::redis::script::{self, Added, Batch};
 
-/// Row 14: whatever stands in a bucket's place, the script does not fail and grants no more than a
-/// full bucket.
+/// For any stored value, the script does not fail and grants at most a full bucket.
 #[test]
 fn row_14_no_stored_value_breaks_the_script() {
     let server = RedisServer::start(&[]);
@@ -52,10 +51,9 @@ fn row_14_no_stored_value_breaks_the_script() {
         .unwrap();
 }
 
-/// The level of a full bucket is an integer: what says otherwise is no bucket. Rounded, the level
-/// beside it could be lower than any that the script may answer with.
+/// The full level is an integer. Rounding it could make the level lower than any valid one.
 #[test]
-fn row_14_a_bucket_whose_full_level_is_no_integer_counts_as_none() {
+fn row_14_bucket_with_a_fractional_full_level_counts_as_missing() {
     let server = RedisServer::start(&[]);
     let mut connection = server.client().get_connection().unwrap();
     let limit = Limit::token_bucket(10, 1_000_000, 5).unwrap();
@@ -74,9 +72,8 @@ fn row_14_a_bucket_whose_full_level_is_no_integer_counts_as_none() {
     }
 }
 
-/// Row 13: a key that holds something else leaves that bucket undecided, and no other.
 #[test]
-fn row_13_a_key_of_another_type_is_that_buckets_own_trouble() {
+fn row_13_key_of_another_type_affects_only_its_bucket() {
     let server = RedisServer::start(&[]);
     let mut connection = server.client().get_connection().unwrap();
     let limit = Limit::token_bucket(10, 1_000_000, 5).unwrap();
@@ -99,10 +96,10 @@ fn row_13_a_key_of_another_type_is_that_buckets_own_trouble() {
 
 const HOUR: u64 = 3_600_000_000;
 
-/// Row 24: a clock that jumps forward fills a bucket at most; one that jumps back neither takes
-/// tokens nor keeps the bucket from filling.
+/// A clock that jumps forward fills a bucket at most. One that jumps back neither takes tokens nor keeps the
+/// bucket from refilling.
 #[test]
-fn row_24_a_clock_that_jumps_locks_nobody_out() {
+fn row_24_clock_jump_does_not_block_a_client() {
     let server = RedisServer::start(&[]);
     let mut connection = server.client().get_connection().unwrap();
     let limit = Limit::token_bucket(1, 1_000_000, 5).unwrap();
@@ -122,7 +119,7 @@ fn row_24_a_clock_that_jumps_locks_nobody_out() {
 
 /// Without the right to read or to write there is no bucket that cannot be read: the call fails.
 #[test]
-fn script_fails_where_its_user_may_not_read_or_write() {
+fn script_fails_without_the_permission_to_read_or_write() {
     let server = RedisServer::start(&[]);
     let mut connection = server.client().get_connection().unwrap();
     let limit = Limit::token_bucket(10, 1_000_000, 5).unwrap();

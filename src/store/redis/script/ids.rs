@@ -1,12 +1,12 @@
-//! Maps by bucket, whose ids need no hashing.
+//! Hasher of bucket IDs, which are hashes already.
 
 use std::hash::{BuildHasher, Hasher};
 
-/// Bucket ids are hashes already.
+/// Builds [`IdHasher`]s.
 #[derive(Debug, Clone, Default)]
 pub(super) struct IdState;
 
-/// Takes the bits of an id as they are.
+/// Uses the low bits of an ID as its hash.
 #[derive(Debug, Default)]
 pub(super) struct IdHasher(u64);
 

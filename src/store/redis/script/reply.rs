@@ -1,24 +1,24 @@
-//! The script's reply, as answers of the checks.
+//! Replies of the script.
 
 use super::{Batch, Group};
 use crate::limit::MAX_UNITS;
 use crate::limit::charge::{Answer, BucketId, Charge, Mode, Outcome, Outcomes};
 use crate::limit::share::Share;
 
-/// What the script said.
+/// Reply to a batch.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Reply {
-    /// The answer of each check by its number; none where a bucket could not be read, so that the
-    /// check is still to be decided.
+    /// Answer of each check, by its number; `None` if one of its buckets is unreadable, so that the check
+    /// is undecided.
     pub answers: Vec<Option<Answer>>,
-    /// Buckets that could not be read: nothing was taken from them, debts neither.
+    /// Unreadable buckets: neither tokens nor debts were taken from them.
     pub unreadable: Vec<BucketId>,
 }
 
 /// Level of an unreadable bucket.
 const UNREADABLE: i64 = -2 * MAX_UNITS;
 
-/// A reply that `take.lua` does not give.
+/// Error: `take.lua` does not return this reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the reply is not one of the script's")]
 pub struct BadReply;
@@ -59,7 +59,7 @@ fn level(charge: &Charge, number: Option<i64>) -> Result<Option<i64>, BadReply> 
 }
 
 impl Batch {
-    /// The script's reply, read.
+    /// Reads the reply to this batch.
     ///
     /// # Errors
     /// The reply does not belong to this batch.
@@ -102,8 +102,8 @@ impl Batch {
 }
 
 impl Group {
-    /// The answer of the group's check at that place, from how many passed and, for each charge,
-    /// the level after the last of them and how many took from it.
+    /// Answer of the check at `order` in the group. `passed` checks are allowed. `levels` are, for each
+    /// charge, its level after the last of them and the number of checks that took from it.
     fn answer(
         &self,
         order: usize,
@@ -119,7 +119,7 @@ impl Group {
                 outcomes.push(Outcome::full(charge));
                 continue;
             };
-            // How many requests took after this one: their units are back in its level.
+            // Requests after this one also took units: add them for the level after this one.
             let turn = i64::try_from(order).map_err(|_| BadReply)? + 1;
             let later = if allowed { took.saturating_sub(turn).max(0) } else { 0 };
             let level = last.saturating_add(later.saturating_mul(units));
@@ -127,7 +127,7 @@ impl Group {
             outcomes.push(Outcome { level, enough, share: Share::WHOLE });
         }
         let answer = Answer::of(&self.charges, outcomes);
-        // Levels that contradict the number that passed are not the script's.
+        // The script does not return levels that contradict the number of allowed requests.
         if answer.allowed() == allowed { Ok(answer) } else { Err(BadReply) }
     }
 }

@@ -1,4 +1,4 @@
-//! Debts that no request carries, against a real server.
+//! Settlement at the end of the process, with a real server.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn owe(batcher: &Batcher, bucket: u128, tokens: u64) {
 }
 
 #[tokio::test]
-async fn all_debts_are_settled_in_as_many_calls_as_it_takes() {
+async fn settlement_of_many_debts_uses_several_calls() {
     let server = RedisServer::start(&[]);
     let series = series();
     let batcher = batcher(connected(&server).await, 5_000, series.clone());
@@ -29,11 +29,11 @@ async fn all_debts_are_settled_in_as_many_calls_as_it_takes() {
     assert!((2_099.0..=2_100.0).contains(&series.settled.with_label_values(&["r"]).get()));
     let answered = batcher.take(charges(299, 100), rules()).await.unwrap();
     let left = answered.answer.outcomes[0].level / charges(299, 100)[0].limit.units(1);
-    assert_eq!(left, 92, "100 less what was owed and what was taken");
+    assert_eq!(left, 92, "100 less the debt and the request");
 }
 
 #[tokio::test]
-async fn a_debt_to_a_key_of_another_type_is_lost_alone() {
+async fn only_the_debt_to_a_key_of_another_type_is_lost() {
     let server = RedisServer::start(&[]);
     let batcher = batcher(connected(&server).await, 5_000, series());
     (0..3).for_each(|bucket| owe(&batcher, bucket, 7));
@@ -42,12 +42,12 @@ async fn a_debt_to_a_key_of_another_type_is_lost_alone() {
     redis::cmd("RPUSH").arg(&taken).arg("x").exec(&mut connection).unwrap();
     let settlement = batcher.settle_all(Duration::from_secs(60)).await;
     assert_eq!((settlement.settled.buckets, settlement.lost.buckets), (2, 1));
-    assert_eq!(settlement.why.unwrap(), "a key holds something else than a bucket");
+    assert_eq!(settlement.why.unwrap(), "a key holds another type of value than a bucket");
 }
 
-/// Redis takes off what it was sent, however late: once, since it is not sent again.
+/// Redis may settle the debt later: once, since it is not sent again.
 #[tokio::test]
-async fn a_call_that_is_not_answered_is_not_repeated() {
+async fn unanswered_settlement_is_not_repeated() {
     let server = RedisServer::start(&[]);
     let link = connected(&server).await;
     let batcher = batcher(link, 5_000, series());
@@ -65,14 +65,14 @@ async fn a_call_that_is_not_answered_is_not_repeated() {
     }
     let level = answered.unwrap().answer.outcomes[0].level;
     let left = level / charges(1, 100)[0].limit.units(1);
-    assert!((80..=91).contains(&left), "{left}: once, and some requests");
+    assert!((80..=91).contains(&left), "{left}: the debt once, and some requests");
 }
 
 #[tokio::test]
-async fn debts_stay_where_redis_is_not_asked() {
+async fn debts_are_kept_if_redis_is_unavailable() {
     let batcher = batcher(Arc::default(), 1_000, series());
     owe(&batcher, 1, 7);
     let settlement = batcher.settle_all(Duration::from_millis(10)).await;
-    assert_eq!(settlement.why.unwrap(), "Redis is not asked");
+    assert_eq!(settlement.why.unwrap(), "Redis is unavailable");
     assert_eq!((batcher.unsettled().whole_tokens(), batcher.debts.len()), (7, 1));
 }

@@ -1,12 +1,12 @@
-//! A key of another type stands in the place of one of a request's buckets. That bucket is decided
-//! in this process; Redis decides the others, and all of them pay or none.
+//! The key of one of a request's buckets holds another type. That bucket is decided locally, and Redis
+//! decides on the others; tokens are taken from all buckets or from none.
 
 use super::*;
 use crate::limit::verdict::Verdict;
 use crate::store::deny_cache::MAX_AGE_US;
 use crate::store::limiter::Taken;
 
-/// Two rules, one bucket each, of which Redis cannot read the first.
+/// Two rules with one bucket each. The first bucket is unreadable.
 struct Scene {
     server: RedisServer,
     limiter: Limiter,
@@ -43,7 +43,7 @@ impl Scene {
         self.limiter.take(self.charges.clone(), &self.rules, clock::now()).await
     }
 
-    /// How many of so many requests pass, and the rule that the last verdict speaks of.
+    /// Number of allowed requests, and the rule that the last verdict reports.
     async fn passed(&self, requests: usize) -> (usize, Option<u32>) {
         let (mut passed, mut rule) = (0, None);
         for _ in 0..requests {
@@ -67,35 +67,35 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn rules_whose_buckets_can_be_read_are_decided_in_redis() {
+async fn readable_buckets_are_decided_in_redis() {
     let scene = Scene::start([100, 9], [OnFailure::Local, OnFailure::Deny]).await;
     assert_eq!(scene.passed(4).await.0, 4);
     assert_eq!(scene.left(), Some(5));
 }
 
 #[tokio::test]
-async fn a_refusal_by_redis_takes_nothing_from_the_unreadable_bucket() {
+async fn denial_by_redis_takes_nothing_from_the_unreadable_bucket() {
     let scene = Scene::start([5, 2], [OnFailure::Local; 2]).await;
     assert_eq!(scene.passed(20).await, (2, Some(1)));
     assert_eq!(scene.left(), Some(0));
-    // The first rule alone: three of its five tokens are left.
-    let mut alone = 0;
+    // Only the first rule: three of its five tokens are left.
+    let mut first_only = 0;
     for _ in 0..20 {
         let taken = scene.limiter.take(vec![scene.charges[0]], &scene.rules, clock::now()).await;
-        alone += usize::from(taken.answer.allowed());
+        first_only += usize::from(taken.answer.allowed());
     }
-    assert_eq!(alone, 3);
+    assert_eq!(first_only, 3);
 }
 
 #[tokio::test]
-async fn a_refusal_by_the_unreadable_bucket_takes_nothing_in_redis() {
+async fn denial_by_the_unreadable_bucket_takes_nothing_in_redis() {
     let scene = Scene::start([3, 50], [OnFailure::Local; 2]).await;
     assert_eq!(scene.passed(20).await, (3, Some(0)));
     assert_eq!(scene.left(), Some(47));
 }
 
 #[tokio::test]
-async fn the_rule_of_the_unreadable_bucket_decides_what_becomes_of_it() {
+async fn on_failure_of_the_rule_applies_to_its_unreadable_bucket() {
     let scene = Scene::start([3, 50], [OnFailure::Deny, OnFailure::Local]).await;
     assert_eq!((scene.take().await.source, scene.left()), (Source::Policy, None));
     let scene = Scene::start([3, 9], [OnFailure::Allow, OnFailure::Local]).await;
@@ -103,9 +103,8 @@ async fn the_rule_of_the_unreadable_bucket_decides_what_becomes_of_it() {
     assert_eq!(scene.take().await.waived, [scene.charges[0]]);
 }
 
-/// Where the unreadable bucket is the only one, Redis has nothing else to decide on.
 #[tokio::test]
-async fn a_request_of_an_unreadable_bucket_alone_costs_one_call() {
+async fn request_with_only_an_unreadable_bucket_costs_one_call() {
     let scene = Scene::start([3, 9], [OnFailure::Local; 2]).await;
     let mut passed = 0;
     for _ in 0..10 {
@@ -117,12 +116,12 @@ async fn a_request_of_an_unreadable_bucket_alone_costs_one_call() {
     assert_eq!((passed, calls, scene.limiter.debts()), (3, 10, 1));
 }
 
-/// How many of five requests of another client pass among many of one that Redis has refused; none
-/// where that took so long that the refusal was forgotten meanwhile.
+/// Number of allowed requests, of five of another client, among many of a client that Redis has denied;
+/// `None` if it took so long that the deny cache entry has expired.
 async fn passed_beside_an_exhausted_client() -> Option<usize> {
     let scene = Arc::new(Scene::start([8, 2], [OnFailure::Local; 2]).await);
     let started = clock::now();
-    assert_eq!(scene.passed(3).await, (2, Some(1)), "exhausted, and known to be");
+    assert_eq!(scene.passed(3).await, (2, Some(1)), "exhausted, and in the deny cache");
     let other = vec![scene.charges[0], Charge { rule: 1, ..charges(3, 9)[0] }];
     let mut tasks = Vec::new();
     for number in 0..60 {
@@ -144,13 +143,12 @@ async fn passed_beside_an_exhausted_client() -> Option<usize> {
         all_named &= is_named;
     }
     let in_time = clock::now().saturating_sub(started) < MAX_AGE_US;
-    assert!(all_named || !in_time, "a refusal names the rule that lacks the tokens");
+    assert!(all_named || !in_time, "a refusal reports the rule that is short");
     in_time.then_some(passed)
 }
 
-/// Requests that Redis is known to refuse keep no tokens of an unreadable bucket from other clients.
 #[tokio::test]
-async fn an_exhausted_client_takes_no_turn_at_the_unreadable_bucket() {
+async fn exhausted_client_takes_no_tokens_from_the_unreadable_bucket() {
     for _ in 0..20 {
         if let Some(passed) = passed_beside_an_exhausted_client().await {
             assert_eq!(passed, 5, "six tokens are left");
@@ -160,9 +158,8 @@ async fn an_exhausted_client_takes_no_turn_at_the_unreadable_bucket() {
     panic!("no attempt ended within a second");
 }
 
-/// What would be answered is what is answered.
 #[tokio::test]
-async fn peek_answers_what_take_answers() {
+async fn peek_predicts_take_for_unreadable_buckets() {
     for on_failure in [[OnFailure::Local; 2], [OnFailure::Allow, OnFailure::Deny]] {
         for bursts in [[3, 9], [9, 3]] {
             let scene = Scene::start(bursts, on_failure).await;

@@ -1,4 +1,4 @@
-//! Records for a stream, and servers that do not take them.
+//! Records for a stream, and servers that do not accept them.
 
 use prometheus::IntCounter;
 
@@ -19,13 +19,13 @@ fn start(lines: &str) -> (Running, Appender, IntCounter) {
 }
 
 #[tokio::test]
-async fn records_stand_in_order_and_the_oldest_go() {
+async fn records_are_appended_in_order_and_the_oldest_removed() {
     let server = Server::start(&[]).await;
     let (_running, appender, dropped) = start(&format!("{}\nprefix = 'gw:'", server.url()));
     append(&appender, 0..3);
     eventually("all are there", async || server.ask("XLEN gw:audit") == "3").await;
-    let told = server.ask("XRANGE gw:audit - +");
-    let fields: Vec<&str> = told.lines().map(str::trim).collect();
+    let range = server.ask("XRANGE gw:audit - +");
+    let fields: Vec<&str> = range.lines().map(str::trim).collect();
     assert_eq!((fields[1], fields[2], fields[3]), ("value", "0", "gateway"));
     assert_eq!((fields[4].len(), fields[7]), (16, "1"));
     append(&appender, 3..1_000);
@@ -39,10 +39,10 @@ async fn records_stand_in_order_and_the_oldest_go() {
 }
 
 #[tokio::test]
-async fn records_wait_for_a_server_that_is_away() {
+async fn records_wait_for_an_unavailable_server() {
     let mut server = Server::start(&[]).await;
     let (running, appender, dropped) = start(&server.url());
-    running.line().await;
+    running.connection().await;
     server.kill();
     running.until_down().await;
     append(&appender, 0..1_030);
@@ -55,12 +55,12 @@ async fn records_wait_for_a_server_that_is_away() {
     assert_eq!(dropped.get(), 6);
 }
 
-/// Another type in the stream's place is as bad, and as harmless.
+/// Nor do records for a key that holds another type.
 #[tokio::test]
-async fn a_user_who_may_not_append_loses_records_and_nothing_else() {
+async fn missing_permission_to_append_loses_only_records() {
     let server = Server::start(&[]).await;
     server.ask(&format!("ACL SETUSER gateway on >p/w@1 {}", super::login::RIGHTS));
-    // However busy the machine: nothing else may open the breaker.
+    // On a busy machine, too, nothing else may open the breaker.
     let login = "username = 'gateway'\npassword = '${PW}'\ntimeout = '1s'";
     let (running, appender, dropped) = start(&format!("{}\n{login}", server.url()));
     running.until_writes().await;

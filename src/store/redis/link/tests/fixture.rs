@@ -1,4 +1,4 @@
-//! Debian's redis-server in a folder of its own, and a link to it.
+//! A redis-server in a temporary folder, and a link to it.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,8 @@ use crate::policy::redis::Redis;
 use crate::store::redis::append::Appending;
 use crate::store::redis::class::ErrorClass;
 
-/// How long anything may take. What is waited for mostly comes within a fraction of it.
-const PATIENCE: Duration = Duration::from_secs(9);
+/// Timeout of each wait. Most end within a fraction of it.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(9);
 
 /// A server on a Unix socket, and on TCP if it was started so. Killed when dropped.
 pub(super) struct Server {
@@ -133,7 +133,7 @@ pub(super) fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// The settings of a file with these lines under `[redis]`. `PW` is a variable.
+/// Settings of a file with these lines under `[redis]`. `PW` is an environment variable.
 pub(super) fn settings(lines: &str) -> Redis {
     let rest = "[upstreams.api]\nservers = [\"demo\"]\n[routes.all]\n";
     let environment = |name: &str| (name == "PW").then(|| "p/w@1".to_owned());
@@ -170,7 +170,7 @@ impl Running {
     }
 
     /// Waits for a connection.
-    pub(super) async fn line(&self) -> Connection {
+    pub(super) async fn connection(&self) -> Connection {
         eventually("there is a connection", async || self.link.current().is_some()).await;
         self.link.current().unwrap()
     }
@@ -180,31 +180,31 @@ impl Running {
         eventually("the connection is gone", async || self.link.current().is_none()).await;
     }
 
-    /// A write as the limiter would make it: noted, and given up after 100 ms.
+    /// Sends a write with a timeout of 100 ms, and reports its result to the link.
     pub(super) async fn write(&self) -> Result<(), Option<ErrorClass>> {
         self.write_within(Duration::from_millis(100)).await
     }
 
     async fn write_within(&self, timeout: Duration) -> Result<(), Option<ErrorClass>> {
-        let Some(mut line) = self.link.current() else { return Err(None) };
+        let Some(mut connection) = self.link.current() else { return Err(None) };
         let mut call = redis::cmd("SET");
         call.arg("tollgate:x").arg(1);
-        let call = call.query_async::<()>(&mut line.redis);
+        let call = call.query_async::<()>(&mut connection.redis);
         match tokio::time::timeout(timeout, call).await {
             Ok(Ok(())) => {
-                self.link.answered(&line);
+                self.link.answered(&connection);
                 Ok(())
             }
-            Ok(Err(error)) => Err(Some(self.link.failed(&line, &error))),
+            Ok(Err(error)) => Err(Some(self.link.failed(&connection, &error))),
             Err(_) => {
-                self.link.timed_out(&line);
+                self.link.timed_out(&connection);
                 Err(None)
             }
         }
     }
 
-    /// Waits until writes are answered. A busy machine must not look like a Redis that hangs, whose
-    /// connection would be replaced.
+    /// Waits until writes are answered. The long timeout keeps a busy machine from looking like a hanging
+    /// server, whose connection would be replaced.
     pub(super) async fn until_writes(&self) {
         let write = async || self.write_within(Duration::from_millis(500)).await.is_ok();
         eventually("writes are answered", write).await;
@@ -227,10 +227,10 @@ pub(super) async fn eventually<F: Future<Output = bool>>(
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    assert!(tokio::time::timeout(PATIENCE, waiting).await.is_ok(), "not within 9 s: {what}");
+    assert!(tokio::time::timeout(WAIT_TIMEOUT, waiting).await.is_ok(), "not within 9 s: {what}");
 }
 
-/// Why connecting by these lines fails.
+/// Error of a connection attempt with these lines.
 pub(super) async fn refusal(lines: &str) -> String {
     match super::super::connect::connect(
         &settings(lines),

@@ -1,4 +1,4 @@
-//! Something that is no Redis, or no longer.
+//! Servers that are not Redis.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,8 +9,8 @@ use tokio::net::UnixListener;
 use super::fixture::{Running, eventually};
 use crate::store::redis::class::ErrorClass;
 
-/// A server that answers like Redis until it gets a write, which it answers with `reply`, over and
-/// over `times`. Counts the bytes of that which anybody took.
+/// A server that answers like Redis, except that it answers a write with `reply` and then `times` times with
+/// `then`. Counts the bytes that were accepted.
 struct Impostor {
     folder: tempfile::TempDir,
     taken: Arc<AtomicUsize>,
@@ -58,36 +58,36 @@ impl Impostor {
 }
 
 #[tokio::test]
-async fn row_19_a_reply_that_does_not_parse_replaces_the_connection() {
+async fn row_19_malformed_reply_replaces_the_connection() {
     for reply in [&b"%garbage\r\n"[..], b"HTTP/1.1 400 Bad Request\r\n\r\n", b"$x\r\n"] {
         let impostor = Impostor::start(reply, b"", 0);
         let running = impostor.link();
-        running.line().await;
+        running.connection().await;
         assert_eq!(running.write().await, Err(Some(ErrorClass::Parse)));
         eventually("there is another one", async || running.link.connections() > 1).await;
     }
 }
 
 #[tokio::test]
-async fn row_19_a_reply_beyond_all_bounds_is_not_kept_in_memory() {
+async fn row_19_reply_above_the_bound_is_not_buffered() {
     static PART: [u8; 65_536] = [b'x'; 65_536];
     let impostor = Impostor::start(b"$1073741824\r\n", &PART, 16_384);
     let running = impostor.link();
-    let line = running.line().await;
+    let connection = running.connection().await;
     assert!(running.write().await.is_err());
-    eventually("the connection is given up", async || line.health.broken().is_some()).await;
+    eventually("the connection is given up", async || connection.health.broken().is_some()).await;
     eventually("there is another one", async || running.link.connections() > 1).await;
     let taken = impostor.taken.load(Ordering::Relaxed);
     assert!(taken < 4 << 20, "{taken} bytes were taken");
 }
 
 #[tokio::test]
-async fn row_19_a_reply_that_never_ends_is_no_answer() {
+async fn row_19_unfinished_reply_times_out() {
     for reply in [&b"*1000000000\r\n"[..], b"$1073741824\r\n", b"$5\r\nab"] {
         let impostor = Impostor::start(reply, b"", 0);
         let running = impostor.link();
-        running.line().await;
-        // Nobody waits for its end. Where the machine is slow, the connection is given up first.
+        running.connection().await;
+        // The write times out, or on a slow machine the connection is given up first.
         let written = running.write().await;
         assert!(matches!(written, Err(None | Some(ErrorClass::Parse))), "{written:?}");
         eventually("it is given up", async || {
@@ -99,9 +99,8 @@ async fn row_19_a_reply_that_never_ends_is_no_answer() {
     }
 }
 
-/// Answers that nobody asked for fill no memory either.
 #[tokio::test]
-async fn row_19_a_flood_of_small_replies_ends() {
+async fn row_19_flood_of_unrequested_replies_replaces_the_connection() {
     static PART: [u8; 65_536] = {
         let mut part = [b'+'; 65_536];
         let mut at = 0;
@@ -113,7 +112,7 @@ async fn row_19_a_flood_of_small_replies_ends() {
     };
     let impostor = Impostor::start(b"+OK\r\n", &PART, 1_024);
     let running = impostor.link();
-    running.line().await;
+    running.connection().await;
     let _ = running.write().await;
     eventually("there is another one", async || running.link.connections() > 1).await;
 }

@@ -1,4 +1,4 @@
-//! Users, passwords, databases and rights.
+//! Users, passwords, databases and permissions.
 
 use std::io;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use super::fixture::{Running, Server, eventually, refusal};
 use crate::store::redis::class::ErrorClass;
 use crate::store::redis::script;
 
-/// The login fails, and is put right while the gateway runs.
+/// The login fails, and is corrected while the gateway runs.
 #[tokio::test]
-async fn row_15_a_login_may_be_put_right_later() {
+async fn row_15_corrected_login_is_used_without_a_restart() {
     let server = Server::start(&["--requirepass", "other"]).await;
     let lines = format!("{}\npassword = '${{PW}}'", server.url());
     let refused = refusal(&lines).await;
@@ -33,13 +33,12 @@ async fn row_15_a_login_may_be_put_right_later() {
     running.until_writes().await;
 }
 
-/// What a gateway does with a server, by the documentation.
+/// Documented permissions of a gateway.
 pub(super) const RIGHTS: &str = "resetkeys ~tollgate:* +ping +eval +evalsha +time +get +set +zadd \
                       +zremrangebyscore +zcard +pexpire";
 
-/// A user with the rights that a check needs is enough: connecting asks for no more.
 #[tokio::test]
-async fn a_user_without_further_rights_connects_to_its_database() {
+async fn documented_permissions_suffice_to_connect() {
     let server = Server::start(&[]).await;
     server.ask(&format!("ACL SETUSER gateway on >p/w@1 {RIGHTS} +select"));
     server.ask("ACL SETUSER default off");
@@ -48,26 +47,25 @@ async fn a_user_without_further_rights_connects_to_its_database() {
         server.url()
     ));
     running.until_writes().await;
-    // redis-cli is nobody now, so the gateway's own connection tells.
-    let mut line = running.line().await;
+    // redis-cli has no permissions, so the connection of the gateway is used.
+    let mut connection = running.connection().await;
     let mut refused = redis::cmd("ACL");
-    let refused = refused.arg("LOG").query_async::<redis::Value>(&mut line.redis).await;
-    let class = running.link.failed(&line, &refused.unwrap_err());
+    let refused = refused.arg("LOG").query_async::<redis::Value>(&mut connection.redis).await;
+    let class = running.link.failed(&connection, &refused.unwrap_err());
     assert_eq!(class, ErrorClass::NoPermission);
-    running.line().await;
+    running.connection().await;
     assert_eq!(running.link.connections(), 1, "another connection would not help");
 }
 
-/// And the database is the one of the file.
 #[tokio::test]
-async fn row_16_connecting_leaves_no_trace_in_the_log_of_rights() {
+async fn row_16_connecting_adds_no_entry_to_the_acl_log() {
     let server = Server::start(&[]).await;
     server.ask(&format!("ACL SETUSER gateway on >p/w@1 {RIGHTS} +select"));
     let running = Running::start(&format!(
         "{}\nusername = 'gateway'\npassword = '${{PW}}'\ndatabase = 3",
         server.url()
     ));
-    running.line().await;
+    running.connection().await;
     let clients = server.ask("CLIENT LIST TYPE normal");
     assert!(clients.lines().any(|line| line.contains("db=3") && line.contains("user=gateway")));
     assert_eq!(server.ask("ACL LOG"), "");
@@ -79,7 +77,7 @@ async fn row_16_connecting_leaves_no_trace_in_the_log_of_rights() {
 }
 
 #[tokio::test]
-async fn a_database_that_does_not_exist_is_named() {
+async fn error_names_a_database_that_does_not_exist() {
     let server = Server::start(&["--databases", "2"]).await;
     let refused = refusal(&format!("{}\ndatabase = 7", server.url())).await;
     assert!(refused.contains("SELECT: ") && refused.contains("out of range"), "{refused}");
@@ -112,7 +110,7 @@ async fn the_log_has_a_line_for_each_change_and_no_secret() {
         .finish();
     let _guard = tracing::subscriber::set_default(subscriber);
     let server = Server::start(&["--requirepass", "other"]).await;
-    // Left alone for up to 15 s, it may stay away for longer than anybody waits here.
+    // The default of up to 15 s is longer than this test waits.
     let soon = "breaker = { open = '100ms', open_max = '500ms' }";
     let running = Running::start(&format!("{}\npassword = '${{PW}}'\n{soon}", server.url()));
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -120,14 +118,14 @@ async fn the_log_has_a_line_for_each_change_and_no_secret() {
     running.until_writes().await;
     server.ask("-a p/w@1 --no-auth-warning ACL SETUSER default -set");
     assert_eq!(running.write().await, Err(Some(ErrorClass::NoPermission)));
-    assert_eq!(running.write().await, Err(None), "nobody asks any more");
+    assert_eq!(running.write().await, Err(None), "no request calls Redis");
     let said = |text: &str| String::from_utf8_lossy(&log.0.lock()).contains(text);
     eventually("it has tried again", async || said("no Redis yet")).await;
     server.ask("-a p/w@1 --no-auth-warning ACL SETUSER default +set");
     running.until_writes().await;
     server.ask("-a p/w@1 --no-auth-warning CLIENT KILL TYPE normal");
     eventually("it connects anew", async || running.link.connections() > 1).await;
-    running.line().await;
+    running.connection().await;
     let shown = String::from_utf8(log.0.lock().clone()).unwrap();
     let shown = shown.replace(&server.socket().display().to_string(), "SOCKET");
     let shown = shown.replace(&*script::SHA, "SHA");

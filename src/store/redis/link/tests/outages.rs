@@ -1,4 +1,4 @@
-//! Servers that come and go.
+//! Servers that become unavailable and available again.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,43 +16,43 @@ use crate::store::redis::class::ErrorClass;
 
 /// Redis is down at the start.
 #[tokio::test]
-async fn row_22_redis_may_come_later_than_the_gateway() {
+async fn row_22_gateway_connects_once_redis_starts() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("redis.sock");
     let running = Running::start(&format!("url = 'unix://{}'", socket.display()));
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(running.link.current().is_none());
     let _server = Server::start_in(folder, &[]).await;
-    running.line().await;
+    running.connection().await;
     assert_eq!(running.write().await, Ok(()));
     assert_eq!(running.link.connections(), 1);
 }
 
 #[tokio::test]
-async fn row_01_a_killed_server_is_missed_at_once_and_found_again() {
+async fn row_01_killed_server_is_noticed_within_a_second_and_reconnected() {
     let mut server = Server::start(&[]).await;
     let running = Running::start(&server.url());
-    running.line().await;
+    running.connection().await;
     let killed = clock::now();
     server.kill();
     running.until_down().await;
-    assert!(clock::now() - killed < 1_000_000, "nobody used it, and still it was noticed");
+    assert!(clock::now() - killed < 1_000_000, "noticed although no request used it");
     server.restart().await;
     running.until_writes().await;
 }
 
-/// And row 2: a peer that answers nothing, though its connections stand.
+/// And row 2: a server that does not answer, although its connections are open.
 #[tokio::test]
-async fn row_18_a_peer_that_hangs_is_found_though_nobody_asks_it() {
+async fn row_18_hanging_server_is_noticed_without_requests() {
     let server = Server::start(&[]).await;
     let running = Running::start(&server.url());
-    running.line().await;
+    running.connection().await;
     let stopped = clock::now();
     server.signal(Signal::SIGSTOP);
     running.until_down().await;
     let found_after = clock::now() - stopped;
     assert!(found_after < 3_000_000, "{found_after} µs");
-    // It takes connections and answers none: none of them is lent to anybody.
+    // It accepts connections but does not answer: requests get none of them.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert_eq!((running.link.current().is_none(), running.link.connections()), (true, 1));
     server.signal(Signal::SIGCONT);
@@ -61,14 +61,14 @@ async fn row_18_a_peer_that_hangs_is_found_though_nobody_asks_it() {
 }
 
 #[tokio::test]
-async fn row_02_five_timeouts_in_a_row_replace_a_connection() {
+async fn row_02_five_consecutive_timeouts_replace_the_connection() {
     let server = Server::start(&[]).await;
     let running = Running::start(&server.url());
-    let line = running.line().await;
+    let connection = running.connection().await;
     server.signal(Signal::SIGSTOP);
     for _ in 0..4 {
         assert_eq!(running.write().await, Err(None));
-        assert!(line.health.broken().is_none());
+        assert!(connection.health.broken().is_none());
     }
     assert_eq!(running.write().await, Err(None));
     assert!(running.link.current().is_none());
@@ -81,19 +81,19 @@ async fn row_02_five_timeouts_in_a_row_replace_a_connection() {
 async fn row_12_a_replica_is_not_used() {
     let server = Server::start(&[]).await;
     let running = Running::start(&server.url());
-    running.line().await;
+    running.connection().await;
     server.ask("REPLICAOF 127.0.0.1 1");
     assert_eq!(running.write().await, Err(Some(ErrorClass::ReadOnly)));
     assert!(running.link.current().is_none());
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(running.link.connections(), 1, "no request pays for a second look");
+    assert_eq!(running.link.connections(), 1, "requests do not reconnect");
     server.ask("REPLICAOF NO ONE");
     running.until_writes().await;
 }
 
 /// Names are looked up for every attempt.
 #[tokio::test]
-async fn row_17_names_are_looked_up_again() {
+async fn row_17_name_is_resolved_for_every_connection() {
     let (first, second) = (free_port(), free_port());
     let mut first_server = Server::start(&["--port", &first.to_string()]).await;
     let addresses: Arc<Mutex<Vec<u16>>> = Arc::default();
@@ -113,7 +113,7 @@ async fn row_17_names_are_looked_up_again() {
     let running = Running::start_with(settings("url = 'redis://redis.example'"), resolver);
     eventually("it asks again", async || lookups.load(Ordering::Relaxed) > 2).await;
     assert!(running.link.current().is_none());
-    // The first address answers nothing, the second does.
+    // Only the second address answers.
     *addresses.lock() = vec![free_port(), first];
     running.until_writes().await;
     let _second_server = Server::start(&["--port", &second.to_string()]).await;
@@ -123,24 +123,24 @@ async fn row_17_names_are_looked_up_again() {
     running.until_writes().await;
 }
 
-/// There is no place for one more client.
+/// The server has reached `maxclients`.
 #[tokio::test]
-async fn row_26_a_full_server_is_tried_again() {
+async fn row_26_server_at_maxclients_is_retried() {
     let server = Server::start(&["--maxclients", "1"]).await;
-    let guest = guest(&server).await;
-    // Redis says why and hangs up at once: whether the reason is still read is a matter of luck.
+    let only_client = only_client(&server).await;
+    // Redis sends the reason and closes the connection at once: the reason may not be read.
     let refused = refusal(&server.url()).await.to_lowercase();
     let reasons = ["max number of clients", "broken pipe", "connection reset"];
     assert!(reasons.iter().any(|reason| refused.contains(reason)), "{refused}");
     let running = Running::start(&server.url());
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(running.link.current().is_none());
-    drop(guest);
+    drop(only_client);
     running.until_writes().await;
 }
 
-/// The one client that the server has room for.
-async fn guest(server: &Server) -> UnixStream {
+/// The only client that the server accepts.
+async fn only_client(server: &Server) -> UnixStream {
     loop {
         let mut guest = UnixStream::connect(server.socket()).await.unwrap();
         let mut answer = [0; 5];
@@ -155,27 +155,26 @@ async fn guest(server: &Server) -> UnixStream {
 
 /// The server closes connections that are idle for a second.
 #[tokio::test]
-async fn row_26_an_idle_connection_is_kept_open() {
+async fn row_26_idle_connection_is_kept_open() {
     let server = Server::start(&["--timeout", "1"]).await;
     let running = Running::start(&server.url());
-    running.line().await;
+    running.connection().await;
     tokio::time::sleep(Duration::from_millis(3_500)).await;
     assert_eq!(running.write().await, Ok(()));
     assert_eq!(running.link.connections(), 1);
 }
 
-/// No storm of connections where each breaks as soon as it is used.
 #[tokio::test]
-async fn connections_that_break_at_once_come_ever_more_rarely() {
+async fn reconnects_are_delayed_longer_each_time_a_connection_breaks() {
     let server = Server::start(&[]).await;
     let running = Running::start(&server.url());
     let started = clock::now();
     while clock::now() - started < 3_000_000 {
-        if let Some(line) = running.link.current() {
-            line.health.give_up(super::super::watch::Reason::Closed);
+        if let Some(connection) = running.link.current() {
+            connection.health.give_up(super::super::watch::Reason::Closed);
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // Without growing waits of 50 ms at most it would be a hundred.
+    // Without growing delays there would be a hundred.
     assert!((3..40).contains(&running.link.connections()), "{}", running.link.connections());
 }

@@ -1,12 +1,12 @@
-//! Three sentinels, a master, a replica.
+//! Three sentinels, a master and a replica.
 
 use std::fs;
 
 use super::fixture::{Running, Server, eventually, free_port, refusal};
 
-/// The master dies, and the one that takes its place is found.
+/// The master is killed, and the gateway connects to the promoted replica.
 #[tokio::test]
-async fn row_07_the_new_master_is_found() {
+async fn row_07_gateway_connects_to_the_promoted_master() {
     let (master_port, replica_port) = (free_port().to_string(), free_port().to_string());
     let mut master = Server::start(&["--port", &master_port]).await;
     let replica = Server::start(&[
@@ -48,7 +48,7 @@ async fn row_07_the_new_master_is_found() {
         replica.ask("INFO replication").contains("master_link_status:up")
     })
     .await;
-    // One of the sentinels is gone too: the others are asked.
+    // One of the sentinels is gone, too: the others are asked.
     sentinels.remove(0);
     master.kill();
     running.until_down().await;

@@ -1,4 +1,4 @@
-//! TLS: an authority of one's own, client certificates, and what is wrong with either.
+//! TLS: private authorities, client certificates, and errors of both.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ fn ca(path: &Path) -> String {
 }
 
 #[tokio::test]
-async fn an_authority_and_a_client_certificate_of_ones_own() {
+async fn private_authority_and_client_certificate_are_used() {
     let authority = Authority::new();
     authority.issue("server", "localhost", 2099);
     authority.issue("gateway", "gateway", 2099);
@@ -88,23 +88,23 @@ async fn an_authority_and_a_client_certificate_of_ones_own() {
 }
 
 #[tokio::test]
-async fn row_23_what_is_wrong_with_a_certificate_is_said() {
+async fn row_23_error_says_what_is_wrong_with_a_certificate() {
     let (authority, other) = (Authority::new(), Authority::new());
     authority.issue("server", "localhost", 2099);
     authority.issue("expired", "localhost", 2021);
-    authority.issue("stranger", "redis.example", 2099);
+    authority.issue("other_host", "redis.example", 2099);
     let folder = authority.folder.path();
-    let told = async |name: &str, authority_of: &Path| {
+    let failure = async |name: &str, authority_of: &Path| {
         let (_server, url) = authority.server(name, "no").await;
         refusal(&format!("{url}\n{}", ca(authority_of))).await
     };
-    assert_eq!(told("server", folder).await, "connected");
-    let wrong_ca = told("server", other.folder.path()).await;
+    assert_eq!(failure("server", folder).await, "connected");
+    let wrong_ca = failure("server", other.folder.path()).await;
     assert!(wrong_ca.contains("TLS: invalid peer certificate"), "{wrong_ca}");
-    let expired = told("expired", folder).await;
+    let expired = failure("expired", folder).await;
     assert!(expired.contains("certificate expired"), "{expired}");
-    let stranger = told("stranger", folder).await;
-    assert!(stranger.contains("not valid for name"), "{stranger}");
+    let other_host = failure("other_host", folder).await;
+    assert!(other_host.contains("not valid for name"), "{other_host}");
 
     let (_server, url) = authority.server("server", "no").await;
     let public = refusal(&url).await;
@@ -118,7 +118,7 @@ async fn row_23_what_is_wrong_with_a_certificate_is_said() {
 
 /// A certificate that is renewed in place serves for the next connection.
 #[tokio::test]
-async fn files_are_read_for_every_connection() {
+async fn certificate_files_are_read_for_every_connection() {
     let (authority, other) = (Authority::new(), Authority::new());
     authority.issue("server", "localhost", 2099);
     let (_server, url) = authority.server("server", "no").await;

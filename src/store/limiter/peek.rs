@@ -1,4 +1,5 @@
-//! What buckets hold, for whoever asks without taking from them.
+//! Reads levels of buckets without taking tokens: for operators, and for clients that read their own
+//! limits.
 
 use super::{Limiter, Shared, Source, Taken};
 use crate::clock;
@@ -9,22 +10,22 @@ use crate::store::peek_cache::{PeekClient, Peeked};
 use crate::store::redis::batch::peek::OPERATOR_TIMEOUT;
 use crate::store::redis::script::RuleName;
 
-/// What is in buckets, for whoever asks without taking from them.
+/// Levels of the buckets of some charges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Levels {
-    /// The level of each, in its limit's units.
+    /// Level of each, in its limit's units.
     pub levels: Vec<i64>,
-    /// Who says so: where Redis cannot be asked, this process.
+    /// Store that they were read from: this process if Redis is unavailable.
     pub source: Source,
-    /// What part of each bucket would be granted now by whoever decides.
+    /// Share of each bucket that would be granted now.
     pub share: Share,
-    /// Whether that is this process, for want of Redis.
-    pub is_alone: bool,
+    /// Whether this gateway decides locally now, since Redis is unavailable.
+    pub is_local_fallback: bool,
 }
 
 impl Limiter {
-    /// The levels of the charges' buckets. For people who ask: it may take a second.
-    pub async fn look(&self, charges: &[Charge], rules: &[RuleName]) -> Levels {
+    /// Levels of the charges' buckets. May take a second: for operators.
+    pub async fn peek_levels(&self, charges: &[Charge], rules: &[RuleName]) -> Levels {
         if let Some(shared) = &self.shared
             && let Ok(levels) = shared.node.batcher().peek(charges, rules, OPERATOR_TIMEOUT).await
         {
@@ -33,11 +34,12 @@ impl Limiter {
         self.known(charges, true)
     }
 
-    /// The same for clients, who ask for free: within the time of a check, from Redis only as often
-    /// as [`peek_cache`](crate::store::peek_cache) allows, and only while the breaker lets every request ask it.
+    /// Levels of the charges' buckets for a client, which pays no tokens for it. Takes at most as long as
+    /// a check. Reads Redis only as often as [`peek_cache`](crate::store::peek_cache) allows, and only while
+    /// the breaker is closed.
     pub async fn peek_cached(
         &self,
-        asker: PeekClient,
+        client: PeekClient,
         charges: &[Charge],
         rules: &[RuleName],
     ) -> Levels {
@@ -48,26 +50,26 @@ impl Limiter {
             return self.known(charges, true);
         }
         let ends = tokio::time::Instant::now() + shared.node.batcher().budget();
-        let slot = shared.peek_cache.slot(asker);
-        let Ok(mut seen) = tokio::time::timeout_at(ends, slot.lock()).await else {
+        let slot = shared.peek_cache.slot(client);
+        let Ok(mut last) = tokio::time::timeout_at(ends, slot.lock()).await else {
             return self.known(charges, false);
         };
         let now = clock::now();
-        if let Some(seen) = seen.as_ref().filter(|seen| seen.is_fresh(now)) {
-            let unseen = || self.known(charges, !seen.was_answered());
-            return seen.levels(charges, now).map_or_else(unseen, Levels::of_redis);
+        if let Some(last) = last.as_ref().filter(|last| last.is_fresh(now)) {
+            let unread = || self.known(charges, !last.was_answered());
+            return last.levels(charges, now).map_or_else(unread, Levels::of_redis);
         }
         if !shared.peek_cache.admits(now) {
             return self.known(charges, false);
         }
-        let patience = ends.saturating_duration_since(tokio::time::Instant::now());
-        let looked = shared.node.batcher().peek(charges, rules, patience).await.ok();
-        let levels = looked.map(|levels| self.levels(charges, &levels));
-        *seen = Some(Peeked::new(charges, levels.clone(), clock::now()));
+        let timeout = ends.saturating_duration_since(tokio::time::Instant::now());
+        let read = shared.node.batcher().peek(charges, rules, timeout).await.ok();
+        let levels = read.map(|levels| self.levels(charges, &levels));
+        *last = Some(Peeked::new(charges, levels.clone(), clock::now()));
         levels.map_or_else(|| self.known(charges, true), Levels::of_redis)
     }
 
-    /// The levels of buckets in Redis; of those that it cannot read, what this process knows.
+    /// Levels that Redis reported; for unreadable buckets, those in local memory.
     fn levels(&self, charges: &[Charge], levels: &[Option<i64>]) -> Vec<i64> {
         let now = clock::now();
         let level = |(charge, level): (&Charge, &Option<i64>)| {
@@ -76,26 +78,26 @@ impl Limiter {
         charges.iter().zip(levels).map(level).collect()
     }
 
-    /// What this process knows of the charges' buckets, and whether it decides alone now.
-    fn known(&self, charges: &[Charge], is_alone: bool) -> Levels {
+    /// Levels in local memory. `is_local_fallback`: Redis is unavailable.
+    fn known(&self, charges: &[Charge], is_local_fallback: bool) -> Levels {
         let now = clock::now();
         let level = |charge| self.memory.bucket(charge, now).level;
-        let shared = self.shared.as_ref().filter(|_| is_alone);
+        let shared = self.shared.as_ref().filter(|_| is_local_fallback);
         Levels {
             levels: charges.iter().map(level).collect(),
             source: Source::Local,
             share: shared.map_or(Share::WHOLE, Shared::share),
-            is_alone: shared.is_some(),
+            is_local_fallback: shared.is_some(),
         }
     }
 }
 
 impl Levels {
     fn of_redis(levels: Vec<i64>) -> Self {
-        Self { levels, source: Source::Redis, share: Share::WHOLE, is_alone: false }
+        Self { levels, source: Source::Redis, share: Share::WHOLE, is_local_fallback: false }
     }
 
-    /// What would be decided by them on charges that they are the levels of.
+    /// Decides requests with these charges at these levels, without effect.
     pub fn decide(&self, charges: Charges) -> Taken {
         let bucket = |level: &i64| Bucket { level: *level, at: 0 };
         let mut buckets: Vec<Bucket> = self.levels.iter().map(bucket).collect();
