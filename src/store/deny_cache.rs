@@ -18,6 +18,7 @@
 
 use crate::limit::Limit;
 use crate::limit::MICROS_PER_SECOND;
+use crate::limit::bucket::Bucket;
 use crate::limit::charge::{Answer, BucketId, Charge, Mode, Outcome, Outcomes};
 use crate::limit::share::Share;
 use crate::sync::{AtomicU64, Mutex, Ordering};
@@ -32,7 +33,7 @@ const SLOTS: usize = 16_384;
 /// Last known levels of the buckets of denied requests. Fixed size; each slot has its own lock.
 #[derive(Debug)]
 pub struct DenyCache {
-    slots: Box<[Mutex<Option<Seen>>]>,
+    slots: Box<[Mutex<Option<CachedLevel>>]>,
     /// Calls sent before this time are not remembered. It is just after the last `forget` or `clear`:
     /// earlier calls may have been answered before the tokens were given back.
     valid_from: AtomicU64,
@@ -40,7 +41,7 @@ pub struct DenyCache {
 
 /// Last level that the store reported for a bucket.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct CachedLevel {
     bucket: BucketId,
     /// Limit that the level is counted in. The entry does not apply to another limit of the bucket,
     /// as there is around a reload.
@@ -94,7 +95,7 @@ impl DenyCache {
                 continue;
             }
             let Charge { bucket, limit, .. } = *charge;
-            let entry = Seen { bucket, limit, level: outcome.level, at: sent_at };
+            let entry = CachedLevel { bucket, limit, level: outcome.level, at: sent_at };
             let mut slot = self.slot(bucket).lock();
             let replaces = match &*slot {
                 Some(kept) if kept.bucket == bucket => entry.replaces(kept),
@@ -132,18 +133,18 @@ impl DenyCache {
         if entry.bucket != charge.bucket || entry.limit != charge.limit || age > MAX_AGE_US {
             return None;
         }
-        let added = charge.limit.units_in(age);
-        Some(entry.level.saturating_add(added).min(charge.limit.full()))
+        let bucket = Bucket { level: entry.level, at: entry.at };
+        Some(bucket.refilled(&charge.limit, now).level)
     }
 
     /// Slot of a bucket. The number of slots is a power of two.
     #[allow(clippy::cast_possible_truncation, reason = "only the lowest bits are used")]
-    fn slot(&self, bucket: BucketId) -> &Mutex<Option<Seen>> {
+    fn slot(&self, bucket: BucketId) -> &Mutex<Option<CachedLevel>> {
         &self.slots[bucket.0 as usize & (self.slots.len() - 1)]
     }
 }
 
-impl Seen {
+impl CachedLevel {
     /// Whether this entry replaces `kept`, of the same bucket: it is newer or, within one call, of a
     /// later check with a lower level.
     fn replaces(&self, kept: &Self) -> bool {

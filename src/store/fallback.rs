@@ -34,11 +34,6 @@ impl Fallback {
         Self { memory, debts, reservations: Reservations::default() }
     }
 
-    /// Number of buckets with a debt.
-    pub fn debts(&self) -> usize {
-        self.debts.len()
-    }
-
     /// Decides a request at `now` (microseconds) within `share`, and records the tokens taken as
     /// debts. `rules` are the rule names of the charges' policy, by index.
     pub fn take(&self, charges: &[Charge], rules: &[RuleName], now: u64, share: Share) -> Answer {
@@ -50,7 +45,7 @@ impl Fallback {
     /// Like [`take`](Self::take), but records no debts: the caller calls [`owe`](Self::owe) or
     /// [`give_back`](Self::give_back) afterwards.
     pub fn reserve(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
-        // The reservation may end before the second look at it: what is allowed then, is taken.
+        // The reservation may end before `peek` reads it again: a request that is allowed then takes tokens.
         let refused =
             self.reservations.refuse(charges, now).then(|| self.peek(charges, now, share));
         let refused = refused.filter(|answer| !answer.allowed());

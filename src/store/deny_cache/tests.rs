@@ -12,8 +12,8 @@ fn charge(id: u128, limit: Limit, cost: u64) -> Charge {
 }
 
 proptest! {
-    /// At every instant the cache refuses only what the bucket itself refuses, and knows its
-    /// level to the unit; up to its age it refuses all of it.
+    /// The cache refuses only requests that the bucket denies, and has its exact level. Until its maximum
+    /// age it refuses all of them.
     #[test]
     fn cached_and_uncached_answers_agree_at_every_microsecond(
         tokens in 1_u64..50,
@@ -75,7 +75,7 @@ fn answer_from_before_a_grant_is_not_remembered() {
     cache.forget([BucketId(7)], 10);
     assert!(cache.refusal(&asked, 10).is_none() && cache.refusal(&other, 10).is_some());
     cache.remember(&asked, &answer, 10);
-    assert!(cache.refusal(&asked, 10).is_none(), "its call left before");
+    assert!(cache.refusal(&asked, 10).is_none(), "its call was sent before");
     cache.remember(&asked, &answer, 11);
     assert!(cache.refusal(&asked, 11).is_some());
 }
@@ -94,11 +94,10 @@ fn one_exhausted_bucket_refuses_the_whole_request() {
         Outcome { level: 2_500_000, enough: true, share: Share::WHOLE }
     );
     assert_eq!(refusal.outcomes[1], Outcome { level: 750_000, enough: false, share: Share::WHOLE });
-    assert!(cache.refusal(&two, 750_000).is_none(), "enough by then");
+    assert!(cache.refusal(&two, 750_000).is_none(), "enough tokens again");
 }
 
-/// Two threads fill one slot by turns while a third asks: whatever it finds there, a refusal
-/// has a rule that refused.
+/// Two threads write one slot alternately while a third reads it: each refusal has a rule that was short.
 #[test]
 fn concurrent_refusal_is_by_a_rule_that_was_short() {
     let limit = Limit::token_bucket(1, 1_000_000, 5).unwrap();
@@ -118,18 +117,18 @@ fn concurrent_refusal_is_by_a_rule_that_was_short() {
         let refusals = std::iter::repeat_with(|| cache.refusal(&asked, 10)).flatten();
         let without = refusals.take(200_000).filter(|refusal| refusal.outcomes[0].enough).count();
         is_over.store(true, Ordering::Relaxed);
-        assert_eq!(without, 0, "refusals without a rule that refused");
+        assert_eq!(without, 0, "refusals without a rule that was short");
     });
 }
 
-/// The wait that an answer names, and the rule that it names it by.
+/// Rule that an answer reports, and its retry after.
 fn named(charges: &[Charge], answer: &Answer) -> Option<(u32, u64)> {
     let Verdict::Refused { binding } = Verdict::of(charges, answer) else { return None };
     let standing = Standing::of(&charges[binding], &answer.outcomes[binding]);
     Some((charges[binding].rule, standing.retry_after_us))
 }
 
-/// What is known of the quick rule alone says nothing of how long the slow one makes a client wait.
+/// The entry of the fast rule does not determine the retry after of the slow one.
 #[test]
 fn refusal_is_cached_only_where_every_enforced_rule_is_known() {
     let quick = charge(1, Limit::token_bucket(1, 500_000, 5).unwrap(), 1);
@@ -140,7 +139,7 @@ fn refusal_is_cached_only_where_every_enforced_rule_is_known() {
     let answer = take(&[quick], &mut [empty], Share::WHOLE);
     cache.remember(&[quick], &answer, 0);
     assert!(cache.refusal(&[quick], 100_000).is_some());
-    assert_eq!(cache.refusal(&both, 100_000), None, "nothing is known of the slow rule");
+    assert_eq!(cache.refusal(&both, 100_000), None, "no entry of the slow rule");
     let answer = take(&both, &mut [empty, empty], Share::WHOLE);
     cache.remember(&both, &answer, 100_000);
     for charges in [&both[..], &[quick, shadow, slow]] {
@@ -149,8 +148,8 @@ fn refusal_is_cached_only_where_every_enforced_rule_is_known() {
     }
 }
 
-/// One step of a schedule: the ticks that pass, whether another gateway asks, which rules apply to
-/// the request, and what it costs.
+/// One step of a schedule: microseconds that pass, whether another gateway sends the request, which rules
+/// apply to it, and its cost.
 type Step = (u64, bool, [bool; 3], u64);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -160,9 +159,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// A cached refusal is what the store answered last of all the request's rules, refilled to
-    /// now: the same rule and the same wait, unless another gateway took from them since, and then
-    /// no more than a second ago.
+    /// A cached refusal reports the same rule and retry after as the store, unless another gateway took from
+    /// the buckets since, at most a second ago.
     #[test]
     fn cached_refusal_names_the_rule_and_the_wait_of_the_store(
         rates in prop::array::uniform3((1..20_u64, prop_oneof![Just(1_000_000_u64), Just(60_000_000)], 3..9_u64)),
@@ -170,7 +168,7 @@ proptest! {
     ) {
         let limits = rates.map(|(tokens, period, burst)| Limit::token_bucket(tokens, period, burst).unwrap());
         let mut store = limits.map(|limit| Bucket::full(&limit, 0));
-        // The level that this gateway saw last in each bucket, and when.
+        // Last level of each bucket that this gateway received, and its time.
         let mut seen: HashMap<u32, Bucket> = HashMap::new();
         let cache = DenyCache::default();
         let mut now = 0;
@@ -197,7 +195,7 @@ proptest! {
                 prop_assert_eq!(&take(&charges, &mut known, Share::WHOLE), &cached);
                 prop_assert!(!is_current || cached == truth);
                 let wait = |answer: &Answer| named(&charges, answer).map(|(_, wait)| wait);
-                prop_assert!(wait(&cached) <= wait(&truth), "no longer than the store says");
+                prop_assert!(wait(&cached) <= wait(&truth), "at most the wait of the store");
                 continue;
             }
             for (rule, bucket) in rules.iter().zip(&buckets) {
@@ -213,7 +211,7 @@ proptest! {
     }
 }
 
-/// A call that left before everything was forgotten says nothing of what came after.
+/// A call that was sent before the cache was cleared.
 #[test]
 fn answer_to_a_call_from_before_the_clearing_is_not_remembered() {
     let asked = [charge(7, Limit::token_bucket(1, 1_000_000, 5).unwrap(), 1)];
@@ -226,7 +224,7 @@ fn answer_to_a_call_from_before_the_clearing_is_not_remembered() {
     assert!(cache.refusal(&asked, 11).is_some());
 }
 
-/// Answers come in any order; the newest counts and, of one call, the lowest level.
+/// Answers arrive in any order. The newest counts; within one call, the lowest level.
 #[test]
 fn older_answer_does_not_replace_a_newer_one() {
     let limit = Limit::token_bucket(1, 1_000_000, 5).unwrap();
@@ -249,7 +247,7 @@ fn older_answer_does_not_replace_a_newer_one() {
 }
 
 #[test]
-fn an_answer_that_allows_displaces_no_other_bucket_from_its_slot() {
+fn answer_that_allows_replaces_no_entry_of_another_bucket() {
     let limit = Limit::token_bucket(1, 1_000_000, 5).unwrap();
     let cache = DenyCache::with_slots(1);
     let exhausted = [charge(0, limit, 1)];
@@ -262,7 +260,7 @@ fn an_answer_that_allows_displaces_no_other_bucket_from_its_slot() {
 }
 
 #[test]
-fn an_entry_is_good_for_its_age_and_no_longer() {
+fn entry_expires_after_its_maximum_age() {
     let limit = Limit::token_bucket(1, 10_000_000, 5).unwrap();
     let cache = DenyCache::with_slots(1);
     let asked = [charge(0, limit, 1)];

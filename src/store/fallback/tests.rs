@@ -1,5 +1,4 @@
-//! The bound: whatever fails, whenever, for whomever, all gateways together never grant more than
-//! `docs/outages.md` says.
+//! The bound of `docs/outages.md`: tokens that all gateways grant together, under any schedule of outages.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,20 +12,20 @@ use crate::limit::verdict::Standing;
 use crate::store::debts::Owed;
 use crate::store::redis::fixture::rule;
 
-/// What happens, one after the other.
+/// One step of a schedule.
 #[derive(Clone, Debug)]
 enum Step {
     /// Microseconds pass.
     Wait(u64),
-    /// A gateway loses the shared store, or finds it again.
+    /// The shared store becomes unavailable to a gateway, or available again.
     Turn(usize),
-    /// All of them do.
+    /// The same for all gateways.
     TurnAll(bool),
-    /// A client asks a gateway, so many times at once, at this cost.
+    /// A gateway gets requests of this cost, all at once.
     Ask { gateway: usize, requests: u64, cost: u64 },
-    /// The same, but no answer comes in time; the store may have taken the tokens or not.
-    AskInVain { gateway: usize, cost: u64, taken: bool },
-    /// A gateway is started again; before it ends it settles its debts where it can, or not.
+    /// A gateway gets a request and no answer of the store in time. `taken`: the store took the tokens.
+    AskTimedOut { gateway: usize, cost: u64, taken: bool },
+    /// A gateway restarts. `settles`: it first settles its debts, if the store is available.
     Restart { gateway: usize, settles: bool },
 }
 
@@ -40,13 +39,13 @@ struct World {
     /// Whether each has reached the shared store since it started.
     reached: Vec<Arc<AtomicBool>>,
     now: u64,
-    /// When, and how many units.
+    /// Times of grants, and units.
     granted: Vec<(u64, i64)>,
-    /// When, and for how many ticks since the last entry gateways owed something, summed up.
+    /// Times, and the sum over all gateways of the microseconds with a debt since the previous entry.
     owing: Vec<(u64, u64)>,
-    /// When, and how many units were owed by gateways that ended without settling them.
+    /// Times at which gateways ended without a settlement, and units of their debts.
     lost: Vec<(u64, i64)>,
-    /// When gateways started again.
+    /// Times of restarts.
     restarts: Vec<u64>,
 }
 
@@ -81,7 +80,7 @@ impl World {
         Charge { bucket, rule: 0, limit_index: 0, limit: self.limit, cost, mode }
     }
 
-    /// What the script does with a call that carries this charge and what the gateway owes.
+    /// Does what the script does for a call with this charge and the gateway's debts.
     fn call(&mut self, gateway: usize, charge: Charge) -> (Answer, Option<Owed>) {
         let owed = self.gateways[gateway].debts.take_out(charge.bucket, &self.limit, self.now);
         let units = owed.as_ref().map_or(0, |(_, units)| *units);
@@ -104,7 +103,7 @@ impl World {
         self.note(&answer, charge);
     }
 
-    fn ask_in_vain(&mut self, gateway: usize, cost: u64, taken: bool) {
+    fn ask_timed_out(&mut self, gateway: usize, cost: u64, taken: bool) {
         let charge = self.charge(cost);
         let bucket = charge.bucket;
         let owed = if taken {
@@ -143,10 +142,10 @@ impl World {
     fn play(&mut self, step: &Step) {
         let count = self.gateways.len();
         match *step {
-            Step::Wait(ticks) => {
+            Step::Wait(us) => {
                 let owing = self.gateways.iter().filter(|gateway| !gateway.debts.is_empty());
-                self.owing.push((self.now, ticks * owing.count() as u64));
-                self.now += ticks;
+                self.owing.push((self.now, us * owing.count() as u64));
+                self.now += us;
             }
             Step::Turn(gateway) => self.is_up[gateway % count] ^= true,
             Step::TurnAll(up) => self.is_up = vec![up; count],
@@ -154,8 +153,8 @@ impl World {
                 (0..requests)
                     .for_each(|_| self.ask(gateway % count, cost.min(self.limit.capacity())));
             }
-            Step::AskInVain { gateway, cost, taken } => {
-                self.ask_in_vain(gateway % count, cost.min(self.limit.capacity()), taken);
+            Step::AskTimedOut { gateway, cost, taken } => {
+                self.ask_timed_out(gateway % count, cost.min(self.limit.capacity()), taken);
             }
             Step::Restart { gateway, settles } => self.restart(gateway % count, settles),
         }
@@ -164,11 +163,10 @@ impl World {
         }
     }
 
-    /// The bound of the documentation, over every span: a burst and the rate, and two more bursts
-    /// (or requests of each gateway, where that is more) where all gateways are cut off together.
-    /// Otherwise one more, and the gateways' part of the rate for as long as they owe something.
-    /// Beside that, what gateways owed that ended without settling it, and a gateway's part for each
-    /// restart: it forgets levels.
+    /// Checks the documented bound over every span: a burst and the rate, plus two bursts (or one request of
+    /// each gateway, if that is more) if all gateways lose the store together. Otherwise plus one burst,
+    /// and the local share of the rate while a gateway has debts. Plus the debts of gateways that ended
+    /// without a settlement, and a local share for each restart, which loses the known levels.
     fn check(&self, dearest: u64, together: bool) -> Result<(), TestCaseError> {
         let limit = &self.limit;
         let gateways = i64::try_from(self.gateways.len()).unwrap();
@@ -178,7 +176,7 @@ impl World {
             for (last, units) in &self.granted[start..] {
                 granted += units;
                 let owing = self.owing.iter().filter(|(at, _)| (first..last).contains(&at));
-                let owing = owing.map(|(_, ticks)| limit.units_in(*ticks)).sum::<i64>() / gateways;
+                let owing = owing.map(|(_, us)| limit.units_in(*us)).sum::<i64>() / gateways;
                 let more = each.max(limit.full());
                 let beyond = if together { 2 * more } else { more + owing };
                 let lost = self.lost.iter().filter(|(at, _)| (first..=last).contains(&at));
@@ -209,8 +207,8 @@ fn step(turn: impl Strategy<Value = Step> + 'static) -> impl Strategy<Value = St
     ]
 }
 
-fn in_vain() -> impl Strategy<Value = Step> {
-    (0..6_usize, 1..4_u64, any::<bool>()).prop_map(|(gateway, cost, taken)| Step::AskInVain {
+fn timed_out() -> impl Strategy<Value = Step> {
+    (0..6_usize, 1..4_u64, any::<bool>()).prop_map(|(gateway, cost, taken)| Step::AskTimedOut {
         gateway,
         cost,
         taken,
@@ -236,7 +234,7 @@ proptest! {
     fn outages_of_any_gateways_stay_within_the_bound(
         (gateways, limit) in (1..6_usize, limit()),
         steps in prop::collection::vec(
-            prop_oneof![9 => step((0..6_usize).prop_map(Step::Turn)), 1 => in_vain()],
+            prop_oneof![9 => step((0..6_usize).prop_map(Step::Turn)), 1 => timed_out()],
             1..120,
         ),
     ) {
@@ -256,12 +254,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn a_restart_adds_a_part_and_what_it_leaves_unsettled(
+    fn restart_adds_its_share_and_its_unsettled_debts(
         (gateways, limit) in (1..6_usize, limit()),
         steps in prop::collection::vec(
             prop_oneof![
                 8 => step((0..6_usize).prop_map(Step::Turn)),
-                1 => in_vain(),
+                1 => timed_out(),
                 2 => restart(),
             ],
             1..120,
@@ -325,16 +323,16 @@ fn fallback_starts_from_the_last_known_level() {
     assert_eq!(world.granted.len(), 50);
     world.play(&Step::TurnAll(false));
     (0..2).for_each(|gateway| world.play(&Step::Ask { gateway, requests: 60, cost: 1 }));
-    assert_eq!(world.granted.len(), 50, "what was gone stays gone");
+    assert_eq!(world.granted.len(), 50, "tokens taken before the outage are not granted again");
     world.play(&Step::Wait(1_000_000));
     (0..2).for_each(|gateway| world.play(&Step::Ask { gateway, requests: 60, cost: 1 }));
-    assert_eq!(world.granted.len(), 60, "ten by the rate, five by each");
+    assert_eq!(world.granted.len(), 60, "ten tokens were added, five for each");
     world.play(&Step::TurnAll(true));
     (0..2).for_each(|gateway| world.play(&Step::Ask { gateway, requests: 60, cost: 1 }));
-    assert_eq!(world.granted.len(), 65, "the first that is back does not know of the other's five");
+    assert_eq!(world.granted.len(), 65, "the first does not know the five tokens of the other");
     world.play(&Step::Wait(1_000_000));
     (0..2).for_each(|gateway| world.play(&Step::Ask { gateway, requests: 60, cost: 1 }));
-    assert_eq!(world.granted.len(), 70, "which were owed, and are paid: 50 and two seconds");
+    assert_eq!(world.granted.len(), 70, "the debts are settled: 50 and two seconds");
 }
 
 #[test]
@@ -342,16 +340,17 @@ fn client_within_its_limits_is_never_denied_by_a_debt() {
     let mut world = World::new(3, tens());
     for second in 0..60 {
         world.play(&Step::TurnAll(!(10..40).contains(&second)));
-        // Three of ten tokens a second, by all gateways in turn.
+        // Three of ten tokens per second, one through each gateway.
         (0..3).for_each(|gateway| world.play(&Step::Ask { gateway, requests: 1, cost: 1 }));
         world.play(&Step::Wait(1_000_000));
     }
     assert_eq!(world.granted.len(), 180);
 }
 
-/// One of three gateways alone, with 10/s and 10 deep: clients that ask for one token every 50 ms, six
-/// times what the share has, and one that needs 5 and asks whenever it was told to, from one second
-/// on. Returns the ticks at which that one passed, and how many cheap requests did.
+/// One of three gateways in local fallback, at 10/s and a burst of 10. Requests of one token every 50 ms, six
+/// times its share, and from one second on a client with requests of 5 tokens that follows retry after.
+/// Returns the times in microseconds at which its requests were allowed, and the number of allowed
+/// cheap requests.
 fn beside_cheap_requests(
     until: u64,
     mut take: impl FnMut(&Charge, u64, Share) -> Answer,
@@ -382,19 +381,19 @@ fn expensive_request_is_allowed_beside_steady_cheap_ones() {
     let gateway = &world.gateways[0];
     let take = |charge: &Charge, now, share| gateway.take(&[*charge], &[rule()], now, share);
     let (passed, cheap) = beside_cheap_requests(MINUTE, take);
-    // The documented 4 * n * c / R and six seconds are for clients that are late.
+    // The documented 4 * n * c / R and six seconds include clients that retry late.
     let gaps = passed.windows(2).map(|pair| pair[1] - pair[0]);
     let longest = gaps.chain([passed[0] - 1_000_000]).max().unwrap();
-    assert!(longest <= 6_500_000, "{longest} ticks: {passed:?}");
+    assert!(longest <= 6_500_000, "{longest} us: {passed:?}");
     assert!(passed.len() >= 10, "{passed:?}");
-    // Of 200 tokens and a costly request's worth at once, at least a third.
+    // At least a third of 200 tokens and one expensive request.
     assert!(cheap >= 67, "{cheap}");
     assert!(cheap + 5 * passed.len() as u64 <= 5 + 200, "{cheap} and {}", passed.len());
 }
 
-/// Without turns it never does.
+/// Without reservations, the expensive request is never allowed.
 #[test]
-fn cheap_requests_keep_a_bucket_from_being_full() {
+fn without_reservations_cheap_requests_starve_expensive_ones() {
     let world = World::new(3, Limit::token_bucket(10, 1_000_000, 10).unwrap());
     let memory = &world.gateways[0].memory;
     let take = |charge: &Charge, now, share| memory.take(&[*charge], now, share);
@@ -402,9 +401,9 @@ fn cheap_requests_keep_a_bucket_from_being_full() {
     assert_eq!((passed.len(), cheap), (0, 203));
 }
 
-/// The client that reserved a bucket may never come back.
+/// The client of the reservation sends no further request.
 #[test]
-fn a_reservation_that_is_not_used_ends_when_cheap_requests_were_told() {
+fn unused_reservation_ends_at_the_reported_retry_after() {
     let world = World::new(3, Limit::token_bucket(10, 1_000_000, 10).unwrap());
     let gateway = &world.gateways[0];
     let take = |cost, now| {
@@ -425,26 +424,26 @@ fn a_reservation_that_is_not_used_ends_when_cheap_requests_were_told() {
     assert_eq!(take(1, 2_300_001), (true, 0), "no other reservation yet");
 }
 
-/// A cheap request comes while the costly one that has reserved the bucket passes: one of them takes
-/// what the bucket holds, and no other passes.
+/// A cheap request arrives while the expensive one with the reservation is allowed: only one of them gets
+/// the tokens.
 #[test]
-fn no_request_passes_for_free_as_a_reservation_ends() {
+fn no_request_is_allowed_without_tokens_as_a_reservation_ends() {
     let limit = Limit::token_bucket(1, 1_000, 2).unwrap();
     let share = Share::one_of(2);
     let memory = Arc::new(MemoryStore::new(1_000, &[limit]));
     let gateway = Fallback::new(Arc::clone(&memory), Arc::new(Debts::new(1_000)));
     let (bucket, mode) = (BucketId(7), Mode::Enforce);
     let cheap = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
-    let costly = Charge { cost: 2, ..cheap };
+    let expensive = Charge { cost: 2, ..cheap };
     let barrier = std::sync::Barrier::new(2);
     let run = |charge: Charge, later: u64| {
         let mut passed = Vec::new();
         for round in 1..20_000_u64 {
             let now = round * 1_000_000_000;
             if later == 0 {
-                // The costly request finds the bucket less than full, and reserves it.
-                memory.put(&costly, limit.full() - 1, now);
-                assert!(!gateway.take(&[costly], &[rule()], now, share).allowed());
+                // The bucket is not full, so the expensive request reserves it.
+                memory.put(&expensive, limit.full() - 1, now);
+                assert!(!gateway.take(&[expensive], &[rule()], now, share).allowed());
             }
             barrier.wait();
             passed.push(gateway.take(&[charge], &[rule()], now + 1 + later, share).allowed());
@@ -454,16 +453,15 @@ fn no_request_passes_for_free_as_a_reservation_ends() {
     };
     let (first, second) = std::thread::scope(|scope| {
         let other = scope.spawn(|| run(cheap, 1));
-        (run(costly, 0), other.join().unwrap())
+        (run(expensive, 0), other.join().unwrap())
     });
     let both = first.iter().zip(&second).filter(|(first, second)| **first && **second).count();
-    assert_eq!(both, 0, "rounds in which both passed");
+    assert_eq!(both, 0, "rounds in which both were allowed");
 }
 
-/// A request that another rule refuses for longer cannot use a reservation, and gets none: it does
-/// not keep a bucket from other clients.
+/// A request that another rule denies for longer could not use a reservation, so it gets none.
 #[test]
-fn a_client_that_is_exhausted_for_longer_reserves_no_shared_bucket() {
+fn client_denied_for_longer_by_another_rule_reserves_no_bucket() {
     let second = 1_000_000;
     let share = Share::one_of(3);
     let (shared, own) = (tens(), Limit::token_bucket(1, 3_600 * second, 10).unwrap());
@@ -475,23 +473,23 @@ fn a_client_that_is_exhausted_for_longer_reserves_no_shared_bucket() {
         let (bucket, mode) = (BucketId(id), Mode::Enforce);
         Charge { bucket, rule: 0, limit_index, limit, cost, mode }
     };
-    let costly = [charge(1, 0, shared, 20), charge(2, 1, own, 10)];
+    let expensive = [charge(1, 0, shared, 20), charge(2, 1, own, 10)];
     let cheap = [charge(1, 0, shared, 1)];
     let take = |charges: &[Charge], now| gateway.take(charges, &[rule()], now, share).allowed();
-    assert!(take(&costly, 0), "both buckets are full");
+    assert!(take(&expensive, 0), "both buckets are full");
     let mut passed = 0;
     for now in (1..=60 * second).step_by(20_000) {
-        assert!(!take(&costly, now), "its own limit is an hour");
+        assert!(!take(&expensive, now), "the other limit denies it for an hour");
         passed += u64::from(take(&cheap, now));
     }
-    // A third of ten a second for a minute, less the two seconds that the first request took beyond.
-    assert!((190..=200).contains(&passed), "{passed} of the others' requests passed");
+    // A third of ten per second for a minute, less two seconds of debt after the first request.
+    assert!((190..=200).contains(&passed), "{passed} requests of others were allowed");
 }
 
-/// A limit of five an hour is reserved for up to an hour. When Redis decides again, a single call that
-/// it does not answer in time is decided by the level that Redis gave last.
+/// A limit of five per hour is reserved for up to an hour. Once Redis decides again, a call that times out
+/// is decided by the last level from Redis.
 #[test]
-fn a_reservation_ends_when_redis_decides_again() {
+fn reservation_ends_when_redis_decides_again() {
     let limit = Limit::token_bucket(5, 3_600_000_000, 5).unwrap();
     let world = World::new(3, limit);
     let gateway = &world.gateways[0];
@@ -502,5 +500,5 @@ fn a_reservation_ends_when_redis_decides_again() {
     gateway.debts.take_out(charges[0].bucket, &limit, 1_000_000);
     let mut full = [Bucket::full(&limit, 1_000_000)];
     gateway.learn(&charges, &take(&charges, &mut full, Share::WHOLE), 1_000_000);
-    assert!(passes(1, 2_000_000), "Redis said that four tokens are left");
+    assert!(passes(1, 2_000_000), "the last level from Redis has four tokens");
 }

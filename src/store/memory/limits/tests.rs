@@ -1,4 +1,4 @@
-//! Rules that change: what clients keep, and what the store does not.
+//! Changes of rules: levels of clients, and the number of limits.
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ fn charge(client: u128, limit_index: u32, limit: Limit, cost: u64) -> Charge {
     Charge { bucket, rule: 0, limit_index, limit, cost, mode: Mode::Enforce }
 }
 
-/// The client's level, without taking anything.
+/// Level of the client's bucket.
 fn level(store: &MemoryStore, charge: Charge, now: u64) -> i64 {
     let more_than_any = Charge { cost: charge.limit.capacity() + 1, ..charge };
     store.peek(&[more_than_any], now, Share::WHOLE).outcomes[0].level
@@ -27,10 +27,10 @@ fn limits() -> impl Strategy<Value = Limit> {
 }
 
 proptest! {
-    /// Whatever the rule was and is: up to the change the bucket fills by the old one, then the
-    /// client has the same fraction of the new, which fills on by that.
+    /// Until the change, the bucket refills by the old limit. Then the client keeps its fraction under the new
+    /// limit, by which the bucket refills from then on.
     #[test]
-    fn row_46_any_rule_that_changes_leaves_each_client_its_fraction(
+    fn row_46_changed_rule_keeps_the_fraction_of_each_bucket(
         old in limits(),
         new in limits(),
         cost in 1..1_000_u64,
@@ -48,14 +48,14 @@ proptest! {
         let now = changed + since;
         let filled = kept.refilled(&new, now).level;
         prop_assert_eq!(level(&store, charge(7, numbers[0], new, 1), now), filled);
-        // Whoever was full is full.
+        // A full bucket remains full.
         prop_assert_eq!(level(&store, charge(8, numbers[0], new, 1), changed), new.full());
     }
 
-    /// Where there is no room for all, and rules change before, between or after: nobody gets more
-    /// than if all had been kept.
+    /// With evictions before, between and after changes of rules, no client gets more tokens than without
+    /// evictions.
     #[test]
-    fn a_change_of_rules_is_no_second_burst_for_those_that_were_dropped(
+    fn changed_rule_grants_no_second_burst_to_evicted_buckets(
         old in limits(),
         new in limits(),
         seed in any::<u64>(),
@@ -87,14 +87,14 @@ proptest! {
 }
 
 #[test]
-fn ten_thousand_files_of_ever_other_rates_leave_no_more_than_buckets_need() {
+fn ten_thousand_reloads_keep_only_the_limits_that_buckets_need() {
     let limit = |number: u64| Limit::token_bucket(10, SECOND + number, 1_000 + number).unwrap();
     let store = MemoryStore::new(10_000, &[limit(0)]);
     let (mut numbers, mut now) = (vec![0], 0);
     let mut kept: Vec<Bucket> = vec![Bucket::full(&limit(0), 0); 50];
     for number in 0..10_000 {
         let is = limit(number);
-        // Half of the clients come by every rule, and have what they should have.
+        // Half of the clients send a request under every rule, and have the expected level.
         for (client, bucket) in kept.iter_mut().enumerate().take(25) {
             let charge = charge(client as u128, numbers[0], is, 5);
             let answer = store.take(&[charge], now, Share::WHOLE);
@@ -104,7 +104,7 @@ fn ten_thousand_files_of_ever_other_rates_leave_no_more_than_buckets_need() {
             assert_eq!(answer.outcomes[0].level, expected.level, "rule {number}");
             *bucket = expected;
         }
-        // The others come once, and their buckets stay under the rule of then.
+        // The others send one request, and their buckets keep the limit of that time.
         if let 0..25 = number {
             let client = 25 + u128::from(number);
             assert!(store.take(&[charge(client, numbers[0], is, 5)], now, Share::WHOLE).allowed());
@@ -116,22 +116,22 @@ fn ten_thousand_files_of_ever_other_rates_leave_no_more_than_buckets_need() {
             *bucket = next.converted(bucket.refilled(&is, now), &is);
         }
     }
-    // What was retired within the last seconds, what buckets name, and as many again.
+    // Limits retired in the last seconds, limits of buckets, and as many again.
     let known = store.limits.load().len();
     assert!(known < 200, "{known} limits are known");
 }
 
 #[test]
-fn a_number_is_given_anew_only_when_nobody_can_mean_the_old_limit() {
+fn number_is_reused_only_after_its_old_limit_is_unused() {
     let limit = |number: u64| Limit::token_bucket(1, SECOND, 1 + number).unwrap();
     let store = MemoryStore::new(100, &[limit(0)]);
-    // A bucket of the first rule stays; the clock stands still, then goes on.
+    // A bucket of the first limit remains. The clock stops, then continues.
     assert!(store.take(&[charge(1, 0, limit(0), 1)], 0, Share::WHOLE).allowed());
     for number in 1..200 {
         assert_eq!(store.adopt(&[limit(number)], 0), [u32::try_from(number).unwrap()]);
     }
     let later = 11 * SECOND;
-    // Of what is known, the rules in force and the one that a bucket names stay.
+    // The limits in force and the one of the bucket are kept.
     let two = store.adopt(&[limit(199), limit(500)], later);
     assert_eq!(two[0], 199);
     let mut known = 0;
@@ -140,8 +140,8 @@ fn a_number_is_given_anew_only_when_nobody_can_mean_the_old_limit() {
         assert!(!numbers.contains(&0) && numbers[..2] == two[..], "{numbers:?}");
         known = if number == 899 { store.limits.load().len() } else { known };
     }
-    // Twice as many as had been in use, before the numbers of before were looked for.
+    // At most twice as many as were in use, until free numbers are searched for.
     assert!(store.limits.load().len() <= 2 * known, "{} of {known}", store.limits.load().len());
-    // The first rule again has its own number again, and its bucket was never touched.
+    // The first limit gets its number again, and its bucket has not changed.
     assert_eq!(store.adopt(&[limit(0)], 3 * later), [0]);
 }

@@ -1,4 +1,4 @@
-//! The table next to a map.
+//! Tests of the table, against a map.
 
 use std::collections::HashMap;
 
@@ -18,12 +18,12 @@ fn level(table: &Table, id: u128) -> Option<i64> {
 }
 
 #[test]
-fn a_slot_is_32_bytes() {
+fn slot_is_32_bytes() {
     assert_eq!(size_of::<Entry>(), 32);
 }
 
 #[test]
-fn an_entry_gives_back_what_it_was_made_of() {
+fn entry_returns_its_bucket() {
     for limit_index in [0, 1, 77, u32::MAX] {
         let bucket = Bucket { level: 1 << 53, at: u64::MAX };
         let entry = Entry::new(Name::of(BucketId(5)), limit_index, bucket);
@@ -32,7 +32,7 @@ fn an_entry_gives_back_what_it_was_made_of() {
 }
 
 #[test]
-fn a_table_without_slots_holds_nothing() {
+fn table_without_slots_is_empty() {
     let mut table = Table::new(1);
     table.insert(entry(1, 1));
     assert_eq!((level(&table, 1), table.remove(0), table.len()), (None, None, 0));
@@ -46,7 +46,7 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Few homes, and ids that differ in each third of the name: long runs, around the end too.
+    // Few home slots, and IDs that differ in each third of the name: long runs, also across the end.
     let id = (0..4_u128, 0..3_u128, 0..3_u128)
         .prop_map(|(home, middle, high)| home << 62 | middle | high << 64);
     let step = prop_oneof![
@@ -59,7 +59,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn it_holds_what_a_map_would(steps in steps(), seed: u64) {
+    fn table_equals_a_map_after_any_steps(steps in steps(), seed: u64) {
         let mut table = Table::new(seed);
         table.rebuild(20, |_| true);
         let mut map = HashMap::new();
