@@ -21,7 +21,7 @@ struct Names {
 
 impl Metrics {
     /// Removes series with names that `policy` does not have, from each metric with more than
-    /// [`MAX_SERIES`] series. This bounds the memory if many reloads rename things. Prometheus treats
+    /// `MAX_SERIES` series. This bounds the memory if many reloads rename things. Prometheus treats
     /// a counter that disappears like a restart.
     pub fn remove_stale(&self, policy: &Policy) {
         let names = Names {
