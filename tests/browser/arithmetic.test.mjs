@@ -1,18 +1,18 @@
-// What the page works out itself, without a page: `node --test tests/browser/arithmetic.test.mjs`.
+// Pure functions of the dashboard: `node --test tests/browser/arithmetic.test.mjs`.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Bucket, corners, simulate } from "../../src/admin/page/bucket.js";
-import { breakerChanges, heaped, OTHERS, recent, shownSpan, stacked, Samples } from "../../src/admin/page/series.js";
+import { breakerChanges, cumulative, OTHERS, recent, shownSpan, stacked, Samples } from "../../src/admin/page/series.js";
 import { exact, nextAfterMs, perMs } from "../../src/admin/page/tokens.js";
-import { meant, ordered } from "../../src/admin/page/refusals.js";
+import { searchTerm, ordered } from "../../src/admin/page/refusals.js";
 import { parser } from "../../src/admin/page/events.js";
 import { amount, moment, percent, span } from "../../src/admin/page/format.js";
 
 const SECOND = 1_000_000;
 
-test("a bucket gives its burst at once, then one token a period, and a refusal takes nothing", () => {
+test("bucket grants its burst at once, then one token per period, and a refusal takes no tokens", () => {
   const bucket = new Bucket({ rate: 2, burst: 3 });
   assert.deepEqual([0, 0, 0, 0].map((at) => bucket.take(at).accepted), [true, true, true, false]);
   assert.equal(bucket.take(0).retryAfter, SECOND / 2);
@@ -21,7 +21,7 @@ test("a bucket gives its burst at once, then one token a period, and a refusal t
   assert.equal(bucket.level(60 * SECOND), 3);
 });
 
-test("a request is accepted exactly when its refusal said", () => {
+test("request is accepted exactly after retryAfter", () => {
   for (const rate of [1, 3, 7, 50]) {
     for (const cost of [1, 2, 5]) {
       const bucket = new Bucket({ rate, burst: 5, cost });
@@ -33,8 +33,8 @@ test("a request is accepted exactly when its refusal said", () => {
   }
 });
 
-test("no pattern gets more than burst + rate · t through, and a patient one nearly that", () => {
-  for (const pattern of ["steady", "bursts", "ramp", "random", "patient"]) {
+test("no pattern gets more than burst + rate · t, and waiting for retryAfter gets nearly that", () => {
+  for (const pattern of ["steady", "bursts", "ramp", "random", "retry_after"]) {
     for (const [rate, burst, cost, load] of [[5, 20, 1, 8], [1, 1, 1, 50], [50, 100, 10, 50], [7, 3, 2, 9]]) {
       const outcomes = simulate({ rate, burst, cost, pattern, load, seconds: 20 });
       const times = outcomes.map(({ at }) => at);
@@ -44,17 +44,17 @@ test("no pattern gets more than burst + rate · t through, and a patient one nea
       assert.ok(outcomes.every(({ level }) => level >= 0 && level <= burst), pattern);
     }
   }
-  const patient = simulate({ rate: 5, burst: 20, cost: 1, pattern: "patient", load: 50, seconds: 20 });
-  const passed = patient.filter(({ accepted }) => accepted).length;
+  const waiting = simulate({ rate: 5, burst: 20, cost: 1, pattern: "retry_after", load: 50, seconds: 20 });
+  const passed = waiting.filter(({ accepted }) => accepted).length;
   assert.ok(passed >= 115, `${passed}`);
 });
 
-test("a client that keeps to the rate is never refused", () => {
+test("client that keeps to the rate is never refused", () => {
   const outcomes = simulate({ rate: 8, burst: 1, cost: 1, pattern: "steady", load: 8, seconds: 20 });
   assert.equal(outcomes.filter(({ accepted }) => !accepted).length, 0);
 });
 
-test("the drawn line never leaves the bucket and ends where the picture does", () => {
+test("line stays within the bucket and ends at the end of the chart", () => {
   const settings = { rate: 5, burst: 20, cost: 3 };
   const outcomes = simulate({ ...settings, pattern: "bursts", load: 4, seconds: 20 });
   const line = corners(settings, outcomes, 20 * SECOND);
@@ -63,14 +63,14 @@ test("the drawn line never leaves the bucket and ends where the picture does", (
   assert.equal(line.at(-1)[0], 20);
 });
 
-test("rates are read as the file writes them", () => {
+test("rates are parsed", () => {
   assert.equal(perMs("100/s"), 0.1);
   assert.equal(perMs("5/250ms"), 0.02);
   assert.equal(perMs("600/10m"), 0.001);
   assert.ok(Number.isNaN(perMs("many")));
 });
 
-test("tokens and the next allowed moment follow from when the bucket is full", () => {
+test("tokens and time of the next allowed request follow from full_after_ms", () => {
   const bucket = { rate: "10/s", burst: 50, full_after_ms: 4_950 };
   assert.ok(Math.abs(exact(bucket) - 0.5) < 1e-9);
   assert.ok(Math.abs(exact(bucket, 1_000) - 10.5) < 1e-9);
@@ -87,10 +87,10 @@ test("rows are stacked: allowed below, refused on top, each name once", () => {
   const { times, rows } = stacked(samples, "plans");
   assert.deepEqual(times, [1, 2]);
   assert.deepEqual(rows.map(({ name, kind }) => `${name} ${kind}`), ["free allowed", "pro allowed", "free refused", "pro refused"]);
-  assert.deepEqual(heaped(rows).at(-1), [5, 2]);
+  assert.deepEqual(cumulative(rows).at(-1), [5, 2]);
 });
 
-test("names beyond the first six are one row", () => {
+test("names beyond the first six are added up", () => {
   const plans = Object.fromEntries(Array.from({ length: 9 }, (_, index) => [`p${index}`, { allowed: 10 + index, refused: 0 }]));
   const { rows } = stacked([sample(1_000, plans)], "plans");
   const allowed = rows.filter(({ kind }) => kind === "allowed");
@@ -98,13 +98,13 @@ test("names beyond the first six are one row", () => {
   assert.equal(allowed.at(-1).values[0], 10 + 11 + 12);
 });
 
-test("figures are per second, whatever the span of a sample", () => {
+test("rates are per second for every span of a sample", () => {
   const slow = { at_ms: 1, span_ms: 2_000, plans: { free: { allowed: 8, refused: 2 } }, transitions: {} };
   assert.deepEqual(recent([slow], 5), { allowed: 4, refused: 1 });
   assert.deepEqual(recent([], 5), { allowed: 0, refused: 0 });
 });
 
-test("no more samples are kept than are shown, and a young gateway shows a minute", () => {
+test("at most 300 samples are kept, and a chart spans at least a minute", () => {
   const samples = new Samples();
   for (let second = 0; second < 1_000; second += 1) samples.push(sample(second * 1_000, {}));
   assert.equal(samples.list.length, 300);
@@ -112,45 +112,45 @@ test("no more samples are kept than are shown, and a young gateway shows a minut
   assert.deepEqual(shownSpan(0, 1_000), [700, 1_000]);
 });
 
-test("what the breaker did is read off its counts", () => {
+test("breaker transitions are read from the counts", () => {
   const samples = [sample(1, {}), sample(2, {}, { open: 1 }), sample(3, {}, { open: 1, half_open: 1 })];
   assert.deepEqual(breakerChanges(samples).map(({ to }) => to), ["half_open", "open"]);
 });
 
-test("events are read whole, however the network cuts them", () => {
+test("events are parsed for every split of the stream", () => {
   const text = 'event: history\ndata: [1]\n\nevent: sample\ndata: {"a":2}\n\n';
   for (let size = 1; size < text.length; size += 1) {
-    const told = [];
-    const take = parser((event, data) => told.push([event, data]));
+    const events = [];
+    const take = parser((event, data) => events.push([event, data]));
     for (let at = 0; at < text.length; at += size) take(text.slice(at, at + size));
-    assert.deepEqual(told, [["history", [1]], ["sample", { a: 2 }]]);
+    assert.deepEqual(events, [["history", [1]], ["sample", { a: 2 }]]);
   }
 });
 
-test("what is typed is a key where there is one, and an address where it looks like one", () => {
+test("search text is an existing key id, or else an address if it looks like one", () => {
   const keys = ["acme", "10.0.0.1"];
   const table = {
     "": {}, acme: { key: "acme" }, acm: { key: "acm" }, "10.0.0.1": { key: "10.0.0.1" }, "10.0.0.2": { ip: "10.0.0.2" },
     "2001:db8::": { ip: "2001:db8::" }, "h:84aba8a80f5a07ab": { ip: "h:84aba8a80f5a07ab" }, "1.2.3": { key: "1.2.3" },
   };
-  for (const [text, expected] of Object.entries(table)) assert.deepEqual(meant(text, keys), expected, text);
+  for (const [text, expected] of Object.entries(table)) assert.deepEqual(searchTerm(text, keys), expected, text);
 });
 
-test("refusals that go on stay in their places while they do", () => {
-  const burst = (name, open, first, last) => ({ name, open, first: `2026-11-21T16:34:${first}Z`, last: `2026-11-21T16:34:${last}Z` });
+test("open refusal runs keep their rows", () => {
+  const run = (name, open, first, last) => ({ name, open, first: `2026-11-21T16:34:${first}Z`, last: `2026-11-21T16:34:${last}Z` });
   const names = (runs) => ordered(runs).map(({ name }) => name).join(" ");
-  const over = [burst("old", false, "01.5", "09.5"), burst("older", false, "02.5", "08.5")];
-  assert.equal(names([burst("a", true, "10.1", "20.1"), burst("b", true, "11.1", "20.2"), ...over]), "b a old older");
-  assert.equal(names([...over, burst("b", true, "11.1", "21.1"), burst("a", true, "10.1", "21.9")]), "b a old older");
+  const over = [run("old", false, "01.5", "09.5"), run("older", false, "02.5", "08.5")];
+  assert.equal(names([run("a", true, "10.1", "20.1"), run("b", true, "11.1", "20.2"), ...over]), "b a old older");
+  assert.equal(names([...over, run("b", true, "11.1", "21.1"), run("a", true, "10.1", "21.9")]), "b a old older");
 });
 
-test("a moment of today needs no date", () => {
+test("time of today has no date", () => {
   const noon = new Date(2026, 10, 21, 12, 0, 3).getTime();
   assert.equal(moment(noon, noon + 3_600_000), "12:00:03");
   assert.equal(moment(noon, noon + 24 * 3_600_000), "21 Nov, 12:00:03");
 });
 
-test("numbers are short", () => {
+test("numbers are abbreviated", () => {
   assert.deepEqual([0, 4.25, 42.4, 4_200, 1_234_567].map(amount), ["0", "4.3", "42", "4,200", "1.2M"]);
   assert.deepEqual([percent(0, 0), percent(1, 3), percent(1, 10_000)], ["0 %", "33.3 %", "< 0.1 %"]);
   assert.deepEqual([87, 1_240, 90_000, 7_200_000].map(span), ["87 ms", "1.2 s", "1.5 min", "2 h"]);

@@ -1,4 +1,4 @@
-// The dashboard in a real browser, before a real gateway under load: `make test-browser`.
+// The dashboard in a real browser, with a real gateway under load: `make test-browser`.
 
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync } from "node:fs";
@@ -67,7 +67,7 @@ async function violations(page) {
   return violations.map(({ id, impact, nodes }) => `${impact} ${id}: ${nodes.map(({ target }) => target.join(" ")).join(", ")}`);
 }
 
-test("the page loads without an error and asks nobody else", async () => {
+test("page loads without errors and sends requests only to the gateway", async () => {
   const { page, wrong, close } = await browser.open(gateway.admin);
   await page.waitForSelector('#live[data-state="live"]');
   await page.waitForSelector("#busiest table");
@@ -82,7 +82,7 @@ test("the page loads without an error and asks nobody else", async () => {
   await close();
 });
 
-test("the charts move under load, with refusals by plan and by rule", async () => {
+test("charts change under load, with refusals by plan and by rule", async () => {
   const { page, wrong, close } = await browser.open(gateway.admin);
   for (const id of ["by-plan", "by-rule", "sources"]) {
     await page.locator(`#${id}`).scrollIntoViewIfNeeded();
@@ -96,7 +96,7 @@ test("the charts move under load, with refusals by plan and by rule", async () =
   await close();
 });
 
-test("the busiest and the most refused are listed, and one click shows a client's buckets", async () => {
+test("busiest and most refused clients are listed, and a click shows their buckets", async () => {
   const { page, wrong, close } = await browser.open(gateway.admin);
   await page.waitForSelector("#busiest >> text=big-corp");
   await page.waitForSelector("#most-refused >> text=initech");
@@ -107,7 +107,7 @@ test("the busiest and the most refused are listed, and one click shows a client'
   await close();
 });
 
-test("refusals are listed, narrowed by client and rule, and one click shows a client's buckets", async () => {
+test("refusals are listed and filtered, and a click shows the client's buckets", async () => {
   const { page, wrong, close } = await browser.open(gateway.admin);
   const rows = () => page.locator("#refusal-list tbody tr").allTextContents();
   const all = (rows, part) => rows.length > 0 && rows.every((row) => row.includes(part));
@@ -117,27 +117,27 @@ test("refusals are listed, narrowed by client and rule, and one click shows a cl
   await page.fill("#refusals-form [name=client]", "192.0.2.14");
   await eventually("those of the address", async () => all(await rows(), "192.0.2.14"));
   await page.fill("#refusals-form [name=client]", "initec");
-  await eventually("what may be meant", async () => /did you mean `initech`/.test(await text(page, "#refusal-list")));
+  await eventually("a suggestion", async () => /did you mean `initech`/.test(await text(page, "#refusal-list")));
   await page.fill("#refusals-form [name=client]", "initech");
   await eventually("those of the key", async () => all(await rows(), "key initech"));
   const [first] = await rows();
-  for (const part of ["from 198.51.100.77", "per-key", "plan free", "goes on"]) assert.ok(first.includes(part), `${part} in ${first}`);
+  for (const part of ["from 198.51.100.77", "per-key", "plan free", "open"]) assert.ok(first.includes(part), `${part} in ${first}`);
   const count = async () => number(await page.locator("#refusal-list tbody tr td.number").first().textContent());
   const before = await count();
-  await eventually("it to count on", async () => (await count()) !== before);
+  await eventually("the count to grow", async () => (await count()) !== before);
 
   await page.selectOption("#refusals-rule", "per-ip");
-  await eventually("nothing to fit", async () => (await text(page, "#refusal-list")) === "No refusal fits.");
+  await eventually("no match", async () => (await text(page, "#refusal-list")) === "No matching refusals.");
   await page.selectOption("#refusals-rule", "per-key");
   await page.click('#refusal-list button[data-id="initech"]');
   await page.waitForSelector('[data-rule="per-ip"] .tokens:not(:empty)');
   assert.match(await text(page, "#client-who"), /Key initech from 198\.51\.100\.77, on the plan free/);
-  // The browser itself reports the 400 that a name half typed is answered with.
+  // The browser logs the 400 for an incomplete name.
   assert.deepEqual(wrong.filter((line) => !line.includes("400")), []);
   await close();
 });
 
-test("more refusals than are listed are said to be there, and shown when asked for", async () => {
+test("more refusals are shown on request", async () => {
   const { page, wrong, close } = await browser.open(gateway.admin);
   for (let client = 0; client < 14; client += 1) {
     await Promise.all(Array.from({ length: 40 }, () => send(gateway.gateway, "/", { "x-forwarded-for": `198.18.1.${client}` })));
@@ -149,7 +149,7 @@ test("more refusals than are listed are said to be there, and shown when asked f
   await close();
 });
 
-test("a bucket drains and fills before one's eyes, and says when the next request passes", async () => {
+test("bucket view shows draining, refilling and the next allowed request", async () => {
   const { page, wrong, close } = await browser.open(gateway.admin);
   await watch(page, "198.18.0.9", { kind: "ip" });
   await eventually("a full bucket", async () => (await tokens(page, "per-key")) === 20);
@@ -167,19 +167,19 @@ test("a bucket drains and fills before one's eyes, and says when the next reques
   await close();
 });
 
-test("what the next request takes is what its route costs", async () => {
+test("next request shows the cost of its route", async () => {
   const { page, wrong, close } = await browser.open(gateway.admin);
   await page.waitForSelector('#client-form [name=route] option[value="search"]', { state: "attached" });
   await watch(page, "big-corp", { route: "search" });
-  assert.equal(await text(page, '[data-rule="search"] .takes'), "Next request passes (it takes 5)");
+  assert.equal(await text(page, '[data-rule="search"] .takes'), "Next request allowed (cost 5)");
   await watch(page, "big-corp", { route: "rest" });
-  assert.equal(await text(page, '[data-rule="per-key"] .takes'), "Next request passes");
+  assert.equal(await text(page, '[data-rule="per-key"] .takes'), "Next request allowed");
   assert.equal(await page.locator('[data-rule="search"]').count(), 0);
   assert.deepEqual(wrong, []);
   await close();
 });
 
-test("reset and grant ask first, and then do it", async () => {
+test("reset and grant need a confirmation", async () => {
   const { page, wrong, close } = await browser.open(gateway.admin);
   const stop = load(gateway.gateway, [{ ip: "198.18.0.10", perSecond: 40 }]);
   await watch(page, "198.18.0.10", { kind: "ip" });
@@ -203,15 +203,15 @@ test("reset and grant ask first, and then do it", async () => {
   await close();
 });
 
-test("a client that does not exist is said to", async () => {
+test("unknown client shows an error", async () => {
   const { page, close } = await browser.open(gateway.admin);
   await page.fill("#client-form [name=id]", "nobody");
   await page.click("#client-form button[type=submit]");
-  await eventually("the reason", async () => /nobody/.test(await text(page, "#client-who")) && !/Looking/.test(await text(page, "#client-who")));
+  await eventually("the reason", async () => /nobody/.test(await text(page, "#client-who")) && !/Loading/.test(await text(page, "#client-who")));
   await close();
 });
 
-test("a request is explained", async () => {
+test("request is explained", async () => {
   const { page, wrong, close } = await browser.open(gateway.admin);
   await page.fill("#explain-form [name=path]", "/api/search");
   await page.fill("#explain-form [name=key]", secret("big-corp"));
@@ -219,12 +219,12 @@ test("a request is explained", async () => {
   await page.click("#explain-form button[type=submit]");
   await page.waitForSelector("#explanation .verdict");
   const answer = await text(page, "#explanation");
-  for (const part of ["big-corp", "enterprise", "search", "It passes"]) assert.ok(answer.includes(part), `${part} in ${answer}`);
+  for (const part of ["big-corp", "enterprise", "search", "Allowed"]) assert.ok(answer.includes(part), `${part} in ${answer}`);
   assert.deepEqual(wrong, []);
   await close();
 });
 
-test("a changed file is shown with what it changed, and a bad one with its errors", async () => {
+test("reloads show changes and errors", async () => {
   const { page, wrong, close } = await browser.open(gateway.admin);
   gateway.save(gateway.text.replace('rate = "40/s"', 'rate = "50/s"'));
   await page.click("#reload");
@@ -232,26 +232,26 @@ test("a changed file is shown with what it changed, and a bad one with its error
     const log = await text(page, "#reloads");
     return log.includes('- "40/s"') && log.includes('+ "50/s"');
   });
-  await eventually("the tile", async () => (await tile(page, "File in force")) === "no. 2");
+  await eventually("the tile", async () => (await tile(page, "Configuration")) === "no. 2");
   gateway.save(gateway.text.replace('per = ["ip"]', 'per = ["ipp"]'));
   await page.click("#reload");
   await eventually("the error", async () => /ipp/.test(await text(page, "#reloads")));
   gateway.save(gateway.text);
   await page.click("#reload");
-  await eventually("the file to be good", async () => (await tile(page, "File in force")) === "no. 3");
-  // The browser itself reports the 422 that a rejected file is answered with.
+  await eventually("the valid file", async () => (await tile(page, "Configuration")) === "no. 3");
+  // The browser logs the 422 for a rejected file.
   assert.deepEqual(wrong.filter((line) => !line.includes("422")), []);
   await close();
 });
 
-test("an outage is seen: the breaker opens, and closes again by itself", async () => {
+test("breaker shows an outage and the recovery", async () => {
   const { page, wrong, close } = await browser.open(gateway.admin);
   gateway.redis.pause();
   await eventually("the breaker to open", async () => (await tile(page, "Breaker")) === "open");
-  await eventually("decisions here", async () => number(await page.locator("#sources-legend tr", { hasText: "this gateway alone" }).locator("td").textContent()) > 0);
+  await eventually("local decisions", async () => number(await page.locator("#sources-legend tr", { hasText: "local fallback" }).locator("td").textContent()) > 0);
   gateway.redis.resume();
   await eventually("the breaker to close", async () => (await tile(page, "Breaker")) === "closed");
-  await eventually("what it did", async () => /open/.test(await page.locator("#breaker .moments").textContent()));
+  await eventually("the transitions", async () => /open/.test(await page.locator("#breaker .moments").textContent()));
   assert.deepEqual(wrong.filter((line) => !line.includes("503")), []);
   await close();
 });
@@ -268,7 +268,7 @@ test("an operator rehearses an outage with the override", async () => {
   await close();
 });
 
-test("the bucket that one can play with follows its knobs", async () => {
+test("interactive bucket follows its controls", async () => {
   const { page, wrong, close } = await browser.open(gateway.admin);
   await page.locator("#learn").scrollIntoViewIfNeeded();
   assert.match(await text(page, "#bucket-summary"), /Of 160 requests in 20 s, 119 are accepted and 41 refused/);
@@ -281,12 +281,12 @@ test("the bucket that one can play with follows its knobs", async () => {
   await page.click("#play");
   assert.equal(await text(page, "#play"), "Stop");
   const early = await drawn(page, "bucket-chart");
-  await eventually("it to be played", async () => (await drawn(page, "bucket-chart")) !== early);
+  await eventually("the replay", async () => (await drawn(page, "bucket-chart")) !== early);
   assert.deepEqual(wrong, []);
   await close();
 });
 
-test("it is dark where the system is, and as one chooses", async () => {
+test("colour scheme follows the system or the choice", async () => {
   const background = (page) => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
   const { page, wrong, close } = await browser.open(gateway.admin, { colorScheme: "dark" });
   const dark = await background(page);
@@ -302,7 +302,7 @@ test("it is dark where the system is, and as one chooses", async () => {
   await close();
 });
 
-test("the keyboard reaches everything, and what has it is seen", async () => {
+test("keyboard reaches every control, and focus is visible", async () => {
   const { page, close } = await browser.open(gateway.admin);
   await page.keyboard.press("Tab");
   assert.equal(await page.evaluate(() => document.activeElement.className), "skip");
@@ -314,7 +314,7 @@ test("the keyboard reaches everything, and what has it is seen", async () => {
       const name = element === document.body ? "" : element.id || element.name || element.textContent.trim();
       return { name, outline: getComputedStyle(element).outlineStyle };
     });
-    // Behind the last one is the browser itself.
+    // After the last control, focus leaves the page.
     if (!name) break;
     seen.add(name);
     assert.notEqual(outline, "none", name);
@@ -323,12 +323,12 @@ test("the keyboard reaches everything, and what has it is seen", async () => {
   await close();
 });
 
-test("a gateway with a token asks for it once, and says when it is not the one", async () => {
+test("sign-in dialog asks for the token once and reports a wrong one", async () => {
   const token = "0123456789abcdef0123456789abcdef";
   const guarded = await startGateway({ more: `[admin]\ntoken = "${token}"\n` });
   try {
     const { page, wrong, close } = await browser.open(guarded.admin);
-    for (const [given, error] of [["not-the-token", ""], [token, "That was not it."]]) {
+    for (const [given, error] of [["not-the-token", ""], [token, "The token is wrong."]]) {
       await page.waitForSelector("#sign-in[open]");
       assert.equal(await text(page, "#sign-in-error"), error);
       assert.deepEqual(await violations(page), []);
@@ -352,7 +352,7 @@ for (const [name, options] of [
   ["phone", { ...PHONE, colorScheme: "light" }],
   ["phone in the dark", { ...PHONE, colorScheme: "dark" }],
 ]) {
-  test(`nothing is in the way of anybody, and nothing sticks out: ${name}`, async () => {
+  test(`page is accessible and does not overflow: ${name}`, async () => {
     const { page, wrong, close } = await browser.open(gateway.admin, options);
     await watch(page, "acme", { ip: "203.0.113.7" });
     await page.fill("#explain-form [name=path]", "/api/search");
@@ -373,7 +373,7 @@ for (const [name, options] of [
   });
 }
 
-test("a dialog is usable and nothing is in its way", async () => {
+test("confirmation dialog is accessible", async () => {
   const { page, close } = await browser.open(gateway.admin);
   await watch(page, "acme");
   await page.click('button[aria-label="Grant tokens to per-key"]');

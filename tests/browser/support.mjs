@@ -1,4 +1,4 @@
-// What the tests in a browser need: the real gateway with a real Redis, clients, and Chromium.
+// Fixtures of the browser tests: a gateway with Redis, clients, and Chromium.
 
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -12,7 +12,7 @@ import { fileURLToPath } from "node:url";
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const TARGET = process.env.CARGO_TARGET_DIR ?? join(ROOT, "target");
-// Where `make test-browser` puts packages: no folder of the source is touched.
+// Folder of the packages that `make test-browser` installs, outside of the source.
 const require = createRequire(join(TARGET, "browser", "package.json"));
 export const { chromium } = require("playwright-core");
 export const AXE = require.resolve("axe-core/axe.min.js");
@@ -20,17 +20,17 @@ export const AXE = require.resolve("axe-core/axe.min.js");
 const PROGRAM = process.env.TOLLGATE ?? join(TARGET, "debug", "tollgate");
 const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 
-/** Without these, Chromium talks to its maker at every start. */
+/** Disables Chromium's own requests at the start. */
 const QUIET = ["--no-sandbox", "--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"];
 
-/** How long anything may take on a machine that is busy. */
-export const PATIENCE = 20_000;
+/** Timeout, long enough for a busy machine. */
+export const TIMEOUT_MS = 20_000;
 
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** Waits until `check` gives something that counts as true, and returns it. */
+/** Waits until `check` returns a truthy value, and returns it. */
 export async function eventually(what, check) {
-  const until = Date.now() + PATIENCE;
+  const until = Date.now() + TIMEOUT_MS;
   let last;
   while (Date.now() < until) {
     try {
@@ -41,7 +41,7 @@ export async function eventually(what, check) {
     }
     await pause(100);
   }
-  throw new Error(`waited ${PATIENCE} ms for ${what}; last: ${last}`);
+  throw new Error(`waited ${TIMEOUT_MS} ms for ${what}; last: ${last}`);
 }
 
 function freePort() {
@@ -53,7 +53,7 @@ function freePort() {
   });
 }
 
-/** A program that is ended by its own handle. */
+/** A child process, stopped by its handle. */
 function start(program, args) {
   const child = spawn(program, args, { stdio: ["ignore", "pipe", "pipe"] });
   let log = "";
@@ -66,7 +66,7 @@ function start(program, args) {
 const keys = { acme: "pro", "big-corp": "enterprise", globex: "pro", initech: "free" };
 export const secret = (id) => `secret-of-${id}`;
 
-/** A file with plans, keys and rules enough that there is something to see. */
+/** A configuration with several plans, keys and rules. */
 function config(redis, more = "") {
   const tables = Object.entries(keys).map(([id, plan]) =>
     `[keys.${id}]\nsha256 = "${createHash("sha256").update(secret(id)).digest("hex")}"\nplan = "${plan}"\n`);
@@ -97,7 +97,7 @@ plans.free       = { rate = "5/s",   burst = 20 }
 plans.pro        = { rate = "20/s",  burst = 60 }
 plans.enterprise = { rate = "100/s", burst = 300 }
 [rules.per-ip]
-description = "Nobody may drown the rest, with however many keys."
+description = "Limits each address, for any number of keys."
 per = ["ip"]
 rate = "40/s"
 burst = 120
@@ -121,7 +121,7 @@ mode = "shadow"
 ${more}`;
 }
 
-/** The gateway, its Redis, and what can be done with them. */
+/** A gateway and its Redis. */
 export async function startGateway({ more = "" } = {}) {
   const folder = mkdtempSync(join(tmpdir(), "tollgate-browser-"));
   const port = await freePort();
@@ -161,7 +161,7 @@ export function send(gateway, path, headers = {}) {
   });
 }
 
-/** Clients that ask until they are told to stop: `{ key?, ip, path?, perSecond }`. */
+/** Clients that send requests until stopped: `{ key?, ip, path?, perSecond }`. */
 export function load(gateway, clients) {
   const timers = clients.map(({ key, ip, path = "/", perSecond }) => {
     const headers = { "x-forwarded-for": ip, ...(key && { "x-api-key": secret(key) }) };
@@ -170,7 +170,7 @@ export function load(gateway, clients) {
   return () => timers.forEach(clearInterval);
 }
 
-/** Clients of every kind, some beyond their limits. */
+/** Clients of every kind, some above their limits. */
 export const CROWD = [
   { key: "acme", ip: "203.0.113.7", perSecond: 26 },
   { key: "globex", ip: "203.0.113.41", perSecond: 9 },
@@ -182,7 +182,7 @@ export const CROWD = [
   { ip: "192.0.2.99", perSecond: 1 },
 ];
 
-/** A browser, and pages that remember what went wrong in them. */
+/** A browser whose pages collect errors. */
 export async function startBrowser() {
   const browser = await chromium.launch({ executablePath: CHROMIUM, args: QUIET });
   const open = async (address, options = {}) => {

@@ -29,7 +29,7 @@ per = ["key", "route"]
 routes = ["one"]
 rate = "40/d"
 
-[rules.malformed]
+[rules.request]
 per = ["key", "header:x-tenant", "method", "host"]
 rate = "50/d"
 
@@ -175,7 +175,7 @@ fn buckets_response_equals_the_headers_of_the_next_response() {
             ("per-ip", 17),
             ("per-route", 27),
             ("only-one", 37),
-            ("odd", 47),
+            ("request", 47),
             ("everyone", 997),
         ] {
             let rule = rule(&view, name);
@@ -194,7 +194,7 @@ fn buckets_response_equals_the_headers_of_the_next_response() {
         for (name, unknown) in [
             ("per-ip", json!(["ip"])),
             ("per-route", json!(["route"])),
-            ("odd", json!(["method", "host", "header:x-tenant"])),
+            ("request", json!(["method", "host", "header:x-tenant"])),
         ] {
             let rule = rule(&view, name);
             assert_eq!((&rule["unknown"], &rule["bucket"]), (&unknown, &Value::Null), "{rule:#}");

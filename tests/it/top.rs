@@ -32,22 +32,22 @@ fn gateway() -> Gateway {
 #[test]
 fn once_prints_everything_as_text() {
     let gateway = gateway();
-    let view = once(&gateway.admin.to_string());
-    assert_eq!(view.code, Some(0), "{}", view.stderr);
+    let outcome = once(&gateway.admin.to_string());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     for line in [
         format!("tollgate   {} at {}, up ", env!("CARGO_PKG_VERSION"), gateway.admin),
         "file       generation 1, no reload since the start\n".to_owned(),
         "redis      none\n".to_owned(),
         "requests   allowed ".to_owned(),
     ] {
-        assert!(view.stdout.contains(&line), "{line}\n{}", view.stdout);
+        assert!(outcome.stdout.contains(&line), "{line}\n{}", outcome.stdout);
     }
     let has = |words: &[&str]| {
-        let mut lines = view.stdout.lines();
+        let mut lines = outcome.stdout.lines();
         lines.any(|line| line.split_whitespace().eq(words.iter().copied()))
     };
-    assert!(has(&["ip", "127.0.0.1", "per-key", "5", "2"]), "{}", view.stdout);
-    assert!(has(&["api", "demo", "-"]), "{}", view.stdout);
+    assert!(has(&["ip", "127.0.0.1", "per-key", "5", "2"]), "{}", outcome.stdout);
+    assert!(has(&["api", "demo", "-"]), "{}", outcome.stdout);
     // Output that is not a terminal gets text.
     let piped = tollgate(&["top", "--admin", &format!("http://{}", gateway.admin)], "");
     assert_eq!((piped.code, piped.stdout.contains('\u{1b}')), (Some(0), false));
@@ -63,9 +63,9 @@ fn top_reads_address_and_token_from_the_file() {
     let text =
         text.replacen("admin = \"127.0.0.1:0\"", &format!("admin = \"{}\"", gateway.admin), 1);
     std::fs::write(&file, text).unwrap();
-    let view = tollgate(&["top", "-c", file.to_str().unwrap()], "");
-    assert_eq!(view.code, Some(0), "{}", view.stderr);
-    assert!(view.stdout.contains(&gateway.admin.to_string()));
+    let outcome = tollgate(&["top", "-c", file.to_str().unwrap()], "");
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(outcome.stdout.contains(&gateway.admin.to_string()));
 
     let token_file = folder.path().join("token");
     let at = gateway.admin.to_string();
@@ -80,16 +80,16 @@ fn top_reads_address_and_token_from_the_file() {
     let none = once(&at);
     assert_eq!(none.code, Some(64));
     assert!(none.stderr.contains("--token-file or TOLLGATE_ADMIN_TOKEN"), "{}", none.stderr);
-    for said in [&view.stdout, &wrong.stderr, &none.stderr] {
+    for said in [&outcome.stdout, &wrong.stderr, &none.stderr] {
         assert!(!said.contains("0123456789abcdef") && !said.contains("another-token"), "{said}");
     }
 }
 
 #[test]
 fn top_reports_a_missing_gateway_or_another_server() {
-    let unused_address = once(&format!("127.0.0.1:{}", free_port()));
-    assert_eq!(unused_address.code, Some(69));
-    assert!(unused_address.stderr.starts_with("error: no gateway answers at 127.0.0.1:"));
+    let missing = once(&format!("127.0.0.1:{}", free_port()));
+    assert_eq!(missing.code, Some(69));
+    assert!(missing.stderr.starts_with("error: no gateway answers at 127.0.0.1:"));
     let answers: [(&str, &str); 4] = [
         ("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", "is not tollgate's admin port"),
         ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "it answers 404"),
@@ -98,19 +98,19 @@ fn top_reports_a_missing_gateway_or_another_server() {
     ];
     for (answer, expected) in answers {
         let other = Upstream::responding(answer);
-        let view = once(&other.address.to_string());
-        assert_eq!(view.code, Some(69), "{answer}");
-        assert!(view.stderr.contains(expected), "{answer}: {}", view.stderr);
+        let outcome = once(&other.address.to_string());
+        assert_eq!(outcome.code, Some(69), "{answer}");
+        assert!(outcome.stderr.contains(expected), "{answer}: {}", outcome.stderr);
     }
     for (admin, expected) in
         [("https://h", "ssh -L"), ("http://h/x", "path"), ("a b", "not an address")]
     {
-        let view = once(admin);
-        assert_eq!(view.code, Some(64), "{admin}");
-        assert!(view.stderr.contains(expected), "{admin}: {}", view.stderr);
+        let outcome = once(admin);
+        assert_eq!(outcome.code, Some(64), "{admin}");
+        assert!(outcome.stderr.contains(expected), "{admin}: {}", outcome.stderr);
     }
-    let view = tollgate(&["top", "-c", "/nonexistent/gateway.toml"], "");
-    assert_eq!(view.code, Some(64));
+    let outcome = tollgate(&["top", "-c", "/nonexistent/gateway.toml"], "");
+    assert_eq!(outcome.code, Some(64));
 }
 
 /// The program on a pseudo-terminal.

@@ -1,12 +1,12 @@
-// The admin API: one place that knows the token, and how a refusal is put in words.
+// Client of the admin API: the token and error responses.
 
 import { byId } from "./dom.js";
 
 const NAME = "tollgate-admin-token";
 
-let asked = null;
+let signingIn = null;
 
-/** What the API says no with. */
+/** An error response of the admin API. */
 export class Problem extends Error {
   constructor(status, detail, body) {
     super(detail);
@@ -20,31 +20,31 @@ function headers(more = {}) {
   return token ? { ...more, Authorization: `Bearer ${token}` } : more;
 }
 
-/** Asks for the token, once for all who need it. */
+/** Shows the sign-in dialog, once for all pending requests. */
 function signIn() {
-  asked ??= new Promise((resolve) => {
+  signingIn ??= new Promise((resolve) => {
     const dialog = byId("sign-in");
     const input = byId("sign-in-token");
-    byId("sign-in-error").textContent = sessionStorage.getItem(NAME) ? "That was not it." : "";
+    byId("sign-in-error").textContent = sessionStorage.getItem(NAME) ? "The token is wrong." : "";
     input.value = "";
     dialog.oncancel = (event) => event.preventDefault();
     dialog.onclose = () => {
       sessionStorage.setItem(NAME, input.value.trim());
-      asked = null;
+      signingIn = null;
       resolve();
     };
     dialog.showModal();
   });
-  return asked;
+  return signingIn;
 }
 
-/** A fetch with the token; asks for it where it is missing or wrong. */
+/** A fetch with the token; shows the sign-in dialog if the token is missing or wrong. */
 export async function request(path, options = {}) {
   for (;;) {
     const sent = sessionStorage.getItem(NAME);
     const response = await fetch(path, { ...options, headers: headers(options.headers), cache: "no-store" });
     if (response.status !== 401) return response;
-    // Somebody may have been asked while this was under way.
+    // The token may have been entered during this request.
     if (sent === sessionStorage.getItem(NAME)) await signIn();
   }
 }
@@ -55,7 +55,7 @@ async function json(response) {
   try {
     body = JSON.parse(text);
   } catch {
-    // Not every refusal is a problem document; the text will do.
+    // Not every error is a problem document; use the text.
   }
   if (response.ok) return body;
   throw new Problem(response.status, body?.detail ?? text.trim() ?? response.statusText, body);
@@ -68,21 +68,21 @@ export async function post(path, body) {
   return json(await request(path, { method: "POST", ...content }));
 }
 
-/** Calls `work` now and again every `ms`, while the page is looked at. Returns what ends it. */
+/** Calls `work` now and every `ms` while the page is visible. Returns a function that stops it. */
 export function every(ms, work) {
   let timer = null;
   let ended = false;
-  const turn = async () => {
+  const run = async () => {
     clearTimeout(timer);
     if (!document.hidden) await work();
-    if (!ended) timer = setTimeout(turn, ms);
+    if (!ended) timer = setTimeout(run, ms);
   };
-  const seen = () => !document.hidden && !ended && turn();
-  document.addEventListener("visibilitychange", seen);
-  turn();
+  const resume = () => !document.hidden && !ended && run();
+  document.addEventListener("visibilitychange", resume);
+  run();
   return () => {
     ended = true;
     clearTimeout(timer);
-    document.removeEventListener("visibilitychange", seen);
+    document.removeEventListener("visibilitychange", resume);
   };
 }

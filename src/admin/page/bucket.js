@@ -1,13 +1,13 @@
-// A token bucket, as the gateway keeps it: whole numbers, no fraction lost. Pure: time is a number.
+// A token bucket with the arithmetic of the gateway: integers, no rounding. Pure: time is a number.
 
-/** Parts of a token; one token comes in as `rate` parts a microsecond. */
+/** Parts of a token; the bucket refills by `rate` parts per microsecond. */
 const PARTS = 1_000_000;
 
 export class Bucket {
   #parts;
   #at = 0;
 
-  /** `rate` in tokens per second, `burst` and `cost` in tokens. Full at the start. */
+  /** `rate` in tokens per second, `burst` and `cost` in tokens. Starts full. */
   constructor({ rate, burst, cost = 1 }) {
     this.rate = rate;
     this.burst = burst;
@@ -15,12 +15,12 @@ export class Bucket {
     this.#parts = burst * PARTS;
   }
 
-  /** The level at a moment, in tokens. Moments are microseconds and never go back. */
+  /** The level in tokens. Times are microseconds and must not decrease. */
   level(at) {
     return Math.min(this.burst * PARTS, this.#parts + (at - this.#at) * this.rate) / PARTS;
   }
 
-  /** A request at a moment: takes its cost, or nothing. */
+  /** A request: takes its cost, or nothing. */
   take(at) {
     this.#parts = Math.min(this.burst * PARTS, this.#parts + (at - this.#at) * this.rate);
     this.#at = at;
@@ -33,7 +33,7 @@ export class Bucket {
   }
 }
 
-/** Numbers from 0 to 1, the same ones every time: a picture that one has seen can be seen again. */
+/** Pseudo-random numbers from 0 to 1 with a fixed seed, so that a pattern is reproducible. */
 function numbers(seed) {
   let state = seed;
   return () => {
@@ -47,11 +47,11 @@ function numbers(seed) {
 const SECOND = 1_000_000;
 const range = (count) => Array.from({ length: count }, (_, index) => index);
 
-/** When requests come, in microseconds: `load` a second on average, for `seconds`. */
+/** Times of requests in microseconds: on average `load` per second, for `seconds`. */
 const PATTERNS = {
   steady: (load, seconds) => range(load * seconds).map((index) => Math.round((index * SECOND) / load)),
   bursts: (load, seconds) => range(Math.ceil(seconds / 5)).flatMap((wave) => range(load * 5).map(() => wave * 5 * SECOND)),
-  // The n-th comes when the area under the rising line is n.
+  // The n-th request comes when the integral of the rate is n.
   ramp: (load, seconds) => range(load * seconds).map((index) => Math.round(seconds * SECOND * Math.sqrt(index / (load * seconds)))),
   random: (load, seconds) => {
     const next = numbers(7);
@@ -64,10 +64,10 @@ const PATTERNS = {
   },
 };
 
-/** Requests of one pattern against one bucket, in order of time. */
+/** Simulates the requests of a pattern on one bucket, in order of time. */
 export function simulate({ rate, burst, cost, pattern, load, seconds }) {
   const bucket = new Bucket({ rate, burst, cost });
-  if (pattern !== "patient") return PATTERNS[pattern](load, seconds).map((at) => bucket.take(at));
+  if (pattern !== "retry_after") return PATTERNS[pattern](load, seconds).map((at) => bucket.take(at));
   const outcomes = [];
   for (let at = 0; at < seconds * SECOND; ) {
     const outcome = bucket.take(at);
@@ -77,7 +77,7 @@ export function simulate({ rate, burst, cost, pattern, load, seconds }) {
   return outcomes;
 }
 
-/** The level over time as the corners of a line: `[seconds, tokens]`, up to `until` microseconds. */
+/** The level over time as points of a line, `[seconds, tokens]`, up to `until` microseconds. */
 export function corners({ rate, burst, cost }, outcomes, until) {
   const points = [[0, burst]];
   let [at, level] = [0, burst];

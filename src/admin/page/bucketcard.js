@@ -1,14 +1,14 @@
-// One bucket: how full it is, when it lets the next request pass, and its last minute.
+// One bucket: its level, the time of the next allowed request, and its last minute.
 
 import { h } from "./dom.js";
 import { clockMs, span, whole } from "./format.js";
 import { axes, Chart, colour } from "./chart.js";
 import { exact, nextAfterMs } from "./tokens.js";
 
-/** How much of its past is drawn. */
+/** Time span of the chart. */
 const SHOWN_MS = 60_000;
 
-/** Below this part of the burst a bucket is marked. */
+/** Below this fraction of the burst, a bucket is highlighted. */
 const LOW = 0.2;
 
 export class BucketCard {
@@ -32,7 +32,7 @@ export class BucketCard {
     this.element = h("article", { class: "card bucket-card", "aria-labelledby": title, data: { rule: rule.rule } },
       h("div", { class: "heading" }, h("h3", { id: title }, rule.rule),
         rule.mode === "shadow" && h("span", { class: "badge" }, "shadow"),
-        !rule.own && h("span", { class: "badge", title: "Other clients take from this bucket, too" }, "shared")),
+        !rule.own && h("span", { class: "badge", title: "Other clients share this bucket" }, "shared")),
       this.#parts.limit,
       h("p", { class: "count" }, this.#parts.tokens, this.#parts.of),
       this.#parts.level,
@@ -46,7 +46,7 @@ export class BucketCard {
     this.#chart = new Chart(this.#parts.chart, (width, height) => this.#options(width, height));
   }
 
-  /** What the gateway says of it now; the next request takes `cost`. */
+  /** Shows the present state; the next request takes `cost`. */
   show(rule, cost, at) {
     const { limit, tokens, of, fill, level, next, full } = this.#parts;
     this.#burst = rule.burst;
@@ -59,7 +59,7 @@ export class BucketCard {
     level.setAttribute("aria-valuemax", rule.burst);
     level.setAttribute("aria-valuenow", Math.max(0, rule.tokens));
     const wait = nextAfterMs(rule, cost);
-    this.#parts.takes.textContent = cost > 1 ? `Next request passes (it takes ${cost})` : "Next request passes";
+    this.#parts.takes.textContent = cost > 1 ? `Next request allowed (cost ${cost})` : "Next request allowed";
     next.textContent = wait === 0 ? "now" : `in ${span(wait)}, at ${clockMs(Date.now() + wait)}`;
     next.dataset.kind = wait === 0 ? "good" : "bad";
     full.textContent = rule.full_after_ms === 0 ? "now" : `in ${span(rule.full_after_ms)}`;

@@ -1,17 +1,17 @@
-// Charts over time, drawn by uPlot; here is only what they look like, in both colour schemes.
+// Charts over time, drawn by uPlot: options and colours for both colour schemes.
 
 import { h } from "./dom.js";
 import { amount, clock } from "./format.js";
-import { heaped, shownSpan } from "./series.js";
+import { cumulative, shownSpan } from "./series.js";
 
 const COOL = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7"];
 const WARM = ["--w1", "--w2", "--w3", "--w4", "--w5", "--w6", "--w7"];
 const OWN = { shadow_refused: "--c7", redis: "--c1", cache: "--c4", local: "--w2", policy: "--w5", level: "--c1" };
 
-/** A colour of the style sheet, as the canvas needs it. */
+/** A colour of the style sheet, for the canvas. */
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** Which colour each row has: names keep theirs, allowed ones are cool and refused ones warm. */
+/** Colours of the rows: fixed per name, cool for allowed and warm for refused. */
 function palette(rows) {
   const names = [...new Set(rows.map((row) => row.name))];
   return rows.map(({ name, kind }) => {
@@ -33,7 +33,7 @@ export function axes() {
   ];
 }
 
-/** A chart that fills its element and is drawn anew where the colours or the rows change. */
+/** A chart that fills its element and is redrawn when the colours or the rows change. */
 export class Chart {
   #element;
   #options;
@@ -41,7 +41,7 @@ export class Chart {
   #shape = "";
   #data = null;
 
-  /** `options(width, height)` are those of uPlot, asked for whenever it is drawn anew. */
+  /** `options(width, height)` returns uPlot's options for each redraw. */
   constructor(element, options) {
     this.#element = element;
     this.#options = options;
@@ -49,7 +49,7 @@ export class Chart {
     window.addEventListener("themechange", () => this.#draw());
   }
 
-  /** Shows `data`; `shape` says when other data needs another drawing, not only other values. */
+  /** Shows `data`. A changed `shape` redraws the chart; otherwise only the values change. */
   show(data, shape = "") {
     this.#data = data;
     if (this.#plot && shape === this.#shape) {
@@ -82,22 +82,22 @@ export class Chart {
   }
 }
 
-/** Rows stacked over the last minutes, with a table of their values that is a legend, too. */
+/** Stacked rows over the last minutes, with a table of their values as legend. */
 export class Stacked {
   #chart;
   #legend;
   #element;
-  #what;
+  #label;
   #rows = [];
   #times = [];
   #cursor = null;
   #words = {};
 
-  /** `what` names the chart for those who do not see it; `words` names kinds in the legend. */
-  constructor(element, legend, what, words = { allowed: "Allowed", refused: "Refused", shadow_refused: "Would refuse" }) {
+  /** `label` is the accessible name of the chart; `words` are the names of kinds in the legend. */
+  constructor(element, legend, label, words = { allowed: "Allowed", refused: "Refused", shadow_refused: "Shadow refused" }) {
     this.#legend = legend;
     this.#element = element;
-    this.#what = what;
+    this.#label = label;
     this.#words = words;
     this.#chart = new Chart(element, (width, height) => this.#options(width, height));
   }
@@ -105,8 +105,8 @@ export class Stacked {
   show({ times, rows }) {
     this.#times = times;
     this.#rows = rows;
-    this.#chart.show([times, ...heaped(rows)], JSON.stringify(rows.map(({ name, kind }) => [name, kind])));
-    this.#tell();
+    this.#chart.show([times, ...cumulative(rows)], JSON.stringify(rows.map(({ name, kind }) => [name, kind])));
+    this.#updateLegend();
   }
 
   #options(width, height) {
@@ -131,11 +131,11 @@ export class Stacked {
   #point(index) {
     if (index === this.#cursor) return;
     this.#cursor = index ?? null;
-    this.#tell();
+    this.#updateLegend();
   }
 
-  /** The values under the pointer, or the newest. */
-  #tell() {
+  /** Shows the values at the pointer, or the newest ones. */
+  #updateLegend() {
     const index = this.#cursor ?? this.#times.length - 1;
     const value = (row) => amount(row?.values[index] ?? 0);
     const kinds = [...new Set(this.#rows.map((row) => row.kind))];
@@ -160,6 +160,6 @@ export class Stacked {
         h("tbody", {}, names.map((name) =>
           h("tr", {}, h("th", { scope: "row" }, name || "no plan"), columns.map((kind) => cell(name, kind)))))));
     }
-    this.#element.setAttribute("aria-label", `${this.#what}; the table below has the values`);
+    this.#element.setAttribute("aria-label", `${this.#label}; the table below has the values`);
   }
 }

@@ -1,4 +1,4 @@
-// One client: its buckets, live, and what can be done about them.
+// One client: its buckets, live, with reset and grant.
 
 import { every, get, post } from "./api.js";
 import { byId, empty, fill, h } from "./dom.js";
@@ -15,7 +15,7 @@ const cards = new Map();
 
 const base = () => `/api/clients/${client.kind}/${encodeURIComponent(client.id)}`;
 
-/** The parameters that say which request the buckets are looked at for. */
+/** Query parameters that describe the client's request. */
 function query() {
   const given = new URLSearchParams();
   if (client.route) given.set("route", client.route);
@@ -24,7 +24,7 @@ function query() {
   return text && `?${text}`;
 }
 
-/** Watches a client's buckets; `go` also takes the reader there. */
+/** Watches the buckets of a client; `go` also scrolls there. */
 export function watch(wanted, go = false) {
   client = wanted;
   const form = byId("client-form");
@@ -33,7 +33,7 @@ export function watch(wanted, go = false) {
   cards.clear();
   byId("client-view").replaceChildren(
     h("div", { class: "client-head" },
-      h("p", { id: "client-who", role: "status" }, `Looking at ${client.id}`),
+      h("p", { id: "client-who", role: "status" }, `Loading ${client.id}`),
       h("div", { class: "actions" },
         h("button", { type: "button", onclick: () => reset(null) }, "Reset all"),
         h("button", { type: "button", onclick: () => grant(null) }, "Grant to all"))),
@@ -49,16 +49,16 @@ export function watch(wanted, go = false) {
 }
 
 async function refresh() {
-  const asked = client;
+  const requested = client;
   try {
     const answer = await get(`${base()}/buckets${query()}`);
-    if (asked === client) show(answer, performance.now());
+    if (requested === client) show(answer, performance.now());
   } catch (problem) {
-    if (asked !== client) return;
+    if (requested !== client) return;
     byId("client-who").textContent = problem.message;
     byId("client-cards").replaceChildren();
     cards.clear();
-    // A name that does not exist will not exist in half a second either.
+    // An unknown client is an error that polling does not change.
     if (problem.status === 400 || problem.status === 404) end();
   }
 }
@@ -88,7 +88,7 @@ function show(answer, at) {
   fill(byId("client-others"), others(answer.rules.filter((rule) => !wanted.has(rule.rule))));
 }
 
-/** Rules of which no bucket can be shown, and why. */
+/** Rules without a bucket to show, and the reason. */
 function others(rules) {
   if (rules.length === 0) return null;
   const why = (rule) => (rule.applies === false ? rule.why_not?.why ?? "does not apply" : `counts by values that were not given: ${rule.unknown.join(", ")}`);
@@ -96,18 +96,18 @@ function others(rules) {
     h("ul", {}, rules.map((rule) => h("li", {}, h("code", {}, rule.rule), ` ${why(rule)}`))));
 }
 
-/** Says what came of it, with what each bucket held before and after. */
-function tell(verb, answer) {
+/** Shows the result, with the tokens of each bucket before and after. */
+function showResult(verb, answer) {
   const done = answer.buckets.map(({ rule, from, to }) => `${rule} ${whole(from)} → ${whole(to)}`);
   const left = answer.left_out?.map(({ rule, unknown }) => `${rule} (depends on ${unknown.join(", ")})`) ?? [];
   const text = `${clock(Date.now())} ${verb}: ${done.join(", ") || "nothing"}`;
   byId("client-result").dataset.kind = "good";
-  byId("client-result").textContent = left.length ? `${text}. Left out: ${left.join(", ")}` : text;
+  byId("client-result").textContent = left.length ? `${text}. Skipped: ${left.join(", ")}` : text;
 }
 
 async function change(verb, call, body) {
   try {
-    tell(verb, await post(`${base()}/${call}${query()}`, body));
+    showResult(verb, await post(`${base()}/${call}${query()}`, body));
     await refresh();
   } catch (problem) {
     byId("client-result").dataset.kind = "bad";
@@ -116,20 +116,20 @@ async function change(verb, call, body) {
 }
 
 async function reset(rule) {
-  const which = rule ? `the bucket of ${rule.rule}` : "all of its own buckets";
-  const shared = rule && !rule.own ? " Others share this bucket: it is filled for them, too." : "";
+  const which = rule ? `the bucket of ${rule.rule}` : "all buckets of this client alone";
+  const shared = rule && !rule.own ? " Other clients share this bucket." : "";
   const sure = await confirm({
     title: `Reset ${client.id}?`, yes: "Reset",
-    text: `Fills ${which} to the brim, at once and for all gateways.${shared}`,
+    text: `Fills ${which}, for all gateways.${shared}`,
   });
   if (sure) await change("Reset", "reset", rule ? { rule: rule.rule } : undefined);
 }
 
 async function grant(rule) {
-  const shared = rule && !rule.own ? " Others share this bucket." : "";
+  const shared = rule && !rule.own ? "Other clients share this bucket." : "";
   const tokens = await confirm({
     title: `Grant tokens to ${client.id}?`, yes: "Grant",
-    text: `Adds tokens to ${rule ? `the bucket of ${rule.rule}` : "all of its own buckets"}; none holds more than its burst.${shared}`,
+    text: `Adds tokens to ${rule ? `the bucket of ${rule.rule}` : "all buckets of this client alone"}, up to its burst.${shared}`,
     number: { label: "Tokens", value: Math.min(rule?.burst ?? 10, 10), max: 9_007_199_254_740_991 },
   });
   if (tokens) await change("Granted", "grant", rule ? { rule: rule.rule, tokens } : { tokens });
@@ -142,7 +142,7 @@ function end() {
 }
 
 export function start() {
-  byId("client-view").replaceChildren(empty("Type a key id or an address, or choose a client above."));
+  byId("client-view").replaceChildren(empty("Enter a key id or an address, or select a client above."));
   byId("client-form").addEventListener("submit", (event) => {
     event.preventDefault();
     const { kind, id, route, ip } = event.target.elements;

@@ -1,4 +1,4 @@
-// Who asks most, and who is refused most.
+// The clients with the most requests and the most refusals.
 
 import { every, get } from "./api.js";
 import { byId, empty, fill, h, table } from "./dom.js";
@@ -40,7 +40,7 @@ function name(client) {
 
 function list(answer, by, caption) {
   const clients = merged(answer, by);
-  if (clients.length === 0) return empty(by === "refused" ? "Nobody has been refused lately." : "Nobody has asked lately.");
+  if (clients.length === 0) return empty(by === "refused" ? "No recent refusals." : "No recent requests.");
   const most = clients[0][by];
   return table(caption, [
     { title: "Client", cell: (client) => {
@@ -61,8 +61,8 @@ async function refresh() {
     fill(byId("busiest"), list(busiest, "requests", "Busiest clients"));
     fill(byId("most-refused"), list(refused, "refused", "Most refused clients"));
     byId("clients-note").textContent =
-      `Of this gateway, over the last ${span(busiest.since_ms)}: ${whole(busiest.counted)} counted; `
-      + (busiest.error_at_most > 0 ? `each figure is too high by at most ${whole(busiest.error_at_most)}.` : "exact so far.");
+      `This gateway, over the last ${span(busiest.since_ms)}: ${whole(busiest.counted)} counted; `
+      + (busiest.error_at_most > 0 ? `each count is too high by at most ${whole(busiest.error_at_most)}.` : "exact so far.");
   } catch (problem) {
     for (const id of ["busiest", "most-refused"]) fill(byId(id), empty(problem.message));
   }

@@ -1,10 +1,10 @@
-// Questions before anything is changed.
+// Confirmation dialogs.
 
 import { byId } from "./dom.js";
 
 /**
- * Asks. Resolves to `null` where it was declined; else to `true`, or to the number that was asked
- * for with `number: { label, value, max }`.
+ * Shows a confirmation dialog. Resolves to `null` if cancelled; otherwise to `true`, or to the entered
+ * number if `number: { label, value, max }` is given.
  */
 export function confirm({ title, text, yes, number }) {
   const dialog = byId("confirm");

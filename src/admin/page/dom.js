@@ -1,4 +1,4 @@
-// Elements without markup in strings: whatever comes from a client is text and stays text.
+// Creates elements without HTML in strings, so that text of clients cannot become markup.
 
 /** An element. `on…` are listeners, `data` is a dataset, other properties are attributes. */
 export function h(tag, properties = {}, ...children) {
@@ -16,9 +16,9 @@ export function h(tag, properties = {}, ...children) {
 export const byId = (id) => document.getElementById(id);
 
 /**
- * Makes an element hold these children, by changing what it holds as little as can be: focus,
- * scrolling and a click half done stay where they are. Nodes are used again for other rows, so what
- * is shown this way has no listeners of its own; the element that holds it listens.
+ * Replaces the children of an element with as few changes as possible, so that focus, scroll position
+ * and clicks survive. Nodes are reused for other rows, so they must have no listeners of their own: the
+ * containing element listens.
  */
 export function fill(element, ...children) {
   morph(element, h("div", {}, ...children));
@@ -44,7 +44,7 @@ function attributes(old, node) {
   for (const { name } of [...old.attributes]) if (!node.hasAttribute(name)) old.removeAttribute(name);
   for (const { name, value } of node.attributes) {
     if (old.getAttribute(name) === value) continue;
-    // The page's policy forbids styles in markup, which this attribute counts as.
+    // The content security policy forbids the style attribute.
     if (name === "style") old.style.cssText = node.style.cssText;
     else old.setAttribute(name, value);
   }

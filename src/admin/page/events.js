@@ -1,12 +1,12 @@
-// The stream of events. `EventSource` cannot send a token, so it is read by hand.
+// Reads the event stream with fetch, because `EventSource` cannot send a token.
 
 import { request } from "./api.js";
 
-/** How long to wait before the stream is opened again. */
-const AGAIN_MS = 2_000;
+/** Delay before the stream is opened again. */
+const RECONNECT_MS = 2_000;
 
-/** Splits a stream of text into `[event, data]`; returns what takes the next piece of text. */
-export function parser(tell) {
+/** Parses a stream of text and calls `emit(event, data)`; returns a function for the next piece of text. */
+export function parser(emit) {
   let rest = "";
   return (text) => {
     const blocks = (rest + text).split("\n\n");
@@ -16,19 +16,19 @@ export function parser(tell) {
         const lines = block.split("\n").filter((line) => line.startsWith(`${name}: `));
         return lines.map((line) => line.slice(name.length + 2)).join("\n");
       };
-      if (field("data")) tell(field("event"), JSON.parse(field("data")));
+      if (field("data")) emit(field("event"), JSON.parse(field("data")));
     }
   };
 }
 
-/** Reads events for as long as the page is open. `tell(event, data)`, `state("live" | "off")`. */
-export async function listen(tell, state) {
+/** Reads events while the page is open. Calls `emit(event, data)` and `state("live" | "off")`. */
+export async function listen(emit, state) {
   for (;;) {
     try {
       const response = await request("/api/events");
       if (!response.ok) throw new Error(await response.text());
       state("live");
-      const take = parser(tell);
+      const take = parser(emit);
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       for (;;) {
         const { done, value } = await reader.read();
@@ -36,9 +36,9 @@ export async function listen(tell, state) {
         take(value);
       }
     } catch {
-      // Gone, or not there yet: it is tried again.
+      // Disconnected, or not reachable yet: retried below.
     }
     state("off");
-    await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+    await new Promise((resolve) => setTimeout(resolve, RECONNECT_MS));
   }
 }

@@ -1,35 +1,35 @@
-// The form that asks what would become of a request, and its answer.
+// The form that explains a request, and the explanation.
 
 import { post } from "./api.js";
 import { badge, byId, h, table } from "./dom.js";
 import { span, whole } from "./format.js";
 
 const DECISIONS = {
-  allow: { text: "It passes", kind: "good" },
-  deny: { text: "It is refused", kind: "bad" },
-  depends: { text: "It depends on the levels", kind: "warn" },
+  allow: { text: "Allowed", kind: "good" },
+  deny: { text: "Denied", kind: "bad" },
+  depends: { text: "Depends on the levels", kind: "warn" },
 };
 
-/** What was typed, without what was left empty. */
-function asked(form) {
+/** The request in the form, without empty fields. */
+function requestOf(form) {
   const { method, path, key, ip, host, headers } = form.elements;
-  const question = { method: method.value, path: path.value.trim() };
+  const request = { method: method.value, path: path.value.trim() };
   for (const field of [key, ip, host]) {
-    if (field.value.trim()) question[field.name] = field.value.trim();
+    if (field.value.trim()) request[field.name] = field.value.trim();
   }
   for (const line of headers.value.split("\n").filter((line) => line.includes(":"))) {
     const at = line.indexOf(":");
     const [name, value] = [line.slice(0, at).trim(), line.slice(at + 1).trim()];
-    question.headers ??= {};
-    question.headers[name] = name in question.headers ? [question.headers[name], value].flat() : value;
+    request.headers ??= {};
+    request.headers[name] = name in request.headers ? [request.headers[name], value].flat() : value;
   }
-  return question;
+  return request;
 }
 
 function verdict({ decision, status, why, retry_after_ms: wait, shadow_refusals: shadow = [] }) {
   const { text, kind } = DECISIONS[decision] ?? { text: decision };
-  const parts = [status && badge(String(status), kind), wait > 0 && badge(`again in ${span(wait)}`, "warn"),
-    ...shadow.map((rule) => badge(`shadow: ${rule} would refuse`, "warn"))];
+  const parts = [status && badge(String(status), kind), wait > 0 && badge(`retry after ${span(wait)}`, "warn"),
+    ...shadow.map((rule) => badge(`shadow: ${rule} would deny`, "warn"))];
   return h("div", { class: "verdict", data: { kind } },
     h("p", {}, h("strong", {}, text), " ", ...parts), h("p", {}, why));
 }
@@ -57,11 +57,11 @@ function rules(list) {
     if (rule.enough === undefined) return badge("counts");
     return rule.enough ? badge("enough", "good") : badge("too few", "bad");
   };
-  return table("What each rule makes of it", [
+  return table("Rules", [
     { title: "Rule", cell: (rule) => h("code", {}, rule.name) },
     { title: "Tokens", cell: mark },
     { title: "Limit", cell: (rule) => (rule.rate ? `${rule.rate}, burst ${whole(rule.burst)}` : "–") },
-    { title: "What it says", cell: says },
+    { title: "Detail", cell: says },
   ], list);
 }
 
@@ -69,7 +69,7 @@ async function submit(event) {
   event.preventDefault();
   const place = byId("explanation");
   try {
-    const answer = await post("/api/explain", asked(event.target));
+    const answer = await post("/api/explain", requestOf(event.target));
     place.replaceChildren(verdict(answer.verdict), facts(answer), answer.rules.length ? rules(answer.rules) : "");
   } catch (problem) {
     place.replaceChildren(h("p", { class: "field-error" }, problem.message));

@@ -1,4 +1,4 @@
-// Numbers, times and spans as people read them.
+// Formats numbers, times and durations.
 
 const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
@@ -30,7 +30,7 @@ export function span(ms) {
 
 const two = (number) => String(number).padStart(2, "0");
 
-/** 16:40:03 of this browser's day. */
+/** 16:40:03 in the browser's time zone. */
 export function clock(ms, withSeconds = true) {
   const date = new Date(ms);
   const minutes = `${two(date.getHours())}:${two(date.getMinutes())}`;
@@ -46,6 +46,6 @@ export function day(ms) {
   return `${date}, ${clock(ms)}`;
 }
 
-/** 16:40:03 where that was today, else 21 Nov, 16:40:03. */
+/** 16:40:03 if that is today, else 21 Nov, 16:40:03. */
 export const moment = (ms, now) =>
   (new Date(ms).toDateString() === new Date(now).toDateString() ? clock(ms) : day(ms));

@@ -1,4 +1,4 @@
-// The breaker and what it did, who decided, and the upstreams.
+// The circuit breaker and its transitions, the sources of decisions, and the upstreams.
 
 import { every, get, post } from "./api.js";
 import { badge, byId, empty, fill, h, table } from "./dom.js";
@@ -13,12 +13,12 @@ const LISTED = 6;
 const KINDS = { closed: "good", half_open: "warn", open: "bad" };
 const MEANING = {
   closed: "Redis decides.",
-  half_open: "Redis answers again; requests return to it step by step.",
-  open: "Redis is not asked. Limits are decided here, each gateway for its part.",
+  half_open: "Redis responds again; requests return to it step by step.",
+  open: "Redis is not used. Each gateway decides locally, with its share of each limit.",
 };
 
-/** Who decides, as `tollgate_check_duration_seconds` has them. */
-const SOURCES = { redis: "Redis", cache: "a refusal of Redis, remembered", local: "this gateway alone", policy: "the file alone" };
+/** Sources of decisions, as in `tollgate_check_duration_seconds`. */
+const SOURCES = { redis: "Redis", cache: "deny cache", local: "local fallback", policy: "policy (no bucket)" };
 
 let sources;
 let changes = [];
@@ -36,7 +36,7 @@ async function setOverride(state) {
   }
 }
 
-/** What an operator can do, and the question that confirms it. */
+/** Actions of an operator, and the confirmation of each. */
 const QUESTIONS = {
   open: ["Rehearse an outage of Redis?", "This gateway does not use Redis until the override ends. It enforces limits locally meanwhile.", "Open the breaker"],
   auto: ["End the override?", "The breaker follows the outcomes of calls to Redis again.", "End it"],
@@ -44,8 +44,8 @@ const QUESTIONS = {
 
 function shown({ breaker, gateways, redis, buckets }) {
   if (!breaker) {
-    return [h("p", {}, "No ", h("code", {}, "[redis]"), " in the file: buckets live in this gateway, and limits are its own."),
-      h("dl", { class: "facts lines" }, fact("Buckets", `${whole(buckets.local)} of at most ${whole(buckets.max)}`), fact("Dropped for room", whole(buckets.evictions)))];
+    return [h("p", {}, "No ", h("code", {}, "[redis]"), " in the file: buckets live in this gateway, and limits are not shared."),
+      h("dl", { class: "facts lines" }, fact("Buckets", `${whole(buckets.local)} of at most ${whole(buckets.max)}`), fact("Evicted", whole(buckets.evictions)))];
   }
   const isOverridden = breaker.override !== "auto";
   const list = changes.slice(0, LISTED).map(({ at_ms, to, times }) =>
@@ -54,14 +54,14 @@ function shown({ breaker, gateways, redis, buckets }) {
     h("p", { class: "state" }, badge(breaker.state.replace("_", " "), KINDS[breaker.state]), ` ${MEANING[breaker.state] ?? ""}`, isOverridden ? " Overridden by an operator." : ""),
     h("dl", { class: "facts lines" },
       fact("For", span(breaker.since_ms)),
-      fact("Requests that ask Redis", `${breaker.admits_percent} %`),
+      fact("Requests that use Redis", `${breaker.admits_percent} %`),
       breaker.retry_after_ms > 0 ? fact("Next probe in", span(breaker.retry_after_ms)) : null,
       fact("Connection", redis.connected ? "up" : badge("down", "bad")),
-      fact("Gateways that share it", whole(gateways)),
-      fact("Buckets here", whole(buckets.local)),
+      fact("Gateways that share Redis", whole(gateways)),
+      fact("Local buckets", whole(buckets.local)),
       fact("Buckets in debt", whole(buckets.debts))),
-    h("h4", {}, "What it did"),
-    list.length ? h("ol", { class: "moments" }, list) : empty("Nothing in the last minutes."),
+    h("h4", {}, "Transitions"),
+    list.length ? h("ol", { class: "moments" }, list) : empty("None in the last minutes."),
     h("div", { class: "actions" }, isOverridden
       ? h("button", { type: "button", data: { override: "auto" } }, "End the override")
       : h("button", { type: "button", data: { override: "open" } }, "Rehearse an outage")),
@@ -100,14 +100,14 @@ function health({ address, servers, health: state, retry_after_ms: wait }) {
   return badge(state, "good");
 }
 
-/** What the samples say of it. */
+/** Updates the section from the samples. */
 export function show(samples) {
   changes = breakerChanges(samples.list);
   if (!document.hidden) sources.show(counts(samples.list, "sources", SOURCES));
 }
 
 export function start() {
-  sources = new Stacked(byId("sources"), byId("sources-legend"), "Decisions per second, by who decided", {});
+  sources = new Stacked(byId("sources"), byId("sources-legend"), "Decisions per second, by source", {});
   byId("breaker").addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (button) setOverride(button.dataset.override);

@@ -1,4 +1,4 @@
-// The dashboard. Each section is a file of its own; this one starts them and hands out the samples.
+// The dashboard. Each section is one file; this one starts them and passes the samples.
 
 import { byId } from "./dom.js";
 import { listen } from "./events.js";
@@ -13,8 +13,8 @@ import * as policy from "./policy.js";
 import * as reloads from "./reloads.js";
 import * as visualizer from "./visualizer.js";
 
-/** What each choice means, for those who do not see it. */
-const THEMES = { auto: "colours as the system has them", light: "light colours", dark: "dark colours" };
+/** Accessible names of the colour schemes. */
+const THEMES = { auto: "colours of the system", light: "light colours", dark: "dark colours" };
 
 const samples = new Samples();
 

@@ -5,7 +5,7 @@ import { amount, percent, whole } from "./format.js";
 import { Stacked } from "./chart.js";
 import { recent, stacked } from "./series.js";
 
-/** Over how many seconds the tiles speak: one alone jumps too much to be read. */
+/** The tiles show averages over this many seconds, because values of one second vary too much. */
 const RECENT_S = 5;
 
 const STATES = { closed: "good", half_open: "warn", open: "bad" };
@@ -23,10 +23,10 @@ function tile(title, value, note, kind) {
     h("dt", {}, title), h("dd", {}, h("strong", {}, value), note && h("span", { class: "muted" }, note)));
 }
 
-/** How much of it Redis decided itself. */
+/** The share of decisions by Redis. */
 function byRedis({ sources }) {
   const all = Object.values(sources).reduce((sum, count) => sum + count, 0);
-  return all === 0 ? "nothing to decide" : `${percent(sources.redis ?? 0, all)} decided by Redis`;
+  return all === 0 ? "no decisions" : `${percent(sources.redis ?? 0, all)} decided by Redis`;
 }
 
 export function show(samples) {
@@ -38,9 +38,9 @@ export function show(samples) {
   fill(byId("tiles"),
     tile("Requests/s", amount(all), `${whole(sample.in_flight)} in flight`),
     tile("Refused", percent(refused, all), `${amount(refused)} per second`, refused > 0 ? "warn" : undefined),
-    tile("Breaker", shared ? sample.breaker.replace("_", " ") : "no Redis", shared ? byRedis(sample) : "limits of this gateway alone", STATES[sample.breaker]),
-    tile("Gateways", shared ? whole(sample.gateways) : "1", shared ? "share these limits" : `${whole(sample.local_buckets)} buckets here`),
-    tile("File in force", `no. ${sample.generation}`, sample.config_valid ? "as it is saved" : "the saved one was rejected",
+    tile("Breaker", shared ? sample.breaker.replace("_", " ") : "no Redis", shared ? byRedis(sample) : "limits are not shared", STATES[sample.breaker]),
+    tile("Gateways", shared ? whole(sample.gateways) : "1", shared ? "share these limits" : `${whole(sample.local_buckets)} local buckets`),
+    tile("Configuration", `no. ${sample.generation}`, sample.config_valid ? "the file is applied" : "the saved file was rejected",
       sample.config_valid ? "good" : "bad"));
   if (document.hidden) return;
   plans.show(stacked(samples.list, "plans"));

@@ -1,25 +1,25 @@
-// The limits in force, and the names that forms offer.
+// The limits in force, and the options of forms.
 
 import { get } from "./api.js";
 import { badge, byId, empty, fill, h, table } from "./dom.js";
 import { whole } from "./format.js";
 
-/** How many limits of one rule are named; the keys with their own may be many. */
+/** Maximum number of limits shown per rule; many keys may have their own. */
 const LISTED = 6;
 
 let generation = null;
 let costs = new Map();
 let shadows = new Set();
 
-/** What a request of a route takes; one, where it is not known. */
+/** Cost of a request of a route; 1 if the route is unknown. */
 export const costOf = (route) => costs.get(route) ?? 1;
 
-/** Whether a rule is only tried out. */
+/** Whether a rule is in shadow mode. */
 export const isShadow = (rule) => shadows.has(rule);
 
 function limits(rule) {
   const named = rule.limits.slice(0, LISTED).map((limit) => {
-    const whose = limit.key ? ["key ", h("code", {}, limit.key)] : limit.plan ? ["plan ", h("code", {}, limit.plan)] : ["everybody"];
+    const whose = limit.key ? ["key ", h("code", {}, limit.key)] : limit.plan ? ["plan ", h("code", {}, limit.plan)] : ["all clients"];
     return h("li", {}, `${limit.rate}, burst ${whole(limit.burst)} `, h("span", { class: "muted" }, "for ", ...whose));
   });
   const more = rule.limits.length - named.length + (rule.more_limits ?? 0);
@@ -33,9 +33,9 @@ function name(rule) {
 }
 
 function show(policy) {
-  fill(byId("rules"), policy.rules.length === 0 ? empty("The file has no rule: nothing is limited.") : table("Limits in force", [
+  fill(byId("rules"), policy.rules.length === 0 ? empty("The configuration has no rules.") : table("Limits in force", [
     { title: "Rule", cell: name },
-    { title: "A bucket for each", cell: (rule) => (rule.per.length ? rule.per.join(" and ") : "nothing: one for all") },
+    { title: "Bucket per", cell: (rule) => (rule.per.length ? rule.per.join(" and ") : "one global bucket") },
     { title: "Limits", cell: limits },
     { title: "Routes", kind: "minor", cell: (rule) => rule.routes?.join(", ") ?? "all" },
     { title: "Without Redis", kind: "minor", cell: (rule) => rule.on_failure },
@@ -45,17 +45,17 @@ function show(policy) {
   costs = new Map(policy.routes.map((route) => [route.name, route.cost]));
   const rules = policy.rules.map((rule) => [rule.name, rule.name]);
   for (const id of ["clients-rule", "refusals-rule"]) offer(byId(id), "all rules", rules);
-  offer(byId("client-form").elements.route, "any", policy.routes.map(({ name, cost }) => [name, cost === 1 ? name : `${name}, takes ${cost}`]));
+  offer(byId("client-form").elements.route, "any", policy.routes.map(({ name, cost }) => [name, cost === 1 ? name : `${name}, cost ${cost}`]));
 }
 
-/** What can be chosen; what was chosen stays so, where it is still there. */
+/** Updates the options; keeps the selection if it still exists. */
 function offer(select, all, options) {
   const chosen = select.value;
   select.replaceChildren(h("option", { value: "" }, all), ...options.map(([value, text]) => h("option", { value }, text)));
   select.value = options.some(([value]) => value === chosen) ? chosen : "";
 }
 
-/** Asks for the limits where another file is in force. */
+/** Requests the limits when the generation changes. */
 export async function update(now) {
   if (now === generation) return;
   generation = now;

@@ -1,4 +1,4 @@
-// Files that were taken or rejected, with what they changed.
+// The last reloads, with their changes or errors.
 
 import { every, get, post } from "./api.js";
 import { badge, byId, fill, h } from "./dom.js";
@@ -8,7 +8,7 @@ const EVERY_MS = 3_000;
 
 const CAUSES = { file_changed: "the file changed", requested: "requested" };
 
-/** One setting as a diff shows it. */
+/** One setting as a diff. */
 function change({ kind, name, what, setting, from, to }) {
   const place = h("span", { class: "place" }, `[${kind}${name ? ` ${name}` : ""}]${setting ? ` ${setting}` : ""}`);
   const line = (sign, text) => h("span", { class: "line", data: { sign } },
@@ -21,25 +21,25 @@ function change({ kind, name, what, setting, from, to }) {
   return h("li", {}, place, ...lines);
 }
 
-function flaw({ message, line, column, help }) {
+function configError({ message, line, column, help }) {
   const place = line ? `line ${line}${column ? `:${column}` : ""}  ` : "";
   return h("li", {}, h("span", { class: "place" }, place), message, help ? h("span", { class: "muted block" }, help) : null);
 }
 
-/** What one file changed, or what is wrong with it. */
+/** The changes of a file, or its errors. */
 function details({ changes, more_changes: moreChanges = 0, errors, more_errors: moreErrors = 0 }) {
-  const items = changes ? changes.map(change) : (errors ?? []).map(flaw);
+  const items = changes ? changes.map(change) : (errors ?? []).map(configError);
   const more = moreChanges + moreErrors;
   if (more > 0) items.push(h("li", { class: "muted" }, `and ${more} more`));
-  return items.length ? h("ul", { class: "diff" }, items) : h("p", { class: "muted" }, "Nothing that counts: comments or order.");
+  return items.length ? h("ul", { class: "diff" }, items) : h("p", { class: "muted" }, "Only comments or order changed.");
 }
 
 function entry(reload) {
-  const taken = reload.result === "applied";
+  const applied = reload.result === "applied";
   return h("li", { class: "card" },
     h("div", { class: "heading" },
       h("h3", {}, h("time", { datetime: reload.at }, day(Date.parse(reload.at)))),
-      badge(taken ? "taken" : "rejected", taken ? "good" : "bad"),
+      badge(applied ? "applied" : "rejected", applied ? "good" : "bad"),
       h("span", { class: "muted" }, `${CAUSES[reload.cause] ?? reload.cause}; no. ${reload.generation} in force`)),
     details(reload));
 }
@@ -59,11 +59,11 @@ async function reload() {
   try {
     const { result, generation, changes } = await post("/api/reload");
     const count = changes?.length ?? 0;
-    place.textContent = result === "applied" ? `Taken: no. ${generation} is in force, with ${count} change${count === 1 ? "" : "s"}.`
-      : "Nothing new: the file is what is in force.";
+    place.textContent = result === "applied" ? `Applied: no. ${generation} is in force, with ${count} change${count === 1 ? "" : "s"}.`
+      : "Unchanged: the file is already in force.";
   } catch (problem) {
     const count = problem.body?.errors?.length;
-    place.textContent = count ? `Rejected: ${count} error${count === 1 ? "" : "s"}; the file before stays in force.` : problem.message;
+    place.textContent = count ? `Rejected: ${count} error${count === 1 ? "" : "s"}; the previous configuration stays in force.` : problem.message;
   }
   await refresh();
 }

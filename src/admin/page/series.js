@@ -1,25 +1,25 @@
-// Samples of the last minutes, as the rows of a stacked chart. Pure: no page, no clock.
+// Converts the samples of the last minutes to rows of a stacked chart. Pure: no DOM, no clock.
 
-/** The most and the least that is shown: a gateway that has just started fills a minute first. */
-export const SHOWN_S = 300;
-const LEAST_S = 60;
+/** Maximum and minimum time span of a chart, in seconds. */
+export const MAX_S = 300;
+const MIN_S = 60;
 
-/** How many names a chart tells apart; the rest is one. */
-const NAMED = 6;
+/** Maximum number of names in a chart; the others are added up. */
+const MAX_NAMES = 6;
 
 export const OTHERS = "others";
 
-/** The samples of the last minutes, the newest last. */
+/** The last samples, the newest last. */
 export class Samples {
   list = [];
 
   reset(samples) {
-    this.list = samples.slice(-SHOWN_S);
+    this.list = samples.slice(-MAX_S);
   }
 
   push(sample) {
     this.list.push(sample);
-    if (this.list.length > SHOWN_S) this.list.shift();
+    if (this.list.length > MAX_S) this.list.shift();
   }
 
   get last() {
@@ -29,25 +29,25 @@ export class Samples {
 
 const perSecond = (count, sample) => ((count ?? 0) * 1_000) / sample.span_ms;
 
-/** The names with the most to show, in a stable order; `weigh(sample)` is `[name, weight]`s. */
+/** The names with the largest weights, sorted; `weigh(sample)` returns `[name, weight]` pairs. */
 function names(samples, weigh) {
   const weights = new Map();
   for (const sample of samples) {
     for (const [name, weight] of weigh(sample)) weights.set(name, (weights.get(name) ?? 0) + weight);
   }
   const sorted = [...weights].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(([name]) => name);
-  return { shown: sorted.slice(0, NAMED).sort(), rest: new Set(sorted.slice(NAMED)) };
+  return { shown: sorted.slice(0, MAX_NAMES).sort(), rest: new Set(sorted.slice(MAX_NAMES)) };
 }
 
 /**
- * `{ times, rows }` of a table in each sample (`plans`, `rules`), allowed below and refused on top.
+ * `{ times, rows }` for a member of the samples (`plans`, `rules`), allowed below, refused on top.
  * Rows are `{ name, kind, values }`, values per second.
  */
 export function stacked(samples, member) {
   const rowsOf = (sample) => Object.values(sample[member]);
-  // Shadow rules are few: a colour and a column only where one would have refused.
-  const isTried = samples.some((sample) => rowsOf(sample).some((row) => row.shadow_refused > 0));
-  const kinds = isTried ? ["allowed", "refused", "shadow_refused"] : ["allowed", "refused"];
+  // Shadow refusals get a colour and a column only if there are any.
+  const hasShadow = samples.some((sample) => rowsOf(sample).some((row) => row.shadow_refused > 0));
+  const kinds = hasShadow ? ["allowed", "refused", "shadow_refused"] : ["allowed", "refused"];
   const { shown, rest } = names(samples, (sample) =>
     Object.entries(sample[member]).map(([name, row]) => [name, row.allowed + row.refused + (row.shadow_refused ?? 0)]));
   const value = (sample, name, kind) => perSecond(sample[member][name]?.[kind], sample);
@@ -61,7 +61,7 @@ export function stacked(samples, member) {
   return { times: samples.map((sample) => sample.at_ms / 1_000), rows };
 }
 
-/** The same of a table of plain counts (`sources`); `names` says what each is called, in order. */
+/** `{ times, rows }` for a member with plain counts (`sources`); `names` are the labels, in order. */
 export function counts(samples, member, names) {
   const rows = Object.entries(names).map(([kind, name]) => ({
     name,
@@ -71,14 +71,14 @@ export function counts(samples, member, names) {
   return { times: samples.map((sample) => sample.at_ms / 1_000), rows };
 }
 
-/** The span that a chart over these times shows, in seconds. */
+/** The time span of a chart, in seconds. */
 export function shownSpan(first, last) {
-  const shown = Math.min(SHOWN_S, Math.max(LEAST_S, last - first));
+  const shown = Math.min(MAX_S, Math.max(MIN_S, last - first));
   return [last - shown, last];
 }
 
-/** Rows one upon the other, as a chart draws them. */
-export function heaped(rows) {
+/** Cumulative sums of the rows, for a stacked chart. */
+export function cumulative(rows) {
   const sums = [];
   return rows.map(({ values }) => values.map((value, index) => (sums[index] = (sums[index] ?? 0) + value)));
 }
@@ -98,7 +98,7 @@ export function recent(samples, seconds) {
   return { allowed: rate(all.allowed), refused: rate(all.refused) };
 }
 
-/** Moments at which the breaker changed, the newest first: `{ at_ms, to }`. */
+/** Transitions of the breaker, the newest first: `{ at_ms, to, times }`. */
 export function breakerChanges(samples) {
   const changes = [];
   for (let index = 1; index < samples.length; index += 1) {

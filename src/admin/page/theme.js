@@ -1,5 +1,5 @@
-// Colours: the system's, or those that were chosen. Before the page is drawn, so that it does not
-// flash; hence a script of its own and no module.
+// The colour scheme. Runs before the page is drawn, so that the page does not flash;
+// therefore a classic script, not a module.
 (() => {
   const NAME = "tollgate-theme";
   const read = () => {
@@ -17,7 +17,7 @@
     try {
       localStorage.setItem(NAME, theme);
     } catch {
-      // Private windows may keep nothing: it holds until the page is left.
+      // Storage may be disabled; the choice then lasts until the page is closed.
     }
     apply(theme);
     window.dispatchEvent(new Event("themechange"));

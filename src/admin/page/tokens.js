@@ -1,19 +1,19 @@
-// What a bucket holds between two answers of the gateway, and when it lets a request pass. Pure.
+// Interpolates a bucket between two responses of the gateway. Pure.
 
 const MS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
-/** Tokens per millisecond of "100/s", "5/250ms"; NaN for what is no rate. */
+/** Tokens per millisecond of "100/s", "5/250ms"; NaN if the text is not a rate. */
 export function perMs(rate) {
   const [, tokens, count, unit] = /^(\d+)\/(\d*)(ms|s|m|h|d)$/.exec(rate) ?? [];
   return Number(tokens) / ((count ? Number(count) : 1) * MS[unit]);
 }
 
-/** Tokens with their fraction: a bucket that is full after t lacks what comes in in t. */
+/** Tokens with their fraction, from the time until the bucket is full. */
 export function exact({ rate, burst, full_after_ms: full }, sinceMs = 0) {
   return Math.min(burst, burst - Math.max(0, full - sinceMs) * perMs(rate));
 }
 
-/** How long until a request of this cost passes, in ms; 0 where it does now. */
+/** Milliseconds until a request with this cost is allowed; 0 if it is allowed now. */
 export function nextAfterMs({ rate, burst, full_after_ms: full }, cost = 1) {
   const spare = (burst - cost) / perMs(rate);
   return Math.max(0, Math.ceil(full - spare));

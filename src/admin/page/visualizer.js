@@ -1,4 +1,4 @@
-// The bucket that one can play with.
+// The interactive token bucket.
 
 import { byId } from "./dom.js";
 import { span, whole } from "./format.js";
@@ -7,7 +7,7 @@ import { corners, simulate } from "./bucket.js";
 
 const SECONDS = 20;
 
-/** A replay runs faster than life: eight seconds are enough to see it. */
+/** A replay is faster than real time and takes eight seconds. */
 const SPEED = 2.5;
 
 const KNOBS = {
@@ -22,7 +22,7 @@ let settings;
 let outcomes;
 let playing = null;
 
-/** uPlot wants one row of times for all lines; these have their own. */
+/** Merges the lines, which have different times, into rows with common times, as uPlot requires. */
 function joined(until) {
   const line = corners(settings, outcomes, until);
   const times = [];
@@ -71,11 +71,11 @@ function summary() {
   const { rate, burst, cost } = settings;
   const most = Math.floor((burst + rate * SECONDS) / cost);
   const first = outcomes.find((outcome) => !outcome.accepted);
-  const told = first ? ` The first refusal comes after ${span(first.at / 1_000)} and says: again in ${span(first.retryAfter / 1_000)}.` : "";
+  const firstRefusal = first ? ` The first refusal is after ${span(first.at / 1_000)}, with a retry after ${span(first.retryAfter / 1_000)}.` : "";
   byId("bucket-summary").textContent =
     `Of ${whole(outcomes.length)} requests in ${SECONDS} s, ${whole(passed)} are accepted and ${whole(refused)} refused. `
-    + `No pattern gets more than burst + rate · t through: (${burst} + ${rate} · ${SECONDS})`
-    + `${cost > 1 ? ` / ${cost}` : ""} = ${whole(most)}.${told}`;
+    + `No pattern gets more than burst + rate · t: (${burst} + ${rate} · ${SECONDS})`
+    + `${cost > 1 ? ` / ${cost}` : ""} = ${whole(most)}.${firstRefusal}`;
   byId("bucket-chart").setAttribute("aria-label", `Tokens over ${SECONDS} seconds, with ${passed} accepted and ${refused} refused requests`);
 }
 
@@ -84,7 +84,7 @@ function read() {
   const number = (name) => Number(form.elements[name].value);
   settings = { rate: number("rate"), burst: number("burst"), cost: number("cost"), load: number("load"), pattern: form.elements.pattern.value, seconds: SECONDS };
   for (const [name, text] of Object.entries(KNOBS)) form.elements[`${name}Out`].value = text(settings[name]);
-  // The gateway calls that an error in the file, so here it cannot be set either.
+  // A cost above the burst is an error in the file, so it cannot be set here.
   form.elements.cost.max = Math.min(10, settings.burst);
   settings.cost = Math.min(settings.cost, settings.burst);
 }
