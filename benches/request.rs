@@ -152,7 +152,7 @@ fn decide_under_four_limits(bencher: Bencher) {
 /// Puts what four limits said into an answer, in each of the styles.
 #[divan::bench(args = ["none", "x", "draft", "both"])]
 fn headers(bencher: Bencher, style: &str) {
-    let exchange = judged(policy(1, 1, &format!("[headers]\nstyle = \"{style}\"")));
+    let exchange = checked_exchange(policy(1, 1, &format!("[headers]\nstyle = \"{style}\"")));
     let mut answer = ResponseHeader::build(200, Some(16)).unwrap();
     answer.insert_header("content-type", HeaderValue::from_static("application/json")).unwrap();
     bencher.with_inputs(|| answer.clone()).bench_local_values(|mut answer| {
@@ -162,7 +162,7 @@ fn headers(bencher: Bencher, style: &str) {
 }
 
 /// A request that has passed.
-fn judged(policy: Policy) -> Exchange {
+fn checked_exchange(policy: Policy) -> Exchange {
     let request = asked(PATH, &[("x-api-key", KEY)]);
     let head = Head::of(&request, PATH.as_bytes(), Some(PEER), false);
     let charges = precheck(&policy, &head).charges;

@@ -1,5 +1,5 @@
 //! Graceful shutdown: on SIGTERM the process accepts no new connections, completes the requests in
-//! flight, and exits when none is left. Pingora alone would sleep through its whole grace period.
+//! flight, and exits when none is left. By default, Pingora sleeps for its whole grace period.
 
 use std::io;
 use std::sync::Arc;

@@ -3,13 +3,13 @@
 //! Pingora 0.9.1 bounds the time between two reads, not the time of a whole head, and its pool has no
 //! notion of a connection that must first be found silent. So this module opens connections, keeps them in
 //! [`IdleConnections`] and wraps them: the wrapper bounds the time to a final response. Pingora never keeps
-//! one itself; where it would, its test of the connection is answered with its end.
+//! one itself: when it tests a connection that it would keep, it reads the end of the stream.
 //!
-//! Pingora also closes an upgraded connection at once where it reads the upstream's 101 before it has
-//! taken the end of the request's own, empty body out of its pipe; a near upstream loses up to a fifth of
-//! its WebSockets to that (<https://github.com/cloudflare/pingora/issues/946>). The end is in the pipe
-//! before the first read is tried, and pipe and connection are polled together: so it is enough that a read
-//! behind a write is not ready when first asked.
+//! Pingora also closes an upgraded connection at once if it reads the upstream's 101 before it has taken the
+//! end of the request's empty body out of its pipe; an upstream on the same host loses up to a fifth of its
+//! WebSockets to that (<https://github.com/cloudflare/pingora/issues/946>). The end is in the pipe
+//! before the first read is tried, and pipe and connection are polled together: so it is enough that the first
+//! read after a write is not ready when it is first polled.
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,8 +34,7 @@ use super::idle::{Body, Idle, IdleConnections};
 use crate::clock;
 use crate::request_id::RequestId;
 
-/// One attempt to have a server answer a request: what its connection must know of the request, and the
-/// request of its connection.
+/// One attempt to send a request to a server. Shared by the request and its connection.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) server: SocketAddr,
@@ -43,9 +42,9 @@ pub(crate) struct Attempt {
     pub(crate) connects: Connects,
     /// Whether the request has a body. While the client sends it, nothing bounds the server's time.
     pub(crate) has_body: bool,
-    /// How long the head of the final response may take, once the request has been written.
+    /// Timeout of the head of the final response, from the end of the request.
     pub(crate) read_timeout: Duration,
-    /// How long the connection is kept afterwards.
+    /// How long the connection is kept idle afterwards.
     pub(crate) idle_timeout: Duration,
     pub(crate) idle: Arc<IdleConnections>,
     pub(crate) progress: Mutex<Progress>,
@@ -54,12 +53,12 @@ pub(crate) struct Attempt {
 /// Which connection an attempt uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Connects {
-    /// An idle one, where there is one.
+    /// An idle one, if there is one.
     IdleFirst,
-    /// A new one: where one idle connection was dead, so may be the next, after a restart of the server
-    /// for instance.
+    /// A new one: after one idle connection was closed, for example by a restart of the server, others are
+    /// likely to be closed, too.
     Anew,
-    /// A new one, of which the response may make another protocol's.
+    /// A new one, which the response may upgrade to another protocol.
     ForUpgrade,
 }
 
@@ -94,7 +93,7 @@ pub(crate) struct Connector(pub(crate) Arc<Attempt>);
 /// The connection of an attempt.
 #[derive(Debug)]
 struct Connection {
-    /// None: it is idle again.
+    /// `None`: the connection has been given back.
     stream: Option<TcpStream>,
     attempt: Arc<Attempt>,
     has_written: bool,
@@ -117,8 +116,9 @@ impl Attempt {
         self.progress.lock().has_timed_out
     }
 
-    /// Whether the connection alone bounds the time of each read. Pingora's own timeout would count the
-    /// time in which the client sends its body; for an upgrade it is that of an upgraded connection.
+    /// Whether this wrapper bounds the time of each read instead of Pingora. Pingora's timeout would include
+    /// the time in which the client sends its body, and for an upgrade it is that of the upgraded
+    /// connection.
     pub(crate) fn bounds_every_read(&self) -> bool {
         self.has_body || self.connects == Connects::ForUpgrade
     }
@@ -183,8 +183,8 @@ impl L4Connect for Connector {
 }
 
 impl Connection {
-    /// Gives the connection back. Pingora reads once more from a connection that it would keep, and
-    /// drops it when it finds its end.
+    /// Gives the connection back. Pingora reads once more from a connection that it would keep, and drops it
+    /// when it reads the end of the stream.
     fn release(&mut self, body: Body) {
         let attempt = &self.attempt;
         if let Some(stream) = self.stream.take() {
@@ -197,7 +197,7 @@ impl Connection {
     fn is_timed(&self, stage: Stage) -> bool {
         let every_read = self.attempt.bounds_every_read();
         match stage {
-            // What takes more than one read may take any number.
+            // A head that takes more than one read can take any number of reads.
             Stage::Head => !self.is_receiving && (every_read || self.has_read),
             Stage::Body => !self.is_receiving && every_read,
             Stage::Ended(_) | Stage::Upgraded => false,

@@ -1,10 +1,10 @@
 //! Idle connections to the servers of one upstream, kept for later requests.
 //!
 //! Pingora 0.9.1 offers a connection to the next request as soon as a response has ended. Bytes that a
-//! server sends after that, such as the body of a response to HEAD, then answer the next request, which is
-//! another client's. Here a connection is used again only while nothing can be read from it, and after a
-//! response without a body (to HEAD, 204, 304) only when it has been silent for [`SILENCE`]. So it is after
-//! every response of a server that has sent surplus after a body.
+//! server sends after that, such as the body of a response to HEAD, would then be the response to the next
+//! request, which is another client's. So a connection is reused only if no bytes can be read from it. After
+//! a response without a body (to HEAD, 204, 304) it must also have been silent for [`SILENCE_US`]. The same
+//! applies after every response of a server that has sent surplus bytes after a body.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::MaybeUninit;
@@ -22,27 +22,28 @@ use crate::request_id::RequestId;
 
 /// How long a connection must be silent after a response without a body, in microseconds. A server that
 /// sends a body there does so within milliseconds of the head.
-const SILENCE: u64 = MICROS_PER_SECOND;
+const SILENCE_US: u64 = MICROS_PER_SECOND;
 
-/// How long a server is suspected of sending surplus after any response, in microseconds.
-const SUSPICION: u64 = 600 * MICROS_PER_SECOND;
+/// How long a server that has sent surplus bytes is suspected of sending them after any response, in
+/// microseconds.
+const SUSPICION_US: u64 = 600 * MICROS_PER_SECOND;
 
-/// How long surplus is not logged again after a line about it, in microseconds.
-const LOG_INTERVAL: u64 = 60 * MICROS_PER_SECOND;
+/// Minimum time between two log lines about surplus bytes, in microseconds.
+const LOG_INTERVAL_US: u64 = 60 * MICROS_PER_SECOND;
 
-/// Connections to one server that are kept at most. Where more requests are on their way at once,
-/// connections beyond it are closed, and opened again for the next ones: with 128 and 256 clients of
-/// one thread, a request took a quarter more processor time.
+/// Maximum number of idle connections to one server. Connections beyond it are closed, and opened again if
+/// more requests are in flight: measured with 128 and 256 clients of one thread, a request then took a
+/// quarter more processor time.
 const MAX_READY: usize = 1_024;
 
-/// Connections to one server that wait for [`SILENCE`] to pass at most.
+/// Maximum number of connections to one server that have not been silent for [`SILENCE_US`] yet.
 const MAX_WAITING: usize = 256;
 
 /// Idle connections to the servers of one upstream.
 #[derive(Debug)]
 pub struct IdleConnections {
     upstream: Arc<str>,
-    /// None: no connection is kept any more.
+    /// `None` after [`close`](Self::close): no connection is kept any more.
     servers: Mutex<Option<HashMap<SocketAddr, Server>>>,
     reports: Mutex<Reports>,
 }
@@ -50,8 +51,8 @@ pub struct IdleConnections {
 /// The idle connections of one server.
 #[derive(Debug, Default)]
 struct Server {
-    shelf: Shelf<Idle>,
-    /// In microseconds.
+    queue: IdleQueue<Idle>,
+    /// Time in microseconds until which every response must be followed by silence.
     suspected_until: u64,
 }
 
@@ -59,18 +60,18 @@ struct Server {
 #[derive(Debug)]
 pub(super) struct Idle {
     pub(super) stream: TcpStream,
-    /// The request that was answered on it last.
+    /// The last request on it.
     pub(super) request_id: RequestId,
-    /// Whether that response had one.
+    /// Whether the response to that request had a body.
     pub(super) body: Body,
 }
 
 /// Whether a response had a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Body {
-    /// One of a known end.
+    /// It had one, with a known end.
     Some,
-    /// None: a response to HEAD, a 204 or a 304.
+    /// It had none: a response to HEAD, a 204 or a 304.
     None,
 }
 
@@ -81,10 +82,10 @@ enum Probe {
     Surplus,
 }
 
-/// Items that are kept for a while, some of which cannot be taken at once.
+/// Items that expire, and some of which are not ready at once.
 #[derive(Debug)]
-struct Shelf<T> {
-    /// In the order in which they are taken, from the end.
+struct IdleQueue<T> {
+    /// Taken from the end.
     ready: Vec<Kept<T>>,
     /// In the order in which they become ready.
     waiting: VecDeque<Kept<T>>,
@@ -99,7 +100,7 @@ struct Kept<T> {
     expires_at: u64,
 }
 
-/// Bounds the log lines about surplus.
+/// Limits the rate of log lines about surplus bytes.
 #[derive(Debug, Default)]
 struct Reports {
     /// When the last line was written, in microseconds.
@@ -108,19 +109,19 @@ struct Reports {
 }
 
 impl IdleConnections {
-    /// No connection yet, to servers of the upstream of that name.
+    /// Creates an empty set for the servers of the upstream with this name.
     pub fn new(upstream: Arc<str>) -> Self {
         Self { upstream, servers: Mutex::new(Some(HashMap::new())), reports: Mutex::default() }
     }
 
-    /// Keeps a connection for up to `timeout`, from `now` (microseconds). Closes it where too many are kept.
+    /// Keeps a connection for up to `timeout` from `now` (microseconds). Closes it if too many are kept.
     pub(super) fn put(&self, server: SocketAddr, idle: Idle, timeout: Duration, now: u64) {
         let mut guard = self.servers.lock();
         let Some(servers) = guard.as_mut() else { return };
         let server = servers.entry(server).or_default();
         let silence = match idle.body {
             Body::Some if server.suspected_until <= now => 0,
-            Body::Some | Body::None => SILENCE,
+            Body::Some | Body::None => SILENCE_US,
         };
         let timeout = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
         let kept = Kept {
@@ -128,55 +129,55 @@ impl IdleConnections {
             ready_at: now.saturating_add(silence),
             expires_at: now.saturating_add(timeout),
         };
-        let beyond = server.shelf.put(kept, now);
+        let beyond = server.queue.put(kept, now);
         drop(guard);
         if let Some(idle) = beyond {
-            // Without a wait in the kernel, which holds a local port for a minute: clients choose
-            // how many such responses there are, and ports are few.
+            // Closes with a reset, to skip TIME_WAIT, which would hold a local port for a minute: clients
+            // determine how many such responses there are.
             let _ = SockRef::from(&idle.stream).set_linger(Some(Duration::ZERO));
         }
     }
 
-    /// A connection to `server` that is open and silent at `now` (microseconds).
+    /// Takes a connection to `server` that is open and silent at `now` (microseconds).
     pub(super) fn take(&self, server: SocketAddr, now: u64) -> Option<TcpStream> {
         loop {
-            let idle = self.servers.lock().as_mut()?.get_mut(&server)?.shelf.take(now)?;
+            let idle = self.servers.lock().as_mut()?.get_mut(&server)?.queue.take(now)?;
             match probe(&idle.stream) {
                 Probe::Silent => return Some(idle.stream),
                 Probe::Closed => {}
-                Probe::Surplus => self.note_surplus(server, &idle, now),
+                Probe::Surplus => self.record_surplus(server, &idle, now),
             }
         }
     }
 
-    /// Closes connections that have expired, that the server has closed, or that have surplus.
+    /// Closes connections that have expired, that the server has closed, or that have surplus bytes.
     pub fn sweep(&self, now: u64) {
         let mut surplus = Vec::new();
         if let Some(servers) = self.servers.lock().as_mut() {
             servers.retain(|address, server| {
                 let is_silent = |idle: &Idle| matches!(probe(&idle.stream), Probe::Silent);
-                let rejected = server.shelf.sweep(now, is_silent);
+                let rejected = server.queue.sweep(now, is_silent);
                 let has_surplus = |idle: &Idle| matches!(probe(&idle.stream), Probe::Surplus);
-                let noisy = rejected.into_iter().filter(has_surplus);
-                surplus.extend(noisy.map(|idle| (*address, idle)));
-                !server.shelf.is_empty() || now < server.suspected_until
+                let with_surplus = rejected.into_iter().filter(has_surplus);
+                surplus.extend(with_surplus.map(|idle| (*address, idle)));
+                !server.queue.is_empty() || now < server.suspected_until
             });
         }
         for (server, idle) in surplus {
-            self.note_surplus(server, &idle, now);
+            self.record_surplus(server, &idle, now);
         }
     }
 
-    /// Closes all connections, and keeps none any more.
+    /// Closes all connections. No connection is kept from now on.
     pub fn close(&self) {
         *self.servers.lock() = None;
     }
 
-    fn note_surplus(&self, server: SocketAddr, idle: &Idle, now: u64) {
+    fn record_surplus(&self, server: SocketAddr, idle: &Idle, now: u64) {
         if idle.body == Body::Some
             && let Some(servers) = self.servers.lock().as_mut()
         {
-            servers.entry(server).or_default().suspected_until = now.saturating_add(SUSPICION);
+            servers.entry(server).or_default().suspected_until = now.saturating_add(SUSPICION_US);
         }
         let Some(unlogged) = self.reports.lock().count(now) else { return };
         let (upstream, request_id) = (&*self.upstream, idle.request_id.as_str());
@@ -190,7 +191,7 @@ impl IdleConnections {
     }
 }
 
-/// Asks the kernel: tokio learns of bytes only when it next polls.
+/// Peeks into the socket's receive buffer. tokio would notice bytes only when it next polls.
 fn probe(stream: &TcpStream) -> Probe {
     match SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]) {
         Ok(0) => Probe::Closed,
@@ -200,8 +201,8 @@ fn probe(stream: &TcpStream) -> Probe {
     }
 }
 
-impl<T> Shelf<T> {
-    /// Returns the item where there is no room for it.
+impl<T> IdleQueue<T> {
+    /// Returns the item if the queue is full.
     fn put(&mut self, kept: Kept<T>, now: u64) -> Option<T> {
         if kept.ready_at <= now {
             if self.ready.len() >= MAX_READY {
@@ -229,15 +230,15 @@ impl<T> Shelf<T> {
         }
     }
 
-    /// Takes out what has expired at `now`, and what is not to be kept.
+    /// Removes the items that have expired at `now` or that `keep` rejects, and returns them.
     fn sweep(&mut self, now: u64, keep: impl Fn(&T) -> bool) -> Vec<T> {
-        let goes = |kept: &Kept<T>| kept.expires_at <= now || !keep(&kept.item);
+        let is_removed = |kept: &Kept<T>| kept.expires_at <= now || !keep(&kept.item);
         let all = self.ready.drain(..).chain(self.waiting.drain(..));
-        let (gone, stays): (Vec<_>, Vec<_>) = all.partition(goes);
-        for kept in stays {
+        let (removed, remaining): (Vec<_>, Vec<_>) = all.partition(is_removed);
+        for kept in remaining {
             self.put(kept, now);
         }
-        gone.into_iter().map(|kept| kept.item).collect()
+        removed.into_iter().map(|kept| kept.item).collect()
     }
 
     fn is_empty(&self) -> bool {
@@ -245,17 +246,17 @@ impl<T> Shelf<T> {
     }
 }
 
-impl<T> Default for Shelf<T> {
+impl<T> Default for IdleQueue<T> {
     fn default() -> Self {
         Self { ready: Vec::new(), waiting: VecDeque::new() }
     }
 }
 
 impl Reports {
-    /// Counts one at `now` (microseconds). Returns how many were not logged since the last line where a
-    /// line is due.
+    /// Counts an event at `now` (microseconds). If a log line is due, returns the number of events since the
+    /// last line that were not logged.
     fn count(&mut self, now: u64) -> Option<u64> {
-        if self.last.is_some_and(|last| now.saturating_sub(last) < LOG_INTERVAL) {
+        if self.last.is_some_and(|last| now.saturating_sub(last) < LOG_INTERVAL_US) {
             self.unlogged += 1;
             return None;
         }
@@ -273,58 +274,59 @@ mod tests {
     }
 
     #[test]
-    fn the_last_that_was_put_is_taken_first() {
-        let mut shelf = Shelf::default();
+    fn last_item_is_taken_first() {
+        let mut queue = IdleQueue::default();
         for item in 0..3 {
-            assert_eq!(shelf.put(kept(item, 5, 100), 5), None);
+            assert_eq!(queue.put(kept(item, 5, 100), 5), None);
         }
-        assert_eq!([(); 4].map(|()| shelf.take(5)), [Some(2), Some(1), Some(0), None]);
-        assert!(shelf.is_empty());
+        assert_eq!([(); 4].map(|()| queue.take(5)), [Some(2), Some(1), Some(0), None]);
+        assert!(queue.is_empty());
     }
 
     #[test]
-    fn an_item_is_taken_between_its_times_only() {
-        let mut shelf = Shelf::default();
+    fn item_is_taken_only_between_ready_and_expired() {
+        let mut queue = IdleQueue::default();
         for (now, expected) in [(9, None), (10, Some(1)), (19, Some(1)), (20, None)] {
-            shelf.put(kept(1, 10, 20), 0);
-            assert_eq!(shelf.take(now), expected, "at {now}");
-            shelf = Shelf::default();
+            queue.put(kept(1, 10, 20), 0);
+            assert_eq!(queue.take(now), expected, "at {now}");
+            queue = IdleQueue::default();
         }
         // An expired item does not hide one that is not.
-        shelf.put(kept(1, 0, 20), 0);
-        shelf.put(kept(2, 0, 10), 0);
-        assert_eq!(shelf.take(15), Some(1));
+        queue.put(kept(1, 0, 20), 0);
+        queue.put(kept(2, 0, 10), 0);
+        assert_eq!(queue.take(15), Some(1));
     }
 
     #[test]
-    fn items_without_room_are_returned() {
-        let mut shelf = Shelf::default();
+    fn items_beyond_the_maximum_are_returned() {
+        let mut queue = IdleQueue::default();
         for item in 0..MAX_READY {
-            assert_eq!(shelf.put(kept(item, 0, 9), 0), None);
+            assert_eq!(queue.put(kept(item, 0, 9), 0), None);
         }
-        assert_eq!(shelf.put(kept(MAX_READY, 0, 9), 0), Some(MAX_READY));
+        assert_eq!(queue.put(kept(MAX_READY, 0, 9), 0), Some(MAX_READY));
         for item in 0..MAX_WAITING {
-            assert_eq!(shelf.put(kept(item, 5, 9), 0), None);
+            assert_eq!(queue.put(kept(item, 5, 9), 0), None);
         }
-        assert_eq!(shelf.put(kept(MAX_WAITING, 5, 9), 0), Some(MAX_WAITING));
+        assert_eq!(queue.put(kept(MAX_WAITING, 5, 9), 0), Some(MAX_WAITING));
     }
 
     #[test]
-    fn a_sweep_leaves_what_is_neither_expired_nor_rejected() {
-        let mut shelf = Shelf::default();
+    fn sweep_removes_expired_and_rejected_items() {
+        let mut queue = IdleQueue::default();
         for (item, ready_at, expires_at) in
             [(1, 0, 10), (2, 0, 11), (3, 5, 10), (4, 5, 11), (5, 5, 11)]
         {
-            shelf.put(kept(item, ready_at, expires_at), 0);
+            queue.put(kept(item, ready_at, expires_at), 0);
         }
-        assert_eq!(shelf.sweep(10, |item| *item != 5), [1, 3, 5]);
-        assert_eq!([(); 3].map(|()| shelf.take(10)), [Some(4), Some(2), None]);
+        assert_eq!(queue.sweep(10, |item| *item != 5), [1, 3, 5]);
+        assert_eq!([(); 3].map(|()| queue.take(10)), [Some(4), Some(2), None]);
     }
 
     #[test]
-    fn surplus_is_logged_once_in_an_interval_with_the_count_of_the_rest() {
+    fn surplus_is_logged_once_per_interval_with_the_number_not_logged() {
         let mut reports = Reports::default();
-        let times = [0, 1, LOG_INTERVAL - 1, LOG_INTERVAL, LOG_INTERVAL + 1, 2 * LOG_INTERVAL];
+        let times =
+            [0, 1, LOG_INTERVAL_US - 1, LOG_INTERVAL_US, LOG_INTERVAL_US + 1, 2 * LOG_INTERVAL_US];
         let lines = times.map(|now| reports.count(now));
         assert_eq!(lines, [Some(0), None, None, Some(2), None, Some(1)]);
     }

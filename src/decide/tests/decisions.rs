@@ -1,4 +1,4 @@
-//! Tables of store's answers, and the decisions and summaries that follow from them.
+//! Tables of answers of the store, and the decisions and summaries that follow from them.
 
 use crate::decide::decision::{Decision, LimitCheck, Summary};
 use crate::decide::label::DecisionLabel;
