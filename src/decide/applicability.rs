@@ -4,7 +4,7 @@
 use http::{HeaderMap, HeaderName, Method};
 
 use crate::limit::charge::Charge;
-use crate::policy::charges::{Facts, Scope, WhyNot};
+use crate::policy::charges::{RequestAttributes, Scope, WhyNot};
 use crate::policy::client::{Client, ClientKey};
 use crate::policy::settings::OnMissingKey;
 use crate::policy::{Dimension, OnMissing, Policy, Rule};
@@ -76,7 +76,7 @@ pub fn applicability<'a>(
     let (first, second) = (counted.next(), counted.next());
     // If the rule counts only one route, the route is known.
     let is_known = subject.route.is_some() || second.is_none();
-    let facts = Facts {
+    let attributes = RequestAttributes {
         route: subject.route.or(first).unwrap_or(u32::MAX),
         method: subject.method.unwrap_or(&Method::GET),
         host: subject.host.unwrap_or_default(),
@@ -87,7 +87,7 @@ pub fn applicability<'a>(
     let scope = if is_refused { Scope::Address } else { Scope::All };
     // A disabled rule counts no route; `Disabled` is the reason to report.
     let charge = if rule.enabled {
-        policy.charge(index, &subject.client, &facts, scope)
+        policy.charge(index, &subject.client, &attributes, scope)
     } else {
         Err(WhyNot::Disabled)
     };

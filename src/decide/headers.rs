@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, header};
 
 use crate::limit::charge::Mode;
-use crate::policy::charges::{Facts, Scope};
+use crate::policy::charges::{RequestAttributes, Scope};
 use crate::policy::client::Client;
 use crate::policy::{Dimension, Policy};
 
@@ -32,12 +32,12 @@ pub enum HeaderFault {
 pub(super) fn uncountable(
     policy: &Policy,
     client: &Client,
-    facts: &Facts<'_>,
+    attributes: &RequestAttributes<'_>,
 ) -> Option<UncountableHeader> {
     if policy.counted_headers.is_empty() {
         return None;
     }
-    let route = policy.routes.get(facts.route as usize)?;
+    let route = policy.routes.get(attributes.route as usize)?;
     let rules =
         route.rules.iter().filter_map(|rule| Some((*rule, policy.rules.get(*rule as usize)?)));
     let enforced = rules.filter(|(_, rule)| rule.mode == Mode::Enforce);
@@ -45,12 +45,12 @@ pub(super) fn uncountable(
         enforced.flat_map(|(rule, table)| (0..).zip(&table.per).map(move |one| (rule, one)));
     let mut faults = dimensions.filter_map(|(rule, (dimension, one))| match one {
         Dimension::Header(name) => {
-            let fault = fault(facts.headers, name)?;
+            let fault = fault(attributes.headers, name)?;
             Some(UncountableHeader { rule, dimension, fault })
         }
         _ => None,
     });
-    faults.find(|found| policy.charge(found.rule, client, facts, Scope::All).is_ok())
+    faults.find(|found| policy.charge(found.rule, client, attributes, Scope::All).is_ok())
 }
 
 fn fault(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderFault> {

@@ -22,7 +22,7 @@ use crate::identity::{self, Identity, IdentityError};
 use crate::limit::charge::Charges;
 use crate::net::address::Authority;
 use crate::policy::Policy;
-use crate::policy::charges::{Facts, KeyRequired, Scope};
+use crate::policy::charges::{KeyRequired, RequestAttributes, Scope};
 use crate::policy::client::{Client, ClientKey};
 use crate::policy::matcher::ipv6_host;
 use crate::policy::path::PathError;
@@ -131,9 +131,9 @@ impl<'a> Head<'a> {
 
 impl<'a> Precheck<'a> {
     /// The properties of the request that rules count by; `None` if it has no route.
-    pub fn facts(&'a self, head: &Head<'a>) -> Option<Facts<'a>> {
+    pub fn attributes(&'a self, head: &Head<'a>) -> Option<RequestAttributes<'a>> {
         let Head { method, headers, .. } = *head;
-        Some(Facts { route: self.route?, method, host: &self.host, headers })
+        Some(RequestAttributes { route: self.route?, method, host: &self.host, headers })
     }
 
     /// Why the request is refused whatever its buckets hold.
@@ -224,22 +224,22 @@ fn charge<'a>(
     client: &Client,
     precheck: Precheck<'a>,
 ) -> Precheck<'a> {
-    let Some(facts) = precheck.facts(head) else { return precheck };
+    let Some(attributes) = precheck.attributes(head) else { return precheck };
     let mut reason = unauthenticated(policy, client);
     if reason.is_none()
-        && let Some(header) = headers::uncountable(policy, client, &facts)
+        && let Some(header) = headers::uncountable(policy, client, &attributes)
     {
         return precheck.rejected(Rejection::Header(header));
     }
     let mut charges = Charges::new();
     if reason.is_none() {
-        match policy.charges(client, &facts) {
+        match policy.charges(client, &attributes) {
             Ok(all) => charges = all,
             Err(required) => reason = Some(Unauthenticated::KeyRequired(required)),
         }
     }
     let Some(reason) = reason else { return Precheck { charges, ..precheck } };
-    let charges = policy.address_charges(client, &facts);
+    let charges = policy.address_charges(client, &attributes);
     let refusal = Some(Refusal::Unauthenticated(reason));
     Precheck { charges, scope: Scope::Address, refusal, ..precheck }
 }

@@ -6,7 +6,7 @@ use super::wording;
 use crate::decide::{Head, Precheck, Refusal, Rejection};
 use crate::identity::Identity;
 use crate::limit::charge::Charge;
-use crate::policy::charges::{Facts, WhyNot};
+use crate::policy::charges::{RequestAttributes, WhyNot};
 use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
 use crate::policy::redis::DEFAULT_PREFIX;
 use crate::policy::{Dimension, OnMissing, Policy, Rule};
@@ -25,7 +25,7 @@ pub(super) fn rules(
     let is_refused = precheck.refused().is_some();
     // A request with a header that cannot be counted is refused before any rule is checked.
     let is_before = matches!(precheck.refusal, Some(Refusal::Rejected(Rejection::Header(_))));
-    let known = precheck.identity.ok().zip(facts(head, precheck)).filter(|_| !is_before);
+    let known = precheck.identity.ok().zip(attributes(head, precheck)).filter(|_| !is_before);
     let each = (0..).zip(&policy.rules).map(|(index, rule)| {
         let mut view = report::Rule {
             name: rule.name.to_string(),
@@ -36,16 +36,16 @@ pub(super) fn rules(
             why_not: None,
             charge: None,
         };
-        let Some((identity, facts)) = &known else {
+        let Some((identity, attributes)) = &known else {
             let refused = is_refused.then(|| wording::refused_before(status));
             view.why_not = Some(refused.unwrap_or_else(wording::own_limits));
             return view;
         };
-        let facts = &of_rule(policy, precheck, facts, index);
+        let attributes = &of_rule(policy, precheck, attributes, index);
         let context = RequestContext {
             policy,
             precheck,
-            facts,
+            attributes,
             client: policy.counted(&identity.client, precheck.scope),
         };
         match context.charge(index, identity) {
@@ -54,7 +54,7 @@ pub(super) fn rules(
                 view.charge = Some(context.charge_view(rule, &charge, levels));
             }
             Err(why) => {
-                let route = policy.routes.get(facts.route as usize);
+                let route = policy.routes.get(attributes.route as usize);
                 let route = route.map_or("", |route| &route.name);
                 view.why_not =
                     Some(wording::why_not(policy, rule, why, route, context.client.plan));
@@ -66,29 +66,29 @@ pub(super) fn rules(
 }
 
 /// The properties of the request that rules count by; `None` if no rule is checked.
-fn facts<'a>(head: &Head<'a>, precheck: &'a Precheck<'a>) -> Option<Facts<'a>> {
+fn attributes<'a>(head: &Head<'a>, precheck: &'a Precheck<'a>) -> Option<RequestAttributes<'a>> {
     let Head { method, headers, .. } = *head;
     let is_charged = precheck.asks_limits && !precheck.charges.is_empty();
-    let anywhere = || Facts { route: u32::MAX, method, host: &precheck.host, headers };
-    precheck.facts(head).or_else(|| is_charged.then(anywhere))
+    let anywhere = || RequestAttributes { route: u32::MAX, method, host: &precheck.host, headers };
+    precheck.attributes(head).or_else(|| is_charged.then(anywhere))
 }
 
 /// The same for one rule: each rule charges a request without a route as on the first route that it counts.
 fn of_rule<'a>(
     policy: &Policy,
     precheck: &Precheck<'_>,
-    facts: &Facts<'a>,
+    attributes: &RequestAttributes<'a>,
     index: u32,
-) -> Facts<'a> {
+) -> RequestAttributes<'a> {
     let first = policy.routes_of(index).next().filter(|_| precheck.asks_limits);
-    Facts { route: first.unwrap_or(facts.route), ..*facts }
+    RequestAttributes { route: first.unwrap_or(attributes.route), ..*attributes }
 }
 
 /// The request that rules are checked against.
 struct RequestContext<'a> {
     policy: &'a Policy,
     precheck: &'a Precheck<'a>,
-    facts: &'a Facts<'a>,
+    attributes: &'a RequestAttributes<'a>,
     client: Client,
 }
 
@@ -98,7 +98,7 @@ impl RequestContext<'_> {
             return Err(WhyNot::NoKeyDenied);
         }
         let charge =
-            self.policy.charge(index, &identity.client, self.facts, self.precheck.scope)?;
+            self.policy.charge(index, &identity.client, self.attributes, self.precheck.scope)?;
         // The actual charge, whose cost may differ from the route's.
         let charged = self.precheck.charges.iter().find(|one| one.rule == index);
         Ok(charged.copied().unwrap_or(charge))
@@ -151,12 +151,12 @@ impl RequestContext<'_> {
             },
             Dimension::Plan => plan.clone(),
             Dimension::Route => {
-                let route = self.policy.routes.get(self.facts.route as usize);
+                let route = self.policy.routes.get(self.attributes.route as usize);
                 format!("route {}", route.map_or("", |route| &route.name))
             }
-            Dimension::Method => format!("method {}", self.facts.method),
-            Dimension::Host => format!("host {}", self.facts.host),
-            Dimension::Header(name) if self.facts.headers.contains_key(name) => {
+            Dimension::Method => format!("method {}", self.attributes.method),
+            Dimension::Host => format!("host {}", self.attributes.host),
+            Dimension::Header(name) if self.attributes.headers.contains_key(name) => {
                 format!("this value of the header {name}")
             }
             Dimension::Header(name) => format!("requests without the header {name}"),

@@ -50,7 +50,9 @@ impl Gateway {
                 let check = check.take();
                 return Box::pin(self.own_limits(session, &snapshot, client, check)).await;
             }
-            for rule in route.into_iter().flat_map(|route| policy.shadow_demands(&client, route)) {
+            for rule in
+                route.into_iter().flat_map(|route| policy.shadow_key_denials(&client, route))
+            {
                 self.metrics.refused_by_policy(policy, rule, client.plan);
                 shadow_demand.get_or_insert(rule);
             }

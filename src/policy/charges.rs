@@ -14,7 +14,7 @@ const INLINE_BYTES: usize = 128;
 
 /// The properties of a request that rules use, besides its client.
 #[derive(Debug, Clone, Copy)]
-pub struct Facts<'a> {
+pub struct RequestAttributes<'a> {
     /// Index of the route.
     pub route: u32,
     /// Request method.
@@ -84,8 +84,12 @@ impl Policy {
     ///
     /// # Errors
     /// An enforced rule has `on_missing = "deny"`, and the client has no key.
-    pub fn charges(&self, client: &Client, facts: &Facts) -> Result<Charges, KeyRequired> {
-        self.collect(client, facts, Scope::All)
+    pub fn charges(
+        &self,
+        client: &Client,
+        attributes: &RequestAttributes,
+    ) -> Result<Charges, KeyRequired> {
+        self.collect(client, attributes, Scope::All)
     }
 
     /// The charge of one rule, by its index: the same as in [`charges`](Self::charges) or
@@ -97,20 +101,20 @@ impl Policy {
         &self,
         index: u32,
         client: &Client,
-        facts: &Facts,
+        attributes: &RequestAttributes,
         scope: Scope,
     ) -> Result<Charge, WhyNot> {
         let rule = self.rules.get(index as usize).ok_or(WhyNot::Disabled)?;
-        let route = self.routes.get(facts.route as usize).ok_or(WhyNot::OtherRoutes)?;
-        rule.applies_to_route(facts.route)?;
-        self.charge_of((index, rule), route, &self.counted(client, scope), facts, scope)
+        let route = self.routes.get(attributes.route as usize).ok_or(WhyNot::OtherRoutes)?;
+        rule.applies_to_route(attributes.route)?;
+        self.charge_of((index, rule), route, &self.counted(client, scope), attributes, scope)
     }
 
     /// The charges of a request that will be refused with 401: only of rules that count by address.
     /// Guessing keys therefore costs as much as any other request, and an unknown key gets no
     /// bucket.
-    pub fn address_charges(&self, client: &Client, facts: &Facts) -> Charges {
-        self.collect(client, facts, Scope::Address).unwrap_or_default()
+    pub fn address_charges(&self, client: &Client, attributes: &RequestAttributes) -> Charges {
+        self.collect(client, attributes, Scope::Address).unwrap_or_default()
     }
 
     /// The charges of a request without a route that may be a guess at a key: one token each, as
@@ -124,8 +128,9 @@ impl Policy {
         headers: &HeaderMap,
     ) -> Charges {
         let charge = |index| {
-            let facts = Facts { route: self.routes_of(index).next()?, method, host, headers };
-            let charge = self.charge(index, client, &facts, Scope::Address).ok()?;
+            let attributes =
+                RequestAttributes { route: self.routes_of(index).next()?, method, host, headers };
+            let charge = self.charge(index, client, &attributes, Scope::Address).ok()?;
             Some(Charge { cost: 1, ..charge })
         };
         (0..).take(self.rules.len()).filter_map(charge).take(MAX_RULES_PER_ROUTE).collect()
@@ -141,7 +146,7 @@ impl Policy {
 
     /// Indexes of the shadow rules that would refuse the client for its missing key if they were
     /// enforced.
-    pub fn shadow_demands(&self, client: &Client, route: u32) -> impl Iterator<Item = u32> {
+    pub fn shadow_key_denials(&self, client: &Client, route: u32) -> impl Iterator<Item = u32> {
         let rules = self.routes.get(route as usize).map_or(&[][..], |route| &route.rules);
         let requires_key = |rule: &Rule| {
             rule.mode == Mode::Shadow
@@ -156,17 +161,19 @@ impl Policy {
     fn collect(
         &self,
         client: &Client,
-        facts: &Facts,
+        attributes: &RequestAttributes,
         scope: Scope,
     ) -> Result<Charges, KeyRequired> {
-        let Some(route) = self.routes.get(facts.route as usize) else { return Ok(Charges::new()) };
+        let Some(route) = self.routes.get(attributes.route as usize) else {
+            return Ok(Charges::new());
+        };
         let mut charges = Charges::with_capacity(route.rules.len());
         let client = self.counted(client, scope);
         for &index in &route.rules {
             let Some(rule) = self.rules.get(index as usize) else { continue };
-            match self.charge_of((index, rule), route, &client, facts, scope) {
+            match self.charge_of((index, rule), route, &client, attributes, scope) {
                 Ok(charge) => charges.push(charge),
-                // A shadow rule does not refuse; `shadow_demands` returns it.
+                // A shadow rule does not refuse; `shadow_key_denials` returns it.
                 Err(WhyNot::NoKeyDenied) if rule.mode == Mode::Enforce => {
                     return Err(KeyRequired { rule: index });
                 }
@@ -192,13 +199,13 @@ impl Policy {
         (index, rule): (u32, &Rule),
         route: &Route,
         client: &Client,
-        facts: &Facts,
+        attributes: &RequestAttributes,
         scope: Scope,
     ) -> Result<Charge, WhyNot> {
         rule.applies_to(client, scope)?;
         let granted = rule.grant(client).ok_or(WhyNot::NoRate)?;
         Ok(Charge {
-            bucket: self.bucket(rule, &granted, client, facts),
+            bucket: self.bucket(rule, &granted, client, attributes),
             rule: index,
             limit_index: granted.grant.index,
             limit: granted.grant.limit,
@@ -209,7 +216,13 @@ impl Policy {
 
     /// The bucket's id: a hash over the values of the rule's `per`, combined with the rule's salt. Each
     /// value is preceded by a tag and its length, so that different values never hash the same text.
-    fn bucket(&self, rule: &Rule, granted: &Granted, client: &Client, facts: &Facts) -> BucketId {
+    fn bucket(
+        &self,
+        rule: &Rule,
+        granted: &Granted,
+        client: &Client,
+        attributes: &RequestAttributes,
+    ) -> BucketId {
         let mut text = SmallVec::<[u8; INLINE_BYTES]>::new();
         let mut tagged = |tag: u8, value: &[u8]| {
             text.push(tag);
@@ -227,12 +240,12 @@ impl Policy {
                 },
                 Dimension::Plan => tagged(b'p', self.plan_name(client.plan).as_bytes()),
                 Dimension::Route => {
-                    let route = self.routes.get(facts.route as usize);
+                    let route = self.routes.get(attributes.route as usize);
                     tagged(b'r', route.map_or("", |route| &route.name).as_bytes());
                 }
-                Dimension::Method => tagged(b'm', facts.method.as_str().as_bytes()),
-                Dimension::Host => tagged(b'h', facts.host.as_bytes()),
-                Dimension::Header(header) => match facts.headers.get(header) {
+                Dimension::Method => tagged(b'm', attributes.method.as_str().as_bytes()),
+                Dimension::Host => tagged(b'h', attributes.host.as_bytes()),
+                Dimension::Header(header) => match attributes.headers.get(header) {
                     Some(value) => tagged(b'v', value.as_bytes()),
                     None => tagged(b'a', b""),
                 },

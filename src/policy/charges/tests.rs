@@ -23,8 +23,9 @@ fn client(policy: &Policy, ip: &str, key: ClientKey) -> Client {
 /// The charges of a GET of `route`, each as the name of its rule and its bucket.
 fn buckets(policy: &Policy, client: &Client, route: u32) -> Vec<(String, BucketId)> {
     let headers = HeaderMap::new();
-    let facts = Facts { route, method: &Method::GET, host: "a.example", headers: &headers };
-    named(policy, &policy.charges(client, &facts).unwrap())
+    let attributes =
+        RequestAttributes { route, method: &Method::GET, host: "a.example", headers: &headers };
+    named(policy, &policy.charges(client, &attributes).unwrap())
 }
 
 fn named(policy: &Policy, charges: &Charges) -> Vec<(String, BucketId)> {
@@ -81,14 +82,15 @@ fn on_missing_selects_the_bucket_of_a_client_without_a_key() {
     assert_eq!(bucket(&rules("skip"), "192.0.2.1"), []);
     let deny = rules("deny");
     let headers = HeaderMap::new();
-    let facts = Facts { route: 0, method: &Method::GET, host: "", headers: &headers };
+    let attributes =
+        RequestAttributes { route: 0, method: &Method::GET, host: "", headers: &headers };
     let anonymous = client(&deny, "192.0.2.1", ANONYMOUS);
-    assert_eq!(deny.charges(&anonymous, &facts), Err(KeyRequired { rule: 0 }));
-    assert_eq!(deny.charges(&client(&deny, "192.0.2.1", ACME), &facts).unwrap().len(), 1);
+    assert_eq!(deny.charges(&anonymous, &attributes), Err(KeyRequired { rule: 0 }));
+    assert_eq!(deny.charges(&client(&deny, "192.0.2.1", ACME), &attributes).unwrap().len(), 1);
     let shadow = rules("deny\"\nmode = \"shadow");
     assert_eq!(bucket(&shadow, "192.0.2.1"), [], "shadow rules do not refuse");
     let demands =
-        |key| shadow.shadow_demands(&client(&shadow, "192.0.2.1", key), 0).collect::<Vec<_>>();
+        |key| shadow.shadow_key_denials(&client(&shadow, "192.0.2.1", key), 0).collect::<Vec<_>>();
     assert_eq!((demands(ANONYMOUS), demands(ACME)), (vec![0], vec![]));
 }
 
@@ -100,12 +102,13 @@ fn row_33_refused_key_is_charged_to_its_address_only() {
          [rules.all]\nper = []\nrate = \"9/s\"\n",
     );
     let headers = HeaderMap::new();
-    let facts = Facts { route: 0, method: &Method::GET, host: "", headers: &headers };
+    let attributes =
+        RequestAttributes { route: 0, method: &Method::GET, host: "", headers: &headers };
     let guess = |byte| client(&policy, "192.0.2.1", ClientKey::Unknown([byte; 32]));
-    let charged = named(&policy, &policy.address_charges(&guess(1), &facts));
+    let charged = named(&policy, &policy.address_charges(&guess(1), &attributes));
     let names: Vec<&str> = charged.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["ip", "key"]);
-    assert_eq!(charged, named(&policy, &policy.address_charges(&guess(2), &facts)));
+    assert_eq!(charged, named(&policy, &policy.address_charges(&guess(2), &attributes)));
 }
 
 #[test]
@@ -130,14 +133,15 @@ fn override_has_its_own_bucket_and_exempt_clients_have_none() {
         [rules.keys]\nper = [\"key\"]\nrate = \"9/s\"\nexempt = { keys = [\"acme\"] }\n";
     let policy = policy(rules);
     let headers = HeaderMap::new();
-    let facts = Facts { route: 1, method: &Method::GET, host: "", headers: &headers };
-    let acme = policy.charges(&client(&policy, "192.0.2.1", ACME), &facts).unwrap();
+    let attributes =
+        RequestAttributes { route: 1, method: &Method::GET, host: "", headers: &headers };
+    let acme = policy.charges(&client(&policy, "192.0.2.1", ACME), &attributes).unwrap();
     assert_eq!(acme.len(), 1);
     assert_eq!((acme[0].limit.capacity(), acme[0].cost), (1000, 5));
-    let other = policy.charges(&client(&policy, "192.0.2.1", ANONYMOUS), &facts).unwrap();
+    let other = policy.charges(&client(&policy, "192.0.2.1", ANONYMOUS), &attributes).unwrap();
     assert_ne!(acme[0].bucket, other[0].bucket, "the key with the override has its own bucket");
     assert_eq!(
-        policy.charges(&client(&policy, "198.51.100.1", ANONYMOUS), &facts).unwrap().len(),
+        policy.charges(&client(&policy, "198.51.100.1", ANONYMOUS), &attributes).unwrap().len(),
         3
     );
 }
@@ -150,8 +154,9 @@ fn values_of_requests_cannot_collide() {
         if let Some(value) = value {
             headers.insert("x-a", http::HeaderValue::from_static(value));
         }
-        let facts = Facts { route: 0, method: &Method::GET, host, headers: &headers };
-        policy.charges(&client(&policy, "192.0.2.1", ANONYMOUS), &facts).unwrap()[0].bucket
+        let attributes =
+            RequestAttributes { route: 0, method: &Method::GET, host, headers: &headers };
+        policy.charges(&client(&policy, "192.0.2.1", ANONYMOUS), &attributes).unwrap()[0].bucket
     };
     assert_ne!(bucket("ab", Some("c")), bucket("a", Some("bc")));
     assert_ne!(bucket("a", Some("")), bucket("a", None));

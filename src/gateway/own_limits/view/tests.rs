@@ -8,7 +8,7 @@ use crate::decide::applicability::Absent;
 use crate::limit::charge::BucketId;
 use crate::limit::share::Share;
 use crate::load::from_text;
-use crate::policy::charges::Facts;
+use crate::policy::charges::RequestAttributes;
 use crate::policy::client::ClientKey;
 
 /// The keys of `acme` and of `monitor` are their names.
@@ -244,8 +244,8 @@ proptest! {
         let mut taken = BTreeSet::new();
         for (index, rule) in (0..).zip(&policy.rules) {
             for route in 0..2 {
-                let facts = Facts { route, method: &Method::GET, host: "h", headers: &headers };
-                let charge = policy.charge(index, &client, &facts, crate::policy::charges::Scope::All);
+                let attributes = RequestAttributes { route, method: &Method::GET, host: "h", headers: &headers };
+                let charge = policy.charge(index, &client, &attributes, crate::policy::charges::Scope::All);
                 if rule.mode == Mode::Enforce {
                     taken.extend(charge.ok().map(|charge| (index, charge.bucket)));
                 }
