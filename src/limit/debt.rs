@@ -9,7 +9,7 @@
 use super::Limit;
 use super::share::Share;
 
-/// Units that this gateway owes to one bucket.
+/// Units that this gateway granted locally and that are not settled yet, of one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Debt {
     units: i64,

@@ -10,7 +10,7 @@
 //!   retry after, reset;
 //! - [`adjust`]: reset and grant by an operator;
 //! - [`breaker`], [`membership`], [`share`], [`debt`]: outages of the shared store: when to call it,
-//!   how many gateways share it, how much one of them may grant locally, and what it then owes;
+//!   how many gateways share it, how much one of them may grant locally, and its debt for that;
 //! - [`top_k`]: the clients with the most requests.
 //!
 //! # How to add a kind of limit
@@ -21,15 +21,17 @@
 //! 2. A variant of [`Limit`]. The compiler then lists each `match` in `kind.rs` that needs an arm; no
 //!    other file matches on the kind.
 //! 3. In `lua/take.lua`, a function that reads a stored bucket and one that writes it, and the number
-//!    of the kind where they are called. A stored value must not be valid for two kinds: give it
-//!    another length. `store/redis/parity.rs` compares the script with this module.
+//!    of the kind where they are called. A stored value must be invalid for all other kinds, by its
+//!    length or by the sign of its last number. `store/redis/parity.rs` compares the script with
+//!    this module.
 //! 4. A way to configure it: `policy/build/grant.rs` builds the limit of a rule.
 //!
 //! Everything else is independent of the kind. Stores compare and subtract units; the deny cache,
 //! debts and the local share use [`Limit`]'s units; headers, metrics, own limits, `explain` and the
 //! admin API read the [`Standing`](verdict::Standing). A kind whose standing depends on more than the
 //! available units, such as the end of a calendar month, adds that number to
-//! [`Outcome`](charge::Outcome) and to the reply of `lua/take.lua`.
+//! [`Outcome`](charge::Outcome) and to the reply of `lua/take.lua`. A kind whose state is more than a
+//! level and a time, such as a log of requests, needs more room in `store/memory/table.rs`.
 
 pub mod adjust;
 pub mod breaker;

@@ -86,7 +86,7 @@ impl Debts {
     }
 
     /// Whether the bucket has a debt.
-    pub fn owes(&self, bucket: BucketId) -> bool {
+    pub fn has(&self, bucket: BucketId) -> bool {
         !self.is_empty() && self.shard(bucket).lock().owed.contains_key(&bucket)
     }
 
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!((units, debts.len(), owed(&debts, 7, 10)), (500, 0, 0));
         debts.add(&charge(7), &rule(), 100, Share::WHOLE, 20);
         debts.put_back(BucketId(7), owed_before, 20);
-        assert!(debts.owes(BucketId(7)) && !debts.owes(BucketId(8)));
+        assert!(debts.has(BucketId(7)) && !debts.has(BucketId(8)));
         assert_eq!((debts.len(), owed(&debts, 7, 20)), (1, 600));
     }
 

@@ -38,11 +38,11 @@ impl Fallback {
     /// debts. `rules` are the rule names of the charges' policy, by index.
     pub fn take(&self, charges: &[Charge], rules: &[RuleName], now: u64, share: Share) -> Answer {
         let answer = self.reserve(charges, now, share);
-        self.owe(charges, rules, &answer, now);
+        self.record_debts(charges, rules, &answer, now);
         answer
     }
 
-    /// Like [`take`](Self::take), but records no debts: the caller calls [`owe`](Self::owe) or
+    /// Like [`take`](Self::take), but records no debts: the caller calls [`record_debts`](Self::record_debts) or
     /// [`give_back`](Self::give_back) afterwards.
     pub fn reserve(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
         // The reservation may end before `peek` reads it again: a request that is allowed then takes tokens.
@@ -55,7 +55,7 @@ impl Fallback {
     }
 
     /// Records the tokens that an answer took as debts.
-    pub fn owe(&self, charges: &[Charge], rules: &[RuleName], answer: &Answer, now: u64) {
+    pub fn record_debts(&self, charges: &[Charge], rules: &[RuleName], answer: &Answer, now: u64) {
         if !answer.allowed() {
             return;
         }
@@ -93,7 +93,7 @@ impl Fallback {
     pub fn learn(&self, charges: &[Charge], answer: &Answer, now: u64) {
         self.reservations.forget(charges, now);
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
-            if !self.debts.owes(charge.bucket) {
+            if !self.debts.has(charge.bucket) {
                 self.memory.put(charge, outcome.level, now);
             }
         }

@@ -153,8 +153,8 @@ fn refusal_is_cached_only_where_every_enforced_rule_is_known() {
 type Step = (u64, bool, [bool; 3], u64);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let ticks = prop_oneof![4 => 0..200_000_u64, 1 => 0..3_000_000_u64];
-    let step = (ticks, prop::bool::weighted(0.3), any::<[bool; 3]>(), 1..4_u64);
+    let us = prop_oneof![4 => 0..200_000_u64, 1 => 0..3_000_000_u64];
+    let step = (us, prop::bool::weighted(0.3), any::<[bool; 3]>(), 1..4_u64);
     prop::collection::vec(step, 1..120)
 }
 
@@ -172,8 +172,8 @@ proptest! {
         let mut seen: HashMap<u32, Bucket> = HashMap::new();
         let cache = DenyCache::default();
         let mut now = 0;
-        for (ticks, is_other, applies, cost) in steps {
-            now += ticks;
+        for (us, is_other, applies, cost) in steps {
+            now += us;
             let rules: Vec<u32> = (0..3).filter(|rule| applies[*rule as usize]).collect();
             let charges: Vec<Charge> = rules
                 .iter()

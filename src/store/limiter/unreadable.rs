@@ -44,7 +44,7 @@ impl Shared {
             return Some(here);
         }
         if there.is_empty() {
-            self.fallback.owe(&here.charges, rules, &here.answer, clock::now());
+            self.fallback.record_debts(&here.charges, rules, &here.answer, clock::now());
             return Some(merged(charges, here, &there, &Outcomes::new()));
         }
         let spent = Duration::from_micros(clock::now().saturating_sub(started));
@@ -73,7 +73,7 @@ impl Shared {
         self.denied.remember(&there, &answer, answered.sent_at);
         self.fallback.learn(&there, &answer, now);
         if answer.allowed() {
-            self.fallback.owe(&here.charges, rules, &here.answer, now);
+            self.fallback.record_debts(&here.charges, rules, &here.answer, now);
         } else {
             here.answer.outcomes = self.fallback.give_back(&here.charges, &here.answer, now);
         }
