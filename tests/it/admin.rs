@@ -30,7 +30,7 @@ fn row_71_public_admin_port_requires_a_token() {
         let file = format!("[server]\nadmin = \"{address}\"\n{DEMO}");
         let outcome = check(file.as_bytes());
         assert_eq!(outcome.code, Some(64), "{outcome:?}");
-        assert!(outcome.stderr.contains("asks for no token"), "{outcome:?}");
+        assert!(outcome.stderr.contains("without a token"), "{outcome:?}");
         let with = format!("{file}[admin]\ntoken = \"{TOKEN}\"\n");
         assert_eq!(check(with.as_bytes()).code, Some(0), "{address}");
     }

@@ -125,7 +125,7 @@ fn row_43_errors_are_reported_with_their_place_and_nothing_is_applied() {
     assert_eq!((&json["result"], &json["generation"]), (&"rejected".into(), &1.into()));
     let errors = json["errors"].as_array().unwrap();
     let first = &errors[0];
-    assert_eq!(first["message"], "`per` knows no `kye`");
+    assert_eq!(first["message"], "`per` does not take `kye`");
     assert_eq!(first["help"], "did you mean `key`?");
     let text = full_config(&format!("{DEMO}{rules}"));
     let line = text.lines().position(|line| line.contains("kye")).unwrap() + 1;

@@ -11,10 +11,10 @@ use crate::config::{Config, tables};
 use crate::policy::access_log::{AccessLog, Output, SampleRate};
 use crate::policy::redis::Secret;
 
-/// A shorter salt could be guessed: there are only so many addresses to try it on.
+/// Minimum length of a salt. A shorter one could be guessed from the hash of a known address.
 const MIN_SALT_CHARACTERS: usize = 16;
 
-/// What the file says; off without the table.
+/// The access log; off without the table.
 pub(super) fn access_log(
     config: &Config,
     environment: Environment<'_>,
@@ -48,7 +48,7 @@ fn output(
     match expand(field, environment, diagnostics)?.as_str() {
         "stdout" => Some(Output::Stdout),
         "off" => Some(Output::Off),
-        // Which folder the process is in, nobody who reads the file can tell.
+        // A relative path would depend on the working directory of the process.
         path if path.starts_with('/') && !path.ends_with('/') => {
             Some(Output::File(PathBuf::from(path)))
         }

@@ -9,7 +9,7 @@ use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::config::tables::List;
 
-/// An address and a port.
+/// Parses an address and a port; `name` is the setting.
 pub(super) fn socket(
     name: &str,
     field: &Spanned<String>,
@@ -36,14 +36,14 @@ pub(super) fn socket(
     None
 }
 
-/// A list of networks, or of single addresses.
+/// Parses a list of networks or addresses.
 pub(super) fn networks(list: &List, diagnostics: &mut Diagnostics) -> Vec<IpNet> {
     let items = list.as_ref().map_or(&[][..], |list| list.get_ref());
     items.iter().filter_map(|item| network(item, diagnostics)).collect()
 }
 
-/// The IPv4 network that an IPv6 network stands for. Clients' addresses are unwrapped before they
-/// are compared (`identity::address::canonical`), so the IPv6 form would say something and do nothing.
+/// The IPv4 network inside an IPv6 network, if there is one. The IPv6 form would never match, because
+/// addresses of clients are converted before they are compared (`identity::address::canonical`).
 fn ipv4_inside(network: &IpNet) -> Option<IpNet> {
     let IpNet::V6(network) = network else { return None };
     let prefix = network.prefix_len().checked_sub(96)?;
@@ -55,14 +55,14 @@ fn ipv4_inside(network: &IpNet) -> Option<IpNet> {
     inside.then(|| Ipv4Net::new(ip, prefix).ok().map(IpNet::V4))?
 }
 
-/// `10.0.0.0/8`, or one address.
+/// Parses a network such as `10.0.0.0/8`, or one address.
 fn network(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<IpNet> {
     let text = item.get_ref();
     let single = text.parse::<IpAddr>().map(IpNet::from);
     if let Ok(network) = single.clone().or_else(|_| text.parse::<IpNet>()) {
         if let Some(inside) = ipv4_inside(&network) {
             let message =
-                format!("`{}` meets nobody: IPv4 inside IPv6 is read as IPv4", cut(text, 64));
+                format!("`{}` matches no client: IPv4 inside IPv6 is read as IPv4", cut(text, 64));
             let inside =
                 if single.is_ok() { inside.addr().to_string() } else { inside.to_string() };
             diagnostics

@@ -7,13 +7,13 @@ use crate::config::spanned::Spanned;
 use crate::policy::redis::Secret;
 use crate::policy::settings::{Admin, Server};
 
-/// The shortest token: 64 bits even where somebody writes hexadecimal digits.
+/// Minimum length of a token: 64 bits if it has only hexadecimal digits.
 const MIN_TOKEN_BYTES: usize = 16;
 
-/// The longest: a header's line has room for it whatever `max_header_bytes` says.
+/// Maximum length of a token: it fits into a header with any `max_header_bytes`.
 const MAX_TOKEN_BYTES: usize = 1024;
 
-/// Who may use the operator's port, which is part of `server`.
+/// Access to the admin port, whose address is part of `server`.
 pub(super) fn admin(
     config: &Config,
     server: Option<&Server>,
@@ -28,7 +28,7 @@ pub(super) fn admin(
     let address = config.server.as_ref().and_then(|server| server.get_ref().admin.as_ref());
     if let (true, Some(address)) = (is_reachable, address) {
         if !diagnostics.explain_absence(&["admin", "token"]) {
-            let message = "`admin` can be reached from other machines, and asks for no token";
+            let message = "`admin` can be reached from other machines without a token";
             let help = "write `token = \"${TOLLGATE_ADMIN_TOKEN}\"` under `[admin]`, or take an \
                         address such as `127.0.0.1:9090`";
             diagnostics.push(Diagnostic::new(address.span(), message).help(help));
@@ -38,7 +38,7 @@ pub(super) fn admin(
     Some(Admin::default())
 }
 
-/// A token that cannot be guessed, and that a header can hold.
+/// Checks that a token is long enough not to be guessed, and that a header can carry it.
 fn token(
     field: &Spanned<String>,
     environment: Environment<'_>,

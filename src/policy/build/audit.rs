@@ -5,10 +5,10 @@ use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::{Config, tables};
 use crate::policy::settings::Audit;
 
-/// How many bursts of refusals the stream keeps, unless the file says otherwise.
+/// Default of `max_records`.
 const MAX_RECORDS: u64 = 10_000;
 
-/// What the file says; no stream without the table.
+/// The audit; no stream without the table.
 pub(super) fn audit(config: &Config, diagnostics: &mut Diagnostics) -> Option<Audit> {
     let Some(table) = &config.audit else { return Some(Audit::default()) };
     let tables::Audit { stream, max_records } = table.get_ref();
@@ -27,7 +27,7 @@ pub(super) fn audit(config: &Config, diagnostics: &mut Diagnostics) -> Option<Au
         if !diagnostics.explain_absence(&["redis"]) {
             let message = "`stream` needs Redis, and the file has no [redis]";
             let help = "write `url = \"redis://127.0.0.1:6379\"` under `[redis]`, or take `stream` \
-                        out: the admin port and the log tell of refusals all the same";
+                        out: the admin port and the log have refusals in any case";
             diagnostics.push(Diagnostic::new(stream.span(), message).help(help));
         }
         return None;

@@ -11,20 +11,20 @@ use crate::config::tables;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::breaker::Settings;
 
-/// The longest time here, in milliseconds and as it is written.
+/// Maximum of the durations here, in milliseconds and as text.
 const LONGEST: (u64, &str) = (3_600_000, "1h");
 
-/// Ticks in a millisecond.
+/// Microseconds in a millisecond.
 const MICROS_PER_MILLISECOND: u64 = MICROS_PER_SECOND / 1_000;
 
-/// How long the breaker stays open at most behind sentinels, unless the file says otherwise: a
-/// failover is over when they say so, and who asks rarely would make it longer.
+/// Default of `open_max` with sentinels: a failover ends when the sentinels report it, and rare probes
+/// would notice that late.
 const SENTINEL_OPEN_MAX_US: u64 = MICROS_PER_SECOND;
 
-/// The most steps of a ramp.
+/// Maximum number of steps of a ramp.
 const MAX_STEPS: usize = 16;
 
-/// What the file says, and the defaults for what it does not; `place`: where Redis is, if known.
+/// The settings of the breaker; `place` is that of `url`, if it is valid.
 pub(super) fn breaker(
     redis: &tables::Redis,
     place: Option<&UrlAddress>,
@@ -47,13 +47,13 @@ pub(super) fn breaker(
     let probes = count("probes", &table.probes, default.probes, 100);
     let mut time = |name, field: &Option<Spanned<String>>, default_us: u64| {
         let default_ms = default_us / MICROS_PER_MILLISECOND;
-        duration_up_to(LONGEST, name, field.as_ref(), default_ms, diagnostics).map(ticks)
+        duration_up_to(LONGEST, name, field.as_ref(), default_ms, diagnostics).map(micros)
     };
     let window = time("window", &table.window, default.window_us);
     let open = time("open", &table.open, default.open_us);
     let open_max = time("open_max", &table.open_max, default.open_max_us);
     let ramp_step = time("ramp_step", &table.ramp_step, default.ramp_step_us);
-    // Without a place, the default of `open_max` is not known either.
+    // The default of `open_max` depends on the place.
     if let (Some(open), Some(open_max)) = (open, open_max)
         && (place.is_some() || table.open_max.is_some())
     {
@@ -73,12 +73,12 @@ pub(super) fn breaker(
     })
 }
 
-/// A length of time in ticks.
-fn ticks(time: Duration) -> u64 {
+/// A duration in microseconds.
+fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Doubling leads upwards only: `open_max` is at least `open`.
+/// Checks that `open_max`, up to which `open` doubles, is at least `open`.
 fn check_order(
     table: &tables::Breaker,
     open: u64,
@@ -116,9 +116,9 @@ fn check_order(
     diagnostics.push(diagnostic);
 }
 
-/// A length of time as a file has it.
-fn written(ticks: u64) -> String {
-    let milliseconds = ticks / MICROS_PER_MILLISECOND;
+/// A duration in microseconds as text for the file.
+fn written(duration_us: u64) -> String {
+    let milliseconds = duration_us / MICROS_PER_MILLISECOND;
     if milliseconds.is_multiple_of(1_000) {
         format!("{}s", milliseconds / 1_000)
     } else {
@@ -126,7 +126,7 @@ fn written(ticks: u64) -> String {
     }
 }
 
-/// The shares of the requests that return, step by step.
+/// The percentages of requests that use Redis again, step by step.
 fn ramp(
     field: Option<&Spanned<Vec<Spanned<u64>>>>,
     default: Vec<u32>,

@@ -1,4 +1,4 @@
-//! `[clients]`: where keys stand, and what becomes of clients without a known one.
+//! `[clients]`: where to look for keys, and how clients without a known key are treated.
 
 use std::collections::HashMap;
 
@@ -17,14 +17,14 @@ use crate::config::tables::{self, List};
 use crate::policy::matcher::PathPattern;
 use crate::policy::settings::{Clients, KeySource};
 
-/// The plan that anonymous clients have when the file has one of this name.
+/// Default plan of anonymous clients, if the file has it.
 const FREE: &str = "free";
 
-/// The longest name of a query parameter.
+/// Maximum length of the name of a query parameter.
 const MAX_PARAMETER_BYTES: usize = 64;
 
-/// What is wrong with an item of `api_key` that names no place.
-const NO_PLACE: &str = "an item of `api_key` is no place where a key can stand";
+/// The message for an item of `api_key` that is not a place.
+const NO_PLACE: &str = "an item of `api_key` is not a place for a key";
 
 /// `[clients]`.
 pub(super) fn clients(
@@ -54,7 +54,7 @@ pub(super) fn clients(
     })
 }
 
-/// Where clients see what they have left: one path, written as clients send it.
+/// The path where clients read their own limits: an exact path, as clients send it.
 fn limits_path(field: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<Box<str>> {
     const HELP: &str = "such as `/.well-known/ratelimit`";
     let text = field.get_ref();
@@ -71,8 +71,8 @@ fn limits_path(field: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option
     None
 }
 
-/// The plan of clients without a key: as written, else `free`, else the only one there is when
-/// the file has none.
+/// The plan of clients without a key: `anonymous_plan`, else `free`, else the implicit plan of a file
+/// without plans.
 fn anonymous_plan(
     config: &Config,
     field: Option<&Spanned<String>>,
@@ -94,7 +94,7 @@ fn anonymous_plan(
         let clients = config.clients.as_ref().map(Spanned::span);
         let span = clients.or_else(|| names.plans.first_span()).unwrap_or(0..0);
         let plans: Vec<&str> = names.plans.names().iter().map(|name| &**name).collect();
-        let message = "the file does not say which plan a client without a key has";
+        let message = "no plan is set for clients without a key";
         let help = format!(
             "under `[clients]`, write `anonymous_plan = \"{}\"`; the plans are {}",
             cut(plans.first().map_or("", |plan| plan), 64),
@@ -105,7 +105,7 @@ fn anonymous_plan(
     None
 }
 
-/// Where keys stand, in the order in which they are tried.
+/// The places of keys, in the order in which they are tried.
 fn key_sources(list: &List, diagnostics: &mut Diagnostics) -> Vec<KeySource> {
     let Some(list) = list else {
         return vec![
@@ -118,7 +118,7 @@ fn key_sources(list: &List, diagnostics: &mut Diagnostics) -> Vec<KeySource> {
     let mut seen = HashMap::new();
     for item in list.get_ref() {
         let Some(source) = key_source(item, diagnostics) else { continue };
-        // Header names have no case, so the text may differ where the source is the same.
+        // Names of headers are case-insensitive, so two texts may be the same source.
         if let Some(first) = seen.insert(format!("{source:?}"), item.span()) {
             diagnostics.push(twice(item, first));
         }
@@ -134,7 +134,7 @@ fn key_sources(list: &List, diagnostics: &mut Diagnostics) -> Vec<KeySource> {
 /// `header:<name>`, `bearer` or `query:<name>`.
 fn key_source(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<KeySource> {
     let text = item.get_ref();
-    // What is wrong here may be a key: no message repeats it.
+    // The text may be a key, so no message repeats it.
     let (message, help) = match text.split_once(':') {
         None if text == "bearer" => return Some(KeySource::Bearer),
         Some(("header", name)) => match HeaderName::from_bytes(name.as_bytes()) {
@@ -163,7 +163,7 @@ fn key_source(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<K
     None
 }
 
-/// Whether a text names a query parameter without any encoding.
+/// Whether a text is the name of a query parameter that needs no encoding.
 fn is_parameter(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     !name.is_empty() && name.len() <= MAX_PARAMETER_BYTES && name.bytes().all(is_plain)

@@ -1,32 +1,32 @@
-//! `${NAME}` in settings: a value from the environment, so that a file holds no secret.
+//! Expands `${NAME}` in settings to an environment variable, so that a file contains no secret.
 
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 
-/// Looks up a variable; none when it is not set. Asked for by whoever reads the file, so that a
-/// policy depends on nothing but what it is given.
+/// Looks up an environment variable; none if it is not set. A parameter, so that building a policy does
+/// not depend on the process.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// A piece of a setting.
+/// A part of a setting.
 #[derive(Debug, PartialEq, Eq)]
 enum Piece<'a> {
-    /// Stands for itself.
+    /// Literal text.
     Text(&'a str),
-    /// Stands for a variable's value.
+    /// The name of a variable.
     Variable(&'a str),
 }
 
-/// What is wrong with a `${…}`.
+/// Why a `${…}` is invalid.
 #[derive(Debug, PartialEq, Eq)]
 enum Broken<'a> {
-    /// No `}` follows.
+    /// It has no `}`.
     Open,
-    /// This is not a variable's name.
+    /// It does not contain the name of a variable.
     Name(&'a str),
 }
 
-/// The setting's text with every variable replaced by its value.
+/// Replaces every variable in a setting by its value.
 pub(super) fn expand(
     field: &Spanned<String>,
     environment: Environment<'_>,
@@ -35,7 +35,7 @@ pub(super) fn expand(
     expand_part(field.get_ref(), field, environment, &|value| value, diagnostics)
 }
 
-/// The same for `part` of a setting, with every value passed through `quote` first.
+/// The same for `part` of a setting; `quote` encodes each value.
 pub(super) fn expand_part(
     part: &str,
     field: &Spanned<String>,
@@ -85,7 +85,7 @@ impl Broken<'_> {
     }
 }
 
-/// A text in pieces.
+/// Splits a text into literal text and variables.
 fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Broken<'_>> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -110,7 +110,7 @@ fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Broken<'_>> {
     Ok(pieces)
 }
 
-/// A name as shells take it.
+/// Whether this is the name of a variable, as in shells.
 fn is_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_variables_and_the_rest() {
+    fn text_is_split_at_variables() {
         use Piece::{Text, Variable};
         let table = [
             ("", Ok(vec![])),

@@ -1,4 +1,4 @@
-//! A rate and a burst become a limit.
+//! Builds limits from rates and bursts.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::policy::{Grant, Rate};
 
 use super::rate;
 
-/// Every limit of the file, each once.
+/// All distinct limits of the file.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     list: Vec<Limit>,
@@ -29,7 +29,7 @@ pub(super) struct PlacedGrant {
     pub(super) span: Range<usize>,
 }
 
-/// What the file says of one grant.
+/// A grant as written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Written<'a> {
     pub(super) rate: &'a Field<String>,
@@ -37,7 +37,7 @@ pub(super) struct Written<'a> {
 }
 
 impl Limits {
-    /// All of them, at the indexes that grants name.
+    /// The limits, at the indexes that grants refer to.
     pub(super) fn into_list(self) -> Vec<Limit> {
         self.list
     }
@@ -50,7 +50,7 @@ impl Limits {
     }
 }
 
-/// The grant of a table that must hold a rate. `path` leads to the table, which stands at `span`.
+/// The grant of the table at `path` and `span`, which must have a rate.
 pub(super) fn required(
     written: Written<'_>,
     path: &[&str],
@@ -70,7 +70,7 @@ pub(super) fn required(
     optional(written, limits, diagnostics)
 }
 
-/// The grant that a rate and a burst make; none without a rate, or with an error.
+/// The grant of a rate and a burst; none without a rate or with an error.
 pub(super) fn optional(
     written: Written<'_>,
     limits: &mut Limits,
@@ -98,7 +98,7 @@ pub(super) fn optional(
     }
 }
 
-/// A limit that cannot be counted.
+/// The diagnostic of a limit that cannot be counted.
 fn impossible(
     error: TokenBucketError,
     rate: Rate,

@@ -1,5 +1,4 @@
-//! `[keys]`: known clients, by the digest of their key. What may be a secret is never part of a
-//! message.
+//! `[keys]`: known clients, by the digest of their key. Messages never contain possible secrets.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,7 +11,7 @@ use crate::config::suggest::{self, cut};
 use crate::config::{Config, in_order, tables};
 use crate::policy::{Digest, Key};
 
-/// Known clients, and which has which digest.
+/// All keys, and the index of each by its digest.
 pub(super) fn keys(
     config: &Config,
     names: &Names,
@@ -63,7 +62,7 @@ fn plan(
     None
 }
 
-/// The digest of a key and where it stands.
+/// The digest of a key, and its span.
 fn digest(
     name: &Spanned<String>,
     key: &Spanned<tables::Key>,
@@ -92,7 +91,7 @@ fn digest(
     None
 }
 
-/// 64 hexadecimal digits to 32 bytes.
+/// Decodes 64 hexadecimal digits.
 fn decode(text: &str) -> Option<Digest> {
     let mut digest = [0; 32];
     for (byte, digits) in digest.iter_mut().zip(text.as_bytes().chunks(2)) {

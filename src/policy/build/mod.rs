@@ -1,11 +1,10 @@
-//! How a policy comes out of a file: every name is looked up, every number checked, and every
-//! error said, not only the first.
+//! Builds a policy from a file: resolves all names, checks all values, and reports all errors.
 //!
 //! Reading order: `names`, `period`, `rate`, `grant`, `values` and `environment` (the parts), then one file for
 //! each table of gateway.toml, then `costs` and `rules_per_route`, which need routes and rules.
 //!
-//! Lists follow the file. An entry with an error keeps its index, so that what refers to it is
-//! not an error too.
+//! Lists are in the order of the file. An entry with an error keeps its index, so that references to it
+//! are not errors too.
 
 mod access_log;
 mod address;
@@ -43,13 +42,13 @@ pub use environment::Environment;
 use grant::Limits;
 use names::Names;
 
-/// A length of time as the file writes it, in milliseconds; none where it is written otherwise.
+/// Parses a duration as in the file, such as `10ms`, in milliseconds; none if it is not one.
 pub fn milliseconds(text: &str) -> Option<u64> {
     period::milliseconds(text).ok()
 }
 
-/// The policy that `config` means; none when anything is wrong with it or with how it was read.
-/// All errors are in `diagnostics` then. `${NAME}` in the file is looked up in `environment`.
+/// Builds the policy of `config`. The result is none if there is any error, including those of reading,
+/// which are all in `diagnostics`. `${NAME}` in the file is looked up in `environment`.
 pub fn build(
     config: &Config,
     environment: Environment<'_>,

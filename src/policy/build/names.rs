@@ -9,10 +9,10 @@ use crate::config::spanned::Spanned;
 use crate::config::suggest::{self, cut};
 use crate::config::{Config, Named, in_order};
 
-/// Names go into headers, metrics and the names of buckets.
+/// Maximum length of a name. Names are part of headers, metrics and bucket ids.
 const MAX_NAME_BYTES: usize = 64;
 
-/// The one plan of a file without plans.
+/// The plan of a file without plans.
 const IMPLICIT_PLAN: &str = "default";
 
 /// All names of a file.
@@ -23,16 +23,16 @@ pub(super) struct Names {
     pub(super) upstreams: NameList,
     pub(super) routes: NameList,
     pub(super) rules: NameList,
-    /// Whether the file has plans of its own.
+    /// Whether the file has plans.
     pub(super) has_plans: bool,
 }
 
-/// The names of one kind, in the order of the file; a position is an index.
+/// The names of one kind, in the order of the file, at their indexes.
 #[derive(Debug)]
 pub(super) struct NameList {
-    /// What they name, for messages.
+    /// What they name, such as `plan`, for messages.
     kind: &'static str,
-    /// The table that they are in.
+    /// The table that has them, such as `plans`.
     table: &'static str,
     names: Vec<Arc<str>>,
     spans: Vec<Range<usize>>,
@@ -82,12 +82,12 @@ impl NameList {
         self.spans.push(span);
     }
 
-    /// All of them.
+    /// The names at their indexes.
     pub(super) fn names(&self) -> &[Arc<str>] {
         &self.names
     }
 
-    /// Where the first one stands.
+    /// The span of the first name.
     pub(super) fn first_span(&self) -> Option<Range<usize>> {
         self.spans.first().cloned()
     }
@@ -97,7 +97,7 @@ impl NameList {
         self.index.get(name).copied()
     }
 
-    /// The index of the name that the file refers to; an error when there is none.
+    /// The index of a name that the file refers to, or a diagnostic if there is none.
     pub(super) fn find(
         &self,
         name: &Spanned<String>,
@@ -123,7 +123,7 @@ impl NameList {
         found
     }
 
-    /// The indexes of a list of names, each once.
+    /// The indexes of a list of names, without repetitions, which are errors.
     pub(super) fn find_all(
         &self,
         list: &[Spanned<String>],
@@ -142,13 +142,13 @@ impl NameList {
     }
 }
 
-/// An item that a list holds twice.
+/// The diagnostic of an item that a list has twice.
 pub(super) fn twice(item: &Spanned<String>, first: Range<usize>) -> Diagnostic {
     Diagnostic::new(item.span(), format!("`{}` is written twice", cut(item.get_ref(), 64)))
         .and(first, "here first")
 }
 
-/// Only what can stand in a header, a metric and the name of a bucket as it is.
+/// Checks that a name can be part of a header, a metric and a bucket id without encoding.
 fn check(kind: &str, name: &Spanned<String>, diagnostics: &mut Diagnostics) {
     let text = name.get_ref();
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');

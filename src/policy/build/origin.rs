@@ -1,4 +1,4 @@
-//! A server of an upstream as written: `host:port`.
+//! Parses a server of an upstream: `host:port`.
 
 use std::net::Ipv6Addr;
 

@@ -1,14 +1,14 @@
-//! A route's path as it is written: `/api/search`, or `/api/*` for everything below.
+//! Parses the path of a route: `/api/search`, or `/api/*` for a prefix.
 
 use crate::policy::matcher::PathPattern;
 
-/// Longer paths than any request may have by default.
+/// Maximum length of a path: that of a request by default.
 const MAX_PATH_BYTES: usize = 8192;
 
-/// Reads a path.
+/// Parses a path.
 ///
 /// # Errors
-/// What is wrong, and what to write where that can be said.
+/// A message, and what to write instead if that is known.
 pub(super) fn parse(text: &str) -> Result<PathPattern, (&'static str, Option<String>)> {
     if text.len() > MAX_PATH_BYTES {
         return Err(("the path is longer than a request's may be", None));
@@ -20,10 +20,10 @@ pub(super) fn parse(text: &str) -> Result<PathPattern, (&'static str, Option<Str
     let prefix = text.strip_suffix('*');
     let fixed = prefix.unwrap_or(text);
     if fixed.contains('*') {
-        return Err(("`*` can only stand at the end of a path, after `/`", star_help(text)));
+        return Err(("`*` is allowed only at the end of a path, after `/`", star_help(text)));
     }
     if prefix.is_some() && !fixed.ends_with('/') {
-        return Err(("`*` can only stand after `/`", Some(format!("did you mean `{fixed}/*`?"))));
+        return Err(("`*` is allowed only after `/`", Some(format!("did you mean `{fixed}/*`?"))));
     }
     let wrong = [
         ('?', "a path has no query: `?` and what follows never reach it"),
@@ -51,7 +51,7 @@ pub(super) fn parse(text: &str) -> Result<PathPattern, (&'static str, Option<Str
     })
 }
 
-/// The prefix before the first star.
+/// The help for a star within a path.
 fn star_help(text: &str) -> Option<String> {
     let (before, _) = text.split_once('*')?;
     let (parent, _) = before.rsplit_once('/')?;

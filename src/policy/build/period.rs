@@ -1,10 +1,10 @@
-//! Lengths of time as they are written: `10ms`, `1s`, `5m`, `1h`, `1d`.
+//! Parses durations: `10ms`, `1s`, `5m`, `1h`, `1d`.
 
-/// Milliseconds in each unit.
+/// Units, each with its milliseconds.
 const UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
-/// What people write for those units elsewhere.
+/// Other spellings of the units.
 const OTHER_NAMES: [(&str, &[&str]); 5] = [
     ("ms", &["msec", "millis", "millisecond", "milliseconds"]),
     ("s", &["sec", "secs", "second", "seconds"]),
@@ -13,24 +13,24 @@ const OTHER_NAMES: [(&str, &[&str]); 5] = [
     ("d", &["day", "days"]),
 ];
 
-/// Why a text is no length of time.
+/// Why a text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PeriodError {
     /// It begins with a minus sign.
     Negative,
-    /// It holds a fraction.
+    /// It has a fraction.
     Fraction,
-    /// It has no number where it needs one.
+    /// It has no number.
     NoNumber,
     /// It has no unit.
     NoUnit,
-    /// Its unit is none of ours; the one that may be meant.
+    /// Its unit is unknown; the one that may be meant.
     UnknownUnit(Option<&'static str>),
     /// It is longer than 2^64 milliseconds.
     TooLong,
 }
 
-/// A number and a unit, in milliseconds.
+/// Parses a number and a unit into milliseconds.
 ///
 /// # Errors
 /// See [`PeriodError`].
@@ -63,7 +63,7 @@ pub(super) fn unit_milliseconds(unit: &str) -> Result<u64, PeriodError> {
     known.map(|(_, length)| *length).ok_or_else(|| PeriodError::UnknownUnit(meant_unit(unit)))
 }
 
-/// The unit that another spelling stands for.
+/// The unit of another spelling.
 fn meant_unit(unit: &str) -> Option<&'static str> {
     let lower = unit.trim().to_ascii_lowercase();
     OTHER_NAMES
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_of_time_are_a_number_and_a_unit() {
+    fn durations_are_a_number_and_a_unit() {
         let table = [
             ("10ms", Ok(10)),
             ("75s", Ok(75_000)),

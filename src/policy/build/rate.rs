@@ -1,28 +1,28 @@
-//! Rates as they are written: `10/s`, `100/10s`, `5/250ms`.
+//! Parses rates: `10/s`, `100/10s`, `5/250ms`.
 
 use super::period::{self, PeriodError};
 use crate::config::suggest::cut;
 use crate::limit::MICROS_PER_SECOND;
 use crate::policy::Rate;
 
-/// Ticks in a millisecond.
+/// Microseconds in a millisecond.
 const MICROS_PER_MILLISECOND: u64 = MICROS_PER_SECOND / 1_000;
 
-/// What every message about a rate may end with.
+/// The help for a text that is not like a rate.
 const LOOKS_LIKE: &str =
     "a rate looks like `10/s`, `100/10s` or `5/250ms`; the units are ms, s, m, h and d";
 
-/// Why a text is no rate: what is wrong, and what to write.
+/// Why a text is not a rate, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RateError {
     pub(super) message: String,
     pub(super) help: String,
 }
 
-/// Reads a rate. Zeros pass: the limit refuses them.
+/// Parses a rate. Zeros are accepted here: building the limit reports them.
 ///
 /// # Errors
-/// In words for the user.
+/// See [`RateError`].
 pub(super) fn parse(text: &str) -> Result<Rate, RateError> {
     let wrong = |message: &str, help: String| Err(RateError { message: message.to_owned(), help });
     let shown = cut(text, 40);
@@ -60,7 +60,7 @@ pub(super) fn parse(text: &str) -> Result<Rate, RateError> {
     Ok(Rate { tokens, period_us })
 }
 
-/// What stands after the slash, in ticks.
+/// The period after the slash, in microseconds.
 fn period_us(tokens: u64, period: &str) -> Result<u64, RateError> {
     let milliseconds = period::unit_milliseconds(period).or_else(|error| {
         if period.starts_with(|c: char| c.is_ascii_digit() || c == '-') {
@@ -69,10 +69,10 @@ fn period_us(tokens: u64, period: &str) -> Result<u64, RateError> {
             Err(error)
         }
     });
-    let ticks = milliseconds.and_then(|milliseconds| {
+    let micros = milliseconds.and_then(|milliseconds| {
         milliseconds.checked_mul(MICROS_PER_MILLISECOND).ok_or(PeriodError::TooLong)
     });
-    ticks.map_err(|error| {
+    micros.map_err(|error| {
         let number: String = period.chars().take_while(char::is_ascii_digit).collect();
         let (message, help) = match error {
             PeriodError::UnknownUnit(Some(meant)) => {
@@ -105,7 +105,7 @@ fn period_us(tokens: u64, period: &str) -> Result<u64, RateError> {
     })
 }
 
-/// A number and nothing else.
+/// Whether a text has only digits.
 fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rate_is_told_with_what_to_write() {
+    fn invalid_rates_are_reported_with_help() {
         let table = [
             ("10", "the rate has no period", "for one second, write `10/s`"),
             ("10/", "the rate has no period", "write `10/s`"),

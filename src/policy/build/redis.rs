@@ -15,10 +15,10 @@ use crate::net::percent;
 use crate::net::tls::{CertificateFiles, ClientTls};
 use crate::policy::redis::{Address, DEFAULT_PREFIX, Login, Redis, Secret, Sentinel};
 
-/// The longest prefix: it is part of every key, in memory and on the wire.
+/// Maximum length of a prefix, which is part of every key in memory and on the wire.
 const MAX_PREFIX_BYTES: usize = 64;
 
-/// The shared store; none without the table, or when something is wrong with it.
+/// The settings of Redis; none without the table or with an error.
 pub(super) fn redis(
     config: &Config,
     environment: Environment<'_>,
@@ -72,7 +72,7 @@ pub(super) fn redis(
     })
 }
 
-/// The url with its variables replaced, in parts.
+/// Parses the url, with its variables replaced.
 fn url(
     table: &Spanned<tables::Redis>,
     environment: Environment<'_>,
@@ -86,7 +86,7 @@ fn url(
         return None;
     };
     let text = field.get_ref();
-    // A password from the environment stands for itself, whatever characters it has.
+    // A password from the environment needs no encoding in the file.
     let (login, rest) = text.split_at(redis_url::login_end(text).unwrap_or(0));
     let encoded = |value: String| percent::encode_component(&value);
     let login = expand_part(login, field, environment, &encoded, diagnostics);
@@ -120,22 +120,22 @@ fn check_login(
     }
 }
 
-/// What the url says, or has no use for, is not said a second time.
+/// Reports settings that are also in the url, or that it has no use for.
 fn check_against_url(url: &Url, redis: &tables::Redis, diagnostics: &mut Diagnostics) {
     let url_span = redis.url.as_ref().map_or(0..0, Spanned::span);
     let mut refuse = |span: Range<usize>, message: &str, help: &str| {
-        let diagnostic = Diagnostic::new(span, message).and(url_span.clone(), "of this url");
+        let diagnostic = Diagnostic::new(span, message).and(url_span.clone(), "this url");
         diagnostics.push(diagnostic.help(help));
     };
     if url.login != Login::default() {
         for field in [&redis.username, &redis.password].into_iter().flatten() {
             let help = "take them out of `url`, or leave `username` and `password` out";
-            refuse(field.span(), "user and password stand in the url already", help);
+            refuse(field.span(), "user and password are in `url` already", help);
         }
     }
     if let (Some(_), Some(field)) = (url.database, &redis.database) {
         let help = "take it out of `url`, or leave `database` out";
-        refuse(field.span(), "the database stands in the url already", help);
+        refuse(field.span(), "the database is in `url` already", help);
     }
     if !matches!(url.address, UrlAddress::Sentinel(..)) {
         for field in [&redis.sentinel_username, &redis.sentinel_password].into_iter().flatten() {
@@ -151,7 +151,7 @@ fn check_against_url(url: &Url, redis: &tables::Redis, diagnostics: &mut Diagnos
     }
 }
 
-/// Who may vouch for the server, and the gateway's own certificate.
+/// The certificate authorities of the server, and the certificate of the gateway.
 fn tls(
     url: Option<&Url>,
     redis: &tables::Redis,
@@ -179,7 +179,7 @@ fn tls(
     Some(ClientTls { ca: ca.map(PathBuf::from), certificate })
 }
 
-/// What every key begins with.
+/// The prefix of every key.
 fn prefix(field: Option<&Spanned<String>>, diagnostics: &mut Diagnostics) -> Option<String> {
     let Some(field) = field else { return Some(DEFAULT_PREFIX.to_owned()) };
     let text = field.get_ref();

@@ -1,5 +1,5 @@
-//! `url` of `[redis]`. Nothing of it is ever quoted in a message: what looks like a host may be
-//! half a password.
+//! Parses `url` of `[redis]`. Messages never quote it: what looks like a host may be part of a
+//! password.
 
 #[cfg(test)]
 mod tests;
@@ -10,30 +10,30 @@ use crate::net::address::{AddressError, HostPort};
 use crate::net::percent;
 use crate::policy::redis::{Login, Secret};
 
-/// Where Redis listens, unless the url says otherwise.
+/// Default port of Redis.
 const REDIS_PORT: u16 = 6379;
 
-/// Where sentinels listen, unless the url says otherwise.
+/// Default port of sentinels.
 const SENTINEL_PORT: u16 = 26379;
 
-/// The most that the system takes for the path of a Unix socket, its closing NUL left out.
+/// Maximum length of the path of a Unix socket, without its final NUL.
 const MAX_SOCKET_BYTES: usize = 107;
 
-/// What Redis takes for a database's number.
+/// Maximum number of a database.
 pub(super) const MAX_DATABASE: u64 = i32::MAX as u64;
 
-/// A url in parts.
+/// A parsed url.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Url {
     pub(super) address: UrlAddress,
-    /// Whether the connection is encrypted.
+    /// Whether the connection uses TLS.
     pub(super) tls: bool,
     pub(super) login: Login,
-    /// The number of the database, where the url has one.
+    /// The number of the database, if the url has one.
     pub(super) database: Option<u32>,
 }
 
-/// Where a url points to.
+/// The address in a url.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum UrlAddress {
     Server(HostPort),
@@ -41,21 +41,21 @@ pub(super) enum UrlAddress {
     Socket(PathBuf),
 }
 
-/// What is wrong, and what to write.
+/// A message, and what to write instead.
 pub(super) type Reason = (String, String);
 
 fn wrong<T>(message: &str, help: &str) -> Result<T, Reason> {
     Err((message.to_owned(), help.to_owned()))
 }
 
-/// The part of a url as it is written that holds user and password: its beginning up to the `@`.
+/// The end of the login in a url as written: the byte after its `@`.
 pub(super) fn login_end(text: &str) -> Option<usize> {
     let start = text.find("://")? + 3;
     let end = text[start..].find('/').map_or(text.len(), |at| start + at);
     text[start..end].rfind('@').map(|at| start + at)
 }
 
-/// Reads a url.
+/// Parses a url.
 pub(super) fn parse(text: &str) -> Result<Url, Reason> {
     let looks_like = "it looks like `redis://127.0.0.1:6379`, `rediss://…` for TLS, \
                       `redis+sentinel://host:26379/name` or `unix:///path`";
@@ -69,7 +69,7 @@ pub(super) fn parse(text: &str) -> Result<Url, Reason> {
         "rediss+sentinel" => sentinel(rest, true),
         "unix" | "redis+unix" => socket(rest),
         "http" | "https" => wrong(
-            "`url` is spoken to in Redis' own protocol, not in HTTP",
+            "`url` has the scheme of HTTP, not of Redis",
             "write `redis://host:6379`, or `rediss://host:6379` for TLS",
         ),
         _ => wrong("`url` has an unknown scheme", looks_like),
@@ -125,7 +125,7 @@ fn socket(path: &str) -> Result<Url, Reason> {
     Ok(Url { address, tls: false, login: Login::default(), database: None })
 }
 
-/// User and password, and what follows them.
+/// The login, and the rest after it.
 fn login(rest: &str) -> Result<(Login, &str), Reason> {
     let authority = rest.find('/').map_or(rest, |at| &rest[..at]);
     let Some(at) = authority.rfind('@') else {
@@ -143,7 +143,7 @@ fn login(rest: &str) -> Result<(Login, &str), Reason> {
     let Some((username, password)) = authority[..at].split_once(':') else {
         return wrong(
             "`url` has a user without a password",
-            "a password alone is written `redis://:password@host`",
+            "a password without a user is written `redis://:password@host`",
         );
     };
     let (username, password) = (percent_decoded(username)?, percent_decoded(password)?);
@@ -157,12 +157,12 @@ fn login(rest: &str) -> Result<(Login, &str), Reason> {
     Ok((Login { username, password: Some(Secret::new(password)) }, rest_after))
 }
 
-/// Other programs take settings there; taking none of them silently would be worse than none.
+/// Rejects `?` and `#`: other programs accept options there, which must not be ignored silently.
 fn no_query(rest: &str) -> Result<(), Reason> {
     if rest.contains(['?', '#']) {
         return wrong(
             "`url` cannot hold `?` or `#`",
-            "what others write behind `?` or `#` are settings of `[redis]` here",
+            "write such options as settings of `[redis]`",
         );
     }
     Ok(())
@@ -179,7 +179,7 @@ fn host_and_port(text: &str, default_port: u16) -> Result<HostPort, Reason> {
             wrong("`url` has no `:` before its port", "it looks like `[::1]:6379`")
         }
         AddressError::ExtraColon => {
-            wrong("an IPv6 address stands in brackets", "it looks like `redis://[::1]:6379`")
+            wrong("an IPv6 address needs brackets", "it looks like `redis://[::1]:6379`")
         }
         AddressError::NoHost => {
             wrong("`url` names no host", "it looks like `redis://127.0.0.1:6379`")
@@ -193,7 +193,7 @@ fn host_and_port(text: &str, default_port: u16) -> Result<HostPort, Reason> {
     })
 }
 
-/// The database behind the last slash.
+/// The database after the last slash.
 fn database(path: &str) -> Result<Option<u32>, Reason> {
     if path.is_empty() {
         return Ok(None);
@@ -208,7 +208,7 @@ fn database(path: &str) -> Result<Option<u32>, Reason> {
     }
 }
 
-/// The text that a percent-encoded one stands for.
+/// Decodes a percent-encoded text.
 fn percent_decoded(text: &str) -> Result<String, Reason> {
     let help = "write a `%` as `%25`, or use the settings `username` and `password`";
     let Some(bytes) = percent::decode_strict(text) else {

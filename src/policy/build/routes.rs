@@ -1,4 +1,4 @@
-//! `[routes]`: which requests go where, and what they cost.
+//! `[routes]`: which requests are forwarded to which upstream, and what they cost.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use crate::policy::matcher::{Matcher, PathPattern, ipv6_host};
 use crate::policy::router::Router;
 use crate::policy::{Route, Rule};
 
-/// What an empty file needs.
+/// The help for a file without routes.
 const SMALLEST: &str = "the smallest file that serves is\n\n\
     [upstreams.api]\nservers = [\"127.0.0.1:3000\"]\n\n\
     [routes.all]\npath = \"/*\"\nupstream = \"api\"";
@@ -114,7 +114,7 @@ pub(super) fn router(
     None
 }
 
-/// The upstream of a route; the only one there is may be left out.
+/// The index of the upstream of a route, which may be left out if there is only one.
 fn upstream(
     name: &Spanned<String>,
     route: &tables::Route,
@@ -140,7 +140,7 @@ fn upstream(
     None
 }
 
-/// What a route matches.
+/// What a route matches; none with an error.
 fn matcher(name: &str, route: &tables::Route, diagnostics: &mut Diagnostics) -> Option<Matcher> {
     let path = match &route.path {
         None => Some(PathPattern::Prefix("/".to_owned())),
@@ -162,7 +162,7 @@ fn matcher(name: &str, route: &tables::Route, diagnostics: &mut Diagnostics) -> 
     Some(Matcher { host: host?, path: path?, trailing_slash, methods })
 }
 
-/// The host in lower case; the outer none is an error, the inner one all hosts.
+/// The host in lower case. The outer none is an error, the inner one means all hosts.
 #[allow(clippy::option_option, reason = "an error and `all hosts` are different things")]
 fn host(field: Option<&Spanned<String>>, diagnostics: &mut Diagnostics) -> Option<Option<String>> {
     let Some(field) = field else {
@@ -178,9 +178,9 @@ fn host(field: Option<&Spanned<String>>, diagnostics: &mut Diagnostics) -> Optio
     let (message, help) = if text.contains('*') {
         ("`host` takes no wildcard".to_owned(), "leave `host` out for all hosts")
     } else if text.contains('/') {
-        ("`host` is a name alone".to_owned(), "write it without scheme and path")
+        ("`host` is only a name".to_owned(), "write it without scheme and path")
     } else if text.contains(':') {
-        ("`host` has no port".to_owned(), "write the name alone: it matches on every port")
+        ("`host` has no port".to_owned(), "write only the name: it matches on every port")
     } else {
         let help = if text.is_ascii() {
             "such as `api.example.com`"
@@ -193,7 +193,7 @@ fn host(field: Option<&Spanned<String>>, diagnostics: &mut Diagnostics) -> Optio
     None
 }
 
-/// The methods; none of them: all.
+/// The methods; empty: all.
 fn methods(name: &str, list: &List, diagnostics: &mut Diagnostics) -> Vec<Method> {
     let Some(list) = list else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! `[rules]`: who shares a bucket, and what it allows.
+//! `[rules]`: what buckets are counted by, and their limits.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::config::tables::List;
 use crate::config::{Config, in_order, rules as written};
 use crate::policy::{Dimension, Exempt, OnFailure, Rule};
 
-/// The words that `per` takes.
+/// The items that `per` takes.
 const DIMENSIONS: [&str; 7] = ["ip", "key", "plan", "route", "method", "host", "header:<name>"];
 
 /// All rules in the order of the file, and the grants of each.
@@ -67,13 +67,13 @@ pub(super) fn rules(
     rules
 }
 
-/// What the rule says, else what `[redis]` says.
+/// `on_failure` of the rule, else of `[redis]`.
 fn on_failure(config: &Config, table: &written::Rule) -> OnFailure {
     let general = config.redis.as_ref().and_then(|redis| redis.get_ref().on_failure.as_ref());
     meaning(table.on_failure.as_ref().or(general))
 }
 
-/// A rule without its grants and without what becomes of it in a failure.
+/// A rule without its grants and its `on_failure`.
 fn rule(
     name: &Arc<str>,
     name_span: Range<usize>,
@@ -82,7 +82,7 @@ fn rule(
     diagnostics: &mut Diagnostics,
 ) -> Rule {
     if table.per.is_none() && !diagnostics.explain_absence(&["rules", name, "per"]) {
-        let message = format!("the rule `{name}` does not say who shares a bucket");
+        let message = format!("the rule `{name}` has no `per`");
         let help = "write `per = [\"key\"]` or `per = [\"ip\"]`; `per = []` is one bucket for all";
         diagnostics.push(Diagnostic::new(name_span, cut(&message, 120)).help(help));
     }
@@ -126,7 +126,7 @@ fn rule(
     }
 }
 
-/// The plain grant and those of plans.
+/// Adds the grant for all plans and those of single plans to a rule, and returns them.
 fn plan_grants(
     name: &Spanned<String>,
     table: &written::Rule,
@@ -169,7 +169,7 @@ fn plan_grants(
     grants
 }
 
-/// What keys are granted instead of their plan's.
+/// Adds the grants of single keys to their rules.
 fn key_grants(
     config: &Config,
     names: &Names,
@@ -211,7 +211,7 @@ fn dimensions(rule: &str, list: &List, diagnostics: &mut Diagnostics) -> Vec<Dim
     let mut dimensions = Vec::new();
     for item in items {
         let Some(dimension) = dimension(item, diagnostics) else {
-            // What follows from its absence is not worth a word.
+            // Errors that follow from its absence are not reported.
             diagnostics.leave_hole(["rules", rule, "per"].into_iter());
             continue;
         };
@@ -220,7 +220,7 @@ fn dimensions(rule: &str, list: &List, diagnostics: &mut Diagnostics) -> Vec<Dim
         }
         dimensions.push(dimension);
     }
-    // Bucket ids are hashed in this order: another order in the file must not rename a bucket.
+    // Bucket ids are hashed in this order, so the order in the file does not change them.
     dimensions.sort_by(|a, b| a.canonical_position().cmp(&b.canonical_position()));
     dimensions
 }
@@ -243,7 +243,7 @@ fn dimension(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<Di
                 let message = format!("`{}` is not the name of a header", cut(name, 64));
                 Diagnostic::new(item.span(), message).help("such as `header:x-tenant`")
             } else {
-                let message = format!("`per` knows no `{}`", cut(other, 64));
+                let message = format!("`per` does not take `{}`", cut(other, 64));
                 Diagnostic::new(item.span(), message).help(suggest::help(other, &DIMENSIONS))
             };
             diagnostics.push(diagnostic);
@@ -252,7 +252,7 @@ fn dimension(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<Di
     })
 }
 
-/// A hash of the name: the same in every gateway, and unlike that of any other rule.
+/// A hash of the name, the same in every gateway.
 fn salt(name: &str) -> u128 {
     let digest = Sha256::digest(name.as_bytes());
     digest.iter().take(16).fold(0, |salt, byte| salt << 8 | u128::from(*byte))

@@ -1,4 +1,4 @@
-//! How many rules may count the requests of one route: a check carries a bucket for each of them.
+//! Checks how many rules count the requests of one route, because a check has a bucket for each.
 
 use std::collections::HashSet;
 

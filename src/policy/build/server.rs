@@ -13,10 +13,10 @@ use crate::config::tables::{self, List};
 use crate::config::words::PathCase;
 use crate::policy::settings::{Headers, Memory, Server};
 
-/// Where clients connect, unless the file says otherwise.
+/// Default of `listen`.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
 
-/// Where the operator connects, unless the file says otherwise.
+/// Default of `admin`.
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
 /// `[server]`.
@@ -63,10 +63,10 @@ pub(super) fn server(config: &Config, diagnostics: &mut Diagnostics) -> Option<S
     })
 }
 
-/// An address and where it stands; none for a default.
+/// An address and its span; none for a default.
 type Placed = (SocketAddr, Option<Range<usize>>);
 
-/// The addresses for clients, each once.
+/// The addresses on which clients connect, each once.
 fn listen(list: &List, diagnostics: &mut Diagnostics) -> Option<Vec<Placed>> {
     let Some(list) = list else {
         return Some(vec![(LISTEN, None)]);
@@ -90,7 +90,7 @@ fn listen(list: &List, diagnostics: &mut Diagnostics) -> Option<Vec<Placed>> {
     Some(addresses)
 }
 
-/// The operator's address.
+/// The address of the admin port.
 fn admin(field: Option<&Spanned<String>>, diagnostics: &mut Diagnostics) -> Option<Placed> {
     match field {
         Some(field) => Some((address::socket("admin", field, diagnostics)?, Some(field.span()))),
@@ -98,7 +98,7 @@ fn admin(field: Option<&Spanned<String>>, diagnostics: &mut Diagnostics) -> Opti
     }
 }
 
-/// Clients must not reach the operator's pages.
+/// Reports a listener that has the address of the admin port.
 fn check_admin_is_apart(listen: &[Placed], admin: &Placed, diagnostics: &mut Diagnostics) {
     let same = listen.iter().find(|(address, _)| *address == admin.0 && address.port() != 0);
     let Some((address, listen_span)) = same else { return };
@@ -108,7 +108,7 @@ fn check_admin_is_apart(listen: &[Placed], admin: &Placed, diagnostics: &mut Dia
             Diagnostic::new(admin.clone(), message).and(listen.clone(), "clients connect here")
         }
         (Some(span), None) | (None, Some(span)) => {
-            let help = "one of them is the default; give `admin` a port of its own";
+            let help = "one of them is the default; give `admin` another port";
             Diagnostic::new(span.clone(), message).help(help)
         }
         (None, None) => return,

@@ -1,21 +1,21 @@
-//! What a file means, and what is wrong with it.
+//! Policies of valid files, and diagnostics of invalid ones.
 
 mod diagnostics;
 mod meaning;
 mod mutations;
 mod robustness;
 
-/// Enough for a file to be served.
+/// The smallest valid file.
 const SMALLEST: &str = "[upstreams.api]\nservers = [\"demo\"]\n[routes.all]\n";
 
-/// The diagnostics of a file that is wrong, without those of its lack of routes.
-fn told(text: &str) -> String {
+/// The rendered diagnostics of a file with this text and [`SMALLEST`].
+fn render(text: &str) -> String {
     let text = format!("{text}\n{SMALLEST}");
-    told_alone(&text)
+    render_whole(&text)
 }
 
-/// The diagnostics of a whole file.
-fn told_alone(text: &str) -> String {
+/// The rendered diagnostics of a whole file.
+fn render_whole(text: &str) -> String {
     match crate::load::from_text("gateway.toml", text) {
         Ok(_) => "no errors\n".to_owned(),
         Err(report) => report.render(false),

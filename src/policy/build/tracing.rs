@@ -16,18 +16,18 @@ use crate::net::address::{AddressError, HostPort};
 use crate::net::tls::ClientTls;
 use crate::policy::tracing::{Endpoint, SamplingRatio, Tracing};
 
-/// A collector beside the gateway, on the port that OTLP has over HTTP.
+/// Default of `endpoint`: a collector on the same machine, on the default port of OTLP over HTTP.
 const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:4318";
 
-/// What a collector's address goes on with, where it takes traces.
+/// Path for traces, which is appended to the address of the collector.
 const TRACES_PATH: &str = "/v1/traces";
 
-/// Which part of the requests is traced, where the file does not say.
+/// Default of `sample`.
 const DEFAULT_SAMPLE: f64 = 0.01;
 
 const MAX_SERVICE_NAME_BYTES: usize = 255;
 
-/// What the connection or the export itself sets.
+/// Headers that the connection or the export sets.
 const RESERVED: [&str; 6] = [
     "host",
     "content-type",
@@ -37,10 +37,10 @@ const RESERVED: [&str; 6] = [
     "connection",
 ];
 
-/// What is wrong, and what to write.
+/// A message, and what to write instead.
 type Reason = (&'static str, &'static str);
 
-/// What the file says; none without the table, or when something is wrong with it.
+/// The settings of tracing; none without the table or with an error.
 pub(super) fn tracing(
     config: &Config,
     environment: Environment<'_>,
@@ -75,7 +75,7 @@ pub(super) fn tracing(
     })
 }
 
-/// The collector's address.
+/// The address of the collector.
 fn endpoint(
     field: Option<&Spanned<String>>,
     ca: Option<&Spanned<String>>,
@@ -133,7 +133,7 @@ fn parse(text: &str) -> Result<Endpoint, Reason> {
         return Err(("`endpoint` cannot hold a login", help));
     }
     if rest.contains(['?', '#']) {
-        let help = "what tells the collector who you are belongs in `headers`";
+        let help = "write credentials for the collector in `headers`";
         return Err(("`endpoint` cannot hold a query", help));
     }
     let uri: Uri = Some(text)
@@ -171,7 +171,7 @@ fn header(
     let text = expand(value, environment, diagnostics)?;
     let Some(mut value_of) = HeaderValue::from_str(&text).ok().filter(|_| text.is_ascii()) else {
         let message = format!("the value of `{shown}` holds a character that no header can carry");
-        let help = "visible ASCII characters and spaces can stand there; is there a line break?";
+        let help = "it can have visible ASCII characters and spaces; is there a line break?";
         diagnostics.push(Diagnostic::new(value.span(), message).help(help));
         return None;
     };
@@ -179,7 +179,7 @@ fn header(
     Some((header?, value_of))
 }
 
-/// Whether two names of headers differ by the case of their letters only.
+/// Whether two names of headers are the same but for case.
 fn twice(config: &Config, diagnostics: &mut Diagnostics) -> bool {
     let Some(table) = &config.tracing else { return false };
     let names: Vec<_> = in_order(&table.get_ref().headers);
@@ -190,8 +190,7 @@ fn twice(config: &Config, diagnostics: &mut Diagnostics) -> bool {
         if let Some((first, _)) = names[..at].iter().find(same) {
             let message = format!("the header `{}` is written twice", cut(name.get_ref(), 64));
             let diagnostic = Diagnostic::new(name.span(), message).and(first.span(), "first here");
-            diagnostics
-                .push(diagnostic.help("case does not tell names of headers apart; keep one"));
+            diagnostics.push(diagnostic.help("names of headers are case-insensitive; keep one"));
             found = true;
         }
     }
@@ -221,7 +220,7 @@ fn service_name(
     } else {
         "`service_name` is longer than 255 characters"
     };
-    let help = "it is what the gateway is called in traces, such as `\"tollgate\"`";
+    let help = "it is the name of the gateway in traces, such as `\"tollgate\"`";
     diagnostics.push(Diagnostic::new(field.span(), message).help(help));
     None
 }
@@ -231,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_is_a_url_without_login_and_query() {
+    fn endpoint_is_a_url_without_login_and_query() {
         let table = [
             ("http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/traces"),
             ("http://127.0.0.1:4318/", "http://127.0.0.1:4318/v1/traces"),

@@ -1,4 +1,4 @@
-//! `[upstreams]`: what requests are sent on to.
+//! `[upstreams]`: servers that requests are forwarded to.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::config::suggest::cut;
 use crate::config::{Config, in_order, tables};
 use crate::policy::settings::{Target, Upstream};
 
-/// The word for the built-in responder.
+/// The name of the built-in responder.
 const DEMO: &str = "demo";
 
-/// All upstreams that have no error; with one, no policy comes of the file anyway.
+/// All upstreams without an error. With an error there is no policy, so the indexes do not matter.
 pub(super) fn upstreams(config: &Config, diagnostics: &mut Diagnostics) -> Vec<Upstream> {
     let entries = in_order(&config.upstreams);
     entries.into_iter().filter_map(|(name, table)| upstream(name, table, diagnostics)).collect()
@@ -43,7 +43,7 @@ fn upstream(
     })
 }
 
-/// The servers, or the demo.
+/// The servers, or the built-in responder.
 fn target(
     name: &Spanned<String>,
     upstream: &tables::Upstream,
@@ -63,7 +63,7 @@ fn target(
     if let Some(demo) = servers.iter().find(|server| server.get_ref() == DEMO)
         && servers.len() > 1
     {
-        let message = "`demo` is the built-in responder and stands alone";
+        let message = "`demo` is the built-in responder, not one of several servers";
         let help = "take it out, or take the other servers out";
         diagnostics.push(Diagnostic::new(demo.span(), message).help(help));
     }

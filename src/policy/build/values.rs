@@ -1,4 +1,4 @@
-//! Numbers and lengths of time within their bounds.
+//! Numbers and durations within their bounds.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 
-/// The longest time that a setting takes.
+/// Maximum of most durations.
 const MAX_MILLISECONDS: u64 = 86_400_000;
 
-/// A whole number, or `default` where it is left out.
+/// Checks a whole number; left out, it is `default`.
 pub(super) fn number(
     name: &str,
     field: Option<&Spanned<u64>>,
@@ -31,7 +31,7 @@ pub(super) fn number(
     usize::try_from(value).ok()
 }
 
-/// A length of time between a millisecond and a day, or `default_ms` where it is left out.
+/// Checks a duration from a millisecond to a day; left out, it is `default_ms`.
 pub(super) fn duration(
     name: &str,
     field: Option<&Spanned<String>>,
@@ -41,7 +41,7 @@ pub(super) fn duration(
     duration_up_to((MAX_MILLISECONDS, "1d"), name, field, default_ms, diagnostics)
 }
 
-/// The same, with a longest time in milliseconds and as it is written.
+/// The same with another maximum, in milliseconds and as text.
 pub(super) fn duration_up_to(
     (most_ms, most): (u64, &str),
     name: &str,
@@ -80,8 +80,8 @@ pub(super) fn duration_up_to(
             (format!("`{name}` has an unknown unit"), help)
         }
         Err(PeriodError::UnknownUnit(None) | PeriodError::NoNumber) => {
-            let help = "a length of time looks like `10ms`, `5s`, `2m`, `1h` or `1d`".to_owned();
-            (format!("`{name}` is not a length of time"), help)
+            let help = "a duration looks like `10ms`, `5s`, `2m`, `1h` or `1d`".to_owned();
+            (format!("`{name}` is not a duration"), help)
         }
     };
     diagnostics.push(Diagnostic::new(field.span(), message).help(help));

@@ -1,11 +1,11 @@
-//! Words of the file to words of the policy, one to one. They are two sets of types so that what
-//! a file may say can change without the code that acts on it.
+//! Converts the words of the file to those of the policy. The types are separate so that the format of the
+//! file can change without the code that uses the policy.
 
 use crate::config::spanned::Spanned;
 use crate::config::words;
 use crate::policy::{access_log, matcher, settings, tracing};
 
-/// What a word means; the meaning's default where it is left out.
+/// Converts a word; left out, the result is the default.
 pub(super) fn meaning<W: Copy, M: From<W> + Default>(field: Option<&Spanned<W>>) -> M {
     field.map_or_else(M::default, |word| M::from(*word.get_ref()))
 }

@@ -1,4 +1,4 @@
-//! Urls and what they mean; and those that mean nothing.
+//! Valid and invalid urls.
 
 use super::*;
 
@@ -44,7 +44,7 @@ fn sentinels_and_sockets() {
 }
 
 #[test]
-fn no_reason_quotes_what_is_wrong() {
+fn messages_do_not_quote_the_url() {
     for text in [
         "hunter2",
         "hunter2://h",
@@ -85,7 +85,7 @@ fn no_reason_quotes_what_is_wrong() {
 }
 
 #[test]
-fn a_login_is_encoded_as_it_is_decoded() {
+fn login_survives_encoding_and_decoding() {
     for text in ["", "a", "a:/@%?#é{} ", "100%"] {
         assert_eq!(percent_decoded(&percent::encode_component(text)).unwrap(), text);
     }

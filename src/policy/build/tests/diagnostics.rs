@@ -1,19 +1,19 @@
-//! What people read when a file is wrong. Each was read with the eyes of somebody who wrote that
-//! file: is the error plain, the line right, and does the help help?
+//! Snapshots of diagnostics. Review each as the author of the file: is the error clear, the line right,
+//! and the help useful?
 
 mod access_log;
 mod audit;
 mod breaker;
-mod costs_beyond_a_burst;
+mod costs_above_a_burst;
 mod files_without_routes;
+mod invalid_syntax;
 mod keys_and_secrets;
 mod listeners;
-mod names_that_do_not_exist;
 mod plans_and_clients;
 mod rates_and_bursts;
 mod redis;
 mod rules_per_route;
-mod syntax_that_is_broken;
 mod tracing;
-mod types_that_do_not_fit;
+mod unknown_names;
 mod upstreams_and_routes;
+mod wrong_types;

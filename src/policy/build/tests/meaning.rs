@@ -1,4 +1,4 @@
-//! What a file without errors means.
+//! Policies of valid files.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn names<'a>(list: impl IntoIterator<Item = &'a std::sync::Arc<str>>) -> Vec<&'a
 }
 
 #[test]
-fn the_example_means_what_it_says() {
+fn example_is_resolved() {
     let policy = policy(EXAMPLE);
     assert_eq!(policy.server.listen, ["0.0.0.0:8080".parse().unwrap()]);
     assert_eq!(policy.server.trusted_proxies, ["10.0.0.0/8".parse().unwrap()]);
@@ -66,7 +66,7 @@ fn the_example_means_what_it_says() {
 }
 
 #[test]
-fn the_smallest_file_has_every_default() {
+fn smallest_file_has_every_default() {
     let policy = smallest_with("");
     assert_eq!(names(&policy.plans), ["default"]);
     assert_eq!(policy.server.admin, "127.0.0.1:9090".parse().unwrap());
@@ -84,7 +84,7 @@ fn the_smallest_file_has_every_default() {
 }
 
 #[test]
-fn a_plan_without_its_own_rate_has_the_plain_one() {
+fn plan_without_own_rate_has_that_of_the_rule() {
     let policy = smallest_with(
         "[plans.free]\n[plans.pro]\n[rules.r]\nper = ['ip']\nrate = '1/s'\n\
          plans.pro = { rate = '2/s' }",
@@ -95,7 +95,7 @@ fn a_plan_without_its_own_rate_has_the_plain_one() {
 }
 
 #[test]
-fn a_rule_for_one_plan_does_not_apply_to_others() {
+fn rule_for_one_plan_does_not_apply_to_others() {
     let policy = smallest_with(
         "[plans.free]\n[plans.pro]\n[rules.r]\nper = ['ip']\nplans.free.rate = '2/s'",
     );
@@ -104,7 +104,7 @@ fn a_rule_for_one_plan_does_not_apply_to_others() {
 }
 
 #[test]
-fn a_disabled_rule_counts_nothing() {
+fn disabled_rule_counts_no_route() {
     let policy =
         smallest_with("[rules.r]\nper = ['ip']\nrate = '1/s'\nenabled = false\nmode = 'shadow'");
     assert_eq!(policy.rules[0].mode, Mode::Shadow);
@@ -129,12 +129,12 @@ fn keys_may_override_and_be_exempt() {
 }
 
 #[test]
-fn a_salt_is_the_hash_of_the_name() {
+fn salt_is_the_hash_of_the_name() {
     let policy = smallest_with("[rules.test]\nper = []\nrate = '1/s'");
     assert_eq!(policy.rules[0].salt, 0x9f86_d081_884c_7d65_9a2f_eaa0_c55a_d015);
 }
 
-/// What `[redis]` means with these lines, where `PW` and `URL` are variables.
+/// The settings of a `[redis]` with these lines, where `PW` and `URL` are variables.
 fn redis(lines: &str) -> Policy {
     let environment = |name: &str| match name {
         "PW" => Some("p/w@1%".to_owned()),
@@ -158,7 +158,7 @@ fn redis_has_its_defaults() {
 }
 
 #[test]
-fn secrets_come_from_the_environment_as_they_are() {
+fn variables_need_no_encoding() {
     let login = |lines| redis(lines).redis.unwrap().login;
     let expected =
         Login { username: Some("u".to_owned()), password: Some(Secret::new("p/w@1%".to_owned())) };
@@ -173,7 +173,7 @@ fn secrets_come_from_the_environment_as_they_are() {
 }
 
 #[test]
-fn sentinels_have_a_login_of_their_own() {
+fn sentinels_have_a_separate_login() {
     let redis = redis(
         "url = 'rediss+sentinel://a,b:1/m/2'\npassword = 'x'\nsentinel_username = 's'\n\
          sentinel_password = '${PW}'\nclient_cert = 'c'\nclient_key = 'k'",
@@ -188,7 +188,7 @@ fn sentinels_have_a_login_of_their_own() {
 }
 
 #[test]
-fn rules_fail_as_redis_does_unless_they_say_otherwise() {
+fn on_failure_of_a_rule_overrides_that_of_redis() {
     let rules = "[rules.a]\nper = []\nrate = '1/s'\n\
                  [rules.b]\nper = []\nrate = '1/s'\non_failure = 'local'";
     let policy = redis(&format!("url = 'redis://h'\non_failure = 'deny'\n{rules}"));
@@ -197,7 +197,7 @@ fn rules_fail_as_redis_does_unless_they_say_otherwise() {
 }
 
 #[test]
-fn an_outage_is_met_as_the_file_says() {
+fn breaker_settings_are_read() {
     let policy = redis(
         "url = 'redis://h'\nready = 'connected'\nstart_without = 'full'\n\
          [redis.breaker]\ntimeouts = 1\nwindow = '1h'\nwindow_calls = 100_000\n\
@@ -223,7 +223,7 @@ fn an_outage_is_met_as_the_file_says() {
 }
 
 #[test]
-fn a_breaker_is_open_no_longer_than_sentinels_take() {
+fn open_max_defaults_to_1s_with_sentinels() {
     let open_max = |lines: &str| {
         let text = format!("url = 'redis+sentinel://a/m'\n{lines}");
         redis(&text).redis.unwrap().breaker.open_max_us

@@ -1,13 +1,13 @@
-//! No text makes the reader panic, and no number slips through.
+//! No text makes the reader panic, and numbers out of range are rejected.
 
 use proptest::prelude::*;
 
-use super::told;
+use super::render;
 use crate::load::from_text;
 
 const EXAMPLE: &str = include_str!("../fixtures/example.toml");
 
-/// Every number of the file, as a table's beginning and the name.
+/// Every number of the file: the beginning of its table, and its name.
 const NUMBERS: [(&str, &str); 16] = [
     ("[server]", "threads"),
     ("[server]", "max_header_bytes"),
@@ -27,7 +27,7 @@ const NUMBERS: [(&str, &str); 16] = [
     ("[routes.x]\npath = '/x'", "cost"),
 ];
 
-/// Every text of the file that holds a number.
+/// Every text of the file that contains a number.
 const TEXTS: [(&str, &str); 11] = [
     ("[server]", "read_timeout"),
     ("[server]", "drain_timeout"),
@@ -44,7 +44,7 @@ const TEXTS: [(&str, &str); 11] = [
 
 /// Fault 28: NaN, infinite, negative, zero and huge numbers are refused with path and line.
 #[test]
-fn no_senseless_number_passes() {
+fn numbers_out_of_range_are_rejected() {
     let values = [
         "0",
         "-1",
@@ -72,7 +72,7 @@ fn no_senseless_number_passes() {
             {
                 continue;
             }
-            let shown = told(&format!("{table}\n{name} = {value}"));
+            let shown = render(&format!("{table}\n{name} = {value}"));
             let line = 2 + table.lines().count() - 1;
             assert!(
                 shown.contains(&format!("gateway.toml:{line}:")),
@@ -83,7 +83,7 @@ fn no_senseless_number_passes() {
 }
 
 #[test]
-fn no_senseless_rate_or_time_passes() {
+fn rates_and_durations_out_of_range_are_rejected() {
     let values = [
         "0",
         "-1",
@@ -110,7 +110,7 @@ fn no_senseless_rate_or_time_passes() {
     ];
     for (table, name) in TEXTS {
         for value in values {
-            let shown = told(&format!("{table}\n{name} = {value}"));
+            let shown = render(&format!("{table}\n{name} = {value}"));
             let line = 2 + table.lines().count() - 1;
             assert!(
                 shown.contains(&format!("gateway.toml:{line}:")),
@@ -121,9 +121,9 @@ fn no_senseless_rate_or_time_passes() {
 }
 
 #[test]
-fn files_of_10_000_errors_end() {
+fn files_with_10_000_errors_are_read() {
     let rule = |n| format!("[rules.r{n}]\nper = ['i']\nrate = '1'");
-    let shown = told(&(0..5_000).map(rule).collect::<Vec<_>>().join("\n"));
+    let shown = render(&(0..5_000).map(rule).collect::<Vec<_>>().join("\n"));
     assert!(
         shown.contains("and 9950 more\ngateway.toml: 10000 errors\n"),
         "{}",
@@ -133,7 +133,7 @@ fn files_of_10_000_errors_end() {
 
     // Three errors in each rule. What is missing is not reported beyond 1000 errors.
     let rule = |n| format!("[rules.r{n}]\nburst = 'x'");
-    let shown = told(&(0..500).map(rule).collect::<Vec<_>>().join("\n"));
+    let shown = render(&(0..500).map(rule).collect::<Vec<_>>().join("\n"));
     assert!(shown.contains("gateway.toml: 1000 errors"), "{}", &shown[shown.len() - 99..]);
 }
 
@@ -151,7 +151,7 @@ fn long_lines_are_cut() {
         format!("[routes.x]\npath = \"/{long}*\""),
         long.clone(),
     ] {
-        let shown = told(&text);
+        let shown = render(&text);
         assert!(shown.len() < 4000, "{} bytes: {}", shown.len(), &shown[..2000]);
         assert!(
             shown.lines().all(|line| line.chars().count() < 500),
@@ -161,9 +161,9 @@ fn long_lines_are_cut() {
     }
 }
 
-/// A file at the limit of its size ends in good time, whatever stands in it.
+/// Files of the maximum size are read in reasonable time.
 #[test]
-fn deep_and_dense_files_end() {
+fn deep_and_dense_files_are_read_in_reasonable_time() {
     let deep = "a.".repeat(200_000);
     for text in [
         format!("{deep}a = 1"),
@@ -177,7 +177,7 @@ fn deep_and_dense_files_end() {
         "[[rules.a]]\n".repeat(50_000),
         format!("[rules.r]\nper = [{}]", "'x',".repeat(50_000)),
     ] {
-        assert!(told(&text).len() < 100_000);
+        assert!(render(&text).len() < 100_000);
     }
 }
 

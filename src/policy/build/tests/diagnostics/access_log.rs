@@ -1,10 +1,10 @@
 //! One line for every request, to somewhere.
 
-use super::super::told;
+use super::super::render;
 
 #[test]
 fn values_are_out_of_range() {
-    insta::assert_snapshot!(told(
+    insta::assert_snapshot!(render(
         "[access_log]\noutput = 'access.log'\nclient_ip = 'hash'\nsalt = 'short'\nsample = 10"
     ), @r#"
     error: `output` is `stdout`, `off` or the path of a file, not `access.log`
@@ -45,7 +45,7 @@ fn values_are_out_of_range() {
 
 #[test]
 fn a_sample_is_a_number() {
-    insta::assert_snapshot!(told("[access_log]\nsample = '10%'\nsalt = '${NONE_OF_OURS}'"), @r"
+    insta::assert_snapshot!(render("[access_log]\nsample = '10%'\nsalt = '${NONE_OF_OURS}'"), @r"
     error: `sample` is a number, not a string
      --> gateway.toml:2:10
       |

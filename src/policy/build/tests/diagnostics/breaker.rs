@@ -1,15 +1,15 @@
 //! When requests stop waiting for Redis, and how they return.
 
-use super::super::told;
+use super::super::render;
 
 /// The diagnostics of a `[redis.breaker]` with these lines.
-fn told_of(lines: &str) -> String {
-    told(&format!("[redis]\nurl = 'redis://h'\n[redis.breaker]\n{lines}"))
+fn render_with(lines: &str) -> String {
+    render(&format!("[redis]\nurl = 'redis://h'\n[redis.breaker]\n{lines}"))
 }
 
 #[test]
 fn counts_are_out_of_range() {
-    insta::assert_snapshot!(told_of("timeouts = 0\nwindow_calls = 200_000\nwindow_timeouts = 101\nprobes = -1"), @r"
+    insta::assert_snapshot!(render_with("timeouts = 0\nwindow_calls = 200_000\nwindow_timeouts = 101\nprobes = -1"), @r"
     error: `timeouts` is at least 1 and at most 1000
      --> gateway.toml:4:12
       |
@@ -40,7 +40,7 @@ fn counts_are_out_of_range() {
 
 #[test]
 fn a_share_is_a_fraction() {
-    insta::assert_snapshot!(told_of("window_timeouts = 0.5"), @r"
+    insta::assert_snapshot!(render_with("window_timeouts = 0.5"), @r"
     error: `window_timeouts` is a whole number, not a fraction
      --> gateway.toml:4:19
       |
@@ -53,7 +53,7 @@ fn a_share_is_a_fraction() {
 
 #[test]
 fn times_are_out_of_range() {
-    insta::assert_snapshot!(told_of("window = '0s'\nopen = '2h'\nramp_step = '1'"), @r#"
+    insta::assert_snapshot!(render_with("window = '0s'\nopen = '2h'\nramp_step = '1'"), @r#"
     error: `window` cannot be 0
      --> gateway.toml:4:10
       |
@@ -84,7 +84,7 @@ fn times_are_out_of_range() {
 
 #[test]
 fn times_are_numbers() {
-    insta::assert_snapshot!(told_of("window = 5\nopen = 500"), @r#"
+    insta::assert_snapshot!(render_with("window = 5\nopen = 500"), @r#"
     error: `window` is a string, not a number
      --> gateway.toml:4:10
       |
@@ -107,7 +107,7 @@ fn times_are_numbers() {
 
 #[test]
 fn open_max_is_shorter_than_open() {
-    insta::assert_snapshot!(told_of("open = '2s'\nopen_max = '1500ms'"), @r"
+    insta::assert_snapshot!(render_with("open = '2s'\nopen_max = '1500ms'"), @r"
     error: `open_max` is shorter than `open`
      --> gateway.toml:5:12
       |
@@ -120,7 +120,7 @@ fn open_max_is_shorter_than_open() {
 
     gateway.toml: 1 error
     ");
-    insta::assert_snapshot!(told_of("open = '20s'"), @r#"
+    insta::assert_snapshot!(render_with("open = '20s'"), @r#"
     error: `open` is longer than `open_max`, by default 15s
      --> gateway.toml:4:8
       |
@@ -131,7 +131,7 @@ fn open_max_is_shorter_than_open() {
 
     gateway.toml: 1 error
     "#);
-    insta::assert_snapshot!(told_of("open_max = '100ms'"), @r#"
+    insta::assert_snapshot!(render_with("open_max = '100ms'"), @r#"
     error: `open_max` is shorter than `open`, by default 500ms
      --> gateway.toml:4:12
       |
@@ -146,7 +146,7 @@ fn open_max_is_shorter_than_open() {
 
 #[test]
 fn open_is_longer_than_a_failover_by_sentinels() {
-    insta::assert_snapshot!(told("[redis]\nurl = 'redis+sentinel://h/m'\nbreaker.open = '2s'"), @r#"
+    insta::assert_snapshot!(render("[redis]\nurl = 'redis+sentinel://h/m'\nbreaker.open = '2s'"), @r#"
     error: `open` is longer than `open_max`, by default 1s with sentinels
      --> gateway.toml:3:16
       |
@@ -161,7 +161,7 @@ fn open_is_longer_than_a_failover_by_sentinels() {
 
 #[test]
 fn misspelt_open_max_is_the_only_error() {
-    insta::assert_snapshot!(told_of("open = '20s'\nopne_max = '30s'"), @r"
+    insta::assert_snapshot!(render_with("open = '20s'\nopne_max = '30s'"), @r"
     error: unknown name `opne_max` in `redis.breaker`
      --> gateway.toml:5:1
       |
@@ -175,8 +175,8 @@ fn misspelt_open_max_is_the_only_error() {
 }
 
 #[test]
-fn a_ramp_leads_nowhere() {
-    insta::assert_snapshot!(told_of("ramp = []"), @r"
+fn ramp_does_not_end_at_100() {
+    insta::assert_snapshot!(render_with("ramp = []"), @r"
     error: `ramp` has no step
      --> gateway.toml:4:8
       |
@@ -187,7 +187,7 @@ fn a_ramp_leads_nowhere() {
 
     gateway.toml: 1 error
     ");
-    insta::assert_snapshot!(told_of("ramp = [1, 10, 50]"), @r"
+    insta::assert_snapshot!(render_with("ramp = [1, 10, 50]"), @r"
     error: the last step of `ramp` is not 100: some requests would never return
      --> gateway.toml:4:16
       |
@@ -198,7 +198,7 @@ fn a_ramp_leads_nowhere() {
 
     gateway.toml: 1 error
     ");
-    insta::assert_snapshot!(told_of("ramp = [10, 1, 100]"), @r"
+    insta::assert_snapshot!(render_with("ramp = [10, 1, 100]"), @r"
     error: a step of `ramp` is below the one before it
      --> gateway.toml:4:13
       |
@@ -209,7 +209,7 @@ fn a_ramp_leads_nowhere() {
 
     gateway.toml: 1 error
     ");
-    insta::assert_snapshot!(told_of("ramp = [0, 50, 101]"), @r"
+    insta::assert_snapshot!(render_with("ramp = [0, 50, 101]"), @r"
     error: a step of `ramp` is a percentage, at least 1 and at most 100
      --> gateway.toml:4:9
       |
@@ -224,7 +224,7 @@ fn a_ramp_leads_nowhere() {
 
     gateway.toml: 2 errors
     ");
-    insta::assert_snapshot!(told_of("ramp = [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 100]"), @r"
+    insta::assert_snapshot!(render_with("ramp = [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 100]"), @r"
     error: `ramp` has more than 16 steps
      --> gateway.toml:4:8
       |
@@ -236,8 +236,8 @@ fn a_ramp_leads_nowhere() {
 }
 
 #[test]
-fn a_ramp_is_no_list() {
-    insta::assert_snapshot!(told_of("ramp = 100"), @r"
+fn ramp_is_not_a_list() {
+    insta::assert_snapshot!(render_with("ramp = 100"), @r"
     error: `ramp` is a list, not a number
      --> gateway.toml:4:8
       |
@@ -248,7 +248,7 @@ fn a_ramp_is_no_list() {
 
     gateway.toml: 1 error
     ");
-    insta::assert_snapshot!(told_of("ramp = [1, '50%', 100]"), @r"
+    insta::assert_snapshot!(render_with("ramp = [1, '50%', 100]"), @r"
     error: an item of `ramp` is a whole number, not a string
      --> gateway.toml:4:12
       |
@@ -260,8 +260,8 @@ fn a_ramp_is_no_list() {
 }
 
 #[test]
-fn names_that_the_breaker_does_not_have() {
-    insta::assert_snapshot!(told_of("timeout = 5\npassword = 'my-secret'"), @r"
+fn unknown_names_in_breaker() {
+    insta::assert_snapshot!(render_with("timeout = 5\npassword = 'my-secret'"), @r"
     error: unknown name `timeout` in `redis.breaker`
      --> gateway.toml:4:1
       |
@@ -283,8 +283,8 @@ fn names_that_the_breaker_does_not_have() {
 }
 
 #[test]
-fn the_breaker_is_no_table() {
-    insta::assert_snapshot!(told("[redis]\nurl = 'redis://h'\nbreaker = true"), @r"
+fn breaker_is_not_a_table() {
+    insta::assert_snapshot!(render("[redis]\nurl = 'redis://h'\nbreaker = true"), @r"
     error: `breaker` is a table, not a boolean
      --> gateway.toml:3:11
       |
@@ -293,7 +293,7 @@ fn the_breaker_is_no_table() {
 
     gateway.toml: 1 error
     ");
-    insta::assert_snapshot!(told("[redis]\nurl = 'redis://h'\n[[redis.breaker]]\nprobes = 1"), @r"
+    insta::assert_snapshot!(render("[redis]\nurl = 'redis://h'\n[[redis.breaker]]\nprobes = 1"), @r"
     error: `redis.breaker` is a table, not a list
      --> gateway.toml:3:1
       |

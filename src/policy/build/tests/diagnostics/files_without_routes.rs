@@ -1,10 +1,10 @@
 //! Files that serve nothing, and characters of all kinds.
 
-use super::super::told_alone;
+use super::super::render_whole;
 
 #[test]
 fn an_empty_file() {
-    insta::assert_snapshot!(told_alone(""), @r#"
+    insta::assert_snapshot!(render_whole(""), @r#"
     error: there are no routes: every request would be answered 404
     --> gateway.toml:1:1
      = help: the smallest file that serves is
@@ -22,7 +22,7 @@ fn an_empty_file() {
 
 #[test]
 fn a_blank_file() {
-    insta::assert_snapshot!(told_alone("\n\n"), @r#"
+    insta::assert_snapshot!(render_whole("\n\n"), @r#"
     error: there are no routes: every request would be answered 404
     --> gateway.toml:1:1
      = help: the smallest file that serves is
@@ -40,7 +40,7 @@ fn a_blank_file() {
 
 #[test]
 fn a_file_without_routes() {
-    insta::assert_snapshot!(told_alone("[upstreams.api]\nservers = ['demo']\n"), @r#"
+    insta::assert_snapshot!(render_whole("[upstreams.api]\nservers = ['demo']\n"), @r#"
     error: there are no routes: every request would be answered 404
      --> gateway.toml:1:1
       |
@@ -62,7 +62,7 @@ fn a_file_without_routes() {
 
 #[test]
 fn the_route_all_has_no_upstream() {
-    insta::assert_snapshot!(told_alone("[routes.all]\n"), @r#"
+    insta::assert_snapshot!(render_whole("[routes.all]\n"), @r#"
     error: the route `all` has no upstream
      --> gateway.toml:1:9
       |
@@ -77,7 +77,7 @@ fn the_route_all_has_no_upstream() {
 
 #[test]
 fn a_list_is_not_closed() {
-    insta::assert_snapshot!(told_alone("[server]\nlisten = ["), @r"
+    insta::assert_snapshot!(render_whole("[server]\nlisten = ["), @r"
     error: a list is not closed
      --> gateway.toml:2:11
       |
@@ -92,7 +92,7 @@ fn a_list_is_not_closed() {
 
 #[test]
 fn a_name_holds_a_character_that_it_cannot_hold() {
-    insta::assert_snapshot!(told_alone("[routes.äöü漢]\npath = '漢字*'\t# 漢字\nhost = 'ä'\n[upstreams.a]\nservers = ['demo']"), @r"
+    insta::assert_snapshot!(render_whole("[routes.äöü漢]\npath = '漢字*'\t# 漢字\nhost = 'ä'\n[upstreams.a]\nservers = ['demo']"), @r"
     error: a name holds a character that it cannot hold
      --> gateway.toml:1:9
       |

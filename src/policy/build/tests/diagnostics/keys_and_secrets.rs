@@ -1,10 +1,10 @@
 //! Keys, whose secrets are never shown.
 
-use super::super::told;
+use super::super::render;
 
 #[test]
 fn sha256_is_not_the_hash_of_a_key() {
-    insta::assert_snapshot!(told("[keys.k]\nsha256 = 'my-secret-key'"), @r"
+    insta::assert_snapshot!(render("[keys.k]\nsha256 = 'my-secret-key'"), @r"
     error: `sha256` is not the hash of a key: it has 64 hexadecimal digits
      --> gateway.toml:2:10
       |
@@ -19,7 +19,7 @@ fn sha256_is_not_the_hash_of_a_key() {
 
 #[test]
 fn unknown_name_sha265_in_keys_k() {
-    insta::assert_snapshot!(told("[keys.k]\nsha265 = 'my-secret-key'"), @r"
+    insta::assert_snapshot!(render("[keys.k]\nsha265 = 'my-secret-key'"), @r"
     error: unknown name `sha265` in `keys.k`
      --> gateway.toml:2:1
       |
@@ -34,7 +34,7 @@ fn unknown_name_sha265_in_keys_k() {
 
 #[test]
 fn a_string_needs_quotes() {
-    insta::assert_snapshot!(told("[keys.k]\nsha256 = my-secret-key"), @r#"
+    insta::assert_snapshot!(render("[keys.k]\nsha256 = my-secret-key"), @r#"
     error: a string needs quotes
      --> gateway.toml:2:10
       |
@@ -49,7 +49,7 @@ fn a_string_needs_quotes() {
 
 #[test]
 fn two_keys_have_one_sha256() {
-    insta::assert_snapshot!(told("[keys.a]\nsha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F'\n\n[keys.b]\nsha256 = '9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f'"), @r"
+    insta::assert_snapshot!(render("[keys.a]\nsha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F'\n\n[keys.b]\nsha256 = '9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f'"), @r"
     error: two keys have one `sha256`: they are the same key
      --> gateway.toml:5:10
       |
@@ -67,7 +67,7 @@ fn two_keys_have_one_sha256() {
 
 #[test]
 fn the_key_k_has_no_sha256() {
-    insta::assert_snapshot!(told("[keys.k]\nplan = 'x'"), @r"
+    insta::assert_snapshot!(render("[keys.k]\nplan = 'x'"), @r"
     error: the key `k` has no `sha256`
      --> gateway.toml:1:7
       |
@@ -90,7 +90,7 @@ fn the_key_k_has_no_sha256() {
 
 #[test]
 fn the_key_k_has_no_plan() {
-    insta::assert_snapshot!(told("[plans.free]\n[keys.k]\nsha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F'"), @r#"
+    insta::assert_snapshot!(render("[plans.free]\n[keys.k]\nsha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F'"), @r#"
     error: the key `k` has no plan
      --> gateway.toml:2:7
       |
@@ -105,7 +105,7 @@ fn the_key_k_has_no_plan() {
 
 #[test]
 fn sha256_has_64_hexadecimal_digits_not_63() {
-    insta::assert_snapshot!(told("[keys.k]\nsha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9'"), @r"
+    insta::assert_snapshot!(render("[keys.k]\nsha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9'"), @r"
     error: `sha256` has 64 hexadecimal digits, not 63
      --> gateway.toml:2:10
       |
@@ -119,7 +119,7 @@ fn sha256_has_64_hexadecimal_digits_not_63() {
 }
 
 #[test]
-fn a_secret_is_in_no_message_whatever_is_wrong_around_it() {
+fn secrets_are_in_no_message() {
     for text in [
         "[keys.a]\nsha256 = \"hunter2\"",
         "[keys.a]\nsha256 = hunter2",
@@ -147,7 +147,7 @@ fn a_secret_is_in_no_message_whatever_is_wrong_around_it() {
         "[redis]\nurl = 'redis://h'\npassword = 'hunter2${NOT_SET_ANYWHERE}'",
         "[upstreams.u]\nservers = ['http://u:hunter2@h:1']",
     ] {
-        let shown = told(text);
+        let shown = render(text);
         assert!(!shown.contains("hunter2"), "{shown}");
         assert!(shown.contains("error"), "{text}: {shown}");
     }

@@ -1,10 +1,10 @@
 //! Addresses and lengths of time.
 
-use super::super::told;
+use super::super::render;
 
 #[test]
-fn listeners_that_are_no_address() {
-    insta::assert_snapshot!(told("[server]\nlisten = ['localhost:8080', ':80', '80', '::1', 'x']"), @r#"
+fn listeners_are_not_addresses() {
+    insta::assert_snapshot!(render("[server]\nlisten = ['localhost:8080', ':80', '80', '::1', 'x']"), @r#"
     error: `localhost:8080` is not an address and a port
      --> gateway.toml:2:11
       |
@@ -50,9 +50,9 @@ fn listeners_that_are_no_address() {
 }
 
 #[test]
-fn an_admin_port_for_everybody_needs_a_token() {
-    insta::assert_snapshot!(told("[server]\nadmin = '0.0.0.0:9090'"), @r#"
-    error: `admin` can be reached from other machines, and asks for no token
+fn reachable_admin_port_needs_a_token() {
+    insta::assert_snapshot!(render("[server]\nadmin = '0.0.0.0:9090'"), @r#"
+    error: `admin` can be reached from other machines without a token
      --> gateway.toml:2:9
       |
     2 | admin = '0.0.0.0:9090'
@@ -62,9 +62,9 @@ fn an_admin_port_for_everybody_needs_a_token() {
 
     gateway.toml: 1 error
     "#);
-    assert_eq!(told("[server]\nadmin = '[::1]:9090'"), "no errors\n");
-    assert_eq!(told("[server]\nadmin = '127.8.0.1:9090'"), "no errors\n");
-    let with = |token| told(&format!("[server]\nadmin = '[::]:9'\n[admin]\ntoken = '{token}'"));
+    assert_eq!(render("[server]\nadmin = '[::1]:9090'"), "no errors\n");
+    assert_eq!(render("[server]\nadmin = '127.8.0.1:9090'"), "no errors\n");
+    let with = |token| render(&format!("[server]\nadmin = '[::]:9'\n[admin]\ntoken = '{token}'"));
     assert_eq!(with("0123456789abcdef"), "no errors\n");
     insta::assert_snapshot!(with("0123456789abcde"), @r"
     error: `token` is shorter than 16 characters: it can be guessed
@@ -86,7 +86,7 @@ fn an_admin_port_for_everybody_needs_a_token() {
 
 #[test]
 fn listeners_that_are_written_twice() {
-    insta::assert_snapshot!(told("[server]\nlisten = ['0.0.0.0:80', '0.0.0.0:80', '127.0.0.1:0', '127.0.0.1:0']\nadmin = '0.0.0.0:80'"), @r#"
+    insta::assert_snapshot!(render("[server]\nlisten = ['0.0.0.0:80', '0.0.0.0:80', '127.0.0.1:0', '127.0.0.1:0']\nadmin = '0.0.0.0:80'"), @r#"
     error: `0.0.0.0:80` is written twice
      --> gateway.toml:2:25
       |
@@ -103,7 +103,7 @@ fn listeners_that_are_written_twice() {
     3 | admin = '0.0.0.0:80'
       |         ^^^^^^^^^^^^
 
-    error: `admin` can be reached from other machines, and asks for no token
+    error: `admin` can be reached from other machines without a token
      --> gateway.toml:3:9
       |
     3 | admin = '0.0.0.0:80'
@@ -117,14 +117,14 @@ fn listeners_that_are_written_twice() {
 
 #[test]
 fn listen_and_admin_are_both_127_0_0_1() {
-    insta::assert_snapshot!(told("[server]\nlisten = ['127.0.0.1:9090']"), @r"
+    insta::assert_snapshot!(render("[server]\nlisten = ['127.0.0.1:9090']"), @r"
     error: `listen` and `admin` are both 127.0.0.1:9090
      --> gateway.toml:2:11
       |
     2 | listen = ['127.0.0.1:9090']
       |           ^^^^^^^^^^^^^^^^
       |
-      = help: one of them is the default; give `admin` a port of its own
+      = help: one of them is the default; give `admin` another port
 
     gateway.toml: 1 error
     ");
@@ -132,7 +132,7 @@ fn listen_and_admin_are_both_127_0_0_1() {
 
 #[test]
 fn a_network_has_bits_set_beyond_its_prefix() {
-    insta::assert_snapshot!(told("[server]\ntrusted_proxies = ['10.0.0.1/8', 'x']"), @r"
+    insta::assert_snapshot!(render("[server]\ntrusted_proxies = ['10.0.0.1/8', 'x']"), @r"
     error: `10.0.0.1/8` has bits set beyond its prefix
      --> gateway.toml:2:20
       |
@@ -154,9 +154,9 @@ fn a_network_has_bits_set_beyond_its_prefix() {
 }
 
 #[test]
-fn a_network_meets_nobody() {
-    insta::assert_snapshot!(told("[server]\ntrusted_proxies = ['::ffff:10.0.0.0/104', '64:ff9b::192.0.2.7']"), @r"
-    error: `::ffff:10.0.0.0/104` meets nobody: IPv4 inside IPv6 is read as IPv4
+fn ipv4_network_inside_ipv6_is_rejected() {
+    insta::assert_snapshot!(render("[server]\ntrusted_proxies = ['::ffff:10.0.0.0/104', '64:ff9b::192.0.2.7']"), @r"
+    error: `::ffff:10.0.0.0/104` matches no client: IPv4 inside IPv6 is read as IPv4
      --> gateway.toml:2:20
       |
     2 | trusted_proxies = ['::ffff:10.0.0.0/104', '64:ff9b::192.0.2.7']
@@ -164,7 +164,7 @@ fn a_network_meets_nobody() {
       |
       = help: write `10.0.0.0/8`
 
-    error: `64:ff9b::192.0.2.7` meets nobody: IPv4 inside IPv6 is read as IPv4
+    error: `64:ff9b::192.0.2.7` matches no client: IPv4 inside IPv6 is read as IPv4
      --> gateway.toml:2:43
       |
     2 | trusted_proxies = ['::ffff:10.0.0.0/104', '64:ff9b::192.0.2.7']
@@ -178,7 +178,7 @@ fn a_network_meets_nobody() {
 
 #[test]
 fn read_timeout_cannot_be_0() {
-    insta::assert_snapshot!(told("[server]\nread_timeout = '0s'\nwrite_timeout = '5'\ndrain_timeout = '5 sec'\nkeepalive_timeout = '9d'"), @r#"
+    insta::assert_snapshot!(render("[server]\nread_timeout = '0s'\nwrite_timeout = '5'\ndrain_timeout = '5 sec'\nkeepalive_timeout = '9d'"), @r#"
     error: `read_timeout` cannot be 0
      --> gateway.toml:2:16
       |
@@ -217,7 +217,7 @@ fn read_timeout_cannot_be_0() {
 
 #[test]
 fn instances_are_out_of_range() {
-    insta::assert_snapshot!(told("[server]\ninstances = 0"), @r"
+    insta::assert_snapshot!(render("[server]\ninstances = 0"), @r"
     error: `instances` is at least 1 and at most 10000
      --> gateway.toml:2:13
       |
@@ -226,7 +226,7 @@ fn instances_are_out_of_range() {
 
     gateway.toml: 1 error
     ");
-    insta::assert_snapshot!(told("[server]\ninstances = '3'\n[headers]\nmode = 'local'"), @r"
+    insta::assert_snapshot!(render("[server]\ninstances = '3'\n[headers]\nmode = 'local'"), @r"
     error: `instances` is a whole number, not a string
      --> gateway.toml:2:13
       |

@@ -1,11 +1,11 @@
-//! Plans, and how clients are told apart.
+//! Plans, and how clients are identified.
 
-use super::super::told;
+use super::super::render;
 
 #[test]
-fn the_file_does_not_say_which_plan_a_client_without_a_key_has() {
-    insta::assert_snapshot!(told("[plans.gold]\n[plans.silver]"), @r#"
-    error: the file does not say which plan a client without a key has
+fn no_plan_is_set_for_clients_without_a_key() {
+    insta::assert_snapshot!(render("[plans.gold]\n[plans.silver]"), @r#"
+    error: no plan is set for clients without a key
      --> gateway.toml:1:8
       |
     1 | [plans.gold]
@@ -19,7 +19,7 @@ fn the_file_does_not_say_which_plan_a_client_without_a_key_has() {
 
 #[test]
 fn there_is_no_plan_free() {
-    insta::assert_snapshot!(told("[clients]\nanonymous_plan = 'free'"), @r"
+    insta::assert_snapshot!(render("[clients]\nanonymous_plan = 'free'"), @r"
     error: there is no plan `free`
      --> gateway.toml:2:18
       |
@@ -33,9 +33,9 @@ fn there_is_no_plan_free() {
 }
 
 #[test]
-fn x_api_key_is_no_place_where_a_key_can_stand() {
-    insta::assert_snapshot!(told("[clients]\napi_key = ['x-api-key', 'bearer', 'header:X-A', 'header:x-a', 'cookie:a']"), @r"
-    error: an item of `api_key` is no place where a key can stand
+fn x_api_key_is_not_a_place_for_a_key() {
+    insta::assert_snapshot!(render("[clients]\napi_key = ['x-api-key', 'bearer', 'header:X-A', 'header:x-a', 'cookie:a']"), @r"
+    error: an item of `api_key` is not a place for a key
      --> gateway.toml:2:12
       |
     2 | api_key = ['x-api-key', 'bearer', 'header:X-A', 'header:x-a', **********]
@@ -51,7 +51,7 @@ fn x_api_key_is_no_place_where_a_key_can_stand() {
       |                                   |
       |                                   here first
 
-    error: an item of `api_key` is no place where a key can stand
+    error: an item of `api_key` is not a place for a key
      --> gateway.toml:2:63
       |
     2 | api_key = ['x-api-key', 'bearer', 'header:X-A', 'header:x-a', **********]
@@ -65,7 +65,7 @@ fn x_api_key_is_no_place_where_a_key_can_stand() {
 
 #[test]
 fn ipv6_prefix_is_at_least_1_and_at_most_128() {
-    insta::assert_snapshot!(told("[clients]\nipv6_prefix = 129\n[memory]\nmax_buckets = 0"), @r"
+    insta::assert_snapshot!(render("[clients]\nipv6_prefix = 129\n[memory]\nmax_buckets = 0"), @r"
     error: `ipv6_prefix` is at least 1 and at most 128
      --> gateway.toml:2:15
       |
@@ -83,8 +83,8 @@ fn ipv6_prefix_is_at_least_1_and_at_most_128() {
 }
 
 #[test]
-fn a_secret_among_the_clients_is_not_shown() {
-    insta::assert_snapshot!(told("[clients]\nmy-secret = 'sk_live_9f86'\napi_key = ['sk_live_9f86', 'header:x-key: sk_live_9f86', 'query:k=sk_live_9f86']"), @r"
+fn secret_in_clients_is_not_shown() {
+    insta::assert_snapshot!(render("[clients]\nmy-secret = 'sk_live_9f86'\napi_key = ['sk_live_9f86', 'header:x-key: sk_live_9f86', 'query:k=sk_live_9f86']"), @r"
     error: unknown name `my-secret` in `clients`
      --> gateway.toml:2:1
       |
@@ -93,7 +93,7 @@ fn a_secret_among_the_clients_is_not_shown() {
       |
       = help: possible here: `api_key`, `anonymous_plan`, `on_missing_key`, `on_unknown_key`, `on_conflicting_keys`, `hide_key`, `ipv6_prefix` and `limits_path`
 
-    error: an item of `api_key` is no place where a key can stand
+    error: an item of `api_key` is not a place for a key
      --> gateway.toml:3:12
       |
     3 | api_key = [**************, ****************************, **********************]
@@ -122,8 +122,8 @@ fn a_secret_among_the_clients_is_not_shown() {
 }
 
 #[test]
-fn a_secret_in_a_broken_list_of_clients_is_not_shown() {
-    insta::assert_snapshot!(told("[clients]\napi_key = 'sk_live_9f86'"), @r"
+fn secret_in_a_broken_list_of_clients_is_not_shown() {
+    insta::assert_snapshot!(render("[clients]\napi_key = 'sk_live_9f86'"), @r"
     error: `api_key` is a list, not a string
      --> gateway.toml:2:11
       |
@@ -132,7 +132,7 @@ fn a_secret_in_a_broken_list_of_clients_is_not_shown() {
 
     gateway.toml: 1 error
     ");
-    insta::assert_snapshot!(told("[clients]\napi_key = 'header:x-key'\n[clients.acme]\nsecret = 'sk_live_9f86'"), @r#"
+    insta::assert_snapshot!(render("[clients]\napi_key = 'header:x-key'\n[clients.acme]\nsecret = 'sk_live_9f86'"), @r#"
     error: `api_key` is a list, not a string
      --> gateway.toml:2:11
       |
@@ -151,7 +151,7 @@ fn a_secret_in_a_broken_list_of_clients_is_not_shown() {
 
     gateway.toml: 2 errors
     "#);
-    insta::assert_snapshot!(told("[clients]\napi_key = [\n  'bearer'\n  'sk_live==9f86',\n]\nsecret = sk_live_9f86"), @r"
+    insta::assert_snapshot!(render("[clients]\napi_key = [\n  'bearer'\n  'sk_live==9f86',\n]\nsecret = sk_live_9f86"), @r"
     error: a list is not closed, or lacks a comma
      --> gateway.toml:3:11
       |
@@ -167,8 +167,8 @@ fn a_secret_in_a_broken_list_of_clients_is_not_shown() {
 #[test]
 fn limits_path_is_one_path_as_clients_send_it() {
     let wrong = ["''", "'api'", "'/me/*'", "'/a?b'", "'/a%20b'", "'/über'", "'https://h/a'", "7"];
-    let each = wrong.map(|path| told(&format!("[clients]\nlimits_path = {path}")));
+    let each = wrong.map(|path| render(&format!("[clients]\nlimits_path = {path}")));
     insta::assert_snapshot!(each.join("\n"));
-    let good = told("[clients]\nlimits_path = '/.well-known/ratelimit'");
+    let good = render("[clients]\nlimits_path = '/.well-known/ratelimit'");
     assert_eq!(good, "no errors\n");
 }

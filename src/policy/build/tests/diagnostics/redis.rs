@@ -1,15 +1,15 @@
 //! The shared store: its url, its secrets, its certificates.
 
-use super::super::told;
+use super::super::render;
 
 /// The diagnostics of a `[redis]` with these lines.
-fn told_of(lines: &str) -> String {
-    told(&format!("[redis]\n{lines}"))
+fn render_with(lines: &str) -> String {
+    render(&format!("[redis]\n{lines}"))
 }
 
 #[test]
 fn redis_has_no_url() {
-    insta::assert_snapshot!(told_of("timeout = '5ms'"), @r#"
+    insta::assert_snapshot!(render_with("timeout = '5ms'"), @r#"
     error: `[redis]` has no `url`
      --> gateway.toml:1:1
       |
@@ -24,7 +24,7 @@ fn redis_has_no_url() {
 
 #[test]
 fn url_is_misspelt() {
-    insta::assert_snapshot!(told_of("ulr = 'redis://h'"), @r"
+    insta::assert_snapshot!(render_with("ulr = 'redis://h'"), @r"
     error: unknown name `ulr` in `redis`
      --> gateway.toml:2:1
       |
@@ -39,8 +39,8 @@ fn url_is_misspelt() {
 
 #[test]
 fn url_has_another_scheme() {
-    insta::assert_snapshot!(told_of("url = 'http://127.0.0.1:6379'"), @r"
-    error: `url` is spoken to in Redis' own protocol, not in HTTP
+    insta::assert_snapshot!(render_with("url = 'http://127.0.0.1:6379'"), @r"
+    error: `url` has the scheme of HTTP, not of Redis
      --> gateway.toml:2:7
       |
     2 | url = 'http://127.0.0.1:6379'
@@ -50,7 +50,7 @@ fn url_has_another_scheme() {
 
     gateway.toml: 1 error
     ");
-    insta::assert_snapshot!(told_of("url = 'postgres://u:my-secret-key@h/1'"), @r"
+    insta::assert_snapshot!(render_with("url = 'postgres://u:my-secret-key@h/1'"), @r"
     error: `url` has an unknown scheme
      --> gateway.toml:2:7
       |
@@ -61,7 +61,7 @@ fn url_has_another_scheme() {
 
     gateway.toml: 1 error
     ");
-    insta::assert_snapshot!(told_of("url = '127.0.0.1:6379'"), @r"
+    insta::assert_snapshot!(render_with("url = '127.0.0.1:6379'"), @r"
     error: `url` has no scheme
      --> gateway.toml:2:7
       |
@@ -76,7 +76,7 @@ fn url_has_another_scheme() {
 
 #[test]
 fn parts_of_the_url_are_out_of_range() {
-    insta::assert_snapshot!(told_of("url = 'redis://h:99999'"), @r"
+    insta::assert_snapshot!(render_with("url = 'redis://h:99999'"), @r"
     error: the port in `url` is not a port
      --> gateway.toml:2:7
       |
@@ -87,7 +87,7 @@ fn parts_of_the_url_are_out_of_range() {
 
     gateway.toml: 1 error
     ");
-    insta::assert_snapshot!(told_of("url = 'redis://h/cache'"), @r"
+    insta::assert_snapshot!(render_with("url = 'redis://h/cache'"), @r"
     error: the database in `url` is not a number
      --> gateway.toml:2:7
       |
@@ -98,18 +98,18 @@ fn parts_of_the_url_are_out_of_range() {
 
     gateway.toml: 1 error
     ");
-    insta::assert_snapshot!(told_of("url = 'redis://h?db=1'"), @r"
+    insta::assert_snapshot!(render_with("url = 'redis://h?db=1'"), @r"
     error: `url` cannot hold `?` or `#`
      --> gateway.toml:2:7
       |
     2 | url = 'redis://h?****'
       |       ^^^^^^^^^^^^^^^^
       |
-      = help: what others write behind `?` or `#` are settings of `[redis]` here
+      = help: write such options as settings of `[redis]`
 
     gateway.toml: 1 error
     ");
-    insta::assert_snapshot!(told_of("url = 'redis+sentinel://a,b'"), @r"
+    insta::assert_snapshot!(render_with("url = 'redis+sentinel://a,b'"), @r"
     error: `url` does not name the master that the sentinels watch
      --> gateway.toml:2:7
       |
@@ -120,7 +120,7 @@ fn parts_of_the_url_are_out_of_range() {
 
     gateway.toml: 1 error
     ");
-    insta::assert_snapshot!(told_of("url = 'unix://run/redis.sock'"), @r"
+    insta::assert_snapshot!(render_with("url = 'unix://run/redis.sock'"), @r"
     error: `url` does not name a Unix socket by its whole path
      --> gateway.toml:2:7
       |
@@ -135,7 +135,7 @@ fn parts_of_the_url_are_out_of_range() {
 
 #[test]
 fn a_password_in_the_url_is_not_encoded() {
-    insta::assert_snapshot!(told_of("url = 'redis://:my/secret/key@h'"), @r"
+    insta::assert_snapshot!(render_with("url = 'redis://:my/secret/key@h'"), @r"
     error: `url` has a `/` before its `@`
      --> gateway.toml:2:7
       |
@@ -150,7 +150,7 @@ fn a_password_in_the_url_is_not_encoded() {
 
 #[test]
 fn a_variable_is_not_set() {
-    insta::assert_snapshot!(told_of("url = 'redis://:${NOT_SET_ANYWHERE}@h'\nca = '${OPEN'"), @r"
+    insta::assert_snapshot!(render_with("url = 'redis://:${NOT_SET_ANYWHERE}@h'\nca = '${OPEN'"), @r"
     error: the environment variable `NOT_SET_ANYWHERE` is not set
      --> gateway.toml:2:7
       |
@@ -169,7 +169,7 @@ fn a_variable_is_not_set() {
 
     gateway.toml: 2 errors
     ");
-    insta::assert_snapshot!(told_of("url = 'redis://h'\npassword = '${NOT_SET_ANYWHERE}'"), @r"
+    insta::assert_snapshot!(render_with("url = 'redis://h'\npassword = '${NOT_SET_ANYWHERE}'"), @r"
     error: the environment variable `NOT_SET_ANYWHERE` is not set
      --> gateway.toml:3:12
       |
@@ -183,34 +183,34 @@ fn a_variable_is_not_set() {
 }
 
 #[test]
-fn the_url_says_it_already() {
-    insta::assert_snapshot!(told_of("url = 'redis://u:p@h/2'\nusername = 'u'\npassword = 'p'\ndatabase = 3"), @r"
-    error: user and password stand in the url already
+fn settings_are_in_the_url_already() {
+    insta::assert_snapshot!(render_with("url = 'redis://u:p@h/2'\nusername = 'u'\npassword = 'p'\ndatabase = 3"), @r"
+    error: user and password are in `url` already
      --> gateway.toml:3:12
       |
     2 | url = 'redis://***@h/2'
-      |       ----------------- of this url
+      |       ----------------- this url
     3 | username = 'u'
       |            ^^^
       |
       = help: take them out of `url`, or leave `username` and `password` out
 
-    error: user and password stand in the url already
+    error: user and password are in `url` already
      --> gateway.toml:4:12
       |
     2 | url = 'redis://***@h/2'
-      |       ----------------- of this url
+      |       ----------------- this url
     3 | username = 'u'
     4 | password = ***
       |            ^^^
       |
       = help: take them out of `url`, or leave `username` and `password` out
 
-    error: the database stands in the url already
+    error: the database is in `url` already
      --> gateway.toml:5:12
       |
     2 | url = 'redis://***@h/2'
-      |       ----------------- of this url
+      |       ----------------- this url
     ...
     5 | database = 3
       |            ^
@@ -223,7 +223,7 @@ fn the_url_says_it_already() {
 
 #[test]
 fn a_user_has_no_password() {
-    insta::assert_snapshot!(told_of("url = 'redis://h'\nusername = 'gateway'"), @r#"
+    insta::assert_snapshot!(render_with("url = 'redis://h'\nusername = 'gateway'"), @r#"
     error: a user without a password cannot log in
      --> gateway.toml:3:12
       |
@@ -234,7 +234,7 @@ fn a_user_has_no_password() {
 
     gateway.toml: 1 error
     "#);
-    insta::assert_snapshot!(told_of("url = 'redis://h'\npassword = ''"), @r"
+    insta::assert_snapshot!(render_with("url = 'redis://h'\npassword = ''"), @r"
     error: the password is empty
      --> gateway.toml:3:12
       |
@@ -249,12 +249,12 @@ fn a_user_has_no_password() {
 
 #[test]
 fn certificates_without_tls() {
-    insta::assert_snapshot!(told_of("url = 'redis://h'\nca = 'ca.pem'\nsentinel_password = 'x'"), @r"
+    insta::assert_snapshot!(render_with("url = 'redis://h'\nca = 'ca.pem'\nsentinel_password = 'x'"), @r"
     error: certificates are for TLS, and the connection has none
      --> gateway.toml:3:6
       |
     2 | url = 'redis://h'
-      |       ----------- of this url
+      |       ----------- this url
     3 | ca = 'ca.pem'
       |      ^^^^^^^^
       |
@@ -264,7 +264,7 @@ fn certificates_without_tls() {
      --> gateway.toml:4:21
       |
     2 | url = 'redis://h'
-      |       ----------- of this url
+      |       ----------- this url
     3 | ca = 'ca.pem'
     4 | sentinel_password = ***
       |                     ^^^
@@ -273,7 +273,7 @@ fn certificates_without_tls() {
 
     gateway.toml: 2 errors
     ");
-    insta::assert_snapshot!(told_of("url = 'rediss://h'\nclient_cert = 'gateway.pem'"), @r"
+    insta::assert_snapshot!(render_with("url = 'rediss://h'\nclient_cert = 'gateway.pem'"), @r"
     error: `client_cert` needs its `client_key`
      --> gateway.toml:3:15
       |
@@ -288,7 +288,7 @@ fn certificates_without_tls() {
 
 #[test]
 fn a_timeout_is_out_of_range() {
-    insta::assert_snapshot!(told_of("url = 'redis://h'\ntimeout = '2s'"), @r"
+    insta::assert_snapshot!(render_with("url = 'redis://h'\ntimeout = '2s'"), @r"
     error: `timeout` is too long
      --> gateway.toml:3:11
       |
@@ -299,7 +299,7 @@ fn a_timeout_is_out_of_range() {
 
     gateway.toml: 1 error
     ");
-    insta::assert_snapshot!(told_of("url = 'redis://h'\ntimeout = '10'"), @r#"
+    insta::assert_snapshot!(render_with("url = 'redis://h'\ntimeout = '10'"), @r#"
     error: `timeout` has no unit
      --> gateway.toml:3:11
       |
@@ -310,7 +310,7 @@ fn a_timeout_is_out_of_range() {
 
     gateway.toml: 1 error
     "#);
-    insta::assert_snapshot!(told_of("url = 'redis://h'\ntimeout = 10"), @r#"
+    insta::assert_snapshot!(render_with("url = 'redis://h'\ntimeout = 10"), @r#"
     error: `timeout` is a string, not a number
      --> gateway.toml:3:11
       |
@@ -324,8 +324,8 @@ fn a_timeout_is_out_of_range() {
 }
 
 #[test]
-fn a_prefix_is_none() {
-    insta::assert_snapshot!(told_of("url = 'redis://h'\nprefix = ''"), @r#"
+fn prefix_is_invalid() {
+    insta::assert_snapshot!(render_with("url = 'redis://h'\nprefix = ''"), @r#"
     error: `prefix` is empty: nothing would set the gateway's keys apart
      --> gateway.toml:3:10
       |
@@ -336,7 +336,7 @@ fn a_prefix_is_none() {
 
     gateway.toml: 1 error
     "#);
-    insta::assert_snapshot!(told_of("url = 'redis://h'\nprefix = 'a{b}:'"), @r#"
+    insta::assert_snapshot!(render_with("url = 'redis://h'\nprefix = 'a{b}:'"), @r#"
     error: `prefix` cannot hold braces: they choose a key's slot in Redis Cluster
      --> gateway.toml:3:10
       |
@@ -347,7 +347,7 @@ fn a_prefix_is_none() {
 
     gateway.toml: 1 error
     "#);
-    insta::assert_snapshot!(told_of("url = 'redis://h'\nprefix = 'a b'"), @r#"
+    insta::assert_snapshot!(render_with("url = 'redis://h'\nprefix = 'a b'"), @r#"
     error: `prefix` holds a character that is not visible ASCII
      --> gateway.toml:3:10
       |
@@ -361,8 +361,8 @@ fn a_prefix_is_none() {
 }
 
 #[test]
-fn on_failure_is_another_word() {
-    insta::assert_snapshot!(told_of("url = 'redis://h'\non_failure = 'open'"), @r"
+fn on_failure_is_an_unknown_word() {
+    insta::assert_snapshot!(render_with("url = 'redis://h'\non_failure = 'open'"), @r"
     error: `on_failure` is `local`, `allow` or `deny`, not `open`
      --> gateway.toml:3:14
       |
@@ -375,7 +375,7 @@ fn on_failure_is_another_word() {
 
 #[test]
 fn a_list_of_tables() {
-    insta::assert_snapshot!(told("[[redis]]\nurl = 'redis://h'"), @r"
+    insta::assert_snapshot!(render("[[redis]]\nurl = 'redis://h'"), @r"
     error: `redis` is a table, not a list
      --> gateway.toml:1:1
       |
@@ -389,8 +389,8 @@ fn a_list_of_tables() {
 }
 
 #[test]
-fn ready_is_another_word() {
-    insta::assert_snapshot!(told_of("url = 'redis://h'\nready = 'conected'"), @r#"
+fn ready_is_an_unknown_word() {
+    insta::assert_snapshot!(render_with("url = 'redis://h'\nready = 'conected'"), @r#"
     error: `ready` is `always` or `connected`, not `conected`
      --> gateway.toml:3:9
       |
@@ -401,7 +401,7 @@ fn ready_is_another_word() {
 
     gateway.toml: 1 error
     "#);
-    insta::assert_snapshot!(told_of("url = 'redis://h'\nready = true"), @r"
+    insta::assert_snapshot!(render_with("url = 'redis://h'\nready = true"), @r"
     error: `ready` is a string, not a boolean
      --> gateway.toml:3:9
       |

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::told;
+use super::super::render;
 
 /// A file in which `count` rules count every route.
 fn rules(count: usize) -> String {
@@ -15,8 +15,8 @@ fn rules(count: usize) -> String {
 
 #[test]
 fn rule_beyond_the_limit_of_a_route_is_refused_with_its_line() {
-    assert_eq!(told(&rules(128)), "no errors\n");
-    insta::assert_snapshot!(told(&rules(129)), @r"
+    assert_eq!(render(&rules(128)), "no errors\n");
+    insta::assert_snapshot!(render(&rules(129)), @r"
     error: the rule `r129` is one too many for the route `all`: at most 128 rules may count the requests of a route
        --> gateway.toml:385:8
         |
@@ -35,7 +35,7 @@ fn rule_beyond_the_limit_of_a_route_is_refused_with_its_line() {
 #[test]
 fn each_rule_beyond_the_limit_is_reported_once() {
     let text = format!("{}[routes.other]\npath = '/other'\n", rules(130));
-    assert!(told(&text).ends_with("gateway.toml: 2 errors\n"), "{}", told(&text));
+    assert!(render(&text).ends_with("gateway.toml: 2 errors\n"), "{}", render(&text));
 }
 
 #[test]
@@ -44,5 +44,5 @@ fn rules_that_are_disabled_or_count_other_routes_do_not_count_towards_the_limit(
         [routes.other]\npath = '/other'\n\
         [rules.elsewhere]\nper = []\nrate = '1/s'\nroutes = ['other']\n";
     let text = format!("{}{more}", rules(127));
-    assert_eq!(told(&text), "no errors\n");
+    assert_eq!(render(&text), "no errors\n");
 }

@@ -1,10 +1,10 @@
 //! Traces of requests, to somewhere.
 
-use super::super::told;
+use super::super::render;
 
 #[test]
 fn values_are_out_of_range() {
-    insta::assert_snapshot!(told(
+    insta::assert_snapshot!(render(
         "[tracing]\nendpoint = '127.0.0.1:4318'\nsample = 5\nfollow = 'everyone'\n\
          timeout = '5m'\nservice_name = ''"
     ), @r#"
@@ -44,23 +44,23 @@ fn values_are_out_of_range() {
     6 | service_name = ''
       |                ^^
       |
-      = help: it is what the gateway is called in traces, such as `"tollgate"`
+      = help: it is the name of the gateway in traces, such as `"tollgate"`
 
     gateway.toml: 5 errors
     "#);
 }
 
 #[test]
-fn endpoints_are_no_addresses_of_collectors() {
+fn endpoints_are_invalid() {
     for (endpoint, expected) in [
         ("grpc://h:4317", "traces are sent by OTLP over HTTP, not gRPC"),
         ("http://h:0", "`endpoint` has no valid port"),
         ("http://a b", "`endpoint` is not the address of a collector"),
     ] {
-        let told = told(&format!("[tracing]\nendpoint = '{endpoint}'"));
-        assert!(told.starts_with(&format!("error: {expected}\n")), "{told}");
+        let shown = render(&format!("[tracing]\nendpoint = '{endpoint}'"));
+        assert!(shown.starts_with(&format!("error: {expected}\n")), "{shown}");
     }
-    insta::assert_snapshot!(told("[tracing]\nendpoint = 'https://me:secret@h'"), @r#"
+    insta::assert_snapshot!(render("[tracing]\nendpoint = 'https://me:secret@h'"), @r#"
     error: `endpoint` cannot hold a login
      --> gateway.toml:2:12
       |
@@ -71,18 +71,18 @@ fn endpoints_are_no_addresses_of_collectors() {
 
     gateway.toml: 1 error
     "#);
-    insta::assert_snapshot!(told("[tracing]\nendpoint = 'https://h/?key=secret'"), @r"
+    insta::assert_snapshot!(render("[tracing]\nendpoint = 'https://h/?key=secret'"), @r"
     error: `endpoint` cannot hold a query
      --> gateway.toml:2:12
       |
     2 | endpoint = 'https://h/?**********'
       |            ^^^^^^^^^^^^^^^^^^^^^^^
       |
-      = help: what tells the collector who you are belongs in `headers`
+      = help: write credentials for the collector in `headers`
 
     gateway.toml: 1 error
     ");
-    insta::assert_snapshot!(told("[tracing]\nca = '/ca.pem'"), @r"
+    insta::assert_snapshot!(render("[tracing]\nca = '/ca.pem'"), @r"
     error: `ca` is for TLS, and the connection has none
      --> gateway.toml:2:6
       |
@@ -97,7 +97,7 @@ fn endpoints_are_no_addresses_of_collectors() {
 
 #[test]
 fn headers_cannot_be_sent() {
-    insta::assert_snapshot!(told(
+    insta::assert_snapshot!(render(
         "[tracing.headers]\n'a b' = 'secret'\nContent-Type = 'text/plain'\n\
          x-key = 'secret\u{e4}'\nX-Key = '${NONE_OF_OURS}'"
     ), @r"
@@ -123,7 +123,7 @@ fn headers_cannot_be_sent() {
     4 | x-key = **********
       |         ^^^^^^^^^^
       |
-      = help: visible ASCII characters and spaces can stand there; is there a line break?
+      = help: it can have visible ASCII characters and spaces; is there a line break?
 
     error: the header `X-Key` is written twice
      --> gateway.toml:5:1
@@ -133,7 +133,7 @@ fn headers_cannot_be_sent() {
     5 | X-Key = '${NONE_OF_OURS}'
       | ^^^^^
       |
-      = help: case does not tell names of headers apart; keep one
+      = help: names of headers are case-insensitive; keep one
 
     error: the environment variable `NONE_OF_OURS` is not set
      --> gateway.toml:5:9
@@ -149,7 +149,7 @@ fn headers_cannot_be_sent() {
 
 #[test]
 fn names_and_types_are_wrong() {
-    insta::assert_snapshot!(told(
+    insta::assert_snapshot!(render(
         "[tracing]\nendpont = 'http://h'\nsample = '1%'\ntimeout = 10\nheaders = ['a']"
     ), @r#"
     error: unknown name `endpont` in `tracing`

@@ -1,10 +1,10 @@
 //! Upstreams and routes.
 
-use super::super::{told, told_alone};
+use super::super::{render, render_whole};
 
 #[test]
-fn servers_that_are_none() {
-    insta::assert_snapshot!(told("[upstreams.b]\nservers = ['http://u:my-secret-key@api:80/x', 'https://api', 'demo', 'api', 'api:0']"), @r#"
+fn servers_are_invalid() {
+    insta::assert_snapshot!(render("[upstreams.b]\nservers = ['http://u:my-secret-key@api:80/x', 'https://api', 'demo', 'api', 'api:0']"), @r#"
     error: a server is `host:port`, without a scheme
      --> gateway.toml:2:12
       |
@@ -21,7 +21,7 @@ fn servers_that_are_none() {
       |
       = help: take a server without TLS, as `host:port`
 
-    error: `demo` is the built-in responder and stands alone
+    error: `demo` is the built-in responder, not one of several servers
      --> gateway.toml:2:62
       |
     2 | servers = ['http://***************@api:80/x', 'https://api', 'demo', 'api', 'api:0']
@@ -59,7 +59,7 @@ fn servers_that_are_none() {
 
 #[test]
 fn the_upstream_b_has_no_servers() {
-    insta::assert_snapshot!(told("[upstreams.b]\n[upstreams.c]\nservers = []"), @r#"
+    insta::assert_snapshot!(render("[upstreams.b]\n[upstreams.c]\nservers = []"), @r#"
     error: the upstream `b` has no servers
      --> gateway.toml:1:12
       |
@@ -89,16 +89,16 @@ fn the_upstream_b_has_no_servers() {
 }
 
 #[test]
-fn a_trailing_slash_that_is_neither_same_nor_distinct() {
+fn trailing_slash_is_neither_same_nor_distinct() {
     let text = "[routes.a]\npath = '/a'\ntrailing_slash = 'sane'\n[routes.b]\npath = '/b'\ntrailing_slahs = 'same'";
-    let told = told(text);
-    assert!(told.contains("`trailing_slash` is `same` or `distinct`, not `sane`"), "{told}");
-    assert!(told.contains("did you mean `trailing_slash`?"), "{told}");
+    let shown = render(text);
+    assert!(shown.contains("`trailing_slash` is `same` or `distinct`, not `sane`"), "{shown}");
+    assert!(shown.contains("did you mean `trailing_slash`?"), "{shown}");
 }
 
 #[test]
 fn the_route_all_has_no_upstream() {
-    insta::assert_snapshot!(told("[upstreams.b]\nservers = ['b:1']"), @r#"
+    insta::assert_snapshot!(render("[upstreams.b]\nservers = ['b:1']"), @r#"
     error: the route `all` has no upstream
      --> gateway.toml:5:9
       |
@@ -112,9 +112,9 @@ fn the_route_all_has_no_upstream() {
 }
 
 #[test]
-fn everything_in_a_route_is_wrong() {
-    insta::assert_snapshot!(told("[routes.r]\npath = '/api*'\nmethods = ['get', 'GET', 'GET', '?']\nhost = 'a:80'\ncost = 0\nupstream = 'apy'"), @r"
-    error: `*` can only stand after `/`
+fn every_setting_of_a_route_is_invalid() {
+    insta::assert_snapshot!(render("[routes.r]\npath = '/api*'\nmethods = ['get', 'GET', 'GET', '?']\nhost = 'a:80'\ncost = 0\nupstream = 'apy'"), @r"
+    error: `*` is allowed only after `/`
      --> gateway.toml:2:8
       |
     2 | path = '/api*'
@@ -152,7 +152,7 @@ fn everything_in_a_route_is_wrong() {
     4 | host = 'a:80'
       |        ^^^^^^
       |
-      = help: write the name alone: it matches on every port
+      = help: write only the name: it matches on every port
 
     error: `cost` is at least 1
      --> gateway.toml:5:8
@@ -178,7 +178,7 @@ fn everything_in_a_route_is_wrong() {
 fn two_routes_for_the_same_requests() {
     let file = "[upstreams.api]\nservers = [\"demo\"]\n[routes.a]\npath = \"/x/*\"\n\
         methods = [\"GET\", \"POST\"]\n[routes.b]\npath = \"/x/*\"\nmethods = [\"POST\"]\n";
-    insta::assert_snapshot!(told_alone(file), @r"
+    insta::assert_snapshot!(render_whole(file), @r"
     error: the routes `a` and `b` match the same requests
      --> gateway.toml:6:9
       |

@@ -1,10 +1,10 @@
 //! Names and words that do not exist.
 
-use super::super::told;
+use super::super::render;
 
 #[test]
 fn unknown_name_rtae_in_rules_r() {
-    insta::assert_snapshot!(told("[rules.r]\nper = []\nrtae = '1/s'\nbrust = 5"), @r"
+    insta::assert_snapshot!(render("[rules.r]\nper = []\nrtae = '1/s'\nbrust = 5"), @r"
     error: unknown name `rtae` in `rules.r`
      --> gateway.toml:3:1
       |
@@ -27,7 +27,7 @@ fn unknown_name_rtae_in_rules_r() {
 
 #[test]
 fn unknown_name_rulez() {
-    insta::assert_snapshot!(told("[rulez.r]\nper = []"), @r"
+    insta::assert_snapshot!(render("[rulez.r]\nper = []"), @r"
     error: unknown name `rulez`
      --> gateway.toml:1:2
       |
@@ -42,7 +42,7 @@ fn unknown_name_rulez() {
 
 #[test]
 fn on_unknown_key_is_deny_anonymous_or_accept_not_alow() {
-    insta::assert_snapshot!(told("[clients]\non_unknown_key = 'alow'\nipv6 = 64"), @r"
+    insta::assert_snapshot!(render("[clients]\non_unknown_key = 'alow'\nipv6 = 64"), @r"
     error: `on_unknown_key` is `deny`, `anonymous` or `accept`, not `alow`
      --> gateway.toml:2:18
       |
@@ -63,7 +63,7 @@ fn on_unknown_key_is_deny_anonymous_or_accept_not_alow() {
 
 #[test]
 fn there_is_no_plan_fre() {
-    insta::assert_snapshot!(told("[plans.free]\n[keys.k]\nsha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F'\nplan = 'fre'"), @r"
+    insta::assert_snapshot!(render("[plans.free]\n[keys.k]\nsha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F'\nplan = 'fre'"), @r"
     error: there is no plan `fre`
      --> gateway.toml:4:8
       |
@@ -77,9 +77,9 @@ fn there_is_no_plan_fre() {
 }
 
 #[test]
-fn per_knows_no_per_key() {
-    insta::assert_snapshot!(told("[rules.r]\nper = ['per-key', 'ips', 'ip', 'ip']\nrate = '1/s'\nroutes = ['al']"), @r"
-    error: `per` knows no `per-key`
+fn per_does_not_take_per_key() {
+    insta::assert_snapshot!(render("[rules.r]\nper = ['per-key', 'ips', 'ip', 'ip']\nrate = '1/s'\nroutes = ['al']"), @r"
+    error: `per` does not take `per-key`
      --> gateway.toml:2:8
       |
     2 | per = ['per-key', 'ips', 'ip', 'ip']
@@ -87,7 +87,7 @@ fn per_knows_no_per_key() {
       |
       = help: did you mean `key`?
 
-    error: `per` knows no `ips`
+    error: `per` does not take `ips`
      --> gateway.toml:2:19
       |
     2 | per = ['per-key', 'ips', 'ip', 'ip']
@@ -117,7 +117,7 @@ fn per_knows_no_per_key() {
 
 #[test]
 fn there_is_no_rule_x() {
-    insta::assert_snapshot!(told("[keys.k]\nsha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F'\nrules.x = { rate = '1/s' }"), @r"
+    insta::assert_snapshot!(render("[keys.k]\nsha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F'\nrules.x = { rate = '1/s' }"), @r"
     error: there is no rule `x`
      --> gateway.toml:3:7
       |
@@ -132,7 +132,7 @@ fn there_is_no_rule_x() {
 
 #[test]
 fn the_name_of_a_rule_cannot_hold() {
-    insta::assert_snapshot!(told("[rules.'a b']\nper = []\nrate = '1/s'\n[rules.\"\"]\nper = []\nrate = '1/s'"), @r#"
+    insta::assert_snapshot!(render("[rules.'a b']\nper = []\nrate = '1/s'\n[rules.\"\"]\nper = []\nrate = '1/s'"), @r#"
     error: the name of a rule cannot hold ' '
      --> gateway.toml:1:8
       |

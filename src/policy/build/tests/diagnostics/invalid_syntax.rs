@@ -1,10 +1,10 @@
 //! Text that is not TOML.
 
-use super::super::told;
+use super::super::render;
 
 #[test]
 fn a_string_needs_quotes() {
-    insta::assert_snapshot!(told("[rules.r]\nper = []\nrate = 10/s\nburst = 'x'\n"), @r#"
+    insta::assert_snapshot!(render("[rules.r]\nper = []\nrate = 10/s\nburst = 'x'\n"), @r#"
     error: a string needs quotes
      --> gateway.toml:3:8
       |
@@ -25,7 +25,7 @@ fn a_string_needs_quotes() {
 
 #[test]
 fn a_string_is_not_closed() {
-    insta::assert_snapshot!(told("[rules.r]\nrate = \"10/s\nburst = 5"), @r#"
+    insta::assert_snapshot!(render("[rules.r]\nrate = \"10/s\nburst = 5"), @r#"
     error: a string is not closed
      --> gateway.toml:2:13
       |
@@ -40,7 +40,7 @@ fn a_string_is_not_closed() {
 
 #[test]
 fn a_table_s_name_is_not_closed() {
-    insta::assert_snapshot!(told("[rules.r\nrate = '1/s'"), @r"
+    insta::assert_snapshot!(render("[rules.r\nrate = '1/s'"), @r"
     error: a table's name is not closed
      --> gateway.toml:1:9
       |
@@ -55,7 +55,7 @@ fn a_table_s_name_is_not_closed() {
 
 #[test]
 fn rate_is_written_twice() {
-    insta::assert_snapshot!(told("[rules.r]\nper = []\nrate = '1/s'\nrate = '2/s'"), @r"
+    insta::assert_snapshot!(render("[rules.r]\nper = []\nrate = '1/s'\nrate = '2/s'"), @r"
     error: `rate` is written twice
      --> gateway.toml:4:1
       |
@@ -70,7 +70,7 @@ fn rate_is_written_twice() {
 
 #[test]
 fn a_list_is_not_closed_or_lacks_a_comma() {
-    insta::assert_snapshot!(told("[rules.r]\nper = ['a'\nrate = '1/s'"), @r"
+    insta::assert_snapshot!(render("[rules.r]\nper = ['a'\nrate = '1/s'"), @r"
     error: a list is not closed, or lacks a comma
      --> gateway.toml:2:11
       |
@@ -85,7 +85,7 @@ fn a_list_is_not_closed_or_lacks_a_comma() {
 
 #[test]
 fn a_name_without_a_value() {
-    insta::assert_snapshot!(told("[server]\nlisten"), @r"
+    insta::assert_snapshot!(render("[server]\nlisten"), @r"
     error: a name without a value
      --> gateway.toml:2:7
       |
@@ -100,7 +100,7 @@ fn a_name_without_a_value() {
 
 #[test]
 fn threads_is_a_whole_number_not_a_string() {
-    insta::assert_snapshot!(told("\r\n[server]\r\n\tthreads = 'ä'  # tab and CRLF\r\n"), @r"
+    insta::assert_snapshot!(render("\r\n[server]\r\n\tthreads = 'ä'  # tab and CRLF\r\n"), @r"
     error: `threads` is a whole number, not a string
      --> gateway.toml:3:12
       |

@@ -1,10 +1,10 @@
 //! Costs that no bucket could ever pay.
 
-use super::super::told;
+use super::super::render;
 
 #[test]
-fn every_grant_that_is_too_small_is_told() {
-    insta::assert_snapshot!(told("[routes.r]\npath = '/r'\ncost = 50\n[rules.x]\nper = ['ip']\nrate = '10/s'\nplans.default = { rate = '1/s', burst = 49 }\n[rules.off]\nper = []\nrate = '1/s'\nenabled = false"), @r"
+fn every_grant_below_the_cost_is_reported() {
+    insta::assert_snapshot!(render("[routes.r]\npath = '/r'\ncost = 50\n[rules.x]\nper = ['ip']\nrate = '10/s'\nplans.default = { rate = '1/s', burst = 49 }\n[rules.off]\nper = []\nrate = '1/s'\nenabled = false"), @r"
     error: a request to `r` costs 50, more than the burst of 10 that the rule `x` allows: it could never pass
      --> gateway.toml:3:8
       |
@@ -32,8 +32,8 @@ fn every_grant_that_is_too_small_is_told() {
 }
 
 #[test]
-fn a_grant_of_one_key_is_too_small() {
-    insta::assert_snapshot!(told("[plans.free]\n[keys.k]\nplan='free'\nsha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F'\nrules.x = { rate = '1/s' }\n[routes.r]\ncost = 2\npath='/r'\n[rules.x]\nper = ['key']\nrate = '10/s'\non_missing='skip'\n[rules.y]\nper=['ip']\nrate='5/s'\non_missing='deny'"), @r#"
+fn grant_of_one_key_below_the_cost_is_reported() {
+    insta::assert_snapshot!(render("[plans.free]\n[keys.k]\nplan='free'\nsha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F'\nrules.x = { rate = '1/s' }\n[routes.r]\ncost = 2\npath='/r'\n[rules.x]\nper = ['key']\nrate = '10/s'\non_missing='skip'\n[rules.y]\nper=['ip']\nrate='5/s'\non_missing='deny'"), @r#"
     error: a request to `r` costs 2, more than the burst of 1 that the rule `x` allows the key `k`: it could never pass
      --> gateway.toml:7:8
       |
