@@ -1,5 +1,4 @@
-//! Text without the machinery of `fmt`, for what every request has: headers, lines of the access
-//! log.
+//! Formats numbers and addresses for headers and the access log, with fewer instructions than `fmt`.
 
 use std::net::IpAddr;
 
@@ -7,10 +6,10 @@ use bytes::BufMut;
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// Adds an address, as `Display` shows it.
+/// Appends an address in the format of its `Display`.
 pub fn put_ip(text: &mut impl BufMut, address: IpAddr) {
     let IpAddr::V4(address) = address else {
-        // Which zeros are left out is not worth a copy of the rules.
+        // The rules for leaving out zeros (RFC 5952) are those of `Display`.
         text.put_slice(address.to_string().as_bytes());
         return;
     };
@@ -23,7 +22,7 @@ pub fn put_ip(text: &mut impl BufMut, address: IpAddr) {
     }
 }
 
-/// Sixteen hexadecimal digits.
+/// Formats a number as 16 hexadecimal digits in lower case.
 pub fn hex(number: u64) -> [u8; 16] {
     let mut digits = [0; 16];
     let mut rest = number;
@@ -39,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_what_fmt_prints() {
+    fn addresses_are_formatted_as_by_fmt() {
         for shown in ["0.0.0.0", "255.10.0.1", "::1", "2001:db8::7", "::ffff:203.0.113.7"] {
             let mut text = Vec::new();
             put_ip(&mut text, shown.parse().unwrap());
@@ -48,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn hex_is_what_fmt_prints() {
+    fn hex_is_formatted_as_by_fmt() {
         for number in [0, 1, 0x0123_4567_89ab_cdef, u64::MAX] {
             assert_eq!(hex(number), *format!("{number:016x}").as_bytes());
         }

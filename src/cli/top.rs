@@ -13,7 +13,7 @@ use crate::load;
 use crate::policy::build::milliseconds;
 use crate::policy::redis::Secret;
 use crate::top::target::{DEFAULT, Target};
-use crate::top::{self, Asked, GatewayError, TopError};
+use crate::top::{self, GatewayError, Options, TopError};
 
 /// Environment variable with the token of the admin port.
 const TOKEN_VARIABLE: &str = "TOLLGATE_ADMIN_TOKEN";
@@ -47,11 +47,11 @@ pub(super) fn top(file: Option<&Path>, flags: &Flags) -> ExitCode {
         Err(exit) => return exit,
     };
     let color = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let asked = Asked { target, interval: flags.interval, color };
+    let options = Options { target, interval: flags.interval, color };
     let ended = if flags.once || !std::io::stdout().is_terminal() {
-        top::once(&asked).map(|page| print(&page))
+        top::once(&options).map(|page| print(&page))
     } else {
-        top::live(&asked).map(|()| ExitCode::SUCCESS)
+        top::live(&options).map(|()| ExitCode::SUCCESS)
     };
     ended.unwrap_or_else(|error| {
         let code = match &error {

@@ -26,7 +26,7 @@ pub(super) fn begin(session: &Session, exchange: &mut Exchange) {
     let headers = &session.req_header().headers;
     let mut lines = headers.get_all(TRACEPARENT).iter();
     let parent = match (lines.next(), lines.next()) {
-        (Some(line), None) => Parent::read(line.as_bytes()),
+        (Some(line), None) => Parent::parse(line.as_bytes()),
         _ => None,
     };
     // Without a source of randomness there is no trace.
@@ -64,14 +64,14 @@ impl Gateway {
         let after = |at: u64| at.saturating_sub(exchange.started);
         let total = record.timings.total;
         let call = exchange.forwarded.map(|at| Call {
-            after: after(at),
-            ticks: exchange.upstream_us.unwrap_or(total.saturating_sub(after(at))),
+            offset_us: after(at),
+            duration_us: exchange.upstream_us.unwrap_or(total.saturating_sub(after(at))),
             status: exchange.upstream_status.map(|status| status.as_u16()),
             failure: exchange.upstream_failure,
             tries: exchange.tries,
         });
-        let check_after = exchange.check.map(|check| after(check.started));
-        let check_span = check_after.and_then(|_| SpanId::of(traces::random().map(|[id]| id)?));
+        let check_offset_us = exchange.check.map(|check| after(check.started));
+        let check_span = check_offset_us.and_then(|_| SpanId::of(traces::random().map(|[id]| id)?));
         let proto = request.headers.get(FORWARDED_PROTO).map(HeaderValue::as_bytes);
         self.traces.emit(TraceRecord {
             request: record,
@@ -81,7 +81,7 @@ impl Gateway {
             host: host(session),
             is_https: exchange.via_trusted_proxy && proto == Some(b"https"),
             version: request.version,
-            check_after,
+            check_offset_us,
             call,
         });
     }

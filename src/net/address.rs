@@ -42,7 +42,7 @@ pub enum AddressError {
     #[error("no `:` between `]` and the port")]
     AfterBracket,
     /// More than one colon outside of brackets, as in an IPv6 address without them.
-    #[error("more than one `:`; an IPv6 address stands in brackets")]
+    #[error("more than one `:`; write an IPv6 address in brackets")]
     ExtraColon,
     /// No text before the colon, or no text at all.
     #[error("no host")]

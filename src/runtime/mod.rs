@@ -59,7 +59,7 @@ impl Runtime {
         policy.number_limits(&numbers);
         access_log.redirect(&policy.access_log.output);
         audit.configure_stream(&policy.audit);
-        traces.aim_at(policy.tracing.as_ref());
+        traces.set_endpoint(policy.tracing.as_ref());
         let next = Arc::new(Snapshot::following(&previous, policy, pools));
         current.store(Arc::clone(&next));
         // A request that began before may keep the previous snapshot for hours, with its pools.

@@ -1,5 +1,5 @@
-//! What the admin port tells, as far as it is shown. Members that are not shown are passed over, and
-//! those that an older gateway does not have are empty: `docs/admin-api.md` is the contract.
+//! Responses of the admin port. Members that are not shown are ignored, and members that an older
+//! gateway does not send have a default. `docs/admin-api.md` describes them.
 
 use std::collections::BTreeMap;
 
@@ -146,9 +146,9 @@ pub(super) struct Diagnostic {
     pub(super) line: Option<u64>,
 }
 
-/// One tick of `GET /api/events`.
+/// One second of `GET /api/events`.
 #[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct Tick {
+pub(super) struct Sample {
     pub(super) at_ms: u64,
     pub(super) span_ms: u64,
     pub(super) plans: BTreeMap<String, Row>,
@@ -161,7 +161,7 @@ pub(super) struct Tick {
     pub(super) config_valid: bool,
 }
 
-/// What was counted of one plan or one rule.
+/// Counts of one plan or one rule in one sample.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct Row {
     pub(super) allowed: u64,

@@ -1,51 +1,51 @@
-//! What is asked, and when: the gateway's events as they come, everything else once in an interval.
+//! What is read from the gateway, and when: events as they arrive, everything else once per interval.
 
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use super::api::{Buckets, Reloads, Status, Tick, Top, Upstreams};
+use super::api::{Buckets, Reloads, Sample, Status, Top, Upstreams};
 use super::client::{Client, GatewayError};
 use super::stream::{Event, Parser};
 
-/// How long a stream that has ended is not opened again.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Time between the end of a stream and the next attempt to open one.
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the first tick of a gateway that has just started is waited for.
-const FIRST_TICK: Duration = Duration::from_secs(3);
+/// How long `--once` waits for the first sample of a gateway that has just started.
+const FIRST_SAMPLE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What the screen needs to be told.
+/// An update of the screen.
 #[derive(Debug)]
-pub(super) enum News {
-    /// The last minutes, the oldest first.
-    History(Vec<Tick>),
-    /// One more second.
-    Tick(Box<Tick>),
-    /// Everything that was asked for.
-    Answers(Box<Answers>),
-    /// Why there are no answers.
-    Trouble(GatewayError),
-    /// Why there are no events, while there are answers.
+pub(super) enum Update {
+    /// The samples of the last minutes, oldest first.
+    History(Vec<Sample>),
+    /// The sample of one more second.
+    Sample(Box<Sample>),
+    /// The other data.
+    Data(Box<Data>),
+    /// The other data cannot be read.
+    Failed(GatewayError),
+    /// The events cannot be read.
     NoEvents(GatewayError),
 }
 
-/// What the gateway says when it is asked.
+/// The data that is read once per interval.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Answers {
+pub(super) struct Data {
     pub(super) status: Status,
     pub(super) top: Top,
     pub(super) upstreams: Upstreams,
     pub(super) reloads: Reloads,
-    /// Those of the client that is open, or why there are none.
+    /// The buckets of the open client, or why the gateway does not give them.
     pub(super) buckets: Option<(ClientId, Result<Buckets, String>)>,
 }
 
-/// Everything that is told once.
+/// All data for `--once`.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Seen {
-    pub(super) answers: Answers,
+pub(super) struct Summary {
+    pub(super) data: Data,
     pub(super) most_refused: Top,
-    pub(super) ticks: Vec<Tick>,
+    pub(super) samples: Vec<Sample>,
 }
 
 /// A client by its kind, `key` or `ip`, and its name.
@@ -55,82 +55,81 @@ pub(super) struct ClientId {
     pub(super) id: String,
 }
 
-/// What the screen shows, as far as it decides what is asked.
+/// The user's choices that decide which data is read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Wanted {
-    /// Whether clients are listed by refusals, else by requests.
+pub(super) struct Selection {
+    /// Whether clients are listed by refusals instead of by requests.
     pub(super) by_refused: bool,
-    /// The client that is open.
+    /// The client whose buckets are shown.
     pub(super) open: Option<ClientId>,
 }
 
-/// Tells what each second brings, for as long as somebody listens.
-pub(super) async fn follow(client: &Client, news: &mpsc::Sender<News>) {
+/// Sends the events until the receiver of `updates` is gone. Reopens a stream that has ended.
+pub(super) async fn follow(client: &Client, updates: &mpsc::Sender<Update>) {
     loop {
-        let ended = told(client, news).await;
-        if let Some(trouble) = ended
-            && news.send(News::NoEvents(trouble)).await.is_err()
+        if let Err(error) = follow_stream(client, updates).await
+            && updates.send(Update::NoEvents(error)).await.is_err()
         {
             return;
         }
-        tokio::time::sleep(AGAIN).await;
-        if news.is_closed() {
+        tokio::time::sleep(RECONNECT_INTERVAL).await;
+        if updates.is_closed() {
             return;
         }
     }
 }
 
-/// One stream from its beginning to its end, and why it ended.
-async fn told(client: &Client, news: &mpsc::Sender<News>) -> Option<GatewayError> {
-    let mut stream = match client.stream("/api/events").await {
-        Ok(stream) => stream,
-        Err(trouble) => return Some(trouble),
-    };
+/// Sends the events of one stream until it ends, is malformed, or the receiver is gone.
+async fn follow_stream(
+    client: &Client,
+    updates: &mpsc::Sender<Update>,
+) -> Result<(), GatewayError> {
+    let mut stream = client.stream("/api/events").await?;
     let mut parser = Parser::default();
-    loop {
-        let bytes = match stream.next().await {
-            Ok(bytes) => bytes?,
-            Err(trouble) => return Some(trouble),
-        };
-        for event in parser.take(&bytes).ok()? {
-            let one = match event {
-                Event::History(ticks) => News::History(ticks),
-                Event::Tick(tick) => News::Tick(tick),
+    while let Some(bytes) = stream.next().await? {
+        let Ok(events) = parser.take(&bytes) else { return Ok(()) };
+        for event in events {
+            let update = match event {
+                Event::History(samples) => Update::History(samples),
+                Event::Sample(sample) => Update::Sample(sample),
             };
-            news.send(one).await.ok()?;
+            if updates.send(update).await.is_err() {
+                return Ok(());
+            }
         }
     }
+    Ok(())
 }
 
-/// Asks for the rest once in an `interval`, and at once where something else is wanted.
+/// Reads the data once per `interval`, and at once if the selection changes.
 pub(super) async fn poll(
     client: &Client,
     interval: Duration,
-    mut wanted: watch::Receiver<Wanted>,
-    news: &mpsc::Sender<News>,
+    mut selection: watch::Receiver<Selection>,
+    updates: &mpsc::Sender<Update>,
 ) {
     loop {
-        let now = wanted.borrow_and_update().clone();
-        let one = match answers(client, &now).await {
-            Ok(answers) => News::Answers(Box::new(answers)),
-            Err(trouble) => News::Trouble(trouble),
+        let selected = selection.borrow_and_update().clone();
+        let update = match data(client, &selected).await {
+            Ok(data) => Update::Data(Box::new(data)),
+            Err(error) => Update::Failed(error),
         };
-        if news.send(one).await.is_err() {
+        if updates.send(update).await.is_err() {
             return;
         }
-        // Either is a reason to ask again.
-        let _ = tokio::time::timeout(interval, wanted.changed()).await;
+        // Both outcomes lead to the next poll.
+        let _ = tokio::time::timeout(interval, selection.changed()).await;
     }
 }
 
-async fn answers(client: &Client, wanted: &Wanted) -> Result<Answers, GatewayError> {
+async fn data(client: &Client, selection: &Selection) -> Result<Data, GatewayError> {
     let status = client.get("/api/status").await?;
-    let by = if wanted.by_refused { "refused" } else { "requests" };
-    let buckets = match &wanted.open {
+    let by = if selection.by_refused { "refused" } else { "requests" };
+    let buckets = match &selection.open {
         Some(open) => Some((open.clone(), buckets(client, open).await?)),
         None => None,
     };
-    Ok(Answers {
+    Ok(Data {
         status,
         top: client.get(&format!("/api/clients?by={by}&limit=100")).await?,
         upstreams: client.get("/api/upstreams").await?,
@@ -139,34 +138,34 @@ async fn answers(client: &Client, wanted: &Wanted) -> Result<Answers, GatewayErr
     })
 }
 
-/// What a client has left; or why that is not known, where the gateway says so of this client.
+/// Reads the buckets of a client. The inner error is the reason of the gateway, if it refuses.
 async fn buckets(client: &Client, of: &ClientId) -> Result<Result<Buckets, String>, GatewayError> {
     match client.get(&format!("/api/clients/{}/{}/buckets", of.kind, of.id)).await {
         Ok(buckets) => Ok(Ok(buckets)),
         Err(GatewayError::Refused { why, .. }) => Ok(Err(why)),
-        Err(trouble) => Err(trouble),
+        Err(error) => Err(error),
     }
 }
 
-/// Everything, once.
-pub(super) async fn once(client: &Client) -> Result<Seen, GatewayError> {
-    let answers = answers(client, &Wanted::default()).await?;
+/// Reads all data once.
+pub(super) async fn once(client: &Client) -> Result<Summary, GatewayError> {
+    let data = data(client, &Selection::default()).await?;
     let most_refused = client.get("/api/clients?by=refused&limit=100").await?;
-    let ticks = tokio::time::timeout(FIRST_TICK, some_ticks(client)).await;
-    let ticks = ticks.unwrap_or_else(|_| Ok(Vec::new()))?;
-    Ok(Seen { answers, most_refused, ticks })
+    let samples = tokio::time::timeout(FIRST_SAMPLE_TIMEOUT, first_samples(client)).await;
+    let samples = samples.unwrap_or_else(|_| Ok(Vec::new()))?;
+    Ok(Summary { data, most_refused, samples })
 }
 
-/// The last minutes, or the first second where there are none.
-async fn some_ticks(client: &Client) -> Result<Vec<Tick>, GatewayError> {
+/// Returns the samples of the last minutes; if there are none, the next one.
+async fn first_samples(client: &Client) -> Result<Vec<Sample>, GatewayError> {
     let mut stream = client.stream("/api/events").await?;
     let mut parser = Parser::default();
     while let Some(bytes) = stream.next().await? {
         for event in parser.take(&bytes).unwrap_or_default() {
             match event {
-                Event::History(ticks) if ticks.is_empty() => {}
-                Event::History(ticks) => return Ok(ticks),
-                Event::Tick(tick) => return Ok(vec![*tick]),
+                Event::History(samples) if samples.is_empty() => {}
+                Event::History(samples) => return Ok(samples),
+                Event::Sample(sample) => return Ok(vec![*sample]),
             }
         }
     }

@@ -1,8 +1,8 @@
-//! `tollgate top`: what a gateway does, live in a terminal, by its admin API alone.
+//! `tollgate top`: shows a gateway live in a terminal. It uses only the admin API.
 //!
-//! Reading order: `api` (what the admin port tells, as far as it is shown), `stream` (its events, out
-//! of bytes), `state` and `rates` (what is shown, pure), `screen` (how), `plain` (the same once, as
-//! text); `target`, `client` and `feed` (how it is asked), `terminal` (screen and keys).
+//! Reading order: `target`, `client` and `feed` (requests to the admin port), `api` (responses),
+//! `stream` (events), `state` and `rates` (what is shown; pure), `screen` (how it is drawn), `plain`
+//! (all of it once, as text), `terminal` (screen and keys).
 
 pub mod target;
 
@@ -22,47 +22,47 @@ use client::Client;
 pub use client::GatewayError;
 use target::Target;
 
-/// What is asked for on the command line.
+/// The options of the command line.
 #[derive(Debug, Clone)]
-pub struct Asked {
-    /// Which gateway.
+pub struct Options {
+    /// The gateway.
     pub target: Target,
-    /// How often it is asked for what it does not tell by itself.
+    /// Interval of requests for the data that is not in events.
     pub interval: Duration,
-    /// Whether colours are wanted.
+    /// Whether to use colours.
     pub color: bool,
 }
 
-/// Why there is nothing on the screen.
+/// Why `tollgate top` ends with an error.
 #[derive(Debug, thiserror::Error)]
 pub enum TopError {
-    /// The gateway has not answered, or not as one does.
+    /// The gateway does not give the data.
     #[error("{0}")]
     Gateway(GatewayError),
-    /// The terminal does not do what is asked of it.
+    /// The terminal cannot be used.
     #[error("the terminal cannot be used: {0}")]
     Terminal(#[from] std::io::Error),
 }
 
-/// Shows it on the terminal until the user leaves.
+/// Shows the gateway on the terminal until the user quits.
 ///
 /// # Errors
-/// The terminal cannot be used. A gateway that does not answer is asked again.
-pub fn live(asked: &Asked) -> Result<(), TopError> {
+/// The terminal cannot be used. An error of the gateway is shown, and the request is repeated.
+pub fn live(options: &Options) -> Result<(), TopError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let shown = runtime.block_on(terminal::show(asked));
-    // A thread may be waiting for a key that never comes.
+    let shown = runtime.block_on(terminal::show(options));
+    // The thread that reads keys may wait for one.
     runtime.shutdown_background();
     shown.map_err(TopError::Terminal)
 }
 
-/// The same as text, once.
+/// Returns all data once, as text.
 ///
 /// # Errors
-/// The gateway does not answer.
-pub fn once(asked: &Asked) -> Result<String, TopError> {
+/// The gateway does not give the data.
+pub fn once(options: &Options) -> Result<String, TopError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let client = Client::new(asked.target.clone());
-    let seen = runtime.block_on(feed::once(&client)).map_err(TopError::Gateway)?;
-    Ok(plain::page(&asked.target.shown(), &seen))
+    let client = Client::new(options.target.clone());
+    let summary = runtime.block_on(feed::once(&client)).map_err(TopError::Gateway)?;
+    Ok(plain::page(&options.target.shown(), &summary))
 }

@@ -1,36 +1,36 @@
-//! Everything once, as text: for scripts, and for who reads no screen.
+//! The output of `tollgate top --once`.
 
 use std::fmt::Write as _;
 
 use super::api::{Reload, Status};
-use super::feed::Seen;
+use super::feed::Summary;
 use super::rates::{Rate, Rates};
-use super::screen::words::{count, moment, name, rate, span};
+use super::screen::words::{count, name, rate, span, time};
 use super::state::{Listed, Sort, listed};
 
-/// How many clients are listed.
-const CLIENTS: usize = 10;
+/// Maximum number of clients in a list.
+const MAX_CLIENTS: usize = 10;
 
-/// The page, which ends with a line break.
-pub(super) fn page(at: &str, seen: &Seen) -> String {
+/// Formats the page, which ends with a line break.
+pub(super) fn page(at: &str, summary: &Summary) -> String {
     let mut page = String::new();
-    let rates = Rates::of(seen.ticks.iter());
-    gateway(&mut page, at, &seen.answers.status, seen.answers.reloads.reloads.first());
-    let _ = writeln!(page, "requests   {}\n", requests(&rates.total, seen));
+    let rates = Rates::of(summary.samples.iter());
+    gateway(&mut page, at, &summary.data.status, summary.data.reloads.reloads.first());
+    let _ = writeln!(page, "requests   {}\n", requests(&rates.total, summary));
     rates_table(&mut page, "PLAN", Sort::Requests.sorted(rates.plans));
     rates_table(&mut page, "RULE", Sort::Requests.sorted(rates.rules));
-    let busiest = listed(seen.answers.top.rules.iter(), Sort::Requests);
+    let busiest = listed(summary.data.top.rules.iter(), Sort::Requests);
     clients(&mut page, "BUSIEST", &busiest);
-    let refused = listed(seen.most_refused.rules.iter(), Sort::Refused);
+    let refused = listed(summary.most_refused.rules.iter(), Sort::Refused);
     clients(&mut page, "MOST REFUSED", &refused);
-    upstreams(&mut page, seen);
+    upstreams(&mut page, summary);
     page.truncate(page.trim_end().len());
     page.push('\n');
     page
 }
 
-fn requests(total: &Rate, seen: &Seen) -> String {
-    let Some(last) = seen.ticks.last() else { return "not known yet".to_owned() };
+fn requests(total: &Rate, summary: &Summary) -> String {
+    let Some(last) = summary.samples.last() else { return "unknown yet".to_owned() };
     let percent = total.refused_percent().map(|percent| format!(" ({percent:.1} %)"));
     format!(
         "allowed {}/s, refused {}/s{}, in flight {}",
@@ -52,7 +52,7 @@ fn gateway(page: &mut String, at: &str, status: &Status, reload: Option<&Reload>
     let _ = writeln!(page, "tollgate   {version} at {at}, up {up}, {ready}");
     let last = reload.map_or_else(
         || "no reload since the start".to_owned(),
-        |reload| format!("last reload {} at {}", name(&reload.result, 16), moment(&reload.at)),
+        |reload| format!("last reload {} at {}", name(&reload.result, 16), time(&reload.at)),
     );
     let _ = writeln!(page, "file       generation {}, {last}", count(status.generation));
     let redis = match (&status.breaker, status.redis.configured) {
@@ -67,7 +67,7 @@ fn gateway(page: &mut String, at: &str, status: &Status, reload: Option<&Reload>
     let counts = status.buckets;
     let _ = writeln!(
         page,
-        "buckets    {} of {} here, {} dropped, {} owing",
+        "buckets    {} of {} here, {} evicted, {} with debt",
         count(counts.local),
         count(counts.max),
         count(counts.evictions),
@@ -87,17 +87,17 @@ fn rates_table(page: &mut String, title: &str, rows: Vec<(String, Rate)>) {
 
 fn clients(page: &mut String, title: &str, rows: &[Listed<'_>]) {
     let _ = writeln!(page, "{title:32}{:20}{:>12}{:>12}", "rule", "requests", "refused");
-    for Listed { rule, client } in rows.iter().take(CLIENTS) {
-        let who = name(&format!("{} {}", client.kind, client.id), 31);
+    for Listed { rule, client } in rows.iter().take(MAX_CLIENTS) {
+        let shown = name(&format!("{} {}", client.kind, client.id), 31);
         let (requests, refused) = (count(client.requests), count(client.refused));
-        let _ = writeln!(page, "{who:32}{:20}{requests:>12}{refused:>12}", name(rule, 19));
+        let _ = writeln!(page, "{shown:32}{:20}{requests:>12}{refused:>12}", name(rule, 19));
     }
     page.push('\n');
 }
 
-fn upstreams(page: &mut String, seen: &Seen) {
+fn upstreams(page: &mut String, summary: &Summary) {
     let _ = writeln!(page, "{:32}{:32}health", "UPSTREAM", "address");
-    for one in &seen.answers.upstreams.upstreams {
+    for one in &summary.data.upstreams.upstreams {
         let own = name(&one.name, 31);
         if one.addresses.is_empty() {
             let servers = name(&one.servers.join(","), 31);
@@ -114,29 +114,29 @@ fn upstreams(page: &mut String, seen: &Seen) {
 mod tests {
     use super::*;
     use crate::top::api::Top;
-    use crate::top::rates::tests::tick;
-    use crate::top::state::tests::answers;
+    use crate::top::rates::tests::sample;
+    use crate::top::state::tests::data;
 
     #[test]
-    fn everything_once() {
-        let mut answers = answers();
-        answers.upstreams = serde_json::from_str(
+    fn page_shows_all_data() {
+        let mut data = data();
+        data.upstreams = serde_json::from_str(
             r#"{"upstreams": [
             {"name": "api", "servers": ["api.internal:3000"], "addresses": [
               {"address": "10.0.0.7:3000", "health": "ok", "retry_after_ms": 0}]},
             {"name": "trial", "servers": ["demo"], "addresses": []}]}"#,
         )
         .unwrap();
-        let most_refused = answers.top.clone();
-        let ticks = (0..9).map(|at| tick(at, 1_000 + at, 5)).collect();
-        insta::assert_snapshot!(page("127.0.0.1:9090", &Seen { answers, most_refused, ticks }));
+        let most_refused = data.top.clone();
+        let samples = (0..9).map(|at| sample(at, 1_000 + at, 5)).collect();
+        insta::assert_snapshot!(page("127.0.0.1:9090", &Summary { data, most_refused, samples }));
     }
 
     #[test]
-    fn nothing_yet() {
-        let mut answers = answers();
-        answers.top = Top::default();
-        let seen = Seen { answers, ..Seen::default() };
-        insta::assert_snapshot!(page("127.0.0.1:9090", &seen));
+    fn page_without_data() {
+        let mut data = data();
+        data.top = Top::default();
+        let summary = Summary { data, ..Summary::default() };
+        insta::assert_snapshot!(page("127.0.0.1:9090", &summary));
     }
 }

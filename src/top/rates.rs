@@ -1,13 +1,13 @@
-//! How much a second, out of the ticks.
+//! Rates per second, computed from samples.
 
 use std::collections::BTreeMap;
 
-use super::api::{Row, Tick};
+use super::api::{Row, Sample};
 
-/// How many of the last ticks a rate is the mean of: one second alone jumps too much to be read.
-const MEAN_OF: usize = 5;
+/// Number of samples that a rate is the mean of: a rate of one second changes too fast to be read.
+const SAMPLES_PER_RATE: usize = 5;
 
-/// Requests or decisions a second.
+/// Requests or decisions per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Rate {
     pub(super) allowed: f64,
@@ -15,7 +15,7 @@ pub(super) struct Rate {
     pub(super) shadow_refused: f64,
 }
 
-/// Rates by name, and all together.
+/// The total rate, and rates by name.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Rates {
     pub(super) total: Rate,
@@ -23,7 +23,7 @@ pub(super) struct Rates {
     pub(super) rules: Vec<(String, Rate)>,
 }
 
-/// What a chart shows: so many a second, column by column, the newest last.
+/// The columns of the charts: requests per second, newest last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Series {
     pub(super) allowed: Vec<u64>,
@@ -31,15 +31,15 @@ pub(super) struct Series {
 }
 
 impl Rates {
-    /// The mean of the last ticks, the newest last; by name, in the order of names.
-    pub(super) fn of<'a>(ticks: impl DoubleEndedIterator<Item = &'a Tick>) -> Self {
+    /// Computes the mean of the last samples. `samples` are in order of time, the result by name.
+    pub(super) fn of<'a>(samples: impl DoubleEndedIterator<Item = &'a Sample>) -> Self {
         let (mut plans, mut rules) = (BTreeMap::new(), BTreeMap::new());
         let (mut total, mut span_ms) = (Row::default(), 0);
-        for tick in ticks.rev().take(MEAN_OF) {
-            span_ms += tick.span_ms;
-            add_all(&mut plans, &tick.plans);
-            add_all(&mut rules, &tick.rules);
-            tick.plans.values().for_each(|row| add(&mut total, *row));
+        for sample in samples.rev().take(SAMPLES_PER_RATE) {
+            span_ms += sample.span_ms;
+            add_all(&mut plans, &sample.plans);
+            add_all(&mut rules, &sample.rules);
+            sample.plans.values().for_each(|row| add(&mut total, *row));
         }
         let named = |rows: BTreeMap<&String, Row>| {
             rows.into_iter().map(|(name, row)| (name.clone(), Rate::of(row, span_ms))).collect()
@@ -61,7 +61,7 @@ fn add(sum: &mut Row, row: Row) {
 }
 
 impl Rate {
-    #[allow(clippy::cast_precision_loss, reason = "for people, who read three digits")]
+    #[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
     fn of(row: Row, span_ms: u64) -> Self {
         let a_second = |count: u64| count as f64 * 1_000.0 / span_ms.max(1) as f64;
         Self {
@@ -71,7 +71,7 @@ impl Rate {
         }
     }
 
-    /// Which part of all was refused, in percent; none where there was nothing.
+    /// Percentage of requests that were refused; `None` without requests.
     pub(super) fn refused_percent(&self) -> Option<f64> {
         let all = self.allowed + self.refused;
         (all > 0.0).then(|| self.refused * 100.0 / all)
@@ -79,20 +79,20 @@ impl Rate {
 }
 
 impl Series {
-    /// Columns for ticks that span up to `seconds`, at most `columns`, each of the same number of
-    /// whole seconds of the clock: what has been drawn does not change as time goes on.
+    /// Computes at most `columns` columns for the last `seconds`. All have the same number of seconds
+    /// and begin at multiples of it, so that a column does not change as time passes.
     pub(super) fn of<'a>(
-        ticks: impl Iterator<Item = &'a Tick>,
+        samples: impl Iterator<Item = &'a Sample>,
         columns: usize,
         seconds: u64,
     ) -> Self {
         let columns = u64::try_from(columns).unwrap_or(u64::MAX).max(1);
         let width = seconds.div_ceil(columns).max(1);
         let mut sums: BTreeMap<u64, (Row, u64)> = BTreeMap::new();
-        for tick in ticks {
-            let (row, span_ms) = sums.entry(tick.at_ms / 1_000 / width).or_default();
-            *span_ms += tick.span_ms;
-            tick.plans.values().for_each(|one| add(row, *one));
+        for sample in samples {
+            let (row, span_ms) = sums.entry(sample.at_ms / 1_000 / width).or_default();
+            *span_ms += sample.span_ms;
+            sample.plans.values().for_each(|one| add(row, *one));
         }
         let last = sums.keys().next_back().copied().unwrap_or_default();
         let first =
@@ -115,24 +115,24 @@ impl Series {
 pub(super) mod tests {
     use super::*;
 
-    /// A tick of one second with requests of one plan and decisions of one rule.
-    pub(in crate::top) fn tick(at_s: u64, allowed: u64, refused: u64) -> Tick {
+    /// One second with requests of one plan and decisions of one rule.
+    pub(in crate::top) fn sample(at_s: u64, allowed: u64, refused: u64) -> Sample {
         let row = Row { allowed, refused, shadow_refused: 0 };
         let rows = |name: &str| BTreeMap::from([(name.to_owned(), row)]);
-        Tick {
+        Sample {
             at_ms: at_s * 1_000,
             span_ms: 1_000,
             plans: rows("free"),
             rules: rows("per-key"),
             config_valid: true,
-            ..Tick::default()
+            ..Sample::default()
         }
     }
 
     #[test]
-    fn a_rate_is_the_mean_of_the_last_five_seconds() {
-        let ticks: Vec<Tick> = (0..10).map(|at| tick(at, at * 10, 5)).collect();
-        let rates = Rates::of(ticks.iter());
+    fn rate_is_the_mean_of_the_last_five_samples() {
+        let samples: Vec<Sample> = (0..10).map(|at| sample(at, at * 10, 5)).collect();
+        let rates = Rates::of(samples.iter());
         let expected = Rate { allowed: 70.0, refused: 5.0, shadow_refused: 0.0 };
         assert_eq!(rates.total, expected);
         assert_eq!(rates.plans, [("free".to_owned(), expected)]);
@@ -143,14 +143,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_long_tick_counts_as_long_as_it_is() {
-        let ticks = [Tick { span_ms: 4_000, ..tick(4, 100, 0) }, tick(5, 100, 0)];
-        assert!((Rates::of(ticks.iter()).total.allowed - 40.0).abs() < 1e-9);
+    fn long_sample_counts_by_its_length() {
+        let samples = [Sample { span_ms: 4_000, ..sample(4, 100, 0) }, sample(5, 100, 0)];
+        assert!((Rates::of(samples.iter()).total.allowed - 40.0).abs() < 1e-9);
     }
 
     #[test]
-    fn a_column_is_the_mean_of_its_seconds() {
-        let ticks: Vec<Tick> = (8..20).map(|at| tick(at, at, 1)).collect();
+    fn column_is_the_mean_of_its_seconds() {
+        let samples: Vec<Sample> = (8..20).map(|at| sample(at, at, 1)).collect();
         // columns, seconds, allowed
         let table: [(usize, u64, &[u64]); 5] = [
             (12, 12, &[8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]),
@@ -160,15 +160,15 @@ pub(super) mod tests {
             (5, 5, &[15, 16, 17, 18, 19]),
         ];
         for (columns, seconds, allowed) in table {
-            let series = Series::of(ticks.iter(), columns, seconds);
+            let series = Series::of(samples.iter(), columns, seconds);
             assert_eq!(series.allowed, allowed, "{columns}");
         }
     }
 
     #[test]
-    fn a_gap_is_drawn_as_one() {
-        let ticks = [tick(1, 5, 0), tick(4, 7, 1)];
-        let series = Series::of(ticks.iter(), 10, 10);
+    fn gap_is_drawn_as_zero() {
+        let samples = [sample(1, 5, 0), sample(4, 7, 1)];
+        let series = Series::of(samples.iter(), 10, 10);
         assert_eq!((series.allowed, series.refused), (vec![5, 0, 0, 7], vec![0, 0, 0, 1]));
         assert_eq!(Series::of([].iter(), 10, 10).allowed, [0; 0]);
     }

@@ -1,20 +1,19 @@
-//! What is shown, and what a key does to it. Pure: news and keys go in, the screen is drawn from it.
+//! The state of the screen. Pure: updates and keys change it, and the screen is drawn from it.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-use super::api::{Tick, TopClient};
+use super::api::{Sample, TopClient};
 use super::client::GatewayError;
-use super::feed::{Answers, ClientId, News, Wanted};
+use super::feed::{ClientId, Data, Selection, Update};
 use super::rates::{Rate, Rates};
 
-/// How many ticks are kept, as many as a gateway keeps.
-const KEPT: usize = 300;
+/// Maximum number of samples, as in the gateway.
+const MAX_SAMPLES: usize = 300;
 
-/// The whole of it.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Whose figures these are.
+    /// Address of the gateway.
     pub(super) at: String,
     pub(super) tab: Tab,
     pub(super) sort: Sort,
@@ -22,21 +21,20 @@ pub(super) struct State {
     pub(super) help: bool,
     /// The client whose buckets are shown.
     pub(super) open: Option<ClientId>,
-    /// The client in the list that is chosen, by its place.
-    pub(super) chosen: usize,
-    pub(super) ticks: VecDeque<Tick>,
-    pub(super) answers: Option<Answers>,
-    /// Why nothing new comes.
-    pub(super) trouble: Option<GatewayError>,
-    /// Why no seconds come, though answers do.
+    /// Index of the selected client in the list.
+    pub(super) selected: usize,
+    pub(super) samples: VecDeque<Sample>,
+    pub(super) data: Option<Data>,
+    /// Why the last poll failed.
+    pub(super) error: Option<GatewayError>,
+    /// Why there are no events.
     pub(super) no_events: Option<GatewayError>,
-    /// When the gateway answered last, in ticks.
-    pub(super) answered_at: u64,
-    /// A word to the user, until the next key.
+    /// Time of the last data, in microseconds.
+    pub(super) data_at: u64,
+    /// A message to the user, shown until the next key.
     pub(super) note: Option<&'static str>,
 }
 
-/// What is shown of the gateway.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Tab {
     #[default]
@@ -45,7 +43,7 @@ pub(super) enum Tab {
     Health,
 }
 
-/// What lists are sorted by.
+/// The order of lists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Sort {
     #[default]
@@ -54,7 +52,7 @@ pub(super) enum Sort {
     Name,
 }
 
-/// A key that means something.
+/// What a key does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     Quit,
@@ -72,15 +70,15 @@ pub(super) enum Key {
     Back,
 }
 
-/// One line of the list of clients.
+/// A line of the list of clients.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Listed<'a> {
     pub(super) rule: &'a str,
     pub(super) client: &'a TopClient,
 }
 
-/// Lines that a page of the list has.
-const PAGE: usize = 10;
+/// Number of lines that page up and page down move.
+const PAGE_LINES: usize = 10;
 
 impl Tab {
     pub(super) const ALL: [Self; 3] = [Self::Overview, Self::Clients, Self::Health];
@@ -116,12 +114,11 @@ impl Sort {
         }
     }
 
-    /// Rates in this order.
+    /// Sorts rates, which are in the order of names; equal rates stay in it.
     pub(super) fn sorted(self, mut rates: Vec<(String, Rate)>) -> Vec<(String, Rate)> {
-        // They come in the order of names, and equals stay in it.
         match self {
             Self::Requests => rates.sort_by(|(_, a), (_, b)| all(b).total_cmp(&all(a))),
-            Self::Refused => rates.sort_by(|(_, a), (_, b)| lost(b).total_cmp(&lost(a))),
+            Self::Refused => rates.sort_by(|(_, a), (_, b)| refused(b).total_cmp(&refused(a))),
             Self::Name => {}
         }
         rates
@@ -132,7 +129,7 @@ fn all(rate: &Rate) -> f64 {
     rate.allowed + rate.refused
 }
 
-fn lost(rate: &Rate) -> f64 {
+fn refused(rate: &Rate) -> f64 {
     rate.refused + rate.shadow_refused
 }
 
@@ -141,45 +138,44 @@ impl State {
         Self { at, ..Self::default() }
     }
 
-    /// What is to be asked for.
-    pub(super) fn wanted(&self) -> Wanted {
-        Wanted { by_refused: self.sort == Sort::Refused, open: self.open.clone() }
+    /// Returns the choices that decide which data is read.
+    pub(super) fn selection(&self) -> Selection {
+        Selection { by_refused: self.sort == Sort::Refused, open: self.open.clone() }
     }
 
-    /// Takes what has come at `now`. While paused, only what keeps anything from coming.
-    pub(super) fn take(&mut self, news: News, now: u64) {
-        match news {
-            News::Trouble(trouble) => self.trouble = Some(trouble),
-            News::NoEvents(trouble) => self.no_events = Some(trouble),
-            News::Answers(_) if self.paused => (self.trouble, self.answered_at) = (None, now),
-            News::History(_) | News::Tick(_) if self.paused => {}
-            News::Answers(answers) => {
-                (self.trouble, self.answered_at) = (None, now);
-                self.answers = Some(*answers);
-                self.choose(self.chosen);
+    /// Applies an update at `now` (microseconds). While paused, only errors change.
+    pub(super) fn take(&mut self, update: Update, now: u64) {
+        match update {
+            Update::Failed(error) => self.error = Some(error),
+            Update::NoEvents(error) => self.no_events = Some(error),
+            Update::Data(_) if self.paused => (self.error, self.data_at) = (None, now),
+            Update::History(_) | Update::Sample(_) if self.paused => {}
+            Update::Data(data) => {
+                (self.error, self.data_at) = (None, now);
+                self.data = Some(*data);
+                self.select(self.selected);
             }
-            News::History(ticks) => {
+            Update::History(samples) => {
                 self.no_events = None;
-                self.ticks = ticks.into();
-                self.forget();
+                self.samples = samples.into();
+                self.drop_oldest();
             }
-            News::Tick(tick) => {
-                self.ticks.push_back(*tick);
-                self.forget();
+            Update::Sample(sample) => {
+                self.samples.push_back(*sample);
+                self.drop_oldest();
             }
         }
     }
 
-    fn forget(&mut self) {
-        let many = self.ticks.len().saturating_sub(KEPT);
-        self.ticks.drain(..many);
+    fn drop_oldest(&mut self) {
+        let surplus = self.samples.len().saturating_sub(MAX_SAMPLES);
+        self.samples.drain(..surplus);
     }
 
-    /// Does what a key means. False: the user leaves.
+    /// Applies a key. Returns whether the program continues.
     pub(super) fn press(&mut self, key: Key) -> bool {
         self.note = None;
         if self.help {
-            // Any key closes it; the one that leaves leaves.
             self.help = false;
             return key != Key::Quit;
         }
@@ -191,11 +187,11 @@ impl State {
             Key::Tab(tab) => self.show(tab),
             Key::Sort => self.sort = self.sort.next(),
             Key::Pause => self.paused = !self.paused,
-            Key::Up => self.choose(self.chosen.saturating_sub(1)),
-            Key::Down => self.choose(self.chosen + 1),
-            Key::PageUp => self.choose(self.chosen.saturating_sub(PAGE)),
-            Key::PageDown => self.choose(self.chosen + PAGE),
-            Key::Open => self.open_chosen(),
+            Key::Up => self.select(self.selected.saturating_sub(1)),
+            Key::Down => self.select(self.selected + 1),
+            Key::PageUp => self.select(self.selected.saturating_sub(PAGE_LINES)),
+            Key::PageDown => self.select(self.selected + PAGE_LINES),
+            Key::Open => self.open_selected(),
             Key::Back => self.open = None,
         }
         true
@@ -206,42 +202,42 @@ impl State {
         self.tab = tab;
     }
 
-    fn choose(&mut self, place: usize) {
-        self.chosen = place.min(self.listed().len().saturating_sub(1));
+    fn select(&mut self, place: usize) {
+        self.selected = place.min(self.listed().len().saturating_sub(1));
     }
 
-    fn open_chosen(&mut self) {
+    fn open_selected(&mut self) {
         if self.tab != Tab::Clients || self.open.is_some() {
             return;
         }
-        let Some(Listed { client, .. }) = self.listed().get(self.chosen).copied() else { return };
-        // A network is counted as one client; any address of it leads to its buckets.
+        let Some(Listed { client, .. }) = self.listed().get(self.selected).copied() else { return };
+        // An IPv6 network is one client, and each of its addresses has the same buckets.
         let id = client.id.split('/').next().unwrap_or_default().to_owned();
         let open = ClientId { kind: client.kind.clone(), id };
         if open.kind == "unknown_key" {
-            self.note = Some("a key that the file does not know has no name to ask by");
+            self.note = Some("an unknown key has no id by which its buckets could be read");
             return;
         }
         if self.paused {
-            self.note = Some("paused: nothing is asked for; p goes on");
+            self.note = Some("paused; p continues");
             return;
         }
         self.open = Some(open);
     }
 
-    /// The rates of now.
+    /// Returns the current rates.
     pub(super) fn rates(&self) -> Rates {
-        Rates::of(self.ticks.iter())
+        Rates::of(self.samples.iter())
     }
 
-    /// The clients in the order that is wanted.
+    /// Returns the clients in the selected order.
     pub(super) fn listed(&self) -> Vec<Listed<'_>> {
-        let rules = self.answers.iter().flat_map(|answers| &answers.top.rules);
+        let rules = self.data.iter().flat_map(|data| &data.top.rules);
         listed(rules, self.sort)
     }
 }
 
-/// Clients of all rules in one list.
+/// Returns the clients of all rules in one list.
 pub(super) fn listed<'a>(
     rules: impl Iterator<Item = &'a super::api::TopOfRule>,
     sort: Sort,

@@ -1,33 +1,33 @@
-//! Server-sent events out of the bytes that a connection brings, in pieces of any length.
+//! Parser of server-sent events.
 
-use super::api::Tick;
+use super::api::Sample;
 
-/// The most bytes of one event. Five minutes of very many names have 3 MB.
-const MOST: usize = 16 << 20;
+/// Maximum size of one event. Five minutes of very many names have 3 MB.
+const MAX_EVENT_BYTES: usize = 16 << 20;
 
-/// What the gateway tells by itself.
+/// An event of the gateway.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// The last minutes, the oldest first.
-    History(Vec<Tick>),
-    /// One more second.
-    Tick(Box<Tick>),
+    /// The samples of the last minutes, oldest first.
+    History(Vec<Sample>),
+    /// The sample of one more second.
+    Sample(Box<Sample>),
 }
 
-/// Bytes of which no whole event has been made yet.
+/// Parses events from pieces of any length, and keeps the incomplete one.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
     rest: Vec<u8>,
 }
 
-/// The bytes are no events of a gateway's.
+/// The bytes are not events of a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Strange;
+pub(super) struct Malformed;
 
 impl Parser {
-    /// The events that are whole with these bytes. Those of a name that is not known are none.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<Vec<Event>, Strange> {
-        // What was there has no end, but its last byte may be the first of one.
+    /// Returns the events that these bytes complete. Events of an unknown type are ignored.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<Vec<Event>, Malformed> {
+        // The end of an event has two bytes; the first may have arrived before.
         let from = self.rest.len().saturating_sub(1);
         self.rest.extend_from_slice(bytes);
         let mut events = Vec::new();
@@ -37,7 +37,7 @@ impl Parser {
             (start, from) = (end + 2, end + 2);
         }
         self.rest.drain(..start);
-        if self.rest.len() > MOST { Err(Strange) } else { Ok(events) }
+        if self.rest.len() > MAX_EVENT_BYTES { Err(Malformed) } else { Ok(events) }
     }
 }
 
@@ -45,15 +45,17 @@ fn position(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|window| window == wanted)
 }
 
-fn event(lines: &[u8]) -> Result<Option<Event>, Strange> {
+fn event(lines: &[u8]) -> Result<Option<Event>, Malformed> {
     let field = |name: &[u8]| {
         let mut lines = lines.split(|byte| *byte == b'\n');
         lines.find_map(|line| line.strip_prefix(name)).map(<[u8]>::trim_ascii)
     };
     let (Some(name), Some(data)) = (field(b"event:"), field(b"data:")) else { return Ok(None) };
     match name {
-        b"history" => Ok(Some(Event::History(serde_json::from_slice(data).map_err(|_| Strange)?))),
-        b"sample" => Ok(Some(Event::Tick(serde_json::from_slice(data).map_err(|_| Strange)?))),
+        b"history" => {
+            Ok(Some(Event::History(serde_json::from_slice(data).map_err(|_| Malformed)?)))
+        }
+        b"sample" => Ok(Some(Event::Sample(serde_json::from_slice(data).map_err(|_| Malformed)?))),
         _ => Ok(None),
     }
 }
@@ -69,17 +71,16 @@ mod tests {
         event: sample\ndata: {\"at_ms\":2,\"span_ms\":999,\"plans\":{\"free\":{\"allowed\":4,\"refused\":2}},\"rules\":{}}\n\n\
         event: sample\ndata: {\"at_ms\":3";
 
-    fn told(event: &Event) -> String {
+    fn shown(event: &Event) -> String {
         match event {
-            Event::History(ticks) => format!("history of {}", ticks.len()),
-            Event::Tick(tick) => format!("{}: {:?}", tick.at_ms, tick.plans.get("free")),
+            Event::History(samples) => format!("history of {}", samples.len()),
+            Event::Sample(sample) => format!("{}: {:?}", sample.at_ms, sample.plans.get("free")),
         }
     }
 
     proptest! {
-        /// However the bytes come, the events are the same.
         #[test]
-        fn events_come_in_pieces_of_any_length(cuts in prop::collection::vec(0..TEXT.len(), 0..20)) {
+        fn events_are_parsed_from_pieces_of_any_length(cuts in prop::collection::vec(0..TEXT.len(), 0..20)) {
             let mut cuts = cuts;
             cuts.extend([0, TEXT.len()]);
             cuts.sort_unstable();
@@ -88,17 +89,21 @@ mod tests {
             for cut in cuts.windows(2) {
                 all.extend(parser.take(&TEXT.as_bytes()[cut[0]..cut[1]]).unwrap());
             }
-            let all: Vec<String> = all.iter().map(told).collect();
+            let all: Vec<String> = all.iter().map(shown).collect();
             let row = "Some(Row { allowed: 4, refused: 2, shadow_refused: 0 })";
             prop_assert_eq!(all, ["history of 1".to_owned(), format!("2: {row}")]);
         }
     }
 
     #[test]
-    fn what_is_none_is_said_to_be() {
+    fn malformed_events_are_errors() {
         for text in ["event: sample\ndata: {}\n\n", "event: history\ndata: <html>\n\n"] {
-            assert_eq!(Parser::default().take(text.as_bytes()).map(|_| ()), Err(Strange), "{text}");
+            assert_eq!(
+                Parser::default().take(text.as_bytes()).map(|_| ()),
+                Err(Malformed),
+                "{text}"
+            );
         }
-        assert!(Parser::default().take(&vec![b'x'; MOST + 1]).is_err());
+        assert!(Parser::default().take(&vec![b'x'; MAX_EVENT_BYTES + 1]).is_err());
     }
 }

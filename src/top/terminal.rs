@@ -1,4 +1,4 @@
-//! The screen and the keys. The terminal is given back as it was, however this ends.
+//! The terminal: draws the screen and reads keys. The terminal is restored on every exit.
 
 use std::io;
 use std::sync::Arc;
@@ -9,74 +9,74 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-use super::Asked;
+use super::Options;
 use super::client::Client;
-use super::feed::{self, News};
+use super::feed::{self, Update};
 use super::screen::{self, Theme};
 use super::state::{Key, State, Tab};
 use crate::clock;
 
-/// How much may have come and not been drawn. Who tells more waits.
-const NEWS: usize = 64;
+/// Maximum number of updates and keys that wait to be drawn.
+const QUEUED_UPDATES: usize = 64;
 
-/// How often it is drawn where nothing happens: an age on it grows.
-const REDRAW: Duration = Duration::from_secs(1);
+/// Interval of drawing without updates: the age of old data changes.
+const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the user does.
+/// Input of the user.
 #[derive(Debug)]
-enum Done {
+enum Input {
     Key(Key),
     Resized,
-    /// Nobody is there any more.
-    Gone,
+    /// The terminal is gone.
+    Closed,
 }
 
-/// Gives the terminal back when it is dropped. `ratatui` does so in a panic.
-struct Borrowed(DefaultTerminal);
+/// Restores the terminal when it is dropped. In a panic, `ratatui` does.
+struct RestoredTerminal(DefaultTerminal);
 
-impl Drop for Borrowed {
+impl Drop for RestoredTerminal {
     fn drop(&mut self) {
         ratatui::restore();
     }
 }
 
-/// Shows the gateway until the user leaves, or a signal ends it.
-pub(super) async fn show(asked: &Asked) -> io::Result<()> {
+/// Shows the gateway until the user quits or a signal arrives.
+pub(super) async fn show(options: &Options) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
-    let client = Arc::new(Client::new(asked.target.clone()));
-    let mut state = State::new(asked.target.shown());
-    let (tell, mut news) = mpsc::channel::<News>(NEWS);
-    let (want, wanted) = watch::channel(state.wanted());
-    let polled = {
-        let (client, tell, interval) = (Arc::clone(&client), tell.clone(), asked.interval);
-        tokio::spawn(async move { feed::poll(&client, interval, wanted, &tell).await })
+    let client = Arc::new(Client::new(options.target.clone()));
+    let mut state = State::new(options.target.shown());
+    let (sender, mut updates) = mpsc::channel::<Update>(QUEUED_UPDATES);
+    let (selection, watched) = watch::channel(state.selection());
+    let poll = {
+        let (client, sender, interval) = (Arc::clone(&client), sender.clone(), options.interval);
+        tokio::spawn(async move { feed::poll(&client, interval, watched, &sender).await })
     };
-    let followed = tokio::spawn(async move { feed::follow(&client, &tell).await });
+    let follow = tokio::spawn(async move { feed::follow(&client, &sender).await });
 
-    let mut terminal = Borrowed(ratatui::try_init()?);
+    let mut terminal = RestoredTerminal(ratatui::try_init()?);
     let mut keys = keys();
-    let theme = Theme { color: asked.color };
-    let mut redraw = tokio::time::interval(REDRAW);
+    let theme = Theme { color: options.color };
+    let mut redraw = tokio::time::interval(REDRAW_INTERVAL);
     let ended = loop {
         let now = clock::now();
         if let Err(error) = terminal.0.draw(|frame| screen::draw(frame, &state, theme, now)) {
             break Err(error);
         }
         let stays = tokio::select! {
-            Some(one) = news.recv() => {
+            Some(one) = updates.recv() => {
                 state.take(one, clock::now());
-                // Whatever came with it is drawn with it.
-                while let Ok(one) = news.try_recv() {
+                // All waiting updates are drawn at once.
+                while let Ok(one) = updates.try_recv() {
                     state.take(one, clock::now());
                 }
                 true
             }
-            done = keys.recv() => match done {
-                Some(Done::Key(key)) => state.press(key),
-                Some(Done::Resized) => true,
-                Some(Done::Gone) | None => false,
+            input = keys.recv() => match input {
+                Some(Input::Key(key)) => state.press(key),
+                Some(Input::Resized) => true,
+                Some(Input::Closed) | None => false,
             },
             _ = redraw.tick() => true,
             _ = terminate.recv() => false,
@@ -86,32 +86,32 @@ pub(super) async fn show(asked: &Asked) -> io::Result<()> {
         if !stays {
             break Ok(());
         }
-        want.send_if_modified(|wanted| {
-            let new = state.wanted();
-            let is_new = *wanted != new;
-            *wanted = new;
+        selection.send_if_modified(|selection| {
+            let new = state.selection();
+            let is_new = *selection != new;
+            *selection = new;
             is_new
         });
     };
-    polled.abort();
-    followed.abort();
+    poll.abort();
+    follow.abort();
     ended
 }
 
-/// What the user does, from a thread of its own: a terminal is read by waiting for it.
-fn keys() -> mpsc::Receiver<Done> {
-    let (tell, keys) = mpsc::channel(NEWS);
+/// Reads keys on a separate thread, because reading a terminal blocks.
+fn keys() -> mpsc::Receiver<Input> {
+    let (sender, keys) = mpsc::channel(QUEUED_UPDATES);
     std::thread::spawn(move || {
         loop {
-            let done = match event::read() {
-                Ok(Event::Key(pressed)) => key(pressed).map(Done::Key),
-                Ok(Event::Resize(..)) => Some(Done::Resized),
+            let input = match event::read() {
+                Ok(Event::Key(pressed)) => key(pressed).map(Input::Key),
+                Ok(Event::Resize(..)) => Some(Input::Resized),
                 Ok(_) => None,
-                Err(_) => Some(Done::Gone),
+                Err(_) => Some(Input::Closed),
             };
-            let is_last = matches!(done, Some(Done::Gone));
-            if let Some(done) = done
-                && tell.blocking_send(done).is_err()
+            let is_last = matches!(input, Some(Input::Closed));
+            if let Some(input) = input
+                && sender.blocking_send(input).is_err()
             {
                 return;
             }
@@ -123,7 +123,7 @@ fn keys() -> mpsc::Receiver<Done> {
     keys
 }
 
-/// What a key means, where it means something.
+/// Returns what a key does, `None` if it does nothing.
 fn key(pressed: KeyEvent) -> Option<Key> {
     if pressed.kind == KeyEventKind::Release {
         return None;

@@ -36,7 +36,7 @@ impl Telemetry {
         let audit = Audit::start(stream).map_err(cannot_start)?;
         audit.configure_stream(&policy.audit);
         let traces = Traces::start(metrics.traces.clone()).map_err(cannot_start)?;
-        traces.aim_at(policy.tracing.as_ref());
+        traces.set_endpoint(policy.tracing.as_ref());
         if let Some(tracing) = &policy.tracing {
             info!("traces of requests go to {}", tracing.endpoint);
         }

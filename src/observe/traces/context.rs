@@ -1,83 +1,83 @@
-//! Which trace a request belongs to, as W3C's Trace Context has it (Level 1): how `traceparent` is
-//! read and written, and what `tracestate` may be passed on.
+//! W3C Trace Context, Level 1: parses and formats `traceparent`, and validates `tracestate`.
 
 use std::fmt;
 
 use http::HeaderValue;
 use serde::{Serialize, Serializer};
 
-/// The header that names a trace and the span that asks.
+/// The header with the trace and the span of the caller.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// The header in which others keep what they need to know of a trace.
+/// The header with vendor-specific data of a trace.
 pub const TRACESTATE: &str = "tracestate";
 
-/// The bytes of a `traceparent` of the version that is known: `00-<trace>-<span>-<flags>`.
+/// Length of a `traceparent` of version 00: `00-<trace>-<span>-<flags>`.
 const LENGTH: usize = 55;
 
-/// The flag that says that a trace is recorded.
+/// The flag of a recorded trace.
 const SAMPLED: u8 = 1;
 
-/// The most members of a `tracestate`.
+/// Maximum number of members of `tracestate`.
 const MAX_MEMBERS: usize = 32;
 
-/// The most bytes of a member's key and of its value.
+/// Maximum length of the key of a member.
 const MAX_KEY_BYTES: usize = 256;
+/// Maximum length of the value of a member.
 const MAX_VALUE_BYTES: usize = 256;
 
-/// A trace; never 0.
+/// The id of a trace; never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceId([u8; 16]);
 
-/// A span of a trace; never 0.
+/// The id of a span; never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SpanId([u8; 8]);
 
-/// What `traceparent` says of whoever asks.
+/// The content of a `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parent {
     /// The trace.
     pub trace: TraceId,
-    /// The span that asks.
+    /// The span of the caller.
     pub span: SpanId,
-    /// Whether whoever asks records it.
+    /// Whether the caller records the trace.
     pub is_sampled: bool,
 }
 
 impl TraceId {
-    /// A trace of that number; none for 0.
+    /// Returns the id with this number; `None` for 0.
     pub fn of(number: u128) -> Option<Self> {
         (number != 0).then(|| Self(number.to_be_bytes()))
     }
 
-    /// Its bytes.
+    /// Returns the bytes, most significant first.
     pub fn bytes(self) -> [u8; 16] {
         self.0
     }
 
-    /// Its last 64 bits, which are random.
-    #[allow(clippy::cast_possible_truncation, reason = "the lower half is what is asked for")]
+    /// Returns the last 64 bits, which are random.
+    #[allow(clippy::cast_possible_truncation, reason = "the lower half is the result")]
     pub fn random(self) -> u64 {
         u128::from_be_bytes(self.0) as u64
     }
 }
 
 impl SpanId {
-    /// A span of that number; none for 0.
+    /// Returns the id with this number; `None` for 0.
     pub fn of(number: u64) -> Option<Self> {
         (number != 0).then(|| Self(number.to_be_bytes()))
     }
 
-    /// Its bytes.
+    /// Returns the bytes, most significant first.
     pub fn bytes(self) -> [u8; 8] {
         self.0
     }
 }
 
 impl Parent {
-    /// What a `traceparent` says; none for one that is not valid. A version that is not known yet
-    /// is read as the one that is, as far as that goes.
-    pub fn read(text: &[u8]) -> Option<Self> {
+    /// Parses a `traceparent`; `None` if it is invalid. Of a later version, the part that version 00
+    /// defines is parsed, as W3C demands.
+    pub fn parse(text: &[u8]) -> Option<Self> {
         let (known, rest) = text.split_at_checked(LENGTH)?;
         let dashes = [2, 35, 52].iter().all(|at| known.get(*at) == Some(&b'-'));
         let version = lower_hex(known.get(..2)?)?;
@@ -95,20 +95,20 @@ impl Parent {
         Some(Self { trace, span, is_sampled: flags & SAMPLED != 0 })
     }
 
-    /// The header that says so.
+    /// Formats the value of the header.
     pub fn header(&self) -> HeaderValue {
         let mut text = [b'-'; LENGTH];
         let flags = u8::from(self.is_sampled) * SAMPLED;
         for (at, bytes) in [(0, &[0][..]), (3, &self.trace.0), (36, &self.span.0), (53, &[flags])] {
             write_hex(&mut text, at, bytes);
         }
-        // Digits and dashes: a header can always carry them.
+        // Digits and dashes are always valid in a header.
         HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static(""))
     }
 }
 
-/// Whether the lines of `tracestate` together are one that may be passed on: 32 members at most,
-/// each `key=value` in the form that W3C gives.
+/// Whether the lines of `tracestate` are together a valid one: at most 32 members `key=value`, in the
+/// syntax of W3C.
 pub fn is_tracestate<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> bool {
     let mut count = 0;
     let members = lines.into_iter().flat_map(|line| line.split(|byte| *byte == b','));
@@ -126,7 +126,7 @@ fn is_member(member: &[u8]) -> bool {
     let (key, value) = (&member[..at], &member[at + 1..]);
     let is_first = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_key = |byte: &u8| is_first(byte) || matches!(byte, b'_' | b'-' | b'*' | b'/' | b'@');
-    // Commas and what ends in a space have been split off already.
+    // Commas and trailing spaces have been removed already.
     let is_value = |byte: &u8| matches!(byte, b' '..=b'~') && *byte != b'=';
     let has_first = key.first().is_some_and(is_first);
     has_first
@@ -136,7 +136,7 @@ fn is_member(member: &[u8]) -> bool {
         && value.iter().all(is_value)
 }
 
-/// A number in hexadecimal digits, of which those above 9 are lower case; at most 32 of them.
+/// Parses at most 32 hexadecimal digits in lower case.
 fn lower_hex(digits: &[u8]) -> Option<u128> {
     digits.iter().try_fold(0, |number: u128, digit| {
         let value = match digit {
@@ -148,7 +148,7 @@ fn lower_hex(digits: &[u8]) -> Option<u128> {
     })
 }
 
-/// Writes bytes in hexadecimal digits from `at` on.
+/// Writes bytes as hexadecimal digits, beginning at index `at`.
 fn write_hex(text: &mut [u8], at: usize, bytes: &[u8]) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let nibbles = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
@@ -157,7 +157,7 @@ fn write_hex(text: &mut [u8], at: usize, bytes: &[u8]) {
     }
 }
 
-/// Shows an id in hexadecimal digits.
+/// Formats an id as hexadecimal digits.
 fn show(bytes: &[u8], formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut text = [0; 32];
     write_hex(&mut text, 0, bytes);

@@ -1,4 +1,4 @@
-//! The thread that sends spans, as many at once as there are.
+//! The thread that exports spans in batches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,37 +13,37 @@ use super::{TraceRecord, otlp, random};
 use crate::observe::metrics::TraceSeries;
 use crate::policy::tracing::{Endpoint, Tracing};
 
-/// The most requests that are told of at once.
-const BATCH: usize = 512;
+/// Maximum number of records in a batch.
+const MAX_BATCH: usize = 512;
 
-/// How long more is waited for behind the first: a message for each request would cost more than
-/// its spans.
-const LINGER: Duration = Duration::from_millis(200);
+/// How long a batch waits for further records after the first: a message for each request would cost
+/// more than its spans.
+const BATCH_DELAY: Duration = Duration::from_millis(200);
 
-/// How often a batch is sent at most, where the collector may take it later.
-const TRIES: usize = 3;
+/// Maximum number of attempts to send a batch.
+const MAX_ATTEMPTS: usize = 3;
 
-/// How long is waited before the second try; before each further one, twice as long.
-const BACKOFF: Duration = Duration::from_secs(1);
+/// Wait before the second attempt. It doubles before each further one.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 
-/// The longest that a collector can ask for.
+/// Maximum wait that a collector can demand by `Retry-After`.
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
-/// Where collectors take gRPC, which is not spoken here.
+/// The usual port for OTLP over gRPC, which is not supported.
 const GRPC_PORT: u16 = 4317;
 
-/// How much of a failure is told.
-const SHOWN_CHARACTERS: usize = 300;
+/// Maximum number of logged characters of an error.
+const MAX_LOGGED_CHARACTERS: usize = 300;
 
-/// Sends what comes through the queue.
+/// Exports the records of the queue.
 pub(super) struct Exporter {
     queue: mpsc::Receiver<Box<TraceRecord>>,
     closing: watch::Receiver<bool>,
-    /// Where spans go by the file in force.
-    aim: watch::Receiver<Option<Endpoint>>,
+    /// The endpoint of the configuration in force.
+    endpoint: watch::Receiver<Option<Endpoint>>,
     series: TraceSeries,
     sender: Sender,
-    /// Sets this process apart from others of the same name.
+    /// `service.instance.id`: random, differs for each process.
     instance: String,
     is_failing: bool,
 }
@@ -52,31 +52,31 @@ impl Exporter {
     pub(super) fn new(
         queue: mpsc::Receiver<Box<TraceRecord>>,
         closing: watch::Receiver<bool>,
-        aim: watch::Receiver<Option<Endpoint>>,
+        endpoint: watch::Receiver<Option<Endpoint>>,
         series: TraceSeries,
     ) -> Self {
         let [high, low] = random().unwrap_or([0, u64::from(std::process::id())]);
         let instance = format!("{high:016x}{low:016x}");
         let sender = Sender::default();
-        Self { queue, closing, aim, series, sender, instance, is_failing: false }
+        Self { queue, closing, endpoint, series, sender, instance, is_failing: false }
     }
 
-    /// Sends until it is told to end and nothing waits any more.
+    /// Exports until the queue is empty and `closing` is true.
     pub(super) async fn run(mut self) {
-        let mut batch = Vec::with_capacity(BATCH);
+        let mut batch = Vec::with_capacity(MAX_BATCH);
         loop {
             tokio::select! {
                 biased;
-                received = self.queue.recv_many(&mut batch, BATCH) => if received == 0 { return },
-                () = told(&mut self.closing) => {}
+                received = self.queue.recv_many(&mut batch, MAX_BATCH) => if received == 0 { return },
+                () = until_closing(&mut self.closing) => {}
             }
-            if batch.len() < BATCH {
+            if batch.len() < MAX_BATCH {
                 tokio::select! {
-                    () = tokio::time::sleep(LINGER) => {}
-                    () = told(&mut self.closing) => {}
+                    () = tokio::time::sleep(BATCH_DELAY) => {}
+                    () = until_closing(&mut self.closing) => {}
                 }
             }
-            while batch.len() < BATCH
+            while batch.len() < MAX_BATCH
                 && let Ok(record) = self.queue.try_recv()
             {
                 batch.push(record);
@@ -84,7 +84,7 @@ impl Exporter {
             if batch.is_empty() {
                 return;
             }
-            // Around a reload, some are for one collector and some for another.
+            // Records before and after a reload may have different collectors.
             batch.sort_by_key(|record| Arc::as_ptr(&record.request.policy));
             for records in batch.chunk_by(|a, b| Arc::ptr_eq(&a.request.policy, &b.request.policy))
             {
@@ -94,14 +94,14 @@ impl Exporter {
         }
     }
 
-    /// Sends the spans of requests that were judged by one policy, or drops them.
+    /// Exports the spans of records with the same policy, or drops them.
     async fn export(&mut self, records: &[Box<TraceRecord>]) {
         let Some(policy) = records.first().map(|record| Arc::clone(&record.request.policy)) else {
             return;
         };
         let Some(tracing) = &policy.tracing else { return };
-        // Whoever has the file name another collector does not want to wait for the one that fails.
-        if self.is_failing && self.is_left(&tracing.endpoint) {
+        // A failing collector that is no longer configured would delay the new one.
+        if self.is_failing && self.is_replaced(&tracing.endpoint) {
             self.series.failed.inc_by(records.iter().map(|record| record.spans()).sum());
             return;
         }
@@ -113,28 +113,28 @@ impl Exporter {
                 let rejected = rejected.min(spans);
                 self.series.sent.inc_by(spans - rejected);
                 self.series.rejected.inc_by(rejected);
-                let refusal = (rejected > 0).then(|| format!("it refused spans: {reason}"));
-                self.note(tracing, refusal.as_deref());
+                let refusal = (rejected > 0).then(|| format!("it rejected spans: {reason}"));
+                self.log(tracing, refusal.as_deref());
             }
             Err(failure) => {
                 self.series.failed.inc_by(spans);
-                self.note(tracing, Some(&failure.to_string()));
+                self.log(tracing, Some(&failure.to_string()));
             }
         }
     }
 
-    /// Sends a message, again where the collector may take it later.
+    /// Sends a message, and again after an error that is retryable.
     async fn deliver(&mut self, tracing: &Tracing, body: &[u8]) -> Result<Accepted, ExportError> {
-        let (mut backoff, mut tries) = (BACKOFF, 0);
+        let (mut backoff, mut attempts) = (FIRST_BACKOFF, 0);
         loop {
-            tries += 1;
+            attempts += 1;
             let result = self.sender.send(tracing, body).await;
             self.series.count(result.as_ref().map_or_else(ExportError::label, |_| "ok"));
             let failure = match result {
                 Ok(accepted) => return Ok(accepted),
                 Err(failure) => failure,
             };
-            let is_last = tries == TRIES || self.is_left(&tracing.endpoint);
+            let is_last = attempts == MAX_ATTEMPTS || self.is_replaced(&tracing.endpoint);
             if is_last || !failure.is_retryable() || *self.closing.borrow() {
                 return Err(failure);
             }
@@ -142,25 +142,25 @@ impl Exporter {
             backoff *= 2;
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                () = told(&mut self.closing) => {}
-                () = left(&mut self.aim, &tracing.endpoint) => {}
+                () = until_closing(&mut self.closing) => {}
+                () = until_replaced(&mut self.endpoint, &tracing.endpoint) => {}
             }
         }
     }
 
-    /// Whether spans go elsewhere, or nowhere, by the file in force.
-    fn is_left(&self, endpoint: &Endpoint) -> bool {
-        self.aim.borrow().as_ref() != Some(endpoint)
+    /// Whether the configuration in force has another endpoint or none.
+    fn is_replaced(&self, endpoint: &Endpoint) -> bool {
+        self.endpoint.borrow().as_ref() != Some(endpoint)
     }
 
-    /// Says when spans begin to be lost, and when they arrive again.
-    fn note(&mut self, tracing: &Tracing, failure: Option<&str>) {
+    /// Logs when spans begin to be lost, and when they arrive again.
+    fn log(&mut self, tracing: &Tracing, failure: Option<&str>) {
         let endpoint = &tracing.endpoint;
         match failure {
             Some(failure) if !self.is_failing => {
-                // Part of it may be what the other side said.
+                // It may contain text of the other side.
                 let failure = failure.chars().filter(|c| !c.is_control());
-                let failure: String = failure.take(SHOWN_CHARACTERS).collect();
+                let failure: String = failure.take(MAX_LOGGED_CHARACTERS).collect();
                 let hint = match endpoint.origin.port {
                     GRPC_PORT => "; 4317 is most often the port for gRPC, and 4318 that for HTTP",
                     _ => "",
@@ -174,16 +174,16 @@ impl Exporter {
     }
 }
 
-/// Waits until spans go elsewhere.
-async fn left(aim: &mut watch::Receiver<Option<Endpoint>>, endpoint: &Endpoint) {
-    if aim.wait_for(|aim| aim.as_ref() != Some(endpoint)).await.is_err() {
+/// Waits until the configuration in force has another endpoint.
+async fn until_replaced(current: &mut watch::Receiver<Option<Endpoint>>, endpoint: &Endpoint) {
+    if current.wait_for(|current| current.as_ref() != Some(endpoint)).await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// Waits for the end.
-async fn told(closing: &mut watch::Receiver<bool>) {
-    // Where nobody is left who could say so, nobody is left who sends anything.
+/// Waits until the process shuts down.
+async fn until_closing(closing: &mut watch::Receiver<bool>) {
+    // An error means that `Traces` is gone, and with it the sender of the queue.
     let _ = closing.wait_for(|is_closing| *is_closing).await;
 }
 

@@ -1,11 +1,9 @@
-//! Traces of requests, for an OpenTelemetry collector: a span for the request, one for its check and
-//! one for its way to an upstream. No request waits for it: what is told goes through a bounded
-//! queue to one thread, which alone knows how slow a collector is. What finds the queue full is
-//! dropped and counted.
+//! Traces of requests, exported to an OpenTelemetry collector: a span for the request, one for the
+//! check of its limits and one for the request to the upstream. No request waits for a collector:
+//! records go through a bounded queue to one thread. If the queue is full they are dropped and counted.
 //!
-//! Reading order: `context` (which trace a request belongs to, as W3C has it), this file (whether it
-//! is recorded, and what is told of it), `otlp` (the same as OpenTelemetry puts it), `exporter` (the
-//! thread), `sender` (one request to the collector).
+//! Reading order: `context` (W3C Trace Context), this file (which requests are recorded), `otlp` (spans
+//! in the form of OpenTelemetry), `exporter` (the thread), `sender` (one export).
 
 pub mod context;
 
@@ -28,70 +26,70 @@ use crate::policy::tracing::{Endpoint, Follow, Tracing};
 use context::{Parent, SpanId, TraceId};
 use exporter::Exporter;
 
-/// How many requests may wait to be told of. At 100,000 of them a second, those of 80 ms.
-const QUEUED: usize = 8_192;
+/// Maximum number of records in the queue: those of 80 ms at 100,000 requests per second.
+const MAX_QUEUED_RECORDS: usize = 8_192;
 
-/// How long the end of the process waits for the last spans.
+/// Maximum time that a shutdown waits for the last spans.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A request's place in its trace.
+/// The trace context of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trace {
     /// The trace.
     pub id: TraceId,
-    /// The request's own span.
+    /// The server span of the request.
     pub span: SpanId,
-    /// The span of its way to an upstream.
+    /// The client span, of the request to the upstream.
     pub upstream: SpanId,
-    /// The span of whoever asked, where that is believed.
+    /// The span of the caller; `None` if its `traceparent` is absent or not followed.
     pub parent: Option<SpanId>,
-    /// Whether it is recorded.
+    /// Whether the spans are recorded.
     pub is_sampled: bool,
 }
 
-/// What is told of a request.
+/// A finished request that is recorded.
 pub struct TraceRecord {
-    /// What the access log tells, too.
+    /// Its record in the access log.
     pub request: Record,
-    /// Its place in its trace.
+    /// Its trace context.
     pub trace: Trace,
-    /// The span of its check.
+    /// The span of the check of its limits.
     pub check_span: Option<SpanId>,
-    /// What others keep of the trace, where it is short; empty: nothing.
+    /// Value of `tracestate`; empty if absent, invalid or too long.
     pub state: Box<str>,
-    /// The host that it was for, with its port as it came.
+    /// Value of `Host`.
     pub host: Option<Box<str>>,
-    /// Whether the client speaks TLS, to a trusted proxy.
+    /// Whether the client used TLS, by the header of a trusted proxy.
     pub is_https: bool,
-    /// Its version of HTTP.
+    /// The version of HTTP.
     pub version: Version,
-    /// When its check began, in ticks behind its head.
-    pub check_after: Option<u64>,
-    /// Its way to an upstream, where it went there.
+    /// Microseconds from the head of the request to the start of the check.
+    pub check_offset_us: Option<u64>,
+    /// The request to the upstream; `None` if it was not forwarded.
     pub call: Option<Call>,
 }
 
-/// A request's way to an upstream.
+/// A request to an upstream, with its retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// When a server was first chosen, in ticks behind the request's head.
-    pub after: u64,
-    /// From then to the head of the answer, or to the end of the request where none came, in ticks.
-    pub ticks: u64,
-    /// The status that was answered.
+    /// Microseconds from the head of the request to the first selection of a server.
+    pub offset_us: u64,
+    /// Microseconds from then to the head of the response; without a response, to the end of the request.
+    pub duration_us: u64,
+    /// The status of the response.
     pub status: Option<u16>,
-    /// What became of it instead, in the words of the metrics.
+    /// The failure, with the values of `tollgate_upstream_results_total`.
     pub failure: Option<&'static str>,
-    /// How often it was sent, at least once.
+    /// Number of attempts, at least 1.
     pub tries: usize,
 }
 
-/// Takes records from whoever serves requests.
+/// Exports records. Shared by all threads that serve requests.
 pub struct Traces {
     queue: mpsc::Sender<Box<TraceRecord>>,
     series: TraceSeries,
     closing: watch::Sender<bool>,
-    aim: watch::Sender<Option<Endpoint>>,
+    endpoint: watch::Sender<Option<Endpoint>>,
     closed: Arc<Closed>,
 }
 
@@ -103,11 +101,12 @@ struct Closed {
 }
 
 impl Trace {
-    /// How many random numbers a trace needs.
+    /// Number of random numbers for a trace context.
     pub const NUMBERS: usize = 5;
 
-    /// The place of a request that came with `parent`, by whether a trusted proxy passed it on. None
-    /// where `random`, which must differ for every request, has an impossible 0.
+    /// Creates the trace context of a request with the `traceparent` of its caller, if it has a valid
+    /// one. `is_trusted`: the caller is a trusted proxy. `random` must differ for each request. Returns
+    /// `None` if an id would be 0, which W3C does not allow.
     pub fn of(
         tracing: &Tracing,
         parent: Option<Parent>,
@@ -122,86 +121,86 @@ impl Trace {
             Follow::None => false,
         };
         let parent = parent.filter(|_| is_followed);
-        let Some(Parent { trace: id, span: asking, is_sampled }) = parent else {
+        let Some(Parent { trace: id, span: caller, is_sampled }) = parent else {
             let id = TraceId::of(u128::from(high) << 64 | u128::from(low))?;
             let is_sampled = tracing.sample.samples(id.random());
             return Some(Self { id, span, upstream, parent: None, is_sampled });
         };
-        // Whoever is not trusted chooses its id, and with it would choose what is recorded.
+        // The id is the caller's choice: deciding by it would let callers choose what is recorded.
         let is_sampled = if is_trusted { is_sampled } else { tracing.sample.samples(draw) };
-        Some(Self { id, span, upstream, parent: Some(asking), is_sampled })
+        Some(Self { id, span, upstream, parent: Some(caller), is_sampled })
     }
 
-    /// What an upstream is told: it is asked by the span of the request's way there.
+    /// Returns the `traceparent` for the upstream. It names the client span.
     pub fn for_upstream(&self) -> Parent {
         Parent { trace: self.id, span: self.upstream, is_sampled: self.is_sampled }
     }
 }
 
 impl TraceRecord {
-    /// How many spans it has.
+    /// Number of spans.
     fn spans(&self) -> u64 {
-        let has_check = self.check_after.is_some() && self.check_span.is_some();
+        let has_check = self.check_offset_us.is_some() && self.check_span.is_some();
         1 + u64::from(has_check) + u64::from(self.call.is_some())
     }
 }
 
 impl Traces {
-    /// Starts the thread, which does nothing until something is told.
+    /// Starts the thread of the exporter.
     ///
     /// # Errors
-    /// The kernel has no thread, or nothing to wait with.
+    /// The thread or its event loop cannot be created.
     pub fn start(series: TraceSeries) -> io::Result<Self> {
-        let (queue, receiver) = mpsc::channel(QUEUED);
+        let (queue, receiver) = mpsc::channel(MAX_QUEUED_RECORDS);
         let (closing, is_closing) = watch::channel(false);
-        let (aim, aimed_at) = watch::channel(None);
+        let (endpoint, current_endpoint) = watch::channel(None);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let closed = Arc::new(Closed::default());
-        let exporter = Exporter::new(receiver, is_closing, aimed_at, series.clone());
-        let told = Arc::clone(&closed);
+        let exporter = Exporter::new(receiver, is_closing, current_endpoint, series.clone());
+        let thread_closed = Arc::clone(&closed);
         let thread = std::thread::Builder::new().name("traces".to_owned());
         thread.spawn(move || {
             runtime.block_on(exporter.run());
-            *told.is_closed.lock() = true;
-            told.has_closed.notify_all();
+            *thread_closed.is_closed.lock() = true;
+            thread_closed.has_closed.notify_all();
         })?;
-        Ok(Self { queue, series, closing, aim, closed })
+        Ok(Self { queue, series, closing, endpoint, closed })
     }
 
-    /// Says where spans go by the file in force. What still waits for a collector that fails and is
-    /// not named any more is dropped.
-    pub fn aim_at(&self, tracing: Option<&Tracing>) {
-        self.aim.send_replace(tracing.map(|tracing| tracing.endpoint.clone()));
+    /// Sets the endpoint of the configuration in force. Records that wait for another, failing endpoint
+    /// are dropped.
+    pub fn set_endpoint(&self, tracing: Option<&Tracing>) {
+        self.endpoint.send_replace(tracing.map(|tracing| tracing.endpoint.clone()));
     }
 
-    /// Has a request told of, some time soon, or drops it. Never waits.
+    /// Queues a record, or drops it if the queue is full. Never waits.
     pub fn emit(&self, record: TraceRecord) {
         if let Err(error) = self.queue.try_send(Box::new(record)) {
             self.series.queue_full.inc_by(error.into_inner().spans());
         }
     }
 
-    /// Sends what waits, and ends. A collector that takes no more is not waited for long.
+    /// Exports the queue and ends the thread. Waits up to 2 s.
     pub fn close(&self) {
         let _ = self.closing.send(true);
         let mut is_closed = self.closed.is_closed.lock();
         let is_open = |is_closed: &mut bool| !*is_closed;
         let wait = self.closed.has_closed.wait_while_for(&mut is_closed, is_open, CLOSE_TIMEOUT);
         if wait.timed_out() {
-            tracing::warn!("the collector of traces takes no more; the last spans are lost");
+            tracing::warn!("the collector did not respond in time; the last spans are lost");
         }
     }
 }
 
-/// Numbers for ids. None where the system has no randomness.
+/// Returns random numbers for ids; `None` if the system has no source of randomness.
 pub fn random<const N: usize>() -> Option<[u64; N]> {
-    /// Numbers that are fetched at once: a call of the system for each request would cost more than
-    /// all else that a request without a record takes.
+    /// Numbers per system call. A call for each request would cost more than all other work for a
+    /// request that is not recorded.
     const FETCHED: usize = 128;
 
     struct Pool {
         bytes: [u8; 8 * FETCHED],
-        /// How many bytes are used up.
+        /// Number of used bytes.
         used: usize,
     }
     thread_local! {

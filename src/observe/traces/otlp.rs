@@ -1,5 +1,5 @@
-//! What is told of requests, as OpenTelemetry puts it: attributes by its semantic conventions for
-//! HTTP, and those under `tollgate.` that only a gateway with limits has.
+//! Spans in the form of OpenTelemetry. Attributes follow its semantic conventions for HTTP; those of
+//! the gateway begin with `tollgate.`.
 
 use http::{Method, Version};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -22,7 +22,7 @@ use crate::policy::matcher::PathPattern;
 /// Nanoseconds in a microsecond.
 const NANOS_PER_MICRO: u64 = 1_000;
 
-/// What the conventions know of methods; a client can make up others without number.
+/// The methods of the conventions. Others are `_OTHER`: a client can invent any number of them.
 const METHODS: [Method; 9] = [
     Method::CONNECT,
     Method::DELETE,
@@ -35,13 +35,13 @@ const METHODS: [Method; 9] = [
     Method::TRACE,
 ];
 
-/// What became of a request whose client was gone before the answer.
+/// `error.type` if the client disconnected before the response.
 const CANCELED: &str = "canceled";
 
-/// How much of a method is told that nobody knows.
+/// Maximum length of an unknown method in a span.
 const MAX_METHOD_BYTES: usize = 64;
 
-/// All spans of these requests, of which there is at least one, in one message.
+/// Returns one message with all spans of at least one record.
 pub(super) fn request(records: &[Box<TraceRecord>], instance: &str) -> ExportTraceServiceRequest {
     let service = records.first().and_then(|record| record.request.policy.tracing.as_ref());
     let mut resource = Attributes::default();
@@ -66,7 +66,7 @@ fn spans(record: &TraceRecord) -> impl Iterator<Item = Span> {
     [Some(server(record)), check(record), call].into_iter().flatten()
 }
 
-/// The span of the request itself.
+/// Returns the server span, of the request itself.
 fn server(record: &TraceRecord) -> Span {
     let (request, policy) = (&record.request, &*record.request.policy);
     let route = route(record);
@@ -110,18 +110,18 @@ fn server(record: &TraceRecord) -> Span {
     Span { name, kind, status, attributes: attributes.0, flags: flags(is_remote), ..span }
 }
 
-/// The span of the decision by its limits, where a bucket was asked.
+/// Returns the span of the check of the limits; `None` if no bucket was read.
 fn check(record: &TraceRecord) -> Option<Span> {
-    let (id, after) = (record.check_span?, record.check_after?);
-    let ticks = record.request.timings.check?;
+    let (id, offset_us) = (record.check_span?, record.check_offset_us?);
+    let duration_us = record.request.timings.check?;
     let mut attributes = Attributes::default();
     attributes.decision(record);
-    let span = span(record, id, Some(record.trace.span), (after, ticks));
+    let span = span(record, id, Some(record.trace.span), (offset_us, duration_us));
     let (name, kind) = ("check limits".to_owned(), SpanKind::Internal as i32);
     Some(Span { name, kind, attributes: attributes.0, ..span })
 }
 
-/// The span of the request's way to an upstream.
+/// Returns the client span, of the request to the upstream.
 fn upstream(record: &TraceRecord, call: &Call) -> Span {
     let request = &record.request;
     let mut attributes = Attributes::default();
@@ -145,39 +145,39 @@ fn upstream(record: &TraceRecord, call: &Call) -> Span {
         (None, None) => Some(CANCELED.to_owned()),
     };
     attributes.status(call.status, failure.as_deref());
-    let times = (call.after, call.ticks);
+    let times = (call.offset_us, call.duration_us);
     let span = span(record, record.trace.upstream, Some(record.trace.span), times);
     let (kind, status) = (SpanKind::Client as i32, status(failure.is_some()));
     Span { name, kind, status, attributes: attributes.0, ..span }
 }
 
-/// What every span has. `after` ticks behind the request's head it began, and took so many `ticks`.
+/// Returns the common fields of spans. The span starts `offset_us` after the head of the request.
 fn span(
     record: &TraceRecord,
     id: SpanId,
     parent: Option<SpanId>,
-    (after, ticks): (u64, u64),
+    (offset_us, duration_us): (u64, u64),
 ) -> Span {
-    let start = record.request.time.saturating_add(after);
+    let start = record.request.time.saturating_add(offset_us);
     Span {
         trace_id: record.trace.id.bytes().to_vec(),
         span_id: id.bytes().to_vec(),
         parent_span_id: parent.map_or_else(Vec::new, |parent| parent.bytes().to_vec()),
         trace_state: record.state.to_string(),
         start_time_unix_nano: start.saturating_mul(NANOS_PER_MICRO),
-        end_time_unix_nano: start.saturating_add(ticks).saturating_mul(NANOS_PER_MICRO),
+        end_time_unix_nano: start.saturating_add(duration_us).saturating_mul(NANOS_PER_MICRO),
         flags: flags(false),
         ..Span::default()
     }
 }
 
-/// Sampled, and whether the parent is in another process.
+/// Returns the flags: sampled, and whether the parent is in another process.
 fn flags(is_remote: bool) -> u32 {
     let remote = if is_remote { SpanFlags::ContextIsRemoteMask as u32 } else { 0 };
     1 | SpanFlags::ContextHasIsRemoteMask as u32 | remote
 }
 
-/// Left open where nothing failed, as the conventions want it.
+/// Returns the status of a span; unset without a failure, as the conventions demand.
 fn status(has_failed: bool) -> Option<Status> {
     has_failed.then(|| Status { code: StatusCode::Error as i32, message: String::new() })
 }
@@ -186,7 +186,7 @@ fn route(record: &TraceRecord) -> Option<&Route> {
     record.request.policy.routes.get(record.request.route? as usize)
 }
 
-/// A route's path as the file has it.
+/// Returns the path of a route as configured.
 fn path_of(route: &Route) -> String {
     match &route.matcher.path {
         PathPattern::Exact(path) => path.clone(),
@@ -204,7 +204,7 @@ fn version(version: Version) -> &'static str {
     }
 }
 
-/// Attributes in the making.
+/// Builds the attributes of a span.
 #[derive(Default)]
 struct Attributes(Vec<KeyValue>);
 
@@ -222,7 +222,7 @@ impl Attributes {
         self.add(key, Value::IntValue(i64::try_from(value).unwrap_or(i64::MAX)));
     }
 
-    /// The method. Returns what a span is named by.
+    /// Adds the method. Returns the method as it is in the name of the span.
     fn method<'a>(&mut self, method: &'a Method) -> &'a str {
         if METHODS.contains(method) {
             self.text("http.request.method", method.as_str());
@@ -235,7 +235,7 @@ impl Attributes {
         "HTTP"
     }
 
-    /// The host that a request is for, and its port.
+    /// Adds host and port of a `Host` header.
     fn host(&mut self, host: &str) {
         let authority = Authority::split(host).unwrap_or(Authority { host, port: None });
         self.text("server.address", authority.in_brackets().unwrap_or(authority.host));
@@ -244,7 +244,7 @@ impl Attributes {
         }
     }
 
-    /// What became of the request by its limits.
+    /// Adds the decision.
     fn decision(&mut self, record: &TraceRecord) {
         let decision = &record.request.decision;
         self.text("tollgate.decision", decision.label.as_str());
@@ -260,7 +260,7 @@ impl Attributes {
         }
     }
 
-    /// What was answered, and what went wrong.
+    /// Adds the status and the failure.
     fn status(&mut self, status: Option<u16>, failure: Option<&str>) {
         if let Some(status) = status {
             self.number("http.response.status_code", u64::from(status));

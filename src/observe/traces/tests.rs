@@ -13,10 +13,9 @@ fn parent(is_sampled: bool) -> Parent {
     Parent { trace: TraceId::of(7).unwrap(), span: SpanId::of(8).unwrap(), is_sampled }
 }
 
-/// Who decides whether a request is recorded, and whose ids are taken.
 #[test]
-fn only_a_trusted_proxy_decides_for_others() {
-    // (follow, sample, the parent and whether it says so, trusted?, taken?, recorded?)
+fn only_the_sampling_decision_of_a_trusted_proxy_is_followed() {
+    // (follow, sample, decision of the caller, trusted?, trace continued?, recorded?)
     let table = [
         ("trusted", 0, None, false, false, false),
         ("trusted", 1, None, false, false, true),
@@ -32,23 +31,22 @@ fn only_a_trusted_proxy_decides_for_others() {
         ("none", 0, Some(true), true, false, false),
         ("none", 1, Some(false), true, false, true),
     ];
-    for (follow, sample, said, is_trusted, is_taken, is_recorded) in table {
-        let row = format!("{follow} {sample} {said:?} {is_trusted}");
+    for (follow, sample, decision, is_trusted, is_continued, is_recorded) in table {
+        let row = format!("{follow} {sample} {decision:?} {is_trusted}");
         let tracing = tracing(&format!("follow = '{follow}'\nsample = {sample}"));
         let random = random().unwrap();
-        let trace = Trace::of(&tracing, said.map(parent), is_trusted, random).unwrap();
-        assert_eq!(trace.parent, is_taken.then(|| parent(true).span), "{row}");
-        assert_eq!(trace.id == parent(true).trace, is_taken, "{row}");
+        let trace = Trace::of(&tracing, decision.map(parent), is_trusted, random).unwrap();
+        assert_eq!(trace.parent, is_continued.then(|| parent(true).span), "{row}");
+        assert_eq!(trace.id == parent(true).trace, is_continued, "{row}");
         assert_eq!(trace.is_sampled, is_recorded, "{row}");
-        let told = trace.for_upstream();
-        assert_eq!((told.trace, told.is_sampled), (trace.id, is_recorded), "{row}");
-        assert!(told.span != trace.span && Some(told.span) != trace.parent, "{row}");
+        let sent = trace.for_upstream();
+        assert_eq!((sent.trace, sent.is_sampled), (trace.id, is_recorded), "{row}");
+        assert!(sent.span != trace.span && Some(sent.span) != trace.parent, "{row}");
     }
 }
 
-/// Whoever chooses a trace's id must not choose by it what is recorded.
 #[test]
-fn an_id_of_a_stranger_decides_nothing() {
+fn trace_id_of_an_untrusted_caller_does_not_decide_sampling() {
     let tracing = tracing("follow = 'all'\nsample = 0.5");
     let all_ones = Parent { trace: TraceId::of(u128::MAX).unwrap(), ..parent(true) };
     let recorded =
@@ -57,7 +55,7 @@ fn an_id_of_a_stranger_decides_nothing() {
 }
 
 #[test]
-fn of_new_traces_the_id_decides() {
+fn trace_id_decides_sampling_of_a_new_trace() {
     let tracing = tracing("sample = 0.5");
     let recorded = |low| Trace::of(&tracing, None, false, [1, low, 3, 4, 5]).unwrap().is_sampled;
     assert_eq!([recorded(0), recorded((1 << 55) - 1), recorded(1 << 55)], [false, false, true]);
@@ -69,7 +67,7 @@ fn of_new_traces_the_id_decides() {
 }
 
 #[test]
-fn no_number_comes_twice() {
+fn random_numbers_are_unique_across_threads() {
     let from_threads: Vec<_> = (0..4)
         .map(|_| std::thread::spawn(|| (0..1_000).map(|_| random::<5>().unwrap()).collect()))
         .collect();

@@ -1,4 +1,4 @@
-//! What one client has left, live.
+//! The buckets of one client.
 
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Rect};
@@ -12,8 +12,8 @@ use crate::top::api::{Bucket, Buckets};
 use crate::top::feed::ClientId;
 use crate::top::state::State;
 
-/// Columns of the bar.
-const BAR: u64 = 20;
+/// Width of a bar.
+const BAR_COLUMNS: u64 = 20;
 
 pub(super) fn draw(
     frame: &mut Frame<'_>,
@@ -22,23 +22,23 @@ pub(super) fn draw(
     open: &ClientId,
     theme: Theme,
 ) {
-    let who = format!(" {} {}", open.kind, cut(&open.id, 64));
-    let answered = state.answers.as_ref().and_then(|answers| answers.buckets.as_ref());
-    let (title, found) = match answered.filter(|(of, _)| of == open) {
-        None => (format!("{who} "), None),
+    let client = format!(" {} {}", open.kind, cut(&open.id, 64));
+    let buckets = state.data.as_ref().and_then(|data| data.buckets.as_ref());
+    let (title, found) = match buckets.filter(|(of, _)| of == open) {
+        None => (format!("{client} "), None),
         Some((_, Err(why))) => {
             let text = Paragraph::new(format!(" {}", cut(why, 200))).style(theme.bad());
-            let block = Block::new().borders(Borders::TOP).title(format!("{who} "));
+            let block = Block::new().borders(Borders::TOP).title(format!("{client} "));
             return frame.render_widget(text.block(block).wrap(Wrap { trim: false }), area);
         }
         Some((_, Ok(found))) => {
             let (plan, levels) = (name(&found.client.plan, 64), cut(&found.levels, 8));
-            (format!("{who}, plan {plan}; levels of {levels} "), Some(found))
+            (format!("{client}, plan {plan}; levels of {levels} "), Some(found))
         }
     };
     let block = Block::new().borders(Borders::TOP).title(Line::styled(title, STRONG));
     let Some(found) = found else {
-        let text = Paragraph::new(" Asking the gateway ...").style(FAINT);
+        let text = Paragraph::new(" Waiting for the gateway ...").style(FAINT);
         return frame.render_widget(text.block(block), area);
     };
     frame.render_widget(table(found, area.width, theme).block(block), area);
@@ -83,27 +83,27 @@ fn table(found: &Buckets, width: u16, theme: Theme) -> Table<'_> {
     Table::new(rows.collect::<Vec<_>>(), widths).header(Row::new(names).style(FAINT))
 }
 
-/// Why there is no level.
+/// Why a bucket has no level.
 fn why(bucket: &Bucket) -> String {
     match (&bucket.why_not, bucket.unknown.as_slice()) {
-        (Some(not), _) if not.why.contains("no rate") => "no rate for it".to_owned(),
+        (Some(not), _) if not.why.contains("no rate") => "no rate for its plan".to_owned(),
         (Some(_), _) => "does not apply".to_owned(),
-        (None, []) => "not known".to_owned(),
+        (None, []) => "unknown".to_owned(),
         (None, unknown) => cut(&format!("one per {}", unknown.join(", ")), 20),
     }
 }
 
-/// How full it is; a debt is empty.
+/// Draws a level; a bucket in debt is empty.
 fn bar<'a>(tokens: i64, burst: u64, theme: Theme) -> Line<'a> {
     let tokens = u64::try_from(tokens).unwrap_or_default().min(burst);
-    let full = tokens.saturating_mul(BAR).checked_div(burst).unwrap_or_default();
+    let full = tokens.saturating_mul(BAR_COLUMNS).checked_div(burst).unwrap_or_default();
     let style = match tokens.saturating_mul(100).checked_div(burst).unwrap_or_default() {
         0..10 => theme.refused(),
         10..40 => theme.warn(),
         _ => theme.good(),
     };
     let of = |mark: &str, columns: u64| mark.repeat(usize::try_from(columns).unwrap_or_default());
-    let (full, empty) = (of("#", full), of(".", BAR - full));
+    let (full, empty) = (of("#", full), of(".", BAR_COLUMNS - full));
     Line::from(vec![Span::styled(full, style), Span::styled(empty, FAINT)])
 }
 

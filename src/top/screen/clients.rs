@@ -1,24 +1,23 @@
-//! Who asks most, or is refused most.
+//! The clients with the most requests or refusals.
 
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Rect};
 use ratatui::text::Text;
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState};
 
-use super::theme::{CHOSEN, FAINT};
+use super::theme::{FAINT, SELECTED};
 use super::words::{count, cut, span};
 use super::{Theme, waiting};
 use crate::top::state::State;
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, theme: Theme) {
-    let Some(answers) = &state.answers else { return waiting(frame, area, state) };
-    let since = span(answers.top.since_ms);
-    let title =
-        format!(" Of the last {since}, by {}: of each rule the first 100 ", state.sort.name());
+    let Some(data) = &state.data else { return waiting(frame, area, state) };
+    let since = span(data.top.since_ms);
+    let title = format!(" The last {since}, by {}: the first 100 of each rule ", state.sort.name());
     let block = Block::new().borders(Borders::TOP).title(title);
     let listed = state.listed();
     if listed.is_empty() {
-        let text = " Nobody yet: no rule has counted anybody.";
+        let text = " No clients yet: no rule has counted a request.";
         frame.render_widget(Paragraph::new(text).style(FAINT).block(block), area);
         return;
     }
@@ -44,8 +43,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, theme: Them
     ];
     let table = Table::new(rows.collect::<Vec<_>>(), widths)
         .header(Row::new(names).style(FAINT))
-        .row_highlight_style(CHOSEN)
+        .row_highlight_style(SELECTED)
         .block(block);
-    let mut place = TableState::default().with_selected(Some(state.chosen));
+    let mut place = TableState::default().with_selected(Some(state.selected));
     frame.render_stateful_widget(table, area, &mut place);
 }

@@ -1,4 +1,4 @@
-//! How the gateway is: Redis and the breaker, its file, its upstreams.
+//! The health of the gateway: Redis and the breaker, reloads, upstreams.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -7,21 +7,21 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph};
 
 use super::theme::FAINT;
-use super::words::{count, cut, moment, span};
+use super::words::{count, cut, span, time};
 use super::{Theme, waiting};
 use crate::top::api::{Reload, Server, Status, Upstream};
-use crate::top::feed::Answers;
+use crate::top::feed::Data;
 use crate::top::state::State;
 
-/// Columns of the words on the left.
-const LEFT: usize = 12;
+/// Width of the names on the left.
+const NAME_COLUMNS: usize = 12;
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, theme: Theme) {
-    let Some(answers) = &state.answers else { return waiting(frame, area, state) };
-    let is_good = state.ticks.back().is_none_or(|tick| tick.config_valid);
-    let facts = facts(&answers.status, is_good, theme);
+    let Some(data) = &state.data else { return waiting(frame, area, state) };
+    let is_good = state.samples.back().is_none_or(|sample| sample.config_valid);
+    let facts = facts(&data.status, is_good, theme);
     let rows = u16::try_from(facts.len()).unwrap_or_default() + 1;
-    let reloads = u16::try_from(answers.reloads.reloads.len()).unwrap_or(u16::MAX).clamp(1, 5) + 1;
+    let reloads = u16::try_from(data.reloads.reloads.len()).unwrap_or(u16::MAX).clamp(1, 5) + 1;
     let [top, middle, bottom] = Layout::vertical([
         Constraint::Length(rows),
         Constraint::Length(reloads),
@@ -30,15 +30,18 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, theme: Them
     .areas(area);
     let titled = |title: &'static str| Block::new().borders(Borders::TOP).title(title);
     frame.render_widget(Paragraph::new(facts).block(titled(" Gateway ")), top);
-    let list = reloaded(answers, theme);
-    frame.render_widget(Paragraph::new(list).block(titled(" Files taken or rejected ")), middle);
+    let list = reloaded(data, theme);
+    frame.render_widget(
+        Paragraph::new(list).block(titled(" Reloads, applied or rejected ")),
+        middle,
+    );
     let list: Vec<Line<'_>> =
-        answers.upstreams.upstreams.iter().flat_map(|one| upstream(one, theme)).collect();
+        data.upstreams.upstreams.iter().flat_map(|one| upstream(one, theme)).collect();
     frame.render_widget(Paragraph::new(list).block(titled(" Upstreams ")), bottom);
 }
 
 fn fact<'a>(name: &str, text: String, style: Style) -> Line<'a> {
-    Line::from(vec![Span::raw(format!(" {name:LEFT$}")), Span::styled(text, style)])
+    Line::from(vec![Span::raw(format!(" {name:NAME_COLUMNS$}")), Span::styled(text, style)])
 }
 
 fn facts<'a>(status: &Status, config_valid: bool, theme: Theme) -> Vec<Line<'a>> {
@@ -54,7 +57,7 @@ fn facts<'a>(status: &Status, config_valid: bool, theme: Theme) -> Vec<Line<'a>>
                 vec![format!("{connected}; breaker {state} for {}", span(breaker.since_ms))];
             match breaker.state.as_str() {
                 "half_open" => {
-                    parts.push(format!("{} % of requests ask", breaker.admits_percent));
+                    parts.push(format!("{} % of requests use it", breaker.admits_percent));
                 }
                 "open" if breaker.retry_after_ms > 0 => {
                     parts.push(format!("next probe in {}", span(breaker.retry_after_ms)));
@@ -72,11 +75,11 @@ fn facts<'a>(status: &Status, config_valid: bool, theme: Theme) -> Vec<Line<'a>>
                 Style::new(),
             ));
         }
-        _ => lines.push(fact("Redis", "none: buckets live here".to_owned(), Style::new())),
+        _ => lines.push(fact("Redis", "none: buckets in this process".to_owned(), Style::new())),
     }
     let counts = status.buckets;
     let mut parts = vec![format!("{} of {} here", count(counts.local), count(counts.max))];
-    for (number, what) in [(counts.evictions, "dropped"), (counts.debts, "owing")] {
+    for (number, what) in [(counts.evictions, "evicted"), (counts.debts, "with debt")] {
         parts.extend((number > 0).then(|| format!("{} {what}", count(number))));
     }
     let text = parts.join(", ");
@@ -88,8 +91,8 @@ fn facts<'a>(status: &Status, config_valid: bool, theme: Theme) -> Vec<Line<'a>>
     lines
 }
 
-fn reloaded<'a>(answers: &Answers, theme: Theme) -> Vec<Line<'a>> {
-    let reloads = &answers.reloads.reloads;
+fn reloaded<'a>(data: &Data, theme: Theme) -> Vec<Line<'a>> {
+    let reloads = &data.reloads.reloads;
     if reloads.is_empty() {
         return vec![Line::styled(" none since the start", FAINT)];
     }
@@ -115,7 +118,7 @@ fn reload<'a>(one: &Reload, theme: Theme) -> Line<'a> {
         other => other.to_owned(),
     };
     let cause = one.cause.replace('_', " ");
-    let line = format!(" {}  {:12} {}", moment(&one.at), cut(&cause, 12), cut(&what, 160));
+    let line = format!(" {}  {:12} {}", time(&one.at), cut(&cause, 12), cut(&what, 160));
     Line::styled(line, style)
 }
 

@@ -1,8 +1,7 @@
-//! The screen, out of the state. Fits 80 columns and 24 lines, and whatever is larger; of what is
-//! smaller, it shows what fits.
+//! Draws the state. The screen needs 80 columns and 24 lines; a smaller one shows what fits.
 //!
-//! Reading order: this file (the frame around everything), `overview`, `clients`, `buckets`, `health`
-//! (the body), `words` (numbers and times as people read them), `theme` (how it looks).
+//! Reading order: this file (header, tabs, footer), `overview`, `clients`, `buckets`, `health` (the
+//! body), `words` (formats of numbers and times), `theme` (styles).
 
 mod buckets;
 mod clients;
@@ -18,27 +17,27 @@ use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 
 use super::state::{State, Tab};
 pub(super) use theme::Theme;
-use theme::{CHOSEN, FAINT, STRONG};
+use theme::{FAINT, SELECTED, STRONG};
 use words::{count, span};
 
-/// What keys do.
-const HELP: &str = " q, Ctrl-C         leave
+/// Text of the help.
+const HELP: &str = " q, Ctrl-C         quit
  Tab, arrows, 1-3  overview, clients, health
- up, down, j, k    choose a client
+ up, down, j, k    select a client
  Enter             its buckets, live; Esc goes back
  s                 sort by requests, by refusals, by name
- p                 pause, go on
+ p                 pause, continue
  ?                 this help; any key closes it
 
- Rates are the mean of the last five seconds. Figures
- and clients are those of this gateway; buckets are
- shared by all gateways, where there is Redis.";
+ Rates are the mean of the last five seconds. Rates and
+ clients are those of this gateway. With Redis, buckets
+ are shared by all gateways.";
 
-/// Draws everything as it is at `now`, in ticks.
+/// Draws the screen at `now` (microseconds).
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State, theme: Theme, now: u64) {
-    let troubles = troubles(state, now);
-    let rows = u16::try_from(troubles.len()).unwrap_or_default() * 2;
-    let [header, tabs, trouble, body, footer] = Layout::vertical([
+    let errors = errors(state, now);
+    let rows = u16::try_from(errors.len()).unwrap_or_default() * 2;
+    let [header, tabs, error, body, footer] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
         Constraint::Length(rows),
@@ -46,28 +45,28 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, theme: Theme, now: u64)
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    frame.render_widget(Paragraph::new(head(state, theme)), header);
+    frame.render_widget(Paragraph::new(header_line(state, theme)), header);
     frame.render_widget(Paragraph::new(tab_line(state, theme)), tabs);
-    let lines: Vec<Line<'_>> = troubles.into_iter().map(|text| text.style(theme.bad())).collect();
-    frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }), trouble);
+    let lines: Vec<Line<'_>> = errors.into_iter().map(|text| text.style(theme.bad())).collect();
+    frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }), error);
     match (&state.open, state.tab) {
         (Some(open), _) => buckets::draw(frame, body, state, open, theme),
         (None, Tab::Overview) => overview::draw(frame, body, state, theme),
         (None, Tab::Clients) => clients::draw(frame, body, state, theme),
         (None, Tab::Health) => health::draw(frame, body, state, theme),
     }
-    frame.render_widget(Paragraph::new(foot(state, theme)), footer);
+    frame.render_widget(Paragraph::new(footer_line(state, theme)), footer);
     if state.help {
         help(frame);
     }
 }
 
-/// Who is looked at, and how it is.
-fn head(state: &State, theme: Theme) -> Line<'_> {
+/// The gateway and its status.
+fn header_line(state: &State, theme: Theme) -> Line<'_> {
     let at = format!("at {}", words::cut(&state.at, 40));
     let mut spans = vec![Span::styled(" tollgate ", STRONG), Span::raw(at)];
-    let Some(answers) = &state.answers else { return Line::from(spans) };
-    let status = &answers.status;
+    let Some(data) = &state.data else { return Line::from(spans) };
+    let status = &data.status;
     if status.draining {
         spans.push(Span::styled(" | draining", theme.bad()));
     }
@@ -84,7 +83,7 @@ fn head(state: &State, theme: Theme) -> Line<'_> {
 fn tab_line<'a>(state: &State, theme: Theme) -> Line<'a> {
     let mut spans = Vec::new();
     for (number, tab) in (1..).zip(Tab::ALL) {
-        let style = if tab == state.tab { CHOSEN } else { FAINT };
+        let style = if tab == state.tab { SELECTED } else { FAINT };
         spans.push(Span::raw(" "));
         spans.push(Span::styled(format!(" {number} {} ", tab.name()), style));
     }
@@ -94,21 +93,21 @@ fn tab_line<'a>(state: &State, theme: Theme) -> Line<'a> {
     Line::from(spans)
 }
 
-/// What keeps the screen from being true.
-fn troubles<'a>(state: &State, now: u64) -> Vec<Line<'a>> {
-    let answered = |text: String| match (&state.answers, state.answered_at) {
-        (None, _) => Line::from(format!(" {text}. Trying again.")),
+/// The errors because of which the screen is out of date.
+fn errors<'a>(state: &State, now: u64) -> Vec<Line<'a>> {
+    let with_age = |text: String| match (&state.data, state.data_at) {
+        (None, _) => Line::from(format!(" {text}. Retrying.")),
         (Some(_), at) => {
             let ago = span(now.saturating_sub(at) / 1_000);
-            Line::from(format!(" {text}. Trying again; what is shown is {ago} old."))
+            Line::from(format!(" {text}. Retrying; the data is {ago} old."))
         }
     };
-    let trouble = state.trouble.iter().map(|trouble| answered(trouble.to_string()));
-    let no_events = state.no_events.iter().filter(|_| state.trouble.is_none());
-    trouble.chain(no_events.map(|why| Line::from(format!(" No rates: {why}")))).collect()
+    let error = state.error.iter().map(|error| with_age(error.to_string()));
+    let no_events = state.no_events.iter().filter(|_| state.error.is_none());
+    error.chain(no_events.map(|why| Line::from(format!(" No rates: {why}")))).collect()
 }
 
-fn foot<'a>(state: &State, theme: Theme) -> Line<'a> {
+fn footer_line<'a>(state: &State, theme: Theme) -> Line<'a> {
     if let Some(note) = state.note {
         return Line::styled(format!(" {note}"), theme.warn());
     }
@@ -140,9 +139,9 @@ fn plural(count: u32, one: &'static str, many: &'static str) -> &'static str {
     if count == 1 { one } else { many }
 }
 
-/// Nothing yet.
+/// Drawn before the first data.
 fn waiting(frame: &mut Frame<'_>, area: Rect, state: &State) {
-    let text = if state.trouble.is_some() { "" } else { " Asking the gateway ..." };
+    let text = if state.error.is_some() { "" } else { " Waiting for the gateway ..." };
     frame.render_widget(Paragraph::new(text).style(FAINT), area);
 }
 

@@ -1,4 +1,4 @@
-//! How much is allowed and refused: over the last minutes, by plan, by rule.
+//! Allowed and refused requests: over the last minutes, by plan, by rule.
 
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -12,11 +12,11 @@ use super::{Theme, waiting};
 use crate::top::rates::{Rate, Series};
 use crate::top::state::State;
 
-/// How much of the past is drawn, in seconds.
-const SECONDS: u64 = 300;
+/// Time that the charts show, in seconds.
+const CHART_SECONDS: u64 = 300;
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, theme: Theme) {
-    if state.ticks.is_empty() && state.answers.is_none() {
+    if state.samples.is_empty() && state.data.is_none() {
         return waiting(frame, area, state);
     }
     let charts = area.height.saturating_sub(1) / 4;
@@ -29,7 +29,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, theme: Them
     .areas(area);
     let rates = state.rates();
     frame.render_widget(Paragraph::new(now(state, &rates.total, theme)), line);
-    let series = Series::of(state.ticks.iter(), usize::from(area.width), SECONDS);
+    let series = Series::of(state.samples.iter(), usize::from(area.width), CHART_SECONDS);
     chart(frame, allowed, "allowed", &series.allowed, theme.good());
     chart(frame, refused, "refused", &series.refused, theme.refused());
     let [plans, rules] =
@@ -43,19 +43,19 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, theme: Them
     table(frame, rules, &format!("Rules, by {sorted_by}"), rule_rows, true, theme);
 }
 
-/// The figures of now.
+/// The current totals.
 fn now<'a>(state: &State, total: &Rate, theme: Theme) -> Line<'a> {
-    let last = state.ticks.back();
+    let last = state.samples.back();
     let percent = total.refused_percent().map(|percent| format!(" ({percent:.1} %)"));
     let refused = format!("refused {}/s{}", rate(total.refused), percent.unwrap_or_default());
     let mut spans = vec![
         Span::styled(format!(" allowed {}/s", rate(total.allowed)), theme.good()),
         Span::raw("   "),
         Span::styled(refused, if total.refused > 0.0 { theme.refused() } else { FAINT }),
-        Span::raw(format!("   in flight {}", last.map_or(0, |tick| tick.in_flight))),
+        Span::raw(format!("   in flight {}", last.map_or(0, |sample| sample.in_flight))),
     ];
-    let from = |tick: &crate::top::api::Tick| {
-        let each = tick.sources.iter().map(|(source, count)| format!("{source} {count}"));
+    let from = |sample: &crate::top::api::Sample| {
+        let each = sample.sources.iter().map(|(source, count)| format!("{source} {count}"));
         each.collect::<Vec<_>>().join(", ")
     };
     let sources = last.map(from).filter(|sources| !sources.is_empty());
@@ -71,7 +71,7 @@ fn chart(frame: &mut Frame<'_>, area: Rect, title: &str, values: &[u64], style: 
     let block = Block::new().borders(Borders::TOP).title(title);
     let inner = block.inner(area);
     frame.render_widget(block, area);
-    // The newest stands at the right, whether there are five minutes or five seconds.
+    // The newest column is at the right, also if there are fewer columns than fit.
     let width = u16::try_from(values.len()).unwrap_or(u16::MAX).min(inner.width);
     let right = Rect { x: inner.x + inner.width - width, width, ..inner };
     frame.render_widget(Sparkline::default().data(values).max(most.max(1)).style(style), right);

@@ -1,4 +1,4 @@
-//! The screen as it is seen, at 80 by 24 and at other sizes.
+//! Snapshots of the screen at 80 by 24; any other size is drawn without a panic.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use ratatui::backend::TestBackend;
 use ratatui::style::Color;
 
 use super::*;
-use crate::top::api::{self, Buckets, Reloads, Tick, Upstreams};
+use crate::top::api::{self, Buckets, Reloads, Sample, Upstreams};
 use crate::top::client::GatewayError;
-use crate::top::feed::{ClientId, News};
-use crate::top::rates::tests::tick;
-use crate::top::state::tests::answers;
+use crate::top::feed::{ClientId, Update};
+use crate::top::rates::tests::sample;
+use crate::top::state::tests::data;
 use crate::top::state::{Key, Sort};
 
 const NOW: u64 = 20_000_000;
@@ -23,14 +23,14 @@ fn terminal(state: &State, (width, height): (u16, u16), color: bool) -> Terminal
     terminal
 }
 
-fn seen(state: &State) -> String {
+fn drawn(state: &State) -> String {
     terminal(state, (80, 24), false).backend().to_string()
 }
 
-/// A gateway that has served for five minutes.
+/// A gateway after five minutes.
 fn state(tab: Tab) -> State {
     let mut state = State { tab, ..State::new("127.0.0.1:9090".to_owned()) };
-    let ticks = (0..300).map(|at| {
+    let samples = (0..300).map(|at| {
         let row = |allowed, refused| api::Row { allowed, refused, shadow_refused: 0 };
         let rules = BTreeMap::from([
             ("per-key".to_owned(), row(100 + at, at / 3)),
@@ -43,10 +43,10 @@ fn state(tab: Tab) -> State {
             ("pro".to_owned(), row(1_000, 0)),
         ]);
         let sources = BTreeMap::from([("redis".to_owned(), 90), ("cache".to_owned(), 9)]);
-        Tick { plans, rules, sources, in_flight: 3, ..tick(1_000 + at, 0, 0) }
+        Sample { plans, rules, sources, in_flight: 3, ..sample(1_000 + at, 0, 0) }
     });
-    state.take(News::History(ticks.collect()), NOW);
-    state.take(News::Answers(Box::new(answers())), NOW);
+    state.take(Update::History(samples.collect()), NOW);
+    state.take(Update::Data(Box::new(data())), NOW);
     state
 }
 
@@ -54,27 +54,27 @@ fn from_json<T: serde::de::DeserializeOwned>(text: &str) -> T {
     serde_json::from_str(text).unwrap()
 }
 
-fn trouble() -> GatewayError {
+fn error() -> GatewayError {
     let why = "Connection refused (os error 111)".to_owned();
     GatewayError::Unreachable { at: "127.0.0.1:9090".to_owned(), why }
 }
 
 #[test]
-fn the_overview() {
-    insta::assert_snapshot!(seen(&state(Tab::Overview)));
-    insta::assert_snapshot!(seen(&State { sort: Sort::Refused, ..state(Tab::Overview) }));
+fn overview_shows_charts_and_rates() {
+    insta::assert_snapshot!(drawn(&state(Tab::Overview)));
+    insta::assert_snapshot!(drawn(&State { sort: Sort::Refused, ..state(Tab::Overview) }));
 }
 
 #[test]
-fn the_clients() {
-    insta::assert_snapshot!(seen(&State { chosen: 1, ..state(Tab::Clients) }));
+fn clients_are_listed_with_the_selected_one() {
+    insta::assert_snapshot!(drawn(&State { selected: 1, ..state(Tab::Clients) }));
 }
 
 #[test]
-fn one_client() {
+fn buckets_of_a_client_are_shown() {
     let mut state = state(Tab::Clients);
     state.open = Some(ClientId { kind: "key".to_owned(), id: "acme".to_owned() });
-    insta::assert_snapshot!("not_answered_yet", seen(&state));
+    insta::assert_snapshot!("buckets_pending", drawn(&state));
     let buckets: Buckets = from_json(
         r#"{"client": {"kind": "key", "id": "acme", "plan": "pro", "counted_as": null},
         "levels": "redis", "rules": [
@@ -90,31 +90,31 @@ fn one_client() {
          "rate": null, "burst": null, "tokens": null, "full_after_ms": null,
          "why_not": {"code": "other_routes", "why": "its routes do not list it"}}]}"#,
     );
-    let mut answers = answers();
-    answers.buckets = state.open.clone().map(|open| (open, Ok(buckets)));
-    state.take(News::Answers(Box::new(answers)), NOW);
-    insta::assert_snapshot!("answered", seen(&state));
+    let mut data = data();
+    data.buckets = state.open.clone().map(|open| (open, Ok(buckets)));
+    state.take(Update::Data(Box::new(data)), NOW);
+    insta::assert_snapshot!("buckets", drawn(&state));
 }
 
-/// The gateway's breaker is open, a server is down, and its file is wrong.
-fn ailing() -> State {
+/// The breaker is half open, a server is ejected, and the last reload was rejected.
+fn degraded() -> State {
     let mut state = state(Tab::Health);
-    let mut answers = answers();
-    answers.status = from_json(
+    let mut data = data();
+    data.status = from_json(
         r#"{"version": "0.1.0", "generation": 2, "uptime_s": 86400, "draining": true, "ready": false,
         "redis": {"configured": true, "connected": false},
         "breaker": {"state": "half_open", "override": "auto", "since_ms": 1200, "admits_percent": 10,
                     "retry_after_ms": 300}, "gateways": 3,
         "buckets": {"local": 1204, "max": 1000000, "evictions": 5, "debts": 17}}"#,
     );
-    answers.reloads = from_json::<Reloads>(
+    data.reloads = from_json::<Reloads>(
         r#"{"reloads": [
         {"at": "2026-11-21T16:40:00.123Z", "cause": "file_changed", "result": "rejected", "generation": 2,
          "errors": [{"message": "`rate` is not a rate", "line": 12, "column": 8}], "more_errors": 1},
         {"at": "2026-11-21T16:39:00.001Z", "cause": "requested", "result": "applied", "generation": 2,
          "changes": [{}], "more_changes": 0}]}"#,
     );
-    answers.upstreams = from_json::<Upstreams>(
+    data.upstreams = from_json::<Upstreams>(
         r#"{"upstreams": [
         {"name": "api", "servers": ["api.internal:3000"], "addresses": [
           {"address": "10.0.0.7:3000", "health": "ok", "retry_after_ms": 0},
@@ -122,41 +122,41 @@ fn ailing() -> State {
         {"name": "gone", "servers": ["gone.internal:80"], "addresses": []},
         {"name": "trial", "servers": ["demo"], "addresses": []}]}"#,
     );
-    state.take(News::Answers(Box::new(answers)), NOW);
-    state.ticks.back_mut().unwrap().config_valid = false;
+    state.take(Update::Data(Box::new(data)), NOW);
+    state.samples.back_mut().unwrap().config_valid = false;
     state
 }
 
 #[test]
-fn the_health() {
-    insta::assert_snapshot!("well", seen(&state(Tab::Health)));
-    insta::assert_snapshot!("ailing", seen(&ailing()));
+fn health_shows_redis_reloads_and_upstreams() {
+    insta::assert_snapshot!("health_good", drawn(&state(Tab::Health)));
+    insta::assert_snapshot!("health_degraded", drawn(&degraded()));
 }
 
 #[test]
-fn trouble_is_said_above_what_is_known() {
+fn error_is_shown_above_the_last_data() {
     let mut unknown = State::new("127.0.0.1:9090".to_owned());
-    insta::assert_snapshot!("nothing_is_known_yet", seen(&unknown));
-    unknown.take(News::Trouble(trouble()), 1);
-    insta::assert_snapshot!("nobody_answers", seen(&unknown));
-    let mut known = State { answered_at: NOW - 12_000_000, ..state(Tab::Overview) };
-    known.take(News::Trouble(GatewayError::WrongToken { at: "127.0.0.1:9090".to_owned() }), NOW);
+    insta::assert_snapshot!("before_the_first_response", drawn(&unknown));
+    unknown.take(Update::Failed(error()), 1);
+    insta::assert_snapshot!("unreachable", drawn(&unknown));
+    let mut known = State { data_at: NOW - 12_000_000, ..state(Tab::Overview) };
+    known.take(Update::Failed(GatewayError::WrongToken { at: "127.0.0.1:9090".to_owned() }), NOW);
     known.paused = true;
-    insta::assert_snapshot!("answers_no_more", seen(&known));
+    insta::assert_snapshot!("error_with_old_data", drawn(&known));
 }
 
 #[test]
-fn the_help() {
+fn help_lists_the_keys() {
     let mut state = state(Tab::Overview);
     state.press(Key::Help);
-    insta::assert_snapshot!(seen(&state));
+    insta::assert_snapshot!(drawn(&state));
 }
 
 #[test]
-fn without_colour_there_is_none() {
+fn no_color_disables_colours() {
     let colors = |color| {
         let mut found = Vec::new();
-        for state in [state(Tab::Overview), state(Tab::Clients), ailing()] {
+        for state in [state(Tab::Overview), state(Tab::Clients), degraded()] {
             let terminal = terminal(&state, (80, 24), color);
             let cells = terminal.backend().buffer().content();
             found.extend(cells.iter().flat_map(|cell| [cell.fg, cell.bg]));
@@ -167,7 +167,6 @@ fn without_colour_there_is_none() {
 }
 
 proptest! {
-    /// Whatever the terminal's size and the key, it is drawn.
     #[test]
     fn any_size_is_drawn(
         width in 0_u16..200,
@@ -177,13 +176,13 @@ proptest! {
     ) {
         use Key::{Back, Down, Help, Next, Open, PageDown, Pause, Sort, Up};
 
-        let mut state = ailing();
+        let mut state = degraded();
         for key in keys {
             state.press([Back, Down, Help, Next, Open, PageDown, Pause, Sort, Up][key]);
         }
         if fails {
-            state.take(News::Trouble(trouble()), NOW);
-            state.take(News::NoEvents(trouble()), NOW);
+            state.take(Update::Failed(error()), NOW);
+            state.take(Update::NoEvents(error()), NOW);
         }
         terminal(&state, (width, height), true);
     }

@@ -8,8 +8,8 @@ pub(super) const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
 /// What may be passed over.
 pub(super) const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 
-/// What is chosen.
-pub(super) const CHOSEN: Style = Style::new().add_modifier(Modifier::REVERSED);
+/// What is selected.
+pub(super) const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
 /// Whether there are colours.
 #[derive(Debug, Clone, Copy)]

@@ -1,8 +1,8 @@
-//! Numbers and times as people read them.
+//! Formats of numbers and times.
 
 use crate::config::suggest;
 
-/// `1,234,567`.
+/// Formats a number: `1,234,567`.
 pub(in crate::top) fn count(number: u64) -> String {
     let digits = number.to_string();
     let first = digits.len() % 3;
@@ -16,16 +16,16 @@ pub(in crate::top) fn count(number: u64) -> String {
     text
 }
 
-/// So many a second: with a digit behind the point where that says something.
-pub(in crate::top) fn rate(a_second: f64) -> String {
-    if a_second < 99.95 {
-        return format!("{a_second:.1}");
+/// Formats a rate: with one decimal below 100.
+pub(in crate::top) fn rate(per_second: f64) -> String {
+    if per_second < 99.95 {
+        return format!("{per_second:.1}");
     }
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "far below 2^64")]
-    count(a_second.round() as u64)
+    count(per_second.round() as u64)
 }
 
-/// A length of time: `350 ms`, `12 s`, `3 min`, `2 h`, `5 d`.
+/// Formats a duration: `350 ms`, `12 s`, `3 min`, `2 h`, `5 d`.
 pub(in crate::top) fn span(milliseconds: u64) -> String {
     let seconds = milliseconds / 1_000;
     match seconds {
@@ -37,19 +37,19 @@ pub(in crate::top) fn span(milliseconds: u64) -> String {
     }
 }
 
-/// A moment of RFC 3339 without its fraction: `2026-11-21 16:40:00Z`.
-pub(in crate::top) fn moment(text: &str) -> String {
+/// Formats a time of RFC 3339 without the fraction of its second: `2026-11-21 16:40:00Z`.
+pub(in crate::top) fn time(text: &str) -> String {
     let whole = text.split('.').next().unwrap_or(text);
     let zone = if whole.ends_with('Z') { "" } else { "Z" };
     cut(&format!("{}{zone}", whole.replacen('T', " ", 1)), 24)
 }
 
-/// A text of somebody else's, not longer than `most` characters, without control characters.
+/// Shortens text of the gateway to `most` characters, without control characters.
 pub(in crate::top) fn cut(text: &str, most: usize) -> String {
     suggest::cut(text, most)
 }
 
-/// A name of the file's; requests that belong to nothing have none.
+/// Shortens a name; that of requests without a plan or route is empty.
 pub(in crate::top) fn name(text: &str, most: usize) -> String {
     if text.is_empty() { "(none)".to_owned() } else { cut(text, most) }
 }
@@ -81,8 +81,8 @@ mod tests {
         for (milliseconds, expected) in spans {
             assert_eq!(span(milliseconds), expected);
         }
-        assert_eq!(moment("2026-11-21T16:40:00.123Z"), "2026-11-21 16:40:00Z");
-        assert_eq!(moment("2026-11-21T16:40:00Z"), "2026-11-21 16:40:00Z");
-        assert_eq!(moment("odd"), "oddZ");
+        assert_eq!(time("2026-11-21T16:40:00.123Z"), "2026-11-21 16:40:00Z");
+        assert_eq!(time("2026-11-21T16:40:00Z"), "2026-11-21 16:40:00Z");
+        assert_eq!(time("malformed"), "malformedZ");
     }
 }

@@ -184,7 +184,7 @@ fn spans_refused_by_the_collector_are_counted() {
     let gateway = Gateway::start(&tracing_to(collector.address, ""));
     gateway.get("/");
     gateway.wait_for_count("tollgate_traces_spans_total", &[("result", "rejected")], 1);
-    assert!(gateway.log().contains("it refused spans: too [31m old"), "{}", gateway.log());
+    assert!(gateway.log().contains("it rejected spans: too [31m old"), "{}", gateway.log());
 }
 
 #[test]

@@ -5,28 +5,28 @@ use super::*;
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const SPAN: &str = "b7ad6b7169203331";
 
-fn read(text: &str) -> Option<(String, bool)> {
-    let parent = Parent::read(text.as_bytes())?;
+fn parse(text: &str) -> Option<(String, bool)> {
+    let parent = Parent::parse(text.as_bytes())?;
     Some((format!("{} {:?}", parent.trace, parent.span), parent.is_sampled))
 }
 
 #[test]
-fn a_traceparent_is_read_as_w3c_has_it() {
+fn traceparent_is_parsed_as_w3c_defines() {
     let good = Some(format!("{TRACE} {SPAN}"));
     // (the text, whether it is valid, whether it is sampled)
     let table = [
         (format!("00-{TRACE}-{SPAN}-01"), true, true),
         (format!("00-{TRACE}-{SPAN}-00"), true, false),
-        // Flags that nobody knows yet are none of ours.
+        // Unknown flags are ignored.
         (format!("00-{TRACE}-{SPAN}-ff"), true, true),
         (format!("00-{TRACE}-{SPAN}-fe"), true, false),
-        // A version that nobody knows yet may go on behind what is known, and only there.
+        // A later version may have more fields after those of version 00.
         (format!("cc-{TRACE}-{SPAN}-01"), true, true),
-        (format!("cc-{TRACE}-{SPAN}-01-what-comes"), true, true),
+        (format!("cc-{TRACE}-{SPAN}-01-more"), true, true),
         (format!("cc-{TRACE}-{SPAN}-01-"), true, true),
-        (format!("cc-{TRACE}-{SPAN}-01.what"), false, false),
+        (format!("cc-{TRACE}-{SPAN}-01.more"), false, false),
         (format!("cc-{TRACE}-{SPAN}-0"), false, false),
-        (format!("00-{TRACE}-{SPAN}-01-what-comes"), false, false),
+        (format!("00-{TRACE}-{SPAN}-01-more"), false, false),
         (format!("00-{TRACE}-{SPAN}-01-"), false, false),
         (format!("ff-{TRACE}-{SPAN}-01"), false, false),
         (format!("0-{TRACE}-{SPAN}-01"), false, false),
@@ -59,12 +59,12 @@ fn a_traceparent_is_read_as_w3c_has_it() {
     ];
     for (text, is_valid, is_sampled) in table {
         let expected = good.clone().filter(|_| is_valid).map(|ids| (ids, is_sampled));
-        assert_eq!(read(&text), expected, "{text}");
+        assert_eq!(parse(&text), expected, "{text}");
     }
 }
 
 #[test]
-fn a_tracestate_is_passed_on_where_it_is_one() {
+fn tracestate_is_valid_by_the_syntax_of_w3c() {
     let many = |count: usize| (0..count).map(|at| format!("k{at}=v")).collect::<Vec<_>>().join(",");
     let long = "k".repeat(256);
     let table = [
@@ -100,29 +100,28 @@ fn a_tracestate_is_passed_on_where_it_is_one() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(trace in 1..u128::MAX, span in 1..u64::MAX, is_sampled: bool) {
+    fn formatted_traceparent_is_parsed_to_the_same(trace in 1..u128::MAX, span in 1..u64::MAX, is_sampled: bool) {
         let (trace, span) = (TraceId::of(trace).unwrap(), SpanId::of(span).unwrap());
         let parent = Parent { trace, span, is_sampled };
         let header = parent.header();
         prop_assert_eq!(header.len(), LENGTH);
-        prop_assert_eq!(Parent::read(header.as_bytes()), Some(parent));
+        prop_assert_eq!(Parent::parse(header.as_bytes()), Some(parent));
         let shown = format!("00-{trace}-{span:?}-0{}", u8::from(is_sampled));
         prop_assert_eq!(header.to_str().unwrap(), shown);
     }
 
-    /// What is read says nothing but what stood there: written again, in the known version, it is
-    /// the same but for flags.
+    /// Formatting a parsed header gives the same ids.
     #[test]
-    fn what_is_read_is_written_again(text in "[0-9a-fA-F]{2}-[0-9a-fA-F]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?") {
-        if let Some(parent) = Parent::read(text.as_bytes()) {
-            let written = parent.header();
-            prop_assert_eq!(&written.to_str().unwrap()[3..52], &text[3..52]);
+    fn parsed_traceparent_is_formatted_with_the_same_ids(text in "[0-9a-fA-F]{2}-[0-9a-fA-F]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?") {
+        if let Some(parent) = Parent::parse(text.as_bytes()) {
+            let formatted = parent.header();
+            prop_assert_eq!(&formatted.to_str().unwrap()[3..52], &text[3..52]);
         }
     }
 
     #[test]
-    fn whatever_is_sent_is_read_or_not(text: Vec<u8>, state: Vec<u8>) {
-        let _ = Parent::read(&text);
+    fn malformed_input_does_not_panic(text: Vec<u8>, state: Vec<u8>) {
+        let _ = Parent::parse(&text);
         let _ = is_tracestate([&state[..]]);
     }
 }

@@ -12,7 +12,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 
-/// What one who takes everything answers.
+/// A response that accepts all spans.
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
 fn tracing(endpoint: &str, more: &str) -> Tracing {
@@ -28,8 +28,8 @@ fn trusting(address: SocketAddr, ca: &Path) -> Tracing {
     tracing(&format!("https://{address}/otlp"), &more)
 }
 
-/// A collector with TLS and a certificate of its own, which is written to `ca`. Returns what each
-/// connection said, in order.
+/// A collector with TLS and a self-signed certificate, which is written to `ca`. Returns the received
+/// messages, each with the number of its connection.
 async fn encrypted(ca: &Path) -> (SocketAddr, tokio::sync::mpsc::Receiver<String>) {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
@@ -45,19 +45,19 @@ async fn encrypted(ca: &Path) -> (SocketAddr, tokio::sync::mpsc::Receiver<String
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (told, heard) = tokio::sync::mpsc::channel(16);
+    let (sender, received) = tokio::sync::mpsc::channel(16);
     tokio::spawn(async move {
         for connection in 0.. {
             let (stream, _) = listener.accept().await.unwrap();
             let Ok(mut stream) = acceptor.accept(stream).await else { continue };
-            let told = told.clone();
+            let sender = sender.clone();
             tokio::spawn(async move {
                 let mut text = String::new();
                 let mut buffer = [0; 4096];
                 while let Ok(read @ 1..) = stream.read(&mut buffer).await {
                     text.push_str(&String::from_utf8_lossy(&buffer[..read]));
                     if text.ends_with("a message") {
-                        told.send(format!("{connection} {text}")).await.unwrap();
+                        sender.send(format!("{connection} {text}")).await.unwrap();
                         text.clear();
                         stream.write_all(OK).await.unwrap();
                     }
@@ -65,19 +65,19 @@ async fn encrypted(ca: &Path) -> (SocketAddr, tokio::sync::mpsc::Receiver<String
             });
         }
     });
-    (address, heard)
+    (address, received)
 }
 
 #[tokio::test]
-async fn messages_go_over_one_encrypted_connection() {
+async fn tls_connection_is_reused() {
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.pem");
-    let (address, mut heard) = encrypted(&ca).await;
+    let (address, mut received) = encrypted(&ca).await;
     let tracing = trusting(address, &ca);
     let mut sender = Sender::default();
     for _ in 0..2 {
         assert_eq!(sender.send(&tracing, b"a message").await.unwrap(), Accepted::default());
-        let text = heard.recv().await.unwrap();
+        let text = received.recv().await.unwrap();
         assert!(text.starts_with("0 POST /otlp/v1/traces HTTP/1.1\r\n"), "{text}");
         let text = text.to_ascii_lowercase();
         for line in ["x-key: known", "content-type: application/x-protobuf", "content-length: 9"] {
@@ -88,21 +88,21 @@ async fn messages_go_over_one_encrypted_connection() {
 }
 
 #[tokio::test]
-async fn a_collector_that_nobody_vouches_for_gets_nothing() {
+async fn collector_without_a_trusted_certificate_gets_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (ca, other) = (folder.path().join("ca.pem"), folder.path().join("other.pem"));
-    let (address, mut heard) = encrypted(&ca).await;
+    let (address, mut received) = encrypted(&ca).await;
     encrypted(&other).await;
     for tracing in [tracing(&format!("https://{address}"), ""), trusting(address, &other)] {
         let failure = Sender::default().send(&tracing, b"a message").await.unwrap_err();
         assert_eq!(failure.label(), "connect", "{failure}");
     }
-    assert!(heard.try_recv().is_err());
+    assert!(received.try_recv().is_err());
 }
 
-/// What a collector answers, and what is made of it: the label, and whether it is tried again.
+/// The label of each error, and whether it is retryable.
 #[tokio::test]
-async fn an_answer_says_whether_it_is_worth_a_second_try() {
+async fn response_decides_label_and_retry() {
     let table: [(&[u8], &str, bool); 8] = [
         (b"HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\nno", "4xx", false),
         (b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n", "4xx", true),
@@ -113,7 +113,7 @@ async fn an_answer_says_whether_it_is_worth_a_second_try() {
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nno", "broken", true),
         (b"", "broken", true),
     ];
-    for (answer, label, is_retryable) in table {
+    for (response, label, is_retryable) in table {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let tracing = tracing(&format!("http://{}", listener.local_addr().unwrap()), "");
         tokio::spawn(async move {
@@ -124,11 +124,11 @@ async fn an_answer_says_whether_it_is_worth_a_second_try() {
                     let read = stream.read(&mut buffer).await.unwrap();
                     text.extend_from_slice(&buffer[..read]);
                 }
-                stream.write_all(answer).await.unwrap();
+                stream.write_all(response).await.unwrap();
             }
         });
         let failure = Sender::default().send(&tracing, b"a message").await.unwrap_err();
-        let shown = String::from_utf8_lossy(answer);
+        let shown = String::from_utf8_lossy(response);
         assert_eq!(
             (failure.label(), failure.is_retryable()),
             (label, is_retryable),
@@ -140,17 +140,17 @@ async fn an_answer_says_whether_it_is_worth_a_second_try() {
 }
 
 #[test]
-fn a_good_answer_may_refuse_spans() {
+fn successful_response_may_reject_spans() {
     use opentelemetry_proto::tonic::collector::trace::v1::ExportTracePartialSuccess;
 
-    let told = |rejected_spans| {
+    let response = |rejected_spans| {
         let error_message = "too old".to_owned();
         let partial_success = Some(ExportTracePartialSuccess { rejected_spans, error_message });
         accepted(&ExportTraceServiceResponse { partial_success }.encode_to_vec())
     };
-    assert_eq!(told(3), Accepted { rejected: 3, reason: "too old".to_owned() });
-    assert_eq!(told(-3).rejected, 0);
-    for nothing in [&b""[..], b"{}", b"\xff\xff\xff"] {
-        assert_eq!(accepted(nothing), Accepted::default());
+    assert_eq!(response(3), Accepted { rejected: 3, reason: "too old".to_owned() });
+    assert_eq!(response(-3).rejected, 0);
+    for malformed in [&b""[..], b"{}", b"\xff\xff\xff"] {
+        assert_eq!(accepted(malformed), Accepted::default());
     }
 }
