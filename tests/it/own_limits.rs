@@ -291,5 +291,5 @@ fn explain_covers_the_limits_path() {
     );
     let config = gateway.file().to_str().unwrap();
     let text = tollgate(&["explain", "-c", config, "--path", PATH], "");
-    assert!(text.stdout.contains("The gateway itself answers"), "{}", text.stdout);
+    assert!(text.stdout.contains("The gateway itself responds"), "{}", text.stdout);
 }
