@@ -1,4 +1,4 @@
-# Built in one image, run in another that holds the program and curl for the health check.
+# Builds in one image and runs in another, which contains the program and curl for the health check.
 
 FROM rust:1.95-bookworm AS build
 RUN apt-get update \
@@ -12,9 +12,9 @@ COPY lua lua
 COPY scripts scripts
 COPY src src
 COPY tests/model tests/model
-# `--build-arg BUILD=pgo`: by what it does under load. Slower to build, faster to run.
+# `--build-arg BUILD=pgo`: profile-guided optimisation. Slower to build, faster to run.
 ARG BUILD=release
-# What was built and fetched before is kept between builds, outside the image.
+# Caches of builds and downloads, outside of the image.
 RUN --mount=type=cache,target=/build/target \
     --mount=type=cache,target=/usr/local/cargo/registry \
     case "$BUILD" in \
@@ -33,7 +33,7 @@ COPY --from=build /tollgate /usr/local/bin/tollgate
 COPY gateway.toml /etc/tollgate/gateway.toml
 USER tollgate
 EXPOSE 8080
-# Whatever address the file gives the admin port, loopback is part of it.
+# The admin port also listens on loopback for every address in the file.
 HEALTHCHECK --interval=5s --timeout=2s --start-period=5s \
     CMD curl -fsS http://127.0.0.1:9090/ready || exit 1
 STOPSIGNAL SIGTERM

@@ -11,7 +11,7 @@ BENCH_NEEDS := git haproxy libnginx-mod-http-lua lua-nginx-redis nginx python3 r
 # cargo-nextest is faster and isolates tests; plain cargo runs the same tests.
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 LONG_TESTS := outages::long
-# `make bench JOB=3 ROUNDS=1 SECONDS=2`: one job (1 to 8, exactness, memory), or all in short.
+# `make bench JOB=3 ROUNDS=1 SECONDS=2`: one job (1 to 8, exactness, memory) with short rounds.
 NARROWED := $(strip $(if $(JOB),--job $(JOB)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS)))
 MATRIX_TESTS := cargo $(if $(NEXTEST),nextest run,test) --lib parity
 
@@ -26,7 +26,7 @@ release: ## build the optimised binary, target/release/tollgate (some minutes)
 	@scripts/need $(BUILD_NEEDS)
 	cargo build --release
 
-pgo: ## the same by what it does under load, target/pgo/tollgate: what to deploy (a quarter of an hour)
+pgo: ## build with profile-guided optimisation, target/pgo/tollgate: for deployment (a quarter of an hour)
 	@scripts/need $(BUILD_NEEDS) nginx python3 redis-server wrk
 	scripts/pgo
 
@@ -47,10 +47,10 @@ else
 	scripts/run-tests cargo test -- --ignored
 endif
 
-model: ## what threads share, under all interleavings of them (loom)
+model: ## check code shared by threads under all interleavings (loom)
 	cargo $(if $(NEXTEST),nextest run,test) -p model
 
-test-matrix: ## the Redis script against the core, on Redis 6.2, 7.0, 8 and Valkey 9
+test-matrix: ## compare the Redis script with the core on Redis 6.2, 7.0, 8 and Valkey 9
 	@scripts/need $(BUILD_NEEDS) python3 redis-server
 	@set -e; servers=$$(scripts/servers); printf '%s\n' "$$servers" | \
 	while IFS="$$(printf '\t')" read -r server version; do \
@@ -58,58 +58,58 @@ test-matrix: ## the Redis script against the core, on Redis 6.2, 7.0, 8 and Valk
 		TOLLGATE_REDIS_SERVER="$$server" $(MATRIX_TESTS) </dev/null; \
 	done
 
-test-api: ## the admin API against its OpenAPI document, by Schemathesis (from PyPI)
+test-api: ## test the admin API by its OpenAPI document, with Schemathesis (from PyPI)
 	@scripts/need $(BUILD_NEEDS) python3 python3-venv
 	cargo build
 	scripts/test-api "$${CARGO_TARGET_DIR:-target}/debug/tollgate"
 
-test-outages: ## the tests of outages that last, which `make test` leaves out
+test-outages: ## the long tests of outages, which `make test` leaves out
 	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
 	scripts/run-tests cargo $(if $(NEXTEST),nextest run --ignore-default-filter,test) --test it $(LONG_TESTS)
 
-test-browser: ## the dashboard in headless Chromium, before a gateway under load
+test-browser: ## the dashboard in headless Chromium, with a gateway under load
 	@scripts/need $(BUILD_NEEDS) chromium node npm redis-server
 	@scripts/browser
 	cargo build
 	node --test tests/browser/*.test.mjs
 
-lint: ## formatting, lints, and docs/faults.md against the names of the tests, as CI runs them
+lint: ## formatting, lints, and the test names in docs/faults.md, as in CI
 	@scripts/need python3
 	cargo fmt --all --check
 	scripts/check-faults
 	cargo clippy --workspace --all-targets -- -D warnings
 
-alerts: ## the alerts for Prometheus, against made-up histories
+alerts: ## test the alerts for Prometheus on example histories
 	@scripts/need promtool
 	cd docs/prometheus && promtool check rules alerts.yml && promtool test rules alerts.test.yml
 
-compose: ## docker-compose.yml against the schema of Compose; needs PyPI
+compose: ## validate docker-compose.yml by the schema of Compose; needs PyPI
 	@scripts/need python3 python3-venv
 	scripts/check-compose
 
-bench: $(if $(NARROWED),,bench-micro bench-redis) bench-peers ## everything measured; JOB=3 ROUNDS=1 SECONDS=2 narrows it to a look
+bench: $(if $(NARROWED),,bench-micro bench-redis) bench-peers ## all benchmarks; JOB=3 ROUNDS=1 SECONDS=2 runs a part
 
-bench-micro: ## what single steps cost: core, memory store, identity, routes, headers
+bench-micro: ## the cost of single steps: core, memory store, identity, routes, headers
 	@scripts/need $(BUILD_NEEDS)
 	cargo bench --bench core --bench memory_store --bench request
 
-bench-redis: ## ways to keep a bucket in Redis, side by side; writes docs/benchmarks.md
+bench-redis: ## compare methods to keep a bucket in Redis; writes docs/benchmarks.md
 	@scripts/need $(BUILD_NEEDS) redis-server
 	cargo bench --bench redis_three_ways -- --write
 
-# Only the whole run is written down; one that is narrowed is for looking at.
-bench-peers: ## tollgate beside nginx, HAProxy, Envoy, Traefik, Pingap; writes docs/benchmarks.md
+# Only a complete run is written to the page.
+bench-peers: ## compare tollgate with nginx, HAProxy, Envoy, Traefik, Pingap; writes docs/benchmarks.md
 	@scripts/need $(BUILD_NEEDS) $(BENCH_NEEDS)
 	cargo build --release -p tollgate -p bare_pingora
 	$(if $(filter-out 4 5 7 8,$(JOB)),,scripts/pgo)
 	PYTHONPATH=benches $$(scripts/peers) -m peers $(if $(NARROWED),$(NARROWED),--write)
 
-callgrind: ## instructions per request, plain and the worst; fails where they grew by more than 5 %, or beyond 3 million
+callgrind: ## instructions per request, plain and worst case; fails if they grow by more than 5 %, or above 3 million
 	@scripts/need $(BUILD_NEEDS) nginx python3 valgrind
 	cargo build --profile callgrind -p tollgate
 	PYTHONPATH=benches python3 -m callgrind
 
-mutants: ## mutation tests of the arithmetic and of decisions (an hour and a half); installs cargo-mutants
+mutants: ## mutation tests of arithmetic and decisions (an hour and a half); installs cargo-mutants
 	@scripts/need $(BUILD_NEEDS) python3
 	@cargo mutants --version >/dev/null 2>&1 || cargo install --locked cargo-mutants
 	scripts/mutants

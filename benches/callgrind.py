@@ -1,15 +1,15 @@
-"""Instructions per request, which do not depend on the machine's mood: `make callgrind`.
+"""Instructions per request, which do not depend on the load of the machine: `make callgrind`.
 
 One connection, four limits in memory, one thread, under `valgrind --tool=callgrind`, once with few
-requests and once with many: the difference, by the requests that it is for, has no start-up in it.
-The kernel's part of a request is not counted.
+requests and once with many: the difference, divided by the requests, excludes the start.
+Instructions of the kernel are not counted.
 
-Then heads of 8 KiB whose decisions are the most expensive that are known, each answered by the gateway
+Then heads of 8 KiB with the most expensive known decisions, each answered by the gateway
 itself: none may take more than 3 million instructions, about a millisecond.
 
-Fails when the request takes 5 % more than the first line of benches/callgrind.txt says, unless the
+Fails if a request takes 5 % more than the first line of benches/callgrind.txt, unless the
 Unreleased part of CHANGELOG.md has a line with the words "instructions per request". `--write` writes
-the file anew; `--heads` counts the expensive heads alone.
+the file; `--heads` counts only the expensive heads.
 """
 
 import argparse
@@ -34,7 +34,7 @@ MOST_FOR_A_HEAD = 3_000_000
 REQUEST = b"GET /?page=2 HTTP/1.1\r\nHost: api.example.com\r\nx-api-key: hot\r\n\r\n"
 
 HEAD_BYTES = 8_000
-# What a file can hold that has a decision look at all of a head.
+# A configuration with which a decision reads the whole head.
 FILE = """[server]
 listen = ["127.0.0.1:{port}"]
 admin = "127.0.0.1:{admin}"
@@ -71,7 +71,7 @@ def lines(line: str) -> str:
     return f"{line}\r\n" * min(HEAD_BYTES // (len(line) + 2), 250)
 
 
-# Target, host, and further lines, by what there is much of.
+# Target, host and header lines of each expensive head.
 HEADS = {
     "slashes": (f"//x/b%2fc\\d;e//{filled('/')}", "api.test", ""),
     "segments": (f"//x/b%2fc\\d;e//{filled('/a')}", "api.test", ""),
@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def compare(found: int, writes: bool) -> None:
-    """Sets the instructions of a plain request beside those that are committed."""
+    """Compares the instructions of a plain request with the committed number."""
     rows = COMMITTED.read_text().splitlines()
     if writes:
         rows[0] = str(found)
@@ -118,7 +118,7 @@ def compare(found: int, writes: bool) -> None:
     before = int(rows[0])
     grown = found / before
     print(f"{found:,} instructions per request; {before:,} committed ({grown - 1:+.1%})")
-    if grown > TOLERATED and not is_told():
+    if grown > TOLERATED and not is_in_changelog():
         raise Failure(
             "that is more than 5 % beyond benches/callgrind.txt. Find out why; if it is worth"
             " it, say so in the Unreleased part of CHANGELOG.md, with the words “instructions per"
@@ -149,7 +149,7 @@ def per_head(folder: Path, name: str, keep: Path | None) -> int:
 
 
 def instructions(folder: Path, upstream: int, requests: int, keep: Path | None) -> int:
-    """All that the program executes, from its start to its end, for so many requests."""
+    """Instructions of the program from start to exit, for this number of requests."""
     site = Site(folder, free_port(), upstream, None, OPEN)
     command = tollgate(4, Store.MEMORY).command(site)[1:]
     return counted(folder, command, site.port, str(requests), keep, [REQUEST] * requests)
@@ -159,7 +159,7 @@ def counted(
     folder: Path, command: list[str], port: int, name: str, keep: Path | None, requests: list[bytes]
 ) -> int:
     counts = (keep or folder).absolute() / f"callgrind.{name}.out"
-    # Its threads take turns, or one that waits for another may take them all.
+    # Fair scheduling; otherwise a spinning thread could use all the time.
     valgrind = [
         "valgrind",
         "--tool=callgrind",
@@ -177,7 +177,7 @@ def counted(
 
 
 def ask(port: int, requests: list[bytes]) -> None:
-    """One after the other, on one connection: a plain one must pass, others are refused or pass."""
+    """Sends requests in sequence on one connection. A plain request must be allowed."""
     with socket.create_connection(("127.0.0.1", port), 60) as connection:
         for request in requests:
             connection.sendall(request)
@@ -190,8 +190,8 @@ def ask(port: int, requests: list[bytes]) -> None:
                 answer += connection.recv(65536)
 
 
-def is_told() -> bool:
-    """Whether the changelog speaks of it since the last release."""
+def is_in_changelog() -> bool:
+    """Whether the Unreleased part of the changelog mentions it."""
     parts = Path("CHANGELOG.md").read_text().split("\n## ")
     unreleased = next((part for part in parts if part.startswith("Unreleased")), "")
     return "instructions per request" in " ".join(unreleased.split())

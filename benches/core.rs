@@ -1,4 +1,4 @@
-//! What the arithmetic of one bucket costs, without a store around it.
+//! Benchmarks of the arithmetic of buckets, without a store.
 //!
 //! ```sh
 //! cargo bench --bench core
@@ -48,13 +48,14 @@ fn refill_and_take_tokens(bencher: Bencher, count: usize) {
     let mut buckets = buckets(&charges, charges[0].limit.full());
     let mut now = 0;
     bencher.bench_local(|| {
-        // A token's worth of ticks, so that every request passes.
+        // The time of one token, so that every request is allowed.
         now += 100_000;
         refill_and_take(black_box(&charges), black_box(&mut buckets), black_box(now))
     });
 }
 
-/// Notes who asked, as every request does behind its decision: one client, or 100,000 in turn.
+/// Records a request in the top-k sketch, as every request does after its decision: for one client, or
+/// 100,000 in turn.
 #[divan::bench(args = [1, 100_000], consts = [1, 3])]
 fn note_who_asked<const RULES: usize>(bencher: Bencher, clients: u32) {
     let rule = |number| format!("[rules.r{number}]\nper = ['ip']\nrate = '1/s'\n");

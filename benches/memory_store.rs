@@ -1,14 +1,14 @@
-//! What a check in memory costs, and what a bucket costs.
+//! Benchmarks of checks and of buckets in memory.
 //!
 //! ```sh
 //! cargo bench --bench memory_store
 //! ```
 //!
-//! First the bytes, by resident memory, each size in a process of its own. Then the times, which are
-//! those of one thread however many run beside it, and hold what making a charge costs. With
-//! `lto = "off"` they come out twice as long: link as the program is linked.
+//! First the bytes of a bucket, by resident memory, each size in a separate process. Then the times of one
+//! thread, with any number of concurrent threads, including the creation of the charge. With `lto = "off"`
+//! they double: use the program's link settings.
 //!
-//! Threads beyond the machine's cores show how locks behave when their holder is not running.
+//! More threads than cores show how locks behave if their holder is not running.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark speaks by its output")]
 
@@ -32,17 +32,17 @@ const MILLION: u64 = 1_000_000;
 const SOON: &str = "full_again_soon";
 const LATE: &str = "full_again_late";
 
-/// Set for a process that only fills a store: its bound and its clients.
+/// Environment variable of a process that only fills a store: its maximum and its clients.
 const SIZES: &str = "TOLLGATE_BENCH_SIZES";
 const HOUR: u64 = 3_600 * SECOND;
 
-/// Never empty here.
+/// Never exhausted in the benchmark.
 const WIDE: u32 = 0;
-/// Empty after one request, for an hour.
+/// Exhausted by one request, for an hour.
 const NARROW: u32 = 1;
-/// Full again a tenth of a second after one request.
+/// Full again 100 ms after one request.
 const QUICK: u32 = 2;
-/// An hour to fill after one request, and as deep as it gets.
+/// Takes an hour to refill after one request, with the maximum burst.
 const SLOW: u32 = 3;
 
 static LIMITS: LazyLock<[Limit; 4]> = LazyLock::new(|| {
@@ -50,9 +50,9 @@ static LIMITS: LazyLock<[Limit; 4]> = LazyLock::new(|| {
         .map(|(tokens, period, burst)| Limit::token_bucket(tokens, period, burst).unwrap())
 });
 
-/// A million clients in a store that could hold a tenth more.
+/// A million clients in a store with space for 10 % more.
 static CROWD: LazyLock<MemoryStore> = LazyLock::new(|| crowd(WIDE));
-/// The same, each without a token left.
+/// A million clients, each without tokens.
 static DRAINED_CROWD: LazyLock<MemoryStore> = LazyLock::new(|| crowd(NARROW));
 
 fn main() {
@@ -80,7 +80,7 @@ fn charge(client: u64, limit_index: u32) -> Charge {
     Charge { bucket, rule: 0, limit_index, limit, cost: 1, mode: Mode::Enforce }
 }
 
-/// A permutation of all numbers that looks random (splitmix64).
+/// A pseudo-random permutation (splitmix64).
 fn mixed(number: u64) -> u64 {
     let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -88,14 +88,14 @@ fn mixed(number: u64) -> u64 {
     number ^ number >> 31
 }
 
-/// Counts up, in each thread in a range of its own.
+/// A counter, with a separate range for each thread.
 fn turn() -> u64 {
     static THREADS: AtomicU64 = AtomicU64::new(1);
     thread_local!(static TURN: Cell<u64> = Cell::new(THREADS.fetch_add(1, Relaxed) << 32));
     TURN.replace(TURN.get() + 1)
 }
 
-/// Somebody of the million, and an instant.
+/// One of a million clients, and a time.
 fn client_and_now() -> (u64, u64) {
     let turn = turn();
     (mixed(turn) % MILLION, turn & 0xffff_ffff)
@@ -109,8 +109,8 @@ fn nothing_but_making_the_charge(bencher: Bencher) {
     });
 }
 
-/// What this machine's memory allows: one random entry of an array as large as the store's slots,
-/// behind one of as many locks, read and written. No search, no arithmetic, no answer.
+/// The limit of the machine's memory: reads and writes one random entry of an array as large as the store,
+/// guarded by one of as many locks. No search, no arithmetic, no result.
 #[divan::bench(threads = [1, 2, 4], sample_size = 20_000, sample_count = 100)]
 fn touch_one_of_a_million_in_bare_arrays(bencher: Bencher) {
     const SHARDS: usize = 128;
@@ -152,7 +152,7 @@ fn check_one_hot_key(bencher: Bencher) {
     bencher.bench(|| store.take(&[hot], turn() & 0xffff_ffff, Share::WHOLE).allowed());
 }
 
-/// By address (of a million), by key (of 10,000), by route (of 20), and all together.
+/// Rules by address (of a million), by key (of 10,000), by route (of 20), and a global one.
 #[divan::bench(threads = [1, 2, 4], sample_size = 20_000, sample_count = 100)]
 fn check_four_rules(bencher: Bencher) {
     let store = &*CROWD;
@@ -164,9 +164,8 @@ fn check_four_rules(bencher: Bencher) {
     });
 }
 
-/// A new client each time, a tick after the last one. Where buckets are full again soon, the store
-/// needs no more room than for those that are not; where they are not, each takes another's place
-/// in a store of a million that is full.
+/// A new client for each request, 1 µs after the last one. If buckets are soon full again, the store needs
+/// space only for the others; otherwise each new bucket evicts another from a full store of a million.
 #[divan::bench(threads = [1, 2, 4], args = [SOON, LATE], sample_size = 20_000, sample_count = 100)]
 fn flood_of_newcomers(bencher: Bencher, full_again: &str) {
     let limit = if full_again == SOON { QUICK } else { SLOW };
@@ -182,7 +181,7 @@ fn flood_of_newcomers(bencher: Bencher, full_again: &str) {
     });
 }
 
-/// One process for each size, so that none finds what another has left in the allocator.
+/// One process per size, so that none reuses the memory of another.
 fn bytes_per_bucket() {
     for (max_buckets, clients) in [
         (1_000_000, 1_000_000),
@@ -202,7 +201,7 @@ fn bytes_per_bucket() {
 }
 
 fn fill_and_report(max_buckets: usize, clients: u64) {
-    // What the program needs at all.
+    // Memory of the empty program.
     MemoryStore::new(1_000, &*LIMITS).take(&[charge(0, SLOW)], 0, Share::WHOLE);
     let before = resident_bytes();
     let store = MemoryStore::new(max_buckets, &*LIMITS);
@@ -215,7 +214,7 @@ fn fill_and_report(max_buckets: usize, clients: u64) {
     );
 }
 
-/// Of this process. Pages are of 4 KiB on the machines that this runs on.
+/// Resident memory of this process. Assumes pages of 4 KiB.
 fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4_096

@@ -1,5 +1,5 @@
-//! What the steps of one request cost, but for its buckets: who asks, for what, under which
-//! limits, and what the answer says of them.
+//! Benchmarks of the steps of a request without its buckets: identity, routing, charges, and headers of the
+//! response.
 //!
 //! ```sh
 //! cargo bench --bench request
@@ -33,7 +33,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7));
 const PATH: &str = "/api/items/4711/orders";
-/// A key of 32 characters, as keys go.
+/// A key of 32 characters.
 const KEY: &str = "tg_bmV2ZXItZ29pbmctdG8tZ2l2ZS11cA";
 
 const RULES: &str = r#"
@@ -55,8 +55,8 @@ fn main() {
     divan::main();
 }
 
-/// Four limits, so many routes under one another's side, and so many keys, of which the last is
-/// [`KEY`]. Behind a proxy that is trusted where the policy is told so.
+/// A policy with four limits and these numbers of sibling routes and of keys, of which the last is [`KEY`].
+/// `more` can add trusted proxies.
 fn policy(routes: usize, keys: usize, more: &str) -> Policy {
     let mut text = format!("{more}\n[plans.free]\n[upstreams.api]\nservers = [\"demo\"]\n");
     for route in 0..routes {
@@ -74,7 +74,7 @@ fn policy(routes: usize, keys: usize, more: &str) -> Policy {
 
 fn asked(path: &str, headers: &[(&'static str, &'static str)]) -> request::Parts {
     let mut request = Request::builder().uri(path).header("host", "api.example.com");
-    // What clients send beside.
+    // Usual headers of clients.
     for (name, value) in [("user-agent", "curl/8.5.0"), ("accept", "*/*")].iter().chain(headers) {
         request = request.header(*name, *value);
     }
@@ -139,7 +139,7 @@ mod route {
     }
 }
 
-/// All that comes before the buckets: checks of the head, client, route, charges of four limits.
+/// Everything before the buckets: checks of the head, client, route, charges of four limits.
 #[divan::bench]
 fn decide_under_four_limits(bencher: Bencher) {
     let policy = policy(20, 1_000, "");
@@ -149,7 +149,7 @@ fn decide_under_four_limits(bencher: Bencher) {
     bencher.bench_local(|| precheck(black_box(&policy), black_box(&head)).charges.len());
 }
 
-/// Puts what four limits said into an answer, in each of the styles.
+/// Writes the headers of four limits into a response, in each style.
 #[divan::bench(args = ["none", "x", "draft", "both"])]
 fn headers(bencher: Bencher, style: &str) {
     let exchange = checked_exchange(policy(1, 1, &format!("[headers]\nstyle = \"{style}\"")));
@@ -161,7 +161,7 @@ fn headers(bencher: Bencher, style: &str) {
     });
 }
 
-/// A request that has passed.
+/// An allowed request.
 fn checked_exchange(policy: Policy) -> Exchange {
     let request = asked(PATH, &[("x-api-key", KEY)]);
     let head = Head::of(&request, PATH.as_bytes(), Some(PEER), false);

@@ -1,5 +1,5 @@
-//! The least that Pingora's proxy can do, built as tollgate is built: what a gateway adds is
-//! measured against it. `bare_pingora LISTEN UPSTREAM`, on one thread.
+//! A minimal Pingora proxy, built like tollgate, as a baseline. Usage: `bare_pingora LISTEN UPSTREAM`. Uses
+//! one thread.
 
 use std::error::Error as StdError;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-"""Measures tollgate beside its peers: `make bench`, from the root of the source."""
+"""Compares tollgate with other gateways: `make bench`, from the root of the source."""
 
 import argparse
 import signal
@@ -16,19 +16,19 @@ from .measure import Bench, Pair
 from .processes import Failure, which
 from .results import Results, Row, committed
 
-# So often a measurement is tried: a machine's worst moments are no reason to lose the others.
+# Attempts per measurement: one failure on a busy machine must not lose the other results.
 TRIES = 3
 
-# What `make bench` measures, unless it is told otherwise.
+# Defaults of `make bench`.
 ROUNDS, SECONDS = 5, 3
 
-# Jobs of another kind than the numbered ones.
+# Jobs besides the numbered ones.
 EXACTNESS, MEMORY = "exactness", "memory"
 
 
 def main() -> None:
     wanted = arguments()
-    # As an interrupt does, so that nothing that was started stays.
+    # Handle SIGTERM like an interrupt, so that all started programs are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("error: ended"))
     started = time.monotonic()
 
@@ -46,7 +46,7 @@ def main() -> None:
     head = page.head(command(wanted), wanted.rounds, wanted.seconds, versions())
     text = page.whole(results, head)
     print(f"\n{text}")
-    tell_changes(results)
+    print_changes(results)
     if wanted.write:
         page.write(text)
         results.write()
@@ -60,7 +60,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="peers", description=__doc__)
     parser.add_argument("--job", choices=names, help="only this one")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each measurement")
+    about = "duration of each measurement"
+    parser.add_argument("--seconds", type=float, default=SECONDS, help=about)
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
     wanted = parser.parse_args()
     if wanted.write and wanted.job:
@@ -69,11 +70,11 @@ def arguments() -> argparse.Namespace:
 
 
 def command(wanted: argparse.Namespace) -> str:
-    """What measures the same again."""
+    """The command that repeats the run."""
     if (wanted.rounds, wanted.seconds) == (ROUNDS, SECONDS):
         return "make bench"
-    told = f"--rounds {wanted.rounds} --seconds {wanted.seconds:g}"
-    return f"PYTHONPATH=benches $(scripts/peers) -m peers --write {told}"
+    options = f"--rounds {wanted.rounds} --seconds {wanted.seconds:g}"
+    return f"PYTHONPATH=benches $(scripts/peers) -m peers --write {options}"
 
 
 def measure(bench: Bench, wanted: argparse.Namespace, results: Results, say) -> None:
@@ -90,7 +91,7 @@ def measure(bench: Bench, wanted: argparse.Namespace, results: Results, say) -> 
 
 
 def rows_of(bench: Bench, job: Job, rounds: int, say) -> dict[str, Row]:
-    """All gateways of a job take turns, each beside bare Pingora."""
+    """Measures the gateways of a job in turn, each together with bare Pingora."""
     if job.at_half_load:
         job = bench.half_load(job)
     pairs: dict[str, list[Pair]] = {gateway.name: [] for gateway in job.gateways}
@@ -112,11 +113,11 @@ def tried(bench: Bench, job: Job, gateway: Gateway, turn: int, say) -> Pair:
         try:
             return bench.pair(job, gateway, bare_first=turn % 2 == 0)
         except Failure as failure:
-            say(f"once more: {failure}")
+            say(f"retrying: {failure}")
     return bench.pair(job, gateway, bare_first=turn % 2 == 0)
 
 
-def tell_changes(results: Results) -> None:
+def print_changes(results: Results) -> None:
     before = committed()
     if before:
         changes = list(results.outside(before))
@@ -125,7 +126,7 @@ def tell_changes(results: Results) -> None:
 
 
 def versions() -> str:
-    """Of all that is measured, as they call themselves."""
+    """Versions of all programs, as they report them."""
     lines = [
         page.first_line(which("nginx"), "-v").replace("nginx version: ", ""),
         " ".join(page.first_line(which("haproxy"), "-v").split()[:3]),

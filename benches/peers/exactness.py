@@ -1,4 +1,4 @@
-"""How many pass of how many may; and what a million clients take of memory."""
+"""Exactness (requests allowed, and maximum allowed), and memory of a million clients."""
 
 from dataclasses import dataclass
 
@@ -21,13 +21,13 @@ GATEWAYS = [
 ]
 
 CLIENTS = 1_000_000
-# So slow to fill that nobody's bucket can be forgotten.
+# Refills so slowly that no bucket can be dropped.
 CROWD = Quota(1, 3600, 1_000_000)
 
 
 @dataclass(frozen=True)
 class Exactness:
-    """Of one gateway: how many passed and how many may have, in words, one time after another."""
+    """One gateway: allowed and maximum number of requests of each round, as text."""
 
     gateway: str
     passed: list[str]
@@ -42,7 +42,7 @@ def exactness(bench: Bench, rounds: int, say) -> list[Exactness]:
             with bench.running(gateway, EXACT) as (_, port):
                 wait_until_settled()
                 outcome = bench.send(Load(), port, SECONDS)
-            # Where the machine is busy, the load ends late.
+            # On a busy machine, the load ends late.
             may = EXACT.burst + int(EXACT.tokens * outcome.seconds)
             passed.append(f"{outcome.passed} of {may}")
         say(f"{gateway.name}: {', '.join(passed)}")
@@ -51,12 +51,12 @@ def exactness(bench: Bench, rounds: int, say) -> list[Exactness]:
 
 
 def crowd_mb(bench: Bench, say) -> float:
-    """Resident memory of tollgate when a million clients have asked, each once."""
+    """Resident memory of tollgate after one request of each of a million clients."""
     with bench.running(tollgate(1, Store.MEMORY), CROWD) as (program, port):
         sent = 0
         while sent < CLIENTS:
             outcome = bench.send(Load(keys=f"new:{sent}"), port, 5)
-            # A few more have been asked for than were answered when the time was over.
+            # At the end, some requests were sent but not answered.
             sent += outcome.passed
             say(f"{sent} clients: {program.memory_mb():.0f} MB")
         return program.memory_mb()

@@ -1,4 +1,4 @@
-"""What must hold, and whether it does."""
+"""The goals, and whether they are met."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ HALF = "Latency at half the load that bare Pingora carries"
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure and its bound."""
+    """A measured value and its bound."""
 
     text: str
     bound: float
@@ -32,7 +32,7 @@ class Goal:
     of: Callable[[Results], float]
 
     def line(self, results: Results) -> str | None:
-        """A line of the table; none where the run has not measured it."""
+        """A line of the table; none if the run has not measured the value."""
         try:
             value = self.of(results)
         except KeyError:
@@ -60,13 +60,13 @@ def figure(job: str, gateway: Gateway, column: str):
 
 
 def ratio(job: str, gateway: Gateway, column: str):
-    """To bare Pingora."""
+    """The ratio to bare Pingora."""
     return lambda results: row(results, job, gateway).ratios[column].median
 
 
 def ours_to(ours: Gateway, job: str, theirs: Gateway, column: str):
-    """Our four limits to a peer's one. Both are taken as ratios to bare Pingora in the same
-    moment, so that a slow moment of the machine falls on neither."""
+    """Ratio of tollgate with four limits to a peer with one. Both are ratios to bare Pingora,
+    measured at the same time, so that delays of the machine cancel out."""
     mine, other = ratio(FOUR, ours, column), ratio(job, theirs, column)
     return lambda results: mine(results) / other(results)
 

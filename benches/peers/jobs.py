@@ -1,4 +1,4 @@
-"""What is asked of whom. Within a job all are asked the same."""
+"""The jobs: one load on several gateways."""
 
 from dataclasses import dataclass, field
 
@@ -12,13 +12,13 @@ from .servers import SIZES, path_of
 class Job:
     """One load on several gateways."""
 
-    # What `make bench JOB=…` names; jobs may share it.
+    # The value of `make bench JOB=…`; several jobs can share it.
     number: str
     title: str
     gateways: list[Gateway]
     load: Load = field(default_factory=Load)
     quota: Quota = OPEN
-    # At half the requests a second that bare Pingora carries.
+    # At half the requests per second of bare Pingora.
     at_half_load: bool = False
 
     @property

@@ -1,9 +1,9 @@
--- What wrk sends: `wrk -s load.lua URL -- KEYS [MILLISECONDS]`.
+-- The requests that wrk sends: `wrk -s load.lua URL -- KEYS [MILLISECONDS]`.
 --
--- KEYS is who asks: `hot` (one client), `uniform` or `zipf` (of 100,000), `new:NUMBER` (somebody
--- new each time, from NUMBER on). The 100,000 are written out before the clock starts: a request of
--- theirs costs wrk some 2 µs more than one that is always the same. MILLISECONDS is how long each
--- connection thinks, on average, before it asks again.
+-- KEYS are the clients: `hot` (one), `uniform` or `zipf` (of 100,000), `new:NUMBER` (a new client
+-- for each request, from NUMBER on). The 100,000 are formatted before the measurement: such a
+-- request costs wrk about 2 µs more than a constant one. MILLISECONDS is the average pause of a
+-- connection between two requests.
 
 local CLIENTS = 100000
 local DRAWS = 2 ^ 20
@@ -12,7 +12,7 @@ local function of(key)
     return wrk.format(nil, nil, { ["x-api-key"] = key })
 end
 
--- `draw` names a client, DRAWS times; the requests then go round.
+-- `draw` selects a client, DRAWS times; the requests then repeat.
 local function rounds_of(draw)
     local requests, drawn = {}, {}
     for client = 1, CLIENTS do
@@ -28,7 +28,7 @@ local function rounds_of(draw)
     end
 end
 
--- The client of rank r asks 1/r as often as the first.
+-- The client of rank r sends 1/r as many requests as the first.
 local function zipf()
     local sums, sum = {}, 0
     for rank = 1, CLIENTS do
@@ -65,7 +65,7 @@ function init(arguments)
         error("no such keys: " .. keys)
     end
     if pause > 0 then
-        -- wrk counts whole milliseconds; what is left of them is left to chance.
+        -- wrk uses whole milliseconds; the fraction is rounded at random.
         delay = function() return math.floor(math.random() * 2 * pause + math.random()) end
     end
 end

@@ -1,4 +1,4 @@
-"""wrk, and what it says."""
+"""Runs wrk and parses its output."""
 
 import subprocess
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ SCRIPT = Path(__file__).with_name("load.lua")
 
 @dataclass(frozen=True)
 class Load:
-    """What is sent."""
+    """The load."""
 
     connections: int = 64
-    # Who asks; load.lua says what there is.
+    # The clients; see load.lua.
     keys: str = "hot"
     path: str = "/"
-    # How long each connection thinks on average before it asks again, in milliseconds.
+    # Average pause of a connection between two requests, in milliseconds.
     pause_ms: float = 0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came back."""
+    """The result."""
 
     seconds: float
     requests: int

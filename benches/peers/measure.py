@@ -1,4 +1,4 @@
-"""One gateway under one load, beside bare Pingora under the same."""
+"""Measures a gateway and bare Pingora under the same load."""
 
 import time
 from contextlib import ExitStack, contextmanager
@@ -16,7 +16,7 @@ from .servers import Redis, Upstream
 
 @dataclass(frozen=True)
 class Figures:
-    """What a load cost. All but the first and the last are per request."""
+    """The cost of a load. All values but the first and the last are per request."""
 
     requests_per_second: float
     cpu_us: float
@@ -33,14 +33,14 @@ class Figures:
 
 @dataclass(frozen=True)
 class Pair:
-    """A gateway, and bare Pingora in the same moment."""
+    """A gateway, and bare Pingora at the same time."""
 
     own: Figures
     bare: Figures
 
 
 class Bench:
-    """The two cores, the servers behind the gateways, and bare Pingora, which stays up."""
+    """The two cores, the upstream, Redis, and bare Pingora, which keeps running."""
 
     def __init__(self, folder: Path, seconds: float):
         self.folder = folder
@@ -65,7 +65,7 @@ class Bench:
 
     @contextmanager
     def running(self, gateway: Gateway, quota: Quota):
-        """The gateway alone on its core but for bare Pingora, which sleeps meanwhile."""
+        """Runs the gateway on its core, where only bare Pingora also runs, which is idle."""
         program, port = self.start(gateway, quota)
         with program:
             yield program, port
@@ -74,7 +74,7 @@ class Bench:
         return load.run(what, port, seconds, self.load_core)
 
     def pair(self, job: Job, gateway: Gateway, bare_first: bool) -> Pair:
-        """Both in turn; who is first changes, so that neither has the better moments."""
+        """Measures both in turn, in alternating order."""
         with self.running(gateway, job.quota) as (program, port):
             self.send(job.load, port, 1)
             if bare_first:
@@ -92,7 +92,7 @@ class Bench:
         self, program: Program, port: int, what: Load, store: Store
     ) -> tuple[Figures, Outcome]:
         def spent() -> tuple[float, float, int]:
-            # Redis works a little even where nobody asks it.
+            # Redis uses some CPU even when idle.
             redis = (self.redis.cpu_us(), self.redis.calls()) if store is Store.REDIS else (0, 0)
             return (program.cpu_us(), *redis)
 
@@ -105,26 +105,26 @@ class Bench:
         return Figures(rate, *costs, outcome.p50_ms, outcome.p99_ms, memory), outcome
 
     def check(self, job: Job, gateway: Gateway, own: Figures, outcome: Outcome, program: Program):
-        """Stops where a gateway did not do the job: then its figures mean nothing."""
+        """Fails if a gateway did not do the job, because its figures would be meaningless."""
         wrong = outcome.passed if job.is_refused else outcome.refused
-        # One request may pass even of those that are refused: buckets fill, if slowly.
+        # One request may be allowed even if all should be refused: buckets refill slowly.
         if wrong > (1 if job.is_refused else 0):
             what = "let pass" if job.is_refused else "refused"
             program.fail(f"{what} {wrong} of {outcome.requests} requests in “{job.title}”")
         asks_redis = gateway.store is Store.REDIS and not job.is_refused
         if asks_redis and own.redis_calls == 0:
             program.fail("did not ask Redis")
-        # tollgate then decides by itself, which costs less.
+        # tollgate would then decide locally, which costs less.
         if "breaker open" in program.log.read_text(errors="replace"):
             program.fail("gave Redis up, which answered too late")
 
     def half_load(self, job: Job) -> Job:
-        """The job with pauses by which all connections together ask half of what bare answers."""
+        """The job with pauses, so that the load is half of what bare Pingora can serve."""
         most = self.measure_bare(job).requests_per_second
         pause = job.load.connections * 1000 / (most / 2)
         return replace(job, load=replace(job.load, pause_ms=round(pause, 3)))
 
 
 def wait_until_settled() -> None:
-    """Gives a gateway time to connect to what it needs."""
+    """Waits until a gateway has opened its connections."""
     time.sleep(1)

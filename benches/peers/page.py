@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: the tables, between markers."""
+"""Writes the tables in docs/benchmarks.md, between markers."""
 
 import os
 import platform
@@ -30,7 +30,7 @@ def goals(results: Results) -> str:
 
 
 def job(title: str, rows: dict[str, Row]) -> str:
-    """The table of one job. Columns of Redis are left out where nobody asks it."""
+    """The table of one job. Columns of Redis are left out if it is not used."""
     asked = any(row.spreads["redis_cpu_us"].median > 0 for row in rows.values())
     redis = {"redis_cpu_us", "both_cpu_us", "redis_calls"}
     columns = [column for column in COLUMNS if asked or column.name not in redis]
@@ -67,16 +67,16 @@ def whole(results: Results, head: str) -> str:
         plot = f"![{title}]({file_of(title).relative_to('docs')})"
         parts.append(f"\n### {title}\n\n{plot}\n\n{job(title, rows)}")
     if results.exactness:
-        told = "Burst 10, 10/s, 64 connections of one client, 3 s: how many passed of how many may."
-        parts.append(f"\n### Exactness beside speed\n\n{told}\n\n{exactness(results.exactness)}")
+        text = "Burst 10, 10/s, 64 connections of one client, 3 s: how many passed of how many may."
+        parts.append(f"\n### Exactness beside speed\n\n{text}\n\n{exactness(results.exactness)}")
     if results.crowd_mb is not None:
-        told = f"tollgate, one limit per key: {results.crowd_mb:.0f} MB resident."
-        parts.append(f"\n### A million clients in memory\n\n{told}\n")
+        text = f"tollgate, one limit per key: {results.crowd_mb:.0f} MB resident."
+        parts.append(f"\n### A million clients in memory\n\n{text}\n")
     return "".join(parts)
 
 
 def write(text: str) -> None:
-    """Puts `text` between the markers."""
+    """Replaces the text between the markers."""
     page = PAGE.read_text()
     before, rest = page.split(BEGIN)
     after = rest.split(END)[1]
@@ -90,5 +90,5 @@ def processor() -> str:
 
 
 def first_line(*command: str) -> str:
-    told = subprocess.run(command, capture_output=True, text=True, check=True)
-    return (told.stdout or told.stderr).strip().splitlines()[0]
+    output = subprocess.run(command, capture_output=True, text=True, check=True)
+    return (output.stdout or output.stderr).strip().splitlines()[0]

@@ -1,4 +1,4 @@
-"""A picture of each job, beside its table: requests a second, and CPU a request.
+"""A plot of each job: requests per second, and CPU per request.
 
 By matplotlib, which is kept best of what draws SVG; nothing is drawn by hand. It is imported where
 it draws, so that everything else needs Python alone.
@@ -22,7 +22,7 @@ def draw(title: str, rows: dict[str, Row]) -> None:
     import matplotlib
 
     matplotlib.use("svg")
-    # Text stays text; the same figures make the same file.
+    # Keep text as text, and make the output deterministic.
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "tollgate", "font.size": 9})
     from matplotlib import pyplot
 
@@ -49,7 +49,7 @@ def draw(title: str, rows: dict[str, Row]) -> None:
 
 
 def bars(axes, names: list[str], rows: list[Row], column: str, colours: list[str]) -> None:
-    """A bar for each gateway: the median, with a line from the least to the most."""
+    """A bar for each gateway: the median, with a line from the minimum to the maximum."""
     spreads = [row.spreads[column] for row in rows]
     medians = [spread.median for spread in spreads]
     below = [spread.median - spread.low for spread in spreads]

@@ -1,4 +1,4 @@
-"""Programs that are started here, held by their handles and bound to a core."""
+"""Starts programs, bound to a core, and stops them with their handles."""
 
 import http.client
 import os
@@ -10,12 +10,12 @@ from pathlib import Path
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
-# Debian keeps servers in /usr/sbin, which is not on everybody's PATH.
+# Debian installs servers in /usr/sbin, which is not always in PATH.
 SEARCH = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
 
 
 class Failure(Exception):
-    """Something did not do what it was started for."""
+    """A program failed."""
 
 
 class Program:
@@ -26,7 +26,7 @@ class Program:
         self.log = log
         pin = [] if core is None else ["taskset", "-c", str(core)]
         with log.open("wb") as out:
-            # A group of its own: the interrupt of a terminal reaches it through `stop` alone.
+            # A separate process group, so that an interrupt reaches it only through `stop`.
             self.process = subprocess.Popen(
                 [*pin, which(command[0]), *command[1:]],
                 stdin=subprocess.DEVNULL,
@@ -42,7 +42,7 @@ class Program:
         self.stop()
 
     def stop(self) -> None:
-        """Ends it: politely, then not."""
+        """Stops the process by SIGTERM, then by SIGKILL."""
         self.process.terminate()
         try:
             self.process.wait(5)
@@ -52,7 +52,7 @@ class Program:
             self.process.wait()
 
     def pids(self) -> list[int]:
-        """The process' id and its children's, however deep."""
+        """Ids of the process and all its descendants."""
         parents = {}
         for folder in Path("/proc").glob("[0-9]*"):
             fields = stat(int(folder.name))
@@ -64,7 +64,7 @@ class Program:
         return family
 
     def cpu_us(self) -> float:
-        """User and system time of all of it so far, in microseconds."""
+        """User and system time of all processes so far, in microseconds."""
         ticks = 0
         for pid in self.pids():
             fields = stat(pid)
@@ -73,7 +73,7 @@ class Program:
         return ticks * 1e6 / TICKS_PER_SECOND
 
     def memory_mb(self) -> float:
-        """Resident memory; pages that several of its processes share count once."""
+        """Resident memory; shared pages count once."""
         kilobytes = 0
         for pid in self.pids():
             text = Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -82,15 +82,15 @@ class Program:
         return kilobytes / 1000
 
     def wait_for(self, port: int) -> None:
-        """Until it accepts connections on `port`."""
+        """Waits until the program accepts connections on `port`."""
         self.wait_until(lambda: socket.create_connection(("127.0.0.1", port), 1).close() is None)
 
     def wait_until_serving(self, port: int) -> None:
-        """Until it answers as a gateway does: some listen before they know their routes."""
+        """Waits until a request is served: some gateways listen before they have their routes."""
         self.wait_until(lambda: status(port) in (200, 429))
 
     def wait_until(self, is_so, seconds: float = 20) -> None:
-        """Until `is_so` is, without an error."""
+        """Waits until `is_so` returns true without an error."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and self.process.poll() is None:
             try:
@@ -103,13 +103,13 @@ class Program:
         self.fail("did not start")
 
     def fail(self, what: str) -> None:
-        """Says so, with what the program wrote last."""
-        told = self.log.read_text(errors="replace")[-2000:]
-        raise Failure(f"{' '.join(self.command)} {what}\n{told}")
+        """Raises a failure with the end of the program's log."""
+        log = self.log.read_text(errors="replace")[-2000:]
+        raise Failure(f"{' '.join(self.command)} {what}\n{log}")
 
 
 def stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat behind the name, which may hold anything; none if it is gone."""
+    """The fields of /proc/PID/stat after the name; none if the process has exited."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -117,7 +117,7 @@ def stat(pid: int) -> list[str] | None:
 
 
 def status(port: int) -> int:
-    """Of the answer to a client that asks nothing else here."""
+    """Status of a request by a client that sends no others."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
     try:
         connection.request("GET", "/", headers={"x-api-key": "first"})
@@ -127,7 +127,7 @@ def status(port: int) -> int:
 
 
 def which(name: str) -> str:
-    """The path of a program that must be there."""
+    """The path of a required program."""
     path = shutil.which(name, path=SEARCH)
     if path is None:
         raise Failure(f"{name} is missing; `make bench` installs it")
@@ -135,15 +135,15 @@ def which(name: str) -> str:
 
 
 def free_port() -> int:
-    """A port that nobody listens on at the moment."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 def cores() -> tuple[int, int]:
-    """The core of the load and the upstream, and the core of the proxy alone."""
+    """The core of the load and the upstream, and the core of the proxy."""
     usable = sorted(os.sched_getaffinity(0))
     if len(usable) < 2:
-        raise Failure("two cores are needed, one for the proxy alone")
+        raise Failure("two cores are needed, one of them for the proxy only")
     return usable[0], usable[-1]

@@ -1,4 +1,4 @@
-"""What a run found, and what was found when figures were last committed."""
+"""The results of a run, and the committed results."""
 
 import json
 import subprocess
@@ -15,13 +15,13 @@ FILE = Path("benches/peers/figures.json")
 
 @dataclass(frozen=True)
 class Column:
-    """A figure as tables show it."""
+    """A column of the tables."""
 
     name: str
     title: str
     of: Callable[[Figures], float]
     digits: int
-    # Whether bare Pingora has it, so that there is a ratio.
+    # Whether bare Pingora has this value, so that there is a ratio.
     has_ratio: bool = True
 
 
@@ -39,11 +39,11 @@ COLUMNS = [
 
 @dataclass(frozen=True)
 class Row:
-    """One gateway in one job: each column's spread, and that of its ratio to bare Pingora."""
+    """One gateway in one job: the spread of each column and of its ratio to bare Pingora."""
 
     spreads: dict[str, Spread]
     ratios: dict[str, Spread]
-    # Milliseconds more than bare Pingora.
+    # Additional milliseconds compared with bare Pingora.
     added_p99_ms: Spread
 
     @classmethod
@@ -67,7 +67,7 @@ class Row:
 
 @dataclass
 class Results:
-    """By job's title and gateway's name, in the order of the run."""
+    """Results by title of the job and name of the gateway, in the order of the run."""
 
     rows: dict[str, dict[str, Row]] = field(default_factory=dict)
     exactness: list[Exactness] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Results:
         FILE.write_text(json.dumps(rounded(rows), indent=1) + "\n")
 
     def outside(self, committed: dict[str, dict[str, Row]]) -> Iterator[str]:
-        """Each figure that lies outside the spread of its committed value."""
+        """Each value outside the spread of its committed value."""
         for job, rows in self.rows.items():
             for gateway, row in rows.items():
                 old = committed.get(job, {}).get(gateway)
@@ -100,7 +100,7 @@ def row_outside(row: Row, old: Row) -> Iterator[str]:
 
 
 def committed() -> dict[str, dict[str, Row]]:
-    """The rows of the last commit; none before there are any."""
+    """The rows of the last commit; empty if there are none."""
     show = ["git", "show", f"HEAD:{FILE}"]
     shown = subprocess.run(show, capture_output=True, text=True, check=False)
     jobs = json.loads(shown.stdout) if shown.returncode == 0 else {}
@@ -110,7 +110,7 @@ def committed() -> dict[str, dict[str, Row]]:
 
 
 def rounded(value):
-    """With four decimals, all the way down."""
+    """Rounds all nested numbers to four decimals."""
     if isinstance(value, dict):
         return {name: rounded(part) for name, part in value.items()}
     return round(value, 4)

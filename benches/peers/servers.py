@@ -1,4 +1,4 @@
-"""What every gateway has behind it: the API, and Redis."""
+"""The upstream and Redis."""
 
 import socket
 from pathlib import Path
@@ -10,11 +10,11 @@ SIZES = {"1 KB": 1_000, "64 KB": 64_000, "1 MB": 1_000_000}
 
 
 class Upstream:
-    """nginx with one worker: 78 bytes of JSON, and files of some sizes."""
+    """nginx with one worker, which serves 78 bytes of JSON and files of several sizes."""
 
     def __init__(self, folder: Path, core: int):
         self.port = free_port()
-        # Its worker is nobody in particular where it is started by root.
+        # If started by root, the worker runs as an unprivileged user.
         folder.chmod(0o755)
         bodies = folder / "bodies"
         bodies.mkdir()
@@ -40,7 +40,7 @@ http {{
 
 
 class Redis:
-    """One server, tied to no core: it takes what the others leave."""
+    """A Redis server, not bound to a core."""
 
     def __init__(self, folder: Path):
         self.port = free_port()
@@ -52,7 +52,7 @@ class Redis:
         self.answers = self.connection.makefile("rb")
 
     def ask(self, *words: str) -> bytes:
-        """The answer to one command: a line, or the text that it announces."""
+        """The reply to one command: a line or a bulk string."""
         request = f"*{len(words)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
         self.connection.sendall(request.encode())
         line = self.answers.readline().rstrip()
@@ -70,16 +70,16 @@ class Redis:
         return 1e6 * (float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"]))
 
     def calls(self) -> int:
-        """Scripts that were called so far. Commands within a script are no calls."""
-        told = self.info("commandstats").items()
-        scripts = [text for name, text in told if name.startswith("cmdstat_eval")]
+        """Number of script calls so far. Commands within scripts do not count."""
+        stats = self.info("commandstats").items()
+        scripts = [text for name, text in stats if name.startswith("cmdstat_eval")]
         return sum(int(text.split(",")[0].removeprefix("calls=")) for text in scripts)
 
     def forget(self) -> None:
-        """Leaves it as it was at its start; connections stay, scripts too."""
+        """Deletes all data and statistics; connections and scripts stay."""
         self.ask("FLUSHALL")
 
 
 def path_of(size: str) -> str:
-    """Where the upstream has a body of that size."""
+    """The path of a body of that size."""
     return "/" + size.replace(" ", "")

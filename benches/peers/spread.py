@@ -1,4 +1,4 @@
-"""Several measurements of one thing."""
+"""Statistics of repeated measurements."""
 
 from dataclasses import dataclass
 from statistics import median
@@ -6,7 +6,7 @@ from statistics import median
 
 @dataclass(frozen=True)
 class Spread:
-    """The median, the least and the most."""
+    """Median, minimum and maximum."""
 
     median: float
     low: float
@@ -17,5 +17,5 @@ class Spread:
         return cls(median(values), min(values), max(values))
 
     def holds(self, value: float, digits: int) -> bool:
-        """Whether `value` lies within, as far as tables show it."""
+        """Whether `value` is within the spread, at the precision of the tables."""
         return round(self.low, digits) <= round(value, digits) <= round(self.high, digits)

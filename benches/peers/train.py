@@ -1,5 +1,5 @@
-"""What a program is shown that is to be built by what it does: every kind of request that a
-gateway has most of. `make pgo`."""
+"""The load for profile-guided optimisation: the most frequent kinds of requests of a
+gateway. `make pgo`."""
 
 import os
 import sys

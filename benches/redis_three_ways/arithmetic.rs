@@ -1,30 +1,30 @@
-//! A token bucket as it is usually written, for the ways that compute in the client.
+//! The usual token bucket, for the methods that compute in the client.
 
 use tollgate::clock;
 use tollgate::limit::Limit as Kind;
 use tollgate::limit::MICROS_PER_SECOND;
 
-/// What a bucket allows, as each way wants it.
+/// The limit of a bucket, in the form that each method needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
-    /// Tokens a second.
+    /// Tokens per second.
     pub(crate) rate: f64,
-    /// Tokens that the bucket holds.
+    /// Burst in tokens.
     pub(crate) burst: u64,
-    /// Both.
+    /// The limit in the form of tollgate.
     pub(crate) kind: Kind,
 }
 
-/// A bucket as the ways before ours keep it: two fields of a hash.
+/// A bucket as methods (b) and (c) store it: two fields of a hash.
 pub(crate) struct Plain {
     /// Tokens in the bucket at `at`.
     pub(crate) tokens: f64,
-    /// Seconds of some clock.
+    /// Time in seconds.
     pub(crate) at: f64,
 }
 
 impl Limit {
-    /// So many tokens in so many seconds.
+    /// A limit of `tokens` per `seconds`.
     pub(crate) fn new(tokens: u64, seconds: u64, burst: u64) -> Self {
         let kind = Kind::token_bucket(tokens, seconds * MICROS_PER_SECOND, burst).unwrap();
         Self { rate: tokens as f64 / seconds as f64, burst, kind }
@@ -35,7 +35,7 @@ impl Limit {
         ((self.burst as f64 - plain.tokens) / self.rate).ceil() as u64 + 1
     }
 
-    /// The bucket less one token, where it has one.
+    /// The bucket minus one token, if it has one.
     pub(crate) fn less_one(&self, kept: (Option<f64>, Option<f64>)) -> Option<Plain> {
         let now = clock::now() as f64 / 1e6;
         let burst = self.burst as f64;

@@ -1,4 +1,4 @@
-//! Read, compute, write: what one writes first. Two clients that read the same level both pass.
+//! Read, compute, write without a transaction: two clients that read the same level are both allowed.
 
 use redis::aio::MultiplexedConnection;
 

@@ -1,4 +1,4 @@
-//! What a request costs while nobody is refused.
+//! The cost of allowed requests.
 
 use tokio::runtime::Runtime;
 use tollgate::clock;
@@ -9,22 +9,22 @@ use crate::server::{Done, RedisServer};
 use crate::ways::{Way, Ways};
 use crate::{Plan, process};
 
-/// Clients at once.
+/// Numbers of concurrent clients.
 pub(crate) const CLIENTS: [usize; 4] = [1, 16, 64, 256];
 
-/// Users with a bucket each.
+/// Number of users, each with a bucket.
 const USERS: u64 = 100_000;
 
-/// Whose buckets.
+/// The buckets that are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keys {
-    /// One for all.
+    /// One bucket for all requests.
     Hot,
-    /// One for each user.
+    /// One bucket per user.
     Distinct,
 }
 
-/// All rounds of one way under one load.
+/// All rounds of one method under one load.
 pub(crate) struct Cell {
     pub(crate) way: Way,
     pub(crate) keys: Keys,
@@ -32,7 +32,7 @@ pub(crate) struct Cell {
     rounds: Vec<Sample>,
 }
 
-/// One round, per request.
+/// Results of one round, per request.
 #[derive(Clone, Copy)]
 pub(crate) struct Sample {
     /// Wall time.
@@ -44,11 +44,11 @@ pub(crate) struct Sample {
     pub(crate) redis_us: f64,
     /// CPU time of this process, microseconds.
     pub(crate) own_us: f64,
-    /// Share of the requests that were given up.
+    /// Fraction of the requests that gave up.
     pub(crate) undecided: f64,
 }
 
-/// Where all counters stand.
+/// Values of all counters.
 struct Reading {
     at_us: u64,
     counts: Counts,
@@ -59,8 +59,8 @@ struct Reading {
 impl Keys {
     pub(crate) const ALL: [Self; 2] = [Self::Hot, Self::Distinct];
 
-    /// Never empty: whatever is refused would cost less. Distinct buckets take an hour to fill by
-    /// one token, so that none expires meanwhile.
+    /// Never exhausted, because denied requests cost less. The buckets of users take an hour to refill one
+    /// token, so that none expires.
     fn limit(self) -> Limit {
         match self {
             Self::Hot => Limit::new(1_000, 1, 9_000_000_000),
@@ -76,25 +76,25 @@ impl Keys {
 }
 
 impl Cell {
-    /// What it can be chosen by.
+    /// The name for the filter of the command line.
     fn name(&self) -> String {
         format!("{:?}/{}/{}", self.keys, self.clients, self.way.name())
     }
 
-    /// The median of a number over the rounds, and its extremes.
+    /// Median, minimum and maximum over the rounds.
     pub(crate) fn of(&self, number: impl Fn(&Sample) -> f64) -> (f64, f64, f64) {
         let mut numbers: Vec<f64> = self.rounds.iter().map(number).collect();
         numbers.sort_by(f64::total_cmp);
         (numbers[numbers.len() / 2], numbers[0], numbers[numbers.len() - 1])
     }
 
-    /// The median alone.
+    /// The median.
     pub(crate) fn median(&self, number: impl Fn(&Sample) -> f64) -> f64 {
         self.of(number).0
     }
 }
 
-/// Runs every way under every load, round by round.
+/// Runs every method under every load, round by round.
 pub(crate) fn measure(
     runtime: &Runtime,
     server: &RedisServer,
@@ -121,7 +121,7 @@ pub(crate) fn measure(
     cells
 }
 
-/// Takes once from nearly all the users' buckets, so that they are there.
+/// Takes a token from nearly all buckets of users, so that they exist.
 fn fill(runtime: &Runtime, ways: &Ways) {
     for way in [Way::Script, Way::Commands, Way::Transactions, Way::Ours] {
         let load = Load { most_requests: 3 * USERS, ..Keys::Distinct.load(way, 64) };

@@ -1,4 +1,4 @@
-//! Whether as many pass as may, and what it costs to refuse.
+//! Exactness of each method, and the cost of denied requests.
 
 use std::time::Duration;
 
@@ -17,23 +17,23 @@ const BURST: u64 = 10;
 const RATE: u64 = 10;
 const LENGTH: Duration = Duration::from_secs(3);
 
-/// Refused requests of an attack.
+/// Number of denied requests of an attack.
 pub(crate) const ATTACK: u64 = 100_000;
 
-/// How exact a way is.
+/// Exactness of one method.
 pub(crate) struct Exactness {
     pub(crate) way: Way,
-    /// How many passed, and how many may in the time that it took.
+    /// Number of allowed requests, and the maximum for the elapsed time.
     pub(crate) grants: Vec<(u64, u64)>,
-    /// Commands that [`ATTACK`] refused requests sent.
+    /// Commands sent for [`ATTACK`] denied requests.
     pub(crate) attack_calls: u64,
-    /// Their wall time, nanoseconds each.
+    /// Wall time of each, in nanoseconds.
     pub(crate) attack_nanoseconds: f64,
-    /// CPU time of Redis for all of them, microseconds.
+    /// CPU time of Redis for all of them, in microseconds.
     pub(crate) attack_redis_us: f64,
 }
 
-/// Runs every way.
+/// Runs every method.
 pub(crate) fn measure(runtime: &Runtime, server: &RedisServer, ways: &Ways) -> Vec<Exactness> {
     let mut all = Way::ALL.map(|way| attack(runtime, server, ways, way));
     for round in 0..ROUNDS {
@@ -45,12 +45,12 @@ pub(crate) fn measure(runtime: &Runtime, server: &RedisServer, ways: &Ways) -> V
     all.into()
 }
 
-/// A bucket that nobody else uses. The two of ours share their names in Redis.
+/// An unused bucket. Both variants of tollgate use the same keys in Redis.
 fn bucket(way: Way, round: u64) -> u64 {
     1_000_000 + 1_000 * (way as u64) + round
 }
 
-/// All clients on one bucket: how many pass, and how many may.
+/// Runs all clients on one bucket. Returns the allowed requests and the maximum.
 fn grant(runtime: &Runtime, ways: &Ways, way: Way, round: u64) -> (u64, u64) {
     let limit = Limit::new(RATE, 1, BURST);
     let first_user = bucket(way, round);
@@ -64,7 +64,7 @@ fn grant(runtime: &Runtime, ways: &Ways, way: Way, round: u64) -> (u64, u64) {
     (counts.passed, BURST + RATE * ticks / MICROS_PER_SECOND)
 }
 
-/// All clients on a bucket that has been emptied.
+/// Runs all clients on an exhausted bucket.
 fn attack(runtime: &Runtime, server: &RedisServer, ways: &Ways, way: Way) -> Exactness {
     let limit = Limit::new(1, 3_600, BURST);
     let first_user = bucket(way, ROUNDS);

@@ -1,17 +1,17 @@
-//! What the measurements must show, and whether they do.
+//! The goals, and whether they are met.
 
 use crate::cost::{Cell, Keys};
 use crate::exactness::Exactness;
 use crate::ways::Way;
 
-/// A promise and what was measured.
+/// A goal and the measured value.
 pub(crate) struct Goal {
     pub(crate) promise: &'static str,
     pub(crate) measured: String,
     pub(crate) met: bool,
 }
 
-/// All of them, for the store as it ships.
+/// All goals, for tollgate with its default settings.
 pub(crate) fn all(costs: &[Cell], exactness: &[Exactness]) -> Vec<Goal> {
     let cell = |way, keys| {
         let mut cells = costs.iter();

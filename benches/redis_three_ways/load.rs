@@ -1,4 +1,4 @@
-//! Clients in a loop: each makes its next request when it has the answer to the last.
+//! Clients that send requests in a loop, each after the response to the previous one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,23 +12,23 @@ use crate::arithmetic::Limit;
 use crate::ours::mixed;
 use crate::ways::{Client, Taken, Way, Ways};
 
-/// At once.
+/// Number of concurrent clients.
 pub(crate) const MOST_CLIENTS: usize = 256;
 
-/// Who asks for what.
+/// Load of the clients.
 #[derive(Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) way: Way,
     pub(crate) clients: usize,
-    /// The first of the users whose buckets are taken from, in no particular order.
+    /// The first of the users, who are selected in pseudo-random order.
     pub(crate) first_user: u64,
     pub(crate) users: u64,
     pub(crate) limit: Limit,
-    /// After so many requests the clients stop by themselves.
+    /// Number of requests after which the clients stop.
     pub(crate) most_requests: u64,
 }
 
-/// Requests so far.
+/// Numbers of requests.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counts {
     pub(crate) passed: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Counts {
     pub(crate) undecided: u64,
 }
 
-/// Clients at work.
+/// Running clients.
 pub(crate) struct Running {
     shared: Arc<Shared>,
     clients: JoinSet<()>,
@@ -65,20 +65,20 @@ impl Load {
 }
 
 impl Running {
-    /// Requests that have been answered.
+    /// Requests with a result.
     pub(crate) fn counts(&self) -> Counts {
         let Shared { passed, refused, undecided, .. } = &*self.shared;
         let [passed, refused, undecided] = [passed, refused, undecided].map(|n| n.load(Relaxed));
         Counts { passed, refused, undecided }
     }
 
-    /// Lets the clients stop; waits for the last answer.
+    /// Stops the clients and waits for their last results.
     pub(crate) fn stop(mut self, runtime: &Runtime) -> Counts {
         self.shared.stop.store(true, Relaxed);
         self.finish(runtime)
     }
 
-    /// Waits until all requests have been made.
+    /// Waits until all requests are done.
     pub(crate) fn finish(&mut self, runtime: &Runtime) -> Counts {
         runtime.block_on(async {
             while let Some(ended) = self.clients.join_next().await {
@@ -90,13 +90,13 @@ impl Running {
 }
 
 impl Counts {
-    /// All requests.
+    /// The sum of all requests.
     pub(crate) fn requests(&self) -> u64 {
         self.passed + self.refused + self.undecided
     }
 }
 
-/// Lets the clients work for so long.
+/// Waits while the clients run.
 pub(crate) fn wait(runtime: &Runtime, length: Duration) {
     runtime.block_on(async { tokio::time::sleep(length).await });
 }
@@ -112,7 +112,7 @@ async fn run(mut client: Client, number: u64, load: Load, shared: Arc<Shared>) {
             Taken::Passed => shared.passed.fetch_add(1, Relaxed),
             Taken::Undecided => shared.undecided.fetch_add(1, Relaxed),
             Taken::Refused => {
-                // A refusal from the cache has waited for nobody: let the others have their turn.
+                // A denial from the cache did not yield, so yield to the other clients.
                 tokio::task::yield_now().await;
                 shared.refused.fetch_add(1, Relaxed)
             }

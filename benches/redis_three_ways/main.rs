@@ -1,4 +1,4 @@
-//! Ways to keep a token bucket in Redis, over a real server: what each costs and how exact it is.
+//! Compares methods to keep a token bucket in a real Redis: cost and exactness.
 //!
 //! ```sh
 //! make bench-redis            # measures, and writes the tables into docs/benchmarks.md
@@ -7,8 +7,8 @@
 //! cargo bench --bench redis_three_ways -- Hot/64/  # only what has that in its name
 //! ```
 //!
-//! Reading order: `ways` (what is compared; `script`, `commands`, `transactions` and `ours` hold
-//! one each), `load` (clients in a loop), `cost` and `exactness` (what is measured), `report`.
+//! Reading order: `ways` (the methods; `script`, `commands`, `transactions` and `ours` have one each),
+//! `load` (the clients), `cost` and `exactness` (the measurements), `report`.
 
 #![allow(
     missing_docs,
@@ -41,20 +41,20 @@ use server::RedisServer;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use ways::Ways;
 
-/// Counts, on top of the system's allocator.
+/// The system's allocator with counters.
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<std::alloc::System> = &INSTRUMENTED_SYSTEM;
 
-/// How long, how often.
+/// Duration and number of rounds.
 pub(crate) struct Plan {
-    /// Of each: the rounds of all ways are interleaved, so that a slow minute of the machine falls
-    /// on all of them.
+    /// Rounds of each method. The rounds of all methods are interleaved, so that a slow phase of the
+    /// machine affects all.
     pub(crate) rounds: usize,
-    /// What is measured of a round.
+    /// Measured time of a round.
     pub(crate) round: Duration,
-    /// What runs before it.
+    /// Time before the measurement.
     pub(crate) warm_up: Duration,
-    /// Parts of the names of what is run; all where there are none.
+    /// Filters on names; everything runs if empty.
     only: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ impl Plan {
         Self { rounds, round, warm_up, only: only.collect() }
     }
 
-    /// Whether what has that name is run.
+    /// Whether the filters select this name.
     pub(crate) fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part))
     }
@@ -77,7 +77,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let plan = Plan::of(&arguments);
     let server = RedisServer::start();
-    // One thread for all clients leaves the second core of a small machine to Redis.
+    // One thread for all clients leaves the second core to Redis.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let ways = Ways::connect(&runtime, &server);

@@ -1,4 +1,4 @@
-//! The store as it ships: checks share calls, and refusals that are certain need none.
+//! The store of tollgate: checks share calls, and certain denials need none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use tollgate::store::redis::script::RuleName;
 use crate::arithmetic::Limit;
 use crate::ways::Taken;
 
-/// The store, with and without the cache of refusals.
+/// The store, with and without the deny cache.
 #[derive(Clone)]
 pub(crate) struct Ours {
     batcher: Arc<Batcher>,
@@ -31,7 +31,7 @@ pub(crate) struct Ours {
 }
 
 impl Ours {
-    /// The store, set up as the gateway does it, over one connection.
+    /// Creates the store as the gateway does, with one connection.
     pub(crate) async fn connect(port: u16) -> Self {
         let settings = settings(port);
         let (link, supervisor) = Link::new(&settings, None);
@@ -46,7 +46,7 @@ impl Ours {
             let (link, debts) = (Arc::clone(&link), Arc::clone(&debts));
             Batcher::new(link, prefix.clone(), timeout, debts, series.clone())
         };
-        // What Redis does not answer in time is decided here; such answers are told apart.
+        // Checks that time out are decided locally; the benchmark counts them separately.
         let memory = Arc::new(MemoryStore::new(1_000_000, &[Kind::token_bucket(1, 1, 1).unwrap()]));
         let rule = RuleName { name: Arc::from("bench"), salt: 0, on_failure: OnFailure::Local };
         Self {
@@ -56,7 +56,7 @@ impl Ours {
         }
     }
 
-    /// Takes a token of that user, without the cache.
+    /// Takes a token of a user, without the deny cache.
     pub(crate) async fn take(&self, user: u64, limit: &Limit) -> Taken {
         let rules = Arc::clone(&self.rules);
         match self.batcher.take(charges(user, limit), rules).await {
@@ -65,7 +65,7 @@ impl Ours {
         }
     }
 
-    /// Takes a token of that user as the gateway does.
+    /// Takes a token of a user, as the gateway does.
     pub(crate) async fn take_cached(&self, user: u64, limit: &Limit) -> Taken {
         let charges = charges(user, limit);
         let taken = self.limiter.take(charges, &self.rules, clock::now()).await;
@@ -76,7 +76,7 @@ impl Ours {
     }
 }
 
-/// What a file says that names a server and nothing else.
+/// The settings of a configuration with only a server.
 fn settings(port: u16) -> Redis {
     Redis {
         address: Address::Server(HostPort { host: "127.0.0.1".to_string(), port }),
@@ -92,7 +92,7 @@ fn settings(port: u16) -> Redis {
     }
 }
 
-/// What a request of that user owes.
+/// The charges of a request of a user.
 fn charges(user: u64, limit: &Limit) -> Charges {
     let limit = limit.kind;
     let bucket = BucketId(u128::from(mixed(user)) << 64 | u128::from(mixed(!user)));
@@ -100,7 +100,7 @@ fn charges(user: u64, limit: &Limit) -> Charges {
     std::iter::once(charge).collect()
 }
 
-/// A permutation of all numbers that looks random (splitmix64).
+/// A pseudo-random permutation (splitmix64).
 pub(crate) fn mixed(number: u64) -> u64 {
     let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! The tables.
+//! Formats the results as tables.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -13,7 +13,7 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/benchmarks.md");
 const BEGIN: &str = "<!-- redis_three_ways: begin -->\n";
 const END: &str = "<!-- redis_three_ways: end -->\n";
 
-/// Everything, as Markdown.
+/// All results as Markdown.
 pub(crate) fn markdown(
     server: &RedisServer,
     plan: &Plan,
@@ -35,7 +35,7 @@ pub(crate) fn markdown(
     text + &self::costs(costs)
 }
 
-/// What a request costs.
+/// The table of costs.
 pub(crate) fn costs(costs: &[Cell]) -> String {
     let mut text = String::new();
     for keys in Keys::ALL {
@@ -44,7 +44,7 @@ pub(crate) fn costs(costs: &[Cell]) -> String {
     text
 }
 
-/// Puts the text into its place in the file.
+/// Replaces the text between the markers of the page.
 pub(crate) fn write(text: &str) {
     let file = std::fs::read_to_string(FILE).unwrap();
     let (before, rest) = file.split_once(BEGIN).expect("a mark where the tables begin");

@@ -1,4 +1,4 @@
-//! One script, one call a request: exact, and what most gateways with Redis do.
+//! Method (a): one script call per request. Exact; used by most gateways with Redis.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! A Redis of the benchmark's own, and what it says of itself.
+//! The Redis server of the benchmark, and its statistics.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::HashMap;
@@ -10,32 +10,32 @@ use redis::io::tcp::TcpSettings;
 use redis::{Connection, IntoConnectionInfo};
 use tempfile::TempDir;
 
-/// Commands that the ways send. What a script calls is none of them, except for `HMGET`, `HMSET`
-/// and `EXPIRE`: the one script that uses those is counted by its `EVALSHA` alone.
+/// Commands that the methods send. Commands within scripts do not count, except `HMGET`, `HMSET` and
+/// `EXPIRE`: the script that uses those is counted by its `EVALSHA` only.
 const SENT: [&str; 9] =
     ["evalsha", "eval", "hmget", "hmset", "expire", "watch", "multi", "exec", "unwatch"];
 
-/// A running server on a port of its own, gone with its folder when it is dropped. TCP and not a
-/// Unix socket: that is how gateways reach Redis.
+/// A running server on its own TCP port, stopped and deleted when dropped. TCP, because gateways usually
+/// connect to Redis by TCP.
 pub(crate) struct RedisServer {
     child: Child,
     _folder: TempDir,
     pub(crate) port: u16,
-    /// For looking on, not for measuring.
+    /// Connection for statistics, not for the load.
     control: Option<RefCell<Connection>>,
 }
 
-/// What the server has done so far.
+/// Statistics of the server.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Done {
-    /// Commands that clients sent, since the last reset.
+    /// Commands of clients since the last reset.
     pub(crate) calls: u64,
-    /// CPU time, user and system, since the server started; microseconds.
+    /// User and system CPU time since the start, in microseconds.
     pub(crate) cpu_us: f64,
 }
 
 impl RedisServer {
-    /// Starts a server and waits until it answers.
+    /// Starts a server and waits until it responds.
     pub(crate) fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -53,14 +53,14 @@ impl RedisServer {
         server
     }
 
-    /// A client of it, as a gateway would set it up.
+    /// A client with the settings of a gateway.
     pub(crate) fn client(&self) -> redis::Client {
         let address = format!("redis://127.0.0.1:{}", self.port).into_connection_info().unwrap();
         redis::Client::open(address.set_tcp_settings(TcpSettings::default().set_nodelay(true)))
             .unwrap()
     }
 
-    /// What kind of server it is, and its version.
+    /// Name and version of the server.
     pub(crate) fn version(&self) -> String {
         let info = self.info("server");
         match info.get("valkey_version") {
@@ -69,12 +69,12 @@ impl RedisServer {
         }
     }
 
-    /// Starts counting commands from none: what is counted depends on the way.
+    /// Resets the counters of commands.
     pub(crate) fn reset(&self) {
         redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut *self.control()).unwrap();
     }
 
-    /// What it has done.
+    /// Reads the statistics.
     pub(crate) fn done(&self) -> Done {
         let info = self.info("all");
         let calls = |command: &str| -> u64 {
@@ -84,7 +84,7 @@ impl RedisServer {
         };
         let by_script = calls("eval") + calls("evalsha") > 0;
         let counted = SENT.iter().filter(|name| !by_script || name.starts_with("eval"));
-        // A transaction that fails has sent its two commands all the same, yet none was run.
+        // A failed transaction has sent its two commands, but none was run.
         let queued = 2 * calls("exec");
         let run_by_exec = if queued > 0 { calls("hmset") + calls("expire") } else { 0 };
         let cpu = |name: &str| info[name].parse::<f64>().unwrap() * 1e6;

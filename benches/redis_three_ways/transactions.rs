@@ -1,12 +1,12 @@
-//! The same, as a transaction that fails where somebody else wrote in between: exact, as long as
-//! nobody else comes. A watch belongs to a connection, so every client needs one of its own.
+//! Method (c): a transaction that fails after a concurrent write. Exact, but only fast without concurrent
+//! clients. A watch belongs to a connection, so every client needs its own.
 
 use redis::aio::MultiplexedConnection;
 
 use crate::arithmetic::Limit;
 use crate::ways::Taken;
 
-/// Tries until a request is given up.
+/// Attempts before a request gives up.
 const TRIES: usize = 20;
 
 /// Takes a token.

@@ -1,4 +1,4 @@
-//! What is compared.
+//! The methods that are compared.
 
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
@@ -10,7 +10,7 @@ use crate::ours::Ours;
 use crate::server::RedisServer;
 use crate::{commands, script, transactions};
 
-/// A way to take a token from a bucket in Redis.
+/// A method to take a token from a bucket in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Script,
@@ -20,24 +20,24 @@ pub(crate) enum Way {
     OursCached,
 }
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     Passed,
     Refused,
-    /// Given up: after all tries, or after the time that a request may wait.
+    /// Gave up, after all attempts or after the timeout of a request.
     Undecided,
 }
 
-/// Connections for all ways.
+/// Connections of all methods.
 pub(crate) struct Ways {
     shared: MultiplexedConnection,
-    /// One for each client.
+    /// One connection per client.
     own: Vec<MultiplexedConnection>,
     ours: Ours,
 }
 
-/// Somebody who makes requests, one after the other.
+/// A client that sends requests in sequence.
 pub(crate) struct Client {
     way: Way,
     connection: MultiplexedConnection,
@@ -48,7 +48,7 @@ impl Way {
     pub(crate) const ALL: [Self; 5] =
         [Self::Script, Self::Commands, Self::Transactions, Self::Ours, Self::OursCached];
 
-    /// As the tables name it.
+    /// Name in the tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Script => "(a) one EVALSHA a request",
@@ -61,17 +61,17 @@ impl Way {
 }
 
 impl Taken {
-    /// What a store's answer means.
+    /// Converts the decision of a store.
     pub(crate) fn of(allowed: bool) -> Self {
         if allowed { Self::Passed } else { Self::Refused }
     }
 }
 
 impl Ways {
-    /// Connects. Way (a), (b) and ours share one connection each among all clients, which sends
-    /// on what many ask at once; (c) cannot.
+    /// Opens the connections. Methods (a), (b) and tollgate share one connection each among all clients,
+    /// which pipelines concurrent requests; (c) cannot.
     pub(crate) fn connect(runtime: &Runtime, server: &RedisServer) -> Self {
-        // No time limit: a timer for every command would be held against those who send many.
+        // No timeout, because a timer per command would penalise the methods with many commands.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let connect = async || {
             let connection = server.client();
@@ -89,7 +89,7 @@ impl Ways {
         })
     }
 
-    /// The client of that number.
+    /// Creates a client.
     pub(crate) fn client(&self, way: Way, number: usize) -> Client {
         let connection = match way {
             Way::Transactions => &self.own[number],
@@ -100,7 +100,7 @@ impl Ways {
 }
 
 impl Client {
-    /// Takes a token of that user. Each way has buckets of its own.
+    /// Takes a token of a user. Each method uses separate buckets.
     pub(crate) async fn take(&mut self, user: u64, limit: &Limit) -> Taken {
         let connection = &mut self.connection;
         match self.way {

@@ -1,4 +1,4 @@
-"""The programs that are measured, one file each: how each is told to do a job."""
+"""The gateways that are measured, one file each: their configuration and command."""
 
 from .gateway import EXACT, OPEN, SHUT, Gateway, Quota, Site, Store
 

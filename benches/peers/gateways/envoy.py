@@ -1,4 +1,4 @@
-"""Envoy: alone, and with `local_ratelimit`, which is one bucket for all. It reads JSON, too."""
+"""Envoy: as a plain proxy, and with `local_ratelimit`, which is one global bucket."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a gateway is asked to do, and what it takes to start one."""
+"""The task of a gateway, and how to start it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,28 +7,28 @@ from pathlib import Path
 
 from ..servers import Redis
 
-# How many connections to the upstream a gateway may keep: as many as clients have at most.
+# Maximum number of kept upstream connections: the maximum number of client connections.
 KEPT = 512
 
 
 @dataclass(frozen=True)
 class Quota:
-    """`tokens` in `seconds`, and `burst` at once."""
+    """A rate of `tokens` per `seconds`, and a burst."""
 
     tokens: int
     seconds: int
     burst: int
 
 
-# Nobody is ever refused.
+# No request is refused.
 OPEN = Quota(1_000_000, 1, 1_000_000)
-# Everybody is, after the first.
+# Every request after the first is refused.
 SHUT = Quota(1, 3600, 1)
 EXACT = Quota(10, 1, 10)
 
 
 class Store(Enum):
-    """Where buckets live."""
+    """Where buckets are stored."""
 
     NONE = "proxy only"
     MEMORY = "memory"
@@ -37,7 +37,7 @@ class Store(Enum):
 
 @dataclass(frozen=True)
 class Site:
-    """Where a gateway stands, and what it holds its clients to."""
+    """Ports, folder and limits of a gateway."""
 
     folder: Path
     port: int
@@ -48,9 +48,9 @@ class Site:
 
 @dataclass(frozen=True)
 class Gateway:
-    """A program, set up in one way."""
+    """A program with one configuration."""
 
     name: str
     store: Store
-    # Writes its files, and says how it is started.
+    # Writes the configuration and returns the command.
     command: Callable[[Site], list[str]]

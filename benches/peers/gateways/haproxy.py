@@ -1,4 +1,4 @@
-"""HAProxy: alone, and with a stick table of the last second's requests, refused ones too."""
+"""HAProxy: as a plain proxy, and with a stick table that counts all requests of the last second."""
 
 from .gateway import SHUT, Gateway, Site, Store
 

@@ -1,4 +1,4 @@
-"""nginx: alone, with `limit_req`, and with a script in Redis that Lua calls for each request."""
+"""nginx: as a plain proxy, with `limit_req`, and with a Redis script called by Lua."""
 
 import hashlib
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from .gateway import KEPT, Gateway, Quota, Site, Store
 
 MODULES = "/usr/lib/nginx/modules"
-# The bucket as it is usually written; the way (a) of redis_three_ways.
+# The usual token bucket script; method (a) of redis_three_ways.
 BUCKET = Path(__file__).parents[2] / "redis_three_ways" / "bucket.lua"
 
 
@@ -43,7 +43,7 @@ def alone(site: Site) -> list[str]:
 
 def limit_req(site: Site) -> list[str]:
     rate = f"{site.quota.tokens}r/s" if site.quota.seconds == 1 else "1r/m"
-    # It counts a burst beside the request that is under way.
+    # nginx does not count the current request as part of the burst.
     burst = site.quota.burst - 1
     nodelay = f"burst={burst} nodelay" if burst else ""
     return command(

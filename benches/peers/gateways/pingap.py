@@ -1,5 +1,5 @@
-"""Pingap, which is on Pingora, too: alone, and with its limiter, which counts the requests of each
-interval. `scripts/peers` builds it; it is left out where that failed."""
+"""Pingap, also based on Pingora: as a plain proxy, and with its limiter, which counts requests per
+interval. `scripts/peers` builds it; it is skipped if the build failed."""
 
 from pathlib import Path
 
@@ -39,8 +39,8 @@ def alone(site: Site) -> list[str]:
 
 
 def limit(site: Site) -> list[str]:
-    # The weight is this interval's beside the last one's, in percent. By default it is 50, and
-    # twice as many pass at first as may.
+    # The weight of the current interval against the last one, in percent. With the default of 50,
+    # twice the limit is allowed at first.
     return command(
         site,
         f"""[plugins.limit]
@@ -55,7 +55,7 @@ weight = 100""",
 
 
 def where_built(gateway: Gateway) -> list[Gateway]:
-    """The gateway, or none where the program is not there."""
+    """The gateway, or nothing if the program is missing."""
     return [gateway] if IS_BUILT else []
 
 

@@ -1,4 +1,4 @@
-"""Bare Pingora: the measure of all others."""
+"""Bare Pingora, the baseline of all comparisons."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""tollgate itself, with everything on that is on by default."""
+"""tollgate with its default settings."""
 
 import os
 from enum import Enum
@@ -11,10 +11,10 @@ TARGET = os.path.dirname(BUILT)
 
 
 class Build(Enum):
-    """How it was built."""
+    """The kind of build."""
 
     RELEASE = BUILT
-    # By what it does under load: `make pgo`.
+    # Profile-guided optimisation: `make pgo`.
     PGO = f"{TARGET}/pgo"
 
 
@@ -24,7 +24,7 @@ RULES = {"key": '["key"]', "ip": '["ip"]', "route": '["route"]', "everyone": "[]
 def tollgate(
     rules: int, store: Store, build: Build = Build.RELEASE, has_access_log: bool = False
 ) -> Gateway:
-    """With the first `rules` of a rule per key, per address, per route and for all."""
+    """tollgate with the first `rules` of: a rule per key, per address, per route, global."""
 
     def command(site: Site) -> list[str]:
         file = site.folder / f"{site.port}.toml"
@@ -42,10 +42,10 @@ def where(store: Store) -> str:
 
 
 def text(site: Site, rules: int, store: Store) -> str:
-    """The file."""
+    """The configuration."""
     redis = ""
     if store is Store.REDIS:
-        # Long, so that a machine that is busy with others measures Redis and not the fallback.
+        # Long, so that a busy machine measures Redis and not the local fallback.
         redis = f'[redis]\nurl = "redis://127.0.0.1:{site.redis.port}"\ntimeout = "100ms"\n'
     limits = "".join(rule(name, per, site.quota) for name, per in list(RULES.items())[:rules])
     return f"""[server]

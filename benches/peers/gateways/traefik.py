@@ -1,4 +1,4 @@
-"""Traefik: alone, with its limiter in memory, and with it in Redis."""
+"""Traefik: as a plain proxy, and with its limiter in memory and in Redis."""
 
 import json
 
@@ -22,7 +22,7 @@ def command(site: Site, store: Store) -> list[str]:
     servers = [{"url": f"http://127.0.0.1:{site.upstream}"}]
     http["services"] = {"api": {"loadBalancer": {"servers": servers, "serversTransport": "kept"}}}
     http["serversTransports"] = {"kept": {"maxIdleConnsPerHost": KEPT}}
-    # YAML takes JSON.
+    # JSON is valid YAML.
     file = site.folder / f"{site.port}.yml"
     file.write_text(json.dumps({"http": http}))
     return [

@@ -1,5 +1,5 @@
-//! Files of the program that are checked under all interleavings of threads. `sync` is the model
-//! checker's here; all else is as in the program.
+//! Files of the program that are checked under all interleavings. `sync` uses the model checker; everything
+//! else is as in the program.
 
 #[path = "../../../src/limit/mod.rs"]
 pub mod limit;
@@ -12,7 +12,7 @@ pub mod store {
     pub mod queue;
 }
 
-/// The names of `src/sync.rs`.
+/// Replaces `src/sync.rs`.
 mod sync {
     use loom::sync::MutexGuard;
     pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};

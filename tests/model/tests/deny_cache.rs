@@ -1,4 +1,4 @@
-//! The deny cache: what threads remember, forget and ask at once.
+//! The deny cache with concurrent inserts, removals and look-ups.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -8,24 +8,24 @@ use model::limit::charge::{Answer, BucketId, Charge, Mode, take};
 use model::limit::share::Share;
 use model::store::deny_cache::DenyCache;
 
-/// Two slots: buckets whose ids differ by two share one.
+/// Two slots: buckets whose ids differ by two share a slot.
 const SLOTS: usize = 2;
 
-/// A token is worth a million units, and a tick adds one.
+/// A token is a million units; each microsecond adds one unit.
 fn charge(bucket: u128) -> Charge {
     let limit = Limit::token_bucket(1, 1_000_000, 5).unwrap();
     let bucket = BucketId(bucket);
     Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode: Mode::Enforce }
 }
 
-/// What the store answers where the buckets are at these levels.
+/// The result of the store for these levels.
 fn answer(charges: &[Charge], levels: &[i64]) -> Answer {
     let mut buckets: Vec<Bucket> =
         levels.iter().map(|level| Bucket { level: *level, at: 0 }).collect();
     take(charges, &mut buckets, Share::WHOLE)
 }
 
-/// Runs two threads beside this one, on one cache.
+/// Runs two further threads on one cache.
 fn beside<T>(
     cache: &Arc<DenyCache>,
     threads: [fn(&DenyCache); 2],
@@ -77,7 +77,7 @@ fn request_with_two_rules_is_denied_only_if_both_are_cached() {
         let refusal = beside(&cache, [refused, colliding], |cache| cache.refusal(&both(), 2));
         if let Some(refusal) = refusal {
             assert_eq!(refusal.denied_by(), Some(0));
-            // What was known before, or since.
+            // The entry from before or after.
             assert!([0, 3_000_001].contains(&refusal.outcomes[1].level), "{refusal:?}");
             assert_eq!(refusal.outcomes[1].enough, refusal.outcomes[1].level > 0);
         }

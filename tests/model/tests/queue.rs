@@ -1,14 +1,14 @@
-//! The queue of checks: a check that arrives while a call ends, starts or takes long is answered once.
+//! The queue of checks: a check that arrives while a call ends, starts or is slow gets exactly one result.
 
 use std::collections::VecDeque;
-// The counts are the test's own: what they read is not to be tried in every order.
+// The counters belong to the test, so the order of their reads is not explored.
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 use model::store::queue::{Bounds, Enqueued, Queue};
 
-/// Checks that threads send, and how often each was answered.
+/// The checks that threads send, and the number of results of each.
 struct Scene {
     queue: Mutex<Queue<usize>>,
     answers: Vec<AtomicUsize>,
@@ -21,7 +21,7 @@ impl Scene {
         Arc::new(Self { queue: Mutex::new(Queue::new(bounds)), answers, bounds })
     }
 
-    /// One step with the queue; what must hold between any two of them is held against it.
+    /// One step with the queue; checks the invariants between two steps.
     fn step<T>(&self, step: impl FnOnce(&mut Queue<usize>) -> T) -> T {
         let mut queue = self.queue.lock().unwrap();
         let result = step(&mut queue);
@@ -34,7 +34,7 @@ impl Scene {
         self.answers[check].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sends a check at that tick, and makes the calls that it starts.
+    /// Sends a check at this time, in microseconds, and makes the calls that it starts.
     fn send(&self, check: usize, now: u64) {
         match self.step(|queue| queue.enqueue(check, now)) {
             Enqueued::Starts => self.call(now),
@@ -56,8 +56,8 @@ impl Scene {
     }
 }
 
-/// Two threads send a check each, at these ticks, while `beside` runs, which may send the others of
-/// so many checks.
+/// Two threads send one check each at these times, in microseconds, while `beside` runs, which may send the
+/// others of `count` checks.
 fn all_are_answered_once(bounds: Bounds, ticks: [u64; 2], checks: usize, beside: fn(&Scene)) {
     loom::model(move || {
         let scene = Scene::new(bounds, checks);
@@ -87,7 +87,7 @@ fn every_check_is_answered_once_by_one_call_at_a_time() {
 fn every_check_is_answered_once_with_slow_calls() {
     let bounds = Bounds { waiting: 3, calls: 2, checks: 1, long_us: 10 };
     all_are_answered_once(bounds, [10, 20], 2, |scene| {
-        // What a call does that has waited for its reply for a while.
+        // A call after it has waited for its reply.
         if scene.step(|queue| queue.start_another(40)) {
             scene.call(40);
         }
