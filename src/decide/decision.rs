@@ -39,7 +39,7 @@ pub enum Decision {
     },
     /// The request needs a valid API key and has none: 401.
     Unauthenticated {
-        /// Why.
+        /// Which condition the key does not meet.
         reason: Unauthenticated,
         /// The rate limits by address that were checked first; `None` if none applies.
         check: Option<LimitCheck>,

@@ -144,7 +144,7 @@ fn candidates(
         let wins = route.name == winner.name;
         let why = if wins {
             let why = next.map_or("the only route that matches", |next| {
-                wording::goes_before(&winner.matcher, &next.matcher)
+                wording::precedence_reason(&winner.matcher, &next.matcher)
             });
             if is_other(&winner.matcher) {
                 format!("{why}; it ignores a trailing slash")
@@ -169,7 +169,7 @@ fn near_misses(policy: &Policy, head: &Head<'_>, host: &str, reading: &str) -> V
             |matcher: &Matcher| matcher.matched_parts(host, reading, head.method, ignore_case);
         let matcher = &route.matcher;
         let same = Matcher { trailing_slash: TrailingSlash::Same, ..matcher.clone() };
-        let why = match wording::miss(fit(matcher), matcher, host, head.method) {
+        let why = match wording::difference(fit(matcher), matcher, host, head.method) {
             None if fit(&same).all() => "its `trailing_slash` is \"distinct\"".to_owned(),
             why => why?,
         };
@@ -208,17 +208,18 @@ fn verdict(policy: &Policy, precheck: &Precheck<'_>, levels: PeekResult<'_>) -> 
         PeekResult::NotRead | PeekResult::NoBuckets => &precheck.charges,
     };
     let is_enforced = charges.iter().any(|charge| charge.mode == Mode::Enforce);
-    let is_open = matches!(levels, PeekResult::NotRead) && is_enforced;
+    let depends_on_levels = matches!(levels, PeekResult::NotRead) && is_enforced;
     let (decision, status, why) = match precheck.refused() {
         Some(refusal) => {
             let (status, detail) = problem::refused(policy, refusal);
-            let first = if is_open { " A limit may refuse it first, with 429." } else { "" };
+            let first =
+                if depends_on_levels { " A limit may refuse it first, with 429." } else { "" };
             ("deny", Some(status.as_u16()), format!("{detail}{first}"))
         }
         None if precheck.asks_limits => {
             ("allow", None, "The gateway itself responds and takes no tokens.".to_owned())
         }
-        None if is_open => {
+        None if depends_on_levels => {
             let why = "allowed if every bucket holds the cost.";
             ("depends", None, why.to_owned())
         }

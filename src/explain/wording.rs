@@ -70,7 +70,7 @@ pub(crate) fn on_failure(on_failure: OnFailure) -> &'static str {
 }
 
 /// Why the first of two matching routes takes precedence over the other.
-pub(super) fn goes_before(first: &Matcher, other: &Matcher) -> &'static str {
+pub(super) fn precedence_reason(first: &Matcher, other: &Matcher) -> &'static str {
     use PathPattern::{Exact, Prefix};
     match (&first.path, &other.path) {
         _ if first.host.is_some() != other.host.is_some() => {
@@ -89,7 +89,7 @@ pub(super) fn goes_before(first: &Matcher, other: &Matcher) -> &'static str {
 }
 
 /// The criterion in which a route differs from the request; `None` if it differs in several.
-pub(super) fn miss(
+pub(super) fn difference(
     fit: MatchedParts,
     matcher: &Matcher,
     host: &str,

@@ -94,9 +94,9 @@ struct IdleQueue<T> {
 #[derive(Debug)]
 struct Kept<T> {
     item: T,
-    /// In microseconds.
+    /// When it is ready, in microseconds.
     ready_at: u64,
-    /// In microseconds.
+    /// When it expires, in microseconds.
     expires_at: u64,
 }
 
