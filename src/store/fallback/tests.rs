@@ -272,7 +272,7 @@ proptest! {
         world.check(3, false)?;
     }
 
-    /// Gateways that start again and again in an outage grant no more than if they had gone on.
+    /// Gateways that restart repeatedly in an outage grant no more than without the restarts.
     #[test]
     fn restarts_in_an_outage_grant_no_bursts(
         (gateways, limit, cost) in (1..6_usize, limit(), 1..4_u64),

@@ -5,9 +5,9 @@
 //! the same delays in every process, and never replaces a connection to a server that was demoted,
 //! hangs, or once sent a malformed reply.
 //!
-//! Reading order: [`watch`] (what a call says of connection and server), pure; `health` (what is
-//! known of one connection); `breaker` (the circuit breaker, shared); `stream`, `connect`, `sentinel` (how a
-//! connection is made); `supervise`; `journal` and `error` (what is logged of it).
+//! Reading order: [`watch`] (what the result of a call means for connection and server), pure; `health`
+//! (state of one connection); [`breaker`] (the circuit breaker); `stream`, `connect`, `sentinel` (how a
+//! connection is made); `supervise`; `journal` and `error` (what is logged).
 
 pub mod breaker;
 mod connect;

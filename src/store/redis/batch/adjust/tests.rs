@@ -101,7 +101,7 @@ fn unreadable_bucket_leaves_all_buckets_unchanged() {
     assert_eq!(read(&charges, &reply.unwrap()).unwrap(), [(full - 100_000, full); 2]);
 }
 
-/// A missing permission to read says nothing about the value: the call fails.
+/// The call fails, since the value is unknown.
 #[test]
 fn adjust_fails_without_the_permission_to_read() {
     let server = RedisServer::start(&[]);

@@ -77,7 +77,7 @@ impl Server {
         self.child.wait().unwrap();
     }
 
-    /// The same server again, after [`kill`](Self::kill).
+    /// Starts the server again, after [`kill`](Self::kill).
     pub(super) async fn restart(&mut self) {
         let _ = std::fs::remove_file(self.socket());
         self.child = spawn(self.folder.path(), &self.arguments);
@@ -90,7 +90,7 @@ impl Server {
         kill(id, signal).unwrap();
     }
 
-    /// What `redis-cli` prints for a command.
+    /// Output of `redis-cli` for a command.
     pub(super) fn ask(&self, command: &str) -> String {
         let output = Command::new("redis-cli")
             .arg("-s")
