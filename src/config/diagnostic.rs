@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hole_explains_what_is_missing_at_around_and_in_it_only() {
+    fn hole_explains_only_what_is_missing_at_around_or_in_it() {
         let mut diagnostics = Diagnostics::default();
         diagnostics.leave_hole(["rules", "a", "rate"].into_iter());
         assert!(diagnostics.explain_absence(&["rules", "a", "rate"]));

@@ -237,6 +237,11 @@ impl Fault {
     }
 }
 
+/// Whether a text begins with a quote that does not end it.
+fn is_unclosed(text: Option<&str>) -> bool {
+    text.is_some_and(|text| text.starts_with(['"', '\'']) && !is_closed(text))
+}
+
 /// Whether a string ends with the quotes that begin it.
 fn is_closed(string: &str) -> bool {
     let quote = &string[..1];
@@ -281,7 +286,13 @@ impl Sites {
         match site {
             Site::Name { in_head } => Fault::of_name(range, site_text, error, *in_head),
             Site::Scalar => Fault::of_scalar(site_text),
-            Site::NameWithoutValue => Fault::NameWithoutValue,
+            Site::NameWithoutValue => match before.next() {
+                // The rest of the line belongs to a quoted name without its end.
+                Some((name, Site::Name { .. })) if is_unclosed(text.get(name.clone())) => {
+                    Fault::UnclosedString
+                }
+                _ => Fault::NameWithoutValue,
+            },
             Site::MissingValue => Fault::MissingValue,
             Site::UnclosedList => Fault::UnclosedList,
             Site::MissingComma => Fault::MissingComma,

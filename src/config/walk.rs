@@ -1,8 +1,7 @@
-//! One walk over a parsed file, from the root to each value. Every table knows its settings by the
-//! type that they have; what does not fit is reported, left out, and hides nothing beside it.
+//! Reads a parsed file in one walk from the root to each value. A value that does not fit its setting is
+//! reported and left out, and does not hide other errors.
 //!
-//! [`table`] declares a table once: the struct, the names that may stand in it, and how each is
-//! read. `schema` is generated from the same struct. [`words`] does the same for settings that take
+//! [`table`] declares a table once: the struct, its names, and how each setting is read. `schema` is generated from the same struct. [`words`] does the same for settings that take
 //! one of a few words, whose list is that of serde.
 
 use std::collections::BTreeMap;
@@ -27,7 +26,7 @@ pub(super) trait FromToml: Sized {
 
 /// A table with a fixed set of names; see [`table`].
 pub(super) trait Table: Default {
-    /// The names that may stand in it.
+    /// The names of its settings.
     const NAMES: &'static [&'static str];
 
     /// Reads one setting. Returns whether there is one of this name.
@@ -180,7 +179,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// serde's answer to a word that an enum has not: the words that it has.
+/// serde's error for an unknown word: the words that the enum has.
 #[derive(Debug, thiserror::Error)]
 #[error("unknown word")]
 struct UnknownWord(&'static [&'static str]);

@@ -9,10 +9,10 @@ use toml::de::{DeTable, DeValue};
 use crate::config::diagnostic::Report;
 use crate::load::from_text;
 
-/// A valid file with every setting but lone tables.
+/// A valid file with every setting, except those that exclude others.
 const EVERY_SETTING: &str = include_str!("../fixtures/every_setting.toml");
 
-/// Values that no setting takes, alone or in a list.
+/// Values that no setting takes, neither directly nor in a list.
 const WRONG_VALUES: [&str; 3] = ["1979-05-27", "{ zz = 1 }", "[[1]]"];
 
 /// A setting of the file.
@@ -27,7 +27,7 @@ struct Setting {
 enum Mutation {
     Drop,
     Duplicate,
-    /// To a name that no setting is like.
+    /// To a name that is not close to any setting.
     Rename,
     /// By one letter.
     Misspell,
@@ -98,7 +98,7 @@ fn report(text: &str) -> Option<Report> {
 }
 
 #[test]
-fn the_file_with_every_setting_is_valid() {
+fn file_with_every_setting_is_valid() {
     assert_eq!(report(EVERY_SETTING).map(|report| report.render(false)), None);
 }
 
@@ -131,7 +131,7 @@ fn reading_takes_time_in_proportion_to_the_file() {
 
 proptest! {
     #[test]
-    fn a_mutated_setting_is_reported_within_the_file(
+    fn mutated_setting_is_reported_within_the_file(
         at in any::<prop::sample::Index>(),
         mutation in mutation(),
     ) {

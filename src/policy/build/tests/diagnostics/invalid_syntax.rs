@@ -110,3 +110,33 @@ fn threads_is_a_whole_number_not_a_string() {
     gateway.toml: 1 error
     ");
 }
+
+/// The first error of each text, with its line and column.
+#[test]
+fn each_kind_of_invalid_syntax_is_named() {
+    let table = [
+        ("[[rules.r]", "a table's name is not closed", "1:11"),
+        ("[rules.r # x", "a table's name is not closed", "1:9"),
+        ("[server]\nthreads =\n", "a value is missing after `=`", "2:10"),
+        ("[server]\nthreads # 1", "a name without a value", "2:9"),
+        ("[server]\nth\u{e4}d = 1", "a name holds a character that it cannot hold", "2:3"),
+        ("[server]\n'threads = 1", "a string is not closed", "2:13"),
+        ("[clients]\nhide_key = ture", "this is neither a number, nor `true` or `false`", "2:12"),
+        ("[server]\nadmin = a:1", "a string needs quotes", "2:9"),
+        ("[server]\nadmin = \"a\\\"", "a string is not closed", "2:12"),
+        ("[server]\nadmin = '''a\nb = 1", "a string over several lines is not closed", "6:13"),
+        ("[rules.r]\nper = ['a' 'b']", "a list is not closed, or lacks a comma", "2:11"),
+        ("[rules.r]\nexempt = { ips }", "a name without a value", "2:16"),
+        ("[server]\n[server]", "`server` is written twice", "2:2"),
+        ("[server]\nthreads = 1\nthreads.a = 1", "`threads` is written twice", "3:1"),
+    ];
+    let mut wrong = String::new();
+    for (text, message, place) in table {
+        let shown = render(text);
+        let expected = format!("error: {message}\n --> gateway.toml:{place}\n");
+        if !shown.starts_with(&expected) {
+            wrong = format!("{wrong}{expected}instead of\n{shown}\n");
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
