@@ -62,7 +62,7 @@ pub mod upstream;
 /// The snapshot of the configuration in force, and its replacement.
 pub mod runtime;
 
-/// The proxy: the phases of a request, responses and listeners.
+/// The proxy: the phases of a request, and responses.
 pub mod gateway;
 
 /// Explains which response a request would get, and why.

@@ -80,8 +80,11 @@ fn top_reads_address_and_token_from_the_file() {
     let none = once(&at);
     assert_eq!(none.code, Some(64));
     assert!(none.stderr.contains("--token-file or TOLLGATE_ADMIN_TOKEN"), "{}", none.stderr);
-    for said in [&outcome.stdout, &wrong.stderr, &none.stderr] {
-        assert!(!said.contains("0123456789abcdef") && !said.contains("another-token"), "{said}");
+    for output in [&outcome.stdout, &wrong.stderr, &none.stderr] {
+        assert!(
+            !output.contains("0123456789abcdef") && !output.contains("another-token"),
+            "{output}"
+        );
     }
 }
 
