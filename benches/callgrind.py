@@ -92,7 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="callgrind", description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"write {COMMITTED}")
     parser.add_argument("--keep", type=Path, help="keep callgrind's own files in this folder")
-    parser.add_argument("--heads", action="store_true", help="count the expensive heads alone")
+    parser.add_argument("--heads", action="store_true", help="count only the expensive heads")
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tollgate-callgrind-") as folder:
         if not wanted.heads:

@@ -1,7 +1,6 @@
 """A plot of each job: requests per second, and CPU per request.
 
-By matplotlib, which is kept best of what draws SVG; nothing is drawn by hand. It is imported where
-it draws, so that everything else needs Python alone.
+Uses matplotlib, imported only where it draws, so that everything else needs only Python.
 """
 
 import re

@@ -65,12 +65,12 @@ class Program:
 
     def cpu_us(self) -> float:
         """User and system time of all processes so far, in microseconds."""
-        ticks = 0
+        clock_ticks = 0
         for pid in self.pids():
             fields = stat(pid)
             if fields:
-                ticks += int(fields[11]) + int(fields[12])
-        return ticks * 1e6 / TICKS_PER_SECOND
+                clock_ticks += int(fields[11]) + int(fields[12])
+        return clock_ticks * 1e6 / TICKS_PER_SECOND
 
     def memory_mb(self) -> float:
         """Resident memory; shared pages count once."""

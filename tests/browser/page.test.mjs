@@ -205,9 +205,9 @@ test("reset and grant need a confirmation", async () => {
 
 test("unknown client shows an error", async () => {
   const { page, close } = await browser.open(gateway.admin);
-  await page.fill("#client-form [name=id]", "nobody");
+  await page.fill("#client-form [name=id]", "missing");
   await page.click("#client-form button[type=submit]");
-  await eventually("the reason", async () => /nobody/.test(await text(page, "#client-who")) && !/Loading/.test(await text(page, "#client-who")));
+  await eventually("the reason", async () => /missing/.test(await text(page, "#client-who")) && !/Loading/.test(await text(page, "#client-who")));
   await close();
 });
 

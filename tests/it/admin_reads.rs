@@ -220,7 +220,7 @@ fn buckets_response_equals_the_headers_of_the_next_response() {
 fn invalid_client_is_400_or_404() {
     let gateway = Gateway::start(&file());
     for (path, status) in [
-        ("/api/clients/key/nobody/buckets", 404),
+        ("/api/clients/key/missing/buckets", 404),
         ("/api/clients/plan/free/buckets", 404),
         ("/api/clients/ip/here/buckets", 400),
         ("/api/clients/ip/2001:db8::%2F63/buckets", 400),
@@ -234,7 +234,7 @@ fn invalid_client_is_400_or_404() {
         ("/api/clients/key/acme/buckets?method=a%20b", 400),
         ("/api/clients/key/acme/buckets?header=a%20b", 400),
         ("/api/clients/key/acme/buckets?ip=x", 400),
-        ("/api/clients/ip/::1/buckets?key=nobody", 404),
+        ("/api/clients/ip/::1/buckets?key=missing", 404),
         ("/api/clients/ip/::ffff:127.0.0.1/buckets?ip=::1", 400),
     ] {
         let answer = gateway.admin(path);

@@ -118,7 +118,7 @@ fn invalid_adjustments_are_refused() {
         ("key/acme/reset", "{\"tokens\": 1}", 400),
         ("key/acme/reset", "nonsense", 400),
         ("key/acme/reset", "[[[[", 400),
-        ("key/nobody/reset", "{}", 404),
+        ("key/missing/reset", "{}", 404),
         ("key/acme/reset", "{\"rule\": \"per-route\"}", 409),
     ] {
         let answer = post(&gateway, &format!("/api/clients/{path}"), body);

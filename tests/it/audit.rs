@@ -74,7 +74,7 @@ fn summaries(gateway: &Gateway, query: &str) -> Vec<String> {
     let view = search(gateway, query);
     let bursts = view["refusal_runs"].as_array().unwrap().iter();
     let summaries = |burst: &Value| {
-        let who = burst["key"].as_str().or(burst["ip"].as_str()).unwrap_or("nobody");
+        let who = burst["key"].as_str().or(burst["ip"].as_str()).unwrap_or("unknown");
         format!("{who} {} {}", burst["rule"].as_str().unwrap(), burst["count"])
     };
     bursts.map(summaries).collect()
@@ -91,7 +91,7 @@ fn wait_for_refusals(gateway: &Gateway, count: u64) {
 }
 
 /// Addresses come from `X-Forwarded-For`.
-const BEHIND: &str = "trusted_proxies = [\"127.0.0.1\"]\n";
+const TRUSTED_PROXY: &str = "trusted_proxies = [\"127.0.0.1\"]\n";
 
 fn from(gateway: &Gateway, ip: &str, count: usize) {
     refuse(gateway, count, &Request::get("/").header("X-Forwarded-For", ip));
@@ -99,7 +99,7 @@ fn from(gateway: &Gateway, ip: &str, count: usize) {
 
 #[test]
 fn refusal_runs_are_found_by_key_address_rule_and_time() {
-    let config = format!("{BEHIND}{DEMO}{RULE}{}", key("acme", SECRET, "free"));
+    let config = format!("{TRUSTED_PROXY}{DEMO}{RULE}{}", key("acme", SECRET, "free"));
     let gateway = Gateway::start(&config);
     assert_eq!(search(&gateway, ""), json!({"refusal_runs": [], "more": 0, "dropped": 0}));
     refuse(&gateway, 7, &Request::get("/").header("X-Api-Key", SECRET));
@@ -141,7 +141,7 @@ fn refusal_runs_are_found_by_key_address_rule_and_time() {
     }
     assert_eq!(search(&gateway, "?limit=1")["more"], 2);
     // A removed rule can be searched for while the audit has its refusals.
-    gateway.apply(&format!("{BEHIND}{DEMO}{}", RULE.replace("hourly", "daily")));
+    gateway.apply(&format!("{TRUSTED_PROXY}{DEMO}{}", RULE.replace("hourly", "daily")));
     assert_eq!(summaries(&gateway, "?rule=hourly&key=acme"), all[2..]);
 }
 
@@ -190,7 +190,7 @@ fn audit_is_searched_by_addresses_as_client_ip_shows_them() {
     assert!(shown.starts_with("h:"), "{shown}");
     assert_eq!(summaries(&hashed, &format!("?ip={shown}")), [format!("{shown} hourly 2")]);
     let off = start("off");
-    assert_eq!(summaries(&off, ""), ["nobody hourly 2"]);
+    assert_eq!(summaries(&off, ""), ["unknown hourly 2"]);
     let answer = off.admin("/api/audit?ip=127.0.0.1");
     assert_eq!(answer.status, 400);
     assert!(answer.text().contains("addresses are not recorded"), "{}", answer.text());

@@ -99,21 +99,21 @@ fn samples_count_requests_by_plan_and_decisions_by_rule() {
     }
     let (mut allowed, mut refused, mut by_rule) = (0, 0, 0);
     // The requests may fall into two samples, and a request is counted shortly after its response.
-    eventually("the ticks to tell of all requests", || {
-        let (name, tick) = next(&mut listener);
+    eventually("samples of all requests", || {
+        let (name, sample) = next(&mut listener);
         assert_eq!(name, "sample");
-        for row in tick["plans"].as_object().unwrap().values() {
+        for row in sample["plans"].as_object().unwrap().values() {
             allowed += row["allowed"].as_u64().unwrap();
             refused += row["refused"].as_u64().unwrap();
         }
-        by_rule += tick["rules"]["all"]["refused"].as_u64().unwrap_or_default();
-        assert_eq!((&tick["breaker"], &tick["gateways"]), (&Value::Null, &Value::Null));
+        by_rule += sample["rules"]["all"]["refused"].as_u64().unwrap_or_default();
+        assert_eq!((&sample["breaker"], &sample["gateways"]), (&Value::Null, &Value::Null));
         (allowed + refused == 5).then_some(())
     });
     assert_eq!((allowed, refused, by_rule), (3, 2, 2));
     // A later subscriber gets the history.
     let (name, history) = next(&mut listen(&gateway));
-    let refused = |tick: &Value| tick["rules"]["all"]["refused"].as_u64().unwrap_or_default();
+    let refused = |sample: &Value| sample["rules"]["all"]["refused"].as_u64().unwrap_or_default();
     assert_eq!(name, "history");
     assert_eq!(history.as_array().unwrap().iter().map(refused).sum::<u64>(), 2);
 }

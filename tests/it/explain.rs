@@ -166,7 +166,7 @@ fn admin_explain_agrees_with_the_gateway() {
     let mut statuses: Vec<u64> = (1..=12).flat_map(|seed| agreement("", 120, [seed; 32])).collect();
     statuses.sort_unstable();
     statuses.dedup();
-    assert_eq!(statuses, [200, 400, 401, 404, 405, 429], "every kind of answer was met");
+    assert_eq!(statuses, [200, 400, 401, 404, 405, 429], "every kind of response occurred");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn explain_reads_redis_with_documented_acl_rights_and_writes_nothing() {
     assert_eq!(explanation["levels"], "redis", "{explanation:#}");
     assert_eq!(explanation["rules"][0]["tokens"], 6);
     assert_eq!(explanation["verdict"]["remaining"], 5);
-    assert_eq!(explanation["rules"][0]["bucket"], keys[0], "the key as it stands in Redis");
+    assert_eq!(explanation["rules"][0]["bucket"], keys[0], "the key in Redis");
     assert_eq!((stored(), redis.calls("set")), (before, writes));
 }
 
@@ -246,7 +246,7 @@ fn explain_without_redis_follows_on_failure() {
     assert_eq!(explanation["levels"], "unavailable", "{explanation:#}");
     let verdict = &explanation["verdict"];
     assert_eq!((&verdict["decision"], &verdict["status"]), (&json!("deny"), &json!(503)));
-    assert_eq!(gateway.get("/").status, 503, "what it says is what it does");
+    assert_eq!(gateway.get("/").status, 503, "the gateway does as explained");
 }
 
 #[test]

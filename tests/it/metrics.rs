@@ -183,7 +183,7 @@ fn upstream_results_are_counted_by_upstream() {
         ("broken", broken.address),
         ("cut", cut.address),
         ("silent", silent.local_addr().unwrap()),
-        ("nobody", unused_address),
+        ("unreachable", unused_address),
     ];
     let tables = others.map(|(name, address)| {
         format!(
@@ -206,7 +206,7 @@ fn upstream_results_are_counted_by_upstream() {
         ("cut", "2xx", 1),
         ("cut", "broken", 1),
         ("silent", "timeout", 1),
-        ("nobody", "connect", 2),
+        ("unreachable", "connect", 2),
     ];
     for (upstream, result, expected) in table {
         let labels = [("upstream", upstream), ("result", result)];

@@ -253,7 +253,7 @@ fn two_gateways_enforce_four_nested_rules_with_costs_across_a_reload() {
     let arrivals = arrivals.lock().clone();
     let (allowed, denied) = counts;
     assert_eq!(arrivals.len() as u64, allowed, "the upstream sees what was allowed");
-    assert!(denied > allowed / 2, "{denied} denied: the limits were hardly met");
+    assert!(denied > allowed / 2, "{denied} denied: the limits were hardly reached");
     let locally =
         |gateway: &Gateway| gateway.count("tollgate_decisions_total", &[("source", "local")]);
     let local: u64 = gateways.iter().map(locally).sum();

@@ -151,7 +151,11 @@ fn assert_survives(gateway: &Gateway, begin: impl FnOnce(), end: impl FnOnce()) 
     for _ in 0..20 {
         assert_eq!(get(gateway), 200);
     }
-    assert_eq!(decided_by(gateway, "local"), before + 20, "nobody asks while it is open");
+    assert_eq!(
+        decided_by(gateway, "local"),
+        before + 20,
+        "Redis is not used while the breaker is open"
+    );
     end();
     wait_until_closed(gateway);
 }

@@ -175,7 +175,7 @@ fn limits_path_requested_too_often_answers_from_local_levels() {
         let rules = view["rules"].as_array().unwrap();
         rules.iter().find(|rule| rule["name"] == name).unwrap().clone()
     };
-    let view = eventually("a second question at once", || {
+    let view = eventually("a second request at once", || {
         (ask("a")["approximate"] == false)
             .then(|| ask("b"))
             .filter(|view| view["approximate"] == true)
@@ -226,7 +226,7 @@ fn limits_path_is_the_same_on_all_gateways() {
     }
     assert_eq!(gateways[0].count("tollgate_redis_calls_total", &[]), calls);
     redis.kill();
-    eventually("to be told that this gateway alone says so", || {
+    eventually("an approximate response", || {
         let view = get_limits(&gateways[0], Some("secret"));
         (view["approximate"] == true).then_some(view)
     });
@@ -262,7 +262,7 @@ fn limits_path_does_not_wait_for_a_hanging_redis() {
         (view["approximate"] == false).then_some(())
     });
     redis.pause();
-    eventually("to be told without Redis", || {
+    eventually("a response without Redis", || {
         let view = get_limits(&gateway, None);
         (view["approximate"] == true).then_some(())
     });
@@ -271,7 +271,7 @@ fn limits_path_does_not_wait_for_a_hanging_redis() {
     assert!(view.iter().all(|view| view["approximate"] == true && remaining(view, "per-ip") == 20));
     assert!(took < TIMEOUT, "{took:?}");
     redis.resume();
-    eventually("Redis to be asked again", || {
+    eventually("Redis to be used again", || {
         let view = get_limits(&gateway, None);
         (view["approximate"] == false).then_some(())
     });

@@ -11,7 +11,7 @@ use crate::support::{DEMO, Gateway, TIMEOUT, eventually, full_config, timed, tol
 /// A write lease on a file: opening the file blocks until it ends, or for 45 s.
 struct Lease(Child);
 
-/// `nix` has no leases, and a call by hand would be `unsafe`.
+/// Python script: `nix` has no leases, and a direct system call would be `unsafe`.
 const HOLD: &str = "\
 import fcntl, signal, sys
 signal.signal(signal.SIGIO, signal.SIG_IGN)

@@ -126,7 +126,7 @@ fn assert_tokens_are_kept_where_the_limit_is(rest: &str) {
     gateway.apply(&file("\"host\", \"ip\"", of_pro));
     assert_eq!(spend(&gateway, 1), 4, "a first table, for the plan `pro`");
     let acme = Request::get("/").header("X-Api-Key", "secret");
-    assert_eq!(gateway.send(&acme).remaining(), 99, "pro has a bucket of its own");
+    assert_eq!(gateway.send(&acme).remaining(), 99, "pro has a separate bucket");
     gateway.apply(&file("\"ip\", \"host\"", ""));
     assert_eq!(spend(&gateway, 1), 3, "the table is gone again");
 }

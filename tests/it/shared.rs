@@ -102,7 +102,7 @@ fn concurrent_requests_share_a_redis_call() {
     assert!(calls < 1_500, "{calls} calls for 5,000 requests");
     let view = gateway.count("tollgate_redis_calls_total", &[("result", "ok")]);
     // Redis also runs the heartbeat script every few seconds.
-    assert!((calls - 20..=calls + 1).contains(&view), "{view} told of {calls}");
+    assert!((calls - 20..=calls + 1).contains(&view), "{view} counted, {calls} made");
     // Independent of their results.
     let all = gateway.count("tollgate_redis_calls_total", &[]);
     assert_eq!(gateway.count("tollgate_redis_batch_checks_count", &[]), all);

@@ -116,7 +116,7 @@ async function change(verb, call, body) {
 }
 
 async function reset(rule) {
-  const which = rule ? `the bucket of ${rule.rule}` : "all buckets of this client alone";
+  const which = rule ? `the bucket of ${rule.rule}` : "all buckets that only this client uses";
   const shared = rule && !rule.own ? " Other clients share this bucket." : "";
   const sure = await confirm({
     title: `Reset ${client.id}?`, yes: "Reset",
@@ -129,7 +129,7 @@ async function grant(rule) {
   const shared = rule && !rule.own ? "Other clients share this bucket." : "";
   const tokens = await confirm({
     title: `Grant tokens to ${client.id}?`, yes: "Grant",
-    text: `Adds tokens to ${rule ? `the bucket of ${rule.rule}` : "all buckets of this client alone"}, up to its burst.${shared}`,
+    text: `Adds tokens to ${rule ? `the bucket of ${rule.rule}` : "all buckets that only this client uses"}, up to its burst.${shared}`,
     number: { label: "Tokens", value: Math.min(rule?.burst ?? 10, 10), max: 9_007_199_254_740_991 },
   });
   if (tokens) await change("Granted", "grant", rule ? { rule: rule.rule, tokens } : { tokens });

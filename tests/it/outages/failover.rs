@@ -34,7 +34,7 @@ fn row_07_gateway_follows_a_sentinel_failover() {
         let at = known.iter().position(|field| field == name).unwrap();
         known[at + 1].clone()
     };
-    eventually("the sentinels to know everybody", || {
+    eventually("the sentinels to know all servers", || {
         (known("num-other-sentinels") == "2" && known("num-slaves") == "1").then_some(())
     });
     // Sentinels close all connections of a server whose role they change.

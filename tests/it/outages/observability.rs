@@ -80,7 +80,7 @@ fn on_failure_of_a_rule_denies_or_allows() {
     let types = refusal.header("content-type");
     assert_eq!(types, Some("application/problem+json"));
     proxy.set(Mode::Pass);
-    eventually("nobody to be denied", || (ask("/deny").status != 503).then_some(()));
+    eventually("the rule to allow again", || (ask("/deny").status != 503).then_some(()));
 }
 
 /// Each gateway sends heartbeats that all gateways read.

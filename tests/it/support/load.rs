@@ -50,9 +50,9 @@ struct Sample {
 }
 
 impl ClientGroup {
-    /// So many clients of `gateway`, each of which sends one request in each `period`, in turn, so
-    /// that requests come evenly whatever became of those before. The period keeps the machine from
-    /// being busy with the load, so that times tell of the gateway.
+    /// Clients of `gateway` that send one request per `period` each, evenly spread and independent of
+    /// earlier responses. The period keeps the machine idle part of the time, so that measured times depend
+    /// on the gateway.
     pub(crate) fn new(
         gateway: &Gateway,
         request: &Request,
