@@ -20,7 +20,9 @@ const MICROSECONDS: DateTimePrinter = DateTimePrinter::new().precision(Some(6));
 impl UtcTime {
     /// Parses a time as RFC 3339 has it, in UTC or with an offset: `2026-11-21T16:34:01Z`,
     /// `2026-11-21T17:34:01.25+01:00`. A space is accepted for the plus sign, as `+` in a query is a
-    /// space. Returns `None` for a time before the epoch, for a leap second and for anything else.
+    /// space. Returns `None` for a time before the epoch, for a leap second and for anything else. A
+    /// time after the last that [`Timestamp`] supports is that, so that `9999-12-31T23:59:59Z` has no
+    /// end.
     pub fn parse(text: &str) -> Option<Self> {
         let (date_time, rest) = text.split_at_checked("0000-00-00T00:00:00".len())?;
         let is_leap_second = date_time.ends_with("60");
@@ -33,7 +35,11 @@ impl UtcTime {
         };
         // Nine digits is the most that the parser accepts.
         let date_time: DateTime = format!("{date_time}.{fraction:.9}").parse().ok()?;
-        let timestamp = self::offset(offset)?.to_timestamp(date_time).ok()?;
+        let timestamp = match self::offset(offset)?.to_timestamp(date_time) {
+            Ok(timestamp) => timestamp,
+            Err(_) if date_time.year() == DateTime::MAX.year() => Timestamp::MAX,
+            Err(_) => return None,
+        };
         timestamp.as_microsecond().try_into().ok().map(Self)
     }
 
@@ -158,7 +164,11 @@ mod tests {
             ("1969-12-31T23:59:59Z", None),
             ("0000-01-01T00:00:00Z", None),
             ("9999-12-30T22:00:00Z", Some(253_402_207_200_000_000)),
-            ("9999-12-31T23:59:59Z", None),
+            ("9999-12-30T22:00:01Z", Some(253_402_207_200_999_999)),
+            ("9999-12-31T23:59:59Z", Some(253_402_207_200_999_999)),
+            ("9999-12-31T23:59:59.999999-23:59", Some(253_402_207_200_999_999)),
+            ("9999-12-31T00:00:00+23:59", Some(253_402_128_060_000_000)),
+            ("9999-12-32T00:00:00Z", None),
             ("2026-02-29T00:00:00Z", None),
             ("2026-00-10T00:00:00Z", None),
             ("2026-13-10T00:00:00Z", None),
