@@ -175,6 +175,7 @@ impl Pool {
                 lookups.spawn(async move { (index, lookup.await) });
             }
         }
+        let mut failed = Vec::new();
         while let Some(lookup) = lookups.join_next().await {
             let Ok((index, result)) = lookup else { continue };
             let Some((server, addresses)) = self.servers.0.get(index) else { continue };
@@ -184,12 +185,18 @@ impl Pool {
                     self.update().await;
                 }
                 Err(error) => {
-                    addresses.lock().clear();
+                    failed.push((addresses, std::mem::take(&mut *addresses.lock())));
                     warn!(%server, "no address: {error}");
                 }
             }
         }
         self.update().await;
+        if failed.len() == self.servers.0.len() {
+            // The balancer keeps them, so the first name that is found next must not replace them all.
+            for (addresses, previous) in failed {
+                *addresses.lock() = previous;
+            }
+        }
     }
 
     /// Passes the addresses of all servers to the balancer.
@@ -295,6 +302,34 @@ mod tests {
         pool.look_up().await;
         assert_eq!(pool.addresses(0).len(), 40);
         assert_eq!(most.load(Ordering::SeqCst), MAX_LOOKUPS);
+    }
+
+    #[tokio::test]
+    async fn first_name_found_after_an_outage_does_not_replace_the_others() {
+        let round = Arc::new(AtomicUsize::new(0));
+        let resolver: Resolver = Arc::new({
+            let round = Arc::clone(&round);
+            move |server| match (round.load(Ordering::SeqCst), server.host.as_str()) {
+                (1, _) => Box::pin(std::future::ready(Err(io::Error::other("none")))),
+                (2, "a2") => Box::pin(std::future::pending()),
+                (2, _) => Box::pin(std::future::ready(Ok(vec![([127, 0, 0, 3], 80).into()]))),
+                _ => Box::pin(std::future::ready(found(server))),
+            }
+        });
+        let pool = Arc::new(pool(&["a1:80".to_owned(), "a2:80".to_owned()], resolver));
+        pool.look_up().await;
+        round.store(1, Ordering::SeqCst);
+        pool.look_up().await;
+        round.store(2, Ordering::SeqCst);
+        let lookup = tokio::spawn({
+            let pool = Arc::clone(&pool);
+            async move { pool.look_up().await }
+        });
+        let addresses = || pool.addresses(0).into_iter().map(|(a, _)| a).collect::<BTreeSet<_>>();
+        let third = ([127, 0, 0, 3], 80).into();
+        until(|| addresses().contains(&third)).await;
+        assert_eq!(addresses(), [([127, 0, 0, 2], 80).into(), third].into());
+        lookup.abort();
     }
 
     #[tokio::test]
