@@ -72,7 +72,7 @@ fn policy(routes: usize, keys: usize, more: &str) -> Policy {
     load::from_text("bench", &(text + RULES)).unwrap()
 }
 
-fn asked(path: &str, headers: &[(&'static str, &'static str)]) -> request::Parts {
+fn request_with(path: &str, headers: &[(&'static str, &'static str)]) -> request::Parts {
     let mut request = Request::builder().uri(path).header("host", "api.example.com");
     // Usual headers of clients.
     for (name, value) in [("user-agent", "curl/8.5.0"), ("accept", "*/*")].iter().chain(headers) {
@@ -93,25 +93,30 @@ mod identity {
 
     #[divan::bench]
     fn by_address(bencher: Bencher) {
-        run(bencher, &policy(1, 1, ""), &asked(PATH, &[]).headers, None);
+        run(bencher, &policy(1, 1, ""), &request_with(PATH, &[]).headers, None);
     }
 
     #[divan::bench(args = [1, 1_000])]
     fn by_key_in_header(bencher: Bencher, keys: usize) {
-        run(bencher, &policy(1, keys, ""), &asked(PATH, &[("x-api-key", KEY)]).headers, None);
+        run(
+            bencher,
+            &policy(1, keys, ""),
+            &request_with(PATH, &[("x-api-key", KEY)]).headers,
+            None,
+        );
     }
 
     #[divan::bench]
     fn by_key_in_query(bencher: Bencher) {
         let query = format!("page=2&api_key={KEY}");
-        run(bencher, &policy(1, 1, ""), &asked(PATH, &[]).headers, Some(&query));
+        run(bencher, &policy(1, 1, ""), &request_with(PATH, &[]).headers, Some(&query));
     }
 
     #[divan::bench]
     fn by_address_behind_a_proxy(bencher: Bencher) {
         let policy = policy(1, 1, "[server]\ntrusted_proxies = [\"203.0.113.0/24\"]");
         let forwarded = ("x-forwarded-for", "198.51.100.3, 203.0.113.9");
-        run(bencher, &policy, &asked(PATH, &[forwarded]).headers, None);
+        run(bencher, &policy, &request_with(PATH, &[forwarded]).headers, None);
     }
 }
 
@@ -143,7 +148,7 @@ mod route {
 #[divan::bench]
 fn decide_under_four_limits(bencher: Bencher) {
     let policy = policy(20, 1_000, "");
-    let request = asked(PATH, &[("x-api-key", KEY)]);
+    let request = request_with(PATH, &[("x-api-key", KEY)]);
     let head = Head::of(&request, PATH.as_bytes(), Some(PEER), false);
     assert_eq!(precheck(&policy, &head).charges.len(), 4);
     bencher.bench_local(|| precheck(black_box(&policy), black_box(&head)).charges.len());
@@ -163,7 +168,7 @@ fn headers(bencher: Bencher, style: &str) {
 
 /// An allowed request.
 fn checked_exchange(policy: Policy) -> Exchange {
-    let request = asked(PATH, &[("x-api-key", KEY)]);
+    let request = request_with(PATH, &[("x-api-key", KEY)]);
     let head = Head::of(&request, PATH.as_bytes(), Some(PEER), false);
     let charges = precheck(&policy, &head).charges;
     let store = MemoryStore::new(1_000, &policy.limits);

@@ -31,9 +31,9 @@ def goals(results: Results) -> str:
 
 def job(title: str, rows: dict[str, Row]) -> str:
     """The table of one job. Columns of Redis are left out if it is not used."""
-    asked = any(row.spreads["redis_cpu_us"].median > 0 for row in rows.values())
+    uses_redis = any(row.spreads["redis_cpu_us"].median > 0 for row in rows.values())
     redis = {"redis_cpu_us", "both_cpu_us", "redis_calls"}
-    columns = [column for column in COLUMNS if asked or column.name not in redis]
+    columns = [column for column in COLUMNS if uses_redis or column.name not in redis]
     titles = "".join(f" {column.title} |" for column in columns)
     lines = []
     for gateway, row in rows.items():

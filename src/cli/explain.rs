@@ -47,8 +47,8 @@ pub(super) fn explain(file: &Path, request: Request) -> ExitCode {
         Err(error) => return reject(&error),
     };
     let Request { method, path, host, key, ip, header: headers, json } = request;
-    let asked = RequestSpec { method, path, host, headers, key, ip };
-    let explanation = match explain::by_rules(&policy, &asked) {
+    let request = RequestSpec { method, path, host, headers, key, ip };
+    let explanation = match explain::by_rules(&policy, &request) {
         Ok(explanation) => explanation,
         Err(error) => {
             eprintln!("error: {error}");

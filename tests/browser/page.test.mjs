@@ -7,7 +7,7 @@ import { after, before, test } from "node:test";
 
 import { AXE, CROWD, eventually, load, pause, secret, send, startBrowser, startGateway } from "./support.mjs";
 
-/** Pictures are kept where this says, and looked at by people. */
+/** Folder for screenshots, if any. */
 const PICTURES = process.env.PICTURES;
 
 const PHONE = { viewport: { width: 375, height: 812 }, isMobile: true, hasTouch: true };

@@ -104,7 +104,7 @@ fn reload_changes_the_admin_token() {
     assert_eq!((status(None), status(Some(TOKEN))), (401, 200));
     // On a busy machine the file watch may reload the file first; then reload again.
     let (mut held, mut number) = (TOKEN.to_owned(), 0);
-    let old = eventually("a reload that is asked for with the token before", || {
+    let old = eventually("a reload with the previous token", || {
         number += 1;
         let next = format!("another-t0ken-by-now-{number}");
         gateway.save(&format!("{DEMO}[admin]\ntoken = \"{next}\"\n"));

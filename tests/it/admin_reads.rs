@@ -87,9 +87,9 @@ fn status_response_with_redis() {
 fn row_71_policy_response_contains_no_secret() {
     let redis = "[redis]\nurl = \"redis://user:hunter2@127.0.0.1:1\"\n[admin]\ntoken = \"hunter2-hunter2-hunter2\"\n";
     let gateway = Gateway::start(&format!("{}{redis}", file()));
-    let asked =
+    let request =
         Request::get("/api/policy").header("Authorization", "Bearer hunter2-hunter2-hunter2");
-    let answer = gateway.send_admin(&asked);
+    let answer = gateway.send_admin(&request);
     let policy = answer.json();
     assert_eq!(policy["redis"]["address"], "127.0.0.1:1");
     assert_eq!(policy["admin"]["token"], true);

@@ -141,7 +141,7 @@ fn reset_without_redis_is_503_and_changes_nothing() {
     });
     let answer = post(&gateway, "/api/clients/key/acme/reset", "");
     assert_eq!((answer.status, &answer.json()["done"]), (503, &json!("no")));
-    assert_eq!(ask(&gateway).status, 429, "nothing was given here either");
+    assert_eq!(ask(&gateway).status, 429, "no local tokens were granted either");
     let view = gateway.admin("/api/clients/key/acme/buckets").json();
     assert_eq!(view["levels"], "local");
 }

@@ -74,8 +74,8 @@ fn summaries(gateway: &Gateway, query: &str) -> Vec<String> {
     let view = search(gateway, query);
     let bursts = view["refusal_runs"].as_array().unwrap().iter();
     let summaries = |burst: &Value| {
-        let who = burst["key"].as_str().or(burst["ip"].as_str()).unwrap_or("unknown");
-        format!("{who} {} {}", burst["rule"].as_str().unwrap(), burst["count"])
+        let client = burst["key"].as_str().or(burst["ip"].as_str()).unwrap_or("unknown");
+        format!("{client} {} {}", burst["rule"].as_str().unwrap(), burst["count"])
     };
     bursts.map(summaries).collect()
 }

@@ -60,10 +60,13 @@ fn assert_refused(places: &[&str], good: &str, bad: &[&str]) {
         let line = before.lines().count();
         for value in bad {
             let refused = check(fill(value).as_bytes());
-            let said = &refused.stderr;
+            let stderr = &refused.stderr;
             assert_eq!(refused.code, Some(64), "{value} in {place}{refused:?}");
-            assert!(said.contains(&format!("gateway.toml:{line}:")), "{value} in {place}{said}");
-            assert!(!said.contains("panicked"), "{value} in {place}{said}");
+            assert!(
+                stderr.contains(&format!("gateway.toml:{line}:")),
+                "{value} in {place}{stderr}"
+            );
+            assert!(!stderr.contains("panicked"), "{value} in {place}{stderr}");
         }
     }
 }

@@ -86,8 +86,9 @@ rate = "5/d"
     // The shadow rule takes no tokens from the enforced rule, and no header shows it.
     let left: Vec<u64> = answers.iter().map(crate::support::Response::remaining).collect();
     assert_eq!(left, [4, 3, 2, 1, 0, 0, 0]);
-    let said = answers.iter().all(|answer| !format!("{:?}", answer.headers).contains("shadow"));
-    assert!(said, "{answers:#?}");
+    let is_hidden =
+        answers.iter().all(|answer| !format!("{:?}", answer.headers).contains("shadow"));
+    assert!(is_hidden, "{answers:#?}");
     let decided = |decision| {
         let labels = [("rule", "shadow"), ("decision", decision), ("source", "local")];
         gateway.count("tollgate_decisions_total", &labels)

@@ -54,9 +54,9 @@ impl Observed {
 }
 
 /// The decision about a request, without HTTP.
-fn decided(snapshot: &Snapshot, store: &MemoryStore, asked: &RequestSpec) -> Observed {
+fn decided(snapshot: &Snapshot, store: &MemoryStore, spec: &RequestSpec) -> Observed {
     let policy = &snapshot.policy;
-    let request = asked.request(policy).unwrap();
+    let request = spec.request(policy).unwrap();
     let precheck = precheck(policy, &request.head());
     let answer = store.take(&precheck.charges, tollgate::clock::now(), Share::WHOLE);
     let verdict = Verdict::of(&precheck.charges, &answer);
@@ -98,14 +98,14 @@ proptest! {
         let explainer = Explainer::new(current, limiter);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for sent in requests {
-            let asked = bodies::read(sent.asked().to_string().as_bytes()).unwrap();
+            let spec = bodies::read(sent.spec().to_string().as_bytes()).unwrap();
             let explain = || {
-                let explanation = runtime.block_on(explainer.explain(&asked)).unwrap();
+                let explanation = runtime.block_on(explainer.explain(&spec)).unwrap();
                 serde_json::to_value(explanation).unwrap()
             };
             let (first, second) = (explain(), explain());
             prop_assert_eq!(Observed::explained(&first), Observed::explained(&second));
-            let done = decided(&snapshot, &store, &asked);
+            let done = decided(&snapshot, &store, &spec);
             prop_assert_eq!(Observed::explained(&first), done, "{}\n{:?}\n{:#}", file, sent, first);
         }
     }
@@ -113,7 +113,7 @@ proptest! {
 
 /// Compares a response of a real gateway with the explanation of its admin port.
 fn assert_agrees(gateway: &Gateway, file: &str, sent: &Sent) -> u64 {
-    let explained = gateway.explain(sent.asked().to_string());
+    let explained = gateway.explain(sent.spec().to_string());
     assert_eq!(explained.status, 200, "{}", explained.text());
     let explanation = explained.json();
     let answered = gateway.send(&sent.request());

@@ -120,7 +120,7 @@ fn row_40_admin_api_returns_no_secret() {
     for request in requests() {
         gateway.send(&request);
     }
-    let asked = [
+    let paths = [
         "/api/status",
         "/api/policy",
         "/api/reloads",
@@ -131,7 +131,7 @@ fn row_40_admin_api_returns_no_secret() {
         "/api/clients/key/acme/buckets",
         "/api/clients/ip/127.0.0.1/buckets",
     ];
-    for path in asked {
+    for path in paths {
         let answer = gateway.admin(path);
         assert_eq!(answer.status, 200, "{path}");
         assert!(!answer.text().contains(SECRET), "{path}: {}", answer.text());

@@ -47,7 +47,7 @@ function facts({ client, route, request }) {
 }
 
 function rules(list) {
-  const says = (rule) => {
+  const detail = (rule) => {
     if (!rule.applies) return rule.why_not?.why ?? "does not apply";
     if (rule.tokens === undefined || rule.tokens === null) return `takes ${rule.cost}`;
     return `has ${whole(rule.tokens)} of ${whole(rule.burst)}, takes ${rule.cost}`;
@@ -61,7 +61,7 @@ function rules(list) {
     { title: "Rule", cell: (rule) => h("code", {}, rule.name) },
     { title: "Tokens", cell: mark },
     { title: "Limit", cell: (rule) => (rule.rate ? `${rule.rate}, burst ${whole(rule.burst)}` : "–") },
-    { title: "Detail", cell: says },
+    { title: "Detail", cell: detail },
   ], list);
 }
 

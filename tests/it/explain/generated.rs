@@ -166,7 +166,7 @@ pub(crate) fn requests() -> impl Strategy<Value = Sent> {
 
 impl Sent {
     /// The body for `POST /api/explain`.
-    pub(crate) fn asked(&self) -> Value {
+    pub(crate) fn spec(&self) -> Value {
         let mut headers = Map::new();
         for (name, value) in &self.headers {
             let values = headers.entry(*name).or_insert_with(|| json!([]));

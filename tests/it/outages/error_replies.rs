@@ -100,7 +100,7 @@ fn row_16_missing_acl_right_opens_the_breaker_and_is_logged() {
     for missing in ["get", "set"] {
         right(&format!("-{missing}"));
         let gateway = Gateway::start(&config(&redis.table(), HIGH_RATE));
-        eventually("a line that says what is missing", || {
+        eventually("a line with the missing right", || {
             let log = gateway.log();
             let line = log.lines().find(|line| line.contains("can't run this command"))?;
             line.contains(&format!("+{missing}")).then_some(())

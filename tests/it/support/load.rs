@@ -109,8 +109,8 @@ impl Report {
         Self(self.0.iter().filter(|sample| span.contains(&sample.sent)).copied().collect())
     }
 
-    /// Those that nothing held up but what they asked for: while they were under way, and shortly
-    /// before and after, none of `others` took longer than `usual`.
+    /// The requests that no delay of the machine affected: at their time, and shortly before and after,
+    /// none of `others` took longer than `usual`.
     pub(crate) fn undisturbed_by(&self, others: &Self, usual: Duration) -> Self {
         let mut slow: Vec<Range<Duration>> = others
             .0
@@ -136,7 +136,7 @@ impl Report {
         Self(self.0.iter().filter(|sample| is_quiet(sample)).copied().collect())
     }
 
-    /// For how much of this span a request was under way that took longer than `usual`.
+    /// How much of this span had a request in flight that took longer than `usual`.
     pub(crate) fn held_up(&self, span: &Range<Duration>, usual: Duration) -> Duration {
         let mut slow: Vec<&Sample> = self.0.iter().filter(|sample| sample.took > usual).collect();
         slow.sort_unstable_by_key(|sample| sample.sent);
