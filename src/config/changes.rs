@@ -34,23 +34,23 @@ pub struct Changes {
     pub not_kept: usize,
 }
 
-/// One change.
+/// An entry that was added or removed, or a setting that changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// `plan`, `key`, `upstream`, `route`, `rule`, or `setting` for a table without names.
     pub kind: &'static str,
     /// Its name; for a setting, its whole path.
     pub name: String,
-    /// How it changed.
+    /// Whether it was added, removed or changed, with both values unless they are secret.
     pub what: What,
 }
 
 /// How an entry or a setting changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// It was added.
+    /// Only the new file has it.
     Added,
-    /// It was removed.
+    /// Only the old file has it.
     Removed,
     /// One of its settings changed.
     Changed {
@@ -134,7 +134,7 @@ impl Changes {
     }
 }
 
-/// What the entry is called that a path leads to.
+/// Kind of the entry or setting at a path, as in [`Change::kind`].
 fn kind(path: &[String]) -> Option<&'static str> {
     let table = path.first()?;
     NAMED.iter().find(|(name, _)| name == table).map(|(_, kind)| *kind)

@@ -151,7 +151,7 @@ impl Diagnostics {
         is_around || at_or_in.is_some_and(|hole| hole.starts_with(&path))
     }
 
-    /// The same for a name that is referred to: an unknown table explains it, too.
+    /// As above, for a name that the file refers to: an unknown table explains it, too.
     pub fn explain_unknown(&self, path: &[&str]) -> bool {
         self.has_unknown_table || self.explain_absence(path)
     }

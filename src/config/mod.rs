@@ -39,7 +39,7 @@ use walk::table;
 pub type Named<T> = BTreeMap<Spanned<String>, Spanned<T>>;
 
 table! {
-    /// A whole gateway.toml.
+    /// The settings of gateway.toml, table by table.
     pub struct Config {
         /// Listeners, and limits on connections and requests.
         pub server: Option<Spanned<Server>>,
@@ -57,7 +57,7 @@ table! {
         pub access_log: Option<Spanned<AccessLog>>,
         /// Traces of requests, for an OpenTelemetry collector.
         pub tracing: Option<Spanned<Tracing>>,
-        /// Refusals in Redis.
+        /// A stream in Redis with the refusals of all gateways.
         pub audit: Option<Spanned<Audit>>,
         /// Plans, which rules and keys refer to.
         pub plans: Named<Plan>,
@@ -67,7 +67,7 @@ table! {
         pub upstreams: Named<Upstream>,
         /// Which requests are forwarded to which upstream.
         pub routes: Named<Route>,
-        /// Rate limits.
+        /// Rate limits, and the requests that each applies to.
         pub rules: Named<Rule>,
     }
 }

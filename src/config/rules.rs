@@ -7,7 +7,7 @@ use super::walk::table;
 use super::words::{Mode, OnFailure, OnMissing};
 
 table! {
-    /// A rate limit.
+    /// `[rules.<name>]`: a rate limit, and the requests that it applies to.
     pub struct Rule {
         /// What a bucket is counted by: any of `ip`, `key`, `plan`, `route`, `method`, `host`,
         /// `header:<name>`. `[]`: one bucket for all clients.
@@ -16,7 +16,7 @@ table! {
         pub rate: Field<String>,
         /// Capacity of a bucket, in tokens. Default: the number in the rate.
         pub burst: Field<u64>,
-        /// `{ rate, burst }` by plan.
+        /// Limits of single plans, by plan: `{ rate, burst }`.
         pub plans: Named<Grant>,
         /// Names of the routes that the rule counts. Default: all.
         pub routes: List,
@@ -30,7 +30,7 @@ table! {
         pub on_failure: Field<OnFailure>,
         /// Clients that the rule does not limit: `{ ips = ["10.0.0.0/8"], keys = ["monitor"] }`.
         pub exempt: Option<Spanned<Exempt>>,
-        /// Free text.
+        /// Free text that the admin API and `clients.limits_path` show. Default: none.
         pub description: Field<String>,
     }
 }
@@ -48,9 +48,9 @@ table! {
 table! {
     /// `{ ips, keys }`: clients that a rule does not limit.
     pub struct Exempt {
-        /// Addresses or networks.
+        /// Addresses of such clients, or networks such as `10.0.0.0/8`. Default: none.
         pub ips: List,
-        /// Ids of keys.
+        /// Ids of such clients' keys, the `<id>` of `[keys.<id>]`. Default: none.
         pub keys: List,
     }
 }

@@ -27,7 +27,7 @@ const PUBLIC_IN_REDIS: [&str; 12] = [
     "start_without",
 ];
 
-/// Settings of `[redis.breaker]`.
+/// Settings of `[redis.breaker]`, none of which is secret.
 const PUBLIC_IN_BREAKER: [&str; 9] = [
     "timeouts",
     "window",
@@ -109,7 +109,7 @@ fn collect(table: &DeTable<'_>, depth: usize, in_keys: bool, secrets: &mut Vec<R
     }
 }
 
-/// The same for `[redis]`.
+/// Collects the spans of the secrets in `[redis]`.
 fn collect_of_redis(text: &str, table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
     let Some(redis) = table.get("redis") else { return };
     match redis.get_ref() {
@@ -142,7 +142,7 @@ fn collect_of_settings(text: &str, settings: &DeTable<'_>, secrets: &mut Vec<Ran
     }
 }
 
-/// The same for `[admin]`, which has only secrets.
+/// Collects the spans of the values in `[admin]`, all of which are secret.
 fn collect_of_admin(table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
     let Some(admin) = table.get("admin") else { return };
     let DeValue::Table(settings) = admin.get_ref() else {
@@ -152,7 +152,7 @@ fn collect_of_admin(table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
     settings.values().for_each(|value| hide_unless_reference(value, secrets));
 }
 
-/// The same for `[clients]`.
+/// Collects the spans of the secrets in `[clients]`.
 fn collect_of_clients(table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
     let Some(clients) = table.get("clients") else { return };
     let DeValue::Table(settings) = clients.get_ref() else {
@@ -176,7 +176,7 @@ fn collect_of_clients(table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
     }
 }
 
-/// The same for `[access_log]`.
+/// Collects the spans of the secrets in `[access_log]`.
 fn collect_of_access_log(table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
     let Some(log) = table.get("access_log") else { return };
     let DeValue::Table(settings) = log.get_ref() else {
@@ -190,7 +190,7 @@ fn collect_of_access_log(table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
     }
 }
 
-/// The same for `[tracing]`.
+/// Collects the spans of the secrets in `[tracing]`.
 fn collect_of_tracing(text: &str, table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
     let Some(tracing) = table.get("tracing") else { return };
     let DeValue::Table(settings) = tracing.get_ref() else {

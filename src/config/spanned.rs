@@ -9,12 +9,12 @@ use std::ops::Range;
 pub struct Spanned<T>(toml::Spanned<T>);
 
 impl<T> Spanned<T> {
-    /// The value at these bytes of the file.
+    /// Wraps a value with its span in the file, in bytes.
     pub(super) fn new(value: T, span: Range<usize>) -> Self {
         Self(toml::Spanned::new(span, value))
     }
 
-    /// The value.
+    /// Returns the value without its span.
     pub fn get_ref(&self) -> &T {
         self.0.get_ref()
     }

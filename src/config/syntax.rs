@@ -50,7 +50,7 @@ enum Fault {
     NearlyBoolean,
     /// A string without quotes.
     Unquoted,
-    /// Anything else.
+    /// An error of another kind, reported with the parser's message.
     Other,
 }
 

@@ -81,7 +81,7 @@ table! {
         pub username: Field<String>,
         /// Password of the user. Default: none.
         pub password: Field<String>,
-        /// Number of the database. Default: 0.
+        /// Number of the database, 0 to 2147483647. Default: 0.
         pub database: Field<u64>,
         /// User of the gateway at the sentinels. Default: the default user.
         pub sentinel_username: Field<String>,
@@ -160,7 +160,7 @@ table! {
         pub style: Field<HeaderStyle>,
         /// Which rules the headers describe. Default: `"binding"`.
         pub policies: Field<HeaderPolicies>,
-        /// Unit of `X-RateLimit-Reset`. Default: `"epoch"`.
+        /// Whether `X-RateLimit-Reset` is a Unix time or a number of seconds. Default: `"epoch"`.
         pub reset: Field<ResetForm>,
         /// Whether responses that were decided locally because Redis failed have
         /// `X-RateLimit-Mode: local`. Default: `false`.
@@ -211,7 +211,7 @@ table! {
 }
 
 table! {
-    /// `[audit]`: refusals in Redis.
+    /// `[audit]`: a stream in Redis with the refusals of all gateways.
     pub struct Audit {
         /// Whether refusals are also written to a stream in Redis, those of all gateways together.
         /// Default: `false`.
@@ -232,7 +232,7 @@ table! {
 table! {
     /// `[plans.<name>]`: a plan, which rules and keys refer to.
     pub struct Plan {
-        /// Free text.
+        /// Free text, which the gateway does not use. Default: none.
         pub description: Field<String>,
     }
 }
@@ -246,7 +246,7 @@ table! {
         pub plan: Field<String>,
         /// Overrides of rules for this key: `{ rate, burst }`.
         pub rules: Named<Grant>,
-        /// Free text.
+        /// Free text, which the gateway does not use. Default: none.
         pub description: Field<String>,
     }
 }
@@ -282,7 +282,7 @@ table! {
         pub upstream: Field<String>,
         /// Tokens that a request takes from each bucket. Default: 1.
         pub cost: Field<u64>,
-        /// Free text.
+        /// Free text, which the gateway does not use. Default: none.
         pub description: Field<String>,
     }
 }

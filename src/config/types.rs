@@ -16,14 +16,14 @@ const BREAKER_TIMES: [&str; 4] = ["window", "open", "open_max", "ramp_step"];
 /// How much of a value a message shows, in characters.
 const SHOWN: usize = 40;
 
-/// What a setting takes.
+/// Type of value that a setting accepts.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Expected {
     Number,
     Fraction,
     Boolean,
     Text,
-    /// One of these.
+    /// A string that is one of these words.
     Word(&'static [&'static str]),
     List,
     Table,
@@ -70,7 +70,6 @@ pub(super) fn mismatch(mismatch: &Mismatch<'_>) -> Diagnostic {
 }
 
 impl Mismatch<'_> {
-    /// The setting's name.
     fn name(&self) -> &str {
         self.path.last().map_or("", String::as_str)
     }
@@ -178,7 +177,7 @@ impl Expected {
     }
 }
 
-/// What a value is.
+/// Type of a value, as messages name it.
 fn kind(value: &DeValue<'_>) -> String {
     let kind = match value {
         DeValue::String(_) => "a string",

@@ -13,31 +13,31 @@ words! {
 
     /// How a rule per key counts a client without one.
     pub enum OnMissing {
-        /// By address.
+        /// Count the client by its address.
         Ip,
-        /// Not at all: the rule does not apply.
+        /// Do not apply the rule.
         Skip,
-        /// All such clients together.
+        /// Count all such clients in one bucket.
         Shared,
-        /// Answer 401.
+        /// Refuse the request with 401 if the rule is enforced.
         Deny,
     }
 
     /// How requests are decided while Redis fails.
     pub enum OnFailure {
-        /// In this process, within its local share.
+        /// Decide with buckets in this process, within the gateway's local share.
         Local,
-        /// Allow them.
+        /// Allow the request without taking tokens.
         Allow,
-        /// Answer 503.
+        /// Refuse the request with 503.
         Deny,
     }
 
     /// What `/ready` answers while Redis fails.
     pub enum Ready {
-        /// 200.
+        /// 200, because the gateway still serves requests.
         Always,
-        /// 503.
+        /// 503, so that a load balancer prefers gateways that reach Redis.
         Connected,
     }
 
@@ -53,13 +53,13 @@ words! {
     pub enum OnMissingKey {
         /// Treat it as a request of an anonymous client.
         Anonymous,
-        /// Answer 401.
+        /// Refuse the request with 401.
         Deny,
     }
 
     /// What happens to a request with an unknown key.
     pub enum OnUnknownKey {
-        /// Answer 401.
+        /// Refuse the request with 401.
         Deny,
         /// Treat it as a request of an anonymous client.
         Anonymous,
@@ -69,7 +69,7 @@ words! {
 
     /// What happens to a request with two different keys.
     pub enum OnConflictingKeys {
-        /// Answer 400.
+        /// Refuse the request with 400.
         Deny,
         /// Use the first, in the order of `api_key`.
         First,
@@ -93,11 +93,12 @@ words! {
 
     /// Which headers responses have.
     pub enum HeaderStyle {
-        /// Those of `draft` and of `x`.
+        /// The headers of `draft` and of `x`.
         Both,
-        /// `RateLimit` and `RateLimit-Policy`.
+        /// Only `RateLimit` and `RateLimit-Policy`, those of the IETF draft.
         Draft,
-        /// `X-RateLimit-*`.
+        /// Only `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset` and, on refusals,
+        /// `X-RateLimit-Reason`.
         X,
         /// Only `Retry-After`, on refusals.
         None,
@@ -105,17 +106,17 @@ words! {
 
     /// Which rules the headers describe.
     pub enum HeaderPolicies {
-        /// The one with the least left.
+        /// The rule that refused the request, else the one with the fewest tokens left.
         Binding,
         /// All enforced rules that applied.
         All,
     }
 
-    /// Unit of `X-RateLimit-Reset`.
+    /// Whether `X-RateLimit-Reset` is a Unix time or a number of seconds.
     pub enum ResetForm {
-        /// Unix time.
+        /// Unix time at which the bucket is full, in seconds.
         Epoch,
-        /// Seconds from now.
+        /// Seconds until the bucket is full.
         Delta,
     }
 
@@ -131,11 +132,11 @@ words! {
 
     /// How a client's address is shown.
     pub enum ClientIp {
-        /// Unchanged.
+        /// The address itself, in text.
         Plain,
         /// As a salted hash, which identifies a client but does not reveal its address.
         Hashed,
-        /// Not at all.
+        /// Not shown; the access log has `null`.
         Off,
     }
 }
