@@ -16,7 +16,7 @@ pub(super) struct Answer {
     pub(super) status: StatusCode,
     kind: &'static str,
     body: Vec<u8>,
-    /// An additional header.
+    /// Header in addition to those that every response has.
     header: Option<(HeaderName, HeaderValue)>,
     /// The change that the call made, for the log.
     pub(super) note: Option<String>,

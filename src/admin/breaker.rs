@@ -14,7 +14,7 @@ use crate::store::redis::node::Node;
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Breaker {
-    /// `closed`, `half_open` or `open`.
+    /// State, with the override applied: `closed`, `half_open` or `open`.
     state: &'static str,
     /// The operator's override: `open`, `closed`, or `auto` for none.
     r#override: &'static str,

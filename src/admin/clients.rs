@@ -13,11 +13,11 @@ use serde::Serialize;
 use crate::decide::applicability::Applicability;
 use crate::store::limiter::Source;
 
-/// The client of a response.
+/// A client as responses show it.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Client {
-    /// `key` or `ip`.
+    /// What identifies the client: `key` or `ip`.
     kind: &'static str,
     id: String,
     plan: String,

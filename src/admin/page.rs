@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 /// One file of the page.
 struct Asset {
     path: &'static str,
-    /// Its media type.
+    /// Media type, as in `Content-Type`.
     kind: &'static str,
     content: &'static str,
 }

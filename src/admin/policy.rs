@@ -32,7 +32,7 @@ pub(super) struct Policy {
     rules: Vec<Rule>,
 }
 
-/// The admin port.
+/// Access to the admin port.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Admin {
@@ -40,7 +40,7 @@ struct Admin {
     token: bool,
 }
 
-/// An API key.
+/// An API key by its id; the key itself is never shown.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Key {
@@ -56,17 +56,17 @@ struct Upstream {
     servers: Vec<String>,
 }
 
-/// A route.
+/// A route: which requests it matches, where they are forwarded and what they cost.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Route {
     name: String,
-    /// `null` for all hosts.
+    /// Host that the route matches; `null` for all hosts.
     host: Option<String>,
     path: String,
-    /// `same` or `distinct`.
+    /// Whether a trailing slash makes another path: `same` or `distinct`.
     trailing_slash: &'static str,
-    /// Empty for all methods.
+    /// Methods that the route matches; empty for all methods.
     methods: Vec<String>,
     upstream: String,
     cost: u64,
@@ -74,21 +74,21 @@ struct Route {
     rules: Vec<String>,
 }
 
-/// A rule.
+/// A rule: its limits, and the requests that it applies to.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Rule {
     name: String,
     description: Option<String>,
     enabled: bool,
-    /// `enforce` or `shadow`.
+    /// Whether the rule is enforced: `enforce` or `shadow`.
     mode: &'static str,
     per: Vec<String>,
-    /// `null` for all routes.
+    /// Names of the routes that the rule counts; `null` for all routes.
     routes: Option<Vec<String>>,
-    /// `ip`, `skip`, `shared` or `deny`.
+    /// How a rule per key counts a client without one: `ip`, `skip`, `shared` or `deny`.
     on_missing: &'static str,
-    /// `local`, `allow` or `deny`.
+    /// How requests are decided while Redis fails: `local`, `allow` or `deny`.
     on_failure: &'static str,
     limits: Vec<Limit>,
     more_limits: usize,

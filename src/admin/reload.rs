@@ -32,7 +32,7 @@ pub(super) struct Reloads<'a> {
     reloads: Vec<Reload<'a>>,
 }
 
-/// One reload.
+/// A reload of the past, and its outcome.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Reload<'a> {

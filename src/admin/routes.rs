@@ -5,27 +5,27 @@ use http::Method;
 
 use crate::net::percent;
 
-/// One route.
+/// A method and a path of the admin port, and the operation that they call.
 #[derive(Debug)]
 pub(super) struct Route {
     /// The method. A route for GET also accepts HEAD.
     pub(super) method: Verb,
     /// The path. A name in braces matches one segment.
     pub(super) path: &'static str,
-    /// The handler.
+    /// The operation that answers a request.
     pub(super) call: Call,
 }
 
 /// The methods of routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
-    /// Reads without changes.
+    /// GET and HEAD: the operation changes nothing.
     Get,
     /// Changes state, or has a body.
     Post,
 }
 
-/// The handlers.
+/// The operations; the names are also the operation ids of the OpenAPI document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call {
     Live,
@@ -48,7 +48,7 @@ pub(super) enum Call {
     Reload,
 }
 
-/// All routes.
+/// All routes of the admin port except the files of the dashboard.
 pub(super) const ROUTES: &[Route] = &[
     get("/live", Call::Live),
     get("/ready", Call::Ready),

@@ -20,7 +20,6 @@ use crate::observe::metrics::{Metrics, Totals};
 use crate::store::memory::MemoryStore;
 use sample::Sample;
 
-/// Interval between samples.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Number of samples kept.

@@ -20,7 +20,7 @@ pub(super) struct Status {
     /// Whether `/ready` answers 200.
     ready: bool,
     redis: Redis,
-    /// `null` without Redis.
+    /// State of the circuit breaker; `null` without Redis.
     breaker: Option<Breaker>,
     /// Number of live gateways that share this Redis.
     gateways: u32,

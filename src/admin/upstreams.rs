@@ -14,7 +14,7 @@ pub(super) struct Upstreams {
     upstreams: Vec<Upstream>,
 }
 
-/// One upstream.
+/// An upstream, its servers and their addresses.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Upstream {
@@ -25,7 +25,7 @@ struct Upstream {
     addresses: Vec<Server>,
 }
 
-/// One address.
+/// An address of an upstream, and whether it is ejected.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Server {

@@ -30,11 +30,11 @@ use request::{RequestSpec, SpecError};
 /// What is known of the buckets that a request takes from.
 #[derive(Debug, Clone, Copy)]
 pub enum PeekResult<'a> {
-    /// They were not read.
+    /// The buckets were not read.
     NotRead,
     /// The request takes from no bucket.
     NoBuckets,
-    /// They were read.
+    /// Their levels were read, and no tokens were taken.
     Read {
         /// What the store would answer now.
         taken: &'a Taken,

@@ -8,18 +8,18 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Explanation {
-    /// The request, parsed.
+    /// Method, host and path of the request.
     pub request: Request,
     /// The client; `None` if the request is refused before the client is identified.
     pub client: Option<Client>,
-    /// The route.
+    /// The route of the request, and why it matches.
     pub route: Route,
     /// All rules, in the order of the configuration file.
     pub rules: Vec<Rule>,
     /// Source of the buckets' levels: `redis`, `local`, `none` (the request takes from no bucket),
     /// `unavailable` (Redis is unavailable, and a rule has `on_failure = "deny"`) or `not_read`.
     pub levels: &'static str,
-    /// The decision.
+    /// Whether the request is allowed, and why.
     pub verdict: Verdict,
 }
 
@@ -27,11 +27,11 @@ pub struct Explanation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Request {
-    /// Method.
+    /// Method of the request, such as `GET`.
     pub method: String,
     /// Host in lower case, without port.
     pub host: String,
-    /// Path.
+    /// Path of the request, without the query.
     pub path: String,
     /// Members that were not given: `host`, `ip`.
     pub assumed: Vec<&'static str>,
@@ -41,7 +41,7 @@ pub struct Request {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Client {
-    /// Address of the client.
+    /// Address of the client, found through trusted proxies.
     pub address: Option<IpAddr>,
     /// `peer`, `nothing_forwarded`, `malformed`, `hop` or `all_trusted`.
     pub address_from: &'static str,
@@ -68,7 +68,7 @@ pub struct Client {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Route {
-    /// Name; `None` if no route matches.
+    /// Name of the route; `null` if no route matches.
     pub name: Option<String>,
     /// Upstream of the route.
     pub upstream: Option<String>,
@@ -84,33 +84,33 @@ pub struct Route {
     pub readings: Vec<Reading>,
 }
 
-/// A candidate route.
+/// A route that matches host and path of the request, or differs in one criterion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Candidate {
-    /// Name.
+    /// Name of the route.
     pub name: String,
     /// Path as in the configuration file.
     pub path: String,
     /// Whether a path with a trailing slash is another path: `same` or `distinct`.
     pub trailing_slash: &'static str,
-    /// Host; `None`: all.
+    /// Host that the route matches; `null` for all hosts.
     pub host: Option<String>,
-    /// Methods; empty: all.
+    /// Methods that the route matches; empty for all methods.
     pub methods: Vec<String>,
     /// Whether this is the route of the request.
     pub wins: bool,
-    /// Why it is, or why it is not.
+    /// Why this is the route of the request, or why it is not.
     pub why: String,
 }
 
-/// A reading of the path.
+/// The path as some servers read it, and the route that matches it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Reading {
     /// The path in this reading.
     pub path: String,
-    /// The route that matches it.
+    /// Name of the route that matches this reading; `null` if none does.
     pub route: Option<String>,
 }
 
@@ -118,20 +118,20 @@ pub struct Reading {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Rule {
-    /// Name.
+    /// Name of the rule.
     pub name: String,
     /// Whether it applies to the request.
     pub applies: bool,
-    /// `enforce` or `shadow`.
+    /// Whether the rule is enforced: `enforce` or `shadow`.
     pub mode: &'static str,
-    /// `local`, `allow` or `deny`.
+    /// How requests are decided while Redis fails: `local`, `allow` or `deny`.
     pub on_failure: &'static str,
     /// Dimensions of its buckets, as in the configuration file.
     pub per: Vec<String>,
     /// Why it does not apply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_not: Option<WhyNot>,
-    /// What it charges.
+    /// Rate, cost and bucket; `None` if the rule does not apply.
     #[serde(flatten)]
     pub charge: Option<Charge>,
 }
@@ -175,11 +175,11 @@ pub struct Charge {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Level {
-    /// Whole tokens.
+    /// Whole tokens in the bucket, rounded down.
     pub tokens: u64,
-    /// Whether they cover the cost.
+    /// Whether the tokens cover the cost of the request.
     pub enough: bool,
-    /// Milliseconds until they do, rounded up.
+    /// Milliseconds until the tokens cover the cost, rounded up; 0 if they do.
     pub retry_after_ms: u64,
     /// Milliseconds until the bucket is full, rounded up.
     pub full_after_ms: u64,
@@ -191,7 +191,7 @@ pub struct Level {
 pub struct Verdict {
     /// `allow`, `deny`, or `depends` (on buckets that were not read).
     pub decision: &'static str,
-    /// The status of a refusal.
+    /// Status of the response to a refused request.
     pub status: Option<u16>,
     /// Why; for a refusal, the detail of its response.
     pub why: String,

@@ -23,13 +23,13 @@ const IP_ASSUMED: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// The parts of a request to explain. Not `Debug`: it contains a key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RequestSpec {
-    /// Method.
+    /// Method, such as `GET`.
     pub method: String,
     /// Path, with the query if there is one.
     pub path: String,
     /// Host; `None`: that of the headers, or `localhost`.
     pub host: Option<String>,
-    /// Headers, in order.
+    /// Names and values of headers, in the order in which they are sent.
     pub headers: Vec<(String, String)>,
     /// API key, sent in the first place that `clients.api_key` lists.
     pub key: Option<String>,
@@ -40,28 +40,28 @@ pub struct RequestSpec {
 /// Why no client could send the request. Contains neither the key nor the value of a header.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpecError {
-    /// Invalid method.
+    /// The method is empty or has a character that methods cannot contain.
     #[error("`{0}` is not a method; write it like `GET`")]
     Method(String),
     /// A path with characters that are not valid on a request line.
     #[error("the path contains a space or a control character; percent-encode it, such as `%20`")]
     PathCharacter,
-    /// Invalid path.
+    /// The path cannot be parsed as the target of a request.
     #[error("the path is not valid; write it like `/api/search`")]
     Path,
-    /// Invalid name of a header.
+    /// The name of this header is not valid.
     #[error("`{0}` is not the name of a header")]
     HeaderName(String),
-    /// Invalid value of a header.
+    /// The value of the header of this name contains a control character.
     #[error("the value of the header `{0}` contains a control character")]
     HeaderValue(String),
     /// A host that is not valid in a header.
     #[error("the host contains a control character")]
     Host,
-    /// Two hosts.
+    /// The host is given as `host` and as a `Host` header.
     #[error("the host is given twice, as a host and as a header; give it once")]
     TwoHosts,
-    /// A key that cannot be sent.
+    /// The key contains a control character, so no header can carry it.
     #[error("no client can send this key: it contains a control character")]
     Key,
 }

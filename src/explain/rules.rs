@@ -73,7 +73,8 @@ fn attributes<'a>(head: &Head<'a>, precheck: &'a Precheck<'a>) -> Option<Request
     precheck.attributes(head).or_else(|| is_charged.then(anywhere))
 }
 
-/// The same for one rule: each rule charges a request without a route as on the first route that it counts.
+/// As [`attributes`], for one rule. A request for a client's own limits has no route: the first one
+/// that the rule counts takes its place.
 fn of_rule<'a>(
     policy: &Policy,
     precheck: &Precheck<'_>,

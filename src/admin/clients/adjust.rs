@@ -31,7 +31,7 @@ pub(in crate::admin) struct Adjusted {
     left_out: Vec<LeftOut>,
 }
 
-/// A bucket that was changed.
+/// A bucket that was changed, and its tokens before and after.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Changed {
@@ -45,7 +45,7 @@ struct Changed {
     to: i64,
 }
 
-/// A rule that was skipped.
+/// A rule that was skipped, because its bucket could not be identified.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct LeftOut {

@@ -33,7 +33,7 @@ struct RuleBucket {
     rule: String,
     /// Whether the rule applies to the client, as far as the request is known.
     applies: bool,
-    /// `enforce` or `shadow`.
+    /// Whether the rule is enforced: `enforce` or `shadow`.
     mode: &'static str,
     per: Vec<String>,
     /// Whether only this client uses the bucket.

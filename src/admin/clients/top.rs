@@ -34,7 +34,7 @@ pub(in crate::admin) struct Top {
     rules: Vec<TopOfRule>,
 }
 
-/// One rule.
+/// A rule, and its clients with the most requests or refusals.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct TopOfRule {
@@ -42,11 +42,11 @@ struct TopOfRule {
     clients: Vec<TopClient>,
 }
 
-/// One client.
+/// A client, and how many of its requests a rule counted and refused.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct TopClient {
-    /// `key`, `ip` or `unknown_key`.
+    /// What identifies the client: `key`, `ip` or `unknown_key`.
     kind: &'static str,
     id: String,
     /// Requests that the rule counted; never too low.

@@ -46,7 +46,7 @@ fn schemas(generator: &mut SchemaGenerator) -> Map<String, Value> {
     schemas
 }
 
-/// RFC 9457.
+/// Schema of a problem document (RFC 9457) of the admin port.
 fn problem() -> Value {
     json!({
         "type": "object",

@@ -40,7 +40,7 @@ pub(super) struct Body {
     pub(super) required: bool,
 }
 
-/// A response.
+/// A response of an operation, by its status.
 pub(super) struct Reply {
     pub(super) status: u16,
     pub(super) about: &'static str,

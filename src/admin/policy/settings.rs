@@ -19,7 +19,7 @@ pub(super) struct Server {
     instances: Option<u32>,
 }
 
-/// `[redis]`, without credentials.
+/// `[redis]`, without credentials and without the circuit breaker.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Redis {
@@ -28,23 +28,23 @@ pub(super) struct Redis {
     prefix: String,
     timeout_ms: u64,
     tls: bool,
-    /// `local`, `allow` or `deny`.
+    /// How requests are decided while Redis fails: `local`, `allow` or `deny`.
     on_failure: &'static str,
-    /// `empty` or `full`.
+    /// Content of buckets until Redis has been reached once: `empty` or `full`.
     start_without: &'static str,
 }
 
-/// `[clients]`.
+/// `[clients]`: how clients are identified.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Clients {
     api_key: Vec<String>,
     anonymous_plan: String,
-    /// `anonymous` or `deny`.
+    /// What happens to a request without a key: `anonymous` or `deny`.
     on_missing_key: &'static str,
-    /// `deny`, `anonymous` or `accept`.
+    /// What happens to a request with an unknown key: `deny`, `anonymous` or `accept`.
     on_unknown_key: &'static str,
-    /// `deny` or `first`.
+    /// What happens to a request with two different keys: `deny` or `first`.
     on_conflicting_keys: &'static str,
     hide_key: bool,
     ipv6_prefix: u8,

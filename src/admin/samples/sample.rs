@@ -17,7 +17,7 @@ const OTHERS: &str = "…";
 pub(super) struct Sample<'a> {
     /// End of the span, in milliseconds since the Unix epoch.
     at_ms: u64,
-    /// Length of the span.
+    /// Length of the span, in milliseconds.
     span_ms: u64,
     plans: BTreeMap<&'a str, PlanRow>,
     rules: BTreeMap<&'a str, RuleRow>,
@@ -27,7 +27,7 @@ pub(super) struct Sample<'a> {
     retries: u64,
     in_flight: i64,
     local_buckets: usize,
-    /// `null` without Redis.
+    /// State of the circuit breaker: `closed`, `half_open` or `open`; `null` without Redis.
     breaker: Option<&'static str>,
     /// Transitions of the breaker since the start, by new state.
     transitions: &'a BTreeMap<String, u64>,

@@ -102,7 +102,7 @@ pub struct RefusalRunView {
     /// Time of the last refusal, in UTC.
     #[cfg_attr(test, schemars(with = "String"))]
     pub last: UtcTime,
-    /// Number of refusals.
+    /// Number of refusals in the run.
     pub count: u64,
     /// The id of the client's key; null for a client without a known key.
     pub key: Option<String>,
