@@ -31,47 +31,47 @@ pub enum LoadError {
     /// The file cannot be read.
     #[error("cannot read {path}: {source}")]
     Unreadable {
-        /// The file.
+        /// Path of the configuration file.
         path: PathBuf,
-        /// The error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The path is a directory.
     #[error("{path} is a directory; name the file in it")]
     Directory {
-        /// The directory.
+        /// Path that was given for the configuration file.
         path: PathBuf,
     },
     /// The path is a pipe or a device, which can be read only once.
     #[error("{path} is no file; it was read at the start, and cannot be read again")]
     NotAFile {
-        /// The pipe.
+        /// Path of the pipe or device.
         path: PathBuf,
     },
     /// The file is larger than 4 MiB.
     #[error("{path} is larger than 4 MiB; it was not read")]
     TooLarge {
-        /// The file.
+        /// Path of the configuration file.
         path: PathBuf,
     },
     /// The file is not UTF-8.
     #[error("{path}:{line}: not UTF-8, at byte {offset} of the file")]
     NotText {
-        /// The file.
+        /// Path of the configuration file.
         path: PathBuf,
-        /// The line, from 1.
+        /// The line of the error, counted from 1.
         line: usize,
-        /// The byte, from 0.
+        /// Offset of the error in the file, in bytes from 0.
         offset: usize,
     },
     /// The file contains a NUL, as half-written files do.
     #[error("{path}:{line}: a NUL, at byte {offset} of the file; was it written to the end?")]
     Nul {
-        /// The file.
+        /// Path of the configuration file.
         path: PathBuf,
-        /// The line, from 1.
+        /// The line of the error, counted from 1.
         line: usize,
-        /// The byte, from 0.
+        /// Offset of the error in the file, in bytes from 0.
         offset: usize,
     },
     /// The file, or one that it names, has not been read by the deadline.
@@ -80,23 +80,23 @@ pub enum LoadError {
         .deadline.as_secs()
     )]
     Blocked {
-        /// The file.
+        /// Path of the configuration file.
         path: PathBuf,
-        /// The deadline.
+        /// How long the read was allowed to take.
         deadline: Duration,
     },
     /// Earlier reads are still blocked, so no other was started.
     #[error("{count} reads of {path} are still blocked; does the file system answer?")]
     StillBlocked {
-        /// The file.
+        /// Path of the configuration file.
         path: PathBuf,
-        /// The number of blocked reads.
+        /// How many reads are blocked.
         count: usize,
     },
-    /// A file that the policy names cannot be used.
+    /// A certificate or key file that the configuration names cannot be used.
     #[error("{0}")]
     Certificate(#[from] TlsError),
-    /// The file has errors.
+    /// The file has errors, which the report lists with their places.
     #[error("{0}")]
     Diagnostics(Report),
 }
@@ -181,7 +181,7 @@ impl Source {
         Outline::of(unmarked(&self.text))
     }
 
-    /// A report of errors that do not show in the file alone, such as a port in use.
+    /// A report of errors that the file alone does not show, such as a port in use.
     pub fn report(&self, found: impl IntoIterator<Item = Diagnostic>) -> Report {
         let mut diagnostics = Diagnostics::default();
         found.into_iter().for_each(|diagnostic| diagnostics.push(diagnostic));

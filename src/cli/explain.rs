@@ -35,7 +35,7 @@ pub(super) struct Request {
     /// A header of the request; can be repeated.
     #[arg(long, value_name = "NAME:VALUE", value_parser = header)]
     header: Vec<(String, String)>,
-    /// Print JSON.
+    /// Print the explanation as JSON, as `POST /api/explain` answers.
     #[arg(long)]
     json: bool,
 }

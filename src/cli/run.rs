@@ -145,7 +145,7 @@ fn open(server: &settings::Server) -> Result<(Vec<Listener>, Listener), BindErro
     Ok((listeners, bind(&server.admin)?))
 }
 
-/// Results of [`prepare`].
+/// What [`prepare`] sets up before the first request.
 struct Prepared {
     signals: Signals,
     hangup_signal: HangupSignal,

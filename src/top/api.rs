@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// `GET /api/status`.
+/// Response of `GET /api/status`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Status {
     pub(super) version: String,
@@ -47,7 +47,7 @@ pub(super) struct BucketCounts {
     pub(super) debts: u64,
 }
 
-/// `GET /api/clients`.
+/// Response of `GET /api/clients`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Top {
     pub(super) since_ms: u64,
@@ -68,7 +68,7 @@ pub(super) struct TopClient {
     pub(super) refused: u64,
 }
 
-/// `GET /api/clients/{kind}/{id}/buckets`.
+/// Response of `GET /api/clients/{kind}/{id}/buckets`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Buckets {
     pub(super) client: BucketsOf,
@@ -99,7 +99,7 @@ pub(super) struct WhyNot {
     pub(super) why: String,
 }
 
-/// `GET /api/upstreams`.
+/// Response of `GET /api/upstreams`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Upstreams {
     pub(super) upstreams: Vec<Upstream>,
@@ -119,7 +119,7 @@ pub(super) struct Server {
     pub(super) retry_after_ms: u64,
 }
 
-/// `GET /api/reloads`.
+/// Response of `GET /api/reloads`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Reloads {
     pub(super) reloads: Vec<Reload>,

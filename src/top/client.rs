@@ -23,45 +23,45 @@ const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
 const ACCEPTED: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
-/// Why the gateway does not give the data.
+/// Why a request to the admin port has no usable response.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum GatewayError {
     /// The connection fails, or the gateway does not answer in time.
     #[error("no gateway answers at {at}: {why}")]
     Unreachable {
-        /// The address.
+        /// Address of the admin port, as `host:port`.
         at: String,
-        /// The reason.
+        /// How the connection failed, or how long there was no answer.
         why: String,
     },
     /// The admin port requires a token, and none is given.
     #[error("{at} asks for a token: give it by --token-file or TOLLGATE_ADMIN_TOKEN")]
     NoToken {
-        /// The address.
+        /// Address of the admin port, as `host:port`.
         at: String,
     },
     /// The admin port requires another token.
     #[error("the token is not the one that {at} asks for")]
     WrongToken {
-        /// The address.
+        /// Address of the admin port, as `host:port`.
         at: String,
     },
     /// The port belongs to another program.
     #[error("what answers at {at} is not tollgate's admin port: {why}")]
     NotTollgate {
-        /// The address.
+        /// Address of the port, as `host:port`.
         at: String,
-        /// The reason.
+        /// What is wrong with the response.
         why: String,
     },
     /// The admin port answers with a problem document.
     #[error("{at} answers {status}: {why}")]
     Refused {
-        /// The address.
+        /// Address of the admin port, as `host:port`.
         at: String,
-        /// The status.
+        /// Status of the response.
         status: u16,
-        /// The `detail` of the document.
+        /// Member `detail` of the problem document, cut to 160 characters.
         why: String,
     },
 }
@@ -78,7 +78,7 @@ pub(super) struct Client {
     target: Target,
 }
 
-/// An endless response.
+/// The body of `GET /api/events`, read as it arrives.
 pub(super) struct EventStream {
     response: StreamingResponse,
     at: String,

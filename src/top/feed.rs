@@ -19,13 +19,13 @@ const FIRST_SAMPLE_TIMEOUT: Duration = Duration::from_secs(3);
 pub(super) enum Update {
     /// The samples of the last minutes, oldest first.
     History(Vec<Sample>),
-    /// The sample of one more second.
+    /// The sample of the last second.
     Sample(Box<Sample>),
-    /// The other data.
+    /// What is read once per interval.
     Data(Box<Data>),
-    /// The other data cannot be read.
+    /// What is read once per interval cannot be read.
     Failed(GatewayError),
-    /// The events cannot be read.
+    /// The stream of events cannot be opened, or has ended with an error.
     NoEvents(GatewayError),
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Data {
     pub(super) top: Top,
     pub(super) upstreams: Upstreams,
     pub(super) reloads: Reloads,
-    /// The buckets of the open client, or why the gateway does not give them.
+    /// The buckets of the open client, or why the gateway refuses to show them.
     pub(super) buckets: Option<(ClientId, Result<Buckets, String>)>,
 }
 

@@ -25,9 +25,9 @@ use target::Target;
 /// The options of the command line.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The gateway.
+    /// The admin port of the gateway to show.
     pub target: Target,
-    /// Interval of requests for the data that is not in events.
+    /// Interval of requests for all data except events.
     pub interval: Duration,
     /// Whether to use colours.
     pub color: bool,

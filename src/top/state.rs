@@ -27,7 +27,7 @@ pub(super) struct State {
     pub(super) data: Option<Data>,
     /// Why the last poll failed.
     pub(super) error: Option<GatewayError>,
-    /// Why there are no events.
+    /// Why the stream of events cannot be read.
     pub(super) no_events: Option<GatewayError>,
     /// Time of the last data, in microseconds.
     pub(super) data_at: u64,

@@ -5,12 +5,12 @@ use super::api::Sample;
 /// Maximum size of one event. Five minutes of very many names have 3 MB.
 const MAX_EVENT_BYTES: usize = 16 << 20;
 
-/// An event of the gateway.
+/// An event of the stream `GET /api/events`.
 #[derive(Debug)]
 pub(super) enum Event {
     /// The samples of the last minutes, oldest first.
     History(Vec<Sample>),
-    /// The sample of one more second.
+    /// The sample of the last second.
     Sample(Box<Sample>),
 }
 

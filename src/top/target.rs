@@ -22,7 +22,7 @@ pub struct Target {
 /// Why a text is not the address of an admin port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum TargetError {
-    /// The text is not a URL.
+    /// The text is neither a URL nor `host:port`.
     #[error("this is not an address; it looks like `http://127.0.0.1:9090`")]
     NotAnAddress,
     /// The URL is `https`, which the admin port does not support.

@@ -27,7 +27,7 @@ const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 enum Input {
     Key(Key),
     Resized,
-    /// The terminal is gone.
+    /// The terminal was closed.
     Closed,
 }
 

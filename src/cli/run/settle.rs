@@ -29,7 +29,7 @@ impl<'a> Settling<'a> {
         Self { limiter, ends, settled: Sum::default(), lost: Sum::default(), why: None }
     }
 
-    /// Remaining drain time.
+    /// Time until the drain time is over; zero afterwards.
     pub(super) fn time_left(&self) -> Duration {
         Duration::from_micros(self.ends.saturating_sub(clock::now()))
     }

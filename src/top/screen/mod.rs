@@ -61,7 +61,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, theme: Theme, now: u64)
     }
 }
 
-/// The gateway and its status.
+/// The line with the gateway's address and status.
 fn header_line(state: &State, theme: Theme) -> Line<'_> {
     let at = format!("at {}", words::cut(&state.at, 40));
     let mut spans = vec![Span::styled(" tollgate ", STRONG), Span::raw(at)];
@@ -93,7 +93,7 @@ fn tab_line<'a>(state: &State, theme: Theme) -> Line<'a> {
     Line::from(spans)
 }
 
-/// The errors because of which the screen is out of date.
+/// The lines with the errors that keep the screen from being up to date.
 fn errors<'a>(state: &State, now: u64) -> Vec<Line<'a>> {
     let with_age = |text: String| match (&state.data, state.data_at) {
         (None, _) => Line::from(format!(" {text}. Retrying.")),
@@ -139,7 +139,7 @@ fn plural(count: u32, one: &'static str, many: &'static str) -> &'static str {
     if count == 1 { one } else { many }
 }
 
-/// Drawn before the first data.
+/// Draws the screen until the first data arrives.
 fn waiting(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let text = if state.error.is_some() { "" } else { " Waiting for the gateway ..." };
     frame.render_widget(Paragraph::new(text).style(FAINT), area);

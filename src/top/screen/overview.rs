@@ -43,7 +43,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, theme: Them
     table(frame, rules, &format!("Rules, by {sorted_by}"), rule_rows, true, theme);
 }
 
-/// The current totals.
+/// The line with current rates, requests in flight and sources of decisions.
 fn now<'a>(state: &State, total: &Rate, theme: Theme) -> Line<'a> {
     let last = state.samples.back();
     let percent = total.refused_percent().map(|percent| format!(" ({percent:.1} %)"));

@@ -1,17 +1,17 @@
-//! How things look: by colour where colour is wanted, and never by colour alone.
+//! Styles of the screen. No information is shown by colour alone.
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// What is to be seen first.
+/// Style of titles.
 pub(super) const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
 
-/// What may be passed over.
+/// Style of secondary text, such as column names.
 pub(super) const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 
-/// What is selected.
+/// Style of the selected tab or line.
 pub(super) const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
-/// Whether there are colours.
+/// The colours of the screen; if `color` is false, only bold, dim and reversed text.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::top) struct Theme {
     pub(in crate::top) color: bool,
