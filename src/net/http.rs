@@ -45,7 +45,7 @@ pub struct HttpClient {
 /// A request. The client adds `Host`, `User-Agent` and `Content-Length`.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// The method.
+    /// HTTP method, such as `GET`.
     pub method: Method,
     /// Path and query; begins with a slash.
     pub path: &'a str,
@@ -55,14 +55,14 @@ pub struct Request<'a> {
     pub body: &'a [u8],
 }
 
-/// A whole response.
+/// The head of a response, and its body if that is short enough.
 #[derive(Debug)]
 pub struct Response {
     /// The status, 200 or above.
     pub status: StatusCode,
-    /// The headers.
+    /// All headers of the response.
     pub headers: HeaderMap,
-    /// The body.
+    /// The whole body; an error if it exceeds the caller's maximum.
     pub body: Result<Vec<u8>, BodyTooLong>,
 }
 
@@ -94,7 +94,7 @@ pub enum HttpError {
     Timeout(Duration),
 }
 
-/// An idle connection.
+/// A connection that further requests can use.
 struct Idle {
     stream: Stream,
     /// The time since which it is idle, in microseconds.

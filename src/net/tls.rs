@@ -65,7 +65,7 @@ pub enum TlsError {
     Unreadable {
         /// The setting that names the file, with its table.
         setting: String,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The error of the system.
         source: io::Error,
@@ -75,7 +75,7 @@ pub enum TlsError {
     Empty {
         /// The setting that names the file, with its table.
         setting: String,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What the file should contain.
         wanted: &'static str,

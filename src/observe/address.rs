@@ -20,9 +20,9 @@ const HASH_BYTES: usize = 8;
 /// An address in the form that the configuration allows to be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShownAddress {
-    /// The address itself.
+    /// The address itself, with `client_ip = "plain"`.
     Plain(IpAddr),
-    /// The first bytes of its salted SHA-256.
+    /// The first bytes of its salted SHA-256, with `client_ip = "hashed"`.
     Hashed([u8; HASH_BYTES]),
 }
 

@@ -56,7 +56,7 @@ const CHECK_SECONDS: [f64; 12] = [
 /// Histogram bounds of the number of checks in one call to Redis.
 const BATCH_CHECKS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
 
-/// All series of the process.
+/// All Prometheus series of the process.
 pub struct Metrics {
     registry: Registry,
     /// Serialises renderings: each first sets the series that are computed when they are read.
@@ -66,9 +66,9 @@ pub struct Metrics {
     request_duration: HistogramVec,
     decisions: IntCounterVec,
     check_duration: HistogramVec,
-    /// Requests in flight.
+    /// Number of requests that have begun and not yet ended.
     pub in_flight: IntGauge,
-    /// Client connections.
+    /// Number of client connections, open and in total.
     pub connections: ConnectionSeries,
     refused: IntCounterVec,
     near_limit: IntCounterVec,
@@ -79,9 +79,9 @@ pub struct Metrics {
     link: LinkSeries,
     local_buckets: IntGauge,
     local_evictions: IntCounter,
-    /// Access log lines that were dropped.
+    /// Number of access log lines that were dropped.
     pub access_log_dropped: IntCounter,
-    /// Exported and dropped spans.
+    /// Numbers of exported and dropped spans, and exports by result.
     pub traces: TraceSeries,
     /// Refusal runs that could not be added to the stream in Redis.
     pub audit_dropped: IntCounter,

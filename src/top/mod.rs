@@ -36,7 +36,7 @@ pub struct Options {
 /// Why `tollgate top` ends with an error.
 #[derive(Debug, thiserror::Error)]
 pub enum TopError {
-    /// The gateway does not give the data.
+    /// A request to the admin port has no usable response.
     #[error("{0}")]
     Gateway(GatewayError),
     /// The terminal cannot be used.
@@ -59,7 +59,7 @@ pub fn live(options: &Options) -> Result<(), TopError> {
 /// Returns all data once, as text.
 ///
 /// # Errors
-/// The gateway does not give the data.
+/// A request to the admin port has no usable response.
 pub fn once(options: &Options) -> Result<String, TopError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let client = Client::new(options.target.clone());

@@ -53,7 +53,7 @@ pub struct Record {
     pub trace_id: Option<TraceId>,
     /// Its client; `None` if it was refused before it was identified.
     pub client: Option<Client>,
-    /// Request method.
+    /// Method as the client sent it.
     pub method: Method,
     /// Path without the query, which may contain a key; from [`Record::path`].
     pub path: Box<str>,

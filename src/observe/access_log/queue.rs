@@ -22,7 +22,7 @@ enum WriterState {
     Awake,
     /// Sleeps until it is woken.
     Asleep,
-    /// Has exited.
+    /// Has exited: further lines are dropped.
     Stopped,
 }
 

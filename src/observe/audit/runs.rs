@@ -77,7 +77,7 @@ pub(super) struct RefusalRun {
     tokens: Option<u64>,
 }
 
-/// All runs that are kept.
+/// The refusal runs that are kept in memory: open, ended and not yet reported.
 pub(super) struct RefusalRuns {
     bounds: Bounds,
     open: HashMap<(ClientId, Arc<str>), RefusalRun>,

@@ -12,16 +12,16 @@ use crate::store::limiter::{Source, Taken};
 /// Series of one policy. Each is created when it first counts.
 #[derive(Debug)]
 pub struct PolicySeries {
-    /// By rule, plan, decision and source.
+    /// Numbers of decisions, by rule, plan, decision and source.
     decisions: Box<[OnceLock<IntCounter>]>,
-    /// By rule and plan.
+    /// Numbers of refused requests, by rule and plan.
     refused: Box<[OnceLock<IntCounter>]>,
-    /// By rule and plan.
+    /// Numbers of allowed requests that left less than a fifth of a bucket, by rule and plan.
     near_limit: Box<[OnceLock<IntCounter>]>,
     plans: usize,
-    /// By route.
+    /// Durations of requests, by route.
     durations: Box<[OnceLock<Histogram>]>,
-    /// By upstream.
+    /// Attempts, retries and connections, by upstream.
     upstreams: Box<[OnceLock<UpstreamSeries>]>,
 }
 
@@ -31,7 +31,7 @@ fn slots<T>(count: usize) -> Box<[OnceLock<T>]> {
 }
 
 impl PolicySeries {
-    /// Slots for the series of `policy`.
+    /// Creates empty slots for the series of `policy`.
     pub fn new(policy: &Policy) -> Self {
         let plans = policy.plans.len();
         let rows = policy.rules.len() * plans;

@@ -14,7 +14,7 @@ use crate::store::memory::MemoryStore;
 pub struct Totals {
     /// Requests by plan; the name is empty for requests that were refused before their plan was known.
     pub plans: BTreeMap<String, Requests>,
-    /// Decisions by rule.
+    /// Decisions by the name of the rule.
     pub rules: BTreeMap<String, Decisions>,
     /// Responses by the first digit of their status. Requests whose client disconnected first are not
     /// counted.
@@ -54,7 +54,7 @@ pub struct Decisions {
 /// Current values of gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
-    /// Requests in flight.
+    /// Number of requests that have begun and not yet ended.
     pub in_flight: i64,
     /// Buckets in this process.
     pub local_buckets: usize,

@@ -40,7 +40,7 @@ pub struct ServerHealth<'a> {
     pub is_healthy: bool,
 }
 
-/// The series of one upstream.
+/// The series of one upstream: attempts, retries, durations and connections.
 #[derive(Debug)]
 pub struct UpstreamSeries {
     results: [IntCounter; UpstreamResult::COUNT],
@@ -146,7 +146,7 @@ impl UpstreamSeries {
         self.duration.observe(seconds(us));
     }
 
-    /// Counts a retry.
+    /// Counts a retry on another endpoint.
     pub fn retried(&self) {
         self.retries.inc();
     }

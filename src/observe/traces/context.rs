@@ -36,7 +36,7 @@ pub struct SpanId([u8; 8]);
 /// The content of a `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parent {
-    /// The trace.
+    /// Id of the caller's trace.
     pub trace: TraceId,
     /// The span of the caller.
     pub span: SpanId,

@@ -35,7 +35,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The trace context of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// The trace.
+    /// Id of the trace: that of the caller if its `traceparent` is followed.
     pub id: TraceId,
     /// The server span of the request.
     pub span: SpanId,
@@ -51,17 +51,17 @@ pub struct Trace {
 pub struct TraceRecord {
     /// Its record in the access log.
     pub request: Record,
-    /// Its trace context.
+    /// Ids of its trace and spans.
     pub trace: Trace,
     /// The span of the check of its limits.
     pub check_span: Option<SpanId>,
     /// Value of `tracestate`; empty if absent, invalid or too long.
     pub state: Box<str>,
-    /// Value of `Host`.
+    /// Value of `Host`; `None` if absent, invalid or too long.
     pub host: Option<Box<str>>,
     /// Whether the client used TLS, by the header of a trusted proxy.
     pub is_https: bool,
-    /// The version of HTTP.
+    /// HTTP version of the request.
     pub version: Version,
     /// Microseconds from the head of the request to the start of the check.
     pub check_offset_us: Option<u64>,
@@ -138,7 +138,7 @@ impl Trace {
 }
 
 impl TraceRecord {
-    /// Number of spans.
+    /// Number of spans that the request is exported as, 1 to 3.
     fn spans(&self) -> u64 {
         let has_check = self.check_offset_us.is_some() && self.check_span.is_some();
         1 + u64::from(has_check) + u64::from(self.call.is_some())

@@ -244,7 +244,7 @@ impl Attributes {
         }
     }
 
-    /// Adds the decision.
+    /// Adds the decision, its rule and source, and the tokens left.
     fn decision(&mut self, record: &TraceRecord) {
         let decision = &record.request.decision;
         self.text("tollgate.decision", decision.label.as_str());

@@ -29,20 +29,20 @@ pub(super) struct Sender {
 pub(super) struct Accepted {
     /// Number of spans of the message that the collector rejected.
     pub(super) rejected: u64,
-    /// The collector's reason.
+    /// Why the collector rejected them; may be empty.
     pub(super) reason: String,
 }
 
 /// Why an export failed.
 #[derive(Debug, Error)]
 pub(super) enum ExportError {
-    /// There is no response.
+    /// The collector did not respond, or the connection failed.
     #[error("{0}")]
     Http(#[from] HttpError),
-    /// The status is no success.
+    /// The status of the response is not 2xx.
     #[error("it answers {status}")]
     Status {
-        /// The status.
+        /// Status of the response, which is not 2xx.
         status: StatusCode,
         /// Value of `Retry-After`, if it is in seconds.
         retry_after: Option<Duration>,
