@@ -23,7 +23,7 @@ mod sync;
 /// The monotonic clock and the wall clock.
 pub mod clock;
 
-/// Identifiers of requests.
+/// Generates identifiers of requests, and accepts those of trusted proxies.
 pub mod request_id;
 
 /// Runs blocking calls with a deadline.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::load::from_text;
 
-/// SHA-256 of "secret".
+/// SHA-256 of the API key `secret`, in hexadecimal digits.
 const SECRET: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
 
 fn policy(clients: &str) -> Policy {

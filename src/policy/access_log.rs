@@ -13,17 +13,17 @@ pub struct AccessLog {
     pub client_ip: ClientIp,
     /// Salt of hashed addresses; `None`: random for each process.
     pub salt: Option<Secret>,
-    /// Part of the allowed requests that is logged.
+    /// Fraction of the allowed requests that is logged.
     pub sample: SampleRate,
 }
 
 /// Output of the access log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Output {
-    /// No access log.
+    /// No access log is written.
     #[default]
     Off,
-    /// Standard output.
+    /// Lines go to standard output.
     Stdout,
     /// Appended to this file. The path is absolute.
     File(PathBuf),
@@ -32,21 +32,21 @@ pub enum Output {
 /// How client addresses are shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ClientIp {
-    /// The address itself.
+    /// The address itself, in text.
     #[default]
     Plain,
-    /// As a salted hash.
+    /// As a salted hash, which identifies a client but does not reveal its address.
     Hashed,
     /// Not shown, in the access log as `null`.
     Off,
 }
 
-/// Part of the requests that is logged, in millionths.
+/// Fraction of the requests that is logged, in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleRate(u32);
 
 impl SampleRate {
-    /// All requests.
+    /// A rate of 1: all requests are logged.
     pub const ALL: Self = Self(1_000_000);
 
     /// A rate from 0 to 1; `None` for any other number.

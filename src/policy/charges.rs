@@ -17,11 +17,11 @@ const INLINE_BYTES: usize = 128;
 pub struct RequestAttributes<'a> {
     /// Index of the route.
     pub route: u32,
-    /// Request method.
+    /// Method, for rules that count by `method`.
     pub method: &'a Method,
     /// Host in lower case, without port.
     pub host: &'a str,
-    /// Request headers.
+    /// Headers, for rules that count by `header:<name>`.
     pub headers: &'a HeaderMap,
 }
 
@@ -44,7 +44,7 @@ pub enum Scope {
 /// Why a rule does not apply to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhyNot {
-    /// `enabled = false`.
+    /// The rule has `enabled = false`.
     Disabled,
     /// The rule does not list the request's route.
     OtherRoutes,

@@ -11,7 +11,7 @@ use super::Digest;
 pub struct Client {
     /// Address, found through trusted proxies, in canonical form; `None` on a Unix socket.
     pub ip: Option<IpAddr>,
-    /// API key.
+    /// API key that the request has, and whether the file has it.
     pub key: ClientKey,
     /// Index of the plan.
     pub plan: u32,

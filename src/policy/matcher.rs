@@ -9,7 +9,7 @@ use http::Method;
 pub struct Matcher {
     /// Host in lower case, without port; `None`: all hosts.
     pub host: Option<String>,
-    /// Path or prefix.
+    /// Path that requests must have, or prefix of their paths.
     pub path: PathPattern,
     /// Whether a trailing slash makes a different path.
     pub trailing_slash: TrailingSlash,
@@ -20,7 +20,7 @@ pub struct Matcher {
 /// Path condition of a route.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum PathPattern {
-    /// Exactly this path.
+    /// This path only; [`TrailingSlash`] says whether a final slash matters.
     Exact(String),
     /// Every path that begins with this text, which begins and ends with a slash.
     Prefix(String),

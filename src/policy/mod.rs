@@ -189,9 +189,9 @@ pub struct Grant {
 /// A rate as written in the file: `tokens` per `period_us`, not reduced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rate {
-    /// Tokens per period.
+    /// Tokens that a bucket gains per period.
     pub tokens: u64,
-    /// Period in microseconds.
+    /// Length of the period, in microseconds.
     pub period_us: u64,
 }
 
@@ -273,7 +273,7 @@ pub enum OnMissing {
     Skip,
     /// Count all such clients in one bucket.
     Shared,
-    /// Respond 401.
+    /// Refuse the request with 401 if the rule is enforced.
     Deny,
 }
 
@@ -283,9 +283,9 @@ pub enum OnFailure {
     /// Decide with buckets in this process (local fallback).
     #[default]
     Local,
-    /// Allow the request.
+    /// Allow the request without taking tokens.
     Allow,
-    /// Respond 503.
+    /// Refuse the request with 503.
     Deny,
 }
 

@@ -38,7 +38,7 @@ const LONGEST_CHARACTER: usize = 4;
 #[derive(Clone, Copy)]
 #[allow(clippy::struct_excessive_bools, reason = "four independent normalizations")]
 struct Normalization {
-    /// `%2F` separates segments.
+    /// `%2F` separates segments as a slash does.
     escaped_slash: bool,
     /// `\` and `%5C` separate segments.
     backslash: bool,

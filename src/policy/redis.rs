@@ -9,7 +9,7 @@ use crate::limit::breaker;
 use crate::net::address::HostPort;
 use crate::net::tls::ClientTls;
 
-/// Default of [`Redis::prefix`].
+/// Default of [`Redis::prefix`], also shown in bucket keys without `[redis]`.
 pub const DEFAULT_PREFIX: &str = "tollgate:";
 
 /// The shared bucket store.
@@ -21,11 +21,11 @@ pub struct Redis {
     pub tls: Option<ClientTls>,
     /// User and password for Redis.
     pub login: Login,
-    /// Number of the database.
+    /// Number of the database, 0 to 2147483647.
     pub database: u32,
     /// Maximum time that one check waits, 1 ms to 1 s.
     pub timeout: Duration,
-    /// Default of [`Rule::on_failure`](super::Rule::on_failure).
+    /// [`Rule::on_failure`](super::Rule::on_failure) of rules that do not set it.
     pub on_failure: OnFailure,
     /// Prefix of every key in Redis: 1 to 64 visible ASCII characters without braces.
     pub prefix: String,
@@ -64,14 +64,14 @@ pub enum StartWithout {
     Full,
 }
 
-/// Address of Redis.
+/// How to find the server: by its address, by sentinels, or by a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// One server. Its name is resolved for every new connection.
     Server(HostPort),
     /// The current master according to the sentinels.
     Sentinel(Sentinel),
-    /// A Unix socket.
+    /// Absolute path of a Unix socket.
     Socket(PathBuf),
 }
 

@@ -55,7 +55,7 @@ pub struct Candidate {
 /// How a candidate's path relates to the route's path in the file. The most specific is the least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Spelling {
-    /// The same path.
+    /// The path as the file has it.
     Written,
     /// An exact path with the trailing slash added or removed.
     SlashVariant,

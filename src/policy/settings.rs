@@ -78,7 +78,7 @@ pub struct Clients {
     pub hide_key: bool,
     /// Number of leading bits of an IPv6 address that identify a client, 1 to 128.
     pub ipv6_prefix: u8,
-    /// Path of the endpoint that shows a client its own limits, visible ASCII; `None`: off.
+    /// Path at which clients read their own limits, in visible ASCII; `None`: off.
     pub limits_path: Option<Box<str>>,
 }
 
@@ -98,7 +98,7 @@ impl Clients {
 pub enum KeySource {
     /// The whole value of this header.
     Header(HeaderName),
-    /// `Authorization: Bearer …`.
+    /// The token in `Authorization: Bearer …`.
     Bearer,
     /// The query parameter of this name.
     Query(String),
@@ -110,14 +110,14 @@ pub enum OnMissingKey {
     /// Treat the client as anonymous.
     #[default]
     Anonymous,
-    /// Respond 401.
+    /// Refuse the request with 401.
     Deny,
 }
 
 /// Treatment of a request with an unknown key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnUnknownKey {
-    /// Respond 401.
+    /// Refuse the request with 401.
     #[default]
     Deny,
     /// Treat the client as anonymous.
@@ -129,7 +129,7 @@ pub enum OnUnknownKey {
 /// Treatment of a request with two different keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnConflictingKeys {
-    /// Respond 400.
+    /// Refuse the request with 400.
     #[default]
     Deny,
     /// Use the first key, in the order of the sources.
@@ -143,7 +143,7 @@ pub struct Headers {
     pub style: HeaderStyle,
     /// Which rules `RateLimit` and `RateLimit-Policy` list.
     pub policies: HeaderPolicies,
-    /// Format of `X-RateLimit-Reset`.
+    /// Whether `X-RateLimit-Reset` is a Unix time or a number of seconds.
     pub reset: ResetForm,
     /// Whether responses have `X-RateLimit-Mode: local` during local fallback.
     pub mode: bool,
@@ -155,9 +155,10 @@ pub enum HeaderStyle {
     /// Both `RateLimit*` and `X-RateLimit-*`.
     #[default]
     Both,
-    /// `RateLimit` and `RateLimit-Policy`.
+    /// Only `RateLimit` and `RateLimit-Policy`, those of the IETF draft.
     Draft,
-    /// `X-RateLimit-*`.
+    /// Only `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset` and, on refusals,
+    /// `X-RateLimit-Reason`.
     X,
     /// None, except `Retry-After` on refusals.
     None,
@@ -166,14 +167,14 @@ pub enum HeaderStyle {
 /// Rules that `RateLimit` and `RateLimit-Policy` list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum HeaderPolicies {
-    /// The binding rule only.
+    /// The rule that refused the request, else the one with the fewest tokens left.
     #[default]
     Binding,
     /// All enforced rules that apply.
     All,
 }
 
-/// Format of `X-RateLimit-Reset`.
+/// Whether `X-RateLimit-Reset` is a Unix time or a number of seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ResetForm {
     /// Unix time at which the bucket is full, in seconds.

@@ -17,7 +17,7 @@ pub struct Tracing {
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// Maximum time of one export, 1 ms to 1 minute.
     pub timeout: Duration,
-    /// Part of the requests that is recorded, unless a followed `traceparent` decides.
+    /// Fraction of the requests that is recorded, unless a followed `traceparent` decides.
     pub sample: SamplingRatio,
     /// Whose `traceparent` is continued.
     pub follow: Follow,
@@ -25,7 +25,7 @@ pub struct Tracing {
     pub service_name: String,
 }
 
-/// An OTLP/HTTP endpoint.
+/// Address of a collector that accepts OTLP over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// The server. Its name is resolved for every new connection.

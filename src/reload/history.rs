@@ -47,9 +47,9 @@ pub struct ConfigErrors {
 pub struct ConfigError {
     /// Description of the error.
     pub message: String,
-    /// Line, from 1.
+    /// Line of the error, counted from 1; `None` without a position.
     pub line: Option<usize>,
-    /// Column, from 1.
+    /// Column of the error in characters, counted from 1; `None` without a position.
     pub column: Option<usize>,
     /// How to correct the error.
     pub help: Option<String>,

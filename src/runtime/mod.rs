@@ -33,13 +33,13 @@ pub struct Runtime {
     pub limiter: Arc<Limiter>,
     /// The buckets in this process.
     pub store: Arc<MemoryStore>,
-    /// All Prometheus series.
+    /// The Prometheus series of the process, which `/metrics` returns.
     pub metrics: Arc<Metrics>,
     /// Writes one line for each request.
     pub access_log: Arc<AccessLog>,
     /// The audit of refusals.
     pub audit: Arc<Audit>,
-    /// Exports spans.
+    /// Exports spans of sampled requests to an OpenTelemetry collector.
     pub traces: Arc<Traces>,
 }
 

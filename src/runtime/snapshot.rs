@@ -18,7 +18,7 @@ pub type CurrentSnapshot = ArcSwap<Snapshot>;
 pub struct Snapshot {
     /// Number of configurations that have been in force, this one included.
     pub generation: u64,
-    /// The configuration, resolved.
+    /// The configuration, with names resolved and values checked.
     pub policy: Arc<Policy>,
     /// Prometheus series with labels from the policy.
     pub series: PolicySeries,

@@ -5,7 +5,7 @@ use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::{Config, tables};
 use crate::policy::settings::Audit;
 
-/// Default of `max_records`.
+/// Default of `audit.max_records`, in records.
 const MAX_RECORDS: u64 = 10_000;
 
 /// The audit; no stream without the table.

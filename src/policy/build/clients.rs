@@ -26,7 +26,7 @@ const MAX_PARAMETER_BYTES: usize = 64;
 /// The message for an item of `api_key` that is not a place.
 const NO_PLACE: &str = "an item of `api_key` is not a place for a key";
 
-/// `[clients]`.
+/// Builds the settings of `[clients]`; none if one of them has an error.
 pub(super) fn clients(
     config: &Config,
     names: &Names,
@@ -131,7 +131,7 @@ fn key_sources(list: &List, diagnostics: &mut Diagnostics) -> Vec<KeySource> {
     sources
 }
 
-/// `header:<name>`, `bearer` or `query:<name>`.
+/// Parses `header:<name>`, `bearer` or `query:<name>`.
 fn key_source(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<KeySource> {
     let text = item.get_ref();
     // The text may be a key, so no message repeats it.

@@ -11,7 +11,7 @@ pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// A part of a setting.
 #[derive(Debug, PartialEq, Eq)]
 enum Piece<'a> {
-    /// Literal text.
+    /// Text outside of `${…}`.
     Text(&'a str),
     /// The name of a variable.
     Variable(&'a str),
@@ -35,7 +35,7 @@ pub(super) fn expand(
     expand_part(field.get_ref(), field, environment, &|value| value, diagnostics)
 }
 
-/// The same for `part` of a setting; `quote` encodes each value.
+/// As [`expand`], for a part of a setting; `quote` encodes each value.
 pub(super) fn expand_part(
     part: &str,
     field: &Spanned<String>,

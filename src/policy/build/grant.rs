@@ -19,11 +19,11 @@ pub(super) struct Limits {
     index: HashMap<Limit, u32>,
 }
 
-/// A grant, whose it is, and the place that sets its burst.
+/// A grant, the plan or key that has it, and the place that sets its burst.
 #[derive(Debug, Clone)]
 pub(super) struct PlacedGrant {
     pub(super) grant: Grant,
-    /// Words that go on from "the rule allows": empty, ` the plan …` or ` the key …`.
+    /// Words that follow "the rule allows" in messages: empty, ` the plan …` or ` the key …`.
     pub(super) owner: String,
     /// The burst, or the rate if the burst is left out.
     pub(super) span: Range<usize>,

@@ -87,12 +87,12 @@ impl NameList {
         &self.names
     }
 
-    /// The span of the first name.
+    /// The span of the first name; none without names.
     pub(super) fn first_span(&self) -> Option<Range<usize>> {
         self.spans.first().cloned()
     }
 
-    /// The index of `name`.
+    /// The index of `name`; none if the file does not have it.
     pub(super) fn index_of(&self, name: &str) -> Option<u32> {
         self.index.get(name).copied()
     }

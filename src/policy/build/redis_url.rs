@@ -22,14 +22,14 @@ const MAX_SOCKET_BYTES: usize = 107;
 /// Maximum number of a database.
 pub(super) const MAX_DATABASE: u64 = i32::MAX as u64;
 
-/// A parsed url.
+/// The parts of a `redis.url`, with the login percent-decoded.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Url {
     pub(super) address: UrlAddress,
     /// Whether the connection uses TLS.
     pub(super) tls: bool,
     pub(super) login: Login,
-    /// The number of the database, if the url has one.
+    /// Number of the database, 0 to 2147483647, if the url has one.
     pub(super) database: Option<u32>,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn login_end(text: &str) -> Option<usize> {
     text[start..end].rfind('@').map(|at| start + at)
 }
 
-/// Parses a url.
+/// Parses a `redis.url`. An error says what is wrong, and what to write instead.
 pub(super) fn parse(text: &str) -> Result<Url, Reason> {
     let looks_like = "it looks like `redis://127.0.0.1:6379`, `rediss://…` for TLS, \
                       `redis+sentinel://host:26379/name` or `unix:///path`";
@@ -76,7 +76,7 @@ pub(super) fn parse(text: &str) -> Result<Url, Reason> {
     }
 }
 
-/// `[user[:password]@]host[:port][/database]`.
+/// Parses `[user[:password]@]host[:port][/database]`, the part after the scheme.
 fn server(rest: &str, tls: bool) -> Result<Url, Reason> {
     let (login, rest) = login(rest)?;
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -84,7 +84,8 @@ fn server(rest: &str, tls: bool) -> Result<Url, Reason> {
     Ok(Url { address, tls, login, database: database(path)? })
 }
 
-/// `[user[:password]@]host[:port][,host[:port]…]/master[/database]`.
+/// Parses `[user[:password]@]host[:port][,host[:port]…]/master[/database]`, the part after the
+/// scheme.
 fn sentinel(rest: &str, tls: bool) -> Result<Url, Reason> {
     let (login, rest) = login(rest)?;
     let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -107,7 +108,7 @@ fn sentinel(rest: &str, tls: bool) -> Result<Url, Reason> {
     Ok(Url { address, tls, login, database: database(path)? })
 }
 
-/// `/path`.
+/// Parses the absolute path of a Unix socket, the part after the scheme.
 fn socket(path: &str) -> Result<Url, Reason> {
     if !path.starts_with('/') || path.len() < 2 {
         return wrong(
@@ -125,7 +126,7 @@ fn socket(path: &str) -> Result<Url, Reason> {
     Ok(Url { address, tls: false, login: Login::default(), database: None })
 }
 
-/// The login, and the rest after it.
+/// Splits off the login, which may be missing, and returns it with the rest.
 fn login(rest: &str) -> Result<(Login, &str), Reason> {
     let authority = rest.find('/').map_or(rest, |at| &rest[..at]);
     let Some(at) = authority.rfind('@') else {
@@ -168,7 +169,7 @@ fn no_query(rest: &str) -> Result<(), Reason> {
     Ok(())
 }
 
-/// `host`, `host:port`, `[address]`, `[address]:port`.
+/// Parses `host`, `host:port`, `[address]` or `[address]:port`.
 fn host_and_port(text: &str, default_port: u16) -> Result<HostPort, Reason> {
     let ipv6 = "IPv6 looks like `redis://[::1]:6379`";
     let server = HostPort::parse(text, Some(default_port));

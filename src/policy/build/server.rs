@@ -13,13 +13,13 @@ use crate::config::tables::{self, List};
 use crate::config::words::PathCase;
 use crate::policy::settings::{Headers, Memory, Server};
 
-/// Default of `listen`.
+/// Default of `server.listen`: port 8080 on all IPv4 addresses.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
 
-/// Default of `admin`.
+/// Default of `server.admin`: port 9090 on the loopback address.
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
-/// `[server]`.
+/// Builds the settings of `[server]`; none if one of them has an error.
 pub(super) fn server(config: &Config, diagnostics: &mut Diagnostics) -> Option<Server> {
     let default = tables::Server::default();
     let server = config.server.as_ref().map_or(&default, |server| server.get_ref());
@@ -63,7 +63,7 @@ pub(super) fn server(config: &Config, diagnostics: &mut Diagnostics) -> Option<S
     })
 }
 
-/// An address and its span; none for a default.
+/// An address, and its span if the file has it.
 type Placed = (SocketAddr, Option<Range<usize>>);
 
 /// The addresses on which clients connect, each once.
@@ -116,7 +116,7 @@ fn check_admin_is_apart(listen: &[Placed], admin: &Placed, diagnostics: &mut Dia
     diagnostics.push(diagnostic);
 }
 
-/// `[headers]`.
+/// Builds the settings of `[headers]`; those left out have their defaults.
 pub(super) fn headers(config: &Config) -> Headers {
     let Some(headers) = &config.headers else {
         return Headers::default();
@@ -130,7 +130,7 @@ pub(super) fn headers(config: &Config) -> Headers {
     }
 }
 
-/// `[memory]`.
+/// Builds the settings of `[memory]`; none if one of them has an error.
 pub(super) fn memory(config: &Config, diagnostics: &mut Diagnostics) -> Option<Memory> {
     let default = tables::Memory::default();
     let memory = config.memory.as_ref().map_or(&default, |memory| memory.get_ref());

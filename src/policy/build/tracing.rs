@@ -22,7 +22,7 @@ const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:4318";
 /// Path for traces, which is appended to the address of the collector.
 const TRACES_PATH: &str = "/v1/traces";
 
-/// Default of `sample`.
+/// Default of `tracing.sample`: one request in a hundred.
 const DEFAULT_SAMPLE: f64 = 0.01;
 
 const MAX_SERVICE_NAME_BYTES: usize = 255;

@@ -8,10 +8,10 @@ use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 
-/// Maximum of most durations.
+/// Maximum of most durations: a day, in milliseconds.
 const MAX_MILLISECONDS: u64 = 86_400_000;
 
-/// Checks a whole number; left out, it is `default`.
+/// Checks that a whole number is in the range; if it is left out, returns `default`.
 pub(super) fn number(
     name: &str,
     field: Option<&Spanned<u64>>,
@@ -31,7 +31,7 @@ pub(super) fn number(
     usize::try_from(value).ok()
 }
 
-/// Checks a duration from a millisecond to a day; left out, it is `default_ms`.
+/// Checks that a duration is a millisecond to a day; if it is left out, returns `default_ms`.
 pub(super) fn duration(
     name: &str,
     field: Option<&Spanned<String>>,
@@ -41,7 +41,7 @@ pub(super) fn duration(
     duration_up_to((MAX_MILLISECONDS, "1d"), name, field, default_ms, diagnostics)
 }
 
-/// The same with another maximum, in milliseconds and as text.
+/// As [`duration`], with another maximum, in milliseconds and as text.
 pub(super) fn duration_up_to(
     (most_ms, most): (u64, &str),
     name: &str,

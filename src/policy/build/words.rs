@@ -5,7 +5,7 @@ use crate::config::spanned::Spanned;
 use crate::config::words;
 use crate::policy::{access_log, matcher, settings, tracing};
 
-/// Converts a word; left out, the result is the default.
+/// Converts a word of the file to its meaning; without one, returns the default.
 pub(super) fn meaning<W: Copy, M: From<W> + Default>(field: Option<&Spanned<W>>) -> M {
     field.map_or_else(M::default, |word| M::from(*word.get_ref()))
 }

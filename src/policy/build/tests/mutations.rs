@@ -29,7 +29,7 @@ enum Mutation {
     Duplicate,
     /// To a name that is not close to any setting.
     Rename,
-    /// By one letter.
+    /// To a name with one more letter.
     Misspell,
     WrongType(&'static str),
 }
