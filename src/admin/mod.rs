@@ -44,7 +44,7 @@ use body::BodyError;
 use clients::adjust::AdjustKind;
 use guard::{Guard, GuardedRequest};
 use policy::Policy;
-use routes::{Call, Match, Route, Verb};
+use routes::{ApiRoute, Call, Match, Verb};
 pub use samples::Sampler;
 use status::Status;
 use upstreams::Upstreams;
@@ -109,7 +109,7 @@ impl Admin {
             Err(refused) => return *refused,
         };
         match found {
-            Match::Route(route, parts) => {
+            Match::Found(route, parts) => {
                 let body = match route.method {
                     Verb::Get => Vec::new(),
                     Verb::Post => match body::read(session).await {
@@ -136,7 +136,11 @@ impl Admin {
     }
 
     /// Calls the handler of a route.
-    async fn call(&self, route: &Route, arguments: Arguments<'_>) -> Result<Answer, Box<Answer>> {
+    async fn call(
+        &self,
+        route: &ApiRoute,
+        arguments: Arguments<'_>,
+    ) -> Result<Answer, Box<Answer>> {
         let Runtime { current, limiter, store, metrics, audit, .. } = &self.runtime;
         let snapshot = current.load_full();
         let Arguments { parts, query, body } = arguments;

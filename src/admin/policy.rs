@@ -8,7 +8,7 @@ use super::upstreams::servers;
 use crate::explain::wording;
 use crate::policy::{self, Grant, OnMissing};
 use crate::runtime::Snapshot;
-use settings::{Clients, Redis, Server};
+use settings::{ClientSettings, RedisSettings, ServerSettings};
 
 /// Maximum number of keys, and of limits of each rule, in the response.
 const MAX_LISTED: usize = 1_000;
@@ -19,11 +19,11 @@ const MAX_LISTED: usize = 1_000;
 pub(super) struct Policy {
     /// Number of configurations that have been in force.
     generation: u64,
-    server: Server,
+    server: ServerSettings,
     admin: Admin,
     /// `null` if buckets are stored in this process.
-    redis: Option<Redis>,
-    clients: Clients,
+    redis: Option<RedisSettings>,
+    clients: ClientSettings,
     plans: Vec<String>,
     keys: Vec<Key>,
     more_keys: usize,
@@ -126,10 +126,10 @@ impl Policy {
         };
         Self {
             generation: snapshot.generation,
-            server: Server::of(&policy.server),
+            server: ServerSettings::of(&policy.server),
             admin: Admin { token: policy.admin.token.is_some() },
-            redis: policy.redis.as_ref().map(Redis::of),
-            clients: Clients::of(policy),
+            redis: policy.redis.as_ref().map(RedisSettings::of),
+            clients: ClientSettings::of(policy),
             plans: policy.plans.iter().map(ToString::to_string).collect(),
             keys: policy.keys.iter().take(MAX_LISTED).map(key).collect(),
             more_keys: policy.keys.len().saturating_sub(MAX_LISTED),

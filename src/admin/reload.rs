@@ -18,7 +18,7 @@ const MAX_ERRORS: usize = 100;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "result", rename_all = "lowercase")]
 pub(super) enum Answer<'a> {
-    Applied { generation: u64, changes: Vec<Changed<'a>>, more_changes: usize },
+    Applied { generation: u64, changes: Vec<ChangedSetting<'a>>, more_changes: usize },
     Unchanged { generation: u64 },
     Rejected { generation: u64, errors: Vec<ConfigError<'a>>, more_errors: usize },
 }
@@ -47,7 +47,7 @@ struct Reload<'a> {
 /// One change. `from` and `to` are TOML; one is missing if the setting is not in that file.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Changed<'a> {
+pub(super) struct ChangedSetting<'a> {
     kind: &'a str,
     name: &'a str,
     what: &'a str,
@@ -109,7 +109,7 @@ pub(super) fn reloads(reloader: &Reloader, generation: u64) -> Sent {
 impl<'a> Answer<'a> {
     fn applied(generation: u64, changes: &'a Changes) -> Self {
         let Changes { list, not_kept } = changes;
-        let changes = list.iter().map(Changed::of).collect();
+        let changes = list.iter().map(ChangedSetting::of).collect();
         Self::Applied { generation, changes, more_changes: *not_kept }
     }
 
@@ -144,7 +144,7 @@ impl<'a> ConfigError<'a> {
     }
 }
 
-impl<'a> Changed<'a> {
+impl<'a> ChangedSetting<'a> {
     fn of(change: &'a Change) -> Self {
         let Change { kind, name, what } = change;
         let plain = |what| Self { kind, name, what, setting: None, from: None, to: None };

@@ -7,7 +7,7 @@ use crate::net::percent;
 
 /// A method and a path of the admin port, and the operation that they call.
 #[derive(Debug)]
-pub(super) struct Route {
+pub(super) struct ApiRoute {
     /// The method. A route for GET also accepts HEAD.
     pub(super) method: Verb,
     /// The path. A name in braces matches one segment.
@@ -49,7 +49,7 @@ pub(super) enum Call {
 }
 
 /// All routes of the admin port except the files of the dashboard.
-pub(super) const ROUTES: &[Route] = &[
+pub(super) const ROUTES: &[ApiRoute] = &[
     get("/live", Call::Live),
     get("/ready", Call::Ready),
     get("/metrics", Call::Metrics),
@@ -74,19 +74,19 @@ pub(super) const ROUTES: &[Route] = &[
 #[derive(Debug)]
 pub(super) enum Match {
     /// The route, with the decoded path segments that it has in braces.
-    Route(&'static Route, Vec<String>),
+    Found(&'static ApiRoute, Vec<String>),
     /// The path exists, but only for these methods.
     MethodNotAllowed(Vec<Verb>),
     /// No route has this path.
     NotFound,
 }
 
-const fn get(path: &'static str, call: Call) -> Route {
-    Route { method: Verb::Get, path, call }
+const fn get(path: &'static str, call: Call) -> ApiRoute {
+    ApiRoute { method: Verb::Get, path, call }
 }
 
-const fn post(path: &'static str, call: Call) -> Route {
-    Route { method: Verb::Post, path, call }
+const fn post(path: &'static str, call: Call) -> ApiRoute {
+    ApiRoute { method: Verb::Post, path, call }
 }
 
 impl Verb {
@@ -112,7 +112,7 @@ pub(super) fn find(method: &Method, path: &str) -> Match {
     for route in ROUTES {
         let Some(parts) = parts(route.path, path) else { continue };
         if route.method.takes(method) {
-            return Match::Route(route, parts);
+            return Match::Found(route, parts);
         }
         others.push(route.method);
     }
@@ -158,7 +158,7 @@ mod tests {
             let path = route.path.replace('{', "%7B").replace('}', "%7d");
             let method = Method::from_bytes(route.method.name().as_bytes()).unwrap();
             match find(&method, &path) {
-                Match::Route(found, _) => assert_eq!(found.call, route.call, "{path}"),
+                Match::Found(found, _) => assert_eq!(found.call, route.call, "{path}"),
                 other => panic!("{path}: {other:?}"),
             }
         }
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn unknown_path_differs_from_wrong_method() {
-        assert!(matches!(find(&Method::HEAD, "/live"), Match::Route(..)));
+        assert!(matches!(find(&Method::HEAD, "/live"), Match::Found(..)));
         let others = |method, path| match find(&method, path) {
             Match::MethodNotAllowed(verbs) => verbs.into_iter().map(Verb::name).collect(),
             _ => Vec::new(),

@@ -19,18 +19,18 @@ pub(super) struct Status {
     draining: bool,
     /// Whether `/ready` answers 200.
     ready: bool,
-    redis: Redis,
+    redis: RedisStatus,
     /// State of the circuit breaker; `null` without Redis.
     breaker: Option<Breaker>,
     /// Number of live gateways that share this Redis.
     gateways: u32,
-    buckets: Buckets,
+    buckets: LocalBuckets,
 }
 
 /// Redis, which stores the shared buckets.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Redis {
+struct RedisStatus {
     configured: bool,
     connected: bool,
     /// Whether Redis has been reached since the start. Until then, buckets start as
@@ -41,7 +41,7 @@ struct Redis {
 /// Buckets in this process.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Buckets {
+struct LocalBuckets {
     local: usize,
     max: usize,
     /// Buckets that were evicted before they were full again.
@@ -62,14 +62,14 @@ impl Status {
             uptime_s: clock::now() / crate::limit::MICROS_PER_SECOND,
             draining: admin.draining.is_draining(),
             ready: admin.not_ready().is_none(),
-            redis: Redis {
+            redis: RedisStatus {
                 configured,
                 connected: configured && limiter.is_connected(),
                 reached: configured && limiter.nodes().all(Node::is_reached),
             },
             breaker: Breaker::of(limiter),
             gateways: limiter.gateways(),
-            buckets: Buckets {
+            buckets: LocalBuckets {
                 local: store.len(),
                 max,
                 evictions: store.evictions(),

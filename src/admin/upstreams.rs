@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::clock;
-use crate::policy::settings::{Target, Upstream as Written};
+use crate::policy::settings::{Target, Upstream};
 use crate::runtime::Snapshot;
 use crate::upstream::pool::Pool;
 
@@ -11,24 +11,24 @@ use crate::upstream::pool::Pool;
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Upstreams {
-    upstreams: Vec<Upstream>,
+    upstreams: Vec<UpstreamHealth>,
 }
 
 /// An upstream, its servers and their addresses.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Upstream {
+struct UpstreamHealth {
     name: String,
     /// The servers as the file writes them.
     servers: Vec<String>,
     /// The addresses of the last look-up.
-    addresses: Vec<Server>,
+    addresses: Vec<EndpointHealth>,
 }
 
 /// An address of an upstream, and whether it is ejected.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Server {
+struct EndpointHealth {
     address: String,
     /// `ok`, or `down` if it is ejected because connections to it failed.
     health: &'static str,
@@ -40,13 +40,13 @@ struct Server {
 impl Upstreams {
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         let each = snapshot.policy.upstreams.iter().zip(&snapshot.pools);
-        Self { upstreams: each.map(|(written, pool)| Upstream::of(written, pool)).collect() }
+        Self { upstreams: each.map(|(written, pool)| UpstreamHealth::of(written, pool)).collect() }
     }
 }
 
-impl Upstream {
-    fn of(written: &Written, pool: &Pool) -> Self {
-        let address = |(address, ejected_us): (std::net::SocketAddr, u64)| Server {
+impl UpstreamHealth {
+    fn of(written: &Upstream, pool: &Pool) -> Self {
+        let address = |(address, ejected_us): (std::net::SocketAddr, u64)| EndpointHealth {
             address: address.to_string(),
             health: if ejected_us == 0 { "ok" } else { "down" },
             retry_after_ms: ejected_us.div_ceil(1_000),
@@ -60,7 +60,7 @@ impl Upstream {
 }
 
 /// An upstream's servers as the file writes them.
-pub(super) fn servers(upstream: &Written) -> Vec<String> {
+pub(super) fn servers(upstream: &Upstream) -> Vec<String> {
     match &upstream.target {
         Target::Demo => vec!["demo".to_owned()],
         Target::Servers(servers) => servers.iter().map(ToString::to_string).collect(),

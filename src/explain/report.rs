@@ -11,11 +11,11 @@ pub struct Explanation {
     /// Method, host and path of the request.
     pub request: Request,
     /// The client; `None` if the request is refused before the client is identified.
-    pub client: Option<Client>,
+    pub client: Option<ExplainedClient>,
     /// The route of the request, and why it matches.
-    pub route: Route,
+    pub route: ExplainedRoute,
     /// All rules, in the order of the configuration file.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<ExplainedRule>,
     /// Source of the buckets' levels: `redis`, `local`, `none` (the request takes from no bucket),
     /// `unavailable` (Redis is unavailable, and a rule has `on_failure = "deny"`) or `not_read`.
     pub levels: &'static str,
@@ -40,7 +40,7 @@ pub struct Request {
 /// The client of the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Client {
+pub struct ExplainedClient {
     /// Address of the client, found through trusted proxies.
     pub address: Option<IpAddr>,
     /// `peer`, `nothing_forwarded`, `malformed`, `hop` or `all_trusted`.
@@ -67,7 +67,7 @@ pub struct Client {
 /// The route of the request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Route {
+pub struct ExplainedRoute {
     /// Name of the route; `null` if no route matches.
     pub name: Option<String>,
     /// Upstream of the route.
@@ -117,7 +117,7 @@ pub struct Reading {
 /// A rule, and whether it applies to the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Rule {
+pub struct ExplainedRule {
     /// Name of the rule.
     pub name: String,
     /// Whether it applies to the request.

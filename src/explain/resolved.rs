@@ -47,7 +47,7 @@ pub(super) fn explanation(
     }
 }
 
-fn client(policy: &Policy, head: &Head<'_>, identity: &Identity) -> report::Client {
+fn client(policy: &Policy, head: &Head<'_>, identity: &Identity) -> report::ExplainedClient {
     let Identity { client, address_from, key_from, .. } = identity;
     let forwarded = head.headers.contains_key("x-forwarded-for");
     let (address_from, hop, address_why) = wording::address_from(*address_from, forwarded);
@@ -60,7 +60,7 @@ fn client(policy: &Policy, head: &Head<'_>, identity: &Identity) -> report::Clie
         ClientKey::Missing => (None, "none"),
     };
     let source = key_from.and_then(|index| policy.clients.key_sources.get(index));
-    report::Client {
+    report::ExplainedClient {
         address: client.ip,
         address_from,
         hop,
@@ -75,20 +75,25 @@ fn client(policy: &Policy, head: &Head<'_>, identity: &Identity) -> report::Clie
 }
 
 /// The route, and the other candidates.
-fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::Route {
+fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::ExplainedRoute {
     if precheck.identity.is_err() {
         let why = "no route is selected: the request is refused before".to_owned();
-        return report::Route { why, ..report::Route::default() };
+        return report::ExplainedRoute { why, ..report::ExplainedRoute::default() };
     }
     if precheck.asks_limits {
         let why = "the gateway itself responds with the client's limits (`clients.limits_path`)";
-        return report::Route { why: why.to_owned(), ..report::Route::default() };
+        return report::ExplainedRoute { why: why.to_owned(), ..report::ExplainedRoute::default() };
     }
     let readings = match policy.router.readings(head.uri.path()) {
         Ok(readings) => readings,
-        Err(error) => return report::Route { why: error.to_string(), ..report::Route::default() },
+        Err(error) => {
+            return report::ExplainedRoute {
+                why: error.to_string(),
+                ..report::ExplainedRoute::default()
+            };
+        }
     };
-    let mut route = report::Route::default();
+    let mut route = report::ExplainedRoute::default();
     if readings.len() > 1 {
         let each = readings.iter().map(|reading| {
             let route = policy.router.find_reading(&precheck.host, reading, head.method);

@@ -21,13 +21,13 @@ pub(super) fn rules(
     precheck: &Precheck<'_>,
     levels: PeekResult<'_>,
     status: u16,
-) -> Vec<report::Rule> {
+) -> Vec<report::ExplainedRule> {
     let is_refused = precheck.refused().is_some();
     // A request with a header that cannot be counted is refused before any rule is checked.
     let is_before = matches!(precheck.refusal, Some(Refusal::Rejected(Rejection::Header(_))));
     let known = precheck.identity.ok().zip(attributes(head, precheck)).filter(|_| !is_before);
     let each = (0..).zip(&policy.rules).map(|(index, rule)| {
-        let mut view = report::Rule {
+        let mut view = report::ExplainedRule {
             name: rule.name.to_string(),
             applies: false,
             mode: wording::mode(rule.mode),

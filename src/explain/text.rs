@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
-use super::report::{Charge, Client, Explanation, Level, Route, Rule, Verdict};
+use super::report::{
+    Charge, ExplainedClient, ExplainedRoute, ExplainedRule, Explanation, Level, Verdict,
+};
 
 /// Width of the labels on the left, in columns.
 const LEFT: usize = 9;
@@ -57,7 +59,7 @@ impl Page {
         }
     }
 
-    fn client(&mut self, client: Option<&Client>, ip_is_assumed: bool) {
+    fn client(&mut self, client: Option<&ExplainedClient>, ip_is_assumed: bool) {
         let Some(client) = client else {
             self.line("client", "not identified: the request is refused before");
             return;
@@ -84,7 +86,7 @@ impl Page {
         self.line("", &format!("address {address}{counted}: {}{assumed}", client.address_why));
     }
 
-    fn route(&mut self, route: &Route) {
+    fn route(&mut self, route: &ExplainedRoute) {
         let first = match (&route.name, &route.upstream, route.cost) {
             (Some(name), Some(upstream), Some(cost)) => {
                 let tokens = if cost == 1 { "token" } else { "tokens" };
@@ -115,11 +117,11 @@ impl Page {
         }
     }
 
-    fn rules(&mut self, rules: &[Rule]) {
+    fn rules(&mut self, rules: &[ExplainedRule]) {
         if rules.is_empty() {
             self.line("rules", "the configuration has none");
         }
-        if let Some(Rule { why_not: Some(not), .. }) = rules.first()
+        if let Some(ExplainedRule { why_not: Some(not), .. }) = rules.first()
             && matches!(not.code, "refused_before" | "own_limits")
         {
             self.line("rules", &format!("none applies: {}", not.why));
@@ -140,7 +142,7 @@ impl Page {
         }
     }
 
-    fn charge(&mut self, left: &str, name: &str, rule: &Rule, charge: &Charge) {
+    fn charge(&mut self, left: &str, name: &str, rule: &ExplainedRule, charge: &Charge) {
         let configured_for = match charge.rate_of {
             "key" => " (of this key)",
             "plan" => " (of this plan)",

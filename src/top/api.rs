@@ -102,18 +102,18 @@ pub(super) struct WhyNot {
 /// Response of `GET /api/upstreams`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Upstreams {
-    pub(super) upstreams: Vec<Upstream>,
+    pub(super) upstreams: Vec<UpstreamHealth>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct Upstream {
+pub(super) struct UpstreamHealth {
     pub(super) name: String,
     pub(super) servers: Vec<String>,
-    pub(super) addresses: Vec<Server>,
+    pub(super) addresses: Vec<EndpointHealth>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct Server {
+pub(super) struct EndpointHealth {
     pub(super) address: String,
     pub(super) health: String,
     pub(super) retry_after_ms: u64,

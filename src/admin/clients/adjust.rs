@@ -26,7 +26,7 @@ pub(in crate::admin) struct Adjusted {
     client: Client,
     /// Where the buckets are stored: `redis` or `local`.
     levels: &'static str,
-    buckets: Vec<Changed>,
+    buckets: Vec<ChangedBucket>,
     /// Rules that were skipped, because the values that identify their buckets were not given.
     left_out: Vec<LeftOut>,
 }
@@ -34,7 +34,7 @@ pub(in crate::admin) struct Adjusted {
 /// A bucket that was changed, and its tokens before and after.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Changed {
+struct ChangedBucket {
     rule: String,
     /// Key of the bucket in Redis.
     bucket: String,
@@ -96,10 +96,10 @@ pub(in crate::admin) async fn adjust(
     }
     let adjusted = limiter.adjust(&charges, &snapshot.rule_names, adjustment).await;
     let (moved, source) = adjusted.map_err(|error| refusal(policy, &charges, error))?;
-    let buckets: Vec<Changed> = charges
+    let buckets: Vec<ChangedBucket> = charges
         .iter()
         .zip(moved)
-        .map(|(charge, moved)| Changed::of(policy, charge, moved))
+        .map(|(charge, moved)| ChangedBucket::of(policy, charge, moved))
         .collect();
     let note = log_note(&client, &buckets);
     let answer = Adjusted { client, levels: levels(source), buckets, left_out };
@@ -178,7 +178,7 @@ fn refusal(policy: &Policy, charges: &[Charge], error: NotAdjusted) -> Box<Answe
     }
 }
 
-impl Changed {
+impl ChangedBucket {
     fn of(policy: &Policy, charge: &Charge, (before, after): Moved) -> Self {
         let rule = policy.rules.get(charge.rule as usize);
         Self {
@@ -192,9 +192,9 @@ impl Changed {
 }
 
 /// The changes, for the log.
-fn log_note(client: &Client, buckets: &[Changed]) -> String {
+fn log_note(client: &Client, buckets: &[ChangedBucket]) -> String {
     let each = buckets.iter().map(|bucket| {
-        let Changed { rule, from, to, .. } = bucket;
+        let ChangedBucket { rule, from, to, .. } = bucket;
         format!("{rule}: {from} -> {to}")
     });
     let moved = each.collect::<Vec<_>>().join(", ");

@@ -18,7 +18,7 @@ use crate::store::redis::script::{self, RuleName};
 /// Response of `GET /api/clients/{kind}/{id}/buckets`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::admin) struct Buckets {
+pub(in crate::admin) struct ClientBuckets {
     client: Client,
     /// Where the buckets are stored: `redis` or `local`.
     levels: &'static str,
@@ -73,7 +73,11 @@ pub(in crate::admin) async fn show(
         .iter()
         .map(|applicability| RuleBucket::of(policy, &requested, applicability, &level));
     let rules = each.collect();
-    Ok(Answer::json(&Buckets { client: requested.view(policy), levels: levels(source), rules }))
+    Ok(Answer::json(&ClientBuckets {
+        client: requested.view(policy),
+        levels: levels(source),
+        rules,
+    }))
 }
 
 impl RuleBucket {

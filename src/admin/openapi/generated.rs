@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::DOCUMENT;
 use super::operations::{Body, Operation, Reply, operation};
-use crate::admin::routes::{ROUTES, Route, Verb};
+use crate::admin::routes::{ApiRoute, ROUTES, Verb};
 
 /// Path of the stored document.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/openapi.json");
@@ -65,7 +65,7 @@ fn problem() -> Value {
 }
 
 /// The Operation Object of a route.
-fn operation_object(route: &Route, operation: &Operation) -> Value {
+fn operation_object(route: &ApiRoute, operation: &Operation) -> Value {
     let is_api = route.path.starts_with("/api/");
     let mut responses: BTreeMap<String, Value> = BTreeMap::new();
     for Reply { status, about, kind, schema } in &operation.replies {
@@ -103,7 +103,7 @@ fn operation_object(route: &Route, operation: &Operation) -> Value {
     object
 }
 
-fn parameters(route: &Route, operation: &Operation) -> Vec<Value> {
+fn parameters(route: &ApiRoute, operation: &Operation) -> Vec<Value> {
     let parts = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let part = |name: &str| {
         let schema = match name {
@@ -142,4 +142,14 @@ fn docs_describe_every_route() {
         let call = format!("{} {}", route.method.name(), route.path);
         assert!(page.contains(&call), "docs/admin-api.md lacks `{call}`");
     }
+}
+
+/// Generated clients are named after schemas. The generator numbers types that share a name.
+#[test]
+fn no_two_schemas_share_a_name() {
+    let generated = generated();
+    let schemas = generated["components"]["schemas"].as_object().unwrap();
+    let numbered: Vec<_> =
+        schemas.keys().filter(|name| name.ends_with(|c: char| c.is_ascii_digit())).collect();
+    assert_eq!(numbered, Vec::<&String>::new(), "two response types share a name");
 }

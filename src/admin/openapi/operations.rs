@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::admin::audit::Refusals;
 use crate::admin::breaker::Breaker;
 use crate::admin::clients::adjust::Adjusted;
-use crate::admin::clients::buckets::Buckets;
+use crate::admin::clients::buckets::ClientBuckets;
 use crate::admin::clients::top::Top;
 use crate::admin::events::KIND;
 use crate::admin::policy::Policy;
@@ -130,7 +130,7 @@ pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operatio
                 .with_query(top_query())
                 .failing(&[BAD])
         }
-        Call::Buckets => Operation::json::<Buckets>(generator, "The buckets of one client.")
+        Call::Buckets => Operation::json::<ClientBuckets>(generator, "The buckets of one client.")
             .with_query(client_request())
             .failing(&[BAD, NO_CLIENT]),
         Call::Reset => adjust(generator, "Fills the buckets of a client.")

@@ -10,7 +10,7 @@ use crate::policy::{self, redis};
 /// `[server]`, without the timeouts.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Server {
+pub(super) struct ServerSettings {
     listen: Vec<String>,
     admin: String,
     trusted_proxies: Vec<String>,
@@ -22,7 +22,7 @@ pub(super) struct Server {
 /// `[redis]`, without credentials and without the circuit breaker.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Redis {
+pub(super) struct RedisSettings {
     address: String,
     database: u32,
     prefix: String,
@@ -37,7 +37,7 @@ pub(super) struct Redis {
 /// `[clients]`: how clients are identified.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Clients {
+pub(super) struct ClientSettings {
     api_key: Vec<String>,
     anonymous_plan: String,
     /// What happens to a request without a key: `anonymous` or `deny`.
@@ -52,7 +52,7 @@ pub(super) struct Clients {
     limits_path: Option<String>,
 }
 
-impl Server {
+impl ServerSettings {
     pub(super) fn of(server: &settings::Server) -> Self {
         Self {
             listen: server.listen.iter().map(ToString::to_string).collect(),
@@ -64,7 +64,7 @@ impl Server {
     }
 }
 
-impl Redis {
+impl RedisSettings {
     pub(super) fn of(redis: &redis::Redis) -> Self {
         Self {
             address: redis.address.to_string(),
@@ -81,7 +81,7 @@ impl Redis {
     }
 }
 
-impl Clients {
+impl ClientSettings {
     pub(super) fn of(policy: &policy::Policy) -> Self {
         let clients = &policy.clients;
         Self {

@@ -9,7 +9,7 @@ use ratatui::widgets::{Block, Borders, Paragraph};
 use super::theme::FAINT;
 use super::words::{count, cut, span, time};
 use super::{Theme, waiting};
-use crate::top::api::{Reload, Server, Status, Upstream};
+use crate::top::api::{EndpointHealth, Reload, Status, UpstreamHealth};
 use crate::top::feed::Data;
 use crate::top::state::State;
 
@@ -122,7 +122,7 @@ fn reload<'a>(one: &Reload, theme: Theme) -> Line<'a> {
     Line::styled(line, style)
 }
 
-fn upstream<'a>(one: &Upstream, theme: Theme) -> Vec<Line<'a>> {
+fn upstream<'a>(one: &UpstreamHealth, theme: Theme) -> Vec<Line<'a>> {
     let name = cut(&one.name, 24);
     if one.addresses.is_empty() {
         let servers = cut(&one.servers.join(", "), 120);
@@ -131,7 +131,7 @@ fn upstream<'a>(one: &Upstream, theme: Theme) -> Vec<Line<'a>> {
             if is_demo { ("built in", Style::new()) } else { ("no address", theme.bad()) };
         return vec![Line::styled(format!(" {name:24} {servers:40} {text}"), style)];
     }
-    let server = |(place, server): (usize, &Server)| {
+    let server = |(place, server): (usize, &EndpointHealth)| {
         let is_down = server.health == "down";
         let state = if is_down {
             format!("ejected, retried in {}", span(server.retry_after_ms))
