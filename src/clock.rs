@@ -1,4 +1,5 @@
-//! The monotonic clock and the wall clock. No other module reads the time.
+//! The monotonic clock and the wall clock. Every decision uses a time that was read here; other
+//! modules read the clock of tokio only for timeouts.
 
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

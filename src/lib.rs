@@ -12,7 +12,8 @@
 //! - A denied request is a decision, not an error. A cost above the burst is an error in the
 //!   configuration file.
 //! - The store is infallible: if Redis is unavailable, it decides locally.
-//! - Only `gateway::respond` maps errors to HTTP status codes; only `cli` maps them to exit codes.
+//! - Only `decide::problem` (refusals) and `gateway::respond` (failures) select the HTTP status of a
+//!   client's response; only `cli` maps errors to exit codes.
 
 /// Formats numbers and addresses for headers and the access log.
 pub mod text;

@@ -102,7 +102,8 @@ impl Breaker {
         Self { settings, state, timeouts: 0, window, openings: 0, closed_since: now }
     }
 
-    /// Current state.
+    /// State after the last change. The half-open state remains after its last step until
+    /// [`advance`](Self::advance) is called.
     pub fn state(&self) -> State {
         self.state
     }
@@ -151,8 +152,8 @@ impl Breaker {
         }
     }
 
-    /// Enters the half-open state from the closed state, so that requests return step by step. For
-    /// requests that were kept from the store by something other than a failure.
+    /// Enters the half-open state from the closed state, so that requests return step by step. Used if
+    /// requests did not call the store for another reason than a failure, such as an override.
     pub fn ramp_up(&mut self, now: u64) {
         if self.state == State::Closed {
             self.state = State::HalfOpen { since: now };

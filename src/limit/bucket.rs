@@ -1,9 +1,9 @@
-//! State of one bucket: what a limit has counted for one client.
+//! State of one bucket: a level, and the time of that level.
 
 use super::Limit;
 
 /// Largest backward step of the clock, in microseconds, that does not move a bucket's timestamp.
-/// Such steps occur between readings of two threads, and when a server's time is corrected.
+/// Such steps occur between clock readings of two threads, and when a server's time is corrected.
 pub const CLOCK_SLACK_US: u64 = super::MICROS_PER_SECOND;
 
 /// State of a bucket: a level in units of its [`Limit`], and a timestamp in microseconds. What passing
@@ -41,7 +41,7 @@ impl Bucket {
         Self { level: self.level.saturating_sub(units), at: self.at }
     }
 
-    /// Returns the bucket less a debt of `units`, at least [`Limit::lowest`].
+    /// Returns the bucket less a debt of `units`. The level is at least [`Limit::lowest`].
     pub fn owing(self, limit: &Limit, units: i64) -> Self {
         Self { level: self.level.saturating_sub(units).max(limit.lowest()), at: self.at }
     }

@@ -1,8 +1,8 @@
 //! Debt: tokens that a gateway granted locally and still has to take from the shared bucket.
 //!
-//! The shared bucket refills while it cannot be reached. Until it is full, all units granted locally
-//! are owed. A full bucket stops refilling, while a bucket that had been charged would have
-//! continued; from then on the debt shrinks by this gateway's share of the rate. The gateway does
+//! The shared bucket refills while it cannot be reached. Until it is full, the debt is all units that
+//! were granted locally. A full bucket stops refilling, while a bucket that had been charged would
+//! have continued; from then on the debt shrinks by this gateway's share of the rate. The gateway does
 //! not know the shared level, so it assumes that the bucket was empty and waits for the time in
 //! which an empty bucket fills.
 
@@ -22,7 +22,7 @@ pub struct Debt {
 }
 
 impl Debt {
-    /// Creates a debt of 0 to a bucket of `limit` that is out of reach since `now`.
+    /// Creates a debt of 0 to a bucket of `limit` that cannot be reached since `now`.
     pub const fn none(limit: Limit, share: Share, now: u64) -> Self {
         let full_at = now.saturating_add(limit.window_us());
         Self { units: 0, at: now, full_at, share, limit }
@@ -33,7 +33,7 @@ impl Debt {
         self.limit
     }
 
-    /// Units owed at `now`.
+    /// Units of the debt at `now`, at least 0.
     pub fn left(&self, now: u64) -> i64 {
         let since = self.at.max(self.full_at);
         let filled = self.limit.units_in(now.saturating_sub(since));
@@ -47,14 +47,14 @@ impl Debt {
         Self { units: self.left(at).saturating_add(units), at, ..self }
     }
 
-    /// Returns the sum of this debt and `other`, which is owed to the same bucket but may be counted
-    /// under the limit of an earlier configuration.
+    /// Returns the sum of this debt and `other`, a debt to the same bucket that may be counted under the
+    /// limit of an earlier configuration.
     #[must_use]
     pub fn joined(self, other: &Self, now: u64) -> Self {
         self.more(other.left_under(&self.limit, now), now)
     }
 
-    /// Units owed at `now`, converted to `limit` in proportion to a full bucket.
+    /// Units of the debt at `now`, converted to `limit` in proportion to a full bucket.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,

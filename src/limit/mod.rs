@@ -54,8 +54,8 @@ pub use kind::Limit;
 /// to 2^53.
 pub const MAX_UNITS: i64 = 1 << 53;
 
-/// Largest debt of a bucket, as a multiple of its full level. Only more gateways than this, under a
-/// limit so small that each grants a single request, can exceed it.
+/// Largest debt of a bucket, as a multiple of its full level. Debts above it require more gateways than
+/// this, and a limit that is so small that each of them grants a single request.
 pub const MAX_DEBT_BURSTS: i64 = 1_000;
 
 /// Microseconds in a second.

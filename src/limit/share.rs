@@ -39,7 +39,7 @@ impl Share {
         limit.units(cost).saturating_mul(self.gateways as i64)
     }
 
-    /// Number of requests of one token that are allowed at `level`.
+    /// Number of requests with a cost of 1 that are allowed at `level`.
     pub const fn tokens(self, limit: &Limit, level: i64) -> u64 {
         if level < self.needed(limit, 1) {
             return 0;

@@ -31,7 +31,7 @@ pub struct Sketch<T, S> {
 /// Count of one item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counter<T> {
-    /// The item.
+    /// The counted item.
     pub item: T,
     /// Upper bound of its occurrences.
     pub count: u64,
@@ -78,7 +78,7 @@ impl<T: Copy + Eq + Hash, S: BuildHasher> Sketch<T, S> {
         if self.counters.len() < self.capacity { self.floor } else { self.find_lowest() }
     }
 
-    /// All counters, unordered.
+    /// All counters, in no particular order.
     pub fn counters(&self) -> &[Counter<T>] {
         &self.counters
     }

@@ -12,7 +12,7 @@ use super::charge::{Answer, Charge, Mode, Outcome};
 pub struct Standing {
     /// Capacity in tokens: the burst of a bucket.
     pub limit: u64,
-    /// Whole tokens left.
+    /// Whole tokens that this gateway can grant now; 0 while the bucket is in debt.
     pub remaining: u64,
     /// Microseconds until a request of the same cost is allowed; 0 if it is allowed now.
     pub retry_after_us: u64,
