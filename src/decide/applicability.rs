@@ -22,7 +22,7 @@ pub struct Subject<'a> {
     pub method: Option<&'a Method>,
     /// The host in lower case, without port, if known.
     pub host: Option<&'a str>,
-    /// The known headers.
+    /// Headers of the request, as far as they are known.
     pub headers: &'a HeaderMap,
     /// Headers that the request is known not to have.
     pub absent: Absent<'a>,
@@ -31,16 +31,16 @@ pub struct Subject<'a> {
 /// Headers that a request is known not to have.
 #[derive(Clone, Copy, Debug)]
 pub enum Absent<'a> {
-    /// These.
+    /// Only these are known to be absent.
     Only(&'a [HeaderName]),
-    /// All but the known headers.
+    /// All headers are absent except the known ones.
     AllOthers,
 }
 
 /// Whether a rule applies to a client, and what it charges.
 #[derive(Debug)]
 pub struct Applicability<'a> {
-    /// The rule.
+    /// The rule that was matched with the client.
     pub rule: &'a Rule,
     /// The charge, or why the rule does not apply.
     pub charge: Result<Charge, WhyNot>,

@@ -23,7 +23,7 @@ pub enum Decision {
     },
     /// The client asked for its own limits (`clients.limits_path`); the gateway responds itself.
     OwnLimits {
-        /// The rate limits by address that were checked, if the request may be a guess at a key.
+        /// Result of the rate limits by address, if the request may be an attempt to guess a key.
         check: Option<LimitCheck>,
         /// Body of the response; `None` for `OPTIONS`, which only lists the methods.
         view: Option<Bytes>,
@@ -60,7 +60,7 @@ pub struct LimitCheck {
 /// What the access log, the audit, metrics and traces record of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// The decision.
+    /// The decision, as metrics and logs name it.
     pub label: DecisionLabel,
     /// Index of the rule that denied the request, else of the one with the fewest tokens left.
     pub rule: Option<u32>,
@@ -71,7 +71,7 @@ pub struct Summary {
 }
 
 impl Decision {
-    /// The decision on a request that `refusal` refuses unless a rate limit denies it first.
+    /// Derives the decision on a request. `refusal` applies unless a rate limit denies the request first.
     ///
     /// `taken` is the store's answer; `None` if there was nothing to charge. `retry_after_us` returns
     /// the microseconds until the next probe of Redis.

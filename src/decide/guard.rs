@@ -34,7 +34,7 @@ pub enum Malformed {
 /// Checks a request's head.
 ///
 /// # Errors
-/// The first fault.
+/// The first reason to reject the request.
 pub(super) fn check(server: &Server, head: &Head<'_>) -> Result<(), Malformed> {
     if head.target.len() > server.max_uri_bytes {
         return Err(Malformed::UriTooLong);
@@ -70,7 +70,7 @@ enum Target {
     Path,
     /// With scheme and host, as clients send to a proxy.
     Url,
-    /// `*`
+    /// `*`: the server itself, as in `OPTIONS *`.
     Server,
 }
 

@@ -14,11 +14,11 @@ pub struct UncountableHeader {
     pub rule: u32,
     /// Index of the header in the rule's `per`.
     pub dimension: usize,
-    /// The fault of the header.
+    /// Why the header cannot be counted by.
     pub fault: HeaderFault,
 }
 
-/// The fault of a header that a rule counts by.
+/// Why a request cannot be counted by one of its headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderFault {
     /// Several lines with different values: some servers use the first, some the last, some all of them.

@@ -33,15 +33,15 @@ use headers::UncountableHeader;
 /// The parts of a request that the decision depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
-    /// HTTP version.
+    /// HTTP version of the request.
     pub version: Version,
-    /// Method.
+    /// Request method, case-sensitive.
     pub method: &'a Method,
     /// Target as received, with the query.
     pub target: &'a [u8],
-    /// The target, parsed.
+    /// The target as Pingora parsed it.
     pub uri: &'a Uri,
-    /// Headers.
+    /// Request headers, before any is removed for the upstream.
     pub headers: &'a HeaderMap,
     /// Address of the client's end of the connection; `None` on a Unix socket.
     pub peer: Option<IpAddr>,
@@ -90,7 +90,7 @@ pub enum Rejection {
     Identity(IdentityError),
     /// The client asks for its own limits by another method than GET, HEAD or OPTIONS.
     OwnLimitsMethod,
-    /// No route matches.
+    /// No route matches the host, the path and the method.
     NoRoute,
     /// The method is TRACE, which no matching route names.
     TraceNotNamed,

@@ -65,9 +65,9 @@ pub struct Exchange {
 /// Time of a check of rate limits, in microseconds of the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckTime {
-    /// When it began.
+    /// Time at which it began.
     pub started: u64,
-    /// How long it took.
+    /// Its duration.
     pub took: u64,
 }
 

@@ -107,7 +107,8 @@ fn remove_aliases(request: &mut RequestHeader, policy: &Policy) {
     }
 }
 
-/// `keeps_forwarding`: a trusted proxy may have set some of these headers already.
+/// Sets the forwarding headers. With `keeps_forwarding`, those that a trusted proxy sent are kept or
+/// extended.
 fn set_forwarding(
     peer: Option<&SocketAddr>,
     request: &mut RequestHeader,

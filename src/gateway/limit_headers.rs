@@ -102,8 +102,8 @@ fn insert_x(
     response.insert_header(RESET, reset)
 }
 
-/// When a bucket is full that is full in `reset_us` microseconds. The sum is rounded up, not its parts, so
-/// that the result is never early.
+/// Value of `X-RateLimit-Reset` for a bucket that is full in `reset_us` microseconds. The sum is rounded
+/// up, not its parts, so that the value is never early.
 fn reset(form: ResetForm, reset_us: u64, unix_us: u64) -> u64 {
     match form {
         ResetForm::Epoch => seconds_up(unix_us.saturating_add(reset_us)),

@@ -1,12 +1,12 @@
 //! The proxy: one request in Pingora's phases.
 //!
 //! Reading order: this file (the phases), `exchange` (the state of one request), `judge` (whether a
-//! request is allowed), `respond` (responses of the gateway itself),
-//! `limit_headers` (rate limit headers) in `header_text`, `peer` (which upstream server gets the
-//! request), `forward` (the request to the upstream), `upstream_response` (the response from the upstream),
-//! `body_drain` (unread request bodies), `own_limits` (the limits of the client that asks), `upgrade`
-//! (WebSockets), `demo`, `telemetry` (metrics and log record of a request), `trace` (its spans),
-//! `drain`.
+//! request is allowed), `respond` (responses of the gateway itself), `limit_headers` and `header_text`
+//! (rate limit headers), `peer` (which upstream server gets the request), `forward` (the request to the
+//! upstream), `upstream_response` (the response from the upstream), `body_drain` (unread request
+//! bodies), `own_limits` (a client's own limits), `upgrade` (WebSockets), `demo` (the built-in
+//! upstream), `telemetry` (metrics and log record of a request), `trace` (its spans), `drain`
+//! (responses during a graceful shutdown).
 
 pub mod exchange;
 pub mod limit_headers;

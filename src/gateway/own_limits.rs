@@ -1,7 +1,7 @@
 //! Response to a client that asks for its own limits on `clients.limits_path`. Takes no tokens; nothing
 //! is sent to an upstream.
 //!
-//! Reading order: this file (the decision and the response), `view` (the body: a contract).
+//! Reading order: this file (the decision and the response), `view` (the body).
 
 mod view;
 
@@ -21,8 +21,8 @@ use crate::store::peek_cache::PeekClient;
 use view::ClientRules;
 
 impl Gateway {
-    /// Decides on a request of a client for its own limits. `check` is the check of the rules by address,
-    /// if the request may be a guess at a key.
+    /// Decides on a request of a client for its own limits. `check` is the result of the rules by address,
+    /// if the request may be an attempt to guess a key.
     ///
     /// A client with a known key is denied if its address has no tokens left, as it is on any route:
     /// otherwise the response would reveal which keys are known to a client that must stop guessing.

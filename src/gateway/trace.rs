@@ -1,4 +1,4 @@
-//! The trace of a request: begun when it is decided, propagated to the upstream, and exported when the
+//! The trace of a request: begun when the request is decided, propagated to the upstream, and exported when the
 //! request is complete. Without `[tracing]`, each step is one test of an `Option`.
 
 use http::HeaderValue;

@@ -5,8 +5,8 @@ use pingora::prelude::RequestHeader;
 
 use crate::decide::headers::connection_options;
 
-/// Removes `Upgrade` unless `Connection` names it (RFC 9110, section 7.8): otherwise it belongs to another
-/// connection. Pingora would forward it in any case.
+/// Removes `Upgrade` unless `Connection` names it: without that, it must not be acted on (RFC 9110,
+/// section 7.8). Pingora would forward it in any case.
 pub(super) fn remove_unless_requested(request: &mut RequestHeader) {
     if !request.headers.contains_key(header::UPGRADE) {
         return;

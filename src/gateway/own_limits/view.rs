@@ -1,5 +1,5 @@
 //! Body of the response to a client that asks for its own limits: the rules that apply to it, and the
-//! state of their buckets. The names are a contract, listed in `docs/own-limits.md`.
+//! state of their buckets. Clients depend on the names, which `docs/own-limits.md` lists.
 
 use serde::Serialize;
 
@@ -43,7 +43,7 @@ struct ClientRule<'a> {
     shared: bool,
 }
 
-/// The body.
+/// Body of the response.
 #[derive(Debug, Serialize)]
 pub(super) struct View<'a> {
     client: ClientView<'a>,

@@ -1,8 +1,8 @@
 //! Responses of the gateway itself: problem documents (RFC 9457) with the request's id, or gRPC's form of
 //! the same.
 //!
-//! They keep the connection where HTTP allows it: a client that is asked to wait and loses its
-//! connection pays twice.
+//! They keep the connection open where HTTP allows it, so that a client that has to wait need not also
+//! reconnect.
 
 mod failure;
 mod grpc;
