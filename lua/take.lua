@@ -13,7 +13,7 @@
 --                             H requests in the group   B charges, then
 --             for each charge H bucket (from 1)   d units to take   B 1 for a shadow rule
 --           adjust: for each bucket   d units to add, at most to full
--- ARGV[3] absent, or debts: units granted locally, which are taken off first; packed:
+-- ARGV[3] absent, or debts: units granted locally, which are deducted first; packed:
 --           for each debt     H bucket (from 1)   d units
 --
 -- Returns a flat list of integers: the current time; then
@@ -98,7 +98,7 @@ local floor, max, unpack, get = math.floor, math.max, struct.unpack, redis.pcall
 local keys, call = KEYS, ARGV[2]
 local operation, position = string.byte(call), 2
 -- By bucket: its level; the time of the level, if that is after the current time; whether it must be
--- written. What is rarely needed again is unpacked again: a table costs more.
+-- written. Values that are rarely needed again are unpacked again: a table costs more.
 local levels, later, moved = {}, nil, {}
 
 for bucket = 1, #keys do

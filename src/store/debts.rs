@@ -1,5 +1,5 @@
-//! Debts: tokens that this process granted locally, by bucket, until they are taken off in the shared
-//! store.
+//! Debts: tokens that this process granted locally, by bucket, until the shared store has deducted
+//! them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ const LOG_INTERVAL_US: u64 = 60 * MICROS_PER_SECOND;
 /// A debt, and the rule of its bucket, which is part of the bucket's key in Redis.
 #[derive(Debug, Clone)]
 pub struct Owed {
-    /// Units owed.
+    /// The debt to the bucket.
     pub debt: Debt,
     /// Name of the bucket's rule.
     pub rule: RuleName,
@@ -90,7 +90,7 @@ impl Debts {
         !self.is_empty() && self.shard(bucket).lock().owed.contains_key(&bucket)
     }
 
-    /// Units owed to the bucket at `now`, in the units of its current `limit`.
+    /// Debt to the bucket at `now`, in the units of its current `limit`; 0 if there is none.
     pub fn owed(&self, bucket: BucketId, limit: &Limit, now: u64) -> i64 {
         if self.is_empty() {
             return 0;
@@ -149,11 +149,11 @@ impl Debts {
     /// Adds back a debt that was removed, but possibly not settled.
     pub fn put_back(&self, bucket: BucketId, owed: Owed, now: u64) {
         let debt = owed.debt;
-        // The bucket may have a new debt since: the sum is owed.
+        // The bucket may have a new debt since: both are added.
         self.put(bucket, || owed, |kept| kept.joined(&debt, now), now);
     }
 
-    /// Removes expired debts.
+    /// Removes the debts that have shrunk to 0 at `now`.
     pub fn sweep(&self, now: u64) {
         if self.is_empty() {
             return;

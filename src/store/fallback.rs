@@ -88,8 +88,8 @@ impl Fallback {
         self.reservations.applied(charges, self.memory.peek(charges, now, share), now)
     }
 
-    /// Notes the levels that the shared store gave, at `now` or before. Of a bucket that something
-    /// is owed to, it does not know all: that level is set by the call that settles the debt.
+    /// Stores the levels that the shared store reported at `now` or before. Skips buckets with a debt,
+    /// which the shared store does not know yet: the call that settles the debt reports their level.
     pub fn learn(&self, charges: &[Charge], answer: &Answer, now: u64) {
         self.reservations.forget(charges, now);
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {

@@ -59,16 +59,16 @@ pub struct Taken {
     pub local: Vec<usize>,
 }
 
-/// Store that decided.
+/// Where a decision was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// Redis.
     Redis,
     /// The deny cache.
     Cache,
-    /// Buckets in this process.
+    /// Buckets in this process: without `[redis]`, or while Redis is unavailable.
     Local,
-    /// None: Redis is unavailable, and the rule has `on_failure = "deny"`.
+    /// No store: the file decides, by `on_failure` or by `on_missing = "deny"`.
     Policy,
 }
 
@@ -121,8 +121,8 @@ impl Limiter {
         }
     }
 
-    /// Returns what [`take`](Self::take) would answer. Takes no tokens and writes nothing. May take a
-    /// second: not for requests.
+    /// Returns what [`take`](Self::take) would return. Takes no tokens and writes nothing. May take up to
+    /// a second, so it is not for the request path.
     pub async fn peek(&self, charges: &[Charge], rules: &[RuleName], now: u64) -> Taken {
         let Some(shared) = &self.shared else {
             let answer = self.memory.peek(charges, now, Share::WHOLE);
@@ -183,7 +183,7 @@ impl Limiter {
         self.nodes().map(|node| node.debts().len()).sum()
     }
 
-    /// Clears the deny cache: other rules are in force, which may give tokens back.
+    /// Clears the deny cache, after a reload that may have raised limits.
     pub fn forget_refusals(&self) {
         if let Some(shared) = &self.shared {
             shared.denied.clear(clock::now());
@@ -216,7 +216,7 @@ impl Shared {
     /// Decides locally and takes the tokens.
     fn take_locally(&self, charges: &[Charge], rules: &[RuleName]) -> Taken {
         self.decide_locally(charges, rules, |local, share| {
-            // Read again: the check may have waited for the whole budget.
+            // The clock is read again: the check may have waited for the whole budget.
             self.fallback.take(local, rules, clock::now(), share)
         })
     }

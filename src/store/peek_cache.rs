@@ -1,5 +1,5 @@
-//! Peek cache: bounds how often clients can read their limits from Redis. Such requests are free, so
-//! they must not load Redis more than checks do.
+//! Peek cache: bounds how often clients can read their limits from Redis. Such requests take
+//! no tokens, so no rate limit bounds their load on Redis.
 //!
 //! - One client causes at most one read of Redis per [`KEPT_US`]. In between, it gets the levels of
 //!   that read, refilled to the current time; for other buckets, the levels that this process knows.

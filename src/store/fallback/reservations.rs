@@ -5,7 +5,7 @@
 //! requests would keep it from filling. So a denied expensive request reserves the bucket: cheaper
 //! requests are denied until it can be allowed, plus a grace period. After that, the bucket cannot
 //! be reserved for twice the time that cheaper requests waited, and at least for twice the time in
-//! which the local share earns the cost. So cheaper requests get at least a third of the share.
+//! which the local share refills by the cost. So cheaper requests get at least a third of the share.
 //!
 //! A reservation only denies requests, so the bounds on granted tokens do not depend on it.
 
@@ -30,7 +30,7 @@ const MAX_RESERVATIONS: usize = 4_096;
 /// lock.
 const SWEEP_INTERVAL_US: u64 = MICROS_PER_SECOND;
 
-/// Reserved buckets.
+/// Reservations by bucket, bounded in number.
 #[derive(Debug, Default)]
 pub(super) struct Reservations {
     by_bucket: Mutex<HashMap<BucketId, Reservation>>,
@@ -150,7 +150,8 @@ impl Reservations {
         }
     }
 
-    /// Ends the reservation of the charge's bucket, if the request was the one to use it.
+    /// Ends the reservation of the charge's bucket, if the cost of the allowed request is at least that
+    /// of the request that reserved it.
     fn end(&self, charge: &Charge, share: Share, now: u64) {
         if self.is_empty() {
             return;

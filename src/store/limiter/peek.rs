@@ -34,8 +34,8 @@ impl Limiter {
         self.known(charges, true)
     }
 
-    /// Levels of the charges' buckets for a client, which pays no tokens for it. Takes at most as long as
-    /// a check. Reads Redis only as often as [`peek_cache`](crate::store::peek_cache) allows, and only while
+    /// Levels of the charges' buckets for a client, without taking tokens. Takes at most as long as a
+    /// check. Reads Redis only as often as [`peek_cache`](crate::store::peek_cache) allows, and only while
     /// the breaker is closed.
     pub async fn peek_cached(
         &self,

@@ -2,8 +2,8 @@
 //!
 //! Only that bucket is decided locally, by its rule's `on_failure`, as in an outage; Redis decides on
 //! the others. All or nothing: tokens are taken locally first, and given back if Redis denies the
-//! request. Until then, a concurrent request may find them taken; no order grants more than the
-//! bucket holds. If the deny cache knows that Redis denies the request, no tokens are taken, so
+//! request. Until then, a concurrent request may find them taken; in no order of events are more
+//! tokens granted than the bucket holds. If the deny cache knows that Redis denies the request, no tokens are taken, so
 //! that an exhausted client cannot keep them from others.
 
 use std::sync::Arc;

@@ -7,6 +7,10 @@
 //!
 //! Everything is bounded: a call has at most [`script::MAX_CHECKS`] checks, at most [`MAX_CALLS`] calls
 //! are in flight, at most [`MAX_WAITING`] checks wait, and none waits longer than the budget.
+//!
+//! Reading order: this file (from a check to a batch), [`queue`] (which checks wait, when a call starts),
+//! `flight` (one call, and the debts that it settles), [`peek`] and [`adjust`] (calls for operators and
+//! for clients that read their limits), [`settle`] (all debts at the end of the process).
 
 pub mod adjust;
 mod flight;
@@ -31,14 +35,14 @@ use crate::store::debts::Debts;
 use queue::{Bounds, Enqueued, Queue};
 
 /// Maximum number of checks that wait for a call. If Redis does not keep up, further checks are decided
-/// locally. Much more than Redis decides within any budget, since local decisions are not exact.
+/// locally. Far more than Redis decides within any budget, because local decisions are less exact.
 pub const MAX_WAITING: usize = 4_096;
 
 /// Maximum number of calls in flight, so that at most 512 checks are. One is enough while it returns
 /// before a full batch waits.
 const MAX_CALLS: usize = 4;
 
-/// A call takes long after the budget divided by this number: then another one is started.
+/// If a call takes longer than the budget divided by this number, another one is started.
 const LONG_CALL_DIVISOR: u64 = 4;
 
 /// Time between two searches for expired debts, in microseconds.
@@ -55,7 +59,7 @@ pub struct Batcher {
     state: Mutex<State>,
 }
 
-/// Series of calls.
+/// Prometheus series of calls to Redis.
 #[derive(Clone, Debug)]
 pub struct CallSeries {
     /// Calls, by `result`.
@@ -73,7 +77,7 @@ pub struct CallSeries {
 /// Answer to a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered {
-    /// Decision and levels.
+    /// Decision of Redis, with the levels of the buckets after it.
     pub answer: Answer,
     /// Time at which the call was sent, in microseconds of the monotonic clock. Redis decided then or
     /// later.

@@ -11,7 +11,7 @@ pub enum ErrorClass {
     ReadOnly,
     /// The server is reading its data from disk.
     Loading,
-    /// The server wants a password, or another one.
+    /// The server requires a password, or another one.
     Auth,
     /// The user may not run a command, or not with these keys.
     NoPermission,
@@ -56,7 +56,7 @@ impl ErrorClass {
         }
     }
 
-    /// What to do about it, to append to the text of the server; empty if that says it.
+    /// Advice for the operator, to append to the server's text; empty if that text is sufficient.
     pub fn help(self) -> &'static str {
         match self {
             Self::NoPermission => "; checks need `+eval +evalsha +time +get +set`",

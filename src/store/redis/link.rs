@@ -1,7 +1,7 @@
 //! Connection to Redis and its circuit breaker. Requests use the current connection and never wait for
 //! one; a [`Supervisor`] connects and reconnects in the background.
 //!
-//! The connection manager of the `redis` crate does not serve: it makes requests wait while it connects, uses
+//! The connection manager of the `redis` crate is not suitable: it makes requests wait while it connects, uses
 //! the same delays in every process, and never replaces a connection to a server that was demoted,
 //! hangs, or once sent a malformed reply.
 //!
@@ -70,10 +70,10 @@ struct Attempts {
     failed: u64,
 }
 
-/// Series of a link.
+/// Prometheus series of a link.
 #[derive(Debug, Clone)]
 pub struct LinkSeries {
-    /// Circuit breaker.
+    /// Series of the circuit breaker.
     pub breaker: BreakerSeries,
     /// Number of live gateways that share the server.
     pub gateways: IntGauge,
@@ -156,7 +156,7 @@ impl Link {
         self.reached.load(Ordering::Relaxed)
     }
 
-    /// Set once Redis has been reached.
+    /// Flag that is set once Redis has been reached.
     pub fn reached(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.reached)
     }

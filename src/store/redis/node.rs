@@ -17,7 +17,7 @@ pub struct Node {
     batcher: Arc<Batcher>,
 }
 
-/// Series of a node.
+/// Prometheus series of a node.
 #[derive(Clone, Debug)]
 pub struct NodeSeries {
     /// Connection and circuit breaker.
@@ -72,7 +72,7 @@ impl Node {
         self.link().is_reached()
     }
 
-    /// Set once it has been reached.
+    /// Flag that is set once it has been reached.
     pub fn reached(&self) -> Arc<AtomicBool> {
         self.link().reached()
     }
@@ -87,12 +87,12 @@ impl Node {
         self.link().gateways()
     }
 
-    /// Debts to its buckets.
+    /// Debts of this process to its buckets.
     pub fn debts(&self) -> &Arc<Debts> {
         self.batcher.debts()
     }
 
-    /// Sends checks to it.
+    /// The batcher that sends checks to it.
     pub fn batcher(&self) -> &Arc<Batcher> {
         &self.batcher
     }

@@ -51,7 +51,7 @@ enum Operation {
     Peek = 3,
 }
 
-/// What the stores know about a rule.
+/// The parts of a rule that stores use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleName {
     /// Name, which is part of the bucket's key.
@@ -81,7 +81,7 @@ pub struct Batch {
     debts: Vec<(u16, i64)>,
 }
 
-/// Equal requests.
+/// Checks with the same charges, which the script decides together.
 #[derive(Debug)]
 struct Group {
     charges: Charges,
@@ -98,7 +98,7 @@ struct Group {
 /// Whether a check fits into a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Added {
-    /// It was added.
+    /// The check was added.
     In,
     /// It has to be sent in another call. An empty batch is never full.
     Full,
@@ -115,7 +115,7 @@ pub fn key(prefix: &str, bucket: BucketId, rule: &RuleName) -> String {
 }
 
 impl Batch {
-    /// Number of checks.
+    /// Number of checks in the batch.
     pub fn len(&self) -> usize {
         self.checks
     }

@@ -198,7 +198,7 @@ impl Members {
         self.waiting.front().map(|member| member.since + budget)
     }
 
-    /// Lets those go who have waited long enough. Rewakeups how many.
+    /// Answers the checks whose budget is over. Returns their number.
     fn expire(&mut self, now: u64, budget: u64) -> u64 {
         let before = self.waiting.len();
         while self.next_deadline(budget).is_some_and(|deadline| now >= deadline)

@@ -1,4 +1,4 @@
-//! Settlement of all debts at the end of the process, which would lose them.
+//! Settlement of all debts at the end of the process. They are only in its memory.
 
 use std::time::Duration;
 
@@ -21,16 +21,16 @@ pub struct Settlement {
     pub settled: Sum,
     /// Debts that were not settled, or may not have been.
     pub lost: Sum,
-    /// Reason, if any were not.
+    /// Why some debts were not settled; `None` if all were.
     pub why: Option<String>,
 }
 
-/// Sum of debts.
+/// Sum of several debts.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sum {
-    /// Number of buckets.
+    /// Number of buckets with a debt.
     pub buckets: usize,
-    /// Number of tokens.
+    /// Tokens of all debts together.
     pub tokens: f64,
 }
 

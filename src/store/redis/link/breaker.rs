@@ -33,7 +33,8 @@ pub enum Override {
     Closed,
 }
 
-/// State of a circuit breaker as operators see it: an override goes before the results of calls.
+/// State of a circuit breaker as operators see it: an override takes precedence over the results of
+/// calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BreakerState {
     /// Every request calls Redis.

@@ -25,8 +25,8 @@ use crate::store::redis::append::Appending;
 use crate::store::redis::call;
 use crate::store::redis::class::{ErrorClass, classify};
 
-/// Interval of PINGs on an idle connection. Two per second also prevent that a server with an idle timeout of a
-/// second closes it.
+/// Interval of PINGs on an idle connection. Two per second also keep it open at a server with an idle timeout
+/// of a second.
 const PING_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Timeout of commands of the supervisor.
