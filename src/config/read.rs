@@ -7,7 +7,7 @@ use super::diagnostic::Diagnostics;
 use super::syntax::{self, Damage};
 use super::walk::Walk;
 
-/// Reads a file. What is wrong is left out of the `Config` and reported in `diagnostics`.
+/// Reads a file. Invalid parts are left out of the `Config` and reported in `diagnostics`.
 pub fn read(text: &str, diagnostics: &mut Diagnostics) -> Config {
     let (file, errors) = DeTable::parse_recoverable(text);
     match syntax::report(text, &errors, diagnostics) {

@@ -1,8 +1,9 @@
 //! Reads a parsed file in one walk from the root to each value. A value that does not fit its setting is
 //! reported and left out, and does not hide other errors.
 //!
-//! [`table`] declares a table once: the struct, its names, and how each setting is read. `schema` is generated from the same struct. [`words`] does the same for settings that take
-//! one of a few words, whose list is that of serde.
+//! [`table`] declares a table once: the struct, its names, and how each setting is read. `schema` is
+//! generated from the same struct. [`words`] does the same for settings whose value is one of a few
+//! words; serde has the list of words.
 
 use std::collections::BTreeMap;
 
@@ -153,8 +154,8 @@ impl<'a> Walk<'a> {
         result.map_err(|UnknownWord(words)| self.reject::<T>(Expected::Word(words), value)).ok()
     }
 
-    /// Reports a name that is none of `possible`. If it is one of them misspelt, that one counts as
-    /// present.
+    /// Reports a name that is none of `possible`. If it is a misspelling of one of them,
+    /// that one counts as present.
     fn unknown_name(&mut self, name: &toml::Spanned<impl AsRef<str>>, possible: &[&str]) {
         let written = name.get_ref().as_ref();
         let meant = suggest::closest(written, possible);
@@ -254,7 +255,7 @@ impl<T: FromToml> FromToml for Vec<Spanned<T>> {
     }
 }
 
-/// A table with names of the user's, without the values that do not fit.
+/// A table whose names the user chooses, without the values that do not fit.
 impl<T: FromToml> FromToml for BTreeMap<Spanned<String>, Spanned<T>> {
     fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
         let DeValue::Table(entries) = value.get_ref() else {

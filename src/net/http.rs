@@ -1,4 +1,4 @@
-//! An HTTP/1.1 client for the requests that tollgate itself sends: spans to a collector, and questions
+//! An HTTP/1.1 client for the requests that tollgate itself sends: spans to a collector, and requests
 //! to an admin port. Proxied requests do not use it. The protocol is Pingora's.
 
 use std::io;
@@ -49,7 +49,7 @@ pub struct Request<'a> {
     pub method: Method,
     /// Path and query; begins with a slash.
     pub path: &'a str,
-    /// Further headers. One of a name replaces all before it.
+    /// Additional headers. A header replaces earlier ones of the same name.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// The body; empty for none.
     pub body: &'a [u8],
@@ -72,7 +72,7 @@ pub struct StreamingResponse {
     idle: Arc<Mutex<Vec<Idle>>>,
 }
 
-/// A body had more bytes than this, and was not read to its end.
+/// A body has more bytes than this, and was not read to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the body of the response is longer than {0} bytes")]
 pub struct BodyTooLong(pub usize);

@@ -1,4 +1,4 @@
-//! Networking that several modules share, and that knows nothing of rate limits.
+//! Networking that several modules share, independent of rate limits.
 
 pub mod address;
 pub mod http;

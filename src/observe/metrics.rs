@@ -59,7 +59,7 @@ const BATCH_CHECKS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
 /// All Prometheus series of the process.
 pub struct Metrics {
     registry: Registry,
-    /// Serialises renderings: each first sets the series that are computed when they are read.
+    /// Serialises renderings, because each begins by setting the series that are computed on demand.
     rendering: Mutex<()>,
     /// Responses by `route`, `plan` and `status`.
     pub requests: IntCounterVec,

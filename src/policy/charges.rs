@@ -9,7 +9,7 @@ use super::client::{Client, ClientKey, counted_address};
 use super::{Dimension, Grant, MAX_RULES_PER_ROUTE, OnMissing, Policy, Route, Rule};
 use crate::limit::charge::{BucketId, Charge, Charges, Mode};
 
-/// Length of the text hashed to a bucket's id, in bytes, up to which it is not allocated.
+/// Maximum length in bytes of a text that is hashed to a bucket's id without an allocation.
 const INLINE_BYTES: usize = 128;
 
 /// The properties of a request that rules use, besides its client.
@@ -71,7 +71,7 @@ struct Granted {
 /// What separates buckets of one rule beyond its `per`, so that clients with different limits never
 /// share a bucket.
 enum Variant {
-    /// Nothing more: the bucket is shared as `per` says.
+    /// Nothing more: only `per` separates buckets.
     Shared,
     /// The plan with this index.
     Plan(u32),

@@ -150,7 +150,7 @@ pub struct Rule {
     pub grant_by_plan: Vec<Option<Grant>>,
     /// Whether the rule has a `plans.<plan>` table for a plan, by the plan's index. Such a plan
     /// has its own buckets, unless `per` contains `key` or `plan`, which separate the plans already.
-    /// All other plans share the buckets of the plain grant, so that another plan's table does
+    /// All other plans share the buckets of the rule's own `rate`, so that another plan's table does
     /// not change their ids.
     pub has_plan_table: Vec<bool>,
     /// Grants of single keys, by the key's index.
@@ -219,7 +219,7 @@ impl std::fmt::Display for Rate {
 pub enum Dimension {
     /// The client's address; IPv6 truncated to `clients.ipv6_prefix` bits.
     Ip,
-    /// The API key; clients without one as [`OnMissing`] says.
+    /// The API key; clients without one are treated by [`OnMissing`].
     Key,
     /// The name of the client's plan.
     Plan,

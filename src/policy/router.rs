@@ -4,8 +4,8 @@
 //! prefix, and a longer prefix over a shorter one; then a route that lists the method over one for all
 //! methods. Routes whose method does not match are skipped.
 //!
-//! If a trailing slash makes no difference to a route, its path with or without the slash is an exact
-//! path, too, but less specific than a path in the file: `/api/` matches first the route `/api/`, then
+//! If a route ignores a trailing slash, its path with the slash added or removed also matches as an
+//! exact path, which is less specific than a path in the file: `/api/` matches first the route `/api/`, then
 //! `/api`, then `/api/*`. Likewise `/api` matches the prefix `/api/*` after both of these.
 
 use std::collections::HashMap;
@@ -52,7 +52,7 @@ pub struct Candidate {
     methods: Vec<Method>,
 }
 
-/// How a candidate's path relates to the route's path in the file. The most specific is the least.
+/// How a candidate's path relates to the route's path in the file, the most specific first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Spelling {
     /// The path as the file has it.

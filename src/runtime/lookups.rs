@@ -22,7 +22,7 @@ pub struct Lookups {
 }
 
 impl Lookups {
-    /// Creates the service for whatever snapshot is `current` at each look-up.
+    /// Creates the service. Each look-up uses the snapshot that `current` then has.
     pub fn new(current: Arc<CurrentSnapshot>) -> Self {
         Self { current }
     }
@@ -33,7 +33,7 @@ impl BackgroundService for Lookups {
     async fn start(&self, mut shutdown: ShutdownWatch) {
         let mut interval = tokio::time::interval(LOOKUP_INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick is immediate, and the snapshot has been looked up already.
+        // The first tick is immediate, and the names of the snapshot have been looked up already.
         interval.tick().await;
         let rounds = async {
             loop {

@@ -1,5 +1,4 @@
-//! What the process serves with: the snapshot of the configuration in force, its replacement, and the
-//! services that outlive it.
+//! The snapshot of the configuration in force, its replacement, and the services that outlive it.
 //!
 //! Reading order: `snapshot`, this file (how a policy is put in force), `lookups` (addresses of
 //! upstream servers), `drain` (graceful shutdown).
