@@ -62,9 +62,9 @@ pub struct Taken {
 /// Where a decision was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// Redis.
+    /// The buckets in Redis.
     Redis,
-    /// The deny cache.
+    /// The deny cache, from an earlier answer of Redis.
     Cache,
     /// Buckets in this process: without `[redis]`, or while Redis is unavailable.
     Local,
@@ -73,7 +73,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Number of sources.
+    /// Number of variants, for arrays with one entry each.
     pub const COUNT: usize = 4;
 
     /// All sources, in the order of their numbers.

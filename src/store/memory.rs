@@ -84,7 +84,7 @@ type Numbers = SmallVec<[usize; INLINE_CHARGES]>;
 type Locked<'a> = SmallVec<[MutexGuard<'a, Shard>; INLINE_CHARGES]>;
 /// Result of the search for each charge's bucket.
 type Places = SmallVec<[Place; INLINE_CHARGES]>;
-/// Each charge's bucket.
+/// The bucket of each charge, in the order of the charges.
 type Buckets = SmallVec<[Bucket; INLINE_CHARGES]>;
 
 impl MemoryStore {

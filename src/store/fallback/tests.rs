@@ -15,7 +15,7 @@ use crate::store::redis::fixture::rule;
 /// One step of a schedule.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Microseconds pass.
+    /// This many microseconds pass.
     Wait(u64),
     /// The shared store becomes unavailable to a gateway, or available again.
     Turn(usize),
@@ -45,7 +45,7 @@ struct World {
     owing: Vec<(u64, u64)>,
     /// Times at which gateways ended without a settlement, and units of their debts.
     lost: Vec<(u64, i64)>,
-    /// Times of restarts.
+    /// Times at which gateways restarted, in microseconds.
     restarts: Vec<u64>,
 }
 

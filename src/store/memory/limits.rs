@@ -49,7 +49,7 @@ struct Numbers {
     sweep_at: usize,
 }
 
-/// Result of [`Limits::adopt`].
+/// The numbers that [`Limits::adopt`] assigns, and what [`Limits::publish`] needs.
 pub(super) struct Adopted {
     /// Number of each adopted limit, in the order of the argument.
     pub(super) numbers: Vec<u32>,

@@ -21,9 +21,9 @@ pub(super) struct Entry {
     name: Name,
     /// Number of the limit that the level is counted in.
     pub(super) limit_index: u32,
-    /// As in [`Bucket`].
+    /// Units in the bucket, as in [`Bucket::level`].
     level: i64,
-    /// As in [`Bucket`].
+    /// Time of the level in microseconds, as in [`Bucket::at`].
     at: u64,
 }
 

@@ -15,7 +15,7 @@ const MAX_WAITING: usize = 1_024;
 /// Interval at which `flush` checks whether all records are sent.
 const FLUSH_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A record.
+/// A record to append to the stream in Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamEntry {
     /// Names and values, at least one.

@@ -62,7 +62,7 @@ pub struct Batcher {
 /// Prometheus series of calls to Redis.
 #[derive(Clone, Debug)]
 pub struct CallSeries {
-    /// Calls, by `result`.
+    /// Number of calls, by `result`.
     pub calls: IntCounterVec,
     /// Number of checks per call.
     pub checks: Histogram,

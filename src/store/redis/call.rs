@@ -17,7 +17,7 @@ use crate::policy::OnFailure;
 /// Script of the heartbeat, which counts the live gateways.
 const ANNOUNCE: &str = include_str!("../../../lua/announce.lua");
 
-/// SHA-1 of [`ANNOUNCE`].
+/// SHA-1 of [`ANNOUNCE`], by which Redis runs it.
 static ANNOUNCE_SHA: LazyLock<String> =
     LazyLock::new(|| redis::Script::new(ANNOUNCE).get_hash().to_string());
 
@@ -80,7 +80,8 @@ pub async fn on_buckets(
     run(connection, keys.iter().map(String::as_str), (call, debts), u64::MAX).await
 }
 
-/// Runs the script.
+/// Runs the script by its SHA-1. If Redis does not have it, sends its source, unless `ends` is
+/// over.
 async fn run<'a>(
     connection: &mut impl ConnectionLike,
     keys: impl ExactSizeIterator<Item = &'a str> + Clone,

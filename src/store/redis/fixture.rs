@@ -47,7 +47,7 @@ impl RedisServer {
         server
     }
 
-    /// The server's socket.
+    /// Path of the Unix socket that the server listens on.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("redis.sock")
     }

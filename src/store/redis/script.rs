@@ -85,13 +85,13 @@ pub struct Batch {
 #[derive(Debug)]
 struct Group {
     charges: Charges,
-    /// Number of charges.
+    /// Number of charges of each check.
     charge_count: u8,
     /// Indexes of the buckets, one for each charge.
     buckets: Vec<u16>,
     /// Numbers of the checks, in the order of arrival.
     members: Vec<usize>,
-    /// Number of checks.
+    /// Number of checks in the group; 0 for a debt.
     member_count: u16,
 }
 

@@ -84,7 +84,7 @@ impl<T> Queue<T> {
         batch
     }
 
-    /// Oldest waiting check.
+    /// Returns the check that has waited longest; `None` if none waits.
     pub fn front(&self) -> Option<&T> {
         self.waiting.front()
     }

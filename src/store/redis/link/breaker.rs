@@ -48,9 +48,9 @@ pub enum BreakerState {
 /// Status of a circuit breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BreakerStatus {
-    /// Its state.
+    /// State, with the override applied.
     pub state: BreakerState,
-    /// The operator's override.
+    /// Override that the operator has set.
     pub r#override: Override,
     /// Microseconds since it entered that state.
     pub since_us: u64,

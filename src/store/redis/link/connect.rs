@@ -39,7 +39,7 @@ const PIPELINE_BUFFER: usize = 256;
 pub(super) struct Fresh {
     pub(super) connection: Connection,
     pub(super) driver: Driver,
-    /// Address, for logs.
+    /// Address of the server, shown in logs.
     pub(super) address: String,
     /// Secrets that no error may show.
     pub(super) secrets: Secrets,
@@ -205,7 +205,7 @@ impl Fresh {
         self.call("AUTH", auth.arg(password.reveal())).await
     }
 
-    /// Sends one command.
+    /// Sends one command, and waits up to [`STEP_TIMEOUT`]. `step` names it in errors.
     pub(super) async fn call<T: FromRedisValue>(
         &mut self,
         step: &'static str,

@@ -7,7 +7,7 @@ use crate::store::redis::class::ErrorClass;
 /// Result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Answered in time.
+    /// Answered without an error, within the caller's time.
     Answered,
     /// Not answered within the caller's time.
     TimedOut,
@@ -55,7 +55,7 @@ impl Outcome {
 }
 
 impl Reason {
-    /// Text for logs.
+    /// Returns the reason as logs show it.
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::Class(ErrorClass::ReadOnly) => "it is a replica",

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-/// Builds [`IdHasher`]s.
+/// Builds [`IdHasher`]s for maps by bucket ID.
 #[derive(Debug, Clone, Default)]
 pub(super) struct IdState;
 

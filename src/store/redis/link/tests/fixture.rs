@@ -84,7 +84,7 @@ impl Server {
         self.until_up().await;
     }
 
-    /// Sends a signal.
+    /// Sends a signal to the server, such as SIGSTOP.
     pub(super) fn signal(&self, signal: Signal) {
         let id = Pid::from_raw(self.child.id().try_into().unwrap());
         kill(id, signal).unwrap();
