@@ -175,7 +175,7 @@ pub struct Charge {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Level {
-    /// Whole tokens in the bucket, rounded down.
+    /// Whole tokens left: the number of requests of cost 1 that the bucket allows.
     pub tokens: u64,
     /// Whether the tokens cover the cost of the request.
     pub enough: bool,

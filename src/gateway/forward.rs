@@ -69,7 +69,7 @@ struct Present {
     aliases: bool,
     /// A name with a prefix of those in [`FORWARDING`].
     forwarding: bool,
-    /// `Content-Length`.
+    /// Whether there is a `Content-Length`.
     content_length: bool,
 }
 

@@ -221,7 +221,7 @@ const fn clamped(count: u64) -> i64 {
     if count > i64::MAX.unsigned_abs() { i64::MAX } else { count.cast_signed() }
 }
 
-/// Euclid's algorithm.
+/// Computes the greatest common divisor by Euclid's algorithm; `a` if `b` is 0.
 const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {
         (a, b) = (b, a % b);

@@ -78,11 +78,11 @@ enum Stage {
     /// The head of the final response, or of an interim one.
     #[default]
     Head,
-    /// The response's body.
+    /// The next part of the body of the final response.
     Body,
     /// Nothing: the response has ended.
     Ended(Body),
-    /// Another protocol.
+    /// Bytes of the protocol to which the connection was upgraded.
     Upgraded,
 }
 

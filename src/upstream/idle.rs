@@ -56,7 +56,7 @@ struct Server {
     suspected_until: u64,
 }
 
-/// An idle connection.
+/// An idle connection, and what is known of the last request on it.
 #[derive(Debug)]
 pub(super) struct Idle {
     pub(super) stream: TcpStream,

@@ -101,11 +101,11 @@ struct RouteView<'a> {
 enum Effect {
     Limits(LimitView),
     Exempts {
-        /// Always true.
+        /// Always true: the rule does not limit the client.
         exempt: bool,
     },
     DemandsKey {
-        /// Always true.
+        /// Always true: the rule refuses clients without a key.
         needs_key: bool,
     },
 }
@@ -113,7 +113,7 @@ enum Effect {
 /// A limit of the client.
 #[derive(Debug, Serialize)]
 struct LimitView {
-    /// The bucket's burst.
+    /// Capacity of the bucket, in tokens.
     limit: u64,
     rate: Option<String>,
     /// Seconds in which an empty bucket becomes full.
@@ -135,7 +135,7 @@ struct LimitView {
 /// State of a bucket.
 #[derive(Debug, Serialize)]
 struct BucketView {
-    /// Whole tokens left.
+    /// Whole tokens left: the number of requests of cost 1 that the bucket allows.
     remaining: u64,
     /// Seconds until the bucket is full.
     reset_seconds: u64,
