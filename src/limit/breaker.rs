@@ -70,7 +70,7 @@ pub enum State {
     },
 }
 
-/// Result of a call.
+/// Result of a call of the store, as the breaker counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A reply in time, or an error that does not indicate an outage.

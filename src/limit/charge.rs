@@ -25,7 +25,7 @@ pub struct Charge {
     pub rule: u32,
     /// Index of the limit in the policy's limits, for stores that keep it with the level.
     pub limit_index: u32,
-    /// Parameters of the bucket.
+    /// Limit that the bucket is counted under.
     pub limit: Limit,
     /// Tokens that the request takes, 1 to the capacity of the limit.
     pub cost: u64,

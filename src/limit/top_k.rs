@@ -28,7 +28,7 @@ pub struct Sketch<T, S> {
     floor: u64,
 }
 
-/// Count of one item.
+/// Estimated count of one item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counter<T> {
     /// The counted item.

@@ -74,7 +74,7 @@ pub struct CallSeries {
     pub dropped: IntCounter,
 }
 
-/// Answer to a check.
+/// Redis' answer to a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered {
     /// Decision of Redis, with the levels of the buckets after it.

@@ -2,7 +2,7 @@
 
 use redis::{ErrorKind, RedisError};
 
-/// Class of an error.
+/// Class of the error of a call to Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
     /// The connection is lost, or was never made.

@@ -18,7 +18,7 @@ use crate::policy::{MAX_RULES_PER_ROUTE, OnFailure, Rule};
 use ids::IdState;
 pub use reply::{BadReply, Reply, read_adjust, read_peek};
 
-/// Source of the script.
+/// Source of `lua/take.lua`.
 pub const SOURCE: &str = include_str!("../../../lua/take.lua");
 
 /// SHA-1 of the script, by which Redis runs it.

@@ -60,7 +60,7 @@ pub struct BreakerStatus {
     pub retry_after_us: u64,
 }
 
-/// State under the lock.
+/// State of the breaker that the lock protects.
 #[derive(Debug)]
 struct Inner {
     breaker: Breaker,

@@ -15,7 +15,7 @@ pub(super) enum ConnectError {
     /// A name cannot be resolved.
     #[error("{host}: no address: {source}")]
     Lookup { host: String, source: io::Error },
-    /// The system cannot connect.
+    /// The connection over TCP or the Unix socket failed.
     #[error("{at}: {source}")]
     Io { at: String, source: io::Error },
     /// The TLS handshake failed.

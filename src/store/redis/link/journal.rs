@@ -5,7 +5,7 @@ use std::collections::HashMap;
 /// Minimum time between two log lines of one kind, in microseconds.
 const LOG_INTERVAL_US: u64 = 60_000_000;
 
-/// Log lines so far.
+/// Limits how often lines of one kind are logged.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     /// Time of the last line of each kind, in microseconds.

@@ -11,7 +11,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::health::Health;
 
-/// A stream of bytes.
+/// Transport of a connection.
 pub(super) enum Carrier {
     Tcp(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),

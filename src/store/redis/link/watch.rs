@@ -4,7 +4,7 @@
 use crate::limit::breaker::Event;
 use crate::store::redis::class::ErrorClass;
 
-/// Result of a call.
+/// Result of a call to Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Answered without an error, within the caller's time.
