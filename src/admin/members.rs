@@ -6,7 +6,7 @@ use thiserror::Error;
 use crate::config::suggest;
 use crate::explain::json;
 
-/// The error of an invalid body.
+/// Why the body of a request is invalid, with an example of a valid one.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message}; example of a body: {example}")]
 pub(super) struct BadBody {

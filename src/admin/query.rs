@@ -13,7 +13,7 @@ use crate::net::percent::decode_query;
 #[derive(Debug, Default)]
 pub(super) struct Query(Vec<(String, String)>);
 
-/// The error of an invalid query.
+/// Why a query is invalid, as a text for the caller.
 #[derive(Debug)]
 pub(super) struct BadQuery(pub(super) String);
 

@@ -16,7 +16,7 @@ const LISTED: usize = 20;
 /// How many changes are kept. Further ones are only counted.
 const MAX_KEPT: usize = 1_000;
 
-/// Tables whose names are the user's, and what an entry of each is called.
+/// Tables whose entries the user names, and the kind of their entries.
 const NAMED: [(&str, &str); 5] = [
     ("plans", "plan"),
     ("keys", "key"),

@@ -161,7 +161,7 @@ fn every_setting_has_a_description() {
     check("", &generated());
 }
 
-/// Tables whose names are the user's.
+/// Tables whose entries the user names.
 const NAMED: [&str; 7] = ["plans", "keys", "upstreams", "routes", "rules", "plans", "rules"];
 
 #[test]

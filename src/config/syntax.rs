@@ -18,16 +18,16 @@ const SHOWN: usize = 40;
 /// Lists and tables within each other, at most; as in `toml`.
 const MAX_DEPTH: u32 = 80;
 
-/// What errors of syntax leave of a file.
+/// How much of a file can be used in spite of its syntax errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Damage {
-    /// Their lines are lost, the others can be read.
+    /// All lines without an error.
     Lines,
-    /// What follows may belong to another table than was meant.
+    /// Nothing: the settings after an error may be part of another table.
     Structure,
 }
 
-/// What is wrong at the place of an error.
+/// Kind of a syntax error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     /// A name that the table has already.
@@ -54,7 +54,7 @@ enum Fault {
     Other,
 }
 
-/// What the parser made of a place in the text.
+/// Element of TOML that the parser found at a place in the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Site {
     /// A name, quoted or not.
@@ -167,7 +167,7 @@ impl Fault {
         }
     }
 
-    /// Whether it leaves open where the text after it belongs.
+    /// Whether the settings after the error may be part of another table.
     fn breaks_structure(self) -> bool {
         matches!(
             self,
@@ -268,7 +268,7 @@ impl Sites {
         sites
     }
 
-    /// What is wrong at the place of an error.
+    /// Kind of the syntax error at `error`.
     fn fault(&self, error: &Range<usize>, text: &str) -> Fault {
         let heads = self.unclosed_heads.partition_point(|head| head.start <= error.start);
         let head = self.unclosed_heads[..heads].last();

@@ -28,16 +28,17 @@ table! {
         pub trusted_proxies: List,
         /// Worker threads, 1 to 1024. Default: one per core.
         pub threads: Field<u64>,
-        /// Time limit for an idle connection between two requests. Default: `"75s"`.
+        /// Time limit for an idle connection between two requests, `1ms` to `1d`. Default: `"75s"`.
         pub keepalive_timeout: Field<String>,
-        /// Time limit for the next part of a request. Default: `"60s"`.
+        /// Time limit for the next part of a request, `1ms` to `1d`. Default: `"60s"`.
         pub read_timeout: Field<String>,
-        /// Time limit for a client to accept the next part of a response. Default: `"30s"`.
+        /// Time limit for a client to accept the next part of a response, `1ms` to `1d`. Default:
+        /// `"30s"`.
         pub write_timeout: Field<String>,
-        /// Time between SIGTERM and the closing of the ports, during which `/ready` answers 503.
-        /// Default: none.
+        /// Time between SIGTERM and the closing of the ports, `1ms` to `1d`, during which `/ready`
+        /// answers 503. Default: none.
         pub drain_delay: Field<String>,
-        /// Time limit for requests in flight after SIGTERM. Default: `"20s"`.
+        /// Time limit for requests in flight after SIGTERM, `1ms` to `1d`. Default: `"20s"`.
         pub drain_timeout: Field<String>,
         /// Maximum size of a request's header lines together, in bytes, 1024 to 1048576. Larger
         /// requests get 431. Default: 32768.
@@ -107,24 +108,25 @@ table! {
     pub struct Breaker {
         /// Consecutive timeouts that open the breaker, 1 to 1000. Default: 5.
         pub timeouts: Field<u64>,
-        /// Window over which the fraction of timeouts is measured. Default: `"5s"`.
+        /// Window over which the fraction of timeouts is measured, `1ms` to `1h`. Default: `"5s"`.
         pub window: Field<String>,
         /// Minimum number of calls within the window, 1 to 100000. Default: 20.
         pub window_calls: Field<u64>,
         /// Percentage of calls within the window that must time out to open the breaker, 1 to 100.
         /// Default: 50.
         pub window_timeouts: Field<u64>,
-        /// How long the breaker stays open at first; doubles with each failure. Default: `"500ms"`.
+        /// How long the breaker stays open at first, `1ms` to `1h`; doubles with each failure.
+        /// Default: `"500ms"`.
         pub open: Field<String>,
-        /// How long the breaker stays open at most. Default: `"15s"`, with
-        /// sentinels `"1s"`.
+        /// How long the breaker stays open at most, `1ms` to `1h`. Default: `"15s"`, with sentinels
+        /// `"1s"`.
         pub open_max: Field<String>,
         /// Consecutive probes that must succeed, 1 to 100. Default: 3.
         pub probes: Field<u64>,
-        /// Percentages of requests that use Redis again, step by step, ending with 100.
-        /// Default: `[1, 10, 50, 100]`.
+        /// Percentages of requests that use Redis again, 1 to 16 steps that do not decrease and end
+        /// with 100. Default: `[1, 10, 50, 100]`.
         pub ramp: Option<Spanned<Vec<Spanned<u64>>>>,
-        /// Duration of each step. Default: `"1s"`.
+        /// Duration of each step, `1ms` to `1h`. Default: `"1s"`.
         pub ramp_step: Field<String>,
     }
 }
@@ -256,13 +258,15 @@ table! {
     pub struct Upstream {
         /// Servers as `host:port`; or `["demo"]`, a built-in responder.
         pub servers: List,
-        /// Time limit for connecting. Default: `"1s"`.
+        /// Time limit for connecting, `1ms` to `1d`. Default: `"1s"`.
         pub connect_timeout: Field<String>,
-        /// Time limit for the head of a response, then for each next part of its body. Default: `"30s"`.
+        /// Time limit for the head of a response, then for each next part of its body, `1ms` to
+        /// `1d`. Default: `"30s"`.
         pub read_timeout: Field<String>,
-        /// Time limit for the upstream to accept the next part of a request. Default: `"30s"`.
+        /// Time limit for the upstream to accept the next part of a request, `1ms` to `1d`.
+        /// Default: `"30s"`.
         pub write_timeout: Field<String>,
-        /// How long an unused connection is kept. Default: `"60s"`.
+        /// How long an unused connection is kept, `1ms` to `1d`. Default: `"60s"`.
         pub idle_timeout: Field<String>,
     }
 }
@@ -280,7 +284,7 @@ table! {
         pub host: Field<String>,
         /// Upstream; may be left out if there is only one.
         pub upstream: Field<String>,
-        /// Tokens that a request takes from each bucket. Default: 1.
+        /// Tokens that a request takes from each bucket, at least 1. Default: 1.
         pub cost: Field<u64>,
         /// Free text, which the gateway does not use. Default: none.
         pub description: Field<String>,

@@ -29,7 +29,7 @@ pub(super) enum Expected {
     Table,
     /// A table, written as a list, most often `[[server]]` for `[server]`.
     OneTable,
-    /// A table whose names are the user's.
+    /// A table whose entries the user names, such as `[plans.<name>]`.
     NamedTables,
 }
 

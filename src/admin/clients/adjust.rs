@@ -54,7 +54,7 @@ struct LeftOut {
     unknown: Vec<String>,
 }
 
-/// The kind of an adjustment.
+/// Whether buckets are filled (reset), or tokens are added to them (grant).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::admin) enum AdjustKind {
     Reset,

@@ -11,7 +11,7 @@ use crate::config::tables;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::breaker::Settings;
 
-/// Maximum of the durations here, in milliseconds and as text.
+/// Maximum of the durations of `[redis.breaker]`, in milliseconds and as text.
 const LONGEST: (u64, &str) = (3_600_000, "1h");
 
 /// Microseconds in a millisecond.
@@ -73,7 +73,7 @@ pub(super) fn breaker(
     })
 }
 
-/// A duration in microseconds.
+/// Converts a duration to microseconds.
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
@@ -116,7 +116,7 @@ fn check_order(
     diagnostics.push(diagnostic);
 }
 
-/// A duration in microseconds as text for the file.
+/// Formats a duration in microseconds as the file has it, such as `500ms`.
 fn written(duration_us: u64) -> String {
     let milliseconds = duration_us / MICROS_PER_MILLISECOND;
     if milliseconds.is_multiple_of(1_000) {
