@@ -21,7 +21,7 @@ pub(super) struct ApiRoute {
 pub(super) enum Verb {
     /// GET and HEAD: the operation changes nothing.
     Get,
-    /// Changes state, or has a body.
+    /// POST: the operation changes state, or has a body.
     Post,
 }
 

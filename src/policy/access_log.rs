@@ -25,7 +25,7 @@ pub enum Output {
     Off,
     /// Lines go to standard output.
     Stdout,
-    /// Appended to this file. The path is absolute.
+    /// Lines are appended to this file. The path is absolute.
     File(PathBuf),
 }
 

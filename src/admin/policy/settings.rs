@@ -15,7 +15,7 @@ pub(super) struct ServerSettings {
     admin: String,
     trusted_proxies: Vec<String>,
     ignore_path_case: bool,
-    /// `null` if the gateways are counted in Redis.
+    /// Number of gateways that share Redis; `null` if Redis counts them.
     instances: Option<u32>,
 }
 

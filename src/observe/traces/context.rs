@@ -33,12 +33,12 @@ pub struct TraceId([u8; 16]);
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SpanId([u8; 8]);
 
-/// The content of a `traceparent`.
+/// The content of a `traceparent` header (W3C Trace Context).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parent {
     /// Id of the caller's trace.
     pub trace: TraceId,
-    /// The span of the caller.
+    /// Id of the span of the caller.
     pub span: SpanId,
     /// Whether the caller records the trace.
     pub is_sampled: bool,

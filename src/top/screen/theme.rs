@@ -2,7 +2,7 @@
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// Style of titles.
+/// Style of titles and of the program's name.
 pub(super) const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
 
 /// Style of secondary text, such as column names.
