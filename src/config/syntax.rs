@@ -36,6 +36,10 @@ enum Fault {
     },
     /// A name with a character that needs quotes.
     InvalidName,
+    /// A name in three quotes, which only values can have.
+    NameInThreeQuotes,
+    /// No name where one belongs, as in `[a.]` and `[a.{b}]`.
+    MissingName,
     NameWithoutValue,
     MissingValue,
     UnclosedHead,
@@ -46,6 +50,8 @@ enum Fault {
     UnclosedString,
     /// A string over several lines without its end.
     UnclosedText,
+    /// A string with a control character.
+    ControlCharacter,
     /// A word that is nearly `true` or `false`.
     NearlyBoolean,
     /// A string without quotes.
@@ -61,7 +67,7 @@ enum Site {
     Name { in_head: bool },
     /// A string, a number, a boolean or a date.
     Scalar,
-    /// The end of a name that no `=` follows.
+    /// The end of a name that no `=` follows, or the value in braces that follows it.
     NameWithoutValue,
     /// The place after a `=` that no value follows.
     MissingValue,
@@ -78,6 +84,8 @@ enum Site {
 struct Sites {
     /// By where they begin.
     list: Vec<(Range<usize>, Site)>,
+    /// Where the heads of tables begin, in order.
+    heads: Vec<usize>,
     /// Heads of tables without their `]`, in order.
     unclosed_heads: Vec<Range<usize>>,
     /// Where the head of a table began that has not ended.
@@ -86,6 +94,8 @@ struct Sites {
     depth: usize,
     /// Whether a name has begun that has no `=` yet.
     has_name: bool,
+    /// The same in braces.
+    has_name_in_braces: bool,
 }
 
 /// Reports what is not TOML, once a line: the rest of a line mostly follows from its first error,
@@ -103,11 +113,17 @@ pub(super) fn report(text: &str, errors: &[Error], diagnostics: &mut Diagnostics
     for (span, error) in errors {
         let fault = sites.fault(&span, text);
         if span.start >= reported_to {
-            let line = line_around(text, span.start);
-            reported_to = line.end;
-            // Of two settings of one name, the first is read.
-            if fault != (Fault::DuplicateName { in_head: false }) {
-                lost.push(line);
+            let mut lines = line_around(text, span.start);
+            reported_to = lines.end;
+            if sites.is_in_unclosed_head(span.start) {
+                // The parser skips the settings of the table, or reads one of them as a head.
+                lines.end = sites.next_head(lines.end).unwrap_or(text.len() + 1);
+            }
+            match lost.last_mut() {
+                Some(before) if lines.start < before.end => before.end = before.end.max(lines.end),
+                // Of two settings of one name, the first is read.
+                _ if fault == (Fault::DuplicateName { in_head: false }) => {}
+                _ => lost.push(lines),
             }
             diagnostics.push(fault.diagnostic(span, error.message(), text));
         }
@@ -134,6 +150,12 @@ fn line_around(text: &str, at: usize) -> Range<usize> {
 impl Fault {
     /// The fault of a name at `span`, with an error at `error`.
     fn of_name(span: &Range<usize>, name: &str, error: &Range<usize>, in_head: bool) -> Self {
+        if name.is_empty() {
+            return Self::MissingName;
+        }
+        if name.starts_with("\"\"\"") || name.starts_with("'''") {
+            return Self::NameInThreeQuotes;
+        }
         if name.starts_with(['"', '\'']) {
             if !is_closed(name) {
                 return Self::UnclosedString;
@@ -141,23 +163,25 @@ impl Fault {
         } else if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte)) {
             return Self::InvalidName;
         }
-        if span == error && !name.is_empty() {
-            Self::DuplicateName { in_head }
-        } else {
-            Self::Other
-        }
+        if span == error { Self::DuplicateName { in_head } } else { Self::Other }
     }
 
-    /// The fault of a value.
-    fn of_scalar(value: &str) -> Self {
+    /// The fault of a value. `found` is the text from the place of the error on.
+    fn of_scalar(value: &str, found: &str) -> Self {
         let is_number = |byte: u8| byte.is_ascii_hexdigit() || b"+-._:xobTZ".contains(&byte);
-        if value.starts_with("\"\"\"") || value.starts_with("'''") {
+        if value.starts_with(['"', '\''])
+            && is_closed(value)
+            && found.starts_with(|c: char| c.is_control() && c != '\n')
+        {
+            Self::ControlCharacter
+        } else if value.starts_with("\"\"\"") || value.starts_with("'''") {
             if is_closed(value) { Self::Other } else { Self::UnclosedText }
         } else if value.starts_with(['"', '\'']) {
             if is_closed(value) { Self::Other } else { Self::UnclosedString }
         } else if value.ends_with(['"', '\''])
             || (value.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c))
-                && value.bytes().all(is_number))
+                && value.bytes().all(is_number)
+                && value.bytes().any(|byte| byte.is_ascii_digit()))
         {
             Self::Other
         } else if suggest::closest(value, &["true", "false"]).is_some() {
@@ -171,11 +195,7 @@ impl Fault {
     fn breaks_structure(self) -> bool {
         matches!(
             self,
-            Self::UnclosedHead
-                | Self::UnclosedList
-                | Self::MissingComma
-                | Self::UnclosedBraces
-                | Self::UnclosedText
+            Self::UnclosedList | Self::MissingComma | Self::UnclosedBraces | Self::UnclosedText
         )
     }
 
@@ -213,6 +233,12 @@ impl Fault {
                 "a name holds a character that it cannot hold",
                 Some("write it in letters A-Z and a-z, digits, `_` and `-`"),
             ),
+            Self::NameInThreeQuotes => {
+                ("a name stands in three quotes", Some("write it in one pair of quotes"))
+            }
+            Self::MissingName => {
+                ("a name is missing", Some("write it in letters A-Z and a-z, digits, `_` and `-`"))
+            }
             Self::NameWithoutValue => {
                 ("a name without a value", Some("write it as `name = value`"))
             }
@@ -226,6 +252,10 @@ impl Fault {
             Self::UnclosedText => (
                 "a string over several lines is not closed",
                 Some("end it with the three quotes that begin it"),
+            ),
+            Self::ControlCharacter => (
+                "a string holds a control character",
+                Some("write it in double quotes, as an escape such as `\\u0007`"),
             ),
             Self::NearlyBoolean => (
                 "this is neither a number, nor `true` or `false`",
@@ -270,22 +300,23 @@ impl Sites {
 
     /// Kind of the syntax error at `error`.
     fn fault(&self, error: &Range<usize>, text: &str) -> Fault {
-        let heads = self.unclosed_heads.partition_point(|head| head.start <= error.start);
-        let head = self.unclosed_heads[..heads].last();
-        if error.is_empty() && head.is_some_and(|head| error.start <= head.end) {
-            return Fault::UnclosedHead;
-        }
         let after = self.list.partition_point(|(range, _)| range.start <= error.start);
         let mut before = self.list[..after].iter().rev();
         // An inserted event has no text, and neither have the errors that it explains.
         let inserted = before.clone().take_while(|(range, _)| range.start == error.start);
         let inserted = inserted.filter(|(range, _)| range.is_empty() && error.is_empty()).last();
+        if error.is_empty() && self.is_in_unclosed_head(error.start) {
+            let rest = text.get(error.start..).unwrap_or_default();
+            let has_end = rest.lines().next().is_some_and(|rest| rest.contains(']'));
+            let has_no_name = inserted.is_some_and(|(_, site)| matches!(site, Site::Name { .. }));
+            return if has_end && has_no_name { Fault::MissingName } else { Fault::UnclosedHead };
+        }
         let around = before.next().filter(|(range, _)| error.start <= range.end);
         let Some((range, site)) = inserted.or(around) else { return Fault::Other };
         let site_text = text.get(range.clone()).unwrap_or_default();
         match site {
             Site::Name { in_head } => Fault::of_name(range, site_text, error, *in_head),
-            Site::Scalar => Fault::of_scalar(site_text),
+            Site::Scalar => Fault::of_scalar(site_text, text.get(error.start..).unwrap_or("")),
             Site::NameWithoutValue => match before.next() {
                 // The rest of the line belongs to a quoted name without its end.
                 Some((name, Site::Name { .. })) if is_unclosed(text.get(name.clone())) => {
@@ -297,6 +328,29 @@ impl Sites {
             Site::UnclosedList => Fault::UnclosedList,
             Site::MissingComma => Fault::MissingComma,
             Site::UnclosedBraces => Fault::UnclosedBraces,
+        }
+    }
+
+    /// Whether byte `at` is in the head of a table without its `]`.
+    fn is_in_unclosed_head(&self, at: usize) -> bool {
+        let before = self.unclosed_heads.partition_point(|head| head.start <= at);
+        self.unclosed_heads[..before].last().is_some_and(|head| at <= head.end)
+    }
+
+    /// Where the next head of a table begins, at or after byte `at`.
+    fn next_head(&self, at: usize) -> Option<usize> {
+        self.heads.get(self.heads.partition_point(|head| *head < at)).copied()
+    }
+
+    fn begin_head(&mut self, at: usize) {
+        self.heads.push(at);
+        self.head = Some(at);
+    }
+
+    /// Ends a name in braces at the value that begins at byte `at`.
+    fn begin_value(&mut self, at: usize) {
+        if std::mem::take(&mut self.has_name_in_braces) {
+            self.list.push((at..at, Site::NameWithoutValue));
         }
     }
 
@@ -322,7 +376,7 @@ impl Sites {
 
 impl EventReceiver for Sites {
     fn std_table_open(&mut self, span: Span, _: &mut dyn ErrorSink) {
-        self.head = Some(span.start());
+        self.begin_head(span.start());
     }
 
     fn std_table_close(&mut self, _: Span, _: &mut dyn ErrorSink) {
@@ -330,14 +384,15 @@ impl EventReceiver for Sites {
     }
 
     fn array_table_open(&mut self, span: Span, _: &mut dyn ErrorSink) {
-        self.head = Some(span.start());
+        self.begin_head(span.start());
     }
 
     fn array_table_close(&mut self, _: Span, _: &mut dyn ErrorSink) {
         self.head = None;
     }
 
-    fn inline_table_open(&mut self, _: Span, _: &mut dyn ErrorSink) -> bool {
+    fn inline_table_open(&mut self, span: Span, _: &mut dyn ErrorSink) -> bool {
+        self.begin_value(span.start());
         self.depth += 1;
         true
     }
@@ -347,7 +402,8 @@ impl EventReceiver for Sites {
         self.add_if_inserted(span, Site::UnclosedBraces);
     }
 
-    fn array_open(&mut self, _: Span, _: &mut dyn ErrorSink) -> bool {
+    fn array_open(&mut self, span: Span, _: &mut dyn ErrorSink) -> bool {
+        self.begin_value(span.start());
         self.depth += 1;
         true
     }
@@ -359,15 +415,18 @@ impl EventReceiver for Sites {
 
     fn simple_key(&mut self, span: Span, _: Option<Encoding>, _: &mut dyn ErrorSink) {
         self.has_name = self.depth == 0 && self.head.is_none();
+        self.has_name_in_braces = self.depth > 0;
         self.add(span, Site::Name { in_head: self.head.is_some() });
     }
 
     fn key_val_sep(&mut self, span: Span, _: &mut dyn ErrorSink) {
         self.has_name = false;
+        self.has_name_in_braces = false;
         self.add_if_inserted(span, Site::NameWithoutValue);
     }
 
     fn scalar(&mut self, span: Span, _: Option<Encoding>, _: &mut dyn ErrorSink) {
+        self.begin_value(span.start());
         self.add(span, if span.is_empty() { Site::MissingValue } else { Site::Scalar });
     }
 

@@ -21,3 +21,9 @@ fn render_whole(text: &str) -> String {
         Err(report) => report.render(false),
     }
 }
+
+/// The messages of a file with errors.
+fn messages(text: &str) -> Vec<String> {
+    let report = crate::load::from_text("gateway.toml", text).unwrap_err();
+    report.diagnostics.into_iter().map(|diagnostic| diagnostic.message).collect()
+}

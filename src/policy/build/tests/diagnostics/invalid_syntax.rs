@@ -1,6 +1,6 @@
 //! Text that is not TOML.
 
-use super::super::render;
+use super::super::{messages, render};
 
 #[test]
 fn a_string_needs_quotes() {
@@ -139,4 +139,40 @@ fn each_kind_of_invalid_syntax_is_named() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn settings_of_a_broken_head_are_skipped_up_to_the_next_head() {
+    let rest = "rate = 5\n[plans.free]\n[routes.r]\ncost = 'x'\n";
+    for (head, message) in [
+        ("[keys.{id}]", "a name is missing"),
+        ("[keys.", "a table's name is not closed"),
+        ("[", "a table's name is not closed"),
+        ("[[keys.a]", "a table's name is not closed"),
+        ("[keys.a", "a table's name is not closed"),
+    ] {
+        let expected = [message, "`cost` is a whole number, not a string"];
+        assert_eq!(messages(&format!("{head}\n{rest}")), expected, "{head}");
+    }
+    assert_eq!(messages("[rules.r\nrate = 5\n"), ["a table's name is not closed"]);
+}
+
+#[test]
+fn faults_of_names_and_values_are_named() {
+    for (text, expected) in [
+        ("[a..b]", "a name is missing"),
+        ("= 5", "a name is missing"),
+        ("a.{b} = 1", "a name is missing"),
+        ("\"\"\"a\"\"\" = 1", "a name stands in three quotes"),
+        ("server = { l isten = ['x'] }", "a name without a value"),
+        ("server = { listen ['x'] }", "a name without a value"),
+        ("server = { listen }", "a name without a value"),
+        ("server = { listen = }", "a value is missing after `=`"),
+        ("a = \"a\u{1}b\"", "a string holds a control character"),
+        ("a = 'a\u{7f}b'", "a string holds a control character"),
+        ("a = \"\"\"a\u{1}b\"\"\"", "a string holds a control character"),
+        ("a = -", "a string needs quotes"),
+    ] {
+        assert_eq!(messages(text), [expected], "{text}");
+    }
 }
