@@ -87,7 +87,9 @@ impl Mismatch<'_> {
             (Expected::Number, DeValue::Integer(number)) if number.as_str().starts_with('-') => {
                 format!("{subject} cannot be negative")
             }
-            (Expected::Number, DeValue::Integer(_)) => format!("{subject} is too large"),
+            (Expected::Number | Expected::Fraction, DeValue::Integer(_)) => {
+                format!("{subject} is too large")
+            }
             (Expected::Word(words), DeValue::String(word)) => {
                 let list = suggest::list(words, "or");
                 format!("{subject} is {list}, not `{}`", cut(word, SHOWN))

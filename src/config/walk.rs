@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::de::value::StrDeserializer;
 use toml::de::{DeTable, DeValue};
 
-use super::diagnostic::Diagnostics;
+use super::diagnostic::{Diagnostic, Diagnostics};
 use super::spanned::Spanned;
 use super::suggest;
 use super::types::{self, Expected, Mismatch};
@@ -139,7 +139,7 @@ impl<'a> Walk<'a> {
             let is_known = read.set(name.get_ref(), value, self);
             self.path.pop();
             if !is_known {
-                self.unknown_name(name, T::NAMES);
+                self.unknown_name(name, value, T::NAMES);
             }
         }
         read
@@ -155,11 +155,24 @@ impl<'a> Walk<'a> {
     }
 
     /// Reports a name that is none of `possible`. If it is a misspelling of one of them,
-    /// that one counts as present.
-    fn unknown_name(&mut self, name: &toml::Spanned<impl AsRef<str>>, possible: &[&str]) {
+    /// that one counts as present. The root has only tables, so a name of another value is none of them.
+    fn unknown_name(
+        &mut self,
+        name: &toml::Spanned<impl AsRef<str>>,
+        value: &Value<'_>,
+        possible: &[&str],
+    ) {
+        if self.diagnostics.is_full() {
+            self.diagnostics.push(Diagnostic::new(name.span(), ""));
+            return;
+        }
         let written = name.get_ref().as_ref();
         let meant = suggest::closest(written, possible);
         self.diagnostics.push(types::unknown_name(name.span(), written, &self.path, possible));
+        if self.path.is_empty() && !matches!(value.get_ref(), DeValue::Table(_) | DeValue::Array(_))
+        {
+            return;
+        }
         match meant {
             Some(meant) => self.leave_hole(Some(meant)),
             None if self.path.is_empty() => self.diagnostics.distrust_names(),
@@ -169,6 +182,10 @@ impl<'a> Walk<'a> {
 
     /// Reports a value that does not fit.
     fn reject<T>(&mut self, expected: Expected, value: &Value<'_>) -> Option<T> {
+        if self.diagnostics.is_full() {
+            self.diagnostics.push(Diagnostic::new(value.span(), ""));
+            return None;
+        }
         let mismatch = Mismatch { expected, path: &self.path, in_list: self.in_list, value };
         self.diagnostics.push(types::mismatch(&mismatch));
         self.leave_hole(None);
@@ -226,6 +243,9 @@ impl FromToml for f64 {
         let number = match value.get_ref() {
             DeValue::Float(number) => number.as_str().parse().ok(),
             DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse().ok(),
+            DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
+                .ok()
+                .and_then(|number| number.to_string().parse().ok()),
             _ => None,
         };
         number.or_else(|| walk.reject(Expected::Fraction, value))

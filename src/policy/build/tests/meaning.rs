@@ -9,6 +9,7 @@ use crate::load::{from_text, from_text_in};
 use crate::net::address::HostPort;
 use crate::policy::redis::{Address, Login, Ready, Secret, StartWithout};
 use crate::policy::settings::{KeySource, OnUnknownKey, Target};
+use crate::policy::tracing::SamplingRatio;
 use crate::policy::{Dimension, OnFailure, OnMissing, Policy};
 
 const EXAMPLE: &str = include_str!("../fixtures/example.toml");
@@ -231,4 +232,13 @@ fn open_max_defaults_to_1s_with_sentinels() {
     assert_eq!(open_max(""), SECOND);
     assert_eq!(open_max("breaker.open = '1s'"), SECOND);
     assert_eq!(open_max("breaker.open_max = '15s'"), 15 * SECOND);
+}
+
+#[test]
+fn sample_may_be_any_number() {
+    for number in ["1", "+1", "1.0", "1e0", "0x1", "0o1", "0b1", "10_0e-2"] {
+        let policy = smallest_with(&format!("[tracing]\nsample = {number}"));
+        let tracing = policy.tracing.unwrap();
+        assert_eq!(Some(tracing.sample), SamplingRatio::of(1.0), "{number}");
+    }
 }

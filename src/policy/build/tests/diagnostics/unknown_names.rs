@@ -1,6 +1,6 @@
 //! Names and words that do not exist.
 
-use super::super::render;
+use super::super::{messages, render};
 
 #[test]
 fn unknown_name_rtae_in_rules_r() {
@@ -151,4 +151,18 @@ fn the_name_of_a_rule_cannot_hold() {
 
     gateway.toml: 2 errors
     "#);
+}
+
+#[test]
+fn root_setting_like_a_table_hides_no_error() {
+    let text = "upstream = 'api'\nrout = 1\n[upstreams.api]\n[plans.free]\n";
+    assert_eq!(
+        messages(text),
+        [
+            "unknown name `upstream`",
+            "there are no routes: every request would be answered 404",
+            "unknown name `rout`",
+            "the upstream `api` has no servers",
+        ]
+    );
 }
