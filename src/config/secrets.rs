@@ -58,6 +58,9 @@ const PUBLIC_IN_ACCESS_LOG: [&str; 3] = ["output", "client_ip", "sample"];
 const PUBLIC_IN_TRACING: [&str; 6] =
     ["endpoint", "ca", "timeout", "sample", "follow", "service_name"];
 
+/// Settings that are secret in any table, such as one that they were moved to by mistake.
+const SECRET: [&str; 5] = ["password", "sentinel_password", "token", "salt", "authorization"];
+
 /// Maximum length of the name of a header or a parameter that is shown.
 const MAX_PLACE_BYTES: usize = 64;
 
@@ -99,11 +102,18 @@ pub fn is_key_place(item: &str) -> bool {
 fn collect(table: &DeTable<'_>, depth: usize, in_keys: bool, secrets: &mut Vec<Range<usize>>) {
     for (name, value) in table {
         let in_keys = in_keys || (depth == 0 && name.get_ref() == "keys");
-        let is_public = in_keys && depth >= 2 && PUBLIC.contains(&name.get_ref().as_ref());
+        let name = name.get_ref().as_ref();
+        let is_public = in_keys && depth >= 2 && PUBLIC.contains(&name);
         match value.get_ref() {
             DeValue::Table(inner) => collect(inner, depth + 1, in_keys && !is_public, secrets),
             _ if is_public => {}
-            _ if in_keys || name.get_ref() == "sha256" => secrets.extend(hidden(value)),
+            _ if in_keys || name == "sha256" => secrets.extend(hidden(value)),
+            _ if SECRET.contains(&name) => hide_unless_reference(value, secrets),
+            DeValue::Array(items) => {
+                for inner in items.iter().filter_map(|item| item.get_ref().as_table()) {
+                    collect(inner, depth + 1, false, secrets);
+                }
+            }
             _ => {}
         }
     }

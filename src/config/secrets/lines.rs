@@ -7,9 +7,9 @@ use super::{
     PUBLIC_IN_TRACING,
 };
 
-/// Adds the lines of `[keys]`, `[redis]`, `[clients]`, `[access_log]`, `[tracing]` and `[admin]`, and those with
-/// `sha256`, `password` or `token`, from the equals sign on; a line that begins with a quote, as in a list, as a
-/// whole.
+/// Adds the lines of `[keys]`, `[redis]`, `[clients]`, `[access_log]`, `[tracing]` and `[admin]`, and those of
+/// settings that are secret in any table, from the equals sign on; a line that begins with a quote, as in a list,
+/// as a whole.
 pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
     let mut table = "";
     let mut start = 0;
@@ -37,10 +37,10 @@ pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
             table.starts_with("clients") && !begins_with(&PUBLIC_IN_CLIENTS)
         };
         let is_secret = is_secret_here
-            || begins_with(&["redis", "clients", "keys", "access_log", "tracing"])
-            || line.contains("password")
-            || line.contains("token")
-            || line.contains("sha256");
+            || begins_with(&["redis", "clients", "keys", "access_log", "tracing", "salt"])
+            || ["password", "token", "authorization", "sha256"]
+                .iter()
+                .any(|name| line.contains(name));
         if (is_secret && !is_heading) || line.contains("sha256") {
             let from = line.find('=').or_else(|| line.find("sha256").map(|at| at + 5));
             let from = from.filter(|_| !trimmed.starts_with(['"', '\''])).map_or(0, |at| at + 1);

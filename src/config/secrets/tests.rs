@@ -164,3 +164,23 @@ fn public_settings_exist() {
     check::<Tracing>(&PUBLIC_IN_TRACING);
     assert!(PUBLIC.iter().all(|name| [Key::NAMES, Grant::NAMES].concat().contains(name)));
 }
+
+#[test]
+fn secrets_in_a_wrong_table_are_masked() {
+    for text in [
+        "token = 'hunter2'",
+        "[server]\ntoken = 'hunter2'",
+        "[audit]\npassword = \"hunter2\"",
+        "[memory]\nsentinel_password = [\"hunter2\"]",
+        "[plans.free]\nsalt = 'hunter2'",
+        "[plans.free]\nsalt = 'hunter2'\nbroken",
+        "[server]\nheaders = { authorization = 'Bearer hunter2' }",
+        "[server]\nheaders = { authorization = 'Bearer hunter2' }\nbroken",
+        "[server]\nlisten = [{ token = 'hunter2' }]",
+        "[[memory]]\ntoken = 'hunter2'",
+    ] {
+        assert_hidden(text);
+    }
+    let reference = "[server]\ntoken = '${TOKEN}'\n";
+    assert_eq!(mask(reference), reference);
+}
