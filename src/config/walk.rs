@@ -233,7 +233,8 @@ impl FromToml for u64 {
     fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
         let number = value.get_ref().as_integer();
         number
-            .and_then(|number| Self::from_str_radix(number.as_str(), number.radix()).ok())
+            .and_then(|number| i128::from_str_radix(number.as_str(), number.radix()).ok())
+            .and_then(|number| Self::try_from(number).ok())
             .or_else(|| walk.reject(Expected::Number, value))
     }
 }

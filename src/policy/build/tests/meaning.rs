@@ -242,3 +242,11 @@ fn sample_may_be_any_number() {
         assert_eq!(Some(tracing.sample), SamplingRatio::of(1.0), "{number}");
     }
 }
+
+#[test]
+fn database_may_be_zero_in_any_notation() {
+    for number in ["0", "-0", "+0", "0x0"] {
+        let text = format!("[redis]\nurl = 'redis://127.0.0.1'\ndatabase = {number}");
+        assert_eq!(smallest_with(&text).redis.unwrap().database, 0, "{number}");
+    }
+}
