@@ -17,7 +17,7 @@ use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::batch::Batcher;
 use tollgate::store::redis::link::Link;
 use tollgate::store::redis::node::Node;
-use tollgate::store::redis::script::RuleName;
+use tollgate::store::redis::script::StoredRule;
 
 use crate::arithmetic::Limit;
 use crate::ways::Taken;
@@ -27,7 +27,7 @@ use crate::ways::Taken;
 pub(crate) struct Ours {
     batcher: Arc<Batcher>,
     limiter: Arc<Limiter>,
-    rules: Arc<[RuleName]>,
+    rules: Arc<[StoredRule]>,
 }
 
 impl Ours {
@@ -48,7 +48,7 @@ impl Ours {
         };
         // Checks that time out are decided locally; the benchmark counts them separately.
         let memory = Arc::new(MemoryStore::new(1_000_000, &[Kind::token_bucket(1, 1, 1).unwrap()]));
-        let rule = RuleName { name: Arc::from("bench"), salt: 0, on_failure: OnFailure::Local };
+        let rule = StoredRule { name: Arc::from("bench"), salt: 0, on_failure: OnFailure::Local };
         Self {
             batcher: batcher(),
             limiter: Arc::new(Limiter::shared(memory, Node::over("bench", batcher()), None)),

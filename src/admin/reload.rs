@@ -8,12 +8,12 @@ use super::answer::Answer as Sent;
 use crate::config::changes::{Change, Changes, What};
 use crate::observe::time::UtcTime;
 use crate::reload::history::{self, ConfigErrors, PastReload};
-use crate::reload::{Cause, Outcome, Reloader};
+use crate::reload::{Cause, ReloadResult, Reloader};
 
 /// Maximum number of errors in a response.
 const MAX_ERRORS: usize = 100;
 
-/// Outcome of a reload.
+/// Result of a reload.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "result", rename_all = "lowercase")]
@@ -77,20 +77,20 @@ pub(super) async fn reload(reloader: &Reloader) -> Sent {
     let outcome = reloader.reload(Cause::Requested).await;
     let errors;
     let (status, answer, note) = match &outcome {
-        Outcome::Applied { generation, changes } => {
+        ReloadResult::Applied { generation, changes } => {
             let note = format!("generation {} -> {generation}", generation.saturating_sub(1));
             (StatusCode::OK, Answer::applied(*generation, changes), note)
         }
-        Outcome::Unchanged { generation } => {
+        ReloadResult::Unchanged { generation } => {
             let answer = Answer::Unchanged { generation: *generation };
             (StatusCode::OK, answer, format!("generation {generation} stays"))
         }
-        Outcome::Rejected { generation, error } if error.is_blocked() => {
+        ReloadResult::Rejected { generation, error } if error.is_blocked() => {
             let note = format!("the file could not be read; generation {generation} stays");
             let detail = error.to_string();
             return Sent::problem(StatusCode::SERVICE_UNAVAILABLE, &detail).noting(note);
         }
-        Outcome::Rejected { generation, error } => {
+        ReloadResult::Rejected { generation, error } => {
             errors = ConfigErrors::of(error, MAX_ERRORS);
             let note = format!("rejected; generation {generation} stays");
             (StatusCode::UNPROCESSABLE_ENTITY, Answer::rejected(*generation, &errors), note)

@@ -114,7 +114,7 @@ impl Diagnostics {
     }
 
     /// Records that the value at `path` is left out because of an error, or is there by another name.
-    pub fn leave_hole<'a>(&mut self, path: impl Iterator<Item = &'a str>) {
+    pub fn mark_missing<'a>(&mut self, path: impl Iterator<Item = &'a str>) {
         if !self.is_full() {
             self.holes.insert(path.map(str::to_owned).collect());
         }
@@ -127,13 +127,13 @@ impl Diagnostics {
 
     /// Records that these lines, in order, are not TOML. Other diagnostics of them are dropped, and
     /// anything that seems to be missing may be in them.
-    pub(super) fn distrust(&mut self, lines: Vec<Range<usize>>) {
+    pub(super) fn suppress_in(&mut self, lines: Vec<Range<usize>>) {
         self.broken = lines;
     }
 
     /// Records that nothing after this point of the file can be relied on: further diagnostics are dropped.
     pub(super) fn distrust_all(&mut self) {
-        self.distrust(std::iter::once(0..usize::MAX).collect());
+        self.suppress_in(std::iter::once(0..usize::MAX).collect());
     }
 
     /// Whether an earlier error explains why there is nothing at `path`: it, or something around or
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn hole_explains_only_what_is_missing_at_around_or_in_it() {
         let mut diagnostics = Diagnostics::default();
-        diagnostics.leave_hole(["rules", "a", "rate"].into_iter());
+        diagnostics.mark_missing(["rules", "a", "rate"].into_iter());
         assert!(diagnostics.explain_absence(&["rules", "a", "rate"]));
         assert!(diagnostics.explain_absence(&["rules", "a"]));
         assert!(diagnostics.explain_absence(&["rules", "a", "rate", "b"]));

@@ -132,7 +132,7 @@ pub(super) fn report(text: &str, errors: &[Error], diagnostics: &mut Diagnostics
             return Damage::Structure;
         }
     }
-    diagnostics.distrust(lost);
+    diagnostics.suppress_in(lost);
     Damage::Lines
 }
 

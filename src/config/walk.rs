@@ -174,7 +174,7 @@ impl<'a> Walk<'a> {
             return;
         }
         match meant {
-            Some(meant) => self.leave_hole(Some(meant)),
+            Some(meant) => self.mark_missing(Some(meant)),
             None if self.path.is_empty() => self.diagnostics.distrust_names(),
             None => {}
         }
@@ -188,12 +188,12 @@ impl<'a> Walk<'a> {
         }
         let mismatch = Mismatch { expected, path: &self.path, in_list: self.in_list, value };
         self.diagnostics.push(types::mismatch(&mismatch));
-        self.leave_hole(None);
+        self.mark_missing(None);
         None
     }
 
-    fn leave_hole(&mut self, name: Option<&str>) {
-        self.diagnostics.leave_hole(self.path.iter().map(String::as_str).chain(name));
+    fn mark_missing(&mut self, name: Option<&str>) {
+        self.diagnostics.mark_missing(self.path.iter().map(String::as_str).chain(name));
     }
 }
 

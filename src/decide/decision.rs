@@ -19,7 +19,7 @@ pub enum Decision {
         /// The rate limits that were checked; `None` if no rule applies.
         check: Option<LimitCheck>,
         /// Index of the first shadow rule that would deny the request for its missing API key.
-        shadow_demand: Option<u32>,
+        shadow_key_rule: Option<u32>,
     },
     /// The client asked for its own limits (`clients.limits_path`); the gateway responds itself.
     OwnLimits {
@@ -88,7 +88,7 @@ impl Decision {
         }
         match (taken.map(LimitCheck::of), refusal) {
             (Some(check), _) if !check.allowed() => Self::Limited(check),
-            (check, None) => Self::Allowed { check, shadow_demand: None },
+            (check, None) => Self::Allowed { check, shadow_key_rule: None },
             (check, Some(Refusal::Unauthenticated(reason))) => {
                 Self::Unauthenticated { reason, check }
             }
@@ -110,17 +110,17 @@ impl Decision {
     /// What is recorded of the decision.
     pub fn summary(&self) -> Summary {
         match self {
-            Self::Allowed { check: Some(check), shadow_demand } => {
-                check.summary(shadow_demand.is_some())
+            Self::Allowed { check: Some(check), shadow_key_rule } => {
+                check.summary(shadow_key_rule.is_some())
             }
             Self::OwnLimits { check: Some(check), .. } | Self::Limited(check) => {
                 check.summary(false)
             }
-            Self::Allowed { check: None, shadow_demand: Some(rule) } => Summary {
+            Self::Allowed { check: None, shadow_key_rule: Some(rule) } => Summary {
                 label: DecisionLabel::ShadowDeny,
                 ..Summary::denied_without_bucket(*rule)
             },
-            Self::Allowed { check: None, shadow_demand: None }
+            Self::Allowed { check: None, shadow_key_rule: None }
             | Self::OwnLimits { check: None, .. } => Summary::UNLIMITED,
             Self::Unavailable { rule, .. }
             | Self::Unauthenticated {

@@ -58,7 +58,7 @@ pub struct Precheck<'a> {
     pub host: Cow<'a, str>,
     /// Whether the client asks for its own limits (`clients.limits_path`). Such a request has no
     /// route, and no charges unless its key is missing or unknown.
-    pub asks_limits: bool,
+    pub is_own_limits: bool,
     /// Index of the route.
     pub route: Option<u32>,
     /// What the request takes from buckets, even if it is refused afterwards.
@@ -161,7 +161,7 @@ pub fn precheck<'a>(policy: &Policy, head: &Head<'a>) -> Precheck<'a> {
     let mut precheck = Precheck {
         identity: identity(policy, head),
         host: host(head.headers),
-        asks_limits: false,
+        is_own_limits: false,
         route: None,
         charges: Charges::new(),
         scope: Scope::All,
@@ -193,7 +193,7 @@ fn own_limits<'a>(
     let client = &identity.client;
     let is_known = matches!(client.key, ClientKey::Known(_));
     let may_be_guessed = identity.key_from.is_some() && !is_known;
-    let precheck = Precheck { asks_limits: true, ..precheck };
+    let precheck = Precheck { is_own_limits: true, ..precheck };
     let reason = match *head.method {
         // A preflight request of a browser has no key.
         Method::OPTIONS => return precheck,

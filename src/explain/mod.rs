@@ -71,7 +71,7 @@ impl Explainer {
                 PeekResult::NoBuckets,
             ));
         }
-        let rules = &snapshot.rule_names;
+        let rules = &snapshot.stored_rules;
         let taken = self.limiter.peek(&precheck.charges, rules, clock::now()).await;
         let retry_after_us = self.limiter.retry_after_us();
         let levels = PeekResult::Read { taken: &taken, retry_after_us };

@@ -80,7 +80,7 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
         let why = "no route is selected: the request is refused before".to_owned();
         return report::ExplainedRoute { why, ..report::ExplainedRoute::default() };
     }
-    if precheck.asks_limits {
+    if precheck.is_own_limits {
         let why = "the gateway itself responds with the client's limits (`clients.limits_path`)";
         return report::ExplainedRoute { why: why.to_owned(), ..report::ExplainedRoute::default() };
     }
@@ -221,7 +221,7 @@ fn verdict(policy: &Policy, precheck: &Precheck<'_>, levels: PeekResult<'_>) -> 
                 if depends_on_levels { " A limit may refuse it first, with 429." } else { "" };
             ("deny", Some(status.as_u16()), format!("{detail}{first}"))
         }
-        None if precheck.asks_limits => {
+        None if precheck.is_own_limits => {
             ("allow", None, "The gateway itself responds and takes no tokens.".to_owned())
         }
         None if depends_on_levels => {

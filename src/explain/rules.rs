@@ -11,7 +11,7 @@ use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
 use crate::policy::redis::DEFAULT_PREFIX;
 use crate::policy::{Dimension, OnMissing, Policy, Rule};
 use crate::store::limiter::Source;
-use crate::store::redis::script::{self, RuleName};
+use crate::store::redis::script::{self, StoredRule};
 
 /// All rules, in the order of the configuration file. `status` is that of a refusal before any rule is
 /// checked.
@@ -68,7 +68,7 @@ pub(super) fn rules(
 /// The properties of the request that rules count by; `None` if no rule is checked.
 fn attributes<'a>(head: &Head<'a>, precheck: &'a Precheck<'a>) -> Option<RequestAttributes<'a>> {
     let Head { method, headers, .. } = *head;
-    let is_charged = precheck.asks_limits && !precheck.charges.is_empty();
+    let is_charged = precheck.is_own_limits && !precheck.charges.is_empty();
     let anywhere = || RequestAttributes { route: u32::MAX, method, host: &precheck.host, headers };
     precheck.attributes(head).or_else(|| is_charged.then(anywhere))
 }
@@ -81,7 +81,7 @@ fn of_rule<'a>(
     attributes: &RequestAttributes<'a>,
     index: u32,
 ) -> RequestAttributes<'a> {
-    let first = policy.routes_of(index).next().filter(|_| precheck.asks_limits);
+    let first = policy.routes_of(index).next().filter(|_| precheck.is_own_limits);
     RequestAttributes { route: first.unwrap_or(attributes.route), ..*attributes }
 }
 
@@ -116,7 +116,7 @@ impl RequestContext<'_> {
             (false, false) => "rule",
         };
         let prefix = self.policy.redis.as_ref().map_or(DEFAULT_PREFIX, |redis| &redis.prefix);
-        let name = RuleName::of(rule);
+        let name = StoredRule::of(rule);
         let waived = match levels {
             PeekResult::Read { taken, .. } => {
                 taken.waived.iter().any(|one| one.rule == charge.rule)

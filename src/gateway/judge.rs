@@ -25,7 +25,7 @@ impl Gateway {
         let head = head(session);
         let precheck = decide::precheck(policy, &head);
         let required_by = precheck.key_required_by();
-        let Precheck { identity, asks_limits, route, charges, refusal, .. } = precheck;
+        let Precheck { identity, is_own_limits, route, charges, refusal, .. } = precheck;
         let identity = match identity {
             Ok(identity) => identity,
             Err(rejection) => return Decision::Rejected(rejection),
@@ -45,8 +45,8 @@ impl Gateway {
         }
         let taken = self.take(exchange, &client, charges).await;
         let mut decision = Decision::of(refusal, taken, || self.limiter.retry_after_us());
-        if let Decision::Allowed { check, shadow_demand } = &mut decision {
-            if asks_limits {
+        if let Decision::Allowed { check, shadow_key_rule } = &mut decision {
+            if is_own_limits {
                 let check = check.take();
                 return Box::pin(self.own_limits(session, &snapshot, client, check)).await;
             }
@@ -54,7 +54,7 @@ impl Gateway {
                 route.into_iter().flat_map(|route| policy.shadow_key_denials(&client, route))
             {
                 self.metrics.refused_by_policy(policy, rule, client.plan);
-                shadow_demand.get_or_insert(rule);
+                shadow_key_rule.get_or_insert(rule);
             }
         }
         decision
@@ -72,7 +72,7 @@ impl Gateway {
         }
         let started = clock::now();
         let snapshot = &exchange.snapshot;
-        let taken = self.limiter.take(charges, &snapshot.rule_names, started).await;
+        let taken = self.limiter.take(charges, &snapshot.stored_rules, started).await;
         let took = clock::now().saturating_sub(started);
         exchange.check = Some(CheckTime { started, took });
         self.observe_check(taken.source, took);

@@ -53,7 +53,7 @@ impl Gateway {
         );
         let peek_client = peek_client(&snapshot.policy, &client);
         let charges = rules.charges();
-        let levels = self.limiter.peek_cached(peek_client, &charges, &snapshot.rule_names).await;
+        let levels = self.limiter.peek_cached(peek_client, &charges, &snapshot.stored_rules).await;
         // A client with an unknown key has been charged for its guess.
         if matches!(client.key, ClientKey::Known(_)) {
             let by_address = LimitCheck::of(rules.by_address(&levels));

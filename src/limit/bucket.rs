@@ -42,7 +42,7 @@ impl Bucket {
     }
 
     /// Returns the bucket less a debt of `units`. The level is at least [`Limit::lowest`].
-    pub fn owing(self, limit: &Limit, units: i64) -> Self {
+    pub fn less_debt(self, limit: &Limit, units: i64) -> Self {
         Self { level: self.level.saturating_sub(units).max(limit.lowest()), at: self.at }
     }
 

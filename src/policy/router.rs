@@ -48,13 +48,13 @@ struct PathsBuilder {
 pub struct Candidate {
     /// Index of the route.
     pub route: u32,
-    spelling: Spelling,
+    spelling: MatchKind,
     methods: Vec<Method>,
 }
 
 /// How a candidate's path relates to the route's path in the file, the most specific first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Spelling {
+enum MatchKind {
     /// The path as the file has it.
     Written,
     /// An exact path with the trailing slash added or removed.
@@ -85,15 +85,15 @@ impl Router {
                 |spelling| Candidate { route, spelling, methods: matcher.methods.clone() };
             let (own, variant) = match &matcher.path {
                 PathPattern::Exact(path) => {
-                    (builder.exact.entry(fold(path)), Spelling::SlashVariant)
+                    (builder.exact.entry(fold(path)), MatchKind::SlashVariant)
                 }
                 PathPattern::Prefix(path) => {
-                    (builder.prefix.entry(fold(path)), Spelling::BarePrefix)
+                    (builder.prefix.entry(fold(path)), MatchKind::BarePrefix)
                 }
             };
             longest = longest.max(own.key().len());
             let own = own.or_default();
-            let written = candidate(Spelling::Written);
+            let written = candidate(MatchKind::Written);
             let conflict = own.iter().find(|other| other.conflicts_with(&written));
             conflicts.extend(conflict.map(|other| (other.route, route)));
             own.push(written);
@@ -190,7 +190,7 @@ impl Candidate {
 
     /// Sort key: the more specific of two candidates for one path is less. A route that lists HEAD
     /// takes precedence over one that matches it as GET.
-    fn rank(&self) -> (Spelling, bool, bool) {
+    fn rank(&self) -> (MatchKind, bool, bool) {
         (self.spelling, self.methods.is_empty(), !self.methods.contains(&Method::HEAD))
     }
 

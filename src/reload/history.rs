@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-use super::{Cause, Outcome};
+use super::{Cause, ReloadResult};
 use crate::config::changes::{Change, Changes};
 use crate::config::diagnostic::{Diagnostic, Report};
 use crate::load::LoadError;
@@ -63,11 +63,11 @@ impl History {
 
     /// Adds a reload that happened `unix_us` microseconds after the Unix epoch. Ignores a reload that
     /// found the file unchanged.
-    pub(super) fn add(&self, outcome: &Outcome, cause: Cause, unix_us: u64) {
+    pub(super) fn add(&self, outcome: &ReloadResult, cause: Cause, unix_us: u64) {
         let (generation, result) = match outcome {
-            Outcome::Unchanged { .. } => return,
-            Outcome::Applied { generation, changes } => (*generation, Ok(shortened(changes))),
-            Outcome::Rejected { generation, error } => {
+            ReloadResult::Unchanged { .. } => return,
+            ReloadResult::Applied { generation, changes } => (*generation, Ok(shortened(changes))),
+            ReloadResult::Rejected { generation, error } => {
                 (*generation, Err(ConfigErrors::of(error, MAX_DETAILS)))
             }
         };
@@ -129,8 +129,12 @@ mod tests {
         let many = many.join("\n");
         for generation in 2..=61 {
             let changes = Changes::between(&Outline::default(), &Outline::of(&many));
-            history.add(&Outcome::Applied { generation, changes }, Cause::FileChanged, generation);
-            history.add(&Outcome::Unchanged { generation }, Cause::Requested, generation);
+            history.add(
+                &ReloadResult::Applied { generation, changes },
+                Cause::FileChanged,
+                generation,
+            );
+            history.add(&ReloadResult::Unchanged { generation }, Cause::Requested, generation);
         }
         let list = history.list();
         assert_eq!((list.len(), list[0].generation, list[49].generation), (50, 61, 12));

@@ -52,7 +52,7 @@ pub enum Cause {
 
 /// The result of a reload.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum ReloadResult {
     /// The file is now in force.
     Applied {
         /// Generation of the configuration in force.
@@ -116,7 +116,7 @@ impl Reloader {
 
     /// Reads the file, and puts it in force if it has changed and is valid. Counts and logs the
     /// outcome. A file that cannot be read within 5 s is rejected; the next reload reads it again.
-    pub async fn reload(&self, cause: Cause) -> Outcome {
+    pub async fn reload(&self, cause: Cause) -> ReloadResult {
         let requested_at = clock::now();
         let mut state = self.state.lock().await;
         if state.blocked_at.is_some_and(|at| at >= requested_at) {
@@ -145,25 +145,25 @@ impl Reloader {
         &self.history
     }
 
-    async fn apply(&self, state: &mut State, cause: Cause, ready: Ready) -> Outcome {
+    async fn apply(&self, state: &mut State, cause: Cause, ready: Ready) -> ReloadResult {
         let Ready { policy, digest, outline } = ready;
         let generation = self.runtime.apply(policy).await.generation;
         let changes = Changes::between(&state.outline, &outline);
         *state = State { digest, outline, rejected: None, blocked_at: None };
         self.runtime.metrics.config.applied(generation);
         info!(generation, path = %self.path.display(), "configuration applied: {changes}");
-        let outcome = Outcome::Applied { generation, changes };
+        let outcome = ReloadResult::Applied { generation, changes };
         self.history.add(&outcome, cause, clock::unix_us());
         outcome
     }
 
-    fn restore(&self, state: &mut State) -> Outcome {
+    fn restore(&self, state: &mut State) -> ReloadResult {
         if state.rejected.take().is_some() {
             self.runtime.metrics.config.restored();
             let path = self.path.display();
             info!(%path, "the configuration file matches the configuration in force again");
         }
-        Outcome::Unchanged { generation: self.runtime.generation() }
+        ReloadResult::Unchanged { generation: self.runtime.generation() }
     }
 
     fn reject(
@@ -172,10 +172,10 @@ impl Reloader {
         cause: Cause,
         digest: Option<Digest>,
         error: LoadError,
-    ) -> Outcome {
+    ) -> ReloadResult {
         let rejected = Rejected { digest, message: error.to_string() };
         let is_new = state.rejected.as_ref() != Some(&rejected);
-        let outcome = Outcome::Rejected { generation: self.runtime.generation(), error };
+        let outcome = ReloadResult::Rejected { generation: self.runtime.generation(), error };
         if is_new || cause == Cause::Requested {
             self.runtime.metrics.config.rejected();
             let (path, message) = (self.path.display(), rejected.message.trim_end());

@@ -22,9 +22,9 @@ use crate::blocking::BlockingCalls;
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A changed file is read after no further change for this long, because the write may not be complete.
-const SETTLE_TIME: Duration = Duration::from_millis(50);
+const DEBOUNCE_TIME: Duration = Duration::from_millis(50);
 
-/// Maximum time to wait for [`SETTLE_TIME`] without a change.
+/// Maximum time to wait for [`DEBOUNCE_TIME`] without a change.
 const SETTLE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The handler for SIGHUP.
@@ -103,9 +103,9 @@ async fn is_regular_file(path: &Path, reads: &BlockingCalls) -> bool {
     }
 }
 
-/// Waits until the file has not changed for [`SETTLE_TIME`].
+/// Waits until the file has not changed for [`DEBOUNCE_TIME`].
 async fn settle(watch: &mut Watch) {
-    let settled = async { while timeout(SETTLE_TIME, watch.changed()).await.is_ok() {} };
+    let settled = async { while timeout(DEBOUNCE_TIME, watch.changed()).await.is_ok() {} };
     tokio::select! {
         () = settled => {}
         () = sleep(SETTLE_TIMEOUT) => {}

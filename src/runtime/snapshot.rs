@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use crate::observe::consumption::Consumption;
 use crate::observe::metrics::{PolicySeries, ServerHealth};
 use crate::policy::Policy;
-use crate::store::redis::script::RuleName;
+use crate::store::redis::script::StoredRule;
 use crate::upstream::pool::Pool;
 
 /// The snapshot that new requests load. Only [`Runtime::apply`](super::Runtime::apply) replaces it.
@@ -25,7 +25,7 @@ pub struct Snapshot {
     /// The clients with the most requests.
     pub consumption: Consumption,
     /// Names of the policy's rules in Redis, in the order of `policy.rules`.
-    pub rule_names: Arc<[RuleName]>,
+    pub stored_rules: Arc<[StoredRule]>,
     /// Upstream pools, in the order of `policy.upstreams`.
     pub pools: Vec<Arc<Pool>>,
 }
@@ -64,7 +64,7 @@ impl Snapshot {
         pools: Vec<Arc<Pool>>,
     ) -> Self {
         let series = PolicySeries::new(&policy);
-        let rule_names = policy.rules.iter().map(RuleName::of).collect();
-        Self { generation, policy: Arc::new(policy), series, consumption, rule_names, pools }
+        let stored_rules = policy.rules.iter().map(StoredRule::of).collect();
+        Self { generation, policy: Arc::new(policy), series, consumption, stored_rules, pools }
     }
 }

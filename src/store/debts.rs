@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use prometheus::IntCounter;
 use tracing::warn;
 
-use super::redis::script::RuleName;
+use super::redis::script::StoredRule;
 use crate::limit::Limit;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{BucketId, Charge};
@@ -27,11 +27,11 @@ const LOG_INTERVAL_US: u64 = 60 * MICROS_PER_SECOND;
 
 /// A debt, and the rule of its bucket, which is part of the bucket's key in Redis.
 #[derive(Debug, Clone)]
-pub struct Owed {
+pub struct BucketDebt {
     /// The debt to the bucket.
     pub debt: Debt,
     /// Name of the bucket's rule.
-    pub rule: RuleName,
+    pub rule: StoredRule,
 }
 
 /// Debts by bucket, bounded in number. A debt above the bound is dropped: Redis then grants its
@@ -52,7 +52,7 @@ pub struct Debts {
 /// Debts of some of the buckets.
 #[derive(Debug, Default)]
 struct Shard {
-    owed: HashMap<BucketId, Owed>,
+    owed: HashMap<BucketId, BucketDebt>,
     /// Earliest time of the next search of this shard, if it is full.
     search_at: u64,
 }
@@ -101,7 +101,7 @@ impl Debts {
 
     /// Adds `units`, granted locally at `now`, to the debt of the charge's bucket. `rule` is the rule
     /// of the charge.
-    pub fn add(&self, charge: &Charge, rule: &RuleName, units: i64, share: Share, now: u64) {
+    pub fn add(&self, charge: &Charge, rule: &StoredRule, units: i64, share: Share, now: u64) {
         let debt = || Debt::none(charge.limit, share, now).more(units, now);
         let join = |kept: &Debt| {
             if kept.limit() == charge.limit {
@@ -110,13 +110,13 @@ impl Debts {
                 debt().joined(kept, now)
             }
         };
-        let owed = || Owed { debt: debt(), rule: rule.clone() };
+        let owed = || BucketDebt { debt: debt(), rule: rule.clone() };
         self.put(charge.bucket, owed, join, now);
     }
 
     /// Removes the debt of the bucket, for settlement. Returns it with its units at `now`, in the
     /// units of the bucket's current `limit`.
-    pub fn take_out(&self, bucket: BucketId, limit: &Limit, now: u64) -> Option<(Owed, i64)> {
+    pub fn remove(&self, bucket: BucketId, limit: &Limit, now: u64) -> Option<(BucketDebt, i64)> {
         if self.is_empty() {
             return None;
         }
@@ -128,7 +128,7 @@ impl Debts {
 
     /// Removes at most `most` debts of any buckets, for settlement. Units are those of the limits under
     /// which the debts were made.
-    pub fn take_some(&self, most: usize, now: u64) -> Vec<(BucketId, Owed, i64)> {
+    pub fn take_some(&self, most: usize, now: u64) -> Vec<(BucketId, BucketDebt, i64)> {
         let mut taken = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -147,7 +147,7 @@ impl Debts {
     }
 
     /// Adds back a debt that was removed, but possibly not settled.
-    pub fn put_back(&self, bucket: BucketId, owed: Owed, now: u64) {
+    pub fn put_back(&self, bucket: BucketId, owed: BucketDebt, now: u64) {
         let debt = owed.debt;
         // The bucket may have a new debt since: both are added.
         self.put(bucket, || owed, |kept| kept.joined(&debt, now), now);
@@ -175,7 +175,7 @@ impl Debts {
     fn put(
         &self,
         bucket: BucketId,
-        owed: impl FnOnce() -> Owed,
+        owed: impl FnOnce() -> BucketDebt,
         join: impl FnOnce(&Debt) -> Debt,
         now: u64,
     ) {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     fn owed(debts: &Debts, bucket: u128, now: u64) -> i64 {
-        let taken = debts.take_out(BucketId(bucket), &charge(bucket).limit, now);
+        let taken = debts.remove(BucketId(bucket), &charge(bucket).limit, now);
         taken.map_or(0, |(_, units)| units)
     }
 
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(debts.owed(BucketId(8), &limit, 0), 0);
         let over = limit.window_us() + 300;
         assert_eq!(debts.owed(BucketId(7), &limit, over), 0);
-        assert!(debts.take_out(BucketId(7), &limit, over).is_none(), "it is paid off");
+        assert!(debts.remove(BucketId(7), &limit, over).is_none(), "it is paid off");
     }
 
     #[test]
@@ -280,7 +280,7 @@ mod tests {
         let debts = Debts::new(1_000);
         debts.add(&charge(7), &rule(), 300, Share::WHOLE, 0);
         debts.add(&charge(7), &rule(), 200, Share::WHOLE, 10);
-        let (owed_before, units) = debts.take_out(BucketId(7), &charge(7).limit, 10).unwrap();
+        let (owed_before, units) = debts.remove(BucketId(7), &charge(7).limit, 10).unwrap();
         assert_eq!((units, debts.len(), owed(&debts, 7, 10)), (500, 0, 0));
         debts.add(&charge(7), &rule(), 100, Share::WHOLE, 20);
         debts.put_back(BucketId(7), owed_before, 20);
@@ -307,11 +307,11 @@ mod tests {
         let limit = Limit::token_bucket(50, 86_400_000_000, 50).unwrap();
         let changed = Charge { limit, ..charge(7) };
         debts.add(&changed, &rule(), limit.units(1), Share::WHOLE, 0);
-        let (owed_before, units) = debts.take_out(BucketId(7), &limit, 0).unwrap();
+        let (owed_before, units) = debts.remove(BucketId(7), &limit, 0).unwrap();
         assert_eq!(units, limit.units(6), "tokens under both limits");
         debts.add(&changed, &rule(), limit.units(2), Share::WHOLE, 0);
         debts.put_back(BucketId(7), owed_before, 0);
-        assert_eq!(debts.take_out(BucketId(7), &limit, 0).unwrap().1, limit.units(8));
+        assert_eq!(debts.remove(BucketId(7), &limit, 0).unwrap().1, limit.units(8));
     }
 
     #[test]

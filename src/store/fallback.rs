@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::debts::Debts;
 use super::memory::MemoryStore;
-use super::redis::script::RuleName;
+use super::redis::script::StoredRule;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{Answer, Charge, Outcome, Outcomes};
 use crate::limit::share::Share;
@@ -36,7 +36,7 @@ impl Fallback {
 
     /// Decides a request at `now` (microseconds) within `share`, and records the tokens taken as
     /// debts. `rules` are the rule names of the charges' policy, by index.
-    pub fn take(&self, charges: &[Charge], rules: &[RuleName], now: u64, share: Share) -> Answer {
+    pub fn take(&self, charges: &[Charge], rules: &[StoredRule], now: u64, share: Share) -> Answer {
         let answer = self.reserve(charges, now, share);
         self.record_debts(charges, rules, &answer, now);
         answer
@@ -55,7 +55,13 @@ impl Fallback {
     }
 
     /// Records the tokens that an answer took as debts.
-    pub fn record_debts(&self, charges: &[Charge], rules: &[RuleName], answer: &Answer, now: u64) {
+    pub fn record_debts(
+        &self,
+        charges: &[Charge],
+        rules: &[StoredRule],
+        answer: &Answer,
+        now: u64,
+    ) {
         if !answer.allowed() {
             return;
         }

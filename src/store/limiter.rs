@@ -17,10 +17,10 @@ use super::fallback::Fallback;
 use super::memory::MemoryStore;
 use super::peek_cache::PeekCache;
 use super::redis::batch::Undecided;
-use super::redis::batch::adjust::{Moved, NotAdjusted};
+use super::redis::batch::adjust::{LevelChange, NotAdjusted};
 use super::redis::batch::settle::{Settlement, Sum};
 use super::redis::node::Node;
-use super::redis::script::RuleName;
+use super::redis::script::StoredRule;
 use crate::clock;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{Answer, Charge, Charges, Mode, Outcome};
@@ -99,7 +99,7 @@ impl Limiter {
     /// Decides a request and takes its tokens: from all of its buckets or from none. `rules` are those
     /// of the policy that the charges come from, by index; `now` is in microseconds of the monotonic
     /// clock.
-    pub async fn take(&self, charges: Charges, rules: &Arc<[RuleName]>, now: u64) -> Taken {
+    pub async fn take(&self, charges: Charges, rules: &Arc<[StoredRule]>, now: u64) -> Taken {
         let Some(shared) = &self.shared else {
             let answer = self.memory.take(&charges, now, Share::WHOLE);
             return Taken::all(charges, answer, Source::Local);
@@ -114,7 +114,7 @@ impl Limiter {
                 Taken::all(charges, answered.answer, Source::Redis)
             }
             Err(Undecided::Unreadable(buckets)) => {
-                let taken = shared.take_in_parts(&charges, rules, &buckets, now).await;
+                let taken = shared.take_split(&charges, rules, &buckets, now).await;
                 taken.unwrap_or_else(|| shared.take_locally(&charges, rules))
             }
             Err(Undecided::NotTaken | Undecided::Ambiguous) => shared.take_locally(&charges, rules),
@@ -123,7 +123,7 @@ impl Limiter {
 
     /// Returns what [`take`](Self::take) would return. Takes no tokens and writes nothing. May take up to
     /// a second, so it is not for the request path.
-    pub async fn peek(&self, charges: &[Charge], rules: &[RuleName], now: u64) -> Taken {
+    pub async fn peek(&self, charges: &[Charge], rules: &[StoredRule], now: u64) -> Taken {
         let Some(shared) = &self.shared else {
             let answer = self.memory.peek(charges, now, Share::WHOLE);
             return Taken::all(charges.to_vec(), answer, Source::Local);
@@ -139,9 +139,9 @@ impl Limiter {
     pub async fn adjust(
         &self,
         charges: &[Charge],
-        rules: &[RuleName],
+        rules: &[StoredRule],
         adjustment: Adjustment,
-    ) -> Result<(Vec<Moved>, Source), NotAdjusted> {
+    ) -> Result<(Vec<LevelChange>, Source), NotAdjusted> {
         let Some(shared) = &self.shared else {
             let moved = self.memory.adjust(charges, adjustment, clock::now());
             return Ok((moved, Source::Local));
@@ -214,7 +214,7 @@ impl Shared {
     }
 
     /// Decides locally and takes the tokens.
-    fn take_locally(&self, charges: &[Charge], rules: &[RuleName]) -> Taken {
+    fn take_locally(&self, charges: &[Charge], rules: &[StoredRule]) -> Taken {
         self.decide_locally(charges, rules, |local, share| {
             // The clock is read again: the check may have waited for the whole budget.
             self.fallback.take(local, rules, clock::now(), share)
@@ -226,7 +226,7 @@ impl Shared {
     fn decide_locally(
         &self,
         charges: &[Charge],
-        rules: &[RuleName],
+        rules: &[StoredRule],
         decide: impl FnOnce(&[Charge], Share) -> Answer,
     ) -> Taken {
         let on_failure = |charge: &Charge| {

@@ -1,7 +1,7 @@
 //! Peek cache: bounds how often clients can read their limits from Redis. Such requests take
 //! no tokens, so no rate limit bounds their load on Redis.
 //!
-//! - One client causes at most one read of Redis per [`KEPT_US`]. In between, it gets the levels of
+//! - One client causes at most one read of Redis per [`MAX_RESULT_AGE_US`]. In between, it gets the levels of
 //!   that read, refilled to the current time; for other buckets, the levels that this process knows.
 //! - Concurrent requests of one client wait for the same read, at most as long as a check may take.
 //! - All clients together cause at most [`PEEKS_PER_SECOND`] reads per second. Further requests
@@ -19,7 +19,7 @@ use crate::limit::bucket::Bucket;
 use crate::limit::charge::Charge;
 
 /// Lifetime of a result, in microseconds.
-pub(super) const KEPT_US: u64 = MICROS_PER_SECOND / 5;
+pub(super) const MAX_RESULT_AGE_US: u64 = MICROS_PER_SECOND / 5;
 
 /// Maximum rate of reads of Redis, per second, and their burst.
 pub(super) const PEEKS_PER_SECOND: u64 = 500;
@@ -93,9 +93,9 @@ impl Peeked {
         Self { charges: charges.to_vec(), levels, at }
     }
 
-    /// Whether the result is younger than [`KEPT_US`].
+    /// Whether the result is younger than [`MAX_RESULT_AGE_US`].
     pub(super) fn is_fresh(&self, now: u64) -> bool {
-        now.saturating_sub(self.at) < KEPT_US
+        now.saturating_sub(self.at) < MAX_RESULT_AGE_US
     }
 
     /// Whether Redis was available.
@@ -133,8 +133,8 @@ mod tests {
         let table = [
             (1_000, (true, [0, 4_999_999])),
             (1_007, (true, [7, 5_000_000])),
-            (1_000 + KEPT_US - 1, (true, [199_999, 5_000_000])),
-            (1_000 + KEPT_US, (false, [200_000, 5_000_000])),
+            (1_000 + MAX_RESULT_AGE_US - 1, (true, [199_999, 5_000_000])),
+            (1_000 + MAX_RESULT_AGE_US, (false, [200_000, 5_000_000])),
             (999, (true, [0, 4_999_999])),
         ];
         for (now, (is_fresh, levels)) in table {

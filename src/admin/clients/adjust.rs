@@ -17,7 +17,7 @@ use crate::limit::charge::Charge;
 use crate::policy::Policy;
 use crate::runtime::Snapshot;
 use crate::store::limiter::Limiter;
-use crate::store::redis::batch::adjust::{Moved, NotAdjusted};
+use crate::store::redis::batch::adjust::{LevelChange, NotAdjusted};
 
 /// Response of a reset or a grant.
 #[derive(Debug, Serialize)]
@@ -94,7 +94,7 @@ pub(in crate::admin) async fn adjust(
         let levels = if limiter.is_shared() { "redis" } else { "local" };
         return Ok(Answer::json(&Adjusted { client, levels, buckets, left_out }));
     }
-    let adjusted = limiter.adjust(&charges, &snapshot.rule_names, adjustment).await;
+    let adjusted = limiter.adjust(&charges, &snapshot.stored_rules, adjustment).await;
     let (moved, source) = adjusted.map_err(|error| refusal(policy, &charges, error))?;
     let buckets: Vec<ChangedBucket> = charges
         .iter()
@@ -179,7 +179,7 @@ fn refusal(policy: &Policy, charges: &[Charge], error: NotAdjusted) -> Box<Answe
 }
 
 impl ChangedBucket {
-    fn of(policy: &Policy, charge: &Charge, (before, after): Moved) -> Self {
+    fn of(policy: &Policy, charge: &Charge, (before, after): LevelChange) -> Self {
         let rule = policy.rules.get(charge.rule as usize);
         Self {
             rule: rule.map_or_else(String::new, |rule| rule.name.to_string()),

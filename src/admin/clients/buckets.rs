@@ -13,7 +13,7 @@ use crate::policy::Policy;
 use crate::policy::redis::DEFAULT_PREFIX;
 use crate::runtime::Snapshot;
 use crate::store::limiter::{Levels, Limiter};
-use crate::store::redis::script::{self, RuleName};
+use crate::store::redis::script::{self, StoredRule};
 
 /// Response of `GET /api/clients/{kind}/{id}/buckets`.
 #[derive(Debug, Serialize)]
@@ -64,7 +64,7 @@ pub(in crate::admin) async fn show(
     let applicabilities = applicabilities(policy, &requested.subject());
     let charges: Vec<Charge> = applicabilities.iter().filter_map(Applicability::known).collect();
     let Levels { levels: found, source, .. } =
-        limiter.peek_levels(&charges, &snapshot.rule_names).await;
+        limiter.peek_levels(&charges, &snapshot.stored_rules).await;
     let level = |charge: &Charge| {
         let mut all = charges.iter().zip(&found);
         all.find(|(own, _)| own.rule == charge.rule).map(|(_, level)| *level)
@@ -117,7 +117,7 @@ impl RuleBucket {
 /// Key of the bucket in Redis.
 pub(super) fn name(policy: &Policy, rule: &crate::policy::Rule, charge: &Charge) -> String {
     let prefix = policy.redis.as_ref().map_or(DEFAULT_PREFIX, |redis| &redis.prefix);
-    script::key(prefix, charge.bucket, &RuleName::of(rule))
+    script::key(prefix, charge.bucket, &StoredRule::of(rule))
 }
 
 /// Whole tokens at a level, rounded down.

@@ -107,7 +107,7 @@ impl Services {
 /// Waits for the result of the first connection attempt to Redis. Earlier requests would be decided
 /// locally.
 async fn first_connect(link: Arc<Link>) {
-    link.until_tried(FIRST_CONNECT_TIMEOUT).await;
+    link.until_first_attempt(FIRST_CONNECT_TIMEOUT).await;
     if !link.is_reached() {
         warn!("Redis not reached at the start; buckets start as `redis.start_without` says");
     }

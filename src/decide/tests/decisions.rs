@@ -101,7 +101,7 @@ fn unavailable_limit_reports_its_rule_and_the_next_probe() {
 fn summary_of_a_decision_without_a_check() {
     use DecisionLabel::{Allow, Deny, Reject, ShadowDeny};
 
-    let allowed = |shadow_demand| Decision::Allowed { check: None, shadow_demand };
+    let allowed = |shadow_key_rule| Decision::Allowed { check: None, shadow_key_rule };
     let policy = Some(Source::Policy);
     let table = [
         (allowed(None), Summary::UNLIMITED),
@@ -151,8 +151,8 @@ fn summary_of_a_check_has_the_reported_rule() {
     ];
     for (charges, has_shadow_demand, expected) in table {
         let mut decision = decision(None, Some(taken(Source::Redis, charges)));
-        if let Decision::Allowed { shadow_demand, .. } = &mut decision {
-            *shadow_demand = has_shadow_demand.then_some(3);
+        if let Decision::Allowed { shadow_key_rule, .. } = &mut decision {
+            *shadow_key_rule = has_shadow_demand.then_some(3);
         }
         assert_eq!(decision.summary(), expected, "{charges:?} {has_shadow_demand}");
     }

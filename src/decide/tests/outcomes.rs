@@ -56,7 +56,7 @@ fn outcome(policy: &Policy, method: &str, path: &str, key: Option<&str>) -> Stri
     let rule = |index: u32| policy.rules[index as usize].name.to_string();
     let charges = checked.charges.iter().map(|one| format!("{} {}", rule(one.rule), one.cost));
     let charges: Vec<String> = charges.collect();
-    let to = match (checked.refused(), checked.asks_limits, checked.route) {
+    let to = match (checked.refused(), checked.is_own_limits, checked.route) {
         (Some(Refusal::Unauthenticated(Unauthenticated::KeyRequired(by))), ..) => {
             format!("KeyRequired by {}", rule(by.rule))
         }

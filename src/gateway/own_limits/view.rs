@@ -104,7 +104,7 @@ enum Effect {
         /// Always true: the rule does not limit the client.
         exempt: bool,
     },
-    DemandsKey {
+    RequiresKey {
         /// Always true: the rule refuses clients without a key.
         needs_key: bool,
     },
@@ -236,7 +236,7 @@ impl<'a> ClientRule<'a> {
         let (routes, more_routes) = self.routes(policy);
         let effect = match &self.charge {
             Ok(charge) => Effect::Limits(self.limit(policy, charge, levels, level)),
-            Err(WhyNot::NoKeyDenied) => Effect::DemandsKey { needs_key: true },
+            Err(WhyNot::NoKeyDenied) => Effect::RequiresKey { needs_key: true },
             Err(_) => Effect::Exempts { exempt: true },
         };
         RuleView {

@@ -212,7 +212,7 @@ fn dimensions(rule: &str, list: &List, diagnostics: &mut Diagnostics) -> Vec<Dim
     for item in items {
         let Some(dimension) = dimension(item, diagnostics) else {
             // Errors that follow from its absence are not reported.
-            diagnostics.leave_hole(["rules", rule, "per"].into_iter());
+            diagnostics.mark_missing(["rules", rule, "per"].into_iter());
             continue;
         };
         if let Some(first) = seen.insert(dimension.clone(), item.span()) {

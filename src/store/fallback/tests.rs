@@ -9,7 +9,7 @@ use crate::limit::Limit;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{BucketId, Mode, take};
 use crate::limit::verdict::Standing;
-use crate::store::debts::Owed;
+use crate::store::debts::BucketDebt;
 use crate::store::redis::fixture::rule;
 
 /// One step of a schedule.
@@ -42,7 +42,7 @@ struct World {
     /// Times of grants, and units.
     granted: Vec<(u64, i64)>,
     /// Times, and the sum over all gateways of the microseconds with a debt since the previous entry.
-    owing: Vec<(u64, u64)>,
+    less_debt: Vec<(u64, u64)>,
     /// Times at which gateways ended without a settlement, and units of their debts.
     lost: Vec<(u64, i64)>,
     /// Times at which gateways restarted, in microseconds.
@@ -69,7 +69,7 @@ impl World {
             reached,
             now: 0,
             granted: Vec::new(),
-            owing: Vec::new(),
+            less_debt: Vec::new(),
             lost: Vec::new(),
             restarts: Vec::new(),
         }
@@ -81,10 +81,10 @@ impl World {
     }
 
     /// Does what the script does for a call with this charge and the gateway's debts.
-    fn call(&mut self, gateway: usize, charge: Charge) -> (Answer, Option<Owed>) {
-        let owed = self.gateways[gateway].debts.take_out(charge.bucket, &self.limit, self.now);
+    fn call(&mut self, gateway: usize, charge: Charge) -> (Answer, Option<BucketDebt>) {
+        let owed = self.gateways[gateway].debts.remove(charge.bucket, &self.limit, self.now);
         let units = owed.as_ref().map_or(0, |(_, units)| *units);
-        let refilled = self.shared.refilled(&self.limit, self.now).owing(&self.limit, units);
+        let refilled = self.shared.refilled(&self.limit, self.now).less_debt(&self.limit, units);
         let mut bucket = [refilled];
         let answer = take(&[charge], &mut bucket, Share::WHOLE);
         self.shared = bucket[0];
@@ -109,7 +109,7 @@ impl World {
         let owed = if taken {
             self.call(gateway, charge).1
         } else {
-            let owed = self.gateways[gateway].debts.take_out(bucket, &self.limit, self.now);
+            let owed = self.gateways[gateway].debts.remove(bucket, &self.limit, self.now);
             owed.map(|(debt, _)| debt)
         };
         if let Some(debt) = owed {
@@ -121,10 +121,10 @@ impl World {
 
     fn restart(&mut self, gateway: usize, settles: bool) {
         let (bucket, now) = (self.charge(1).bucket, self.now);
-        let owed = self.gateways[gateway].debts.take_out(bucket, &self.limit, now);
+        let owed = self.gateways[gateway].debts.remove(bucket, &self.limit, now);
         let units = owed.map_or(0, |(_, units)| units);
         if settles && self.is_up[gateway] {
-            self.shared = self.shared.refilled(&self.limit, now).owing(&self.limit, units);
+            self.shared = self.shared.refilled(&self.limit, now).less_debt(&self.limit, units);
         } else {
             self.lost.push((now, units));
         }
@@ -143,8 +143,8 @@ impl World {
         let count = self.gateways.len();
         match *step {
             Step::Wait(us) => {
-                let owing = self.gateways.iter().filter(|gateway| !gateway.debts.is_empty());
-                self.owing.push((self.now, us * owing.count() as u64));
+                let less_debt = self.gateways.iter().filter(|gateway| !gateway.debts.is_empty());
+                self.less_debt.push((self.now, us * less_debt.count() as u64));
                 self.now += us;
             }
             Step::Turn(gateway) => self.is_up[gateway % count] ^= true,
@@ -175,10 +175,11 @@ impl World {
             let mut granted = 0;
             for (last, units) in &self.granted[start..] {
                 granted += units;
-                let owing = self.owing.iter().filter(|(at, _)| (first..last).contains(&at));
-                let owing = owing.map(|(_, us)| limit.units_in(*us)).sum::<i64>() / gateways;
+                let less_debt = self.less_debt.iter().filter(|(at, _)| (first..last).contains(&at));
+                let less_debt =
+                    less_debt.map(|(_, us)| limit.units_in(*us)).sum::<i64>() / gateways;
                 let more = each.max(limit.full());
-                let beyond = if together { 2 * more } else { more + owing };
+                let beyond = if together { 2 * more } else { more + less_debt };
                 let lost = self.lost.iter().filter(|(at, _)| (first..=last).contains(&at));
                 let restarts = self.restarts.iter().filter(|at| (first..=last).contains(at));
                 let restarts = i64::try_from(restarts.count()).unwrap() * (more + gateways - 1);
@@ -497,7 +498,7 @@ fn reservation_ends_when_redis_decides_again() {
         |cost, now| gateway.take(&[world.charge(cost)], &[rule()], now, world.share).allowed();
     assert_eq!([passes(1, 0), passes(2, 0), passes(1, 1)], [true, false, false], "reserved");
     let charges = [world.charge(1)];
-    gateway.debts.take_out(charges[0].bucket, &limit, 1_000_000);
+    gateway.debts.remove(charges[0].bucket, &limit, 1_000_000);
     let mut full = [Bucket::full(&limit, 1_000_000)];
     gateway.learn(&charges, &take(&charges, &mut full, Share::WHOLE), 1_000_000);
     assert!(passes(1, 2_000_000), "the last level from Redis has four tokens");

@@ -8,7 +8,7 @@ use crate::limit::charge::{self, Charge, Charges};
 use crate::limit::share::Share;
 use crate::store::peek_cache::{PeekClient, Peeked};
 use crate::store::redis::batch::peek::OPERATOR_TIMEOUT;
-use crate::store::redis::script::RuleName;
+use crate::store::redis::script::StoredRule;
 
 /// Levels of the buckets of some charges.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Levels {
 
 impl Limiter {
     /// Levels of the charges' buckets. May take a second: for operators.
-    pub async fn peek_levels(&self, charges: &[Charge], rules: &[RuleName]) -> Levels {
+    pub async fn peek_levels(&self, charges: &[Charge], rules: &[StoredRule]) -> Levels {
         if let Some(shared) = &self.shared
             && let Ok(levels) = shared.node.batcher().peek(charges, rules, OPERATOR_TIMEOUT).await
         {
@@ -41,7 +41,7 @@ impl Limiter {
         &self,
         client: PeekClient,
         charges: &[Charge],
-        rules: &[RuleName],
+        rules: &[StoredRule],
     ) -> Levels {
         let Some(shared) = self.shared.as_ref().filter(|_| !charges.is_empty()) else {
             return self.known(charges, true);

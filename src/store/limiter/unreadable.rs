@@ -15,15 +15,15 @@ use crate::limit::bucket::Bucket;
 use crate::limit::charge::{self, Answer, BucketId, Charge, Charges, Outcomes};
 use crate::limit::share::Share;
 use crate::store::redis::batch::peek::OPERATOR_TIMEOUT;
-use crate::store::redis::script::RuleName;
+use crate::store::redis::script::StoredRule;
 
 impl Shared {
     /// Decides a request with these unreadable buckets, within the remaining time of a check that began
     /// at `started` (microseconds). `None` if Redis did not decide on the other buckets.
-    pub(super) async fn take_in_parts(
+    pub(super) async fn take_split(
         &self,
         charges: &[Charge],
-        rules: &Arc<[RuleName]>,
+        rules: &Arc<[StoredRule]>,
         unreadable: &[BucketId],
         started: u64,
     ) -> Option<Taken> {
@@ -31,7 +31,7 @@ impl Shared {
             charges.iter().partition(|charge| unreadable.contains(&charge.bucket));
         if let Some(refusal) = self.denied.refusal(&there, clock::now()) {
             let peek = |local: &[Charge], share| self.fallback.peek(local, clock::now(), share);
-            let here = self.decide_locally(&here, rules, peek).untaken();
+            let here = self.decide_locally(&here, rules, peek).before_taking();
             if here.source == Source::Policy {
                 return Some(here);
             }
@@ -81,7 +81,7 @@ impl Shared {
     }
 
     /// Returns what a request would be answered, without taking tokens.
-    pub(super) async fn peek(&self, charges: &[Charge], rules: &[RuleName]) -> Taken {
+    pub(super) async fn peek(&self, charges: &[Charge], rules: &[StoredRule]) -> Taken {
         let peek = |local: &[Charge], share| self.fallback.peek(local, clock::now(), share);
         let Ok(levels) = self.node.batcher().peek(charges, rules, OPERATOR_TIMEOUT).await else {
             return self.decide_locally(charges, rules, peek);
@@ -107,14 +107,14 @@ impl Shared {
         } else if here.answer.allowed() && answer.allowed() {
             merged(charges, here, &there, &answer.outcomes)
         } else {
-            merged(charges, here.untaken(), &there, &before)
+            merged(charges, here.before_taking(), &there, &before)
         }
     }
 }
 
 impl Taken {
     /// Same decision, with the levels before it.
-    fn untaken(mut self) -> Self {
+    fn before_taking(mut self) -> Self {
         let allowed = self.answer.allowed();
         for (charge, outcome) in self.charges.iter().zip(&mut self.answer.outcomes) {
             outcome.level = outcome.level_before(charge, allowed);

@@ -27,7 +27,7 @@ use prometheus::{CounterVec, Histogram, IntCounter, IntCounterVec};
 use tokio::sync::oneshot;
 
 use super::link::Link;
-use super::script::{self, Added, Batch, RuleName};
+use super::script::{self, Added, Batch, StoredRule};
 use crate::clock;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{Answer, BucketId, Charges};
@@ -103,7 +103,7 @@ struct State {
 /// A check that waits for its answer.
 struct Waiting {
     charges: Charges,
-    rules: Arc<[RuleName]>,
+    rules: Arc<[StoredRule]>,
     since: u64,
     answer: oneshot::Sender<Result<Answered, Undecided>>,
 }
@@ -159,7 +159,7 @@ impl Batcher {
     pub async fn take(
         self: &Arc<Self>,
         charges: Charges,
-        rules: Arc<[RuleName]>,
+        rules: Arc<[StoredRule]>,
     ) -> Result<Answered, Undecided> {
         if !self.link.admits() {
             return Err(Undecided::NotTaken);

@@ -7,7 +7,7 @@ use redis::{ErrorKind, RedisResult, ServerErrorKind};
 
 use super::append::StreamEntry;
 use super::class::ErrorClass;
-use super::script::{self, BadReply, Batch, RuleName};
+use super::script::{self, BadReply, Batch, StoredRule};
 use crate::clock;
 use crate::limit::Limit;
 use crate::limit::MICROS_PER_SECOND;
@@ -32,7 +32,7 @@ const PROBE: &str = "~probe";
 
 /// Why checks would not work although Redis has answered the probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unproven {
+pub enum ProbeError {
     /// The script does not return this reply.
     #[error("{BadReply}")]
     Malformed,
@@ -44,7 +44,7 @@ pub enum Unproven {
     Unwritten,
 }
 
-impl Unproven {
+impl ProbeError {
     /// Class of error that it counts as.
     pub fn class(self) -> ErrorClass {
         match self {
@@ -118,20 +118,20 @@ pub async fn probe(
     connection: &mut impl ConnectionLike,
     prefix: &str,
     process: u64,
-) -> RedisResult<Result<(), Unproven>> {
+) -> RedisResult<Result<(), ProbeError>> {
     let limit = Limit::token_bucket(PROBES_PER_SECOND, MICROS_PER_SECOND, PROBES_PER_SECOND);
     let Ok(limit) = limit else { return Ok(Ok(())) };
     let (bucket, mode) = (BucketId(u128::from(process)), Mode::Enforce);
     let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
-    let rule = RuleName { name: Arc::from(PROBE), salt: 0, on_failure: OnFailure::Local };
+    let rule = StoredRule { name: Arc::from(PROBE), salt: 0, on_failure: OnFailure::Local };
     let mut batch = Batch::default();
     batch.add(&[charge], &[rule], prefix);
     let reply = take(connection, &batch, u64::MAX).await?;
-    let Ok(reply) = batch.read(&reply) else { return Ok(Err(Unproven::Malformed)) };
+    let Ok(reply) = batch.read(&reply) else { return Ok(Err(ProbeError::Malformed)) };
     Ok(match reply.answers.first() {
         Some(Some(answer)) if answer.allowed() => Ok(()),
-        Some(Some(_)) => Err(Unproven::Unwritten),
-        Some(None) | None => Err(Unproven::Unreadable),
+        Some(Some(_)) => Err(ProbeError::Unwritten),
+        Some(None) | None => Err(ProbeError::Unreadable),
     })
 }
 
@@ -210,6 +210,6 @@ mod tests {
         redis::cmd("DEL").arg(key).query_async::<()>(&mut connection).await.unwrap();
         redis::cmd("LPUSH").arg(key).arg("x").query_async::<()>(&mut connection).await.unwrap();
         let probed = probe(&mut connection, "t:", 7).await.unwrap();
-        assert_eq!(probed, Err(Unproven::Unreadable));
+        assert_eq!(probed, Err(ProbeError::Unreadable));
     }
 }

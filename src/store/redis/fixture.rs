@@ -9,12 +9,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use super::script::RuleName;
+use super::script::StoredRule;
 use crate::policy::OnFailure;
 
 /// A rule without salt.
-pub(crate) fn rule() -> RuleName {
-    RuleName { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local }
+pub(crate) fn rule() -> StoredRule {
+    StoredRule { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local }
 }
 
 /// Environment variable with the program to start, for tests against several versions.

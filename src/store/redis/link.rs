@@ -43,9 +43,9 @@ use crate::net::lookup::system_resolver;
 use crate::policy::redis::Redis;
 use breaker::{BreakerHandle, BreakerSeries, BreakerStatus, Override};
 use health::Health;
-use journal::Journal;
+use journal::LogThrottle;
 pub use supervise::Supervisor;
-use watch::{Outcome, Reason};
+use watch::{CallResult, Reason};
 
 /// Current connection, and whether requests may use it.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub struct Link {
     reached: Arc<AtomicBool>,
     membership: Mutex<Membership>,
     gateways: Option<IntGauge>,
-    journal: Mutex<Journal>,
+    journal: Mutex<LogThrottle>,
     /// Secrets that no error may show.
     secrets: Secrets,
 }
@@ -162,7 +162,7 @@ impl Link {
     }
 
     /// Waits for the result of the first connection attempt, at most for `limit`.
-    pub async fn until_tried(&self, limit: Duration) {
+    pub async fn until_first_attempt(&self, limit: Duration) {
         let mut attempts = self.attempts.subscribe();
         let _ = timeout(limit, attempts.wait_for(|tried| *tried != Attempts::default())).await;
     }
@@ -175,7 +175,7 @@ impl Link {
     /// Probes Redis at once if it is unavailable, and waits for the result, at most until `ends`. Returns
     /// whether Redis is available. Does not probe while an operator overrides the circuit breaker with
     /// `open`.
-    pub async fn try_now(&self, ends: Instant) -> bool {
+    pub async fn probe_and_wait(&self, ends: Instant) -> bool {
         if !self.is_up() && self.breaker.status().r#override != Override::Open {
             let mut attempts = self.attempts.subscribe();
             let before = *attempts.borrow_and_update();
@@ -207,12 +207,12 @@ impl Link {
 
     /// Records that a call on this connection was answered.
     pub fn answered(&self, connection: &Connection) {
-        self.note(connection, Outcome::Answered, "");
+        self.note(connection, CallResult::Answered, "");
     }
 
     /// Records that a call on this connection was not answered in time.
     pub fn timed_out(&self, connection: &Connection) {
-        if self.note(connection, Outcome::TimedOut, Reason::Timeouts.text()) {
+        if self.note(connection, CallResult::TimedOut, Reason::Timeouts.text()) {
             // The peer may be gone without closing the connection: only a new one shows that.
             connection.health.give_up(Reason::Timeouts);
         }
@@ -221,7 +221,7 @@ impl Link {
     /// Records that a reply on this connection does not belong to its call.
     pub fn malformed(&self, connection: &Connection) {
         let class = ErrorClass::Parse;
-        self.note(connection, Outcome::Failed(class), Reason::Class(class).text());
+        self.note(connection, CallResult::Failed(class), Reason::Class(class).text());
     }
 
     /// Text of an error, without secrets.
@@ -233,12 +233,12 @@ impl Link {
     pub fn failed(&self, connection: &Connection, error: &RedisError) -> ErrorClass {
         let class = classify(error);
         let why = format!("Redis says: {}{}", self.describe(error), class.help());
-        self.note(connection, Outcome::Failed(class), &why);
+        self.note(connection, CallResult::Failed(class), &why);
         class
     }
 
     /// Records the result of a call on this connection. Returns whether it opened the circuit breaker.
-    fn note(&self, connection: &Connection, outcome: Outcome, why: &str) -> bool {
+    fn note(&self, connection: &Connection, outcome: CallResult, why: &str) -> bool {
         let is_old = connection.health.broken().is_some();
         // The breaker first: the supervisor reads the reason there once the connection is given up.
         let opened = !is_old && self.breaker.note(outcome.event(), why);

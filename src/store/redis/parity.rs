@@ -1,7 +1,7 @@
 //! `take.lua` in a real server and the core in `limit` agree: any schedule of clock steps, batches,
 //! adjustments and peeks gives the same answers, levels and times to live.
 
-mod odd;
+mod malformed;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use proptest::test_runner::TestRunner;
 use redis::Connection;
 
 use super::fixture::RedisServer;
-use super::script::{self, Added, Batch, RuleName};
+use super::script::{self, Added, Batch, StoredRule};
 use crate::limit::adjust::Adjustment;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, take};
@@ -66,8 +66,8 @@ impl Reference {
         bucket
     }
 
-    fn owe(&mut self, charge: &Charge, units: i64, now: u64) {
-        let bucket = self.bucket(charge, now).owing(&charge.limit, units);
+    fn add_debt(&mut self, charge: &Charge, units: i64, now: u64) {
+        let bucket = self.bucket(charge, now).less_debt(&charge.limit, units);
         self.0.insert(charge.bucket, (bucket, charge.limit));
     }
 
@@ -86,10 +86,10 @@ impl Reference {
     }
 }
 
-fn rules() -> Vec<RuleName> {
+fn rules() -> Vec<StoredRule> {
     let rule = |rule| {
         let name = Arc::from(format!("r{rule}"));
-        RuleName { name, salt: 0, on_failure: OnFailure::Local }
+        StoredRule { name, salt: 0, on_failure: OnFailure::Local }
     };
     (0..4_u8).map(rule).collect()
 }
@@ -245,8 +245,8 @@ fn run(connection: &mut Connection, steps: &[Step], limits_change: bool) {
         let all: Vec<Charge> = checks.iter().flatten().copied().collect();
         for (at, units) in &step.owed {
             let charge = at.get(&all);
-            batch.owe(charge.bucket, *units);
-            reference.owe(charge, *units, now);
+            batch.add_debt(charge.bucket, *units);
+            reference.add_debt(charge, *units, now);
         }
         let reply = call(connection, &batch, now);
         let answers = batch.read(&reply).unwrap().answers;

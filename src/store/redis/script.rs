@@ -53,7 +53,7 @@ enum Operation {
 
 /// The parts of a rule that stores use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RuleName {
+pub struct StoredRule {
     /// Name, which is part of the bucket's key.
     pub name: Arc<str>,
     /// Salt of its bucket IDs.
@@ -62,7 +62,7 @@ pub struct RuleName {
     pub on_failure: OnFailure,
 }
 
-impl RuleName {
+impl StoredRule {
     /// From a rule of the policy.
     pub fn of(rule: &Rule) -> Self {
         Self { name: Arc::clone(&rule.name), salt: rule.salt, on_failure: rule.on_failure }
@@ -107,7 +107,7 @@ pub enum Added {
 }
 
 /// Key of a bucket. Contains no text from a client. Buckets with the same client part share a hash tag.
-pub fn key(prefix: &str, bucket: BucketId, rule: &RuleName) -> String {
+pub fn key(prefix: &str, bucket: BucketId, rule: &StoredRule) -> String {
     let part = bucket.0 ^ rule.salt;
     let mut key = String::with_capacity(prefix.len() + 35 + rule.name.len());
     let _ = write!(key, "{prefix}{{{part:032x}}}:{}", rule.name);
@@ -127,7 +127,7 @@ impl Batch {
 
     /// Adds a check; its number is the number of checks before it. `rules` are those of the policy that
     /// the charges come from.
-    pub fn add(&mut self, charges: &[Charge], rules: &[RuleName], prefix: &str) -> Added {
+    pub fn add(&mut self, charges: &[Charge], rules: &[StoredRule], prefix: &str) -> Added {
         let Ok(charge_count) = u8::try_from(charges.len()) else { return Added::TooLarge };
         if self.checks >= MAX_CHECKS {
             return Added::Full;
@@ -157,7 +157,7 @@ impl Batch {
     pub fn settle(
         &mut self,
         (bucket, limit): (BucketId, Limit),
-        rule: &RuleName,
+        rule: &StoredRule,
         units: i64,
         prefix: &str,
     ) -> Added {
@@ -183,7 +183,7 @@ impl Batch {
     }
 
     /// Index of the charge's bucket, which is added if it is new; `None` if the index exceeds 16 bits.
-    fn bucket(&mut self, charge: &Charge, rules: &[RuleName], prefix: &str) -> Option<u16> {
+    fn bucket(&mut self, charge: &Charge, rules: &[StoredRule], prefix: &str) -> Option<u16> {
         if let Some(index) = self.bucket_index.get(&charge.bucket) {
             return Some(*index);
         }
@@ -208,7 +208,7 @@ impl Batch {
     }
 
     /// Settles a debt of `units` to a bucket of the batch, before its checks.
-    pub fn owe(&mut self, bucket: BucketId, units: i64) {
+    pub fn add_debt(&mut self, bucket: BucketId, units: i64) {
         if let Some(index) = self.bucket_index.get(&bucket) {
             self.debts.push((*index, units));
         }

@@ -46,8 +46,8 @@ fn example_is_resolved() {
     assert_eq!(policy.routes[0].rules, [0, 1, 2, 3]);
     assert_eq!(policy.routes[1].rules, [0, 1, 3]);
 
-    let rule_names = names(policy.rules.iter().map(|rule| &rule.name));
-    assert_eq!(rule_names, ["per-key", "per-ip", "search", "everyone"]);
+    let stored_rules = names(policy.rules.iter().map(|rule| &rule.name));
+    assert_eq!(stored_rules, ["per-key", "per-ip", "search", "everyone"]);
     let [per_key, per_ip, search, everyone] = &policy.rules[..] else { panic!("four rules") };
     let pro = per_key.grant_by_plan[1].unwrap();
     assert_eq!(pro.limit, Limit::token_bucket(100, SECOND, 500).unwrap());

@@ -11,15 +11,15 @@ use super::peek::OPERATOR_TIMEOUT;
 use crate::clock;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{BucketId, Charge};
-use crate::store::debts::{Debts, Owed};
+use crate::store::debts::{BucketDebt, Debts};
 use crate::store::redis::call;
-use crate::store::redis::script::{self, RuleName};
+use crate::store::redis::script::{self, StoredRule};
 
 /// A bucket's level before and after, in its limit's units.
-pub type Moved = (i64, i64);
+pub type LevelChange = (i64, i64);
 
 /// Debt to each charge's bucket, and its units as they were sent.
-type Carried = Vec<Option<(BucketId, Owed, i64)>>;
+type SentDebts = Vec<Option<(BucketId, BucketDebt, i64)>>;
 
 /// Why buckets were not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,15 +42,15 @@ impl Batcher {
     pub async fn adjust(
         &self,
         charges: &[Charge],
-        rules: &[RuleName],
+        rules: &[StoredRule],
         adjustment: Adjustment,
-    ) -> Result<Vec<Moved>, NotAdjusted> {
+    ) -> Result<Vec<LevelChange>, NotAdjusted> {
         let mut connection = self.link.current().ok_or(NotAdjusted::Unchanged)?;
         let keys = self.keys(charges, rules).ok_or(NotAdjusted::Unchanged)?;
-        let carried: Carried = charges
+        let carried: SentDebts = charges
             .iter()
             .map(|charge| {
-                let taken = self.debts.take_out(charge.bucket, &charge.limit, clock::now());
+                let taken = self.debts.remove(charge.bucket, &charge.limit, clock::now());
                 taken.map(|(owed, units)| (charge.bucket, owed, units))
             })
             .collect();
@@ -82,7 +82,7 @@ impl Batcher {
 /// other call has them, since Redis may have settled them already.
 async fn settle_late(
     debts: Arc<Debts>,
-    carried: Carried,
+    carried: SentDebts,
     pending: PendingReply,
     charges: Vec<Charge>,
 ) {
@@ -94,14 +94,14 @@ async fn settle_late(
 }
 
 /// Puts back debts that may not have been settled.
-fn put_back(debts: &Debts, carried: Carried) {
+fn put_back(debts: &Debts, carried: SentDebts) {
     for (bucket, owed, _) in carried.into_iter().flatten() {
         debts.put_back(bucket, owed, clock::now());
     }
 }
 
 /// Reads the script's reply: the level of each charge's bucket before and after.
-fn read(charges: &[Charge], reply: &[i64]) -> Result<Vec<Moved>, NotAdjusted> {
+fn read(charges: &[Charge], reply: &[i64]) -> Result<Vec<LevelChange>, NotAdjusted> {
     let moved = script::read_adjust(charges, reply).map_err(|_| NotAdjusted::Unknown)?;
     match moved.iter().position(Option::is_none) {
         Some(index) => Err(NotAdjusted::Unreadable(index)),

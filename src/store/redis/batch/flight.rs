@@ -13,14 +13,14 @@ use super::{Answered, Batcher, LONG_CALL_DIVISOR, Undecided, Waiting};
 use crate::clock;
 use crate::limit::Limit;
 use crate::limit::charge::BucketId;
-use crate::store::debts::Owed;
+use crate::store::debts::BucketDebt;
 use crate::store::redis::call;
 use crate::store::redis::class::ErrorClass;
 use crate::store::redis::link::Connection;
 use crate::store::redis::script::{Batch, Reply};
 
 /// Debts that a call settles: the bucket, the debt, and its units as they were sent.
-type Carried = SmallVec<[(BucketId, Owed, i64); 4]>;
+type SentDebts = SmallVec<[(BucketId, BucketDebt, i64); 4]>;
 
 /// A reply that is awaited.
 pub(super) type PendingReply = Pin<Box<dyn Future<Output = RedisResult<Vec<i64>>> + Send>>;
@@ -42,7 +42,7 @@ impl Batcher {
         let carried = self.carry(&mut batch, sent_at);
         #[allow(clippy::cast_precision_loss, reason = "at most MAX_CHECKS")]
         self.series.checks.observe(batch.len() as f64);
-        let mut members = Members { next: 0, waiting: members, since: sent_at };
+        let mut members = PendingChecks { next: 0, waiting: members, since: sent_at };
         let batch = Arc::new(batch);
         let mut pending = self.send(&connection, &batch, sent_at);
         let reply = self.wait(&mut pending, &mut members).await;
@@ -66,18 +66,18 @@ impl Batcher {
     }
 
     /// Adds the debts to its buckets to a call.
-    fn carry(&self, batch: &mut Batch, now: u64) -> Carried {
-        let mut carried = Carried::new();
+    fn carry(&self, batch: &mut Batch, now: u64) -> SentDebts {
+        let mut carried = SentDebts::new();
         if self.debts.is_empty() {
             return carried;
         }
         for (bucket, limit, _) in batch.buckets() {
-            if let Some((owed, units)) = self.debts.take_out(bucket, &limit, now) {
+            if let Some((owed, units)) = self.debts.remove(bucket, &limit, now) {
                 carried.push((bucket, owed, units));
             }
         }
         for (bucket, _, units) in &carried {
-            batch.owe(*bucket, *units);
+            batch.add_debt(*bucket, *units);
         }
         carried
     }
@@ -87,24 +87,28 @@ impl Batcher {
     async fn wait(
         self: &Arc<Self>,
         pending: &mut PendingReply,
-        members: &mut Members,
+        members: &mut PendingChecks,
     ) -> Option<RedisResult<Vec<i64>>> {
         let sent_at = members.since;
-        let (ends, mut relief) =
+        let (ends, mut next_parallel_start) =
             (sent_at + self.budget_us, Some(sent_at + self.budget_us / LONG_CALL_DIVISOR));
         loop {
             let now = clock::now();
             let expired = members.expire(now, self.budget_us);
             self.series.ambiguous.inc_by(expired);
-            if relief.is_some_and(|relief| now >= relief) {
-                relief = None;
+            if next_parallel_start.is_some_and(|next_parallel_start| now >= next_parallel_start) {
+                next_parallel_start = None;
                 self.start_another();
             }
             if now >= ends {
                 return None;
             }
             // Also queued checks: if all calls are full and take long, nothing else expires them.
-            let wakeups = [members.next_deadline(self.budget_us), relief, self.expire_queued(now)];
+            let wakeups = [
+                members.next_deadline(self.budget_us),
+                next_parallel_start,
+                self.expire_queued(now),
+            ];
             let next = wakeups.into_iter().flatten().fold(ends, u64::min);
             let pause = tokio::time::sleep(Duration::from_micros(next.saturating_sub(now)));
             tokio::select! {
@@ -145,7 +149,7 @@ impl Batcher {
     async fn settle_late(
         self: Arc<Self>,
         batch: Arc<Batch>,
-        carried: Carried,
+        carried: SentDebts,
         pending: PendingReply,
     ) {
         let numbers = tokio::time::timeout(LATE_REPLY_TIMEOUT, pending).await;
@@ -162,7 +166,7 @@ impl Batcher {
     }
 
     /// Counts settled debts, and puts back those that may not have been settled.
-    fn settle(&self, batch: &Batch, carried: Carried, reply: Option<&Reply>) {
+    fn settle(&self, batch: &Batch, carried: SentDebts, reply: Option<&Reply>) {
         let now = clock::now();
         for (bucket, owed, units) in carried {
             let settled = reply.is_some_and(|reply| !reply.unreadable.contains(&bucket));
@@ -184,7 +188,7 @@ pub(super) fn tokens(units: i64, limit: &Limit) -> f64 {
 }
 
 /// Checks of a call that are not answered yet, the oldest first.
-struct Members {
+struct PendingChecks {
     /// Number of the first of them in the batch.
     next: usize,
     waiting: VecDeque<Waiting>,
@@ -192,7 +196,7 @@ struct Members {
     since: u64,
 }
 
-impl Members {
+impl PendingChecks {
     /// Time at which the budget of the oldest is over.
     fn next_deadline(&self, budget: u64) -> Option<u64> {
         self.waiting.front().map(|member| member.since + budget)

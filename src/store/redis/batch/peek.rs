@@ -7,7 +7,7 @@ use super::{Batcher, Undecided};
 use crate::clock;
 use crate::limit::charge::Charge;
 use crate::store::redis::call;
-use crate::store::redis::script::{self, RuleName};
+use crate::store::redis::script::{self, StoredRule};
 
 /// Timeout of operations that a person waits for.
 pub const OPERATOR_TIMEOUT: Duration = Duration::from_secs(1);
@@ -22,7 +22,7 @@ impl Batcher {
     pub async fn peek(
         &self,
         charges: &[Charge],
-        rules: &[RuleName],
+        rules: &[StoredRule],
         timeout: Duration,
     ) -> Result<Vec<Option<i64>>, Undecided> {
         let mut connection = self.link.current().ok_or(Undecided::NotTaken)?;
@@ -41,7 +41,7 @@ impl Batcher {
     }
 
     /// Keys of the charges' buckets; `None` if a rule is not among `rules`.
-    pub(super) fn keys(&self, charges: &[Charge], rules: &[RuleName]) -> Option<Vec<String>> {
+    pub(super) fn keys(&self, charges: &[Charge], rules: &[StoredRule]) -> Option<Vec<String>> {
         let key = |charge: &Charge| {
             let rule = rules.get(charge.rule as usize)?;
             Some(script::key(&self.prefix, charge.bucket, rule))
@@ -112,7 +112,7 @@ pub(super) mod tests {
         let (bucket_id, mode) = (BucketId(7), Mode::Enforce);
         let charge = Charge { bucket: bucket_id, rule: 0, limit_index: 0, limit, cost: 1, mode };
         let on_failure = OnFailure::Local;
-        let rules = [RuleName { name: Arc::from("r"), salt: 0, on_failure }];
+        let rules = [StoredRule { name: Arc::from("r"), salt: 0, on_failure }];
         let key = script::key("t:", bucket_id, &rules[0]);
         let mut batch = Batch::default();
         batch.add(&[charge], &rules, "t:");
@@ -121,7 +121,7 @@ pub(super) mod tests {
             let connection = &mut *connection.borrow_mut();
             redis::cmd("SET").arg(&key).arg(&kept).query::<()>(connection).unwrap();
             let debts = script::encode_debts((owed > 0).then_some((0, owed)).into_iter());
-            let mut buckets = [limit.decode(&kept, NOW).owing(&limit, owed)];
+            let mut buckets = [limit.decode(&kept, NOW).less_debt(&limit, owed)];
             let reply = run(connection, &key, &script::encode_peek(&[charge]), &debts);
             let level = buckets[0].level;
             prop_assert_eq!(script::read_peek(&[charge], &reply), Ok(vec![Some(level)]));

@@ -10,7 +10,7 @@ use super::peek::OPERATOR_TIMEOUT;
 use crate::clock;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::BucketId;
-use crate::store::debts::Owed;
+use crate::store::debts::BucketDebt;
 use crate::store::redis::call;
 use crate::store::redis::script::{Added, Batch, MAX_CHECKS};
 
@@ -35,7 +35,7 @@ pub struct Sum {
 }
 
 /// Debts that are being settled.
-type Taken = Vec<(BucketId, Owed, i64)>;
+type RemovedDebts = Vec<(BucketId, BucketDebt, i64)>;
 
 impl Sum {
     /// Returns the sum of both.
@@ -54,7 +54,7 @@ impl Sum {
         self.tokens.round() as u64
     }
 
-    fn add(&mut self, owed: &Owed, units: i64) {
+    fn add(&mut self, owed: &BucketDebt, units: i64) {
         self.buckets += 1;
         self.tokens += tokens(units, &owed.debt.limit());
     }
@@ -69,7 +69,7 @@ impl Batcher {
         let ends = Instant::now() + timeout;
         let mut settlement = Settlement::default();
         while !self.debts.is_empty() {
-            if !self.link.try_now(ends).await {
+            if !self.link.probe_and_wait(ends).await {
                 settlement.why = Some("Redis is unavailable".to_owned());
                 break;
             }
@@ -102,7 +102,7 @@ impl Batcher {
     /// Why no further call is made.
     async fn settle_some(
         &self,
-        taken: Taken,
+        taken: RemovedDebts,
         ends: Instant,
         settlement: &mut Settlement,
     ) -> Result<(), String> {
@@ -111,10 +111,11 @@ impl Batcher {
             return Err("Redis is unavailable".to_owned());
         };
         let mut batch = Batch::default();
-        let (taken, left): (Taken, Taken) = taken.into_iter().partition(|(bucket, owed, units)| {
-            let limit = owed.debt.limit();
-            batch.settle((*bucket, limit), &owed.rule, *units, &self.prefix) == Added::In
-        });
+        let (taken, left): (RemovedDebts, RemovedDebts) =
+            taken.into_iter().partition(|(bucket, owed, units)| {
+                let limit = owed.debt.limit();
+                batch.settle((*bucket, limit), &owed.rule, *units, &self.prefix) == Added::In
+            });
         self.put_back(left);
         let ends = ends.min(Instant::now() + OPERATOR_TIMEOUT);
         let call = call::take(&mut connection.redis, &batch, clock::now() + MICROS_PER_SECOND);
@@ -144,7 +145,7 @@ impl Batcher {
         reply.map(drop)
     }
 
-    fn put_back(&self, taken: Taken) {
+    fn put_back(&self, taken: RemovedDebts) {
         let now = clock::now();
         for (bucket, owed, _) in taken {
             self.debts.put_back(bucket, owed, now);

@@ -54,7 +54,7 @@ pub(super) fn series() -> CallSeries {
     crate::observe::metrics::Metrics::new("test").unwrap().redis_calls()
 }
 
-pub(super) fn rules() -> Arc<[RuleName]> {
+pub(super) fn rules() -> Arc<[StoredRule]> {
     [rule()].into()
 }
 

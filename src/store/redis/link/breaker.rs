@@ -247,7 +247,7 @@ impl BreakerHandle {
                 info!("breaker half open: Redis answers; requests return to it step by step");
             }
             BreakerState::Open => {
-                warn!("breaker open: {why}; limits are decided here until Redis is back");
+                warn!("breaker open: {why}; limits are decided locally until Redis is back");
             }
         }
         if let Some(series) = &self.series {

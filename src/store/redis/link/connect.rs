@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 
 use super::error::ConnectError;
 use super::health::Health;
-use super::stream::{Carrier, Metered};
+use super::stream::{BoundedStream, Transport};
 use super::{Connection, sentinel};
 use crate::blocking::BlockingCalls;
 use crate::net::address::HostPort;
@@ -36,7 +36,7 @@ const TCP_USER_TIMEOUT: Duration = Duration::from_secs(5);
 const PIPELINE_BUFFER: usize = 256;
 
 /// A new connection, and the task that drives it.
-pub(super) struct Fresh {
+pub(super) struct NewConnection {
     pub(super) connection: Connection,
     pub(super) driver: Driver,
     /// Address of the server, shown in logs.
@@ -75,7 +75,7 @@ pub(super) async fn connect(
     settings: &Redis,
     resolver: &Resolver,
     reads: &BlockingCalls,
-) -> Result<Fresh, ConnectError> {
+) -> Result<NewConnection, ConnectError> {
     let tls = match &settings.tls {
         None => None,
         Some(tls) => Some(connector(tls.clone(), reads).await?),
@@ -105,7 +105,7 @@ pub(super) async fn open(
     server: &HostPort,
     tls: Option<&TlsConnector>,
     resolver: &Resolver,
-) -> Result<Fresh, ConnectError> {
+) -> Result<NewConnection, ConnectError> {
     let at = server.to_string();
     let addresses = match timeout(STEP_TIMEOUT, resolver(server)).await {
         Ok(Ok(addresses)) => addresses,
@@ -119,7 +119,7 @@ pub(super) async fn open(
             Ok(Ok(stream)) => {
                 set_up(&stream).map_err(|source| ConnectError::Io { at: at.clone(), source })?;
                 let carrier = match tls {
-                    None => Carrier::Tcp(stream),
+                    None => Transport::Tcp(stream),
                     Some(tls) => encrypt(stream, server, tls).await?,
                 };
                 return start(carrier, at).await;
@@ -131,10 +131,10 @@ pub(super) async fn open(
     Err(last)
 }
 
-async fn open_socket(path: &Path) -> Result<Fresh, ConnectError> {
+async fn open_socket(path: &Path) -> Result<NewConnection, ConnectError> {
     let at = path.display().to_string();
     match timeout(STEP_TIMEOUT, UnixStream::connect(path)).await {
-        Ok(Ok(stream)) => start(Carrier::Unix(stream), at).await,
+        Ok(Ok(stream)) => start(Transport::Unix(stream), at).await,
         Ok(Err(source)) => Err(ConnectError::Io { at, source }),
         Err(_) => Err(ConnectError::Silent { at, step: "connecting" }),
     }
@@ -156,21 +156,21 @@ async fn encrypt(
     stream: TcpStream,
     server: &HostPort,
     connector: &TlsConnector,
-) -> Result<Carrier, ConnectError> {
+) -> Result<Transport, ConnectError> {
     let at = server.to_string();
     let failed = |source| ConnectError::Tls { at: at.clone(), source };
     let name = tls::server_name(&server.host).map_err(failed)?;
     match timeout(STEP_TIMEOUT, connector.connect(name, stream)).await {
-        Ok(Ok(stream)) => Ok(Carrier::Tls(Box::new(stream))),
+        Ok(Ok(stream)) => Ok(Transport::Tls(Box::new(stream))),
         Ok(Err(source)) => Err(failed(source)),
         Err(_) => Err(ConnectError::Silent { at, step: "the TLS handshake" }),
     }
 }
 
 /// Starts the Redis protocol. Sends nothing yet.
-async fn start(carrier: Carrier, address: String) -> Result<Fresh, ConnectError> {
+async fn start(carrier: Transport, address: String) -> Result<NewConnection, ConnectError> {
     let health = Arc::new(Health::default());
-    let stream = Metered::new(carrier, Arc::clone(&health));
+    let stream = BoundedStream::new(carrier, Arc::clone(&health));
     // Only commands that checks need are sent, and callers set the timeouts.
     let info = RedisConnectionInfo::default().set_skip_set_lib_name();
     let config = AsyncConnectionConfig::new()
@@ -185,7 +185,7 @@ async fn start(carrier: Carrier, address: String) -> Result<Fresh, ConnectError>
             text: Secrets::default().describe(&error),
         })?;
     let driver = Driver(tokio::spawn(driver));
-    Ok(Fresh {
+    Ok(NewConnection {
         connection: Connection { redis, health },
         driver,
         address,
@@ -193,7 +193,7 @@ async fn start(carrier: Carrier, address: String) -> Result<Fresh, ConnectError>
     })
 }
 
-impl Fresh {
+impl NewConnection {
     /// Logs in, if a password is configured.
     pub(super) async fn log_in(&mut self, login: &Login) -> Result<(), ConnectError> {
         let Some(password) = &login.password else { return Ok(()) };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-use super::watch::{Outcome, Reason};
+use super::watch::{CallResult, Reason};
 
 /// Maximum number of bytes that are read before a call is answered. A peer that sends more is not Redis:
 /// the reply to a full batch has some kilobytes.
@@ -27,8 +27,8 @@ pub(super) struct Health {
 
 impl Health {
     /// Records the result of a call.
-    pub(super) fn note(&self, outcome: Outcome) {
-        if outcome == Outcome::Answered {
+    pub(super) fn note(&self, outcome: CallResult) {
+        if outcome == CallResult::Answered {
             // The common case writes to shared memory only if that changes a value.
             if !self.answered.load(Ordering::Relaxed) {
                 self.answered.store(true, Ordering::Relaxed);
@@ -49,7 +49,7 @@ impl Health {
         if before.saturating_add(count) <= MAX_UNANSWERED_BYTES {
             return Ok(());
         }
-        self.give_up(Reason::Flood);
+        self.give_up(Reason::ReplyTooLarge);
         Err(std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "a reply beyond 1 MiB"))
     }
 

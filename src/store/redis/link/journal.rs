@@ -7,14 +7,14 @@ const LOG_INTERVAL_US: u64 = 60_000_000;
 
 /// Limits how often lines of one kind are logged.
 #[derive(Debug, Default)]
-pub(super) struct Journal {
+pub(super) struct LogThrottle {
     /// Time of the last line of each kind, in microseconds.
     last: HashMap<&'static str, u64>,
     /// Whether the last line about the connection was that it is connected.
     logged_connected: bool,
 }
 
-impl Journal {
+impl LogThrottle {
     /// Whether a failure of this kind is logged now.
     pub(super) fn wants(&mut self, kind: &'static str, now: u64) -> bool {
         let last = self.last.get(kind).copied();
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn repeated_failure_is_logged_once_a_minute() {
-        let mut journal = Journal::default();
+        let mut journal = LogThrottle::default();
         assert!(journal.wants("auth", 5));
         assert!(!journal.wants("auth", 5 + LOG_INTERVAL_US - 1));
         assert!(journal.wants("loading", 6));

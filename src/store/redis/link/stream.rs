@@ -12,7 +12,7 @@ use tokio_rustls::client::TlsStream;
 use super::health::Health;
 
 /// Transport of a connection.
-pub(super) enum Carrier {
+pub(super) enum Transport {
     Tcp(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
@@ -20,18 +20,18 @@ pub(super) enum Carrier {
 
 /// A stream that fails if the peer sends more than any call requests. A reply is buffered until it is
 /// complete, and the peer chooses its length.
-pub(super) struct Metered {
-    carrier: Carrier,
+pub(super) struct BoundedStream {
+    carrier: Transport,
     health: Arc<Health>,
 }
 
-impl Metered {
-    pub(super) fn new(carrier: Carrier, health: Arc<Health>) -> Self {
+impl BoundedStream {
+    pub(super) fn new(carrier: Transport, health: Arc<Health>) -> Self {
         Self { carrier, health }
     }
 }
 
-impl AsyncRead for Metered {
+impl AsyncRead for BoundedStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -40,9 +40,9 @@ impl AsyncRead for Metered {
         let this = self.get_mut();
         let before = buffer.filled().len();
         let polled = match &mut this.carrier {
-            Carrier::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
-            Carrier::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
-            Carrier::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
+            Transport::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
+            Transport::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+            Transport::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
         };
         if matches!(polled, Poll::Ready(Ok(()))) {
             this.health.note_bytes(buffer.filled().len() - before)?;
@@ -51,32 +51,32 @@ impl AsyncRead for Metered {
     }
 }
 
-impl AsyncWrite for Metered {
+impl AsyncWrite for BoundedStream {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match &mut self.get_mut().carrier {
-            Carrier::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
-            Carrier::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-            Carrier::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+            Transport::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            Transport::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+            Transport::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().carrier {
-            Carrier::Tcp(stream) => Pin::new(stream).poll_flush(context),
-            Carrier::Tls(stream) => Pin::new(stream).poll_flush(context),
-            Carrier::Unix(stream) => Pin::new(stream).poll_flush(context),
+            Transport::Tcp(stream) => Pin::new(stream).poll_flush(context),
+            Transport::Tls(stream) => Pin::new(stream).poll_flush(context),
+            Transport::Unix(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().carrier {
-            Carrier::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
-            Carrier::Tls(stream) => Pin::new(stream).poll_shutdown(context),
-            Carrier::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+            Transport::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            Transport::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+            Transport::Unix(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }

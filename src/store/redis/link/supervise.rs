@@ -13,9 +13,9 @@ use pingora::services::background::BackgroundService;
 use tokio::time::{MissedTickBehavior, sleep, timeout};
 use tracing::{info, warn};
 
-use super::connect::{self, Fresh};
+use super::connect::{self, NewConnection};
 use super::error::ConnectError;
-use super::watch::{Outcome, Reason};
+use super::watch::{CallResult, Reason};
 use super::{Connection, Link};
 use crate::blocking::BlockingCalls;
 use crate::clock;
@@ -90,7 +90,7 @@ impl Supervisor {
                     let is_logged = self.link.breaker.open(&error.to_string());
                     let wanted = self.link.journal.lock().wants_down(error.kind(), clock::now());
                     if wanted && !is_logged {
-                        warn!("no Redis yet, trying on: {error}");
+                        warn!("cannot reach Redis, retrying: {error}");
                     }
                     self.link.attempts.send_modify(|attempts| attempts.failed += 1);
                     kept = fresh;
@@ -103,7 +103,10 @@ impl Supervisor {
     ///
     /// # Errors
     /// Why there is none, and the connection if it can be kept.
-    async fn recover(&self, kept: Option<Fresh>) -> Result<Fresh, (ConnectError, Option<Fresh>)> {
+    async fn recover(
+        &self,
+        kept: Option<NewConnection>,
+    ) -> Result<NewConnection, (ConnectError, Option<NewConnection>)> {
         let kept = kept.filter(|fresh| fresh.connection.health.broken().is_none());
         let is_new = kept.is_none();
         let mut fresh = if let Some(fresh) = kept {
@@ -128,14 +131,14 @@ impl Supervisor {
     }
 
     /// Sends a probe, with the timeout of a check.
-    async fn probe(&self, fresh: &mut Fresh) -> Result<(), ConnectError> {
+    async fn probe(&self, fresh: &mut NewConnection) -> Result<(), ConnectError> {
         let at = || fresh.address.clone();
         let step = "a probe";
         let mut redis = fresh.connection.redis.clone();
         let probe = call::probe(&mut redis, &self.settings.prefix, self.process);
         match timeout(self.settings.timeout, probe).await {
             Ok(Ok(Ok(()))) => {
-                fresh.connection.health.note(Outcome::Answered);
+                fresh.connection.health.note(CallResult::Answered);
                 Ok(())
             }
             Ok(Ok(Err(error))) => Err(ConnectError::Refused {
@@ -155,8 +158,8 @@ impl Supervisor {
 
     /// Publishes a connection to requests until it breaks or the circuit breaker opens. Returns the connection in
     /// the second case.
-    async fn hold(&self, fresh: Fresh) -> Option<Fresh> {
-        let Fresh { connection, mut driver, address, secrets } = fresh;
+    async fn hold(&self, fresh: NewConnection) -> Option<NewConnection> {
+        let NewConnection { connection, mut driver, address, secrets } = fresh;
         let started = clock::now();
         self.link.publish(connection.clone());
         // Logged only after the connection is published.
@@ -169,14 +172,14 @@ impl Supervisor {
         let reason = tokio::select! {
             reason = connection.health.until_broken() => Some(reason),
             () = driver.until_closed() => Some(connection.health.broken().unwrap_or(Reason::Closed)),
-            reason = until_silent(&connection) => Some(reason),
+            reason = until_ping_fails(&connection) => Some(reason),
             () = self.link.breaker.until_open() => connection.health.broken(),
             never = self.keep_sending_heartbeats(&connection) => match never {},
             never = self.keep_appending(&connection) => match never {},
             () = self.link.breaker.keep_advancing() => None,
         };
         let Some(reason) = reason else {
-            return Some(Fresh { connection, driver, address, secrets });
+            return Some(NewConnection { connection, driver, address, secrets });
         };
         connection.health.give_up(reason);
         self.link.withdraw();
@@ -220,7 +223,7 @@ impl Supervisor {
             let mut redis = connection.redis.clone();
             match timeout(REPLY_TIMEOUT, call::append(&mut redis, &key, &sending.entry)).await {
                 Ok(Ok(())) => {
-                    connection.health.note(Outcome::Answered);
+                    connection.health.note(CallResult::Answered);
                     sending.arrived();
                 }
                 Ok(Err(error)) if self.link.journal.lock().wants("append", clock::now()) => {
@@ -240,7 +243,7 @@ impl Supervisor {
 
 /// Sends PINGs on an idle connection, and returns once one is not answered: the only way to notice a peer
 /// that is gone without closing the connection.
-async fn until_silent(connection: &Connection) -> Reason {
+async fn until_ping_fails(connection: &Connection) -> Reason {
     let mut interval = tokio::time::interval(PING_INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -251,14 +254,14 @@ async fn until_silent(connection: &Connection) -> Reason {
         let mut redis = connection.redis.clone();
         let ping = redis::cmd("PING");
         match timeout(REPLY_TIMEOUT, ping.query_async::<redis::Value>(&mut redis)).await {
-            Ok(Ok(_)) => connection.health.note(Outcome::Answered),
+            Ok(Ok(_)) => connection.health.note(CallResult::Answered),
             Ok(Err(error)) => match classify(&error) {
                 ErrorClass::Connection => return Reason::Closed,
                 class if class.asks_for_another_connection() => return Reason::Class(class),
                 // An error reply is an answer, too.
-                _ => connection.health.note(Outcome::Answered),
+                _ => connection.health.note(CallResult::Answered),
             },
-            Err(_) => return Reason::Silence,
+            Err(_) => return Reason::PingTimeout,
         }
     }
 }

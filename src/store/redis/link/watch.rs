@@ -6,7 +6,7 @@ use crate::store::redis::class::ErrorClass;
 
 /// Result of a call to Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CallResult {
     /// Answered without an error, within the caller's time.
     Answered,
     /// Not answered within the caller's time.
@@ -23,14 +23,14 @@ pub(super) enum Reason {
     /// Too many calls were not answered in time.
     Timeouts,
     /// The connection was idle, and a `PING` was not answered in time.
-    Silence,
+    PingTimeout,
     /// The other side closed the connection.
     Closed,
     /// It sent more bytes than any call requests.
-    Flood,
+    ReplyTooLarge,
 }
 
-impl Outcome {
+impl CallResult {
     /// Event for the circuit breaker.
     pub(super) fn event(self) -> Event {
         match self {
@@ -60,14 +60,14 @@ impl Reason {
         match self {
             Self::Class(ErrorClass::ReadOnly) => "it is a replica",
             Self::Class(ErrorClass::Loading) => "it is loading its data",
-            Self::Class(ErrorClass::Auth) => "it wants another login",
+            Self::Class(ErrorClass::Auth) => "it refuses the credentials",
             Self::Class(ErrorClass::MasterDown) => "it is a replica without its master",
             Self::Class(ErrorClass::Parse) => "a reply did not parse",
             Self::Class(_) => "the connection broke",
             Self::Timeouts => "too many calls timed out",
-            Self::Silence => "it does not answer a PING",
+            Self::PingTimeout => "it does not answer a PING",
             Self::Closed => "the connection was closed",
-            Self::Flood => "it sends more than was asked for",
+            Self::ReplyTooLarge => "its replies are too large",
         }
     }
 }
@@ -96,7 +96,7 @@ mod tests {
             (ErrorClass::NoScript, false, false),
         ];
         for (class, opens, replaces) in table {
-            let outcome = Outcome::Failed(class);
+            let outcome = CallResult::Failed(class);
             assert_eq!(outcome.event() == Event::Failed, opens, "{class:?}");
             assert_eq!(outcome.replaces(), replaces.then_some(Reason::Class(class)), "{class:?}");
         }

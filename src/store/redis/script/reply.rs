@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::limit::Limit;
     use crate::policy::OnFailure;
-    use crate::store::redis::script::RuleName;
+    use crate::store::redis::script::StoredRule;
 
     /// `take.lua` denies only if tokens are missing, so any other denial is a malformed reply.
     #[test]
@@ -147,7 +147,7 @@ mod tests {
         let limit = Limit::token_bucket(1, 100, 5).unwrap();
         let (bucket, mode) = (BucketId(7), Mode::Enforce);
         let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
-        let rule = RuleName { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local };
+        let rule = StoredRule { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local };
         let mut batch = Batch::default();
         batch.add(&[charge], &[rule], "t:");
         // (now, how many passed, level) -> whether the request is allowed

@@ -25,8 +25,8 @@ fn charge(id: u128) -> Charge {
     Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode: Mode::Enforce }
 }
 
-fn rules() -> [RuleName; 1] {
-    [RuleName { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local }]
+fn rules() -> [StoredRule; 1] {
+    [StoredRule { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local }]
 }
 
 fn run(
@@ -62,7 +62,7 @@ fn script_adjusts_any_stored_value_as_the_core_does() {
     let ran = runner.run(&(peek::tests::kept(), adjustments, owed), |(kept, adjustment, owed)| {
         let connection = &mut *connection.borrow_mut();
         redis::cmd("SET").arg(&key).arg(&kept).query::<()>(connection).unwrap();
-        let before = charge.limit.decode(&kept, NOW).owing(&charge.limit, owed);
+        let before = charge.limit.decode(&kept, NOW).less_debt(&charge.limit, owed);
         let after = adjustment.apply(before, &charge.limit);
         let reply = run(connection, &[charge], owed, adjustment).unwrap();
         prop_assert_eq!(read(&[charge], &reply).unwrap(), vec![(before.level, after.level)]);

@@ -11,7 +11,7 @@ use crate::store::redis::fixture::{RedisServer, rule};
 use crate::store::redis::script::key;
 
 /// A debt of `tokens` to the bucket.
-fn owe(batcher: &Batcher, bucket: u128, tokens: u64) {
+fn add_debt(batcher: &Batcher, bucket: u128, tokens: u64) {
     let charge = charges(bucket, 100)[0];
     batcher.debts.add(&charge, &rule(), charge.limit.units(tokens), Share::WHOLE, clock::now());
 }
@@ -21,7 +21,7 @@ async fn settlement_of_many_debts_uses_several_calls() {
     let server = RedisServer::start(&[]);
     let series = series();
     let batcher = batcher(connected(&server).await, 5_000, series.clone());
-    (0..300).for_each(|bucket| owe(&batcher, bucket, 7));
+    (0..300).for_each(|bucket| add_debt(&batcher, bucket, 7));
     let settlement = batcher.settle_all(Duration::from_secs(60)).await;
     assert_eq!((settlement.settled.buckets, settlement.settled.whole_tokens()), (300, 2_100));
     assert_eq!((settlement.lost, settlement.why), (Sum::default(), None));
@@ -36,7 +36,7 @@ async fn settlement_of_many_debts_uses_several_calls() {
 async fn only_the_debt_to_a_key_of_another_type_is_lost() {
     let server = RedisServer::start(&[]);
     let batcher = batcher(connected(&server).await, 5_000, series());
-    (0..3).for_each(|bucket| owe(&batcher, bucket, 7));
+    (0..3).for_each(|bucket| add_debt(&batcher, bucket, 7));
     let mut connection = server.client().get_connection().unwrap();
     let taken = key("t:", BucketId(1), &rule());
     redis::cmd("RPUSH").arg(&taken).arg("x").exec(&mut connection).unwrap();
@@ -52,7 +52,7 @@ async fn unanswered_settlement_is_not_repeated() {
     let link = connected(&server).await;
     let batcher = batcher(link, 5_000, series());
     assert!(batcher.take(charges(1, 100), rules()).await.is_ok());
-    owe(&batcher, 1, 7);
+    add_debt(&batcher, 1, 7);
     server.signal(Signal::SIGSTOP);
     let settlement = batcher.settle_all(Duration::from_millis(200)).await;
     assert_eq!((settlement.settled.buckets, settlement.lost.buckets), (0, 1));
@@ -71,7 +71,7 @@ async fn unanswered_settlement_is_not_repeated() {
 #[tokio::test]
 async fn debts_are_kept_if_redis_is_unavailable() {
     let batcher = batcher(Arc::default(), 1_000, series());
-    owe(&batcher, 1, 7);
+    add_debt(&batcher, 1, 7);
     let settlement = batcher.settle_all(Duration::from_millis(10)).await;
     assert_eq!(settlement.why.unwrap(), "Redis is unavailable");
     assert_eq!((batcher.unsettled().whole_tokens(), batcher.debts.len()), (7, 1));

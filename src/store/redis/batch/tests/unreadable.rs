@@ -11,7 +11,7 @@ struct Scene {
     server: RedisServer,
     limiter: Limiter,
     charges: Charges,
-    rules: Arc<[RuleName]>,
+    rules: Arc<[StoredRule]>,
     series: CallSeries,
 }
 
@@ -23,10 +23,10 @@ impl Scene {
             Charge { rule: u32::try_from(rule).unwrap(), ..charges(bucket, bursts[rule])[0] }
         };
         let charges: Charges = (0..2).map(charge).collect();
-        let rules: Arc<[RuleName]> = ["bad", "good"]
+        let rules: Arc<[StoredRule]> = ["bad", "good"]
             .into_iter()
             .zip(on_failure)
-            .map(|(name, on_failure)| RuleName { name: Arc::from(name), salt: 0, on_failure })
+            .map(|(name, on_failure)| StoredRule { name: Arc::from(name), salt: 0, on_failure })
             .collect();
         let key = script::key("t:", charges[0].bucket, &rules[0]);
         let mut connection = server.client().get_connection().unwrap();

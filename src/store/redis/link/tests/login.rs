@@ -120,7 +120,7 @@ async fn the_log_has_a_line_for_each_change_and_no_secret() {
     assert_eq!(running.write().await, Err(Some(ErrorClass::NoPermission)));
     assert_eq!(running.write().await, Err(None), "no request calls Redis");
     let said = |text: &str| String::from_utf8_lossy(&log.0.lock()).contains(text);
-    eventually("it has tried again", async || said("no Redis yet")).await;
+    eventually("it has tried again", async || said("cannot reach Redis")).await;
     server.ask("-a p/w@1 --no-auth-warning ACL SETUSER default +set");
     running.until_writes().await;
     server.ask("-a p/w@1 --no-auth-warning CLIENT KILL TYPE normal");
@@ -132,14 +132,14 @@ async fn the_log_has_a_line_for_each_change_and_no_secret() {
     let (before, after) = shown.split_once("@user_script:").unwrap();
     let shown = format!("{before}@user_script:LINE{}", after.trim_start_matches(char::is_numeric));
     insta::assert_snapshot!(shown, @r"
-    WARN breaker open: SOCKET: AUTH: WRONGPASS invalid username-password pair or user is disabled; limits are decided here until Redis is back
+    WARN breaker open: SOCKET: AUTH: WRONGPASS invalid username-password pair or user is disabled; limits are decided locally until Redis is back
     INFO connected to Redis at SOCKET
     INFO breaker half open: Redis answers; requests return to it step by step
-    WARN breaker open: Redis says: NOPERM this user has no permissions to run the 'set' command; checks need `+eval +evalsha +time +get +set`; limits are decided here until Redis is back
-    WARN no Redis yet, trying on: SOCKET: a probe: ERR The user executing the script can't run this command or subcommand script: SHA, on @user_script:LINE; checks need `+eval +evalsha +time +get +set`
+    WARN breaker open: Redis says: NOPERM this user has no permissions to run the 'set' command; checks need `+eval +evalsha +time +get +set`; limits are decided locally until Redis is back
+    WARN cannot reach Redis, retrying: SOCKET: a probe: ERR The user executing the script can't run this command or subcommand script: SHA, on @user_script:LINE; checks need `+eval +evalsha +time +get +set`
     INFO connected to Redis at SOCKET
     INFO breaker half open: Redis answers; requests return to it step by step
-    WARN breaker open: lost Redis at SOCKET: the connection was closed; limits are decided here until Redis is back
+    WARN breaker open: lost Redis at SOCKET: the connection was closed; limits are decided locally until Redis is back
     INFO connected to Redis at SOCKET
     INFO breaker half open: Redis answers; requests return to it step by step
     ");
