@@ -19,6 +19,13 @@ pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
         let is_heading = trimmed.starts_with('[');
         if is_heading {
             table = trimmed.trim_start_matches(['[', ' ', '\t', '"', '\'']);
+            // A malformed head may be that of any table, so its settings are treated as keys.
+            let is_plain = |byte: u8| {
+                byte.is_ascii_alphanumeric() || !byte.is_ascii() || b"_-.'\" \t".contains(&byte)
+            };
+            if !table.split_once(']').is_some_and(|(name, _)| name.bytes().all(is_plain)) {
+                table = "keys";
+            }
         }
         let is_secret_here = if table.starts_with("keys") {
             !begins_with(&PUBLIC)

@@ -184,3 +184,15 @@ fn secrets_in_a_wrong_table_are_masked() {
     let reference = "[server]\ntoken = '${TOKEN}'\n";
     assert_eq!(mask(reference), reference);
 }
+
+#[test]
+fn secrets_below_a_malformed_head_are_masked() {
+    for text in [
+        "[clients]\n[a=\napi_key = ['hunter2'",
+        "[{redis}]\nurl = 'redis://h?password=hunter2",
+        "[{access_log}]\nslat = 'hunter2",
+        "[\nkey = 'hunter2",
+    ] {
+        assert_hidden(text);
+    }
+}
