@@ -153,18 +153,20 @@ fn rejected_file_is_logged_once_while_it_is_unchanged() {
         crate::support::wait_retry_after(std::time::Duration::from_millis(200));
     }
     assert_eq!(gateway.reloads("rejected"), 1);
-    assert_eq!(
-        gateway.log().matches("was rejected; the previous configuration stays in force").count(),
-        1,
-        "{}",
-        gateway.log()
-    );
+    // The log is written after the reload is counted.
+    let rejected = "was rejected; the previous configuration stays in force";
+    let log =
+        eventually("the log line", || Some(gateway.log()).filter(|log| log.contains(rejected)));
+    assert_eq!(log.matches(rejected).count(), 1, "{log}");
     // The file in force again: not a reload, and no longer an error.
     gateway.save(DEMO);
     let good = "tollgate_config_last_reload_successful";
     gateway.wait_for_count(good, &[], 1);
     assert_eq!(gateway.reloads("applied"), 0);
-    assert_eq!(gateway.log().matches("matches the configuration in force again").count(), 1);
+    let restored = "matches the configuration in force again";
+    let log =
+        eventually("the log line", || Some(gateway.log()).filter(|log| log.contains(restored)));
+    assert_eq!(log.matches(restored).count(), 1, "{log}");
 }
 
 #[test]

@@ -25,12 +25,12 @@ proptest! {
         other_cost in 1_u64..50,
     ) {
         let limit = Limit::token_bucket(tokens, period, burst.max(cost).max(other_cost)).unwrap();
-        let asked: Vec<Charge> = vec![charge(7, limit, cost)];
+        let checked: Vec<Charge> = vec![charge(7, limit, cost)];
         let mut bucket = [Bucket { level: level % limit.full(), at: 1_000 }];
-        let answer = take(&asked, &mut bucket, Share::WHOLE);
+        let answer = take(&checked, &mut bucket, Share::WHOLE);
         prop_assume!(!answer.allowed());
         let cache = DenyCache::default();
-        cache.remember(&asked, &answer, 1_000);
+        cache.remember(&checked, &answer, 1_000);
 
         let later: Vec<Charge> = vec![charge(7, limit, other_cost)];
         let now = 1_000 + wait;
@@ -46,12 +46,12 @@ proptest! {
 #[test]
 fn entry_does_not_apply_to_other_buckets_or_after_a_reset() {
     let limit = Limit::token_bucket(1, 1_000_000, 5).unwrap();
-    let asked: Vec<Charge> = vec![charge(7, limit, 1)];
+    let checked: Vec<Charge> = vec![charge(7, limit, 1)];
     let mut empty = [Bucket { level: 0, at: 0 }];
-    let answer = take(&asked, &mut empty, Share::WHOLE);
+    let answer = take(&checked, &mut empty, Share::WHOLE);
     let cache = DenyCache::default();
-    cache.remember(&asked, &answer, 0);
-    assert!(cache.refusal(&asked, 10).is_some());
+    cache.remember(&checked, &answer, 0);
+    assert!(cache.refusal(&checked, 10).is_some());
     let other: Vec<Charge> = vec![charge(8, limit, 1)];
     assert!(cache.refusal(&other, 10).is_none());
     let same_slot: Vec<Charge> = vec![charge(7 + SLOTS as u128, limit, 1)];
@@ -60,24 +60,24 @@ fn entry_does_not_apply_to_other_buckets_or_after_a_reset() {
     let other_rule: Vec<Charge> = vec![charge(7, doubled, 1)];
     assert!(cache.refusal(&other_rule, 10).is_none());
     cache.clear(10);
-    assert!(cache.refusal(&asked, 10).is_none());
+    assert!(cache.refusal(&checked, 10).is_none());
 }
 
 #[test]
 fn answer_from_before_a_grant_is_not_remembered() {
     let limit = Limit::token_bucket(1, 1_000_000, 5).unwrap();
-    let asked: Vec<Charge> = vec![charge(7, limit, 1)];
+    let checked: Vec<Charge> = vec![charge(7, limit, 1)];
     let other: Vec<Charge> = vec![charge(8, limit, 1)];
-    let answer = take(&asked, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
+    let answer = take(&checked, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
     let cache = DenyCache::default();
-    cache.remember(&asked, &answer, 1);
+    cache.remember(&checked, &answer, 1);
     cache.remember(&other, &answer, 1);
     cache.forget([BucketId(7)], 10);
-    assert!(cache.refusal(&asked, 10).is_none() && cache.refusal(&other, 10).is_some());
-    cache.remember(&asked, &answer, 10);
-    assert!(cache.refusal(&asked, 10).is_none(), "its call was sent before");
-    cache.remember(&asked, &answer, 11);
-    assert!(cache.refusal(&asked, 11).is_some());
+    assert!(cache.refusal(&checked, 10).is_none() && cache.refusal(&other, 10).is_some());
+    cache.remember(&checked, &answer, 10);
+    assert!(cache.refusal(&checked, 10).is_none(), "its call was sent before");
+    cache.remember(&checked, &answer, 11);
+    assert!(cache.refusal(&checked, 11).is_some());
 }
 
 #[test]
@@ -102,19 +102,19 @@ fn one_exhausted_bucket_refuses_the_whole_request() {
 fn concurrent_refusal_is_by_a_rule_that_was_short() {
     let limit = Limit::token_bucket(1, 1_000_000, 5).unwrap();
     let cache = DenyCache::default();
-    let asked: Vec<Charge> = vec![charge(7, limit, 1)];
+    let checked: Vec<Charge> = vec![charge(7, limit, 1)];
     let colliding: Vec<Charge> = vec![charge(7 + SLOTS as u128, limit, 1)];
-    let answer = take(&asked, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
+    let answer = take(&checked, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
     let is_over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for charges in [&asked, &colliding] {
+        for charges in [&checked, &colliding] {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
                     cache.remember(charges, &answer, 1);
                 }
             });
         }
-        let refusals = std::iter::repeat_with(|| cache.refusal(&asked, 10)).flatten();
+        let refusals = std::iter::repeat_with(|| cache.refusal(&checked, 10)).flatten();
         let without = refusals.take(200_000).filter(|refusal| refusal.outcomes[0].enough).count();
         is_over.store(true, Ordering::Relaxed);
         assert_eq!(without, 0, "refusals without a rule that was short");
@@ -214,21 +214,21 @@ proptest! {
 /// A call that was sent before the cache was cleared.
 #[test]
 fn answer_to_a_call_from_before_the_clearing_is_not_remembered() {
-    let asked = [charge(7, Limit::token_bucket(1, 1_000_000, 5).unwrap(), 1)];
-    let answer = take(&asked, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
+    let checked = [charge(7, Limit::token_bucket(1, 1_000_000, 5).unwrap(), 1)];
+    let answer = take(&checked, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
     let cache = DenyCache::default();
     cache.clear(10);
-    cache.remember(&asked, &answer, 10);
-    assert_eq!(cache.refusal(&asked, 10), None);
-    cache.remember(&asked, &answer, 11);
-    assert!(cache.refusal(&asked, 11).is_some());
+    cache.remember(&checked, &answer, 10);
+    assert_eq!(cache.refusal(&checked, 10), None);
+    cache.remember(&checked, &answer, 11);
+    assert!(cache.refusal(&checked, 11).is_some());
 }
 
 /// Answers arrive in any order. The newest counts; within one call, the lowest level.
 #[test]
 fn older_answer_does_not_replace_a_newer_one() {
     let limit = Limit::token_bucket(1, 1_000_000, 5).unwrap();
-    let asked = [charge(7, limit, 1)];
+    let checked = [charge(7, limit, 1)];
     // (level, sent at) of two answers -> level at 100 us
     let table = [
         ((400_000, 20), (300_000, 10), 400_080),
@@ -239,10 +239,10 @@ fn older_answer_does_not_replace_a_newer_one() {
     for (first, second, level) in table {
         let cache = DenyCache::default();
         for (level, sent_at) in [first, second] {
-            let answer = take(&asked, &mut [Bucket { level, at: 0 }], Share::WHOLE);
-            cache.remember(&asked, &answer, sent_at);
+            let answer = take(&checked, &mut [Bucket { level, at: 0 }], Share::WHOLE);
+            cache.remember(&checked, &answer, sent_at);
         }
-        assert_eq!(cache.refusal(&asked, 100).unwrap().outcomes[0].level, level, "{first:?}");
+        assert_eq!(cache.refusal(&checked, 100).unwrap().outcomes[0].level, level, "{first:?}");
     }
 }
 
@@ -263,9 +263,9 @@ fn answer_that_allows_replaces_no_entry_of_another_bucket() {
 fn entry_expires_after_its_maximum_age() {
     let limit = Limit::token_bucket(1, 10_000_000, 5).unwrap();
     let cache = DenyCache::with_slots(1);
-    let asked = [charge(0, limit, 1)];
-    let answer = take(&asked, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
-    cache.remember(&asked, &answer, 7);
-    assert!(cache.refusal(&asked, 7 + MAX_AGE_US).is_some());
-    assert!(cache.refusal(&asked, 8 + MAX_AGE_US).is_none());
+    let checked = [charge(0, limit, 1)];
+    let answer = take(&checked, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
+    cache.remember(&checked, &answer, 7);
+    assert!(cache.refusal(&checked, 7 + MAX_AGE_US).is_some());
+    assert!(cache.refusal(&checked, 8 + MAX_AGE_US).is_none());
 }

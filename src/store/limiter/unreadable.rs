@@ -27,57 +27,63 @@ impl Shared {
         unreadable: &[BucketId],
         started: u64,
     ) -> Option<Taken> {
-        let (here, there): (Charges, Charges) =
+        let (local_part, redis_part): (Charges, Charges) =
             charges.iter().partition(|charge| unreadable.contains(&charge.bucket));
-        if let Some(refusal) = self.denied.refusal(&there, clock::now()) {
+        if let Some(refusal) = self.denied.refusal(&redis_part, clock::now()) {
             let peek = |local: &[Charge], share| self.fallback.peek(local, clock::now(), share);
-            let here = self.decide_locally(&here, rules, peek).before_taking();
-            if here.source == Source::Policy {
-                return Some(here);
+            let local_part = self.decide_locally(&local_part, rules, peek).before_taking();
+            if local_part.source == Source::Policy {
+                return Some(local_part);
             }
-            let refused = merged(charges, here, &there, &refusal.outcomes);
+            let refused = merged(charges, local_part, &redis_part, &refusal.outcomes);
             return Some(Taken { source: Source::Cache, ..refused });
         }
         let reserve = |local: &[Charge], share| self.fallback.reserve(local, clock::now(), share);
-        let mut here = self.decide_locally(&here, rules, reserve);
-        if here.source == Source::Policy {
-            return Some(here);
+        let mut local_part = self.decide_locally(&local_part, rules, reserve);
+        if local_part.source == Source::Policy {
+            return Some(local_part);
         }
-        if there.is_empty() {
-            self.fallback.record_debts(&here.charges, rules, &here.answer, clock::now());
-            return Some(merged(charges, here, &there, &Outcomes::new()));
+        if redis_part.is_empty() {
+            self.fallback.record_debts(
+                &local_part.charges,
+                rules,
+                &local_part.answer,
+                clock::now(),
+            );
+            return Some(merged(charges, local_part, &redis_part, &Outcomes::new()));
         }
         let spent = Duration::from_micros(clock::now().saturating_sub(started));
         let left = self.node.batcher().budget().saturating_sub(spent);
-        if !here.answer.allowed() {
-            let levels = self.node.batcher().peek(&there, rules, left).await.ok();
+        if !local_part.answer.allowed() {
+            let levels = self.node.batcher().peek(&redis_part, rules, left).await.ok();
             // If Redis does not answer, only the rule that denied is known.
             let known: Option<Vec<Bucket>> = levels
                 .and_then(|levels| levels.into_iter().map(|level| level.map(bucket)).collect());
             return Some(match known {
                 Some(known) => {
-                    let outcomes = charge::outcomes(&there, &known, Share::WHOLE);
-                    merged(charges, here, &there, &outcomes)
+                    let outcomes = charge::outcomes(&redis_part, &known, Share::WHOLE);
+                    merged(charges, local_part, &redis_part, &outcomes)
                 }
-                None => here,
+                None => local_part,
             });
         }
-        let asked = self.node.batcher().take(there.clone(), Arc::clone(rules));
-        let answered = tokio::time::timeout(left, asked).await;
+        let call = self.node.batcher().take(redis_part.clone(), Arc::clone(rules));
+        let answered = tokio::time::timeout(left, call).await;
         let now = clock::now();
         let Ok(Ok(answered)) = answered else {
-            self.fallback.give_back(&here.charges, &here.answer, now);
+            self.fallback.give_back(&local_part.charges, &local_part.answer, now);
             return None;
         };
         let answer = answered.answer;
-        self.denied.remember(&there, &answer, answered.sent_at);
-        self.fallback.learn(&there, &answer, now);
+        self.denied.remember(&redis_part, &answer, answered.sent_at);
+        self.fallback.learn(&redis_part, &answer, now);
         if answer.allowed() {
-            self.fallback.record_debts(&here.charges, rules, &here.answer, now);
+            self.fallback.record_debts(&local_part.charges, rules, &local_part.answer, now);
         } else {
-            here.answer.outcomes = self.fallback.give_back(&here.charges, &here.answer, now);
+            local_part.answer.outcomes =
+                self.fallback.give_back(&local_part.charges, &local_part.answer, now);
         }
-        Some(merged(charges, here, &there, &answer.outcomes))
+        Some(merged(charges, local_part, &redis_part, &answer.outcomes))
     }
 
     /// Returns what a request would be answered, without taking tokens.
@@ -86,28 +92,29 @@ impl Shared {
         let Ok(levels) = self.node.batcher().peek(charges, rules, OPERATOR_TIMEOUT).await else {
             return self.decide_locally(charges, rules, peek);
         };
-        let (mut here, mut there, mut buckets) = (Charges::new(), Charges::new(), Vec::new());
+        let (mut local_part, mut redis_part, mut buckets) =
+            (Charges::new(), Charges::new(), Vec::new());
         for (charge, level) in charges.iter().zip(levels) {
             match level {
                 Some(level) => {
-                    there.push(*charge);
+                    redis_part.push(*charge);
                     buckets.push(bucket(level));
                 }
-                None => here.push(*charge),
+                None => local_part.push(*charge),
             }
         }
-        let before = charge::outcomes(&there, &buckets, Share::WHOLE);
-        let answer = charge::take(&there, &mut buckets, Share::WHOLE);
-        if here.is_empty() {
-            return Taken::all(there, answer, Source::Redis);
+        let before = charge::outcomes(&redis_part, &buckets, Share::WHOLE);
+        let answer = charge::take(&redis_part, &mut buckets, Share::WHOLE);
+        if local_part.is_empty() {
+            return Taken::all(redis_part, answer, Source::Redis);
         }
-        let here = self.decide_locally(&here, rules, peek);
-        if here.source == Source::Policy {
-            here
-        } else if here.answer.allowed() && answer.allowed() {
-            merged(charges, here, &there, &answer.outcomes)
+        let local_part = self.decide_locally(&local_part, rules, peek);
+        if local_part.source == Source::Policy {
+            local_part
+        } else if local_part.answer.allowed() && answer.allowed() {
+            merged(charges, local_part, &redis_part, &answer.outcomes)
         } else {
-            merged(charges, here.before_taking(), &there, &before)
+            merged(charges, local_part.before_taking(), &redis_part, &before)
         }
     }
 }
@@ -128,24 +135,29 @@ const fn bucket(level: i64) -> Bucket {
     Bucket { level, at: 0 }
 }
 
-/// Merges the decision on a request whose charges in `here` were decided locally and those in `there` by
-/// Redis, in the order of its charges.
-fn merged(charges: &[Charge], here: Taken, there: &[Charge], outcomes: &Outcomes) -> Taken {
+/// Merges the decision on a request whose charges in `local_part` were decided locally and those in
+/// `redis_part` by Redis, in the order of its charges.
+fn merged(
+    charges: &[Charge],
+    local_part: Taken,
+    redis_part: &[Charge],
+    outcomes: &Outcomes,
+) -> Taken {
     let (mut all, mut found, mut local) = (Charges::new(), Outcomes::new(), Vec::new());
     for charge in charges {
         let find = |part: &[Charge], outcomes: &Outcomes| {
             let at = part.iter().position(|other| other.bucket == charge.bucket)?;
             outcomes.get(at).copied()
         };
-        let own = find(&here.charges, &here.answer.outcomes);
+        let own = find(&local_part.charges, &local_part.answer.outcomes);
         if own.is_some() {
             local.push(all.len());
         }
-        if let Some(outcome) = own.or_else(|| find(there, outcomes)) {
+        if let Some(outcome) = own.or_else(|| find(redis_part, outcomes)) {
             all.push(*charge);
             found.push(outcome);
         }
     }
     let answer = Answer::of(&all, found);
-    Taken { waived: here.waived, local, ..Taken::all(all, answer, Source::Redis) }
+    Taken { waived: local_part.waived, local, ..Taken::all(all, answer, Source::Redis) }
 }

@@ -104,9 +104,9 @@ fn row_24_clock_jump_does_not_block_a_client() {
     let mut connection = server.client().get_connection().unwrap();
     let limit = Limit::token_bucket(1, 1_000_000, 5).unwrap();
     let check = charges(&[(0, 1, 1, false)], &[limit]);
-    let mut passed = |now: u64, asked: usize| {
+    let mut passed = |now: u64, sent: usize| {
         let mut batch = Batch::default();
-        (0..asked).for_each(|_| assert_eq!(batch.add(&check, &rules(), PREFIX), Added::In));
+        (0..sent).for_each(|_| assert_eq!(batch.add(&check, &rules(), PREFIX), Added::In));
         let answers = batch.read(&call(&mut connection, &batch, now)).unwrap().answers;
         answers.iter().flatten().filter(|answer| answer.allowed()).count()
     };

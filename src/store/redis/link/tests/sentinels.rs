@@ -48,7 +48,7 @@ async fn row_07_gateway_connects_to_the_promoted_master() {
         replica.ask("INFO replication").contains("master_link_status:up")
     })
     .await;
-    // One of the sentinels is gone, too: the others are asked.
+    // One of the sentinels is gone, too: the others are queried.
     sentinels.remove(0);
     master.kill();
     running.until_down().await;
