@@ -234,7 +234,7 @@ impl Fault {
                 Some("write it in letters A-Z and a-z, digits, `_` and `-`"),
             ),
             Self::NameInThreeQuotes => {
-                ("a name stands in three quotes", Some("write it in one pair of quotes"))
+                ("a name is written in three quotes", Some("write it in one pair of quotes"))
             }
             Self::MissingName => {
                 ("a name is missing", Some("write it in letters A-Z and a-z, digits, `_` and `-`"))

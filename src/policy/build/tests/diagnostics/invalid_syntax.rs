@@ -163,7 +163,7 @@ fn faults_of_names_and_values_are_named() {
         ("[a..b]", "a name is missing"),
         ("= 5", "a name is missing"),
         ("a.{b} = 1", "a name is missing"),
-        ("\"\"\"a\"\"\" = 1", "a name stands in three quotes"),
+        ("\"\"\"a\"\"\" = 1", "a name is written in three quotes"),
         ("server = { l isten = ['x'] }", "a name without a value"),
         ("server = { listen ['x'] }", "a name without a value"),
         ("server = { listen }", "a name without a value"),
