@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{DEMO, Gateway, Redis, Request, Upstream, eventually, key, proxy_to};
+use crate::support::{
+    ClosedPort, DEMO, Gateway, Redis, Request, Upstream, eventually, key, proxy_to,
+};
 
 /// Rules with every kind of bucket.
 const RULES: &str = r#"
@@ -139,7 +141,8 @@ fn last_reloads_are_listed() {
 #[test]
 fn upstreams_response_marks_ejected_addresses() {
     let upstream = Upstream::echo();
-    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = ClosedPort::bind();
+    let dead = closed.address;
     let gateway = Gateway::start(&proxy_to(&[upstream.address, dead]));
     for _ in 0..4 {
         assert_eq!(gateway.get("/").status, 200);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use insta::assert_snapshot;
 
-use crate::support::{DEMO, Gateway, Request, Upstream, key, proxy_to};
+use crate::support::{ClosedPort, DEMO, Gateway, Request, Upstream, key, proxy_to};
 
 const ONE_A_DAY: &str = "[rules.per-key]\nper = [\"key\"]\nrate = \"1/d\"\n";
 
@@ -155,8 +155,8 @@ fn rejected_requests_get_problem_documents() {
 
 #[test]
 fn upstream_failures_get_problem_documents() {
-    let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let refused = Gateway::start(&proxy_to(&[unused_address])).get("/");
+    let closed = ClosedPort::bind();
+    let refused = Gateway::start(&proxy_to(&[closed.address])).get("/");
     let invalid = Upstream::responding("what?\r\n\r\n");
     let invalid = Gateway::start(&proxy_to(&[invalid.address])).get("/");
     // Accepts connections and never responds.

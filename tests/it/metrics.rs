@@ -4,7 +4,9 @@ use std::io::Write as _;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use crate::support::{DEMO, Gateway, Request, Upstream, key, proxy_to, send_many, timed};
+use crate::support::{
+    ClosedPort, DEMO, Gateway, Request, Upstream, key, proxy_to, send_many, timed,
+};
 
 #[test]
 fn responses_are_counted_by_route_plan_and_status() {
@@ -59,7 +61,8 @@ rate = "1/d"
 #[test]
 fn upstream_health_series_follow_ejection_and_reload() {
     let upstream = Upstream::echo();
-    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = ClosedPort::bind();
+    let dead = closed.address;
     let gateway = Gateway::start(&proxy_to(&[upstream.address, dead]));
     let view = || {
         let metrics = gateway.metrics();
@@ -177,7 +180,8 @@ fn upstream_results_are_counted_by_upstream() {
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok").is_err()
     });
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let unused_address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = ClosedPort::bind();
+    let unused_address = closed.address;
     let others = [
         ("bad", bad.address),
         ("broken", broken.address),

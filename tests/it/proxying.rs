@@ -7,8 +7,8 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use crate::support::{
-    Connection, DEMO, Gateway, Latch, Nginx, PythonServer, Request, Response, TIMEOUT, Upstream,
-    curl, proxy_to, send_concurrently, sleep_for,
+    ClosedPort, Connection, DEMO, Gateway, Latch, Nginx, PythonServer, Request, Response, TIMEOUT,
+    Upstream, curl, proxy_to, send_concurrently, sleep_for,
 };
 
 const MIB: usize = 1024 * 1024;
@@ -265,7 +265,8 @@ fn row_65_websocket_is_forwarded_and_is_one_request() {
 fn websocket_survives_an_immediate_101() {
     // Sequentially: in each attempt, the 101 can arrive before the end of the request.
     let upstream = echoing_socket();
-    let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = ClosedPort::bind();
+    let unused_address = closed.address;
     for servers in [&[upstream.address][..], &[unused_address, upstream.address]] {
         let gateway = Gateway::start(&proxy_to(servers));
         for number in 0..50 {

@@ -1,7 +1,7 @@
 //! Row 40 of docs/faults.md: secrets must not be in any log, metric or message.
 
 use crate::support::{
-    DEMO, Gateway, Request, Upstream, check, eventually, full_config, key, proxy_to,
+    ClosedPort, DEMO, Gateway, Request, Upstream, check, eventually, full_config, key, proxy_to,
 };
 
 /// A string that occurs nowhere else.
@@ -74,7 +74,8 @@ fn row_40_no_secret_of_an_allowed_or_denied_request_is_logged() {
 #[test]
 fn row_40_no_secret_of_a_failed_request_is_logged() {
     let known = key("acme", SECRET, "free");
-    let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = ClosedPort::bind();
+    let unused_address = closed.address;
     let routes = only_below_api(&proxy_to(&[unused_address]));
     assert_kept_secret(&format!("{routes}{known}"), 502);
 

@@ -6,7 +6,7 @@ mod collectors;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Collector, DEMO, Gateway, Latch, Request, Span, Upstream, eventually, key, proxy_to,
+    ClosedPort, Collector, DEMO, Gateway, Latch, Request, Span, Upstream, eventually, key, proxy_to,
 };
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
@@ -346,7 +346,8 @@ fn spans_of_a_disconnected_client_are_canceled() {
 
 #[test]
 fn spans_record_retries_and_failures() {
-    let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = ClosedPort::bind();
+    let unused_address = closed.address;
     let (upstream, collector) = (Upstream::responding(ANSWER), Collector::start());
     let servers = proxy_to(&[unused_address, upstream.address]);
     let gateway = Gateway::start(&format!("{servers}{}", collector.table("")));

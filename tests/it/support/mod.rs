@@ -1,6 +1,7 @@
 //! Fixtures. Each stops its processes and threads when dropped.
 
 mod child;
+mod closed_port;
 mod collector;
 mod config;
 mod curl;
@@ -18,6 +19,7 @@ mod upstream;
 mod wait;
 mod wall_clock;
 
+pub(crate) use closed_port::ClosedPort;
 pub(crate) use collector::{Collector, Span};
 pub(crate) use config::{DEMO, key, proxy_to};
 pub(crate) use curl::curl;

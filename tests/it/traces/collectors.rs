@@ -12,7 +12,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use prost::Message as _;
 
-use crate::support::{Collector, DEMO, Gateway, Request, eventually, timed};
+use crate::support::{ClosedPort, Collector, DEMO, Gateway, Request, eventually, timed};
 
 const REFUSED: &[u8] = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n";
 
@@ -40,7 +40,8 @@ fn tracing_to(address: std::net::SocketAddr, more: &str) -> String {
 
 #[test]
 fn missing_collector_delays_no_request() {
-    let unused_address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = ClosedPort::bind();
+    let unused_address = closed.address;
     let mut gateway = Gateway::start(&tracing_to(unused_address, ""));
     serve(&gateway);
     gateway.wait_for_count("tollgate_traces_spans_total", &[("result", "failed")], 200);
