@@ -26,7 +26,7 @@ pub(super) fn reject(error: &LoadError) -> ExitCode {
             eprintln!("{}", report.render(std::io::stderr().is_terminal()).trim_end());
         }
         LoadError::Unreadable { .. } => {
-            eprintln!("error: {error}\n  name another file with `-c FILE`");
+            eprintln!("error: {error}\n  name another file: `tollgate check FILE`, or `-c FILE`");
         }
         _ => eprintln!("error: {error}"),
     }

@@ -2,6 +2,7 @@
 
 mod check;
 mod explain;
+mod file;
 mod hash_key;
 mod run;
 mod schema;
@@ -10,8 +11,10 @@ mod top;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::parser::ValueSource;
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{Parser, Subcommand};
+
+use file::{ConfigFile, FileArgument};
 
 /// Exit code for a bad file: `EX_USAGE` of sysexits.h.
 const EXIT_BAD_FILE: u8 = 64;
@@ -26,9 +29,9 @@ const EXIT_UNAVAILABLE: u8 = 69;
 #[derive(Debug, Parser)]
 #[command(name = "tollgate", version, max_term_width = 100)]
 struct Arguments {
-    /// The configuration file.
-    #[arg(short, long, global = true, value_name = "FILE", default_value = "gateway.toml")]
-    config: PathBuf,
+    /// The configuration file [default: gateway.toml]
+    #[arg(short, long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
 
     /// The subcommand; `run` by default.
     #[command(subcommand)]
@@ -41,20 +44,34 @@ enum Command {
     ///
     /// The configuration reloads when the file is saved, on SIGHUP, and on `POST /api/reload` at the
     /// admin port. A file with errors changes nothing.
-    Run,
+    Run(FileArgument),
     /// Check the file and print every error with its line. Exits with 0 or 64.
-    Check,
+    Check(FileArgument),
     /// Explain the response to a request: client, route, every rule, names of the buckets.
     ///
     /// Uses only the file: opens no port and does not connect to Redis. A running gateway also knows
     /// the levels of the buckets, and so the verdict: POST /api/explain on its admin port. Exits with
     /// 0 if the request is explained, allowed or not; with 64 on a bad file or bad arguments.
-    Explain(explain::Request),
+    Explain {
+        /// The configuration file.
+        #[command(flatten)]
+        file: FileArgument,
+        /// The request.
+        #[command(flatten)]
+        request: explain::Request,
+    },
     /// Show a running gateway in the terminal: rates, clients, buckets, health.
     ///
     /// Reads from its admin port only. The key ? lists all keys. Exits with 0; with 64 on a bad file,
     /// bad arguments or a wrong token; with 69 if no gateway answers and `--once` is given.
-    Top(top::Flags),
+    Top {
+        /// The configuration file.
+        #[command(flatten)]
+        file: FileArgument,
+        /// The gateway, and how to show it.
+        #[command(flatten)]
+        flags: top::Flags,
+    },
     /// Print the JSON Schema of the file, for editors.
     ///
     /// Run `tollgate schema > gateway.schema.json` and make `#:schema ./gateway.schema.json` the first
@@ -85,25 +102,41 @@ fn print(text: &str) -> ExitCode {
 
 /// Parses the arguments of the process and runs the subcommand.
 pub fn main() -> ExitCode {
-    let parsed = Arguments::command().try_get_matches().and_then(|matches| {
-        let is_named = matches.value_source("config") == Some(ValueSource::CommandLine);
-        Ok((Arguments::from_arg_matches(&matches)?, is_named))
-    });
-    let (arguments, is_named) = match parsed {
+    let Arguments { config, command } = match Arguments::try_parse() {
         Ok(parsed) => parsed,
-        Err(error) => {
-            // --help and --version are "errors" that go to standard output and succeed.
-            let code = if error.use_stderr() { EXIT_BAD_FILE } else { 0 };
-            let _ = error.print();
-            return ExitCode::from(code);
-        }
+        Err(error) => return refuse(&error),
     };
-    match arguments.command.unwrap_or(Command::Run) {
-        Command::Run => run::run(&arguments.config),
-        Command::Check => check::check(&arguments.config),
-        Command::Explain(request) => explain::explain(&arguments.config, request),
-        Command::Top(flags) => top::top(is_named.then_some(&arguments.config), &flags),
-        Command::Schema => schema::schema(),
-        Command::HashKey { key } => hash_key::hash_key(key.as_deref()),
+    let of = |argument| ConfigFile::of(config, argument);
+    let code = match command.unwrap_or(Command::Run(FileArgument::default())) {
+        Command::Run(file) => of(file).map(|file| run::run(&file.path)),
+        Command::Check(file) => of(file).map(|file| check::check(&file.path)),
+        Command::Explain { file, request } => {
+            of(file).map(|file| explain::explain(&file.path, request))
+        }
+        Command::Top { file, flags } => of(file).map(|file| top::top(file.named(), &flags)),
+        Command::Schema => Ok(schema::schema()),
+        Command::HashKey { key } => Ok(hash_key::hash_key(key.as_deref())),
+    };
+    code.unwrap_or_else(|two_files| {
+        eprintln!("error: {two_files}");
+        ExitCode::from(EXIT_BAD_FILE)
+    })
+}
+
+/// Prints why the arguments are invalid, or the text of `--help` or `--version`.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // --help and --version are "errors" that go to standard output and succeed.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
     }
+    match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) if file::suggestion(word).is_some() => {
+            eprintln!("{}", file::suggestion(word).unwrap_or_default());
+        }
+        _ => {
+            let _ = error.print();
+        }
+    }
+    ExitCode::from(EXIT_BAD_FILE)
 }

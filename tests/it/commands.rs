@@ -38,6 +38,52 @@ fn check_and_run_print_the_same_errors() {
 }
 
 #[test]
+fn file_is_an_argument_or_follows_the_flag() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("own.toml");
+    std::fs::write(&file, DEMO).unwrap();
+    let file = file.to_str().unwrap();
+    for call in [
+        &["check", file][..],
+        &["check", "-c", file],
+        &["-c", file, "check"],
+        &["check", file, "-c", file],
+        &["explain", file],
+        &["explain", "--path", "/x", file],
+    ] {
+        assert_eq!(tollgate(call, "").code, Some(0), "{call:?}");
+    }
+    let missing = folder.path().join("missing.toml");
+    let missing = missing.to_str().unwrap();
+    for subcommand in ["run", "check", "explain", "top"] {
+        let outcome = tollgate(&[subcommand, missing], "");
+        assert_eq!(outcome.code, Some(64), "{outcome:?}");
+        assert!(outcome.stderr.starts_with(&format!("error: cannot read {missing}: ")));
+        let outcome = tollgate(&[subcommand, file, "-c", missing], "");
+        let expected = format!(
+            "error: two files are given: `{file}`, and `{missing}` by `-c`; leave one out\n"
+        );
+        assert_eq!((outcome.code, outcome.stderr), (Some(64), expected));
+    }
+    // No default for a file that is named, not even one that is valid.
+    assert_eq!(tollgate(&["check", ""], "").code, Some(64));
+}
+
+#[test]
+fn path_without_a_subcommand_is_an_error_with_a_suggestion() {
+    let outcome = tollgate(&["etc/gateway.toml"], "");
+    assert_eq!(outcome.code, Some(64));
+    assert_snapshot!(outcome.stderr, @r"
+    error: `etc/gateway.toml` is not a command
+
+      to serve this file:  tollgate run etc/gateway.toml
+      to check this file:  tollgate check etc/gateway.toml
+    ");
+    let misspelt = tollgate(&["chekc"], "").stderr;
+    assert!(misspelt.contains("similar subcommands exist: 'schema', 'check'"), "{misspelt}");
+}
+
+#[test]
 fn schema_prints_the_schema_in_docs() {
     let outcome = tollgate(&["schema"], "");
     let kept = include_str!("../../docs/gateway.schema.json");
