@@ -1,6 +1,8 @@
 //! The decision on one request. The gateway makes it once and stores it in the exchange; response,
 //! rate limit headers, access log, metrics, audit and traces read it.
 
+use std::cmp::Reverse;
+
 use bytes::Bytes;
 
 use super::label::DecisionLabel;
@@ -29,7 +31,13 @@ pub enum Decision {
         view: Option<Bytes>,
     },
     /// At least one enforced bucket did not hold the cost: 429.
-    Limited(LimitCheck),
+    Limited {
+        /// The rate limits that were checked.
+        check: LimitCheck,
+        /// Why the request would have been refused otherwise: then these are the limits that bound attempts
+        /// to guess a key.
+        unauthenticated: Option<Unauthenticated>,
+    },
     /// Redis is unavailable, and a rule denies requests then (`on_failure = "deny"`): 503.
     Unavailable {
         /// Index of that rule.
@@ -62,10 +70,13 @@ pub struct LimitCheck {
 pub struct Summary {
     /// The decision, as metrics and logs name it.
     pub label: DecisionLabel,
-    /// Index of the rule that denied the request, else of the one with the fewest tokens left.
+    /// Index of the rule that gave the decision: the one that denied the request, the shadow rule that
+    /// would have denied it, else the one with the fewest tokens left.
     pub rule: Option<u32>,
     /// Whole tokens that the client has left with that rule.
     pub remaining: Option<u64>,
+    /// Tokens that the request took from each bucket, or would have taken; `None` if no bucket was read.
+    pub cost: Option<u64>,
     /// Where the decision was made; `None` if no rule took part.
     pub source: Option<Source>,
 }
@@ -87,7 +98,13 @@ impl Decision {
             return Self::Unavailable { rule: charge.rule, retry_after_us: retry_after_us() };
         }
         match (taken.map(LimitCheck::of), refusal) {
-            (Some(check), _) if !check.allowed() => Self::Limited(check),
+            (Some(check), refusal) if !check.allowed() => {
+                let unauthenticated = match refusal {
+                    Some(Refusal::Unauthenticated(reason)) => Some(reason),
+                    None | Some(Refusal::Rejected(_)) => None,
+                };
+                Self::Limited { check, unauthenticated }
+            }
             (check, None) => Self::Allowed { check, shadow_key_rule: None },
             (check, Some(Refusal::Unauthenticated(reason))) => {
                 Self::Unauthenticated { reason, check }
@@ -102,24 +119,34 @@ impl Decision {
             Self::Allowed { check, .. }
             | Self::OwnLimits { check, .. }
             | Self::Unauthenticated { check, .. } => check.as_ref(),
-            Self::Limited(check) => Some(check),
+            Self::Limited { check, .. } => Some(check),
             Self::Unavailable { .. } | Self::Rejected(_) => None,
         }
+    }
+
+    /// Indexes of the shadow rules that would have denied the request, which was allowed: all whose bucket
+    /// was short, and the first that requires an API key.
+    pub fn shadow_denials(&self) -> Vec<u32> {
+        let Self::Allowed { check, shadow_key_rule } = self else { return Vec::new() };
+        let short = check.iter().flat_map(|check| {
+            let charges = &check.taken.charges;
+            check.shadow_short().filter_map(|(index, _)| Some(charges.get(index)?.rule))
+        });
+        let mut rules: Vec<u32> = shadow_key_rule.iter().copied().chain(short).collect();
+        rules.sort_unstable();
+        rules
     }
 
     /// What is recorded of the decision.
     pub fn summary(&self) -> Summary {
         match self {
-            Self::Allowed { check: Some(check), shadow_key_rule } => {
-                check.summary(shadow_key_rule.is_some())
-            }
-            Self::OwnLimits { check: Some(check), .. } | Self::Limited(check) => {
-                check.summary(false)
-            }
-            Self::Allowed { check: None, shadow_key_rule: Some(rule) } => Summary {
+            Self::Allowed { shadow_key_rule: Some(rule), .. } => Summary {
                 label: DecisionLabel::ShadowDeny,
                 ..Summary::denied_without_bucket(*rule)
             },
+            Self::Allowed { check: Some(check), shadow_key_rule: None }
+            | Self::OwnLimits { check: Some(check), .. }
+            | Self::Limited { check, .. } => check.summary(),
             Self::Allowed { check: None, shadow_key_rule: None }
             | Self::OwnLimits { check: None, .. } => Summary::UNLIMITED,
             Self::Unavailable { rule, .. }
@@ -161,40 +188,44 @@ impl LimitCheck {
             .map_or("", |rule| &rule.name)
     }
 
-    /// `shadow_denied`: a shadow rule would deny the request without reading a bucket.
-    fn summary(&self, shadow_denied: bool) -> Summary {
-        let Taken { charges, answer, .. } = &self.taken;
-        let is_shadow_short = || {
-            let mut each = charges.iter().zip(&answer.outcomes);
-            each.any(|(charge, outcome)| charge.mode == Mode::Shadow && !outcome.enough)
+    fn summary(&self) -> Summary {
+        let shadow =
+            self.shadow_short().min_by_key(|(_, standing)| Reverse(standing.retry_after_us));
+        let (label, index) = match shadow {
+            _ if !self.allowed() => (DecisionLabel::Deny, self.reported),
+            Some((index, _)) => (DecisionLabel::ShadowDeny, Some(index)),
+            None => (DecisionLabel::Allow, self.reported),
         };
-        let label = if !answer.allowed() {
-            DecisionLabel::Deny
-        } else if shadow_denied || is_shadow_short() {
-            DecisionLabel::ShadowDeny
-        } else {
-            DecisionLabel::Allow
-        };
-        let source = self.reported.map_or(self.taken.source, |index| self.taken.source_of(index));
+        let charge = index.and_then(|index| self.taken.charges.get(index));
+        let source = index.map_or(self.taken.source, |index| self.taken.source_of(index));
         Summary {
             label,
-            rule: self.reported.and_then(|index| charges.get(index)).map(|charge| charge.rule),
-            remaining: self.reported.and_then(|index| Some(self.standing(index)?.remaining)),
+            rule: charge.map(|charge| charge.rule),
+            remaining: index.and_then(|index| Some(self.standing(index)?.remaining)),
+            cost: charge.or(self.taken.charges.first()).map(|charge| charge.cost),
             source: Some(source),
         }
+    }
+
+    /// The charges of shadow rules whose bucket was short, with their state.
+    fn shadow_short(&self) -> impl Iterator<Item = (usize, Standing)> {
+        let each = self.taken.charges.iter().zip(&self.taken.answer.outcomes).enumerate();
+        each.filter(|(_, (charge, outcome))| charge.mode == Mode::Shadow && !outcome.enough)
+            .map(|(index, (charge, outcome))| (index, Standing::of(charge, outcome)))
     }
 }
 
 impl Summary {
     /// Summary of an allowed request to which no rule applies.
     pub const UNLIMITED: Self =
-        Self { label: DecisionLabel::Allow, rule: None, remaining: None, source: None };
+        Self { label: DecisionLabel::Allow, rule: None, remaining: None, cost: None, source: None };
 
     const fn denied_without_bucket(rule: u32) -> Self {
         Self {
             label: DecisionLabel::Deny,
             rule: Some(rule),
             remaining: None,
+            cost: None,
             source: Some(Source::Policy),
         }
     }

@@ -4,7 +4,7 @@
 //! Reading order: [`precheck`] (everything that is decided before a bucket is read: client, route and
 //! charges), `guard` (malformed requests), `headers` (headers that limits count by), `decision` (the
 //! decision that follows from the store's answer), `label` (its labels in logs and metrics), `problem`
-//! (status and detail of a refusal), `applicability` (which rules apply to a client without a request).
+//! (status and detail of a refusal), `reason` (its code in logs and metrics), `applicability` (which rules apply to a client without a request).
 
 pub mod applicability;
 pub mod decision;
@@ -12,6 +12,7 @@ pub mod guard;
 pub mod headers;
 pub mod label;
 pub mod problem;
+pub mod reason;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -23,7 +24,7 @@ use crate::limit::charge::Charges;
 use crate::net::address::Authority;
 use crate::policy::Policy;
 use crate::policy::charges::{KeyRequired, RequestAttributes, Scope};
-use crate::policy::client::{Client, ClientKey};
+use crate::policy::client::ClientKey;
 use crate::policy::matcher::ipv6_host;
 use crate::policy::path::PathError;
 use crate::policy::settings::{OnMissingKey, OnUnknownKey};
@@ -106,7 +107,10 @@ pub enum Unauthenticated {
     /// It has none, and a rule demands one (`on_missing = "deny"`).
     KeyRequired(KeyRequired),
     /// Its key is unknown.
-    KeyUnknown,
+    KeyUnknown {
+        /// Where the key was, as an index into the sources of keys (`clients.api_key`).
+        source: usize,
+    },
 }
 
 impl<'a> Head<'a> {
@@ -179,7 +183,7 @@ pub fn precheck<'a>(policy: &Policy, head: &Head<'a>) -> Precheck<'a> {
         Ok(None) => return precheck.rejected(Rejection::NoRoute),
         Err(error) => return precheck.rejected(Rejection::Path(error)),
     }
-    charge(policy, head, &identity.client, precheck)
+    charge(policy, head, &identity, precheck)
 }
 
 /// A request of a client for its own limits. Guessing keys must cost as much here as on any route: the
@@ -197,7 +201,7 @@ fn own_limits<'a>(
     let reason = match *head.method {
         // A preflight request of a browser has no key.
         Method::OPTIONS => return precheck,
-        Method::GET | Method::HEAD => unauthenticated(policy, client),
+        Method::GET | Method::HEAD => unauthenticated(policy, identity),
         _ => return precheck.rejected(Rejection::OwnLimitsMethod),
     };
     if reason.is_none() && !may_be_guessed {
@@ -221,11 +225,12 @@ fn identity(policy: &Policy, head: &Head<'_>) -> Result<Identity, Rejection> {
 fn charge<'a>(
     policy: &Policy,
     head: &Head<'a>,
-    client: &Client,
+    identity: &Identity,
     precheck: Precheck<'a>,
 ) -> Precheck<'a> {
     let Some(attributes) = precheck.attributes(head) else { return precheck };
-    let mut reason = unauthenticated(policy, client);
+    let client = &identity.client;
+    let mut reason = unauthenticated(policy, identity);
     if reason.is_none()
         && let Some(header) = headers::uncountable(policy, client, &attributes)
     {
@@ -245,15 +250,20 @@ fn charge<'a>(
 }
 
 /// Why `[clients]` refuses the client for its key.
-fn unauthenticated(policy: &Policy, client: &Client) -> Option<Unauthenticated> {
+fn unauthenticated(policy: &Policy, identity: &Identity) -> Option<Unauthenticated> {
     let clients = &policy.clients;
-    match client.key {
+    match identity.client.key {
         ClientKey::Known(_) => None,
         ClientKey::Missing => {
-            (clients.on_missing_key == OnMissingKey::Deny).then_some(Unauthenticated::KeyMissing)
+            // An unknown key that counts as none is still what to correct.
+            let unknown = identity.key_from.map(|source| Unauthenticated::KeyUnknown { source });
+            (clients.on_missing_key == OnMissingKey::Deny)
+                .then_some(unknown.unwrap_or(Unauthenticated::KeyMissing))
         }
         ClientKey::Unknown(_) => {
-            (clients.on_unknown_key == OnUnknownKey::Deny).then_some(Unauthenticated::KeyUnknown)
+            let source = identity.key_from.unwrap_or_default();
+            (clients.on_unknown_key == OnUnknownKey::Deny)
+                .then_some(Unauthenticated::KeyUnknown { source })
         }
     }
 }

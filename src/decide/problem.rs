@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use http::{Method, StatusCode};
+use http::{HeaderName, Method, StatusCode};
 
 use super::guard::Malformed;
 use super::headers::{HeaderFault, UncountableHeader};
@@ -11,6 +11,7 @@ use super::{Refusal, Rejection, Unauthenticated};
 use crate::identity::IdentityError;
 use crate::limit::charge::Charge;
 use crate::policy::matcher::takes;
+use crate::policy::settings::KeySource;
 use crate::policy::{Dimension, Policy};
 
 /// Methods that `clients.limits_path` accepts, as the `Allow` header lists them.
@@ -33,14 +34,68 @@ pub fn refused(policy: &Policy, refusal: Refusal) -> (StatusCode, String) {
     match refusal {
         Refusal::Rejected(rejection) => rejected(policy, rejection),
         Refusal::Unauthenticated(reason) => {
-            let detail = match reason {
-                Unauthenticated::KeyMissing | Unauthenticated::KeyRequired(_) => {
-                    "This route requires an API key."
-                }
-                Unauthenticated::KeyUnknown => "The API key is unknown.",
-            };
-            (StatusCode::UNAUTHORIZED, detail.to_owned())
+            (StatusCode::UNAUTHORIZED, unauthenticated(policy, reason))
         }
+    }
+}
+
+/// Why a request needs an API key, or another one: where keys are expected, or where the unknown one was.
+/// Never the key.
+fn unauthenticated(policy: &Policy, reason: Unauthenticated) -> String {
+    let sources = &policy.clients.key_sources;
+    match reason {
+        Unauthenticated::KeyMissing | Unauthenticated::KeyRequired(_) => {
+            let places: Vec<String> = sources.iter().map(place).collect();
+            let places = match places.as_slice() {
+                [] => String::new(),
+                [place] => format!(" {place}"),
+                [places @ .., last] => format!(" {} or {last}", places.join(", ")),
+            };
+            format!("This request requires an API key{places}.")
+        }
+        Unauthenticated::KeyUnknown { source } => match sources.get(source) {
+            Some(KeySource::Bearer) => {
+                "The bearer token in Authorization is not an API key of this gateway.".to_owned()
+            }
+            Some(source) => format!("The API key {} is unknown.", place(source)),
+            None => "The API key is unknown.".to_owned(),
+        },
+    }
+}
+
+/// Where a key is in a request, after "the API key".
+fn place(source: &KeySource) -> String {
+    match source {
+        KeySource::Header(name) => format!("in the header {}", capitalized(name)),
+        KeySource::Bearer => "as a bearer token in Authorization".to_owned(),
+        KeySource::Query(name) => format!("in the query parameter {name}"),
+    }
+}
+
+/// Name of a header with a capital letter at the start of each word, as documentation spells it.
+fn capitalized(name: &HeaderName) -> String {
+    let mut starts_word = true;
+    let letter = |letter: char| {
+        let shown = if starts_word { letter.to_ascii_uppercase() } else { letter };
+        starts_word = letter == '-';
+        shown
+    };
+    name.as_str().chars().map(letter).collect()
+}
+
+/// Value of the `WWW-Authenticate` header of a 401, which RFC 9110, section 15.5.2, requires. No registered
+/// scheme is for API keys, so `ApiKey` names one where the gateway accepts no bearer tokens.
+pub fn challenge(policy: &Policy, reason: Unauthenticated) -> &'static str {
+    let sources = &policy.clients.key_sources;
+    match reason {
+        // RFC 6750, section 3.1.
+        Unauthenticated::KeyUnknown { source }
+            if sources.get(source) == Some(&KeySource::Bearer) =>
+        {
+            "Bearer error=\"invalid_token\""
+        }
+        _ if sources.contains(&KeySource::Bearer) => "Bearer",
+        _ => "ApiKey",
     }
 }
 
@@ -143,14 +198,27 @@ fn routed_methods(routed: Option<&[Method]>) -> String {
     usual.map(Method::as_str).chain(methods).collect::<Vec<_>>().join(", ")
 }
 
-/// Detail of a request that the limit of `charge` denies. `plan` is the name of the client's plan.
-pub fn limited(policy: &Policy, plan: &str, charge: &Charge, retry_after_ms: u64) -> String {
+/// Detail of a request that the limit of `charge` denies. `plan` is the name of the client's plan;
+/// `reason`: why the request would be refused otherwise.
+pub fn limited(
+    policy: &Policy,
+    plan: &str,
+    charge: &Charge,
+    retry_after_ms: u64,
+    reason: Option<Unauthenticated>,
+) -> String {
     let rule = policy.rules.get(charge.rule as usize);
     let name = rule.map_or("", |rule| &rule.name);
     let rate = rule.and_then(|rule| rule.rate_of(charge.limit_index));
     let burst = charge.limit.capacity();
     let mut text = String::with_capacity(DETAIL_BYTES);
-    let _ = write!(text, "Limit \"{name}\" (");
+    let _ = match reason {
+        None => write!(text, "Limit \"{name}\" ("),
+        Some(reason) => {
+            let unauthenticated = unauthenticated(policy, reason);
+            write!(text, "{unauthenticated} Attempts are limited: limit \"{name}\" (")
+        }
+    };
     if let Some(rate) = rate {
         let _ = write!(text, "{rate}, ");
     }

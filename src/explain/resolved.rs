@@ -247,12 +247,16 @@ fn reported(policy: &Policy, precheck: &Precheck<'_>, taken: &Taken) -> Verdict 
     if !matches!(verdict, verdict::Verdict::Refused { .. }) {
         return view;
     }
+    let unauthenticated = match precheck.refusal {
+        Some(Refusal::Unauthenticated(reason)) => Some(reason),
+        Some(Refusal::Rejected(_)) | None => None,
+    };
     let plan = precheck.identity.map_or("", |identity| policy.plan_name(identity.client.plan));
     let retry_after_ms = problem::retry_after_ms(standing.retry_after_us);
     Verdict {
         decision: "deny",
         status: Some(problem::LIMITED.as_u16()),
-        why: problem::limited(policy, plan, charge, retry_after_ms),
+        why: problem::limited(policy, plan, charge, retry_after_ms, unauthenticated),
         retry_after_ms: Some(retry_after_ms),
         ..view
     }

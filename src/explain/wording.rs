@@ -45,11 +45,7 @@ pub(super) fn address_from(
 
 /// A source of API keys as in the configuration file.
 pub(crate) fn key_source(source: &KeySource) -> String {
-    match source {
-        KeySource::Header(name) => format!("header:{name}"),
-        KeySource::Bearer => "bearer".to_owned(),
-        KeySource::Query(name) => format!("query:{name}"),
-    }
+    source.to_string()
 }
 
 /// A mode as in the configuration file.

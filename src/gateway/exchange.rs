@@ -7,6 +7,7 @@ use http::StatusCode;
 use prometheus::IntGauge;
 
 use crate::decide::decision::Decision;
+use crate::decide::reason::{Failure, Reason};
 use crate::observe::metrics::{Metrics, OpenConnection, UpstreamSeries};
 use crate::observe::traces::Trace;
 use crate::policy::Route;
@@ -47,6 +48,8 @@ pub struct Exchange {
     pub upstream_status: Option<StatusCode>,
     /// How the last attempt failed, as a label of the metrics; `None` if it did not.
     pub upstream_failure: Option<&'static str>,
+    /// Why the request failed, if it did.
+    pub failure: Option<Failure>,
     /// The attempt at the endpoint that was selected last.
     pub(super) attempt: Option<Arc<Attempt>>,
     /// Number of interim responses (102, 103) received so far.
@@ -93,6 +96,7 @@ impl Exchange {
             upstream_us: None,
             upstream_status: None,
             upstream_failure: None,
+            failure: None,
             attempt: None,
             interim: 0,
             is_connected: false,
@@ -106,6 +110,11 @@ impl Exchange {
     /// Returns the route, once known.
     pub fn route(&self) -> Option<&Route> {
         self.snapshot.policy.routes.get(self.route? as usize)
+    }
+
+    /// Returns why the gateway itself responded, or why the request failed; `None` if neither is the case.
+    pub fn reason(&self) -> Option<Reason> {
+        Reason::of(self.decision.as_ref(), self.failure)
     }
 
     /// Returns the index of the upstream, once the route is known.

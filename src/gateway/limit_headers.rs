@@ -66,7 +66,7 @@ pub fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> 
     }
     if matches!(style, HeaderStyle::Both | HeaderStyle::X) {
         insert_x(response, policy, check, index)?;
-        if matches!(decision, Decision::Limited(_)) {
+        if matches!(decision, Decision::Limited { .. }) {
             response.insert_header(REASON, check.rule_name(policy, index))?;
         }
     }

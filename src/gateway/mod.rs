@@ -327,7 +327,9 @@ impl ProxyHttp for Gateway {
         Self::CTX: Send + Sync,
     {
         self.count_failure(exchange, error);
-        respond::fail(session, exchange, error).await
+        let failure = respond::failure::failure(error);
+        exchange.failure = Some(failure);
+        respond::fail(session, exchange, failure, error).await
     }
 
     async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Self::CTX) {

@@ -58,7 +58,7 @@ impl Gateway {
         if matches!(client.key, ClientKey::Known(_)) {
             let by_address = LimitCheck::of(rules.by_address(&levels));
             if !by_address.allowed() {
-                return Decision::Limited(by_address);
+                return Decision::Limited { check: by_address, unauthenticated: None };
             }
         }
         Decision::OwnLimits { check, view: Some(respond::pretty(&rules.view(&levels))) }

@@ -120,6 +120,8 @@ fn record(session: &Session, exchange: &Exchange, decision: Summary, total_us: u
         path: Record::path(request.uri.path()),
         route: exchange.route,
         decision,
+        shadow_rules: exchange.decision.as_ref().map_or_else(Vec::new, Decision::shadow_denials),
+        reason: exchange.reason(),
         status: status.map(|status| status.as_u16()),
         bytes_in: session.body_bytes_read() as u64,
         bytes_out: session.body_bytes_sent() as u64,

@@ -1,5 +1,6 @@
 //! The parts of a policy that are not rules: listeners, clients, headers, upstreams.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,7 +94,7 @@ impl Clients {
     }
 }
 
-/// Part of a request that may contain an API key.
+/// Part of a request that may contain an API key. Displayed as in the configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
     /// The whole value of this header.
@@ -102,6 +103,16 @@ pub enum KeySource {
     Bearer,
     /// The query parameter of this name.
     Query(String),
+}
+
+impl fmt::Display for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Bearer => f.write_str("bearer"),
+            Self::Query(name) => write!(f, "query:{name}"),
+        }
+    }
 }
 
 /// Treatment of a request without a key.

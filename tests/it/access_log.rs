@@ -95,7 +95,7 @@ fn access_log_line_has_all_fields() {
         let mut line = json!({
             "trace_id": null, "key": "acme", "ip": "127.0.0.1", "plan": "pro", "method": "POST", "path": "/a/b",
             "route": "all", "decision": "allow", "rule": "per-key", "remaining": 1,
-            "source": "local", "status": 200, "bytes_in": 12, "bytes_out": 12, "upstream": "api",
+            "shadow_rules": [], "cost": 1, "source": "local", "reason": null, "status": 200, "bytes_in": 12, "bytes_out": 12, "upstream": "api",
             "server": upstream.address.to_string(), "check_ms": "some", "upstream_ms": "some",
         });
         for (name, value) in changes.as_object().unwrap() {
@@ -106,7 +106,7 @@ fn access_log_line_has_all_fields() {
     };
     let refused = json!({
         "decision": "deny", "remaining": 0, "status": 429, "bytes_out": lines[2]["bytes_out"],
-        "upstream": null, "server": null, "upstream_ms": null,
+        "reason": "limited", "upstream": null, "server": null, "upstream_ms": null,
     });
     let free = json!({
         "key": null, "plan": "free", "method": "GET", "path": "/free", "rule": null,
@@ -114,6 +114,9 @@ fn access_log_line_has_all_fields() {
     });
     let mut shadow = free.clone();
     shadow["decision"] = json!("shadow_deny");
+    shadow["rule"] = json!("tried");
+    shadow["shadow_rules"] = json!(["tried"]);
+    shadow["remaining"] = json!(0);
     assert_eq!(lines[0], line(json!({})));
     assert_eq!(lines[1], line(json!({"remaining": 0})));
     assert_eq!(lines[2], line(refused));
@@ -136,15 +139,24 @@ fn access_log_line_of_a_rejected_request_has_the_reason() {
         client.send(&request);
     }
     let view = |line: &Value| {
-        let members = ["decision", "rule", "source", "status", "route", "plan", "ip"];
+        let members = ["decision", "rule", "source", "reason", "status", "route", "plan", "ip"];
         Value::from(members.map(|name| line[name].clone()).to_vec())
     };
     let view: Vec<Value> = lines(&path, 4).iter().map(view).collect();
-    assert_eq!(view[0], json!(["deny", "known", "policy", 401, "known", "free", "127.0.0.1"]));
-    assert_eq!(view[1], json!(["reject", null, null, 401, "all", "free", "127.0.0.1"]));
-    assert_eq!(view[2], json!(["reject", null, null, 400, null, "free", "127.0.0.1"]));
+    assert_eq!(
+        view[0],
+        json!(["deny", "known", "policy", "missing_key", 401, "known", "free", "127.0.0.1"])
+    );
+    assert_eq!(
+        view[1],
+        json!(["reject", null, null, "unknown_key", 401, "all", "free", "127.0.0.1"])
+    );
+    assert_eq!(
+        view[2],
+        json!(["reject", null, null, "dot_segment", 400, null, "free", "127.0.0.1"])
+    );
     // The client of a malformed request is unknown.
-    assert_eq!(view[3], json!(["reject", null, null, 400, null, null, null]));
+    assert_eq!(view[3], json!(["reject", null, null, "missing_host", 400, null, null, null]));
 }
 
 #[test]
@@ -187,7 +199,7 @@ fn shadow_denials_are_always_logged() {
     let demanding = "[rules.r]\nper = [\"key\"]\nrate = \"10/d\"\non_missing = \"deny\"\n\
         mode = \"shadow\"\n";
     let counted = "[rules.all]\nper = []\nrate = \"9/d\"\n";
-    for (more, rule, source) in [("", "r", "policy"), (counted, "all", "local")] {
+    for more in ["", counted] {
         let (_folder, path) = place();
         let config = format!("{DEMO}{demanding}{more}{}", table(&path, "sample = 0"));
         let mut gateway = Gateway::start(&config);
@@ -196,7 +208,8 @@ fn shadow_denials_are_always_logged() {
         assert_eq!(gateway.exit().0, Some(0));
         let line = &lines(&path, 1)[0];
         assert_eq!(line["decision"], "shadow_deny");
-        assert_eq!((&line["rule"], &line["source"]), (&json!(rule), &json!(source)));
+        assert_eq!((&line["rule"], &line["source"]), (&json!("r"), &json!("policy")));
+        assert_eq!(line["shadow_rules"], json!(["r"]));
     }
 }
 
@@ -235,7 +248,7 @@ fn malformed_input_is_logged_as_one_line_of_json() {
     assert!(text.lines().count() > 5, "{text}");
     for line in text.lines() {
         let line: Value = serde_json::from_str(line).expect(line);
-        assert_eq!(line.as_object().unwrap().len(), 21, "{line}");
+        assert_eq!(line.as_object().unwrap().len(), 24, "{line}");
         assert!(line["path"].as_str().unwrap().len() < 2_100, "{line}");
     }
     let paths: Vec<Value> = text

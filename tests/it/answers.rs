@@ -167,3 +167,50 @@ fn upstream_failures_get_problem_documents() {
     let answers = [refused, invalid, late].map(|answer| answer.snapshot()).join("\n\n");
     assert_snapshot!(answers);
 }
+
+#[test]
+fn unauthenticated_response_says_where_the_key_was_and_never_the_key() {
+    let per_ip = "[rules.per-ip]\nper = [\"ip\"]\nrate = \"4/d\"\n";
+    let clients = "[clients]\napi_key = [\"header:x-api-key\", \"bearer\", \"query:api_key\"]\n";
+    let gateway = Gateway::start(&format!("{DEMO}{per_ip}{clients}"));
+    let header = Request::get("/").header("X-Api-Key", "guessed");
+    let requests = [
+        (header.clone(), "The API key in the header X-Api-Key is unknown.", "Bearer"),
+        (
+            Request::get("/").header("Authorization", "Bearer guessed"),
+            "The bearer token in Authorization is not an API key of this gateway.",
+            "Bearer error=\"invalid_token\"",
+        ),
+        (
+            Request::get("/?api_key=guessed"),
+            "The API key in the query parameter api_key is unknown.",
+            "Bearer",
+        ),
+    ];
+    for (request, detail, challenge) in requests {
+        let answer = gateway.send(&request);
+        assert_eq!((answer.status, answer.json()["detail"].as_str()), (401, Some(detail)));
+        assert_eq!(answer.header("www-authenticate"), Some(challenge), "{detail}");
+        assert!(!answer.text().contains("guessed"), "{}", answer.text());
+    }
+    gateway.send(&header);
+    let limited = gateway.send(&header);
+    assert_eq!((limited.status, limited.header("retry-after").is_some()), (429, true));
+    assert_eq!(limited.header("x-ratelimit-reason"), Some("per-ip"));
+    let limited = limited.json();
+    let detail = limited["detail"].as_str().unwrap();
+    let begin = "The API key in the header X-Api-Key is unknown. Attempts are limited: limit \
+                 \"per-ip\" (4/d, burst 4, plan free) is exhausted; retry in ";
+    assert!(detail.starts_with(begin), "{detail}");
+}
+
+#[test]
+fn challenge_offers_bearer_only_where_it_is_accepted() {
+    let clients = "[clients]\napi_key = [\"header:x-api-key\"]\non_missing_key = \"deny\"\n";
+    let gateway = Gateway::start(&format!("{DEMO}{clients}"));
+    let answer = gateway.get("/");
+    assert_eq!((answer.status, answer.header("www-authenticate")), (401, Some("ApiKey")));
+    let answer = answer.json();
+    let detail = "This request requires an API key in the header X-Api-Key.";
+    assert_eq!(answer["detail"], detail);
+}

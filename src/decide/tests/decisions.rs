@@ -14,7 +14,7 @@ const RETRY_AFTER_US: u64 = 7;
 
 const NO_ROUTE: Refusal = Refusal::Rejected(Rejection::NoRoute);
 const KEY_MISSING: Refusal = Refusal::Unauthenticated(Unauthenticated::KeyMissing);
-const KEY_UNKNOWN: Refusal = Refusal::Unauthenticated(Unauthenticated::KeyUnknown);
+const KEY_UNKNOWN: Refusal = Refusal::Unauthenticated(Unauthenticated::KeyUnknown { source: 0 });
 const KEY_REQUIRED: Refusal =
     Refusal::Unauthenticated(Unauthenticated::KeyRequired(KeyRequired { rule: 9 }));
 
@@ -60,7 +60,7 @@ fn variant(decision: &Decision) -> (&'static str, bool) {
     let name = match decision {
         Decision::Allowed { .. } => "allowed",
         Decision::OwnLimits { .. } => "own limits",
-        Decision::Limited(_) => "limited",
+        Decision::Limited { .. } => "limited",
         Decision::Unavailable { .. } => "unavailable",
         Decision::Unauthenticated { .. } => "unauthenticated",
         Decision::Rejected(_) => "rejected",
@@ -124,13 +124,13 @@ fn summary_of_a_decision_without_a_check() {
 }
 
 #[test]
-fn summary_of_a_check_has_the_reported_rule() {
+fn summary_of_a_check_has_the_rule_that_gave_the_decision() {
     use DecisionLabel::{Allow, Deny, ShadowDeny};
     use Mode::{Enforce, Shadow};
 
     let table: [(&[Tokens], bool, Summary); 7] = [
         (&[(Enforce, 5, true)], false, summary(Allow, Some(0), Some(5), Some(Source::Redis))),
-        (&[(Enforce, 5, true)], true, summary(ShadowDeny, Some(0), Some(5), Some(Source::Redis))),
+        (&[(Enforce, 5, true)], true, summary(ShadowDeny, Some(3), None, Some(Source::Policy))),
         (
             &[(Enforce, 5, true), (Enforce, 2, true)],
             false,
@@ -144,9 +144,9 @@ fn summary_of_a_check_has_the_reported_rule() {
         (
             &[(Shadow, 0, false), (Enforce, 5, true)],
             false,
-            summary(ShadowDeny, Some(1), Some(5), Some(Source::Redis)),
+            summary(ShadowDeny, Some(0), Some(0), Some(Source::Redis)),
         ),
-        (&[(Shadow, 0, false)], false, summary(ShadowDeny, None, None, Some(Source::Redis))),
+        (&[(Shadow, 0, false)], false, summary(ShadowDeny, Some(0), Some(0), Some(Source::Redis))),
         (&[(Shadow, 5, true)], false, summary(Allow, None, None, Some(Source::Redis))),
     ];
     for (charges, has_shadow_demand, expected) in table {
@@ -156,6 +156,21 @@ fn summary_of_a_check_has_the_reported_rule() {
         }
         assert_eq!(decision.summary(), expected, "{charges:?} {has_shadow_demand}");
     }
+}
+
+#[test]
+fn every_shadow_rule_that_would_have_denied_an_allowed_request_is_listed() {
+    use Mode::{Enforce, Shadow};
+
+    let charges = [(Shadow, 0, false), (Enforce, 5, true), (Shadow, 4, true), (Shadow, 0, false)];
+    let allowed = |shadow_key_rule| {
+        let check = Some(LimitCheck::of(taken(Source::Redis, &charges)));
+        Decision::Allowed { check, shadow_key_rule }
+    };
+    assert_eq!(allowed(None).shadow_denials(), [0, 3]);
+    assert_eq!(allowed(Some(2)).shadow_denials(), [0, 2, 3]);
+    let refused = [(Shadow, 0, false), (Enforce, 0, false)];
+    assert_eq!(decision(None, Some(taken(Source::Redis, &refused))).shadow_denials(), [0; 0]);
 }
 
 #[test]
@@ -179,5 +194,6 @@ fn summary(
     remaining: Option<u64>,
     source: Option<Source>,
 ) -> Summary {
-    Summary { label, rule, remaining, source }
+    let cost = source.filter(|source| *source != Source::Policy).map(|_| 1);
+    Summary { label, rule, remaining, cost, source }
 }

@@ -75,7 +75,7 @@ fn request_is_charged_by_the_rules_for_its_key() {
     let table = [
         (deny, Some("secret"), "all All [per-ip 2, per-key 2]"),
         (deny, None, "KeyMissing Address [per-ip 2]"),
-        (deny, Some("guess"), "KeyUnknown Address [per-ip 2]"),
+        (deny, Some("guess"), "KeyUnknown { source: 0 } Address [per-ip 2]"),
         (open, Some("secret"), "all All [per-ip 2, per-key 2]"),
         (open, None, "all All [per-ip 2]"),
         (open, Some("guess"), "all All [per-ip 2, per-key 2]"),
@@ -105,7 +105,7 @@ fn request_for_own_limits_is_charged_if_it_may_be_a_guess() {
         (deny, "GET", Some("secret"), "limits All []"),
         (deny, "HEAD", Some("secret"), "limits All []"),
         (deny, "GET", None, "KeyMissing Address [per-ip 1]"),
-        (deny, "GET", Some("guess"), "KeyUnknown Address [per-ip 1]"),
+        (deny, "GET", Some("guess"), "KeyUnknown { source: 0 } Address [per-ip 1]"),
         (deny, "OPTIONS", None, "limits All []"),
         (deny, "POST", Some("secret"), "OwnLimitsMethod All []"),
         (open, "GET", None, "limits All []"),

@@ -4,7 +4,7 @@
 //! They keep the connection open where HTTP allows it, so that a client that has to wait need not also
 //! reconnect.
 
-mod failure;
+pub(super) mod failure;
 mod grpc;
 
 use bytes::Bytes;
@@ -18,11 +18,11 @@ use super::exchange::Exchange;
 use super::{body_drain, demo, drain, limit_headers, own_limits};
 use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::guard::Malformed;
-use crate::decide::{self, Refusal, Rejection, problem};
+use crate::decide::reason::Failure;
+use crate::decide::{self, Refusal, Rejection, Unauthenticated, problem};
 use crate::limit::charge::Mode;
 use crate::limit::seconds_up;
 use crate::policy::settings::Target;
-use failure::failure;
 use grpc::{grpc_message, grpc_status, is_grpc};
 
 /// A response of the gateway.
@@ -32,6 +32,8 @@ struct ProblemResponse<'a> {
     retry_after_seconds: Option<u64>,
     /// Value of the header `Allow`.
     allow: Option<String>,
+    /// Value of the header `WWW-Authenticate`.
+    challenge: Option<&'static str>,
 }
 
 /// A problem document, RFC 9457.
@@ -93,8 +95,9 @@ pub(super) async fn respond(session: &mut Session, exchange: &Exchange) -> Resul
         Some(Decision::OwnLimits { view, .. }) => {
             Box::pin(own_limits::respond(session, view.clone())).await?;
         }
-        Some(Decision::Limited(check)) => {
-            Box::pin(send(session, exchange, limited(exchange, check))).await?;
+        Some(Decision::Limited { check, unauthenticated }) => {
+            let response = limited(exchange, check, *unauthenticated);
+            Box::pin(send(session, exchange, response)).await?;
         }
         Some(Decision::Unavailable { retry_after_us, .. }) => {
             let (status, detail) = problem::UNAVAILABLE;
@@ -124,11 +127,16 @@ async fn refuse(session: &mut Session, exchange: &Exchange, refusal: Refusal) ->
     let (status, detail) = problem::refused(policy, refusal);
     let request = session.req_header();
     let routed = || policy.router.methods(&decide::host(&request.headers), request.uri.path());
-    let allow = match refusal {
-        Refusal::Rejected(rejection) => problem::allow_header(rejection, routed),
-        Refusal::Unauthenticated(_) => None,
+    let plain = plain(status, detail, exchange);
+    let response = match refusal {
+        Refusal::Rejected(rejection) => {
+            ProblemResponse { allow: problem::allow_header(rejection, routed), ..plain }
+        }
+        Refusal::Unauthenticated(reason) => {
+            ProblemResponse { challenge: Some(problem::challenge(policy, reason)), ..plain }
+        }
     };
-    send(session, exchange, ProblemResponse { allow, ..plain(status, detail, exchange) }).await
+    send(session, exchange, response).await
 }
 
 /// Whether the connection closes after the response: servers disagree on where such a request ends, so
@@ -139,9 +147,14 @@ fn ends_connection(rejection: Rejection) -> bool {
 }
 
 /// Responds to a request that could not be served, and logs the reason.
-pub(super) async fn fail(session: &mut Session, exchange: &Exchange, error: &Error) -> FailToProxy {
+pub(super) async fn fail(
+    session: &mut Session,
+    exchange: &Exchange,
+    failure: Failure,
+    error: &Error,
+) -> FailToProxy {
     let closing = |error_code| FailToProxy { error_code, can_reuse_downstream: false };
-    let Some((status, detail)) = failure(error) else { return closing(0) };
+    let Some((status, detail)) = failure::response(failure) else { return closing(0) };
     if *error.esource() != ErrorSource::Downstream {
         let upstream = exchange.upstream().map_or("", |upstream| &upstream.name);
         let server = exchange.server.map(|server| server.to_string()).unwrap_or_default();
@@ -219,9 +232,8 @@ async fn send(
         head.insert_header("Retry-After", seconds)?;
     }
     head.insert_header(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))?;
-    if response.status == StatusCode::UNAUTHORIZED {
-        // RFC 9110, section 15.5.2, requires a challenge; there is no scheme for API keys.
-        head.insert_header("WWW-Authenticate", HeaderValue::from_static("Bearer"))?;
+    if let Some(challenge) = response.challenge {
+        head.insert_header("WWW-Authenticate", HeaderValue::from_static(challenge))?;
     }
     if let Some(methods) = response.allow {
         head.insert_header("Allow", methods)?;
@@ -242,7 +254,11 @@ async fn send(
 }
 
 /// The 429 of a limit.
-fn limited<'a>(exchange: &'a Exchange, check: &LimitCheck) -> ProblemResponse<'a> {
+fn limited<'a>(
+    exchange: &'a Exchange,
+    check: &LimitCheck,
+    unauthenticated: Option<Unauthenticated>,
+) -> ProblemResponse<'a> {
     let policy = &exchange.snapshot.policy;
     let binding = check.reported.unwrap_or_default();
     let wait = check.standing(binding).map_or(0, |standing| standing.retry_after_us);
@@ -258,12 +274,13 @@ fn limited<'a>(exchange: &'a Exchange, check: &LimitCheck) -> ProblemResponse<'a
         status: problem::LIMITED,
         retry_after_seconds: Some(seconds_up(wait).max(1)),
         allow: None,
+        challenge: None,
         problem: Problem {
             kind: QUOTA_EXCEEDED,
             title: "Too Many Requests",
             status: problem::LIMITED.as_u16(),
             detail: charge.map_or_else(String::new, |charge| {
-                problem::limited(policy, plan, charge, retry_after_ms)
+                problem::limited(policy, plan, charge, retry_after_ms, unauthenticated)
             }),
             violated_policies,
             retry_after_ms: Some(retry_after_ms),
@@ -277,6 +294,7 @@ fn plain(status: StatusCode, detail: String, exchange: &Exchange) -> ProblemResp
         status,
         retry_after_seconds: None,
         allow: None,
+        challenge: None,
         problem: Problem {
             kind: BLANK,
             title: status.canonical_reason().unwrap_or_default(),

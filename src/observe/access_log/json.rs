@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 
 use super::Record;
 use crate::decide::label::source_label;
+use crate::decide::reason::Reason;
 use crate::observe::address::ShownAddress;
 use crate::observe::time::UtcTime;
 use crate::policy::client::ClientKey;
@@ -25,6 +26,7 @@ struct Resolved<'a> {
     plan: Option<&'a str>,
     route: Option<&'a Route>,
     rule: Option<&'a Rule>,
+    shadow_rules: Vec<&'a Rule>,
     /// `None` if the request was not forwarded.
     upstream: Option<&'a Upstream>,
 }
@@ -51,8 +53,11 @@ pub(super) fn append(lines: &mut Vec<u8>, record: &Record) {
     line.string("route", resolved.route.map(|route| &*route.name));
     line.string("decision", Some(record.decision.label.as_str()));
     line.string("rule", resolved.rule.map(|rule| &*rule.name));
+    line.names("shadow_rules", resolved.shadow_rules.iter().map(|rule| &*rule.name));
+    line.number("cost", record.decision.cost);
     line.number("remaining", record.decision.remaining);
     line.string("source", record.decision.source.map(source_label));
+    line.string("reason", record.reason.map(Reason::label));
     line.number("status", record.status.map(u64::from));
     line.number("bytes_in", Some(record.bytes_in));
     line.number("bytes_out", Some(record.bytes_out));
@@ -79,13 +84,15 @@ impl<'a> Resolved<'a> {
             ClientKey::Missing | ClientKey::Unknown(_) => None,
         });
         let route = record.route.and_then(|route| policy.routes.get(route as usize));
+        let rule = |rule: u32| policy.rules.get(rule as usize);
         let upstream = route.filter(|_| record.server.is_some());
         Self {
             key,
             ip: client.and_then(|client| ShownAddress::of(client.ip?, policy)),
             plan: client.map(|client| policy.plan_name(client.plan)),
             route,
-            rule: record.decision.rule.and_then(|rule| policy.rules.get(rule as usize)),
+            rule: record.decision.rule.and_then(rule),
+            shadow_rules: record.shadow_rules.iter().copied().filter_map(rule).collect(),
             upstream: upstream.and_then(|route| policy.upstreams.get(route.upstream as usize)),
         }
     }
@@ -122,6 +129,20 @@ impl<'a> Object<'a> {
                 // Writing to a `Vec` cannot fail.
                 let _ = serde_json::to_writer(text, value);
             }
+        });
+    }
+
+    /// Writes an array of names from the configuration file, which contain no character to escape.
+    fn names<'n>(&mut self, name: &str, values: impl Iterator<Item = &'n str>) {
+        self.member(name, Some(values), |text, values| {
+            text.push(b'[');
+            for (index, value) in values.enumerate() {
+                if index > 0 {
+                    text.push(b',');
+                }
+                quote(text, |text| text.extend_from_slice(value.as_bytes()));
+            }
+            text.push(b']');
         });
     }
 

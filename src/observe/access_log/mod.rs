@@ -24,6 +24,7 @@ use prometheus::IntCounter;
 
 use super::traces::context::TraceId;
 use crate::decide::decision::Summary;
+use crate::decide::reason::Reason;
 use crate::policy::Policy;
 use crate::policy::access_log::Output;
 use crate::policy::client::Client;
@@ -61,6 +62,10 @@ pub struct Record {
     pub route: Option<u32>,
     /// The decision on the request.
     pub decision: Summary,
+    /// Indexes of the shadow rules that would have denied it, if it was allowed.
+    pub shadow_rules: Vec<u32>,
+    /// Why the gateway itself responded, or why the request failed; `None` if neither is the case.
+    pub reason: Option<Reason>,
     /// Status sent; `None` if the client disconnected first.
     pub status: Option<u16>,
     /// Bytes of the request body that were read.

@@ -98,6 +98,9 @@ fn server(record: &TraceRecord) -> Span {
         }
     }
     attributes.decision(record);
+    if let Some(reason) = request.reason {
+        attributes.text("tollgate.reason", reason.label());
+    }
     attributes.text("tollgate.request_id", &request.request_id);
     let failure = match request.status {
         Some(status) => (status >= 500).then(|| status.to_string()),

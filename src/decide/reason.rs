@@ -1,0 +1,267 @@
+//! Why the gateway itself responded to a request, or why the request failed: one code, the same in the
+//! access log, in traces and in metrics. `docs/responses.md` lists the codes.
+
+use super::decision::Decision;
+use super::guard::Malformed;
+use super::headers::HeaderFault;
+use super::{Rejection, Unauthenticated};
+use crate::identity::IdentityError;
+use crate::policy::path::PathError;
+
+/// Why a request did not get the complete response of an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// A limit is exhausted.
+    Limited,
+    /// A limit that counts by address is exhausted; the request has no API key, which it needs.
+    LimitedMissingKey,
+    /// A limit that counts by address is exhausted; the request has an unknown API key.
+    LimitedUnknownKey,
+    /// A limit cannot be checked, because Redis is unavailable (`on_failure = "deny"`).
+    RedisUnavailable,
+    /// The request has no API key, which `[clients]` or a rule requires.
+    MissingKey,
+    /// The API key is unknown.
+    UnknownKey,
+    /// See [`IdentityError::ConflictingKeys`].
+    ConflictingKeys,
+    /// See [`IdentityError::KeyTooLong`].
+    KeyTooLong,
+    /// No route matches.
+    NoRoute,
+    /// The method is not allowed: TRACE, or another than GET, HEAD and OPTIONS on `clients.limits_path`.
+    MethodNotAllowed,
+    /// See [`Malformed::NoHost`].
+    MissingHost,
+    /// See [`Malformed::InvalidHost`].
+    InvalidHost,
+    /// See [`Malformed::InvalidTarget`].
+    InvalidTarget,
+    /// See [`Malformed::LowercaseMethod`].
+    InvalidMethod,
+    /// See [`Malformed::ConflictingLengths`].
+    ConflictingLengths,
+    /// See [`Malformed::UnsupportedCoding`].
+    UnsupportedCoding,
+    /// See [`Malformed::UriTooLong`].
+    UriTooLong,
+    /// See [`Malformed::HeadersTooLarge`].
+    HeadersTooLarge,
+    /// See [`PathError::DotSegment`].
+    DotSegment,
+    /// See [`PathError::BadEscape`].
+    InvalidEncoding,
+    /// See [`PathError::Ambiguous`].
+    AmbiguousPath,
+    /// See [`HeaderFault::DifferentValues`].
+    ConflictingHeaders,
+    /// See [`HeaderFault::HopByHop`].
+    HopByHopHeader,
+    /// See [`Failure`].
+    Failed(Failure),
+}
+
+/// Why a request failed after it was allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// The client closed the connection before it had the whole response.
+    ClientClosed,
+    /// The client did not send the rest of the request in time.
+    ClientTimeout,
+    /// The rest of the request is not valid HTTP, or `Connection` names a header that must be forwarded.
+    UnreadableRequest,
+    /// No server of the upstream has a known address.
+    NoServer,
+    /// No server of the upstream accepted a connection.
+    UpstreamConnect,
+    /// No connection to the upstream was made in time.
+    UpstreamConnectTimeout,
+    /// The upstream was connected to, but did not respond or read in time.
+    UpstreamTimeout,
+    /// The upstream closed the connection too early, or its response is not valid.
+    UpstreamBroken,
+    /// An error of the gateway.
+    Internal,
+}
+
+impl Reason {
+    /// All reasons, in the order of the documentation.
+    pub const ALL: [Self; 32] = [
+        Self::Limited,
+        Self::LimitedMissingKey,
+        Self::LimitedUnknownKey,
+        Self::RedisUnavailable,
+        Self::MissingKey,
+        Self::UnknownKey,
+        Self::ConflictingKeys,
+        Self::KeyTooLong,
+        Self::NoRoute,
+        Self::MethodNotAllowed,
+        Self::MissingHost,
+        Self::InvalidHost,
+        Self::InvalidTarget,
+        Self::InvalidMethod,
+        Self::ConflictingLengths,
+        Self::UnsupportedCoding,
+        Self::UriTooLong,
+        Self::HeadersTooLarge,
+        Self::DotSegment,
+        Self::InvalidEncoding,
+        Self::AmbiguousPath,
+        Self::ConflictingHeaders,
+        Self::HopByHopHeader,
+        Self::Failed(Failure::ClientTimeout),
+        Self::Failed(Failure::UnreadableRequest),
+        Self::Failed(Failure::NoServer),
+        Self::Failed(Failure::UpstreamConnect),
+        Self::Failed(Failure::UpstreamConnectTimeout),
+        Self::Failed(Failure::UpstreamTimeout),
+        Self::Failed(Failure::UpstreamBroken),
+        Self::Failed(Failure::Internal),
+        Self::Failed(Failure::ClientClosed),
+    ];
+
+    /// The reason of a request with this decision and failure; `None` if an upstream, or the gateway
+    /// with a status of 200, has responded completely. A request that was refused is not also reported as
+    /// failed, for example if the client did not wait for the response.
+    pub fn of(decision: Option<&Decision>, failure: Option<Failure>) -> Option<Self> {
+        let refused = match decision {
+            None | Some(Decision::Allowed { .. } | Decision::OwnLimits { .. }) => None,
+            Some(Decision::Limited { unauthenticated, .. }) => Some(match unauthenticated {
+                None => Self::Limited,
+                Some(Unauthenticated::KeyMissing | Unauthenticated::KeyRequired(_)) => {
+                    Self::LimitedMissingKey
+                }
+                Some(Unauthenticated::KeyUnknown { .. }) => Self::LimitedUnknownKey,
+            }),
+            Some(Decision::Unavailable { .. }) => Some(Self::RedisUnavailable),
+            Some(Decision::Unauthenticated { reason, .. }) => Some((*reason).into()),
+            Some(Decision::Rejected(rejection)) => Some((*rejection).into()),
+        };
+        refused.or_else(|| failure.map(Self::Failed))
+    }
+
+    /// The code in logs, metrics and traces.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Limited => "limited",
+            Self::LimitedMissingKey => "limited_missing_key",
+            Self::LimitedUnknownKey => "limited_unknown_key",
+            Self::RedisUnavailable => "redis_unavailable",
+            Self::MissingKey => "missing_key",
+            Self::UnknownKey => "unknown_key",
+            Self::ConflictingKeys => "conflicting_keys",
+            Self::KeyTooLong => "key_too_long",
+            Self::NoRoute => "no_route",
+            Self::MethodNotAllowed => "method_not_allowed",
+            Self::MissingHost => "missing_host",
+            Self::InvalidHost => "invalid_host",
+            Self::InvalidTarget => "invalid_target",
+            Self::InvalidMethod => "invalid_method",
+            Self::ConflictingLengths => "conflicting_lengths",
+            Self::UnsupportedCoding => "unsupported_coding",
+            Self::UriTooLong => "uri_too_long",
+            Self::HeadersTooLarge => "headers_too_large",
+            Self::DotSegment => "dot_segment",
+            Self::InvalidEncoding => "invalid_encoding",
+            Self::AmbiguousPath => "ambiguous_path",
+            Self::ConflictingHeaders => "conflicting_headers",
+            Self::HopByHopHeader => "hop_by_hop_header",
+            Self::Failed(failure) => failure.label(),
+        }
+    }
+}
+
+impl Failure {
+    const fn label(self) -> &'static str {
+        match self {
+            Self::ClientClosed => "client_closed",
+            Self::ClientTimeout => "client_timeout",
+            Self::UnreadableRequest => "unreadable_request",
+            Self::NoServer => "no_server",
+            Self::UpstreamConnect => "upstream_connect",
+            Self::UpstreamConnectTimeout => "upstream_connect_timeout",
+            Self::UpstreamTimeout => "upstream_timeout",
+            Self::UpstreamBroken => "upstream_broken",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+impl From<Unauthenticated> for Reason {
+    fn from(unauthenticated: Unauthenticated) -> Self {
+        match unauthenticated {
+            Unauthenticated::KeyMissing | Unauthenticated::KeyRequired(_) => Self::MissingKey,
+            Unauthenticated::KeyUnknown { .. } => Self::UnknownKey,
+        }
+    }
+}
+
+impl From<Rejection> for Reason {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::Malformed(malformed) => malformed.into(),
+            Rejection::Path(PathError::DotSegment) => Self::DotSegment,
+            Rejection::Path(PathError::BadEscape) => Self::InvalidEncoding,
+            Rejection::Path(PathError::Ambiguous) => Self::AmbiguousPath,
+            Rejection::Identity(IdentityError::ConflictingKeys) => Self::ConflictingKeys,
+            Rejection::Identity(IdentityError::KeyTooLong) => Self::KeyTooLong,
+            Rejection::OwnLimitsMethod | Rejection::TraceNotNamed => Self::MethodNotAllowed,
+            Rejection::NoRoute => Self::NoRoute,
+            Rejection::Header(header) => match header.fault {
+                HeaderFault::DifferentValues => Self::ConflictingHeaders,
+                HeaderFault::HopByHop => Self::HopByHopHeader,
+            },
+        }
+    }
+}
+
+impl From<Malformed> for Reason {
+    fn from(malformed: Malformed) -> Self {
+        match malformed {
+            Malformed::NoHost => Self::MissingHost,
+            Malformed::InvalidHost => Self::InvalidHost,
+            Malformed::InvalidTarget => Self::InvalidTarget,
+            Malformed::LowercaseMethod => Self::InvalidMethod,
+            Malformed::ConflictingLengths => Self::ConflictingLengths,
+            Malformed::UnsupportedCoding => Self::UnsupportedCoding,
+            Malformed::UriTooLong => Self::UriTooLong,
+            Malformed::HeadersTooLarge => Self::HeadersTooLarge,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_own_label_and_a_row_in_the_docs() {
+        let labels: BTreeSet<&str> = Reason::ALL.iter().map(|reason| reason.label()).collect();
+        assert_eq!(labels.len(), Reason::ALL.len());
+        let page = include_str!("../../docs/responses.md");
+        let rows: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| `")).collect();
+        let is_documented =
+            |label: &&str| rows.iter().any(|row| row.starts_with(&format!("{label}` |")));
+        let missing: Vec<&str> =
+            labels.iter().filter(|label| !is_documented(label)).copied().collect();
+        assert_eq!(missing, [""; 0]);
+    }
+
+    #[test]
+    fn refusal_precedes_the_failure_of_its_response() {
+        let (no_route, closed) = (Decision::Rejected(Rejection::NoRoute), Failure::ClientClosed);
+        let allowed = Decision::Allowed { check: None, shadow_key_rule: None };
+        let table = [
+            (Some(&no_route), Some(closed), Some(Reason::NoRoute)),
+            (Some(&allowed), Some(closed), Some(Reason::Failed(closed))),
+            (None, Some(closed), Some(Reason::Failed(closed))),
+            (Some(&allowed), None, None),
+        ];
+        for (decision, failure, expected) in table {
+            assert_eq!(Reason::of(decision, failure), expected, "{decision:?} {failure:?}");
+        }
+    }
+}
