@@ -295,7 +295,7 @@ fn explain_command_needs_no_gateway() {
     let call = ["explain", "-c", file, "--path", "/api/search", "--key", "demo-pro"];
     let text = tollgate(&call, "");
     assert_eq!(text.code, Some(0), "{text:?}");
-    assert!(text.stdout.contains("demo, by its key in header:x-api-key"), "{}", text.stdout);
+    assert!(text.stdout.contains("acme, by its key in header:x-api-key"), "{}", text.stdout);
     assert!(text.stdout.contains("POST /api/explain"), "{}", text.stdout);
     assert!(!text.stdout.contains("demo-pro"), "{}", text.stdout);
     let json = tollgate(&[&call[..], &["--json", "--header", "x-api-key: no"]].concat(), "");

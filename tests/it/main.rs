@@ -36,6 +36,7 @@ mod identity;
 mod commands;
 mod process;
 mod secrets;
+mod shipped;
 mod top;
 
 // Invalid configuration files.
