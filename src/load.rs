@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use crate::blocking::{NoResult, run_sync};
+use crate::config::Config;
 use crate::config::diagnostic::{Diagnostic, Diagnostics, Report};
 use crate::config::outline::Outline;
 use crate::config::read;
@@ -126,6 +128,11 @@ impl LoadError {
     pub fn is_blocked(&self) -> bool {
         matches!(self, Self::Blocked { .. } | Self::StillBlocked { .. })
     }
+
+    /// Whether the configuration file does not exist.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Unreadable { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
 }
 
 // === impl Source ===
@@ -176,6 +183,23 @@ impl Source {
         Ok(policy)
     }
 
+    /// The file as it is written, without the parts that have errors.
+    pub fn as_written(&self) -> Config {
+        read::read(unmarked(&self.text), &mut Diagnostics::default())
+    }
+
+    /// The address of the admin port. Other settings are not checked.
+    ///
+    /// # Errors
+    /// The errors of the file, if they concern the address.
+    pub fn admin_address(&self) -> Result<SocketAddr, Report> {
+        let text = unmarked(&self.text);
+        let mut diagnostics = Diagnostics::default();
+        let config = read::read(text, &mut diagnostics);
+        build::admin_address(&config, &self.outline(), &mut diagnostics)
+            .ok_or_else(|| diagnostics.into_report(&self.name, text))
+    }
+
     /// The settings of the file, to compare with those of another.
     pub fn outline(&self) -> Outline {
         Outline::of(unmarked(&self.text))
@@ -210,6 +234,18 @@ pub fn open(path: &Path) -> Result<(Source, Policy), LoadError> {
 /// See [`LoadError`]. All errors in the file are in one [`Report`].
 pub fn load(path: &Path) -> Result<Policy, LoadError> {
     open(path).map(|(_, policy)| policy)
+}
+
+/// Reads the address of the admin port from the file at `path`, within `deadline`. Uses no environment
+/// variable.
+///
+/// # Errors
+/// The file cannot be read, or errors in it hide the address.
+pub fn admin_address(path: &Path, deadline: Duration) -> Result<SocketAddr, LoadError> {
+    let file = path.to_owned();
+    let read = move || Source::read(&file)?.admin_address().map_err(LoadError::Diagnostics);
+    run_sync(deadline, read)
+        .unwrap_or_else(|no_result| Err(LoadError::of_no_result(path, no_result)))
 }
 
 /// The policy of a file with this text. Errors call the file `name`.

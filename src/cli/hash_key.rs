@@ -1,48 +1,139 @@
-//! `tollgate hash-key`: prints the `[keys.…]` table of an API key, which holds only its hash.
+//! `tollgate hash-key`: prints the `[keys.<id>]` table of an API key, which holds only its hash.
+//!
+//! Standard output receives nothing but the table, so that it can be appended to the file. A new key goes
+//! to standard error.
+
+mod table;
 
 use std::fmt::Write as _;
-use std::io::Read as _;
+use std::io::{IsTerminal as _, Read as _};
+use std::path::Path;
 use std::process::ExitCode;
 
+use clap::Args;
 use sha2::{Digest as _, Sha256};
 
-use super::EXIT_BAD_FILE;
+use super::file::ConfigFile;
+use super::{EXIT_BAD_FILE, print};
 use crate::identity::MAX_KEY_BYTES;
+use crate::load::Source;
+use table::{Table, Wanted};
 
 /// Length of a new key in bytes (192 bits).
 const NEW_KEY_BYTES: usize = 24;
 
-/// Prints the table of `key`, of the key on standard input (`-`), or of a new random key.
-pub(super) fn hash_key(key: Option<&str>) -> ExitCode {
-    let (key, is_new) = match key {
-        None => match new_key() {
-            Ok(key) => (key, true),
-            Err(error) => return fail(&format!("cannot generate a random key: {error}")),
-        },
-        Some("-") => match read_key() {
-            Ok(key) => (key, false),
-            Err(error) => return fail(&format!("cannot read the key: {error}")),
-        },
-        Some(key) => (key.to_string(), false),
-    };
-    if key.is_empty() {
-        return fail("the key is empty");
-    }
-    if key.len() > MAX_KEY_BYTES {
-        return fail(&format!("the key is longer than {MAX_KEY_BYTES} bytes"));
-    }
-    if key.chars().any(char::is_control) || key.trim() != key {
-        return fail(
-            "HTTP cannot transmit the key: it contains control characters, or begins or ends with space",
-        );
-    }
-    print!("{}", lines(&key, is_new));
-    ExitCode::SUCCESS
+/// Length below which a given key is reported as guessable.
+const SHORT_KEY_BYTES: usize = 16;
+
+/// The key, and what its table says.
+#[derive(Debug, Args)]
+pub(super) struct Flags {
+    /// The key, or `-` to read it from standard input. Default: a new random key.
+    key: Option<String>,
+    /// Id of the client, which logs and metrics show. Default: `client-` and the beginning of the hash.
+    #[arg(long)]
+    id: Option<String>,
+    /// Plan of the client. Default: the only plan of the file.
+    #[arg(long)]
+    plan: Option<String>,
 }
 
-fn fail(message: &str) -> ExitCode {
-    eprintln!("error: {message}");
-    ExitCode::from(EXIT_BAD_FILE)
+/// An API key.
+struct Key {
+    text: String,
+    origin: Origin,
+}
+
+/// Where a key comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// The user has it.
+    Given,
+    /// It exists only in this process.
+    New,
+}
+
+/// Prints the table of a key, and a new key. The file need not exist if the user does not name it.
+pub(super) fn hash_key(file: &ConfigFile, flags: Flags) -> ExitCode {
+    match prepare(file, flags) {
+        Ok((key, table)) => show(&key, &table, &file.path),
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::from(EXIT_BAD_FILE)
+        }
+    }
+}
+
+fn prepare(file: &ConfigFile, flags: Flags) -> Result<(Key, Table), String> {
+    let Flags { key, id, plan } = flags;
+    let key = key_of(key)?;
+    let wanted = Wanted { digest: hex(&Sha256::digest(&key.text)), id, plan };
+    let table = match Source::read(&file.path) {
+        Ok(source) => {
+            Table::in_file(wanted, &file.path.display().to_string(), &source.as_written())?
+        }
+        Err(error) if !file.is_named && error.is_not_found() => Table::alone(wanted)?,
+        Err(error) => return Err(error.to_string()),
+    };
+    Ok((key, table))
+}
+
+/// Writes the table to standard output, and everything else to standard error.
+fn show(key: &Key, table: &Table, file: &Path) -> ExitCode {
+    if std::io::stdout().is_terminal() {
+        eprintln!("Add this to {}:", file.display());
+    }
+    let exit = print(&format!("\n{table}"));
+    // A table that was not written needs no key.
+    if exit == ExitCode::SUCCESS {
+        eprint!("{}", note(key, table));
+    }
+    exit
+}
+
+/// What the user does with the key.
+fn note(key: &Key, table: &Table) -> String {
+    match key.origin {
+        Origin::New => format!(
+            "\nGive this key to the client {}. It is not stored, and is shown only now:\n\n{}\n",
+            table.id, key.text
+        ),
+        Origin::Given if key.text.len() < SHORT_KEY_BYTES => format!(
+            "\nwarning: a key of less than {SHORT_KEY_BYTES} characters can be guessed; without KEY, \
+             `tollgate hash-key` makes a random one\n"
+        ),
+        Origin::Given => String::new(),
+    }
+}
+
+/// The key of the command line, of standard input, or a new one.
+fn key_of(argument: Option<String>) -> Result<Key, String> {
+    let (text, origin) = match argument {
+        None => {
+            let key =
+                new_key().map_err(|error| format!("cannot generate a random key: {error}"))?;
+            (key, Origin::New)
+        }
+        Some(dash) if dash == "-" => {
+            let key = read_key().map_err(|error| format!("cannot read the key: {error}"))?;
+            (key, Origin::Given)
+        }
+        Some(key) => (key, Origin::Given),
+    };
+    if text.is_empty() {
+        return Err("the key is empty".to_owned());
+    }
+    if text.len() > MAX_KEY_BYTES {
+        return Err(format!("the key is longer than {MAX_KEY_BYTES} bytes"));
+    }
+    if text.chars().any(char::is_control) || text.trim() != text {
+        return Err(
+            "HTTP cannot transmit the key: it contains control characters, or begins or ends \
+                    with space"
+                .to_owned(),
+        );
+    }
+    Ok(Key { text, origin })
 }
 
 fn new_key() -> Result<String, getrandom::Error> {
@@ -59,16 +150,6 @@ fn read_key() -> std::io::Result<String> {
     Ok(text.trim_end_matches(['\r', '\n']).to_string())
 }
 
-fn lines(key: &str, is_new: bool) -> String {
-    let mut lines = String::new();
-    let note = if is_new { "  # give it to the client; it is not stored" } else { "" };
-    let _ = writeln!(lines, "# key: {key}{note}");
-    let _ = writeln!(lines, "[keys.NAME]  # the name that logs and metrics show");
-    let _ = writeln!(lines, "sha256 = \"{}\"", hex(&Sha256::digest(key)));
-    let _ = writeln!(lines, "plan = \"PLAN\"  # one of [plans.…]");
-    lines
-}
-
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
@@ -78,20 +159,34 @@ fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use insta::assert_snapshot;
 
-    #[test]
-    fn lines_are_ready_to_paste() {
-        // The SHA-256 of "test", as `printf test | sha256sum` prints it.
-        let expected = "# key: test\n\
-            [keys.NAME]  # the name that logs and metrics show\n\
-            sha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"\n\
-            plan = \"PLAN\"  # one of [plans.…]\n";
-        assert_eq!(lines("test", false), expected);
-    }
+    use super::*;
 
     #[test]
     fn new_keys_differ() {
         assert_ne!(new_key().unwrap(), new_key().unwrap());
+    }
+
+    #[test]
+    fn note_has_the_key_only_if_it_is_new() {
+        let table = Table::alone(Wanted {
+            digest: "ab".repeat(32),
+            id: Some("acme".to_owned()),
+            plan: Some("pro".to_owned()),
+        });
+        let table = table.unwrap();
+        let note = |text: &str, origin| note(&Key { text: text.to_owned(), origin }, &table);
+        assert_snapshot!(note("tg_0123456789abcdef", Origin::New), @r"
+
+        Give this key to the client acme. It is not stored, and is shown only now:
+
+        tg_0123456789abcdef
+        ");
+        assert_snapshot!(note("test", Origin::Given), @r"
+
+        warning: a key of less than 16 characters can be guessed; without KEY, `tollgate hash-key` makes a random one
+        ");
+        assert_eq!(note("tg_0123456789abcdef", Origin::Given), "");
     }
 }

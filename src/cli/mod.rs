@@ -4,6 +4,7 @@ mod check;
 mod explain;
 mod file;
 mod hash_key;
+mod health;
 mod run;
 mod schema;
 mod top;
@@ -77,14 +78,28 @@ enum Command {
     /// Run `tollgate schema > gateway.schema.json` and make `#:schema ./gateway.schema.json` the first
     /// line of gateway.toml: editors then complete names and underline errors.
     Schema,
+    /// Ask a running gateway whether it is ready, for health checks. Exits with 0, 1 or 64.
+    ///
+    /// Asks the admin port of the file, which needs no token for this. If that listens on all addresses,
+    /// asks on the loopback address. Exits with 0 if the gateway is healthy, with 1 if it is not or
+    /// does not answer, with 64 on bad arguments or if the file does not show the address.
+    Health {
+        /// The configuration file.
+        #[command(flatten)]
+        file: FileArgument,
+        /// The gateway, and what to ask it.
+        #[command(flatten)]
+        flags: health::Flags,
+    },
     /// Print the [keys.…] table of an API key, or of a new random key.
     ///
-    /// The gateway stores only the SHA-256 of a key. A key on the command line stays in the shell's
-    /// history: `tollgate hash-key -` reads it from standard input instead.
-    HashKey {
-        /// The key, or `-` to read it from standard input.
-        key: Option<String>,
-    },
+    /// The table goes to standard output and a new key to standard error, so that
+    /// `tollgate hash-key --id acme --plan pro >> gateway.toml` adds a client and stores only the
+    /// SHA-256 of its key. If the file exists, the table fits it: the id is new, the plan exists.
+    ///
+    /// A key on the command line stays in the shell's history: `tollgate hash-key -` reads it from
+    /// standard input instead.
+    HashKey(hash_key::Flags),
 }
 
 /// Writes to standard output. A closed pipe (`| head`) is not an error.
@@ -115,7 +130,10 @@ pub fn main() -> ExitCode {
         }
         Command::Top { file, flags } => of(file).map(|file| top::top(file.named(), &flags)),
         Command::Schema => Ok(schema::schema()),
-        Command::HashKey { key } => Ok(hash_key::hash_key(key.as_deref())),
+        Command::Health { file, flags } => of(file).map(|file| health::health(&file, &flags)),
+        Command::HashKey(flags) => {
+            of(FileArgument::default()).map(|file| hash_key::hash_key(&file, flags))
+        }
     };
     code.unwrap_or_else(|two_files| {
         eprintln!("error: {two_files}");

@@ -55,6 +55,13 @@ impl Outline {
         })
     }
 
+    /// The text at `path`, if it is one and no secret.
+    pub fn text(&self, path: &[&str]) -> Option<&str> {
+        let path: Vec<String> = path.iter().map(ToString::to_string).collect();
+        let Value::Plain(toml) = &self.entries.get(&path)?.value else { return None };
+        toml.strip_prefix('"')?.strip_suffix('"')
+    }
+
     fn collect(
         &mut self,
         table: &DeTable<'_>,

@@ -65,6 +65,11 @@ impl Target {
         Self { server: HostPort { host: host.to_string(), port: admin.port() }, token }
     }
 
+    /// Returns host and port.
+    pub fn server(&self) -> &HostPort {
+        &self.server
+    }
+
     /// Returns `host:port`, for people and for the `Host` header.
     pub fn shown(&self) -> String {
         self.server.to_string()

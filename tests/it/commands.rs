@@ -16,13 +16,6 @@ fn check_prints_a_summary_of_a_valid_file() {
 }
 
 #[test]
-fn shipped_configuration_is_valid() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/gateway.toml");
-    let outcome = tollgate(&["check", "-c", file], "");
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-}
-
-#[test]
 fn check_and_run_print_the_same_errors() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("gateway.toml");
@@ -91,23 +84,66 @@ fn schema_prints_the_schema_in_docs() {
 }
 
 #[test]
-fn key_printed_by_hash_key_is_accepted() {
-    let given = tollgate(&["hash-key", "test"], "");
+fn hash_key_prints_the_digest_of_a_given_key() {
+    let given = tollgate(&["hash-key", "--plan", "pro", "test"], "");
     assert_eq!(given.code, Some(0));
     assert!(given.stdout.contains(&format!("sha256 = \"{TEST_DIGEST}\"")), "{}", given.stdout);
+    assert!(given.stderr.contains("can be guessed"), "{}", given.stderr);
     for stdin in ["test", "test\n", "test\r\n"] {
-        assert_eq!(tollgate(&["hash-key", "-"], stdin).stdout, given.stdout);
+        assert_eq!(tollgate(&["hash-key", "--plan", "pro", "-"], stdin).stdout, given.stdout);
     }
+}
 
-    let random = tollgate(&["hash-key"], "");
-    let secret = random.stdout.lines().next().unwrap().strip_prefix("# key: ").unwrap();
-    let secret = secret.split_whitespace().next().unwrap();
-    assert!(secret.len() >= 40, "{secret}");
-    assert_ne!(tollgate(&["hash-key"], "").stdout, random.stdout);
-    let lines = random.stdout.replace("NAME", "acme").replace("PLAN", "free");
-    let gateway = Gateway::start(&format!("{DEMO}{lines}"));
-    let answer = gateway.send(&Request::get("/").header("X-Api-Key", secret));
-    assert_eq!(answer.json()["client"], "acme");
+/// As `tollgate hash-key >> gateway.toml` twice, on a file without a line break at its end.
+#[test]
+fn appended_keys_are_accepted_and_the_file_does_not_contain_them() {
+    let gateway = Gateway::start(DEMO.trim_end());
+    let file = gateway.file().to_str().unwrap();
+    let mut secrets = Vec::new();
+    for id in [&["--id", "acme"][..], &[]] {
+        let outcome = tollgate(&[&["hash-key", "-c", file], id].concat(), "");
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let secret = outcome.stderr.lines().last().unwrap().to_owned();
+        assert!(secret.starts_with("tg_") && secret.len() >= 40, "{secret}");
+        assert!(!outcome.stdout.contains(&secret), "{outcome:?}");
+        let content = std::fs::read_to_string(file).unwrap();
+        std::fs::write(file, content + &outcome.stdout).unwrap();
+        secrets.push(secret);
+    }
+    let checked = tollgate(&["check", file], "");
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    assert!(checked.stdout.contains("2 keys"), "{checked:?}");
+    assert_eq!(gateway.reload().status, 200);
+    let client = |secret: &str| {
+        gateway.send(&Request::get("/").header("X-Api-Key", secret)).json()["client"].clone()
+    };
+    assert_eq!(client(&secrets[0]), "acme");
+    assert!(client(&secrets[1]).as_str().unwrap().starts_with("client-"));
+    assert_ne!(secrets[0], secrets[1]);
+}
+
+#[test]
+fn hash_key_refuses_what_the_file_would_not_accept() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gateway.toml");
+    let plans = "[plans.pro]\n[keys.acme]\nplan = \"pro\"\n";
+    std::fs::write(&file, format!("{DEMO}{plans}sha256 = \"{TEST_DIGEST}\"\n")).unwrap();
+    let file = file.to_str().unwrap();
+    let table = [
+        (&[][..], "has several plans; choose one: --plan `free` or `pro`"),
+        (&["--plan", "por"], "has no plan `por`: did you mean `pro`?"),
+        (&["--plan", "pro", "--id", "acme"], "has a key `acme` already"),
+        (&["--plan", "pro", "test"], "has this key already, as `acme`"),
+        (&["--plan", "pro", "--id", "a b"], "cannot hold ' '"),
+    ];
+    for (arguments, message) in table {
+        let outcome = tollgate(&[&["hash-key", "-c", file], arguments].concat(), "");
+        let Outcome { code, stdout, stderr } = &outcome;
+        assert_eq!((*code, stdout.as_str()), (Some(64), ""), "{outcome:?}");
+        assert!(stderr.contains(message), "{outcome:?}");
+    }
+    let missing = tollgate(&["hash-key", "-c", "/nonexistent/gateway.toml"], "");
+    assert_eq!((missing.code, missing.stdout.as_str()), (Some(64), ""), "{missing:?}");
 }
 
 #[test]

@@ -34,6 +34,7 @@ mod identity;
 
 // The process: start, shutdown, subcommands, and secrets in logs.
 mod commands;
+mod health;
 mod process;
 mod secrets;
 mod shipped;

@@ -41,6 +41,7 @@ use crate::config::diagnostic::Diagnostics;
 pub use environment::Environment;
 use grant::Limits;
 use names::Names;
+pub use server::admin_address;
 
 /// Parses a duration as in the file, such as `10ms`, in milliseconds; none if it is not one.
 pub fn milliseconds(text: &str) -> Option<u64> {

@@ -8,6 +8,7 @@ use super::words::meaning;
 use super::{address, names};
 use crate::config::Config;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::outline::Outline;
 use crate::config::spanned::Spanned;
 use crate::config::tables::{self, List};
 use crate::config::words::PathCase;
@@ -88,6 +89,23 @@ fn listen(list: &List, diagnostics: &mut Diagnostics) -> Option<Vec<Placed>> {
         addresses.push((address, Some(item.span())));
     }
     Some(addresses)
+}
+
+/// The address of the admin port of a file whose other settings may have errors, even of syntax;
+/// `outline` is that of the same file. None if the errors may hide it.
+pub fn admin_address(
+    config: &Config,
+    outline: &Outline,
+    diagnostics: &mut Diagnostics,
+) -> Option<SocketAddr> {
+    const PATH: [&str; 2] = ["server", "admin"];
+
+    let server = config.server.as_ref().map(Spanned::get_ref);
+    if let Some(field) = server.and_then(|server| server.admin.as_ref()) {
+        return address::socket("admin", field, diagnostics);
+    }
+    let recovered = outline.text(&PATH).and_then(|text| text.parse().ok());
+    recovered.or_else(|| (!diagnostics.explain_absence(&PATH)).then_some(ADMIN))
 }
 
 /// The address of the admin port.
