@@ -73,10 +73,11 @@ test-browser: ## the dashboard in headless Chromium, with a gateway under load
 	cargo build
 	node --test tests/browser/*.test.mjs
 
-lint: ## formatting, lints, and the test names in docs/faults.md, as in CI
+lint: ## formatting, lints, and what docs/faults.md and docs/runbook.md name, as in CI
 	@scripts/need python3
 	cargo fmt --all --check
 	scripts/check-faults
+	scripts/check-runbook
 	cargo clippy --workspace --all-targets -- -D warnings
 
 alerts: ## test the alerts for Prometheus on example histories
