@@ -7,7 +7,7 @@ use super::query::{BadQuery, Query};
 use crate::clock;
 use crate::config::suggest;
 use crate::observe::address::ShownAddress;
-use crate::observe::audit::{self, Audit, Matches, RefusalRunView};
+use crate::observe::audit::{self, Audit, Kind, Matches, RefusalRunView};
 use crate::observe::time::UtcTime;
 use crate::policy::build::period;
 use crate::runtime::Snapshot;
@@ -18,7 +18,7 @@ const DEFAULT_LIMIT: usize = 100;
 /// Maximum of the parameter `limit`.
 const MAX_LIMIT: usize = 1_000;
 
-const NAMES: [&str; 6] = ["key", "ip", "rule", "since", "until", "limit"];
+const NAMES: [&str; 7] = ["kind", "key", "ip", "rule", "since", "until", "limit"];
 
 /// Response of `GET /api/audit`.
 #[derive(Debug, Serialize)]
@@ -30,6 +30,9 @@ pub(super) struct Refusals {
     more: usize,
     /// Refusals, of all clients, whose runs were dropped because the audit was full.
     dropped: u64,
+    /// Time since which all runs are kept, in UTC.
+    #[cfg_attr(test, schemars(with = "String"))]
+    kept_since: UtcTime,
 }
 
 /// The refusal runs that match the query.
@@ -48,6 +51,7 @@ pub(super) fn show(
     let now = clock::unix_us();
     let time = |name| query.get(name).map(|text| moment(name, text, now)).transpose();
     let wanted = audit::Query {
+        kinds: query.get("kind").map(kinds).transpose()?,
         key: query.get("key").map(str::to_owned),
         ip: ip.map_err(|error| bad(error.to_string()))?,
         rule: query.get("rule").map(str::to_owned),
@@ -70,8 +74,19 @@ pub(super) fn show(
         let wanted = audit::Query { rule: Some(rule.to_owned()), ..audit::Query::default() };
         exists(audit, ("rule", rule), &names, &wanted)?;
     }
-    let Matches { runs, more, dropped } = audit.find(&wanted);
-    Ok(Answer::json(&Refusals { refusal_runs: runs, more, dropped }))
+    let Matches { runs, more, dropped, kept_since } = audit.find(&wanted);
+    Ok(Answer::json(&Refusals { refusal_runs: runs, more, dropped, kept_since }))
+}
+
+/// Parses a list of kinds, separated by commas.
+fn kinds(text: &str) -> Result<Vec<Kind>, Box<Answer>> {
+    let names = Kind::ALL.map(Kind::name);
+    let kind = |name: &str| {
+        let help = || suggest::help(name, &names);
+        let unknown = || bad(format!("there is no kind `{}`: {}", suggest::cut(name, 64), help()));
+        Kind::parse(name).ok_or_else(unknown)
+    };
+    text.split(',').map(|name| kind(name.trim())).collect()
 }
 
 /// Checks that a key or rule exists, in the present file or in the audit. Otherwise the response to a

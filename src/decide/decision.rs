@@ -208,7 +208,7 @@ impl LimitCheck {
     }
 
     /// The charges of shadow rules whose bucket was short, with their state.
-    fn shadow_short(&self) -> impl Iterator<Item = (usize, Standing)> {
+    pub fn shadow_short(&self) -> impl Iterator<Item = (usize, Standing)> {
         let each = self.taken.charges.iter().zip(&self.taken.answer.outcomes).enumerate();
         each.filter(|(_, (charge, outcome))| charge.mode == Mode::Shadow && !outcome.enough)
             .map(|(index, (charge, outcome))| (index, Standing::of(charge, outcome)))

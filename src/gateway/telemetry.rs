@@ -12,6 +12,7 @@ use crate::clock;
 use crate::decide::decision::{Decision, Summary};
 use crate::decide::label::DecisionLabel;
 use crate::observe::access_log::{Record, Timings};
+use crate::observe::audit::AuditedRequest;
 use crate::observe::metrics::{UpstreamResult, seconds};
 use crate::policy::access_log::Output;
 use crate::store::limiter::Source;
@@ -36,11 +37,14 @@ impl Gateway {
             exchange.snapshot.series.observe_duration(&self.metrics, policy, route, total_us);
         }
         let decision = exchange.decision.as_ref().map_or(Summary::UNLIMITED, Decision::summary);
-        if let (Some(rule), Some(client), DecisionLabel::Deny) =
-            (decision.rule, exchange.client, decision.label)
+        if let (Some(Decision::Limited { .. }), Some(rule), Some(client)) =
+            (&exchange.decision, decision.rule, exchange.client)
         {
             exchange.snapshot.series.refused(&self.metrics, policy, rule, client.plan);
-            self.audit.record(policy, &client, rule, decision.remaining);
+        }
+        if let (Some(decision), Some(client)) = (&exchange.decision, exchange.client) {
+            let (generation, route) = (exchange.snapshot.generation, exchange.route);
+            self.audit.record(&AuditedRequest { policy, generation, client, route }, decision);
         }
         let writes = policy.access_log.output != Output::Off;
         let is_written = writes && is_sampled(session, exchange, decision);

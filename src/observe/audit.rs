@@ -1,29 +1,44 @@
 //! Audit of refusals: which client was refused by which rule, and when. It answers "why was I
 //! blocked?" for a while after the refusals.
 //!
-//! The refusals of one client by one rule, each within 10 s of the one before, are one *refusal
-//! run*. When a run ends, it is written to the log and, if `[audit] stream` is set, to a stream in
-//! Redis. `runs` has the pure part: which refusals form a run, and which runs are kept.
+//! The refusals of one client by one rule under one configuration, each within 10 s of the one before,
+//! are one *refusal run*. When a run ends, it is written to the log and, if `[audit] stream` is set, to
+//! a stream in Redis.
+//!
+//! Reading order: `kind`, `refusal` (the refusals of one decision), `tallies` (from the threads of
+//! requests to the audit), `runs` (which refusals form a run, and which runs are kept; pure), `view`
+//! (how a run is shown).
 
+mod kind;
+mod refusal;
 mod runs;
+mod tallies;
+mod view;
+
+#[cfg(test)]
+mod tests;
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tracing::info;
 
 use super::address::ShownAddress;
 use crate::clock;
+use crate::decide::decision::Decision;
 use crate::policy::Policy;
-use crate::policy::client::{Client, ClientKey, counted_address};
+use crate::policy::client::{Client, counted_address};
 use crate::policy::settings;
 use crate::store::redis::append::{Appender, StreamEntry};
-use runs::{Bounds, ClientId, RefusalRuns, Refused, Times};
-pub use runs::{Matches, Query, RefusalRunView};
+pub use kind::Kind;
+use refusal::Refusal;
+use runs::{ClientId, Pending, RefusalRuns, Refused, RunId, Start, Times};
+pub use runs::{Matches, Query};
+use tallies::{CountedClient, Tallies, Tally};
+pub use view::RefusalRunView;
 
 /// Interval between two searches for runs that have ended.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -33,12 +48,29 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Records refusals and reports refusal runs.
 pub struct Audit {
-    /// Each refusal locks this for one look-up; [`Audit::find`] locks it for a search.
+    /// Written by requests.
+    tallies: Tallies,
+    /// Written from `tallies`, once a second and before a search.
     runs: Mutex<RefusalRuns>,
-    /// Sends records to the stream; `None` without Redis.
+    /// When the audit started, in microseconds since 1970.
+    started_us: u64,
+    /// Sends records to the streams; `None` without Redis.
     stream: Option<Appender>,
-    /// Approximate number of records that the stream keeps; 0: no stream.
+    /// Approximate number of records that each stream keeps; 0: no streams.
     stream_length: AtomicU64,
+}
+
+/// A request whose refusal is recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct AuditedRequest<'a> {
+    /// The configuration that decided on it.
+    pub policy: &'a Arc<Policy>,
+    /// Generation of that configuration.
+    pub generation: u64,
+    /// Its client.
+    pub client: Client,
+    /// Index of its route.
+    pub route: Option<u32>,
 }
 
 impl Audit {
@@ -48,13 +80,18 @@ impl Audit {
     /// # Errors
     /// The kernel cannot start a thread.
     pub fn start(stream: Option<Appender>) -> io::Result<Arc<Self>> {
-        let runs = Mutex::new(RefusalRuns::new(Bounds::default()));
-        let audit = Arc::new(Self { runs, stream, stream_length: AtomicU64::new(0) });
+        let audit = Arc::new(Self {
+            tallies: Tallies::default(),
+            runs: Mutex::default(),
+            started_us: clock::unix_us(),
+            stream,
+            stream_length: AtomicU64::new(0),
+        });
         let weak = Arc::downgrade(&audit);
         let thread = std::thread::Builder::new().name("audit".to_owned());
         thread.spawn(move || {
             while let Some(audit) = weak.upgrade() {
-                audit.runs.lock().end_expired(clock::now());
+                audit.collected().end_expired(clock::now());
                 audit.report();
                 drop(audit);
                 std::thread::park_timeout(INTERVAL);
@@ -68,68 +105,147 @@ impl Audit {
         self.stream_length.store(settings.stream.unwrap_or_default(), Ordering::Relaxed);
     }
 
-    /// Records that a rule refused a request of `client`. `rule` is an index into `policy.rules`;
-    /// `tokens` are the whole tokens left, `None` if no bucket was read.
-    pub fn record(&self, policy: &Policy, client: &Client, rule: u32, tokens: Option<u64>) {
-        let Some(rule) = policy.rules.get(rule as usize) else { return };
-        let Some(plan) = policy.plans.get(client.plan as usize) else { return };
-        let (rule, plan) = (Arc::clone(&rule.name), Arc::clone(plan));
-        let refused = Refused { client: client_id(policy, client), rule, plan, tokens };
-        let times = Times { monotonic_us: clock::now(), unix_us: clock::unix_us() };
-        let shown = || shown_address(policy, client.ip?);
-        self.runs.lock().add(refused, times, shown);
+    /// Records the refusals that the decision on a request consists of, if any.
+    pub fn record(&self, request: &AuditedRequest<'_>, decision: &Decision) {
+        Refusal::each(decision, |refusal| self.tallies.add(request, refusal, Times::now()));
     }
 
     /// The refusal runs that match `query`, the latest first.
     pub fn find(&self, query: &Query) -> Matches {
-        let selection = self.runs.lock().select(query);
-        selection.into_matches()
+        let selection = self.collected().select(query);
+        selection.into_matches(self.started_us)
     }
 
     /// Reports all runs, including those that continue, and waits up to a second for Redis. Called
     /// when the process exits.
     pub fn close(&self) {
-        self.runs.lock().end_all();
+        self.collected().end_all();
         self.report();
         if let Some(stream) = &self.stream {
             stream.flush(FLUSH_TIMEOUT);
         }
     }
 
+    /// All runs, with the refusals up to now.
+    fn collected(&self) -> MutexGuard<'_, RefusalRuns> {
+        let mut runs = self.runs.lock();
+        let mut beyond = [0; Kind::ALL.len()];
+        self.tallies.collect(
+            |tally| runs.add(tally.kind, tally.refused(), || tally.start()),
+            |kind, count| beyond[kind as usize] += count,
+        );
+        for (kind, count) in Kind::ALL.into_iter().zip(beyond) {
+            runs.lose(kind, count, Times::now());
+        }
+        runs
+    }
+
     fn report(&self) {
-        // Written without the lock: a slow reader of the log must not delay requests.
-        let (runs, more) = self.runs.lock().take_pending();
+        // Written without the lock: a slow reader of the log must not delay a search.
+        let pending = self.runs.lock().take_pending();
         let keep = self.stream_length.load(Ordering::Relaxed);
         let stream = self.stream.as_ref().filter(|_| keep > 0);
-        for run in runs {
-            let view = run.view(false);
-            if let Some(stream) = stream {
-                stream.append(StreamEntry { fields: view.fields(), keep });
+        for Pending { kind, runs, more } in pending {
+            for run in runs {
+                let view = run.view(false);
+                log(&view);
+                if let Some(stream) = stream {
+                    let (name, fields) = (kind.stream(), view.fields());
+                    stream.append(StreamEntry { stream: name, fields, keep });
+                }
             }
-            let RefusalRunView { first, last, count, key, ip, rule, plan, tokens, .. } = view;
-            let (key, ip) = (key.as_deref(), ip.as_deref());
-            info!(rule, plan, key, ip, count, tokens, %first, %last, "refused");
-        }
-        if more > 0 {
-            if let Some(stream) = stream {
-                stream.lost(more);
+            if more > 0 {
+                if let Some(stream) = stream {
+                    stream.lost(more);
+                }
+                info!(kind = kind.name(), more_runs = more, "{}", event(kind));
             }
-            info!(more_runs = more, "refused");
         }
     }
 }
 
-fn client_id(policy: &Policy, client: &Client) -> ClientId {
-    if let ClientKey::Known(key) = client.key
-        && let Some(key) = policy.keys.get(key as usize)
-    {
-        return ClientId::Key(Arc::clone(&key.id));
+impl Times {
+    fn now() -> Self {
+        Self { monotonic_us: clock::now(), unix_us: clock::unix_us() }
     }
-    let counted = |ip| counted_address(ip, policy.clients.ipv6_prefix);
-    client.ip.map_or(ClientId::Unknown, |ip| ClientId::Address(counted(ip)))
 }
 
-/// The address that limits count the client by: for IPv6, its network.
-fn shown_address(policy: &Policy, ip: IpAddr) -> Option<ShownAddress> {
-    ShownAddress::of(counted_address(ip, policy.clients.ipv6_prefix), policy)
+impl AuditedRequest<'_> {
+    /// Tokens that a request of the route takes; `None` for a request that is refused for its key.
+    fn cost_of_route(&self, kind: Kind) -> Option<u64> {
+        let route = self.policy.routes.get(self.route? as usize)?;
+        (kind != Kind::Unauthorized).then_some(route.cost)
+    }
+}
+
+impl Tally {
+    fn refused(&self) -> Refused {
+        let Self { policy, first, last, count, other_routes, cost, tokens, .. } = self;
+        let rule = self.rule.and_then(|rule| policy.rules.get(rule as usize));
+        let route = self.route.and_then(|route| policy.routes.get(route as usize));
+        Refused {
+            id: RunId {
+                client: self.client_id(),
+                rule: rule.map(|rule| Arc::clone(&rule.name)),
+                reason: self.reason,
+                key_from: self.key_from,
+                generation: self.generation,
+            },
+            first: *first,
+            last: *last,
+            count: *count,
+            route: route.map(|route| Arc::clone(&route.name)),
+            other_routes: *other_routes,
+            cost: *cost,
+            tokens: *tokens,
+        }
+    }
+
+    fn client_id(&self) -> ClientId {
+        match self.counted {
+            CountedClient::Key(key) => self
+                .policy
+                .keys
+                .get(key as usize)
+                .map_or(ClientId::Unknown, |key| ClientId::Key(Arc::clone(&key.id))),
+            CountedClient::Address(ip) => ClientId::Address(ip),
+            CountedClient::Unknown => ClientId::Unknown,
+        }
+    }
+
+    fn start(&self) -> Start {
+        let Self { policy, client, .. } = self;
+        let is_limited = self.kind != Kind::Unauthorized;
+        let rule = self.rule.and_then(|rule| policy.rules.get(rule as usize));
+        let limit = rule.filter(|_| is_limited).and_then(|rule| rule.limit_of(client));
+        // The address that limits count the client by: for IPv6, its network.
+        let counted = client.ip.map(|ip| counted_address(ip, policy.clients.ipv6_prefix));
+        let source = self.key_from.and_then(|source| policy.clients.key_sources.get(source));
+        Start {
+            key_from: source.map(ToString::to_string),
+            ip: counted.and_then(|ip| ShownAddress::of(ip, policy)),
+            plan: policy.plans.get(client.plan as usize).filter(|_| is_limited).map(Arc::clone),
+            limit: limit.map(|grant| (grant.rate, grant.limit.capacity())),
+        }
+    }
+}
+
+/// Name of the event in the log.
+const fn event(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Limit | Kind::Unavailable | Kind::Unauthorized => "refused",
+        Kind::Shadow => "shadow_refused",
+    }
+}
+
+fn log(view: &RefusalRunView) {
+    let RefusalRunView { kind, status, count, cost, tokens, generation, first, last, .. } = view;
+    let [key, key_from, ip, rule, plan, route] =
+        [&view.key, &view.key_from, &view.ip, &view.rule, &view.plan, &view.route]
+            .map(Option::as_deref);
+    let (kind, reason, event) = (kind.name(), view.reason, event(*kind));
+    info!(
+        kind, status, reason, rule, plan, key, key_from, ip, route, cost, count, tokens, generation,
+        %first, %last, "{event}"
+    );
 }

@@ -5,24 +5,20 @@
 //! Each thread counts in its own shard, so that threads do not wait for each other. A query adds the
 //! shards up ([`Consumption::merged`]). Counts are kept for the current window and the one before.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
+use super::shard::Sharded;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::top_k::{Counter, Sketch};
 use crate::policy::client::{Client, ClientKey, counted_address};
 use crate::policy::settings::OnUnknownKey;
 use crate::policy::{Dimension, Policy, Rule};
 use crate::store::limiter::Taken;
-
-/// Number of shards. More threads than this share them.
-const SHARDS: usize = 16;
 
 /// Counters of one sketch. No count is too high by more than 1/1,024 of all requests.
 const COUNTERS: usize = 1_024;
@@ -33,15 +29,10 @@ pub const WINDOW_US: u64 = 300 * MICROS_PER_SECOND;
 /// Counts by rule and client.
 #[derive(Debug)]
 pub struct Consumption {
-    shards: Box<[Padded]>,
+    shards: Sharded<Shard>,
     /// Randomly seeded, so that clients cannot provoke collisions.
     hashing: RandomState,
 }
-
-/// A shard on its own cache lines.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Padded(Mutex<Shard>);
 
 /// The counts of one thread.
 #[derive(Debug)]
@@ -129,8 +120,7 @@ impl Default for Consumption {
     fn default() -> Self {
         let hashing = RandomState::default();
         let shard = || Shard { current: Window::new(0, &hashing), previous: None };
-        let shards = (0..SHARDS).map(|_| Padded(Mutex::new(shard()))).collect();
-        Self { shards, hashing }
+        Self { shards: Sharded::new(shard), hashing }
     }
 }
 
@@ -138,8 +128,8 @@ impl Consumption {
     /// Counts one checked request of `client` under each of its rules. `now` is in microseconds of the
     /// monotonic clock.
     pub fn record(&self, policy: &Policy, client: &Client, taken: &Taken, now: u64) {
-        let Some(shard) = self.shards.get(own_shard()) else { return };
-        let mut shard = shard.0.lock();
+        let Some(shard) = self.shards.own() else { return };
+        let mut shard = shard.lock();
         shard.rotate(now, &self.hashing);
         for (charge, outcome) in taken.charges.iter().zip(&taken.answer.outcomes) {
             let rule = policy.rules.get(charge.rule as usize);
@@ -177,22 +167,22 @@ impl Consumption {
             requests: window.requests.map_items(name, hashing.clone()),
             refused: window.refused.map_items(name, hashing.clone()),
         };
-        let shard = |shard: &Padded| {
-            let shard = shard.0.lock();
+        let shard = |shard: &Mutex<Shard>| {
+            let shard = shard.lock();
             let previous = shard.previous.as_ref().map(window);
-            Padded(Mutex::new(Shard { current: window(&shard.current), previous }))
+            Shard { current: window(&shard.current), previous }
         };
-        Self { shards: self.shards.iter().map(shard).collect(), hashing: hashing.clone() }
+        Self { shards: self.shards.map(shard), hashing: hashing.clone() }
     }
 
     /// The counts of all shards up to `now`, in microseconds of the monotonic clock.
     pub fn merged(&self, now: u64) -> Merged {
         let (mut requests, mut refused) = (Sum::default(), Sum::default());
         let mut since = now;
-        for shard in &self.shards {
+        for shard in self.shards.iter() {
             // Only copy under the lock: a thread that serves requests may wait for it.
             let copies: Vec<(u64, Copied, Copied)> = {
-                let mut shard = shard.0.lock();
+                let mut shard = shard.lock();
                 shard.rotate(now, &self.hashing);
                 let windows = std::iter::once(&shard.current).chain(&shard.previous);
                 let windows = windows.filter(|window| window.requests.total() > 0);
@@ -313,15 +303,6 @@ impl Hash for Item {
         state.write_u128(id);
         state.write_u64((u64::from(self.rule) << 32) | u64::from(kind));
     }
-}
-
-/// Index of this thread's shard.
-fn own_shard() -> usize {
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static OWN: Cell<usize> = Cell::new(THREADS.fetch_add(1, Ordering::Relaxed) % SHARDS);
-    }
-    OWN.with(Cell::get)
 }
 
 /// Index in `new` of each name in `old`.

@@ -155,8 +155,8 @@ impl Metrics {
             traces: TraceSeries::register(&series)?,
             audit_dropped: series.keep(IntCounter::new(
                 "tollgate_audit_dropped_total",
-                "Refusal runs missing from the stream in Redis: more than 50 ended in a second, or \
-                 Redis did not accept them in time.",
+                "Refusal runs missing from the stream in Redis: more ended in a second than are \
+                 written, or Redis did not accept them in time.",
             )?)?,
             registry: series.registry.clone(),
             rendering: Mutex::new(()),

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`address`] and `time` (how addresses and times are shown), [`access_log`] (one line
 //! per request), [`audit`] (refusal runs), [`consumption`] (the clients with the most requests),
-//! [`traces`], [`metrics`].
+//! `shard` (data by thread, of both), [`traces`], [`metrics`].
 
 pub mod access_log;
 pub mod address;
@@ -10,6 +10,8 @@ pub mod audit;
 pub mod consumption;
 pub mod metrics;
 pub mod traces;
+
+mod shard;
 
 /// Times in UTC, for logs and the admin API.
 pub(crate) mod time;

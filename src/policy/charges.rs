@@ -314,6 +314,11 @@ impl Rule {
         }
     }
 
+    /// The limit of the rule for a client; `None` if it has none for the client's plan.
+    pub fn limit_of(&self, client: &Client) -> Option<Grant> {
+        self.grant(client).map(|granted| granted.grant)
+    }
+
     fn grant(&self, client: &Client) -> Option<Granted> {
         if let ClientKey::Known(key) = client.key
             && let Some(grant) = self.grant_by_key.get(&key)

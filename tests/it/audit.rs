@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{DEMO, Gateway, Request, eventually, key};
+use crate::support::{DEMO, FaultProxy, Gateway, Mode, Redis, Request, eventually, key};
 
 const SECRET: &str = "s3cr3t-7h4t-nob0dy-m4y-r34d";
 
@@ -37,6 +37,12 @@ fn refusal_run_is_one_log_line() {
         assert_eq!(lines.iter().filter(has_all).count(), 1, "{words:?} in {lines:?}");
     };
     of(&["rule=\"hourly\"", "plan=\"free\"", "key=\"acme\"", "count=7", "tokens=0"]);
+    of(&[
+        "kind=\"limit\" status=429 reason=\"limited\"",
+        "route=\"all\" cost=1",
+        "count=7",
+        "generation=1",
+    ]);
     of(&["rule=\"hourly\"", "plan=\"free\"", "ip=\"127.0.0.1\"", "count=3", "tokens=0"]);
     assert!(!gateway.log().contains(SECRET), "{}", gateway.log());
 }
@@ -101,7 +107,12 @@ fn from(gateway: &Gateway, ip: &str, count: usize) {
 fn refusal_runs_are_found_by_key_address_rule_and_time() {
     let config = format!("{TRUSTED_PROXY}{DEMO}{RULE}{}", key("acme", SECRET, "free"));
     let gateway = Gateway::start(&config);
-    assert_eq!(search(&gateway, ""), json!({"refusal_runs": [], "more": 0, "dropped": 0}));
+    let empty = search(&gateway, "");
+    assert_eq!(
+        (&empty["refusal_runs"], &empty["more"], &empty["dropped"]),
+        (&json!([]), &json!(0), &json!(0))
+    );
+    assert!(empty["kept_since"].as_str().unwrap().starts_with("20"), "{empty}");
     refuse(&gateway, 7, &Request::get("/").header("X-Api-Key", SECRET));
     // Otherwise the order of the runs would be undefined.
     wait_for_refusals(&gateway, 7);
@@ -154,6 +165,8 @@ fn invalid_audit_queries_are_400_with_the_reason() {
         ("rule=hour", "the file has no rule `hour`: did you mean `hourly`?"),
         ("rule=", "the file has no rule ``: there is only `hourly`"),
         ("key=acmee", "the file has no key `acmee`: did you mean `acme`?"),
+        ("kind=limits", "there is no kind `limits`: did you mean `limit`?"),
+        ("kind=limit,", "there is no kind ``: possible here: `limit`, `unavailable`"),
         ("rule=hourly&rule=hourly", "`rule` is given twice"),
         ("ip=here", "not an address; expected one like `203.0.113.7` or `2001:db8::1`"),
         (
@@ -194,4 +207,118 @@ fn audit_is_searched_by_addresses_as_client_ip_shows_them() {
     let answer = off.admin("/api/audit?ip=127.0.0.1");
     assert_eq!(answer.status, 400);
     assert!(answer.text().contains("addresses are not recorded"), "{}", answer.text());
+}
+
+/// A rule for each kind of refusal. The address of a request decides which of them applies.
+const KINDS: &str = r#"
+[clients]
+on_missing_key = "deny"
+[rules.hourly]
+per = ["key"]
+rate = "10/h"
+[rules.planned]
+per = ["key"]
+rate = "5/h"
+mode = "shadow"
+"#;
+
+/// Members of all runs that the query finds, the latest first.
+fn members<const N: usize>(gateway: &Gateway, query: &str, names: [&str; N]) -> Vec<Value> {
+    let view = search(gateway, query);
+    let runs = view["refusal_runs"].as_array().unwrap().iter();
+    runs.map(|run| Value::from(names.map(|name| run[name].clone()).to_vec())).collect()
+}
+
+#[test]
+fn every_kind_of_refusal_is_found_with_its_status() {
+    let plan = "[plans.free]\n[upstreams.demo]\nservers = [\"demo\"]\n[routes.search]\npath = \"/search\"\ncost = 5\nupstream = \"demo\"\n";
+    let gateway =
+        Gateway::start(&format!("{TRUSTED_PROXY}{plan}{KINDS}{}", key("acme", SECRET, "free")));
+    let request = || Request::get("/search").header("X-Forwarded-For", "192.0.2.1");
+    let mut statuses = Vec::new();
+    for _ in 0..4 {
+        statuses.push(gateway.send(&request().header("X-Api-Key", SECRET)).status);
+    }
+    statuses.push(gateway.send(&request()).status);
+    statuses.push(gateway.send(&request().header("X-Api-Key", "guess")).status);
+    assert_eq!(statuses, [200, 200, 429, 429, 401, 401]);
+    wait_for_refusals(&gateway, 5);
+    let names =
+        ["kind", "status", "key", "rule", "plan", "rate", "burst", "route", "cost", "count"];
+    let of = |kind: &str| members(&gateway, &format!("?kind={kind}"), names);
+    let limit = json!(["limit", 429, "acme", "hourly", "free", "10/h", 10, "search", 5, 2]);
+    assert_eq!(of("limit"), [limit]);
+    let shadow = json!(["shadow", null, "acme", "planned", "free", "5/h", 5, "search", 5, 1]);
+    assert_eq!(of("shadow"), [shadow]);
+    let names = ["status", "reason", "key_from", "ip", "rule", "plan", "rate", "route", "cost"];
+    let mut unauthorized = members(&gateway, "?kind=unauthorized", names);
+    unauthorized.sort_by_key(ToString::to_string);
+    let ip = "192.0.2.1";
+    let missing = json!([401, "missing_key", null, ip, null, null, null, "search", null]);
+    let source = "header:x-api-key";
+    let unknown = json!([401, "unknown_key", source, ip, null, null, null, "search", null]);
+    assert_eq!(unauthorized, [missing, unknown]);
+    assert_eq!(of("unavailable"), [] as [Value; 0]);
+    assert_eq!(of("limit,shadow").len(), 2);
+    assert_eq!(members(&gateway, "", ["generation"]), vec![json!([1]); 4]);
+    // Only a limit counts as a refusal of a limit.
+    assert_eq!(gateway.count("tollgate_refused_total", &[]), 2);
+}
+
+/// 503s are no refusals of a limit: neither in the metric of the alert nor in the audit.
+#[test]
+fn unavailable_redis_is_another_kind_than_a_limit() {
+    let redis = Redis::start();
+    let proxy = FaultProxy::start(&redis);
+    let rule = "[rules.strict]\nper = [\"key\"]\nrate = \"1000/s\"\non_failure = \"deny\"\n";
+    let table = proxy.table("50ms");
+    let acme = key("acme", SECRET, "free");
+    let mut gateway = Gateway::start(&format!("{DEMO}{rule}{table}{acme}"));
+    let send = || gateway.send(&Request::get("/").header("X-Api-Key", SECRET)).status;
+    let sources = [("source", "redis")];
+    eventually("Redis to decide", || {
+        (send() == 200 && gateway.count("tollgate_decisions_total", &sources) > 0).then_some(())
+    });
+    let before = count(&gateway);
+    proxy.set(Mode::Hang);
+    assert_eq!([(); 3].map(|()| send()), [503; 3]);
+    eventually("all three", || (count(&gateway) == before + 3).then_some(()));
+    assert_eq!(gateway.count("tollgate_refused_total", &[]), 0);
+    let denied = [("decision", "deny"), ("source", "policy")];
+    assert!(gateway.count("tollgate_decisions_total", &denied) >= 3);
+    let names = ["kind", "status", "key", "rule", "tokens", "cost"];
+    let run = json!(["unavailable", 503, "acme", "strict", null, 1]);
+    assert_eq!(members(&gateway, "", names), [run]);
+    gateway.terminate();
+    assert_eq!(gateway.exit().0, Some(0));
+    let line = eventually("the line", || refusal_lines(&gateway).pop());
+    assert!(
+        line.contains(
+            "kind=\"unavailable\" status=503 reason=\"redis_unavailable\" rule=\"strict\""
+        ),
+        "{line}"
+    );
+}
+
+/// Number of refusals in all runs.
+fn count(gateway: &Gateway) -> u64 {
+    let counts = members(gateway, "", ["count"]);
+    counts.iter().map(|members| members[0].as_u64().unwrap()).sum()
+}
+
+/// The client's texts are in no record: names are those of the file.
+#[test]
+fn hostile_header_values_are_not_recorded() {
+    let plan =
+        "[plans.free]\n[upstreams.demo]\nservers = [\"demo\"]\n[routes.all]\nupstream = \"demo\"\n";
+    let gateway = Gateway::start(&format!("{plan}{KINDS}"));
+    let hostile = "<script>alert(1)</script>\" key=\"root";
+    for name in ["X-Api-Key", "X-Forwarded-For", "User-Agent", "X-Request-Id"] {
+        gateway.send(&Request::get("/%3Cscript%3E?a=%0ab").header(name, hostile));
+    }
+    eventually("the runs", || {
+        let view = search(&gateway, "?kind=unauthorized");
+        assert!(!view.to_string().contains("script"), "{view}");
+        view["refusal_runs"].as_array().is_some_and(|runs| !runs.is_empty()).then_some(())
+    });
 }

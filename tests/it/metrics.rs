@@ -165,8 +165,8 @@ fn refusals_and_near_limit_requests_are_counted_by_rule_and_plan() {
     assert_eq!(gateway.count("tollgate_near_limit_total", &of("r")), 2);
     assert_eq!(gateway.count("tollgate_near_limit_total", &[]), 2);
     assert_eq!(gateway.count("tollgate_refused_total", &of("r")), 3);
-    assert_eq!(gateway.count("tollgate_refused_total", &of("known")), 1);
-    assert_eq!(gateway.count("tollgate_refused_total", &[]), 4);
+    // The rule that requires a key responded with 401, which is not a refusal by a limit.
+    assert_eq!(gateway.count("tollgate_refused_total", &[]), 3);
 }
 
 #[test]

@@ -178,6 +178,11 @@ fn parameter(name: &'static str, about: &'static str) -> Parameter {
 fn audit_query() -> Vec<Parameter> {
     let limit = json!({ "type": "integer", "minimum": 1, "maximum": 1_000 });
     vec![
+        parameter(
+            "kind",
+            "Only runs of these kinds, separated by commas: `limit` (429), `unavailable` (503), \
+             `unauthorized` (401), `shadow` (allowed, but refused by a rule if it were enforced).",
+        ),
         parameter("key", "Only refusals of the key with this id."),
         parameter(
             "ip",

@@ -1,5 +1,5 @@
 //! Refusal runs: how refusals form runs, which runs are kept, and how they are searched. Pure: time
-//! is a number. Every collection is bounded.
+//! is a number. Every collection is bounded, for each kind of refusal on its own.
 
 #[cfg(test)]
 mod tests;
@@ -9,13 +9,14 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use serde::Serialize;
-
+use super::{Kind, RefusalRunView};
+use crate::decide::reason::Reason;
 use crate::limit::MICROS_PER_SECOND;
 use crate::observe::address::ShownAddress;
 use crate::observe::time::UtcTime;
+use crate::policy::Rate;
 
-/// How many runs are kept, and when a run ends.
+/// How many runs of one kind are kept, and when a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bounds {
     /// Maximum number of open runs, at least 1. Beyond it, the runs whose last refusal is oldest end
@@ -43,16 +44,48 @@ pub(super) enum ClientId {
     Unknown,
 }
 
-/// A refused request, as it is added to a run.
+/// What the refusals of one run have in common, besides their kind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct RunId {
+    pub(super) client: ClientId,
+    /// Name of the rule that refused the requests; `None` if no rule did.
+    pub(super) rule: Option<Arc<str>>,
+    /// Why the requests were refused; `None` if they were allowed.
+    pub(super) reason: Option<Reason>,
+    /// Where the unknown key was, as an index into the sources of keys of the configuration.
+    pub(super) key_from: Option<usize>,
+    /// Generation of the configuration.
+    pub(super) generation: u64,
+}
+
+/// Refused requests, as they are added to a run.
 #[derive(Clone, Debug)]
 pub(super) struct Refused {
-    pub(super) client: ClientId,
-    /// Name of the rule that refused the request.
-    pub(super) rule: Arc<str>,
-    /// Name of the client's plan.
-    pub(super) plan: Arc<str>,
+    pub(super) id: RunId,
+    pub(super) first: Times,
+    pub(super) last: Times,
+    /// Number of refusals, at least 1.
+    pub(super) count: u64,
+    /// Name of the route of the last one.
+    pub(super) route: Option<Arc<str>>,
+    /// Whether earlier ones were on other routes.
+    pub(super) other_routes: bool,
+    /// Cost of the last one.
+    pub(super) cost: Option<u64>,
     /// Whole tokens left under the rule; `None` if no bucket was read.
     pub(super) tokens: Option<u64>,
+}
+
+/// What is known of a run when it starts.
+#[derive(Clone, Debug)]
+pub(super) struct Start {
+    pub(super) ip: Option<ShownAddress>,
+    /// Name of the client's plan.
+    pub(super) plan: Option<Arc<str>>,
+    /// Where the unknown key was, such as `header:x-api-key`.
+    pub(super) key_from: Option<String>,
+    /// Rate and burst of the rule for the client.
+    pub(super) limit: Option<(Rate, u64)>,
 }
 
 /// One point in time by both clocks.
@@ -67,61 +100,46 @@ pub(super) struct Times {
 /// Consecutive refusals of one client by one rule.
 #[derive(Clone, Debug)]
 pub(super) struct RefusalRun {
-    first: Times,
-    last: Times,
-    count: u64,
-    client: ClientId,
-    ip: Option<ShownAddress>,
-    rule: Arc<str>,
-    plan: Arc<str>,
-    tokens: Option<u64>,
+    kind: Kind,
+    start: Start,
+    refused: Refused,
 }
 
-/// The refusal runs that are kept in memory: open, ended and not yet reported.
+/// The refusal runs that are kept in memory.
 pub(super) struct RefusalRuns {
+    by_kind: [RunsOfKind; Kind::ALL.len()],
+}
+
+/// The runs of one kind: open, ended and not yet reported.
+pub(super) struct RunsOfKind {
+    kind: Kind,
     bounds: Bounds,
-    open: HashMap<(ClientId, Arc<str>), RefusalRun>,
+    open: HashMap<RunId, RefusalRun>,
     /// In the order in which they ended.
     ended: VecDeque<RefusalRun>,
     /// Ended, and not yet returned by [`take_pending`](Self::take_pending).
     pending: Vec<RefusalRun>,
     /// Runs that ended since then beyond `bounds.pending`.
     more_pending: u64,
-    /// Number of refusals in runs that were dropped because of `bounds.ended`.
+    /// Number of refusals in runs that were dropped because of `bounds.ended`, or that are in no run.
     dropped: u64,
+    /// Time of the last of them, in microseconds since 1970; 0 if there are none.
+    dropped_until_us: u64,
 }
 
-/// A refusal run as logs and the admin API show it. It contains no secret: keys are shown by their
-/// id, and addresses as `access_log.client_ip` says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "RefusalRun"))]
-pub struct RefusalRunView {
-    /// Time of the first refusal, in UTC.
-    #[cfg_attr(test, schemars(with = "String"))]
-    pub first: UtcTime,
-    /// Time of the last refusal, in UTC.
-    #[cfg_attr(test, schemars(with = "String"))]
-    pub last: UtcTime,
-    /// Number of refusals in the run.
-    pub count: u64,
-    /// The id of the client's key; null for a client without a known key.
-    pub key: Option<String>,
-    /// The client's address at the first refusal.
-    pub ip: Option<String>,
-    /// Name of the rule.
-    pub rule: String,
-    /// Name of the client's plan.
-    pub plan: String,
-    /// Whole tokens left under the rule at the last refusal; null if no bucket was read.
-    pub tokens: Option<u64>,
-    /// Whether the run continues.
-    #[serde(rename = "open")]
-    pub is_open: bool,
+/// Runs of one kind to report.
+pub(super) struct Pending {
+    pub(super) kind: Kind,
+    pub(super) runs: Vec<RefusalRun>,
+    /// Number of runs that ended beyond those.
+    pub(super) more: u64,
 }
 
 /// Which runs to return. A field that is `None` does not restrict them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
+    /// Only runs of these kinds.
+    pub kinds: Option<Vec<Kind>>,
     /// Only runs of the key with this id.
     pub key: Option<String>,
     /// Only runs with this address.
@@ -145,6 +163,8 @@ pub struct Matches {
     pub more: usize,
     /// Number of refusals, of all clients, in runs that were dropped to bound the memory.
     pub dropped: u64,
+    /// Time since which all runs are kept: the start of the audit, or the last of the dropped refusals.
+    pub kept_since: UtcTime,
 }
 
 /// The part of a search that needs the lock. Sorting and formatting follow without it.
@@ -153,161 +173,222 @@ pub(super) struct Selection {
     runs: Vec<(RefusalRun, bool)>,
     more: usize,
     dropped: u64,
+    dropped_until_us: u64,
 }
 
-impl Default for Bounds {
-    fn default() -> Self {
-        Self {
-            open: 4_096,
-            ended: 10_000,
-            pending: 50,
-            quiet_us: 10 * MICROS_PER_SECOND,
-            max_age_us: 60 * MICROS_PER_SECOND,
-        }
+impl Bounds {
+    /// Bounds of a kind. Requests without a key and shadow rules can be as many as all requests.
+    pub(super) const fn of(kind: Kind) -> Self {
+        let (open, ended, pending) = match kind {
+            Kind::Limit => (4_096, 10_000, 50),
+            Kind::Unavailable | Kind::Unauthorized | Kind::Shadow => (1_024, 2_500, 10),
+        };
+        let (quiet_us, max_age_us) = (10 * MICROS_PER_SECOND, 60 * MICROS_PER_SECOND);
+        Self { open, ended, pending, quiet_us, max_age_us }
+    }
+}
+
+impl Query {
+    fn includes(&self, kind: Kind) -> bool {
+        self.kinds.as_ref().is_none_or(|kinds| kinds.contains(&kind))
     }
 }
 
 impl RefusalRun {
     pub(super) fn view(&self, is_open: bool) -> RefusalRunView {
-        let key = match &self.client {
+        let Self { kind, start, refused } = self;
+        let key = match &refused.id.client {
             ClientId::Key(key) => Some(key.to_string()),
             ClientId::Address(_) | ClientId::Unknown => None,
         };
+        let text = |text: &Option<Arc<str>>| text.as_ref().map(ToString::to_string);
         RefusalRunView {
-            first: UtcTime(self.first.unix_us),
-            last: UtcTime(self.last.unix_us),
-            count: self.count,
+            first: UtcTime(refused.first.unix_us),
+            last: UtcTime(refused.last.unix_us),
+            count: refused.count,
+            kind: *kind,
+            status: kind.status(),
+            reason: refused.id.reason.map(Reason::label),
             key,
-            ip: self.ip.map(|ip| ip.to_string()),
-            rule: self.rule.to_string(),
-            plan: self.plan.to_string(),
-            tokens: self.tokens,
+            key_from: start.key_from.clone(),
+            ip: start.ip.map(|ip| ip.to_string()),
+            rule: text(&refused.id.rule),
+            plan: text(&start.plan),
+            rate: start.limit.map(|(rate, _)| rate.to_string()),
+            burst: start.limit.map(|(_, burst)| burst),
+            route: text(&refused.route),
+            other_routes: refused.other_routes,
+            cost: refused.cost,
+            tokens: refused.tokens,
+            generation: refused.id.generation,
             is_open,
         }
     }
 
+    /// Adds later refusals. Refusals of several threads may overlap in time.
+    fn add(&mut self, refused: Refused) {
+        let own = &mut self.refused;
+        own.count = own.count.saturating_add(refused.count);
+        own.other_routes |= refused.other_routes || own.route != refused.route;
+        if refused.first.monotonic_us < own.first.monotonic_us {
+            own.first = refused.first;
+        }
+        if refused.last.monotonic_us >= own.last.monotonic_us {
+            let Refused { last, route, cost, tokens, .. } = refused;
+            (own.last, own.route, own.cost, own.tokens) = (last, route, cost, tokens);
+        }
+    }
+
     fn is_over(&self, bounds: &Bounds, now: u64) -> bool {
-        now.saturating_sub(self.last.monotonic_us) >= bounds.quiet_us
-            || now.saturating_sub(self.first.monotonic_us) >= bounds.max_age_us
+        let Refused { first, last, .. } = &self.refused;
+        now.saturating_sub(last.monotonic_us) >= bounds.quiet_us
+            || now.saturating_sub(first.monotonic_us) >= bounds.max_age_us
     }
 
     fn matches(&self, query: &Query) -> bool {
-        let is_key = |key: &String| matches!(&self.client, ClientId::Key(own) if **own == **key);
+        let Refused { id, first, last, .. } = &self.refused;
+        let is_key = |key: &String| matches!(&id.client, ClientId::Key(own) if **own == **key);
         query.key.as_ref().is_none_or(is_key)
-            && query.ip.is_none_or(|ip| self.ip == Some(ip))
-            && query.rule.as_ref().is_none_or(|rule| *self.rule == **rule)
-            && query.since.is_none_or(|since| self.last.unix_us >= since)
-            && query.until.is_none_or(|until| self.first.unix_us <= until)
+            && query.ip.is_none_or(|ip| self.start.ip == Some(ip))
+            && query.rule.as_ref().is_none_or(|rule| id.rule.as_deref() == Some(rule))
+            && query.since.is_none_or(|since| last.unix_us >= since)
+            && query.until.is_none_or(|until| first.unix_us <= until)
     }
 }
 
-impl RefusalRunView {
-    /// Names and values for the stream in Redis; fields without a value are left out.
-    pub(super) fn fields(&self) -> Vec<(&'static str, String)> {
-        let Self { first, last, count, key, ip, rule, plan, tokens, is_open: _ } = self;
-        let mut fields = vec![
-            ("first", first.to_string()),
-            ("last", last.to_string()),
-            ("count", count.to_string()),
-            ("rule", rule.clone()),
-            ("plan", plan.clone()),
-        ];
-        let tokens = tokens.map(|tokens| tokens.to_string());
-        let optional = [("key", key.clone()), ("ip", ip.clone()), ("tokens", tokens)];
-        fields.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
-        fields
+impl Default for RefusalRuns {
+    fn default() -> Self {
+        Self { by_kind: Kind::ALL.map(|kind| RunsOfKind::new(kind, Bounds::of(kind))) }
     }
 }
 
 impl RefusalRuns {
-    pub(super) fn new(bounds: Bounds) -> Self {
+    /// Adds refusals of a kind; see [`RunsOfKind::add`].
+    pub(super) fn add(&mut self, kind: Kind, refused: Refused, start: impl FnOnce() -> Start) {
+        if let Some(runs) = self.by_kind.get_mut(kind as usize) {
+            runs.add(refused, start);
+        }
+    }
+
+    /// Counts refusals of a kind that are in no run. `until` is at or after the last of them.
+    pub(super) fn lose(&mut self, kind: Kind, count: u64, until: Times) {
+        if let (Some(runs), 1..) = (self.by_kind.get_mut(kind as usize), count) {
+            runs.dropped = runs.dropped.saturating_add(count);
+            runs.dropped_until_us = runs.dropped_until_us.max(until.unix_us);
+        }
+    }
+
+    /// Ends every run that is over at `now`, in microseconds of the monotonic clock.
+    pub(super) fn end_expired(&mut self, now: u64) {
+        self.by_kind.iter_mut().for_each(|runs| runs.end_expired(now));
+    }
+
+    pub(super) fn end_all(&mut self) {
+        self.by_kind.iter_mut().for_each(RunsOfKind::end_all);
+    }
+
+    /// The runs of each kind that ended since the last call.
+    pub(super) fn take_pending(&mut self) -> [Pending; Kind::ALL.len()] {
+        self.by_kind.each_mut().map(|runs| {
+            let (kind, (runs, more)) = (runs.kind, runs.take_pending());
+            Pending { kind, runs, more }
+        })
+    }
+
+    /// Copies the latest runs that match. Nothing is sorted here: the thread that reports runs waits
+    /// for the lock.
+    pub(super) fn select(&self, query: &Query) -> Selection {
+        let kinds = || self.by_kind.iter().filter(|runs| query.includes(runs.kind));
+        let mut all: Vec<_> = kinds().flat_map(|runs| runs.matching(query)).collect();
+        let more = all.len().saturating_sub(query.limit);
+        if more > 0 {
+            let last = |(run, _): &(&RefusalRun, bool)| Reverse(run.refused.last.unix_us);
+            all.select_nth_unstable_by_key(query.limit, last);
+            all.truncate(query.limit);
+        }
+        Selection {
+            runs: all.into_iter().map(|(run, is_open)| (run.clone(), is_open)).collect(),
+            more,
+            dropped: kinds().map(|runs| runs.dropped).sum(),
+            dropped_until_us: kinds().map(|runs| runs.dropped_until_us).max().unwrap_or(0),
+        }
+    }
+}
+
+impl RunsOfKind {
+    pub(super) fn new(kind: Kind, bounds: Bounds) -> Self {
         Self {
+            kind,
             bounds,
             open: HashMap::new(),
             ended: VecDeque::new(),
             pending: Vec::new(),
             more_pending: 0,
             dropped: 0,
+            dropped_until_us: 0,
         }
     }
 
-    /// Adds a refusal to the open run of its client and rule, or starts a run. `shown` returns the
-    /// client's address; it is called only if a run starts.
-    pub(super) fn add(
-        &mut self,
-        refused: Refused,
-        at: Times,
-        shown: impl FnOnce() -> Option<ShownAddress>,
-    ) {
-        let Refused { client, rule, plan, tokens } = refused;
-        let id = (client, rule);
-        if let Some(run) = self.open.get_mut(&id) {
-            if !run.is_over(&self.bounds, at.monotonic_us) {
-                run.count += 1;
-                (run.last, run.tokens) = (at, tokens);
+    /// Adds refusals to the open run of their client, rule and generation, or starts a run. `start` is
+    /// called only if a run starts.
+    fn add(&mut self, refused: Refused, start: impl FnOnce() -> Start) {
+        if let Some(run) = self.open.get_mut(&refused.id) {
+            if !run.is_over(&self.bounds, refused.first.monotonic_us) {
+                run.add(refused);
                 return;
             }
-            self.end(&id);
+            self.end(&refused.id);
         }
         if self.open.len() >= self.bounds.open {
             self.end_quietest();
         }
-        let (client, rule) = id.clone();
-        let run =
-            RefusalRun { first: at, last: at, count: 1, client, ip: shown(), rule, plan, tokens };
-        self.open.insert(id, run);
+        let id = refused.id.clone();
+        self.open.insert(id, RefusalRun { kind: self.kind, start: start(), refused });
     }
 
-    /// Ends every run that is over at `now`, in microseconds of the monotonic clock.
-    pub(super) fn end_expired(&mut self, now: u64) {
+    fn end_expired(&mut self, now: u64) {
         let bounds = self.bounds;
         self.end_where(|run| run.is_over(&bounds, now));
     }
 
-    pub(super) fn end_all(&mut self) {
+    fn end_all(&mut self) {
         self.end_where(|_| true);
     }
 
     /// Runs that ended since the last call, at most `bounds.pending`, and how many ended beyond
     /// those.
-    pub(super) fn take_pending(&mut self) -> (Vec<RefusalRun>, u64) {
+    fn take_pending(&mut self) -> (Vec<RefusalRun>, u64) {
         (std::mem::take(&mut self.pending), std::mem::take(&mut self.more_pending))
     }
 
-    /// Copies the latest runs that match. Refusals wait for the lock meanwhile, so nothing is sorted
-    /// here.
-    pub(super) fn select(&self, query: &Query) -> Selection {
+    /// The runs that match, each with whether it is open.
+    fn matching(&self, query: &Query) -> impl Iterator<Item = (&RefusalRun, bool)> {
         let open = self.open.values().map(|run| (run, true));
         let ended = self.ended.iter().map(|run| (run, false));
-        let mut all: Vec<_> = open.chain(ended).filter(|(run, _)| run.matches(query)).collect();
-        let more = all.len().saturating_sub(query.limit);
-        if more > 0 {
-            all.select_nth_unstable_by_key(query.limit, |(run, _)| Reverse(run.last.unix_us));
-            all.truncate(query.limit);
-        }
-        let runs = all.into_iter().map(|(run, is_open)| (run.clone(), is_open)).collect();
-        Selection { runs, more, dropped: self.dropped }
+        open.chain(ended).filter(|(run, _)| run.matches(query))
     }
 
     /// Ends the quarter of the open runs whose last refusals are oldest. Ending one run at a time
     /// would search all of them for each new client.
     fn end_quietest(&mut self) {
-        let mut last: Vec<u64> = self.open.values().map(|run| run.last.monotonic_us).collect();
-        let quarter = last.len() / 4;
-        let (_, &mut quietest, _) = last.select_nth_unstable(quarter);
-        self.end_where(|run| run.last.monotonic_us <= quietest);
+        let last = |run: &RefusalRun| run.refused.last.monotonic_us;
+        let mut all: Vec<u64> = self.open.values().map(last).collect();
+        let quarter = all.len() / 4;
+        let (_, &mut quietest, _) = all.select_nth_unstable(quarter);
+        self.end_where(|run| last(run) <= quietest);
     }
 
     fn end_where(&mut self, is_over: impl Fn(&RefusalRun) -> bool) {
         let over = self.open.iter().filter(|(_, run)| is_over(run));
-        let mut ids: Vec<_> = over.map(|(id, run)| (run.last.monotonic_us, id.clone())).collect();
+        let mut ids: Vec<_> =
+            over.map(|(id, run)| (run.refused.last.monotonic_us, id.clone())).collect();
         ids.sort_by_key(|(last, _)| *last);
         for (_, id) in &ids {
             self.end(id);
         }
     }
 
-    fn end(&mut self, id: &(ClientId, Arc<str>)) {
+    fn end(&mut self, id: &RunId) {
         let Some(run) = self.open.remove(id) else { return };
         if self.pending.len() < self.bounds.pending {
             self.pending.push(run.clone());
@@ -316,15 +397,23 @@ impl RefusalRuns {
         }
         self.ended.push_back(run);
         while self.ended.len() > self.bounds.ended {
-            self.dropped += self.ended.pop_front().map_or(0, |run| run.count);
+            let Some(Refused { count, last, .. }) =
+                self.ended.pop_front().map(|dropped| dropped.refused)
+            else {
+                return;
+            };
+            self.dropped = self.dropped.saturating_add(count);
+            self.dropped_until_us = self.dropped_until_us.max(last.unix_us);
         }
     }
 }
 
 impl Selection {
-    pub(super) fn into_matches(mut self) -> Matches {
-        self.runs.sort_by_key(|(run, _)| Reverse(run.last.unix_us));
+    /// `started_us` is when the audit started, in microseconds since 1970.
+    pub(super) fn into_matches(mut self, started_us: u64) -> Matches {
+        self.runs.sort_by_key(|(run, _)| Reverse(run.refused.last.unix_us));
         let runs = self.runs.iter().map(|(run, is_open)| run.view(*is_open)).collect();
-        Matches { runs, more: self.more, dropped: self.dropped }
+        let kept_since = UtcTime(self.dropped_until_us.max(started_us));
+        Matches { runs, more: self.more, dropped: self.dropped, kept_since }
     }
 }

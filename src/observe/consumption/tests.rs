@@ -118,7 +118,7 @@ proptest! {
         let (policy, consumption) = (policy(), Consumption::default());
         let mut truth: HashMap<u32, u64> = HashMap::new();
         for (shard, ip) in &requests {
-            let mut shard = consumption.shards[*shard].0.lock();
+            let mut shard = consumption.shards.iter().nth(*shard).unwrap().lock();
             let id = ClientId::of(&policy, &policy.rules[1], &client(None, *ip)).unwrap();
             shard.current.requests.add(Item { rule: 1, client: id });
             *truth.entry(*ip).or_default() += 1;

@@ -1,4 +1,4 @@
-//! Records for a stream in Redis. Callers enqueue them and never wait; the supervisor of the connection
+//! Records for streams in Redis. Callers enqueue them and never wait; the supervisor of the connection
 //! sends them. Each is sent at most once; those that cannot be sent are counted.
 
 use std::sync::Arc;
@@ -15,9 +15,11 @@ const MAX_WAITING: usize = 1_024;
 /// Interval at which `flush` checks whether all records are sent.
 const FLUSH_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A record to append to the stream in Redis.
+/// A record to append to a stream in Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamEntry {
+    /// Key of the stream, after the prefix.
+    pub stream: &'static str,
     /// Names and values, at least one.
     pub fields: Vec<(&'static str, String)>,
     /// Approximate number of records that the stream keeps, including this one.
@@ -117,7 +119,7 @@ mod tests {
     use super::*;
 
     fn entry(value: usize) -> StreamEntry {
-        StreamEntry { fields: vec![("a", value.to_string())], keep: 100 }
+        StreamEntry { stream: "audit", fields: vec![("a", value.to_string())], keep: 100 }
     }
 
     #[tokio::test]

@@ -9,27 +9,63 @@ fn at(monotonic_us: u64) -> Times {
     Times { monotonic_us, unix_us: monotonic_us + 1_795_000_000 * SECOND }
 }
 
-fn refused(client: &str, rule: &str) -> Refused {
+fn refused(client: &str, rule: &str, now: u64) -> Refused {
     let client = match client.parse() {
         Ok(ip) => ClientId::Address(ip),
         Err(_) => ClientId::Key(client.into()),
     };
-    Refused { client, rule: rule.into(), plan: "free".into(), tokens: Some(0) }
+    Refused {
+        id: RunId {
+            client,
+            rule: Some(rule.into()),
+            reason: Some(Reason::Limited),
+            key_from: None,
+            generation: 1,
+        },
+        first: at(now),
+        last: at(now),
+        count: 1,
+        route: Some("search".into()),
+        other_routes: false,
+        cost: Some(5),
+        tokens: Some(0),
+    }
+}
+
+fn start(client: &str) -> Start {
+    let ip = client.parse().unwrap_or(IpAddr::from([192, 0, 2, 9]));
+    let rate = Rate { tokens: 100, period_us: SECOND };
+    Start {
+        key_from: None,
+        ip: Some(ShownAddress::Plain(ip)),
+        plan: Some("free".into()),
+        limit: Some((rate, 500)),
+    }
+}
+
+impl RunsOfKind {
+    fn refuse(&mut self, client: &str, rule: &str, now: u64) {
+        self.add(refused(client, rule, now), || start(client));
+    }
 }
 
 impl RefusalRuns {
     fn refuse(&mut self, client: &str, rule: &str, now: u64) {
-        let ip = client.parse().unwrap_or(IpAddr::from([192, 0, 2, 9]));
-        self.add(refused(client, rule), at(now), || Some(ShownAddress::Plain(ip)));
+        self.add(Kind::Limit, refused(client, rule, now), || start(client));
+    }
+
+    fn take_pending_limits(&mut self) -> (usize, u64) {
+        let [Pending { runs, more, .. }, ..] = self.take_pending();
+        (runs.len(), more)
     }
 
     /// The matching runs, the latest first, each as `client rule count`.
     fn find(&self, query: Query) -> Vec<String> {
-        let matches = self.select(&Query { limit: 100, ..query }).into_matches();
+        let matches = self.select(&Query { limit: 100, ..query }).into_matches(0);
         let shown = |run: RefusalRunView| {
             let open = if run.is_open { " open" } else { "" };
             let client = run.key.or(run.ip).unwrap_or_default();
-            format!("{client} {} {}{open}", run.rule, run.count)
+            format!("{client} {} {}{open}", run.rule.unwrap_or_default(), run.count)
         };
         matches.runs.into_iter().map(shown).collect()
     }
@@ -37,7 +73,7 @@ impl RefusalRuns {
 
 #[test]
 fn refusals_within_ten_seconds_of_each_other_are_one_run() {
-    let mut runs = RefusalRuns::new(Bounds::default());
+    let mut runs = RefusalRuns::default();
     for second in [0, 5, 14] {
         runs.refuse("acme", "r", second * SECOND);
     }
@@ -45,10 +81,9 @@ fn refusals_within_ten_seconds_of_each_other_are_one_run() {
     runs.refuse("192.0.2.1", "r", 15 * SECOND);
     runs.end_expired(23 * SECOND);
     assert_eq!(runs.find(Query::default())[0], "192.0.2.1 r 1 open");
-    assert_eq!(runs.take_pending().0.len(), 0);
+    assert_eq!(runs.take_pending_limits(), (0, 0));
     runs.end_expired(24 * SECOND);
-    let (pending, more) = runs.take_pending();
-    assert_eq!((pending.len(), more), (2, 0));
+    assert_eq!(runs.take_pending_limits(), (2, 0));
     // The same client again starts another run, whether `end_expired` ran in between or not.
     runs.refuse("acme", "r", 24 * SECOND);
     runs.refuse("192.0.2.1", "r", 26 * SECOND);
@@ -60,7 +95,7 @@ fn refusals_within_ten_seconds_of_each_other_are_one_run() {
 
 #[test]
 fn endless_run_is_split_every_minute() {
-    let mut runs = RefusalRuns::new(Bounds::default());
+    let mut runs = RefusalRuns::default();
     for second in 0..=150 {
         runs.refuse("acme", "r", second * SECOND);
         runs.end_expired(second * SECOND);
@@ -70,7 +105,7 @@ fn endless_run_is_split_every_minute() {
 
 #[test]
 fn runs_are_found_by_key_address_rule_and_time() {
-    let mut runs = RefusalRuns::new(Bounds::default());
+    let mut runs = RefusalRuns::default();
     runs.refuse("acme", "a", 0);
     runs.refuse("acme", "b", 100 * SECOND);
     runs.refuse("192.0.2.1", "a", 200 * SECOND);
@@ -92,15 +127,73 @@ fn runs_are_found_by_key_address_rule_and_time() {
     for (query, expected) in table {
         assert_eq!(runs.find(query.clone()), expected, "{query:?}");
     }
-    let latest = |limit| runs.select(&Query { limit, ..Query::default() }).into_matches();
+    let latest = |limit| runs.select(&Query { limit, ..Query::default() }).into_matches(0);
     let two = latest(2);
     assert_eq!((two.runs.len(), two.more), (2, 1));
     assert!(two.runs[0].last.0 > two.runs[1].last.0);
     assert_eq!((latest(3).more, latest(0).more), (0, 3));
-    assert_eq!(
-        serde_json::to_string(&latest(1).runs[0]).unwrap(),
-        r#"{"first":"2026-11-18T11:10:00.000000Z","last":"2026-11-18T11:10:05.000000Z","count":2,"key":null,"ip":"192.0.2.1","rule":"a","plan":"free","tokens":0,"open":true}"#
-    );
+    insta::assert_snapshot!(serde_json::to_string_pretty(&latest(1).runs[0]).unwrap());
+    insta::assert_debug_snapshot!(latest(1).runs[0].fields());
+}
+
+#[test]
+fn refusals_of_several_threads_and_routes_are_one_run() {
+    let mut runs = RefusalRuns::default();
+    let mut add = |route: &str, first: u64, last: u64, count| {
+        let (first, last) = (at(first * SECOND), at(last * SECOND));
+        let route = Some(route.into());
+        let refused = Refused { first, last, count, route, ..refused("acme", "r", 0) };
+        runs.add(Kind::Limit, refused, || start("acme"));
+    };
+    add("search", 5, 9, 3);
+    add("search", 4, 8, 2);
+    add("chat", 10, 12, 1);
+    let matches = runs.select(&Query { limit: 9, ..Query::default() }).into_matches(0);
+    let [run] = &matches.runs[..] else { panic!("{matches:?}") };
+    assert_eq!((run.count, run.route.as_deref(), run.other_routes), (6, Some("chat"), true));
+    assert_eq!((run.first.0, run.last.0), (at(4 * SECOND).unix_us, at(12 * SECOND).unix_us));
+}
+
+#[test]
+fn another_configuration_starts_another_run() {
+    let mut runs = RefusalRuns::default();
+    for generation in [1, 1, 2] {
+        let id = RunId { generation, ..refused("acme", "r", 0).id };
+        runs.add(Kind::Limit, Refused { id, ..refused("acme", "r", 0) }, || start("acme"));
+    }
+    let matches = runs.select(&Query { limit: 9, ..Query::default() }).into_matches(0);
+    let mut counts: Vec<_> = matches.runs.iter().map(|run| (run.generation, run.count)).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [(1, 2), (2, 1)]);
+}
+
+/// A flood of one kind drops runs of that kind only.
+#[test]
+fn kinds_do_not_share_their_room() {
+    let mut runs = RefusalRuns::default();
+    runs.refuse("acme", "r", 0);
+    let flood = |kind, runs: &mut RefusalRuns| {
+        for client in 0..20_000 {
+            let id = RunId { rule: None, ..refused(&format!("key-{client}"), "", 0).id };
+            runs.add(kind, Refused { id, ..refused("", "", SECOND) }, || start(""));
+        }
+        runs.lose(kind, 3, at(2 * SECOND));
+    };
+    flood(Kind::Unauthorized, &mut runs);
+    flood(Kind::Shadow, &mut runs);
+    runs.end_all();
+    let pending = runs.take_pending().map(|pending| (pending.runs.len(), pending.more));
+    assert_eq!(pending, [(1, 0), (0, 0), (10, 19_990), (10, 19_990)]);
+    let of = |kinds: &[Kind]| {
+        let query = Query { kinds: Some(kinds.to_vec()), limit: 1, ..Query::default() };
+        let Matches { runs, more, dropped, kept_since } = runs.select(&query).into_matches(7);
+        (runs.len() + more, dropped, kept_since.0)
+    };
+    assert_eq!(of(&[Kind::Limit]), (1, 0, 7));
+    let since = at(2 * SECOND).unix_us;
+    assert_eq!(of(&[Kind::Shadow]), (2_500, 17_503, since));
+    assert_eq!(of(&[Kind::Limit, Kind::Unauthorized]), (2_501, 17_503, since));
+    assert_eq!(of(&Kind::ALL), (5_001, 35_006, since));
 }
 
 proptest! {
@@ -112,8 +205,8 @@ proptest! {
         open in 1..20_usize,
         ended in 0..20_usize,
     ) {
-        let bounds = Bounds { open, ended, pending: 5, ..Bounds::default() };
-        let mut runs = RefusalRuns::new(bounds);
+        let bounds = Bounds { open, ended, pending: 5, ..Bounds::of(Kind::Limit) };
+        let mut runs = RunsOfKind::new(Kind::Limit, bounds);
         let (mut now, mut refusals, mut reported) = (0, 0, 0);
         for (client, rule, pause, reports) in steps {
             now += pause;
@@ -128,8 +221,8 @@ proptest! {
             prop_assert!(runs.open.len() <= open && runs.ended.len() <= ended);
             prop_assert!(runs.pending.len() <= 5);
             let kept = || runs.open.values().chain(&runs.ended);
-            prop_assert!(kept().all(|run| run.first.monotonic_us <= run.last.monotonic_us));
-            let counted: u64 = kept().map(|run| run.count).sum();
+            prop_assert!(kept().all(|run| run.refused.first.monotonic_us <= run.refused.last.monotonic_us));
+            let counted: u64 = kept().map(|run| run.refused.count).sum();
             prop_assert_eq!(counted + runs.dropped, refusals);
         }
         runs.end_all();

@@ -216,10 +216,10 @@ impl Supervisor {
     /// Sends records to the stream, one at a time, so that the result of each is known. A failure has no effect
     /// on checks.
     async fn keep_appending(&self, connection: &Connection) -> Infallible {
-        let key = format!("{}audit", self.settings.prefix);
         let Some(appending) = &self.appending else { return pending().await };
         while let Some(mut sending) = appending.next().await {
             sending.entry.fields.push(("gateway", format!("{:016x}", self.process)));
+            let key = format!("{}{}", self.settings.prefix, sending.entry.stream);
             let mut redis = connection.redis.clone();
             match timeout(REPLY_TIMEOUT, call::append(&mut redis, &key, &sending.entry)).await {
                 Ok(Ok(())) => {

@@ -8,7 +8,7 @@ use crate::store::redis::append::{Appender, StreamEntry, channel};
 fn append(appender: &Appender, values: std::ops::Range<u64>) {
     for value in values {
         let fields = vec![("value", value.to_string())];
-        appender.append(StreamEntry { fields, keep: 100 });
+        appender.append(StreamEntry { stream: "audit", fields, keep: 100 });
     }
 }
 

@@ -1,0 +1,87 @@
+//! The refusals that one decision consists of. Pure.
+
+use super::Kind;
+use crate::decide::Unauthenticated;
+use crate::decide::decision::{Decision, LimitCheck};
+use crate::decide::reason::Reason;
+use crate::policy::charges::KeyRequired;
+
+/// One refusal of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) kind: Kind,
+    /// Why the request was refused; `None` if it was allowed.
+    pub(super) reason: Option<Reason>,
+    /// Where the unknown key was, as an index into the sources of keys; `None` for other reasons.
+    pub(super) key_from: Option<usize>,
+    /// Index of the rule; `None` if no rule refused the request.
+    pub(super) rule: Option<u32>,
+    /// Tokens that the request would have taken, if that is known without its route.
+    pub(super) cost: Option<u64>,
+    /// Whole tokens left under the rule; `None` if no bucket was read.
+    pub(super) tokens: Option<u64>,
+}
+
+impl Refusal {
+    /// Calls `record` with each refusal: one if the request was refused, else one for each rule in
+    /// shadow mode that would have refused it.
+    pub(super) fn each(decision: &Decision, mut record: impl FnMut(Self)) {
+        let reason = Reason::of(Some(decision), None);
+        let mut record = |refusal| record(Self { reason, ..refusal });
+        match decision {
+            Decision::Limited { check, unauthenticated } => {
+                if let Some(index) = check.reported {
+                    let key_from = unauthenticated.and_then(key_from);
+                    record(Self { key_from, ..Self::of_charge(Kind::Limit, check, index) });
+                }
+            }
+            Decision::Unavailable { rule, .. } => {
+                record(Self::without_bucket(Kind::Unavailable, Some(*rule)));
+            }
+            Decision::Unauthenticated { reason, .. } => {
+                let rule = match reason {
+                    Unauthenticated::KeyRequired(KeyRequired { rule }) => Some(*rule),
+                    Unauthenticated::KeyMissing | Unauthenticated::KeyUnknown { .. } => None,
+                };
+                let refusal = Self::without_bucket(Kind::Unauthorized, rule);
+                record(Self { key_from: key_from(*reason), ..refusal });
+            }
+            Decision::Allowed { check, shadow_key_rule } => {
+                if let Some(check) = check {
+                    for (index, _) in check.shadow_short() {
+                        record(Self::of_charge(Kind::Shadow, check, index));
+                    }
+                }
+                if let Some(rule) = shadow_key_rule {
+                    record(Self::without_bucket(Kind::Shadow, Some(*rule)));
+                }
+            }
+            Decision::OwnLimits { .. } | Decision::Rejected(_) => {}
+        }
+    }
+
+    /// A refusal by the charge at `index`.
+    fn of_charge(kind: Kind, check: &LimitCheck, index: usize) -> Self {
+        let charge = check.taken.charges.get(index);
+        Self {
+            kind,
+            reason: None,
+            key_from: None,
+            rule: charge.map(|charge| charge.rule),
+            cost: charge.map(|charge| charge.cost),
+            tokens: check.standing(index).map(|standing| standing.remaining),
+        }
+    }
+
+    const fn without_bucket(kind: Kind, rule: Option<u32>) -> Self {
+        Self { kind, reason: None, key_from: None, rule, cost: None, tokens: None }
+    }
+}
+
+/// Where the unknown key was.
+const fn key_from(unauthenticated: Unauthenticated) -> Option<usize> {
+    match unauthenticated {
+        Unauthenticated::KeyUnknown { source } => Some(source),
+        Unauthenticated::KeyMissing | Unauthenticated::KeyRequired(_) => None,
+    }
+}

@@ -1,0 +1,182 @@
+//! Refusals on their way to the audit. Each thread adds up its own, so that requests do not wait for
+//! each other or for a search; the audit collects them once a second and before each search.
+//!
+//! Every kind has its own bound: a flood of requests without a key, or a shadow rule that would refuse
+//! all traffic, takes no room from the refusals by limits.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+
+use super::refusal::Refusal;
+use super::runs::Times;
+use super::{AuditedRequest, Kind};
+use crate::decide::reason::Reason;
+use crate::observe::shard::Sharded;
+use crate::policy::Policy;
+use crate::policy::client::{Client, ClientKey, counted_address};
+
+/// Maximum number of clients and rules that one shard counts between two collections.
+const fn capacity(kind: Kind) -> usize {
+    match kind {
+        Kind::Limit => 4_096,
+        Kind::Unavailable | Kind::Unauthorized | Kind::Shadow => 512,
+    }
+}
+
+/// Refusals that have not been collected.
+#[derive(Debug)]
+pub(super) struct Tallies(Sharded<Shard>);
+
+/// The refusals of one thread.
+#[derive(Debug)]
+struct Shard {
+    /// By kind.
+    tallies: [HashMap<TallyId, Tally, RandomState>; Kind::ALL.len()],
+    /// Number of refusals beyond the capacity, by kind.
+    beyond: [u64; Kind::ALL.len()],
+}
+
+/// What refusals of one kind are counted by. Indexes refer to the policy of the generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct TallyId {
+    generation: u64,
+    client: CountedClient,
+    rule: Option<u32>,
+    reason: Option<Reason>,
+    key_from: Option<usize>,
+}
+
+/// A client, as limits distinguish clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum CountedClient {
+    /// Index of a known key.
+    Key(u32),
+    /// An address; IPv6 addresses are truncated to `clients.ipv6_prefix` bits.
+    Address(IpAddr),
+    /// A client on a Unix socket.
+    Unknown,
+}
+
+/// Refusals of one client by one rule, added up.
+#[derive(Clone, Debug)]
+pub(super) struct Tally {
+    pub(super) policy: Arc<Policy>,
+    pub(super) generation: u64,
+    pub(super) kind: Kind,
+    /// The client of the first refusal.
+    pub(super) client: Client,
+    pub(super) counted: CountedClient,
+    /// Index of the rule.
+    pub(super) rule: Option<u32>,
+    pub(super) reason: Option<Reason>,
+    /// Index of the source of the unknown key.
+    pub(super) key_from: Option<usize>,
+    pub(super) first: Times,
+    pub(super) last: Times,
+    pub(super) count: u64,
+    /// Index of the route of the last refusal.
+    pub(super) route: Option<u32>,
+    /// Whether earlier refusals were on other routes.
+    pub(super) other_routes: bool,
+    /// Cost of the last refused request.
+    pub(super) cost: Option<u64>,
+    /// Whole tokens left at the last refusal.
+    pub(super) tokens: Option<u64>,
+}
+
+impl Default for Tallies {
+    fn default() -> Self {
+        Self(Sharded::new(Shard::default))
+    }
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        let tallies = Kind::ALL.map(|_| HashMap::default());
+        Self { tallies, beyond: [0; Kind::ALL.len()] }
+    }
+}
+
+impl Tallies {
+    /// Counts a refusal.
+    pub(super) fn add(&self, request: &AuditedRequest<'_>, refusal: Refusal, at: Times) {
+        if let Some(shard) = self.0.own() {
+            shard.lock().add(request, refusal, at);
+        }
+    }
+
+    /// Passes all tallies to `collect`, and the number of refusals of a kind that are in none.
+    pub(super) fn collect(
+        &self,
+        mut collect: impl FnMut(Tally),
+        mut beyond: impl FnMut(Kind, u64),
+    ) {
+        for shard in self.0.iter() {
+            // Only taken under the lock: a thread that serves requests may wait for it.
+            let Shard { tallies, beyond: counts } = std::mem::take(&mut *shard.lock());
+            tallies.into_iter().flatten().for_each(|(_, tally)| collect(tally));
+            for (kind, count) in Kind::ALL.into_iter().zip(counts) {
+                beyond(kind, count);
+            }
+        }
+    }
+}
+
+impl Shard {
+    fn add(&mut self, request: &AuditedRequest<'_>, refusal: Refusal, at: Times) {
+        let Refusal { kind, rule, reason, key_from, tokens, .. } = refusal;
+        let (index, route) = (kind as usize, request.route);
+        let (Some(tallies), Some(beyond)) =
+            (self.tallies.get_mut(index), self.beyond.get_mut(index))
+        else {
+            return;
+        };
+        let counted = CountedClient::of(request.policy, &request.client);
+        let generation = request.generation;
+        let id = TallyId { generation, client: counted, rule, reason, key_from };
+        let cost = refusal.cost.or_else(|| request.cost_of_route(kind));
+        if let Some(tally) = tallies.get_mut(&id) {
+            tally.other_routes |= tally.route != route;
+            tally.count += 1;
+            (tally.last, tally.route, tally.cost, tally.tokens) = (at, route, cost, tokens);
+            return;
+        }
+        if tallies.len() >= capacity(kind) {
+            *beyond += 1;
+            return;
+        }
+        let tally = Tally {
+            policy: Arc::clone(request.policy),
+            generation,
+            kind,
+            client: request.client,
+            counted,
+            rule,
+            reason,
+            key_from,
+            first: at,
+            last: at,
+            count: 1,
+            route,
+            other_routes: false,
+            cost,
+            tokens,
+        };
+        tallies.insert(id, tally);
+    }
+}
+
+impl CountedClient {
+    fn of(policy: &Policy, client: &Client) -> Self {
+        match client.key {
+            ClientKey::Known(key) => Self::Key(key),
+            ClientKey::Missing | ClientKey::Unknown(_) => {
+                let counted = |ip| counted_address(ip, policy.clients.ipv6_prefix);
+                client.ip.map_or(Self::Unknown, |ip| Self::Address(counted(ip)))
+            }
+        }
+    }
+}
