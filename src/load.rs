@@ -21,6 +21,9 @@ use crate::policy::{Digest, Policy, build};
 /// Maximum size of the file, in bytes. Larger files are not read.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
+/// How many warnings a policy keeps. Further ones are only counted.
+const MAX_WARNINGS: usize = 100;
+
 /// Time limit for loading the file for the first time, with all files that it names.
 const START_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -171,7 +174,17 @@ impl Source {
     /// # Errors
     /// See [`LoadError`]. All errors in the file are in one [`Report`].
     pub fn policy(&self) -> Result<Policy, LoadError> {
-        let policy = from_text(&self.name, &self.text).map_err(LoadError::Diagnostics)?;
+        self.check().map(|(policy, _)| policy)
+    }
+
+    /// The policy of the file, and a report with its warnings only.
+    ///
+    /// # Errors
+    /// See [`LoadError`]. All errors and warnings in the file are in one [`Report`].
+    pub fn check(&self) -> Result<(Policy, Report), LoadError> {
+        let environment = |variable: &str| std::env::var(variable).ok();
+        let (policy, report) =
+            check_text(&self.name, &self.text, &environment).map_err(LoadError::Diagnostics)?;
         let of_redis = policy.redis.as_ref().and_then(|redis| redis.tls.as_ref());
         let of_tracing = policy.tracing.as_ref().and_then(|tracing| tracing.endpoint.tls.as_ref());
         for (names, tls) in [(tls::REDIS, of_redis), (tls::TRACING, of_tracing)] {
@@ -180,7 +193,7 @@ impl Source {
                 tls::connector(names, tls)?;
             }
         }
-        Ok(policy)
+        Ok((policy, report))
     }
 
     /// The file as it is written, without the parts that have errors.
@@ -205,7 +218,7 @@ impl Source {
         Outline::of(unmarked(&self.text))
     }
 
-    /// A report of errors that the file alone does not show, such as a port in use.
+    /// A report of what the file alone does not show, such as a port in use.
     pub fn report(&self, found: impl IntoIterator<Item = Diagnostic>) -> Report {
         let mut diagnostics = Diagnostics::default();
         found.into_iter().for_each(|diagnostic| diagnostics.push(diagnostic));
@@ -225,6 +238,16 @@ pub fn open(path: &Path) -> Result<(Source, Policy), LoadError> {
         Ok((source, policy))
     };
     run_sync(START_DEADLINE, read)
+        .unwrap_or_else(|no_result| Err(LoadError::of_no_result(path, no_result)))
+}
+
+/// The policy of the file at `path`, and a report with its warnings only. Waits 10 s at most.
+///
+/// # Errors
+/// See [`LoadError`]. All errors and warnings in the file are in one [`Report`].
+pub fn check(path: &Path) -> Result<(Policy, Report), LoadError> {
+    let file = path.to_owned();
+    run_sync(START_DEADLINE, move || Source::read(&file)?.check())
         .unwrap_or_else(|no_result| Err(LoadError::of_no_result(path, no_result)))
 }
 
@@ -265,14 +288,28 @@ pub fn from_text_in(
     text: &str,
     environment: build::Environment<'_>,
 ) -> Result<Policy, Report> {
+    check_text(name, text, environment).map(|(policy, _)| policy)
+}
+
+/// As [`from_text_in`], with a report of the warnings only.
+///
+/// # Errors
+/// All errors and warnings in the text.
+pub fn check_text(
+    name: &str,
+    text: &str,
+    environment: build::Environment<'_>,
+) -> Result<(Policy, Report), Report> {
     let text = unmarked(text);
     let mut diagnostics = Diagnostics::default();
     let config = read::read(text, &mut diagnostics);
-    let policy = build::build(&config, environment, &mut diagnostics)
-        .ok_or_else(|| diagnostics.into_report(name, text))?;
+    let built = build::build(&config, environment, &mut diagnostics);
+    let report = diagnostics.into_report(name, text);
+    let Some(mut policy) = built else { return Err(report) };
     #[cfg(test)]
     crate::config::schema::assert_takes(text);
-    Ok(policy)
+    policy.warnings = report.warning_findings(MAX_WARNINGS);
+    Ok((policy, report))
 }
 
 /// The text without a byte order mark.

@@ -11,6 +11,7 @@ mod body;
 mod breaker;
 mod clients;
 mod events;
+mod finding;
 mod guard;
 mod members;
 mod openapi;

@@ -4,6 +4,7 @@ mod settings;
 
 use serde::Serialize;
 
+use super::finding::{self, Finding};
 use super::upstreams::servers;
 use crate::explain::wording;
 use crate::policy::{self, Grant, OnMissing};
@@ -30,6 +31,9 @@ pub(super) struct Policy {
     upstreams: Vec<Upstream>,
     routes: Vec<Route>,
     rules: Vec<Rule>,
+    /// What is probably a mistake in the file.
+    warnings: Vec<Finding>,
+    more_warnings: usize,
 }
 
 /// Access to the admin port.
@@ -124,6 +128,7 @@ impl Policy {
             name: upstream.name.to_string(),
             servers: servers(upstream),
         };
+        let (warnings, more_warnings) = finding::members(&policy.warnings);
         Self {
             generation: snapshot.generation,
             server: ServerSettings::of(&policy.server),
@@ -136,6 +141,8 @@ impl Policy {
             upstreams: policy.upstreams.iter().map(upstream).collect(),
             routes: policy.routes.iter().map(|route| Route::of(policy, route)).collect(),
             rules: policy.rules.iter().map(|rule| Rule::of(policy, rule)).collect(),
+            warnings,
+            more_warnings,
         }
     }
 }

@@ -5,12 +5,14 @@ use http::StatusCode;
 use serde::Serialize;
 
 use super::answer::Answer as Sent;
+use super::finding::{self, Finding};
 use crate::config::changes::{Change, Changes, What};
+use crate::config::findings::Findings;
 use crate::observe::time::UtcTime;
-use crate::reload::history::{self, ConfigErrors, PastReload};
+use crate::reload::history::{self, PastReload};
 use crate::reload::{Cause, ReloadResult, Reloader};
 
-/// Maximum number of errors in a response.
+/// Maximum number of errors or warnings in a response.
 const MAX_ERRORS: usize = 100;
 
 /// Result of a reload.
@@ -18,9 +20,33 @@ const MAX_ERRORS: usize = 100;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "result", rename_all = "lowercase")]
 pub(super) enum Answer<'a> {
-    Applied { generation: u64, changes: Vec<ChangedSetting<'a>>, more_changes: usize },
-    Unchanged { generation: u64 },
-    Rejected { generation: u64, errors: Vec<ConfigError<'a>>, more_errors: usize },
+    Applied {
+        generation: u64,
+        changes: Vec<ChangedSetting<'a>>,
+        more_changes: usize,
+        #[serde(flatten)]
+        warnings: Warnings,
+    },
+    Unchanged {
+        generation: u64,
+        #[serde(flatten)]
+        warnings: Warnings,
+    },
+    Rejected {
+        generation: u64,
+        errors: Vec<Finding>,
+        more_errors: usize,
+        #[serde(flatten)]
+        warnings: Warnings,
+    },
+}
+
+/// Warnings of the file, which do not prevent a reload.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Warnings {
+    warnings: Vec<Finding>,
+    more_warnings: usize,
 }
 
 /// The last reloads, the newest first.
@@ -59,30 +85,17 @@ pub(super) struct ChangedSetting<'a> {
     to: Option<&'a str>,
 }
 
-/// One error of the file. `line` and `column` are missing if it concerns the file as a whole.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct ConfigError<'a> {
-    message: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    column: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    help: Option<&'a str>,
-}
-
 /// Reloads the configuration and answers with the outcome.
 pub(super) async fn reload(reloader: &Reloader) -> Sent {
     let outcome = reloader.reload(Cause::Requested).await;
-    let errors;
     let (status, answer, note) = match &outcome {
-        ReloadResult::Applied { generation, changes } => {
+        ReloadResult::Applied { generation, changes, warnings } => {
             let note = format!("generation {} -> {generation}", generation.saturating_sub(1));
-            (StatusCode::OK, Answer::applied(*generation, changes), note)
+            (StatusCode::OK, Answer::applied(*generation, changes, warnings), note)
         }
-        ReloadResult::Unchanged { generation } => {
-            let answer = Answer::Unchanged { generation: *generation };
+        ReloadResult::Unchanged { generation, warnings } => {
+            let warnings = Warnings::of(warnings);
+            let answer = Answer::Unchanged { generation: *generation, warnings };
             (StatusCode::OK, answer, format!("generation {generation} stays"))
         }
         ReloadResult::Rejected { generation, error } if error.is_blocked() => {
@@ -91,9 +104,11 @@ pub(super) async fn reload(reloader: &Reloader) -> Sent {
             return Sent::problem(StatusCode::SERVICE_UNAVAILABLE, &detail).noting(note);
         }
         ReloadResult::Rejected { generation, error } => {
-            errors = ConfigErrors::of(error, MAX_ERRORS);
+            let errors = history::errors_of(error, MAX_ERRORS);
+            let warnings = history::warnings_of(error, MAX_ERRORS);
+            let answer = Answer::rejected(*generation, &errors, &warnings);
             let note = format!("rejected; generation {generation} stays");
-            (StatusCode::UNPROCESSABLE_ENTITY, Answer::rejected(*generation, &errors), note)
+            (StatusCode::UNPROCESSABLE_ENTITY, answer, note)
         }
     };
     Sent::json_with(status, &answer).noting(note)
@@ -107,22 +122,29 @@ pub(super) fn reloads(reloader: &Reloader, generation: u64) -> Sent {
 }
 
 impl<'a> Answer<'a> {
-    fn applied(generation: u64, changes: &'a Changes) -> Self {
+    fn applied(generation: u64, changes: &'a Changes, warnings: &Findings) -> Self {
         let Changes { list, not_kept } = changes;
         let changes = list.iter().map(ChangedSetting::of).collect();
-        Self::Applied { generation, changes, more_changes: *not_kept }
+        let warnings = Warnings::of(warnings);
+        Self::Applied { generation, changes, more_changes: *not_kept, warnings }
     }
 
-    fn rejected(generation: u64, errors: &'a ConfigErrors) -> Self {
-        let ConfigErrors { list, not_kept } = errors;
-        let errors = list.iter().map(ConfigError::of).collect();
-        Self::Rejected { generation, errors, more_errors: *not_kept }
+    fn rejected(generation: u64, errors: &Findings, warnings: &Findings) -> Self {
+        let (errors, more_errors) = finding::members(errors);
+        Self::Rejected { generation, errors, more_errors, warnings: Warnings::of(warnings) }
+    }
+}
+
+impl Warnings {
+    fn of(warnings: &Findings) -> Self {
+        let (warnings, more_warnings) = finding::members(warnings);
+        Self { warnings, more_warnings }
     }
 }
 
 impl<'a> Reload<'a> {
     fn of(record: &'a PastReload) -> Self {
-        let PastReload { unix_us, cause, generation, result } = record;
+        let PastReload { unix_us, cause, generation, result, warnings } = record;
         Self {
             at: format!("{:.3}", UtcTime(*unix_us)),
             cause: match cause {
@@ -130,17 +152,10 @@ impl<'a> Reload<'a> {
                 Cause::Requested => "requested",
             },
             answer: match result {
-                Ok(changes) => Answer::applied(*generation, changes),
-                Err(errors) => Answer::rejected(*generation, errors),
+                Ok(changes) => Answer::applied(*generation, changes, warnings),
+                Err(errors) => Answer::rejected(*generation, errors, warnings),
             },
         }
-    }
-}
-
-impl<'a> ConfigError<'a> {
-    fn of(error: &'a history::ConfigError) -> Self {
-        let history::ConfigError { message, line, column, help } = error;
-        Self { message, line: *line, column: *column, help: help.as_deref() }
     }
 }
 

@@ -4,14 +4,31 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::Args;
+
 use super::EXIT_BAD_FILE;
+use crate::config::diagnostic::Report;
 use crate::load::{self, LoadError};
 use crate::policy::Policy;
 
-/// Prints a summary of the file, or its errors.
-pub(super) fn check(file: &Path) -> ExitCode {
-    match load::load(file) {
-        Ok(policy) => {
+/// The flags of `tollgate check`.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Flags {
+    /// Treat warnings as errors: exit with 64 if there is any.
+    #[arg(long)]
+    strict: bool,
+}
+
+/// Prints a summary of the file and its warnings, or its errors.
+pub(super) fn check(file: &Path, flags: Flags) -> ExitCode {
+    match load::check(file) {
+        Ok((_, warnings)) if flags.strict && !warnings.warnings.is_empty() => {
+            reject(&LoadError::Diagnostics(warnings.with_warnings_as_errors()))
+        }
+        Ok((policy, warnings)) => {
+            if !warnings.warnings.is_empty() {
+                show(&warnings);
+            }
             println!("{}: {}", file.display(), summary(&policy));
             ExitCode::SUCCESS
         }
@@ -19,11 +36,16 @@ pub(super) fn check(file: &Path) -> ExitCode {
     }
 }
 
+/// Prints errors and warnings to standard error.
+fn show(report: &Report) {
+    eprintln!("{}", report.render(std::io::stderr().is_terminal()).trim_end());
+}
+
 /// Prints the errors of a rejected file.
 pub(super) fn reject(error: &LoadError) -> ExitCode {
     match error {
         LoadError::Diagnostics(report) => {
-            eprintln!("{}", report.render(std::io::stderr().is_terminal()).trim_end());
+            show(report);
         }
         LoadError::Unreadable { .. } => {
             eprintln!("error: {error}\n  name another file: `tollgate check FILE`, or `-c FILE`");

@@ -46,8 +46,18 @@ enum Command {
     /// The configuration reloads when the file is saved, on SIGHUP, and on `POST /api/reload` at the
     /// admin port. A file with errors changes nothing.
     Run(FileArgument),
-    /// Check the file and print every error with its line. Exits with 0 or 64.
-    Check(FileArgument),
+    /// Check the file and print every error and warning with its line. Exits with 0 or 64.
+    ///
+    /// An error is what `run` rejects. A warning is what is probably a mistake, such as a plan that no
+    /// rule limits: `run` accepts such a file, and logs its warnings.
+    Check {
+        /// The configuration file.
+        #[command(flatten)]
+        file: FileArgument,
+        /// How to check it.
+        #[command(flatten)]
+        flags: check::Flags,
+    },
     /// Explain the response to a request: client, route, every rule, names of the buckets.
     ///
     /// Uses only the file: opens no port and does not connect to Redis. A running gateway also knows
@@ -124,7 +134,7 @@ pub fn main() -> ExitCode {
     let of = |argument| ConfigFile::of(config, argument);
     let code = match command.unwrap_or(Command::Run(FileArgument::default())) {
         Command::Run(file) => of(file).map(|file| run::run(&file.path)),
-        Command::Check(file) => of(file).map(|file| check::check(&file.path)),
+        Command::Check { file, flags } => of(file).map(|file| check::check(&file.path, flags)),
         Command::Explain { file, request } => {
             of(file).map(|file| explain::explain(&file.path, request))
         }

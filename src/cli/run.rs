@@ -24,8 +24,8 @@ use crate::load;
 use crate::net::listen::{BindError, Listener};
 use crate::observe::metrics::Metrics;
 use crate::policy::{Policy, settings};
-use crate::reload::Reloader;
 use crate::reload::service::HangupSignal;
+use crate::reload::{self, Reloader};
 use crate::runtime::drain::{self, Draining, Signals};
 use crate::runtime::{CurrentSnapshot, Runtime, Snapshot};
 use crate::store::limiter::Limiter;
@@ -55,6 +55,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
         Err(error) => return reject(&error),
     };
     info!("{}: {}", file.display(), summary(&policy));
+    reload::log_warnings(file, &policy.warnings);
     let server = policy.server.clone();
     let (listeners, admin) = match open(&server) {
         Ok(opened) => opened,

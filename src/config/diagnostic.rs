@@ -1,5 +1,5 @@
-//! Diagnostics: an error in gateway.toml, its place, and what to write instead. All errors of a file are
-//! collected before any is shown.
+//! Diagnostics: an error or a warning in gateway.toml, its place, and what to write instead. All
+//! diagnostics of a file are collected before any is shown.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,12 +7,23 @@ use std::ops::Range;
 
 use super::secrets;
 
-/// How many diagnostics are kept. Further ones are only counted.
+/// How many diagnostics of each severity are kept. Further ones are only counted.
 const MAX_KEPT: usize = 1000;
 
-/// An error in the file.
+/// Whether a file with the diagnostic is rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// The file is rejected.
+    Error,
+    /// The file is accepted, but probably does not do what its author expects.
+    Warning,
+}
+
+/// An error or a warning in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
+    /// Whether the file is rejected.
+    pub severity: Severity,
     /// What is wrong, in one line without a final period.
     pub message: String,
     /// Places in the file: the first is that of the error, the others explain it.
@@ -30,11 +41,20 @@ pub struct Label {
     pub text: String,
 }
 
+/// Diagnostics of one severity.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// The first ones. In a report, in the order of the file.
+    pub list: Vec<Diagnostic>,
+    /// How many further ones there are.
+    pub not_kept: usize,
+}
+
 /// Collects diagnostics, and records what was left out because of them.
 #[derive(Debug, Default)]
 pub struct Diagnostics {
-    list: Vec<Diagnostic>,
-    not_kept: usize,
+    errors: Kept,
+    warnings: Kept,
     /// Paths of values that were left out.
     holes: BTreeSet<Vec<String>>,
     has_unknown_table: bool,
@@ -49,17 +69,26 @@ pub struct Report {
     pub name: String,
     /// Text of the file, with secrets masked.
     pub(super) source: String,
-    /// In the order of the file.
-    pub diagnostics: Vec<Diagnostic>,
-    /// How many further ones there are.
-    pub(super) not_kept: usize,
+    /// Why the file is rejected; empty if it is accepted.
+    pub errors: Kept,
+    /// What is probably a mistake.
+    pub warnings: Kept,
 }
 
 impl Diagnostic {
-    /// A diagnostic at `span`.
+    /// An error at `span`.
     pub fn new(span: Range<usize>, message: impl Into<String>) -> Self {
+        Self::of(Severity::Error, span, message.into())
+    }
+
+    /// A warning at `span`.
+    pub fn warning(span: Range<usize>, message: impl Into<String>) -> Self {
+        Self::of(Severity::Warning, span, message.into())
+    }
+
+    fn of(severity: Severity, span: Range<usize>, message: String) -> Self {
         let label = Label { span, text: String::new() };
-        Self { message: message.into(), labels: vec![label], help: None }
+        Self { severity, message, labels: vec![label], help: None }
     }
 
     /// Adds a note at the first place.
@@ -82,9 +111,35 @@ impl Diagnostic {
         self
     }
 
-    /// Byte of the file at which the error begins.
+    /// Byte of the file at which the place begins.
     fn start(&self) -> usize {
         self.labels.first().map_or(0, |label| label.span.start)
+    }
+}
+
+impl Kept {
+    /// The number of diagnostics.
+    pub fn count(&self) -> usize {
+        self.list.len() + self.not_kept
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    fn push(&mut self, diagnostic: Diagnostic) {
+        if self.list.len() < MAX_KEPT {
+            self.list.push(diagnostic);
+        } else {
+            self.not_kept += 1;
+        }
+    }
+
+    /// The same in the order of the file.
+    fn sorted(mut self) -> Self {
+        self.list.sort_by_key(Diagnostic::start);
+        self
     }
 }
 
@@ -96,21 +151,20 @@ impl Diagnostics {
         if self.broken[..before].last().is_some_and(|lines| lines.contains(&start)) {
             return;
         }
-        if self.list.len() < MAX_KEPT {
-            self.list.push(diagnostic);
-        } else {
-            self.not_kept += 1;
+        match diagnostic.severity {
+            Severity::Error => self.errors.push(diagnostic),
+            Severity::Warning => self.warnings.push(diagnostic),
         }
     }
 
-    /// Whether there are no diagnostics.
-    pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
+    /// Whether there is an error, so that the file is rejected.
+    pub fn has_errors(&self) -> bool {
+        !self.errors.is_empty()
     }
 
-    /// Whether further diagnostics are only counted, so that they need no help.
+    /// Whether further errors are only counted, so that they need no help.
     pub fn is_full(&self) -> bool {
-        self.list.len() >= MAX_KEPT
+        self.errors.list.len() >= MAX_KEPT
     }
 
     /// Records that the value at `path` is left out because of an error, or is there by another name.
@@ -158,17 +212,30 @@ impl Diagnostics {
 
     /// The report on the file `name` with this `text`, with the diagnostics in the order of the file.
     pub fn into_report(self, name: &str, text: &str) -> Report {
-        let mut diagnostics = self.list;
-        diagnostics.sort_by_key(Diagnostic::start);
-        let source = secrets::mask(text);
-        Report { name: name.to_owned(), source, diagnostics, not_kept: self.not_kept }
+        let (errors, warnings) = (self.errors.sorted(), self.warnings.sorted());
+        Report { name: name.to_owned(), source: secrets::mask(text), errors, warnings }
     }
 }
 
 impl Report {
-    /// The number of diagnostics.
-    pub fn count(&self) -> usize {
-        self.diagnostics.len() + self.not_kept
+    /// Adds a diagnostic to a file that has been read.
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        let kept = match diagnostic.severity {
+            Severity::Error => &mut self.errors,
+            Severity::Warning => &mut self.warnings,
+        };
+        kept.push(diagnostic);
+        *kept = std::mem::take(kept).sorted();
+    }
+
+    /// The same report with every warning as an error.
+    pub fn with_warnings_as_errors(mut self) -> Self {
+        let Kept { list, not_kept } = std::mem::take(&mut self.warnings);
+        let errors = list.into_iter().map(|one| Diagnostic { severity: Severity::Error, ..one });
+        errors.for_each(|error| self.errors.push(error));
+        self.errors.not_kept += not_kept;
+        self.errors = std::mem::take(&mut self.errors).sorted();
+        self
     }
 
     /// The line and the column, in characters, at which a diagnostic of this report begins; both from 1.

@@ -22,6 +22,8 @@ pub(super) struct Setting {
     pub(super) value: Value,
     /// The bytes of its name in the file.
     span: Range<usize>,
+    /// The bytes of each item of a list.
+    items: Vec<Range<usize>>,
 }
 
 /// A value, in a form that can be compared and shown.
@@ -62,32 +64,45 @@ impl Outline {
         toml.strip_prefix('"')?.strip_suffix('"')
     }
 
+    /// The span of an item of the list at `path`, such as one of an upstream's servers. If there is no
+    /// such item, the same as [`place`](Self::place).
+    pub fn item_place(&self, path: &[&str], index: usize) -> Option<Range<usize>> {
+        let whole: Vec<String> = path.iter().map(ToString::to_string).collect();
+        let item = self.entries.get(&whole).and_then(|entry| entry.items.get(index).cloned());
+        item.or_else(|| self.place(path))
+    }
+
     fn collect(
         &mut self,
         table: &DeTable<'_>,
         path: &mut Vec<String>,
         is_masked: &dyn Fn(&Range<usize>) -> bool,
     ) {
-        for (name, value) in table {
+        for (name, written) in table {
             path.push(name.get_ref().to_string());
-            let entry = if let DeValue::Table(inner) = value.get_ref() {
+            let entry = if let DeValue::Table(inner) = written.get_ref() {
                 self.collect(inner, path, is_masked);
-                Setting { value: Value::Table, span: name.span() }
+                Setting { value: Value::Table, span: name.span(), items: Vec::new() }
             } else {
-                let shown = shown(value);
+                let shown = shown(written);
                 // The hash of a key may appear in a diagnostic about it, but not in logs.
-                let is_secret = is_masked(&value.span()) || name.get_ref() == "sha256";
+                let is_secret = is_masked(&written.span()) || name.get_ref() == "sha256";
                 let value = if is_secret {
                     Value::Secret(Sha256::digest(shown).into())
                 } else {
                     Value::Plain(shown)
                 };
-                Setting { value, span: name.span() }
+                Setting { value, span: name.span(), items: items(written) }
             };
             self.entries.insert(path.clone(), entry);
             path.pop();
         }
     }
+}
+
+/// The spans of a list's items.
+fn items(value: &Spanned<DeValue<'_>>) -> Vec<Range<usize>> {
+    value.get_ref().as_array().into_iter().flatten().map(Spanned::span).collect()
 }
 
 /// A value as TOML in one line, with uniform spacing.

@@ -1,14 +1,14 @@
-//! Renders a report as rustc renders its errors: what is wrong, the line with the place underlined,
-//! and what to write instead.
+//! Renders a report as rustc renders its diagnostics: errors, then warnings, each with what is wrong,
+//! the line with the place underlined, and what to write instead.
 
 use std::ops::Range;
 
 use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
-use super::diagnostic::{Diagnostic, Report};
+use super::diagnostic::{Diagnostic, Kept, Report, Severity};
 use super::suggest::cut;
 
-/// How many diagnostics are shown.
+/// How many diagnostics of each severity are shown.
 const MAX_SHOWN: usize = 50;
 
 /// Columns of a rendered line. Longer lines of the file are cut around the error.
@@ -33,24 +33,39 @@ impl Report {
         let renderer = if color { Renderer::styled() } else { Renderer::plain() };
         let renderer = renderer.term_width(WIDTH);
         let mut text = String::new();
-        for diagnostic in self.diagnostics.iter().take(MAX_SHOWN) {
-            for line in renderer.render(&[self.group(diagnostic)]).lines() {
-                text.extend([line.trim_end(), "\n"]);
+        for kept in [&self.errors, &self.warnings] {
+            for diagnostic in kept.list.iter().take(MAX_SHOWN) {
+                for line in renderer.render(&[self.group(diagnostic)]).lines() {
+                    text.extend([line.trim_end(), "\n"]);
+                }
+                text.push('\n');
             }
-            text.push('\n');
+            if kept.count() > MAX_SHOWN {
+                text.extend(["and ", &(kept.count() - MAX_SHOWN).to_string(), " more\n"]);
+            }
         }
-        let count = self.count();
-        if count > MAX_SHOWN {
-            text.extend(["and ", &(count - MAX_SHOWN).to_string(), " more\n"]);
-        }
-        let noun = if count == 1 { "error" } else { "errors" };
-        text.extend([&self.name, ": ", &count.to_string(), " ", noun, "\n"]);
+        text.extend([&self.name, ": ", &self.totals(), "\n"]);
         text
     }
 
+    /// How many errors and warnings there are.
+    fn totals(&self) -> String {
+        let total = |kept: &Kept, noun| match kept.count() {
+            0 => None,
+            1 => Some(format!("1 {noun}")),
+            count => Some(format!("{count} {noun}s")),
+        };
+        let totals = [total(&self.errors, "error"), total(&self.warnings, "warning")];
+        let totals: Vec<String> = totals.into_iter().flatten().collect();
+        if totals.is_empty() { "no errors".to_owned() } else { totals.join(", ") }
+    }
+
     fn group<'a>(&'a self, diagnostic: &'a Diagnostic) -> Group<'a> {
-        let mut group =
-            Group::with_title(Level::ERROR.primary_title(cut(&diagnostic.message, 400)));
+        let level = match diagnostic.severity {
+            Severity::Error => Level::ERROR,
+            Severity::Warning => Level::WARNING,
+        };
+        let mut group = Group::with_title(level.primary_title(cut(&diagnostic.message, 400)));
         let excerpts = self.excerpts(diagnostic);
         if excerpts.is_empty() {
             group = group.element(Origin::path(self.name.as_str()).line(1).char_column(1));

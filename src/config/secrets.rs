@@ -41,9 +41,10 @@ const PUBLIC_IN_BREAKER: [&str; 9] = [
 ];
 
 /// Settings of `[clients]` that are not secret. Items of `api_key` are, unless they name a place.
-const PUBLIC_IN_CLIENTS: [&str; 7] = [
+const PUBLIC_IN_CLIENTS: [&str; 8] = [
     "anonymous_plan",
     "on_missing_key",
+    "on_preflight",
     "on_unknown_key",
     "on_conflicting_keys",
     "hide_key",

@@ -7,7 +7,7 @@ use super::spanned::Spanned;
 use super::walk::table;
 use super::words::{
     ClientIp, Follow, HeaderPolicies, HeaderStyle, OnConflictingKeys, OnFailure, OnMissingKey,
-    OnUnknownKey, PathCase, Ready, ResetForm, StartWithout, TrailingSlash,
+    OnPreflight, OnUnknownKey, PathCase, Ready, ResetForm, StartWithout, TrailingSlash,
 };
 
 /// An optional value with its span.
@@ -141,6 +141,9 @@ table! {
         pub anonymous_plan: Field<String>,
         /// What happens to a request without a key. Default: `"anonymous"`.
         pub on_missing_key: Field<OnMissingKey>,
+        /// What happens to a CORS preflight request without a key, if `on_missing_key` or a rule's
+        /// `on_missing` requires one. Browsers send no key with it. Default: `"deny"`.
+        pub on_preflight: Field<OnPreflight>,
         /// What happens to a request with an unknown key. Default: `"deny"`.
         pub on_unknown_key: Field<OnUnknownKey>,
         /// What happens to a request with two different keys. Default: `"deny"`.

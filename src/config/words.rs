@@ -57,6 +57,14 @@ words! {
         Deny,
     }
 
+    /// What happens to a CORS preflight request without a key, if a key is required.
+    pub enum OnPreflight {
+        /// Refuse it with 401, as any other request without a key.
+        Deny,
+        /// Treat it as a request of an anonymous client.
+        Anonymous,
+    }
+
     /// What happens to a request with an unknown key.
     pub enum OnUnknownKey {
         /// Refuse the request with 401.

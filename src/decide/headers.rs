@@ -33,6 +33,7 @@ pub(super) fn uncountable(
     policy: &Policy,
     client: &Client,
     attributes: &RequestAttributes<'_>,
+    scope: Scope,
 ) -> Option<UncountableHeader> {
     if policy.counted_headers.is_empty() {
         return None;
@@ -50,7 +51,7 @@ pub(super) fn uncountable(
         }
         _ => None,
     });
-    faults.find(|found| policy.charge(found.rule, client, attributes, Scope::All).is_ok())
+    faults.find(|found| policy.charge(found.rule, client, attributes, scope).is_ok())
 }
 
 fn fault(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderFault> {

@@ -27,7 +27,7 @@ use crate::policy::charges::{KeyRequired, RequestAttributes, Scope};
 use crate::policy::client::ClientKey;
 use crate::policy::matcher::ipv6_host;
 use crate::policy::path::PathError;
-use crate::policy::settings::{OnMissingKey, OnUnknownKey};
+use crate::policy::settings::{OnMissingKey, OnPreflight, OnUnknownKey};
 use guard::Malformed;
 use headers::UncountableHeader;
 
@@ -230,23 +230,39 @@ fn charge<'a>(
 ) -> Precheck<'a> {
     let Some(attributes) = precheck.attributes(head) else { return precheck };
     let client = &identity.client;
-    let mut reason = unauthenticated(policy, identity);
+    let is_open_preflight = policy.clients.on_preflight == OnPreflight::Anonymous
+        && client.key == ClientKey::Missing
+        && identity.key_from.is_none()
+        && is_preflight(head);
+    let (scope, mut reason) = if is_open_preflight {
+        (Scope::Preflight, None)
+    } else {
+        (Scope::All, unauthenticated(policy, identity))
+    };
     if reason.is_none()
-        && let Some(header) = headers::uncountable(policy, client, &attributes)
+        && let Some(header) = headers::uncountable(policy, client, &attributes, scope)
     {
         return precheck.rejected(Rejection::Header(header));
     }
     let mut charges = Charges::new();
     if reason.is_none() {
-        match policy.charges(client, &attributes) {
+        match policy.charges(client, &attributes, scope) {
             Ok(all) => charges = all,
             Err(required) => reason = Some(Unauthenticated::KeyRequired(required)),
         }
     }
-    let Some(reason) = reason else { return Precheck { charges, ..precheck } };
+    let Some(reason) = reason else { return Precheck { charges, scope, ..precheck } };
     let charges = policy.address_charges(client, &attributes);
     let refusal = Some(Refusal::Unauthenticated(reason));
     Precheck { charges, scope: Scope::Address, refusal, ..precheck }
+}
+
+/// Whether this is a CORS preflight request: a browser asks whether a page may send another request. It
+/// carries no credentials (Fetch standard, section "CORS-preflight fetch").
+fn is_preflight(head: &Head<'_>) -> bool {
+    *head.method == Method::OPTIONS
+        && head.headers.contains_key(http::header::ORIGIN)
+        && head.headers.contains_key(http::header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
 /// Why `[clients]` refuses the client for its key.

@@ -291,7 +291,7 @@ fn shadow_refusals(
         .map(|(charge, _)| charge.rule);
     let client = precheck.identity.ok().filter(|_| precheck.refusal.is_none());
     let demands = client.zip(precheck.route).into_iter().flat_map(|(identity, route)| {
-        policy.shadow_key_denials(&identity.client, route).collect::<Vec<_>>()
+        policy.shadow_key_denials(&identity.client, route, precheck.scope).collect::<Vec<_>>()
     });
     let mut rules: Vec<u32> = lacking.chain(demands).collect();
     rules.sort_unstable();

@@ -25,7 +25,7 @@ impl Gateway {
         let head = head(session);
         let precheck = decide::precheck(policy, &head);
         let required_by = precheck.key_required_by();
-        let Precheck { identity, is_own_limits, route, charges, refusal, .. } = precheck;
+        let Precheck { identity, is_own_limits, route, charges, scope, refusal, .. } = precheck;
         let identity = match identity {
             Ok(identity) => identity,
             Err(rejection) => return Decision::Rejected(rejection),
@@ -50,9 +50,8 @@ impl Gateway {
                 let check = check.take();
                 return Box::pin(self.own_limits(session, &snapshot, client, check)).await;
             }
-            for rule in
-                route.into_iter().flat_map(|route| policy.shadow_key_denials(&client, route))
-            {
+            let denials = |route| policy.shadow_key_denials(&client, route, scope);
+            for rule in route.into_iter().flat_map(denials) {
                 self.metrics.refused_by_policy(policy, rule, client.plan);
                 shadow_key_rule.get_or_insert(rule);
             }

@@ -37,6 +37,9 @@ pub struct KeyRequired {
 pub enum Scope {
     /// All rules of the route.
     All,
+    /// All rules of the route. One with `on_missing = "deny"` counts by address: for CORS preflight requests
+    /// without a key, if `clients.on_preflight = "anonymous"`.
+    Preflight,
     /// Only those that count by address, and without the key: for requests that are refused with 401.
     Address,
 }
@@ -83,17 +86,34 @@ impl Policy {
     /// The charges of a request, in the order of the file.
     ///
     /// # Errors
-    /// An enforced rule has `on_missing = "deny"`, and the client has no key.
+    /// An enforced rule has `on_missing = "deny"`, the client has no key, and the scope is
+    /// [`Scope::All`].
     pub fn charges(
         &self,
         client: &Client,
         attributes: &RequestAttributes,
+        scope: Scope,
     ) -> Result<Charges, KeyRequired> {
-        self.collect(client, attributes, Scope::All)
+        let Some(route) = self.routes.get(attributes.route as usize) else {
+            return Ok(Charges::new());
+        };
+        let mut charges = Charges::with_capacity(route.rules.len());
+        let client = self.counted(client, scope);
+        for &index in &route.rules {
+            let Some(rule) = self.rules.get(index as usize) else { continue };
+            match self.charge_of((index, rule), route, &client, attributes, scope) {
+                Ok(charge) => charges.push(charge),
+                // A shadow rule does not refuse; `shadow_key_denials` returns it.
+                Err(WhyNot::NoKeyDenied) if rule.mode == Mode::Enforce => {
+                    return Err(KeyRequired { rule: index });
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(charges)
     }
 
-    /// The charge of one rule, by its index: the same as in [`charges`](Self::charges) or
-    /// [`address_charges`](Self::address_charges).
+    /// The charge of one rule, by its index: the same as in [`charges`](Self::charges).
     ///
     /// # Errors
     /// Why the rule does not apply.
@@ -114,7 +134,7 @@ impl Policy {
     /// Guessing keys therefore costs as much as any other request, and an unknown key gets no
     /// bucket.
     pub fn address_charges(&self, client: &Client, attributes: &RequestAttributes) -> Charges {
-        self.collect(client, attributes, Scope::Address).unwrap_or_default()
+        self.charges(client, attributes, Scope::Address).unwrap_or_default()
     }
 
     /// The charges of a request without a route that may be a guess at a key: one token each, as
@@ -146,11 +166,15 @@ impl Policy {
 
     /// Indexes of the shadow rules that would refuse the client for its missing key if they were
     /// enforced.
-    pub fn shadow_key_denials(&self, client: &Client, route: u32) -> impl Iterator<Item = u32> {
+    pub fn shadow_key_denials(
+        &self,
+        client: &Client,
+        route: u32,
+        scope: Scope,
+    ) -> impl Iterator<Item = u32> {
         let rules = self.routes.get(route as usize).map_or(&[][..], |route| &route.rules);
-        let requires_key = |rule: &Rule| {
-            rule.mode == Mode::Shadow
-                && rule.applies_to(client, Scope::All) == Err(WhyNot::NoKeyDenied)
+        let requires_key = move |rule: &Rule| {
+            rule.mode == Mode::Shadow && rule.applies_to(client, scope) == Err(WhyNot::NoKeyDenied)
         };
         rules
             .iter()
@@ -158,35 +182,10 @@ impl Policy {
             .filter(move |index| self.rules.get(*index as usize).is_some_and(requires_key))
     }
 
-    fn collect(
-        &self,
-        client: &Client,
-        attributes: &RequestAttributes,
-        scope: Scope,
-    ) -> Result<Charges, KeyRequired> {
-        let Some(route) = self.routes.get(attributes.route as usize) else {
-            return Ok(Charges::new());
-        };
-        let mut charges = Charges::with_capacity(route.rules.len());
-        let client = self.counted(client, scope);
-        for &index in &route.rules {
-            let Some(rule) = self.rules.get(index as usize) else { continue };
-            match self.charge_of((index, rule), route, &client, attributes, scope) {
-                Ok(charge) => charges.push(charge),
-                // A shadow rule does not refuse; `shadow_key_denials` returns it.
-                Err(WhyNot::NoKeyDenied) if rule.mode == Mode::Enforce => {
-                    return Err(KeyRequired { rule: index });
-                }
-                Err(_) => {}
-            }
-        }
-        Ok(charges)
-    }
-
     /// The client as rules count it: with [`Scope::Address`], one without a key.
     pub fn counted(&self, client: &Client, scope: Scope) -> Client {
         match scope {
-            Scope::All => *client,
+            Scope::All | Scope::Preflight => *client,
             Scope::Address => {
                 Client { key: ClientKey::Missing, plan: self.clients.anonymous_plan, ..*client }
             }
@@ -309,7 +308,7 @@ impl Rule {
         }
         match (by_key && client.key == ClientKey::Missing, self.on_missing) {
             (true, OnMissing::Skip) => Err(WhyNot::NoKeySkipped),
-            (true, OnMissing::Deny) => Err(WhyNot::NoKeyDenied),
+            (true, OnMissing::Deny) if scope == Scope::All => Err(WhyNot::NoKeyDenied),
             _ => Ok(()),
         }
     }

@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
+use crate::config::findings::Findings;
 use crate::limit::Limit;
 use crate::limit::charge::Mode;
 use access_log::AccessLog;
@@ -82,6 +83,8 @@ pub struct Policy {
     pub limits: Vec<Limit>,
     /// Index over all routes.
     pub router: Router,
+    /// What is probably a mistake in the file.
+    pub warnings: Findings,
 }
 
 impl Policy {

@@ -71,6 +71,8 @@ pub struct Clients {
     pub anonymous_plan: u32,
     /// Treatment of a request without a key.
     pub on_missing_key: OnMissingKey,
+    /// Treatment of a CORS preflight request without a key, if a key is required.
+    pub on_preflight: OnPreflight,
     /// Treatment of a request with a key that is not in the file.
     pub on_unknown_key: OnUnknownKey,
     /// Treatment of a request with two different keys.
@@ -123,6 +125,16 @@ pub enum OnMissingKey {
     Anonymous,
     /// Refuse the request with 401.
     Deny,
+}
+
+/// Treatment of a CORS preflight request without a key, if a key is required. Browsers send none with it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnPreflight {
+    /// As any other request without a key.
+    #[default]
+    Deny,
+    /// Treat the client as anonymous.
+    Anonymous,
 }
 
 /// Treatment of a request with an unknown key.

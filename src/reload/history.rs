@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 
 use super::{Cause, ReloadResult};
 use crate::config::changes::{Change, Changes};
-use crate::config::diagnostic::{Diagnostic, Report};
+use crate::config::findings::{Finding, Findings};
 use crate::load::LoadError;
 
 /// Maximum number of reloads in the history.
 pub const MAX_RELOADS: usize = 50;
 
-/// Maximum number of changes or errors kept for each reload.
+/// Maximum number of changes, errors or warnings kept for each reload.
 pub const MAX_DETAILS: usize = 50;
 
 /// The last reloads, the newest first.
@@ -30,29 +30,9 @@ pub struct PastReload {
     /// Generation of the configuration in force after the reload.
     pub generation: u64,
     /// The changes that were applied, or the errors that the file was rejected for.
-    pub result: Result<Changes, ConfigErrors>,
-}
-
-/// The errors of a rejected file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigErrors {
-    /// The first errors, in the order of the file.
-    pub list: Vec<ConfigError>,
-    /// Number of errors that are not in `list`.
-    pub not_kept: usize,
-}
-
-/// One error of a rejected file. It has no position if it concerns the file as a whole.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigError {
-    /// Description of the error.
-    pub message: String,
-    /// Line of the error, counted from 1; `None` without a position.
-    pub line: Option<usize>,
-    /// Column of the error in characters, counted from 1; `None` without a position.
-    pub column: Option<usize>,
-    /// How to correct the error.
-    pub help: Option<String>,
+    pub result: Result<Changes, Findings>,
+    /// Warnings of the file, whether it was applied or rejected.
+    pub warnings: Findings,
 }
 
 impl History {
@@ -64,16 +44,19 @@ impl History {
     /// Adds a reload that happened `unix_us` microseconds after the Unix epoch. Ignores a reload that
     /// found the file unchanged.
     pub(super) fn add(&self, outcome: &ReloadResult, cause: Cause, unix_us: u64) {
-        let (generation, result) = match outcome {
+        let (generation, result, warnings) = match outcome {
             ReloadResult::Unchanged { .. } => return,
-            ReloadResult::Applied { generation, changes } => (*generation, Ok(shortened(changes))),
+            ReloadResult::Applied { generation, changes, warnings } => {
+                (*generation, Ok(shortened(changes)), warnings.shortened(MAX_DETAILS))
+            }
             ReloadResult::Rejected { generation, error } => {
-                (*generation, Err(ConfigErrors::of(error, MAX_DETAILS)))
+                let errors = errors_of(error, MAX_DETAILS);
+                (*generation, Err(errors), warnings_of(error, MAX_DETAILS))
             }
         };
         let mut list = self.0.lock();
         list.truncate(MAX_RELOADS - 1);
-        list.push_front(PastReload { unix_us, cause, generation, result });
+        list.push_front(PastReload { unix_us, cause, generation, result, warnings });
     }
 }
 
@@ -83,37 +66,24 @@ fn shortened(changes: &Changes) -> Changes {
     Changes { list, not_kept }
 }
 
-impl ConfigErrors {
-    /// The errors of a file, at most `max` of them.
-    pub fn of(error: &LoadError, max: usize) -> Self {
-        let LoadError::Diagnostics(report) = error else {
-            let line = match error {
-                LoadError::NotText { line, .. } | LoadError::Nul { line, .. } => Some(*line),
-                _ => None,
-            };
-            let error = ConfigError { message: error.to_string(), line, column: None, help: None };
-            return Self { list: vec![error], not_kept: 0 };
-        };
-        let list: Vec<ConfigError> = report
-            .diagnostics
-            .iter()
-            .take(max)
-            .map(|diagnostic| ConfigError::of(report, diagnostic))
-            .collect();
-        let not_kept = report.count().saturating_sub(list.len());
-        Self { list, not_kept }
+/// The errors that a file was rejected for, at most `max` of them.
+pub fn errors_of(error: &LoadError, max: usize) -> Findings {
+    if let LoadError::Diagnostics(report) = error {
+        return report.error_findings(max);
     }
+    let line = match error {
+        LoadError::NotText { line, .. } | LoadError::Nul { line, .. } => Some(*line),
+        _ => None,
+    };
+    let error = Finding { message: error.to_string(), line, column: None, help: None };
+    Findings { list: vec![error], not_kept: 0 }
 }
 
-impl ConfigError {
-    fn of(report: &Report, diagnostic: &Diagnostic) -> Self {
-        let (line, column) = report.position(diagnostic);
-        Self {
-            message: diagnostic.message.clone(),
-            line: Some(line),
-            column: Some(column),
-            help: diagnostic.help.clone(),
-        }
+/// The warnings of a rejected file, at most `max` of them.
+pub fn warnings_of(error: &LoadError, max: usize) -> Findings {
+    match error {
+        LoadError::Diagnostics(report) => report.warning_findings(max),
+        _ => Findings::default(),
     }
 }
 
@@ -129,12 +99,11 @@ mod tests {
         let many = many.join("\n");
         for generation in 2..=61 {
             let changes = Changes::between(&Outline::default(), &Outline::of(&many));
-            history.add(
-                &ReloadResult::Applied { generation, changes },
-                Cause::FileChanged,
-                generation,
-            );
-            history.add(&ReloadResult::Unchanged { generation }, Cause::Requested, generation);
+            let warnings = Findings::default();
+            let unchanged = ReloadResult::Unchanged { generation, warnings: warnings.clone() };
+            let applied = ReloadResult::Applied { generation, changes, warnings };
+            history.add(&applied, Cause::FileChanged, generation);
+            history.add(&unchanged, Cause::Requested, generation);
         }
         let list = history.list();
         assert_eq!((list.len(), list[0].generation, list[49].generation), (50, 61, 12));

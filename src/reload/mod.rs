@@ -13,12 +13,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::blocking::BlockingCalls;
 use crate::clock;
 use crate::config::changes::Changes;
 use crate::config::diagnostic::Diagnostic;
+use crate::config::findings::{Finding, Findings};
 use crate::config::outline::Outline;
 use crate::load::{LoadError, Source};
 use crate::observe::access_log;
@@ -59,11 +60,15 @@ pub enum ReloadResult {
         generation: u64,
         /// Differences from the previous file.
         changes: Changes,
+        /// Warnings of the file.
+        warnings: Findings,
     },
     /// The file was already in force.
     Unchanged {
         /// Generation of the configuration in force.
         generation: u64,
+        /// Warnings of the file.
+        warnings: Findings,
     },
     /// The file has errors or could not be read. The previous one stays in force.
     Rejected {
@@ -147,12 +152,14 @@ impl Reloader {
 
     async fn apply(&self, state: &mut State, cause: Cause, ready: Ready) -> ReloadResult {
         let Ready { policy, digest, outline } = ready;
+        let warnings = policy.warnings.clone();
         let generation = self.runtime.apply(policy).await.generation;
         let changes = Changes::between(&state.outline, &outline);
         *state = State { digest, outline, rejected: None, blocked_at: None };
         self.runtime.metrics.config.applied(generation);
         info!(generation, path = %self.path.display(), "configuration applied: {changes}");
-        let outcome = ReloadResult::Applied { generation, changes };
+        log_warnings(&self.path, &warnings);
+        let outcome = ReloadResult::Applied { generation, changes, warnings };
         self.history.add(&outcome, cause, clock::unix_us());
         outcome
     }
@@ -163,7 +170,9 @@ impl Reloader {
             let path = self.path.display();
             info!(%path, "the configuration file matches the configuration in force again");
         }
-        ReloadResult::Unchanged { generation: self.runtime.generation() }
+        let snapshot = self.runtime.current.load();
+        let warnings = snapshot.policy.warnings.clone();
+        ReloadResult::Unchanged { generation: snapshot.generation, warnings }
     }
 
     fn reject(
@@ -184,6 +193,20 @@ impl Reloader {
         }
         state.rejected = Some(rejected);
         outcome
+    }
+}
+
+/// Logs each warning of the file at `path` in one line.
+pub fn log_warnings(path: &Path, warnings: &Findings) {
+    for Finding { message, line, column, help } in &warnings.list {
+        let help = help.as_deref().unwrap_or_default();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        let (line, column) = (line.unwrap_or(1), column.unwrap_or(1));
+        warn!(path = %path.display(), line, column, help, "{message}");
+    }
+    if warnings.not_kept > 0 {
+        let path = path.display();
+        warn!(%path, more = warnings.not_kept, "the file has further warnings: run `tollgate check`");
     }
 }
 

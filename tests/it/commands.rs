@@ -2,7 +2,7 @@
 
 use insta::assert_snapshot;
 
-use crate::support::{DEMO, Gateway, Outcome, Request, check, tollgate};
+use crate::support::{DEMO, Gateway, Outcome, Request, check, eventually, tollgate};
 
 /// The SHA-256 of "test", as `printf test | sha256sum` prints it.
 const TEST_DIGEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
@@ -28,6 +28,70 @@ fn check_and_run_print_the_same_errors() {
     assert!(check.stderr.contains("ten/s"), "{}", check.stderr);
     assert_eq!(check.stderr, run.stderr);
     assert_eq!(check.stderr, plain.stderr);
+}
+
+/// A file with a warning: its burst doubles what a day allows.
+const DOUBLED: &str = "[rules.day]\nper = [\"ip\"]\nrate = \"1000/d\"\n";
+
+#[test]
+fn check_prints_warnings_and_accepts_the_file_unless_strict() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gateway.toml");
+    std::fs::write(&file, format!("{DEMO}{DOUBLED}")).unwrap();
+    let path = file.to_str().unwrap();
+    let lax = tollgate(&["check", "-c", path], "");
+    assert_eq!(lax.code, Some(0), "{lax:?}");
+    assert!(lax.stderr.starts_with("warning: the rule `day` lets 2000 requests pass"), "{lax:?}");
+    assert!(lax.stderr.ends_with("gateway.toml: 1 warning\n"), "{lax:?}");
+    assert!(lax.stdout.ends_with("1 route, 1 rule, 1 plan, 0 keys, 1 upstream\n"), "{lax:?}");
+
+    let strict = tollgate(&["check", "--strict", "-c", path], "");
+    let as_errors = lax.stderr.replacen("warning: ", "error: ", 1).replace("1 warning", "1 error");
+    assert_eq!((strict.code, strict.stderr), (Some(64), as_errors));
+    assert_eq!(strict.stdout, "");
+    std::fs::write(&file, DEMO).unwrap();
+    assert_eq!(tollgate(&["check", "--strict", "-c", path], "").code, Some(0));
+
+    std::fs::write(&file, format!("{DEMO}{DOUBLED}brust = 5\n")).unwrap();
+    let both = tollgate(&["check", "-c", path], "");
+    assert_eq!(both.code, Some(64));
+    assert!(both.stderr.starts_with("error: unknown name `brust`"), "{both:?}");
+    assert!(both.stderr.ends_with("gateway.toml: 1 error\n"), "{both:?}");
+    std::fs::write(&file, format!("{DEMO}{DOUBLED}mode = \"shadwo\"\n")).unwrap();
+    let both = tollgate(&["check", "-c", path], "");
+    assert!(both.stderr.ends_with("gateway.toml: 1 error, 1 warning\n"), "{both:?}");
+}
+
+#[test]
+fn warnings_are_logged_and_returned_at_the_start_and_by_reloads() {
+    let gateway = Gateway::start(&format!("{DEMO}{DOUBLED}"));
+    let logged = "the rule `day` lets 2000 requests pass in the first day path=";
+    assert_eq!(gateway.log().matches(logged).count(), 1, "{}", gateway.log());
+    let policy = gateway.admin("/api/policy").json();
+    let warning = &policy["warnings"][0];
+    assert_eq!(warning["message"], "the rule `day` lets 2000 requests pass in the first day");
+    assert!(warning["line"].as_u64() > Some(3) && warning["column"] == 8, "{warning}");
+    assert!(warning["help"].as_str().unwrap().contains("burst = 250"), "{warning}");
+    assert_eq!(policy["more_warnings"], 0);
+
+    let unchanged = gateway.reload().json();
+    assert_eq!((&unchanged["result"], &unchanged["warnings"][0]), (&"unchanged".into(), warning));
+    gateway.save(&format!("{DEMO}{DOUBLED}burst = 2000\n"));
+    let message = |answer: &serde_json::Value| answer["warnings"][0]["message"].clone();
+    // Applied, or unchanged because the save was noticed first.
+    let applied = gateway.reload().json();
+    assert_eq!(message(&applied), "the rule `day` lets 3000 requests pass in the first day");
+    let is_logged = || gateway.log().contains("lets 3000 requests pass").then_some(());
+    eventually("the warning in the log", is_logged);
+    gateway.save(&format!("{DEMO}{DOUBLED}mode = \"shadwo\"\n"));
+    let rejected = gateway.reload();
+    assert_eq!(rejected.status, 422);
+    let rejected = rejected.json();
+    assert_eq!(message(&rejected), warning["message"]);
+    assert_eq!(rejected["errors"].as_array().map(Vec::len), Some(1), "{rejected}");
+    let reloads = gateway.admin("/api/reloads").json();
+    let past = &reloads["reloads"];
+    assert_eq!((&past[0]["result"], &message(&past[0])), (&"rejected".into(), &warning["message"]));
 }
 
 #[test]

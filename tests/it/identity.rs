@@ -184,6 +184,34 @@ fn row_33_missing_key_is_401_if_on_missing_key_is_deny() {
 }
 
 #[test]
+fn preflight_without_a_key_is_anonymous_if_on_preflight_is() {
+    let rules = "[rules.per-ip]\nper = [\"ip\"]\nrate = \"4/d\"\n\
+                 [rules.demanding]\nper = [\"key\"]\nrate = \"9/d\"\non_missing = \"deny\"\n";
+    let keys = key("one", "first", "free");
+    let preflight = || {
+        let options = Request::new("OPTIONS", "/").header("Origin", "https://app.test");
+        options.header("Access-Control-Request-Method", "POST")
+    };
+    for required in ["on_missing_key = \"deny\"", ""] {
+        let file = |on_preflight: &str| {
+            format!("{DEMO}{rules}{keys}[clients]\n{required}\n{on_preflight}\n")
+        };
+        for default in ["", "on_preflight = \"deny\""] {
+            assert_eq!(client(&Gateway::start(&file(default)), &preflight()), "401", "{default}");
+        }
+        let gateway = Gateway::start(&file("on_preflight = \"anonymous\""));
+        // It is counted, so that it is no way around the limits of an address.
+        assert_eq!(client(&gateway, &preflight()), "anonymous", "{required}");
+        // Not a preflight request, or one with an unknown key.
+        let page = Request::new("OPTIONS", "/").header("Origin", "https://app.test");
+        assert_eq!(client(&gateway, &page), "401");
+        assert_eq!(client(&gateway, &preflight().header("X-Api-Key", "guess")), "401");
+        assert_eq!(client(&gateway, &header("first")), "one");
+        assert_eq!(client(&gateway, &preflight()), "429", "{required}");
+    }
+}
+
+#[test]
 fn row_33_unknown_keys_are_accepted_if_on_unknown_key_is_accept() {
     let rule = "[rules.per-key]\nper = [\"key\"]\nrate = \"9/d\"\n";
     // (on_unknown_key, remaining tokens after two requests with unknown keys and one without a key)

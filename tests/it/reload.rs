@@ -140,7 +140,12 @@ fn reload_response_lists_the_changes() {
     let gateway = Gateway::start(&format!("{DEMO}{rule}{}", secret("hunter2")));
     let unchanged = gateway.reload();
     assert_eq!(unchanged.status, 200);
-    assert_eq!(unchanged.json(), serde_json::json!({ "result": "unchanged", "generation": 1 }));
+    assert_eq!(
+        unchanged.json(),
+        serde_json::json!({
+            "result": "unchanged", "generation": 1, "warnings": [], "more_warnings": 0,
+        })
+    );
 
     let new = format!(
         "read_timeout = \"9s\"\n{}[plans.pro]\n{}{}",
@@ -166,6 +171,8 @@ fn reload_response_lists_the_changes() {
             { "kind": "setting", "name": "server.read_timeout", "what": "changed", "to": "\"9s\"" },
         ],
         "more_changes": 0,
+        "warnings": [],
+        "more_warnings": 0,
     });
     assert_eq!(answer.json(), expected);
     let line = "configuration applied: 6 changes: key acme: the secret changed; plan pro added; route all \

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::explain::wording;
 use crate::policy::redis::StartWithout;
-use crate::policy::settings::{self, OnConflictingKeys, OnMissingKey, OnUnknownKey};
+use crate::policy::settings::{self, OnConflictingKeys, OnMissingKey, OnPreflight, OnUnknownKey};
 use crate::policy::{self, redis};
 
 /// `[server]`, without the timeouts.
@@ -42,6 +42,8 @@ pub(super) struct ClientSettings {
     anonymous_plan: String,
     /// What happens to a request without a key: `anonymous` or `deny`.
     on_missing_key: &'static str,
+    /// What happens to a CORS preflight request without a key, if one is required: `deny` or `anonymous`.
+    on_preflight: &'static str,
     /// What happens to a request with an unknown key: `deny`, `anonymous` or `accept`.
     on_unknown_key: &'static str,
     /// What happens to a request with two different keys: `deny` or `first`.
@@ -90,6 +92,10 @@ impl ClientSettings {
             on_missing_key: match clients.on_missing_key {
                 OnMissingKey::Anonymous => "anonymous",
                 OnMissingKey::Deny => "deny",
+            },
+            on_preflight: match clients.on_preflight {
+                OnPreflight::Deny => "deny",
+                OnPreflight::Anonymous => "anonymous",
             },
             on_unknown_key: match clients.on_unknown_key {
                 OnUnknownKey::Deny => "deny",

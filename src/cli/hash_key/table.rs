@@ -105,7 +105,7 @@ impl Table {
         };
         let text = format!("{file}{plan}{key}{plan_of_key}");
         load::from_text("", &text).map(|_| ()).map_err(|report| {
-            let first = report.diagnostics.first();
+            let first = report.errors.list.first();
             first.map_or_else(String::new, |first| match &first.help {
                 Some(help) => format!("{}: {help}", first.message),
                 None => first.message.clone(),

@@ -47,10 +47,15 @@ fn policy(clients: &str) -> Policy {
 
 /// The route or the refusal, the scope of the rules, and the charges.
 fn outcome(policy: &Policy, method: &str, path: &str, key: Option<&str>) -> String {
-    let mut request = Request::builder().method(method).uri(path).header("host", "api.test");
-    if let Some(key) = key {
-        request = request.header("x-api-key", key);
-    }
+    let key = key.map(|key| ("x-api-key", key));
+    outcome_with(policy, method, path, key.as_slice())
+}
+
+/// The same for a request with these headers.
+fn outcome_with(policy: &Policy, method: &str, path: &str, headers: &[(&str, &str)]) -> String {
+    let request = Request::builder().method(method).uri(path).header("host", "api.test");
+    let request =
+        headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
     let parts = request.body(()).unwrap().into_parts().0;
     let checked = precheck(policy, &Head::of(&parts, path.as_bytes(), Some(PEER), false));
     let rule = |index: u32| policy.rules[index as usize].name.to_string();
@@ -94,6 +99,47 @@ fn request_without_a_key_that_a_rule_requires_is_refused() {
     ];
     for (key, expected) in table {
         assert_eq!(outcome(&policy, "GET", "/keys", key), expected, "{key:?}");
+    }
+}
+
+#[test]
+fn preflight_without_a_key_is_charged_as_anonymous_if_on_preflight_is() {
+    /// Settings of clients, method, path, headers, and the outcome.
+    type Row<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, &'a str)], &'a str);
+
+    let origin = ("origin", "https://app.test");
+    let asks = ("access-control-request-method", "PUT");
+    let deny = "on_missing_key = \"deny\"\n";
+    let open = "on_preflight = \"anonymous\"\n";
+    let both = &format!("{deny}{open}");
+    let table: [Row<'_>; 10] = [
+        (deny, "OPTIONS", "/", &[origin, asks], "KeyMissing Address [per-ip 2]"),
+        (both, "OPTIONS", "/", &[origin, asks], "all Preflight [per-ip 2]"),
+        (both, "OPTIONS", "/", &[origin], "KeyMissing Address [per-ip 2]"),
+        (both, "OPTIONS", "/", &[asks], "KeyMissing Address [per-ip 2]"),
+        (both, "GET", "/", &[origin, asks], "KeyMissing Address [per-ip 2]"),
+        (
+            both,
+            "OPTIONS",
+            "/",
+            &[origin, asks, ("x-api-key", "?")],
+            "KeyUnknown { source: 0 } Address [per-ip 2]",
+        ),
+        (
+            both,
+            "OPTIONS",
+            "/",
+            &[origin, asks, ("x-api-key", "secret")],
+            "all All [per-ip 2, per-key 2]",
+        ),
+        ("", "OPTIONS", "/keys", &[origin, asks], "KeyRequired by demanding Address [per-ip 1]"),
+        // Counted by address, as with `on_missing = "ip"`.
+        (open, "OPTIONS", "/keys", &[origin, asks], "keys Preflight [per-ip 1, demanding 1]"),
+        (both, "OPTIONS", "/keys", &[origin, asks], "keys Preflight [per-ip 1, demanding 1]"),
+    ];
+    for (clients, method, path, headers, expected) in table {
+        let found = outcome_with(&policy(clients), method, path, headers);
+        assert_eq!(found, expected, "{clients}{method} {path} {headers:?}");
     }
 }
 

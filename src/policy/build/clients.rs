@@ -43,6 +43,7 @@ pub(super) fn clients(
         key_sources,
         anonymous_plan: anonymous_plan?,
         on_missing_key: meaning(clients.on_missing_key.as_ref()),
+        on_preflight: meaning(clients.on_preflight.as_ref()),
         on_unknown_key: meaning(clients.on_unknown_key.as_ref()),
         on_conflicting_keys: meaning(clients.on_conflicting_keys.as_ref()),
         hide_key: clients.hide_key.as_ref().is_some_and(|hide| *hide.get_ref()),

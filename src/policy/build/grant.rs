@@ -27,6 +27,8 @@ pub(super) struct PlacedGrant {
     pub(super) owner: String,
     /// The burst, or the rate if the burst is left out.
     pub(super) span: Range<usize>,
+    /// Whether the burst is left out.
+    pub(super) is_default_burst: bool,
 }
 
 /// A grant as written.
@@ -67,12 +69,13 @@ pub(super) fn required(
         }
         return None;
     }
-    optional(written, limits, diagnostics)
+    optional(written, path, limits, diagnostics)
 }
 
-/// The grant of a rate and a burst; none without a rate or with an error.
+/// The grant of a rate and a burst in the table at `path`; none without a rate or with an error.
 pub(super) fn optional(
     written: Written<'_>,
+    path: &[&str],
     limits: &mut Limits,
     diagnostics: &mut Diagnostics,
 ) -> Option<PlacedGrant> {
@@ -84,12 +87,19 @@ pub(super) fn optional(
             return None;
         }
     };
+    if written.burst.is_none() {
+        let burst_path: Vec<&str> = path.iter().copied().chain(["burst"]).collect();
+        if diagnostics.explain_absence(&burst_path) {
+            return None;
+        }
+    }
     let burst = written.burst.as_ref().map_or(rate.tokens, |burst| *burst.get_ref());
     let span = written.burst.as_ref().map_or_else(|| written_rate.span(), Spanned::span);
     match Limit::token_bucket(rate.tokens, rate.period_us, burst) {
         Ok(limit) => {
             let grant = Grant { index: limits.index_of(limit), limit, rate };
-            Some(PlacedGrant { grant, owner: String::new(), span })
+            let is_default_burst = written.burst.is_none();
+            Some(PlacedGrant { grant, owner: String::new(), span, is_default_burst })
         }
         Err(error) => {
             diagnostics.push(impossible(error, rate, written_rate.span(), span));

@@ -1,7 +1,7 @@
 //! Builds a policy from a file: resolves all names, checks all values, and reports all errors.
 //!
 //! Reading order: `names`, `period`, `rate`, `grant`, `values` and `environment` (the parts), then one file for
-//! each table of gateway.toml, then `costs` and `rules_per_route`, which need routes and rules.
+//! each table of gateway.toml, then `costs` and `rules_per_route`, which need routes and rules, and `warnings`.
 //!
 //! Lists are in the order of the file. An entry with an error keeps its index, so that references to it
 //! are not errors too.
@@ -30,6 +30,7 @@ mod server;
 mod tracing;
 mod upstreams;
 mod values;
+mod warnings;
 mod words;
 
 #[cfg(test)]
@@ -38,6 +39,7 @@ mod tests;
 use super::Policy;
 use crate::config::Config;
 use crate::config::diagnostic::Diagnostics;
+use crate::config::findings::Findings;
 pub use environment::Environment;
 use grant::Limits;
 use names::Names;
@@ -48,8 +50,8 @@ pub fn milliseconds(text: &str) -> Option<u64> {
     period::milliseconds(text).ok()
 }
 
-/// Builds the policy of `config`. The result is none if there is any error, including those of reading,
-/// which are all in `diagnostics`. `${NAME}` in the file is looked up in `environment`.
+/// Builds the policy of `config`, without its warnings, which are only in `diagnostics`. The result is none
+/// if there is any error, including those of reading, which are all in `diagnostics`. `${NAME}` in the file is looked up in `environment`.
 pub fn build(
     config: &Config,
     environment: Environment<'_>,
@@ -80,7 +82,9 @@ pub fn build(
         .as_ref()
         .and_then(|matchers| routes::router(config, matchers, ignore_case, diagnostics));
 
-    if !diagnostics.is_empty() {
+    warnings::add(config, &keys, &rules, diagnostics);
+
+    if diagnostics.has_errors() {
         return None;
     }
     Some(Policy {
@@ -102,5 +106,6 @@ pub fn build(
         rules: rules.list,
         limits: limits.into_list(),
         router: router?,
+        warnings: Findings::default(),
     })
 }

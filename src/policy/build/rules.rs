@@ -150,7 +150,7 @@ fn plan_grants(
         }
     }
     let plain = Written { rate: &table.rate, burst: &table.burst };
-    if let Some(placed) = grant::optional(plain, limits, diagnostics) {
+    if let Some(placed) = grant::optional(plain, &["rules", rule_name], limits, diagnostics) {
         rule.grant_by_plan.fill(Some(placed.grant));
         grants.push(placed);
     }

@@ -16,14 +16,14 @@ fn render(text: &str) -> String {
 
 /// The rendered diagnostics of a whole file.
 fn render_whole(text: &str) -> String {
-    match crate::load::from_text("gateway.toml", text) {
-        Ok(_) => "no errors\n".to_owned(),
-        Err(report) => report.render(false),
+    match crate::load::check_text("gateway.toml", text, &|variable| std::env::var(variable).ok()) {
+        Ok((_, report)) if report.warnings.is_empty() => "no errors\n".to_owned(),
+        Ok((_, report)) | Err(report) => report.render(false),
     }
 }
 
 /// The messages of a file with errors.
 fn messages(text: &str) -> Vec<String> {
     let report = crate::load::from_text("gateway.toml", text).unwrap_err();
-    report.diagnostics.into_iter().map(|diagnostic| diagnostic.message).collect()
+    report.errors.list.into_iter().map(|diagnostic| diagnostic.message).collect()
 }

@@ -67,6 +67,15 @@ impl From<words::OnMissingKey> for settings::OnMissingKey {
     }
 }
 
+impl From<words::OnPreflight> for settings::OnPreflight {
+    fn from(word: words::OnPreflight) -> Self {
+        match word {
+            words::OnPreflight::Deny => Self::Deny,
+            words::OnPreflight::Anonymous => Self::Anonymous,
+        }
+    }
+}
+
 impl From<words::OnUnknownKey> for settings::OnUnknownKey {
     fn from(word: words::OnUnknownKey) -> Self {
         match word {

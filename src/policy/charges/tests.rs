@@ -25,7 +25,7 @@ fn buckets(policy: &Policy, client: &Client, route: u32) -> Vec<(String, BucketI
     let headers = HeaderMap::new();
     let attributes =
         RequestAttributes { route, method: &Method::GET, host: "a.example", headers: &headers };
-    named(policy, &policy.charges(client, &attributes).unwrap())
+    named(policy, &policy.charges(client, &attributes, Scope::All).unwrap())
 }
 
 fn named(policy: &Policy, charges: &Charges) -> Vec<(String, BucketId)> {
@@ -85,12 +85,18 @@ fn on_missing_selects_the_bucket_of_a_client_without_a_key() {
     let attributes =
         RequestAttributes { route: 0, method: &Method::GET, host: "", headers: &headers };
     let anonymous = client(&deny, "192.0.2.1", ANONYMOUS);
-    assert_eq!(deny.charges(&anonymous, &attributes), Err(KeyRequired { rule: 0 }));
-    assert_eq!(deny.charges(&client(&deny, "192.0.2.1", ACME), &attributes).unwrap().len(), 1);
+    assert_eq!(deny.charges(&anonymous, &attributes, Scope::All), Err(KeyRequired { rule: 0 }));
+    assert_eq!(
+        deny.charges(&client(&deny, "192.0.2.1", ACME), &attributes, Scope::All).unwrap().len(),
+        1
+    );
     let shadow = rules("deny\"\nmode = \"shadow");
     assert_eq!(bucket(&shadow, "192.0.2.1"), [], "shadow rules do not refuse");
-    let demands =
-        |key| shadow.shadow_key_denials(&client(&shadow, "192.0.2.1", key), 0).collect::<Vec<_>>();
+    let demands = |key| {
+        shadow
+            .shadow_key_denials(&client(&shadow, "192.0.2.1", key), 0, Scope::All)
+            .collect::<Vec<_>>()
+    };
     assert_eq!((demands(ANONYMOUS), demands(ACME)), (vec![0], vec![]));
 }
 
@@ -135,13 +141,18 @@ fn override_has_its_own_bucket_and_exempt_clients_have_none() {
     let headers = HeaderMap::new();
     let attributes =
         RequestAttributes { route: 1, method: &Method::GET, host: "", headers: &headers };
-    let acme = policy.charges(&client(&policy, "192.0.2.1", ACME), &attributes).unwrap();
+    let acme =
+        policy.charges(&client(&policy, "192.0.2.1", ACME), &attributes, Scope::All).unwrap();
     assert_eq!(acme.len(), 1);
     assert_eq!((acme[0].limit.capacity(), acme[0].cost), (1000, 5));
-    let other = policy.charges(&client(&policy, "192.0.2.1", ANONYMOUS), &attributes).unwrap();
+    let other =
+        policy.charges(&client(&policy, "192.0.2.1", ANONYMOUS), &attributes, Scope::All).unwrap();
     assert_ne!(acme[0].bucket, other[0].bucket, "the key with the override has its own bucket");
     assert_eq!(
-        policy.charges(&client(&policy, "198.51.100.1", ANONYMOUS), &attributes).unwrap().len(),
+        policy
+            .charges(&client(&policy, "198.51.100.1", ANONYMOUS), &attributes, Scope::All)
+            .unwrap()
+            .len(),
         3
     );
 }
@@ -156,7 +167,9 @@ fn values_of_requests_cannot_collide() {
         }
         let attributes =
             RequestAttributes { route: 0, method: &Method::GET, host, headers: &headers };
-        policy.charges(&client(&policy, "192.0.2.1", ANONYMOUS), &attributes).unwrap()[0].bucket
+        policy.charges(&client(&policy, "192.0.2.1", ANONYMOUS), &attributes, Scope::All).unwrap()
+            [0]
+        .bucket
     };
     assert_ne!(bucket("ab", Some("c")), bucket("a", Some("bc")));
     assert_ne!(bucket("a", Some("")), bucket("a", None));

@@ -16,4 +16,5 @@ mod rules_per_route;
 mod tracing;
 mod unknown_names;
 mod upstreams_and_routes;
+mod warnings;
 mod wrong_types;

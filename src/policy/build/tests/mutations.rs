@@ -121,7 +121,7 @@ fn reading_takes_time_in_proportion_to_the_file() {
         let start = std::time::Instant::now();
         let report = report(text);
         let elapsed = start.elapsed().as_secs_f64();
-        assert_eq!(report.map(|report| report.count()), Some(text.matches("'x'").count()));
+        assert_eq!(report.map(|report| report.errors.count()), Some(text.matches("'x'").count()));
         elapsed
     };
     let [small, large] = [1_000, 4_000].map(file);
@@ -140,7 +140,7 @@ proptest! {
         let report = report(&text);
         // Most settings may be left out.
         prop_assert!(report.is_some() || mutation == Mutation::Drop, "{text}");
-        for diagnostic in report.iter().flat_map(|report| &report.diagnostics) {
+        for diagnostic in report.iter().flat_map(|report| &report.errors.list) {
             let label = diagnostic.labels.first();
             let is_within = label.is_some_and(|label| {
                 label.span.start <= label.span.end && label.span.end <= text.len()
@@ -164,6 +164,6 @@ proptest! {
         }
         let report = report(&text);
         let shown = report.as_ref().map(|report| report.render(false)).unwrap_or_default();
-        prop_assert_eq!(report.map_or(0, |report| report.count()), chosen.len(), "{}", shown);
+        prop_assert_eq!(report.map_or(0, |report| report.errors.count()), chosen.len(), "{}", shown);
     }
 }

@@ -1,0 +1,222 @@
+//! Warnings of valid files.
+
+use super::super::{render, render_whole};
+
+const RULE: &str = "[rules.per-key]\nper = ['key']\n";
+
+/// A key of a plan. `digit` makes its hash.
+fn key(id: &str, plan: &str, digit: char) -> String {
+    format!("[keys.{id}]\nsha256 = '{}'\nplan = '{plan}'\n", digit.to_string().repeat(64))
+}
+
+#[test]
+fn no_rule_limits_a_key_of_a_plan() {
+    let plans = "[plans.free]\n[plans.pro]\n";
+    let rule = format!("{RULE}plans.free = {{ rate = '10/s' }}\n");
+    insta::assert_snapshot!(render(&format!("{plans}{}{rule}", key("acme", "pro", 'a'))), @r#"
+    warning: no rule limits the key `acme` of the plan `pro`
+     --> gateway.toml:2:8
+      |
+    2 | [plans.pro]
+      |        ^^^
+    3 | [keys.acme]
+      |       ---- unlimited
+      |
+      = help: under `[rules.per-key]`, add `plans.pro = { rate = "100/s" }`; to leave a key unlimited on purpose, list it under `exempt.keys` of the rule
+
+    gateway.toml: 1 warning
+    "#);
+    let keys = format!("{}{}", key("acme", "pro", 'a'), key("umbrella", "pro", 'b'));
+    let shadow = format!("{RULE}rate = '10/s'\nmode = 'shadow'\n");
+    insta::assert_snapshot!(render(&format!("{plans}{keys}{shadow}")), @r#"
+    warning: no rule limits 2 keys of the plan `pro`
+     --> gateway.toml:2:8
+      |
+    2 | [plans.pro]
+      |        ^^^
+    3 | [keys.acme]
+      |       ---- unlimited
+    ...
+    9 | [rules.per-key]
+      |        ------- this rule has a rate for it, but `mode = "shadow"`
+      |
+      = help: under `[rules.per-key]`, write `mode = "enforce"`
+
+    gateway.toml: 1 warning
+    "#);
+    insta::assert_snapshot!(render(&key("acme", "pro", 'a').replace("plan = 'pro'\n", "")), @r#"
+    warning: no rule limits the key `acme` of the plan `default`
+     --> gateway.toml:1:7
+      |
+    1 | [keys.acme]
+      |       ^^^^
+      |
+      = help: add a rule, such as
+
+              [rules.all-keys]
+              per = ["key"]
+              rate = "100/s"
+
+    gateway.toml: 1 warning
+    "#);
+}
+
+#[test]
+fn plan_is_limited_by_a_rate_a_table_or_overrides_or_exempt_on_purpose() {
+    let file = format!("[plans.free]\n[plans.pro]\n{}", key("acme", "pro", 'a'));
+    for limits in [
+        format!("{RULE}rate = '10/s'"),
+        format!("{RULE}plans.pro = {{ rate = '10/s' }}"),
+        format!(
+            "{RULE}plans.free = {{ rate = '10/s' }}\n[keys.acme.rules]\nper-key = {{ rate = '5/s' }}"
+        ),
+        format!("{RULE}plans.free = {{ rate = '10/s' }}\nexempt = {{ keys = ['acme'] }}"),
+        "[rules.all]\nper = []\nrate = '10/s'".to_owned(),
+    ] {
+        assert_eq!(render(&format!("{file}{limits}\n")), "no errors\n", "{limits}");
+    }
+    for limits in [
+        format!("{RULE}rate = '10/s'\nenabled = false"),
+        format!("{RULE}rate = '10/s'\nmode = 'shadow'"),
+        format!("{RULE}plans.free = {{ rate = '10/s' }}"),
+        format!("{RULE}rate = '10/s'\nenabled = false\nexempt = {{ keys = ['acme'] }}"),
+    ] {
+        let shown = render(&format!("{file}{limits}\n"));
+        assert!(shown.ends_with("gateway.toml: 1 warning\n"), "{limits}\n{shown}");
+    }
+    // A plan without keys, such as that of clients without one.
+    assert_eq!(
+        render(&format!("[plans.free]\n[plans.pro]\n{RULE}plans.free = {{ rate = '1/s' }}")),
+        "no errors\n"
+    );
+}
+
+#[test]
+fn burst_doubles_the_limit_of_a_day() {
+    let per_ip = "[rules.day]\nper = ['ip']\nrate = '1000/d'\n";
+    insta::assert_snapshot!(render(per_ip), @r#"
+    warning: the rule `day` lets 2000 requests pass in the first day
+     --> gateway.toml:3:8
+      |
+    3 | rate = '1000/d'
+      |        ^^^^^^^^ 1000 at once, because the default burst is 1000, and 1000 by the rate
+      |
+      = help: for at most 1000, write `rate = "750/d"` and `burst = 250`; with `burst = 41`, it lets 1041 pass
+
+    gateway.toml: 1 warning
+    "#);
+    insta::assert_snapshot!(render("[plans.free]\n[rules.day]\nper = []\nplans.free = { rate = '10/h', burst = 240 }\n"), @r#"
+    warning: the rule `day` lets 480 requests pass in the first day for the plan `free`
+     --> gateway.toml:4:39
+      |
+    4 | plans.free = { rate = '10/h', burst = 240 }
+      |                                       ^^^ 240 at once, and 240 by the rate `10/h`
+      |
+      = help: for at most 240, write `rate = "8/h"` and `burst = 48`; with `burst = 10`, it lets 250 pass
+
+    gateway.toml: 1 warning
+    "#);
+    for burst in ["burst = 999", "burst = 1", "burst = 5000\nenabled = false"] {
+        assert_eq!(render(&format!("{per_ip}{burst}")), "no errors\n", "{burst}");
+    }
+}
+
+#[test]
+fn preflight_requests_get_401() {
+    insta::assert_snapshot!(render("[clients]\non_missing_key = 'deny'\n"), @r#"
+    warning: CORS preflight requests carry no key, and get 401
+     --> gateway.toml:2:18
+      |
+    2 | on_missing_key = 'deny'
+      |                  ^^^^^^
+    ...
+    6 | [routes.all]
+      |         --- this route takes OPTIONS
+      |
+      = help: if browsers call the API from pages of other sites, write `on_preflight = "anonymous"` under `[clients]`, and if not, `on_preflight = "deny"`
+
+    gateway.toml: 1 warning
+    "#);
+    let rule = format!("{RULE}rate = '10/s'\non_missing = 'deny'\n");
+    insta::assert_snapshot!(render(&rule), @r#"
+    warning: CORS preflight requests carry no key, and get 401
+     --> gateway.toml:4:14
+      |
+    4 | on_missing = 'deny'
+      |              ^^^^^^
+    ...
+    8 | [routes.all]
+      |         --- this route takes OPTIONS
+      |
+      = help: if browsers call the API from pages of other sites, write `on_preflight = "anonymous"` under `[clients]`, and if not, `on_preflight = "deny"`
+
+    gateway.toml: 1 warning
+    "#);
+    for settled in ["on_preflight = 'deny'", "on_preflight = 'anonymous'"] {
+        let clients = format!("[clients]\non_missing_key = 'deny'\n{settled}\n{rule}");
+        assert_eq!(render(&clients), "no errors\n", "{settled}");
+    }
+    let listed = "[clients]\non_missing_key = 'deny'\n[upstreams.api]\nservers = ['demo']\n\
+                  [routes.a]\nmethods = ['GET', 'POST']\n";
+    assert_eq!(render_whole(listed), "no errors\n");
+    let named = listed.replace("'POST'", "'OPTIONS'");
+    assert!(render_whole(&named).starts_with("warning: CORS preflight"));
+    // Only the rule of a route that takes OPTIONS.
+    let rule = format!("{rule}routes = ['a']\n");
+    let both = listed.replace("on_missing_key = 'deny'", "") + "[routes.b]\nhost = 'b'\n" + &rule;
+    assert_eq!(render_whole(&both), "no errors\n");
+}
+
+#[test]
+fn errors_come_before_warnings_and_both_are_counted() {
+    let text = "[clients]\non_missing_key = 'deny'\n[rules.day]\nper = ['ip']\nrate = '1000/d'\n[rules.b]\nper = ['ips']\nrate = '1/x'\n";
+    insta::assert_snapshot!(render(text), @r#"
+    error: `per` does not take `ips`
+     --> gateway.toml:7:8
+      |
+    7 | per = ['ips']
+      |        ^^^^^
+      |
+      = help: did you mean `ip`?
+
+    error: unknown unit `x`
+     --> gateway.toml:8:8
+      |
+    8 | rate = '1/x'
+      |        ^^^^^
+      |
+      = help: a rate looks like `10/s`, `100/10s` or `5/250ms`; the units are ms, s, m, h and d
+
+    warning: CORS preflight requests carry no key, and get 401
+      --> gateway.toml:2:18
+       |
+     2 | on_missing_key = 'deny'
+       |                  ^^^^^^
+    ...
+    12 | [routes.all]
+       |         --- this route takes OPTIONS
+       |
+       = help: if browsers call the API from pages of other sites, write `on_preflight = "anonymous"` under `[clients]`, and if not, `on_preflight = "deny"`
+
+    warning: the rule `day` lets 2000 requests pass in the first day
+     --> gateway.toml:5:8
+      |
+    5 | rate = '1000/d'
+      |        ^^^^^^^^ 1000 at once, because the default burst is 1000, and 1000 by the rate
+      |
+      = help: for at most 1000, write `rate = "750/d"` and `burst = 250`; with `burst = 41`, it lets 1041 pass
+
+    gateway.toml: 2 errors, 2 warnings
+    "#);
+}
+
+#[test]
+fn misspelt_setting_is_not_also_a_warning() {
+    for text in [
+        "[clients]\non_missing_key = 'deny'\non_prefligth = 'deny'\n",
+        "[clients]\non_missing_key = 'deny'\non_preflight = 'alow'\n",
+    ] {
+        let shown = render(text);
+        assert!(shown.ends_with("gateway.toml: 1 error\n"), "{shown}");
+    }
+}

@@ -1,0 +1,20 @@
+//! Warnings: what a valid file probably does not mean. Each has its condition at the top of its file.
+
+mod daily_bursts;
+mod preflight;
+mod unlimited_plans;
+
+use super::rules::Rules;
+use crate::config::Config;
+use crate::config::diagnostic::Diagnostics;
+use crate::policy::Key;
+
+/// Adds the warnings of a file. `keys` and `rules` are in the order of the file.
+pub(super) fn add(config: &Config, keys: &[Key], rules: &Rules, diagnostics: &mut Diagnostics) {
+    daily_bursts::add(rules, diagnostics);
+    preflight::add(config, &rules.list, diagnostics);
+    // With an error, a limit may be missing because it could not be read.
+    if !diagnostics.has_errors() {
+        unlimited_plans::add(config, keys, &rules.list, diagnostics);
+    }
+}
