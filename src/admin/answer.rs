@@ -43,6 +43,13 @@ impl Answer {
         Self::of(status, JSON, body)
     }
 
+    /// A JSON response in one line, for large values.
+    pub(super) fn compact_json(status: StatusCode, value: &impl Serialize) -> Self {
+        let mut body = serde_json::to_vec(value).unwrap_or_default();
+        body.push(b'\n');
+        Self::of(status, JSON, body)
+    }
+
     /// A problem document (RFC 9457).
     pub(super) fn problem(status: StatusCode, detail: &str) -> Self {
         Self::problem_with(status, detail, Map::new())

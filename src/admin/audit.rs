@@ -105,7 +105,7 @@ fn exists(
 }
 
 /// Parses a point in time or an age. Returns microseconds since the Unix epoch.
-fn moment(name: &str, text: &str, now: u64) -> Result<u64, Box<Answer>> {
+pub(super) fn moment(name: &str, text: &str, now: u64) -> Result<u64, Box<Answer>> {
     let ago = |ms: u64| now.saturating_sub(ms.saturating_mul(1_000));
     let read = UtcTime::parse(text).map(|time| time.0);
     read.or_else(|| period::milliseconds(text).ok().map(ago)).ok_or_else(|| {

@@ -57,6 +57,7 @@ pub struct Admin {
     /// The limiter whose connection to Redis is needed for readiness (`redis.ready`), if any.
     needed: Option<Arc<Limiter>>,
     reloader: Arc<Reloader>,
+    sampler: Arc<Sampler>,
     explainer: Explainer,
     guard: Guard,
 }
@@ -80,9 +81,11 @@ impl Admin {
         draining: Draining,
         needed: Option<Arc<Limiter>>,
         reloader: Arc<Reloader>,
+        sampler: Arc<Sampler>,
     ) -> Self {
         let explainer = Explainer::new(Arc::clone(&runtime.current), Arc::clone(&runtime.limiter));
-        Self { runtime, draining, needed, reloader, explainer, guard: Guard::default() }
+        let guard = Guard::default();
+        Self { runtime, draining, needed, reloader, sampler, explainer, guard }
     }
 
     /// The route of a request, and whether it was authorised by a token.
@@ -156,6 +159,7 @@ impl Admin {
             },
             // A HEAD request. `app` answers GET with a stream.
             Call::Events => Answer::of(StatusCode::OK, events::KIND, Vec::new()),
+            Call::Samples => samples::show(&self.sampler, query)?,
             Call::Metrics => match metrics.render(store, &snapshot.servers(clock::now())) {
                 Ok(body) => Answer::of(StatusCode::OK, EXPOSITION, body),
                 Err(error) => {

@@ -1,9 +1,15 @@
-//! Samples the metrics once a second for the dashboard. All subscribers share the samples, and the
-//! last minutes are kept, so that a page shows the recent past as soon as it opens.
+//! Samples the metrics once a second for the dashboard and `tollgate top`. All subscribers share the
+//! samples, and those of the last 24 hours are kept, so that a page shows the recent past as soon as it
+//! opens.
+//!
+//! Reading order: `sample` (the counts of a span), `store` (which samples are kept), `view` (a sample as
+//! JSON), `show` (`GET /api/samples`), this file (the service).
 
 mod sample;
+mod show;
+mod store;
+mod view;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,11 +25,13 @@ use crate::clock;
 use crate::observe::metrics::{Metrics, Totals};
 use crate::store::memory::MemoryStore;
 use sample::Sample;
+#[cfg(test)]
+pub(super) use show::SampleRange;
+pub(super) use show::show;
+use store::{Found, SampleStore};
+use view::SampleView;
 
 const INTERVAL: Duration = Duration::from_secs(1);
-
-/// Number of samples kept.
-const HISTORY_LEN: usize = 300;
 
 /// Number of samples buffered for a slow subscriber; beyond it, its stream is closed.
 const SUBSCRIBER_BUFFER: usize = 8;
@@ -33,46 +41,48 @@ pub struct Sampler {
     metrics: Arc<Metrics>,
     store: Arc<MemoryStore>,
     shares_redis: bool,
-    history: Mutex<VecDeque<Bytes>>,
+    kept: Mutex<SampleStore>,
     subscribers: broadcast::Sender<Bytes>,
 }
 
 impl Sampler {
-    /// Creates a sampler of `metrics` and `store`. If `shares_redis` is false, samples contain no
+    /// Creates a sampler of `metrics` and `store`. There is one in a process. If `shares_redis` is false, samples contain no
     /// breaker and no number of gateways.
     pub fn new(metrics: Arc<Metrics>, store: Arc<MemoryStore>, shares_redis: bool) -> Self {
         let (subscribers, _) = broadcast::channel(SUBSCRIBER_BUFFER);
-        Self { metrics, store, shares_redis, history: Mutex::default(), subscribers }
+        Self { metrics, store, shares_redis, kept: Mutex::default(), subscribers }
     }
 
-    /// The samples kept, as a JSON array, and a receiver of all following samples, each a JSON object.
+    /// The samples of the last five minutes, as a JSON array, and a receiver of all following samples,
+    /// each a JSON object.
     pub(super) fn subscribe(&self) -> (Vec<u8>, broadcast::Receiver<Bytes>) {
-        let kept = self.history.lock();
+        let kept = self.kept.lock();
         // Under the lock, so that no sample is missed or received twice.
         let receiver = self.subscribers.subscribe();
-        let mut history = vec![b'['];
-        for (index, sample) in kept.iter().enumerate() {
-            if index > 0 {
-                history.push(b',');
-            }
-            history.extend_from_slice(sample);
-        }
-        history.push(b']');
-        (history, receiver)
+        let history: Vec<Arc<Sample>> = kept.finest().map(Arc::clone).collect();
+        drop(kept);
+        let history: Vec<SampleView<'_>> = history.iter().map(|sample| self.view(sample)).collect();
+        (serde_json::to_vec(&history).unwrap_or_default(), receiver)
+    }
+
+    /// The samples of a range of time, in milliseconds since the Unix epoch.
+    fn find(&self, from_ms: u64, to_ms: u64) -> Found {
+        self.kept.lock().find(from_ms, to_ms)
+    }
+
+    fn view<'a>(&self, sample: &'a Sample) -> SampleView<'a> {
+        SampleView::of(sample, self.shares_redis)
     }
 
     fn sample(&self, before: &Totals, span_ms: u64) -> Totals {
-        let totals = self.metrics.totals(&self.store);
+        let (counted, totals) = (self.metrics.increases(), self.metrics.totals(&self.store));
         let at_ms = clock::unix_us() / 1_000;
-        let sample = Sample::between(before, &totals, self.shares_redis, at_ms, span_ms);
-        let sample = Bytes::from(serde_json::to_vec(&sample).unwrap_or_default());
-        let mut history = self.history.lock();
-        if history.len() == HISTORY_LEN {
-            history.pop_front();
-        }
-        history.push_back(sample.clone());
+        let mut sample = Sample::of(counted, (before, &totals), at_ms, span_ms);
+        let mut kept = self.kept.lock();
+        kept.push(&mut sample);
+        let json = serde_json::to_vec(&self.view(&sample)).unwrap_or_default();
         // Fails if there are no subscribers.
-        let _ = self.subscribers.send(sample);
+        let _ = self.subscribers.send(json.into());
         totals
     }
 }

@@ -3,14 +3,16 @@
 //!
 //! Reading order: [`precheck`] (everything that is decided before a bucket is read: client, route and
 //! charges), `guard` (malformed requests), `headers` (headers that limits count by), `decision` (the
-//! decision that follows from the store's answer), `label` (its labels in logs and metrics), `problem`
-//! (status and detail of a refusal), `reason` (its code in logs and metrics), `applicability` (which rules apply to a client without a request).
+//! decision that follows from the store's answer), `label` (its labels in logs and metrics), `outcome`
+//! (how a complete request counts), `problem` (status and detail of a refusal), `reason` (its code in logs
+//! and metrics), `applicability` (which rules apply to a client without a request).
 
 pub mod applicability;
 pub mod decision;
 pub mod guard;
 pub mod headers;
 pub mod label;
+pub mod outcome;
 pub mod problem;
 pub mod reason;
 

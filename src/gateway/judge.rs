@@ -41,7 +41,7 @@ impl Gateway {
         }
 
         if let Some(rule) = required_by {
-            self.metrics.refused_by_policy(policy, rule, client.plan);
+            snapshot.series.refused_by_policy(&self.metrics, policy, rule, client.plan);
         }
         let taken = self.take(exchange, &client, charges).await;
         let mut decision = Decision::of(refusal, taken, || self.limiter.retry_after_us());
@@ -52,7 +52,7 @@ impl Gateway {
             }
             let denials = |route| policy.shadow_key_denials(&client, route, scope);
             for rule in route.into_iter().flat_map(denials) {
-                self.metrics.refused_by_policy(policy, rule, client.plan);
+                snapshot.series.refused_by_policy(&self.metrics, policy, rule, client.plan);
                 shadow_key_rule.get_or_insert(rule);
             }
         }

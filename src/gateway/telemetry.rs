@@ -11,9 +11,10 @@ use super::{Gateway, respond};
 use crate::clock;
 use crate::decide::decision::{Decision, Summary};
 use crate::decide::label::DecisionLabel;
+use crate::decide::outcome::RequestOutcome;
 use crate::observe::access_log::{Record, Timings};
 use crate::observe::audit::AuditedRequest;
-use crate::observe::metrics::{UpstreamResult, seconds};
+use crate::observe::metrics::{CompleteRequest, UpstreamResult, seconds};
 use crate::policy::access_log::Output;
 use crate::store::limiter::Source;
 
@@ -28,20 +29,16 @@ impl Gateway {
     /// Records a request that is complete.
     pub(super) fn record(&self, session: &Session, exchange: &mut Exchange) {
         let policy = &exchange.snapshot.policy;
-        let status = session.response_written().map_or("", |response| response.status.as_str());
-        let plan = exchange.client.map_or("", |client| policy.plan_name(client.plan));
-        let route = exchange.route().map_or("", |route| &route.name);
-        self.metrics.requests.with_label_values(&[route, plan, status]).inc();
         let total_us = clock::now().saturating_sub(exchange.started);
-        if let Some(route) = exchange.route {
-            exchange.snapshot.series.observe_duration(&self.metrics, policy, route, total_us);
-        }
+        let complete = CompleteRequest {
+            route: exchange.route,
+            plan: exchange.client.map(|client| client.plan),
+            status: session.response_written().map(|response| response.status.as_u16()),
+            outcome: RequestOutcome::of(exchange.decision.as_ref()),
+            took_us: total_us,
+        };
+        exchange.snapshot.series.complete(&self.metrics, policy, &complete);
         let decision = exchange.decision.as_ref().map_or(Summary::UNLIMITED, Decision::summary);
-        if let (Some(Decision::Limited { .. }), Some(rule), Some(client)) =
-            (&exchange.decision, decision.rule, exchange.client)
-        {
-            exchange.snapshot.series.refused(&self.metrics, policy, rule, client.plan);
-        }
         if let (Some(decision), Some(client)) = (&exchange.decision, exchange.client) {
             let (generation, route) = (exchange.snapshot.generation, exchange.route);
             self.audit.record(&AuditedRequest { policy, generation, client, route }, decision);
@@ -97,7 +94,7 @@ impl Gateway {
             failure => Some(failure.label()),
         };
         if let Some(series) = exchange.upstream_series(&self.metrics) {
-            series.count(result);
+            series.count(result, exchange.upstream_status.is_some());
         }
     }
 }

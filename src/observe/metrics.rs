@@ -2,10 +2,13 @@
 //! file determines the number of series.
 //!
 //! Reading order: this file (registration and rendering), `policy` (the series of one policy, without
-//! a label look-up per request), `upstream` and `process` (the other families), `totals` (sums for
-//! the dashboard), `stale` (removal of series), `registrar` and `docs` (`docs/metrics.md`).
+//! a label look-up per request), `upstream` and `process` (the other families), `counts`, `latency` and
+//! `totals` (what samples are made of), `stale` (removal of series), `registrar` and `docs`
+//! (`docs/metrics.md`).
 
+mod counts;
 mod docs;
+mod latency;
 mod policy;
 mod process;
 mod registrar;
@@ -13,21 +16,27 @@ mod stale;
 mod totals;
 mod upstream;
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 use prometheus::{
     Encoder, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder,
 };
 
-use crate::decide::label::{DecisionLabel, source_label};
-use crate::policy::Policy;
+use crate::decide::label::source_label;
 use crate::store::limiter::Source;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::CallSeries;
 use crate::store::redis::link::LinkSeries;
-pub use policy::PolicySeries;
+use counts::{Count, Counts, OutcomeLabel, RequestCount, RequestLabels};
+pub use counts::{
+    Increases, Name, OutcomeCounts, RouteCounts, RuleCounts, STATUS_CLASSES, UpstreamCounts,
+};
+pub use latency::{Durations, Percentiles};
+pub use policy::{CompleteRequest, PolicySeries};
 pub use process::{ConfigSeries, ConnectionSeries, OpenConnection, TraceSeries};
 use registrar::Registrar;
-pub use totals::{Decisions, Gauges, Requests, Totals};
+pub use totals::{Gauges, Totals};
 use upstream::UpstreamFamilies;
 pub use upstream::{ServerHealth, UpstreamResult, UpstreamSeries};
 
@@ -61,8 +70,7 @@ pub struct Metrics {
     registry: Registry,
     /// Serialises renderings, because each begins by setting the series that are computed on demand.
     rendering: Mutex<()>,
-    /// Responses by `route`, `plan` and `status`.
-    pub requests: IntCounterVec,
+    requests: IntCounterVec,
     request_duration: HistogramVec,
     decisions: IntCounterVec,
     check_duration: HistogramVec,
@@ -85,6 +93,8 @@ pub struct Metrics {
     pub traces: TraceSeries,
     /// Refusal runs that could not be added to the stream in Redis.
     pub audit_dropped: IntCounter,
+    /// What samples are made of.
+    counts: Counts,
 }
 
 // === impl Metrics ===
@@ -105,7 +115,8 @@ impl Metrics {
         let metrics = Self {
             requests: series.counters(
                 "tollgate_requests_total",
-                "Responses. A label is empty if the request matched no route or has no plan.",
+                "Complete requests. A label is empty if the request matched no route, has no plan, or has no \
+                 response because the client disconnected.",
                 &["route", "plan", "status"],
             )?,
             request_duration: series.histograms(
@@ -130,7 +141,7 @@ impl Metrics {
             connections: ConnectionSeries::register(&series)?,
             refused: series.counters(
                 "tollgate_refused_total",
-                "Requests that a limit refused. Each counts once: for the rule with the longest retry after.",
+                "Requests that a limit refused (429). Each counts once: for the rule with the longest retry after.",
                 &["rule", "plan"],
             )?,
             near_limit: series.counters(
@@ -158,6 +169,7 @@ impl Metrics {
                 "Refusal runs missing from the stream in Redis: more ended in a second than are \
                  written, or Redis did not accept them in time.",
             )?)?,
+            counts: Counts::default(),
             registry: series.registry.clone(),
             rendering: Mutex::new(()),
         };
@@ -199,14 +211,37 @@ impl Metrics {
         self.link.clone()
     }
 
-    /// Counts a decision of a rule with `on_missing = "deny"` on a request without a key: no bucket is
-    /// read. `rule` and `plan` are indexes into `policy`.
-    pub fn refused_by_policy(&self, policy: &Policy, rule: u32, plan: u32) {
-        let Some(rule) = policy.rules.get(rule as usize) else { return };
-        let decision = DecisionLabel::of_missing_key(rule.mode);
-        let plan = policy.plan_name(plan);
-        let labels = [&*rule.name, plan, decision.as_str(), source_label(Source::Policy)];
-        self.decisions.with_label_values(&labels).inc();
+    /// Everything that was counted since the previous call.
+    pub fn increases(&self) -> Increases {
+        self.counts.take()
+    }
+
+    /// The number of complete requests with these labels.
+    fn request_count(&self, labels: &RequestLabels) -> Arc<RequestCount> {
+        self.counts.requests.get(labels, || {
+            let RequestLabels { route, plan, status, outcome } = labels;
+            let status = if *status == 0 { String::new() } else { status.to_string() };
+            let refused = match outcome {
+                OutcomeLabel::Refused(rule) => Some(self.refused.with_label_values(&[rule, plan])),
+                _ => None,
+            };
+            RequestCount {
+                since: Count::default(),
+                total: self.requests.with_label_values(&[&**route, &**plan, &*status]),
+                refused,
+            }
+        })
+    }
+}
+
+impl RequestCount {
+    /// Counts a request.
+    fn count(&self) {
+        self.since.inc();
+        self.total.inc();
+        if let Some(refused) = &self.refused {
+            refused.inc();
+        }
     }
 }
 

@@ -75,6 +75,7 @@ mod audit_stream;
 mod dashboard;
 mod explain;
 mod metrics;
+mod samples;
 mod traces;
 
 // Memory with an unbounded number of clients.

@@ -55,6 +55,7 @@ rate = "1/d"
     let durations = "tollgate_request_duration_seconds_count";
     assert_eq!(gateway.count(durations, &[("route", "all")]), 3);
     assert_eq!(gateway.count(durations, &[("route", "limited")]), 2);
+    assert_eq!(gateway.count(durations, &[("route", "")]), 2);
     assert_eq!(gateway.count("tollgate_check_duration_seconds_count", &[("source", "local")]), 2);
 }
 
@@ -165,8 +166,10 @@ fn refusals_and_near_limit_requests_are_counted_by_rule_and_plan() {
     assert_eq!(gateway.count("tollgate_near_limit_total", &of("r")), 2);
     assert_eq!(gateway.count("tollgate_near_limit_total", &[]), 2);
     assert_eq!(gateway.count("tollgate_refused_total", &of("r")), 3);
-    // The rule that requires a key responded with 401, which is not a refusal by a limit.
+    // The 401 of a rule with `on_missing = "deny"` is not the refusal of a limit.
     assert_eq!(gateway.count("tollgate_refused_total", &[]), 3);
+    let denied = [("rule", "known"), ("decision", "deny"), ("source", "policy")];
+    assert_eq!(gateway.count("tollgate_decisions_total", &denied), 1);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::admin::events::KIND;
 use crate::admin::policy::Policy;
 use crate::admin::reload::{Answer as Reload, Reloads};
 use crate::admin::routes::Call;
+use crate::admin::samples::SampleRange;
 use crate::admin::status::Status;
 use crate::admin::upstreams::Upstreams;
 use crate::explain::report::Explanation;
@@ -113,6 +114,12 @@ pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operatio
         Call::Ready => Operation::text("Readiness for requests.").or(503, "Not ready."),
         Call::Metrics => Operation::text("Metrics in the Prometheus exposition format 0.0.4."),
         Call::Events => events(),
+        Call::Samples => Operation::json::<SampleRange<'_>>(
+            generator,
+            "Samples of a range of the last 24 hours.",
+        )
+        .with_query(range_query())
+        .failing(&[BAD]),
         Call::OpenApi => {
             Operation::json::<serde_json::Map<String, Value>>(generator, "This document.")
         }
@@ -195,6 +202,16 @@ fn audit_query() -> Vec<Parameter> {
         ),
         parameter("until", "Only runs that began at this time or earlier."),
         Parameter { schema: limit, ..parameter("limit", "Maximum number of runs; default 100.") },
+    ]
+}
+
+fn range_query() -> Vec<Parameter> {
+    vec![
+        parameter(
+            "from",
+            "Beginning of the range: RFC 3339, or an age such as `6h`; default 5 minutes before `to`.",
+        ),
+        parameter("to", "End of the range; default now."),
     ]
 }
 

@@ -85,7 +85,8 @@ impl Services {
         let needs_redis = current.load().policy.redis.as_ref().is_some_and(Redis::is_needed);
         let needed = needs_redis.then_some(limiter);
         let reloader = Arc::clone(&self.reloader);
-        let answers = Admin::new(self.runtime, draining.clone(), needed, reloader);
+        let answers =
+            Admin::new(self.runtime, draining.clone(), needed, reloader, Arc::clone(&sampler));
         let app = App::new(answers, Arc::clone(&sampler), draining.clone());
         let mut admin = listening::Service::new("admin".to_string(), app);
         admin.threads = Some(1);

@@ -1,11 +1,18 @@
 //! The series of one policy, by index. Each is looked up by its labels once, not on every request.
 
-use std::sync::OnceLock;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 
-use prometheus::{Histogram, IntCounter, IntCounterVec};
+use parking_lot::RwLock;
+use prometheus::{Histogram, IntCounter};
 
+use super::counts::{
+    Count, Name, OutcomeLabel, RequestCount, RequestLabels, RuleCount, UpstreamCount,
+};
+use super::latency::LatencyHistogram;
 use super::{Metrics, UpstreamSeries, seconds};
 use crate::decide::label::{DecisionLabel, source_label};
+use crate::decide::outcome::RequestOutcome;
 use crate::policy::Policy;
 use crate::store::limiter::{Source, Taken};
 
@@ -14,15 +21,48 @@ use crate::store::limiter::{Source, Taken};
 pub struct PolicySeries {
     /// Numbers of decisions, by rule, plan, decision and source.
     decisions: Box<[OnceLock<IntCounter>]>,
-    /// Numbers of refused requests, by rule and plan.
-    refused: Box<[OnceLock<IntCounter>]>,
+    /// Numbers of decisions for samples, by rule.
+    rules: Box<[OnceLock<Arc<RuleCount>>]>,
+    /// Numbers of complete requests. Written once for each combination that occurs.
+    requests: RwLock<HashMap<RequestKey, Arc<RequestCount>>>,
     /// Numbers of allowed requests that left less than a fifth of a bucket, by rule and plan.
     near_limit: Box<[OnceLock<IntCounter>]>,
     plans: usize,
-    /// Durations of requests, by route.
-    durations: Box<[OnceLock<Histogram>]>,
+    /// Durations of requests, by route; the last one is of requests without a route.
+    durations: Box<[OnceLock<RouteDurations>]>,
     /// Attempts, retries and connections, by upstream.
     upstreams: Box<[OnceLock<UpstreamSeries>]>,
+}
+
+/// A request that is complete.
+#[derive(Clone, Copy, Debug)]
+pub struct CompleteRequest {
+    /// Index of the route; `None` if it has none.
+    pub route: Option<u32>,
+    /// Index of the client's plan; `None` if the client was not identified.
+    pub plan: Option<u32>,
+    /// Status sent to the client; `None` if the client disconnected first.
+    pub status: Option<u16>,
+    /// How its checks ended.
+    pub outcome: RequestOutcome,
+    /// Time from its head to the end of the response, in microseconds.
+    pub took_us: u64,
+}
+
+/// What complete requests are counted by, as indexes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct RequestKey {
+    route: Option<u32>,
+    plan: Option<u32>,
+    status: Option<u16>,
+    outcome: RequestOutcome,
+}
+
+/// Durations of the requests of one route.
+#[derive(Debug)]
+struct RouteDurations {
+    series: Histogram,
+    recent: Arc<LatencyHistogram>,
 }
 
 /// `count` slots without a series.
@@ -37,10 +77,11 @@ impl PolicySeries {
         let rows = policy.rules.len() * plans;
         Self {
             decisions: slots(rows * DecisionLabel::OF_CHARGE * Source::COUNT),
-            refused: slots(rows),
+            rules: slots(policy.rules.len()),
+            requests: RwLock::default(),
             near_limit: slots(rows),
             plans,
-            durations: slots(policy.routes.len()),
+            durations: slots(policy.routes.len() + 1),
             upstreams: slots(policy.upstreams.len()),
         }
     }
@@ -51,8 +92,7 @@ impl PolicySeries {
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
             if answer.allowed() && outcome.enough && charge.limit.is_nearly_exhausted(outcome.level)
             {
-                let family = &metrics.near_limit;
-                self.count_rule(&self.near_limit, family, policy, (charge.rule, plan));
+                self.count_near_limit(metrics, policy, charge.rule, plan);
             }
         }
         let each = charges.iter().zip(&answer.outcomes).enumerate();
@@ -63,36 +103,80 @@ impl PolicySeries {
         let waived = waived.iter().filter(|_| answer.allowed());
         let waived = waived.map(|charge| (charge, DecisionLabel::Allow, Source::Policy));
         for (charge, decision, source) in decided.chain(waived) {
-            let row = charge.rule as usize * self.plans + plan as usize;
-            let slot = (row * DecisionLabel::OF_CHARGE + decision as usize) * Source::COUNT
-                + source as usize;
-            let Some(counter) = self.decisions.get(slot) else { continue };
-            counter
-                .get_or_init(|| {
-                    let rule = policy.rules.get(charge.rule as usize).map_or("", |rule| &rule.name);
-                    let plan = policy.plan_name(plan);
-                    let labels = [rule, plan, decision.as_str(), source_label(source)];
-                    metrics.decisions.with_label_values(&labels)
-                })
-                .inc();
+            self.count_decision(metrics, policy, (charge.rule, plan), decision, source);
         }
     }
 
-    /// Counts a request that `rule` refused. `rule` and `plan` are indexes into `policy`.
-    pub fn refused(&self, metrics: &Metrics, policy: &Policy, rule: u32, plan: u32) {
-        self.count_rule(&self.refused, &metrics.refused, policy, (rule, plan));
+    /// Counts a decision of a rule with `on_missing = "deny"` on a request without a key: no bucket is
+    /// read. `rule` and `plan` are indexes into `policy`.
+    pub fn refused_by_policy(&self, metrics: &Metrics, policy: &Policy, rule: u32, plan: u32) {
+        let Some(mode) = policy.rules.get(rule as usize).map(|rule| rule.mode) else { return };
+        let decision = DecisionLabel::of_missing_key(mode);
+        self.count_decision(metrics, policy, (rule, plan), decision, Source::Policy);
     }
 
-    fn count_rule(
+    fn count_decision(
         &self,
-        slots: &[OnceLock<IntCounter>],
-        family: &IntCounterVec,
+        metrics: &Metrics,
         policy: &Policy,
         (rule, plan): (u32, u32),
+        decision: DecisionLabel,
+        source: Source,
     ) {
-        let Some(slot) = slots.get(rule as usize * self.plans + plan as usize) else { return };
+        let row = rule as usize * self.plans + plan as usize;
+        let slot =
+            (row * DecisionLabel::OF_CHARGE + decision as usize) * Source::COUNT + source as usize;
+        let Some(counter) = self.decisions.get(slot) else { return };
+        let name = || policy.rules.get(rule as usize).map(|rule| Name::clone(&rule.name));
+        counter
+            .get_or_init(|| {
+                let name = name().unwrap_or_default();
+                let plan = policy.plan_name(plan);
+                let labels = [&*name, plan, decision.as_str(), source_label(source)];
+                metrics.decisions.with_label_values(&labels)
+            })
+            .inc();
+        let count: fn(&RuleCount) -> &Count = match decision {
+            DecisionLabel::Allow => |rule| &rule.allowed,
+            DecisionLabel::ShadowDeny => |rule| &rule.shadow_refused,
+            // Counted when the request is complete, for one of the rules that refuse it.
+            DecisionLabel::Deny | DecisionLabel::Reject => return,
+        };
+        let Some(slot) = self.rules.get(rule as usize) else { return };
+        let rules = &metrics.counts.rules;
+        count(slot.get_or_init(|| rules.get(&name().unwrap_or_default(), RuleCount::default)))
+            .inc();
+    }
+
+    fn count_near_limit(&self, metrics: &Metrics, policy: &Policy, rule: u32, plan: u32) {
+        let slot = self.near_limit.get(rule as usize * self.plans + plan as usize);
+        let Some(slot) = slot else { return };
         let name = || policy.rules.get(rule as usize).map_or("", |rule| &rule.name);
+        let family = &metrics.near_limit;
         slot.get_or_init(|| family.with_label_values(&[name(), policy.plan_name(plan)])).inc();
+    }
+
+    /// Counts a complete request, and records its duration.
+    pub fn complete(&self, metrics: &Metrics, policy: &Policy, request: &CompleteRequest) {
+        let CompleteRequest { route, plan, status, outcome, took_us } = *request;
+        let key = RequestKey { route, plan, status, outcome };
+        let known = self.requests.read().get(&key).map(|count| count.count());
+        if known.is_none() {
+            let count = metrics.request_count(&labels(policy, key));
+            count.count();
+            self.requests.write().insert(key, count);
+        }
+        let slot = route.map_or(self.durations.len() - 1, |route| route as usize);
+        let Some(slot) = self.durations.get(slot) else { return };
+        let durations = slot.get_or_init(|| {
+            let name = route_name(policy, route);
+            RouteDurations {
+                series: metrics.request_duration.with_label_values(&[&*name]),
+                recent: metrics.counts.durations.get(&name, LatencyHistogram::default),
+            }
+        });
+        durations.series.observe(seconds(took_us));
+        durations.recent.observe(took_us);
     }
 
     /// The series of the upstream with that index; `None` if there is none.
@@ -104,14 +188,33 @@ impl PolicySeries {
     ) -> Option<&UpstreamSeries> {
         let slot = self.upstreams.get(upstream)?;
         let name = || policy.upstreams.get(upstream).map_or("", |upstream| &upstream.name);
-        Some(slot.get_or_init(|| metrics.upstreams.of(name())))
+        Some(slot.get_or_init(|| {
+            let recent = metrics.counts.upstreams.get(&Name::from(name()), UpstreamCount::default);
+            metrics.upstreams.of(name(), recent)
+        }))
     }
+}
 
-    /// Records the duration of a request of that route, in microseconds.
-    pub fn observe_duration(&self, metrics: &Metrics, policy: &Policy, route: u32, us: u64) {
-        let Some(slot) = self.durations.get(route as usize) else { return };
-        let name = || policy.routes.get(route as usize).map_or("", |route| &route.name);
-        slot.get_or_init(|| metrics.request_duration.with_label_values(&[name()]))
-            .observe(seconds(us));
+fn route_name(policy: &Policy, route: Option<u32>) -> Name {
+    let route = route.and_then(|route| policy.routes.get(route as usize));
+    route.map(|route| Name::clone(&route.name)).unwrap_or_default()
+}
+
+fn labels(policy: &Policy, key: RequestKey) -> RequestLabels {
+    let rule_name = |rule: u32| policy.rules.get(rule as usize).map(|rule| Name::clone(&rule.name));
+    let plan = key.plan.and_then(|plan| policy.plans.get(plan as usize));
+    RequestLabels {
+        route: route_name(policy, key.route),
+        plan: plan.map(Name::clone).unwrap_or_default(),
+        status: key.status.unwrap_or_default(),
+        outcome: match key.outcome {
+            RequestOutcome::Allowed => OutcomeLabel::Allowed,
+            RequestOutcome::Refused { rule } => {
+                OutcomeLabel::Refused(rule_name(rule).unwrap_or_default())
+            }
+            RequestOutcome::Unavailable => OutcomeLabel::Unavailable,
+            RequestOutcome::Unauthorized => OutcomeLabel::Unauthorized,
+            RequestOutcome::Rejected => OutcomeLabel::Rejected,
+        },
     }
 }

@@ -98,8 +98,9 @@ impl Registrar {
         let help =
             "State changes of the circuit breaker by the new state: closed, half_open, open.";
         let transitions = self.counters("tollgate_breaker_transitions_total", help, &["to"])?;
-        let help = "Live gateways that share this Redis, including this one.";
+        let help = "Live gateways that share this Redis, including this one; 1 without Redis.";
         let gateways = self.gauge("tollgate_gateways", help)?;
+        gateways.set(1);
         Ok(LinkSeries { breaker: BreakerSeries { state, transitions }, gateways })
     }
 }

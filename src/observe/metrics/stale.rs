@@ -6,6 +6,7 @@ use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::proto::MetricFamily;
 
 use super::Metrics;
+use super::counts::{OutcomeLabel, RequestLabels};
 use crate::policy::Policy;
 
 /// Maximum number of series of one metric up to which stale ones are kept.
@@ -40,6 +41,11 @@ impl Metrics {
         names.remove_unknown(&upstreams.durations, &["upstream"]);
         names.remove_unknown(&upstreams.connections, &["upstream", "reused"]);
         names.remove_unknown(&upstreams.retries, &["upstream"]);
+        let counts = &self.counts;
+        counts.requests.limit(MAX_SERIES, |labels| !names.is_stale_request(labels));
+        counts.rules.limit(MAX_SERIES, |rule| names.rule.contains(&**rule));
+        counts.durations.limit(MAX_SERIES, |route| !names.is_stale("route", route));
+        counts.upstreams.limit(MAX_SERIES, |upstream| names.upstream.contains(&**upstream));
     }
 }
 
@@ -63,6 +69,15 @@ impl Names {
                 let _ = family.remove_label_values(&values);
             }
         }
+    }
+
+    fn is_stale_request(&self, labels: &RequestLabels) -> bool {
+        let RequestLabels { route, plan, outcome, .. } = labels;
+        let is_stale_rule = match outcome {
+            OutcomeLabel::Refused(rule) => self.is_stale("rule", rule),
+            _ => false,
+        };
+        is_stale_rule || self.is_stale("route", route) || self.is_stale("plan", plan)
     }
 
     /// Whether a label value is a name that is not in the file. Empty values and fixed words are not

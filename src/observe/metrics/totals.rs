@@ -1,54 +1,25 @@
-//! Sums of all counters by plan, rule and source, for the dashboard and the admin API.
+//! Counters and gauges of the process that samples contain.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use prometheus::core::Collector as _;
 use prometheus::proto::{Metric, MetricFamily};
 
 use super::Metrics;
-use crate::decide::label::DecisionLabel;
 use crate::store::memory::MemoryStore;
 
 /// Counters since the start, and current gauges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Requests by plan; the name is empty for requests that were refused before their plan was known.
-    pub plans: BTreeMap<String, Requests>,
-    /// Decisions by the name of the rule.
-    pub rules: BTreeMap<String, Decisions>,
-    /// Responses by the first digit of their status. Requests whose client disconnected first are not
-    /// counted.
-    pub statuses: BTreeMap<char, u64>,
     /// Checks, by what decided: `redis`, `cache`, `local` or `policy`.
     pub sources: BTreeMap<String, u64>,
     /// Calls to Redis, by result.
     pub redis_calls: BTreeMap<String, u64>,
     /// State changes of the circuit breaker, by the new state.
-    pub transitions: BTreeMap<String, u64>,
-    /// Requests retried on another endpoint.
-    pub retries: u64,
+    pub transitions: Arc<BTreeMap<String, u64>>,
     /// Gauges at the time of the call.
     pub now: Gauges,
-}
-
-/// Requests of one plan since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Requests {
-    /// Requests with a response.
-    pub answered: u64,
-    /// Requests of these that a limit refused.
-    pub refused: u64,
-}
-
-/// Decisions of one rule since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Decisions {
-    /// Requests that had enough tokens.
-    pub allow: u64,
-    /// Requests that the rule refused.
-    pub deny: u64,
-    /// Requests that the rule would have refused if it were enforced.
-    pub shadow_deny: u64,
 }
 
 /// Current values of gauges.
@@ -72,34 +43,12 @@ impl Metrics {
     /// The current totals. Buckets are counted in `store`.
     pub fn totals(&self, store: &MemoryStore) -> Totals {
         let mut totals = Totals { now: self.gauges(store), ..Totals::default() };
-        each(&self.requests.collect(), |series| {
-            let answered = counted(series);
-            totals.plans.entry(label(series, "plan")).or_default().answered += answered;
-            if let Some(class) = label(series, "status").chars().next() {
-                *totals.statuses.entry(class).or_default() += answered;
-            }
-        });
-        each(&self.refused.collect(), |series| {
-            totals.plans.entry(label(series, "plan")).or_default().refused += counted(series);
-        });
-        each(&self.decisions.collect(), |series| {
-            let rule = totals.rules.entry(label(series, "rule")).or_default();
-            let decision = label(series, "decision");
-            if decision == DecisionLabel::Allow.as_str() {
-                rule.allow += counted(series);
-            } else if decision == DecisionLabel::Deny.as_str() {
-                rule.deny += counted(series);
-            } else {
-                rule.shadow_deny += counted(series);
-            }
-        });
         each(&self.check_duration.collect(), |series| {
             let count = series.get_histogram().get_sample_count();
             *totals.sources.entry(label(series, "source")).or_default() += count;
         });
         totals.redis_calls = by_label(&self.redis_calls.calls.collect(), "result");
-        totals.transitions = by_label(&self.link.breaker.transitions.collect(), "to");
-        totals.retries = by_label(&self.upstreams.retries.collect(), "upstream").values().sum();
+        totals.transitions = Arc::new(by_label(&self.link.breaker.transitions.collect(), "to"));
         totals
     }
 

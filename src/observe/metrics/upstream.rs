@@ -1,7 +1,10 @@
 //! Series of upstreams.
 
+use std::sync::Arc;
+
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts};
 
+use super::counts::UpstreamCount;
 use super::{REQUEST_SECONDS, Registrar, seconds};
 
 /// Result of one attempt to forward a request to an upstream.
@@ -48,6 +51,8 @@ pub struct UpstreamSeries {
     new: IntCounter,
     reused: IntCounter,
     retries: IntCounter,
+    /// The same numbers for samples.
+    recent: Arc<UpstreamCount>,
 }
 
 impl UpstreamResult {
@@ -120,7 +125,7 @@ impl UpstreamFamilies {
 
     /// The series of one upstream. All of them exist from its first request on, so that `rate()` sees
     /// the first failure.
-    pub(super) fn of(&self, upstream: &str) -> UpstreamSeries {
+    pub(super) fn of(&self, upstream: &str, recent: Arc<UpstreamCount>) -> UpstreamSeries {
         let connections = |reused| self.connections.with_label_values(&[upstream, reused]);
         UpstreamSeries {
             results: UpstreamResult::LABELS
@@ -129,26 +134,37 @@ impl UpstreamFamilies {
             new: connections("false"),
             reused: connections("true"),
             retries: self.retries.with_label_values(&[upstream]),
+            recent,
         }
     }
 }
 
 impl UpstreamSeries {
-    /// Counts the result of one attempt.
-    pub fn count(&self, result: UpstreamResult) {
+    /// Counts the result of one attempt. `has_answered`: the head of a response had arrived before.
+    pub fn count(&self, result: UpstreamResult, has_answered: bool) {
         if let Some(counter) = self.results.get(result.index()) {
             counter.inc();
         }
+        let recent = &self.recent;
+        match (result, has_answered) {
+            (UpstreamResult::Answer(5), _) => &recent.errors,
+            (UpstreamResult::Answer(_), _) => &recent.answers,
+            (_, false) => &recent.failures,
+            (_, true) => &recent.late_failures,
+        }
+        .inc();
     }
 
     /// Records the time until the head of a response, in microseconds.
     pub fn observe(&self, us: u64) {
         self.duration.observe(seconds(us));
+        self.recent.durations.observe(us);
     }
 
     /// Counts a retry on another endpoint.
     pub fn retried(&self) {
         self.retries.inc();
+        self.recent.retries.inc();
     }
 
     /// Counts a connection that a request is forwarded on.

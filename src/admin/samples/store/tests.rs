@@ -1,0 +1,117 @@
+//! Resolutions agree with each other, also after pauses and when the clock is set.
+
+use proptest::prelude::*;
+
+use super::super::sample::tests::sample;
+use super::*;
+
+/// Unix time of the first sample, in milliseconds.
+const START_MS: u64 = 1_795_278_840_123;
+
+/// A store with one sample a second, each with one allowed request.
+fn filled(seconds: u64) -> SampleStore {
+    let mut store = SampleStore::default();
+    for second in 1..=seconds {
+        store.push(&mut sample(START_MS + second * 1_000, "free", 1, 0));
+    }
+    store
+}
+
+fn requests(samples: &[Arc<Sample>]) -> u64 {
+    samples.iter().map(|sample| sample.requests().all()).sum()
+}
+
+#[test]
+fn range_is_shown_in_the_finest_resolution_that_covers_it() {
+    const HOUR: u64 = 3_600;
+    let store = filled(25 * HOUR);
+    let end_ms = START_MS + 25 * HOUR * 1_000;
+    // age of the beginning in seconds, step, samples at most
+    let table = [
+        (60, 1_000, 61),
+        (299, 1_000, 300),
+        (310, 10_000, 32),
+        (3_580, 10_000, 360),
+        (HOUR + 60, 60_000, 62),
+        (6 * HOUR + 600, 300_000, 75),
+        (23 * HOUR, 300_000, 277),
+        (1_000 * HOUR, 300_000, 288),
+    ];
+    for (age, step_ms, most) in table {
+        let found = store.find(end_ms - (age * 1_000).min(end_ms), end_ms);
+        assert_eq!(found.step_ms, step_ms, "{age}");
+        assert!((most - 2..=most).contains(&found.samples.len()), "{age}: {}", found.samples.len());
+    }
+    // 288 steps of 300 s: 24 hours, without the part of the last step that is to come.
+    let all = requests(&store.find(0, u64::MAX).samples);
+    assert!((24 * HOUR - 300..=24 * HOUR).contains(&all), "{all}");
+    let hour_ago = end_ms - HOUR * 1_000 * 2;
+    let found = store.find(hour_ago, hour_ago + 60_000 * 5);
+    assert!((5..=6).contains(&found.samples.len()), "{}", found.samples.len());
+}
+
+#[test]
+fn short_life_is_shown_second_by_second_for_any_range() {
+    let store = filled(20);
+    let found = store.find(0, u64::MAX);
+    assert_eq!((found.step_ms, found.samples.len()), (1_000, 20));
+    assert_eq!(store.find(START_MS + 5_500, START_MS + 7_500).samples.len(), 3);
+    assert_eq!(SampleStore::default().find(0, u64::MAX).samples.len(), 0);
+}
+
+#[test]
+fn samples_stay_in_order_when_the_clock_is_set_back() {
+    let mut store = filled(100);
+    store.push(&mut sample(START_MS + 101_000 - 3_600_000, "free", 1, 0));
+    let found = store.find(0, u64::MAX);
+    assert_eq!(requests(&found.samples), 101);
+    let times: Vec<u64> = found.samples.iter().map(|sample| sample.at_ms).collect();
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] == 1_000), "{times:?}");
+    assert_eq!(times.last(), Some(&(START_MS + 101_000 - 3_600_000)));
+}
+
+#[test]
+fn clock_set_forward_leaves_a_gap() {
+    let mut store = filled(100);
+    store.push(&mut sample(START_MS + 101_000 + 3_600_000, "free", 1, 0));
+    let found = store.find(START_MS + 50_000, u64::MAX);
+    assert_eq!((found.step_ms, found.samples.len()), (1_000, 51));
+    assert_eq!(store.find(START_MS + 200_000, START_MS + 3_600_000).samples.len(), 0);
+}
+
+#[test]
+fn long_pause_is_one_sample() {
+    let mut store = filled(10);
+    let mut pause = Sample { span_ms: 700_000, ..sample(START_MS + 710_000, "free", 5, 0) };
+    store.push(&mut pause);
+    for resolution in 0..RESOLUTIONS.len() {
+        let samples = &store.tiers[resolution].samples;
+        assert_eq!(samples.iter().map(|sample| sample.span_ms).sum::<u64>(), 710_000);
+    }
+    let within = store.find(START_MS + 300_000, START_MS + 301_000);
+    assert_eq!(requests(&within.samples), 5);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn every_resolution_has_the_sum_of_the_finest(
+        steps in prop::collection::vec((-5_000_i64..9_000, 1..3_000_u64, 0..9_u64, 0..60_u32), 1..290),
+    ) {
+        let mut store = SampleStore::default();
+        let (mut now, mut expected) = (START_MS, 0);
+        for (step, span_ms, allowed, name) in steps {
+            now = now.saturating_add_signed(step);
+            expected += allowed;
+            let one = sample(now, &format!("plan-{name}"), allowed, 0);
+            store.push(&mut Sample { span_ms, ..one });
+        }
+        let spans = |tier: &Tier| tier.samples.iter().map(|sample| sample.span_ms).sum::<u64>();
+        for tier in &store.tiers {
+            let samples: Vec<_> = tier.samples.iter().map(Arc::clone).collect();
+            prop_assert_eq!(requests(&samples), expected);
+            prop_assert_eq!(spans(tier), spans(&store.tiers[0]));
+            prop_assert!(samples.windows(2).all(|pair| pair[0].at_ms < pair[1].at_ms));
+        }
+    }
+}
