@@ -1,6 +1,9 @@
 //! Loads gateway.toml from disk into a policy. `run`, `check` and reloads all use it, so that they report
 //! the same errors.
 
+mod secret_files;
+mod values;
+
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -15,8 +18,12 @@ use crate::config::Config;
 use crate::config::diagnostic::{Diagnostic, Diagnostics, Report};
 use crate::config::outline::Outline;
 use crate::config::read;
+use crate::config::reference::Reference;
 use crate::net::tls::{self, TlsError};
 use crate::policy::{Digest, Policy, build};
+pub use secret_files::SecretFile;
+pub use values::Unknown;
+use values::Values;
 
 /// Maximum size of the file, in bytes. Larger files are not read.
 const MAX_FILE_BYTES: u64 = 4 << 20;
@@ -112,6 +119,7 @@ pub struct Source {
     name: String,
     text: String,
     digest: Digest,
+    values: Values,
 }
 
 // === impl LoadError ===
@@ -147,8 +155,13 @@ impl Source {
     /// The variants of [`LoadError`] that concern reading.
     pub fn read(path: &Path) -> Result<Self, LoadError> {
         let text = read_text(path)?;
+        Ok(Self::of_text(path, text, Unknown::Reject))
+    }
+
+    fn of_text(path: &Path, text: String, unknown: Unknown) -> Self {
         let digest = Sha256::digest(&text).into();
-        Ok(Self { name: path.display().to_string(), text, digest })
+        let values = Values::of(path, unknown);
+        Self { name: path.display().to_string(), text, digest, values }
     }
 
     /// Reads a file that has been read before. A pipe or a device is an error: it could block forever.
@@ -182,15 +195,22 @@ impl Source {
     /// # Errors
     /// See [`LoadError`]. All errors and warnings in the file are in one [`Report`].
     pub fn check(&self) -> Result<(Policy, Report), LoadError> {
-        let environment = |variable: &str| std::env::var(variable).ok();
+        let values = |reference: Reference<'_>| self.values.look_up(reference);
         let (policy, report) =
-            check_text(&self.name, &self.text, &environment).map_err(LoadError::Diagnostics)?;
+            build_text(&self.name, &self.text, &values).map_err(LoadError::Diagnostics)?;
         let of_redis = policy.redis.as_ref().and_then(|redis| redis.tls.as_ref());
         let of_tracing = policy.tracing.as_ref().and_then(|tracing| tracing.endpoint.tls.as_ref());
         for (names, tls) in [(tls::REDIS, of_redis), (tls::TRACING, of_tracing)] {
-            if let Some(tls) = tls {
+            if let Some(tls) = tls.filter(|_| self.values.unknown() != Unknown::AssumeAll) {
                 // Each connection reads them again. Checked here to report errors early.
-                tls::connector(names, tls)?;
+                match tls::connector(names, tls) {
+                    Err(TlsError::Unreadable { path, .. })
+                        if self.values.unknown() != Unknown::Reject =>
+                    {
+                        self.values.assume(&path.display().to_string());
+                    }
+                    other => drop(other?),
+                }
             }
         }
         Ok((policy, report))
@@ -213,9 +233,22 @@ impl Source {
             .ok_or_else(|| diagnostics.into_report(&self.name, text))
     }
 
-    /// The settings of the file, to compare with those of another.
+    /// The settings of the file, to compare with those of another. After [`policy`](Self::policy), with the
+    /// values of the files that settings name.
     pub fn outline(&self) -> Outline {
-        Outline::of(unmarked(&self.text))
+        let files = self.values.files();
+        let known = files.iter().filter_map(|file| Some((&*file.written, file.digest.as_ref()?)));
+        Outline::of(unmarked(&self.text)).with_files(known)
+    }
+
+    /// The files that settings name as `${file:…}`, after [`policy`](Self::policy).
+    pub fn secret_files(&self) -> Vec<SecretFile> {
+        self.values.files()
+    }
+
+    /// What was assumed instead of looked up, as it is written in the file.
+    pub fn assumed(&self) -> Vec<String> {
+        self.values.assumed()
     }
 
     /// A report of what the file alone does not show, such as a port in use.
@@ -276,19 +309,20 @@ pub fn admin_address(path: &Path, deadline: Duration) -> Result<SocketAddr, Load
 /// # Errors
 /// All errors in the text.
 pub fn from_text(name: &str, text: &str) -> Result<Policy, Report> {
-    from_text_in(name, text, &|variable| std::env::var(variable).ok())
+    let values = Values::of(Path::new(name), Unknown::Reject);
+    build_text(name, text, &|reference| values.look_up(reference)).map(|(policy, _)| policy)
 }
 
-/// The same with another environment than that of the process.
+/// The same with other variables than those of the process, and without files.
 ///
 /// # Errors
 /// All errors in the text.
 pub fn from_text_in(
     name: &str,
     text: &str,
-    environment: build::Environment<'_>,
+    variables: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Policy, Report> {
-    check_text(name, text, environment).map(|(policy, _)| policy)
+    check_text(name, text, variables).map(|(policy, _)| policy)
 }
 
 /// As [`from_text_in`], with a report of the warnings only.
@@ -296,6 +330,18 @@ pub fn from_text_in(
 /// # Errors
 /// All errors and warnings in the text.
 pub fn check_text(
+    name: &str,
+    text: &str,
+    variables: &dyn Fn(&str) -> Option<String>,
+) -> Result<(Policy, Report), Report> {
+    build_text(name, text, &|reference| match reference {
+        Reference::Variable(name) => build::variable(name, variables(name)),
+        Reference::File(path) => build::variable(path, None),
+    })
+}
+
+/// The policy of a text whose references `environment` looks up, and a report of the warnings only.
+fn build_text(
     name: &str,
     text: &str,
     environment: build::Environment<'_>,

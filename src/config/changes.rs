@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::outline::{Outline, Value};
+use super::outline::{Outline, Setting, Value};
 use super::suggest::cut;
 
 /// How much of a value is shown, in characters.
@@ -76,7 +76,7 @@ impl Changes {
         // An entry that is new or gone is one change. Its settings follow it in the order of paths.
         let mut whole: Option<(&str, &str)> = None;
         for path in paths {
-            let [was, is] = [old, new].map(|file| file.entries.get(path).map(|entry| &entry.value));
+            let [was, is] = [old, new].map(|file| file.entries.get(path));
             let (Some(kind), Some(table), Some(name)) = (kind(path), path.first(), path.get(1))
             else {
                 changes.compare("setting", &path.join("."), String::new(), was, is);
@@ -107,9 +107,14 @@ impl Changes {
         kind: &'static str,
         name: &str,
         setting: String,
-        was: Option<&Value>,
-        is: Option<&Value>,
+        was: Option<&Setting>,
+        is: Option<&Setting>,
     ) {
+        let revisions = was.and_then(|was| was.revision).zip(is.and_then(|is| is.revision));
+        let [was, is] = [was, is].map(|setting| setting.map(|setting| &setting.value));
+        if was == is && revisions.is_some_and(|(was, is)| was != is) {
+            return self.push(kind, name, What::Secret { setting });
+        }
         let is_table = |value: Option<&Value>| matches!(value, None | Some(Value::Table));
         if was == is || (is_table(was) && is_table(is)) {
             return;
@@ -243,6 +248,19 @@ mod tests {
             let expected = format!("1 change: {name}: the secret changed");
             assert_eq!(changes(&old, &new), expected);
         }
+    }
+
+    #[test]
+    fn changed_file_of_a_setting_is_a_changed_secret() {
+        let text = "[redis]\nurl = 'redis://:${file:a}@h'\npassword = '${file:b}'\nca = '/c'";
+        let of = |a, b| Outline::of(text).with_files([("a", &[a; 32]), ("b", &[b; 32])]);
+        let changes = |old: &Outline, new: &Outline| Changes::between(old, new).to_string();
+        assert_eq!(changes(&of(1, 2), &of(1, 2)), "no setting changed");
+        let expected = "1 change: redis.password: the secret changed";
+        assert_eq!(changes(&of(1, 2), &of(1, 3)), expected);
+        let expected =
+            "2 changes: redis.password: the secret changed; redis.url: the secret changed";
+        assert_eq!(changes(&of(1, 2), &of(3, 4)), expected);
     }
 
     #[test]

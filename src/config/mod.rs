@@ -2,8 +2,9 @@
 //! names, checks values and reports what does not fit together.
 //!
 //! Reading order: [`Config`] here, [`spanned`], [`tables`], [`rules`] and [`words`] (what may be
-//! written), `schema` (the same for editors); [`diagnostic`], [`suggest`], [`secrets`], `render` and
-//! [`findings`] (how errors and warnings are shown); [`read`], with `walk` and `types` (from values to a `Config`) and `syntax` (text
+//! written), `schema` (the same for editors); [`reference`] (`${…}`); [`diagnostic`], [`suggest`],
+//! [`secrets`], `render` and [`findings`] (how errors and warnings are shown); [`read`], with `walk` and
+//! `types` (from values to a `Config`) and `syntax` (text
 //! that is not TOML); [`outline`] and [`changes`] (what one file changes of another).
 //!
 //! Every setting is optional here: `policy::build` reports what is missing.
@@ -13,6 +14,7 @@ pub mod diagnostic;
 pub mod findings;
 pub mod outline;
 pub mod read;
+pub mod reference;
 mod render;
 pub mod rules;
 #[cfg(test)]

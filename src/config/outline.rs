@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::secrets;
+use super::{reference, secrets};
 
 /// Every setting of a file by its path. Tables are included, so that one without settings counts.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -24,6 +24,10 @@ pub(super) struct Setting {
     span: Range<usize>,
     /// The bytes of each item of a list.
     items: Vec<Range<usize>>,
+    /// Paths of the files that it names as `${file:…}`.
+    files: Vec<String>,
+    /// SHA-256 of the values of these files; `None` without such files.
+    pub(super) revision: Option<[u8; 32]>,
 }
 
 /// A value, in a form that can be compared and shown.
@@ -37,6 +41,12 @@ pub(super) enum Value {
     Secret([u8; 32]),
 }
 
+impl Setting {
+    fn new(value: Value, span: Range<usize>) -> Self {
+        Self { value, span, items: Vec::new(), files: Vec::new(), revision: None }
+    }
+}
+
 impl Outline {
     /// The outline of a file with this text. Lines that are not TOML are left out.
     pub fn of(text: &str) -> Self {
@@ -47,6 +57,22 @@ impl Outline {
             text.get(span.clone()) != masked.get(span.clone())
         });
         outline
+    }
+
+    /// The same, with the values of the files that settings name: the path as written, and SHA-256 of the
+    /// value.
+    pub fn with_files<'a>(
+        mut self,
+        files: impl IntoIterator<Item = (&'a str, &'a [u8; 32])>,
+    ) -> Self {
+        let files: BTreeMap<&str, &[u8; 32]> = files.into_iter().collect();
+        for setting in self.entries.values_mut().filter(|setting| !setting.files.is_empty()) {
+            let mut revision = Sha256::new();
+            let known = setting.files.iter().filter_map(|path| files.get(path.as_str()));
+            known.for_each(|digest| revision.update(digest));
+            setting.revision = Some(revision.finalize().into());
+        }
+        self
     }
 
     /// The span of the setting at `path`, or of the innermost table around it that the file has.
@@ -82,7 +108,7 @@ impl Outline {
             path.push(name.get_ref().to_string());
             let entry = if let DeValue::Table(inner) = written.get_ref() {
                 self.collect(inner, path, is_masked);
-                Setting { value: Value::Table, span: name.span(), items: Vec::new() }
+                Setting::new(Value::Table, name.span())
             } else {
                 let shown = shown(written);
                 // The hash of a key may appear in a diagnostic about it, but not in logs.
@@ -92,7 +118,9 @@ impl Outline {
                 } else {
                     Value::Plain(shown)
                 };
-                Setting { value, span: name.span(), items: items(written) }
+                let text = written.get_ref().as_str().unwrap_or_default();
+                let files = reference::files(text).into_iter().map(str::to_owned).collect();
+                Setting { items: items(written), files, ..Setting::new(value, name.span()) }
             };
             self.entries.insert(path.clone(), entry);
             path.pop();

@@ -8,6 +8,8 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::reference;
+
 /// Settings of `[keys.<id>]` that are not secret.
 const PUBLIC: [&str; 5] = ["plan", "description", "rules", "rate", "burst"];
 
@@ -220,7 +222,7 @@ fn collect_of_tracing(text: &str, table: &DeTable<'_>, secrets: &mut Vec<Range<u
     }
 }
 
-/// Adds a value, unless it only names a variable of the environment.
+/// Adds a value, unless it only names a variable of the environment or a file.
 fn hide_unless_reference(value: &Spanned<DeValue<'_>>, secrets: &mut Vec<Range<usize>>) {
     if !value.get_ref().as_str().is_some_and(is_reference) {
         hide_whole(value, secrets);
@@ -236,8 +238,11 @@ fn hide_whole(value: &Spanned<DeValue<'_>>, secrets: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Whether a value only names a variable of the environment.
+/// Whether a value only names a variable of the environment or a file.
 fn is_reference(value: &str) -> bool {
+    if reference::is_reference(value) {
+        return true;
+    }
     let name = value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
     name.is_some_and(|name| !name.contains(['$', '{', '}']))
 }

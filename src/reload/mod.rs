@@ -21,7 +21,7 @@ use crate::config::changes::Changes;
 use crate::config::diagnostic::Diagnostic;
 use crate::config::findings::{Finding, Findings};
 use crate::config::outline::Outline;
-use crate::load::{LoadError, Source};
+use crate::load::{LoadError, SecretFile, Source};
 use crate::observe::access_log;
 use crate::policy::restart::{self, SettingPath};
 use crate::policy::{Digest, Policy};
@@ -40,6 +40,9 @@ pub struct Reloader {
     history: History,
     /// Calls to the file system.
     reads: BlockingCalls,
+    /// Paths of the files whose change may change the configuration: the configuration file, and the
+    /// secrets that it names.
+    watched: parking_lot::Mutex<Vec<PathBuf>>,
 }
 
 /// What started a reload.
@@ -81,11 +84,20 @@ pub enum ReloadResult {
 
 /// The file in force, and the file that was rejected since it was applied.
 struct State {
-    digest: Digest,
+    content: Content,
     outline: Outline,
     rejected: Option<Rejected>,
     /// When the file system last failed to respond, in microseconds of the monotonic clock.
     blocked_at: Option<u64>,
+}
+
+/// What a policy was built from.
+#[derive(Clone)]
+struct Content {
+    /// SHA-256 of the file.
+    digest: Digest,
+    /// The secrets that it names.
+    secrets: Vec<SecretFile>,
 }
 
 /// A file that was rejected.
@@ -99,7 +111,7 @@ struct Rejected {
 /// A valid file, ready to be put in force.
 struct Ready {
     policy: Policy,
-    digest: Digest,
+    content: Content,
     outline: Outline,
 }
 
@@ -107,16 +119,17 @@ struct Ready {
 enum Reading {
     Ready(Box<Ready>),
     Same,
-    Bad { digest: Option<Digest>, error: LoadError },
+    Bad { content: Option<Content>, error: LoadError },
 }
 
 impl Reloader {
     /// Creates a reloader for the file at `path`; `source` is its content that is in force.
     pub fn new(path: &Path, source: &Source, runtime: Runtime) -> Self {
-        let (digest, outline) = (source.digest(), source.outline());
-        let state = Mutex::new(State { digest, outline, rejected: None, blocked_at: None });
+        let (content, outline) = (Content::of(source), source.outline());
+        let watched = parking_lot::Mutex::new(content.paths(path));
+        let state = Mutex::new(State { content, outline, rejected: None, blocked_at: None });
         let (history, reads) = (History::default(), BlockingCalls::default());
-        Self { path: path.to_owned(), runtime, state, history, reads }
+        Self { path: path.to_owned(), runtime, state, history, reads, watched }
     }
 
     /// Reads the file, and puts it in force if it has changed and is valid. Counts and logs the
@@ -129,14 +142,18 @@ impl Reloader {
             let (path, deadline) = (self.path.clone(), READ_DEADLINE);
             return self.reject(&mut state, cause, None, LoadError::Blocked { path, deadline });
         }
-        let (path, digest) = (self.path.clone(), state.digest);
+        let (path, in_force) = (self.path.clone(), state.content.clone());
         let snapshot = self.runtime.current.load_full();
         let reading =
-            self.reads.run(READ_DEADLINE, move || read(&path, digest, &snapshot.policy)).await;
+            self.reads.run(READ_DEADLINE, move || read(&path, &in_force, &snapshot.policy)).await;
         match reading {
             Ok(Reading::Ready(ready)) => self.apply(&mut state, cause, *ready).await,
             Ok(Reading::Same) => self.restore(&mut state),
-            Ok(Reading::Bad { digest, error }) => self.reject(&mut state, cause, digest, error),
+            Ok(Reading::Bad { content, error }) => {
+                self.watch(&state.content, content.as_ref());
+                let digest = content.map(|content| content.digest);
+                self.reject(&mut state, cause, digest, error)
+            }
             Err(no_result) => {
                 state.blocked_at = Some(clock::now());
                 let error = LoadError::of_no_result(&self.path, no_result);
@@ -150,12 +167,30 @@ impl Reloader {
         &self.history
     }
 
+    /// Paths of the files whose change may change the configuration, as of the last reload.
+    fn watched(&self) -> Vec<PathBuf> {
+        self.watched.lock().clone()
+    }
+
+    /// Watches what the file in force names, and what a rejected one names: it may be valid once they
+    /// change.
+    fn watch(&self, in_force: &Content, rejected: Option<&Content>) {
+        let mut paths = in_force.paths(&self.path);
+        for path in rejected.into_iter().flat_map(|rejected| rejected.paths(&self.path)) {
+            if !paths.contains(&path) {
+                paths.push(path);
+            }
+        }
+        *self.watched.lock() = paths;
+    }
+
     async fn apply(&self, state: &mut State, cause: Cause, ready: Ready) -> ReloadResult {
-        let Ready { policy, digest, outline } = ready;
+        let Ready { policy, content, outline } = ready;
+        self.watch(&content, None);
         let warnings = policy.warnings.clone();
         let generation = self.runtime.apply(policy).await.generation;
         let changes = Changes::between(&state.outline, &outline);
-        *state = State { digest, outline, rejected: None, blocked_at: None };
+        *state = State { content, outline, rejected: None, blocked_at: None };
         self.runtime.metrics.config.applied(generation);
         info!(generation, path = %self.path.display(), "configuration applied: {changes}");
         log_warnings(&self.path, &warnings);
@@ -210,30 +245,43 @@ pub fn log_warnings(path: &Path, warnings: &Findings) {
     }
 }
 
-/// Reads and checks the file. `in_force` is the digest of the file that `policy` was built from.
-fn read(path: &Path, in_force: Digest, policy: &Policy) -> Reading {
+impl Content {
+    /// What the policy of `source` was built from.
+    fn of(source: &Source) -> Self {
+        Self { digest: source.digest(), secrets: source.secret_files() }
+    }
+
+    /// Paths of the configuration file and of the secrets.
+    fn paths(&self, file: &Path) -> Vec<PathBuf> {
+        let secrets = self.secrets.iter().map(|secret| secret.path.clone());
+        std::iter::once(file.to_owned()).chain(secrets).collect()
+    }
+}
+
+/// Reads and checks the file. `in_force` is what `policy` was built from.
+fn read(path: &Path, in_force: &Content, policy: &Policy) -> Reading {
     let source = match Source::read_again(path) {
         Ok(source) => source,
-        Err(error) => return Reading::Bad { digest: None, error },
+        Err(error) => return Reading::Bad { content: None, error },
     };
-    let digest = source.digest();
-    if digest == in_force {
+    let has_same_text = source.digest() == in_force.digest;
+    if has_same_text && in_force.secrets.iter().all(SecretFile::is_unchanged) {
         return Reading::Same;
     }
     let built = source.policy().and_then(|new| {
         let outline = source.outline();
         let fixed = restart::needed(policy, &new);
         let mut diagnostics: Vec<Diagnostic> =
-            fixed.iter().map(|setting| needs_restart(setting, &outline)).collect();
+            fixed.iter().map(|setting| needs_restart(setting, &outline, has_same_text)).collect();
         diagnostics.extend(cannot_log(policy, &new, &outline));
         if diagnostics.is_empty() {
-            return Ok(Ready { policy: new, digest, outline });
+            return Ok(Ready { policy: new, content: Content::of(&source), outline });
         }
         Err(LoadError::Diagnostics(source.report(diagnostics)))
     });
     match built {
         Ok(ready) => Reading::Ready(Box::new(ready)),
-        Err(error) => Reading::Bad { digest: Some(digest), error },
+        Err(error) => Reading::Bad { content: Some(Content::of(&source)), error },
     }
 }
 
@@ -248,12 +296,16 @@ fn cannot_log(old: &Policy, new: &Policy, outline: &Outline) -> Option<Diagnosti
     Some(Diagnostic::new(place, format!("the access log cannot be written: {error}")))
 }
 
-/// The error of a changed setting that cannot change while the gateway runs.
-fn needs_restart(setting: &SettingPath, outline: &Outline) -> Diagnostic {
+/// The error of a changed setting that cannot change while the gateway runs. With the same text of the file,
+/// only a secret has changed.
+fn needs_restart(setting: &SettingPath, outline: &Outline, has_same_text: bool) -> Diagnostic {
     let [table, name] = setting;
     let message = format!("`{name}` of [{table}] cannot change while the gateway runs");
     let place = outline.place(setting).unwrap_or(0..0);
-    Diagnostic::new(place, message).help(
-        "restart the gateway, or restore the previous value; nothing of this file was applied",
-    )
+    Diagnostic::new(place, message).help(if has_same_text {
+        "the secret that it names has changed: restart the gateway to use it; until then the previous \
+         one stays in use, and no other change is applied"
+    } else {
+        "restart the gateway, or restore the previous value; nothing of this file was applied"
+    })
 }

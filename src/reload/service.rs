@@ -62,8 +62,8 @@ impl BackgroundService for ReloadService {
         let Some(HangupSignal(mut hangups)) = self.hangup_signal.lock().take() else { return };
         let path = &self.reloader.path;
         let reads = &self.reloader.reads;
-        let mut watch = Watch::new(path);
-        watch.renew(reads).await;
+        let mut watch = Watch::new();
+        watch.renew(self.reloader.watched(), reads).await;
         // The first poll is immediate: the file may have changed since it was read.
         let mut polls = interval(POLL_INTERVAL);
         polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -87,8 +87,22 @@ impl BackgroundService for ReloadService {
             } else {
                 settle(&mut watch).await;
             }
-            watch.renew(reads).await;
-            self.reloader.reload(cause).await;
+            self.reload(&mut watch, cause).await;
+        }
+    }
+}
+
+impl ReloadService {
+    /// Reloads, and watches the files that the configuration names from then on.
+    async fn reload(&self, watch: &mut Watch, cause: Cause) {
+        let (reads, watched) = (&self.reloader.reads, self.reloader.watched());
+        watch.renew(watched.clone(), reads).await;
+        self.reloader.reload(cause).await;
+        let named = self.reloader.watched();
+        if named != watched {
+            // A secret may have changed after it was read and before it was watched.
+            watch.renew(named, reads).await;
+            self.reloader.reload(Cause::FileChanged).await;
         }
     }
 }

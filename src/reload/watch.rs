@@ -1,28 +1,25 @@
-//! Detects changes of the file with inotify: on the file, and on every folder of its path in which a
-//! name can be replaced. On other systems than Linux, and on file systems without notifications (some
+//! Detects changes of files with inotify: on each file, and on every folder of its path in which a name
+//! can be replaced. On other systems than Linux, and on file systems without notifications (some
 //! network file systems), only the poll of `service` detects changes.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::READ_DEADLINE;
 use crate::blocking::BlockingCalls;
 
-/// Watches one path for changes.
+/// Watches paths for changes.
 pub(super) struct Watch {
-    path: PathBuf,
     #[cfg(target_os = "linux")]
     kernel: Option<linux::Kernel>,
 }
 
 impl Watch {
-    /// Creates a watch on `path`, which begins with the first [`renew`](Self::renew).
+    /// Creates a watch without paths: [`renew`](Self::renew) sets them.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub(super) fn new(path: &Path) -> Self {
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    pub(super) fn new() -> Self {
         Self {
-            path,
             #[cfg(target_os = "linux")]
             kernel: linux::Kernel::new()
                 .inspect_err(|error| {
@@ -32,20 +29,21 @@ impl Watch {
         }
     }
 
-    /// Resolves the path again, because a link may have changed. Call it before the file is read, so
-    /// that later changes are detected. If the file system does not respond, the previous watches stay.
-    pub(super) async fn renew(&mut self, reads: &BlockingCalls) {
+    /// Watches `paths` from now on, and resolves them again, because a link may have changed. Call it before
+    /// the files are read, so that later changes are detected. If the file system does not respond, the
+    /// previous watches stay.
+    pub(super) async fn renew(&mut self, paths: Vec<PathBuf>, reads: &BlockingCalls) {
         #[cfg(target_os = "linux")]
         if let Some(kernel) = &mut self.kernel {
-            let (watches, path) = (kernel.watches(), self.path.clone());
+            let watches = kernel.watches();
             if let Ok(followed) =
-                reads.run(READ_DEADLINE, move || linux::follow(watches, &path)).await
+                reads.run(READ_DEADLINE, move || linux::follow(watches, &paths)).await
             {
                 kernel.adopt(followed);
             }
         }
         #[cfg(not(target_os = "linux"))]
-        let _ = (reads, READ_DEADLINE);
+        let _ = (paths, reads, READ_DEADLINE);
     }
 
     /// Waits until the file may have changed. Cancel-safe.
@@ -69,7 +67,7 @@ mod linux {
     use std::collections::{HashMap, HashSet};
     use std::ffi::OsString;
     use std::io;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     use futures_util::StreamExt as _;
     use inotify::{EventMask, EventStream, Inotify, WatchDescriptor, WatchMask, Watches};
@@ -104,10 +102,18 @@ mod linux {
     /// The relevant names of each watched folder; `None` for a file, of which every event is relevant.
     type Watched = HashMap<WatchDescriptor, Option<HashSet<OsString>>>;
 
-    /// Watches every folder of `path` and the file itself. Folders that cannot be watched now are
+    /// Watches every folder of each path and the files themselves. Folders that cannot be watched now are
     /// retried at the next call. Blocks as long as the file system does.
-    pub(super) fn follow(mut watches: Watches, path: &Path) -> Watched {
+    pub(super) fn follow(mut watches: Watches, paths: &[PathBuf]) -> Watched {
         let mut followed = Watched::new();
+        for path in paths {
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            add(&mut watches, &path, &mut followed);
+        }
+        followed
+    }
+
+    fn add(watches: &mut Watches, path: &Path, followed: &mut Watched) {
         for (folder, name) in links::entries(path) {
             if let Ok(descriptor) = watches.add(folder, FOLDER_EVENTS) {
                 let names = followed.entry(descriptor).or_insert_with(|| Some(HashSet::new()));
@@ -121,7 +127,6 @@ mod linux {
         {
             followed.insert(descriptor, None);
         }
-        followed
     }
 
     impl Kernel {

@@ -36,6 +36,7 @@ mod identity;
 mod commands;
 mod health;
 mod process;
+mod secret_files;
 mod secrets;
 mod shipped;
 mod top;

@@ -119,6 +119,26 @@ fn blocked_read_of_a_certificate_does_not_block_reloads() {
 }
 
 #[test]
+fn blocked_read_of_a_secret_does_not_block_reloads() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, secret) = (folder.path().join("gateway.toml"), folder.path().join("salt"));
+    std::fs::write(&secret, "0123456789abcdef").unwrap();
+    let log = "[access_log]\noutput = \"off\"\nsalt = \"${file:salt}\"\n";
+    std::fs::write(&file, full_config(&format!("{DEMO}{log}"))).unwrap();
+    let gateway = Gateway::start_on_file(&file);
+    let lease = Lease::hold(&secret);
+    let answer = gateway.reload();
+    assert_eq!(answer.status, 503, "{}", answer.text());
+    assert!(answer.text().contains("or a file that it names, took longer than 5 s"));
+    assert_eq!((gateway.get("/").status, success(&gateway)), (200, 0));
+    gateway.save(&DEMO.replace("routes.all", "routes.other"));
+    eventually("a file without the secret to be taken", || {
+        (gateway.get("/").json()["route"] == "other").then_some(())
+    });
+    drop(lease);
+}
+
+#[test]
 fn start_with_a_blocked_file_exits_with_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("gateway.toml");

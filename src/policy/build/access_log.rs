@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::environment::{Environment, expand};
+use super::environment::{Environment, expand, expand_path};
 use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
@@ -45,7 +45,7 @@ fn output(
     environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Output> {
-    match expand(field, environment, diagnostics)?.as_str() {
+    match expand_path(field, environment, diagnostics)?.as_str() {
         "stdout" => Some(Output::Stdout),
         "off" => Some(Output::Off),
         // A relative path would depend on the working directory of the process.

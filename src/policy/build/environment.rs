@@ -1,38 +1,67 @@
-//! Expands `${NAME}` in settings to an environment variable, so that a file contains no secret.
+//! Replaces `${NAME}` and `${file:PATH}` in settings by their values, so that a file contains no secret.
+
+use sha2::{Digest as _, Sha256};
 
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::reference::{Broken, Piece, Reference, files, pieces};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 
-/// Looks up an environment variable; none if it is not set. A parameter, so that building a policy does
-/// not depend on the process.
-pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+/// Looks up what a `${…}` names. A parameter, so that building a policy does not depend on the process.
+pub type Environment<'a> = &'a dyn Fn(Reference<'_>) -> Lookup;
 
-/// A part of a setting.
-#[derive(Debug, PartialEq, Eq)]
-enum Piece<'a> {
-    /// Text outside of `${…}`.
-    Text(&'a str),
-    /// The name of a variable.
-    Variable(&'a str),
+/// The result of looking up a `${…}`.
+#[derive(Debug)]
+pub enum Lookup {
+    /// Its value.
+    Value(String),
+    /// It has no value here, and any value that fits is assumed.
+    Assumed,
+    /// It has no value.
+    Missing(Missing),
 }
 
-/// Why a `${…}` is invalid.
-#[derive(Debug, PartialEq, Eq)]
-enum Broken<'a> {
-    /// It has no `}`.
-    Open,
-    /// It does not contain the name of a variable.
-    Name(&'a str),
+/// Why a `${…}` has no value. Does not contain any value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// What is wrong, in one line without a final period.
+    pub message: String,
+    /// What to do.
+    pub help: String,
 }
 
-/// Replaces every variable in a setting by its value.
+/// A setting whose references are replaced.
+#[derive(Debug)]
+pub(super) struct Expanded {
+    pub(super) text: String,
+    /// Whether a part of it is a placeholder, so that only its other parts can be checked.
+    pub(super) is_assumed: bool,
+}
+
+/// Replaces every reference in a setting by its value.
 pub(super) fn expand(
     field: &Spanned<String>,
     environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<String> {
-    expand_part(field.get_ref(), field, environment, &|value| value, diagnostics)
+    let expanded = expand_part(field.get_ref(), field, environment, &|value| value, diagnostics);
+    expanded.map(|expanded| expanded.text)
+}
+
+/// As [`expand`], for a setting that is the path of a file, which errors and logs show. So it cannot be the
+/// content of another file.
+pub(super) fn expand_path(
+    field: &Spanned<String>,
+    environment: Environment<'_>,
+    diagnostics: &mut Diagnostics,
+) -> Option<String> {
+    if files(field.get_ref()).is_empty() {
+        return expand(field, environment, diagnostics);
+    }
+    let message = "this setting is a path, and the content of a file is not one";
+    let help = "write the path itself, without `${file:…}`";
+    diagnostics.push(Diagnostic::new(field.span(), message).help(help));
+    None
 }
 
 /// As [`expand`], for a part of a setting; `quote` encodes each value.
@@ -42,102 +71,66 @@ pub(super) fn expand_part(
     environment: Environment<'_>,
     quote: &dyn Fn(String) -> String,
     diagnostics: &mut Diagnostics,
-) -> Option<String> {
+) -> Option<Expanded> {
     let pieces = match pieces(part) {
         Ok(pieces) => pieces,
         Err(broken) => {
-            diagnostics.push(broken.diagnostic(field));
+            diagnostics.push(diagnostic(&broken, field));
             return None;
         }
     };
     let mut text = Some(String::with_capacity(part.len()));
+    let mut is_assumed = false;
     for piece in pieces {
         let value = match piece {
             Piece::Text(text) => text.to_owned(),
-            Piece::Variable(name) => {
-                let Some(value) = environment(name) else {
-                    let shown = cut(name, 64);
-                    let message = format!("the environment variable `{shown}` is not set");
-                    let help = "set it where the gateway is started; `$${` is a plain `${`";
+            Piece::Reference(reference) => match environment(reference) {
+                Lookup::Value(value) => quote(value),
+                Lookup::Assumed => {
+                    is_assumed = true;
+                    quote(placeholder(reference))
+                }
+                Lookup::Missing(Missing { message, help }) => {
                     diagnostics.push(Diagnostic::new(field.span(), message).help(help));
                     text = None;
                     continue;
-                };
-                quote(value)
-            }
+                }
+            },
         };
         if let Some(text) = &mut text {
             text.push_str(&value);
         }
     }
-    text
+    text.map(|text| Expanded { text, is_assumed })
 }
 
-impl Broken<'_> {
-    fn diagnostic(&self, field: &Spanned<String>) -> Diagnostic {
-        let help = "a variable looks like `${REDIS_PASSWORD}`; `$${` is a plain `${`";
-        let message = match self {
-            Self::Open => "`${` has no `}`".to_owned(),
-            Self::Name("") => "`${}` names no variable".to_owned(),
-            Self::Name(name) => format!("`{}` is not the name of a variable", cut(name, 64)),
-        };
-        Diagnostic::new(field.span(), message).help(help)
-    }
+/// The lookup of a variable with this value.
+pub fn variable(name: &str, value: Option<String>) -> Lookup {
+    let Some(value) = value else {
+        let message = format!("the environment variable `{}` is not set", cut(name, 64));
+        let help = "set it where the gateway is started; `$${` is a plain `${`".to_owned();
+        return Lookup::Missing(Missing { message, help });
+    };
+    Lookup::Value(value)
 }
 
-/// Splits a text into literal text and variables.
-fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Broken<'_>> {
-    let mut pieces = Vec::new();
-    let mut rest = text;
-    while let Some(at) = rest.find("${") {
-        let before = &rest[..at];
-        if let Some(literal) = before.strip_suffix('$') {
-            pieces.push(Piece::Text(literal));
-            pieces.push(Piece::Text("${"));
-            rest = &rest[at + 2..];
-            continue;
-        }
-        let (name, after) = rest[at + 2..].split_once('}').ok_or(Broken::Open)?;
-        if !is_name(name) {
-            return Err(Broken::Name(name));
-        }
-        pieces.push(Piece::Text(before));
-        pieces.push(Piece::Variable(name));
-        rest = after;
-    }
-    pieces.push(Piece::Text(rest));
-    pieces.retain(|piece| *piece != Piece::Text(""));
-    Ok(pieces)
+/// A text that fits a token, a salt, a password, a header, a name and a path alike. It differs between
+/// references, so that a comparison of two files notices that one names another variable.
+fn placeholder(reference: Reference<'_>) -> String {
+    let digest = Sha256::digest(reference.to_string());
+    let number = u128::from_be_bytes(digest.first_chunk().copied().unwrap_or_default());
+    format!("/assumed-{number:032x}")
 }
 
-/// Whether this is the name of a variable, as in shells.
-fn is_name(name: &str) -> bool {
-    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_is_split_at_variables() {
-        use Piece::{Text, Variable};
-        let table = [
-            ("", Ok(vec![])),
-            ("a$b{c}", Ok(vec![Text("a$b{c}")])),
-            ("${A}", Ok(vec![Variable("A")])),
-            ("x${A_1}${_b}y", Ok(vec![Text("x"), Variable("A_1"), Variable("_b"), Text("y")])),
-            ("$${A}", Ok(vec![Text("${"), Text("A}")])),
-            ("$$${A}", Ok(vec![Text("$"), Text("${"), Text("A}")])),
-            ("${A", Err(Broken::Open)),
-            ("${}", Err(Broken::Name(""))),
-            ("${1}", Err(Broken::Name("1"))),
-            ("${A B}", Err(Broken::Name("A B"))),
-            ("${A:-x}", Err(Broken::Name("A:-x"))),
-        ];
-        for (text, expected) in table {
-            assert_eq!(pieces(text), expected, "{text}");
-        }
-    }
+fn diagnostic(broken: &Broken<'_>, field: &Spanned<String>) -> Diagnostic {
+    let help = "a variable looks like `${REDIS_PASSWORD}`, and a file like \
+                `${file:/run/secrets/redis}`; `$${` is a plain `${`";
+    let message = match broken {
+        Broken::Open => "`${` has no `}`".to_owned(),
+        Broken::Name("") => "`${}` names no variable".to_owned(),
+        Broken::Name(name) => format!("`{}` is not the name of a variable", cut(name, 64)),
+        Broken::Path("") => "`${file:}` names no file".to_owned(),
+        Broken::Path(_) => "the path of a file cannot be read from a file".to_owned(),
+    };
+    Diagnostic::new(field.span(), message).help(help)
 }

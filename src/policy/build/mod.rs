@@ -40,7 +40,7 @@ use super::Policy;
 use crate::config::Config;
 use crate::config::diagnostic::Diagnostics;
 use crate::config::findings::Findings;
-pub use environment::Environment;
+pub use environment::{Environment, Lookup, Missing, variable};
 use grant::Limits;
 use names::Names;
 pub use server::admin_address;
@@ -51,7 +51,7 @@ pub fn milliseconds(text: &str) -> Option<u64> {
 }
 
 /// Builds the policy of `config`, without its warnings, which are only in `diagnostics`. The result is none
-/// if there is any error, including those of reading, which are all in `diagnostics`. `${NAME}` in the file is looked up in `environment`.
+/// if there is any error, including those of reading, which are all in `diagnostics`. `${…}` in the file is looked up in `environment`.
 pub fn build(
     config: &Config,
     environment: Environment<'_>,

@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use super::breaker;
-use super::environment::{Environment, expand, expand_part};
+use super::environment::{Environment, expand, expand_part, expand_path};
 use super::redis_url::{self, MAX_DATABASE, Url, UrlAddress};
 use super::values::{duration_up_to, number};
 use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::{Config, tables};
+use crate::net::address::HostPort;
 use crate::net::percent;
 use crate::net::tls::{CertificateFiles, ClientTls};
 use crate::policy::redis::{Address, DEFAULT_PREFIX, Login, Redis, Secret, Sentinel};
@@ -27,13 +28,17 @@ pub(super) fn redis(
     let table = config.redis.as_ref()?;
     let redis = table.get_ref();
     let url = url(table, environment, diagnostics);
+    let is_assumed = url.as_ref().is_some_and(|(_, is_assumed)| *is_assumed);
+    let url = url.map(|(url, _)| url);
     let mut expanded =
         |field: &Option<Spanned<String>>| expand(field.as_ref()?, environment, diagnostics);
     let username = expanded(&redis.username);
     let password = expanded(&redis.password);
     let sentinel_username = expanded(&redis.sentinel_username);
     let sentinel_password = expanded(&redis.sentinel_password);
-    let files = [expanded(&redis.ca), expanded(&redis.client_cert), expanded(&redis.client_key)];
+    let mut path =
+        |field: &Option<Spanned<String>>| expand_path(field.as_ref()?, environment, diagnostics);
+    let files = [path(&redis.ca), path(&redis.client_cert), path(&redis.client_key)];
     let fields = [redis.username.as_ref(), redis.password.as_ref()];
     check_login("password", fields, password.as_deref(), diagnostics);
     let fields = [redis.sentinel_username.as_ref(), redis.sentinel_password.as_ref()];
@@ -41,7 +46,7 @@ pub(super) fn redis(
     let timeout = duration_up_to((1_000, "1s"), "timeout", redis.timeout.as_ref(), 10, diagnostics);
     let prefix = prefix(redis.prefix.as_ref(), diagnostics);
     let database = number("database", redis.database.as_ref(), 0, 0..=MAX_DATABASE, diagnostics);
-    if let Some(url) = &url {
+    if let (Some(url), false) = (&url, is_assumed) {
         check_against_url(url, redis, diagnostics);
     }
     let tls = tls(url.as_ref(), redis, files, diagnostics);
@@ -72,12 +77,13 @@ pub(super) fn redis(
     })
 }
 
-/// Parses the url, with its variables replaced.
+/// Parses the url, with its variables replaced. The second part of the result: whether all of it is
+/// assumed, because a reference that has no value may be any part of it.
 fn url(
     table: &Spanned<tables::Redis>,
     environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
-) -> Option<Url> {
+) -> Option<(Url, bool)> {
     let Some(field) = &table.get_ref().url else {
         if !diagnostics.explain_absence(&["redis", "url"]) {
             let help = "write `url = \"redis://127.0.0.1:6379\"`, or leave the table out";
@@ -86,18 +92,28 @@ fn url(
         return None;
     };
     let text = field.get_ref();
-    // A password from the environment needs no encoding in the file.
+    // A password from a variable or a file is encoded here, so that it may contain any character.
     let (login, rest) = text.split_at(redis_url::login_end(text).unwrap_or(0));
     let encoded = |value: String| percent::encode_component(&value);
     let login = expand_part(login, field, environment, &encoded, diagnostics);
     let rest = expand_part(rest, field, environment, &|value| value, diagnostics);
-    match redis_url::parse(&format!("{}{}", login?, rest?)) {
-        Ok(url) => Some(url),
+    let (login, rest) = (login?, rest?);
+    match redis_url::parse(&format!("{}{}", login.text, rest.text)) {
+        Ok(url) => Some((url, false)),
+        Err(_) if login.is_assumed || rest.is_assumed => Some((assumed(table.get_ref()), true)),
         Err((message, help)) => {
             diagnostics.push(Diagnostic::new(field.span(), message).help(help));
             None
         }
     }
+}
+
+/// Any url that fits the other settings.
+fn assumed(redis: &tables::Redis) -> Url {
+    let server = HostPort { host: "assumed.invalid".to_owned(), port: 6379 };
+    let tls = [&redis.ca, &redis.client_cert, &redis.client_key].into_iter().any(Option::is_some);
+    let (login, database) = (Login::default(), None);
+    Url { address: UrlAddress::Server(server), tls, login, database }
 }
 
 /// Reports a user without a password, and an empty password.

@@ -6,6 +6,7 @@ mod tests;
 
 use std::path::PathBuf;
 
+use crate::config::reference::covered;
 use crate::net::address::{AddressError, HostPort};
 use crate::net::percent;
 use crate::policy::redis::{Login, Secret};
@@ -48,8 +49,9 @@ fn wrong<T>(message: &str, help: &str) -> Result<T, Reason> {
     Err((message.to_owned(), help.to_owned()))
 }
 
-/// The end of the login in a url as written: the byte after its `@`.
+/// The end of the login in a url as written: its `@`. A reference may contain any character.
 pub(super) fn login_end(text: &str) -> Option<usize> {
+    let text = &covered(text);
     let start = text.find("://")? + 3;
     let end = text[start..].find('/').map_or(text.len(), |at| start + at);
     text[start..end].rfind('@').map(|at| start + at)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use http::uri::Uri;
 use http::{HeaderName, HeaderValue};
 
-use super::environment::{Environment, expand};
+use super::environment::{Environment, Expanded, expand, expand_part, expand_path};
 use super::values::duration_up_to;
 use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
@@ -18,6 +18,9 @@ use crate::policy::tracing::{Endpoint, SamplingRatio, Tracing};
 
 /// Default of `endpoint`: a collector on the same machine, on the default port of OTLP over HTTP.
 const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:4318";
+
+/// The endpoint that is checked if a part of it is assumed and `ca` is set.
+const ASSUMED_TLS_ENDPOINT: &str = "https://assumed.invalid";
 
 /// Path for traces, which is appended to the address of the collector.
 const TRACES_PATH: &str = "/v1/traces";
@@ -84,20 +87,24 @@ fn endpoint(
 ) -> Option<Endpoint> {
     let ca_path = match ca {
         None => Some(None),
-        Some(ca) => expand(ca, environment, diagnostics).map(|path| Some(PathBuf::from(path))),
+        Some(ca) => expand_path(ca, environment, diagnostics).map(|path| Some(PathBuf::from(path))),
     };
-    let text = match field {
-        None => DEFAULT_ENDPOINT.to_owned(),
-        Some(field) => expand(field, environment, diagnostics)?,
-    };
-    let endpoint = match parse(&text) {
-        Ok(endpoint) => endpoint,
-        Err((message, help)) => {
-            let span = field.map_or(0..0, Spanned::span);
-            diagnostics.push(Diagnostic::new(span, message).help(help));
-            return None;
+    let Expanded { text, is_assumed } = match field {
+        None => Expanded { text: DEFAULT_ENDPOINT.to_owned(), is_assumed: false },
+        Some(field) => {
+            expand_part(field.get_ref(), field, environment, &|value| value, diagnostics)?
         }
     };
+    let assumed = if ca.is_some() { ASSUMED_TLS_ENDPOINT } else { DEFAULT_ENDPOINT };
+    let endpoint =
+        match parse(&text).or_else(|why| if is_assumed { parse(assumed) } else { Err(why) }) {
+            Ok(endpoint) => endpoint,
+            Err((message, help)) => {
+                let span = field.map_or(0..0, Spanned::span);
+                diagnostics.push(Diagnostic::new(span, message).help(help));
+                return None;
+            }
+        };
     match (ca, endpoint.tls) {
         (Some(ca), None) => {
             let message = "`ca` is for TLS, and the connection has none";

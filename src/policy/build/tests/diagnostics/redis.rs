@@ -165,7 +165,7 @@ fn a_variable_is_not_set() {
     3 | ca = '${OPEN'
       |      ^^^^^^^^
       |
-      = help: a variable looks like `${REDIS_PASSWORD}`; `$${` is a plain `${`
+      = help: a variable looks like `${REDIS_PASSWORD}`, and a file like `${file:/run/secrets/redis}`; `$${` is a plain `${`
 
     gateway.toml: 2 errors
     ");

@@ -1,0 +1,265 @@
+//! The files that `${file:…}` names. Each is read once per load, so that two settings with the same file
+//! have the same value. Errors never contain the content of a file.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+use thiserror::Error;
+
+use crate::config::reference::{Piece, Reference, pieces};
+use crate::policy::Digest;
+use crate::policy::build::{Lookup, Missing, variable};
+use crate::policy::redis::Secret;
+
+/// Maximum size of a secret, in bytes.
+const MAX_SECRET_BYTES: u64 = 64 << 10;
+
+/// The files that one configuration file names, read on demand.
+#[derive(Debug)]
+pub(super) struct SecretFiles {
+    /// Folder of the configuration file, at which relative paths begin.
+    folder: PathBuf,
+    /// By the path as written.
+    read: RefCell<BTreeMap<String, Read>>,
+}
+
+/// A file that a configuration file names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretFile {
+    /// Its path as written in the configuration file.
+    pub written: String,
+    /// Its path.
+    pub path: PathBuf,
+    /// SHA-256 of its value; `None` if it could not be read.
+    pub digest: Option<Digest>,
+}
+
+/// Why a file has no value.
+#[derive(Debug, Error)]
+pub(super) enum FileError {
+    #[error("cannot read {0}: {1}")]
+    Unreadable(String, io::Error),
+    #[error("{0} is a directory; name the file in it")]
+    Directory(String),
+    #[error("{0} is no regular file, so it cannot be read again")]
+    NotAFile(String),
+    #[error("{0} is empty")]
+    Empty(String),
+    #[error("{0} is larger than 64 KiB; it was not read")]
+    TooLarge(String),
+    #[error("{0} is not UTF-8")]
+    NotText(String),
+    #[error("{0} contains a NUL; was it written to the end?")]
+    Nul(String),
+    /// A variable in its path is not set.
+    #[error("{}", .0.message)]
+    Path(Missing),
+}
+
+#[derive(Debug)]
+struct Read {
+    path: PathBuf,
+    value: Result<Secret, FileError>,
+}
+
+// === impl SecretFiles ===
+
+impl SecretFiles {
+    /// The files that the configuration file at `path` names.
+    pub(super) fn of(path: &Path) -> Self {
+        let folder = path.parent().map_or_else(PathBuf::new, Path::to_owned);
+        Self { folder, read: RefCell::default() }
+    }
+
+    /// The value of a file, by its path as written.
+    pub(super) fn value<T>(
+        &self,
+        written: &str,
+        use_it: impl FnOnce(Result<&str, &FileError>) -> T,
+    ) -> T {
+        let mut read = self.read.borrow_mut();
+        let read = read.entry(written.to_owned()).or_insert_with(|| self.open(written));
+        use_it(read.value.as_ref().map(Secret::reveal))
+    }
+
+    /// The files that have been read, or could not be.
+    pub(super) fn list(&self) -> Vec<SecretFile> {
+        let read = self.read.borrow();
+        let file = |(written, read): (&String, &Read)| SecretFile {
+            written: written.clone(),
+            path: read.path.clone(),
+            digest: read.value.as_ref().ok().map(digest),
+        };
+        read.iter().map(file).collect()
+    }
+
+    fn open(&self, written: &str) -> Read {
+        match path(written) {
+            Ok(path) => {
+                let path = self.folder.join(path);
+                // The value of a variable is not shown.
+                let has_variable = written.contains("${");
+                let shown =
+                    if has_variable { written.to_owned() } else { path.display().to_string() };
+                Read { value: read(&path, shown), path }
+            }
+            Err(missing) => {
+                Read { path: self.folder.join(written), value: Err(FileError::Path(missing)) }
+            }
+        }
+    }
+}
+
+// === impl SecretFile ===
+
+impl SecretFile {
+    /// Whether the file still has the value that was read. Blocks as long as the file system does.
+    pub fn is_unchanged(&self) -> bool {
+        let value = read(&self.path, String::new());
+        self.digest.is_some() && value.ok().as_ref().map(digest) == self.digest
+    }
+}
+
+// === impl FileError ===
+
+impl FileError {
+    /// Whether the file may exist elsewhere: it is not that the file has a wrong content.
+    pub(super) fn is_absence(&self) -> bool {
+        matches!(self, Self::Unreadable(..) | Self::Path(_))
+    }
+
+    pub(super) fn missing(&self) -> Missing {
+        let help = match self {
+            Self::Path(missing) => return missing.clone(),
+            Self::Unreadable(_, error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                "the user that the gateway runs as needs to read it"
+            }
+            Self::Unreadable(..) => {
+                "a relative path begins at the folder of the configuration file"
+            }
+            Self::Empty(_) => "write the secret to it; one line break at its end is ignored",
+            Self::Directory(_)
+            | Self::NotAFile(_)
+            | Self::TooLarge(_)
+            | Self::NotText(_)
+            | Self::Nul(_) => "a file has one secret, as text, of up to 64 KiB",
+        };
+        Missing { message: self.to_string(), help: help.to_owned() }
+    }
+}
+
+/// The path with its variables replaced.
+fn path(written: &str) -> Result<PathBuf, Missing> {
+    let mut path = String::new();
+    for piece in pieces(written).unwrap_or_default() {
+        match piece {
+            Piece::Text(text) => path.push_str(text),
+            Piece::Reference(Reference::Variable(name)) => {
+                match variable(name, std::env::var(name).ok()) {
+                    Lookup::Value(value) => path.push_str(&value),
+                    Lookup::Missing(missing) => return Err(missing),
+                    Lookup::Assumed => {}
+                }
+            }
+            // Rejected when the setting was parsed.
+            Piece::Reference(Reference::File(_)) => {}
+        }
+    }
+    Ok(path.into())
+}
+
+/// Reads a secret, without one line break at its end. `shown` is the path for errors.
+fn read(path: &Path, shown: String) -> Result<Secret, FileError> {
+    let unreadable = |error| FileError::Unreadable(shown.clone(), error);
+    // Before it is opened: opening a pipe would block.
+    let about = std::fs::metadata(path).map_err(unreadable)?;
+    if about.is_dir() {
+        return Err(FileError::Directory(shown));
+    }
+    if !about.is_file() {
+        return Err(FileError::NotAFile(shown));
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(MAX_SECRET_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > MAX_SECRET_BYTES {
+        return Err(FileError::TooLarge(shown));
+    }
+    if bytes.contains(&0) {
+        return Err(FileError::Nul(shown));
+    }
+    let Ok(mut text) = String::from_utf8(bytes) else {
+        return Err(FileError::NotText(shown));
+    };
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    if text.is_empty() { Err(FileError::Empty(shown)) } else { Ok(Secret::new(text)) }
+}
+
+fn digest(value: &Secret) -> Digest {
+    Sha256::digest(value.reveal()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn value_is_the_content_without_one_line_break() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        let value = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            let files = SecretFiles::of(&folder.path().join("gateway.toml"));
+            files.value("secret", |value| {
+                value
+                    .map(str::to_owned)
+                    .map_err(|error| error.to_string().replace(&path.display().to_string(), "FILE"))
+            })
+        };
+        let large = vec![b'a'; (64 << 10) + 1];
+        let table: [(&[u8], Result<&str, &str>); 9] = [
+            (b"hunter2", Ok("hunter2")),
+            (b"hunter2\n", Ok("hunter2")),
+            (b"hunter2\r\n", Ok("hunter2")),
+            (b"hunter2\n\n", Ok("hunter2\n")),
+            (b" hunter2 ", Ok(" hunter2 ")),
+            (b"\n", Err("FILE is empty")),
+            (b"hunter2\0", Err("FILE contains a NUL; was it written to the end?")),
+            (b"hunter2\xff", Err("FILE is not UTF-8")),
+            (&large, Err("FILE is larger than 64 KiB; it was not read")),
+        ];
+        for (bytes, expected) in table {
+            assert_eq!(value(bytes), expected.map(str::to_owned).map_err(str::to_owned));
+        }
+        assert_eq!(value(&large[1..]).map(|value| value.len()), Ok(64 << 10));
+    }
+
+    #[test]
+    fn file_is_read_once_and_its_change_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        std::fs::write(&path, "one").unwrap();
+        let files = SecretFiles::of(&folder.path().join("gateway.toml"));
+        let value = || files.value("secret", |value| value.map(str::to_owned).ok());
+        assert_eq!(value().as_deref(), Some("one"));
+        let [read] = &files.list()[..] else { panic!("{files:?}") };
+        assert!(read.is_unchanged() && read.path == path && read.written == "secret");
+        std::fs::write(&path, "one\n").unwrap();
+        assert!(read.is_unchanged());
+        std::fs::write(&path, "two").unwrap();
+        assert!(!read.is_unchanged());
+        assert_eq!(value().as_deref(), Some("one"));
+        std::fs::remove_file(&path).unwrap();
+        assert!(!read.is_unchanged());
+        assert!(!format!("{files:?}").contains("one"), "{files:?}");
+    }
+}
