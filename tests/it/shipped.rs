@@ -45,6 +45,21 @@ fn shipped_configuration_is_valid() {
     }
 }
 
+/// The keys are in the comments of the file, so that they must not stay in a copy of it.
+#[test]
+fn shipped_keys_are_reported() {
+    let path = Path::new(ROOT).join("gateway.toml");
+    let path = path.to_str().unwrap();
+    let message = "the keys `alice`, `acme` and `globex` are public";
+    for (arguments, code) in [(&["check", path][..], 0), (&["check", "--strict", path], 64)] {
+        let outcome = tollgate(arguments, "");
+        assert_eq!(outcome.code, Some(code), "{outcome:?}");
+        assert!(outcome.stderr.contains(message), "{outcome:?}");
+    }
+    let log = shipped_gateway().log();
+    assert!(log.contains(message), "{log}");
+}
+
 /// One client of each plan at one address, as the comments in the file show.
 #[test]
 fn shipped_configuration_limits_every_plan() {

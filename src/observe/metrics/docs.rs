@@ -50,7 +50,7 @@ number of series. `route` and `plan` are empty if the request matched no route o
 plan was known.
 
 This page is generated from the code: `UPDATE_METRICS=1 cargo test --lib metrics` writes it.
-[Observability](observability.md) explains what to watch, and what each alert means.
+[Observability](observability.md) explains what to watch, and the [runbook](runbook.md) what each alert means.
 ";
 
     fn file(name: &str) -> String {

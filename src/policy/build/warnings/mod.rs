@@ -2,6 +2,7 @@
 
 mod daily_bursts;
 mod preflight;
+mod public_keys;
 mod unlimited_plans;
 
 use super::rules::Rules;
@@ -13,6 +14,7 @@ use crate::policy::Key;
 pub(super) fn add(config: &Config, keys: &[Key], rules: &Rules, diagnostics: &mut Diagnostics) {
     daily_bursts::add(rules, diagnostics);
     preflight::add(config, &rules.list, diagnostics);
+    public_keys::add(config, diagnostics);
     // With an error, a limit may be missing because it could not be read.
     if !diagnostics.has_errors() {
         unlimited_plans::add(config, keys, &rules.list, diagnostics);
