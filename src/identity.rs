@@ -34,6 +34,19 @@ pub struct Identity {
     pub key_from: Option<usize>,
 }
 
+impl Identity {
+    /// The identity of the same request if it also had the key with that index, in the first place where
+    /// keys are read.
+    pub fn with_key(self, policy: &Policy, key: Option<u32>) -> Self {
+        let known = key.and_then(|index| Some((index, policy.keys.get(index as usize)?)));
+        let Some((index, key)) = known.filter(|_| !policy.clients.key_sources.is_empty()) else {
+            return self;
+        };
+        let client = Client { key: ClientKey::Known(index), plan: key.plan, ..self.client };
+        Self { client, key_from: Some(0), ..self }
+    }
+}
+
 /// Why a request's client cannot be identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum IdentityError {

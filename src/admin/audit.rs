@@ -3,13 +3,12 @@
 use serde::Serialize;
 
 use super::answer::Answer;
-use super::query::{BadQuery, Query};
+use super::query::{BadQuery, Query, TimeRange};
 use crate::clock;
 use crate::config::suggest;
 use crate::observe::address::ShownAddress;
 use crate::observe::audit::{self, Audit, Kind, Matches, RefusalRunView};
-use crate::observe::time::UtcTime;
-use crate::policy::build::period;
+use crate::observe::time::{self, UtcTime};
 use crate::runtime::Snapshot;
 
 /// Default of the parameter `limit`.
@@ -18,7 +17,7 @@ const DEFAULT_LIMIT: usize = 100;
 /// Maximum of the parameter `limit`.
 const MAX_LIMIT: usize = 1_000;
 
-const NAMES: [&str; 7] = ["kind", "key", "ip", "rule", "since", "until", "limit"];
+const NAMES: [&str; 8] = ["kind", "key", "ip", "rule", "since", "until", "zone", "limit"];
 
 /// Response of `GET /api/audit`.
 #[derive(Debug, Serialize)]
@@ -33,6 +32,8 @@ pub(super) struct Refusals {
     /// Time since which all runs are kept, in UTC.
     #[cfg_attr(test, schemars(with = "String"))]
     kept_since: UtcTime,
+    /// The zone of times in the query that have no offset.
+    time_zone: String,
 }
 
 /// The refusal runs that match the query.
@@ -49,21 +50,16 @@ pub(super) fn show(
     let policy = &snapshot.policy;
     let ip = query.get("ip").map(|text| ShownAddress::parse(text, policy)).transpose();
     let now = clock::unix_us();
-    let time = |name| query.get(name).map(|text| moment(name, text, now)).transpose();
+    let TimeRange { since, until, zone } = query.time_range(["since", "until"], now)?;
     let wanted = audit::Query {
         kinds: query.get("kind").map(kinds).transpose()?,
         key: query.get("key").map(str::to_owned),
         ip: ip.map_err(|error| bad(error.to_string()))?,
         rule: query.get("rule").map(str::to_owned),
-        since: time("since")?,
-        until: time("until")?,
+        since,
+        until,
         limit,
     };
-    if let (Some(since), Some(until)) = (wanted.since, wanted.until)
-        && since > until
-    {
-        return Err(bad("`since` is after `until`".to_owned()));
-    }
     if let Some(key) = query.get("key") {
         let names: Vec<_> = policy.keys.iter().map(|key| &*key.id).collect();
         let wanted = audit::Query { key: Some(key.to_owned()), ..audit::Query::default() };
@@ -75,7 +71,8 @@ pub(super) fn show(
         exists(audit, ("rule", rule), &names, &wanted)?;
     }
     let Matches { runs, more, dropped, kept_since } = audit.find(&wanted);
-    Ok(Answer::json(&Refusals { refusal_runs: runs, more, dropped, kept_since }))
+    let time_zone = time::zone_name(&zone, now);
+    Ok(Answer::json(&Refusals { refusal_runs: runs, more, dropped, kept_since, time_zone }))
 }
 
 /// Parses a list of kinds, separated by commas.
@@ -102,17 +99,6 @@ fn exists(
     }
     let help = suggest::help(name, names);
     Err(bad(format!("the file has no {kind} `{}`: {help}", suggest::cut(name, 64))))
-}
-
-/// Parses a point in time or an age. Returns microseconds since the Unix epoch.
-pub(super) fn moment(name: &str, text: &str, now: u64) -> Result<u64, Box<Answer>> {
-    let ago = |ms: u64| now.saturating_sub(ms.saturating_mul(1_000));
-    let read = UtcTime::parse(text).map(|time| time.0);
-    read.or_else(|| period::milliseconds(text).ok().map(ago)).ok_or_else(|| {
-        bad(format!(
-            "`{name}` must be a time such as `2026-11-21T16:34:01Z`, or an age such as `15m`"
-        ))
-    })
 }
 
 fn bad(detail: String) -> Box<Answer> {

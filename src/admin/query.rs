@@ -1,13 +1,15 @@
-//! Reads the parameters of a request's query.
+//! Reads the parameters of a request's query, and the times among them.
 
 use std::borrow::Cow;
 
 use http::StatusCode;
+use jiff::tz::TimeZone;
 
 use super::answer::Answer;
 use crate::config::suggest;
 use crate::identity::query_parameters;
 use crate::net::percent::decode_query;
+use crate::observe::time::{self, Moment};
 
 /// The parameters of a query, decoded, in order.
 #[derive(Debug, Default)]
@@ -16,6 +18,15 @@ pub(super) struct Query(Vec<(String, String)>);
 /// Why a query is invalid, as a text for the caller.
 #[derive(Debug)]
 pub(super) struct BadQuery(pub(super) String);
+
+/// The time that a query is about. Times are in microseconds since the Unix epoch.
+#[derive(Debug)]
+pub(super) struct TimeRange {
+    pub(super) since: Option<u64>,
+    pub(super) until: Option<u64>,
+    /// The zone of times without an offset.
+    pub(super) zone: TimeZone,
+}
 
 impl Query {
     /// Reads a query that may contain only `names`; those in `many` can be repeated.
@@ -47,6 +58,43 @@ impl Query {
         self.0.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
     }
 
+    /// The range from the time that the parameter `since` has to that of `until`, both in the zone that
+    /// the parameter `zone` names, else that of this machine. `now` is in microseconds since the Unix
+    /// epoch. A time of day is the latest before `now`; after a `since`, the first after that.
+    pub(super) fn time_range(
+        &self,
+        [since, until]: [&str; 2],
+        now: u64,
+    ) -> Result<TimeRange, BadQuery> {
+        let zone = match self.get("zone") {
+            None => TimeZone::system(),
+            Some(name) => time::zone(name).ok_or_else(|| {
+                BadQuery(
+                    "`zone` must be a time zone such as `Europe/Berlin`, `UTC` or `+01:00`".into(),
+                )
+            })?,
+        };
+        let moment = |name: &str| {
+            let wrong = || {
+                BadQuery(format!(
+                    "`{name}` must be a time such as `10:03` or `2026-11-21T16:34:01Z`, or an age such \
+                     as `15m`"
+                ))
+            };
+            let parse = |text| Moment::parse(text, now, &zone).ok_or_else(wrong);
+            self.get(name).map(parse).transpose()
+        };
+        let first = moment(since)?.map(|moment| moment.at(now));
+        let last = moment(until)?.map(|moment| match first {
+            Some(first) => moment.first_from(first),
+            None => moment.at(now),
+        });
+        if first.zip(last).is_some_and(|(first, last)| first > last) {
+            return Err(BadQuery(format!("`{since}` is after `{until}`")));
+        }
+        Ok(TimeRange { since: first, until: last, zone })
+    }
+
     /// All values of that name.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(own, _)| own == name).map(|(_, value)| value.as_str())
@@ -62,6 +110,7 @@ impl From<BadQuery> for Box<Answer> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::time::UtcTime;
 
     #[test]
     fn parameters_are_decoded_and_unknown_ones_are_errors() {
@@ -74,5 +123,36 @@ mod tests {
         assert_eq!(wrong("rul=1"), "the query has an unknown name `rul`: did you mean `rule`?");
         assert_eq!(wrong("rule=1&rule=2"), "`rule` is given twice");
         assert_eq!(wrong("rule=%ff"), "the query is not UTF-8");
+    }
+
+    #[test]
+    fn until_is_the_first_such_time_after_since() {
+        let now = UtcTime::parse("2026-11-21T16:34:01Z").unwrap().0;
+        let read = |query| {
+            let query = Query::read(Some(query), &["since", "until", "zone"], &[]).unwrap();
+            let range = query.time_range(["since", "until"], now).map_err(|error| error.0)?;
+            let shown =
+                |time: Option<u64>| time.map_or(String::new(), |us| format!("{:.0}", UtcTime(us)));
+            Ok::<_, String>((shown(range.since), shown(range.until)))
+        };
+        let at = |since: &str, until: &str| Ok((since.to_owned(), until.to_owned()));
+        let (morning, evening) = ("2026-11-21T10:03:00Z", "2026-11-20T22:00:00Z");
+        let table = [
+            ("zone=UTC", at("", "")),
+            ("since=10:03Z", at(morning, "")),
+            ("since=10:03&zone=UTC", at(morning, "")),
+            ("since=11:03&zone=%2B01:00", at(morning, "")),
+            ("until=22:00Z", at("", evening)),
+            ("since=10:03Z&until=10:05Z", at(morning, "2026-11-21T10:05:00Z")),
+            ("since=16:00Z&until=17:00Z", at("2026-11-21T16:00:00Z", "2026-11-21T17:00:00Z")),
+            ("since=22:00Z&until=10:03Z", at(evening, morning)),
+            ("since=10:03Z&until=0s", at(morning, "2026-11-21T16:34:01Z")),
+            ("since=1h&until=2h", Err("`since` is after `until`".to_owned())),
+        ];
+        for (query, expected) in table {
+            assert_eq!(read(query), expected, "{query}");
+        }
+        assert!(read("zone=Nowhere").unwrap_err().starts_with("`zone` must be a time zone"));
+        assert!(read("until=now").unwrap_err().starts_with("`until` must be a time"));
     }
 }

@@ -29,6 +29,9 @@ pub(super) struct Request {
     /// API key, sent at the first place that `clients.api_key` lists. The output does not contain it.
     #[arg(long)]
     key: Option<String>,
+    /// Id of a key of the file, instead of the key: explains a request that has this key.
+    #[arg(long, value_name = "ID", conflicts_with = "key")]
+    key_id: Option<String>,
     /// Address of the client; 127.0.0.1 by default.
     #[arg(long, value_name = "ADDRESS")]
     ip: Option<IpAddr>,
@@ -46,8 +49,8 @@ pub(super) fn explain(file: &Path, request: Request) -> ExitCode {
         Ok(policy) => policy,
         Err(error) => return reject(&error),
     };
-    let Request { method, path, host, key, ip, header: headers, json } = request;
-    let request = RequestSpec { method, path, host, headers, key, ip };
+    let Request { method, path, host, key, key_id, ip, header: headers, json } = request;
+    let request = RequestSpec { method, path, host, headers, key, key_id, ip };
     let explanation = match explain::by_rules(&policy, &request) {
         Ok(explanation) => explanation,
         Err(error) => {

@@ -164,8 +164,14 @@ impl<'a> Precheck<'a> {
 
 /// Decides everything about a request that needs no bucket.
 pub fn precheck<'a>(policy: &Policy, head: &Head<'a>) -> Precheck<'a> {
+    precheck_as(policy, head, None)
+}
+
+/// As [`precheck`]. `key` is the index of the key that the request is assumed to have, for an explanation.
+pub fn precheck_as<'a>(policy: &Policy, head: &Head<'a>, key: Option<u32>) -> Precheck<'a> {
+    let identity = identity(policy, head);
     let mut precheck = Precheck {
-        identity: identity(policy, head),
+        identity: identity.map(|identity| identity.with_key(policy, key)),
         host: host(head.headers),
         is_own_limits: false,
         route: None,

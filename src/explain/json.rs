@@ -13,10 +13,10 @@ use crate::config::suggest::{self, cut};
 pub struct BodyError(String);
 
 /// Members of a body.
-const NAMES: [&str; 6] = ["method", "path", "host", "headers", "key", "ip"];
+const NAMES: [&str; 7] = ["method", "path", "host", "headers", "key", "key_id", "ip"];
 
 /// An example of a body.
-const EXAMPLE: &str = r#"{"method": "GET", "path": "/api/search", "host": "api.example.com", "headers": {"x-tenant": "a"}, "key": "…", "ip": "203.0.113.7"}; all members are optional"#;
+const EXAMPLE: &str = r#"{"method": "GET", "path": "/api/search", "host": "api.example.com", "headers": {"x-tenant": "a"}, "key_id": "acme", "ip": "203.0.113.7"}; all members are optional, and `key` is the key itself"#;
 
 /// Parses a body. Missing members have the values of [`RequestSpec::default`].
 ///
@@ -35,6 +35,7 @@ pub fn read(body: &[u8]) -> Result<RequestSpec, BodyError> {
             "path" => spec.path = text(name, value)?,
             "host" => spec.host = Some(text(name, value)?),
             "key" => spec.key = Some(text(name, value)?),
+            "key_id" => spec.key_id = Some(text(name, value)?),
             "headers" => spec.headers = headers(value)?,
             "ip" => {
                 let ip = text(name, value)?.parse();

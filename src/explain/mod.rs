@@ -1,5 +1,5 @@
 //! Explains the response to a request that is not sent, and the reason. It uses the code that decides on real
-//! requests ([`precheck`]); nothing is counted, and no tokens are taken.
+//! requests ([`precheck_as`]); nothing is counted, and no tokens are taken.
 //!
 //! Reading order: this file, `request` (the request to explain), `json` (its form on the admin port), `report`
 //! (the explanation: a contract), `resolved` and `rules` (how it is derived), `wording` (codes and sentences),
@@ -20,7 +20,7 @@ mod tests;
 use std::sync::Arc;
 
 use crate::clock;
-use crate::decide::precheck;
+use crate::decide::precheck_as;
 use crate::policy::Policy;
 use crate::runtime::CurrentSnapshot;
 use crate::store::limiter::{Limiter, Taken};
@@ -62,7 +62,7 @@ impl Explainer {
     pub async fn explain(&self, spec: &RequestSpec) -> Result<Explanation, SpecError> {
         let snapshot = self.current.load_full();
         let request = spec.request(&snapshot.policy)?;
-        let precheck = precheck(&snapshot.policy, &request.head());
+        let precheck = precheck_as(&snapshot.policy, &request.head(), request.assumed_key);
         if precheck.charges.is_empty() {
             return Ok(resolved::explanation(
                 &snapshot.policy,
@@ -85,7 +85,7 @@ impl Explainer {
 /// If no client could send the request.
 pub fn by_rules(policy: &Policy, spec: &RequestSpec) -> Result<Explanation, SpecError> {
     let request = spec.request(policy)?;
-    let precheck = precheck(policy, &request.head());
+    let precheck = precheck_as(policy, &request.head(), request.assumed_key);
     let levels =
         if precheck.charges.is_empty() { PeekResult::NoBuckets } else { PeekResult::NotRead };
     Ok(resolved::explanation(policy, &request, &precheck, levels))

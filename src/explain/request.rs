@@ -8,8 +8,9 @@ use http::{HeaderName, HeaderValue, Method};
 use pingora::prelude::RequestHeader;
 use thiserror::Error;
 
-use crate::config::suggest::cut;
+use crate::config::suggest::{self, cut};
 use crate::decide::Head;
+use crate::identity;
 use crate::net::percent;
 use crate::policy::Policy;
 use crate::policy::settings::KeySource;
@@ -33,6 +34,8 @@ pub struct RequestSpec {
     pub headers: Vec<(String, String)>,
     /// API key, sent in the first place that `clients.api_key` lists.
     pub key: Option<String>,
+    /// Id of the key that the request is assumed to have, in the same place, instead of `key`.
+    pub key_id: Option<String>,
     /// Address of the client's end of the connection; `None`: 127.0.0.1.
     pub ip: Option<IpAddr>,
 }
@@ -64,6 +67,17 @@ pub enum SpecError {
     /// The key contains a control character, so no header can carry it.
     #[error("no client can send this key: it contains a control character")]
     Key,
+    /// The file has no key with this id.
+    #[error("the file has no key `{name}`: {help}")]
+    UnknownKeyId {
+        /// The id, shortened.
+        name: String,
+        /// The id that may be meant.
+        help: String,
+    },
+    /// A key and the id of one, or the id of a key and a request that already has one.
+    #[error("the request has a key and the id of a key; give one of them")]
+    TwoKeys,
 }
 
 /// A request that is not sent.
@@ -71,6 +85,8 @@ pub struct HypotheticalRequest {
     parts: Parts,
     target: Vec<u8>,
     peer: IpAddr,
+    /// Index of the key that the request is assumed to have.
+    pub assumed_key: Option<u32>,
     /// Whether the host is assumed.
     pub host_is_assumed: bool,
     /// Whether the address is assumed.
@@ -86,6 +102,7 @@ impl Default for RequestSpec {
             host: None,
             headers: Vec::new(),
             key: None,
+            key_id: None,
             ip: None,
         }
     }
@@ -129,13 +146,30 @@ impl RequestSpec {
             parts.headers.append(name, value);
         }
         let host_is_assumed = self.set_host(&mut parts)?;
+        let assumed_key = self.assumed_key(policy, &parts)?;
         Ok(HypotheticalRequest {
+            assumed_key,
             target: parsed.raw_path().to_vec(),
             parts,
             peer: self.ip.unwrap_or(IP_ASSUMED),
             host_is_assumed,
             ip_is_assumed: self.ip.is_none(),
         })
+    }
+
+    /// Index of the key with the id `key_id`. The request must not have a key besides.
+    fn assumed_key(&self, policy: &Policy, parts: &Parts) -> Result<Option<u32>, SpecError> {
+        let Some(id) = &self.key_id else { return Ok(None) };
+        let found = identity::identify(policy, self.ip, &parts.headers, parts.uri.query());
+        if self.key.is_some() || found.is_ok_and(|identity| identity.key_from.is_some()) {
+            return Err(SpecError::TwoKeys);
+        }
+        let known = (0..).zip(&policy.keys).find(|(_, key)| *key.id == **id);
+        let unknown = || {
+            let ids: Vec<&str> = policy.keys.iter().map(|key| &*key.id).collect();
+            SpecError::UnknownKeyId { name: cut(id, 64), help: suggest::help(id, &ids) }
+        };
+        known.map(|(index, _)| Some(index)).ok_or_else(unknown)
     }
 
     /// Sets the `Host` header. Returns whether the host is assumed.

@@ -130,6 +130,40 @@ fn known_key_without_levels() {
     insta::assert_snapshot!("known_key_as_json", json(&by_rules(&policy(), &spec).unwrap()));
 }
 
+fn with_key_id(path: &str, id: &str) -> RequestSpec {
+    RequestSpec { key_id: Some(id.to_owned()), ..get(path) }
+}
+
+/// An operator has only the ids of keys.
+#[test]
+fn key_id_explains_the_same_as_the_key() {
+    for id in ["acme", "monitor"] {
+        for path in ["/api/search?q=1", "/api/x", "/nothing"] {
+            let by_key = by_rules(&policy(), &with_key(path, id)).unwrap();
+            let by_id = by_rules(&policy(), &with_key_id(path, id)).unwrap();
+            assert_eq!(by_id, by_key, "{id} {path}");
+        }
+    }
+    let error = |spec: &RequestSpec| by_rules(&policy(), spec).unwrap_err().to_string();
+    assert_eq!(
+        error(&with_key_id("/", "acmee")),
+        "the file has no key `acmee`: did you mean `acme`?"
+    );
+    let both = "the request has a key and the id of a key; give one of them";
+    let key = Some("acme".to_owned());
+    assert_eq!(error(&RequestSpec { key, ..with_key_id("/", "acme") }), both);
+    for header in [("x-api-key", "secret"), ("authorization", "Bearer secret")] {
+        assert_eq!(error(&with_headers(with_key_id("/", "acme"), &[header])), both);
+    }
+    assert_eq!(error(&with_key_id("/?api_key=secret", "acme")), both);
+}
+
+/// Two shadow rules, of which one demands a key, would refuse the allowed request.
+#[test]
+fn allowed_request_names_the_shadow_rules_that_would_refuse_it() {
+    insta::assert_snapshot!(after(9, &get("/api/x")).render(false));
+}
+
 #[test]
 fn allowed_request() {
     insta::assert_snapshot!(after(1, &with_key("/api/search", "acme")).render(false));

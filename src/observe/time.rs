@@ -1,4 +1,6 @@
-//! Times in UTC, as RFC 3339 shows them.
+//! Times in UTC, as RFC 3339 shows them. `moment` reads the times that people write.
+
+mod moment;
 
 use std::fmt;
 
@@ -7,6 +9,8 @@ use jiff::civil::{DateTime, Time};
 use jiff::fmt::temporal::DateTimePrinter;
 use jiff::tz::Offset;
 use serde::{Serialize, Serializer};
+
+pub(crate) use moment::{Moment, zone, zone_name};
 
 /// Microseconds since the Unix epoch. Shown in UTC (`2026-11-21T16:34:01.000250Z`), by default with
 /// six digits of the second: `{:.3}` shows three.

@@ -133,10 +133,11 @@ fn refusal_runs_are_found_by_key_address_rule_and_time() {
 
     let all = ["2001:db8:: hourly 1", "192.0.2.1 hourly 3", "acme hourly 7"];
     let before = format!("?until={first}");
-    let table: [(&str, &[&str]); 12] = [
+    let table: [(&str, &[&str]); 13] = [
         ("", &all),
         ("?rule=hourly", &all),
         ("?since=1h", &all),
+        ("?since=00:00Z&until=23:59:59Z", &all),
         ("?since=1970-01-01T00:00:00Z", &all),
         ("?limit=1", &all[..1]),
         ("?ip=192.0.2.1", &all[1..2]),
@@ -159,7 +160,8 @@ fn refusal_runs_are_found_by_key_address_rule_and_time() {
 #[test]
 fn invalid_audit_queries_are_400_with_the_reason() {
     let gateway = Gateway::start(&format!("{DEMO}{RULE}{}", key("acme", SECRET, "free")));
-    let moment = "must be a time such as `2026-11-21T16:34:01Z`, or an age such as `15m`";
+    let moment =
+        "must be a time such as `10:03` or `2026-11-21T16:34:01Z`, or an age such as `15m`";
     for (query, detail) in [
         ("rul=x", "the query has an unknown name `rul`: did you mean `rule`?"),
         ("rule=hour", "the file has no rule `hour`: did you mean `hourly`?"),
@@ -177,6 +179,7 @@ fn invalid_audit_queries_are_400_with_the_reason() {
         ("since=15", moment),
         ("until=2026-02-30T00:00:00Z", moment),
         ("since=1h&until=2h", "`since` is after `until`"),
+        ("since=10:03&zone=Nowhere", "`zone` must be a time zone such as `Europe/Berlin`"),
         ("limit=0", "`limit` must be a number from 1 to 1000"),
         ("limit=1001", "`limit` must be a number from 1 to 1000"),
         ("key=%ff", "the query is not UTF-8"),

@@ -198,9 +198,11 @@ fn audit_query() -> Vec<Parameter> {
         parameter("rule", "Only refusals by this rule."),
         parameter(
             "since",
-            "Only runs that ended at this time or later: RFC 3339, or an age such as `15m`.",
+            "Only runs that ended at this time or later: a time of day such as `10:03`, a date and a \
+             time (RFC 3339), or an age such as `15m`.",
         ),
         parameter("until", "Only runs that began at this time or earlier."),
+        parameter("zone", "Zone of times without an offset; default: that of the gateway."),
         Parameter { schema: limit, ..parameter("limit", "Maximum number of runs; default 100.") },
     ]
 }
@@ -266,7 +268,7 @@ fn request() -> Value {
     let headers = json!({ "type": ["object", "null"], "additionalProperties": values });
     let properties = json!({
         "method": text(), "path": text(), "host": text(), "headers": headers, "key": text(),
-        "ip": text(),
+        "key_id": text(), "ip": text(),
     });
     object(&properties, &[])
 }

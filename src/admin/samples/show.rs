@@ -2,14 +2,12 @@
 
 use http::StatusCode;
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::Sampler;
 use super::view::SampleView;
 use crate::admin::answer::Answer;
-use crate::admin::audit::moment;
-use crate::admin::query::{BadQuery, Query};
+use crate::admin::query::{BadQuery, Query, TimeRange};
 use crate::clock;
 
 /// Default of the parameter `from`, in microseconds before now.
@@ -44,15 +42,14 @@ pub(in crate::admin) fn show(
 ) -> Result<Answer, Box<Answer>> {
     let query = Query::read(query, &NAMES, &[])?;
     let now = clock::unix_us();
-    let time = |name| query.get(name).map(|text| moment(name, text, now)).transpose();
-    let to = time("to")?.unwrap_or(now);
-    let from = time("from")?.unwrap_or(to.saturating_sub(DEFAULT_RANGE_US));
+    let TimeRange { since, until, zone } = query.time_range(["from", "to"], now)?;
+    let to = until.unwrap_or(now);
+    let from = since.unwrap_or(to.saturating_sub(DEFAULT_RANGE_US));
     if from > to {
         return Err(BadQuery("`from` is after `to`".to_owned()).into());
     }
     let (from_ms, to_ms) = (from / 1_000, to / 1_000);
     let found = sampler.find(from_ms, to_ms);
-    let zone = TimeZone::system();
     let offset = Timestamp::from_microsecond(i64::try_from(now).unwrap_or_default())
         .map_or(0, |now| zone.to_offset(now).seconds());
     let total = found.total();
