@@ -24,6 +24,7 @@ pub(super) struct Policy {
     admin: Admin,
     /// `null` if buckets are stored in this process.
     redis: Option<RedisSettings>,
+    audit: Audit,
     clients: ClientSettings,
     plans: Vec<String>,
     keys: Vec<Key>,
@@ -42,6 +43,14 @@ pub(super) struct Policy {
 struct Admin {
     /// Whether the admin API requires a token.
     token: bool,
+}
+
+/// Where refusal runs are kept besides the memory of this process.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Audit {
+    /// Approximate number of refusal runs in the stream in Redis; `null` without a stream.
+    stream: Option<u64>,
 }
 
 /// An API key by its id; the key itself is never shown.
@@ -134,6 +143,7 @@ impl Policy {
             server: ServerSettings::of(&policy.server),
             admin: Admin { token: policy.admin.token.is_some() },
             redis: policy.redis.as_ref().map(RedisSettings::of),
+            audit: Audit { stream: policy.audit.stream },
             clients: ClientSettings::of(policy),
             plans: policy.plans.iter().map(ToString::to_string).collect(),
             keys: policy.keys.iter().take(MAX_LISTED).map(key).collect(),

@@ -4,11 +4,18 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Bucket, corners, simulate } from "../../src/admin/page/bucket.js";
-import { breakerChanges, cumulative, OTHERS, recent, shownSpan, stacked, Samples } from "../../src/admin/page/series.js";
+import { breakerChanges, byPlan, byRule, cumulative, latencies, OTHERS, perName, shownSpan, Samples } from "../../src/admin/page/series.js";
 import { exact, nextAfterMs, perMs } from "../../src/admin/page/tokens.js";
-import { searchTerm, ordered } from "../../src/admin/page/refusals.js";
+import { queryOf, searchTerm } from "../../src/admin/page/audit.js";
+import { requestsOf, summed, total } from "../../src/admin/page/outcomes.js";
 import { parser } from "../../src/admin/page/events.js";
-import { amount, moment, percent, span } from "../../src/admin/page/format.js";
+import { amount, interval, latency, moment, percent, span } from "../../src/admin/page/format.js";
+import { idOf, ordered } from "../../src/admin/page/runs.js";
+import { sorted } from "../../src/admin/page/sortable.js";
+import { linkOf, parseTimes, textOf } from "../../src/admin/page/times.js";
+import { format, frozen, parse } from "../../src/admin/page/view.js";
+import { civil, fromCivil, label, setGateway } from "../../src/admin/page/zone.js";
+import { sample as fixture, samples as day } from "./fixture.mjs";
 
 const SECOND = 1_000_000;
 
@@ -84,7 +91,7 @@ const sample = (at_ms, plans, transitions = {}) => ({ at_ms, span_ms: 1_000, pla
 
 test("rows are stacked: allowed below, refused on top, each name once", () => {
   const samples = [sample(1_000, { free: { allowed: 4, refused: 1 } }), sample(2_000, { pro: { allowed: 2, refused: 0 } })];
-  const { times, rows } = stacked(samples, "plans");
+  const { times, rows } = byPlan(samples);
   assert.deepEqual(times, [1, 2]);
   assert.deepEqual(rows.map(({ name, kind }) => `${name} ${kind}`), ["free allowed", "pro allowed", "free refused", "pro refused"]);
   assert.deepEqual(cumulative(rows).at(-1), [5, 2]);
@@ -92,16 +99,66 @@ test("rows are stacked: allowed below, refused on top, each name once", () => {
 
 test("names beyond the first six are added up", () => {
   const plans = Object.fromEntries(Array.from({ length: 9 }, (_, index) => [`p${index}`, { allowed: 10 + index, refused: 0 }]));
-  const { rows } = stacked([sample(1_000, plans)], "plans");
+  const { rows } = byPlan([sample(1_000, plans)]);
   const allowed = rows.filter(({ kind }) => kind === "allowed");
   assert.deepEqual(allowed.map(({ name }) => name), ["p3", "p4", "p5", "p6", "p7", "p8", OTHERS]);
   assert.equal(allowed.at(-1).values[0], 10 + 11 + 12);
 });
 
+test("each request is in one row of each chart, so that all totals agree", () => {
+  const now = Date.UTC(2026, 10, 22, 12);
+  for (const length of [300_000, 3_600_000, 86_400_000]) {
+    const { samples } = day(now - length, now, now);
+    const last = (chart) => cumulative(chart.rows).at(-1);
+    const [plans, rules] = [last(byPlan(samples)), last(byRule(samples))];
+    samples.forEach((one, index) => {
+      const expected = (total(requestsOf(one)) * 1_000) / one.span_ms;
+      for (const sum of [plans, rules]) assert.ok(Math.abs(sum[index] - expected) < 1e-6, `${sum[index]} ${expected}`);
+    });
+    const sum = summed(samples);
+    for (const member of ["routes", "upstreams"]) {
+      assert.equal(perName(samples, member).reduce((all, { requests }) => all + requests, 0), total(sum), member);
+    }
+  }
+});
+
+test("401 counts as unauthorized, not as allowed, and shadow refusals are lines outside of the stack", () => {
+  const counts = { allowed: 4, refused: 0, unavailable: 0, unauthorized: 3, rejected: 0 };
+  const one = {
+    at_ms: 1_000, span_ms: 1_000, requests: counts, plans: { "": { ...counts, allowed: 0 }, free: { allowed: 4 } },
+    rules: { a: { allowed: 4, refused: 0, shadow_refused: 2 }, b: { allowed: 4, refused: 0 } },
+  };
+  const { rows, lines } = byRule([one]);
+  assert.deepEqual(rows.map(({ kind, values }) => [kind, values[0]]), [["allowed", 4], ["unauthorized", 3]]);
+  assert.deepEqual(lines.map(({ name, values }) => [name, values[0]]), [["a", 2]]);
+});
+
+test("members that a sample does not have count as 0", () => {
+  const bare = { at_ms: 1_000, span_ms: 1_000 };
+  assert.equal(total(requestsOf(bare)), 0);
+  assert.deepEqual(byPlan([bare]).rows.map(({ values }) => values), []);
+  assert.deepEqual(perName([bare], "routes"), []);
+  assert.deepEqual(latencies([bare], (one) => one.latency).rows.map(({ values }) => values), [[null], [null]]);
+});
+
 test("rates are per second for every span of a sample", () => {
   const slow = { at_ms: 1, span_ms: 2_000, plans: { free: { allowed: 8, refused: 2 } }, transitions: {} };
-  assert.deepEqual(recent([slow], 5), { allowed: 4, refused: 1 });
-  assert.deepEqual(recent([], 5), { allowed: 0, refused: 0 });
+  const { allowed, refused, ms } = summed([slow]);
+  assert.deepEqual([allowed, refused, ms], [8, 2, 2_000]);
+  assert.equal(byPlan([slow]).rows[0].values[0], 4);
+});
+
+test("row of a name has its counts, the median of the p50 and the highest p99", () => {
+  const one = (p50_ms, p99_ms, requests) => ({ routes: { search: { requests, errors: 1, p50_ms, p99_ms } } });
+  assert.deepEqual(perName([one(5, 50, 10), one(7, 20, 10), one(900, 30, 1), one(null, null, 0)], "routes"),
+    [{ name: "search", requests: 21, errors: 4, failures: 0, p50_ms: 7, p99_ms: 50 }]);
+});
+
+test("table is sorted in both directions, equal rows by name", () => {
+  const rows = [{ name: "b", n: 1 }, { name: "a", n: 1 }, { name: "c", n: 2 }];
+  const names = (direction) => sorted(rows, { value: ({ n }) => n }, direction).map(({ name }) => name).join("");
+  assert.equal(names("descending"), "cab");
+  assert.equal(names("ascending"), "abc");
 });
 
 test("at most 300 samples are kept, and a chart spans at least a minute", () => {
@@ -144,6 +201,121 @@ test("open refusal runs keep their rows", () => {
   assert.equal(names([...over, run("b", true, "11.1", "21.1"), run("a", true, "10.1", "21.9")]), "b a old older");
 });
 
+test("run is identified by what does not change while it continues", () => {
+  const run = { first: "a", last: "b", count: 1, key: "acme", ip: null, rule: "per-key" };
+  assert.equal(idOf(run), idOf({ ...run, last: "c", count: 2, kind: "limit" }));
+  assert.notEqual(idOf(run), idOf({ ...run, kind: "shadow" }));
+  assert.notEqual(idOf(run), idOf({ ...run, gateway: "b" }));
+});
+
+test("filter becomes a query, whose end is the last millisecond of the range", () => {
+  const at = "2026-11-22T10:03:00Z/2026-11-22T10:04:00Z";
+  const query = new URLSearchParams(queryOf({ who: "acme", rule: "per-key", kind: "limit", at, all: false }, ["acme"], 12, 0));
+  assert.deepEqual(Object.fromEntries(query), {
+    key: "acme", rule: "per-key", kind: "limit", since: "2026-11-22T10:03:00.000Z", until: "2026-11-22T10:03:59.999Z", limit: "12",
+  });
+  assert.equal(queryOf({ who: "", rule: "", kind: "", at: "", all: false }, [], 12, 0), "limit=12");
+});
+
+test("times are read as people write them, in the shown zone", () => {
+  const now = Date.UTC(2026, 10, 22, 12, 30);
+  const read = (text, zone = "Europe/Berlin") => {
+    const range = parseTimes(text, now, zone);
+    return range && [range.from, range.to].map((ms) => (ms === null ? "now" : new Date(ms).toISOString().slice(5, 19))).join(" ");
+  };
+  for (const [text, expected] of Object.entries({
+    "10:03": "11-22T09:03:00 11-22T09:04:00",
+    "10:03:30": "11-22T09:03:30 11-22T09:03:31",
+    "14:00": "11-21T13:00:00 11-21T13:01:00",
+    "yesterday 10:03": "11-21T09:03:00 11-21T09:04:00",
+    "10:00-10:15": "11-22T09:00:00 11-22T09:16:00",
+    "10:00 – 10:15": "11-22T09:00:00 11-22T09:16:00",
+    "10:00 to 10:15": "11-22T09:00:00 11-22T09:16:00",
+    "23:50-00:10": "11-21T22:50:00 11-21T23:11:00",
+    "15m": "11-22T12:15:00 now",
+    "2026-11-20 10:03": "11-20T09:03:00 11-20T09:04:00",
+    "2026-11-20": "11-19T23:00:00 11-20T23:00:00",
+    "10:03Z": "11-22T10:03:00 11-22T10:04:00",
+    "10:03+05:30": "11-22T04:33:00 11-22T04:34:00",
+    "2026-11-20T10:00:00-05:00": "11-20T15:00:00 11-20T15:00:01",
+    "2026-11-20T10:00:00Z/2026-11-20T11:00:00Z": "11-20T10:00:00 11-20T11:00:00",
+    "2026-11-20 23:00 – 2026-11-21 01:00": "11-20T22:00:00 11-21T00:01:00",
+  })) assert.equal(read(text), expected, text);
+  for (const text of ["", "25:00", "10:60", "tomorrow", "10:03 acme", "2026-13-01", "2026-02-30", "2026-11-20 11:00 – 2026-11-20 10:00", "<b>", "9".repeat(500)]) {
+    assert.equal(read(text), null, text);
+  }
+});
+
+test("range that was read is shown as a text with the same meaning, and as a link", () => {
+  const now = Date.UTC(2026, 10, 22, 12, 30);
+  for (const text of ["10:03", "10:03:30", "10:00-10:15", "23:50-00:10", "2026-11-20"]) {
+    const range = parseTimes(text, now);
+    assert.deepEqual(parseTimes(textOf(range), now), range, text);
+    assert.deepEqual(parseTimes(linkOf(range), now, "Asia/Kolkata"), range, text);
+  }
+});
+
+test("clock of a zone is read back, also when clocks change", () => {
+  for (const zone of ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "+05:45"]) {
+    for (let ms = Date.UTC(2026, 2, 28); ms < Date.UTC(2026, 2, 30); ms += 1_800_000) {
+      assert.deepEqual(civil(fromCivil(civil(ms, zone), zone), zone), civil(ms, zone), `${zone} ${ms}`);
+    }
+  }
+  // 02:30 does not exist on this day.
+  assert.equal(new Date(fromCivil([2026, 3, 29, 2, 30], "Europe/Berlin")).toISOString(), "2026-03-29T01:30:00.000Z");
+});
+
+test("zone of the gateway that the browser does not know is shown by its offset", () => {
+  assert.equal(setGateway("America/New_York", -18_000), "America/New_York");
+  assert.equal(label("gateway"), "Gateway: America/New_York");
+  assert.equal(setGateway("Nowhere/Land", -12_600), "-03:30");
+  assert.equal(label("gateway"), "Gateway: UTC-03:30");
+  assert.equal(label("utc"), "UTC");
+});
+
+test("view survives the way through a link", () => {
+  const view = {
+    section: "refusals", range: { from: Date.UTC(2026, 10, 22, 10), to: Date.UTC(2026, 10, 22, 10, 15) }, zone: "utc", latency: "route:a&b",
+    who: "acme", rule: "per-key", kind: "shadow", at: "2026-11-22T10:03:00Z/2026-11-22T10:04:00Z", all: true,
+    client: { kind: "ip", id: "2001:db8::/64", route: "search", ip: "" },
+  };
+  assert.deepEqual(parse(format(view)), view);
+  assert.equal(format(parse("")), "#overview");
+  assert.equal(format(parse("#health?range=1h")), "#health?range=1h");
+});
+
+test("link to a moving range has its ends, one to the live range has not", () => {
+  const now = Date.UTC(2026, 10, 22, 12);
+  assert.equal(format(frozen(parse("#traffic?range=1h"), now)), "#traffic?range=2026-11-22T11:00:00Z/2026-11-22T12:00:00Z");
+  assert.equal(format(frozen(parse("#traffic"), now)), "#traffic");
+});
+
+test("hostile fragments give the default view or text of a bounded length", () => {
+  const safe = format(parse(""));
+  for (const hostile of [
+    "#<img src=x onerror=alert(1)>", "#__proto__", "#constructor?range=__proto__", "#overview?range=constructor", "#overview?range=5s", "#%", "#?????", "#overview?range=/",
+    "#overview?range=2026-11-22T10:00:00Z/2026-11-22T10:00:01Z", "#overview?range=2020-01-01T00:00:00Z/2026-01-01T00:00:00Z", "#overview?range=NaN/NaN", "#overview?zone=__proto__&kind=x",
+    "#overview?key=%00%1f", "#overview?key=%e0%a4%a",
+  ]) {
+    const view = parse(hostile);
+    if (view.client) assert.equal(view.client.id.length <= 200, true, hostile);
+    else assert.equal(format(view), safe, hostile);
+  }
+  assert.equal(parse(`#refusals?who=${"x".repeat(100_000)}`).who.length, 200);
+  assert.equal(parse("#refusals?who=a%E2%80%AEb%0d%0a").who, "ab");
+});
+
+test("interval has dates where it is not of today", () => {
+  const now = new Date(2026, 10, 22, 12).getTime();
+  assert.equal(interval(now - 300_000, now, now), "11:55:00 – 12:00:00");
+  assert.equal(interval(now - 86_400_000, now, now), "21 Nov, 12:00:00 – 22 Nov, 12:00:00");
+});
+
+test("fixture keeps its promises to the page", () => {
+  const one = fixture(Date.UTC(2026, 10, 22), 60_000);
+  assert.equal(Object.values(one.statuses).reduce((sum, count) => sum + count, 0), total(one.requests));
+});
+
 test("time of today has no date", () => {
   const noon = new Date(2026, 10, 21, 12, 0, 3).getTime();
   assert.equal(moment(noon, noon + 3_600_000), "12:00:03");
@@ -153,5 +325,6 @@ test("time of today has no date", () => {
 test("numbers are abbreviated", () => {
   assert.deepEqual([0, 4.25, 42.4, 4_200, 1_234_567].map(amount), ["0", "4.3", "42", "4,200", "1.2M"]);
   assert.deepEqual([percent(0, 0), percent(1, 3), percent(1, 10_000)], ["0 %", "33.3 %", "< 0.1 %"]);
+  assert.deepEqual([null, 0.42, 12.4, 1_240].map(latency), ["–", "0.4 ms", "12 ms", "1.2 s"]);
   assert.deepEqual([87, 1_240, 90_000, 7_200_000].map(span), ["87 ms", "1.2 s", "1.5 min", "2 h"]);
 });

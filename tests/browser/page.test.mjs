@@ -5,7 +5,7 @@ import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 
-import { AXE, CROWD, eventually, load, pause, secret, send, startBrowser, startGateway } from "./support.mjs";
+import { AXE, CROWD, eventually, load, overflowing, pause, secret, send, startBrowser, startGateway } from "./support.mjs";
 
 /** Folder for screenshots, if any. */
 const PICTURES = process.env.PICTURES;
@@ -89,9 +89,35 @@ test("charts change under load, with refusals by plan and by rule", async () => 
     const first = await eventually(`${id} to be drawn`, () => drawn(page, id));
     await eventually(`${id} to move`, async () => (await drawn(page, id)) !== first);
   }
-  const refused = (id, name) => page.locator(`#${id}-legend tr`, { hasText: name }).locator("td").nth(1).textContent();
-  await eventually("refusals of the plan free", async () => number(await refused("by-plan", "free")) > 0);
-  await eventually("refusals of the rule per-key", async () => number(await refused("by-rule", "per-key")) > 0);
+  const cell = (id, name, column) => page.locator(`#${id}-legend tr`, { hasText: name }).locator("td").nth(column).textContent();
+  await eventually("refusals of the plan free", async () => number(await cell("by-plan", "free", 1)) > 0);
+  await eventually("refusals of the rule per-key", async () => number(await cell("by-rule", "refused by per-key", 0)) > 0);
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("request without a valid key counts as 401, once, and not as allowed", async () => {
+  const { page, wrong, close } = await browser.open(gateway.admin);
+  const stop = load(gateway.gateway, [{ key: "not-in-the-file", ip: "198.51.100.99", perSecond: 3 }]);
+  const rate = (name) => page.locator("#by-rule-legend tr", { hasText: name }).locator("td").textContent().then(number);
+  await eventually("a rate of 401s", async () => (await rate("without a valid key (401)")) > 0);
+  await eventually("a tile with them", async () => number((await tile(page, "401")).replace(" %", "")) > 0);
+  await page.selectOption("#refusals-form [name=kind]", "unauthorized");
+  await eventually("a run of them", async () => /address 198\.51\.100\.99.*401/.test(await text(page, "#refusal-list tbody")));
+  stop();
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("traffic has status classes, and latency by route and by upstream", async () => {
+  const { page, wrong, close } = await browser.open(gateway.admin);
+  await page.waitForSelector('#by-route button[data-latency="route:search"]');
+  await page.click('#by-route button[data-latency="route:rest"]');
+  await eventually("its latency", async () => /\d (ms|s)/.test(await text(page, "#latency-legend")));
+  for (const range of ["15m", "1h", "24h"]) {
+    await page.selectOption("#range-select", range);
+    await eventually(`samples of ${range}`, async () => /^\d/.test(await page.locator("#statuses-legend tfoot td").textContent()));
+  }
   assert.deepEqual(wrong, []);
   await close();
 });
@@ -119,6 +145,7 @@ test("refusals are listed and filtered, and a click shows the client's buckets",
   await page.fill("#refusals-form [name=client]", "initec");
   await eventually("a suggestion", async () => /did you mean `initech`/.test(await text(page, "#refusal-list")));
   await page.fill("#refusals-form [name=client]", "initech");
+  await page.selectOption("#refusals-form [name=kind]", "limit");
   await eventually("those of the key", async () => all(await rows(), "key initech"));
   const [first] = await rows();
   for (const part of ["from 198.51.100.77", "per-key", "plan free", "open"]) assert.ok(first.includes(part), `${part} in ${first}`);
@@ -127,7 +154,7 @@ test("refusals are listed and filtered, and a click shows the client's buckets",
   await eventually("the count to grow", async () => (await count()) !== before);
 
   await page.selectOption("#refusals-rule", "per-ip");
-  await eventually("no match", async () => (await text(page, "#refusal-list")) === "No matching refusals.");
+  await eventually("no match", async () => /^No matching refusals\./.test(await text(page, "#refusal-list")));
   await page.selectOption("#refusals-rule", "per-key");
   await page.click('#refusal-list button[data-id="initech"]');
   await page.waitForSelector('[data-rule="per-ip"] .tokens:not(:empty)');
@@ -217,6 +244,18 @@ test("request is explained", async () => {
   await page.fill("#explain-form [name=key]", secret("big-corp"));
   await page.fill("#explain-form [name=headers]", "x-tenant: a");
   await page.click("#explain-form button[type=submit]");
+  await page.waitForSelector("#explanation .verdict");
+  const answer = await text(page, "#explanation");
+  for (const part of ["big-corp", "enterprise", "search", "Allowed"]) assert.ok(answer.includes(part), `${part} in ${answer}`);
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("request is explained by the id of a key", async () => {
+  const { page, wrong, close } = await browser.open(gateway.admin);
+  await page.fill("#explain-form [name=key_id]", "big-corp");
+  await page.fill("#explain-form [name=path]", "/api/search");
+  await page.press("#explain-form [name=path]", "Enter");
   await page.waitForSelector("#explanation .verdict");
   const answer = await text(page, "#explanation");
   for (const part of ["big-corp", "enterprise", "search", "Allowed"]) assert.ok(answer.includes(part), `${part} in ${answer}`);
@@ -319,7 +358,7 @@ test("keyboard reaches every control, and focus is visible", async () => {
     seen.add(name);
     assert.notEqual(outline, "none", name);
   }
-  for (const name of ["theme", "clients-rule", "client", "refusals-rule", "id", "reload", "rate", "play"]) assert.ok(seen.has(name), `${name} in ${[...seen]}`);
+  for (const name of ["theme", "range-select", "range-at", "range-in", "zone", "copy-link", "clients-rule", "client", "at", "refusals-rule", "all", "key_id", "id", "reload", "rate", "play"]) assert.ok(seen.has(name), `${name} in ${[...seen]}`);
   await close();
 });
 
@@ -359,11 +398,14 @@ for (const [name, options] of [
     await page.click("#explain-form button[type=submit]");
     await page.waitForSelector("#explanation .verdict");
     await page.waitForSelector("#busiest table");
+    await page.waitForSelector("#by-route table");
+    await page.click("#refusal-list button.more");
+    await page.waitForSelector("#refusal-list tr.detail");
     const width = await page.evaluate(() => [document.documentElement.scrollWidth, window.innerWidth]);
     assert.ok(width[0] <= width[1], `${width}`);
+    assert.deepEqual(await overflowing(page), []);
     assert.deepEqual(await violations(page), []);
-    await page.waitForSelector("#refusal-list table");
-    for (const id of ["overview", "refusals", "buckets", "explain", "health", "changes", "learn"]) {
+    for (const id of ["overview", "traffic", "clients", "refusals", "buckets", "explain", "health", "changes", "learn"]) {
       await page.evaluate((id) => document.getElementById(id).scrollIntoView({ behavior: "instant" }), id);
       if (PICTURES) await pause(1_500);
       await picture(page, `${name.replaceAll(" ", "-")}-${id}`);

@@ -2,7 +2,7 @@
 
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
-import { mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import { createServer } from "node:net";
 import { createRequire } from "node:module";
@@ -66,6 +66,14 @@ function start(program, args) {
 const keys = { acme: "pro", "big-corp": "enterprise", globex: "pro", initech: "free" };
 export const secret = (id) => `secret-of-${id}`;
 
+/** The configuration with other names: `rename(name)` for each plan, key, upstream, route and rule. */
+export const renamed = (text, rename) => text
+  .replace(/^\[(plans|keys|upstreams|routes|rules)\.([\w-]+)\]/gm, (_, table, name) => `[${table}.${rename(name)}]`)
+  .replace(/^plans\.(\w+)/gm, (_, name) => `plans.${rename(name)}`)
+  .replace(/^(plan|upstream) = "(\w+)"/gm, (_, member, name) => `${member} = "${rename(name)}"`)
+  .replace(/^routes = \["(\w+)"\]/gm, (_, name) => `routes = ["${rename(name)}"]`)
+  .replace("[upstreams.", `[clients]\nanonymous_plan = "${rename("free")}"\n[upstreams.`);
+
 /** A configuration with several plans, keys and rules. */
 function config(redis, more = "") {
   const tables = Object.entries(keys).map(([id, plan]) =>
@@ -122,13 +130,13 @@ ${more}`;
 }
 
 /** A gateway and its Redis. */
-export async function startGateway({ more = "" } = {}) {
+export async function startGateway({ more = "", change = (text) => text } = {}) {
   const folder = mkdtempSync(join(tmpdir(), "tollgate-browser-"));
   const port = await freePort();
   const redis = start("redis-server", ["--port", String(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder]);
   await eventually("Redis", () => redis.log().includes("Ready to accept connections"));
   const file = join(folder, "gateway.toml");
-  const text = config(port, more);
+  const text = change(config(port, more));
   writeFileSync(file, text);
   const program = start(PROGRAM, ["run", "-c", file]);
   const found = await eventually("the gateway", () => {
@@ -147,6 +155,21 @@ export async function startGateway({ more = "" } = {}) {
   };
   return { ...found, text, save, redis, log: program.log, stop };
 }
+
+/** What protrudes from the page, from its card or from its table, as a list of selectors. */
+export const overflowing = (page) => page.evaluate(() => {
+  const name = (element) => `${element.closest("[id]")?.id} ${element.tagName}.${element.className}: ${element.textContent.slice(0, 40)}`;
+  const isShown = (element) => element.checkVisibility() && !element.closest(".hidden, .skip, .uplot, svg");
+  const wrong = [];
+  for (const element of document.querySelectorAll("body *")) {
+    if (!isShown(element)) continue;
+    const { left, right } = element.getBoundingClientRect();
+    const card = element.parentElement.closest(".card, .tile, header, main")?.getBoundingClientRect();
+    if (left < -1 || right > window.innerWidth + 1 || (card && right > card.right + 1)) wrong.push(`outside: ${name(element)}`);
+    if (element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).overflowX !== "visible" && element.tagName !== "INPUT") wrong.push(`scrolls: ${name(element)}`);
+  }
+  return wrong;
+});
 
 const agent = new http.Agent({ keepAlive: true, maxSockets: 16 });
 
@@ -182,19 +205,35 @@ export const CROWD = [
   { ip: "192.0.2.99", perSecond: 1 },
 ];
 
-/** A browser whose pages collect errors. */
+const PAGE = join(ROOT, "src", "admin", "page");
+
+/** Serves the page from the source, so that a change needs no build. The headers are those of the program. */
+async function fromSource(context, address) {
+  await context.route((url) => url.origin === new URL(address).origin && /^\/(page\/.*)?$/.test(url.pathname), async (route) => {
+    const { pathname } = new URL(route.request().url());
+    const file = pathname === "/" ? "index.html" : pathname.replace("/page/", "").replace(/^uplot/, "vendor/uplot");
+    const types = { html: "text/html", css: "text/css", js: "text/javascript", svg: "image/svg+xml" };
+    const policy = (await fetch(address)).headers.get("content-security-policy");
+    const contentType = `${types[file.split(".").at(-1)]}; charset=utf-8`;
+    await route.fulfill({ contentType, headers: policy && { "content-security-policy": policy }, body: readFileSync(join(PAGE, file), "utf8") });
+  });
+}
+
+/** A browser whose pages collect errors. With `SOURCE=1`, the page is that of the source, not of the program. */
 export async function startBrowser() {
   const browser = await chromium.launch({ executablePath: CHROMIUM, args: QUIET });
-  const open = async (address, options = {}) => {
+  const open = async (address, { prepare, fragment = "", ...options } = {}) => {
     const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+    if (process.env.SOURCE) await fromSource(context, address);
     const page = await context.newPage();
+    await prepare?.(page);
     const wrong = [];
     page.on("console", (message) => message.type() === "error" && wrong.push(`console: ${message.text()}`));
     page.on("pageerror", (error) => wrong.push(`error: ${error}`));
     page.on("request", (request) => {
       if (!request.url().startsWith(`${address}/`) && !request.url().startsWith("data:")) wrong.push(`outside: ${request.url()}`);
     });
-    await page.goto(address);
+    await page.goto(`${address}/${fragment}`);
     return { page, wrong, close: () => context.close() };
   };
   return { open, stop: () => browser.close() };

@@ -68,14 +68,14 @@ export async function post(path, body) {
   return json(await request(path, { method: "POST", ...content }));
 }
 
-/** Calls `work` now and every `ms` while the page is visible. Returns a function that stops it. */
+/** Calls `work` now and every `ms` (a number, or a function) while the page is visible. Returns a function that stops it. */
 export function every(ms, work) {
   let timer = null;
   let ended = false;
   const run = async () => {
     clearTimeout(timer);
     if (!document.hidden) await work();
-    if (!ended) timer = setTimeout(run, ms);
+    if (!ended) timer = setTimeout(run, typeof ms === "function" ? ms() : ms);
   };
   const resume = () => !document.hidden && !ended && run();
   document.addEventListener("visibilitychange", resume);

@@ -1,8 +1,8 @@
 // One bucket: its level, the time of the next allowed request, and its last minute.
 
-import { h } from "./dom.js";
+import { h, named } from "./dom.js";
 import { clockMs, span, whole } from "./format.js";
-import { axes, Chart, colour } from "./chart.js";
+import { axes, Chart, colour, inZone, RIGHT_PX } from "./chart.js";
 import { exact, nextAfterMs } from "./tokens.js";
 
 /** Time span of the chart. */
@@ -30,7 +30,7 @@ export class BucketCard {
     this.#parts.chart.setAttribute("role", "img");
     this.#parts.chart.setAttribute("aria-label", `Tokens of ${rule.rule} over the last minute`);
     this.element = h("article", { class: "card bucket-card", "aria-labelledby": title, data: { rule: rule.rule } },
-      h("div", { class: "heading" }, h("h3", { id: title }, rule.rule),
+      h("div", { class: "heading" }, h("h3", { id: title }, named(rule.rule)),
         rule.mode === "shadow" && h("span", { class: "badge" }, "shadow"),
         !rule.own && h("span", { class: "badge", title: "Other clients share this bucket" }, "shared")),
       this.#parts.limit,
@@ -71,8 +71,8 @@ export class BucketCard {
   #options(width, height) {
     const line = colour("--c1");
     return {
-      width, height, padding: [6, 26, 0, 0], legend: { show: false },
-      cursor: { show: false },
+      width, height, padding: [6, RIGHT_PX, 0, 0], legend: { show: false },
+      tzDate: inZone, cursor: { show: false },
       scales: {
         x: { range: (_, min, max) => [max - SHOWN_MS / 1_000, max] },
         y: { range: (_, min) => [Math.min(0, min), this.#burst] },

@@ -1,13 +1,18 @@
-// One client: its buckets, live, with reset and grant.
+// One client: its buckets, live, with reset and grant, and its recent refusals.
 
 import { every, get, post } from "./api.js";
-import { byId, empty, fill, h } from "./dom.js";
+import { byId, code, empty, fill, h } from "./dom.js";
 import { confirm } from "./dialogs.js";
 import { clock, whole } from "./format.js";
 import { BucketCard } from "./bucketcard.js";
+import { explainClient } from "./explain.js";
+import * as history from "./history.js";
 import { costOf } from "./policy.js";
+import * as view from "./view.js";
 
 const EVERY_MS = 500;
+
+const HINT = "Enter a key id or an address, or select a client above.";
 
 let client = null;
 let stop = null;
@@ -24,8 +29,8 @@ function query() {
   return text && `?${text}`;
 }
 
-/** Watches the buckets of a client; `go` also scrolls there. */
-export function watch(wanted, go = false) {
+/** Watches the buckets of a client. */
+function open(wanted) {
   client = wanted;
   const form = byId("client-form");
   for (const name of ["kind", "id", "route", "ip"]) form.elements[name].value = client[name] ?? "";
@@ -35,17 +40,22 @@ export function watch(wanted, go = false) {
     h("div", { class: "client-head" },
       h("p", { id: "client-who", role: "status" }, `Loading ${client.id}`),
       h("div", { class: "actions" },
+        h("button", { type: "button", onclick: explain }, "Explain a request"),
         h("button", { type: "button", onclick: () => reset(null) }, "Reset all"),
         h("button", { type: "button", onclick: () => grant(null) }, "Grant to all"))),
     h("p", { id: "client-result", role: "status", class: "result" }),
     h("div", { class: "cards", id: "client-cards" }),
-    h("div", { id: "client-others" }));
+    h("div", { id: "client-others" }),
+    history.section());
   byId("client-stop").hidden = false;
-  stop = every(EVERY_MS, refresh);
-  if (go) {
-    byId("buckets").scrollIntoView({ block: "start" });
-    byId("buckets-title").focus({ preventScroll: true });
-  }
+  const stops = [every(EVERY_MS, refresh), history.start(client)];
+  stop = () => stops.forEach((end) => end());
+}
+
+/** Prefills the form of `explain` with this client. */
+function explain() {
+  const { kind, id, ip, route } = client;
+  explainClient(kind === "key" ? { keyId: id, ip, route } : { ip: id, route });
 }
 
 async function refresh() {
@@ -93,7 +103,7 @@ function others(rules) {
   if (rules.length === 0) return null;
   const why = (rule) => (rule.applies === false ? rule.why_not?.why ?? "does not apply" : `counts by values that were not given: ${rule.unknown.join(", ")}`);
   return h("details", {}, h("summary", {}, `${rules.length} more rule${rules.length > 1 ? "s" : ""} without a bucket to show`),
-    h("ul", {}, rules.map((rule) => h("li", {}, h("code", {}, rule.rule), ` ${why(rule)}`))));
+    h("ul", {}, rules.map((rule) => h("li", {}, code(rule.rule), ` ${why(rule)}`))));
 }
 
 /** Shows the result, with the tokens of each bucket before and after. */
@@ -126,7 +136,7 @@ async function reset(rule) {
 }
 
 async function grant(rule) {
-  const shared = rule && !rule.own ? "Other clients share this bucket." : "";
+  const shared = rule && !rule.own ? " Other clients share this bucket." : "";
   const tokens = await confirm({
     title: `Grant tokens to ${client.id}?`, yes: "Grant",
     text: `Adds tokens to ${rule ? `the bucket of ${rule.rule}` : "all buckets that only this client uses"}, up to its burst.${shared}`,
@@ -141,12 +151,28 @@ function end() {
   byId("client-stop").hidden = true;
 }
 
+/** Follows the view: another client, or none. */
+function apply(now, before) {
+  if (JSON.stringify(now.client) === JSON.stringify(before.client)) return;
+  if (now.client) {
+    open(now.client);
+    return;
+  }
+  end();
+  client = null;
+  byId("client-view").replaceChildren(empty(HINT));
+}
+
 export function start() {
-  byId("client-view").replaceChildren(empty("Enter a key id or an address, or select a client above."));
+  byId("client-view").replaceChildren(empty(HINT));
   byId("client-form").addEventListener("submit", (event) => {
     event.preventDefault();
     const { kind, id, route, ip } = event.target.elements;
-    watch({ kind: kind.value, id: id.value.trim(), route: route.value, ip: ip.value.trim() });
+    const before = client;
+    view.change({ client: { kind: kind.value, id: id.value.trim(), route: route.value, ip: ip.value.trim() } });
+    // The same client again, after an error.
+    if (client === before && client) open(client);
   });
-  byId("client-stop").addEventListener("click", end);
+  byId("client-stop").addEventListener("click", () => view.change({ client: null }));
+  view.listen(apply);
 }

@@ -1,10 +1,10 @@
 // The clients with the most requests and the most refusals.
 
 import { every, get } from "./api.js";
-import { byId, empty, fill, h, table } from "./dom.js";
+import { byId, code, empty, fill, h, named, table } from "./dom.js";
 import { percent, span, whole } from "./format.js";
-import { watch } from "./client.js";
 import { isShadow } from "./policy.js";
+import * as view from "./view.js";
 
 const EVERY_MS = 3_000;
 const LISTED = 8;
@@ -31,11 +31,11 @@ function merged(answer, by) {
 
 function name(client) {
   const kind = h("span", { class: "muted" }, `${KINDS[client.kind] ?? client.kind} `);
-  if (client.kind === "unknown_key") return [kind, h("code", {}, client.id)];
+  if (client.kind === "unknown_key") return [kind, code(client.id)];
   return [kind, h("button", {
     type: "button", class: "link", "aria-label": `Watch the buckets of ${client.id}`,
     data: { kind: client.kind, id: client.id },
-  }, client.id)];
+  }, named(client.id))];
 }
 
 function list(answer, by, caption) {
@@ -50,7 +50,7 @@ function list(answer, by, caption) {
     } },
     { title: "Requests", kind: "number", cell: (client) => whole(client.requests) },
     { title: "Refused", kind: "number", cell: (client) => [whole(client.refused), h("span", { class: "muted minor" }, ` ${percent(client.refused, client.requests)}`)] },
-    { title: "Rule", kind: "minor", cell: (client) => client.rule },
+    { title: "Rule", kind: "minor", cell: (client) => named(client.rule) },
   ], clients);
 }
 
@@ -73,7 +73,7 @@ export function start() {
   for (const id of ["busiest", "most-refused"]) {
     byId(id).addEventListener("click", (event) => {
       const button = event.target.closest("button");
-      if (button) watch({ kind: button.dataset.kind, id: button.dataset.id }, true);
+      if (button) view.go({ section: "buckets", client: { kind: button.dataset.kind, id: button.dataset.id, ip: "", route: "" } });
     });
   }
   byId("clients-rule").addEventListener("change", (event) => {

@@ -50,14 +50,33 @@ function attributes(old, node) {
   }
 }
 
-/** A table. `columns`: `{ title, cell(row), kind? }`; `kind` is "number" or "minor". */
-export function table(caption, columns, rows) {
-  const head = columns.map(({ title, kind }) => h("th", { scope: "col", class: kind }, title));
-  const body = rows.map((row) =>
-    h("tr", {}, columns.map(({ cell, kind }, index) => {
+/** Names longer than this may break anywhere; shorter ones only at a hyphen. */
+const UNBROKEN = 16;
+
+/** A name that breaks over lines where it would not fit, as text with `<wbr>`. */
+export function named(text) {
+  if (text.length <= UNBROKEN) return [text];
+  const parts = text.match(/[^-_.:/]{1,8}[-_.:/]?|[-_.:/]/g) ?? [];
+  return parts.flatMap((part, index) => (index === 0 ? [part] : [h("wbr"), part]));
+}
+
+/** A name of the file. */
+export const code = (text) => h("code", {}, named(text));
+
+/**
+ * A table. `columns`: `{ title, cell(row), kind?, sort? }`; `kind` is "number" or "minor", `sort` is
+ * `aria-sort`. A row is followed by what `detail(row)` returns, if that is not false.
+ */
+export function table(caption, columns, rows, detail = () => false) {
+  const head = columns.map(({ title, kind, sort }) => h("th", { scope: "col", class: kind, "aria-sort": sort }, title));
+  const body = rows.flatMap((row) => {
+    const cells = columns.map(({ cell, kind }, index) => {
       const content = cell(row);
       return index === 0 ? h("th", { scope: "row", class: kind }, content) : h("td", { class: kind }, content);
-    })));
+    });
+    const more = detail(row);
+    return [h("tr", {}, cells), more && h("tr", { class: "detail" }, h("td", { colspan: columns.length }, more))];
+  });
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Table: ${caption}` },
     h("table", {}, h("caption", { class: "hidden" }, caption), h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
 }

@@ -1,8 +1,10 @@
 // The form that explains a request, and the explanation.
 
 import { post } from "./api.js";
-import { badge, byId, h, table } from "./dom.js";
-import { span, whole } from "./format.js";
+import { badge, byId, code, h, table } from "./dom.js";
+import { plural, span, whole } from "./format.js";
+import { requestOn } from "./policy.js";
+import * as view from "./view.js";
 
 const DECISIONS = {
   allow: { text: "Allowed", kind: "good" },
@@ -12,9 +14,9 @@ const DECISIONS = {
 
 /** The request in the form, without empty fields. */
 function requestOf(form) {
-  const { method, path, key, ip, host, headers } = form.elements;
+  const { method, path, key_id: keyId, key, ip, host, headers } = form.elements;
   const request = { method: method.value, path: path.value.trim() };
-  for (const field of [key, ip, host]) {
+  for (const field of [keyId, key, ip, host]) {
     if (field.value.trim()) request[field.name] = field.value.trim();
   }
   for (const line of headers.value.split("\n").filter((line) => line.includes(":"))) {
@@ -29,7 +31,7 @@ function requestOf(form) {
 function verdict({ decision, status, why, retry_after_ms: wait, shadow_refusals: shadow = [] }) {
   const { text, kind } = DECISIONS[decision] ?? { text: decision };
   const parts = [status && badge(String(status), kind), wait > 0 && badge(`retry after ${span(wait)}`, "warn"),
-    ...shadow.map((rule) => badge(`shadow: ${rule} would deny`, "warn"))];
+    ...shadow.map((rule) => badge(`shadow: ${rule} would refuse`, "warn"))];
   return h("div", { class: "verdict", data: { kind } },
     h("p", {}, h("strong", {}, text), " ", ...parts), h("p", {}, why));
 }
@@ -38,11 +40,12 @@ function facts({ client, route, request }) {
   const row = (title, ...value) => h("div", {}, h("dt", {}, title), h("dd", {}, ...value));
   const rows = [row("Request", h("code", {}, `${request.method} ${request.host}${request.path}`))];
   if (client) {
-    const key = client.key ? [h("code", {}, client.key), ` (${client.key_from})`] : [client.key_state.replaceAll("_", " ")];
+    const from = client.key_from ? ` (${client.key_from.replaceAll("_", " ")})` : "";
+    const key = client.key ? [code(client.key), from] : [`${client.key_state.replaceAll("_", " ")}${from}`];
     rows.push(row("Address", h("code", {}, client.address ?? "none"), ` ${client.address_why}`), row("Key", ...key));
-    if (client.plan) rows.push(row("Plan", h("code", {}, client.plan)));
+    if (client.plan) rows.push(row("Plan", code(client.plan)));
   }
-  if (route) rows.push(row("Route", h("code", {}, route.name), ` to ${route.upstream}, for ${route.cost} token${route.cost === 1 ? "" : "s"}; ${route.why}`));
+  if (route) rows.push(row("Route", ...(route.name ? [code(route.name), ` to ${route.upstream}, for ${plural(route.cost, "token")}; ${route.why}`] : [route.why])));
   return h("dl", { class: "facts lines" }, rows);
 }
 
@@ -58,7 +61,7 @@ function rules(list) {
     return rule.enough ? badge("enough", "good") : badge("too few", "bad");
   };
   return table("Rules", [
-    { title: "Rule", cell: (rule) => h("code", {}, rule.name) },
+    { title: "Rule", cell: (rule) => code(rule.name) },
     { title: "Tokens", cell: mark },
     { title: "Limit", cell: (rule) => (rule.rate ? `${rule.rate}, burst ${whole(rule.burst)}` : "–") },
     { title: "Detail", cell: detail },
@@ -74,6 +77,16 @@ async function submit(event) {
   } catch (problem) {
     place.replaceChildren(h("p", { class: "field-error" }, problem.message));
   }
+}
+
+/** Fills the form with a client, by the id of its key or by its address, and a path of `route`; goes there. */
+export function explainClient({ keyId, ip, route }) {
+  const { method, path, key_id: id, key, ip: address, host, headers } = byId("explain-form").elements;
+  const request = requestOn(route);
+  [id.value, key.value, address.value, host.value, headers.value] = [keyId ?? "", "", ip ?? "", request.host, ""];
+  [method.value, path.value] = [request.method, request.path];
+  view.go({ section: "explain" });
+  byId("explain-form").requestSubmit();
 }
 
 export function start() {

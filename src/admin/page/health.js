@@ -1,11 +1,11 @@
 // The circuit breaker and its transitions, the sources of decisions, and the upstreams.
 
 import { every, get, post } from "./api.js";
-import { badge, byId, empty, fill, h, table } from "./dom.js";
+import { badge, byId, code, empty, fill, h, named, table } from "./dom.js";
 import { confirm } from "./dialogs.js";
-import { clock, span, whole } from "./format.js";
-import { Stacked } from "./chart.js";
+import { moment, span, whole } from "./format.js";
 import { breakerChanges, counts } from "./series.js";
+import { TimeChart } from "./timechart.js";
 
 const EVERY_MS = 2_000;
 const LISTED = 6;
@@ -49,7 +49,7 @@ function shown({ breaker, gateways, redis, buckets }) {
   }
   const isOverridden = breaker.override !== "auto";
   const list = changes.slice(0, LISTED).map(({ at_ms, to, times }) =>
-    h("li", {}, h("time", {}, clock(at_ms)), " ", badge(to.replace("_", " "), KINDS[to]), times > 1 ? ` ${times} times` : ""));
+    h("li", {}, h("time", {}, moment(at_ms, Date.now())), " ", badge(to.replace("_", " "), KINDS[to]), times > 1 ? ` ${times} times` : ""));
   return [
     h("p", { class: "state" }, badge(breaker.state.replace("_", " "), KINDS[breaker.state]), ` ${MEANING[breaker.state] ?? ""}`, isOverridden ? " Overridden by an operator." : ""),
     h("dl", { class: "facts lines" },
@@ -61,7 +61,7 @@ function shown({ breaker, gateways, redis, buckets }) {
       fact("Local buckets", whole(buckets.local)),
       fact("Buckets in debt", whole(buckets.debts))),
     h("h4", {}, "Transitions"),
-    list.length ? h("ol", { class: "moments" }, list) : empty("None in the last minutes."),
+    list.length ? h("ol", { class: "moments" }, list) : empty("None in this range."),
     h("div", { class: "actions" }, isOverridden
       ? h("button", { type: "button", data: { override: "auto" } }, "End the override")
       : h("button", { type: "button", data: { override: "open" } }, "Rehearse an outage")),
@@ -84,10 +84,10 @@ async function refreshUpstreams() {
     const rows = upstreams.flatMap((upstream) => (upstream.addresses.length ? upstream.addresses : [{}])
       .map((address) => ({ ...address, name: upstream.name, servers: upstream.servers })));
     fill(byId("upstreams"), rows.length === 0 ? empty("The file has no upstream.") : table("Upstream servers", [
-      { title: "Upstream", cell: (row) => h("code", {}, row.name) },
-      { title: "Address", cell: (row) => h("code", {}, row.address ?? row.servers.join(", ")) },
+      { title: "Upstream", cell: (row) => code(row.name) },
+      { title: "Address", cell: (row) => code(row.address ?? row.servers.join(", ")) },
       { title: "Health", cell: (row) => health(row) },
-      { title: "In the file", kind: "minor", cell: (row) => row.servers.join(", ") },
+      { title: "In the file", kind: "minor", cell: (row) => named(row.servers.join(", ")) },
     ], rows));
   } catch (problem) {
     fill(byId("upstreams"), empty(problem.message));
@@ -100,14 +100,15 @@ function health({ address, servers, health: state, retry_after_ms: wait }) {
   return badge(state, "good");
 }
 
-/** Updates the section from the samples. */
-export function show(samples) {
-  changes = breakerChanges(samples.list);
-  if (!document.hidden) sources.show(counts(samples.list, "sources", SOURCES));
+/** Updates the section from the samples of the shown range. */
+export function show({ samples, span, redraws }) {
+  if (!redraws) return;
+  changes = breakerChanges(samples);
+  sources.show(counts(samples, "sources", SOURCES), span);
 }
 
 export function start() {
-  sources = new Stacked(byId("sources"), byId("sources-legend"), "Decisions per second, by source", {});
+  sources = new TimeChart(byId("sources"), byId("sources-legend"), { label: "Decisions per second, by source", word: ({ name }) => name });
   byId("breaker").addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (button) setOverride(button.dataset.override);

@@ -1,9 +1,12 @@
 // The dashboard. Each section is one file; this one starts them and passes the samples.
 
-import { byId } from "./dom.js";
+import { byId, h } from "./dom.js";
 import { listen } from "./events.js";
-import { Samples } from "./series.js";
+import * as zones from "./zone.js";
+import * as view from "./view.js";
+import * as range from "./range.js";
 import * as overview from "./overview.js";
+import * as traffic from "./traffic.js";
 import * as clients from "./clients.js";
 import * as refusals from "./refusals.js";
 import * as client from "./client.js";
@@ -16,16 +19,11 @@ import * as visualizer from "./visualizer.js";
 /** Accessible names of the colour schemes. */
 const THEMES = { auto: "colours of the system", light: "light colours", dark: "dark colours" };
 
-const samples = new Samples();
+/** The page counts as scrolled when it has not moved for this long. */
+const SETTLED_MS = 200;
 
-function take(event, data) {
-  if (event === "history") samples.reset(data);
-  else samples.push(data);
-  if (!samples.last) return;
-  overview.show(samples);
-  health.show(samples);
-  policy.update(samples.last.generation);
-}
+/** How long a button says that the link was copied. */
+const COPIED_MS = 2_000;
 
 function live(state) {
   const element = byId("live");
@@ -48,6 +46,81 @@ function theme() {
   });
 }
 
+/** The choice of the time zone, and its names. */
+function zone() {
+  const select = byId("zone");
+  const name = () => {
+    for (const option of select.options) option.textContent = zones.label(option.value);
+  };
+  window.addEventListener("gatewayzone", ({ detail: known }) => {
+    if (!known) return;
+    if (!select.querySelector('[value="gateway"]')) select.append(h("option", { value: "gateway" }));
+    select.value = view.current().zone;
+    name();
+    if (view.current().zone === "gateway") window.dispatchEvent(new Event("zonechange"));
+  });
+  select.addEventListener("change", () => view.change({ zone: select.value }));
+  view.listen((now, before) => {
+    zones.choose(now.zone);
+    select.value = now.zone;
+    if (now.zone !== before.zone) window.dispatchEvent(new Event("zonechange"));
+  });
+  name();
+}
+
+/** Copies a link to what is shown. Without access to the clipboard, it shows the link to copy. */
+function share() {
+  const button = byId("copy-link");
+  button.addEventListener("click", async () => {
+    const link = new URL(view.format(view.frozen(view.current(), Date.now())), window.location.href).href;
+    try {
+      await navigator.clipboard.writeText(link);
+      button.textContent = "Copied";
+      setTimeout(() => (button.textContent = "Copy link"), COPIED_MS);
+    } catch {
+      byId("link-text").value = link;
+      byId("link").showModal();
+      byId("link-text").select();
+    }
+  });
+}
+
+/** Keeps the section in the address: by a click on its link, or by scrolling there. */
+function sections() {
+  const links = [...document.querySelectorAll("nav a")];
+  for (const section of view.SECTIONS) byId(`${section}-title`).tabIndex = -1;
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest('a[href^="#"]');
+    if (!link) return;
+    event.preventDefault();
+    view.go({ section: link.hash.slice(1) });
+  });
+  let timer = null;
+  const settled = () => {
+    const top = (section) => byId(section).getBoundingClientRect().top;
+    const height = window.innerHeight;
+    const { section } = view.current();
+    if (top(section) >= -1 && top(section) < height) return;
+    const passed = view.SECTIONS.filter((name) => top(name) < height * 0.4);
+    view.change({ section: passed.at(-1) ?? view.SECTIONS[0] }, { replace: true });
+  };
+  window.addEventListener("scroll", () => {
+    clearTimeout(timer);
+    timer = setTimeout(settled, SETTLED_MS);
+  }, { passive: true });
+  view.listen(({ section }) => {
+    for (const link of links) {
+      if (link.hash === `#${section}`) link.setAttribute("aria-current", "true");
+      else link.removeAttribute("aria-current");
+    }
+  });
+}
+
 theme();
-for (const section of [overview, clients, refusals, client, explain, health, reloads, visualizer]) section.start();
-listen(take, live);
+zone();
+share();
+sections();
+range.start([overview.show, traffic.show, health.show, ({ last }) => policy.update(last.generation)]);
+for (const section of [overview, traffic, clients, refusals, client, explain, health, reloads, visualizer]) section.start();
+view.start();
+listen(range.take, live);

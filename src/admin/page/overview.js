@@ -1,11 +1,12 @@
 // The tiles and the two charts at the top.
 
-import { byId, fill, h } from "./dom.js";
-import { amount, percent, whole } from "./format.js";
-import { Stacked } from "./chart.js";
-import { recent, stacked } from "./series.js";
+import { byId, fill, h, named } from "./dom.js";
+import { amount, latency, percent, span as length, whole } from "./format.js";
+import { REST, summed, TITLES, total, WORDS } from "./outcomes.js";
+import { byPlan, byRule } from "./series.js";
+import { TimeChart } from "./timechart.js";
 
-/** The tiles show averages over this many seconds, because values of one second vary too much. */
+/** The tiles of the live range show averages over this many seconds, because values of one second vary too much. */
 const RECENT_S = 5;
 
 const STATES = { closed: "good", half_open: "warn", open: "bad" };
@@ -13,9 +14,18 @@ const STATES = { closed: "good", half_open: "warn", open: "bad" };
 let plans;
 let rules;
 
+/** The name of a row of the chart by rule. */
+function word({ name, kind }) {
+  if (kind === "refused") return ["refused by ", ...named(name === REST ? "other rules" : name)];
+  if (kind === "shadow_refused") return ["shadow: ", ...named(name), " would refuse"];
+  return [WORDS[kind]];
+}
+
 export function start() {
-  plans = new Stacked(byId("by-plan"), byId("by-plan-legend"), "Requests per second by plan, allowed and refused");
-  rules = new Stacked(byId("by-rule"), byId("by-rule-legend"), "Decisions per second by rule, allowed and refused");
+  plans = new TimeChart(byId("by-plan"), byId("by-plan-legend"), {
+    label: "Requests per second by plan and outcome", columns: TITLES, nameless: "no plan",
+  });
+  rules = new TimeChart(byId("by-rule"), byId("by-rule-legend"), { label: "Requests per second by the rule that refused them", word });
 }
 
 function tile(title, value, note, kind) {
@@ -26,23 +36,38 @@ function tile(title, value, note, kind) {
 /** The share of decisions by Redis. */
 function byRedis({ sources }) {
   const all = Object.values(sources).reduce((sum, count) => sum + count, 0);
-  return all === 0 ? "no decisions" : `${percent(sources.redis ?? 0, all)} decided by Redis`;
+  return all === 0 ? "no decisions" : `${percent(sources.redis ?? 0, all)} by Redis`;
 }
 
-export function show(samples) {
-  const sample = samples.last;
-  if (!sample) return;
-  const { allowed, refused } = recent(samples.list, RECENT_S);
-  const all = allowed + refused;
-  const shared = sample.breaker !== null;
-  fill(byId("tiles"),
-    tile("Requests/s", amount(all), `${whole(sample.in_flight)} in flight`),
-    tile("Refused", percent(refused, all), `${amount(refused)} per second`, refused > 0 ? "warn" : undefined),
-    tile("Breaker", shared ? sample.breaker.replace("_", " ") : "no Redis", shared ? byRedis(sample) : "limits are not shared", STATES[sample.breaker]),
-    tile("Gateways", shared ? whole(sample.gateways) : "1", shared ? "share these limits" : `${whole(sample.local_buckets)} local buckets`),
-    tile("Configuration", `no. ${sample.generation}`, sample.config_valid ? "the file is applied" : "the saved file was rejected",
-      sample.config_valid ? "good" : "bad"));
-  if (document.hidden) return;
-  plans.show(stacked(samples.list, "plans"));
-  rules.show(stacked(samples.list, "rules"));
+/** The tiles that count requests of the shown range. */
+function requestTiles({ samples, isLive, last }) {
+  const sum = summed(isLive ? samples.slice(-RECENT_S) : samples);
+  const all = total(sum);
+  const rate = (count) => (sum.ms === 0 ? 0 : (count * 1_000) / sum.ms);
+  const share = (count, kind) => [percent(count, all), isLive ? `${amount(rate(count))} per second` : amount(count), count > 0 ? kind : undefined];
+  const tiles = [
+    tile("Requests/s", amount(rate(all)), isLive ? `${whole(last.in_flight)} in flight` : `${amount(all)} in ${length(sum.ms)}`),
+    tile("Refused", ...share(sum.refused + sum.unavailable, "warn")),
+    tile("401", ...share(sum.unauthorized, "warn")),
+    tile("5xx", ...share(sum.errors, "bad")),
+  ];
+  const p99 = samples.at(-1)?.latency?.p99_ms;
+  return p99 === undefined ? tiles : [...tiles, tile("p99", latency(p99), `p50 ${latency(samples.at(-1).latency.p50_ms)}`)];
+}
+
+function stateTiles(last) {
+  const shared = last.breaker !== null;
+  return [
+    tile("Breaker", shared ? last.breaker.replace("_", " ") : "no Redis", shared ? byRedis(last) : "limits are not shared", STATES[last.breaker]),
+    tile("Gateways", shared ? whole(last.gateways) : "1", shared ? "share these limits" : `${whole(last.local_buckets)} local buckets`),
+    tile("Configuration", `no. ${last.generation}`, last.config_valid ? "the file is applied" : "the saved file was rejected",
+      last.config_valid ? "good" : "bad"),
+  ];
+}
+
+export function show(state) {
+  fill(byId("tiles"), ...requestTiles(state), ...stateTiles(state.last));
+  if (!state.redraws) return;
+  plans.show(byPlan(state.samples), state.span);
+  rules.show(byRule(state.samples), state.span);
 }

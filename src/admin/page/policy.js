@@ -1,25 +1,44 @@
 // The limits in force, and the options of forms.
 
 import { get } from "./api.js";
-import { badge, byId, empty, fill, h, table } from "./dom.js";
+import { badge, byId, code, empty, fill, h, named, table } from "./dom.js";
 import { whole } from "./format.js";
 
 /** Maximum number of limits shown per rule; many keys may have their own. */
 const LISTED = 6;
 
 let generation = null;
-let costs = new Map();
-let shadows = new Set();
+let hasStream = false;
+let routes = new Map();
+let rules = new Map();
+
+/** Whether all gateways write their refusals to a stream in Redis. */
+export const sharesRefusals = () => hasStream;
 
 /** Cost of a request of a route; 1 if the route is unknown. */
-export const costOf = (route) => costs.get(route) ?? 1;
+export const costOf = (route) => routes.get(route)?.cost ?? 1;
 
 /** Whether a rule is in shadow mode. */
-export const isShadow = (rule) => shadows.has(rule);
+export const isShadow = (rule) => rules.get(rule)?.mode === "shadow";
+
+/** The limit that a rule has for a key or a plan now: `{ rate, burst }`; `undefined` if it has none. */
+export function limitOf(rule, plan, key) {
+  const limits = rules.get(rule)?.limits ?? [];
+  return limits.find((limit) => limit.key && limit.key === key)
+    ?? limits.find((limit) => !limit.key && limit.plan && limit.plan === plan)
+    ?? limits.find((limit) => !limit.key && !limit.plan);
+}
+
+/** A request that a route takes: `{ method, path, host }`; of `/` if the route is unknown. */
+export function requestOn(name) {
+  const route = routes.get(name);
+  const host = route?.host && !route.host.includes("*") ? route.host : "";
+  return { method: route?.methods[0] ?? "GET", path: route?.path.replaceAll("*", "") || "/", host };
+}
 
 function limits(rule) {
   const named = rule.limits.slice(0, LISTED).map((limit) => {
-    const whose = limit.key ? ["key ", h("code", {}, limit.key)] : limit.plan ? ["plan ", h("code", {}, limit.plan)] : ["all clients"];
+    const whose = limit.key ? ["key ", code(limit.key)] : limit.plan ? ["plan ", code(limit.plan)] : ["all clients"];
     return h("li", {}, `${limit.rate}, burst ${whole(limit.burst)} `, h("span", { class: "muted" }, "for ", ...whose));
   });
   const more = rule.limits.length - named.length + (rule.more_limits ?? 0);
@@ -29,30 +48,32 @@ function limits(rule) {
 
 function name(rule) {
   const marks = [rule.enabled ? null : badge("off"), rule.mode === "shadow" ? badge("shadow") : null];
-  return [h("code", {}, rule.name), " ", ...marks.filter(Boolean), rule.description ? h("span", { class: "muted block" }, rule.description) : null].filter(Boolean);
+  return [code(rule.name), " ", ...marks.filter(Boolean), rule.description ? h("span", { class: "muted block" }, rule.description) : null].filter(Boolean);
 }
 
 function show(policy) {
   fill(byId("rules"), policy.rules.length === 0 ? empty("The configuration has no rules.") : table("Limits in force", [
     { title: "Rule", cell: name },
-    { title: "Bucket per", cell: (rule) => (rule.per.length ? rule.per.join(" and ") : "one global bucket") },
+    { title: "Bucket per", cell: (rule) => (rule.per.length ? named(rule.per.join(" and ")) : "one global bucket") },
     { title: "Limits", cell: limits },
-    { title: "Routes", kind: "minor", cell: (rule) => rule.routes?.join(", ") ?? "all" },
+    { title: "Routes", kind: "minor", cell: (rule) => rule.routes?.flatMap((route, index) => [index > 0 ? ", " : "", ...named(route)]) ?? "all" },
     { title: "Without Redis", kind: "minor", cell: (rule) => rule.on_failure },
   ], policy.rules));
   byId("key-ids").replaceChildren(...policy.keys.map((key) => h("option", { value: key.id }, `plan ${key.plan}`)));
-  shadows = new Set(policy.rules.filter((rule) => rule.mode === "shadow").map((rule) => rule.name));
-  costs = new Map(policy.routes.map((route) => [route.name, route.cost]));
-  const rules = policy.rules.map((rule) => [rule.name, rule.name]);
-  for (const id of ["clients-rule", "refusals-rule"]) offer(byId(id), "all rules", rules);
+  hasStream = Boolean(policy.audit?.stream);
+  rules = new Map(policy.rules.map((rule) => [rule.name, rule]));
+  routes = new Map(policy.routes.map((route) => [route.name, route]));
+  const names = policy.rules.map((rule) => [rule.name, rule.name]);
+  for (const id of ["clients-rule", "refusals-rule"]) offer(byId(id), "all rules", names);
   offer(byId("client-form").elements.route, "any", policy.routes.map(({ name, cost }) => [name, cost === 1 ? name : `${name}, cost ${cost}`]));
 }
 
-/** Updates the options; keeps the selection if it still exists. */
+/** Updates the options; keeps the selection, also of a rule that the file no longer has. */
 function offer(select, all, options) {
   const chosen = select.value;
-  select.replaceChildren(h("option", { value: "" }, all), ...options.map(([value, text]) => h("option", { value }, text)));
-  select.value = options.some(([value]) => value === chosen) ? chosen : "";
+  const gone = chosen && !options.some(([value]) => value === chosen) ? [[chosen, chosen]] : [];
+  select.replaceChildren(h("option", { value: "" }, all), ...[...options, ...gone].map(([value, text]) => h("option", { value }, text)));
+  select.value = chosen;
 }
 
 /** Requests the limits when the generation changes. */

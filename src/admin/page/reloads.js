@@ -2,7 +2,7 @@
 
 import { every, get, post } from "./api.js";
 import { badge, byId, fill, h } from "./dom.js";
-import { day } from "./format.js";
+import { day, plural } from "./format.js";
 
 const EVERY_MS = 3_000;
 
@@ -21,17 +21,22 @@ function change({ kind, name, what, setting, from, to }) {
   return h("li", {}, place, ...lines);
 }
 
-function configError({ message, line, column, help }) {
+/** An error or a warning about the file. */
+function finding({ message, line, column, help }, mark) {
   const place = line ? `line ${line}${column ? `:${column}` : ""}  ` : "";
-  return h("li", {}, h("span", { class: "place" }, place), message, help ? h("span", { class: "muted block" }, help) : null);
+  return h("li", {}, mark, h("span", { class: "place" }, place), message, help ? h("span", { class: "muted block" }, help) : null);
 }
 
-/** The changes of a file, or its errors. */
-function details({ changes, more_changes: moreChanges = 0, errors, more_errors: moreErrors = 0 }) {
-  const items = changes ? changes.map(change) : (errors ?? []).map(configError);
-  const more = moreChanges + moreErrors;
-  if (more > 0) items.push(h("li", { class: "muted" }, `and ${more} more`));
-  return items.length ? h("ul", { class: "diff" }, items) : h("p", { class: "muted" }, "Only comments or order changed.");
+const warning = (found) => finding(found, [badge("warning", "warn"), " "]);
+
+/** The changes of a file, or its errors; and its warnings. */
+function details(reload) {
+  const { changes, more_changes: moreChanges = 0, errors = [], more_errors: moreErrors = 0, warnings = [], more_warnings: moreWarnings = 0 } = reload;
+  const items = changes ? changes.map(change) : errors.map((error) => finding(error));
+  const more = (count, what) => count > 0 && h("li", { class: "muted" }, `and ${count} more${what}`);
+  const all = [...items, more(moreChanges + moreErrors, ""), ...warnings.map(warning), more(moreWarnings, " warnings")].filter(Boolean);
+  const isSame = items.length === 0 && changes;
+  return [isSame && h("p", { class: "muted" }, "Only comments or order changed."), all.length > 0 && h("ul", { class: "diff" }, all)];
 }
 
 function entry(reload) {
@@ -57,13 +62,13 @@ async function refresh() {
 async function reload() {
   const place = byId("reload-result");
   try {
-    const { result, generation, changes } = await post("/api/reload");
-    const count = changes?.length ?? 0;
-    place.textContent = result === "applied" ? `Applied: no. ${generation} is in force, with ${count} change${count === 1 ? "" : "s"}.`
-      : "Unchanged: the file is already in force.";
+    const { result, generation, changes = [], warnings = [] } = await post("/api/reload");
+    const more = warnings.length > 0 ? ` The file has ${plural(warnings.length, "warning")}.` : "";
+    place.textContent = (result === "applied" ? `Applied: no. ${generation} is in force, with ${plural(changes.length, "change")}.`
+      : "Unchanged: the file is already in force.") + more;
   } catch (problem) {
     const count = problem.body?.errors?.length;
-    place.textContent = count ? `Rejected: ${count} error${count === 1 ? "" : "s"}; the previous configuration stays in force.` : problem.message;
+    place.textContent = count ? `Rejected: ${plural(count, "error")}; the previous configuration stays in force.` : problem.message;
   }
   await refresh();
 }

@@ -1,6 +1,8 @@
-// Converts the samples of the last minutes to rows of a stacked chart. Pure: no DOM, no clock.
+// Converts samples to rows of charts. Pure: no DOM, no clock.
 
-/** Maximum and minimum time span of a chart, in seconds. */
+import { OUTCOMES, requestsOf } from "./outcomes.js";
+
+/** Maximum and minimum time span of a live chart, in seconds. */
 export const MAX_S = 300;
 const MIN_S = 60;
 
@@ -27,7 +29,9 @@ export class Samples {
   }
 }
 
-const perSecond = (count, sample) => ((count ?? 0) * 1_000) / sample.span_ms;
+export const perSecond = (count, sample) => ((count ?? 0) * 1_000) / sample.span_ms;
+
+const timesOf = (samples) => samples.map((sample) => sample.at_ms / 1_000);
 
 /** The names with the largest weights, sorted; `weigh(sample)` returns `[name, weight]` pairs. */
 function names(samples, weigh) {
@@ -39,39 +43,94 @@ function names(samples, weigh) {
   return { shown: sorted.slice(0, MAX_NAMES).sort(), rest: new Set(sorted.slice(MAX_NAMES)) };
 }
 
-/**
- * `{ times, rows }` for a member of the samples (`plans`, `rules`), allowed below, refused on top.
- * Rows are `{ name, kind, values }`, values per second.
- */
-export function stacked(samples, member) {
-  const rowsOf = (sample) => Object.values(sample[member]);
-  // Shadow refusals get a colour and a column only if there are any.
-  const hasShadow = samples.some((sample) => rowsOf(sample).some((row) => row.shadow_refused > 0));
-  const kinds = hasShadow ? ["allowed", "refused", "shadow_refused"] : ["allowed", "refused"];
-  const { shown, rest } = names(samples, (sample) =>
-    Object.entries(sample[member]).map(([name, row]) => [name, row.allowed + row.refused + (row.shadow_refused ?? 0)]));
-  const value = (sample, name, kind) => perSecond(sample[member][name]?.[kind], sample);
-  const rows = [];
-  for (const kind of kinds) {
-    for (const name of shown) rows.push({ name, kind, values: samples.map((sample) => value(sample, name, kind)) });
-    if (rest.size === 0) continue;
-    const sum = (sample) => [...rest].reduce((all, name) => all + value(sample, name, kind), 0);
-    rows.push({ name: OTHERS, kind, values: samples.map(sum) });
-  }
-  return { times: samples.map((sample) => sample.at_ms / 1_000), rows };
+/** Rows of one kind: the shown names, and one row for the rest. */
+function rowsOf(samples, { shown, rest }, kind, value) {
+  const rows = shown.map((name) => ({ name, kind, values: samples.map((sample) => value(sample, name)) }));
+  if (rest.size === 0) return rows;
+  const sum = (sample) => [...rest].reduce((all, name) => all + value(sample, name), 0);
+  return [...rows, { name: OTHERS, kind, values: samples.map(sum) }];
 }
 
-/** `{ times, rows }` for a member with plain counts (`sources`); `names` are the labels, in order. */
+/** The outcomes that occur, and always "allowed" and "refused", in the order of the stack. */
+function occurring(samples) {
+  const seen = new Set(samples.flatMap((sample) => Object.entries(requestsOf(sample)).filter(([, count]) => count > 0).map(([name]) => name)));
+  return OUTCOMES.filter((outcome) => outcome === "allowed" || outcome === "refused" || seen.has(outcome));
+}
+
+/**
+ * `{ times, rows }` of the requests by plan: allowed below, the other outcomes on top. Each request is in
+ * exactly one row. Rows are `{ name, kind, values }`, values per second.
+ */
+export function byPlan(samples) {
+  const chosen = names(samples, ({ plans }) =>
+    Object.entries(plans ?? {}).map(([name, row]) => [name, OUTCOMES.reduce((sum, outcome) => sum + (row[outcome] ?? 0), 0)]));
+  const rows = occurring(samples).flatMap((kind) =>
+    rowsOf(samples, chosen, kind, (sample, name) => perSecond(sample.plans?.[name]?.[kind], sample)));
+  return { times: timesOf(samples), rows };
+}
+
+/**
+ * `{ times, rows, lines }` of the requests by the rule that refused them: the allowed ones in one row, then
+ * one row for each rule, then the other outcomes. Each request is in exactly one row. `lines` are what rules
+ * in shadow mode would have refused: these requests are in the rows already.
+ */
+export function byRule(samples) {
+  const times = timesOf(samples);
+  const kindsOf = (kind) => names(samples, ({ rules }) =>
+    Object.entries(rules ?? {}).filter(([, row]) => row[kind] > 0).map(([name, row]) => [name, row[kind]]));
+  const of = (kind) => rowsOf(samples, kindsOf(kind), kind, (sample, name) => perSecond(sample.rules?.[name]?.[kind], sample));
+  const single = (kind) => ({ name: "", kind, values: samples.map((sample) => perSecond(requestsOf(sample)[kind], sample)) });
+  const others = occurring(samples).filter((kind) => kind !== "allowed" && kind !== "refused").map(single);
+  return { times, rows: [single("allowed"), ...of("refused"), ...others], lines: of("shadow_refused") };
+}
+
+/** `{ times, rows }` for a member with plain counts (`sources`, `statuses`); `names` are the labels, in order. */
 export function counts(samples, member, names) {
   const rows = Object.entries(names).map(([kind, name]) => ({
     name,
     kind,
-    values: samples.map((sample) => perSecond(sample[member][kind], sample)),
+    values: samples.map((sample) => perSecond(sample[member]?.[kind], sample)),
   }));
-  return { times: samples.map((sample) => sample.at_ms / 1_000), rows };
+  return { times: timesOf(samples), rows };
 }
 
-/** The time span of a chart, in seconds. */
+/** `{ times, rows }` of latencies in milliseconds; `of(sample)` returns the row with `p50_ms` and `p99_ms`. */
+export function latencies(samples, of) {
+  const line = (kind, name) => ({ name, kind, values: samples.map((sample) => of(sample)?.[`${kind}_ms`] ?? null) });
+  return { times: timesOf(samples), rows: [line("p50", "p50"), line("p99", "p99")] };
+}
+
+/** The median of values with weights; `null` if there are none. */
+function median(pairs) {
+  const sorted = pairs.filter(([value, weight]) => value !== null && value !== undefined && weight > 0).sort((a, b) => a[0] - b[0]);
+  const half = sorted.reduce((sum, [, weight]) => sum + weight, 0) / 2;
+  let sum = 0;
+  for (const [value, weight] of sorted) {
+    sum += weight;
+    if (sum >= half) return value;
+  }
+  return null;
+}
+
+/**
+ * One row for each name of a member (`routes`, `upstreams`): counts over all samples, the median of the p50
+ * and the highest p99.
+ */
+export function perName(samples, member) {
+  const rows = new Map();
+  for (const sample of samples) {
+    for (const [name, row] of Object.entries(sample[member] ?? {})) {
+      if (!rows.has(name)) rows.set(name, { name, requests: 0, errors: 0, failures: 0, halves: [], p99_ms: null });
+      const sum = rows.get(name);
+      for (const count of ["requests", "errors", "failures"]) sum[count] += row[count] ?? 0;
+      sum.halves.push([row.p50_ms, row.requests ?? 0]);
+      if (row.p99_ms !== null && row.p99_ms !== undefined) sum.p99_ms = Math.max(sum.p99_ms ?? 0, row.p99_ms);
+    }
+  }
+  return [...rows.values()].map(({ halves, ...row }) => ({ ...row, p50_ms: median(halves) }));
+}
+
+/** The time span of a live chart, in seconds. */
 export function shownSpan(first, last) {
   const shown = Math.min(MAX_S, Math.max(MIN_S, last - first));
   return [last - shown, last];
@@ -81,21 +140,6 @@ export function shownSpan(first, last) {
 export function cumulative(rows) {
   const sums = [];
   return rows.map(({ values }) => values.map((value, index) => (sums[index] = (sums[index] ?? 0) + value)));
-}
-
-/** Requests and refusals per second over the last `seconds`. */
-export function recent(samples, seconds) {
-  const last = samples.slice(-seconds);
-  const all = { allowed: 0, refused: 0, ms: 0 };
-  for (const sample of last) {
-    all.ms += sample.span_ms;
-    for (const row of Object.values(sample.plans)) {
-      all.allowed += row.allowed;
-      all.refused += row.refused;
-    }
-  }
-  const rate = (count) => (all.ms === 0 ? 0 : (count * 1_000) / all.ms);
-  return { allowed: rate(all.allowed), refused: rate(all.refused) };
 }
 
 /** Transitions of the breaker, the newest first: `{ at_ms, to, times }`. */
