@@ -218,6 +218,16 @@ test("traffic is shown by route and upstream, sorted as the reader chooses", asy
   await close();
 });
 
+test("tile leads to the clients of its requests, in the shown range", async () => {
+  const { page, wrong, close } = await openDay("#overview?range=1h");
+  await page.waitForSelector('#tiles button[data-runs="unauthorized"]');
+  await page.click('#tiles button[data-runs="unauthorized"]');
+  assert.equal(await fragment(page), "#refusals?range=1h&kind=unauthorized&at=1h");
+  assert.equal(await page.inputValue("#refusals-form [name=kind]"), "unauthorized");
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
 test("totals agree between the tile, the plans, the rules, the statuses and the routes", async () => {
   const { page, wrong, close } = await openDay("#overview?range=24h");
   await eventually("a day", async () => (await text(page, "#tiles")).includes("in 24 h"));
@@ -338,9 +348,14 @@ test("warnings of the file are shown with its changes", async () => {
   const prepare = async (page) => {
     await serveSamples(page);
     await page.route(/\/api\/reloads$/, (route) => route.fulfill({ json: { generation: 2, reloads } }));
+    await page.route(/\/api\/policy$/, async (route) => {
+      const policy = await (await route.fetch()).json();
+      await route.fulfill({ json: { ...policy, warnings: reloads[0].warnings, more_warnings: 2 } });
+    });
   };
   const { page, wrong, close } = await browser.open(gateway.admin, { prepare });
   await page.waitForSelector("#reloads .diff");
+  await eventually("those of the file", async () => /^The file in force has 3 warnings.*`pro`.*and 2 more$/.test(await text(page, "#file-warnings")));
   assert.match(await text(page, "#reloads"), /warning line 12:1 {2}no rule limits the plan `pro`give it a limit/);
   assert.deepEqual(wrong, []);
   await close();

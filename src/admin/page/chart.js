@@ -29,13 +29,14 @@ export const colour = (name) => getComputedStyle(document.documentElement).getPr
 /** The colour that all rows of a kind have; `undefined` if it differs by name. */
 export const colourOf = (kind) => OWN[kind];
 
-/** Colours of the rows: fixed per name, cool for allowed and warm for refused. */
+/** Colours of the rows: fixed per name, cool for allowed, warm for refused and failed. */
 export function palette(rows) {
   const names = [...new Set(rows.map((row) => row.name))];
   return rows.map(({ name, kind }) => {
     if (OWN[kind]) return OWN[kind];
-    const hues = kind === "refused" ? WARM : COOL;
-    return hues[names.indexOf(name) % hues.length];
+    const hues = kind === "allowed" ? COOL : WARM;
+    // "No answer" of a name differs from its 5xx.
+    return hues[(names.indexOf(name) + (kind === "failures" ? 3 : 0)) % hues.length];
   });
 }
 
@@ -46,13 +47,23 @@ function timeLabel(seconds, step) {
   return step >= 86_400 || (step >= 600 && hour === 0 && minute === 0) ? date(ms) : clock(ms, step < 60);
 }
 
+/** Room for a label with and without seconds. */
+const LABEL_PX = 70;
+const SHORT_LABEL_PX = 46;
+
+/** Least distance of labels: less where they are whole minutes. */
+function labelSpace(plot, axis, min, max, width) {
+  const minute = (width * 60) / (max - min);
+  return minute >= SHORT_LABEL_PX ? Math.min(LABEL_PX, minute) : LABEL_PX;
+}
+
 /** Axes with few, quiet lines. `value` formats the labels at the left. */
 export function axes(value = amount) {
   const quiet = { stroke: colour("--muted"), font: "12px system-ui, sans-serif" };
   const grid = { stroke: colour("--line"), width: 1 };
   const ticks = { show: false };
   return [
-    { ...quiet, grid: { show: false }, ticks, space: 70, size: 28, gap: 6,
+    { ...quiet, grid: { show: false }, ticks, space: labelSpace, size: 28, gap: 6,
       values: (_, times, axis, space, step) => times.map((time) => timeLabel(time, step)) },
     { ...quiet, grid, ticks, size: 50, gap: 6, space: 34, values: (_, values) => values.map((number) => value(number)) },
   ];

@@ -5,6 +5,8 @@ import { amount, latency, percent, span as length, whole } from "./format.js";
 import { REST, summed, TITLES, total, WORDS } from "./outcomes.js";
 import { byPlan, byRule } from "./series.js";
 import { TimeChart } from "./timechart.js";
+import { linkOf } from "./times.js";
+import * as view from "./view.js";
 
 /** The tiles of the live range show averages over this many seconds, because values of one second vary too much. */
 const RECENT_S = 5;
@@ -22,15 +24,28 @@ function word({ name, kind }) {
 }
 
 export function start() {
+  byId("tiles").addEventListener("click", (event) => {
+    const { runs } = event.target.closest("button")?.dataset ?? {};
+    if (runs) showRuns(runs);
+  });
   plans = new TimeChart(byId("by-plan"), byId("by-plan-legend"), {
     label: "Requests per second by plan and outcome", columns: TITLES, nameless: "no plan",
   });
   rules = new TimeChart(byId("by-rule"), byId("by-rule-legend"), { label: "Requests per second by the rule that refused them", word });
 }
 
-function tile(title, value, note, kind) {
+/** A tile; `runs` is the kind of refusal runs that a button at its end shows. */
+function tile(title, value, note, kind, runs) {
+  const button = runs && h("button", { type: "button", class: "link", data: { runs }, "aria-label": `Clients of ${title}` }, "clients");
   return h("div", { class: "tile", data: { kind } },
-    h("dt", {}, title), h("dd", {}, h("strong", {}, value), note && h("span", { class: "muted" }, note)));
+    h("dt", {}, title), h("dd", {}, h("strong", {}, value), h("span", { class: "muted" }, note), button));
+}
+
+/** Shows the refusal runs of a kind in the shown range. */
+function showRuns(kind) {
+  const { range } = view.current();
+  const at = range === view.LIVE ? "5m" : typeof range === "string" ? range : linkOf(range);
+  view.go({ section: "refusals", who: "", rule: "", kind, at });
 }
 
 /** The share of decisions by Redis. */
@@ -47,8 +62,8 @@ function requestTiles({ samples, isLive, last }) {
   const share = (count, kind) => [percent(count, all), isLive ? `${amount(rate(count))} per second` : amount(count), count > 0 ? kind : undefined];
   const tiles = [
     tile("Requests/s", amount(rate(all)), isLive ? `${whole(last.in_flight)} in flight` : `${amount(all)} in ${length(sum.ms)}`),
-    tile("Refused", ...share(sum.refused + sum.unavailable, "warn")),
-    tile("401", ...share(sum.unauthorized, "warn")),
+    tile("Refused", ...share(sum.refused + sum.unavailable, "warn"), "limit"),
+    tile("401", ...share(sum.unauthorized, "warn"), "unauthorized"),
     tile("5xx", ...share(sum.errors, "bad")),
   ];
   const p99 = samples.at(-1)?.latency?.p99_ms;

@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { badge, byId, code, empty, fill, h, named, table } from "./dom.js";
 import { whole } from "./format.js";
+import { showWarnings } from "./reloads.js";
 
 /** Maximum number of limits shown per rule; many keys may have their own. */
 const LISTED = 6;
@@ -60,6 +61,7 @@ function show(policy) {
     { title: "Without Redis", kind: "minor", cell: (rule) => rule.on_failure },
   ], policy.rules));
   byId("key-ids").replaceChildren(...policy.keys.map((key) => h("option", { value: key.id }, `plan ${key.plan}`)));
+  showWarnings(policy);
   hasStream = Boolean(policy.audit?.stream);
   rules = new Map(policy.rules.map((rule) => [rule.name, rule]));
   routes = new Map(policy.routes.map((route) => [route.name, route]));

@@ -49,6 +49,13 @@ function entry(reload) {
     details(reload));
 }
 
+/** Shows the warnings of the file in force, also if it has not changed since the start. */
+export function showWarnings({ warnings = [], more_warnings: more = 0 }) {
+  const items = [...warnings.map(warning), more > 0 && h("li", { class: "muted" }, `and ${more} more`)].filter(Boolean);
+  byId("file-warnings").hidden = items.length === 0;
+  fill(byId("file-warnings"), h("h3", {}, `The file in force has ${plural(warnings.length + more, "warning")}`), h("ul", { class: "diff" }, items));
+}
+
 async function refresh() {
   try {
     const { reloads } = await get("/api/reloads");

@@ -84,6 +84,16 @@ export function byRule(samples) {
   return { times, rows: [single("allowed"), ...of("refused"), ...others], lines: of("shadow_refused") };
 }
 
+/** `{ times, rows }` of the errors and failures of a member (`routes`, `upstreams`), without rows of 0. */
+export function errorsBy(samples, member) {
+  const rows = ["errors", "failures"].flatMap((kind) => {
+    const chosen = names(samples, (sample) =>
+      Object.entries(sample[member] ?? {}).filter(([, row]) => row[kind] > 0).map(([name, row]) => [name, row[kind]]));
+    return rowsOf(samples, chosen, kind, (sample, name) => perSecond(sample[member]?.[name]?.[kind], sample));
+  });
+  return { times: timesOf(samples), rows };
+}
+
 /** `{ times, rows }` for a member with plain counts (`sources`, `statuses`); `names` are the labels, in order. */
 export function counts(samples, member, names) {
   const rows = Object.entries(names).map(([kind, name]) => ({

@@ -1,15 +1,15 @@
 // Responses: status classes, and errors and latency by route and by upstream.
 
-import { byId, code, empty, fill, h } from "./dom.js";
+import { byId, code, empty, fill, h, named } from "./dom.js";
 import { amount, latency, percent } from "./format.js";
 import { REST } from "./outcomes.js";
-import { counts, latencies, perName } from "./series.js";
+import { counts, errorsBy, latencies, perName } from "./series.js";
 import { SortedTable } from "./sortable.js";
 import { TimeChart } from "./timechart.js";
 import * as view from "./view.js";
 
 const CLASSES = {
-  "1xx": "1xx", "2xx": "2xx", "3xx": "3xx", "4xx": "4xx, with all that the gateway refused",
+  "1xx": "1xx", "2xx": "2xx", "3xx": "3xx", "4xx": "4xx, refusals included",
   "5xx": "5xx", none: "no response: the client left",
 };
 
@@ -19,6 +19,7 @@ const MEMBERS = { route: "routes", upstream: "upstreams" };
 let statuses;
 let latencyChart;
 let tables;
+let errors;
 let last = null;
 
 /** Only the classes that occur, and always 2xx and 5xx. */
@@ -54,6 +55,15 @@ function columns(kind, ms) {
   ];
 }
 
+/** Shows the charts of errors, where there are any. */
+function showErrors({ samples, span }) {
+  for (const [kind, member] of Object.entries(MEMBERS)) {
+    const shown = errorsBy(samples, member);
+    byId(`errors-${kind}-part`).hidden = shown.rows.length === 0;
+    if (shown.rows.length > 0) errors[kind].show(shown, span);
+  }
+}
+
 /** Shows the latency of all requests, or of the chosen route or upstream. */
 function showLatency({ samples, span }) {
   const { kind, name } = chosen();
@@ -75,6 +85,7 @@ export function show(state) {
   last = state;
   statuses.show(counts(state.samples, "statuses", classesOf(state.samples)), state.span);
   showLatency(state);
+  showErrors(state);
   showTables(state);
 }
 
@@ -83,6 +94,10 @@ export function start() {
   latencyChart = new TimeChart(byId("latency"), byId("latency-legend"), {
     label: "Latency, p50 and p99", word: ({ name }) => name, value: latency, unit: "latency", stacks: false, top: 0.5,
   });
+  errors = Object.fromEntries(Object.keys(MEMBERS).map((kind) => [kind, new TimeChart(byId(`errors-${kind}`), byId(`errors-${kind}-legend`), {
+    label: `Errors per second by ${kind}`, top: 0.1,
+    word: (row) => [...named(nameOf(kind, row.name)), row.kind === "failures" ? ", no answer" : ", 5xx"],
+  })]));
   tables = Object.fromEntries(Object.keys(MEMBERS).map((kind) => [kind, new SortedTable(`By ${kind}`, "requests")]));
   for (const kind of Object.keys(MEMBERS)) {
     byId(`by-${kind}`).addEventListener("click", (event) => {
