@@ -13,7 +13,7 @@ let hasStream = false;
 let routes = new Map();
 let rules = new Map();
 
-/** Whether all gateways write their refusals to a stream in Redis. */
+/** Whether this gateway can list the refusals of all gateways. */
 export const sharesRefusals = () => hasStream;
 
 /** Cost of a request of a route; 1 if the route is unknown. */
@@ -62,7 +62,8 @@ function show(policy) {
   ], policy.rules));
   byId("key-ids").replaceChildren(...policy.keys.map((key) => h("option", { value: key.id }, `plan ${key.plan}`)));
   showWarnings(policy);
-  hasStream = Boolean(policy.audit?.stream);
+  hasStream = Boolean(policy.audit?.all_gateways);
+  byId("refusals-all").hidden = !hasStream;
   rules = new Map(policy.rules.map((rule) => [rule.name, rule]));
   routes = new Map(policy.routes.map((route) => [route.name, route]));
   const names = policy.rules.map((rule) => [rule.name, rule.name]);

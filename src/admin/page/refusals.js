@@ -4,6 +4,7 @@ import { every } from "./api.js";
 import { runsOf } from "./audit.js";
 import { byId, empty, fill, h } from "./dom.js";
 import { interval, moment, whole } from "./format.js";
+import { sharesRefusals } from "./policy.js";
 import { onRunClick, runTable } from "./runs.js";
 import { linkOf, parseTimes, textOf } from "./times.js";
 import * as view from "./view.js";
@@ -54,7 +55,7 @@ function nothing({ kept_since: since }, { who, rule, kind, at, all }) {
     range && button("At any time", { at: "" }),
     kind && button("Of every kind", { kind: "" }),
     rule && button("By every rule", { rule: "" }),
-    !all && button("Of all gateways", { all: true }))];
+    !all && sharesRefusals() && button("Of all gateways", { all: true }))];
 }
 
 async function refresh() {
