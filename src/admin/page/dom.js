@@ -51,7 +51,7 @@ function attributes(old, node) {
 }
 
 /** Names longer than this may break anywhere; shorter ones only at a hyphen. */
-const UNBROKEN = 16;
+const UNBROKEN = 12;
 
 /** A name that breaks over lines where it would not fit, as text with `<wbr>`. */
 export function named(text) {
