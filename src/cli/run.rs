@@ -1,12 +1,12 @@
 //! `tollgate run`: reads the file, opens the ports, serves until SIGTERM or SIGINT.
 //!
-//! Reading order: this file (start and shutdown), `telemetry`, `services`, `settle`.
+//! Reading order: this file (start and shutdown), `log`, `telemetry`, `services`, `settle`.
 
+mod log;
 mod services;
 mod settle;
 mod telemetry;
 
-use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,10 +16,9 @@ use std::time::Duration;
 use pingora::prelude::Server;
 use pingora::server::{ExecutionPhase, RunArgs};
 use tracing::{error, info, warn};
-use tracing_subscriber::EnvFilter;
 
-use super::check::{reject, summary};
-use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE};
+use super::EXIT_UNAVAILABLE;
+use super::check::summary;
 use crate::load;
 use crate::net::listen::{BindError, Listener};
 use crate::observe::metrics::Metrics;
@@ -36,23 +35,20 @@ use services::{Services, limiter};
 use settle::Settling;
 use telemetry::Telemetry;
 
-/// Environment variable with the log level (`error`, `warn`, `info`, `debug`) or directives of
-/// tracing's `EnvFilter`.
-const LOG_VARIABLE: &str = "TOLLGATE_LOG";
-
-/// Directives that silence Pingora's own lines. It logs errors that any client can cause: on the admin
-/// port with the malformed head, which may contain a token, and for a kept upstream connection that is
-/// not free yet. The gateway logs the relevant ones itself, with the id of the request.
-const LOG_ALWAYS: &str = "pingora_proxy=off,pingora_core::apps=off,pingora_core::connectors=off";
-
 /// Serves the configuration in `file` until SIGTERM or SIGINT.
 pub(super) fn run(file: &Path) -> ExitCode {
-    if let Err(exit) = log_to_stderr() {
-        return exit;
-    }
-    let (source, policy) = match load::open(file) {
+    let opened = load::open(file);
+    let log = match &opened {
+        Ok((_, policy)) => policy.log,
+        Err(error) => log::settings(error),
+    };
+    let format = match log::install(log) {
+        Ok(format) => format,
+        Err(exit) => return exit,
+    };
+    let (source, policy) = match opened {
         Ok(opened) => opened,
-        Err(error) => return reject(&error),
+        Err(error) => return log::reject(file, &error, format),
     };
     info!("{}: {}", file.display(), summary(&policy));
     reload::log_warnings(file, &policy.warnings);
@@ -113,31 +109,6 @@ pub(super) fn run(file: &Path) -> ExitCode {
     let exit = serve(pingora, signals, &metrics, (&limiter, server.drain_timeout));
     telemetry.close();
     exit
-}
-
-/// Installs the logger of the process, which writes to standard error.
-fn log_to_stderr() -> Result<(), ExitCode> {
-    let wanted = std::env::var(LOG_VARIABLE).unwrap_or_default();
-    // A word that is not a level is parsed as a target. `info` keeps the other targets enabled.
-    let filter = match EnvFilter::try_new(format!("info,{wanted},{LOG_ALWAYS}")) {
-        Ok(filter) => filter,
-        Err(error) => {
-            eprintln!("error: {LOG_VARIABLE}={wanted:?} cannot be read: {error}");
-            return Err(ExitCode::from(EXIT_BAD_FILE));
-        }
-    };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        // On a full disk, reporting the failed write would panic.
-        .log_internal_errors(false)
-        .init();
-    // Below `warn` Pingora logs request heads, which contain API keys. This affects only the log crate,
-    // which tollgate itself does not use.
-    log::set_max_level(log::LevelFilter::Warn);
-    Ok(())
 }
 
 fn open(server: &settings::Server) -> Result<(Vec<Listener>, Listener), BindError> {

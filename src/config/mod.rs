@@ -5,13 +5,14 @@
 //! written), `schema` (the same for editors); [`reference`] (`${…}`); [`diagnostic`], [`suggest`],
 //! [`secrets`], `render` and [`findings`] (how errors and warnings are shown); [`read`], with `walk` and
 //! `types` (from values to a `Config`) and `syntax` (text
-//! that is not TOML); [`outline`] and [`changes`] (what one file changes of another).
+//! that is not TOML), and `lenient` (single settings of such a text); [`outline`] and [`changes`] (what one file changes of another).
 //!
 //! Every setting is optional here: `policy::build` reports what is missing.
 
 pub mod changes;
 pub mod diagnostic;
 pub mod findings;
+mod lenient;
 pub mod outline;
 pub mod read;
 pub mod reference;
@@ -33,8 +34,8 @@ use std::collections::BTreeMap;
 use rules::Rule;
 use spanned::Spanned;
 use tables::{
-    AccessLog, Admin, Audit, Clients, Headers, Key, Memory, Plan, Redis, Route, Server, Tracing,
-    Upstream,
+    AccessLog, Admin, Audit, Clients, Headers, Key, Log, Memory, Plan, Redis, Route, Server,
+    Tracing, Upstream,
 };
 use walk::table;
 
@@ -58,6 +59,8 @@ table! {
         pub memory: Option<Spanned<Memory>>,
         /// One line of JSON for every request.
         pub access_log: Option<Spanned<AccessLog>>,
+        /// The log of the process, on standard error.
+        pub log: Option<Spanned<Log>>,
         /// Traces of requests, for an OpenTelemetry collector.
         pub tracing: Option<Spanned<Tracing>>,
         /// A stream in Redis with the refusals of all gateways.

@@ -6,8 +6,9 @@ use super::rules::Grant;
 use super::spanned::Spanned;
 use super::walk::table;
 use super::words::{
-    ClientIp, Follow, HeaderPolicies, HeaderStyle, OnConflictingKeys, OnFailure, OnMissingKey,
-    OnPreflight, OnUnknownKey, PathCase, Ready, ResetForm, StartWithout, TrailingSlash,
+    ClientIp, Follow, HeaderPolicies, HeaderStyle, LogFormat, LogLevel, OnConflictingKeys,
+    OnFailure, OnMissingKey, OnPreflight, OnUnknownKey, PathCase, Ready, ResetForm, StartWithout,
+    TrailingSlash,
 };
 
 /// An optional value with its span.
@@ -187,6 +188,18 @@ table! {
         /// Fraction of allowed requests that have a line, 0 to 1; refused and failed requests always
         /// have one. Default: 1.
         pub sample: Field<f64>,
+    }
+}
+
+table! {
+    /// `[log]`: the log of the process, on standard error. Changes take effect at the next start.
+    pub struct Log {
+        /// Form of a line. The environment variable `TOLLGATE_LOG_FORMAT` takes precedence. Default:
+        /// `"text"`.
+        pub format: Field<LogFormat>,
+        /// Which events are logged. The environment variable `TOLLGATE_LOG` takes precedence. Default:
+        /// `"info"`.
+        pub level: Field<LogLevel>,
     }
 }
 

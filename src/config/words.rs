@@ -138,6 +138,26 @@ words! {
         None,
     }
 
+    /// Form of the log of the process.
+    pub enum LogFormat {
+        /// One event a line: time, level, event, `name=value`.
+        Text,
+        /// One JSON object a line, with the members `time`, `level`, `event` and `fields`.
+        Json,
+    }
+
+    /// Which events of the process are logged.
+    pub enum LogLevel {
+        /// What the gateway cannot continue with, and rejected files.
+        Error,
+        /// Also failures that it continues with.
+        Warn,
+        /// Also what changes: start, reloads, Redis, refusals.
+        Info,
+        /// Also details.
+        Debug,
+    }
+
     /// How a client's address is shown.
     pub enum ClientIp {
         /// The address itself, in text.

@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod http;
+pub mod io_text;
 pub mod listen;
 pub mod lookup;
 pub mod percent;

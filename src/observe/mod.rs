@@ -2,13 +2,14 @@
 //!
 //! Reading order: [`address`] and `time` (how addresses and times are shown), [`access_log`] (one line
 //! per request), [`audit`] (refusal runs), [`consumption`] (the clients with the most requests),
-//! `shard` (data by thread, of both), [`traces`], [`metrics`].
+//! `shard` (data by thread, of both), [`traces`], [`metrics`], [`process_log`] (the form of log lines).
 
 pub mod access_log;
 pub mod address;
 pub mod audit;
 pub mod consumption;
 pub mod metrics;
+pub mod process_log;
 pub mod traces;
 
 mod shard;

@@ -34,7 +34,7 @@ use access_log::AccessLog;
 use matcher::Matcher;
 use redis::Redis;
 use router::Router;
-use settings::{Admin, Audit, Clients, Headers, Memory, Server, Upstream};
+use settings::{Admin, Audit, Clients, Headers, Log, Memory, Server, Upstream};
 use tracing::Tracing;
 
 /// Maximum number of enabled rules for one route. One call to Redis carries 1,024 buckets, so at least
@@ -65,6 +65,8 @@ pub struct Policy {
     pub tracing: Option<Tracing>,
     /// The stream of refusal runs in Redis.
     pub audit: Audit,
+    /// The log of the process.
+    pub log: Log,
     /// Names of the plans.
     pub plans: Vec<Arc<str>>,
     /// API keys in the file.

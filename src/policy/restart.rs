@@ -2,7 +2,7 @@
 //! changes one of them is rejected as a whole, so that a gateway never runs with half of a file.
 
 use super::redis::{Address, Login, Redis};
-use super::settings::Server;
+use super::settings::{Log, Server};
 use super::{OnFailure, Policy};
 use crate::net::tls::ClientTls;
 
@@ -12,6 +12,11 @@ pub type SettingPath = [&'static str; 2];
 /// Settings that differ between `old` and `new` and take effect only after a restart.
 pub fn needed(old: &Policy, new: &Policy) -> Vec<SettingPath> {
     let mut changed = of_server(&old.server, &new.server);
+    let Log { format, level } = old.log;
+    changed.extend(differing([
+        (["log", "format"], format == new.log.format),
+        (["log", "level"], level == new.log.level),
+    ]));
     if old.memory.max_buckets != new.memory.max_buckets {
         changed.push(["memory", "max_buckets"]);
     }
@@ -116,7 +121,7 @@ mod tests {
     #[test]
     fn only_settings_fixed_at_the_start_need_a_restart() {
         // (text to replace, replacement, settings that need a restart)
-        let table: [(&str, &str, &[SettingPath]); 21] = [
+        let table: [(&str, &str, &[SettingPath]); 23] = [
             ("", "", &[]),
             ("'u'", "'u'\nstart_without = 'full'", &[["redis", "start_without"]]),
             ("threads = 2", "threads = 3", &[["server", "threads"]]),
@@ -139,6 +144,8 @@ mod tests {
             ("ca = '/a'", "on_failure = 'deny'\nca = '/a'", &[]),
             ("[redis]", "[access_log]\noutput = '/a'\n[redis]", &[]),
             ("[redis]", "[tracing]\nendpoint = 'http://a'\n[redis]", &[]),
+            ("[redis]", "[log]\nformat = 'json'\n[redis]", &[["log", "format"]]),
+            ("[redis]", "[log]\nlevel = 'warn'\n[redis]", &[["log", "level"]]),
             ("[redis]", "[audit]\nstream = true\n[redis]", &[]),
             ("1/s", "2/s", &[]),
             ("'demo'", "'127.0.0.1:3000'", &[]),

@@ -96,6 +96,62 @@ impl Clients {
     }
 }
 
+/// Settings of the log of the process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Log {
+    /// Form of a line.
+    pub format: LogFormat,
+    /// Which events are logged.
+    pub level: LogLevel,
+}
+
+/// Form of the log of the process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Time, level, event, `name=value`.
+    #[default]
+    Text,
+    /// A JSON object.
+    Json,
+}
+
+impl LogFormat {
+    /// The format of this name; `None` for another.
+    pub fn of(name: &str) -> Option<Self> {
+        match name {
+            "text" => Some(Self::Text),
+            "json" => Some(Self::Json),
+            _ => None,
+        }
+    }
+}
+
+/// Which events are logged: those of this level and of the ones before it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogLevel {
+    /// What the gateway cannot continue with, and rejected files.
+    Error,
+    /// Failures that it continues with.
+    Warn,
+    /// What changes: start, reloads, Redis, refusals.
+    #[default]
+    Info,
+    /// Details.
+    Debug,
+}
+
+impl LogLevel {
+    /// Name of the level.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
+}
+
 /// Part of a request that may contain an API key. Displayed as in the configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {

@@ -2,8 +2,10 @@
 //! if the file is written every second.
 
 use std::collections::VecDeque;
+use std::path::Path;
 
 use parking_lot::Mutex;
+use tracing::error;
 
 use super::{Cause, ReloadResult};
 use crate::config::changes::{Change, Changes};
@@ -64,6 +66,16 @@ fn shortened(changes: &Changes) -> Changes {
     let list: Vec<Change> = changes.list.iter().take(MAX_DETAILS).cloned().collect();
     let not_kept = changes.count().saturating_sub(list.len());
     Changes { list, not_kept }
+}
+
+/// Logs that the file at `path` was rejected (`event`), and each of its errors.
+pub fn log_errors(error: &LoadError, path: &Path, event: &'static str) {
+    let errors = errors_of(error, MAX_DETAILS);
+    let path = path.display();
+    error!(%path, errors = errors.count(), "{event}");
+    for Finding { message, line, column, help } in &errors.list {
+        error!(%path, line, column, error = message, help, "configuration error");
+    }
 }
 
 /// The errors that a file was rejected for, at most `max` of them.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use crate::blocking::BlockingCalls;
 use crate::clock;
@@ -30,6 +30,9 @@ use history::History;
 
 /// Maximum time to read the file and all files that it names.
 const READ_DEADLINE: Duration = Duration::from_secs(5);
+
+/// The event of a rejected file.
+const REJECTED: &str = "the configuration was rejected; the previous configuration stays in force";
 
 /// Reloads the configuration file. Concurrent reloads run one after another.
 pub struct Reloader {
@@ -222,8 +225,9 @@ impl Reloader {
         let outcome = ReloadResult::Rejected { generation: self.runtime.generation(), error };
         if is_new || cause == Cause::Requested {
             self.runtime.metrics.config.rejected();
-            let (path, message) = (self.path.display(), rejected.message.trim_end());
-            error!("{path} was rejected; the previous configuration stays in force\n{message}");
+            if let ReloadResult::Rejected { error, .. } = &outcome {
+                history::log_errors(error, &self.path, REJECTED);
+            }
             self.history.add(&outcome, cause, clock::unix_us());
         }
         state.rejected = Some(rejected);

@@ -19,6 +19,7 @@ use tracing::warn;
 use super::idle::IdleConnections;
 use crate::limit::MICROS_PER_SECOND;
 use crate::net::address::HostPort;
+use crate::net::io_text;
 use crate::net::lookup::{Resolver, system_resolver};
 use crate::policy::settings::{Target, Upstream};
 
@@ -186,7 +187,8 @@ impl Pool {
                 }
                 Err(error) => {
                     failed.push((addresses, std::mem::take(&mut *addresses.lock())));
-                    warn!(%server, "no address: {error}");
+                    let cause = io_text::plain(&error);
+                    warn!(upstream = &*self.name, %server, cause, "name look-up failed");
                 }
             }
         }
@@ -201,8 +203,8 @@ impl Pool {
 
     /// Passes the addresses of all servers to the balancer.
     async fn update(&self) {
-        if let Err(error) = self.balancer.update().await {
-            warn!(upstream = &*self.name, "{error}");
+        if self.balancer.update().await.is_err() {
+            warn!(upstream = &*self.name, "no server of the upstream has a known address");
         }
     }
 }

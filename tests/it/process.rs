@@ -2,10 +2,14 @@
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::support::{
-    DEMO, Gateway, Latch, Request, Upstream, eventually, full_config, proxy_to, timed, tollgate,
+    ClosedPort, DEMO, Gateway, Latch, Request, Upstream, eventually, full_config, proxy_to, timed,
+    tollgate,
 };
 
 /// A file with these ports in a temporary folder.
@@ -37,6 +41,92 @@ fn invalid_log_level_does_not_hide_errors() {
         let gateway = Gateway::start_logging(&config, wanted);
         assert!(gateway.log().contains("INFO"), "TOLLGATE_LOG={wanted}");
     }
+}
+
+/// The lines of a log, each of them a JSON object with these members.
+#[track_caller]
+fn events(log: &str) -> Vec<Value> {
+    let event = |line: &str| {
+        let event: Value = serde_json::from_str(line).expect(line);
+        let members: Vec<&String> = event.as_object().unwrap().keys().collect();
+        assert_eq!(members, ["event", "fields", "level", "time"], "{line}");
+        event
+    };
+    log.lines().map(event).collect()
+}
+
+#[test]
+fn every_line_of_a_json_log_is_an_object() {
+    let closed = ClosedPort::bind();
+    let log = "[log]\nformat = \"json\"\n";
+    let mut gateway = Gateway::start(&format!("{}{log}", proxy_to(&[closed.address])));
+    assert_eq!(gateway.get("/a%0a\"b").status, 502);
+    gateway.save("[routes.r\nx = \"\\u0000\n");
+    assert_eq!(gateway.reload().status, 422);
+    gateway.terminate();
+    assert_eq!(gateway.exit().0, Some(0));
+    let events = events(&gateway.log());
+    let find = |event: &str| {
+        let found = events.iter().find(|found| found["event"] == event);
+        found.unwrap_or_else(|| panic!("{event} in {events:#?}")).clone()
+    };
+    let failed = find("request failed");
+    assert_eq!(failed["level"], "warn");
+    let fields = &failed["fields"];
+    assert_eq!(fields["reason"], "upstream_connect");
+    assert_eq!(fields["cause"], "connection refused");
+    assert_eq!(fields["server"], closed.address.to_string());
+    assert_eq!((&fields["route"], &fields["upstream"]), (&"all".into(), &"api".into()));
+    find("the configuration was rejected; the previous configuration stays in force");
+    assert!(find("configuration error")["fields"]["line"].is_u64());
+    find("drained");
+}
+
+#[test]
+fn errors_of_the_file_at_the_start_are_events_of_a_json_log() {
+    let (_folder, path) =
+        file("127.0.0.1:0", "127.0.0.1:0", "[log]\nformat = \"json\"\nx = 1\ny = 2\n");
+    let outcome = tollgate(&["run", "-c", &path], "");
+    assert_eq!(outcome.code, Some(64), "{outcome:?}");
+    let events = events(&outcome.stderr);
+    assert_eq!(events[0]["event"], "the configuration was rejected; the gateway does not start");
+    assert_eq!(
+        (&events[0]["fields"]["path"], &events[0]["level"]),
+        (&path.into(), &"error".into())
+    );
+    assert_eq!(events[0]["fields"]["errors"], events.len() - 1);
+    let of_line = events.iter().find(|event| event["fields"]["line"] == 6).unwrap();
+    assert_eq!(of_line["event"], "configuration error");
+}
+
+#[test]
+fn environment_selects_the_format_of_the_log() {
+    let (_folder, path) = file("127.0.0.1:0", "127.0.0.1:0", "x = 1\n");
+    let run = |format: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.args(["run", "-c", &path]).env("TOLLGATE_LOG_FORMAT", format);
+        let output = command.env_remove("TOLLGATE_LOG").output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, log) = run("json");
+    assert_eq!((code, events(&log).len() > 1), (Some(64), true));
+    assert!(run("text").1.starts_with("error: "), "{}", run("text").1);
+    let expected = "error: TOLLGATE_LOG_FORMAT is `text` or `json`, not \"xml\"\n";
+    assert_eq!(run("xml"), (Some(64), expected.to_owned()));
+}
+
+#[test]
+fn level_of_the_file_applies_unless_the_environment_has_one() {
+    let config = full_config(&format!("{DEMO}[log]\nlevel = \"debug\"\n"));
+    let quiet = Gateway::start_logging(&config, "info");
+    assert!(!quiet.log().contains("DEBUG"), "{}", quiet.log());
+    let owner = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = owner.local_addr().unwrap().to_string();
+    let (_folder, path) = file("127.0.0.1:0", &taken, &format!("{DEMO}[log]\nlevel = \"error\"\n"));
+    // A port that cannot be opened: the only event at this level.
+    let outcome = tollgate(&["run", "-c", &path], "");
+    assert_eq!(outcome.code, Some(69), "{outcome:?}");
+    assert!(!outcome.stderr.contains("INFO") && outcome.stderr.contains("ERROR"), "{outcome:?}");
 }
 
 #[test]

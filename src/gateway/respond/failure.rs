@@ -1,10 +1,14 @@
 //! Failures of requests: their class, status and detail, and their cause in plain words. Pingora's names of
 //! errors and its contexts, which may contain bytes of the upstream, reach neither clients nor the log.
 
+use std::borrow::Cow;
+use std::io;
+
 use http::StatusCode;
-use pingora::prelude::{Error, ErrorSource, ErrorType};
+use pingora::prelude::{BError, Error, ErrorSource, ErrorType};
 
 use crate::decide::reason::Failure;
+use crate::net::io_text;
 
 /// Class of an error of Pingora.
 pub(in crate::gateway) fn failure(error: &Error) -> Failure {
@@ -60,4 +64,95 @@ pub(super) const fn response(failure: Failure) -> Option<(StatusCode, &'static s
             (StatusCode::INTERNAL_SERVER_ERROR, "The gateway failed to handle the request.")
         }
     })
+}
+
+/// Cause of an error in plain words, for the log.
+pub(super) fn cause(error: &Error) -> Cow<'static, str> {
+    use ErrorType::{
+        ConnectNoRoute, ConnectRefused, ConnectTimedout, ConnectionClosed, Custom, H1Error,
+        HTTPStatus, InvalidHTTPHeader, ReadTimedout, TLSHandshakeTimedout, WriteTimedout,
+    };
+    match error.etype() {
+        // Errors that the gateway creates.
+        Custom(words) => return Cow::Borrowed(words),
+        ReadTimedout => return "no bytes arrived in time".into(),
+        WriteTimedout => return "no bytes were accepted in time".into(),
+        ConnectTimedout => return "no connection in time".into(),
+        TLSHandshakeTimedout => return "no TLS handshake in time".into(),
+        HTTPStatus(_) => return "no server has a known address".into(),
+        _ => {}
+    }
+    if let Some(io) = io_error(error) {
+        return io_text::plain(io).into();
+    }
+    match error.etype() {
+        ConnectionClosed => "the connection was closed too early",
+        ConnectRefused => "connection refused",
+        ConnectNoRoute => "no route to the server",
+        InvalidHTTPHeader => "the head is not valid HTTP",
+        H1Error => "the message is not valid HTTP",
+        _ => "the connection failed",
+    }
+    .into()
+}
+
+/// The error of the operating system that caused an error.
+fn io_error(error: &Error) -> Option<&io::Error> {
+    let mut cause = error.cause.as_ref()?;
+    while let Some(inner) = cause.downcast_ref::<BError>() {
+        cause = inner.cause.as_ref()?;
+    }
+    cause.downcast_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::process_log::ERRORS;
+
+    #[test]
+    fn cause_has_neither_names_nor_contexts_of_pingora() {
+        for etype in ERRORS {
+            let by_os = io::Error::from_raw_os_error(104);
+            let errors = [
+                Error::explain(etype.clone(), "bytes of the upstream"),
+                Error::because(etype.clone(), "bytes of the upstream", by_os),
+            ];
+            for error in errors {
+                let cause = cause(&error.into_up().more_context("Peer: x")).into_owned();
+                for internal in [etype.as_str(), "bytes of", "Peer", "context", "os error"] {
+                    assert!(!cause.contains(internal), "{cause}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn cause_is_that_of_the_operating_system_if_there_is_one() {
+        let refused = io::Error::from_raw_os_error(111);
+        let error = Error::because(ErrorType::ConnectError, "connecting", refused).into_up();
+        assert_eq!(failure(&error), Failure::UpstreamConnect);
+        assert_eq!(cause(&error.more_context("Peer: x")), "connection refused");
+    }
+
+    #[test]
+    fn failure_of_each_error() {
+        let table = [
+            (ErrorSource::Downstream, ErrorType::ReadTimedout, Failure::ClientTimeout),
+            (ErrorSource::Downstream, ErrorType::WriteError, Failure::ClientClosed),
+            (ErrorSource::Downstream, ErrorType::H1Error, Failure::UnreadableRequest),
+            (ErrorSource::Upstream, ErrorType::ConnectError, Failure::UpstreamConnect),
+            (ErrorSource::Upstream, ErrorType::ConnectTimedout, Failure::UpstreamConnectTimeout),
+            (ErrorSource::Upstream, ErrorType::ReadTimedout, Failure::UpstreamTimeout),
+            (ErrorSource::Upstream, ErrorType::ConnectionClosed, Failure::UpstreamBroken),
+            (ErrorSource::Unset, ErrorType::HTTPStatus(502), Failure::NoServer),
+            (ErrorSource::Internal, ErrorType::InternalError, Failure::Internal),
+        ];
+        for (source, etype, expected) in table {
+            let mut error = Error::new(etype);
+            error.esource = source;
+            assert_eq!(failure(&error), expected, "{error:?}");
+            assert_eq!(response(expected).is_none(), expected == Failure::ClientClosed);
+        }
+    }
 }

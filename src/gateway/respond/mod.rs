@@ -18,7 +18,7 @@ use super::exchange::Exchange;
 use super::{body_drain, demo, drain, limit_headers, own_limits};
 use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::guard::Malformed;
-use crate::decide::reason::Failure;
+use crate::decide::reason::{Failure, Reason};
 use crate::decide::{self, Refusal, Rejection, Unauthenticated, problem};
 use crate::limit::charge::Mode;
 use crate::limit::seconds_up;
@@ -71,13 +71,14 @@ pub(super) fn no_server() -> Box<Error> {
 /// The error of an upstream that sends more than the maximum number of interim responses.
 #[allow(clippy::unnecessary_box_returns, reason = "the type that Pingora's phases return")]
 pub(super) fn too_many_interim() -> Box<Error> {
-    Error::explain(ErrorType::InvalidHTTPHeader, "too many interim responses").into_up()
+    Error::new(ErrorType::Custom("the response has too many interim responses")).into_up()
 }
 
 /// The error of an upstream that upgrades to another protocol without a request for it.
 #[allow(clippy::unnecessary_box_returns, reason = "the type that Pingora's phases return")]
 pub(super) fn unrequested_upgrade() -> Box<Error> {
-    Error::explain(ErrorType::InvalidHTTPHeader, "101 to a request without Upgrade").into_up()
+    let words = "the response is a 101, but the request has no Upgrade";
+    Error::new(ErrorType::Custom(words)).into_up()
 }
 
 /// Writes the gateway's own response to a request, unless it is to be forwarded. Returns whether a
@@ -156,10 +157,7 @@ pub(super) async fn fail(
     let closing = |error_code| FailToProxy { error_code, can_reuse_downstream: false };
     let Some((status, detail)) = failure::response(failure) else { return closing(0) };
     if *error.esource() != ErrorSource::Downstream {
-        let upstream = exchange.upstream().map_or("", |upstream| &upstream.name);
-        let server = exchange.server.map(|server| server.to_string()).unwrap_or_default();
-        let request_id = exchange.request_id.as_str();
-        warn!(request_id, upstream, server, status = status.as_u16(), "{error}");
+        log_failure(exchange, status, failure, error);
     }
     let error_code = status.as_u16();
     if session.response_written().is_some_and(|head| is_final(head.status)) {
@@ -171,6 +169,16 @@ pub(super) async fn fail(
     // An error means that the client has closed the connection.
     let _ = send(session, exchange, plain(status, detail.to_string(), exchange)).await;
     closing(error_code)
+}
+
+fn log_failure(exchange: &Exchange, status: StatusCode, failure: Failure, error: &Error) {
+    let request_id = exchange.request_id.as_str();
+    let route = exchange.route().map(|route| &*route.name);
+    let upstream = exchange.upstream().map(|upstream| &*upstream.name);
+    let server = exchange.server.map(tracing::field::display);
+    let (status, reason) = (status.as_u16(), Reason::Failed(failure).label());
+    let cause = &*failure::cause(error);
+    warn!(request_id, route, upstream, server, status, reason, cause, "request failed");
 }
 
 /// Returns whether a response with this status is final: interim responses (103) are not.

@@ -16,6 +16,7 @@ mod costs;
 mod environment;
 mod grant;
 mod keys;
+mod log;
 mod names;
 mod origin;
 mod path;
@@ -97,6 +98,7 @@ pub fn build(
         access_log: access_log?,
         tracing,
         audit: audit?,
+        log: log::log(config),
         plans: names.plans.names().to_vec(),
         keys,
         key_by_digest,

@@ -114,6 +114,26 @@ impl From<words::Follow> for tracing::Follow {
     }
 }
 
+impl From<words::LogFormat> for settings::LogFormat {
+    fn from(word: words::LogFormat) -> Self {
+        match word {
+            words::LogFormat::Text => Self::Text,
+            words::LogFormat::Json => Self::Json,
+        }
+    }
+}
+
+impl From<words::LogLevel> for settings::LogLevel {
+    fn from(word: words::LogLevel) -> Self {
+        match word {
+            words::LogLevel::Error => Self::Error,
+            words::LogLevel::Warn => Self::Warn,
+            words::LogLevel::Info => Self::Info,
+            words::LogLevel::Debug => Self::Debug,
+        }
+    }
+}
+
 impl From<words::ClientIp> for access_log::ClientIp {
     fn from(word: words::ClientIp) -> Self {
         match word {

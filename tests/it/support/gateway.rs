@@ -289,7 +289,7 @@ pub(crate) fn check_file(file: &Path) -> Outcome {
 fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     // The variable may be set in the environment of the tests.
-    command.env_remove("TOLLGATE_LOG").env("NO_COLOR", "1");
+    command.env_remove("TOLLGATE_LOG").env_remove("TOLLGATE_LOG_FORMAT").env("NO_COLOR", "1");
     command
 }
 
@@ -305,6 +305,6 @@ fn failure_report(config: &str, log: &str) -> String {
 /// The address that follows `words` in a log.
 fn after(log: &str, words: &str) -> Option<SocketAddr> {
     let rest = log.split_once(words)?.1;
-    let (address, _) = rest.split_once(|c: char| c.is_whitespace() || c == '\u{1b}')?;
+    let (address, _) = rest.split_once(|c: char| c.is_whitespace() || c == '"')?;
     address.parse().ok()
 }

@@ -9,6 +9,7 @@ mod files_without_routes;
 mod invalid_syntax;
 mod keys_and_secrets;
 mod listeners;
+mod log;
 mod plans_and_clients;
 mod rates_and_bursts;
 mod redis;

@@ -1,0 +1,87 @@
+//! Sets up the log of the process, and logs why a file is rejected at the start.
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::IsTerminal as _;
+use std::panic::PanicHookInfo;
+use std::path::Path;
+use std::process::ExitCode;
+
+use tracing::error;
+use tracing_subscriber::EnvFilter;
+
+use crate::cli::{EXIT_BAD_FILE, check};
+use crate::load::LoadError;
+use crate::observe::process_log::{EventLine, LibraryLog};
+use crate::policy::settings::{Log, LogFormat};
+use crate::reload::history::log_errors;
+
+/// Environment variable with the log level (`error`, `warn`, `info`, `debug`) or directives of tracing's
+/// `EnvFilter`. Takes precedence over `log.level`.
+const LEVEL_VARIABLE: &str = "TOLLGATE_LOG";
+
+/// Environment variable with the format, `text` or `json`. Takes precedence over `log.format`.
+const FORMAT_VARIABLE: &str = "TOLLGATE_LOG_FORMAT";
+
+/// Installs the logger of the process, which writes to standard error. Returns its format.
+///
+/// # Errors
+/// The exit code, if one of the environment variables cannot be read.
+pub(super) fn install(settings: Log) -> Result<LogFormat, ExitCode> {
+    let bad = |message: String| {
+        eprintln!("error: {message}");
+        ExitCode::from(EXIT_BAD_FILE)
+    };
+    let format = match std::env::var(FORMAT_VARIABLE).ok().filter(|word| !word.is_empty()) {
+        None => settings.format,
+        Some(word) => LogFormat::of(&word)
+            .ok_or_else(|| bad(format!("{FORMAT_VARIABLE} is `text` or `json`, not {word:?}")))?,
+    };
+    let wanted = std::env::var(LEVEL_VARIABLE).unwrap_or_default();
+    // A word that is not a level is parsed as a target. The level before it keeps the other targets enabled.
+    let filter = EnvFilter::try_new(format!("{},{wanted}", settings.level.as_str()))
+        .map_err(|error| bad(format!("{LEVEL_VARIABLE}={wanted:?} cannot be read: {error}")))?;
+    let color = std::io::stderr().is_terminal();
+    let subscriber = tracing_subscriber::fmt()
+        // On a full disk, reporting the failed write would panic.
+        .log_internal_errors(false)
+        .with_env_filter(filter)
+        .event_format(EventLine { format, color })
+        .with_writer(std::io::stderr)
+        .finish();
+    // Neither fails: this is the first logger of the process.
+    let _ = tracing::subscriber::set_global_default(subscriber);
+    let _ = log::set_logger(&LibraryLog);
+    log::set_max_level(log::LevelFilter::Warn);
+    std::panic::set_hook(Box::new(log_panic));
+    Ok(format)
+}
+
+/// Logs a panic as an event, with the backtrace if `RUST_BACKTRACE` asks for it.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let cause = panic.payload_as_str().unwrap_or("unknown");
+    let place = panic.location().map(ToString::to_string);
+    let backtrace = Backtrace::capture();
+    let is_captured = backtrace.status() == BacktraceStatus::Captured;
+    let backtrace = is_captured.then(|| backtrace.to_string());
+    let thread = std::thread::current();
+    let (thread, place, backtrace) = (thread.name(), place.as_deref(), backtrace.as_deref());
+    error!(cause, place, thread, backtrace, "a thread panicked: this is a bug of tollgate");
+}
+
+/// The settings of the log, as far as a file that is rejected has readable ones.
+pub(super) fn settings(error: &LoadError) -> Log {
+    let LoadError::Diagnostics(report) = error else { return Log::default() };
+    let format = report.setting("log", "format").and_then(LogFormat::of);
+    Log { format: format.unwrap_or_default(), ..Log::default() }
+}
+
+/// Reports the errors of a file that the gateway cannot start with: as `check` does, or as events.
+pub(super) fn reject(file: &Path, error: &LoadError, format: LogFormat) -> ExitCode {
+    match format {
+        LogFormat::Text => check::reject(error),
+        LogFormat::Json => {
+            log_errors(error, file, "the configuration was rejected; the gateway does not start");
+            ExitCode::from(EXIT_BAD_FILE)
+        }
+    }
+}
