@@ -19,7 +19,6 @@ use tracing::{error, info, warn};
 
 use super::EXIT_UNAVAILABLE;
 use super::check::summary;
-use crate::load;
 use crate::net::listen::{BindError, Listener};
 use crate::observe::metrics::Metrics;
 use crate::policy::{Policy, settings};
@@ -37,18 +36,9 @@ use telemetry::Telemetry;
 
 /// Serves the configuration in `file` until SIGTERM or SIGINT.
 pub(super) fn run(file: &Path) -> ExitCode {
-    let opened = load::open(file);
-    let log = match &opened {
-        Ok((_, policy)) => policy.log,
-        Err(error) => log::settings(error),
-    };
-    let format = match log::install(log) {
-        Ok(format) => format,
-        Err(exit) => return exit,
-    };
-    let (source, policy) = match opened {
+    let (source, policy) = match log::open(file) {
         Ok(opened) => opened,
-        Err(error) => return log::reject(file, &error, format),
+        Err(exit) => return exit,
     };
     info!("{}: {}", file.display(), summary(&policy));
     reload::log_warnings(file, &policy.warnings);

@@ -10,8 +10,9 @@ use tracing::error;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{EXIT_BAD_FILE, check};
-use crate::load::LoadError;
+use crate::load::{self, LoadError, Source};
 use crate::observe::process_log::{EventLine, LibraryLog};
+use crate::policy::Policy;
 use crate::policy::settings::{Log, LogFormat};
 use crate::reload::history::log_errors;
 
@@ -22,11 +23,25 @@ const LEVEL_VARIABLE: &str = "TOLLGATE_LOG";
 /// Environment variable with the format, `text` or `json`. Takes precedence over `log.format`.
 const FORMAT_VARIABLE: &str = "TOLLGATE_LOG_FORMAT";
 
+/// Reads the file, and sets up the log as it says.
+///
+/// # Errors
+/// The exit code, if the file has errors or the environment cannot be read. They are reported.
+pub(super) fn open(file: &Path) -> Result<(Source, Policy), ExitCode> {
+    let opened = load::open(file);
+    let settings = match &opened {
+        Ok((_, policy)) => policy.log,
+        Err(error) => settings(error),
+    };
+    let format = install(settings)?;
+    opened.map_err(|error| reject(file, &error, format))
+}
+
 /// Installs the logger of the process, which writes to standard error. Returns its format.
 ///
 /// # Errors
 /// The exit code, if one of the environment variables cannot be read.
-pub(super) fn install(settings: Log) -> Result<LogFormat, ExitCode> {
+fn install(settings: Log) -> Result<LogFormat, ExitCode> {
     let bad = |message: String| {
         eprintln!("error: {message}");
         ExitCode::from(EXIT_BAD_FILE)
@@ -58,7 +73,9 @@ pub(super) fn install(settings: Log) -> Result<LogFormat, ExitCode> {
 
 /// Logs a panic as an event, with the backtrace if `RUST_BACKTRACE` asks for it.
 fn log_panic(panic: &PanicHookInfo<'_>) {
-    let cause = panic.payload_as_str().unwrap_or("unknown");
+    let payload = panic.payload();
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let cause = text.or(payload.downcast_ref::<&str>().copied()).unwrap_or("unknown");
     let place = panic.location().map(ToString::to_string);
     let backtrace = Backtrace::capture();
     let is_captured = backtrace.status() == BacktraceStatus::Captured;
@@ -69,14 +86,14 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 }
 
 /// The settings of the log, as far as a file that is rejected has readable ones.
-pub(super) fn settings(error: &LoadError) -> Log {
+fn settings(error: &LoadError) -> Log {
     let LoadError::Diagnostics(report) = error else { return Log::default() };
     let format = report.setting("log", "format").and_then(LogFormat::of);
     Log { format: format.unwrap_or_default(), ..Log::default() }
 }
 
 /// Reports the errors of a file that the gateway cannot start with: as `check` does, or as events.
-pub(super) fn reject(file: &Path, error: &LoadError, format: LogFormat) -> ExitCode {
+fn reject(file: &Path, error: &LoadError, format: LogFormat) -> ExitCode {
     match format {
         LogFormat::Text => check::reject(error),
         LogFormat::Json => {
