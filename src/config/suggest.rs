@@ -3,8 +3,11 @@
 /// Maximum length of names that are compared.
 const MAX_COMPARED_BYTES: usize = 64;
 
-/// How many names a list of the possible ones shows.
-const MAX_LISTED: usize = 12;
+/// How many names a list shows: more than any table has settings. Only names that the user chose are more.
+const MAX_LISTED: usize = 60;
+
+/// Where a list of names continues on a new line, in characters.
+const MAX_LINE: usize = 100;
 
 /// The candidate that `word` most likely misspells: the one at the smallest edit distance, if that is small.
 pub fn closest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
@@ -47,7 +50,31 @@ pub fn help(word: &str, candidates: &[&str]) -> String {
     }
 }
 
-/// A message about an unknown name in `whole`, such as `the body`.
+/// As [`help`], over several lines if it is long.
+pub fn help_lines(word: &str, candidates: &[&str]) -> String {
+    wrap(&help(word, candidates))
+}
+
+/// The text over several lines.
+fn wrap(text: &str) -> String {
+    let mut wrapped = String::with_capacity(text.len());
+    let mut line = 0;
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if line > 0 && line + 1 + length > MAX_LINE {
+            wrapped.push('\n');
+            line = 0;
+        } else if line > 0 {
+            wrapped.push(' ');
+            line += 1;
+        }
+        wrapped.push_str(word);
+        line += length;
+    }
+    wrapped
+}
+
+/// A message about an unknown name in `whole`, such as `the body`, in one line.
 pub fn unknown(whole: &str, name: &str, possible: &[&str]) -> String {
     let help = help(name, possible);
     format!("{whole} has an unknown name `{}`: {help}", cut(name, MAX_COMPARED_BYTES))
@@ -112,7 +139,7 @@ mod tests {
     fn lists_are_phrases_and_are_cut() {
         assert_eq!(list(&["a"], "or"), "`a`");
         assert_eq!(list(&["a", "b", "c"], "or"), "`a`, `b` or `c`");
-        assert!(list(&["a"; 40], "or").ends_with("`a` and 28 more"));
+        assert!(list(&["a"; 100], "or").ends_with("`a` and 40 more"));
         assert_eq!(cut("a\nb\u{1b}c", 9), "a\u{fffd}b\u{fffd}c");
         assert_eq!(cut("äöü", 2), "äö…");
     }

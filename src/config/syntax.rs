@@ -2,6 +2,7 @@
 //! is wrong at the place of an error is found from the events of its parser. An event without text
 //! is one that the parser inserted to recover, such as the end of a list.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use toml::de::Error;
@@ -10,13 +11,14 @@ use toml_parser::parser::{EventReceiver, RecursionGuard, parse_document};
 use toml_parser::{ErrorSink, Source, Span};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
+use super::duplicate::{Duplicate, NameTree};
 use super::suggest::{self, cut};
 
 /// How much of a name a message shows, in characters.
 const SHOWN: usize = 40;
 
 /// Lists and tables within each other, at most; as in `toml`.
-const MAX_DEPTH: u32 = 80;
+pub(super) const MAX_DEPTH: u32 = 80;
 
 /// How much of a file can be used in spite of its syntax errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,8 +112,20 @@ pub(super) fn report(text: &str, errors: &[Error], diagnostics: &mut Diagnostics
     errors.sort_by_key(|(span, _)| span.start);
     let mut lost: Vec<Range<usize>> = Vec::new();
     let mut reported_to = 0;
+    let mut names = None;
+    let mut tables_twice = HashSet::new();
     for (span, error) in errors {
         let fault = sites.fault(&span, text);
+        let duplicate = match fault {
+            Fault::DuplicateName { .. } => {
+                names.get_or_insert_with(|| NameTree::of(text)).at(&span)
+            }
+            _ => None,
+        };
+        // A setting that both heads of a table have follows from the second head.
+        if duplicate.as_ref().is_some_and(|found| tables_twice.contains(&found.parent)) {
+            continue;
+        }
         if span.start >= reported_to {
             let mut lines = line_around(text, span.start);
             reported_to = lines.end;
@@ -125,7 +139,15 @@ pub(super) fn report(text: &str, errors: &[Error], diagnostics: &mut Diagnostics
                 _ if fault == (Fault::DuplicateName { in_head: false }) => {}
                 _ => lost.push(lines),
             }
-            diagnostics.push(fault.diagnostic(span, error.message(), text));
+            diagnostics.push(match (fault, duplicate) {
+                (Fault::DuplicateName { in_head }, Some(found)) => {
+                    if in_head {
+                        tables_twice.insert(found.node);
+                    }
+                    written_twice(&found, in_head, text)
+                }
+                _ => fault.diagnostic(span, error.message(), text),
+            });
         }
         if fault.breaks_structure() {
             diagnostics.distrust_all();
@@ -134,6 +156,25 @@ pub(super) fn report(text: &str, errors: &[Error], diagnostics: &mut Diagnostics
     }
     diagnostics.suppress_in(lost);
     Damage::Lines
+}
+
+/// The error of a name that is written twice, with both places.
+fn written_twice(found: &Duplicate, in_head: bool, text: &str) -> Diagnostic {
+    let Duplicate { span, first, .. } = found;
+    let name = cut(text.get(span.clone()).unwrap_or_default(), SHOWN);
+    let head = line_around(text, span.start);
+    let head = text.get(head.start..head.end.min(text.len())).unwrap_or_default();
+    let head = head.split('#').next().unwrap_or_default().trim();
+    let first_line = line_around(text, first.start);
+    let first_is_table =
+        text.get(first_line.start..).is_some_and(|line| line.trim_start().starts_with('['));
+    let (message, help) = if in_head && first_is_table {
+        let help = format!("write the settings of both under one `{}`", cut(head, 2 * SHOWN));
+        (format!("the table `{name}` is written twice"), help)
+    } else {
+        (format!("`{name}` is written twice"), "keep one of them".to_owned())
+    };
+    Diagnostic::new(span.clone(), message).and(first.clone(), "here first").help(help)
 }
 
 /// The line of byte `at`, with its line break.

@@ -6,6 +6,8 @@ use std::ops::Range;
 use toml::de::DeValue;
 
 use super::diagnostic::Diagnostic;
+use super::entries;
+use super::listener;
 use super::secrets::is_key_place;
 use super::suggest::{self, cut};
 use super::walk::Value;
@@ -44,24 +46,24 @@ pub(super) struct Mismatch<'a> {
     pub(super) value: &'a Value<'a>,
 }
 
-/// `name` at `span`, in the table at `parents`, is none of the `possible` ones.
-pub(super) fn unknown_name(
-    span: Range<usize>,
-    name: &str,
-    parents: &[String],
-    possible: &[&str],
-) -> Diagnostic {
+/// `name` at `span` is not one that the table at `parents` has.
+pub(super) fn unknown_name(span: Range<usize>, name: &str, parents: &[String]) -> Diagnostic {
     let shown = cut(name, SHOWN);
     let message = if parents.is_empty() {
         format!("unknown name `{shown}`")
     } else {
         format!("unknown name `{shown}` in `{}`", cut(&parents.join("."), 2 * SHOWN))
     };
-    Diagnostic::new(span, message).help(suggest::help(name, possible))
+    Diagnostic::new(span, message)
 }
 
 /// A value that does not fit its setting.
 pub(super) fn mismatch(mismatch: &Mismatch<'_>) -> Diagnostic {
+    if let (Expected::NamedTables, [table]) = (mismatch.expected, mismatch.path)
+        && let Some(diagnostic) = entries::listed(table, mismatch.value)
+    {
+        return diagnostic;
+    }
     let diagnostic = Diagnostic::new(mismatch.value.span(), mismatch.message());
     match mismatch.help() {
         Some(help) => diagnostic.help(help),
@@ -105,6 +107,11 @@ impl Mismatch<'_> {
                 let meant = suggest::closest(word, words)?;
                 Some(format!("did you mean `{} = \"{meant}\"`?", self.name()))
             }
+            (Expected::Table | Expected::OneTable, value)
+                if self.path.len() > 1 && entries::single(self.path, value).is_some() =>
+            {
+                entries::single(self.path, value)
+            }
             (Expected::OneTable, _) => {
                 Some(format!("write `[{}]`, once and in single brackets", self.shown_path()))
             }
@@ -124,6 +131,13 @@ impl Mismatch<'_> {
             return None;
         }
         let value = match (self.expected, self.value.get_ref()) {
+            (Expected::Text, DeValue::Integer(number)) if is_in("server") && name == "listen" => {
+                return listener::meant(name, &number.to_string())
+                    .map(|found| format!("\"{found}\""));
+            }
+            (Expected::Text, DeValue::Integer(number)) if is_in("server") && name == "admin" => {
+                format!("\"{}\"", listener::meant(name, &number.to_string())?)
+            }
             (Expected::Text, DeValue::Integer(number)) if self.in_list => {
                 return Some(format!("\"{number}\""));
             }
@@ -146,6 +160,12 @@ impl Mismatch<'_> {
             {
                 "[100]".to_owned()
             }
+            (Expected::List, DeValue::String(text)) if is_in("server") && name == "listen" => {
+                format!("[\"{}\"]", listener::meant(name, text)?)
+            }
+            (Expected::List, DeValue::Integer(number)) if is_in("server") && name == "listen" => {
+                format!("[\"{}\"]", listener::meant(name, &number.to_string())?)
+            }
             (Expected::List, DeValue::String(text)) if text.chars().count() <= SHOWN => {
                 format!("[\"{}\"]", cut(text, SHOWN))
             }
@@ -156,11 +176,8 @@ impl Mismatch<'_> {
 
     /// The head of a table that was written as another value.
     fn table_instead(&self) -> Option<String> {
-        match (self.path, self.expected, self.value.get_ref()) {
-            ([_], Expected::NamedTables, DeValue::Array(_)) => {
-                Some(format!("[{}.<name>]", self.shown_path()))
-            }
-            ([_], ..) => Some(format!("[{}]", self.shown_path())),
+        match self.path {
+            [_] => Some(format!("[{}]", self.shown_path())),
             _ => None,
         }
     }

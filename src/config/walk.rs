@@ -12,6 +12,7 @@ use serde::de::value::StrDeserializer;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
+use super::foreign::{self, Advice};
 use super::spanned::Spanned;
 use super::suggest;
 use super::types::{self, Expected, Mismatch};
@@ -167,8 +168,13 @@ impl<'a> Walk<'a> {
             return;
         }
         let written = name.get_ref().as_ref();
-        let meant = suggest::closest(written, possible);
-        self.diagnostics.push(types::unknown_name(name.span(), written, &self.path, possible));
+        let advice = foreign::advice(&self.path, written);
+        let (meant, help) = match advice {
+            Some(Advice { meant, help }) => (meant, help),
+            None => (suggest::closest(written, possible), suggest::help_lines(written, possible)),
+        };
+        let diagnostic = types::unknown_name(name.span(), written, &self.path);
+        self.diagnostics.push(diagnostic.help(help));
         if self.path.is_empty() && !matches!(value.get_ref(), DeValue::Table(_) | DeValue::Array(_))
         {
             return;

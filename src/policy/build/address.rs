@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use ipnet::{IpNet, Ipv4Net};
 
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::listener;
 use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::config::tables::List;
@@ -21,16 +22,15 @@ pub(super) fn socket(
     }
     let message = format!("`{}` is not an address and a port", cut(text, 64));
     let diagnostic = Diagnostic::new(field.span(), message);
-    let help = if let Ok(ip) = text.parse::<IpAddr>() {
-        format!("add the port: `{}`", SocketAddr::new(ip, 8080))
-    } else if let Some(port) = text.strip_prefix("localhost:") {
-        format!("write the address: `127.0.0.1:{}`", cut(port, 8))
-    } else if let Some(port) = text.strip_prefix(':').or_else(|| text.strip_prefix("*:")) {
-        format!("for every address, write `0.0.0.0:{}`", cut(port, 8))
-    } else if text.parse::<u16>().is_ok() {
-        format!("for every address, write `0.0.0.0:{text}`")
-    } else {
-        format!("it looks like `{name} = \"127.0.0.1:8080\"` or `\"[::1]:8080\"`")
+    let help = match listener::meant(name, text) {
+        Some(address) if text.starts_with("https://") => {
+            format!("write `{address}`: clients connect by plain HTTP")
+        }
+        Some(address) if address.ip().is_unspecified() => {
+            format!("for every address, write `{address}`")
+        }
+        Some(address) => format!("write `{address}`"),
+        None => format!("it looks like `{name} = \"127.0.0.1:8080\"` or `\"[::1]:8080\"`"),
     };
     diagnostics.push(diagnostic.help(help));
     None

@@ -116,7 +116,7 @@ impl NameList {
             } else if self.spans.iter().all(Range::is_empty) {
                 format!("{add}; the file has no plans, so all clients have one, `{IMPLICIT_PLAN}`")
             } else {
-                suggest::help(name.get_ref(), &names)
+                suggest::help_lines(name.get_ref(), &names)
             };
             diagnostics.push(Diagnostic::new(name.span(), message).help(help));
         }
@@ -154,8 +154,12 @@ fn check(kind: &str, name: &Spanned<String>, diagnostics: &mut Diagnostics) {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     let wrong = if text.is_empty() {
         format!("the name of a {kind} is empty")
-    } else if text.len() > MAX_NAME_BYTES {
-        format!("the name of a {kind} is longer than {MAX_NAME_BYTES} characters")
+    } else if text.chars().count() > MAX_NAME_BYTES {
+        let help =
+            format!("a name has at most {MAX_NAME_BYTES}; this one begins `{}`", cut(text, 24));
+        let message = format!("the name of a {kind} has {} characters", text.chars().count());
+        diagnostics.push(Diagnostic::new(name.span(), message).here("too long").help(help));
+        return;
     } else if let Some(c) = text.chars().find(|c| !is_allowed(*c)) {
         format!("the name of a {kind} cannot hold {}", cut(&format!("{c:?}"), 16))
     } else {

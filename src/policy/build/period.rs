@@ -64,7 +64,7 @@ pub(super) fn unit_milliseconds(unit: &str) -> Result<u64, PeriodError> {
 }
 
 /// The unit of another spelling.
-fn meant_unit(unit: &str) -> Option<&'static str> {
+pub(super) fn meant_unit(unit: &str) -> Option<&'static str> {
     let lower = unit.trim().to_ascii_lowercase();
     OTHER_NAMES
         .iter()

@@ -1,4 +1,6 @@
-//! Parses rates: `10/s`, `100/10s`, `5/250ms`.
+//! Parses rates: `10/s`, `100/10s`, `5/250ms`. `meant` guesses what other texts mean.
+
+mod meant;
 
 use super::period::{self, PeriodError};
 use crate::config::suggest::cut;
@@ -24,6 +26,11 @@ pub(super) struct RateError {
 /// # Errors
 /// See [`RateError`].
 pub(super) fn parse(text: &str) -> Result<Rate, RateError> {
+    // Other spellings of a rate, and fractions.
+    let like = || {
+        let meant = meant::meant(text);
+        meant.map_or_else(|| LOOKS_LIKE.to_owned(), |meant| format!("write `{meant}`"))
+    };
     let wrong = |message: &str, help: String| Err(RateError { message: message.to_owned(), help });
     let shown = cut(text, 40);
     if text.len() > 64 {
@@ -37,7 +44,7 @@ pub(super) fn parse(text: &str) -> Result<Rate, RateError> {
         return if is_digits(text) {
             wrong("the rate has no period", format!("for one second, write `{shown}/s`"))
         } else {
-            wrong(&format!("`{shown}` is not a rate"), LOOKS_LIKE.to_owned())
+            wrong(&format!("`{shown}` is not a rate"), like())
         };
     };
     if tokens.starts_with('-') {
@@ -47,21 +54,20 @@ pub(super) fn parse(text: &str) -> Result<Rate, RateError> {
         && is_digits(whole)
         && is_digits(fraction)
     {
-        let help = "take a longer period: `0.5/s` is `30/m`".to_owned();
-        return wrong("the number of a rate is whole", help);
+        return wrong("the number of a rate is whole", of_fraction(text));
     }
     if !is_digits(tokens) {
-        return wrong(&format!("`{shown}` is not a rate"), LOOKS_LIKE.to_owned());
+        return wrong(&format!("`{shown}` is not a rate"), like());
     }
     let Ok(tokens) = tokens.parse::<u64>() else {
         return wrong("the rate is too large", LOOKS_LIKE.to_owned());
     };
-    let period_us = period_us(tokens, period)?;
+    let period_us = period_us(text, tokens, period)?;
     Ok(Rate { tokens, period_us })
 }
 
 /// The period after the slash, in microseconds.
-fn period_us(tokens: u64, period: &str) -> Result<u64, RateError> {
+fn period_us(text: &str, tokens: u64, period: &str) -> Result<u64, RateError> {
     let milliseconds = period::unit_milliseconds(period).or_else(|error| {
         if period.starts_with(|c: char| c.is_ascii_digit() || c == '-') {
             period::milliseconds(period)
@@ -94,8 +100,7 @@ fn period_us(tokens: u64, period: &str) -> Result<u64, RateError> {
                 ("the period of a rate cannot be negative".to_owned(), LOOKS_LIKE.to_owned())
             }
             PeriodError::Fraction | PeriodError::NoNumber => {
-                let help = "take a smaller unit: `1.5s` is `1500ms`".to_owned();
-                ("the period of a rate is a whole number".to_owned(), help)
+                ("the period of a rate is a whole number".to_owned(), of_fraction(text))
             }
             PeriodError::TooLong => {
                 ("the period of the rate is too long".to_owned(), LOOKS_LIKE.to_owned())
@@ -103,6 +108,19 @@ fn period_us(tokens: u64, period: &str) -> Result<u64, RateError> {
         };
         RateError { message, help }
     })
+}
+
+/// The help for a rate with a fraction: the same rate in whole numbers.
+fn of_fraction(text: &str) -> String {
+    match meant::meant(text) {
+        Some(meant) => {
+            let burst = meant.split('/').next().unwrap_or_default();
+            format!(
+                "write `{meant}`, which is the same; its burst is {burst} if `burst` is left out"
+            )
+        }
+        None => "take a longer period: `0.5/s` is `30/m`".to_owned(),
+    }
 }
 
 /// Whether a text has only digits.

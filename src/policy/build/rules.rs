@@ -137,7 +137,9 @@ fn plan_grants(
 ) -> Vec<PlacedGrant> {
     let mut grants = Vec::new();
     let rule_name = name.get_ref().as_str();
-    let explained = diagnostics.explain_absence(&["rules", rule_name, "rate"]);
+    let explained = ["rate", "plans"]
+        .iter()
+        .any(|name| diagnostics.explain_absence(&["rules", rule_name, name]));
     if table.rate.is_none() && !explained {
         if let Some(burst) = &table.burst {
             let help = "add `rate = \"10/s\"`";
@@ -244,7 +246,7 @@ fn dimension(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<Di
                 Diagnostic::new(item.span(), message).help("such as `header:x-tenant`")
             } else {
                 let message = format!("`per` does not take `{}`", cut(other, 64));
-                Diagnostic::new(item.span(), message).help(suggest::help(other, &DIMENSIONS))
+                Diagnostic::new(item.span(), message).help(suggest::help_lines(other, &DIMENSIONS))
             };
             diagnostics.push(diagnostic);
             return None;

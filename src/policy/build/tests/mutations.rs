@@ -102,6 +102,24 @@ fn file_with_every_setting_is_valid() {
     assert_eq!(report(EVERY_SETTING).map(|report| report.render(false)), None);
 }
 
+#[test]
+fn duplicated_setting_is_one_error_with_both_places() {
+    for setting in settings(EVERY_SETTING) {
+        let mut text = EVERY_SETTING.to_owned();
+        Mutation::Duplicate.apply(&mut text, &setting);
+        let report = report(&text).unwrap();
+        let shown = report.render(false);
+        assert_eq!(report.errors.count(), 1, "{shown}");
+        let [second, first] = &report.errors.list[0].labels[..] else { panic!("{shown}") };
+        assert_eq!(
+            (first.span.clone(), first.text.as_str()),
+            (setting.name, "here first"),
+            "{shown}"
+        );
+        assert_eq!(text[first.span.clone()], text[second.span.clone()], "{shown}");
+    }
+}
+
 /// Each pair of sizes is tried a few times: a busy machine slows single runs.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "compares how long reading takes")]

@@ -276,7 +276,8 @@ fn unknown_names_in_breaker() {
     5 | password = ***********
       | ^^^^^^^^
       |
-      = help: possible here: `timeouts`, `window`, `window_calls`, `window_timeouts`, `open`, `open_max`, `probes`, `ramp` and `ramp_step`
+      = help: possible here: `timeouts`, `window`, `window_calls`, `window_timeouts`, `open`, `open_max`,
+              `probes`, `ramp` and `ramp_step`
 
     gateway.toml: 2 errors
     ");

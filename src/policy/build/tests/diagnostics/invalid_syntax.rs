@@ -59,6 +59,8 @@ fn rate_is_written_twice() {
     error: `rate` is written twice
      --> gateway.toml:4:1
       |
+    3 | rate = '1/s'
+      | ---- here first
     4 | rate = '2/s'
       | ^^^^
       |
@@ -127,7 +129,7 @@ fn each_kind_of_invalid_syntax_is_named() {
         ("[server]\nadmin = '''a\nb = 1", "a string over several lines is not closed", "6:13"),
         ("[rules.r]\nper = ['a' 'b']", "a list is not closed, or lacks a comma", "2:11"),
         ("[rules.r]\nexempt = { ips }", "a name without a value", "2:16"),
-        ("[server]\n[server]", "`server` is written twice", "2:2"),
+        ("[server]\n[server]", "the table `server` is written twice", "2:2"),
         ("[server]\nthreads = 1\nthreads.a = 1", "`threads` is written twice", "3:1"),
     ];
     let mut wrong = String::new();

@@ -11,7 +11,7 @@ fn listeners_are_not_addresses() {
     2 | listen = ['localhost:8080', ':80', '80', '::1', 'x']
       |           ^^^^^^^^^^^^^^^^
       |
-      = help: write the address: `127.0.0.1:8080`
+      = help: write `127.0.0.1:8080`
 
     error: `:80` is not an address and a port
      --> gateway.toml:2:29
@@ -35,7 +35,7 @@ fn listeners_are_not_addresses() {
     2 | listen = ['localhost:8080', ':80', '80', '::1', 'x']
       |                                          ^^^^^
       |
-      = help: add the port: `[::1]:8080`
+      = help: write `[::1]:8080`
 
     error: `x` is not an address and a port
      --> gateway.toml:2:49
@@ -243,4 +243,68 @@ fn instances_are_out_of_range() {
 
     gateway.toml: 2 errors
     ");
+}
+
+#[test]
+fn listen_is_written_as_in_other_gateways() {
+    let each = ["':8080'", "8080", "['http://0.0.0.0:8080', 8080]", "'example.com:80'"];
+    let each = each.map(|value| render(&format!("[server]\nlisten = {value}\n")));
+    insta::assert_snapshot!(each.join("\n"), @r#"
+    error: `listen` is a list, not a string
+     --> gateway.toml:2:10
+      |
+    2 | listen = ':8080'
+      |          ^^^^^^^
+      |
+      = help: write `listen = ["0.0.0.0:8080"]`
+
+    gateway.toml: 1 error
+
+    error: `listen` is a list, not a number
+     --> gateway.toml:2:10
+      |
+    2 | listen = 8080
+      |          ^^^^
+      |
+      = help: write `listen = ["0.0.0.0:8080"]`
+
+    gateway.toml: 1 error
+
+    error: `http://0.0.0.0:8080` is not an address and a port
+     --> gateway.toml:2:11
+      |
+    2 | listen = ['http://0.0.0.0:8080', 8080]
+      |           ^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: for every address, write `0.0.0.0:8080`
+
+    error: an item of `listen` is a string, not a number
+     --> gateway.toml:2:34
+      |
+    2 | listen = ['http://0.0.0.0:8080', 8080]
+      |                                  ^^^^
+      |
+      = help: write `"0.0.0.0:8080"`
+
+    gateway.toml: 2 errors
+
+    error: `listen` is a list, not a string
+     --> gateway.toml:2:10
+      |
+    2 | listen = 'example.com:80'
+      |          ^^^^^^^^^^^^^^^^
+
+    gateway.toml: 1 error
+    "#);
+    insta::assert_snapshot!(render("[server]\nadmin = 9191\n"), @r#"
+    error: `admin` is a string, not a number
+     --> gateway.toml:2:9
+      |
+    2 | admin = 9191
+      |         ^^^^
+      |
+      = help: write `admin = "127.0.0.1:9191"`
+
+    gateway.toml: 1 error
+    "#);
 }

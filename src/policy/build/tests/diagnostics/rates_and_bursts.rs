@@ -145,3 +145,60 @@ fn the_period_of_the_rate_is_too_long_to_be_counted_exactly() {
     gateway.toml: 1 error
     ");
 }
+
+#[test]
+fn rate_is_a_fraction_or_spelt_otherwise() {
+    let each = ["1.5/s", "10 per second", "10rps", "10r/s", "100/min"];
+    let each = each.map(|rate| render(&format!("[rules.r]\nper = []\nrate = '{rate}'")));
+    insta::assert_snapshot!(each.join("\n"), @r"
+    error: the number of a rate is whole
+     --> gateway.toml:3:8
+      |
+    3 | rate = '1.5/s'
+      |        ^^^^^^^
+      |
+      = help: write `90/m`, which is the same; its burst is 90 if `burst` is left out
+
+    gateway.toml: 1 error
+
+    error: `10 per second` is not a rate
+     --> gateway.toml:3:8
+      |
+    3 | rate = '10 per second'
+      |        ^^^^^^^^^^^^^^^
+      |
+      = help: write `10/s`
+
+    gateway.toml: 1 error
+
+    error: `10rps` is not a rate
+     --> gateway.toml:3:8
+      |
+    3 | rate = '10rps'
+      |        ^^^^^^^
+      |
+      = help: write `10/s`
+
+    gateway.toml: 1 error
+
+    error: `10r/s` is not a rate
+     --> gateway.toml:3:8
+      |
+    3 | rate = '10r/s'
+      |        ^^^^^^^
+      |
+      = help: write `10/s`
+
+    gateway.toml: 1 error
+
+    error: unknown unit `min`
+     --> gateway.toml:3:8
+      |
+    3 | rate = '100/min'
+      |        ^^^^^^^^^
+      |
+      = help: write `100/m`
+
+    gateway.toml: 1 error
+    ");
+}

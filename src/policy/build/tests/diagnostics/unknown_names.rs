@@ -166,3 +166,19 @@ fn root_setting_like_a_table_hides_no_error() {
         ]
     );
 }
+
+#[test]
+fn name_of_a_rule_is_too_long() {
+    let name = "per-key-".repeat(9);
+    insta::assert_snapshot!(render(&format!("[rules.{name}]\nper = []\nrate = '1/s'")), @r"
+    error: the name of a rule has 72 characters
+     --> gateway.toml:1:8
+      |
+    1 | [rules.per-key-per-key-per-key-per-key-per-key-per-key-per-key-per-key-per-key-]
+      |        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ too long
+      |
+      = help: a name has at most 64; this one begins `per-key-per-key-per-key-…`
+
+    gateway.toml: 1 error
+    ");
+}

@@ -142,7 +142,7 @@ fn read_timeout_is_a_string_not_a_number() {
     3 | listen = ['0.0.0.0:1', 80]
       |                        ^^
       |
-      = help: write `"80"`
+      = help: write `"0.0.0.0:80"`
 
     gateway.toml: 2 errors
     "#);
@@ -159,13 +159,13 @@ fn server_is_a_table_not_a_number() {
       |
       = help: write `[server]`, and its settings below
 
-    error: `plans` is a table, not a list
+    error: `plans` is a table with names, not a list
      --> gateway.toml:2:9
       |
     2 | plans = ['free']
       |         ^^^^^^^^
       |
-      = help: write `[plans.<name>]`, and its settings below
+      = help: write `[plans.free]`, with its settings below
 
     gateway.toml: 2 errors
     ");

@@ -1,0 +1,145 @@
+//! Suggests how to write a table that was written as another value: `[rules.per-ip]` for `[[rules]]`, and
+//! `free = { rate = "2/s" }` for `free = "2/s"`.
+
+use toml::de::DeValue;
+
+use super::diagnostic::Diagnostic;
+use super::secrets::is_digest;
+use super::suggest::cut;
+use super::walk::Value;
+
+/// How much of a value a help repeats, in characters.
+const SHOWN: usize = 64;
+
+/// How many entries of a list a help names.
+const MAX_NAMED: usize = 8;
+
+/// What each table of named entries is called in a name that is made up.
+const KINDS: [(&str, &str); 5] = [
+    ("plans", "plan"),
+    ("keys", "key"),
+    ("upstreams", "upstream"),
+    ("routes", "route"),
+    ("rules", "rule"),
+];
+
+/// The diagnostic of a table of named entries that is written as a list, such as `[[rules]]`.
+pub(super) fn listed(table: &str, value: &Value<'_>) -> Option<Diagnostic> {
+    let DeValue::Array(items) = value.get_ref() else { return None };
+    let (_, kind) = KINDS.iter().find(|(name, _)| *name == table)?;
+    let mut heads = Vec::new();
+    for (number, item) in (1..=MAX_NAMED).zip(items.iter()) {
+        // A text in `[keys]` may be a key.
+        let name = name_of(item).filter(|_| table != "keys");
+        let name = name.unwrap_or_else(|| format!("{kind}-{number}"));
+        let head = format!("`[{table}.{name}]`");
+        if !heads.contains(&head) {
+            heads.push(head);
+        }
+    }
+    let more = if items.len() > MAX_NAMED { " and so on" } else { "" };
+    let is_heads = items.iter().any(|item| item.get_ref().is_table());
+    let message = format!("`{table}` is a table with names, not a list");
+    let first =
+        items.iter().next().filter(|_| is_heads).map_or_else(|| value.span(), toml::Spanned::span);
+    let mut diagnostic = Diagnostic::new(first, message);
+    if is_heads {
+        for item in items.iter().skip(1).take(MAX_NAMED - 1) {
+            diagnostic = diagnostic.and(item.span(), "");
+        }
+    }
+    Some(diagnostic.help(match heads.as_slice() {
+        [] => format!("write `[{table}.{kind}-1]` for each {kind}, with its settings below"),
+        [one] => format!("write {one}, with its settings below"),
+        several => format!("write {}{more}, each with its settings below", several.join(", ")),
+    }))
+}
+
+/// What a list has as the name of an entry: its `name` or `id`, or the item itself.
+fn name_of(item: &Value<'_>) -> Option<String> {
+    let name = match item.get_ref() {
+        DeValue::Table(entry) => {
+            ["name", "id"].iter().find_map(|name| entry.get(*name)?.get_ref().as_str())?
+        }
+        DeValue::String(name) => name,
+        _ => return None,
+    };
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    let is_name = (1..=SHOWN).contains(&name.len()) && name.bytes().all(is_plain);
+    is_name.then(|| name.to_owned())
+}
+
+/// The help for an entry that is a single value, by the path of its name.
+pub(super) fn single(path: &[String], value: &DeValue<'_>) -> Option<String> {
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    let text = text_of(value);
+    let text = text.as_deref().filter(|text| is_plain(text));
+    let rate = match (text, value) {
+        (Some(text), _) if is_rate(text) => text.to_owned(),
+        (_, DeValue::Integer(number)) => format!("{number}/s"),
+        _ => "10/s".to_owned(),
+    };
+    let grant = |name: &str| format!("{name} = {{ rate = \"{rate}\" }}");
+    let (table, line) = match path.as_slice() {
+        ["rules", rule, "plans", plan] => {
+            (format!("rules.{rule}"), grant(&format!("plans.{plan}")))
+        }
+        ["keys", key, "rules", rule] => (format!("keys.{key}"), grant(&format!("rules.{rule}"))),
+        ["plans", plan] => {
+            return Some(format!(
+                "a plan is only a name: write `[plans.{plan}]`, and in a rule `{}`",
+                grant(&format!("plans.{plan}"))
+            ));
+        }
+        ["rules", rule] => {
+            ("rules".to_owned(), format!("{rule} = {{ per = [\"ip\"], rate = \"{rate}\" }}"))
+        }
+        ["upstreams", upstream] => {
+            let servers = text.map_or_else(|| servers(value), |text| Some(format!("\"{text}\"")));
+            let servers = servers.unwrap_or_else(|| "\"127.0.0.1:3000\"".to_owned());
+            ("upstreams".to_owned(), format!("{upstream} = {{ servers = [{servers}] }}"))
+        }
+        ["routes", route] => {
+            let path = text.filter(|text| text.starts_with('/')).unwrap_or("/*");
+            ("routes".to_owned(), format!("{route} = {{ path = \"{path}\" }}"))
+        }
+        ["keys", key] => {
+            // Anything but a hash may be the key itself.
+            let Some(hash) = text.filter(|text| is_digest(text)) else {
+                return Some("run `tollgate hash-key`: it prints the table of a key".to_owned());
+            };
+            ("keys".to_owned(), format!("{key} = {{ sha256 = \"{hash}\" }}"))
+        }
+        _ => return None,
+    };
+    Some(format!("in `[{}]`, write `{}`", cut(&table, 2 * SHOWN), cut(&line, 4 * SHOWN)))
+}
+
+fn text_of(value: &DeValue<'_>) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+/// Whether a text can be repeated in a help as it is.
+fn is_plain(text: &str) -> bool {
+    text.len() <= SHOWN && !text.contains(['"', '\\', '`']) && !text.chars().any(char::is_control)
+}
+
+/// The servers of an upstream that is written as a list.
+fn servers(value: &DeValue<'_>) -> Option<String> {
+    let items = value.as_array()?;
+    let texts: Option<Vec<String>> = items
+        .iter()
+        .map(|item| item.get_ref().as_str().filter(|text| is_plain(text)))
+        .map(|text| text.map(|text| format!("\"{text}\"")))
+        .collect();
+    texts.filter(|texts| (1..=MAX_NAMED).contains(&texts.len())).map(|texts| texts.join(", "))
+}
+
+/// Whether a text has the form of a rate.
+fn is_rate(text: &str) -> bool {
+    let Some((tokens, period)) = text.split_once('/') else { return false };
+    let unit = period.trim_start_matches(|c: char| c.is_ascii_digit());
+    !tokens.is_empty()
+        && tokens.bytes().all(|byte| byte.is_ascii_digit())
+        && ["ms", "s", "m", "h", "d"].contains(&unit)
+}

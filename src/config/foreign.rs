@@ -1,0 +1,679 @@
+//! Names of settings that other gateways have, and what to write here instead.
+//!
+//! An entry may go as soon as the gateway has a setting of that name: a name that the table has is never
+//! looked up here.
+
+use Place::{Any, Client, Grant, Key, Plan, Redis, Root, Route, Rule, Server, Upstream};
+
+/// The table that a name is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Root,
+    Server,
+    Client,
+    Redis,
+    /// An entry of `[plans]`.
+    Plan,
+    /// An entry of `[keys]`.
+    Key,
+    /// An entry of `[upstreams]`.
+    Upstream,
+    /// An entry of `[routes]`.
+    Route,
+    /// An entry of `[rules]`.
+    Rule,
+    /// `{ rate, burst }` of one plan or one key.
+    Grant,
+    /// Any of them.
+    Any,
+}
+
+/// What to write instead of some names.
+#[derive(Debug)]
+struct Entry {
+    place: Place,
+    /// In lower case, with `_`.
+    names: &'static [&'static str],
+    /// The setting that the same table has instead; empty if there is none.
+    meant: &'static str,
+    /// The line to write in the same table; empty if there is none. `@` is the name of the entry.
+    line: &'static str,
+    /// A sentence without a period, after the line; may be empty.
+    why: &'static str,
+}
+
+/// What to write instead of a name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Advice {
+    /// The setting that the same table has instead.
+    pub(super) meant: Option<&'static str>,
+    pub(super) help: String,
+}
+
+const fn entry(
+    place: Place,
+    names: &'static [&'static str],
+    meant: &'static str,
+    line: &'static str,
+    why: &'static str,
+) -> Entry {
+    Entry { place, names, meant, line, why }
+}
+
+const NO_TLS: &str = "clients connect by plain HTTP: put a TLS proxy in front, and list it in `server.trusted_proxies`";
+const NO_BODY_LIMIT: &str = "the gateway does not limit the size of bodies, only that of a request's \
+    headers (`server.max_header_bytes`) and target (`server.max_uri_bytes`)";
+const UPSTREAM_TIMES: &str =
+    "an upstream has `connect_timeout`, `read_timeout` and `write_timeout`";
+const RATES: &str = "a rate is part of a rule, such as `[rules.per-ip]` with `per = [\"ip\"]` and \
+    `rate = \"10/s\"`";
+const KEYS: &str = "each key is a table `[keys.<id>]`: `tollgate hash-key` prints it";
+const HASH: &str =
+    "the file has the hash of a key: `tollgate hash-key` prints the line `sha256 = \"…\"`";
+const PLAN: &str =
+    "a plan is only a name: its rate is in a rule, as `plans.@ = { rate = \"10/s\" }`";
+const SERVERS: &str = "servers are in `[upstreams.<name>]`, as `servers = [\"127.0.0.1:3000\"]`";
+const BUCKET: &str = "every rule is a token bucket with a `rate` and a `burst`";
+const IN_RATE: &str = "the period is part of the rate, as in `100/10s`";
+const PATH: &str = "the gateway forwards the path of a request as it is";
+const CORS: &str = "the gateway does not write CORS headers: upstreams do; for preflight requests without \
+    a key, see `clients.on_preflight`";
+const RETRIES: &str = "the number of retries cannot be set: a request whose server cannot be connected \
+    to is sent to another one, once";
+const HEALTH: &str = "there are no health checks: a server that cannot be connected to is left out for \
+    5 s, as long as there are others";
+const TURN: &str = "servers are used in turn";
+
+/// All entries. The first that fits is used.
+const ENTRIES: &[Entry] = &[
+    // [server]
+    entry(
+        Server,
+        &[
+            "port",
+            "bind",
+            "bind_address",
+            "address",
+            "addr",
+            "host",
+            "listener",
+            "listeners",
+            "http",
+        ],
+        "listen",
+        "listen = [\"0.0.0.0:8080\"]",
+        "",
+    ),
+    entry(Server, &["workers", "worker_processes", "worker_threads"], "threads", "threads = 4", ""),
+    entry(
+        Server,
+        &["admin_port", "admin_listen", "admin_address"],
+        "admin",
+        "admin = \"127.0.0.1:9090\"",
+        "",
+    ),
+    entry(
+        Server,
+        &["timeout", "request_timeout", "client_timeout"],
+        "",
+        "",
+        "clients have `read_timeout`, `write_timeout` and `keepalive_timeout`; those of servers are in \
+         `[upstreams.<name>]`",
+    ),
+    entry(
+        Server,
+        &["connect_timeout", "upstream_timeout", "proxy_read_timeout", "proxy_connect_timeout"],
+        "",
+        "",
+        "it is a setting of `[upstreams.<name>]`, which has `connect_timeout`, `read_timeout` and \
+         `write_timeout`",
+    ),
+    entry(
+        Server,
+        &["idle_timeout", "keep_alive", "keepalive"],
+        "keepalive_timeout",
+        "keepalive_timeout = \"75s\"",
+        "",
+    ),
+    entry(
+        Server,
+        &["shutdown_timeout", "graceful_timeout", "grace_period"],
+        "drain_timeout",
+        "drain_timeout = \"20s\"",
+        "",
+    ),
+    entry(
+        Server,
+        &["real_ip_header", "set_real_ip_from", "trust_proxy", "trusted_ips"],
+        "trusted_proxies",
+        "trusted_proxies = [\"10.0.0.0/8\"]",
+        "their `X-Forwarded-For` is used",
+    ),
+    // The root
+    entry(
+        Root,
+        &["listen", "port", "address", "bind"],
+        "",
+        "",
+        "write `listen = [\"0.0.0.0:8080\"]` in `[server]`",
+    ),
+    entry(
+        Root,
+        &["backend", "backends", "service", "services", "target", "targets", "url", "clusters"],
+        "",
+        "",
+        SERVERS,
+    ),
+    entry(
+        Root,
+        &["api_keys", "apikeys", "api_key", "consumers", "users", "credentials"],
+        "",
+        "",
+        KEYS,
+    ),
+    entry(
+        Root,
+        &["location", "locations", "paths"],
+        "",
+        "",
+        "a path is part of a route, such as `[routes.api]` with `path = \"/api/*\"`",
+    ),
+    entry(
+        Root,
+        &[
+            "limit",
+            "limits",
+            "limit_req",
+            "limit_req_zone",
+            "rate",
+            "burst",
+            "rate_limit",
+            "rate_limits",
+            "ratelimit",
+            "rate_limiting",
+            "throttle",
+        ],
+        "",
+        "",
+        RATES,
+    ),
+    entry(
+        Root,
+        &["metrics", "prometheus", "dashboard"],
+        "",
+        "",
+        "metrics and the dashboard are on the admin port, `server.admin`",
+    ),
+    // [clients]
+    entry(
+        Client,
+        &["header", "key_header", "key_names", "key_in", "sources"],
+        "api_key",
+        "api_key = [\"header:x-api-key\"]",
+        "",
+    ),
+    entry(
+        Client,
+        &["jwt", "oauth", "oidc", "basic_auth", "hmac"],
+        "",
+        "",
+        "clients are identified by an API key or by their address only",
+    ),
+    entry(
+        Client,
+        &["trusted_proxies", "real_ip_header", "trust_proxy"],
+        "",
+        "",
+        "write `trusted_proxies = [\"10.0.0.0/8\"]` in `[server]`",
+    ),
+    // [redis]
+    entry(
+        Redis,
+        &["host", "hosts", "address", "addr", "server", "port", "uri", "nodes"],
+        "url",
+        "url = \"redis://127.0.0.1:6379\"",
+        "",
+    ),
+    entry(Redis, &["db"], "database", "database = 0", ""),
+    entry(Redis, &["user"], "username", "", "write `username`, and `password`"),
+    entry(Redis, &["tls", "ssl", "use_tls"], "", "", "for TLS, the scheme of `url` is `rediss://`"),
+    entry(
+        Redis,
+        &["connect_timeout", "read_timeout", "write_timeout", "socket_timeout"],
+        "timeout",
+        "timeout = \"10ms\"",
+        "it is the time limit of one check",
+    ),
+    entry(
+        Redis,
+        &["sentinel", "sentinels", "master", "master_name"],
+        "",
+        "",
+        "write the sentinels in `url`, as `redis+sentinel://host:26379/master`",
+    ),
+    entry(
+        Redis,
+        &["pool", "pool_size", "max_connections", "max_clients"],
+        "",
+        "",
+        "the number of connections to Redis is not configurable",
+    ),
+    entry(Redis, &["key_prefix", "namespace"], "prefix", "prefix = \"tollgate:\"", ""),
+    // [plans.<name>]
+    entry(
+        Plan,
+        &[
+            "rate",
+            "burst",
+            "limit",
+            "limits",
+            "rate_limit",
+            "requests",
+            "quota",
+            "window",
+            "period",
+            "capacity",
+        ],
+        "",
+        "",
+        PLAN,
+    ),
+    entry(Plan, &["keys", "clients", "members"], "", "", "a key names its plan, as `plan = \"@\"`"),
+    // [keys.<id>]
+    entry(
+        Key,
+        &["secret", "key", "token", "value", "api_key", "apikey", "hash", "sha", "password"],
+        "sha256",
+        "",
+        HASH,
+    ),
+    entry(
+        Key,
+        &["rate", "burst", "limit", "limits", "rate_limit", "quota"],
+        "",
+        "",
+        "a rate of one key overrides a rule, as `rules.<rule> = { rate = \"10/s\" }`",
+    ),
+    entry(Key, &["tier", "group", "role"], "plan", "", "write `plan`, with the name of a plan"),
+    entry(
+        Key,
+        &["enabled", "disabled", "expires", "expires_at", "revoked"],
+        "",
+        "",
+        "a key is valid as long as it is in the file",
+    ),
+    // [upstreams.<name>]
+    entry(
+        Upstream,
+        &[
+            "url",
+            "urls",
+            "uri",
+            "target",
+            "targets",
+            "address",
+            "addresses",
+            "host",
+            "hosts",
+            "server",
+            "backend",
+            "backends",
+            "endpoint",
+            "endpoints",
+            "nodes",
+            "port",
+        ],
+        "servers",
+        "servers = [\"127.0.0.1:3000\"]",
+        "",
+    ),
+    entry(Upstream, &["timeout", "request_timeout", "proxy_timeout"], "", "", UPSTREAM_TIMES),
+    entry(
+        Upstream,
+        &["keepalive", "keepalive_timeout", "keep_alive"],
+        "idle_timeout",
+        "idle_timeout = \"60s\"",
+        "",
+    ),
+    entry(Upstream, &["retries", "retry", "max_retries", "attempts"], "", "", RETRIES),
+    entry(
+        Upstream,
+        &[
+            "health_check",
+            "health_checks",
+            "healthcheck",
+            "health",
+            "health_path",
+            "max_fails",
+            "fail_timeout",
+        ],
+        "",
+        "",
+        HEALTH,
+    ),
+    entry(
+        Upstream,
+        &["tls", "ssl", "https", "certificate", "ca"],
+        "",
+        "",
+        "the gateway connects to servers by plain HTTP",
+    ),
+    entry(
+        Upstream,
+        &[
+            "weight",
+            "weights",
+            "balance",
+            "lb",
+            "lb_policy",
+            "load_balancing",
+            "load_balancer",
+            "algorithm",
+            "policy",
+            "strategy",
+        ],
+        "",
+        "",
+        TURN,
+    ),
+    // [routes.<name>]
+    entry(
+        Route,
+        &["url", "uri", "prefix", "path_prefix", "location", "match", "pattern", "paths"],
+        "path",
+        "path = \"/api/*\"",
+        "",
+    ),
+    entry(
+        Route,
+        &["backend", "service", "target", "proxy_pass", "server", "servers", "cluster", "to"],
+        "upstream",
+        "",
+        "write `upstream`, with the name of an upstream",
+    ),
+    entry(
+        Route,
+        &["domain", "hosts", "hostname", "server_name"],
+        "host",
+        "host = \"api.example.com\"",
+        "",
+    ),
+    entry(Route, &["weight", "tokens"], "cost", "cost = 1", ""),
+    entry(
+        Route,
+        &["timeout", "connect_timeout", "read_timeout", "write_timeout", "request_timeout"],
+        "",
+        "",
+        "timeouts are settings of `[upstreams.<name>]`: for other ones, give the route another upstream",
+    ),
+    entry(
+        Route,
+        &["rewrite", "strip_prefix", "strip_path", "replace_prefix", "prefix_rewrite"],
+        "",
+        "",
+        PATH,
+    ),
+    entry(Route, &["retries", "retry"], "", "", RETRIES),
+    entry(
+        Route,
+        &["rate", "burst", "limit", "limits", "rate_limit", "limit_req", "rules", "rule"],
+        "",
+        "",
+        "a rule names its routes: in `[rules.<name>]`, write `routes = [\"@\"]`",
+    ),
+    entry(
+        Route,
+        &["auth", "require_key", "plans", "keys"],
+        "",
+        "",
+        "whether a key is required is a setting of `[clients]` and of rules, not of routes",
+    ),
+    // [rules.<name>]
+    entry(
+        Rule,
+        &[
+            "limit",
+            "requests",
+            "requests_per_second",
+            "rps",
+            "quota",
+            "average",
+            "max_requests",
+            "count",
+            "limit_req",
+            "rate_limit",
+            "tokens",
+            "refill_rate",
+        ],
+        "rate",
+        "rate = \"10/s\"",
+        "",
+    ),
+    entry(
+        Rule,
+        &["window", "period", "interval", "duration", "unit", "per_second"],
+        "",
+        "",
+        IN_RATE,
+    ),
+    entry(
+        Rule,
+        &["capacity", "burst_size", "max_burst", "bucket_size", "max_tokens"],
+        "burst",
+        "burst = 20",
+        "",
+    ),
+    entry(Rule, &["algorithm", "kind", "type", "strategy", "policy"], "", "", BUCKET),
+    entry(
+        Rule,
+        &[
+            "key",
+            "by",
+            "keys",
+            "scope",
+            "limit_by",
+            "group_by",
+            "identifier",
+            "dimensions",
+            "per_key",
+        ],
+        "per",
+        "per = [\"key\"]",
+        "",
+    ),
+    entry(
+        Rule,
+        &["delay", "nodelay", "queue"],
+        "",
+        "",
+        "requests are never delayed: one without tokens is refused at once",
+    ),
+    entry(Rule, &["shadow", "dry_run", "dryrun", "log_only"], "mode", "mode = \"shadow\"", ""),
+    entry(
+        Rule,
+        &["whitelist", "allowlist", "allow", "exclude", "skip"],
+        "exempt",
+        "exempt = { ips = [\"10.0.0.0/8\"] }",
+        "",
+    ),
+    entry(
+        Rule,
+        &["path", "paths", "method", "methods", "host", "route"],
+        "routes",
+        "",
+        "a rule lists the names of its `routes`",
+    ),
+    entry(Rule, &["plan"], "plans", "", "write `plans.<plan> = { rate = \"10/s\" }`"),
+    entry(
+        Rule,
+        &["status", "status_code", "reject_code", "limit_req_status"],
+        "",
+        "",
+        "a request without tokens gets 429",
+    ),
+    // { rate, burst }
+    entry(
+        Grant,
+        &["limit", "requests", "rps", "quota", "average", "max_requests", "tokens"],
+        "rate",
+        "rate = \"10/s\"",
+        "",
+    ),
+    entry(Grant, &["window", "period", "interval", "duration", "unit"], "", "", IN_RATE),
+    entry(Grant, &["capacity", "burst_size", "max_burst"], "burst", "burst = 20", ""),
+    // Anywhere
+    entry(
+        Any,
+        &[
+            "max_body_bytes",
+            "max_body_size",
+            "client_max_body_size",
+            "body_limit",
+            "max_request_size",
+            "max_request_body",
+        ],
+        "",
+        "",
+        NO_BODY_LIMIT,
+    ),
+    entry(
+        Any,
+        &[
+            "tls",
+            "ssl",
+            "https",
+            "certificate",
+            "certificates",
+            "cert",
+            "ssl_certificate",
+            "ssl_certificate_key",
+            "acme",
+        ],
+        "",
+        "",
+        NO_TLS,
+    ),
+    entry(Any, &["cors", "cors_origins", "allowed_origins"], "", "", CORS),
+    entry(Any, &["retries"], "", "", RETRIES),
+    entry(Any, &["health_check", "health_checks", "healthcheck"], "", "", HEALTH),
+    entry(Any, &["rate_limit", "limit_req", "ratelimit"], "", "", RATES),
+];
+
+/// What to write instead of the unknown `name` in the table at `parents`.
+pub(super) fn advice(parents: &[String], name: &str) -> Option<Advice> {
+    let place = place(parents)?;
+    let name = name.to_lowercase().replace('-', "_");
+    let fits = |entry: &&Entry| {
+        (entry.place == place || entry.place == Any) && entry.names.contains(&name.as_str())
+    };
+    let entry = ENTRIES.iter().find(fits)?;
+    let own = super::suggest::cut(parents.get(1).map_or("", String::as_str), 64);
+    Some(Advice {
+        meant: Some(entry.meant).filter(|meant| !meant.is_empty()),
+        help: entry.help(&own),
+    })
+}
+
+/// The place of the table at `parents`; none for tables without entries.
+fn place(parents: &[String]) -> Option<Place> {
+    let path: Vec<&str> = parents.iter().map(String::as_str).collect();
+    Some(match path.as_slice() {
+        [] => Root,
+        ["server"] => Server,
+        ["clients"] => Client,
+        ["redis"] => Redis,
+        ["plans", _] => Plan,
+        ["keys", _] => Key,
+        ["upstreams", _] => Upstream,
+        ["routes", _] => Route,
+        ["rules", _] => Rule,
+        ["rules", _, "plans", _] | ["keys", _, "rules", _] => Grant,
+        _ => return None,
+    })
+}
+
+impl Entry {
+    /// The line and the reason, for the entry `own` of a table of named entries.
+    fn help(&self, own: &str) -> String {
+        let why = self.why.replace('@', own);
+        match (self.line, why.is_empty()) {
+            ("", _) => why,
+            (line, true) => format!("write `{line}`"),
+            (line, false) => format!("write `{line}`: {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::from_text;
+
+    /// A file that lacks a line in the table of `place`.
+    fn file(place: Place, meant: &str, line: &str) -> Option<String> {
+        let keep = |name: &str, default: &'static str| if meant == name { "" } else { default };
+        let server = "[upstreams.api]\nservers = ['demo']\n[routes.all]\n";
+        Some(match place {
+            Server => format!("[server]\n{line}\n{server}"),
+            Client => format!("[clients]\n{line}\n{server}"),
+            Redis => {
+                format!("[redis]\n{}{line}\n{server}", keep("url", "url = 'redis://h'\n"))
+            }
+            Upstream => format!(
+                "[routes.all]\n[upstreams.api]\n{}{line}",
+                keep("servers", "servers = ['demo']\n")
+            ),
+            Route => format!("{server}{line}\n"),
+            Rule => format!(
+                "{server}[rules.r]\n{}{}{line}\n",
+                keep("per", "per = ['key']\n"),
+                keep("rate", "rate = '10/s'\n"),
+            ),
+            Grant => format!(
+                "{server}[plans.free]\n[rules.r]\nper = []\n[rules.r.plans.free]\n{}{line}\n",
+                keep("rate", "rate = '10/s'\n"),
+            ),
+            Root | Plan | Key | Any => return None,
+        })
+    }
+
+    #[test]
+    fn suggested_lines_are_valid_where_they_are_suggested() {
+        for entry in ENTRIES.iter().filter(|entry| !entry.line.is_empty()) {
+            let text = file(entry.place, entry.meant, entry.line).unwrap();
+            let errors = from_text("gateway.toml", &text).err().map(|report| report.render(false));
+            assert_eq!(errors, None, "{text}");
+        }
+    }
+
+    #[test]
+    fn listed_names_are_unknown_where_they_are_listed() {
+        let tables = [
+            (Root, ""),
+            (Server, "[server]"),
+            (Client, "[clients]"),
+            (Redis, "[redis]"),
+            (Plan, "[plans.free]"),
+            (Key, "[keys.k]"),
+            (Upstream, "[upstreams.api]"),
+            (Route, "[routes.all]"),
+            (Rule, "[rules.r]"),
+            (Grant, "[rules.r.plans.free]"),
+        ];
+        for entry in ENTRIES {
+            for (place, head) in tables.iter().filter(|(place, _)| *place == entry.place) {
+                for name in entry.names {
+                    let report = from_text("a", &format!("{head}\n{name} = 'x'\n")).unwrap_err();
+                    let found = report
+                        .errors
+                        .list
+                        .iter()
+                        .find(|error| error.message.starts_with("unknown name"));
+                    let help = found.unwrap_or_else(|| panic!("{place:?} {name}")).help.clone();
+                    let own = head.trim_end_matches(']').split('.').nth(1).unwrap_or_default();
+                    assert_eq!(help, Some(entry.help(own)), "{place:?} {name}");
+                }
+            }
+        }
+    }
+}

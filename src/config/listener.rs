@@ -1,0 +1,66 @@
+//! Guesses the address to listen on that a text means, such as `0.0.0.0:8080` for `:8080`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// The address and port that `text` means as a value of the setting `name`; none if that is not clear, or if
+/// it is one already. Without an address, `listen` is for all of them, and `admin` for this machine.
+pub fn meant(name: &str, text: &str) -> Option<SocketAddr> {
+    let text = text.trim();
+    let text =
+        ["http://", "https://", "tcp://"].iter().find_map(|s| text.strip_prefix(s)).unwrap_or(text);
+    let text = text.strip_suffix('/').unwrap_or(text);
+    let (any, port) =
+        if name == "admin" { (Ipv4Addr::LOCALHOST, 9090) } else { (Ipv4Addr::UNSPECIFIED, 8080) };
+    if let Ok(address) = text.parse() {
+        return Some(address);
+    }
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    if let Ok(ip) = bare.parse::<IpAddr>() {
+        return Some(SocketAddr::new(ip, port));
+    }
+    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+    let ip = match host {
+        "" | "*" => any,
+        "localhost" => Ipv4Addr::LOCALHOST,
+        _ => return None,
+    };
+    // Digits only: `+80` is a number, too.
+    let port = Some(port).filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()))?;
+    let port: u16 = port.parse().ok().filter(|port| *port > 0)?;
+    Some(SocketAddr::new(ip.into(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_forms_of_addresses_are_converted() {
+        let table = [
+            (":8080", "0.0.0.0:8080", "127.0.0.1:8080"),
+            ("8080", "0.0.0.0:8080", "127.0.0.1:8080"),
+            ("*:80", "0.0.0.0:80", "127.0.0.1:80"),
+            ("localhost:8080", "127.0.0.1:8080", "127.0.0.1:8080"),
+            ("http://0.0.0.0:8080", "0.0.0.0:8080", "0.0.0.0:8080"),
+            ("http://0.0.0.0:8080/", "0.0.0.0:8080", "0.0.0.0:8080"),
+            ("http://:8080", "0.0.0.0:8080", "127.0.0.1:8080"),
+            ("tcp://[::]:80", "[::]:80", "[::]:80"),
+            ("::", "[::]:8080", "[::]:9090"),
+            ("[::1]", "[::1]:8080", "[::1]:9090"),
+            ("127.0.0.1", "127.0.0.1:8080", "127.0.0.1:9090"),
+            (" 10.0.0.1:80 ", "10.0.0.1:80", "10.0.0.1:80"),
+            ("", "", ""),
+            (":", "", ""),
+            (":99999", "", ""),
+            (":0", "", ""),
+            (":+80", "", ""),
+            ("example.com:80", "", ""),
+            ("unix:/run/a.sock", "", ""),
+        ];
+        for (text, listen, admin) in table {
+            let found = ["listen", "admin"]
+                .map(|name| meant(name, text).map_or_else(String::new, |found| found.to_string()));
+            assert_eq!(found, [listen, admin], "{text}");
+        }
+    }
+}

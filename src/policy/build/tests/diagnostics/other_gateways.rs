@@ -1,0 +1,253 @@
+//! Names that other gateways have.
+
+use super::super::{messages, render, render_whole};
+
+#[test]
+fn settings_of_servers_have_other_names_or_do_not_exist() {
+    insta::assert_snapshot!(render("[server]\nport = 8080\ntls = true\nmax_body_bytes = 1\ntimeout = '5s'\n"), @r#"
+    error: unknown name `port` in `server`
+     --> gateway.toml:2:1
+      |
+    2 | port = 8080
+      | ^^^^
+      |
+      = help: write `listen = ["0.0.0.0:8080"]`
+
+    error: unknown name `tls` in `server`
+     --> gateway.toml:3:1
+      |
+    3 | tls = true
+      | ^^^
+      |
+      = help: clients connect by plain HTTP: put a TLS proxy in front, and list it in `server.trusted_proxies`
+
+    error: unknown name `max_body_bytes` in `server`
+     --> gateway.toml:4:1
+      |
+    4 | max_body_bytes = 1
+      | ^^^^^^^^^^^^^^
+      |
+      = help: the gateway does not limit the size of bodies, only that of a request's headers (`server.max_header_bytes`) and target (`server.max_uri_bytes`)
+
+    error: unknown name `timeout` in `server`
+     --> gateway.toml:5:1
+      |
+    5 | timeout = '5s'
+      | ^^^^^^^
+      |
+      = help: clients have `read_timeout`, `write_timeout` and `keepalive_timeout`; those of servers are in `[upstreams.<name>]`
+
+    gateway.toml: 4 errors
+    "#);
+}
+
+#[test]
+fn settings_of_upstreams_and_routes_have_other_names_or_do_not_exist() {
+    insta::assert_snapshot!(render_whole("[upstreams.api]\nurl = 'http://h'\nretries = 3\nhealth_check = '/up'\ntimeout = '5s'\n[routes.all]\nprefix = '/'\nbackend = 'api'\nstrip_prefix = '/v1'\nrate_limit = '10/s'\n"), @r#"
+    error: unknown name `url` in `upstreams.api`
+     --> gateway.toml:2:1
+      |
+    2 | url = 'http://h'
+      | ^^^
+      |
+      = help: write `servers = ["127.0.0.1:3000"]`
+
+    error: unknown name `retries` in `upstreams.api`
+     --> gateway.toml:3:1
+      |
+    3 | retries = 3
+      | ^^^^^^^
+      |
+      = help: the number of retries cannot be set: a request whose server cannot be connected to is sent to another one, once
+
+    error: unknown name `health_check` in `upstreams.api`
+     --> gateway.toml:4:1
+      |
+    4 | health_check = '/up'
+      | ^^^^^^^^^^^^
+      |
+      = help: there are no health checks: a server that cannot be connected to is left out for 5 s, as long as there are others
+
+    error: unknown name `timeout` in `upstreams.api`
+     --> gateway.toml:5:1
+      |
+    5 | timeout = '5s'
+      | ^^^^^^^
+      |
+      = help: an upstream has `connect_timeout`, `read_timeout` and `write_timeout`
+
+    error: unknown name `prefix` in `routes.all`
+     --> gateway.toml:7:1
+      |
+    7 | prefix = '/'
+      | ^^^^^^
+      |
+      = help: write `path = "/api/*"`
+
+    error: unknown name `backend` in `routes.all`
+     --> gateway.toml:8:1
+      |
+    8 | backend = 'api'
+      | ^^^^^^^
+      |
+      = help: write `upstream`, with the name of an upstream
+
+    error: unknown name `strip_prefix` in `routes.all`
+     --> gateway.toml:9:1
+      |
+    9 | strip_prefix = '/v1'
+      | ^^^^^^^^^^^^
+      |
+      = help: the gateway forwards the path of a request as it is
+
+    error: unknown name `rate_limit` in `routes.all`
+      --> gateway.toml:10:1
+       |
+    10 | rate_limit = '10/s'
+       | ^^^^^^^^^^
+       |
+       = help: a rule names its routes: in `[rules.<name>]`, write `routes = ["all"]`
+
+    gateway.toml: 8 errors
+    "#);
+}
+
+#[test]
+fn settings_of_rules_have_other_names_or_do_not_exist() {
+    insta::assert_snapshot!(render("[rules.r]\nby = 'ip'\nlimit = 100\nwindow = '10s'\nalgorithm = 'gcra'\n"), @r#"
+    error: unknown name `by` in `rules.r`
+     --> gateway.toml:2:1
+      |
+    2 | by = 'ip'
+      | ^^
+      |
+      = help: write `per = ["key"]`
+
+    error: unknown name `limit` in `rules.r`
+     --> gateway.toml:3:1
+      |
+    3 | limit = 100
+      | ^^^^^
+      |
+      = help: write `rate = "10/s"`
+
+    error: unknown name `window` in `rules.r`
+     --> gateway.toml:4:1
+      |
+    4 | window = '10s'
+      | ^^^^^^
+      |
+      = help: the period is part of the rate, as in `100/10s`
+
+    error: unknown name `algorithm` in `rules.r`
+     --> gateway.toml:5:1
+      |
+    5 | algorithm = 'gcra'
+      | ^^^^^^^^^
+      |
+      = help: every rule is a token bucket with a `rate` and a `burst`
+
+    gateway.toml: 4 errors
+    "#);
+}
+
+#[test]
+fn settings_of_plans_and_keys_belong_elsewhere() {
+    insta::assert_snapshot!(render("[plans.free]\nrate = '10/s'\n[keys.acme]\nsecret = 'sk_live_9f86'\nplan = 'free'\nlimit = 5\n"), @r#"
+    error: unknown name `rate` in `plans.free`
+     --> gateway.toml:2:1
+      |
+    2 | rate = '10/s'
+      | ^^^^
+      |
+      = help: a plan is only a name: its rate is in a rule, as `plans.free = { rate = "10/s" }`
+
+    error: unknown name `secret` in `keys.acme`
+     --> gateway.toml:4:1
+      |
+    4 | secret = **************
+      | ^^^^^^
+      |
+      = help: the file has the hash of a key: `tollgate hash-key` prints the line `sha256 = "…"`
+
+    error: unknown name `limit` in `keys.acme`
+     --> gateway.toml:6:1
+      |
+    6 | limit = *
+      | ^^^^^
+      |
+      = help: a rate of one key overrides a rule, as `rules.<rule> = { rate = "10/s" }`
+
+    gateway.toml: 3 errors
+    "#);
+}
+
+#[test]
+fn tables_of_other_gateways_do_not_exist() {
+    insta::assert_snapshot!(render("[tls]\ncert = 'a.pem'\n[cors]\norigins = []\n[rate_limit]\nrequests = 5\n"), @r#"
+    error: unknown name `tls`
+     --> gateway.toml:1:2
+      |
+    1 | [tls]
+      |  ^^^
+      |
+      = help: clients connect by plain HTTP: put a TLS proxy in front, and list it in `server.trusted_proxies`
+
+    error: unknown name `cors`
+     --> gateway.toml:3:2
+      |
+    3 | [cors]
+      |  ^^^^
+      |
+      = help: the gateway does not write CORS headers: upstreams do; for preflight requests without a key, see `clients.on_preflight`
+
+    error: unknown name `rate_limit`
+     --> gateway.toml:5:2
+      |
+    5 | [rate_limit]
+      |  ^^^^^^^^^^
+      |
+      = help: a rate is part of a rule, such as `[rules.per-ip]` with `per = ["ip"]` and `rate = "10/s"`
+
+    gateway.toml: 3 errors
+    "#);
+}
+
+#[test]
+fn other_name_of_a_setting_hides_no_error_and_adds_none() {
+    assert_eq!(
+        messages("[upstreams.api]\nurl = 'h:1'\n[routes.all]\ncost = 'x'\n"),
+        ["unknown name `url` in `upstreams.api`", "`cost` is a whole number, not a string",]
+    );
+    assert_eq!(
+        messages(&format!("[rules.r]\nlimit_by = 'ip'\nlimit = 5\n{}", super::super::SMALLEST)),
+        ["unknown name `limit_by` in `rules.r`", "unknown name `limit` in `rules.r`"]
+    );
+}
+
+#[test]
+fn long_list_of_possible_names_is_complete() {
+    insta::assert_snapshot!(render("[server]\nzzzzzzz = 1\n[redis]\nurl = 'redis://h'\nzzzzzzz = 1\n"), @r"
+    error: unknown name `zzzzzzz` in `server`
+     --> gateway.toml:2:1
+      |
+    2 | zzzzzzz = 1
+      | ^^^^^^^
+      |
+      = help: possible here: `listen`, `admin`, `trusted_proxies`, `threads`, `keepalive_timeout`, `read_timeout`,
+              `write_timeout`, `drain_delay`, `drain_timeout`, `max_header_bytes`, `max_uri_bytes`, `path_case`
+              and `instances`
+
+    error: unknown name `zzzzzzz` in `redis`
+     --> gateway.toml:5:1
+      |
+    5 | zzzzzzz = *
+      | ^^^^^^^
+      |
+      = help: possible here: `url`, `timeout`, `on_failure`, `prefix`, `username`, `password`, `database`,
+              `sentinel_username`, `sentinel_password`, `ca`, `client_cert`, `client_key`, `ready`,
+              `start_without` and `breaker`
+
+    gateway.toml: 2 errors
+    ");
+}
