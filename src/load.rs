@@ -26,7 +26,7 @@ pub use values::Unknown;
 use values::Values;
 
 /// Maximum size of the file, in bytes. Larger files are not read.
-const MAX_FILE_BYTES: u64 = 4 << 20;
+pub const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// How many warnings a policy keeps. Further ones are only counted.
 const MAX_WARNINGS: usize = 100;
@@ -158,6 +158,23 @@ impl Source {
         Ok(Self::of_text(path, text, Unknown::Reject))
     }
 
+    /// A file with this content, of which nothing is looked up: neither a `${…}` nor a file that it names.
+    /// `name` is shown in errors.
+    ///
+    /// # Errors
+    /// The variants of [`LoadError`] that concern reading.
+    pub fn unresolved(name: &Path, content: Vec<u8>) -> Result<Self, LoadError> {
+        if content.len() as u64 > MAX_FILE_BYTES {
+            return Err(LoadError::TooLarge { path: name.to_owned() });
+        }
+        Ok(Self::of_text(name, text_of(name, content)?, Unknown::AssumeAll))
+    }
+
+    /// The text of the file.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     fn of_text(path: &Path, text: String, unknown: Unknown) -> Self {
         let digest = Sha256::digest(&text).into();
         let values = Values::of(path, unknown);
@@ -207,7 +224,11 @@ impl Source {
                     Err(TlsError::Unreadable { path, .. })
                         if self.values.unknown() != Unknown::Reject =>
                     {
-                        self.values.assume(&path.display().to_string());
+                        let path = path.display().to_string();
+                        // A path with a placeholder is listed by its reference.
+                        if !path.contains(build::PLACEHOLDER) {
+                            self.values.assume(&path);
+                        }
                     }
                     other => drop(other?),
                 }
@@ -274,13 +295,29 @@ pub fn open(path: &Path) -> Result<(Source, Policy), LoadError> {
         .unwrap_or_else(|no_result| Err(LoadError::of_no_result(path, no_result)))
 }
 
-/// The policy of the file at `path`, and a report with its warnings only. Waits 10 s at most.
+/// A file that was checked. Its policy may contain placeholders.
+#[derive(Debug)]
+pub struct Checked {
+    /// The content of the file, after [`Source::check`].
+    pub source: Source,
+    /// The policy of the file.
+    pub policy: Policy,
+    /// The warnings of the file.
+    pub report: Report,
+}
+
+/// Checks the file at `path`. `unknown` says what happens to a `${…}` without a value. Waits 10 s at most.
 ///
 /// # Errors
 /// See [`LoadError`]. All errors and warnings in the file are in one [`Report`].
-pub fn check(path: &Path) -> Result<(Policy, Report), LoadError> {
+pub fn check(path: &Path, unknown: Unknown) -> Result<Checked, LoadError> {
     let file = path.to_owned();
-    run_sync(START_DEADLINE, move || Source::read(&file)?.check())
+    let check = move || {
+        let source = Source::of_text(&file, read_text(&file)?, unknown);
+        let (policy, report) = source.check()?;
+        Ok(Checked { source, policy, report })
+    };
+    run_sync(START_DEADLINE, check)
         .unwrap_or_else(|no_result| Err(LoadError::of_no_result(path, no_result)))
 }
 
@@ -379,6 +416,12 @@ fn read_text(path: &Path) -> Result<String, LoadError> {
     if about.len() > MAX_FILE_BYTES || bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(LoadError::TooLarge { path: path.to_owned() });
     }
+    text_of(path, bytes)
+}
+
+/// The content of a file as text.
+fn text_of(path: &Path, bytes: Vec<u8>) -> Result<String, LoadError> {
+    let unreadable = |source| LoadError::Unreadable { path: path.to_owned(), source };
     let line_at = |offset: usize| bytes[..offset].split(|byte| *byte == b'\n').count();
     if let Some(offset) = bytes.iter().position(|byte| *byte == 0) {
         let line = line_at(offset);

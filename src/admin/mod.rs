@@ -10,6 +10,7 @@ mod audit;
 mod body;
 mod breaker;
 mod clients;
+mod dry_run;
 mod events;
 mod finding;
 mod guard;
@@ -116,7 +117,7 @@ impl Admin {
             Match::Found(route, parts) => {
                 let body = match route.method {
                     Verb::Get => Vec::new(),
-                    Verb::Post => match body::read(session).await {
+                    Verb::Post => match body::read(session, route.max_body_bytes()).await {
                         Ok(body) => body,
                         Err(error) => return unread(error),
                     },
@@ -179,6 +180,9 @@ impl Admin {
             Call::ShowBreaker => breaker::show(limiter),
             Call::SetBreaker => breaker::set(limiter, body),
             Call::Explain => self.explain(body).await,
+            Call::Reload if dry_run::is_wanted(query, body)? => {
+                dry_run::answer(&self.reloader, body.to_vec()).await
+            }
             Call::Reload => reload::reload(&self.reloader).await,
         })
     }
@@ -218,8 +222,8 @@ fn authorised_by(has_token: bool) -> &'static str {
 /// The response to a request whose body could not be read.
 fn unread(error: BodyError) -> Answer {
     match error {
-        BodyError::TooLong => {
-            let detail = format!("the body is longer than {} bytes", body::MAX_BYTES);
+        BodyError::TooLong(max) => {
+            let detail = format!("the body is longer than {max} bytes");
             Answer::problem(StatusCode::PAYLOAD_TOO_LARGE, &detail)
         }
         BodyError::Unread => {

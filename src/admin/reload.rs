@@ -13,7 +13,7 @@ use crate::reload::history::{self, PastReload};
 use crate::reload::{Cause, ReloadResult, Reloader};
 
 /// Maximum number of errors or warnings in a response.
-const MAX_ERRORS: usize = 100;
+pub(super) const MAX_ERRORS: usize = 100;
 
 /// Result of a reload.
 #[derive(Serialize)]
@@ -136,7 +136,7 @@ impl<'a> Answer<'a> {
 }
 
 impl Warnings {
-    fn of(warnings: &Findings) -> Self {
+    pub(super) fn of(warnings: &Findings) -> Self {
         let (warnings, more_warnings) = finding::members(warnings);
         Self { warnings, more_warnings }
     }
@@ -160,7 +160,7 @@ impl<'a> Reload<'a> {
 }
 
 impl<'a> ChangedSetting<'a> {
-    fn of(change: &'a Change) -> Self {
+    pub(super) fn of(change: &'a Change) -> Self {
         let Change { kind, name, what } = change;
         let plain = |what| Self { kind, name, what, setting: None, from: None, to: None };
         let named = |setting: &'a str| (!setting.is_empty()).then_some(setting);

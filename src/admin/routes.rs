@@ -3,6 +3,8 @@
 
 use http::Method;
 
+use super::body;
+use crate::load::MAX_FILE_BYTES;
 use crate::net::percent;
 
 /// A method and a path of the admin port, and the operation that they call.
@@ -47,6 +49,17 @@ pub(super) enum Call {
     SetBreaker,
     Explain,
     Reload,
+}
+
+impl ApiRoute {
+    /// Maximum length of the body of a request, in bytes.
+    pub(super) fn max_body_bytes(&self) -> usize {
+        match self.call {
+            // A whole configuration file.
+            Call::Reload => usize::try_from(MAX_FILE_BYTES).unwrap_or(body::MAX_BYTES),
+            _ => body::MAX_BYTES,
+        }
+    }
 }
 
 /// All routes of the admin port except the files of the dashboard.

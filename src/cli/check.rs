@@ -1,39 +1,112 @@
 //! `tollgate check`: checks the file as `run` does, without serving.
 
+mod against;
+mod connect;
+
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 
 use super::EXIT_BAD_FILE;
+use super::token::token;
 use crate::config::diagnostic::Report;
-use crate::load::{self, LoadError};
+use crate::load::{self, Checked, LoadError, Unknown};
 use crate::policy::Policy;
+use crate::top::target::Target;
 
 /// The flags of `tollgate check`.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(super) struct Flags {
     /// Treat warnings as errors: exit with 64 if there is any.
     #[arg(long)]
     strict: bool,
+    /// Assume a value for each ${NAME} and ${file:PATH} that has none here, as in CI.
+    ///
+    /// All else is checked, and the summary lists what was assumed. Certificates that are missing are
+    /// assumed, too.
+    #[arg(long)]
+    no_env: bool,
+    /// Connect to Redis and to each server of the upstreams. What cannot be reached is a warning.
+    ///
+    /// Redis is used as the gateway would: with its login, and with every right that it needs. With
+    /// --no-env, Redis is left out if its settings have assumed values.
+    #[arg(long)]
+    connect: bool,
+    /// Compare the file with the configuration of a running gateway, by the URL of its admin port.
+    ///
+    /// Shows what a reload would change, what needs a restart, and what happens to the tokens of
+    /// clients. Nothing is applied. Values of ${…} need not be at hand. Exits with 0 if the file is
+    /// valid, with 64 if it is not or the token is wrong, with 69 if no gateway answers.
+    #[arg(long, value_name = "URL")]
+    against: Option<String>,
+    /// File with the token of that admin port. Default: the environment variable
+    /// `TOLLGATE_ADMIN_TOKEN`.
+    #[arg(long, value_name = "FILE", requires = "against")]
+    token_file: Option<PathBuf>,
+    /// Print the comparison as JSON, as `POST /api/reload?dry_run=true` answers.
+    #[arg(long, requires = "against")]
+    json: bool,
 }
 
 /// Prints a summary of the file and its warnings, or its errors.
-pub(super) fn check(file: &Path, flags: Flags) -> ExitCode {
-    match load::check(file) {
-        Ok((_, warnings)) if flags.strict && !warnings.warnings.is_empty() => {
-            reject(&LoadError::Diagnostics(warnings.with_warnings_as_errors()))
-        }
-        Ok((policy, warnings)) => {
-            if !warnings.warnings.is_empty() {
-                show(&warnings);
+pub(super) fn check(file: &Path, flags: &Flags) -> ExitCode {
+    let target = match &flags.against {
+        Some(url) => match target(url, flags.token_file.as_deref()) {
+            Ok(target) => Some(target),
+            Err(exit) => return exit,
+        },
+        None => None,
+    };
+    let needs_no_values = flags.no_env || target.is_some();
+    let unknown = if needs_no_values { Unknown::Assume } else { Unknown::Reject };
+    let mut checked = match load::check(file, unknown) {
+        Ok(checked) => checked,
+        Err(error) => return reject(&error),
+    };
+    let mut skipped = None;
+    if flags.connect {
+        match connect::check(&checked) {
+            Ok(found) => {
+                found.warnings.into_iter().for_each(|warning| checked.report.push(warning));
+                skipped = found.skipped;
             }
-            println!("{}: {}", file.display(), summary(&policy));
-            ExitCode::SUCCESS
+            Err(error) => {
+                eprintln!("error: cannot connect: {error}");
+                return ExitCode::FAILURE;
+            }
         }
-        Err(error) => reject(&error),
     }
+    let Checked { source, policy, report } = checked;
+    if !report.warnings.is_empty() {
+        if flags.strict {
+            return reject(&LoadError::Diagnostics(report.with_warnings_as_errors()));
+        }
+        show(&report);
+    }
+    if let Some(target) = target {
+        return against::compare(file, source.text(), target, flags.json);
+    }
+    println!("{}: {}", file.display(), summary(&policy));
+    let assumed = source.assumed();
+    if !assumed.is_empty() {
+        println!("assumed, because they have no value here: {}", assumed.join(", "));
+    }
+    if let Some(skipped) = skipped {
+        println!("{skipped}");
+    }
+    ExitCode::SUCCESS
+}
+
+/// The admin port to compare with.
+fn target(url: &str, token_file: Option<&Path>) -> Result<Target, ExitCode> {
+    let token = token(token_file)?;
+    Target::parse(url, token).map_err(|error| {
+        eprintln!("error: --against: {error}");
+        ExitCode::from(EXIT_BAD_FILE)
+    })
 }
 
 /// Prints errors and warnings to standard error.

@@ -7,6 +7,7 @@ mod hash_key;
 mod health;
 mod run;
 mod schema;
+mod token;
 mod top;
 
 use std::path::PathBuf;
@@ -134,7 +135,7 @@ pub fn main() -> ExitCode {
     let of = |argument| ConfigFile::of(config, argument);
     let code = match command.unwrap_or(Command::Run(FileArgument::default())) {
         Command::Run(file) => of(file).map(|file| run::run(&file.path)),
-        Command::Check { file, flags } => of(file).map(|file| check::check(&file.path, flags)),
+        Command::Check { file, flags } => of(file).map(|file| check::check(&file.path, &flags)),
         Command::Explain { file, request } => {
             of(file).map(|file| explain::explain(&file.path, request))
         }

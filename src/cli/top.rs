@@ -8,15 +8,12 @@ use std::time::Duration;
 use clap::Args;
 
 use super::check::reject;
+use super::token::token;
 use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE, print};
 use crate::load;
 use crate::policy::build::milliseconds;
-use crate::policy::redis::Secret;
 use crate::top::target::{DEFAULT, Target};
 use crate::top::{self, GatewayError, Options, TopError};
-
-/// Environment variable with the token of the admin port.
-const TOKEN_VARIABLE: &str = "TOLLGATE_ADMIN_TOKEN";
 
 /// Allowed values of `--interval`, in milliseconds.
 const INTERVALS_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
@@ -76,15 +73,7 @@ fn target(file: Option<&Path>, flags: &Flags) -> Result<Target, ExitCode> {
         None => None,
     };
     let of_file = || policy.as_ref().and_then(|policy| policy.admin.token.clone());
-    let of_environment = || std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty());
-    let token = match &flags.token_file {
-        Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| fail(&format!("cannot read {}: {error}", path.display())))?;
-            Some(Secret::new(text.trim().to_owned()))
-        }
-        None => of_environment().map(Secret::new).or_else(of_file),
-    };
+    let token = token(flags.token_file.as_deref())?.or_else(of_file);
     match (&flags.admin, &policy) {
         (None, Some(policy)) => Ok(Target::of_file(policy.server.admin, token)),
         (admin, _) => {

@@ -97,6 +97,25 @@ impl Changes {
         changes
     }
 
+    /// The changes from `old` to `new` without those of secrets that both have: whether they are equal would
+    /// confirm a guess. Their paths are the second part of the result. Hashes of keys are compared.
+    pub fn without_secrets(mut old: Outline, mut new: Outline) -> (Self, Vec<String>) {
+        let is_hash = |path: &[String]| path.last().is_some_and(|name| name == "sha256");
+        let is_hidden = |path: &Vec<String>| {
+            let both = [&old, &new].map(|file| file.entries.get(path));
+            let [Some(was), Some(is)] = both else { return false };
+            (was.is_secret() || is.is_secret()) && !is_hash(path)
+        };
+        let hidden: Vec<Vec<String>> =
+            old.entries.keys().filter(|path| is_hidden(path)).cloned().collect();
+        for path in &hidden {
+            old.entries.remove(path);
+            new.entries.remove(path);
+        }
+        let names = hidden.iter().map(|path| path.join(".")).collect();
+        (Self::between(&old, &new), names)
+    }
+
     /// The number of changes.
     pub fn count(&self) -> usize {
         self.list.len() + self.not_kept

@@ -42,6 +42,10 @@ pub(super) enum Value {
 }
 
 impl Setting {
+    pub(super) fn is_secret(&self) -> bool {
+        matches!(self.value, Value::Secret(_))
+    }
+
     fn new(value: Value, span: Range<usize>) -> Self {
         Self { value, span, items: Vec::new(), files: Vec::new(), revision: None }
     }

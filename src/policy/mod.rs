@@ -4,12 +4,13 @@
 //! Reading order: the types here; `settings`, `access_log`, `tracing` and `redis` (everything except
 //! rules); `matcher`, `path`, `prefixes` and `router` (the route of a request); `client` and `charges`
 //! (the rules that apply to a request, and their buckets); `restart` (changes that a reload cannot
-//! apply); `build` (from the file to a policy).
+//! apply); `bucket_changes` (what a reload does to buckets); `build` (from the file to a policy).
 //!
 //! Plans, keys, upstreams, routes, rules and limits are referred to by their index in one list each,
 //! in the order of the file.
 
 pub mod access_log;
+pub mod bucket_changes;
 pub mod build;
 pub mod charges;
 pub mod client;

@@ -1,15 +1,17 @@
 //! Reloads the configuration file while requests continue. The file is read, checked and built in
 //! full, then one swap of a pointer puts it in force. A file with an error changes nothing.
 //!
-//! Reading order: this file (one reload from beginning to end), `history`, `links` and `watch` (how
+//! Reading order: this file (one reload from beginning to end), `dry_run`, `history`, `links` and `watch` (how
 //! a change of the file is detected), `service` (when to reload).
 
+pub mod dry_run;
 pub mod history;
 mod links;
 pub mod service;
 mod watch;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
@@ -89,6 +91,8 @@ pub enum ReloadResult {
 struct State {
     content: Content,
     outline: Outline,
+    /// The file as it is written.
+    text: Arc<str>,
     rejected: Option<Rejected>,
     /// When the file system last failed to respond, in microseconds of the monotonic clock.
     blocked_at: Option<u64>,
@@ -116,6 +120,7 @@ struct Ready {
     policy: Policy,
     content: Content,
     outline: Outline,
+    text: Arc<str>,
 }
 
 /// The result of reading the file again.
@@ -130,7 +135,8 @@ impl Reloader {
     pub fn new(path: &Path, source: &Source, runtime: Runtime) -> Self {
         let (content, outline) = (Content::of(source), source.outline());
         let watched = parking_lot::Mutex::new(content.paths(path));
-        let state = Mutex::new(State { content, outline, rejected: None, blocked_at: None });
+        let text = source.text().into();
+        let state = Mutex::new(State { content, outline, text, rejected: None, blocked_at: None });
         let (history, reads) = (History::default(), BlockingCalls::default());
         Self { path: path.to_owned(), runtime, state, history, reads, watched }
     }
@@ -188,12 +194,12 @@ impl Reloader {
     }
 
     async fn apply(&self, state: &mut State, cause: Cause, ready: Ready) -> ReloadResult {
-        let Ready { policy, content, outline } = ready;
+        let Ready { policy, content, outline, text } = ready;
         self.watch(&content, None);
         let warnings = policy.warnings.clone();
         let generation = self.runtime.apply(policy).await.generation;
         let changes = Changes::between(&state.outline, &outline);
-        *state = State { content, outline, rejected: None, blocked_at: None };
+        *state = State { content, outline, text, rejected: None, blocked_at: None };
         self.runtime.metrics.config.applied(generation);
         info!(generation, path = %self.path.display(), "configuration applied: {changes}");
         log_warnings(&self.path, &warnings);
@@ -279,7 +285,8 @@ fn read(path: &Path, in_force: &Content, policy: &Policy) -> Reading {
             fixed.iter().map(|setting| needs_restart(setting, &outline, has_same_text)).collect();
         diagnostics.extend(cannot_log(policy, &new, &outline));
         if diagnostics.is_empty() {
-            return Ok(Ready { policy: new, content: Content::of(&source), outline });
+            let (content, text) = (Content::of(&source), source.text().into());
+            return Ok(Ready { policy: new, content, outline, text });
         }
         Err(LoadError::Diagnostics(source.report(diagnostics)))
     });

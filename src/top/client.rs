@@ -73,7 +73,7 @@ struct Problem {
 }
 
 /// A client of one admin port.
-pub(super) struct Client {
+pub struct Client {
     http: HttpClient,
     target: Target,
 }
@@ -85,15 +85,40 @@ pub(super) struct EventStream {
 }
 
 impl Client {
-    pub(super) fn new(target: Target) -> Self {
+    /// Creates a client. Does not connect yet.
+    pub fn new(target: Target) -> Self {
         Self { http: HttpClient::new(target.server.clone(), None), target }
     }
 
     /// Reads the JSON at a path.
-    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, GatewayError> {
+    ///
+    /// # Errors
+    /// See [`GatewayError`].
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, GatewayError> {
         let request = self.request(path)?;
         let fetch = self.http.fetch(&request, RESPONSE_TIMEOUT, MAX_RESPONSE_BYTES);
         let response = fetch.await.map_err(|error| failed(&self.target, &error))?;
+        let body = self.body_of_success(response)?;
+        serde_json::from_slice(&body).map_err(|error| self.not_tollgate(&error.to_string()))
+    }
+
+    /// Sends `body` to a path, and reads the JSON of a response with status 200 or 422.
+    ///
+    /// # Errors
+    /// See [`GatewayError`].
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        media_type: HeaderValue,
+        body: &[u8],
+    ) -> Result<T, GatewayError> {
+        let mut request = Request { method: Method::POST, body, ..self.request(path)? };
+        request.headers.push((CONTENT_TYPE, media_type));
+        let fetch = self.http.fetch(&request, RESPONSE_TIMEOUT, MAX_RESPONSE_BYTES);
+        let mut response = fetch.await.map_err(|error| failed(&self.target, &error))?;
+        if response.status == StatusCode::UNPROCESSABLE_ENTITY {
+            response.status = StatusCode::OK;
+        }
         let body = self.body_of_success(response)?;
         serde_json::from_slice(&body).map_err(|error| self.not_tollgate(&error.to_string()))
     }
@@ -142,7 +167,13 @@ impl Client {
         })
     }
 
-    fn not_tollgate(&self, why: &str) -> GatewayError {
+    /// The error of a connection that cannot be attempted.
+    pub fn unreachable(&self, why: &str) -> GatewayError {
+        GatewayError::Unreachable { at: self.target.shown(), why: short(why) }
+    }
+
+    /// The error of a port that is not that of a gateway, or not of this version.
+    pub fn not_tollgate(&self, why: &str) -> GatewayError {
         GatewayError::NotTollgate { at: self.target.shown(), why: short(why) }
     }
 

@@ -18,8 +18,7 @@ mod terminal;
 
 use std::time::Duration;
 
-use client::Client;
-pub use client::GatewayError;
+pub use client::{Client, GatewayError};
 use target::Target;
 
 /// The options of the command line.

@@ -33,6 +33,7 @@ mod addresses;
 mod identity;
 
 // The process: start, shutdown, subcommands, and secrets in logs.
+mod check;
 mod commands;
 mod health;
 mod process;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::DOCUMENT;
 use super::operations::{Body, Operation, Reply, operation};
+use crate::admin::body::MAX_BYTES;
 use crate::admin::routes::{ApiRoute, ROUTES, Verb};
 
 /// Path of the stored document.
@@ -78,7 +79,7 @@ fn operation_object(route: &ApiRoute, operation: &Operation) -> Value {
         (401, is_api, "The token is missing or wrong."),
         (403, is_api, "The request comes from a page of another site, or has a foreign Host."),
         (405, true, "The path does not allow the method."),
-        (413, route.method == Verb::Post, "The body is larger than 64 KiB."),
+        (413, route.method == Verb::Post, too_large(route)),
     ];
     let problems = common.into_iter().filter(|(_, is_there, _)| *is_there);
     let problems = problems.map(|(status, _, about)| (status, about));
@@ -96,11 +97,20 @@ fn operation_object(route: &ApiRoute, operation: &Operation) -> Value {
     if is_api {
         object["security"] = json!([{}, { "token": [] }]);
     }
-    if let Some(Body { schema, required }) = &operation.body {
-        let content = json!({ "application/json": { "schema": schema } });
+    if let Some(Body { kind, schema, required }) = &operation.body {
+        let mut content = Map::new();
+        content.insert((*kind).to_owned(), json!({ "schema": schema }));
         object["requestBody"] = json!({ "required": required, "content": content });
     }
     object
+}
+
+fn too_large(route: &ApiRoute) -> &'static str {
+    if route.max_body_bytes() > MAX_BYTES {
+        "The body is larger than 4 MiB."
+    } else {
+        "The body is larger than 64 KiB."
+    }
 }
 
 fn parameters(route: &ApiRoute, operation: &Operation) -> Vec<Value> {

@@ -8,6 +8,7 @@ use crate::admin::breaker::Breaker;
 use crate::admin::clients::adjust::Adjusted;
 use crate::admin::clients::buckets::ClientBuckets;
 use crate::admin::clients::top::Top;
+use crate::admin::dry_run::DryRun;
 use crate::admin::events::KIND;
 use crate::admin::policy::Policy;
 use crate::admin::reload::{Answer as Reload, Reloads};
@@ -37,6 +38,7 @@ pub(super) struct Parameter {
 
 /// The body of a request.
 pub(super) struct Body {
+    pub(super) kind: &'static str,
     pub(super) schema: Value,
     pub(super) required: bool,
 }
@@ -88,7 +90,7 @@ impl Operation {
     }
 
     fn with_body(self, required: bool, schema: Value) -> Self {
-        Self { body: Some(Body { schema, required }), ..self }
+        Self { body: Some(Body { kind: JSON, schema, required }), ..self }
     }
 
     fn with_query(self, query: Vec<Parameter>) -> Self {
@@ -160,13 +162,32 @@ pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operatio
                 .with_body(true, request())
                 .failing(&[BAD])
         }
-        Call::Reload => Operation::json::<Reload<'_>>(generator, "Reloads gateway.toml.")
-            .or(422, "The file was rejected.")
-            .failing(&[(
-                503,
-                "The file system does not respond. The configuration does not change.",
-            )]),
+        Call::Reload => reload(generator),
     }
+}
+
+/// A reload, or a dry run of one.
+fn reload(generator: &mut SchemaGenerator) -> Operation {
+    let mut operation = Operation::json::<Reload<'_>>(
+        generator,
+        "Reloads gateway.toml, or says what a reload would do.",
+    );
+    let dry_run = generator.subschema_for::<DryRun<'_>>().to_value();
+    for reply in &mut operation.replies {
+        reply.schema = json!({ "anyOf": [reply.schema.take(), dry_run.clone()] });
+    }
+    let schema =
+        json!({ "type": "string", "description": "A gateway.toml to check, of up to 4 MiB." });
+    let wanted = json!({ "type": "string", "enum": ["true", "false"] });
+    let about = "`true`: nothing is applied. Of the body, or of the gateway's file without one.";
+    let body = Body { kind: "application/toml", schema, required: false };
+    Operation { body: Some(body), ..operation }
+        .with_query(vec![Parameter { schema: wanted, ..parameter("dry_run", about) }])
+        .or(422, "The file is rejected.")
+        .failing(&[
+            (400, "The query is invalid, or there is a body without `dry_run=true`."),
+            (503, "The file system does not respond. The configuration does not change."),
+        ])
 }
 
 fn adjust(generator: &mut SchemaGenerator, summary: &'static str) -> Operation {

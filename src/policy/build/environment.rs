@@ -21,6 +21,10 @@ pub enum Lookup {
     Missing(Missing),
 }
 
+/// The beginning of every placeholder: that of a path, because only a path has to begin with a certain
+/// character.
+pub const PLACEHOLDER: &str = "/assumed-";
+
 /// Why a `${…}` has no value. Does not contain any value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
@@ -119,7 +123,7 @@ pub fn variable(name: &str, value: Option<String>) -> Lookup {
 fn placeholder(reference: Reference<'_>) -> String {
     let digest = Sha256::digest(reference.to_string());
     let number = u128::from_be_bytes(digest.first_chunk().copied().unwrap_or_default());
-    format!("/assumed-{number:032x}")
+    format!("{PLACEHOLDER}{number:032x}")
 }
 
 fn diagnostic(broken: &Broken<'_>, field: &Spanned<String>) -> Diagnostic {

@@ -41,7 +41,7 @@ use super::Policy;
 use crate::config::Config;
 use crate::config::diagnostic::Diagnostics;
 use crate::config::findings::Findings;
-pub use environment::{Environment, Lookup, Missing, variable};
+pub use environment::{Environment, Lookup, Missing, PLACEHOLDER, variable};
 use grant::Limits;
 use names::Names;
 pub use server::admin_address;

@@ -17,6 +17,7 @@ mod journal;
 mod sentinel;
 mod stream;
 mod supervise;
+pub mod trial;
 pub mod watch;
 
 #[cfg(test)]

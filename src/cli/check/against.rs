@@ -1,0 +1,286 @@
+//! `tollgate check --against URL`: what a reload of the file would change on a running gateway.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use http::HeaderValue;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::cli::{EXIT_BAD_FILE, EXIT_UNAVAILABLE, print};
+use crate::top::target::Target;
+use crate::top::{Client, GatewayError};
+
+/// Path of the dry run.
+const PATH: &str = "/api/reload?dry_run=true";
+
+/// Description of the admin API. A gateway without dry runs would reload instead.
+const DOCUMENT: &str = "/api/openapi.json";
+
+const TOML: HeaderValue = HeaderValue::from_static("application/toml");
+
+/// Response of the dry run. docs/admin-api.md describes it.
+#[derive(Debug, Default, Deserialize)]
+struct DryRun {
+    result: String,
+    generation: u64,
+    changes: Vec<Change>,
+    more_changes: usize,
+    restart: Vec<String>,
+    buckets: Vec<Buckets>,
+    not_compared: Vec<String>,
+    errors: Vec<Finding>,
+    more_errors: usize,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Change {
+    kind: String,
+    name: String,
+    what: String,
+    setting: Option<String>,
+    from: Option<String>,
+    to: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Buckets {
+    rule: String,
+    effect: String,
+    clients: String,
+    why: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Finding {
+    message: String,
+    line: Option<usize>,
+}
+
+/// Prints how `text`, the content of `file`, differs from the configuration of a gateway.
+pub(super) fn compare(file: &Path, text: &str, target: Target, json: bool) -> ExitCode {
+    let at = target.shown();
+    let answer = match ask(&Client::new(target), text) {
+        Ok(answer) => answer,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::from(match error {
+                GatewayError::Unreachable { .. } | GatewayError::NotTollgate { .. } => {
+                    EXIT_UNAVAILABLE
+                }
+                _ => EXIT_BAD_FILE,
+            });
+        }
+    };
+    if json {
+        let _ = print(&format!("{answer:#}\n"));
+    }
+    let plan: DryRun = match serde_json::from_value(answer) {
+        Ok(plan) => plan,
+        Err(error) => {
+            eprintln!("error: the answer of {at} cannot be read: {error}");
+            return ExitCode::from(EXIT_UNAVAILABLE);
+        }
+    };
+    if !json {
+        let _ = print(&render(&file.display().to_string(), &at, &plan));
+    }
+    if plan.result == "rejected" { ExitCode::from(EXIT_BAD_FILE) } else { ExitCode::SUCCESS }
+}
+
+fn ask(client: &Client, text: &str) -> Result<Value, GatewayError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| client.unreachable(&error.to_string()))?;
+    runtime.block_on(async {
+        let document: Value = client.get(DOCUMENT).await?;
+        let parameters = document.pointer("/paths/~1api~1reload/post/parameters");
+        if !parameters.is_some_and(|list| list.to_string().contains("\"dry_run\"")) {
+            return Err(client.not_tollgate("its version has no dry runs; nothing was sent"));
+        }
+        client.post(PATH, TOML, text.as_bytes()).await
+    })
+}
+
+/// The differences as text.
+fn render(file: &str, at: &str, plan: &DryRun) -> String {
+    let mut text = format!("{file} compared with {at}, generation {}\n\n", plan.generation);
+    let _ = differences(plan, &mut text);
+    let _ = consequences(plan, &mut text);
+    text
+}
+
+/// One block for each entry of a table, in the order of the answer.
+fn differences(plan: &DryRun, text: &mut String) -> std::fmt::Result {
+    let mut block = String::new();
+    for change in &plan.changes {
+        let Change { kind, name, what, setting, .. } = change;
+        // A setting of a table without names is shown in a block for the table.
+        let (title, setting) = match (kind.as_str(), name.split_once('.')) {
+            ("setting", Some((table, setting))) => (table.to_owned(), setting),
+            ("setting", None) => (name.clone(), ""),
+            _ => (format!("{kind} {name}"), setting.as_deref().unwrap_or_default()),
+        };
+        match what.as_str() {
+            "added" => writeln!(text, "+ {title}")?,
+            "removed" => writeln!(text, "- {title}")?,
+            _ => {
+                if block != title {
+                    writeln!(text, "~ {title}")?;
+                }
+                writeln!(text, "    {setting}: {}{}", values(change), restart(plan, name))?;
+            }
+        }
+        block = title;
+    }
+    if plan.more_changes > 0 {
+        writeln!(text, "and {} more changes", plan.more_changes)?;
+    }
+    for name in plan.restart.iter().filter(|name| !is_listed(plan, name)) {
+        writeln!(text, "~ {name}{}", restart(plan, name))?;
+    }
+    if !plan.changes.is_empty() || !plan.restart.is_empty() {
+        writeln!(text)?;
+    }
+    Ok(())
+}
+
+fn values(change: &Change) -> String {
+    if change.what == "secret_changed" {
+        return "the secret changes".to_owned();
+    }
+    let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "(default)".to_owned());
+    format!("{} -> {}", shown(&change.from), shown(&change.to))
+}
+
+fn restart(plan: &DryRun, setting: &str) -> &'static str {
+    if plan.restart.iter().any(|name| setting.starts_with(name.as_str())) {
+        "   (needs a restart)"
+    } else {
+        ""
+    }
+}
+
+/// Whether a setting that needs a restart is among the changes.
+fn is_listed(plan: &DryRun, name: &str) -> bool {
+    plan.changes.iter().any(|change| change.kind == "setting" && change.name.starts_with(name))
+}
+
+/// Tokens of clients, what was not compared, and what a reload would do.
+fn consequences(plan: &DryRun, text: &mut String) -> std::fmt::Result {
+    if !plan.buckets.is_empty() {
+        writeln!(text, "Tokens of clients (all others stay as they are):")?;
+        for Buckets { rule, effect, clients, why } in &plan.buckets {
+            let effect = match effect.as_str() {
+                "keep_fraction" => "keep the fraction that is left",
+                "start_full" => "start with a full bucket",
+                "expire" => "are not limited by it any more",
+                other => other,
+            };
+            writeln!(text, "  rule {rule}: {clients} {effect}, because {why}")?;
+        }
+        writeln!(text)?;
+    }
+    if !plan.not_compared.is_empty() {
+        let list = plan.not_compared.join(", ");
+        writeln!(text, "Not compared, because it is or contains a secret: {list}\n")?;
+    }
+    let count = plan.changes.len() + plan.more_changes;
+    let changes = if count == 1 { "1 change".to_owned() } else { format!("{count} changes") };
+    match plan.result.as_str() {
+        "unchanged" => writeln!(text, "No changes."),
+        "would_apply" => writeln!(text, "{changes}. A reload applies the file without a restart."),
+        "needs_restart" => writeln!(
+            text,
+            "{changes}. A reload rejects the whole file: restart the gateway to change {}.",
+            plan.restart.join(", ")
+        ),
+        _ => {
+            for Finding { message, line } in &plan.errors {
+                let line = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+                writeln!(text, "error: {line}{message}")?;
+            }
+            if plan.more_errors > 0 {
+                writeln!(text, "and {} more errors", plan.more_errors)?;
+            }
+            writeln!(text, "A reload rejects the file.")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn differences_are_grouped_and_end_with_the_result() {
+        let change = |kind: &str, name: &str, setting: &str, from: Value, to: Value| {
+            json!({ "kind": kind, "name": name, "what": "changed", "setting": setting,
+                    "from": from, "to": to })
+        };
+        let plan = json!({
+            "dry_run": true, "result": "needs_restart", "generation": 3,
+            "changes": [
+                { "kind": "key", "name": "acme", "what": "secret_changed", "setting": "sha256" },
+                { "kind": "plan", "name": "trial", "what": "added" },
+                change("rule", "per-ip", "burst", json!("200"), Value::Null),
+                change("rule", "per-ip", "rate", json!("\"20/s\""), json!("\"10/s\"")),
+                { "kind": "rule", "name": "old", "what": "removed" },
+                change("setting", "server.read_timeout", "", Value::Null, json!("\"5s\"")),
+                change("setting", "server.threads", "", json!("2"), json!("4")),
+            ],
+            "more_changes": 0, "restart": ["server.threads", "redis.url"],
+            "buckets": [
+                { "rule": "old", "effect": "expire", "clients": "all clients",
+                  "why": "the rule is removed or off" },
+                { "rule": "per-ip", "effect": "keep_fraction", "clients": "all clients",
+                  "why": "rate or burst changes" },
+            ],
+            "not_compared": ["redis.url"], "assumed": [], "errors": [], "more_errors": 0,
+        });
+        let plan: DryRun = serde_json::from_value(plan).unwrap();
+        insta::assert_snapshot!(render("gateway.toml", "127.0.0.1:9090", &plan), @r#"
+        gateway.toml compared with 127.0.0.1:9090, generation 3
+
+        ~ key acme
+            sha256: the secret changes
+        + plan trial
+        ~ rule per-ip
+            burst: 200 -> (default)
+            rate: "20/s" -> "10/s"
+        - rule old
+        ~ server
+            read_timeout: (default) -> "5s"
+            threads: 2 -> 4   (needs a restart)
+        ~ redis.url   (needs a restart)
+
+        Tokens of clients (all others stay as they are):
+          rule old: all clients are not limited by it any more, because the rule is removed or off
+          rule per-ip: all clients keep the fraction that is left, because rate or burst changes
+
+        Not compared, because it is or contains a secret: redis.url
+
+        7 changes. A reload rejects the whole file: restart the gateway to change server.threads, redis.url.
+        "#);
+    }
+
+    #[test]
+    fn equal_and_rejected_files_are_one_line() {
+        let plan = DryRun { result: "unchanged".to_owned(), generation: 3, ..DryRun::default() };
+        insta::assert_snapshot!(render("gateway.toml", "127.0.0.1:9090", &plan), @r"
+        gateway.toml compared with 127.0.0.1:9090, generation 3
+
+        No changes.
+        ");
+        let errors = vec![Finding { message: "unknown name `x`".to_owned(), line: Some(7) }];
+        let plan = DryRun { result: "rejected".to_owned(), errors, ..plan };
+        insta::assert_snapshot!(render("gateway.toml", "127.0.0.1:9090", &plan), @r"
+        gateway.toml compared with 127.0.0.1:9090, generation 3
+
+        error: line 7: unknown name `x`
+        A reload rejects the file.
+        ");
+    }
+}

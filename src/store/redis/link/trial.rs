@@ -1,0 +1,94 @@
+//! A trial of a Redis server: connects as the gateway does, and checks that its user has every right that the
+//! gateway needs. Writes nothing but a probe's bucket, which expires within seconds.
+
+use redis::Cmd;
+use thiserror::Error;
+use tokio::time::timeout;
+
+use super::connect::{self, STEP_TIMEOUT};
+use crate::blocking::BlockingCalls;
+use crate::net::lookup::system_resolver;
+use crate::policy::redis::Redis;
+use crate::store::redis::call;
+use crate::store::redis::class::{ErrorClass, classify};
+
+/// Member and key that no gateway uses.
+const NOT_USED: &str = "~check";
+
+/// Why a server cannot be used. Contains no secret.
+#[derive(Debug, Error)]
+pub enum TrialError {
+    /// The connection, the login or the first `PING` failed.
+    #[error("{0}")]
+    Connection(String),
+    /// A check of limits would fail.
+    #[error("a check of limits would fail: {0}")]
+    Check(String),
+    /// The user may not run these commands.
+    #[error("its user may not run {}", .0.join(", "))]
+    Rights(Vec<&'static str>),
+}
+
+impl TrialError {
+    /// What to do.
+    pub fn help(&self) -> &'static str {
+        match self {
+            Self::Connection(_) => {
+                "check address, TLS and login; the gateway starts without Redis and decides locally"
+            }
+            Self::Check(_) | Self::Rights(_) => {
+                "docs/redis.md lists the rights that the gateway needs"
+            }
+        }
+    }
+}
+
+/// Tries out the server of `settings`. `streams`: the audit writes to a stream.
+///
+/// # Errors
+/// See [`TrialError`].
+pub async fn run(settings: &Redis, streams: bool) -> Result<(), TrialError> {
+    let reads = BlockingCalls::default();
+    let connected = connect::connect(settings, &system_resolver(), &reads).await;
+    let fresh = connected.map_err(|error| TrialError::Connection(error.to_string()))?;
+    let mut redis = fresh.connection.redis.clone();
+    let prefix = &settings.prefix;
+    match timeout(STEP_TIMEOUT, call::probe(&mut redis, prefix, 0)).await {
+        Ok(Ok(Ok(()))) => {}
+        Ok(Ok(Err(error))) => return Err(TrialError::Check(error.to_string())),
+        Ok(Err(error)) => {
+            let text = fresh.secrets.describe(&error) + classify(&error).help();
+            return Err(TrialError::Check(text));
+        }
+        Err(_) => return Err(TrialError::Check("it took longer than a second".to_owned())),
+    }
+    let mut missing = Vec::new();
+    for (name, command) in harmless(prefix, streams) {
+        let reply = timeout(STEP_TIMEOUT, command.query_async::<redis::Value>(&mut redis)).await;
+        if matches!(reply, Ok(Err(error)) if classify(&error) == ErrorClass::NoPermission) {
+            missing.push(name);
+        }
+    }
+    if missing.is_empty() { Ok(()) } else { Err(TrialError::Rights(missing)) }
+}
+
+/// The commands of heartbeats and of the audit's stream, in a form that changes nothing.
+fn harmless(prefix: &str, streams: bool) -> Vec<(&'static str, Cmd)> {
+    let gateways = format!("{prefix}gateways");
+    let command = |name: &'static str, arguments: &[&str]| {
+        let mut command = redis::cmd(name);
+        command.arg(arguments);
+        (name, command)
+    };
+    let not_used = format!("{prefix}{NOT_USED}");
+    let mut commands = vec![
+        command("ZADD", &[&gateways, "XX", "0", NOT_USED]),
+        command("ZREMRANGEBYSCORE", &[&gateways, "-inf", "(-inf"]),
+        command("ZCARD", &[&gateways]),
+        command("PEXPIRE", &[&not_used, "1"]),
+    ];
+    if streams {
+        commands.push(command("XADD", &[&not_used, "NOMKSTREAM", "*", "a", "b"]));
+    }
+    commands
+}
