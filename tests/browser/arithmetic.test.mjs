@@ -214,7 +214,9 @@ test("filter becomes a query, whose end is the last millisecond of the range", (
   assert.deepEqual(Object.fromEntries(query), {
     key: "acme", rule: "per-key", kind: "limit", since: "2026-11-22T10:03:00.000Z", until: "2026-11-22T10:03:59.999Z", limit: "12",
   });
-  assert.equal(queryOf({ who: "", rule: "", kind: "", at: "", all: false }, [], 12, 0), "limit=12");
+  assert.equal(queryOf({ who: "", rule: "", kind: "all", at: "", all: true }, [], 12, 0), "all=true&limit=12");
+  const refused = queryOf({ who: "", rule: "", kind: "", at: "", all: false }, [], 12, 0);
+  assert.equal(new URLSearchParams(refused).get("kind"), "limit,unavailable,unauthorized");
 });
 
 test("times are read as people write them, in the shown zone", () => {

@@ -1,10 +1,17 @@
 // Asks `GET /api/audit` for refusal runs.
 
 import { get } from "./api.js";
+import { hasRefusalStream } from "./policy.js";
 import { parseTimes } from "./times.js";
 
 /** The parameter that asks for the runs of all gateways. */
 const ALL = ["all", "true"];
+
+/** The kinds of requests that were refused: all but `shadow`, whose requests were allowed. */
+const REFUSED = "limit,unavailable,unauthorized";
+
+/** The choice of every kind. */
+export const EVERY_KIND = "all";
 
 /** Interprets a search text as a key id or an address. Key ids have no colon. */
 export function searchTerm(text, keys) {
@@ -20,7 +27,7 @@ export function searchTerm(text, keys) {
 export function queryOf({ who, client, rule, kind, at, all }, keys, limit, now) {
   const range = at ? parseTimes(at, now) : null;
   const of = who === undefined ? { [client.kind]: client.id } : searchTerm(who, keys);
-  const query = new URLSearchParams({ ...of, ...(rule && { rule }), ...(kind && { kind }) });
+  const query = new URLSearchParams({ ...of, ...(rule && { rule }), ...(kind !== EVERY_KIND && { kind: kind || REFUSED }) });
   if (range) query.set("since", new Date(range.from).toISOString());
   // The end of a range is exclusive, that of the parameter is not.
   if (range && range.to !== null) query.set("until", new Date(range.to - 1).toISOString());
@@ -32,4 +39,14 @@ export function queryOf({ who, client, rule, kind, at, all }, keys, limit, now) 
 /** The ids of the keys in the file. */
 export const keyIds = () => [...document.getElementById("key-ids").options].map((option) => option.value);
 
-export const runsOf = (filter, limit) => get(`/api/audit?${queryOf(filter, keyIds(), limit, Date.now())}`);
+/** Whether answers say what of other gateways is missing, so that these can be asked for. */
+let coversAll = false;
+
+/** Whether the refusals of all gateways can be listed. */
+export const listsAll = () => coversAll && hasRefusalStream();
+
+export async function runsOf(filter, limit) {
+  const answer = await get(`/api/audit?${queryOf(filter, keyIds(), limit, Date.now())}`);
+  coversAll = "incomplete" in answer;
+  return answer;
+}

@@ -1,15 +1,14 @@
 // The recent refusals of the client whose buckets are shown, of all gateways if they share them.
 
 import { every } from "./api.js";
-import { runsOf } from "./audit.js";
+import { EVERY_KIND, listsAll, runsOf } from "./audit.js";
 import { byId, empty, fill, h } from "./dom.js";
-import { onRunClick, runTable } from "./runs.js";
-import { sharesRefusals } from "./policy.js";
+import { missing, onRunClick, runTable } from "./runs.js";
 import * as view from "./view.js";
 
 const EVERY_MS = 3_000;
 const LISTED = 6;
-const NO_FILTER = { rule: "", kind: "", at: "" };
+const NO_FILTER = { rule: "", kind: EVERY_KIND, at: "" };
 
 let opened = null;
 
@@ -32,10 +31,10 @@ export function start(client) {
   opened = null;
   const refresh = async () => {
     try {
-      const all = sharesRefusals();
-      const { refusal_runs: runs, more } = await runsOf({ ...NO_FILTER, client, all }, LISTED);
+      const all = listsAll();
+      const { refusal_runs: runs, more, incomplete } = await runsOf({ ...NO_FILTER, client, all }, LISTED);
       if (ended) return;
-      byId("client-refusals-note").textContent = `${more > 0 ? `The latest ${runs.length} of ${runs.length + more} refusal runs` : "Refusal runs"} of ${all ? "all gateways" : "this gateway"}.`;
+      byId("client-refusals-note").textContent = `${more > 0 ? `The latest ${runs.length} of ${runs.length + more} refusal runs` : "Refusal runs"} of ${all ? "all gateways" : "this gateway"}.${missing(incomplete)}`;
       fill(byId("client-refusals"), runs.length ? runTable("Refusals of this client", runs, opened) : empty("No refusals of this client."));
     } catch (problem) {
       if (ended) return;
@@ -45,7 +44,7 @@ export function start(client) {
   };
   byId("client-refusals").addEventListener("toggled", refresh);
   byId("client-refusals-all").addEventListener("click", () =>
-    view.go({ section: "refusals", who: client.id, rule: "", kind: "", at: "", all: sharesRefusals() }));
+    view.go({ section: "refusals", who: client.id, rule: "", kind: "", at: "", all: listsAll() }));
   const stop = every(EVERY_MS, refresh);
   return () => {
     ended = true;

@@ -13,8 +13,8 @@ let hasStream = false;
 let routes = new Map();
 let rules = new Map();
 
-/** Whether this gateway can list the refusals of all gateways. */
-export const sharesRefusals = () => hasStream;
+/** Whether all gateways write their refusals to a stream in Redis. */
+export const hasRefusalStream = () => hasStream;
 
 /** Cost of a request of a route; 1 if the route is unknown. */
 export const costOf = (route) => routes.get(route)?.cost ?? 1;
@@ -62,8 +62,7 @@ function show(policy) {
   ], policy.rules));
   byId("key-ids").replaceChildren(...policy.keys.map((key) => h("option", { value: key.id }, `plan ${key.plan}`)));
   showWarnings(policy);
-  hasStream = Boolean(policy.audit?.all_gateways);
-  byId("refusals-all").hidden = !hasStream;
+  hasStream = Boolean(policy.audit?.stream);
   rules = new Map(policy.rules.map((rule) => [rule.name, rule]));
   routes = new Map(policy.routes.map((route) => [route.name, route]));
   const names = policy.rules.map((rule) => [rule.name, rule.name]);

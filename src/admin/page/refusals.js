@@ -1,11 +1,10 @@
 // The latest refusal runs: client, rule and time, filtered.
 
 import { every } from "./api.js";
-import { runsOf } from "./audit.js";
+import { EVERY_KIND, listsAll, runsOf } from "./audit.js";
 import { byId, empty, fill, h } from "./dom.js";
 import { interval, moment, whole } from "./format.js";
-import { sharesRefusals } from "./policy.js";
-import { onRunClick, runTable } from "./runs.js";
+import { missing, onRunClick, runTable } from "./runs.js";
 import { linkOf, parseTimes, textOf } from "./times.js";
 import * as view from "./view.js";
 
@@ -38,10 +37,10 @@ function when({ at }) {
   return range.to === null ? ` in the last ${at}` : `, ${interval(range.from, range.to, Date.now())}`;
 }
 
-function note({ refusal_runs: runs, more, dropped }, now) {
+function note({ refusal_runs: runs, more, dropped, incomplete }, now) {
   const shown = more > 0 ? `The latest ${whole(runs.length)} of ${whole(runs.length + more)} refusal runs` : `${whole(runs.length)} refusal run${runs.length === 1 ? "" : "s"}`;
   const lost = dropped > 0 ? ` ${whole(dropped)} earlier refusals were dropped.` : "";
-  return `${shown} of ${now.all ? "all gateways" : "this gateway"}${when(now)}. A run is one client’s refusals by one rule, each within 10 s of the previous one.${lost}`;
+  return `${shown} of ${now.all ? "all gateways" : "this gateway"}${when(now)}. A run is one client’s refusals by one rule, each within 10 s of the previous one.${lost}${missing(incomplete)}`;
 }
 
 /** Says that nothing was found, and what else to look for. */
@@ -53,9 +52,9 @@ function nothing({ kept_since: since }, { who, rule, kind, at, all }) {
   return [empty(`No matching refusals.${kept}`), h("div", { class: "actions" },
     range && range.to !== null && button("Five minutes before and after", { at: linkOf({ from: range.from - AROUND_MS, to: range.to + AROUND_MS }) }),
     range && button("At any time", { at: "" }),
-    kind && button("Of every kind", { kind: "" }),
+    kind !== EVERY_KIND && button("Of every kind", { kind: EVERY_KIND }),
     rule && button("By every rule", { rule: "" }),
-    !all && sharesRefusals() && button("Of all gateways", { all: true }))];
+    !all && listsAll() && button("Of all gateways", { all: true }))];
 }
 
 async function refresh() {
@@ -66,6 +65,7 @@ async function refresh() {
     const answer = await runsOf(now, limit);
     if (own !== requests) return;
     byId("refusals-note").textContent = note(answer, now);
+    byId("refusals-all").hidden = !listsAll();
     fill(byId("refusal-list"), answer.refusal_runs.length ? runTable("Latest refusals", answer.refusal_runs, opened) : nothing(answer, now));
     byId("refusals-more").hidden = !answer.more || limit === MOST;
   } catch (problem) {

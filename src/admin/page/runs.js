@@ -104,6 +104,9 @@ function details(run) {
   ];
 }
 
+/** Says why runs of other gateways may be missing. */
+export const missing = (reason) => (reason ? ` Runs of other gateways may be missing: ${reason.replace(/\.$/, "")}.` : "");
+
 /** A table of runs; `opened` is the run whose details are shown. The containing element listens for clicks. */
 export function runTable(caption, runs, opened) {
   return table(caption, [

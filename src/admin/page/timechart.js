@@ -48,7 +48,7 @@ export class TimeChart {
   #options(width, height) {
     const { stacks, value, top } = this.#settings;
     const colours = palette([...this.#rows, ...this.#lines]).map(colour);
-    const area = (index) => ({ width: 1, fill: `${colours[index]}cc` });
+    const area = (index) => ({ width: 0, fill: `${colours[index]}cc` });
     const series = [...this.#rows, ...this.#lines].map(({ name }, index) => ({
       label: name, stroke: colours[index], points: { show: false },
       ...(stacks && index < this.#rows.length ? area(index) : { width: 1.5, dash: index < this.#rows.length ? undefined : [5, 4] }),

@@ -76,7 +76,7 @@ function showTables({ samples }) {
   const ms = samples.reduce((sum, sample) => sum + sample.span_ms, 0);
   for (const [kind, member] of Object.entries(MEMBERS)) {
     const rows = perName(samples, member);
-    fill(byId(`by-${kind}`), rows.length === 0 ? empty("No requests in this range.") : tables[kind].render(columns(kind, ms), rows));
+    fill(byId(`by-${kind}`), rows.length === 0 ? empty(kind === "route" ? "No requests in this range." : "No request was forwarded in this range.") : tables[kind].render(columns(kind, ms), rows));
   }
 }
 

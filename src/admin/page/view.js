@@ -11,8 +11,8 @@ export const RANGES = { "5m": 300_000, "15m": 900_000, "1h": 3_600_000, "6h": 21
 
 export const LIVE = "5m";
 
-/** Kinds of refusal runs, as in `GET /api/audit`. */
-export const KINDS = ["limit", "unavailable", "unauthorized", "shadow"];
+/** Kinds of refusal runs, as in `GET /api/audit`, and all of them. Without a kind: those that were refused. */
+export const KINDS = ["limit", "unavailable", "unauthorized", "shadow", "all"];
 
 /** Shortest fixed range, and the longest that the gateway keeps. */
 export const SHORTEST_MS = 10_000;
