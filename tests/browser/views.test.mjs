@@ -340,6 +340,32 @@ test("401s and shadow refusals are labelled as what they are", async () => {
   await close();
 });
 
+test("refusals of all gateways are listed where they can be, and named", async () => {
+  const run = { ...RUN, kind: "limit", status: 429, rule: "per-key", tokens: 0, reason: "limited", gateway: "gw-2" };
+  const asked = [];
+  const prepare = async (page) => {
+    await serveSamples(page);
+    await page.route(/\/api\/policy$/, async (route) => {
+      const policy = await (await route.fetch()).json();
+      await route.fulfill({ json: { ...policy, audit: { stream: 10_000, all_gateways: true } } });
+    });
+    await page.route(/\/api\/audit\?/, (route) => {
+      asked.push(new URL(route.request().url()).searchParams);
+      return route.fulfill({ json: { refusal_runs: [run], more: 0, dropped: 0, incomplete: "the stream was not read." } });
+    });
+  };
+  const { page, wrong, close } = await browser.open(gateway.admin, { prepare, fragment: "#refusals?key=acme" });
+  await page.check("#refusals-form [name=all]");
+  assert.match(await fragment(page), /gateways=all/);
+  await eventually("the note", async () => /of all gateways.*Runs of other gateways may be missing: the stream was not read\.$/.test(await text(page, "#refusals-note")));
+  await page.click("#refusal-list button.more");
+  assert.match(await text(page, "#refusal-list tr.detail"), /Gatewaygw-2/);
+  await eventually("the client's", async () => /^Refusal runs of all gateways\./.test(await text(page, "#client-refusals-note")));
+  assert.ok(asked.some((query) => query.get("all") === "true" && query.get("key") === "acme"));
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
 test("warnings of the file are shown with its changes", async () => {
   const reloads = [{
     at: "2026-11-22T10:00:00.123Z", cause: "file_changed", result: "applied", generation: 2, changes: [], more_changes: 0,

@@ -1,9 +1,10 @@
 // The recent refusals of the client whose buckets are shown, of all gateways if they share them.
 
 import { every } from "./api.js";
-import { EVERY_KIND, listsAll, runsOf } from "./audit.js";
+import { EVERY_KIND, runsOf } from "./audit.js";
 import { byId, empty, fill, h } from "./dom.js";
 import { missing, onRunClick, runTable } from "./runs.js";
+import { listsAll } from "./policy.js";
 import * as view from "./view.js";
 
 const EVERY_MS = 3_000;

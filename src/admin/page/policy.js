@@ -9,12 +9,12 @@ import { showWarnings } from "./reloads.js";
 const LISTED = 6;
 
 let generation = null;
-let hasStream = false;
+let listsAllGateways = false;
 let routes = new Map();
 let rules = new Map();
 
-/** Whether all gateways write their refusals to a stream in Redis. */
-export const hasRefusalStream = () => hasStream;
+/** Whether the refusals of all gateways can be listed. */
+export const listsAll = () => listsAllGateways;
 
 /** Cost of a request of a route; 1 if the route is unknown. */
 export const costOf = (route) => routes.get(route)?.cost ?? 1;
@@ -62,7 +62,7 @@ function show(policy) {
   ], policy.rules));
   byId("key-ids").replaceChildren(...policy.keys.map((key) => h("option", { value: key.id }, `plan ${key.plan}`)));
   showWarnings(policy);
-  hasStream = Boolean(policy.audit?.stream);
+  listsAllGateways = Boolean(policy.audit?.all_gateways);
   rules = new Map(policy.rules.map((rule) => [rule.name, rule]));
   routes = new Map(policy.routes.map((route) => [route.name, route]));
   const names = policy.rules.map((rule) => [rule.name, rule.name]);

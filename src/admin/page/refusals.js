@@ -1,9 +1,10 @@
 // The latest refusal runs: client, rule and time, filtered.
 
 import { every } from "./api.js";
-import { EVERY_KIND, listsAll, runsOf } from "./audit.js";
+import { EVERY_KIND, runsOf } from "./audit.js";
 import { byId, empty, fill, h } from "./dom.js";
 import { interval, moment, whole } from "./format.js";
+import { listsAll } from "./policy.js";
 import { missing, onRunClick, runTable } from "./runs.js";
 import { linkOf, parseTimes, textOf } from "./times.js";
 import * as view from "./view.js";
