@@ -43,11 +43,6 @@ impl ConfigFile {
             (None, None) => Ok(Self { path: DEFAULT.into(), is_named: false }),
         }
     }
-
-    /// The path, if it is from the command line.
-    pub(super) fn named(&self) -> Option<&Path> {
-        self.is_named.then_some(self.path.as_path())
-    }
 }
 
 /// What to write instead of a word that is no subcommand, if it looks like a path.

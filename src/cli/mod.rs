@@ -72,7 +72,7 @@ enum Command {
         #[command(flatten)]
         request: explain::Request,
     },
-    /// Show a running gateway in the terminal: rates, clients, buckets, health.
+    /// Show a running gateway in the terminal: rates, clients, health, refusals.
     ///
     /// Reads from its admin port only. The key ? lists all keys. Exits with 0; with 64 on a bad file,
     /// bad arguments or a wrong token; with 69 if no gateway answers and `--once` is given.
@@ -139,7 +139,7 @@ pub fn main() -> ExitCode {
         Command::Explain { file, request } => {
             of(file).map(|file| explain::explain(&file.path, request))
         }
-        Command::Top { file, flags } => of(file).map(|file| top::top(file.named(), &flags)),
+        Command::Top { file, flags } => of(file).map(|file| top::top(&file, &flags)),
         Command::Schema => Ok(schema::schema()),
         Command::Health { file, flags } => of(file).map(|file| health::health(&file, &flags)),
         Command::HashKey(flags) => {

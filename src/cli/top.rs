@@ -1,13 +1,14 @@
 //! `tollgate top`: shows a running gateway in the terminal.
 
 use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 
 use super::check::reject;
+use super::file::ConfigFile;
 use super::token::token;
 use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE, print};
 use crate::load;
@@ -21,12 +22,13 @@ const INTERVALS_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
 /// The gateway to show, and how.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
-    /// URL of the admin port. Default: `server.admin` of the file given by `-c`, else
+    /// URL of the admin port. Default: `server.admin` of the file; without a file,
     /// http://127.0.0.1:9090.
     #[arg(long, value_name = "URL")]
     admin: Option<String>,
     /// File with the token of the admin port. Default: the environment variable
-    /// `TOLLGATE_ADMIN_TOKEN`, else `admin.token` of the file given by `-c`.
+    /// `TOLLGATE_ADMIN_TOKEN`, else `admin.token` of the file. With `--admin`, gateway.toml is read only
+    /// if it is named.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Interval at which clients, buckets and health are requested, 100ms to 1m.
@@ -37,8 +39,8 @@ pub(super) struct Flags {
     once: bool,
 }
 
-/// Shows a gateway. `file` is the one given on the command line.
-pub(super) fn top(file: Option<&Path>, flags: &Flags) -> ExitCode {
+/// Shows a gateway.
+pub(super) fn top(file: &ConfigFile, flags: &Flags) -> ExitCode {
     let target = match target(file, flags) {
         Ok(target) => target,
         Err(exit) => return exit,
@@ -63,14 +65,20 @@ pub(super) fn top(file: Option<&Path>, flags: &Flags) -> ExitCode {
 }
 
 /// URL and token of the admin port.
-fn target(file: Option<&Path>, flags: &Flags) -> Result<Target, ExitCode> {
+fn target(file: &ConfigFile, flags: &Flags) -> Result<Target, ExitCode> {
     let fail = |message: &str| {
         eprintln!("error: {message}");
         ExitCode::from(EXIT_BAD_FILE)
     };
-    let policy = match file {
-        Some(file) => Some(load::load(file).map_err(|error| reject(&error))?),
-        None => None,
+    // The token of a file that is not named must not be sent to an address that is.
+    let policy = if file.is_named || flags.admin.is_none() {
+        match load::load(&file.path) {
+            Ok(policy) => Some(policy),
+            Err(error) if !file.is_named && error.is_not_found() => None,
+            Err(error) => return Err(reject(&error)),
+        }
+    } else {
+        None
     };
     let of_file = || policy.as_ref().and_then(|policy| policy.admin.token.clone());
     let token = token(flags.token_file.as_deref())?.or_else(of_file);

@@ -35,6 +35,7 @@ impl Gateway {
             plan: exchange.client.map(|client| client.plan),
             status: session.response_written().map(|response| response.status.as_u16()),
             outcome: RequestOutcome::of(exchange.decision.as_ref()),
+            reason: exchange.reason(),
             took_us: total_us,
         };
         exchange.snapshot.series.complete(&self.metrics, policy, &complete);

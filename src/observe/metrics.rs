@@ -24,6 +24,7 @@ use prometheus::{
 };
 
 use crate::decide::label::source_label;
+use crate::decide::reason::Reason;
 use crate::store::limiter::Source;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::CallSeries;
@@ -79,6 +80,7 @@ pub struct Metrics {
     /// Number of client connections, open and in total.
     pub connections: ConnectionSeries,
     refused: IntCounterVec,
+    rejections: IntCounterVec,
     near_limit: IntCounterVec,
     upstreams: UpstreamFamilies,
     redis_calls: CallSeries,
@@ -144,6 +146,7 @@ impl Metrics {
                 "Requests that a limit refused (429). Each counts once: for the rule with the longest retry after.",
                 &["rule", "plan"],
             )?,
+            rejections: rejections(&series)?,
             near_limit: series.counters(
                 "tollgate_near_limit_total",
                 "Allowed requests that left less than a fifth of the rule's bucket.",
@@ -219,7 +222,7 @@ impl Metrics {
     /// The number of complete requests with these labels.
     fn request_count(&self, labels: &RequestLabels) -> Arc<RequestCount> {
         self.counts.requests.get(labels, || {
-            let RequestLabels { route, plan, status, outcome } = labels;
+            let RequestLabels { route, plan, status, outcome, reason } = labels;
             let status = if *status == 0 { String::new() } else { status.to_string() };
             let refused = match outcome {
                 OutcomeLabel::Refused(rule) => Some(self.refused.with_label_values(&[rule, plan])),
@@ -229,6 +232,7 @@ impl Metrics {
                 since: Count::default(),
                 total: self.requests.with_label_values(&[&**route, &**plan, &*status]),
                 refused,
+                rejected: reason.map(|reason| self.rejections.with_label_values(&[reason.label()])),
             }
         })
     }
@@ -239,10 +243,25 @@ impl RequestCount {
     fn count(&self) {
         self.since.inc();
         self.total.inc();
-        if let Some(refused) = &self.refused {
-            refused.inc();
+        for counter in self.refused.iter().chain(&self.rejected) {
+            counter.inc();
         }
     }
+}
+
+/// Registers the counter of reasons. All of its series exist from the start, so that `rate()` sees the
+/// first request.
+fn rejections(series: &Registrar) -> Result<IntCounterVec, prometheus::Error> {
+    let rejections = series.counters(
+        "tollgate_rejections_total",
+        "Requests that did not get the complete response of an upstream, by reason. docs/responses.md \
+         lists the reasons.",
+        &["reason"],
+    )?;
+    for reason in Reason::ALL {
+        rejections.with_label_values(&[reason.label()]);
+    }
+    Ok(rejections)
 }
 
 /// Converts microseconds to seconds. Exact below 285 years.

@@ -146,13 +146,23 @@ pub(super) struct Diagnostic {
     pub(super) line: Option<u64>,
 }
 
-/// One second of `GET /api/events`.
+/// A sample of `GET /api/events` or `GET /api/samples`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Sample {
     pub(super) at_ms: u64,
     pub(super) span_ms: u64,
-    pub(super) plans: BTreeMap<String, Row>,
-    pub(super) rules: BTreeMap<String, Row>,
+    /// Complete requests. The plan is empty for clients that were not identified.
+    pub(super) plans: BTreeMap<String, Outcomes>,
+    pub(super) rules: BTreeMap<String, Decisions>,
+    /// Complete requests. The name is empty for requests without a route.
+    #[serde(default)]
+    pub(super) routes: BTreeMap<String, Traffic>,
+    #[serde(default)]
+    pub(super) upstreams: BTreeMap<String, Traffic>,
+    #[serde(default)]
+    pub(super) statuses: BTreeMap<String, u64>,
+    #[serde(default)]
+    pub(super) latency: Latency,
     #[serde(default)]
     pub(super) sources: BTreeMap<String, u64>,
     #[serde(default)]
@@ -161,13 +171,78 @@ pub(super) struct Sample {
     pub(super) config_valid: bool,
 }
 
-/// Counts of one plan or one rule in one sample.
+/// Complete requests of one plan by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-pub(super) struct Row {
+pub(super) struct Outcomes {
+    pub(super) allowed: u64,
+    pub(super) refused: u64,
+    #[serde(default)]
+    pub(super) unavailable: u64,
+    #[serde(default)]
+    pub(super) unauthorized: u64,
+    #[serde(default)]
+    pub(super) rejected: u64,
+}
+
+/// Decisions of one rule.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Decisions {
     pub(super) allowed: u64,
     pub(super) refused: u64,
     #[serde(default)]
     pub(super) shadow_refused: u64,
+}
+
+/// Requests of one route or to one upstream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+pub(super) struct Traffic {
+    pub(super) requests: u64,
+    pub(super) errors: u64,
+    /// Only of upstreams.
+    #[serde(default)]
+    pub(super) failures: u64,
+    #[serde(flatten)]
+    pub(super) latency: Latency,
+}
+
+/// Percentiles in milliseconds; `None` without requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+pub(super) struct Latency {
+    pub(super) p50_ms: Option<f64>,
+    pub(super) p99_ms: Option<f64>,
+}
+
+/// Response of `GET /api/samples`.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct Samples {
+    pub(super) time_zone: Option<String>,
+    pub(super) utc_offset_s: i32,
+    /// The sum of the samples of the range.
+    pub(super) total: Option<Sample>,
+}
+
+/// Response of `GET /api/audit`.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct Audit {
+    pub(super) refusal_runs: Vec<RefusalRun>,
+    #[serde(default)]
+    pub(super) more: u64,
+}
+
+/// The refusals of one client by one rule, each within 10 s of the one before.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct RefusalRun {
+    pub(super) first: String,
+    pub(super) last: String,
+    pub(super) count: u64,
+    pub(super) key: Option<String>,
+    pub(super) ip: Option<String>,
+    pub(super) rule: Option<String>,
+    pub(super) kind: Option<String>,
+    pub(super) reason: Option<String>,
+    pub(super) status: Option<u16>,
+    #[serde(default)]
+    pub(super) open: bool,
 }
 
 fn yes() -> bool {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use super::api::{Buckets, Reloads, Sample, Status, Top, Upstreams};
+use super::api::{Audit, Buckets, Reloads, Sample, Samples, Status, Top, Upstreams};
 use super::client::{Client, GatewayError};
 use super::stream::{Event, Parser};
 
@@ -36,6 +36,9 @@ pub(super) struct Data {
     pub(super) top: Top,
     pub(super) upstreams: Upstreams,
     pub(super) reloads: Reloads,
+    /// The sum of the last ten seconds, and the time zone.
+    pub(super) recent: Samples,
+    pub(super) audit: Audit,
     /// The buckets of the open client, or why the gateway refuses to show them.
     pub(super) buckets: Option<(ClientId, Result<Buckets, String>)>,
 }
@@ -134,8 +137,18 @@ async fn data(client: &Client, selection: &Selection) -> Result<Data, GatewayErr
         top: client.get(&format!("/api/clients?by={by}&limit=100")).await?,
         upstreams: client.get("/api/upstreams").await?,
         reloads: client.get("/api/reloads").await?,
+        recent: known(client.get("/api/samples?from=10s").await)?,
+        audit: client.get("/api/audit?limit=100").await?,
         buckets,
     })
+}
+
+/// The response, or nothing if the gateway is older than the call.
+fn known<T: Default>(response: Result<T, GatewayError>) -> Result<T, GatewayError> {
+    match response {
+        Err(GatewayError::Refused { status: 404, .. }) => Ok(T::default()),
+        response => response,
+    }
 }
 
 /// Reads the buckets of a client. The inner error is the reason of the gateway, if it refuses.

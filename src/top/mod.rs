@@ -1,8 +1,8 @@
 //! `tollgate top`: shows a gateway live in a terminal. It uses only the admin API.
 //!
 //! Reading order: `target`, `client` and `feed` (requests to the admin port), `api` (responses),
-//! `stream` (events), `state` and `rates` (what is shown; pure), `screen` (how it is drawn), `plain`
-//! (all of it once, as text), `terminal` (screen and keys).
+//! `stream` (events), `state`, `rates` and `zone` (what is shown; pure), `screen` (how it is drawn),
+//! `plain` (all of it once, as text), `terminal` (screen and keys).
 
 pub mod target;
 
@@ -15,6 +15,7 @@ mod screen;
 mod state;
 mod stream;
 mod terminal;
+mod zone;
 
 use std::time::Duration;
 

@@ -1,47 +1,88 @@
 //! The output of `tollgate top --once`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::api::{Reload, Status};
+use super::api::{Reload, Status, Traffic};
 use super::feed::Summary;
-use super::rates::{Rate, Rates};
-use super::screen::words::{count, name, rate, span, time};
+use super::rates::{Named, Rates, RequestRate, TrafficRate};
+use super::screen::refusals;
+use super::screen::words::{count, latency, name, rate, run_span, span};
 use super::state::{Listed, Sort, listed};
+use super::zone::Zone;
 
-/// Maximum number of clients in a list.
+/// Maximum number of clients, or of refusal runs, in a list.
 const MAX_CLIENTS: usize = 10;
 
 /// Formats the page, which ends with a line break.
 pub(super) fn page(at: &str, summary: &Summary) -> String {
     let mut page = String::new();
     let rates = Rates::of(summary.samples.iter());
-    gateway(&mut page, at, &summary.data.status, summary.data.reloads.reloads.first());
-    let _ = writeln!(page, "requests   {}\n", requests(&rates.total, summary));
-    rates_table(&mut page, "PLAN", Sort::Requests.sorted(rates.plans));
-    rates_table(&mut page, "RULE", Sort::Requests.sorted(rates.rules));
+    let zone = Zone::of(Some(&summary.data.recent));
+    gateway(&mut page, at, &summary.data.status, &zone, summary.data.reloads.reloads.first());
+    let _ = writeln!(page, "requests   {}", requests(&rates.total, summary));
+    let _ = writeln!(page, "responses  {}\n", responses(&rates, summary));
+    let of_plan = |row: RequestRate| [row.allowed, row.refused, row.other()];
+    let plans = Sort::Requests.sorted(rates.plans);
+    let plans = plans.into_iter().map(|(name, row)| (name, of_plan(row)));
+    rates_table(&mut page, "PLAN", "other/s", plans.collect());
+    let rules = Sort::Requests.sorted(rates.rules).into_iter();
+    let rules = rules.map(|(name, row)| (name, [row.allowed, row.refused, row.shadow_refused]));
+    rates_table(&mut page, "RULE", "shadow/s", rules.collect());
+    let none = BTreeMap::new();
+    let total = summary.data.recent.total.as_ref();
+    let (by_route, by_upstream) =
+        total.map_or((&none, &none), |total| (&total.routes, &total.upstreams));
+    let routes = Sort::Requests.sorted(rates.routes);
+    traffic(&mut page, "ROUTE", "", routes, by_route);
+    let upstreams_by_load = Sort::Requests.sorted(rates.upstreams);
+    traffic(&mut page, "ATTEMPTS AT UPSTREAM", "failed/s", upstreams_by_load, by_upstream);
     let busiest = listed(summary.data.top.rules.iter(), Sort::Requests);
     clients(&mut page, "BUSIEST", &busiest);
     let refused = listed(summary.most_refused.rules.iter(), Sort::Refused);
     clients(&mut page, "MOST REFUSED", &refused);
+    refusal_runs(&mut page, summary, &zone);
     upstreams(&mut page, summary);
     page.truncate(page.trim_end().len());
     page.push('\n');
     page
 }
 
-fn requests(total: &Rate, summary: &Summary) -> String {
+fn requests(total: &RequestRate, summary: &Summary) -> String {
     let Some(last) = summary.samples.last() else { return "unknown yet".to_owned() };
     let percent = total.refused_percent().map(|percent| format!(" ({percent:.1} %)"));
     format!(
-        "allowed {}/s, refused {}/s{}, in flight {}",
+        "{}/s: allowed {}, refused {}{}, unauthorized {}, unavailable {}, rejected {}; in flight {}",
+        rate(total.all()),
         rate(total.allowed),
         rate(total.refused),
         percent.unwrap_or_default(),
+        rate(total.unauthorized),
+        rate(total.unavailable),
+        rate(total.rejected),
         last.in_flight
     )
 }
 
-fn gateway(page: &mut String, at: &str, status: &Status, reload: Option<&Reload>) {
+/// Responses by class of their status, and the latency of the last ten seconds.
+fn responses(rates: &Rates, summary: &Summary) -> String {
+    if rates.statuses.is_empty() {
+        return "none in the last seconds".to_owned();
+    }
+    let each = rates.statuses.iter().map(|(class, per_second)| {
+        let class = if class == "none" { "no response" } else { class };
+        format!("{} {}/s", name(class, 12), rate(*per_second))
+    });
+    let mut shown = each.collect::<Vec<_>>().join(", ");
+    let found = summary.data.recent.total.as_ref().map(|total| total.latency).unwrap_or_default();
+    if found.p50_ms.is_some() {
+        let _ =
+            write!(shown, "; p50 {} ms, p99 {} ms", latency(found.p50_ms), latency(found.p99_ms));
+    }
+    shown
+}
+
+fn gateway(page: &mut String, at: &str, status: &Status, zone: &Zone, reload: Option<&Reload>) {
     let up = span(status.uptime_s.saturating_mul(1_000));
     let ready = match (status.draining, status.ready) {
         (true, _) => "draining",
@@ -52,7 +93,7 @@ fn gateway(page: &mut String, at: &str, status: &Status, reload: Option<&Reload>
     let _ = writeln!(page, "tollgate   {version} at {at}, up {up}, {ready}");
     let last = reload.map_or_else(
         || "no reload since the start".to_owned(),
-        |reload| format!("last reload {} at {}", name(&reload.result, 16), time(&reload.at)),
+        |reload| format!("last reload {} at {}", name(&reload.result, 16), zone.time(&reload.at)),
     );
     let _ = writeln!(page, "file       generation {}, {last}", count(status.generation));
     let redis = match (&status.breaker, status.redis.configured) {
@@ -64,6 +105,7 @@ fn gateway(page: &mut String, at: &str, status: &Status, reload: Option<&Reload>
         _ => "none".to_owned(),
     };
     let _ = writeln!(page, "redis      {redis}");
+    let _ = writeln!(page, "time zone  {}", zone.label());
     let counts = status.buckets;
     let _ = writeln!(
         page,
@@ -75,12 +117,62 @@ fn gateway(page: &mut String, at: &str, status: &Status, reload: Option<&Reload>
     );
 }
 
-fn rates_table(page: &mut String, title: &str, rows: Vec<(String, Rate)>) {
-    let _ = writeln!(page, "{title:32}{:>12}{:>12}{:>12}", "allowed/s", "refused/s", "shadow/s");
+fn rates_table(page: &mut String, title: &str, third: &str, rows: Named<[f64; 3]>) {
+    let _ = writeln!(page, "{title:32}{:>12}{:>12}{third:>12}", "allowed/s", "refused/s");
     for (own, rates) in rows {
-        let [allowed, refused, shadow] =
-            [rates.allowed, rates.refused, rates.shadow_refused].map(rate);
-        let _ = writeln!(page, "{:32}{allowed:>12}{refused:>12}{shadow:>12}", name(&own, 31));
+        let [allowed, refused, last] = rates.map(rate);
+        let _ = writeln!(page, "{:32}{allowed:>12}{refused:>12}{last:>12}", name(&own, 31));
+    }
+    page.push('\n');
+}
+
+/// A table of requests, errors and latency. `failed` is the title of the column of failures, empty
+/// without it.
+fn traffic(
+    page: &mut String,
+    title: &str,
+    failed: &str,
+    rows: Named<TrafficRate>,
+    latencies: &BTreeMap<String, Traffic>,
+) {
+    let _ = writeln!(
+        page,
+        "{title:32}{:>12}{:>12}{failed:>12}{:>12}{:>12}",
+        "requests/s", "5xx/s", "p50 ms", "p99 ms"
+    );
+    for (own, row) in rows {
+        let found = latencies.get(&own).map(|found| found.latency).unwrap_or_default();
+        let failures = if failed.is_empty() { String::new() } else { rate(row.failures) };
+        let _ = writeln!(
+            page,
+            "{:32}{:>12}{:>12}{failures:>12}{:>12}{:>12}",
+            name(&own, 31),
+            rate(row.requests),
+            rate(row.errors),
+            latency(found.p50_ms),
+            latency(found.p99_ms)
+        );
+    }
+    page.push('\n');
+}
+
+fn refusal_runs(page: &mut String, summary: &Summary, zone: &Zone) {
+    let _ = writeln!(
+        page,
+        "{:21}{:11}{:32}{:20}{:>7}{:>10}",
+        "LATEST REFUSALS", "for", "client", "rule", "status", "refused"
+    );
+    for run in summary.data.audit.refusal_runs.iter().take(MAX_CLIENTS) {
+        let _ = writeln!(
+            page,
+            "{:21}{:11}{:32}{:20}{:>7}{:>10}",
+            zone.time(&run.first),
+            run_span(run),
+            name(&refusals::client(run), 31),
+            name(&refusals::rule(run), 19),
+            refusals::status(run),
+            count(run.count)
+        );
     }
     page.push('\n');
 }

@@ -2,25 +2,50 @@
 
 use std::collections::BTreeMap;
 
-use super::api::{Row, Sample};
+use super::api::{Decisions, Outcomes, Sample, Traffic};
 
 /// Number of samples that a rate is the mean of: a rate of one second changes too fast to be read.
 const SAMPLES_PER_RATE: usize = 5;
 
-/// Requests or decisions per second.
+/// Complete requests per second, by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Rate {
+pub(super) struct RequestRate {
+    pub(super) allowed: f64,
+    pub(super) refused: f64,
+    pub(super) unavailable: f64,
+    pub(super) unauthorized: f64,
+    pub(super) rejected: f64,
+}
+
+/// Decisions of one rule per second.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct DecisionRate {
     pub(super) allowed: f64,
     pub(super) refused: f64,
     pub(super) shadow_refused: f64,
 }
 
-/// The total rate, and rates by name.
+/// Requests of one route or to one upstream per second.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct TrafficRate {
+    pub(super) requests: f64,
+    pub(super) errors: f64,
+    pub(super) failures: f64,
+}
+
+/// Rates by name, in the order of names.
+pub(super) type Named<R> = Vec<(String, R)>;
+
+/// All present rates.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Rates {
-    pub(super) total: Rate,
-    pub(super) plans: Vec<(String, Rate)>,
-    pub(super) rules: Vec<(String, Rate)>,
+    pub(super) total: RequestRate,
+    pub(super) plans: Named<RequestRate>,
+    pub(super) rules: Named<DecisionRate>,
+    pub(super) routes: Named<TrafficRate>,
+    pub(super) upstreams: Named<TrafficRate>,
+    /// Complete requests by class of their status.
+    pub(super) statuses: Named<f64>,
 }
 
 /// The columns of the charts: requests per second, newest last.
@@ -31,49 +56,108 @@ pub(super) struct Series {
 }
 
 impl Rates {
-    /// Computes the mean of the last samples. `samples` are in order of time, the result by name.
+    /// Computes the mean of the last samples. `samples` are in order of time.
     pub(super) fn of<'a>(samples: impl DoubleEndedIterator<Item = &'a Sample>) -> Self {
-        let (mut plans, mut rules) = (BTreeMap::new(), BTreeMap::new());
-        let (mut total, mut span_ms) = (Row::default(), 0);
-        for sample in samples.rev().take(SAMPLES_PER_RATE) {
-            span_ms += sample.span_ms;
-            add_all(&mut plans, &sample.plans);
-            add_all(&mut rules, &sample.rules);
-            sample.plans.values().for_each(|row| add(&mut total, *row));
+        let last: Vec<&Sample> = samples.rev().take(SAMPLES_PER_RATE).collect();
+        let mut total = [0; 5];
+        for row in last.iter().flat_map(|sample| sample.plans.values()) {
+            add(&mut total, row.counts());
         }
-        let named = |rows: BTreeMap<&String, Row>| {
-            rows.into_iter().map(|(name, row)| (name.clone(), Rate::of(row, span_ms))).collect()
+        let traffic = |rows: fn(&Sample) -> &BTreeMap<String, Traffic>| {
+            named(&last, rows, Traffic::counts, TrafficRate::from)
         };
-        Self { total: Rate::of(total, span_ms), plans: named(plans), rules: named(rules) }
-    }
-}
-
-fn add_all<'a>(sums: &mut BTreeMap<&'a String, Row>, rows: &'a BTreeMap<String, Row>) {
-    for (name, row) in rows {
-        add(sums.entry(name).or_default(), *row);
-    }
-}
-
-fn add(sum: &mut Row, row: Row) {
-    sum.allowed += row.allowed;
-    sum.refused += row.refused;
-    sum.shadow_refused += row.shadow_refused;
-}
-
-impl Rate {
-    #[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
-    fn of(row: Row, span_ms: u64) -> Self {
-        let a_second = |count: u64| count as f64 * 1_000.0 / span_ms.max(1) as f64;
         Self {
-            allowed: a_second(row.allowed),
-            refused: a_second(row.refused),
-            shadow_refused: a_second(row.shadow_refused),
+            total: per_second(total, span_ms(&last)).into(),
+            plans: named(&last, |sample| &sample.plans, Outcomes::counts, RequestRate::from),
+            rules: named(&last, |sample| &sample.rules, Decisions::counts, DecisionRate::from),
+            routes: traffic(|sample| &sample.routes),
+            upstreams: traffic(|sample| &sample.upstreams),
+            statuses: named(&last, |sample| &sample.statuses, |count| [*count], |[rate]| rate),
         }
     }
+}
 
-    /// Percentage of requests that were refused; `None` without requests.
+fn span_ms(samples: &[&Sample]) -> u64 {
+    samples.iter().map(|sample| sample.span_ms).sum()
+}
+
+/// The rates of all rows of the same name.
+fn named<C, R, const N: usize>(
+    samples: &[&Sample],
+    rows: impl Fn(&Sample) -> &BTreeMap<String, C>,
+    counts: impl Fn(&C) -> [u64; N],
+    rate: impl Fn([f64; N]) -> R,
+) -> Named<R> {
+    let mut sums: BTreeMap<&String, [u64; N]> = BTreeMap::new();
+    for (name, row) in samples.iter().flat_map(|sample| rows(sample)) {
+        add(sums.entry(name).or_insert([0; N]), counts(row));
+    }
+    let span_ms = span_ms(samples);
+    let rates = sums.into_iter().map(|(name, sum)| (name.clone(), rate(per_second(sum, span_ms))));
+    rates.collect()
+}
+
+fn add<const N: usize>(sums: &mut [u64; N], counts: [u64; N]) {
+    for (sum, count) in sums.iter_mut().zip(counts) {
+        *sum += count;
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
+fn per_second<const N: usize>(counts: [u64; N], span_ms: u64) -> [f64; N] {
+    counts.map(|count| count as f64 * 1_000.0 / span_ms.max(1) as f64)
+}
+
+impl Outcomes {
+    fn counts(&self) -> [u64; 5] {
+        [self.allowed, self.refused, self.unavailable, self.unauthorized, self.rejected]
+    }
+}
+
+impl Decisions {
+    fn counts(&self) -> [u64; 3] {
+        [self.allowed, self.refused, self.shadow_refused]
+    }
+}
+
+impl Traffic {
+    fn counts(&self) -> [u64; 3] {
+        [self.requests, self.errors, self.failures]
+    }
+}
+
+impl From<[f64; 5]> for RequestRate {
+    fn from([allowed, refused, unavailable, unauthorized, rejected]: [f64; 5]) -> Self {
+        Self { allowed, refused, unavailable, unauthorized, rejected }
+    }
+}
+
+impl From<[f64; 3]> for DecisionRate {
+    fn from([allowed, refused, shadow_refused]: [f64; 3]) -> Self {
+        Self { allowed, refused, shadow_refused }
+    }
+}
+
+impl From<[f64; 3]> for TrafficRate {
+    fn from([requests, errors, failures]: [f64; 3]) -> Self {
+        Self { requests, errors, failures }
+    }
+}
+
+impl RequestRate {
+    /// All requests.
+    pub(super) fn all(&self) -> f64 {
+        self.allowed + self.refused + self.other()
+    }
+
+    /// Requests that were neither allowed nor refused by a limit.
+    pub(super) fn other(&self) -> f64 {
+        self.unavailable + self.unauthorized + self.rejected
+    }
+
+    /// Percentage of requests that a limit refused; `None` without requests.
     pub(super) fn refused_percent(&self) -> Option<f64> {
-        let all = self.allowed + self.refused;
+        let all = self.all();
         (all > 0.0).then(|| self.refused * 100.0 / all)
     }
 }
@@ -88,11 +172,11 @@ impl Series {
     ) -> Self {
         let columns = u64::try_from(columns).unwrap_or(u64::MAX).max(1);
         let width = seconds.div_ceil(columns).max(1);
-        let mut sums: BTreeMap<u64, (Row, u64)> = BTreeMap::new();
+        let mut sums: BTreeMap<u64, ([u64; 5], u64)> = BTreeMap::new();
         for sample in samples {
-            let (row, span_ms) = sums.entry(sample.at_ms / 1_000 / width).or_default();
+            let (sum, span_ms) = sums.entry(sample.at_ms / 1_000 / width).or_default();
             *span_ms += sample.span_ms;
-            sample.plans.values().for_each(|one| add(row, *one));
+            sample.plans.values().for_each(|row| add(sum, row.counts()));
         }
         let last = sums.keys().next_back().copied().unwrap_or_default();
         let first =
@@ -102,10 +186,10 @@ impl Series {
             return series;
         }
         for column in first..=last {
-            let (row, span_ms) = sums.get(&column).copied().unwrap_or_default();
+            let ([allowed, refused, ..], span_ms) = sums.get(&column).copied().unwrap_or_default();
             let a_second = |count: u64| count.saturating_mul(1_000) / span_ms.max(1);
-            series.allowed.push(a_second(row.allowed));
-            series.refused.push(a_second(row.refused));
+            series.allowed.push(a_second(allowed));
+            series.refused.push(a_second(refused));
         }
         series
     }
@@ -117,13 +201,13 @@ pub(super) mod tests {
 
     /// One second with requests of one plan and decisions of one rule.
     pub(in crate::top) fn sample(at_s: u64, allowed: u64, refused: u64) -> Sample {
-        let row = Row { allowed, refused, shadow_refused: 0 };
-        let rows = |name: &str| BTreeMap::from([(name.to_owned(), row)]);
+        let requests = Outcomes { allowed, refused, ..Outcomes::default() };
+        let decisions = Decisions { allowed, refused, shadow_refused: 0 };
         Sample {
             at_ms: at_s * 1_000,
             span_ms: 1_000,
-            plans: rows("free"),
-            rules: rows("per-key"),
+            plans: BTreeMap::from([("free".to_owned(), requests)]),
+            rules: BTreeMap::from([("per-key".to_owned(), decisions)]),
             config_valid: true,
             ..Sample::default()
         }
@@ -133,13 +217,14 @@ pub(super) mod tests {
     fn rate_is_the_mean_of_the_last_five_samples() {
         let samples: Vec<Sample> = (0..10).map(|at| sample(at, at * 10, 5)).collect();
         let rates = Rates::of(samples.iter());
-        let expected = Rate { allowed: 70.0, refused: 5.0, shadow_refused: 0.0 };
+        let expected = RequestRate { allowed: 70.0, refused: 5.0, ..RequestRate::default() };
+        let of_rule = DecisionRate { allowed: 70.0, refused: 5.0, shadow_refused: 0.0 };
         assert_eq!(rates.total, expected);
         assert_eq!(rates.plans, [("free".to_owned(), expected)]);
-        assert_eq!(rates.rules, [("per-key".to_owned(), expected)]);
+        assert_eq!(rates.rules, [("per-key".to_owned(), of_rule)]);
         assert_eq!(expected.refused_percent().map(f64::round), Some(7.0));
         assert_eq!(Rates::of([].iter()), Rates::default());
-        assert_eq!(Rate::default().refused_percent(), None);
+        assert_eq!(RequestRate::default().refused_percent(), None);
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-use super::api::{Sample, TopClient};
+use super::api::{RefusalRun, Sample, TopClient};
 use super::client::GatewayError;
 use super::feed::{ClientId, Data, Selection, Update};
-use super::rates::{Rate, Rates};
+use super::rates::{DecisionRate, Named, Rates, RequestRate, TrafficRate};
+use super::zone::Zone;
 
 /// Maximum number of samples, as in the gateway.
 const MAX_SAMPLES: usize = 300;
@@ -41,6 +42,8 @@ pub(super) enum Tab {
     Overview,
     Clients,
     Health,
+    Routes,
+    Refusals,
 }
 
 /// The order of lists.
@@ -81,13 +84,16 @@ pub(super) struct Listed<'a> {
 const PAGE_LINES: usize = 10;
 
 impl Tab {
-    pub(super) const ALL: [Self; 3] = [Self::Overview, Self::Clients, Self::Health];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Overview, Self::Clients, Self::Health, Self::Routes, Self::Refusals];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Overview => "Overview",
             Self::Clients => "Clients",
             Self::Health => "Health",
+            Self::Routes => "Routes",
+            Self::Refusals => "Refusals",
         }
     }
 
@@ -115,22 +121,52 @@ impl Sort {
     }
 
     /// Sorts rates, which are in the order of names; equal rates stay in it.
-    pub(super) fn sorted(self, mut rates: Vec<(String, Rate)>) -> Vec<(String, Rate)> {
+    pub(super) fn sorted<R: Weighted>(self, mut rates: Named<R>) -> Named<R> {
         match self {
-            Self::Requests => rates.sort_by(|(_, a), (_, b)| all(b).total_cmp(&all(a))),
-            Self::Refused => rates.sort_by(|(_, a), (_, b)| refused(b).total_cmp(&refused(a))),
+            Self::Requests => rates.sort_by(|(_, a), (_, b)| b.all().total_cmp(&a.all())),
+            Self::Refused => rates.sort_by(|(_, a), (_, b)| b.bad().total_cmp(&a.bad())),
             Self::Name => {}
         }
         rates
     }
 }
 
-fn all(rate: &Rate) -> f64 {
-    rate.allowed + rate.refused
+/// A rate that a list can be sorted by.
+pub(super) trait Weighted {
+    /// All requests.
+    fn all(&self) -> f64;
+    /// Requests that were refused or failed.
+    fn bad(&self) -> f64;
 }
 
-fn refused(rate: &Rate) -> f64 {
-    rate.refused + rate.shadow_refused
+impl Weighted for RequestRate {
+    fn all(&self) -> f64 {
+        self.all()
+    }
+
+    fn bad(&self) -> f64 {
+        self.refused
+    }
+}
+
+impl Weighted for DecisionRate {
+    fn all(&self) -> f64 {
+        self.allowed + self.refused
+    }
+
+    fn bad(&self) -> f64 {
+        self.refused + self.shadow_refused
+    }
+}
+
+impl Weighted for TrafficRate {
+    fn all(&self) -> f64 {
+        self.requests
+    }
+
+    fn bad(&self) -> f64 {
+        self.errors + self.failures
+    }
 }
 
 impl State {
@@ -199,30 +235,34 @@ impl State {
 
     fn show(&mut self, tab: Tab) {
         self.open = None;
-        self.tab = tab;
+        if self.tab != tab {
+            (self.tab, self.selected) = (tab, 0);
+        }
     }
 
     fn select(&mut self, place: usize) {
-        self.selected = place.min(self.listed().len().saturating_sub(1));
+        let lines = match self.tab {
+            Tab::Refusals => self.refusal_runs().len(),
+            _ => self.listed().len(),
+        };
+        self.selected = place.min(lines.saturating_sub(1));
     }
 
     fn open_selected(&mut self) {
-        if self.tab != Tab::Clients || self.open.is_some() {
+        if self.open.is_some() {
             return;
         }
-        let Some(Listed { client, .. }) = self.listed().get(self.selected).copied() else { return };
-        // An IPv6 network is one client, and each of its addresses has the same buckets.
-        let id = client.id.split('/').next().unwrap_or_default().to_owned();
-        let open = ClientId { kind: client.kind.clone(), id };
-        if open.kind == "unknown_key" {
-            self.note = Some("an unknown key has no id by which its buckets could be read");
-            return;
+        let selected = match self.tab {
+            Tab::Clients => self.listed().get(self.selected).map(|listed| of_client(listed.client)),
+            Tab::Refusals => self.refusal_runs().get(self.selected).map(of_run),
+            Tab::Overview | Tab::Health | Tab::Routes => None,
+        };
+        match selected {
+            None => {}
+            Some(Err(why)) => self.note = Some(why),
+            Some(Ok(_)) if self.paused => self.note = Some("paused; p continues"),
+            Some(Ok(open)) => self.open = Some(open),
         }
-        if self.paused {
-            self.note = Some("paused; p continues");
-            return;
-        }
-        self.open = Some(open);
     }
 
     /// Returns the current rates.
@@ -234,6 +274,40 @@ impl State {
     pub(super) fn listed(&self) -> Vec<Listed<'_>> {
         let rules = self.data.iter().flat_map(|data| &data.top.rules);
         listed(rules, self.sort)
+    }
+
+    /// Returns the refusal runs, the latest first.
+    pub(super) fn refusal_runs(&self) -> &[RefusalRun] {
+        self.data.as_ref().map_or(&[], |data| &data.audit.refusal_runs)
+    }
+
+    /// Returns the time zone of the gateway.
+    pub(super) fn zone(&self) -> Zone {
+        Zone::of(self.data.as_ref().map(|data| &data.recent))
+    }
+}
+
+/// The client of a line of the list of clients, or why its buckets cannot be read.
+fn of_client(client: &TopClient) -> Result<ClientId, &'static str> {
+    if client.kind == "unknown_key" {
+        return Err("an unknown key has no id by which its buckets could be read");
+    }
+    // An IPv6 network is one client, and each of its addresses has the same buckets.
+    let id = client.id.split('/').next().unwrap_or_default().to_owned();
+    Ok(ClientId { kind: client.kind.clone(), id })
+}
+
+/// The client of a refusal run, or why its buckets cannot be read.
+fn of_run(run: &RefusalRun) -> Result<ClientId, &'static str> {
+    match (&run.key, &run.ip) {
+        (Some(key), _) => Ok(ClientId { kind: "key".to_owned(), id: key.clone() }),
+        (None, Some(ip)) if ip.starts_with("h:") => {
+            Err("the address is hashed (`access_log.client_ip`), so its buckets cannot be read")
+        }
+        (None, Some(ip)) => Ok(ClientId { kind: "ip".to_owned(), id: ip.clone() }),
+        (None, None) => Err(
+            "the address is not recorded (`access_log.client_ip`), so its buckets cannot be read",
+        ),
     }
 }
 

@@ -142,6 +142,8 @@ fn key(pressed: KeyEvent) -> Option<Key> {
         KeyCode::Char('1') => Key::Tab(Tab::Overview),
         KeyCode::Char('2') => Key::Tab(Tab::Clients),
         KeyCode::Char('3') => Key::Tab(Tab::Health),
+        KeyCode::Char('4') => Key::Tab(Tab::Routes),
+        KeyCode::Char('5') => Key::Tab(Tab::Refusals),
         KeyCode::Up | KeyCode::Char('k') => Key::Up,
         KeyCode::Down | KeyCode::Char('j') => Key::Down,
         KeyCode::PageUp => Key::PageUp,

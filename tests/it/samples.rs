@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     ClosedPort, Connection, DEMO, Gateway, Latch, Request, Upstream, eventually, full_config, key,
+    tollgate,
 };
 
 /// Routes of a good, a failing, a silent and an unreachable upstream, a limited route, and one that
@@ -154,6 +155,14 @@ fn every_request_has_one_outcome_and_totals_agree() {
     assert_eq!(sum(rules, "refused"), 2, "{rules:#}");
     assert_eq!(rules["trial"]["shadow_refused"], 1, "{rules:#}");
     assert_eq!(rules["strict"], Value::Null);
+    assert_routes_and_upstreams(&answer, &sums);
+    assert_metrics(&gateway, total);
+    assert_top(&gateway);
+    assert_eq!(answer["total"]["requests"], expected);
+    assert!(answer["total"]["latency"]["p99_ms"].is_number());
+}
+
+fn assert_routes_and_upstreams(answer: &Value, sums: &Value) {
     let routes = &sums["routes"];
     assert_eq!(routes["bad"]["errors"], 1);
     assert_eq!(
@@ -172,11 +181,38 @@ fn every_request_has_one_outcome_and_totals_agree() {
     };
     assert!(latency("routes", "all") > 0 && latency("upstreams", "bad") > 0);
     assert_eq!(latency("upstreams", "closed"), 0);
-    // The same in `/metrics`.
+}
+
+/// The same counts in `/metrics`.
+fn assert_metrics(gateway: &Gateway, total: u64) {
     assert_eq!(gateway.count("tollgate_requests_total", &[]), total);
     assert_eq!(gateway.count("tollgate_requests_total", &[("status", "")]), 1);
     assert_eq!(gateway.count("tollgate_refused_total", &[]), 2);
     assert_eq!(gateway.count("tollgate_gateways", &[]), 1);
+    let reasons = [
+        ("limited", 2),
+        ("redis_unavailable", 1),
+        ("unknown_key", 1),
+        ("dot_segment", 1),
+        ("uri_too_long", 1),
+        ("method_not_allowed", 1),
+        ("upstream_connect", 1),
+        ("client_closed", 1),
+        ("no_route", 0),
+    ];
+    for (reason, expected) in reasons {
+        let count = gateway.count("tollgate_rejections_total", &[("reason", reason)]);
+        assert_eq!(count, expected, "{reason}");
+    }
+    assert_eq!(gateway.count("tollgate_rejections_total", &[]), 9);
+}
+
+/// The same requests in `top --once`.
+fn assert_top(gateway: &Gateway) {
+    let top = tollgate(&["top", "--once", "--admin", &gateway.admin.to_string()], "");
+    for row in ["; in flight 0\n", "key acme", "limited", "LATEST REFUSALS", "time zone  "] {
+        assert!(top.stdout.contains(row), "{row}: {}", top.stdout);
+    }
 }
 
 #[test]

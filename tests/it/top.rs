@@ -11,7 +11,9 @@ use nix::sys::termios::{LocalFlags, tcgetattr};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
 
-use crate::support::{DEMO, Gateway, Upstream, eventually, free_port, full_config, key, tollgate};
+use crate::support::{
+    ClosedPort, DEMO, Gateway, Upstream, eventually, free_port, full_config, key, tollgate,
+};
 
 const RULES: &str = "[rules.per-key]\nper = [\"key\"]\nrate = \"3/d\"\n";
 
@@ -38,7 +40,8 @@ fn once_prints_everything_as_text() {
         format!("tollgate   {} at {}, up ", env!("CARGO_PKG_VERSION"), gateway.admin),
         "file       generation 1, no reload since the start\n".to_owned(),
         "redis      none\n".to_owned(),
-        "requests   allowed ".to_owned(),
+        "requests   ".to_owned(),
+        "responses  ".to_owned(),
     ] {
         assert!(outcome.stdout.contains(&line), "{line}\n{}", outcome.stdout);
     }
@@ -47,6 +50,17 @@ fn once_prints_everything_as_text() {
         lines.any(|line| line.split_whitespace().eq(words.iter().copied()))
     };
     assert!(has(&["ip", "127.0.0.1", "per-key", "5", "2"]), "{}", outcome.stdout);
+    // The totals agree, also if the rates are those of several seconds.
+    let rates = |line: &str| {
+        let line = outcome.stdout.lines().find(|found| found.starts_with(line)).unwrap();
+        let words = line.split([' ', ',', ';']);
+        let rates = words.filter_map(|word| {
+            word.trim_end_matches([':', '/']).trim_end_matches("/s").parse().ok()
+        });
+        rates.collect::<Vec<f64>>()
+    };
+    let requests = rates("requests ");
+    assert!((requests[0] - requests[1] - requests[2]).abs() < 0.2, "{}", outcome.stdout);
     assert!(has(&["api", "demo", "-"]), "{}", outcome.stdout);
     // Output that is not a terminal gets text.
     let piped = tollgate(&["top", "--admin", &format!("http://{}", gateway.admin)], "");
@@ -86,6 +100,35 @@ fn top_reads_address_and_token_from_the_file() {
             "{output}"
         );
     }
+}
+
+#[test]
+fn top_reads_the_default_file_if_there_is_one() {
+    let gateway = Gateway::start(DEMO);
+    let folder = tempfile::tempdir().unwrap();
+    let top = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.current_dir(folder.path()).args(["top", "--once"]).args(arguments);
+        let output = command.env_remove("TOLLGATE_ADMIN_TOKEN").output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let closed = ClosedPort::bind().address.to_string();
+    let (_, _, without_file) = top(&["--admin", &closed]);
+    assert!(without_file.contains(&format!("no gateway answers at {closed}")), "{without_file}");
+    let file = folder.path().join("gateway.toml");
+    let text = full_config(DEMO);
+    let admin = format!("admin = \"{}\"", gateway.admin);
+    std::fs::write(&file, text.replacen("admin = \"127.0.0.1:0\"", &admin, 1)).unwrap();
+    let (code, page, error) = top(&[]);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(page.contains(&format!("at {}", gateway.admin)), "{page}");
+    std::fs::write(&file, "[servr]\n").unwrap();
+    let (code, _, error) = top(&[]);
+    assert_eq!(code, Some(64));
+    assert!(error.contains("gateway.toml:1") && error.contains("`server`"), "{error}");
+    // The address is given, so the file is not read.
+    assert_eq!(top(&["--admin", &gateway.admin.to_string()]).0, Some(0));
 }
 
 #[test]
@@ -152,6 +195,11 @@ impl Live {
         self.terminal.write_all(keys.as_bytes()).unwrap();
     }
 
+    /// Forgets what was on the screen so far.
+    fn forget(&self) {
+        self.seen.lock().clear();
+    }
+
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.seen.lock()).into_owned()
     }
@@ -195,6 +243,11 @@ fn live_view_draws_handles_keys_and_restores_the_terminal() {
     live.press("\r");
     live.wait_for("0 / 3");
     live.press("\u{1b}");
+    live.press("4");
+    live.wait_for("Upstreams,");
+    live.forget();
+    live.press("5");
+    live.wait_for("first");
     live.press("?");
     live.wait_for("Keys");
     live.press("xq");

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use prometheus::IntCounter;
 
 use super::latency::{DurationCounts, Durations, LatencyHistogram};
+use crate::decide::reason::Reason;
 
 /// A name from `gateway.toml`; empty for requests that have none.
 pub type Name = Arc<str>;
@@ -28,6 +29,7 @@ pub(super) struct RequestLabels {
     /// Status sent to the client; 0 if none was sent.
     pub(super) status: u16,
     pub(super) outcome: OutcomeLabel,
+    pub(super) reason: Option<Reason>,
 }
 
 /// A [`RequestOutcome`](crate::decide::outcome::RequestOutcome) with the name of the rule.
@@ -48,6 +50,8 @@ pub(super) struct RequestCount {
     pub(super) total: IntCounter,
     /// The series of `tollgate_refused_total`, if a rule refused the requests.
     pub(super) refused: Option<IntCounter>,
+    /// The series of `tollgate_rejections_total`, if the requests have a reason.
+    pub(super) rejected: Option<IntCounter>,
 }
 
 /// Decisions of one rule.

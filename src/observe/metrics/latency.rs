@@ -185,17 +185,29 @@ impl DurationCounts {
 }
 
 #[cfg(test)]
+impl Durations {
+    pub(crate) fn of(each: impl IntoIterator<Item = u64>) -> Self {
+        let histogram = LatencyHistogram::default();
+        for us in each {
+            histogram.observe(us);
+        }
+        histogram.take()
+    }
+
+    /// Size in memory, without that of the type.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
     fn durations(each: &[u64]) -> Durations {
-        let histogram = LatencyHistogram::default();
-        for us in each {
-            histogram.observe(*us);
-        }
-        histogram.take()
+        Durations::of(each.iter().copied())
     }
 
     #[test]

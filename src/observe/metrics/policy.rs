@@ -13,6 +13,7 @@ use super::latency::LatencyHistogram;
 use super::{Metrics, UpstreamSeries, seconds};
 use crate::decide::label::{DecisionLabel, source_label};
 use crate::decide::outcome::RequestOutcome;
+use crate::decide::reason::Reason;
 use crate::policy::Policy;
 use crate::store::limiter::{Source, Taken};
 
@@ -45,6 +46,8 @@ pub struct CompleteRequest {
     pub status: Option<u16>,
     /// How its checks ended.
     pub outcome: RequestOutcome,
+    /// Why it did not get the complete response of an upstream, if it did not.
+    pub reason: Option<Reason>,
     /// Time from its head to the end of the response, in microseconds.
     pub took_us: u64,
 }
@@ -56,6 +59,7 @@ struct RequestKey {
     plan: Option<u32>,
     status: Option<u16>,
     outcome: RequestOutcome,
+    reason: Option<Reason>,
 }
 
 /// Durations of the requests of one route.
@@ -158,8 +162,8 @@ impl PolicySeries {
 
     /// Counts a complete request, and records its duration.
     pub fn complete(&self, metrics: &Metrics, policy: &Policy, request: &CompleteRequest) {
-        let CompleteRequest { route, plan, status, outcome, took_us } = *request;
-        let key = RequestKey { route, plan, status, outcome };
+        let CompleteRequest { route, plan, status, outcome, reason, took_us } = *request;
+        let key = RequestKey { route, plan, status, outcome, reason };
         let known = self.requests.read().get(&key).map(|count| count.count());
         if known.is_none() {
             let count = metrics.request_count(&labels(policy, key));
@@ -216,5 +220,6 @@ fn labels(policy: &Policy, key: RequestKey) -> RequestLabels {
             RequestOutcome::Unauthorized => OutcomeLabel::Unauthorized,
             RequestOutcome::Rejected => OutcomeLabel::Rejected,
         },
+        reason: key.reason,
     }
 }

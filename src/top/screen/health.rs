@@ -7,11 +7,12 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph};
 
 use super::theme::FAINT;
-use super::words::{count, cut, span, time};
+use super::words::{count, cut, span};
 use super::{Theme, waiting};
 use crate::top::api::{EndpointHealth, Reload, Status, UpstreamHealth};
 use crate::top::feed::Data;
 use crate::top::state::State;
+use crate::top::zone::Zone;
 
 /// Width of the names on the left.
 const NAME_COLUMNS: usize = 12;
@@ -28,16 +29,15 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, theme: Them
         Constraint::Min(0),
     ])
     .areas(area);
-    let titled = |title: &'static str| Block::new().borders(Borders::TOP).title(title);
-    frame.render_widget(Paragraph::new(facts).block(titled(" Gateway ")), top);
-    let list = reloaded(data, theme);
-    frame.render_widget(
-        Paragraph::new(list).block(titled(" Reloads, applied or rejected ")),
-        middle,
-    );
+    let titled = |title: String| Block::new().borders(Borders::TOP).title(title);
+    frame.render_widget(Paragraph::new(facts).block(titled(" Gateway ".to_owned())), top);
+    let zone = state.zone();
+    let list = reloaded(data, &zone, theme);
+    let title = format!(" Reloads, applied or rejected; times in {} ", zone.label());
+    frame.render_widget(Paragraph::new(list).block(titled(title)), middle);
     let list: Vec<Line<'_>> =
         data.upstreams.upstreams.iter().flat_map(|one| upstream(one, theme)).collect();
-    frame.render_widget(Paragraph::new(list).block(titled(" Upstreams ")), bottom);
+    frame.render_widget(Paragraph::new(list).block(titled(" Upstreams ".to_owned())), bottom);
 }
 
 fn fact<'a>(name: &str, text: String, style: Style) -> Line<'a> {
@@ -91,15 +91,15 @@ fn facts<'a>(status: &Status, config_valid: bool, theme: Theme) -> Vec<Line<'a>>
     lines
 }
 
-fn reloaded<'a>(data: &Data, theme: Theme) -> Vec<Line<'a>> {
+fn reloaded<'a>(data: &Data, zone: &Zone, theme: Theme) -> Vec<Line<'a>> {
     let reloads = &data.reloads.reloads;
     if reloads.is_empty() {
         return vec![Line::styled(" none since the start", FAINT)];
     }
-    reloads.iter().take(5).map(|one| reload(one, theme)).collect()
+    reloads.iter().take(5).map(|one| reload(one, zone, theme)).collect()
 }
 
-fn reload<'a>(one: &Reload, theme: Theme) -> Line<'a> {
+fn reload<'a>(one: &Reload, zone: &Zone, theme: Theme) -> Line<'a> {
     let style = if one.result == "rejected" { theme.bad() } else { Style::new() };
     let what = match one.result.as_str() {
         "rejected" => {
@@ -118,7 +118,7 @@ fn reload<'a>(one: &Reload, theme: Theme) -> Line<'a> {
         other => other.to_owned(),
     };
     let cause = one.cause.replace('_', " ");
-    let line = format!(" {}  {:12} {}", time(&one.at), cut(&cause, 12), cut(&what, 160));
+    let line = format!(" {}  {:12} {}", zone.time(&one.at), cut(&cause, 12), cut(&what, 160));
     Line::styled(line, style)
 }
 

@@ -1,12 +1,14 @@
 //! Draws the state. The screen needs 80 columns and 24 lines; a smaller one shows what fits.
 //!
-//! Reading order: this file (header, tabs, footer), `overview`, `clients`, `buckets`, `health` (the
-//! body), `words` (formats of numbers and times), `theme` (styles).
+//! Reading order: this file (header, tabs, footer), `overview`, `clients`, `buckets`, `health`,
+//! `routes`, `refusals` (the body), `words` (formats of numbers and times), `theme` (styles).
 
 mod buckets;
 mod clients;
 mod health;
 mod overview;
+pub(super) mod refusals;
+mod routes;
 mod theme;
 pub(super) mod words;
 
@@ -22,16 +24,16 @@ use words::{count, span};
 
 /// Text of the help.
 const HELP: &str = " q, Ctrl-C         quit
- Tab, arrows, 1-3  overview, clients, health
- up, down, j, k    select a client
- Enter             its buckets, live; Esc goes back
+ Tab, arrows, 1-5  the views in the second line
+ up, down, j, k    select a client or a refusal
+ Enter             the client's buckets, live; Esc goes back
  s                 sort by requests, by refusals, by name
  p                 pause, continue
  ?                 this help; any key closes it
 
- Rates are the mean of the last five seconds. Rates and
- clients are those of this gateway. With Redis, buckets
- are shared by all gateways.";
+ Rates are the mean of the last five seconds, latencies
+ those of the last ten. All but buckets are those of this
+ gateway. With Redis, buckets are shared by all gateways.";
 
 /// Draws the screen at `now` (microseconds).
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State, theme: Theme, now: u64) {
@@ -54,6 +56,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, theme: Theme, now: u64)
         (None, Tab::Overview) => overview::draw(frame, body, state, theme),
         (None, Tab::Clients) => clients::draw(frame, body, state, theme),
         (None, Tab::Health) => health::draw(frame, body, state, theme),
+        (None, Tab::Routes) => routes::draw(frame, body, state, theme),
+        (None, Tab::Refusals) => refusals::draw(frame, body, state, theme),
     }
     frame.render_widget(Paragraph::new(footer_line(state, theme)), footer);
     if state.help {
@@ -114,7 +118,8 @@ fn footer_line<'a>(state: &State, theme: Theme) -> Line<'a> {
     let keys = match (&state.open, state.tab) {
         (Some(_), _) => "Esc back  p pause  ? help  q quit",
         (None, Tab::Clients) => "Enter buckets  s sort  p pause  Tab next  ? help  q quit",
-        (None, Tab::Overview) => "s sort  p pause  Tab next  ? help  q quit",
+        (None, Tab::Refusals) => "Enter buckets  p pause  Tab next  ? help  q quit",
+        (None, Tab::Overview | Tab::Routes) => "s sort  p pause  Tab next  ? help  q quit",
         (None, Tab::Health) => "p pause  Tab next  ? help  q quit",
     };
     Line::styled(format!(" {keys}"), FAINT)

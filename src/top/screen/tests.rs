@@ -31,19 +31,46 @@ fn drawn(state: &State) -> String {
 fn state(tab: Tab) -> State {
     let mut state = State { tab, ..State::new("127.0.0.1:9090".to_owned()) };
     let samples = (0..300).map(|at| {
-        let row = |allowed, refused| api::Row { allowed, refused, shadow_refused: 0 };
+        let decisions = |allowed, refused| api::Decisions { allowed, refused, shadow_refused: 0 };
         let rules = BTreeMap::from([
-            ("per-key".to_owned(), row(100 + at, at / 3)),
-            ("everyone".to_owned(), row(100 + at, 0)),
-            ("trial".to_owned(), api::Row { shadow_refused: 7, ..row(90 + at, 0) }),
+            ("per-key".to_owned(), decisions(100 + at, at / 3)),
+            ("everyone".to_owned(), decisions(100 + at, 0)),
+            ("trial".to_owned(), api::Decisions { shadow_refused: 7, ..decisions(90 + at, 0) }),
         ]);
+        let requests = |allowed, refused| api::Outcomes { allowed, refused, ..Default::default() };
         let plans = BTreeMap::from([
-            (String::new(), row(2, 0)),
-            ("free".to_owned(), row(8 + at, at / 3)),
-            ("pro".to_owned(), row(1_000, 0)),
+            (String::new(), api::Outcomes { rejected: 2, ..requests(0, 0) }),
+            ("free".to_owned(), api::Outcomes { unauthorized: 4, ..requests(8 + at, at / 3) }),
+            ("pro".to_owned(), api::Outcomes { unavailable: 1, ..requests(1_000, 0) }),
         ]);
+        let traffic = |requests, errors, failures| api::Traffic {
+            requests,
+            errors,
+            failures,
+            ..api::Traffic::default()
+        };
+        let routes = BTreeMap::from([
+            (String::new(), traffic(2, 0, 0)),
+            ("search".to_owned(), traffic(1_005 + at, 3, 0)),
+            ("rest".to_owned(), traffic(at / 3 + 8, 0, 0)),
+        ]);
+        let upstreams = BTreeMap::from([
+            ("api".to_owned(), traffic(1_000 + at, 2, 1)),
+            ("trial".to_owned(), traffic(8, 0, 0)),
+        ]);
+        let statuses = [("2xx", 1_005 + at), ("4xx", 6 + at / 3), ("5xx", 3), ("none", 1)];
+        let statuses = statuses.map(|(class, count)| (class.to_owned(), count)).into();
         let sources = BTreeMap::from([("redis".to_owned(), 90), ("cache".to_owned(), 9)]);
-        Sample { plans, rules, sources, in_flight: 3, ..sample(1_000 + at, 0, 0) }
+        Sample {
+            plans,
+            rules,
+            routes,
+            upstreams,
+            statuses,
+            sources,
+            in_flight: 3,
+            ..sample(1_000 + at, 0, 0)
+        }
     });
     state.take(Update::History(samples.collect()), NOW);
     state.take(Update::Data(Box::new(data())), NOW);
@@ -68,6 +95,21 @@ fn overview_shows_charts_and_rates() {
 #[test]
 fn clients_are_listed_with_the_selected_one() {
     insta::assert_snapshot!(drawn(&State { selected: 1, ..state(Tab::Clients) }));
+}
+
+#[test]
+fn routes_and_upstreams_are_listed_with_errors_and_latency() {
+    insta::assert_snapshot!("routes", drawn(&state(Tab::Routes)));
+    let by_errors = State { sort: Sort::Refused, ..state(Tab::Routes) };
+    insta::assert_snapshot!("routes_by_errors", drawn(&by_errors));
+}
+
+#[test]
+fn refusal_runs_are_listed_in_the_zone_of_the_gateway() {
+    insta::assert_snapshot!("refusals", drawn(&State { selected: 1, ..state(Tab::Refusals) }));
+    let mut none = state(Tab::Refusals);
+    none.data = Some(crate::top::feed::Data::default());
+    insta::assert_snapshot!("no_refusals", drawn(&none));
 }
 
 #[test]
@@ -156,7 +198,7 @@ fn help_lists_the_keys() {
 fn no_color_disables_colours() {
     let colors = |color| {
         let mut found = Vec::new();
-        for state in [state(Tab::Overview), state(Tab::Clients), degraded()] {
+        for state in Tab::ALL.map(state).into_iter().chain([degraded()]) {
             let terminal = terminal(&state, (80, 24), color);
             let cells = terminal.backend().buffer().content();
             found.extend(cells.iter().flat_map(|cell| [cell.fg, cell.bg]));

@@ -1,6 +1,8 @@
 //! Formats of numbers and times.
 
 use crate::config::suggest;
+use crate::top::api::RefusalRun;
+use crate::top::zone::span_ms;
 
 /// Formats a number: `1,234,567`.
 pub(in crate::top) fn count(number: u64) -> String {
@@ -37,11 +39,24 @@ pub(in crate::top) fn span(milliseconds: u64) -> String {
     }
 }
 
-/// Formats a time of RFC 3339 without the fraction of its second: `2026-11-21 16:40:00Z`.
-pub(in crate::top) fn time(text: &str) -> String {
-    let whole = text.split('.').next().unwrap_or(text);
-    let zone = if whole.ends_with('Z') { "" } else { "Z" };
-    cut(&format!("{}{zone}", whole.replacen('T', " ", 1)), 24)
+/// Formats milliseconds: `0.41`, `12.4`, `1,204`; `-` without a value.
+pub(in crate::top) fn latency(milliseconds: Option<f64>) -> String {
+    match milliseconds {
+        None => "-".to_owned(),
+        Some(small) if small < 9.995 => format!("{small:.2}"),
+        Some(large) => rate(large),
+    }
+}
+
+/// Formats the time from the first to the last refusal of a run; `...` follows if it continues, and `-`
+/// is a single refusal.
+pub(in crate::top) fn run_span(run: &RefusalRun) -> String {
+    let length = span(span_ms(&run.first, &run.last));
+    match (run.count, run.open) {
+        (0 | 1, _) => "-".to_owned(),
+        (_, true) => format!("{length}..."),
+        (_, false) => length,
+    }
 }
 
 /// Shortens text of the gateway to `most` characters, without control characters.
@@ -81,8 +96,10 @@ mod tests {
         for (milliseconds, expected) in spans {
             assert_eq!(span(milliseconds), expected);
         }
-        assert_eq!(time("2026-11-21T16:40:00.123Z"), "2026-11-21 16:40:00Z");
-        assert_eq!(time("2026-11-21T16:40:00Z"), "2026-11-21 16:40:00Z");
-        assert_eq!(time("malformed"), "malformedZ");
+        let latencies =
+            [(None, "-"), (Some(0.4123), "0.41"), (Some(12.44), "12.4"), (Some(1_204.0), "1,204")];
+        for (milliseconds, expected) in latencies {
+            assert_eq!(latency(milliseconds), expected);
+        }
     }
 }

@@ -6,6 +6,24 @@ fn client(kind: &str, id: &str, requests: u64, refused: u64) -> TopClient {
     TopClient { kind: kind.to_owned(), id: id.to_owned(), requests, refused }
 }
 
+const RECENT: &str = r#"{"time_zone": "Europe/Berlin", "utc_offset_s": 3600, "total": {
+    "at_ms": 1, "span_ms": 10000, "plans": {}, "rules": {},
+    "latency": {"p50_ms": 1.204, "p99_ms": 88.5},
+    "routes": {"": {"requests": 9, "errors": 0, "p50_ms": 0.087, "p99_ms": 0.12},
+               "search": {"requests": 700, "errors": 3, "p50_ms": 1.3, "p99_ms": 1204.2}},
+    "upstreams": {"api": {"requests": 690, "errors": 2, "failures": 1, "p50_ms": 1.1, "p99_ms": 1200.0}}}}"#;
+
+const AUDIT: &str = r#"{"refusal_runs": [
+    {"first": "2026-11-21T16:34:01.000250Z", "last": "2026-11-21T16:34:19.310002Z", "count": 1412,
+     "key": "acme", "ip": "203.0.113.7", "rule": "per-key", "plan": "pro", "tokens": 0, "open": true,
+     "kind": "limit", "status": 429},
+    {"first": "2026-11-21T16:30:01.000250Z", "last": "2026-11-21T16:30:01.000250Z", "count": 1,
+     "key": null, "ip": "2001:db8:1:2::", "rule": null, "plan": "free", "tokens": null, "open": false,
+     "kind": "unauthorized", "reason": "unknown_key", "status": 401},
+    {"first": "2026-11-21T10:00:00Z", "last": "2026-11-21T10:01:00Z", "count": 60,
+     "key": null, "ip": "h:4f1c09d2a7b35e68", "rule": "per-ip", "plan": "free", "tokens": 0, "open": false}],
+    "more": 4, "dropped": 0}"#;
+
 /// Two rules that have counted clients of every kind.
 pub(in crate::top) fn data() -> Data {
     let rule = |rule: &str, clients: Vec<TopClient>| TopOfRule { rule: rule.to_owned(), clients };
@@ -29,6 +47,8 @@ pub(in crate::top) fn data() -> Data {
             since_ms: 431_000,
             rules: vec![rule("per-key", per_key), rule("per-ip", per_ip)],
         },
+        recent: serde_json::from_str(RECENT).unwrap(),
+        audit: serde_json::from_str(AUDIT).unwrap(),
         ..Data::default()
     }
 }
@@ -71,12 +91,12 @@ fn clients_are_sorted_by_the_selected_order() {
 
 #[test]
 fn tabs_wrap_around() {
-    use Tab::{Clients, Health, Overview};
+    use Tab::{Clients, Health, Overview, Refusals};
 
     let table = [
         (Overview, Key::Next, Clients),
-        (Health, Key::Next, Overview),
-        (Overview, Key::Previous, Health),
+        (Refusals, Key::Next, Overview),
+        (Overview, Key::Previous, Refusals),
         (Clients, Key::Previous, Overview),
         (Overview, Key::Tab(Health), Health),
     ];
@@ -109,6 +129,23 @@ fn selected_client_opens_unless_its_key_is_unknown() {
     let mut other_tab = state();
     press(&mut other_tab, &[Key::Open]);
     assert_eq!(other_tab.open, None, "only on the tab of clients");
+}
+
+#[test]
+fn selected_refusal_opens_its_client_unless_the_address_is_hashed() {
+    let table = [(0, Some(("key", "acme"))), (1, Some(("ip", "2001:db8:1:2::"))), (2, None)];
+    for (place, expected) in table {
+        let mut state = State { tab: Tab::Refusals, selected: place, ..state() };
+        press(&mut state, &[Key::Open]);
+        let open = state.selection().open;
+        let open = open.as_ref().map(|open| (&*open.kind, &*open.id));
+        assert_eq!((open, state.note.is_some()), (expected, expected.is_none()), "{place}");
+    }
+    let mut state = State { tab: Tab::Refusals, ..state() };
+    press(&mut state, &[Key::PageDown, Key::Down]);
+    assert_eq!(state.selected, 2);
+    press(&mut state, &[Key::Tab(Tab::Clients)]);
+    assert_eq!(state.selected, 0);
 }
 
 #[test]

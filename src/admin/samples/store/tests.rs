@@ -2,8 +2,12 @@
 
 use proptest::prelude::*;
 
+use super::super::sample::Rows;
 use super::super::sample::tests::sample;
 use super::*;
+use crate::observe::metrics::{
+    Durations, Increases, Name, OutcomeCounts, RouteCounts, RuleCounts, Totals, UpstreamCounts,
+};
 
 /// Unix time of the first sample, in milliseconds.
 const START_MS: u64 = 1_795_278_840_123;
@@ -90,6 +94,54 @@ fn long_pause_is_one_sample() {
     }
     let within = store.find(START_MS + 300_000, START_MS + 301_000);
     assert_eq!(requests(&within.samples), 5);
+}
+
+/// A sample with 40 plans, rules, routes and upstreams, whose durations fill 60 buckets each.
+fn largest_sample(at_ms: u64) -> Sample {
+    let names = (0..60).map(|number| Name::from(format!("name-of-{number:03}")));
+    let names: Vec<Name> = names.collect();
+    let durations = Durations::of((0..20_000).map(|number| 100 + number));
+    let mut counted = Increases::default();
+    for name in names {
+        let plan = OutcomeCounts { allowed: 20_000, ..OutcomeCounts::default() };
+        counted.plans.insert(Name::clone(&name), plan);
+        let rule = RuleCounts { allowed: 20_000, ..RuleCounts::default() };
+        counted.rules.insert(Name::clone(&name), rule);
+        let durations = durations.clone();
+        let route = RouteCounts { requests: 20_000, durations, ..RouteCounts::default() };
+        counted.routes.insert(Name::clone(&name), route);
+        let durations = Durations::clone(&counted.routes[&name].durations);
+        let upstream = UpstreamCounts { requests: 20_000, durations, ..UpstreamCounts::default() };
+        counted.upstreams.insert(name, upstream);
+    }
+    let totals = Totals::default();
+    Sample::of(counted, (&totals, &totals), at_ms, 1_000)
+}
+
+fn bytes(sample: &Sample) -> usize {
+    fn rows<R>(rows: &Rows<R>, more: impl Fn(&R) -> usize) -> usize {
+        rows.iter().map(|(_, row)| size_of::<(Name, R)>() + more(row)).sum()
+    }
+    size_of::<Sample>()
+        + rows(&sample.plans, |_| 0)
+        + rows(&sample.rules, |_| 0)
+        + rows(&sample.routes, |row| row.durations.bytes())
+        + rows(&sample.upstreams, |row| row.durations.bytes())
+}
+
+#[test]
+fn memory_is_bounded_whatever_the_number_of_names() {
+    let mut store = SampleStore::default();
+    for step in 1..=400 {
+        // Each resolution keeps a sample of every step of the coarsest one.
+        store.push(&mut largest_sample(START_MS + step * 300_000));
+    }
+    let tiers = store.tiers.iter().flat_map(|tier| &tier.samples);
+    let (samples, bytes) =
+        tiers.fold((0, 0), |(samples, sum), one| (samples + 1, sum + bytes(one)));
+    assert_eq!(samples, 300 + 360 + 360 + 288);
+    println!("{bytes} bytes");
+    assert!(bytes < 30 << 20, "{bytes} bytes");
 }
 
 proptest! {

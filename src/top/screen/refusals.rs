@@ -1,0 +1,96 @@
+//! Refusal runs: which clients were refused by which rules, when and how often.
+
+use ratatui::Frame;
+use ratatui::layout::{Alignment, Constraint, Rect};
+use ratatui::text::Text;
+use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState};
+
+use super::theme::{FAINT, SELECTED};
+use super::words::{count, cut, name, run_span};
+use super::{Theme, waiting};
+use crate::top::api::RefusalRun;
+use crate::top::state::State;
+
+/// Width of the columns other than client and rule, with the spaces between them.
+const FIXED_COLUMNS: u16 = 44;
+
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, theme: Theme) {
+    let Some(data) = &state.data else { return waiting(frame, area, state) };
+    let zone = state.zone();
+    let more = match data.audit.more {
+        0 => String::new(),
+        more => format!("; {} earlier ones", count(more)),
+    };
+    let title = format!(" Refusals, the latest first{more}; times in {} ", zone.label());
+    let block = Block::new().borders(Borders::TOP).title(title);
+    let runs = state.refusal_runs();
+    if runs.is_empty() {
+        let text = " None since the start of the gateway.";
+        frame.render_widget(Paragraph::new(text).style(FAINT).block(block), area);
+        return;
+    }
+    let right = |text: String| Cell::from(Text::from(text).alignment(Alignment::Right));
+    let room = usize::from(area.width.saturating_sub(FIXED_COLUMNS));
+    let rows = runs.iter().map(|run| {
+        let span = run_span(run);
+        let status = right(status(run));
+        Row::new([
+            Cell::from(zone.short_time(&run.first)),
+            Cell::from(span),
+            Cell::from(cut(&client(run), (room * 3 / 5).max(4))),
+            Cell::from(name(&rule(run), (room * 2 / 5).max(4))),
+            status,
+            right(count(run.count)).style(theme.refused()),
+        ])
+    });
+    let widths = [
+        Constraint::Length(14),
+        Constraint::Length(8),
+        Constraint::Fill(3),
+        Constraint::Fill(2),
+        Constraint::Length(6),
+        Constraint::Length(9),
+    ];
+    let names = [
+        Cell::from("first"),
+        Cell::from("for"),
+        Cell::from("client"),
+        Cell::from("rule"),
+        right("status".to_owned()),
+        right("refused".to_owned()),
+    ];
+    let table = Table::new(rows.collect::<Vec<_>>(), widths)
+        .header(Row::new(names).style(FAINT))
+        .row_highlight_style(SELECTED)
+        .block(block);
+    let mut place = TableState::default().with_selected(Some(state.selected));
+    frame.render_stateful_widget(table, area, &mut place);
+}
+
+/// The client of a run: the id of its key, else its address.
+pub(in crate::top) fn client(run: &RefusalRun) -> String {
+    match (&run.key, &run.ip) {
+        (Some(key), _) => format!("key {key}"),
+        (None, Some(ip)) => format!("ip {ip}"),
+        (None, None) => "(not recorded)".to_owned(),
+    }
+}
+
+/// The rule of a run; for a refusal without one its reason, such as `unknown key`.
+pub(in crate::top) fn rule(run: &RefusalRun) -> String {
+    let rule = run.rule.clone().filter(|rule| !rule.is_empty());
+    match (rule, run.kind.as_deref()) {
+        (Some(rule), Some("shadow")) => format!("{rule} (shadow)"),
+        (Some(rule), _) => rule,
+        (None, kind) => run.reason.as_deref().or(kind).unwrap_or_default().replace('_', " "),
+    }
+}
+
+/// The status of the responses of a run. A gateway that does not send it counts only 429.
+pub(in crate::top) fn status(run: &RefusalRun) -> String {
+    match (run.kind.as_deref(), run.status) {
+        (Some("shadow"), None) => "-".to_owned(),
+        (_, Some(status)) => status.to_string(),
+        (_, None) => "429".to_owned(),
+    }
+}

@@ -1,0 +1,96 @@
+//! The time zone of the gateway, in which times are shown.
+
+use jiff::Timestamp;
+use jiff::tz::{Offset, TimeZone};
+
+use super::api::Samples;
+
+/// The zone of the gateway. If this machine does not know it, its present offset.
+#[derive(Debug, Clone)]
+pub(super) struct Zone {
+    name: Option<String>,
+    offset: Offset,
+    times: TimeZone,
+}
+
+impl Zone {
+    /// The zone that a response names; UTC without one.
+    pub(super) fn of(samples: Option<&Samples>) -> Self {
+        let seconds = samples.map_or(0, |samples| samples.utc_offset_s);
+        let offset = Offset::from_seconds(seconds).unwrap_or(Offset::UTC);
+        let name = samples.and_then(|samples| samples.time_zone.clone());
+        let known = name.as_deref().and_then(|name| TimeZone::get(name).ok());
+        Self { name, offset, times: known.unwrap_or_else(|| TimeZone::fixed(offset)) }
+    }
+
+    /// Its name and its present offset: `Europe/Berlin (UTC+01:00)`.
+    pub(super) fn label(&self) -> String {
+        let seconds = self.offset.seconds();
+        let minutes = seconds.unsigned_abs() / 60;
+        let sign = if seconds < 0 { '-' } else { '+' };
+        let offset = format!("UTC{sign}{:02}:{:02}", minutes / 60, minutes % 60);
+        match self.name.as_deref() {
+            _ if seconds == 0 && self.name.as_deref().is_none_or(|name| name.ends_with("UTC")) => {
+                "UTC".to_owned()
+            }
+            Some(name) => format!("{} ({offset})", super::screen::words::cut(name, 32)),
+            None => offset,
+        }
+    }
+
+    /// A time of RFC 3339 in the zone: `2026-11-21 17:40:00`. Other text is shown as it is, cut.
+    pub(super) fn time(&self, text: &str) -> String {
+        self.formatted(text, "%Y-%m-%d %H:%M:%S")
+    }
+
+    /// The same without the year: `11-21 17:40:00`.
+    pub(super) fn short_time(&self, text: &str) -> String {
+        self.formatted(text, "%m-%d %H:%M:%S")
+    }
+
+    fn formatted(&self, text: &str, format: &str) -> String {
+        match text.parse::<Timestamp>() {
+            Ok(time) => time.to_zoned(self.times.clone()).strftime(format).to_string(),
+            Err(_) => super::screen::words::cut(text, 24),
+        }
+    }
+}
+
+/// Milliseconds from one time of RFC 3339 to another; 0 for other text.
+pub(super) fn span_ms(first: &str, last: &str) -> u64 {
+    let parse = |text: &str| text.parse::<Timestamp>().ok().map(Timestamp::as_millisecond);
+    let span = parse(first).zip(parse(last)).map(|(first, last)| last.saturating_sub(first));
+    span.and_then(|span| u64::try_from(span).ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zone(name: Option<&str>, utc_offset_s: i32) -> Zone {
+        let time_zone = name.map(str::to_owned);
+        Zone::of(Some(&Samples { time_zone, utc_offset_s, total: None }))
+    }
+
+    #[test]
+    fn times_are_in_the_zone_of_the_gateway() {
+        let (winter, summer) = ("2026-11-21T16:40:00.123456Z", "2026-07-21T16:40:00Z");
+        let berlin = zone(Some("Europe/Berlin"), 3_600);
+        assert_eq!(berlin.label(), "Europe/Berlin (UTC+01:00)");
+        assert_eq!(berlin.time(winter), "2026-11-21 17:40:00");
+        assert_eq!(berlin.time(summer), "2026-07-21 18:40:00");
+        assert_eq!(berlin.short_time(winter), "11-21 17:40:00");
+        let unknown = zone(Some("Mars/Olympus"), -12_600);
+        assert_eq!(unknown.label(), "Mars/Olympus (UTC-03:30)");
+        assert_eq!(unknown.time(winter), "2026-11-21 13:10:00");
+        for utc in [Zone::of(None), zone(Some("UTC"), 0), zone(Some("Etc/UTC"), 0)] {
+            assert_eq!(utc.label(), "UTC");
+            assert_eq!(utc.time(winter), "2026-11-21 16:40:00");
+        }
+        assert_eq!(zone(None, 3_600).label(), "UTC+01:00");
+        assert_eq!(zone(None, i32::MAX).time("malformed"), "malformed");
+        assert_eq!(span_ms(summer, summer), 0);
+        assert_eq!(span_ms("2026-11-21T16:40:00Z", winter), 123);
+        assert_eq!(span_ms("malformed", winter), 0);
+    }
+}
