@@ -152,6 +152,21 @@ test("link shows the same view, with fixed times", async () => {
   await close();
 });
 
+test("range without samples says so, and an address that is edited is followed", async () => {
+  const { page, wrong, close } = await browser.open(gateway.admin, { fragment: "#overview?range=2026-11-01T10:00:00Z/2026-11-01T11:00:00Z", reducedMotion: "reduce" });
+  await eventually("no samples", async () => /Requests\/s–no samples/.test(await text(page, "#tiles")));
+  await eventually("none in the charts", async () => (await text(page, "#by-plan-legend")) === "No samples in this range.");
+  await page.evaluate(() => { window.location.hash = "#health?range=5m"; });
+  await eventually("the section", async () => page.evaluate(() => Math.abs(document.getElementById("health").getBoundingClientRect().top) < 200));
+  await eventually("live", async () => (await text(page, "#tiles")).includes("in flight"));
+  assert.match(await fragment(page), /^#health/);
+  await page.goBack();
+  await eventually("no samples again", async () => /no samples/.test(await text(page, "#tiles")));
+  assert.match(await fragment(page), /^#overview\?range=2026/);
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
 test("hostile link is only text", async () => {
   const attack = '<img src=x onerror="window.attacked=1"><script>window.attacked=1</script>';
   const encoded = encodeURIComponent(attack);

@@ -19,7 +19,7 @@ import * as visualizer from "./visualizer.js";
 /** Accessible names of the colour schemes. */
 const THEMES = { auto: "colours of the system", light: "light colours", dark: "dark colours" };
 
-/** The page counts as scrolled when it has not moved for this long. */
+/** In a browser without the event `scrollend`, scrolling has ended when the page has not moved for this long. */
 const SETTLED_MS = 200;
 
 /** How long a button says that the link was copied. */
@@ -104,10 +104,13 @@ function sections() {
     const passed = view.SECTIONS.filter((name) => top(name) < height * 0.4);
     view.change({ section: passed.at(-1) ?? view.SECTIONS[0] }, { replace: true });
   };
-  window.addEventListener("scroll", () => {
-    clearTimeout(timer);
-    timer = setTimeout(settled, SETTLED_MS);
-  }, { passive: true });
+  if ("onscrollend" in window) document.addEventListener("scrollend", settled);
+  else {
+    window.addEventListener("scroll", () => {
+      clearTimeout(timer);
+      timer = setTimeout(settled, SETTLED_MS);
+    }, { passive: true });
+  }
   view.listen(({ section }) => {
     for (const link of links) {
       if (link.hash === `#${section}`) link.setAttribute("aria-current", "true");

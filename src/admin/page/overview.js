@@ -58,7 +58,8 @@ function byRedis({ sources }) {
 function requestTiles({ samples, isLive, last }) {
   const sum = summed(isLive ? samples.slice(-RECENT_S) : samples);
   const all = total(sum);
-  const rate = (count) => (sum.ms === 0 ? 0 : (count * 1_000) / sum.ms);
+  if (sum.ms === 0) return ["Requests/s", "Refused", "401", "5xx", "p99"].map((title) => tile(title, "–", "no samples"));
+  const rate = (count) => (count * 1_000) / sum.ms;
   const share = (count, kind) => [percent(count, all), isLive ? `${amount(rate(count))} per second` : amount(count), count > 0 ? kind : undefined];
   const tiles = [
     tile("Requests/s", amount(rate(all)), isLive ? `${whole(last.in_flight)} in flight` : `${amount(all)} in ${length(sum.ms)}`),

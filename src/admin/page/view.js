@@ -116,6 +116,11 @@ export function reveal(section, behavior = "auto") {
   document.getElementById(`${section}-title`).focus({ preventScroll: true });
 }
 
+function isInSight(section) {
+  const { top, bottom } = document.getElementById(section).getBoundingClientRect();
+  return top < window.innerHeight && bottom > 0;
+}
+
 /** Changes the view and moves to its section. */
 export function go(members) {
   change(members);
@@ -127,7 +132,7 @@ export function start() {
   const show = () => {
     const { section } = shown;
     set(parse(window.location.hash));
-    if (shown.section !== section) reveal(shown.section);
+    if (shown.section !== section || !isInSight(section)) reveal(shown.section);
   };
   window.addEventListener("popstate", show);
   show();
