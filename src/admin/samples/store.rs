@@ -11,16 +11,16 @@ use super::sample::Sample;
 pub(super) struct Resolution {
     /// Time that one sample covers, in milliseconds. Samples begin at its multiples.
     pub(super) step_ms: u64,
-    /// Number of samples kept.
+    /// Number of samples kept. Of a merged step one more than its time needs: the last one is not complete.
     pub(super) len: usize,
 }
 
 /// The resolutions, the finest first: 5 minutes, 1 hour, 6 hours and 24 hours.
 pub(super) const RESOLUTIONS: [Resolution; 4] = [
     Resolution { step_ms: 1_000, len: 300 },
-    Resolution { step_ms: 10_000, len: 360 },
-    Resolution { step_ms: 60_000, len: 360 },
-    Resolution { step_ms: 300_000, len: 288 },
+    Resolution { step_ms: 10_000, len: 361 },
+    Resolution { step_ms: 60_000, len: 361 },
+    Resolution { step_ms: 300_000, len: 289 },
 ];
 
 /// A wall clock that is further behind than this has been set back, in milliseconds.
