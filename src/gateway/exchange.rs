@@ -8,6 +8,7 @@ use prometheus::IntGauge;
 
 use crate::decide::decision::Decision;
 use crate::decide::reason::{Failure, Reason};
+use crate::observe::access_log::UpstreamMarks;
 use crate::observe::metrics::{Metrics, OpenConnection, UpstreamSeries};
 use crate::observe::traces::Trace;
 use crate::policy::Route;
@@ -28,6 +29,8 @@ pub struct Exchange {
     pub request_id: RequestId,
     /// The client, once identified.
     pub client: Option<Client>,
+    /// Where its API key was, as an index into the sources of keys, once known; `None` without a key.
+    pub key_from: Option<usize>,
     /// Whether the request came through a trusted proxy.
     pub via_trusted_proxy: bool,
     /// Index of the route, once known.
@@ -42,6 +45,8 @@ pub struct Exchange {
     pub server: Option<SocketAddr>,
     /// When an endpoint was first selected.
     pub forwarded: Option<u64>,
+    /// When the parts of the time with the endpoint that was selected last ended.
+    pub marks: UpstreamMarks,
     /// Microseconds from then to the head of the final response, once received.
     pub upstream_us: Option<u64>,
     /// Status of the final response, once received.
@@ -86,6 +91,7 @@ impl Exchange {
             started: now,
             request_id: RequestId::new(),
             client: None,
+            key_from: None,
             via_trusted_proxy: false,
             route: None,
             decision: None,
@@ -93,6 +99,7 @@ impl Exchange {
             tries: 0,
             server: None,
             forwarded: None,
+            marks: UpstreamMarks::default(),
             upstream_us: None,
             upstream_status: None,
             upstream_failure: None,

@@ -32,6 +32,7 @@ impl Gateway {
         };
         let client = identity.client;
         exchange.client = Some(client);
+        exchange.key_from = identity.key_from;
         exchange.route = route;
         exchange.via_trusted_proxy = identity.via_trusted_proxy;
         if identity.via_trusted_proxy {

@@ -163,6 +163,9 @@ impl ProxyHttp for Gateway {
         Self::CTX: Send + Sync,
     {
         if let (true, Some(attempt)) = (is_end, &exchange.attempt) {
+            if attempt.has_body {
+                exchange.marks.request.get_or_insert_with(clock::now);
+            }
             attempt.note_whole_body();
         }
         Ok(())
@@ -203,6 +206,7 @@ impl ProxyHttp for Gateway {
         exchange: &mut Self::CTX,
     ) -> Result<Option<Duration>> {
         if let (true, Some(attempt)) = (is_end, &exchange.attempt) {
+            exchange.marks.body = Some(clock::now());
             attempt.note_end();
         }
         Ok(None)
@@ -221,6 +225,7 @@ impl ProxyHttp for Gateway {
         Self::CTX: Send + Sync,
     {
         exchange.is_connected = true;
+        exchange.marks.connected = Some(clock::now());
         let reused = exchange.attempt.as_deref().is_some_and(Attempt::is_reused);
         if let Some(series) = exchange.upstream_series(&self.metrics) {
             series.connected(reused);

@@ -10,6 +10,7 @@ use pingora::proxy::Session;
 use super::exchange::Exchange;
 use super::{Gateway, UPGRADED_IDLE_TIMEOUT, respond};
 use crate::clock;
+use crate::observe::access_log::UpstreamMarks;
 use crate::observe::metrics::UpstreamResult;
 use crate::upstream::connection::{Attempt, Connector, Connects};
 
@@ -37,6 +38,7 @@ impl Gateway {
         }
         exchange.server = Some(server);
         exchange.forwarded = exchange.forwarded.or(Some(now));
+        exchange.marks = UpstreamMarks { selected: exchange.forwarded, ..UpstreamMarks::default() };
         let mut peer = HttpPeer::new(server, false, String::new());
         let options = &mut peer.options;
         options.connection_timeout = Some(upstream.connect_timeout);

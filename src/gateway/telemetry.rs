@@ -17,6 +17,7 @@ use crate::observe::audit::AuditedRequest;
 use crate::observe::metrics::{CompleteRequest, UpstreamResult, seconds};
 use crate::policy::access_log::Output;
 use crate::store::limiter::Source;
+use crate::upstream::connection::Attempt;
 
 impl Gateway {
     /// Observes the duration of a check of rate limits, in microseconds.
@@ -65,7 +66,9 @@ impl Gateway {
         if !respond::is_final(status) {
             return;
         }
-        let took_us = exchange.forwarded.map(|at| clock::now().saturating_sub(at));
+        let now = clock::now();
+        exchange.marks.head = Some(now);
+        let took_us = exchange.forwarded.map(|at| now.saturating_sub(at));
         exchange.upstream_us = took_us;
         exchange.upstream_status = Some(status);
         if let (Some(series), Some(took_us)) = (exchange.upstream_series(&self.metrics), took_us) {
@@ -128,10 +131,18 @@ fn record(session: &Session, exchange: &Exchange, decision: Summary, total_us: u
         bytes_in: session.body_bytes_read() as u64,
         bytes_out: session.body_bytes_sent() as u64,
         server: exchange.server,
+        generation: exchange.snapshot.generation,
+        key_from: exchange.key_from,
+        is_reused: exchange
+            .attempt
+            .as_deref()
+            .filter(|_| exchange.is_connected)
+            .map(Attempt::is_reused),
         timings: Timings {
             total: total_us,
             check: exchange.check.map(|check| check.took),
             upstream: exchange.upstream_us,
+            parts: exchange.marks.times(exchange.started.saturating_add(total_us)),
         },
         request_id: exchange.request_id.as_str().to_owned(),
         trace_id: recorded.map(|trace| trace.id),

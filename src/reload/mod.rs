@@ -302,7 +302,7 @@ fn cannot_log(old: &Policy, new: &Policy, outline: &Outline) -> Option<Diagnosti
     if *output == old.access_log.output {
         return None;
     }
-    let error = access_log::check(output).err()?;
+    let error = output.problem().or_else(|| Some(access_log::check(output).err()?.to_string()))?;
     let place = outline.place(&["access_log", "output"]).unwrap_or(0..0);
     Some(Diagnostic::new(place, format!("the access log cannot be written: {error}")))
 }

@@ -44,7 +44,10 @@ fn steady(mut line: Value) -> Value {
     let id = members.remove("id").unwrap();
     assert_eq!(id.as_str().unwrap().len(), 32);
     let total = members.remove("total_ms").unwrap().as_f64().unwrap();
-    for part in ["check_ms", "upstream_ms"] {
+    let parts = ["connect_ms", "request_body_ms", "first_byte_ms", "body_ms", "send_ms"];
+    let sum: f64 = parts.iter().filter_map(|part| members[*part].as_f64()).sum();
+    assert!(sum <= total + 0.001, "{sum} of {total}");
+    for part in ["check_ms", "upstream_ms"].into_iter().chain(parts) {
         if let Some(milliseconds) = members[part].as_f64() {
             assert!((0.0..=total).contains(&milliseconds), "{part}: {milliseconds} of {total}");
             members.insert(part.to_owned(), json!("some"));
@@ -97,6 +100,8 @@ fn access_log_line_has_all_fields() {
             "route": "all", "decision": "allow", "rule": "per-key", "remaining": 1,
             "shadow_rules": [], "cost": 1, "source": "local", "reason": null, "status": 200, "bytes_in": 12, "bytes_out": 12, "upstream": "api",
             "server": upstream.address.to_string(), "check_ms": "some", "upstream_ms": "some",
+            "generation": 1, "key_from": "query:api_key", "connection": "reused", "connect_ms": "some",
+            "request_body_ms": "some", "first_byte_ms": "some", "body_ms": "some", "send_ms": "some",
         });
         for (name, value) in changes.as_object().unwrap() {
             assert!(line.get(name).is_some(), "{name}");
@@ -107,9 +112,11 @@ fn access_log_line_has_all_fields() {
     let refused = json!({
         "decision": "deny", "remaining": 0, "status": 429, "bytes_out": lines[2]["bytes_out"],
         "reason": "limited", "upstream": null, "server": null, "upstream_ms": null,
+        "connection": null, "connect_ms": null, "request_body_ms": null, "first_byte_ms": null,
+        "body_ms": null, "send_ms": null,
     });
     let free = json!({
-        "key": null, "plan": "free", "method": "GET", "path": "/free", "rule": null,
+        "body_ms": null, "send_ms": null, "key": null, "key_from": null, "request_body_ms": null, "plan": "free", "method": "GET", "path": "/free", "rule": null,
         "remaining": null, "bytes_in": 0, "bytes_out": 0,
     });
     let mut shadow = free.clone();
@@ -117,7 +124,7 @@ fn access_log_line_has_all_fields() {
     shadow["rule"] = json!("tried");
     shadow["shadow_rules"] = json!(["tried"]);
     shadow["remaining"] = json!(0);
-    assert_eq!(lines[0], line(json!({})));
+    assert_eq!(lines[0], line(json!({"connection": "new"})));
     assert_eq!(lines[1], line(json!({"remaining": 0})));
     assert_eq!(lines[2], line(refused));
     assert!(lines[2]["bytes_out"].as_u64() > Some(100), "{}", lines[2]);
@@ -248,7 +255,7 @@ fn malformed_input_is_logged_as_one_line_of_json() {
     assert!(text.lines().count() > 5, "{text}");
     for line in text.lines() {
         let line: Value = serde_json::from_str(line).expect(line);
-        assert_eq!(line.as_object().unwrap().len(), 24, "{line}");
+        assert_eq!(line.as_object().unwrap().len(), 32, "{line}");
         assert!(line["path"].as_str().unwrap().len() < 2_100, "{line}");
     }
     let paths: Vec<Value> = text

@@ -28,7 +28,8 @@ const FORMAT_VARIABLE: &str = "TOLLGATE_LOG_FORMAT";
 /// # Errors
 /// The exit code, if the file has errors or the environment cannot be read. They are reported.
 pub(super) fn open(file: &Path) -> Result<(Source, Policy), ExitCode> {
-    let opened = load::open(file);
+    let opened = load::open(file)
+        .and_then(|(source, policy)| source.check_output(&policy).map(|()| (source, policy)));
     let settings = match &opened {
         Ok((_, policy)) => policy.log,
         Err(error) => settings(error),

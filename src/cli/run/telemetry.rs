@@ -1,14 +1,17 @@
 //! Starts the access log, the audit of refusals and the exporter of traces.
 
+use std::io;
 use std::sync::Arc;
 
 use tracing::info;
 
+use crate::net::io_text;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::Audit;
 use crate::observe::metrics::Metrics;
 use crate::observe::traces::Traces;
 use crate::policy::Policy;
+use crate::policy::access_log::Output;
 use crate::store::redis::append::Appender;
 
 /// Records of requests: the access log, the audit of refusals, and traces.
@@ -16,6 +19,16 @@ pub(super) struct Telemetry {
     pub(super) access_log: Arc<AccessLog>,
     pub(super) audit: Arc<Audit>,
     pub(super) traces: Arc<Traces>,
+}
+
+fn cannot_write(output: &Output, error: &io::Error) -> String {
+    let cause = io_text::plain(error);
+    match output {
+        Output::File(path) => {
+            format!("the access log cannot be written: `{}`: {cause}", path.display())
+        }
+        Output::Off | Output::Stdout => format!("the access log cannot be written: {cause}"),
+    }
 }
 
 impl Telemetry {
@@ -31,7 +44,7 @@ impl Telemetry {
         let (output, dropped) =
             (policy.access_log.output.clone(), metrics.access_log_dropped.clone());
         let access_log = AccessLog::start(output, dropped)
-            .map_err(|error| format!("the access log cannot be written: {error}"))?;
+            .map_err(|error| cannot_write(&policy.access_log.output, &error))?;
         let cannot_start = |error| format!("cannot start: {error}");
         let audit = Audit::start(stream).map_err(cannot_start)?;
         audit.configure_stream(&policy.audit);

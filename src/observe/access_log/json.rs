@@ -4,15 +4,16 @@
 //! The JSON is written by hand: serde takes more than twice as many instructions for a line. A
 //! property test compares the result with serde's.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 
-use super::Record;
+use super::{Record, UpstreamTimes};
 use crate::decide::label::source_label;
 use crate::decide::reason::Reason;
 use crate::observe::address::ShownAddress;
 use crate::observe::time::UtcTime;
 use crate::policy::client::ClientKey;
-use crate::policy::settings::Upstream;
+use crate::policy::settings::{KeySource, Upstream};
 use crate::policy::{Key, Route, Rule};
 use crate::text::{hex, put_ip};
 
@@ -22,6 +23,7 @@ const MAX_METHOD_BYTES: usize = 64;
 /// What the indexes of a record refer to in its policy.
 struct Resolved<'a> {
     key: Option<&'a Key>,
+    key_from: Option<&'a KeySource>,
     ip: Option<ShownAddress>,
     plan: Option<&'a str>,
     route: Option<&'a Route>,
@@ -45,7 +47,9 @@ pub(super) fn append(lines: &mut Vec<u8>, record: &Record) {
     line.time("time", UtcTime(record.time));
     line.string("id", Some(&record.request_id));
     line.string("trace_id", record.trace_id.map(|id| id.to_string()).as_deref());
+    line.number("generation", Some(record.generation));
     line.string("key", resolved.key.map(|key| &*key.id));
+    line.string("key_from", resolved.key_from.map(key_source).as_deref());
     line.address("ip", resolved.ip);
     line.string("plan", resolved.plan);
     line.string("method", Some(truncated(record.method.as_str())));
@@ -66,8 +70,27 @@ pub(super) fn append(lines: &mut Vec<u8>, record: &Record) {
     line.milliseconds("total_ms", Some(record.timings.total));
     line.milliseconds("check_ms", record.timings.check);
     line.milliseconds("upstream_ms", record.timings.upstream);
+    let UpstreamTimes { connect, request_body, first_byte, body, send } = record.timings.parts;
+    line.string("connection", record.is_reused.map(connection));
+    line.milliseconds("connect_ms", connect);
+    line.milliseconds("request_body_ms", request_body);
+    line.milliseconds("first_byte_ms", first_byte);
+    line.milliseconds("body_ms", body);
+    line.milliseconds("send_ms", send);
     line.close();
     lines.push(b'\n');
+}
+
+/// A source of keys as in the configuration file.
+fn key_source(source: &KeySource) -> Cow<'static, str> {
+    match source {
+        KeySource::Bearer => Cow::Borrowed("bearer"),
+        source => Cow::Owned(source.to_string()),
+    }
+}
+
+const fn connection(is_reused: bool) -> &'static str {
+    if is_reused { "reused" } else { "new" }
 }
 
 /// The first [`MAX_METHOD_BYTES`] of a method. Methods are ASCII.
@@ -88,6 +111,7 @@ impl<'a> Resolved<'a> {
         let upstream = route.filter(|_| record.server.is_some());
         Self {
             key,
+            key_from: record.key_from.and_then(|from| policy.clients.key_sources.get(from)),
             ip: client.and_then(|client| ShownAddress::of(client.ip?, policy)),
             plan: client.map(|client| policy.plan_name(client.plan)),
             route,

@@ -74,6 +74,13 @@ pub struct Record {
     pub bytes_out: u64,
     /// Endpoint that it was forwarded to, if any.
     pub server: Option<SocketAddr>,
+    /// Generation of the configuration in force when the request began.
+    pub generation: u64,
+    /// Where its API key was, as an index into `clients.api_key`; `None` without a key.
+    pub key_from: Option<usize>,
+    /// Whether the connection to the endpoint had been used by an earlier request; `None` if it was not
+    /// connected to.
+    pub is_reused: Option<bool>,
     /// How long its phases took.
     pub timings: Timings,
 }
@@ -87,6 +94,59 @@ pub struct Timings {
     pub check: Option<u64>,
     /// From choosing an endpoint to the head of its response, if there was one.
     pub upstream: Option<u64>,
+    /// The parts of the time with the upstream.
+    pub parts: UpstreamTimes,
+}
+
+/// When the parts of a request's time with its upstream ended, in microseconds of the monotonic clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamMarks {
+    /// When an endpoint was first selected.
+    pub selected: Option<u64>,
+    /// When the last endpoint was connected to.
+    pub connected: Option<u64>,
+    /// When the client had sent the whole body of the request, if it has one.
+    pub request: Option<u64>,
+    /// When the head of the final response had been received.
+    pub head: Option<u64>,
+    /// When the body of the response had been received.
+    pub body: Option<u64>,
+}
+
+/// Durations of the parts of a request's time with its upstream, in microseconds. Each is `None` if the
+/// request did not reach its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamTimes {
+    /// From choosing an endpoint to the connection.
+    pub connect: Option<u64>,
+    /// From then until the client had sent the body of the request, or the head of the response was
+    /// received.
+    pub request_body: Option<u64>,
+    /// From then to the head of the response.
+    pub first_byte: Option<u64>,
+    /// From then to the last byte of the response from the upstream.
+    pub body: Option<u64>,
+    /// From then until the client had been sent the last byte.
+    pub send: Option<u64>,
+}
+
+impl UpstreamMarks {
+    /// The durations between these marks; the request ended at `end`.
+    pub fn times(&self, end: u64) -> UpstreamTimes {
+        let since = |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?));
+        // An upstream may respond before it has the whole request.
+        let request = match (self.request, self.head) {
+            (Some(request), Some(head)) => Some(request.min(head)),
+            (request, _) => request,
+        };
+        UpstreamTimes {
+            connect: since(self.selected, self.connected),
+            request_body: since(self.connected, request),
+            first_byte: since(request.or(self.connected), self.head),
+            body: since(self.head, self.body),
+            send: since(self.body, Some(end)),
+        }
+    }
 }
 
 thread_local! {

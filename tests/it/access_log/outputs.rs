@@ -34,14 +34,31 @@ fn reload_starts_moves_and_stops_the_access_log() {
 }
 
 #[test]
-fn start_fails_if_the_access_log_cannot_be_opened() {
+fn output_that_cannot_be_written_is_an_error_at_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("gateway.toml");
-    let log = table(Path::new("/none/access.log"), "");
-    std::fs::write(&file, full_config(&format!("{DEMO}{log}"))).unwrap();
-    let outcome = tollgate(&["run", "-c", file.to_str().unwrap()], "");
-    assert_eq!(outcome.code, Some(69), "{outcome:?}");
-    assert!(outcome.stderr.contains("the access log cannot be written"), "{outcome:?}");
+    let name = |name: &str| folder.path().join(name);
+    std::fs::write(name("file"), "").unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(name("socket")).unwrap();
+    let here = folder.path().display();
+    let socket = format!("`{here}/socket` is a socket; a file or a named pipe can be written to");
+    let table = [
+        ("/none/access.log".into(), "the folder `/none` does not exist".to_owned()),
+        (name("file/access.log"), format!("`{here}/file/access.log`: not a directory")),
+        (folder.path().to_owned(), format!("`{here}` is a folder")),
+        (name("socket"), socket),
+    ];
+    for (path, problem) in table {
+        let log = super::table(&path, "");
+        std::fs::write(&file, full_config(&format!("{DEMO}{log}"))).unwrap();
+        for command in ["run", "check"] {
+            let outcome = tollgate(&[command, "-c", file.to_str().unwrap()], "");
+            assert_eq!(outcome.code, Some(64), "{outcome:?}");
+            let expected = format!("error: the access log cannot be written: {problem}");
+            assert!(outcome.stderr.contains(&expected), "{expected}\n{}", outcome.stderr);
+            assert!(outcome.stderr.contains("| output = "), "{}", outcome.stderr);
+        }
+    }
 }
 
 #[test]

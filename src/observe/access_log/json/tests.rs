@@ -10,7 +10,7 @@ use super::*;
 use crate::decide::decision::Summary;
 use crate::decide::label::DecisionLabel;
 use crate::load::from_text;
-use crate::observe::access_log::Timings;
+use crate::observe::access_log::{Timings, UpstreamMarks};
 use crate::observe::traces::context::TraceId;
 use crate::policy::Policy;
 use crate::policy::client::Client;
@@ -37,7 +37,9 @@ struct SerdeRecord<'a> {
     time: UtcTime,
     id: &'a str,
     trace_id: Option<TraceId>,
+    generation: u64,
     key: Option<&'a str>,
+    key_from: Option<String>,
     ip: Option<ShownAddress>,
     plan: Option<&'a str>,
     method: &'a str,
@@ -58,6 +60,12 @@ struct SerdeRecord<'a> {
     total_ms: f64,
     check_ms: Option<f64>,
     upstream_ms: Option<f64>,
+    connection: Option<&'static str>,
+    connect_ms: Option<f64>,
+    request_body_ms: Option<f64>,
+    first_byte_ms: Option<f64>,
+    body_ms: Option<f64>,
+    send_ms: Option<f64>,
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a duration in microseconds is far below 2^53")]
@@ -67,11 +75,14 @@ fn milliseconds(us: u64) -> f64 {
 
 fn by_serde(record: &Record) -> String {
     let resolved = Resolved::of(record);
+    let parts = record.timings.parts;
     let members = SerdeRecord {
         time: UtcTime(record.time),
         id: &record.request_id,
         trace_id: record.trace_id,
+        generation: record.generation,
         key: resolved.key.map(|key| &*key.id),
+        key_from: resolved.key_from.map(ToString::to_string),
         ip: resolved.ip,
         plan: resolved.plan,
         method: truncated(record.method.as_str()),
@@ -92,6 +103,12 @@ fn by_serde(record: &Record) -> String {
         total_ms: milliseconds(record.timings.total),
         check_ms: record.timings.check.map(milliseconds),
         upstream_ms: record.timings.upstream.map(milliseconds),
+        connection: record.is_reused.map(connection),
+        connect_ms: parts.connect.map(milliseconds),
+        request_body_ms: parts.request_body.map(milliseconds),
+        first_byte_ms: parts.first_byte.map(milliseconds),
+        body_ms: parts.body.map(milliseconds),
+        send_ms: parts.send.map(milliseconds),
     };
     serde_json::to_string(&members).unwrap() + "\n"
 }
@@ -129,6 +146,8 @@ prop_compose! {
         (bytes_in, bytes_out) in any::<(u64, u64)>(),
         server in maybe(any::<SocketAddr>()),
         (check, upstream) in (maybe(0..5_000_u64), maybe(any::<u32>().prop_map(u64::from))),
+        (generation, key_from, is_reused) in (any::<u64>(), maybe(0..4_usize), maybe(any::<bool>())),
+        marks in proptest::array::uniform5(maybe(0..9_000_u64)),
     ) -> Record {
         Record {
             policy,
@@ -146,9 +165,46 @@ prop_compose! {
             bytes_in,
             bytes_out,
             server,
-            timings: Timings { total, check, upstream },
+            generation,
+            key_from,
+            is_reused,
+            timings: Timings { total, check, upstream, parts: parts(marks) },
         }
     }
+}
+
+fn parts([selected, connected, request, head, body]: [Option<u64>; 5]) -> UpstreamTimes {
+    UpstreamMarks { selected, connected, request, head, body }.times(10_000)
+}
+
+/// Each phase is slow in one row, and only its own time is long.
+#[test]
+fn slow_part_is_in_its_own_time_only() {
+    let slow = 1_000;
+    for index in 0..5 {
+        let mut now = 50;
+        let marks: [Option<u64>; 6] = std::array::from_fn(|part| {
+            now += if part == index + 1 { slow } else { 1 };
+            Some(now)
+        });
+        let [selected, connected, request, head, body, end] = marks;
+        let marks = UpstreamMarks { selected, connected, request, head, body };
+        let UpstreamTimes { connect, request_body, first_byte, body, send } =
+            marks.times(end.unwrap());
+        let times = [connect, request_body, first_byte, body, send].map(Option::unwrap);
+        assert_eq!(times[index], slow, "{index}");
+        assert_eq!(times.iter().sum::<u64>(), slow + 4, "{index}");
+    }
+}
+
+#[test]
+fn response_before_the_end_of_the_request_ends_the_wait_for_its_body() {
+    let times = parts([Some(0), Some(10), Some(90), Some(30), None]);
+    let expected = [Some(10), Some(20), Some(0), None, None];
+    let UpstreamTimes { connect, request_body, first_byte, body, send } = times;
+    assert_eq!([connect, request_body, first_byte, body, send], expected);
+    let without_body = parts([Some(0), Some(10), None, Some(30), Some(40)]);
+    assert_eq!((without_body.request_body, without_body.first_byte), (None, Some(20)));
 }
 
 proptest! {
