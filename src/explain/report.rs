@@ -54,7 +54,8 @@ pub struct ExplainedClient {
     pub counted_as: Option<String>,
     /// Id of the key; `None` without a known key.
     pub key: Option<String>,
-    /// `none`, `known`, `unknown`, or `unknown_as_none` (`on_unknown_key = "anonymous"`).
+    /// `none`, `known`, `unknown`, `unknown_as_none` (`on_unknown_key = "anonymous"`), or `preflight`
+    /// (none, and none is needed: `on_preflight = "anonymous"`).
     pub key_state: &'static str,
     /// Where the key was sent, as in `clients.api_key`: `header:x-api-key`.
     pub key_from: Option<String>,

@@ -8,6 +8,7 @@ use crate::decide::{Head, Precheck, Refusal, Rejection, problem};
 use crate::identity::Identity;
 use crate::limit::charge::Mode;
 use crate::limit::verdict::{self, Standing};
+use crate::policy::charges::Scope;
 use crate::policy::client::{ClientKey, counted_address, counted_as};
 use crate::policy::matcher::{self, Matcher, TrailingSlash};
 use crate::policy::{Policy, Route};
@@ -31,7 +32,10 @@ pub(super) fn explanation(
             path: head.uri.path().to_owned(),
             assumed: assumed.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect(),
         },
-        client: precheck.identity.ok().map(|identity| client(policy, &head, &identity)),
+        client: precheck
+            .identity
+            .ok()
+            .map(|identity| client(policy, &head, &identity, precheck.scope)),
         route: route(policy, &head, precheck),
         rules: rules(policy, &head, precheck, levels, status),
         levels: match levels {
@@ -47,7 +51,12 @@ pub(super) fn explanation(
     }
 }
 
-fn client(policy: &Policy, head: &Head<'_>, identity: &Identity) -> report::ExplainedClient {
+fn client(
+    policy: &Policy,
+    head: &Head<'_>,
+    identity: &Identity,
+    scope: Scope,
+) -> report::ExplainedClient {
     let Identity { client, address_from, key_from, .. } = identity;
     let forwarded = head.headers.contains_key("x-forwarded-for");
     let (address_from, hop, address_why) = wording::address_from(*address_from, forwarded);
@@ -57,6 +66,7 @@ fn client(policy: &Policy, head: &Head<'_>, identity: &Identity) -> report::Expl
         ClientKey::Known(key) => (Some(key_id(policy, key).to_owned()), "known"),
         ClientKey::Unknown(_) => (None, "unknown"),
         ClientKey::Missing if key_from.is_some() => (None, "unknown_as_none"),
+        ClientKey::Missing if scope == Scope::Preflight => (None, "preflight"),
         ClientKey::Missing => (None, "none"),
     };
     let source = key_from.and_then(|index| policy.clients.key_sources.get(index));

@@ -297,3 +297,21 @@ fn invalid_request_is_an_error_with_the_part() {
         assert_eq!(by_rules(&policy(), &spec).unwrap_err().to_string(), expected);
     }
 }
+
+#[test]
+fn preflight_without_a_key_is_explained_by_on_preflight() {
+    let required =
+        FILE.replace("[plans.free]", "[clients]\non_missing_key = \"deny\"\n@\n[plans.free]");
+    let spec = RequestSpec { method: "OPTIONS".to_owned(), ..get("/api/x") };
+    let headers = [("Origin", "https://app.test"), ("Access-Control-Request-Method", "PUT")];
+    let spec = with_headers(spec, &headers);
+    let explained = |setting: &str| {
+        let policy = from_text("gateway.toml", &required.replace('@', setting)).unwrap();
+        by_rules(&policy, &spec).unwrap().render(false)
+    };
+    let open = explained("on_preflight = \"anonymous\"");
+    assert!(open.contains("client   no key: a CORS preflight request needs none"), "{open}");
+    assert!(!open.contains("401"), "{open}");
+    let closed = explained("");
+    assert!(closed.contains("401"), "{closed}");
+}

@@ -69,6 +69,7 @@ impl Page {
             (Some(id), _) => format!("{}, by its key in {from}", self.painted(BOLD, id)),
             (None, "unknown") => format!("an unknown key in {from}"),
             (None, "unknown_as_none") => format!("no key: the one in {from} is unknown"),
+            (None, "preflight") => "no key: a CORS preflight request needs none".to_owned(),
             (None, _) => "no key".to_owned(),
         };
         self.line("client", &who);
