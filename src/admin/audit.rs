@@ -1,5 +1,7 @@
 //! `GET /api/audit`: which clients were refused by which rules, and when.
 
+mod all;
+
 use serde::Serialize;
 
 use super::answer::Answer;
@@ -7,9 +9,11 @@ use super::query::{BadQuery, Query, TimeRange};
 use crate::clock;
 use crate::config::suggest;
 use crate::observe::address::ShownAddress;
-use crate::observe::audit::{self, Audit, Kind, Matches, RefusalRunView};
+use crate::observe::audit::{self, Audit, Kind, RefusalRunView};
 use crate::observe::time::{self, UtcTime};
 use crate::runtime::Snapshot;
+use crate::store::limiter::Limiter;
+use all::FromAll;
 
 /// Default of the parameter `limit`.
 const DEFAULT_LIMIT: usize = 100;
@@ -17,7 +21,7 @@ const DEFAULT_LIMIT: usize = 100;
 /// Maximum of the parameter `limit`.
 const MAX_LIMIT: usize = 1_000;
 
-const NAMES: [&str; 8] = ["kind", "key", "ip", "rule", "since", "until", "zone", "limit"];
+const NAMES: [&str; 9] = ["kind", "key", "ip", "rule", "since", "until", "zone", "limit", "all"];
 
 /// Response of `GET /api/audit`.
 #[derive(Debug, Serialize)]
@@ -34,12 +38,22 @@ pub(super) struct Refusals {
     kept_since: UtcTime,
     /// The zone of times in the query that have no offset.
     time_zone: String,
+    /// The time that the parameter `since` has, in UTC.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    since: Option<UtcTime>,
+    /// The time that the parameter `until` has, in UTC.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    until: Option<UtcTime>,
+    /// Name of this process, as in `gateway` of its runs; null without Redis.
+    gateway: Option<String>,
+    /// Why runs of other gateways may be missing; null if none is, and without `all`.
+    incomplete: Option<String>,
 }
 
 /// The refusal runs that match the query.
-pub(super) fn show(
+pub(super) async fn show(
     snapshot: &Snapshot,
-    audit: &Audit,
+    (audit, limiter): (&Audit, &Limiter),
     query: Option<&str>,
 ) -> Result<Answer, Box<Answer>> {
     let query = Query::read(query, &NAMES, &[])?;
@@ -70,9 +84,30 @@ pub(super) fn show(
         let wanted = audit::Query { rule: Some(rule.to_owned()), ..audit::Query::default() };
         exists(audit, ("rule", rule), &names, &wanted)?;
     }
-    let Matches { runs, more, dropped, kept_since } = audit.find(&wanted);
-    let time_zone = time::zone_name(&zone, now);
-    Ok(Answer::json(&Refusals { refusal_runs: runs, more, dropped, kept_since, time_zone }))
+    let history = match query.get("all") {
+        None | Some("false") => None,
+        Some("true") => Some(all::history(policy, limiter)?),
+        Some(_) => return Err(bad("`all` must be `true` or `false`".to_owned())),
+    };
+    let gateway = limiter.nodes().next().map(|node| node.gateway().to_owned());
+    let mut own = audit.find(&wanted);
+    own.runs.iter_mut().for_each(|run| run.gateway.clone_from(&gateway));
+    let (dropped, kept_since) = (own.dropped, own.kept_since);
+    let FromAll { runs, more, incomplete } = match history {
+        None => FromAll { runs: own.runs, more: own.more, incomplete: None },
+        Some(history) => all::merged(history, &wanted, own).await,
+    };
+    Ok(Answer::json(&Refusals {
+        refusal_runs: runs,
+        more,
+        dropped,
+        kept_since,
+        time_zone: time::zone_name(&zone, now),
+        since: since.map(UtcTime),
+        until: until.map(UtcTime),
+        gateway,
+        incomplete,
+    }))
 }
 
 /// Parses a list of kinds, separated by commas.

@@ -172,7 +172,7 @@ impl Admin {
             Call::Policy => Answer::json(&Policy::of(&snapshot)),
             Call::Reloads => reload::reloads(&self.reloader, snapshot.generation),
             Call::Upstreams => Answer::json(&Upstreams::of(&snapshot)),
-            Call::Audit => audit::show(&snapshot, audit, query)?,
+            Call::Audit => audit::show(&snapshot, (audit, limiter), query).await?,
             Call::Top => clients::top::show(&snapshot, query)?,
             Call::Buckets => clients::buckets::show(&snapshot, limiter, parts, query).await?,
             Call::Reset => adjust(AdjustKind::Reset).await?,

@@ -51,6 +51,8 @@ struct Admin {
 struct Audit {
     /// Approximate number of refusal runs in the stream in Redis; `null` without a stream.
     stream: Option<u64>,
+    /// Whether `GET /api/audit` can list the refusals of all gateways.
+    all_gateways: bool,
 }
 
 /// An API key by its id; the key itself is never shown.
@@ -143,7 +145,10 @@ impl Policy {
             server: ServerSettings::of(&policy.server),
             admin: Admin { token: policy.admin.token.is_some() },
             redis: policy.redis.as_ref().map(RedisSettings::of),
-            audit: Audit { stream: policy.audit.stream },
+            audit: Audit {
+                stream: policy.audit.stream,
+                all_gateways: policy.audit.stream.is_some(),
+            },
             clients: ClientSettings::of(policy),
             plans: policy.plans.iter().map(ToString::to_string).collect(),
             keys: policy.keys.iter().take(MAX_LISTED).map(key).collect(),

@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand.
 
+mod audit;
 mod check;
 mod explain;
 mod file;
@@ -7,6 +8,7 @@ mod hash_key;
 mod health;
 mod run;
 mod schema;
+mod target;
 mod token;
 mod top;
 
@@ -71,6 +73,19 @@ enum Command {
         /// The request.
         #[command(flatten)]
         request: explain::Request,
+    },
+    /// Why were requests refused? Asks a running gateway for its refusals of a key, an address or a rule.
+    ///
+    /// For example: `tollgate audit --key-id acme --since 10:03`. Reads from the admin port only. Exits
+    /// with 0, whether refusals are found or not; with 64 on a bad file, bad arguments or a wrong token;
+    /// with 69 if no gateway answers.
+    Audit {
+        /// The configuration file.
+        #[command(flatten)]
+        file: FileArgument,
+        /// The refusals, and the gateway.
+        #[command(flatten)]
+        flags: audit::Flags,
     },
     /// Show a running gateway in the terminal: rates, clients, health, refusals.
     ///
@@ -139,6 +154,7 @@ pub fn main() -> ExitCode {
         Command::Explain { file, request } => {
             of(file).map(|file| explain::explain(&file.path, request))
         }
+        Command::Audit { file, flags } => of(file).map(|file| audit::audit(&file, &flags)),
         Command::Top { file, flags } => of(file).map(|file| top::top(&file, &flags)),
         Command::Schema => Ok(schema::schema()),
         Command::Health { file, flags } => of(file).map(|file| health::health(&file, &flags)),

@@ -7,11 +7,12 @@
 //!
 //! Reading order: `kind`, `refusal` (the refusals of one decision), `tallies` (from the threads of
 //! requests to the audit), `runs` (which refusals form a run, and which runs are kept; pure), `view`
-//! (how a run is shown).
+//! (how a run is shown), `stored` (how it is read from the stream).
 
 mod kind;
 mod refusal;
 mod runs;
+mod stored;
 mod tallies;
 mod view;
 
@@ -243,7 +244,7 @@ fn log(view: &RefusalRunView) {
     let [key, key_from, ip, rule, plan, route] =
         [&view.key, &view.key_from, &view.ip, &view.rule, &view.plan, &view.route]
             .map(Option::as_deref);
-    let (kind, reason, event) = (kind.name(), view.reason, event(*kind));
+    let (kind, reason, event) = (kind.name(), view.reason.as_deref(), event(*kind));
     info!(
         kind, status, reason, rule, plan, key, key_from, ip, route, cost, count, tokens, generation,
         %first, %last, "{event}"

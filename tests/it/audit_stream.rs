@@ -105,6 +105,14 @@ fn documented_acl_rights_and_xadd_suffice_for_the_stream() {
     let acme = key("acme", SECRET, "free");
     let gateway = start(&format!("{DEMO}{RULE}{}{login}{acme}{STREAM}", redis.table()));
     refuse(&gateway, 2, &Request::get("/").header("X-Api-Key", SECRET));
+    let search = || gateway.admin("/api/audit?all=true").json();
+    let lacking = search();
+    assert!(lacking["incomplete"].as_str().unwrap().contains("it needs `+xrevrange`"), "{lacking}");
+    assert_eq!(lacking["refusal_runs"].as_array().unwrap().len(), 1, "{lacking}");
+    assert!(page.contains("`+xrevrange`"));
+    redis.query::<()>(&["ACL", "SETUSER", "tollgate", "+xrevrange"]);
+    let found = search();
+    assert!(found["incomplete"].is_null(), "{found}");
     end(gateway);
     assert_eq!(records(&redis, "tollgate:audit").len(), 1);
 }
@@ -117,4 +125,88 @@ fn stream_without_redis_delays_neither_requests_nor_shutdown() {
     refuse(&gateway, 2, &Request::get("/").header("X-Api-Key", SECRET));
     let took = end(gateway);
     assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+/// The question is put to a gateway that refused nothing.
+#[test]
+fn refusals_of_all_gateways_are_found_on_each() {
+    let redis = Redis::start();
+    let config = file(&redis, STREAM);
+    let (first, second) = (start(&config), start(&config));
+    let acme = Request::get("/").header("X-Api-Key", SECRET);
+    refuse(&first, 7, &acme);
+    let ask = |gateway: &Gateway, query: &str| {
+        let answer = gateway.admin(&format!("/api/audit{query}"));
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.json()
+    };
+    let counts = |view: &serde_json::Value| -> Vec<u64> {
+        let runs = view["refusal_runs"].as_array().unwrap().iter();
+        runs.map(|run| run["count"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(counts(&ask(&second, "?key=acme")), [0; 0]);
+    let name = ask(&first, "")["gateway"].as_str().unwrap().to_owned();
+    // The record is in the stream when the run is over.
+    end(first);
+    let view = ask(&second, "?key=acme&since=5m&until=0s&all=true");
+    assert_eq!(counts(&view), [7], "{view}");
+    let run = &view["refusal_runs"][0];
+    assert_eq!((&run["gateway"], &run["route"]), (&name.into(), &"all".into()), "{view}");
+    assert_eq!((&run["open"], &view["incomplete"]), (&false.into(), &serde_json::Value::Null));
+    // Runs of this gateway are listed once, whether they are in the stream or not.
+    assert_eq!(second.send(&acme).status, 429, "the gateways share the bucket");
+    let all = || ask(&second, "?key=acme&all=true");
+    eventually("both runs", || (counts(&all()).len() == 2).then_some(()));
+    eventually("the second record", || {
+        (records(&redis, "tollgate:audit").len() == 2).then_some(())
+    });
+    assert_eq!(counts(&all()).len(), 2, "{}", all());
+    for query in ["?key=acme&all=true&until=1h", "?rule=hourly&kind=shadow&all=true"] {
+        assert_eq!(counts(&ask(&second, query)), [0; 0], "{query}");
+    }
+    assert_eq!(ask(&second, "?all=true&limit=1")["more"], 1);
+}
+
+#[test]
+fn search_of_all_gateways_without_a_stream_says_what_is_missing() {
+    let mut redis = Redis::start();
+    let refused = |gateway: &Gateway| {
+        let answer = gateway.admin("/api/audit?all=true");
+        (answer.status, answer.json()["detail"].as_str().unwrap_or_default().to_owned())
+    };
+    let (status, detail) = refused(&Gateway::start(&format!("{DEMO}{RULE}")));
+    assert!(status == 409 && detail.contains("no [redis]"), "{status} {detail}");
+    let (status, detail) = refused(&start(&file(&redis, "")));
+    assert!(status == 409 && detail.contains("`stream = true` under [audit]"), "{status} {detail}");
+    // Without Redis, the gateway's own runs are found, and the response says that others are missing.
+    let gateway = start(&file(&redis, STREAM));
+    redis.kill();
+    refuse(&gateway, 2, &Request::get("/").header("X-Api-Key", SECRET));
+    let view = gateway.admin("/api/audit?all=true").json();
+    assert_eq!(view["refusal_runs"][0]["count"], 2, "{view}");
+    let incomplete = view["incomplete"].as_str().unwrap();
+    assert!(incomplete.starts_with("Redis cannot be reached"), "{incomplete}");
+}
+
+/// Records that another program has written.
+#[test]
+fn hostile_records_of_the_stream_are_harmless() {
+    let redis = Redis::start();
+    let gateway = start(&file(&redis, STREAM));
+    let time = "2026-11-21T16:34:01.000250Z";
+    let long = "x".repeat(1_000);
+    for (rule, last) in [("<script>\u{1b}[31m\n", time), (&*long, time), ("r", "never")] {
+        let fields = ["first", time, "last", last, "count", "1", "rule", rule, "key", "acme"];
+        let command: Vec<&str> =
+            ["XADD", "tollgate:audit", "*"].into_iter().chain(fields).collect();
+        redis.query::<String>(&command);
+    }
+    let answer = gateway.admin("/api/audit?all=true");
+    let view = answer.json();
+    assert_eq!(view["refusal_runs"].as_array().unwrap().len(), 2, "{view}");
+    assert!(answer.text().len() < 3_000 && !answer.text().contains('\u{1b}'), "{}", answer.text());
+    // A key of another type.
+    redis.query::<()>(&["SET", "tollgate:audit:shadow", "x"]);
+    let view = gateway.admin("/api/audit?all=true").json();
+    assert!(view["incomplete"].as_str().unwrap().contains("WRONGTYPE"), "{view}");
 }

@@ -73,6 +73,7 @@ mod admin_writes;
 // Telemetry, the dashboard and explanations.
 mod access_log;
 mod audit;
+mod audit_command;
 mod audit_stream;
 mod dashboard;
 mod explain;

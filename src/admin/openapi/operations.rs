@@ -133,7 +133,7 @@ pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operatio
         Call::Upstreams => Operation::json::<Upstreams>(generator, "Upstreams and their health."),
         Call::Audit => Operation::json::<Refusals>(generator, "Searches the audit of refusals.")
             .with_query(audit_query())
-            .failing(&[BAD]),
+            .failing(&[BAD, (409, "The file has no stream, and `all` is `true`.")]),
         Call::Top => {
             Operation::json::<Top>(generator, "The clients with the most requests or refusals.")
                 .with_query(top_query())
@@ -225,6 +225,10 @@ fn audit_query() -> Vec<Parameter> {
         parameter("until", "Only runs that began at this time or earlier."),
         parameter("zone", "Zone of times without an offset; default: that of the gateway."),
         Parameter { schema: limit, ..parameter("limit", "Maximum number of runs; default 100.") },
+        Parameter {
+            schema: json!({ "type": "boolean" }),
+            ..parameter("all", "Also runs of all other gateways, from the streams in Redis.")
+        },
     ]
 }
 

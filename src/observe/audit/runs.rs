@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -208,7 +209,7 @@ impl RefusalRun {
             count: refused.count,
             kind: *kind,
             status: kind.status(),
-            reason: refused.id.reason.map(Reason::label),
+            reason: refused.id.reason.map(|reason| Cow::Borrowed(reason.label())),
             key,
             key_from: start.key_from.clone(),
             ip: start.ip.map(|ip| ip.to_string()),
@@ -222,6 +223,7 @@ impl RefusalRun {
             tokens: refused.tokens,
             generation: refused.id.generation,
             is_open,
+            gateway: None,
         }
     }
 

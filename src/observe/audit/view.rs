@@ -1,5 +1,7 @@
 //! A refusal run as the log, the stream in Redis and the admin API show it.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use super::Kind;
@@ -23,7 +25,7 @@ pub struct RefusalRunView {
     /// Status of the responses; null for the kind `shadow`, whose requests were allowed.
     pub status: Option<u16>,
     /// Why the requests were refused, as in the access log; null for the kind `shadow`.
-    pub reason: Option<&'static str>,
+    pub reason: Option<Cow<'static, str>>,
     /// The id of the client's key; null for a client without a known key.
     pub key: Option<String>,
     /// Where the key was that the file does not have, such as `header:x-api-key`; else null.
@@ -51,6 +53,8 @@ pub struct RefusalRunView {
     /// Whether the run continues.
     #[serde(rename = "open")]
     pub is_open: bool,
+    /// Name of the process that refused the requests; null without Redis.
+    pub gateway: Option<String>,
 }
 
 impl RefusalRunView {
@@ -63,7 +67,7 @@ impl RefusalRunView {
             ("count", number(Some(self.count))),
             ("kind", Some(self.kind.name().to_owned())),
             ("status", number(self.status.map(u64::from))),
-            ("reason", self.reason.map(str::to_owned)),
+            ("reason", self.reason.as_deref().map(str::to_owned)),
             ("key", self.key.clone()),
             ("key_from", self.key_from.clone()),
             ("ip", self.ip.clone()),

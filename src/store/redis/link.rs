@@ -7,12 +7,13 @@
 //!
 //! Reading order: [`watch`] (what the result of a call means for connection and server), pure; `health`
 //! (state of one connection); [`breaker`] (the circuit breaker); `stream`, `connect`, `sentinel` (how a
-//! connection is made); `supervise`; `journal` and `error` (what is logged).
+//! connection is made); `supervise`; [`history`] (streams, read for an operator); `journal` and `error` (what is logged).
 
 pub mod breaker;
 mod connect;
 mod error;
 mod health;
+pub mod history;
 mod journal;
 mod sentinel;
 mod stream;

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::batch::{Batcher, CallSeries};
 use super::link::breaker::{BreakerStatus, Override};
+use super::link::history::History;
 use super::link::{Link, LinkSeries, Supervisor};
 use crate::policy::redis::Redis;
 use crate::store::debts::Debts;
@@ -15,6 +16,10 @@ pub struct Node {
     /// Address of the configuration, without user and password.
     address: String,
     batcher: Arc<Batcher>,
+    /// Name of this process in the records of streams.
+    gateway: String,
+    /// Reads streams; `None` in tests.
+    history: Option<History>,
 }
 
 /// Prometheus series of a node.
@@ -34,17 +39,28 @@ impl Node {
         let debts = Debts::new(max_debts).counting(series.calls.dropped.clone());
         let prefix = settings.prefix.clone();
         let batcher = Batcher::new(link, prefix, settings.timeout, Arc::new(debts), series.calls);
-        (Self { address: settings.address.to_string(), batcher }, supervisor)
+        let (gateway, history) = (supervisor.gateway(), Some(supervisor.history()));
+        (Self { address: settings.address.to_string(), batcher, gateway, history }, supervisor)
     }
 
     /// A node at `address` that is reached through `batcher`.
     pub fn over(address: &str, batcher: Arc<Batcher>) -> Self {
-        Self { address: address.to_owned(), batcher }
+        Self { address: address.to_owned(), batcher, gateway: String::new(), history: None }
     }
 
     /// Address of the configuration, for logs and status.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Name of this process in the records of streams: 16 hexadecimal digits.
+    pub fn gateway(&self) -> &str {
+        &self.gateway
+    }
+
+    /// Reads its streams.
+    pub fn history(&self) -> Option<&History> {
+        self.history.as_ref()
     }
 
     /// State of its circuit breaker.

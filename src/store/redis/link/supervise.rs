@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use super::connect::{self, NewConnection};
 use super::error::ConnectError;
+use super::history::History;
 use super::watch::{CallResult, Reason};
 use super::{Connection, Link};
 use crate::blocking::BlockingCalls;
@@ -72,6 +73,16 @@ impl Supervisor {
     /// Also sends records to the stream of refusals.
     pub fn appending(self, appending: Appending) -> Self {
         Self { appending: Some(appending), ..self }
+    }
+
+    /// Name of this process in records: 16 hexadecimal digits.
+    pub fn gateway(&self) -> String {
+        format!("{:016x}", self.process)
+    }
+
+    /// A reader of streams in the same Redis.
+    pub fn history(&self) -> History {
+        History::new(self.settings.clone(), Arc::clone(&self.resolver))
     }
 
     /// Link that it connects.
@@ -218,7 +229,7 @@ impl Supervisor {
     async fn keep_appending(&self, connection: &Connection) -> Infallible {
         let Some(appending) = &self.appending else { return pending().await };
         while let Some(mut sending) = appending.next().await {
-            sending.entry.fields.push(("gateway", format!("{:016x}", self.process)));
+            sending.entry.fields.push(("gateway", self.gateway()));
             let key = format!("{}{}", self.settings.prefix, sending.entry.stream);
             let mut redis = connection.redis.clone();
             match timeout(REPLY_TIMEOUT, call::append(&mut redis, &key, &sending.entry)).await {

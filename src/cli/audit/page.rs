@@ -1,0 +1,381 @@
+//! Refusal runs as text for people: sentences that answer, then a table. Pure.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde::Deserialize;
+
+use crate::config::suggest::cut;
+use crate::net::percent::encode_component;
+use crate::observe::time::{UtcTime, zone};
+
+/// Columns of the table, besides `gateway`.
+const HEADINGS: [&str; 10] =
+    ["first", "last", "kind", "status", "rule", "client", "route", "cost", "tokens", "count"];
+
+/// Maximum length of the reason why the page is incomplete, in characters.
+const MAX_REASON: usize = 300;
+
+/// Maximum number of sentences.
+const MAX_SENTENCES: usize = 8;
+
+/// What was searched for, as the arguments say.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    pub(super) key: Option<String>,
+    pub(super) ip: Option<String>,
+    pub(super) rule: Option<String>,
+    pub(super) kind: Option<String>,
+    pub(super) all_gateways: bool,
+}
+
+/// Response of `GET /api/audit`.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Refusals {
+    refusal_runs: Vec<Run>,
+    more: u64,
+    kept_since: String,
+    time_zone: String,
+    since: Option<String>,
+    until: Option<String>,
+    incomplete: Option<String>,
+}
+
+/// A refusal run.
+#[derive(Debug, Clone, Default, Deserialize)]
+struct Run {
+    first: String,
+    last: String,
+    count: u64,
+    kind: String,
+    status: Option<u16>,
+    reason: Option<String>,
+    key: Option<String>,
+    key_from: Option<String>,
+    ip: Option<String>,
+    rule: Option<String>,
+    plan: Option<String>,
+    rate: Option<String>,
+    burst: Option<u64>,
+    route: Option<String>,
+    #[serde(default)]
+    other_routes: bool,
+    cost: Option<u64>,
+    tokens: Option<u64>,
+    open: bool,
+    gateway: Option<String>,
+}
+
+/// Response of `GET /api/clients/{kind}/{id}/buckets`.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Buckets {
+    rules: Vec<Bucket>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Bucket {
+    rule: String,
+    tokens: Option<i64>,
+    full_after_ms: Option<u64>,
+}
+
+/// Everything that is shown.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    pub(super) search: Search,
+    pub(super) refusals: Refusals,
+    /// The present buckets of clients, by the path of the client.
+    pub(super) buckets: Vec<(String, Buckets)>,
+}
+
+/// Runs with the same client, rule, limit and reason.
+struct Group<'a> {
+    run: &'a Run,
+    count: u64,
+    first: &'a str,
+    last: &'a str,
+    open: bool,
+}
+
+impl Refusals {
+    /// Paths of the clients that a limit refused, the latest first.
+    pub(super) fn limited_clients(&self) -> Vec<String> {
+        let mut paths: Vec<String> = Vec::new();
+        for path in self.refusal_runs.iter().filter(|run| run.kind == "limit").filter_map(Run::path)
+        {
+            if !paths.contains(&path) {
+                paths.push(path);
+            }
+        }
+        paths
+    }
+}
+
+impl Run {
+    /// Path of the client in the admin API; `None` if its address is hashed or unknown.
+    fn path(&self) -> Option<String> {
+        match (&self.key, &self.ip) {
+            (Some(key), _) => Some(format!("/api/clients/key/{}", encode_component(key))),
+            (None, Some(ip)) if !ip.starts_with("h:") => {
+                Some(format!("/api/clients/ip/{}", encode_component(ip)))
+            }
+            (None, _) => None,
+        }
+    }
+
+    fn client(&self) -> String {
+        match (&self.key, &self.ip) {
+            (Some(key), _) => format!("key {key}"),
+            (None, Some(ip)) => format!("address {ip}"),
+            (None, None) => "an unknown address".to_owned(),
+        }
+    }
+
+    /// The limit in words; empty if no rule limits.
+    fn limit(&self) -> String {
+        let rate = self.rate.clone();
+        let burst = self.burst.map(|burst| format!("burst {burst}"));
+        let plan = self.plan.as_ref().map(|plan| format!("plan {plan}"));
+        rate.into_iter().chain(burst).chain(plan).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Page {
+    /// The page, which ends with a line break.
+    pub(super) fn render(&self) -> String {
+        let mut text = String::new();
+        if self.refusals.refusal_runs.is_empty() {
+            self.nothing(&mut text);
+        } else {
+            self.sentences(&mut text);
+            self.table(&mut text);
+        }
+        if let Some(why) = &self.refusals.incomplete {
+            let _ = writeln!(text, "\nIncomplete: {}.", cut(why, MAX_REASON));
+        }
+        text
+    }
+
+    fn sentences(&self, text: &mut String) {
+        let groups = groups(&self.refusals.refusal_runs);
+        for group in groups.iter().take(MAX_SENTENCES) {
+            let _ = writeln!(text, "{}", self.sentence(group));
+        }
+        if groups.len() > MAX_SENTENCES {
+            let _ = writeln!(text, "… and {} more, in the table.", groups.len() - MAX_SENTENCES);
+        }
+    }
+
+    fn sentence(&self, group: &Group<'_>) -> String {
+        let Group { run, count, first, last, open } = group;
+        let requests = if *count == 1 { "request" } else { "requests" };
+        let what = format!("{count} {requests} of {}", run.client());
+        let (from, to) = (self.time(first), self.after(first, last));
+        let mut when = if self.time(last) == from {
+            format!("at {from}")
+        } else {
+            format!("from {from} to {to}")
+        };
+        if *open {
+            when += " (still going on)";
+        }
+        let rule = run.rule.as_deref().unwrap_or("The gateway");
+        let limit = match run.limit() {
+            limit if limit.is_empty() => String::new(),
+            limit => format!(" ({limit})"),
+        };
+        match run.kind.as_str() {
+            "unauthorized" => {
+                let why = match (run.reason.as_deref(), &run.key_from) {
+                    (Some("unknown_key"), Some(from)) => {
+                        format!("the API key in {from} is unknown")
+                    }
+                    (Some("missing_key"), _) => "they have no API key".to_owned(),
+                    (reason, _) => reason.unwrap_or("no valid API key").to_owned(),
+                };
+                format!("{rule} refused {what} {when}, with 401: {why}.")
+            }
+            "unavailable" => format!(
+                "{rule}{limit} refused {what} {when}, with 503: Redis was unavailable, and the rule has \
+                 on_failure = \"deny\"."
+            ),
+            "shadow" => {
+                format!("{rule}{limit}, in shadow mode, would have refused {what} {when}.")
+            }
+            _ => format!("{rule}{limit} refused {what} {when}, with 429{}.", self.present(run)),
+        }
+    }
+
+    /// The present state of the bucket, if it is known.
+    fn present(&self, run: &Run) -> String {
+        let path = run.path();
+        let of_client = self.buckets.iter().find(|(own, _)| Some(own) == path.as_ref());
+        let rules = of_client.map_or(&[][..], |(_, buckets)| &buckets.rules);
+        let bucket = rules.iter().find(|bucket| Some(&bucket.rule) == run.rule.as_ref());
+        match bucket.map(|bucket| (bucket.tokens, bucket.full_after_ms)) {
+            Some((Some(_), Some(0))) => "; its bucket is full again now".to_owned(),
+            Some((Some(tokens), Some(ms))) => {
+                format!("; its bucket has {tokens} tokens now and is full again in {}", span(ms))
+            }
+            _ => String::new(),
+        }
+    }
+
+    fn table(&self, text: &mut String) {
+        let runs = &self.refusals.refusal_runs;
+        let mut rows = vec![HEADINGS.map(str::to_owned).to_vec()];
+        let dash = || "-".to_owned();
+        let number = |number: Option<u64>| number.map_or_else(dash, |number| number.to_string());
+        for run in runs {
+            let more = if run.other_routes { " …" } else { "" };
+            let route = run.route.as_ref().map_or_else(dash, |route| format!("{route}{more}"));
+            rows.push(vec![
+                self.time(&run.first),
+                self.after(&run.first, &run.last),
+                run.kind.clone(),
+                number(run.status.map(u64::from)),
+                run.rule.clone().unwrap_or_else(dash),
+                run.client(),
+                route,
+                number(run.cost),
+                number(run.tokens),
+                run.count.to_string(),
+            ]);
+        }
+        if self.search.all_gateways {
+            let gateways = runs.iter().map(|run| run.gateway.clone().unwrap_or_else(dash));
+            let names = std::iter::once("gateway".to_owned()).chain(gateways);
+            rows.iter_mut().zip(names).for_each(|(row, name)| row.push(name));
+        }
+        let _ = writeln!(text, "\nTimes are in {}.", self.refusals.time_zone);
+        for line in aligned(&rows) {
+            let _ = writeln!(text, "{line}");
+        }
+        if self.refusals.more > 0 {
+            let more = self.refusals.more;
+            let _ = writeln!(text, "… and {more} earlier: give --until, or a larger --limit.");
+        }
+    }
+
+    /// What was searched, and what else to try.
+    fn nothing(&self, text: &mut String) {
+        let Search { key, ip, rule, kind, all_gateways } = &self.search;
+        let Refusals { kept_since, time_zone, since, until, .. } = &self.refusals;
+        let mut what = "No refusals".to_owned();
+        let named = [("of key", key), ("of address", ip), ("by rule", rule), ("of kind", kind)];
+        for (word, name) in named {
+            if let Some(name) = name {
+                let _ = write!(what, " {word} {}", cut(name, 64));
+            }
+        }
+        for (word, time) in [("since", since), ("until", until)] {
+            if let Some(time) = time {
+                let _ = write!(what, " {word} {}", self.time(time));
+            }
+        }
+        let gateways = if *all_gateways { "all gateways" } else { "this gateway" };
+        let kept = self.time(kept_since);
+        let _ = writeln!(text, "{what} on {gateways} (times are in {time_zone}).");
+        let _ = writeln!(text, "This gateway has all refusals since {kept} in memory.\n");
+        let _ = writeln!(text, "What else to try:");
+        if !all_gateways {
+            let _ =
+                writeln!(text, "- Another gateway may have refused the requests: --all-gateways");
+        }
+        if key.is_some() {
+            let _ = writeln!(
+                text,
+                "- A 401 is listed by address, since its key is unknown: --kind unauthorized, without \
+                 --key-id"
+            );
+        }
+        let _ = writeln!(
+            text,
+            "- 400, 404 and errors of the upstream are no refusals: see the access log (`reason`)"
+        );
+        if let Some(key) = key {
+            let _ = writeln!(
+                text,
+                "- What would a request get now? tollgate explain --key-id {} --path /…",
+                cut(key, 64)
+            );
+        }
+    }
+
+    /// A time that is shown after an earlier one: without the date if that is the same.
+    fn after(&self, earlier: &str, text: &str) -> String {
+        let (earlier, time) = (self.time(earlier), self.time(text));
+        match (earlier.split_once(' '), time.split_once(' ')) {
+            (Some((earlier, _)), Some((date, clock))) if earlier == date => clock.to_owned(),
+            _ => time,
+        }
+    }
+
+    /// A time in the zone of the page, to the second.
+    fn time(&self, text: &str) -> String {
+        let Some(UtcTime(us)) = UtcTime::parse(text) else {
+            return cut(text, 32);
+        };
+        let at = i64::try_from(us).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
+        let zone = zone(&self.refusals.time_zone).unwrap_or(TimeZone::UTC);
+        at.map_or_else(String::new, |at| {
+            at.to_zoned(zone).strftime("%Y-%m-%d %H:%M:%S").to_string()
+        })
+    }
+}
+
+/// Groups runs, the latest first.
+fn groups(runs: &[Run]) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut index: BTreeMap<_, usize> = BTreeMap::new();
+    for run in runs {
+        let Run { kind, reason, key, key_from, rule, rate, burst, .. } = run;
+        let ip = run.ip.as_ref().filter(|_| key.is_none());
+        let id = (kind, reason, key, key_from, rule, rate, burst, ip, &run.plan);
+        let at = *index.entry(id).or_insert(groups.len());
+        match groups.get_mut(at) {
+            Some(group) => {
+                group.count += run.count;
+                group.first = group.first.min(&run.first);
+                group.last = group.last.max(&run.last);
+                group.open |= run.open;
+            }
+            None => groups.push(Group {
+                run,
+                count: run.count,
+                first: &run.first,
+                last: &run.last,
+                open: run.open,
+            }),
+        }
+    }
+    groups
+}
+
+/// Lines with aligned columns.
+fn aligned(rows: &[Vec<String>]) -> Vec<String> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+/// A duration for people, rounded up.
+fn span(ms: u64) -> String {
+    match ms.div_ceil(1_000) {
+        seconds @ 0..=119 => format!("{seconds} s"),
+        seconds @ 120..=7_199 => format!("{} min", seconds.div_ceil(60)),
+        seconds => format!("{} h", seconds.div_ceil(3_600)),
+    }
+}

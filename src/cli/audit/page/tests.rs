@@ -1,0 +1,74 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn run(first: &str, last: &str, count: u64, more: &Value) -> Value {
+    let mut run = json!({
+        "first": format!("2026-11-21T{first}.000250Z"), "last": format!("2026-11-21T{last}.310002Z"),
+        "count": count, "kind": "limit", "status": 429, "reason": "limited", "key": "acme",
+        "key_from": null, "ip": "203.0.113.7", "rule": "per-key", "plan": "pro", "rate": "100/s",
+        "burst": 500, "route": "search", "other_routes": false, "cost": 5, "tokens": 3,
+        "generation": 1, "open": false, "gateway": "9d0b1c6e5f2a4837",
+    });
+    run.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    run
+}
+
+fn page(search: Search, runs: &[Value], more: &Value) -> Page {
+    let mut answer = json!({
+        "refusal_runs": runs, "more": 0, "dropped": 0, "kept_since": "2026-11-21T08:00:00.000000Z",
+        "time_zone": "+01:00",
+    });
+    answer.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let refusals = serde_json::from_value(answer).unwrap();
+    let buckets = json!({ "rules": [
+        { "rule": "per-key", "tokens": 423, "full_after_ms": 4_100 },
+        { "rule": "search", "tokens": null, "full_after_ms": null },
+    ] });
+    let buckets = serde_json::from_value(buckets).unwrap();
+    Page { search, refusals, buckets: vec![("/api/clients/key/acme".to_owned(), buckets)] }
+}
+
+fn of_acme() -> Search {
+    Search { key: Some("acme".to_owned()), ..Search::default() }
+}
+
+#[test]
+fn key_refused_by_a_limit() {
+    let runs = vec![
+        run("09:04:01", "09:04:19", 200, &json!({ "open": true, "other_routes": true })),
+        run("09:03:01", "09:03:50", 212, &json!({})),
+    ];
+    insta::assert_snapshot!(page(of_acme(), &runs, &json!({ "more": 3 })).render());
+}
+
+#[test]
+fn every_kind_over_all_gateways() {
+    let none = json!({ "key": null, "rule": null, "plan": null, "rate": null, "burst": null,
+        "cost": null, "tokens": null, "kind": "unauthorized", "status": 401 });
+    let with = |more: Value| {
+        let mut all = none.clone();
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        all
+    };
+    let unknown = with(json!({ "reason": "unknown_key", "key_from": "header:x-api-key" }));
+    let missing = with(json!({ "reason": "missing_key", "ip": null, "route": null }));
+    let unavailable = json!({ "kind": "unavailable", "status": 503, "reason": "redis_unavailable",
+        "tokens": null, "gateway": "1111111111111111" });
+    let shadow = json!({ "kind": "shadow", "status": null, "reason": null, "rule": "planned" });
+    let runs = vec![
+        run("09:03:01", "09:03:01", 1, &unavailable),
+        run("09:03:01", "09:03:02", 2, &unknown),
+        run("09:03:01", "09:03:02", 3, &missing),
+        run("09:03:01", "09:03:02", 4, &shadow),
+    ];
+    let search = Search { all_gateways: true, ..Search::default() };
+    let incomplete = json!({ "incomplete": "Redis did not answer within 3 s" });
+    insta::assert_snapshot!(page(search, &runs, &incomplete).render());
+}
+
+#[test]
+fn nothing_found_says_what_was_searched_and_what_else_to_try() {
+    let range = json!({ "since": "2026-11-21T09:03:00Z", "until": "2026-11-21T09:05:00Z" });
+    insta::assert_snapshot!(page(of_acme(), &[], &range).render());
+}

@@ -1,0 +1,58 @@
+//! The gateway that a subcommand asks: the address of its admin port, and the token.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::EXIT_BAD_FILE;
+use super::check::reject;
+use super::file::ConfigFile;
+use super::token::token;
+use crate::load;
+use crate::top::target::{DEFAULT, Target};
+
+/// The gateway to ask.
+#[derive(Debug, Args)]
+pub(super) struct TargetFlags {
+    /// URL of the admin port. Default: `server.admin` of the file; without a file,
+    /// http://127.0.0.1:9090.
+    #[arg(long, value_name = "URL")]
+    admin: Option<String>,
+    /// File with the token of the admin port. Default: the environment variable
+    /// `TOLLGATE_ADMIN_TOKEN`, else `admin.token` of the file. With `--admin`, gateway.toml is read only
+    /// if it is named.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+impl TargetFlags {
+    /// URL and token of the admin port. A file that is not named need not exist.
+    ///
+    /// # Errors
+    /// The exit code, after the message is printed.
+    pub(super) fn target(&self, file: &ConfigFile) -> Result<Target, ExitCode> {
+        let token = token(self.token_file.as_deref())?;
+        // The token of a file that is not named must not be sent to an address that is.
+        let policy = if file.is_named || self.admin.is_none() {
+            match load::load(&file.path) {
+                Ok(policy) => Some(policy),
+                Err(error) if !file.is_named && error.is_not_found() => None,
+                Err(error) => return Err(reject(&error)),
+            }
+        } else {
+            None
+        };
+        let token = token.or_else(|| policy.as_ref()?.admin.token.clone());
+        match (&self.admin, &policy) {
+            (None, Some(policy)) => Ok(Target::of_file(policy.server.admin, token)),
+            (admin, _) => {
+                let text = admin.as_deref().unwrap_or(DEFAULT);
+                Target::parse(text, token).map_err(|error| {
+                    eprintln!("error: {error}");
+                    ExitCode::from(EXIT_BAD_FILE)
+                })
+            }
+        }
+    }
+}

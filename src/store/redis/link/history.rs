@@ -1,0 +1,188 @@
+//! Reads streams in Redis for an operator, on a connection that no check uses: a long reply delays no
+//! request. Pages are small, so that Redis itself is not busy for long either.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::connect::{self, NewConnection};
+use super::error::ConnectError;
+use super::watch::CallResult;
+use crate::blocking::BlockingCalls;
+use crate::net::lookup::Resolver;
+use crate::policy::redis::Redis;
+use crate::store::redis::class::ErrorClass;
+
+/// Time limit of a search, with its connection attempt and the searches before it.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Maximum number of records in one reply.
+const PAGE: usize = 500;
+
+/// Maximum number of records that a search reads from one stream.
+const MAX_RECORDS: usize = 20_000;
+
+/// Searches streams.
+pub struct History {
+    settings: Redis,
+    resolver: Resolver,
+    /// Threads that read certificates.
+    reads: BlockingCalls,
+    /// Held by the one search that runs.
+    turn: Mutex<()>,
+}
+
+/// A record of a stream.
+#[derive(Debug)]
+pub struct Record {
+    /// Index of its stream in the search.
+    pub stream: usize,
+    /// Names and values. Any client of Redis may have written them.
+    pub fields: HashMap<Vec<u8>, Vec<u8>>,
+}
+
+/// Which records to read.
+#[derive(Clone, Copy, Debug)]
+pub struct Range<'a> {
+    /// Keys of the streams, after the prefix.
+    pub streams: &'a [&'static str],
+    /// Time of the earliest record in milliseconds since 1970, by the clock of Redis.
+    pub from_ms: u64,
+    /// Time of the latest record.
+    pub to_ms: u64,
+}
+
+/// Why a search failed.
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    /// There is no connection, or it broke.
+    #[error("Redis cannot be reached: {0}")]
+    Unreachable(String),
+    /// The gateway's user must not read streams.
+    #[error("the user of Redis lacks a right: {0}; it needs `+xrevrange`")]
+    NoPermission(String),
+    /// Redis is too slow.
+    #[error("Redis did not answer within {} s", TIMEOUT.as_secs())]
+    Timeout,
+}
+
+/// A reply to `XREVRANGE`: ids and fields.
+type Page = Vec<(String, HashMap<Vec<u8>, Vec<u8>>)>;
+
+impl History {
+    /// Creates a reader of the Redis of `settings`. Does no I/O.
+    pub(super) fn new(settings: Redis, resolver: Resolver) -> Self {
+        Self { settings, resolver, reads: BlockingCalls::default(), turn: Mutex::default() }
+    }
+
+    /// Passes the records of each stream to `visit`, the latest first, until it breaks. Returns whether
+    /// all records in the range were passed or `visit` ended the stream.
+    ///
+    /// # Errors
+    /// See [`HistoryError`]. `visit` may have had some records before.
+    pub async fn read(
+        &self,
+        range: Range<'_>,
+        visit: impl FnMut(Record) -> ControlFlow<()>,
+    ) -> Result<bool, HistoryError> {
+        match timeout(TIMEOUT, self.search(range, visit)).await {
+            Ok(Ok(is_complete)) => Ok(is_complete),
+            Ok(Err(error)) => Err(HistoryError::from(error)),
+            Err(_) => Err(HistoryError::Timeout),
+        }
+    }
+
+    async fn search(
+        &self,
+        range: Range<'_>,
+        mut visit: impl FnMut(Record) -> ControlFlow<()>,
+    ) -> Result<bool, ConnectError> {
+        let _turn = self.turn.lock().await;
+        let mut fresh = connect::connect(&self.settings, &self.resolver, &self.reads).await?;
+        let mut is_complete = true;
+        for (stream, name) in range.streams.iter().enumerate() {
+            let key = format!("{}{name}", self.settings.prefix);
+            let mut end = range.to_ms.to_string();
+            let mut left = MAX_RECORDS;
+            'pages: loop {
+                let page = page(&mut fresh, &key, (range.from_ms, &end)).await?;
+                left = left.saturating_sub(page.len());
+                let (is_last, next) =
+                    (page.len() < PAGE, page.last().and_then(|(id, _)| before(id)));
+                for (_, fields) in page {
+                    if visit(Record { stream, fields }).is_break() {
+                        break 'pages;
+                    }
+                }
+                match next.filter(|_| !is_last) {
+                    None => break,
+                    Some(_) if left == 0 => {
+                        is_complete = false;
+                        break;
+                    }
+                    Some(next) => end = next,
+                }
+            }
+        }
+        Ok(is_complete)
+    }
+}
+
+/// Reads the latest records up to the id `end`.
+async fn page(
+    fresh: &mut NewConnection,
+    key: &str,
+    (from_ms, end): (u64, &str),
+) -> Result<Page, ConnectError> {
+    let mut command = redis::cmd("XREVRANGE");
+    command.arg(key).arg(end).arg(from_ms).arg("COUNT").arg(PAGE);
+    let page = fresh.call("XREVRANGE", &command).await?;
+    // Allows the next reply as many bytes as this one.
+    fresh.connection.health.note(CallResult::Answered);
+    Ok(page)
+}
+
+/// The id before `id`: `7-2` after `7-3`. Servers before 6.2 have no exclusive ranges.
+fn before(id: &str) -> Option<String> {
+    let (ms, number) = id.split_once('-')?;
+    let (ms, number): (u64, u64) = (ms.parse().ok()?, number.parse().ok()?);
+    match (ms, number) {
+        (0, 0) => None,
+        (ms, 0) => Some(format!("{}-{}", ms - 1, u64::MAX)),
+        (ms, number) => Some(format!("{ms}-{}", number - 1)),
+    }
+}
+
+impl From<ConnectError> for HistoryError {
+    fn from(error: ConnectError) -> Self {
+        match &error {
+            ConnectError::Refused { class: ErrorClass::NoPermission, .. } => {
+                Self::NoPermission(error.to_string())
+            }
+            _ => Self::Unreachable(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn id_before_an_id() {
+        let table = [
+            ("7-3", Some("7-2")),
+            ("7-0", Some("6-18446744073709551615")),
+            ("0-1", Some("0-0")),
+            ("0-0", None),
+            ("7", None),
+            ("x-1", None),
+        ];
+        for (id, expected) in table {
+            assert_eq!(before(id).as_deref(), expected, "{id}");
+        }
+    }
+}

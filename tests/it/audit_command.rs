@@ -1,0 +1,53 @@
+//! `tollgate audit`.
+
+use crate::support::{DEMO, Gateway, Outcome, Request, eventually, key, tollgate};
+
+const SECRET: &str = "s3cr3t-7h4t-nob0dy-m4y-r34d";
+
+const RULE: &str = "[rules.hourly]\nper = [\"key\"]\nrate = \"1/h\"\n";
+
+fn audit(gateway: &Gateway, arguments: &[&str]) -> Outcome {
+    let admin = gateway.admin.to_string();
+    let first = ["audit", "--admin", &admin, "--zone", "UTC"];
+    tollgate(&[&first[..], arguments].concat(), "")
+}
+
+#[test]
+fn question_about_a_key_is_answered_by_one_command() {
+    let gateway = Gateway::start(&format!("{DEMO}{RULE}{}", key("acme", SECRET, "free")));
+    for _ in 0..4 {
+        gateway.send(&Request::get("/").header("X-Api-Key", SECRET));
+    }
+    let answered = eventually("all refusals", || {
+        let outcome = audit(&gateway, &["--key-id", "acme", "--since", "5m"]);
+        outcome.stdout.contains("3 requests").then_some(outcome)
+    });
+    let text = &answered.stdout;
+    assert!(
+        text.starts_with("hourly (1/h, burst 1, plan free) refused 3 requests of key acme"),
+        "{text}"
+    );
+    assert!(text.contains("with 429; its bucket has 0 tokens now and is full again in"), "{text}");
+    assert!(text.contains("Times are in UTC.\n"), "{text}");
+    assert!(!text.contains(SECRET), "{text}");
+    let json = audit(&gateway, &["--key-id", "acme", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(json["refusal_runs"][0]["count"], 3);
+
+    let none = audit(&gateway, &["--key-id", "acme", "--until", "1h"]);
+    assert_eq!(none.code, Some(0));
+    assert!(none.stdout.starts_with("No refusals of key acme until "), "{}", none.stdout);
+    assert!(none.stdout.contains("--all-gateways"), "{}", none.stdout);
+
+    for (arguments, message) in [
+        (&["--key-id", "acmee"][..], "the file has no key `acmee`: did you mean `acme`?"),
+        (&["--since", "noon"], "`since` must be a time such as `10:03`"),
+        (&["--all-gateways"], "[audit]"),
+    ] {
+        let outcome = audit(&gateway, arguments);
+        assert_eq!(outcome.code, Some(64), "{outcome:?}");
+        assert!(outcome.stderr.contains(message), "{}", outcome.stderr);
+    }
+    let outcome = tollgate(&["audit", "--admin", "127.0.0.1:1"], "");
+    assert_eq!(outcome.code, Some(69), "{outcome:?}");
+}
