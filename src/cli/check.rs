@@ -121,7 +121,7 @@ pub(super) fn reject(error: &LoadError) -> ExitCode {
             show(report);
         }
         LoadError::Unreadable { .. } => {
-            eprintln!("error: {error}\n  name another file: `tollgate check FILE`, or `-c FILE`");
+            eprintln!("error: {error}\n  name another file as an argument, or by `-c FILE`");
         }
         _ => eprintln!("error: {error}"),
     }

@@ -105,3 +105,17 @@ fn gateway_that_does_not_answer_is_unhealthy() {
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.stderr.contains("not as the admin port of tollgate"), "{outcome:?}");
 }
+
+#[test]
+fn gateway_without_the_redis_that_it_needs_is_unhealthy_but_alive() {
+    let closed = ClosedPort::bind();
+    let redis = format!("[redis]\nurl = \"redis://{}\"\nready = \"connected\"\n", closed.address);
+    let gateway = Gateway::start(&format!("{redis}{DEMO}"));
+    let outcome = health_at(gateway.admin, &[]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(
+        outcome.stderr.ends_with("503: the gateway has no connection to Redis\n"),
+        "{outcome:?}"
+    );
+    assert_eq!(health_at(gateway.admin, &["--live"]).code, Some(0));
+}
