@@ -197,7 +197,7 @@ mod tests {
         error: the name of a key cannot hold ' ': a name is made of letters A-Z and a-z, digits, `_`, `.` and `-`
         error: the name of a key is empty: a name is made of letters A-Z and a-z, digits, `_`, `.` and `-`
         error: the name of a key cannot hold '"': a name is made of letters A-Z and a-z, digits, `_`, `.` and `-`
-        error: the name of a key is longer than 64 characters: a name is made of letters A-Z and a-z, digits, `_`, `.` and `-`
+        error: the name of a key has 65 characters: a name has at most 64; this one begins `xxxxxxxxxxxxxxxxxxxxxxxx…`
         error: the name of a plan cannot hold '"': a name is made of letters A-Z and a-z, digits, `_`, `.` and `-`
         "#);
     }
