@@ -130,9 +130,10 @@ fn failing_collector_is_retried_until_it_recovers() {
     is_well.store(true, Ordering::SeqCst);
     gateway.get("/2");
     gateway.wait_for_count("tollgate_traces_spans_total", &[("result", "sent")], 1);
-    let log = gateway.log();
-    assert!(log.contains("spans are dropped: it answers 500"), "{log}");
-    assert!(log.contains("again"), "{log}");
+    eventually("the loss and its end in the log", || {
+        let log = gateway.log();
+        (log.contains("spans are dropped: it answers 500") && log.contains("again")).then_some(())
+    });
     // Both messages used one connection.
     let connections: Vec<_> = collector.messages().iter().map(|seen| seen.connection).collect();
     assert_eq!(connections, [0, 0]);
