@@ -11,6 +11,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::Config;
+use crate::policy::access_log::fields::Name;
 
 /// The file with the schema.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/gateway.schema.json");
@@ -80,6 +81,10 @@ fn simplify(name: &str, schema: &mut Value) {
         && let Some((_, pattern)) = PATTERNS.iter().find(|(own, _)| *own == name)
     {
         schema.insert("pattern".to_owned(), json!(pattern));
+    }
+    if schema.get("type") == Some(&json!("string")) && name == "fields" {
+        let names = Name::ALL.map(Name::as_str);
+        schema.insert("pattern".to_owned(), json!(format!("^({}|header:.+)$", names.join("|"))));
     }
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         properties.iter_mut().for_each(|(name, property)| simplify(name, property));

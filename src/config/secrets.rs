@@ -55,7 +55,7 @@ const PUBLIC_IN_CLIENTS: [&str; 8] = [
 ];
 
 /// Settings of `[access_log]` that are not secret.
-const PUBLIC_IN_ACCESS_LOG: [&str; 3] = ["output", "client_ip", "sample"];
+const PUBLIC_IN_ACCESS_LOG: [&str; 4] = ["output", "client_ip", "sample", "fields"];
 
 /// Settings of `[tracing]` that are not secret; of `endpoint`, all but a login and a query.
 const PUBLIC_IN_TRACING: [&str; 6] =

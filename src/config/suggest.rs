@@ -56,7 +56,7 @@ pub fn help_lines(word: &str, candidates: &[&str]) -> String {
 }
 
 /// The text over several lines.
-fn wrap(text: &str) -> String {
+pub fn wrap(text: &str) -> String {
     let mut wrapped = String::with_capacity(text.len());
     let mut line = 0;
     for word in text.split(' ') {

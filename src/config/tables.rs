@@ -188,6 +188,9 @@ table! {
         /// Fraction of allowed requests that have a line, 0 to 1; refused and failed requests always
         /// have one. Default: 1.
         pub sample: Field<f64>,
+        /// Members of a line, in this order: `time`, `status`, …; `header:<name>` is a header of the
+        /// request. Default: all, without headers.
+        pub fields: List,
     }
 }
 

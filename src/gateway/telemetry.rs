@@ -53,7 +53,7 @@ impl Gateway {
         }
         let record = record(session, exchange, decision, total_us);
         if is_written {
-            self.access_log.write(&record);
+            self.access_log.write(&record, &session.req_header().headers);
         }
         if let Some(trace) = trace {
             self.record_trace(session, exchange, trace, record);

@@ -1,4 +1,7 @@
-//! `[access_log]`, resolved: the output, how addresses are shown, and the sample rate.
+//! `[access_log]`, resolved: the output, the members of a line, how addresses are shown, and the sample
+//! rate.
+
+pub mod fields;
 
 use std::fs::OpenOptions;
 use std::io;
@@ -7,6 +10,7 @@ use std::path::PathBuf;
 
 use super::redis::Secret;
 use crate::net::io_text;
+use fields::Fields;
 
 /// Settings of the access log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,6 +23,8 @@ pub struct AccessLog {
     pub salt: Option<Secret>,
     /// Fraction of the allowed requests that is logged.
     pub sample: SampleRate,
+    /// The members of a line.
+    pub fields: Fields,
 }
 
 /// Output of the access log.

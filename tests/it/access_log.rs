@@ -185,6 +185,30 @@ fn client_ip_setting_applies_at_reload() {
 }
 
 #[test]
+fn listed_fields_are_the_members_in_that_order_and_apply_at_reload() {
+    let (_folder, path) = place();
+    let file = |more: &str| format!("{DEMO}{}", table(&path, more));
+    let gateway = Gateway::start(&file(
+        "fields = [\"status\", \"header:User-Agent\", \"path\", \"header:referer\", \"header:x-none\"]",
+    ));
+    let referer = "https://a.example/b?api_key=secret";
+    let request = Request::get("/p?api_key=secret");
+    gateway.send(&request.header("User-Agent", "a \"b\"\\").header("Referer", referer));
+    lines(&path, 1);
+    gateway.apply(&file("fields = [\"path\"]"));
+    gateway.get("/q");
+    lines(&path, 2);
+    gateway.apply(&file(""));
+    gateway.get("/r");
+    let whole = lines(&path, 3).pop().unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let listed: Vec<&str> = text.lines().take(2).collect();
+    let first = r#"{"status":401,"header:user-agent":"a \"b\"\\","path":"/p","header:referer":"https://a.example/b?…","header:x-none":null}"#;
+    assert_eq!(listed, [first, r#"{"path":"/q"}"#]);
+    assert_eq!(whole.as_object().unwrap().len(), 32);
+}
+
+#[test]
 fn allowed_requests_are_sampled_and_others_always_logged() {
     let (_folder, path) = place();
     let rules = "[rules.r]\nper = []\nrate = \"10/d\"\n";

@@ -1,5 +1,5 @@
-//! A record as one line of JSON. Every line has the same members; a member without a value is
-//! `null`. `docs/observability.md` lists them.
+//! A record as one line of JSON. Every line has the members that the policy lists; a member without a
+//! value is `null`. `docs/observability.md` lists them.
 //!
 //! The JSON is written by hand: serde takes more than twice as many instructions for a line. A
 //! property test compares the result with serde's.
@@ -7,11 +7,14 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
-use super::{Record, UpstreamTimes};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::{Record, beginning};
 use crate::decide::label::source_label;
 use crate::decide::reason::Reason;
 use crate::observe::address::ShownAddress;
 use crate::observe::time::UtcTime;
+use crate::policy::access_log::fields::{Field, Fields, Name};
 use crate::policy::client::ClientKey;
 use crate::policy::settings::{KeySource, Upstream};
 use crate::policy::{Key, Route, Rule};
@@ -19,6 +22,9 @@ use crate::text::{hex, put_ip};
 
 /// Maximum length of a logged method, in bytes. The longest registered one has 17.
 const MAX_METHOD_BYTES: usize = 64;
+
+/// Maximum length of the logged text of a header, in bytes.
+const MAX_HEADER_BYTES: usize = 1_024;
 
 /// What the indexes of a record refer to in its policy.
 struct Resolved<'a> {
@@ -33,52 +39,113 @@ struct Resolved<'a> {
     upstream: Option<&'a Upstream>,
 }
 
-/// Writes one JSON object. Member names are literals of this file, so they are not escaped.
+/// Writes one JSON object. Member names are those of [`Field::member`], which have no character to
+/// escape.
 struct Object<'a> {
     text: &'a mut Vec<u8>,
     /// Written before the next member: `{` or a comma.
     separator: u8,
 }
 
-/// Appends `record` and a line feed to `lines`.
-pub(super) fn append(lines: &mut Vec<u8>, record: &Record) {
+/// Appends `record` and a line feed to `lines`. `headers` are those of the request.
+pub(super) fn append(lines: &mut Vec<u8>, record: &Record, headers: &HeaderMap) {
     let resolved = Resolved::of(record);
     let mut line = Object::open(lines);
-    line.time("time", UtcTime(record.time));
-    line.string("id", Some(&record.request_id));
-    line.string("trace_id", record.trace_id.map(|id| id.to_string()).as_deref());
-    line.number("generation", Some(record.generation));
-    line.string("key", resolved.key.map(|key| &*key.id));
-    line.string("key_from", resolved.key_from.map(key_source).as_deref());
-    line.address("ip", resolved.ip);
-    line.string("plan", resolved.plan);
-    line.string("method", Some(truncated(record.method.as_str())));
-    line.string("path", Some(&record.path));
-    line.string("route", resolved.route.map(|route| &*route.name));
-    line.string("decision", Some(record.decision.label.as_str()));
-    line.string("rule", resolved.rule.map(|rule| &*rule.name));
-    line.names("shadow_rules", resolved.shadow_rules.iter().map(|rule| &*rule.name));
-    line.number("cost", record.decision.cost);
-    line.number("remaining", record.decision.remaining);
-    line.string("source", record.decision.source.map(source_label));
-    line.string("reason", record.reason.map(Reason::label));
-    line.number("status", record.status.map(u64::from));
-    line.number("bytes_in", Some(record.bytes_in));
-    line.number("bytes_out", Some(record.bytes_out));
-    line.string("upstream", resolved.upstream.map(|upstream| &*upstream.name));
-    line.server("server", record.server);
-    line.milliseconds("total_ms", Some(record.timings.total));
-    line.milliseconds("check_ms", record.timings.check);
-    line.milliseconds("upstream_ms", record.timings.upstream);
-    let UpstreamTimes { connect, request_body, first_byte, body, send } = record.timings.parts;
-    line.string("connection", record.is_reused.map(connection));
-    line.milliseconds("connect_ms", connect);
-    line.milliseconds("request_body_ms", request_body);
-    line.milliseconds("first_byte_ms", first_byte);
-    line.milliseconds("body_ms", body);
-    line.milliseconds("send_ms", send);
+    match &record.policy.access_log.fields {
+        Fields::All => put_all(&mut line, record, &resolved),
+        Fields::Listed(fields) => {
+            for field in fields {
+                match field {
+                    Field::Name(name) => put_one(*name, &mut line, record, &resolved),
+                    Field::Header(header) => {
+                        line.string(&header.member, header_text(headers, &header.name).as_deref());
+                    }
+                }
+            }
+        }
+    }
     line.close();
     lines.push(b'\n');
+}
+
+/// Declares how each member is written. `put_all` has no branch per member, because most lines have all.
+macro_rules! members {
+    (|$name:ident, $line:ident, $record:ident, $resolved:ident|
+        $($member:ident => $write:expr,)*) => {
+        /// Writes all members, in the order of [`Name::ALL`].
+        fn put_all($line: &mut Object<'_>, $record: &Record, $resolved: &Resolved<'_>) {
+            $(
+                let $name = const { Name::$member.as_str() };
+                $write;
+            )*
+        }
+
+        /// Writes one member.
+        fn put_one(
+            member: Name,
+            $line: &mut Object<'_>,
+            $record: &Record,
+            $resolved: &Resolved<'_>,
+        ) {
+            let $name = member.as_str();
+            match member {
+                $(Name::$member => $write,)*
+            }
+        }
+    };
+}
+
+members! { |name, line, record, resolved|
+    Time => line.time(name, UtcTime(record.time)),
+    Id => line.string(name, Some(&record.request_id)),
+    TraceId => line.string(name, record.trace_id.map(|id| id.to_string()).as_deref()),
+    Generation => line.number(name, Some(record.generation)),
+    Key => line.string(name, resolved.key.map(|key| &*key.id)),
+    KeyFrom => line.string(name, resolved.key_from.map(key_source).as_deref()),
+    Ip => line.address(name, resolved.ip),
+    Plan => line.string(name, resolved.plan),
+    Method => line.string(name, Some(truncated(record.method.as_str()))),
+    Path => line.string(name, Some(&record.path)),
+    Route => line.string(name, resolved.route.map(|route| &*route.name)),
+    Decision => line.string(name, Some(record.decision.label.as_str())),
+    Rule => line.string(name, resolved.rule.map(|rule| &*rule.name)),
+    ShadowRules => line.names(name, resolved.shadow_rules.iter().map(|rule| &*rule.name)),
+    Cost => line.number(name, record.decision.cost),
+    Remaining => line.number(name, record.decision.remaining),
+    Source => line.string(name, record.decision.source.map(source_label)),
+    Reason => line.string(name, record.reason.map(Reason::label)),
+    Status => line.number(name, record.status.map(u64::from)),
+    BytesIn => line.number(name, Some(record.bytes_in)),
+    BytesOut => line.number(name, Some(record.bytes_out)),
+    Upstream => line.string(name, resolved.upstream.map(|upstream| &*upstream.name)),
+    Server => line.server(name, record.server),
+    Total => line.milliseconds(name, Some(record.timings.total)),
+    Check => line.milliseconds(name, record.timings.check),
+    UpstreamTime => line.milliseconds(name, record.timings.upstream),
+    Connection => line.string(name, record.is_reused.map(connection)),
+    Connect => line.milliseconds(name, record.timings.parts.connect),
+    RequestBody => line.milliseconds(name, record.timings.parts.request_body),
+    FirstByte => line.milliseconds(name, record.timings.parts.first_byte),
+    Body => line.milliseconds(name, record.timings.parts.body),
+    Send => line.milliseconds(name, record.timings.parts.send),
+}
+
+/// The values of a header, separated by commas; `None` without it. What follows a `?` is left out, because
+/// the query of a URL may contain a key. Text that is left out is shown as `…`.
+fn header_text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Cow<'a, str>> {
+    let mut values = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let first = values.next()?;
+    let mut text = String::from_utf8_lossy(first);
+    for value in values {
+        if text.len() > MAX_HEADER_BYTES {
+            break;
+        }
+        text.to_mut().push_str(", ");
+        text.to_mut().push_str(&String::from_utf8_lossy(value));
+    }
+    let query = text.find('?').map_or(usize::MAX, |mark| mark + 1);
+    let kept = beginning(&text, MAX_HEADER_BYTES.min(query));
+    if kept.len() == text.len() { Some(text) } else { Some(Cow::Owned(format!("{kept}…"))) }
 }
 
 /// A source of keys as in the configuration file.

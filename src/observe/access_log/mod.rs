@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 use std::time::Duration;
 
-use http::Method;
+use http::{HeaderMap, Method};
 use parking_lot::{Condvar, Mutex};
 use prometheus::IntCounter;
 
@@ -193,10 +193,14 @@ impl Record {
         if path.len() <= Self::MAX_PATH_BYTES {
             return path.into();
         }
-        let ends = (0..=Self::MAX_PATH_BYTES).rev();
-        let kept = ends.into_iter().find_map(|end| path.get(..end)).unwrap_or_default();
-        format!("{kept}…").into()
+        format!("{}…", beginning(path, Self::MAX_PATH_BYTES)).into()
     }
+}
+
+/// The longest beginning of a text that has at most `most` bytes.
+fn beginning(text: &str, most: usize) -> &str {
+    let most = most.min(text.len());
+    (0..=most).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
 impl AccessLog {
@@ -213,11 +217,12 @@ impl AccessLog {
         Ok(Self { writer: thread.thread().clone(), shared })
     }
 
-    /// Queues a record; the writer writes it within 20 ms. Drops and counts it if the queue is full.
-    pub fn write(&self, record: &Record) {
+    /// Queues a record of a request with these headers; the writer writes it within 20 ms. Drops and counts
+    /// it if the queue is full.
+    pub fn write(&self, record: &Record, headers: &HeaderMap) {
         let pushed = LINE.with_borrow_mut(|line| {
             line.clear();
-            json::append(line, record);
+            json::append(line, record, headers);
             self.shared.queue.lock().push(line)
         });
         match pushed {

@@ -1,5 +1,7 @@
 //! `[access_log]`.
 
+mod fields;
+
 use std::path::PathBuf;
 
 use super::environment::{Environment, expand, expand_path};
@@ -10,20 +12,22 @@ use crate::config::suggest::cut;
 use crate::config::{Config, tables};
 use crate::policy::access_log::{AccessLog, Output, SampleRate};
 use crate::policy::redis::Secret;
+use crate::policy::settings::KeySource;
 
 /// Minimum length of a salt. A shorter one could be guessed from the hash of a known address.
 const MIN_SALT_CHARACTERS: usize = 16;
 
-/// The access log; off without the table.
+/// The access log; off without the table. API keys may be in `key_sources`.
 pub(super) fn access_log(
     config: &Config,
     environment: Environment<'_>,
+    key_sources: &[KeySource],
     diagnostics: &mut Diagnostics,
 ) -> Option<AccessLog> {
     let Some(table) = &config.access_log else {
         return Some(AccessLog::default());
     };
-    let tables::AccessLog { output, client_ip, salt, sample } = table.get_ref();
+    let tables::AccessLog { output, client_ip, salt, sample, fields } = table.get_ref();
     let output = match output {
         None => Some(Output::Stdout),
         Some(field) => self::output(field, environment, diagnostics),
@@ -36,8 +40,9 @@ pub(super) fn access_log(
         None => Some(SampleRate::ALL),
         Some(field) => self::sample(field, diagnostics),
     };
+    let fields = fields::fields(fields, key_sources, diagnostics);
     let client_ip = meaning(client_ip.as_ref());
-    Some(AccessLog { output: output?, client_ip, salt: salt?, sample: sample? })
+    Some(AccessLog { output: output?, client_ip, salt: salt?, sample: sample?, fields: fields? })
 }
 
 fn output(

@@ -66,10 +66,11 @@ pub fn build(
     let headers = server::headers(config);
     let memory = server::memory(config, diagnostics);
     let redis = redis::redis(config, environment, diagnostics);
-    let access_log = access_log::access_log(config, environment, diagnostics);
     let tracing = tracing::tracing(config, environment, diagnostics);
     let audit = audit::audit(config, diagnostics);
     let clients = clients::clients(config, &names, diagnostics);
+    let key_sources = clients.as_ref().map_or(&[][..], |clients| &clients.key_sources);
+    let access_log = access_log::access_log(config, environment, key_sources, diagnostics);
     let (keys, key_by_digest) = keys::keys(config, &names, diagnostics);
     let upstreams = upstreams::upstreams(config, diagnostics);
     routes::check(config, diagnostics);

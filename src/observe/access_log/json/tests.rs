@@ -1,7 +1,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use http::Method;
+use http::{HeaderValue, Method};
 use proptest::option::of as maybe;
 use proptest::prelude::*;
 use serde::Serialize;
@@ -10,9 +10,10 @@ use super::*;
 use crate::decide::decision::Summary;
 use crate::decide::label::DecisionLabel;
 use crate::load::from_text;
-use crate::observe::access_log::{Timings, UpstreamMarks};
+use crate::observe::access_log::{Timings, UpstreamMarks, UpstreamTimes};
 use crate::observe::traces::context::TraceId;
 use crate::policy::Policy;
+use crate::policy::access_log::fields::RequestHeader;
 use crate::policy::client::Client;
 use crate::store::limiter::Source;
 
@@ -211,8 +212,74 @@ proptest! {
     #[test]
     fn line_equals_the_json_of_serde(record in records()) {
         let mut lines = b"before\n".to_vec();
-        append(&mut lines, &record);
+        append(&mut lines, &record, &HeaderMap::new());
         prop_assert_eq!(std::str::from_utf8(&lines).unwrap(), format!("before\n{}", by_serde(&record)));
+    }
+}
+
+/// Any fields, each once, in any order.
+fn field_lists() -> impl Strategy<Value = Vec<Field>> {
+    let header = |name| Field::Header(RequestHeader::new(HeaderName::from_static(name)));
+    let names = Name::ALL.into_iter().map(Field::Name);
+    let all: Vec<Field> = names.chain(["user-agent", "referer"].map(header)).collect();
+    let most = all.len();
+    proptest::sample::subsequence(all, 1..=most).prop_shuffle()
+}
+
+proptest! {
+    #[test]
+    fn line_with_listed_fields_has_the_same_values_in_that_order(
+        mut record in records(),
+        fields in field_lists(),
+        agent in maybe("[ !-~\u{80}-\u{10ffff}&&[^?]]{0,100}"),
+    ) {
+        let every: serde_json::Value = serde_json::from_str(&by_serde(&record)).unwrap();
+        let agent = agent.map(|agent| HeaderValue::from_bytes(agent.as_bytes()).unwrap());
+        let mut headers = HeaderMap::new();
+        headers.extend(agent.clone().map(|agent| (http::header::USER_AGENT, agent)));
+        let members = fields.iter().map(|field| {
+            let value = match field.member() {
+                "header:user-agent" => {
+                    serde_json::json!(agent.as_ref().map(|agent| str::from_utf8(agent.as_bytes()).unwrap()))
+                }
+                "header:referer" => serde_json::Value::Null,
+                name => every[name].clone(),
+            };
+            format!("\"{}\":{value}", field.member())
+        });
+        let expected = format!("{{{}}}\n", members.collect::<Vec<_>>().join(","));
+        let mut policy = from_text("gateway.toml", &format!("{FILE}\"plain\"")).unwrap();
+        policy.access_log.client_ip = record.policy.access_log.client_ip;
+        policy.access_log.salt.clone_from(&record.policy.access_log.salt);
+        policy.access_log.fields = Fields::Listed(fields.into());
+        record.policy = Arc::new(policy);
+        let mut line = Vec::new();
+        append(&mut line, &record, &headers);
+        prop_assert_eq!(String::from_utf8(line).unwrap(), expected);
+    }
+}
+
+#[test]
+fn header_is_bounded_and_shows_no_query() {
+    let name = HeaderName::from_static("referer");
+    let long = "é".repeat(600);
+    let cut = format!("{}…", "é".repeat(512));
+    let table: [(&[&[u8]], Option<&str>); 8] = [
+        (&[], None),
+        (&[b""], Some("")),
+        (&[b"a", b"b"], Some("a, b")),
+        (&[b"\xff\"\\"], Some("\u{fffd}\"\\")),
+        (&[b"http://a/b?api_key=secret"], Some("http://a/b?…")),
+        (&[b"a", b"b?c", b"d"], Some("a, b?…")),
+        (&[b"a?"], Some("a?")),
+        (&[long.as_bytes(), b"b"], Some(&cut)),
+    ];
+    for (values, expected) in table {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(&name, HeaderValue::from_bytes(value).unwrap());
+        }
+        assert_eq!(header_text(&headers, &name).as_deref(), expected);
     }
 }
 
