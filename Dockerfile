@@ -28,10 +28,11 @@ FROM debian:bookworm-slim
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --system --no-create-home tollgate
+    && useradd --system --no-create-home --uid 10001 --user-group tollgate
 COPY --from=build /tollgate /usr/local/bin/tollgate
 COPY gateway.toml /etc/tollgate/gateway.toml
-USER tollgate
+# By number: with `runAsNonRoot`, Kubernetes starts no image whose user is a name.
+USER 10001
 EXPOSE 8080
 # Asks the admin port of the file. With another file than this one, pass its path here, too:
 # `docker run --health-cmd 'tollgate health FILE'`, or `healthcheck:` in Compose.
