@@ -51,11 +51,19 @@ impl Identity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum IdentityError {
     /// The request has two different keys.
-    #[error("the request has two different API keys; send one")]
-    ConflictingKeys,
+    #[error("the request has two different API keys")]
+    ConflictingKeys {
+        /// Where the first key is, as an index into [`Clients::key_sources`].
+        first: usize,
+        /// Where the other key is.
+        second: usize,
+    },
     /// A key is longer than [`MAX_KEY_BYTES`].
     #[error("the API key is longer than {MAX_KEY_BYTES} bytes")]
-    KeyTooLong,
+    KeyTooLong {
+        /// Where the key is, as an index into [`Clients::key_sources`].
+        at: usize,
+    },
 }
 
 /// Identifies the client of a request. `peer` is the remote address of the connection, `None` on a Unix
@@ -154,14 +162,14 @@ fn add_key<'a>(
         return Ok(());
     }
     if key.len() > MAX_KEY_BYTES {
-        return Err(IdentityError::KeyTooLong);
+        return Err(IdentityError::KeyTooLong { at: source });
     }
     match found {
         None => *found = Some((key, source)),
-        Some((first, _)) => {
+        Some((key_before, first)) => {
             let is_denied = clients.on_conflicting_keys == OnConflictingKeys::Deny;
-            if is_denied && *first != key {
-                return Err(IdentityError::ConflictingKeys);
+            if is_denied && *key_before != key {
+                return Err(IdentityError::ConflictingKeys { first: *first, second: source });
             }
         }
     }

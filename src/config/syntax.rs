@@ -38,6 +38,14 @@ enum Fault {
     },
     /// A name with a character that needs quotes.
     InvalidName,
+    /// A `:` in place of `=`, as in YAML and JSON.
+    Colon,
+    /// A comment of another language, such as `// …`.
+    ForeignComment,
+    /// A `,` or `;` after the value of a line.
+    Terminator,
+    /// A space or other text in the head of a table, before its `]`.
+    TextInHead,
     /// A name in three quotes, which only values can have.
     NameInThreeQuotes,
     /// No name where one belongs, as in `[a.]` and `[a.{b}]`.
@@ -46,8 +54,11 @@ enum Fault {
     MissingValue,
     UnclosedHead,
     UnclosedList,
-    /// A list without its `]` or without a `,`.
-    MissingComma,
+    /// A list or a table in braces without its end or without a `,`. `after`: the end of the item before.
+    MissingComma {
+        within: Bracket,
+        after: usize,
+    },
     UnclosedBraces,
     UnclosedString,
     /// A string over several lines without its end.
@@ -60,6 +71,13 @@ enum Fault {
     Unquoted,
     /// An error of another kind, reported with the parser's message.
     Other,
+}
+
+/// What an opening bracket begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bracket {
+    List,
+    Braces,
 }
 
 /// Element of TOML that the parser found at a place in the text.
@@ -75,10 +93,12 @@ enum Site {
     MissingValue,
     /// The end of a list without its `]`.
     UnclosedList,
-    /// The place of a comma between two items of a list.
-    MissingComma,
+    /// The place of a comma between two items, of which the first ends at `after`.
+    MissingComma { within: Bracket, after: usize },
     /// The end of a table in braces without its `}`.
     UnclosedBraces,
+    /// Text that the parser skips after the value of a line.
+    AfterValue,
 }
 
 /// All sites of a file.
@@ -93,7 +113,9 @@ struct Sites {
     /// Where the head of a table began that has not ended.
     head: Option<usize>,
     /// Lists and tables in braces that are open.
-    depth: usize,
+    open: Vec<Bracket>,
+    /// The end of the value before, until a comma or a bracket opens.
+    value_end: Option<usize>,
     /// Whether a name has begun that has no `=` yet.
     has_name: bool,
     /// The same in braces.
@@ -201,8 +223,16 @@ impl Fault {
             if !is_closed(name) {
                 return Self::UnclosedString;
             }
-        } else if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte)) {
-            return Self::InvalidName;
+        } else if !is_bare(name) {
+            let before_colon = name.split_once(':').map(|(before, _)| before);
+            return if !in_head && before_colon.is_some_and(|name| !name.is_empty() && is_bare(name))
+            {
+                Self::Colon
+            } else if !in_head && ["//", "/*", ";"].iter().any(|mark| name.starts_with(mark)) {
+                Self::ForeignComment
+            } else {
+                Self::InvalidName
+            };
         }
         if span == error { Self::DuplicateName { in_head } } else { Self::Other }
     }
@@ -210,7 +240,9 @@ impl Fault {
     /// The fault of a value. `found` is the text from the place of the error on.
     fn of_scalar(value: &str, found: &str) -> Self {
         let is_number = |byte: u8| byte.is_ascii_hexdigit() || b"+-._:xobTZ".contains(&byte);
-        if value.starts_with(['"', '\''])
+        if !value.starts_with(['"', '\'']) && value.ends_with(';') {
+            Self::Terminator
+        } else if value.starts_with(['"', '\''])
             && is_closed(value)
             && found.starts_with(|c: char| c.is_control() && c != '\n')
         {
@@ -236,7 +268,10 @@ impl Fault {
     fn breaks_structure(self) -> bool {
         matches!(
             self,
-            Self::UnclosedList | Self::MissingComma | Self::UnclosedBraces | Self::UnclosedText
+            Self::UnclosedList
+                | Self::MissingComma { .. }
+                | Self::UnclosedBraces
+                | Self::UnclosedText
         )
     }
 
@@ -247,12 +282,25 @@ impl Fault {
                 let name = text.get(span.clone()).unwrap_or_default();
                 (format!("`{}` is written twice", cut(name, SHOWN)), Some("keep one of them"))
             }
-            Self::MissingComma => {
-                let end =
-                    text.get(..span.start).map_or(span.start, |before| before.trim_end().len());
-                let diagnostic =
-                    Diagnostic::new(end..end, "a list is not closed, or lacks a comma");
-                return diagnostic.help("end it with `]`, or put `,` between its items");
+            Self::MissingComma { within, after } => {
+                let (message, help) = match within {
+                    Bracket::List => (
+                        "a list is not closed, or lacks a comma",
+                        "end it with `]`, or put `,` between its items",
+                    ),
+                    Bracket::Braces => (
+                        "a table in braces is not closed, or lacks a comma",
+                        "end it with `}`, or put `,` between its settings",
+                    ),
+                };
+                return Diagnostic::new(after..after, message).help(help);
+            }
+            Self::Colon => {
+                let name = line_around(text, span.start).start..span.start;
+                let name = text.get(name).unwrap_or_default();
+                let name = name.rsplit(['{', ',', ' ', '\t']).next().unwrap_or_default();
+                let help = format!("write `{} = …`", cut(name, SHOWN));
+                return Diagnostic::new(span, "`=` follows a name, not `:`").help(help);
             }
             Self::Other => (prose.replace("array", "list"), None),
             known => {
@@ -273,6 +321,14 @@ impl Fault {
             Self::InvalidName => (
                 "a name holds a character that it cannot hold",
                 Some("write it in letters A-Z and a-z, digits, `_` and `-`"),
+            ),
+            Self::ForeignComment => ("a comment begins with `#`", None),
+            Self::Terminator => {
+                ("a value ends with its line", Some("remove the `,` or `;` after it"))
+            }
+            Self::TextInHead => (
+                "a table's name holds a character that it cannot hold",
+                Some("write it in letters A-Z and a-z, digits, `_` and `-`, without spaces"),
             ),
             Self::NameInThreeQuotes => {
                 ("a name is written in three quotes", Some("write it in one pair of quotes"))
@@ -303,9 +359,16 @@ impl Fault {
                 Some("a string is written as `\"…\"`"),
             ),
             Self::Unquoted => ("a string needs quotes", Some("write it as `\"…\"`")),
-            Self::DuplicateName { .. } | Self::MissingComma | Self::Other => ("not TOML", None),
+            Self::DuplicateName { .. } | Self::MissingComma { .. } | Self::Colon | Self::Other => {
+                ("not TOML", None)
+            }
         }
     }
+}
+
+/// Whether a name needs no quotes.
+fn is_bare(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 
 /// Whether a text begins with a quote that does not end it.
@@ -350,7 +413,14 @@ impl Sites {
             let rest = text.get(error.start..).unwrap_or_default();
             let has_end = rest.lines().next().is_some_and(|rest| rest.contains(']'));
             let has_no_name = inserted.is_some_and(|(_, site)| matches!(site, Site::Name { .. }));
-            return if has_end && has_no_name { Fault::MissingName } else { Fault::UnclosedHead };
+            return match (has_end, has_no_name) {
+                (true, true) => Fault::MissingName,
+                // `[keys.two words]`, but not `[keys.a # […]`.
+                (true, false) if !rest.trim_start().starts_with(['#', '\n', '\r']) => {
+                    Fault::TextInHead
+                }
+                _ => Fault::UnclosedHead,
+            };
         }
         let around = before.next().filter(|(range, _)| error.start <= range.end);
         let Some((range, site)) = inserted.or(around) else { return Fault::Other };
@@ -367,8 +437,12 @@ impl Sites {
             },
             Site::MissingValue => Fault::MissingValue,
             Site::UnclosedList => Fault::UnclosedList,
-            Site::MissingComma => Fault::MissingComma,
+            Site::MissingComma { within, after } => {
+                Fault::MissingComma { within: *within, after: *after }
+            }
             Site::UnclosedBraces => Fault::UnclosedBraces,
+            Site::AfterValue if site_text.starts_with([',', ';']) => Fault::Terminator,
+            Site::AfterValue => Fault::Other,
         }
     }
 
@@ -386,6 +460,27 @@ impl Sites {
     fn begin_head(&mut self, at: usize) {
         self.heads.push(at);
         self.head = Some(at);
+    }
+
+    /// Begins a list or a table in braces at byte `at`.
+    fn open(&mut self, bracket: Bracket, at: usize) {
+        self.begin_value(at);
+        self.open.push(bracket);
+        self.value_end = None;
+    }
+
+    /// Ends a list or a table in braces at `span`, which is empty if its bracket is missing.
+    fn close(&mut self, span: Span, unclosed: Site) {
+        self.open.pop();
+        self.value_end = Some(span.end());
+        self.add_if_inserted(span, unclosed);
+    }
+
+    /// Begins the next setting, or text that is none, in braces: a comma must be before it.
+    fn begin_in_braces(&mut self, at: usize) {
+        if let (Some(after), Some(Bracket::Braces)) = (self.value_end, self.open.last()) {
+            self.list.push((at..at, Site::MissingComma { within: Bracket::Braces, after }));
+        }
     }
 
     /// Ends a name in braces at the value that begins at byte `at`.
@@ -407,9 +502,12 @@ impl Sites {
 
     /// Ends the head of a table, or a name and its value, before byte `at`.
     fn end_statement(&mut self, at: usize) {
+        if self.open.is_empty() {
+            self.value_end = None;
+        }
         if let Some(start) = self.head.take() {
             self.unclosed_heads.push(start..at);
-        } else if std::mem::take(&mut self.has_name) && self.depth == 0 {
+        } else if std::mem::take(&mut self.has_name) && self.open.is_empty() {
             self.list.push((at..at, Site::NameWithoutValue));
         }
     }
@@ -433,30 +531,28 @@ impl EventReceiver for Sites {
     }
 
     fn inline_table_open(&mut self, span: Span, _: &mut dyn ErrorSink) -> bool {
-        self.begin_value(span.start());
-        self.depth += 1;
+        self.open(Bracket::Braces, span.start());
         true
     }
 
     fn inline_table_close(&mut self, span: Span, _: &mut dyn ErrorSink) {
-        self.depth = self.depth.saturating_sub(1);
-        self.add_if_inserted(span, Site::UnclosedBraces);
+        self.close(span, Site::UnclosedBraces);
     }
 
     fn array_open(&mut self, span: Span, _: &mut dyn ErrorSink) -> bool {
-        self.begin_value(span.start());
-        self.depth += 1;
+        self.open(Bracket::List, span.start());
         true
     }
 
     fn array_close(&mut self, span: Span, _: &mut dyn ErrorSink) {
-        self.depth = self.depth.saturating_sub(1);
-        self.add_if_inserted(span, Site::UnclosedList);
+        self.close(span, Site::UnclosedList);
     }
 
     fn simple_key(&mut self, span: Span, _: Option<Encoding>, _: &mut dyn ErrorSink) {
-        self.has_name = self.depth == 0 && self.head.is_none();
-        self.has_name_in_braces = self.depth > 0;
+        self.begin_in_braces(span.start());
+        self.value_end = None;
+        self.has_name = self.open.is_empty() && self.head.is_none();
+        self.has_name_in_braces = !self.open.is_empty();
         self.add(span, Site::Name { in_head: self.head.is_some() });
     }
 
@@ -469,10 +565,12 @@ impl EventReceiver for Sites {
     fn scalar(&mut self, span: Span, _: Option<Encoding>, _: &mut dyn ErrorSink) {
         self.begin_value(span.start());
         self.add(span, if span.is_empty() { Site::MissingValue } else { Site::Scalar });
+        self.value_end = Some(span.end());
     }
 
     fn value_sep(&mut self, span: Span, _: &mut dyn ErrorSink) {
-        self.add_if_inserted(span, Site::MissingComma);
+        let after = self.value_end.take().unwrap_or(span.start());
+        self.add_if_inserted(span, Site::MissingComma { within: Bracket::List, after });
     }
 
     fn comment(&mut self, span: Span, _: &mut dyn ErrorSink) {
@@ -484,6 +582,10 @@ impl EventReceiver for Sites {
     }
 
     fn error(&mut self, span: Span, _: &mut dyn ErrorSink) {
+        self.begin_in_braces(span.start());
+        if self.value_end.is_some() && self.open.is_empty() {
+            self.add(span, Site::AfterValue);
+        }
         self.end_statement(span.start());
     }
 }

@@ -8,7 +8,7 @@ use http::{HeaderName, Method, StatusCode};
 use super::guard::Malformed;
 use super::headers::{HeaderFault, UncountableHeader};
 use super::{Refusal, Rejection, Unauthenticated};
-use crate::identity::IdentityError;
+use crate::identity::{IdentityError, MAX_KEY_BYTES};
 use crate::limit::charge::Charge;
 use crate::policy::matcher::takes;
 use crate::policy::settings::KeySource;
@@ -63,6 +63,26 @@ fn unauthenticated(policy: &Policy, reason: Unauthenticated) -> String {
     }
 }
 
+/// Which keys of a request cannot be used: where they were, so that a client that sends a bearer token of the
+/// upstream's learns that it is read as a key. Never the key.
+fn unidentified(policy: &Policy, error: IdentityError) -> String {
+    let place =
+        |source: usize| policy.clients.key_sources.get(source).map_or_else(String::new, place);
+    match error {
+        IdentityError::ConflictingKeys { first, second } if first == second => {
+            format!("The request has two different API keys {}; send one.", place(first))
+        }
+        IdentityError::ConflictingKeys { first, second } => format!(
+            "The request has two different API keys, one {} and one {}; send one.",
+            place(first),
+            place(second)
+        ),
+        IdentityError::KeyTooLong { at } => {
+            format!("The API key {} is longer than {MAX_KEY_BYTES} bytes.", place(at))
+        }
+    }
+}
+
 /// Where a key is in a request, after "the API key".
 fn place(source: &KeySource) -> String {
     match source {
@@ -104,9 +124,7 @@ fn rejected(policy: &Policy, rejection: Rejection) -> (StatusCode, String) {
     match rejection {
         Rejection::Malformed(malformed) => self::malformed(policy, malformed),
         Rejection::Path(error) => bad(&error),
-        Rejection::Identity(
-            error @ (IdentityError::ConflictingKeys | IdentityError::KeyTooLong),
-        ) => bad(&error),
+        Rejection::Identity(error) => (StatusCode::BAD_REQUEST, unidentified(policy, error)),
         Rejection::OwnLimitsMethod => {
             let detail = format!("Only {OWN_LIMITS_METHODS} are allowed here.");
             (StatusCode::METHOD_NOT_ALLOWED, detail)

@@ -204,8 +204,8 @@ impl From<Rejection> for Reason {
             Rejection::Path(PathError::DotSegment) => Self::DotSegment,
             Rejection::Path(PathError::BadEscape) => Self::InvalidEncoding,
             Rejection::Path(PathError::Ambiguous) => Self::AmbiguousPath,
-            Rejection::Identity(IdentityError::ConflictingKeys) => Self::ConflictingKeys,
-            Rejection::Identity(IdentityError::KeyTooLong) => Self::KeyTooLong,
+            Rejection::Identity(IdentityError::ConflictingKeys { .. }) => Self::ConflictingKeys,
+            Rejection::Identity(IdentityError::KeyTooLong { .. }) => Self::KeyTooLong,
             Rejection::OwnLimitsMethod | Rejection::TraceNotNamed => Self::MethodNotAllowed,
             Rejection::NoRoute => Self::NoRoute,
             Rejection::Header(header) => match header.fault {

@@ -216,6 +216,21 @@ fn conflicting_keys() {
 }
 
 #[test]
+fn keys_that_cannot_be_used_name_where_they_were() {
+    let twice = with_headers(with_key("/api/x", "acme"), &[("x-api-key", "other")]);
+    let shown = without_levels(&twice);
+    assert!(
+        shown.contains("has two different API keys in the header X-Api-Key; send one."),
+        "{shown}"
+    );
+    let token = format!("Bearer {}", "x".repeat(1025));
+    let path = RequestSpec { path: "/api/x".to_owned(), ..RequestSpec::default() };
+    let shown = without_levels(&with_headers(path, &[("authorization", &token)]));
+    let detail = "The API key as a bearer token in Authorization is longer than 1024 bytes.";
+    assert!(shown.contains(detail), "{shown}");
+}
+
+#[test]
 fn exempt_address() {
     let spec = RequestSpec { ip: "192.0.2.7".parse().ok(), ..with_key("/api/x", "acme") };
     insta::assert_snapshot!(without_levels(&spec));

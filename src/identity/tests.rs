@@ -110,12 +110,13 @@ fn key_is_read_from_all_configured_sources() {
 
 #[test]
 fn row_32_different_keys_are_an_error() {
-    let conflict = Err(IdentityError::ConflictingKeys);
+    let conflict = |first, second| Err(IdentityError::ConflictingKeys { first, second });
     let both: [(&str, &[u8]); 2] = [("x-api-key", b"other"), ("x-api-key", b"secret")];
     let strict = policy("");
-    assert_eq!(key(&strict, &both, None), conflict);
-    assert_eq!(key(&strict, &[("x-api-key", b"secret")], Some("api_key=other")), conflict);
-    assert_eq!(key(&strict, &[], Some("api_key=secret&api_key=other")), conflict);
+    assert_eq!(key(&strict, &both, None), conflict(0, 0));
+    let in_query = key(&strict, &[("x-api-key", b"secret")], Some("api_key=other"));
+    assert_eq!(in_query, conflict(0, 2));
+    assert_eq!(key(&strict, &[], Some("api_key=secret&api_key=other")), conflict(2, 2));
     let same: [(&str, &[u8]); 2] = [("x-api-key", b"secret"), ("authorization", b"Bearer secret")];
     assert_eq!(key(&strict, &same, Some("api_key=secret")), Ok(ClientKey::Known(0)));
     let first = policy("on_conflicting_keys = \"first\"\non_unknown_key = \"anonymous\"");
@@ -132,7 +133,10 @@ fn row_30_key_is_any_bytes_up_to_1_kib() {
         assert!(matches!(found, Ok(ClientKey::Unknown(_))), "{bytes:?}");
     }
     let long = [b'k'; 1025];
-    assert_eq!(key(&policy, &[("x-api-key", &long)], None), Err(IdentityError::KeyTooLong));
+    assert_eq!(
+        key(&policy, &[("x-api-key", &long)], None),
+        Err(IdentityError::KeyTooLong { at: 0 })
+    );
     assert!(matches!(key(&policy, &[], Some("api_key=%0d%0a%00")), Ok(ClientKey::Unknown(_))));
 }
 

@@ -2,6 +2,9 @@
 
 use super::super::{messages, render};
 
+const BRACES: &str = "a table in braces is not closed, or lacks a comma";
+const COLON: &str = "`=` follows a name, not `:`";
+
 #[test]
 fn a_string_needs_quotes() {
     insta::assert_snapshot!(render("[rules.r]\nper = []\nrate = 10/s\nburst = 'x'\n"), @r#"
@@ -113,6 +116,84 @@ fn threads_is_a_whole_number_not_a_string() {
     ");
 }
 
+#[test]
+fn colon_in_place_of_the_equals_sign() {
+    insta::assert_snapshot!(render("[rules.r]\nplans.free = { rate = '1/s', burst: 10 }\nper: []"), @r"
+    error: `=` follows a name, not `:`
+     --> gateway.toml:2:35
+      |
+    2 | plans.free = { rate = '1/s', burst: 10 }
+      |                                   ^
+      |
+      = help: write `burst = …`
+
+    error: `=` follows a name, not `:`
+     --> gateway.toml:3:4
+      |
+    3 | per: []
+      |    ^
+      |
+      = help: write `per = …`
+
+    gateway.toml: 2 errors
+    ");
+}
+
+#[test]
+fn table_in_braces_is_not_closed() {
+    let text = "[rules.r]\nplans.a = { rate = '1/s', burst = 10  # ten\nplans.b = { rate = '2/s' }\n\n\
+                [keys.k]\nplan = 'b'\n";
+    insta::assert_snapshot!(render(text), @r"
+    error: a table in braces is not closed, or lacks a comma
+     --> gateway.toml:2:37
+      |
+    2 | plans.a = { rate = '1/s', burst = 10  # ten
+      |                                     ^
+      |
+      = help: end it with `}`, or put `,` between its settings
+
+    gateway.toml: 1 error
+    ");
+}
+
+#[test]
+fn value_ends_with_its_line() {
+    insta::assert_snapshot!(render("[server]\nadmin = '127.0.0.1:9090';\nthreads = 4,"), @r"
+    error: a value ends with its line
+     --> gateway.toml:2:25
+      |
+    2 | admin = '127.0.0.1:9090';
+      |                         ^
+      |
+      = help: remove the `,` or `;` after it
+
+    error: a value ends with its line
+     --> gateway.toml:3:12
+      |
+    3 | threads = 4,
+      |            ^
+      |
+      = help: remove the `,` or `;` after it
+
+    gateway.toml: 2 errors
+    ");
+}
+
+#[test]
+fn head_with_a_space() {
+    insta::assert_snapshot!(render("[keys.acme inc]\nplan = 'b'\n[plans.b]"), @r"
+    error: a table's name holds a character that it cannot hold
+     --> gateway.toml:1:11
+      |
+    1 | [keys.acme inc]
+      |           ^
+      |
+      = help: write it in letters A-Z and a-z, digits, `_` and `-`, without spaces
+
+    gateway.toml: 1 error
+    ");
+}
+
 /// The first error of each text, with its line and column.
 #[test]
 fn each_kind_of_invalid_syntax_is_named() {
@@ -128,6 +209,22 @@ fn each_kind_of_invalid_syntax_is_named() {
         ("[server]\nadmin = \"a\\\"", "a string is not closed", "2:12"),
         ("[server]\nadmin = '''a\nb = 1", "a string over several lines is not closed", "6:13"),
         ("[rules.r]\nper = ['a' 'b']", "a list is not closed, or lacks a comma", "2:11"),
+        ("[rules.r]\nper = ['a' # b\nrate", "a list is not closed, or lacks a comma", "2:11"),
+        ("[plans]\na = { b = '1' c = '2' }", BRACES, "2:14"),
+        ("[plans]\na = { b = [1] # c\n\n[x]", BRACES, "2:14"),
+        ("[plans]\na = { b.c = { d = 1 } ]", BRACES, "2:22"),
+        ("server: 1", COLON, "1:7"),
+        ("[server]\nthreads:4", COLON, "2:8"),
+        ("[rules.r]\nplans.a = { rate: '1/s' }", COLON, "2:17"),
+        ("// x", "a comment begins with `#`", "1:1"),
+        ("[server]\n; x", "a comment begins with `#`", "2:1"),
+        ("[server]\nthreads = 4;", "a value ends with its line", "2:11"),
+        ("[server]\nthreads = 4,", "a value ends with its line", "2:12"),
+        ("[server]\nadmin = 'a' ;", "a value ends with its line", "2:13"),
+        ("[rules.r]\nper = ['ip'], # x", "a value ends with its line", "2:13"),
+        ("[rules.r]\nplans.a = { rate = '1/s' };", "a value ends with its line", "2:27"),
+        ("[keys.two words]", "a table's name holds a character that it cannot hold", "1:10"),
+        ("[keys.a # [b]", "a table's name is not closed", "1:8"),
         ("[rules.r]\nexempt = { ips }", "a name without a value", "2:16"),
         ("[server]\n[server]", "the table `server` is written twice", "2:2"),
         ("[server]\nthreads = 1\nthreads.a = 1", "`threads` is written twice", "3:1"),
