@@ -28,7 +28,7 @@ FROM debian:bookworm-slim
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --system --no-create-home --uid 10001 --user-group tollgate
+    && useradd --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin tollgate
 COPY --from=build /tollgate /usr/local/bin/tollgate
 COPY gateway.toml /etc/tollgate/gateway.toml
 # By number: with `runAsNonRoot`, Kubernetes starts no image whose user is a name.
