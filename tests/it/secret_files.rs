@@ -82,7 +82,7 @@ fn changed_secret_is_reloaded_and_shown_without_its_value() {
     assert_eq!(status(&gateway, ONE), 200);
     folder.write("token", TWO);
     assert_token(&gateway, TWO, ONE);
-    folder.replace("token", &format!("{ONE}\r\n"));
+    folder.replace("token", format!("{ONE}\r\n"));
     assert_token(&gateway, ONE, TWO);
     // Another line break at the end is no change.
     folder.replace("token", ONE);
