@@ -17,7 +17,7 @@ use crate::blocking::{NoResult, run_sync};
 use crate::config::Config;
 use crate::config::diagnostic::{Diagnostic, Diagnostics, Report};
 use crate::config::outline::Outline;
-use crate::config::read;
+use crate::config::read as toml;
 use crate::config::reference::Reference;
 use crate::net::tls::{self, TlsError};
 use crate::policy::{Digest, Policy, build};
@@ -105,6 +105,18 @@ pub enum LoadError {
         /// How many reads are blocked.
         count: usize,
     },
+    /// A content that was sent has not been checked by the deadline.
+    #[error("the check took longer than {} s", .deadline.as_secs())]
+    LateCheck {
+        /// How long the check was allowed to take.
+        deadline: Duration,
+    },
+    /// Earlier dry runs are still running, so no other was started.
+    #[error("{count} dry runs are still running; try again when one has ended")]
+    TooManyDryRuns {
+        /// How many are running.
+        count: usize,
+    },
     /// A certificate or key file that the configuration names cannot be used.
     #[error("{0}")]
     Certificate(#[from] TlsError),
@@ -135,9 +147,15 @@ impl LoadError {
         }
     }
 
-    /// Whether the file system does not answer, so that the state of the file is unknown.
+    /// Whether the file was not read in time, so that its state is unknown.
     pub fn is_blocked(&self) -> bool {
-        matches!(self, Self::Blocked { .. } | Self::StillBlocked { .. })
+        matches!(
+            self,
+            Self::Blocked { .. }
+                | Self::StillBlocked { .. }
+                | Self::LateCheck { .. }
+                | Self::TooManyDryRuns { .. }
+        )
     }
 
     /// Whether the configuration file does not exist.
@@ -239,7 +257,7 @@ impl Source {
 
     /// The file as it is written, without the parts that have errors.
     pub fn as_written(&self) -> Config {
-        read::read(unmarked(&self.text), &mut Diagnostics::default())
+        toml::read(unmarked(&self.text), &mut Diagnostics::default())
     }
 
     /// The address of the admin port. Other settings are not checked.
@@ -249,7 +267,7 @@ impl Source {
     pub fn admin_address(&self) -> Result<SocketAddr, Report> {
         let text = unmarked(&self.text);
         let mut diagnostics = Diagnostics::default();
-        let config = read::read(text, &mut diagnostics);
+        let config = toml::read(text, &mut diagnostics);
         build::admin_address(&config, &self.outline(), &mut diagnostics)
             .ok_or_else(|| diagnostics.into_report(&self.name, text))
     }
@@ -303,6 +321,16 @@ pub fn open(path: &Path) -> Result<(Source, Policy), LoadError> {
         Ok((source, policy))
     };
     run_sync(START_DEADLINE, read)
+        .unwrap_or_else(|no_result| Err(LoadError::of_no_result(path, no_result)))
+}
+
+/// Reads the file at `path`. Waits 10 s at most.
+///
+/// # Errors
+/// The variants of [`LoadError`] that concern reading.
+pub fn read(path: &Path) -> Result<Source, LoadError> {
+    let file = path.to_owned();
+    run_sync(START_DEADLINE, move || Source::read(&file))
         .unwrap_or_else(|no_result| Err(LoadError::of_no_result(path, no_result)))
 }
 
@@ -400,7 +428,7 @@ fn build_text(
 ) -> Result<(Policy, Report), Report> {
     let text = unmarked(text);
     let mut diagnostics = Diagnostics::default();
-    let config = read::read(text, &mut diagnostics);
+    let config = toml::read(text, &mut diagnostics);
     let built = build::build(&config, environment, &mut diagnostics);
     let report = diagnostics.into_report(name, text);
     let Some(mut policy) = built else { return Err(report) };

@@ -15,6 +15,17 @@ pub(super) struct FileArgument {
     /// The configuration file, instead of `-c FILE`.
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
+    /// The same as a flag.
+    #[command(flatten)]
+    flag: FileFlag,
+}
+
+/// The configuration file as a flag of a subcommand.
+#[derive(Debug, Default, Args)]
+pub(super) struct FileFlag {
+    /// The configuration file [default: gateway.toml]
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 /// The configuration file of a call.
@@ -28,20 +39,32 @@ pub(super) struct ConfigFile {
 
 /// Two different files are given.
 #[derive(Debug, PartialEq, Eq, Error)]
-#[error("two files are given: `{}`, and `{}` by `-c`; leave one out", .argument.display(), .flag.display())]
+#[error("two files are given: `{}`, and `{}` by `-c`; leave one out", .first.display(), .flag.display())]
 pub(super) struct TwoFiles {
-    argument: PathBuf,
+    first: PathBuf,
     flag: PathBuf,
 }
 
 impl ConfigFile {
-    /// The file of a call with the flag `-c` and an argument. The same path may be given by both.
-    pub(super) fn of(flag: Option<PathBuf>, argument: FileArgument) -> Result<Self, TwoFiles> {
-        match (flag, argument.file) {
-            (Some(flag), Some(argument)) if flag != argument => Err(TwoFiles { argument, flag }),
-            (Some(path), _) | (None, Some(path)) => Ok(Self { path, is_named: true }),
-            (None, None) => Ok(Self { path: DEFAULT.into(), is_named: false }),
+    /// The file of a call, by an argument or by the flag `-c` after the subcommand or before it (`before`).
+    /// The same path may be given by several.
+    pub(super) fn of(before: Option<PathBuf>, argument: FileArgument) -> Result<Self, TwoFiles> {
+        let FileArgument { file, flag } = argument;
+        let mut path = file;
+        for flag in [flag.config, before].into_iter().flatten() {
+            match path {
+                Some(first) if first != flag => return Err(TwoFiles { first, flag }),
+                _ => path = Some(flag),
+            }
         }
+        let is_named = path.is_some();
+        Ok(Self { path: path.unwrap_or_else(|| DEFAULT.into()), is_named })
+    }
+}
+
+impl From<FileFlag> for FileArgument {
+    fn from(flag: FileFlag) -> Self {
+        Self { file: None, flag }
     }
 }
 

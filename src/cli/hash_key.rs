@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use super::file::ConfigFile;
 use super::{EXIT_BAD_FILE, print};
 use crate::identity::MAX_KEY_BYTES;
-use crate::load::Source;
+use crate::load;
 use table::{Table, Wanted};
 
 /// Length of a new key in bytes (192 bits).
@@ -68,7 +68,7 @@ fn prepare(file: &ConfigFile, flags: Flags) -> Result<(Key, Table), String> {
     let Flags { key, id, plan } = flags;
     let key = key_of(key)?;
     let wanted = Wanted { digest: hex(&Sha256::digest(&key.text)), id, plan };
-    let table = match Source::read(&file.path) {
+    let table = match load::read(&file.path) {
         Ok(source) => {
             Table::in_file(wanted, &file.path.display().to_string(), &source.as_written())?
         }

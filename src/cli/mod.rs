@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
 
-use file::{ConfigFile, FileArgument};
+use file::{ConfigFile, FileArgument, FileFlag};
 
 /// Exit code for a bad file: `EX_USAGE` of sysexits.h.
 const EXIT_BAD_FILE: u8 = 64;
@@ -34,7 +34,7 @@ const EXIT_UNAVAILABLE: u8 = 69;
 #[command(name = "tollgate", version, max_term_width = 100)]
 struct Arguments {
     /// The configuration file [default: gateway.toml]
-    #[arg(short, long, global = true, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 
     /// The subcommand; `run` by default.
@@ -125,7 +125,14 @@ enum Command {
     ///
     /// A key on the command line stays in the shell's history: `tollgate hash-key -` reads it from
     /// standard input instead.
-    HashKey(hash_key::Flags),
+    HashKey {
+        /// The configuration file.
+        #[command(flatten)]
+        file: FileFlag,
+        /// The key, and what its table says.
+        #[command(flatten)]
+        flags: hash_key::Flags,
+    },
 }
 
 /// Writes to standard output. A closed pipe (`| head`) is not an error.
@@ -158,8 +165,8 @@ pub fn main() -> ExitCode {
         Command::Top { file, flags } => of(file).map(|file| top::top(&file, &flags)),
         Command::Schema => Ok(schema::schema()),
         Command::Health { file, flags } => of(file).map(|file| health::health(&file, &flags)),
-        Command::HashKey(flags) => {
-            of(FileArgument::default()).map(|file| hash_key::hash_key(&file, flags))
+        Command::HashKey { file, flags } => {
+            of(file.into()).map(|file| hash_key::hash_key(&file, flags))
         }
     };
     code.unwrap_or_else(|two_files| {

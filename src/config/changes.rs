@@ -100,7 +100,10 @@ impl Changes {
     /// The changes from `old` to `new` without those of secrets that both have: whether they are equal would
     /// confirm a guess. Their paths are the second part of the result. Hashes of keys are compared.
     pub fn without_secrets(mut old: Outline, mut new: Outline) -> (Self, Vec<String>) {
-        let is_hash = |path: &[String]| path.last().is_some_and(|name| name == "sha256");
+        let is_hash = |path: &[String]| match path {
+            [table, _, name] => table == "keys" && name == "sha256",
+            _ => false,
+        };
         let is_hidden = |path: &Vec<String>| {
             let both = [&old, &new].map(|file| file.entries.get(path));
             let [Some(was), Some(is)] = both else { return false };

@@ -5,11 +5,24 @@ use toml::de::DeValue;
 
 use super::diagnostic::Diagnostic;
 use super::secrets::is_digest;
-use super::suggest::cut;
+use super::suggest::{cut, head, key};
 use super::walk::Value;
 
 /// How much of a value a help repeats, in characters.
 const SHOWN: usize = 64;
+
+/// Units of a rate's period, in microseconds.
+const UNITS_US: [(&str, u64); 5] = [
+    ("ms", 1_000),
+    ("s", 1_000_000),
+    ("m", 60_000_000),
+    ("h", 3_600_000_000),
+    ("d", 86_400_000_000),
+];
+
+/// The most that a full bucket may hold, in units, of which a token has as many as the period has
+/// microseconds, divided by what it has in common with the number of tokens.
+const MAX_UNITS: u64 = 1 << 53;
 
 /// How many entries of a list a help names.
 const MAX_NAMED: usize = 8;
@@ -26,7 +39,7 @@ const KINDS: [(&str, &str); 5] = [
 /// The diagnostic of a table of named entries that is written as a list, such as `[[rules]]`.
 pub(super) fn listed(table: &str, value: &Value<'_>) -> Option<Diagnostic> {
     let DeValue::Array(items) = value.get_ref() else { return None };
-    let (_, kind) = KINDS.iter().find(|(name, _)| *name == table)?;
+    let kind = kind_of(table)?;
     let mut heads = Vec::new();
     for (number, item) in (1..=MAX_NAMED).zip(items.iter()) {
         // A text in `[keys]` may be a key.
@@ -55,6 +68,11 @@ pub(super) fn listed(table: &str, value: &Value<'_>) -> Option<Diagnostic> {
     }))
 }
 
+/// What an entry of the table of named entries `table` is called.
+pub(super) fn kind_of(table: &str) -> Option<&'static str> {
+    KINDS.iter().find(|(name, _)| *name == table).map(|(_, kind)| *kind)
+}
+
 /// What a list has as the name of an entry: its `name` or `id`, or the item itself.
 fn name_of(item: &Value<'_>) -> Option<String> {
     let name = match item.get_ref() {
@@ -76,39 +94,42 @@ pub(super) fn single(path: &[String], value: &DeValue<'_>) -> Option<String> {
     let text = text.as_deref().filter(|text| is_plain(text));
     let rate = match (text, value) {
         (Some(text), _) if is_rate(text) => text.to_owned(),
-        (_, DeValue::Integer(number)) => format!("{number}/s"),
+        (_, DeValue::Integer(number)) if count(&number.to_string()).is_some() => {
+            format!("{number}/s")
+        }
         _ => "10/s".to_owned(),
     };
-    let grant = |name: &str| format!("{name} = {{ rate = \"{rate}\" }}");
+    let grant =
+        |table: &str, name: &str| format!("{table}.{} = {{ rate = \"{rate}\" }}", key(name));
     let (table, line) = match path.as_slice() {
-        ["rules", rule, "plans", plan] => {
-            (format!("rules.{rule}"), grant(&format!("plans.{plan}")))
-        }
-        ["keys", key, "rules", rule] => (format!("keys.{key}"), grant(&format!("rules.{rule}"))),
+        ["rules", rule, "plans", plan] => (head(&["rules", rule]), grant("plans", plan)),
+        ["keys", id, "rules", rule] => (head(&["keys", id]), grant("rules", rule)),
         ["plans", plan] => {
             return Some(format!(
-                "a plan is only a name: write `[plans.{plan}]`, and in a rule `{}`",
-                grant(&format!("plans.{plan}"))
+                "a plan is only a name: write `[plans.{}]`, and in a rule `{}`",
+                key(plan),
+                grant("plans", plan)
             ));
         }
         ["rules", rule] => {
-            ("rules".to_owned(), format!("{rule} = {{ per = [\"ip\"], rate = \"{rate}\" }}"))
+            let per = "per = [\"ip\"]";
+            ("rules".to_owned(), format!("{} = {{ {per}, rate = \"{rate}\" }}", key(rule)))
         }
         ["upstreams", upstream] => {
             let servers = text.map_or_else(|| servers(value), |text| Some(format!("\"{text}\"")));
             let servers = servers.unwrap_or_else(|| "\"127.0.0.1:3000\"".to_owned());
-            ("upstreams".to_owned(), format!("{upstream} = {{ servers = [{servers}] }}"))
+            ("upstreams".to_owned(), format!("{} = {{ servers = [{servers}] }}", key(upstream)))
         }
         ["routes", route] => {
             let path = text.filter(|text| text.starts_with('/')).unwrap_or("/*");
-            ("routes".to_owned(), format!("{route} = {{ path = \"{path}\" }}"))
+            ("routes".to_owned(), format!("{} = {{ path = \"{path}\" }}", key(route)))
         }
-        ["keys", key] => {
+        ["keys", id] => {
             // Anything but a hash may be the key itself.
             let Some(hash) = text.filter(|text| is_digest(text)) else {
                 return Some("run `tollgate hash-key`: it prints the table of a key".to_owned());
             };
-            ("keys".to_owned(), format!("{key} = {{ sha256 = \"{hash}\" }}"))
+            ("keys".to_owned(), format!("{} = {{ sha256 = \"{hash}\" }}", key(id)))
         }
         _ => return None,
     };
@@ -135,11 +156,25 @@ fn servers(value: &DeValue<'_>) -> Option<String> {
     texts.filter(|texts| (1..=MAX_NAMED).contains(&texts.len())).map(|texts| texts.join(", "))
 }
 
-/// Whether a text has the form of a rate.
+/// Whether a text is a rate that can be counted.
 fn is_rate(text: &str) -> bool {
     let Some((tokens, period)) = text.split_once('/') else { return false };
-    let unit = period.trim_start_matches(|c: char| c.is_ascii_digit());
-    !tokens.is_empty()
-        && tokens.bytes().all(|byte| byte.is_ascii_digit())
-        && ["ms", "s", "m", "h", "d"].contains(&unit)
+    let (length, unit) = period.split_at(period.bytes().take_while(u8::is_ascii_digit).count());
+    let unit_us = UNITS_US.iter().find(|(name, _)| *name == unit).map(|(_, length)| *length);
+    let length = if length.is_empty() { Some(1) } else { count(length) };
+    let (Some(tokens), Some(length), Some(unit_us)) = (count(tokens), length, unit_us) else {
+        return false;
+    };
+    let period_us = length.saturating_mul(unit_us);
+    let (mut divisor, mut rest) = (tokens, period_us);
+    while rest > 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    tokens.saturating_mul(period_us / divisor.max(1)) <= MAX_UNITS
+}
+
+/// A positive number of at most nine digits.
+fn count(text: &str) -> Option<u64> {
+    let is_short = (1..=9).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|number| is_short && *number > 0)
 }

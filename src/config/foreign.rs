@@ -3,6 +3,7 @@
 //! An entry may go as soon as the gateway has a setting of that name: a name that the table has is never
 //! looked up here.
 
+use super::suggest::{cut, key};
 use Place::{Any, Client, Grant, Key, Plan, Redis, Root, Route, Rule, Server, Upstream};
 
 /// The table that a name is written in.
@@ -36,9 +37,9 @@ struct Entry {
     names: &'static [&'static str],
     /// The setting that the same table has instead; empty if there is none.
     meant: &'static str,
-    /// The line to write in the same table; empty if there is none. `@` is the name of the entry.
+    /// The line to write in the same table; empty if there is none.
     line: &'static str,
-    /// A sentence without a period, after the line; may be empty.
+    /// A sentence without a period, after the line; may be empty. `@` is the name of the entry.
     why: &'static str,
 }
 
@@ -567,10 +568,10 @@ pub(super) fn advice(parents: &[String], name: &str) -> Option<Advice> {
         (entry.place == place || entry.place == Any) && entry.names.contains(&name.as_str())
     };
     let entry = ENTRIES.iter().find(fits)?;
-    let own = super::suggest::cut(parents.get(1).map_or("", String::as_str), 64);
+    let own = parents.get(1).map_or("", String::as_str);
     Some(Advice {
         meant: Some(entry.meant).filter(|meant| !meant.is_empty()),
-        help: entry.help(&own),
+        help: entry.help(own),
     })
 }
 
@@ -595,7 +596,8 @@ fn place(parents: &[String]) -> Option<Place> {
 impl Entry {
     /// The line and the reason, for the entry `own` of a table of named entries.
     fn help(&self, own: &str) -> String {
-        let why = self.why.replace('@', own);
+        // After a dot it is a name of TOML, else a part of a string.
+        let why = self.why.replace(".@", &format!(".{}", key(own))).replace('@', &cut(own, 64));
         match (self.line, why.is_empty()) {
             ("", _) => why,
             (line, true) => format!("write `{line}`"),

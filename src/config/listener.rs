@@ -1,6 +1,6 @@
 //! Guesses the address to listen on that a text means, such as `0.0.0.0:8080` for `:8080`.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The address and port that `text` means as a value of the setting `name`; none if that is not clear, or if
 /// it is one already. Without an address, `listen` is for all of them, and `admin` for this machine.
@@ -12,6 +12,9 @@ pub fn meant(name: &str, text: &str) -> Option<SocketAddr> {
     let (any, port) =
         if name == "admin" { (Ipv4Addr::LOCALHOST, 9090) } else { (Ipv4Addr::UNSPECIFIED, 8080) };
     if let Ok(address) = text.parse() {
+        return Some(address);
+    }
+    if let Some(address) = without_brackets(text) {
         return Some(address);
     }
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
@@ -27,6 +30,16 @@ pub fn meant(name: &str, text: &str) -> Option<SocketAddr> {
     // Digits only: `+80` is a number, too.
     let port = Some(port).filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()))?;
     let port: u16 = port.parse().ok().filter(|port| *port > 0)?;
+    Some(SocketAddr::new(ip.into(), port))
+}
+
+/// An IPv6 address with a port and without brackets, such as `::1:8080`. The last group of an address alone
+/// can look like a port, too, but not one of two digits or more after `::` or after an address.
+fn without_brackets(text: &str) -> Option<SocketAddr> {
+    let (host, port) = text.rsplit_once(':')?;
+    let is_port = port.len() > 1 && port.bytes().all(|byte| byte.is_ascii_digit());
+    let port: u16 = port.parse().ok().filter(|port| is_port && *port > 0)?;
+    let ip = if host == ":" { Ipv6Addr::UNSPECIFIED } else { host.parse().ok()? };
     Some(SocketAddr::new(ip.into(), port))
 }
 
@@ -47,6 +60,13 @@ mod tests {
             ("tcp://[::]:80", "[::]:80", "[::]:80"),
             ("::", "[::]:8080", "[::]:9090"),
             ("[::1]", "[::1]:8080", "[::1]:9090"),
+            ("::8080", "[::]:8080", "[::]:8080"),
+            ("::1:8080", "[::1]:8080", "[::1]:8080"),
+            ("::1", "[::1]:8080", "[::1]:9090"),
+            ("fe80::10", "[fe80::10]:8080", "[fe80::10]:9090"),
+            ("2001:db8::1:80", "[2001:db8::1]:80", "[2001:db8::1]:80"),
+            ("1:2:3:4:5:6:7:80", "[1:2:3:4:5:6:7:80]:8080", "[1:2:3:4:5:6:7:80]:9090"),
+            ("1:2:3:4:5:6:7:8:80", "[1:2:3:4:5:6:7:8]:80", "[1:2:3:4:5:6:7:8]:80"),
             ("127.0.0.1", "127.0.0.1:8080", "127.0.0.1:9090"),
             (" 10.0.0.1:80 ", "10.0.0.1:80", "10.0.0.1:80"),
             ("", "", ""),

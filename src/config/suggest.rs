@@ -105,6 +105,19 @@ pub fn cut(text: &str, most: usize) -> String {
     short
 }
 
+/// A name as TOML writes it, at most 64 characters of it: in quotes if it has a dot, which would separate
+/// tables.
+pub fn key(name: &str) -> String {
+    let short = cut(name, MAX_COMPARED_BYTES);
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if !short.is_empty() && short.chars().all(is_bare) { short } else { format!("{short:?}") }
+}
+
+/// The names that lead to a table, as TOML writes them in its head.
+pub fn head(path: &[impl AsRef<str>]) -> String {
+    path.iter().map(|name| key(name.as_ref())).collect::<Vec<_>>().join(".")
+}
+
 /// The form in which names are compared: case and `-` or `_` do not matter.
 fn fold(name: &str) -> String {
     name.to_lowercase().replace('-', "_")
@@ -133,6 +146,14 @@ mod tests {
         for (word, expected) in table {
             assert_eq!(closest(word, &names), expected, "{word}");
         }
+    }
+
+    #[test]
+    fn names_with_a_dot_are_quoted() {
+        assert_eq!(key("per-key_1"), "per-key_1");
+        assert_eq!(key("v1.2"), "\"v1.2\"");
+        assert_eq!(key(""), "\"\"");
+        assert_eq!(head(&["plans", "v1.2"]), "plans.\"v1.2\"");
     }
 
     #[test]

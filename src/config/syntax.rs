@@ -12,6 +12,7 @@ use toml_parser::{ErrorSink, Source, Span};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::duplicate::{Duplicate, NameTree};
+use super::entries;
 use super::suggest::{self, cut};
 
 /// How much of a name a message shows, in characters.
@@ -188,10 +189,20 @@ fn written_twice(found: &Duplicate, in_head: bool, text: &str) -> Diagnostic {
     let head = text.get(head.start..head.end.min(text.len())).unwrap_or_default();
     let head = head.split('#').next().unwrap_or_default().trim();
     let first_line = line_around(text, first.start);
-    let first_is_table =
-        text.get(first_line.start..).is_some_and(|line| line.trim_start().starts_with('['));
-    let (message, help) = if in_head && first_is_table {
-        let help = format!("write the settings of both under one `{}`", cut(head, 2 * SHOWN));
+    let first_line = text.get(first_line.start..).unwrap_or_default().trim_start();
+    let (message, help) = if in_head && first_line.starts_with('[') {
+        // No table is a list: one of the heads has double brackets by mistake.
+        let listed = head.strip_prefix("[[").and_then(|head| head.strip_suffix("]]"));
+        let single = listed.map_or_else(|| head.to_owned(), |path| format!("[{}]", path.trim()));
+        let is_listed = listed.is_some() || first_line.starts_with("[[");
+        let help = match entries::kind_of(&name).filter(|_| is_listed) {
+            Some(kind) => {
+                format!("write `[{name}.<name>]` for each {kind}, without double brackets")
+            }
+            None => {
+                format!("write the settings of both under one `{}`", cut(&single, 2 * SHOWN))
+            }
+        };
         (format!("the table `{name}` is written twice"), help)
     } else {
         (format!("`{name}` is written twice"), "keep one of them".to_owned())

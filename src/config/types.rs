@@ -113,7 +113,8 @@ impl Mismatch<'_> {
                 entries::single(self.path, value)
             }
             (Expected::OneTable, _) => {
-                Some(format!("write `[{}]`, once and in single brackets", self.shown_path()))
+                let head = suggest::head(self.path);
+                Some(format!("write `[{head}]`, once and in single brackets"))
             }
             (Expected::Table | Expected::NamedTables, _) => {
                 let head = self.table_instead()?;
@@ -166,7 +167,9 @@ impl Mismatch<'_> {
             (Expected::List, DeValue::Integer(number)) if is_in("server") && name == "listen" => {
                 format!("[\"{}\"]", listener::meant(name, &number.to_string())?)
             }
-            (Expected::List, DeValue::String(text)) if text.chars().count() <= SHOWN => {
+            (Expected::List, DeValue::String(text))
+                if text.chars().count() <= SHOWN && !text.contains(['"', '\\']) =>
+            {
                 format!("[\"{}\"]", cut(text, SHOWN))
             }
             _ => return None,
@@ -177,7 +180,7 @@ impl Mismatch<'_> {
     /// The head of a table that was written as another value.
     fn table_instead(&self) -> Option<String> {
         match self.path {
-            [_] => Some(format!("[{}]", self.shown_path())),
+            [name] => Some(format!("[{}]", suggest::key(name))),
             _ => None,
         }
     }
@@ -215,12 +218,16 @@ fn kind(value: &DeValue<'_>) -> String {
 
 /// The unit that a number without one most likely has: `/s` for a rate, a unit of time otherwise.
 fn unit(name: &str, number: &str, is_tracing: bool) -> Option<&'static str> {
+    // No rate, and no time but a delay, can be 0; the help is the line to write.
+    if number.len() > 9 || !number.parse::<u32>().is_ok_and(|number| number > 0) {
+        return None;
+    }
     match name {
         "rate" => Some("/s"),
         "timeout" if !is_tracing => Some("ms"),
         "timeout" => Some("s"),
         _ if name.ends_with("_timeout") => Some("s"),
-        _ if !BREAKER_TIMES.contains(&name) || number.starts_with('-') => None,
+        _ if !BREAKER_TIMES.contains(&name) => None,
         _ if number.len() > 2 => Some("ms"),
         _ => Some("s"),
     }

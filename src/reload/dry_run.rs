@@ -8,7 +8,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{READ_DEADLINE, Reloader};
+use super::{Content, READ_DEADLINE, Reloader};
+use crate::blocking::NoResult;
 use crate::config::changes::Changes;
 use crate::config::findings::Findings;
 use crate::config::outline::Outline;
@@ -26,7 +27,7 @@ pub struct DryRun {
 }
 
 /// What a reload of a valid file would do.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Plan {
     /// Differences from the file in force.
     pub changes: Changes,
@@ -45,32 +46,60 @@ pub struct Plan {
 impl Reloader {
     /// What a reload of the file would do now.
     pub async fn dry_run(&self) -> DryRun {
-        let outline = self.state.lock().await.outline.clone();
-        let (path, snapshot) = (self.path.clone(), self.runtime.current.load_full());
-        let plan = move || of_file(&path, &outline, &snapshot.policy);
-        self.finish(self.reads.run(READ_DEADLINE, plan).await)
+        let state = self.state.lock().await;
+        let (content, outline) = (state.content.clone(), state.outline.clone());
+        let snapshot = self.runtime.current.load_full();
+        // A reload during the dry run does not change what is compared.
+        drop(state);
+        let (path, generation) = (self.path.clone(), snapshot.generation);
+        let plan = move || of_file(&path, &content, &outline, &snapshot.policy);
+        let plan = self.dry_runs.run(READ_DEADLINE, plan).await;
+        DryRun { generation, plan: plan.unwrap_or_else(|why| Err(late(&self.path, why))) }
     }
 
     /// What a reload would do if the file had this content. Reads no file and no variable.
     pub async fn dry_run_of(&self, content: Vec<u8>) -> DryRun {
-        let in_force = Arc::clone(&self.state.lock().await.text);
+        let state = self.state.lock().await;
+        let (in_force, generation) = (Arc::clone(&state.text), self.runtime.generation());
+        drop(state);
         let plan = move || of_content(&in_force, content);
-        self.finish(self.reads.run(READ_DEADLINE, plan).await)
-    }
-
-    fn finish(&self, plan: Result<Result<Plan, LoadError>, crate::blocking::NoResult>) -> DryRun {
-        let of_no_result = |no_result| Err(LoadError::of_no_result(&self.path, no_result));
-        let plan = plan.unwrap_or_else(of_no_result);
-        DryRun { generation: self.runtime.generation(), plan }
+        let plan = self.dry_runs.run(READ_DEADLINE, plan).await;
+        let plan = plan.unwrap_or_else(|why| match why {
+            // No file was read.
+            NoResult::Late(deadline) => Err(LoadError::LateCheck { deadline }),
+            why => Err(late(&self.path, why)),
+        });
+        DryRun { generation, plan }
     }
 }
 
-/// The plan for the file at `path`. `outline` and `policy` are those in force.
-fn of_file(path: &Path, outline: &Outline, policy: &Policy) -> Result<Plan, LoadError> {
+/// The error of a dry run without a result.
+fn late(path: &Path, why: NoResult) -> LoadError {
+    match why {
+        NoResult::TooMany(count) => LoadError::TooManyDryRuns { count },
+        why => LoadError::of_no_result(path, why),
+    }
+}
+
+/// The plan for the file at `path`. `content`, `outline` and `policy` are those in force.
+fn of_file(
+    path: &Path,
+    content: &Content,
+    outline: &Outline,
+    policy: &Policy,
+) -> Result<Plan, LoadError> {
     let source = Source::read_again(path)?;
+    if content.is_of(&source) {
+        return Ok(Plan { warnings: policy.warnings.clone(), ..Plan::default() });
+    }
     let new = source.policy()?;
+    let new_outline = source.outline();
+    // A reload also opens the output, which may create the file.
+    if let Some(error) = super::cannot_log(policy, &new, &new_outline, |_| Ok(())) {
+        return Err(LoadError::Diagnostics(source.report([error])));
+    }
     Ok(Plan {
-        changes: Changes::between(outline, &source.outline()),
+        changes: Changes::between(outline, &new_outline),
         restart: restart::needed(policy, &new).iter().map(|setting| setting.join(".")).collect(),
         buckets: bucket_changes::between(policy, &new),
         not_compared: Vec::new(),
@@ -127,6 +156,7 @@ mod tests {
             ),
             ("[access_log]\nsalt = '0123456789abcdef-X'", "access_log.salt"),
             ("[tracing]\nheaders = { authorization = 'X' }", "tracing.headers.authorization"),
+            ("[tracing]\nheaders = { sha256 = 'X' }", "tracing.headers.sha256"),
         ];
         for (lines, path) in table {
             let answer = |guess: &str| {

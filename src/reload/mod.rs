@@ -25,6 +25,7 @@ use crate::config::findings::{Finding, Findings};
 use crate::config::outline::Outline;
 use crate::load::{LoadError, SecretFile, Source};
 use crate::observe::access_log;
+use crate::policy::access_log::Output;
 use crate::policy::restart::{self, SettingPath};
 use crate::policy::{Digest, Policy};
 use crate::runtime::Runtime;
@@ -45,6 +46,8 @@ pub struct Reloader {
     history: History,
     /// Calls to the file system.
     reads: BlockingCalls,
+    /// Dry runs. Apart from `reads`, so that they cannot keep a reload from its threads.
+    dry_runs: BlockingCalls,
     /// Paths of the files whose change may change the configuration: the configuration file, and the
     /// secrets that it names.
     watched: parking_lot::Mutex<Vec<PathBuf>>,
@@ -137,8 +140,9 @@ impl Reloader {
         let watched = parking_lot::Mutex::new(content.paths(path));
         let text = source.text().into();
         let state = Mutex::new(State { content, outline, text, rejected: None, blocked_at: None });
-        let (history, reads) = (History::default(), BlockingCalls::default());
-        Self { path: path.to_owned(), runtime, state, history, reads, watched }
+        let history = History::default();
+        let (reads, dry_runs) = (BlockingCalls::default(), BlockingCalls::default());
+        Self { path: path.to_owned(), runtime, state, history, reads, dry_runs, watched }
     }
 
     /// Reads the file, and puts it in force if it has changed and is valid. Counts and logs the
@@ -261,6 +265,11 @@ impl Content {
         Self { digest: source.digest(), secrets: source.secret_files() }
     }
 
+    /// Whether a reload of `source` would have the same content. Reads the secrets again.
+    fn is_of(&self, source: &Source) -> bool {
+        source.digest() == self.digest && self.secrets.iter().all(SecretFile::is_unchanged)
+    }
+
     /// Paths of the configuration file and of the secrets.
     fn paths(&self, file: &Path) -> Vec<PathBuf> {
         let secrets = self.secrets.iter().map(|secret| secret.path.clone());
@@ -274,16 +283,18 @@ fn read(path: &Path, in_force: &Content, policy: &Policy) -> Reading {
         Ok(source) => source,
         Err(error) => return Reading::Bad { content: None, error },
     };
-    let has_same_text = source.digest() == in_force.digest;
-    if has_same_text && in_force.secrets.iter().all(SecretFile::is_unchanged) {
+    if in_force.is_of(&source) {
         return Reading::Same;
     }
+    let has_same_text = source.digest() == in_force.digest;
     let built = source.policy().and_then(|new| {
         let outline = source.outline();
         let fixed = restart::needed(policy, &new);
         let mut diagnostics: Vec<Diagnostic> =
             fixed.iter().map(|setting| needs_restart(setting, &outline, has_same_text)).collect();
-        diagnostics.extend(cannot_log(policy, &new, &outline));
+        let can_open =
+            |output: &Output| access_log::check(output).map_err(|error| error.to_string());
+        diagnostics.extend(cannot_log(policy, &new, &outline, can_open));
         if diagnostics.is_empty() {
             let (content, text) = (Content::of(&source), source.text().into());
             return Ok(Ready { policy: new, content, outline, text });
@@ -296,13 +307,18 @@ fn read(path: &Path, in_force: &Content, policy: &Policy) -> Reading {
     }
 }
 
-/// The error of a changed `access_log.output` that cannot be written to.
-fn cannot_log(old: &Policy, new: &Policy, outline: &Outline) -> Option<Diagnostic> {
+/// The error of a changed `access_log.output` that cannot be written to. `check` is a further check of it.
+fn cannot_log(
+    old: &Policy,
+    new: &Policy,
+    outline: &Outline,
+    check: impl FnOnce(&Output) -> Result<(), String>,
+) -> Option<Diagnostic> {
     let output = &new.access_log.output;
     if *output == old.access_log.output {
         return None;
     }
-    let error = output.problem().or_else(|| Some(access_log::check(output).err()?.to_string()))?;
+    let error = output.problem().or_else(|| check(output).err())?;
     let place = outline.place(&["access_log", "output"]).unwrap_or(0..0);
     Some(Diagnostic::new(place, format!("the access log cannot be written: {error}")))
 }

@@ -113,6 +113,24 @@ fn dry_run_lists_changes_restarts_and_buckets() {
 }
 
 #[test]
+fn dry_run_of_the_file_rejects_what_a_reload_rejects() {
+    let gateway = Gateway::start(DEMO);
+    let folder = tempfile::tempdir().unwrap();
+    let none = folder.path().join("none");
+    let output = format!("[access_log]\noutput = \"{}/a.log\"\n", none.display());
+    std::fs::write(gateway.file(), full_config(&format!("{DEMO}{output}"))).unwrap();
+    eventually("the rejection", || (gateway.reloads("rejected") == 1).then_some(()));
+    let planned = dry_run(&gateway, "");
+    let reload = gateway.send_admin(&Request::new("POST", "/api/reload"));
+    assert_eq!((planned.status, reload.status), (422, 422), "{}", planned.text());
+    assert_eq!(planned.json()["errors"], reload.json()["errors"]);
+    // A new file is not created by a dry run.
+    std::fs::create_dir(&none).unwrap();
+    assert_eq!(dry_run(&gateway, "").json()["result"], "would_apply");
+    assert!(!none.join("a.log").exists());
+}
+
+#[test]
 fn dry_run_rejects_invalid_content_and_parameters() {
     let gateway = Gateway::start(DEMO);
     let answer = dry_run(&gateway, "[rules.r]\nper = [\"kye\"]\n");

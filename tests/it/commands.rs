@@ -120,6 +120,8 @@ fn file_is_an_argument_or_follows_the_flag() {
         let expected = format!(
             "error: two files are given: `{file}`, and `{missing}` by `-c`; leave one out\n"
         );
+        assert_eq!((outcome.code, outcome.stderr), (Some(64), expected.clone()));
+        let outcome = tollgate(&["-c", missing, subcommand, "-c", file], "");
         assert_eq!((outcome.code, outcome.stderr), (Some(64), expected));
     }
     // No default for a file that is named, not even one that is valid.

@@ -188,7 +188,8 @@ fn consequences(plan: &DryRun, text: &mut String) -> std::fmt::Result {
     let count = plan.changes.len() + plan.more_changes;
     let changes = if count == 1 { "1 change".to_owned() } else { format!("{count} changes") };
     match plan.result.as_str() {
-        "unchanged" => writeln!(text, "No changes."),
+        "unchanged" if plan.not_compared.is_empty() => writeln!(text, "No changes."),
+        "unchanged" => writeln!(text, "No changes in what was compared."),
         "would_apply" => writeln!(text, "{changes}. A reload applies the file without a restart."),
         "needs_restart" => writeln!(
             text,
@@ -274,6 +275,16 @@ mod tests {
 
         No changes.
         ");
+        let not_compared = vec!["admin.token".to_owned()];
+        let plan = DryRun { not_compared, ..plan };
+        insta::assert_snapshot!(render("gateway.toml", "127.0.0.1:9090", &plan), @r"
+        gateway.toml compared with 127.0.0.1:9090, generation 3
+
+        Not compared, because it is or contains a secret: admin.token
+
+        No changes in what was compared.
+        ");
+        let plan = DryRun { not_compared: Vec::new(), ..plan };
         let errors = vec![Finding { message: "unknown name `x`".to_owned(), line: Some(7) }];
         let plan = DryRun { result: "rejected".to_owned(), errors, ..plan };
         insta::assert_snapshot!(render("gateway.toml", "127.0.0.1:9090", &plan), @r"

@@ -117,9 +117,7 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { id, digest, plan } = self;
-        // A dot separates tables.
-        let head = if id.contains('.') { format!("{id:?}") } else { id.clone() };
-        writeln!(formatter, "[keys.{head}]\nsha256 = \"{digest}\"")?;
+        writeln!(formatter, "[keys.{}]\nsha256 = \"{digest}\"", suggest::key(id))?;
         match plan {
             Plan::Named(plan) => writeln!(formatter, "plan = \"{plan}\""),
             Plan::Implicit => Ok(()),

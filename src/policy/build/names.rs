@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
-use crate::config::suggest::{self, cut};
+use crate::config::suggest::{self, cut, key};
 use crate::config::{Config, Named, in_order};
 
 /// Maximum length of a name. Names are part of headers, metrics and bucket ids.
@@ -110,7 +110,7 @@ impl NameList {
         {
             let message = format!("there is no {} `{}`", self.kind, cut(name.get_ref(), 64));
             let names: Vec<&str> = self.names.iter().map(|name| &**name).collect();
-            let add = format!("add `[{}.{}]`", self.table, cut(name.get_ref(), 64));
+            let add = format!("add `[{}.{}]`", self.table, key(name.get_ref()));
             let help = if names.is_empty() {
                 add
             } else if self.spans.iter().all(Range::is_empty) {

@@ -5,6 +5,7 @@ mod meant;
 use super::period::{self, PeriodError};
 use crate::config::suggest::cut;
 use crate::limit::MICROS_PER_SECOND;
+use crate::limit::token_bucket::TokenBucket;
 use crate::policy::Rate;
 
 /// Microseconds in a millisecond.
@@ -37,12 +38,13 @@ pub(super) fn parse(text: &str) -> Result<Rate, RateError> {
         return wrong(&format!("`{shown}` is not a rate"), LOOKS_LIKE.to_owned());
     }
     let squeezed: String = text.split_whitespace().collect();
-    if squeezed != text && parse(&squeezed).is_ok() {
+    if squeezed != text && is_usable(&squeezed) {
         return wrong("a rate holds no spaces", format!("write `{squeezed}`"));
     }
     let Some((tokens, period)) = text.split_once('/') else {
         return if is_digits(text) {
-            wrong("the rate has no period", format!("for one second, write `{shown}/s`"))
+            let help = suggestion("for one second, ", &format!("{text}/s"));
+            wrong("the rate has no period", help)
         } else {
             wrong(&format!("`{shown}` is not a rate"), like())
         };
@@ -83,17 +85,20 @@ fn period_us(text: &str, tokens: u64, period: &str) -> Result<u64, RateError> {
         let (message, help) = match error {
             PeriodError::UnknownUnit(Some(meant)) => {
                 let unit = cut(&period[number.len()..], 16);
-                (format!("unknown unit `{unit}`"), format!("write `{tokens}/{number}{meant}`"))
+                (
+                    format!("unknown unit `{unit}`"),
+                    suggestion("", &format!("{tokens}/{number}{meant}")),
+                )
             }
             PeriodError::UnknownUnit(None) if period.is_empty() => {
-                ("the rate has no period".to_owned(), format!("write `{tokens}/s`"))
+                ("the rate has no period".to_owned(), suggestion("", &format!("{tokens}/s")))
             }
             PeriodError::UnknownUnit(None) => {
                 let unit = cut(&period[number.len()..], 16);
                 (format!("unknown unit `{unit}`"), LOOKS_LIKE.to_owned())
             }
             PeriodError::NoUnit => {
-                let help = format!("for seconds, write `{tokens}/{number}s`");
+                let help = suggestion("for seconds, ", &format!("{tokens}/{number}s"));
                 ("the period of the rate has no unit".to_owned(), help)
             }
             PeriodError::Negative => {
@@ -108,6 +113,16 @@ fn period_us(text: &str, tokens: u64, period: &str) -> Result<u64, RateError> {
         };
         RateError { message, help }
     })
+}
+
+/// The help that suggests a rate, unless that cannot be counted either.
+fn suggestion(when: &str, rate: &str) -> String {
+    if is_usable(rate) { format!("{when}write `{rate}`") } else { LOOKS_LIKE.to_owned() }
+}
+
+/// Whether a text is a rate that can be counted with its default burst.
+fn is_usable(text: &str) -> bool {
+    parse(text).is_ok_and(|rate| TokenBucket::new(rate.tokens, rate.period_us, rate.tokens).is_ok())
 }
 
 /// The help for a rate with a fraction: the same rate in whole numbers.
@@ -158,6 +173,12 @@ mod tests {
             ("10/sec", "unknown unit `sec`", "write `10/s`"),
             ("10/5 min", "a rate holds no spaces", ""),
             ("10 / s", "a rate holds no spaces", "write `10/s`"),
+            ("0", "the rate has no period", LOOKS_LIKE),
+            ("99999999999999999999", "the rate has no period", LOOKS_LIKE),
+            ("0/sec", "unknown unit `sec`", LOOKS_LIKE),
+            ("10/0", "the period of the rate has no unit", LOOKS_LIKE),
+            ("999999999999/9sec", "unknown unit `sec`", LOOKS_LIKE),
+            ("1,5/s", "`1,5/s` is not a rate", LOOKS_LIKE),
             ("10/S", "unknown unit `S`", "write `10/s`"),
             ("10/fortnight", "unknown unit `fortnight`", LOOKS_LIKE),
             ("10/10", "the period of the rate has no unit", "for seconds, write `10/10s`"),

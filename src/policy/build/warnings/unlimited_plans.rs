@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
-use crate::config::suggest::cut;
+use crate::config::suggest::{cut, key};
 use crate::config::{Config, in_order};
 use crate::limit::charge::Mode;
 use crate::policy::{Dimension, Key, Rule};
@@ -70,7 +70,7 @@ fn without_effect(warning: Diagnostic, rule: &Rule, place: Range<usize>) -> Diag
     };
     warning
         .and(place, format!("this rule has a rate for it, but {why}"))
-        .help(format!("under `[rules.{}]`, write {instead}", cut(&rule.name, 64)))
+        .help(format!("under `[rules.{}]`, write {instead}", key(&rule.name)))
 }
 
 fn warning(plan: &str, span: Range<usize>, keys: &[&Spanned<String>]) -> Diagnostic {
@@ -89,7 +89,7 @@ fn warning(plan: &str, span: Range<usize>, keys: &[&Spanned<String>]) -> Diagnos
 
 /// The line to add: to a rule that limits keys, or else a whole rule.
 fn help(config: &Config, rules: &[Rule], plan: &str) -> String {
-    let plan = cut(plan, 64);
+    let plan = key(plan);
     let enforced = |rule: &&Rule| rule.enabled && rule.mode == Mode::Enforce;
     let candidates = || rules.iter().filter(enforced);
     let per_key = candidates().find(|rule| rule.per.contains(&Dimension::Key));
@@ -97,7 +97,7 @@ fn help(config: &Config, rules: &[Rule], plan: &str) -> String {
         Some(rule) if !config.plans.is_empty() => format!(
             "under `[rules.{}]`, add `plans.{plan} = {{ rate = \"100/s\" }}`; to leave a key unlimited \
              on purpose, list it under `exempt.keys` of the rule",
-            cut(&rule.name, 64)
+            key(&rule.name)
         ),
         _ => {
             "add a rule, such as\n\n[rules.all-keys]\nper = [\"key\"]\nrate = \"100/s\"".to_owned()

@@ -129,7 +129,7 @@ fn list_of_tables_is_written_again_as_a_table() {
     3 | [rules]
       |  ^^^^^
       |
-      = help: write the settings of both under one `[rules]`
+      = help: write `[rules.<name>]` for each rule, without double brackets
 
     gateway.toml: 1 error
     ");
@@ -153,5 +153,32 @@ fn each_duplicate_is_one_error() {
     ];
     for (text, expected) in table {
         assert_eq!(messages(&format!("{text}\n{}", super::super::SMALLEST)), expected, "{text}");
+    }
+}
+
+#[test]
+fn table_is_written_again_as_a_list_of_tables() {
+    let rules = render("[rules.r]\nper = []\nrate = '1/s'\n\n[[rules]]\nname = 's'\n");
+    insta::assert_snapshot!(rules, @r"
+    error: the table `rules` is written twice
+     --> gateway.toml:5:3
+      |
+    1 | [rules.r]
+      |  ----- here first
+    ...
+    5 | [[rules]]
+      |   ^^^^^
+      |
+      = help: write `[rules.<name>]` for each rule, without double brackets
+
+    gateway.toml: 1 error
+    ");
+    for text in ["[[rules]]\n[rules]\n", "[rules]\n[[rules]]\n"] {
+        let shown = render(text);
+        assert!(shown.contains("write `[rules.<name>]` for each rule"), "{shown}");
+    }
+    for text in ["[server]\n[[server]]\n", "[[server]]\n[server]\n"] {
+        let shown = render(text);
+        assert!(shown.contains("under one `[server]`"), "{shown}");
     }
 }

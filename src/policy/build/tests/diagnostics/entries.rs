@@ -208,3 +208,42 @@ fn key_is_written_as_its_hash() {
     gateway.toml: 2 errors
     "#);
 }
+
+#[test]
+fn suggested_rates_can_be_counted() {
+    let written = |value: &str| render(&format!("[rules]\nx = {value}\n"));
+    let suggested =
+        |rate: &str| format!("in `[rules]`, write `x = {{ per = [\"ip\"], rate = \"{rate}\" }}`\n");
+    for value in ["0", "-5", "0xff", "99999999999", "'0/s'", "'5/0s'", "'999999999/99d'"] {
+        let shown = written(value);
+        assert!(shown.contains(&suggested("10/s")), "{shown}");
+    }
+    for (value, rate) in [("1_000", "1000/s"), ("'1000000/30d'", "1000000/30d")] {
+        let shown = written(value);
+        assert!(shown.contains(&suggested(rate)), "{shown}");
+    }
+}
+
+/// Without quotes, a dot would make another table.
+#[test]
+fn suggested_names_with_a_dot_are_quoted() {
+    let key = format!("[keys]\n'a.b' = '{HASH}'\n");
+    let key_help = format!("in `[keys]`, write `\"a.b\" = {{ sha256 = \"{HASH}\" }}`");
+    let table = [
+        ("[rules]\n'a.b' = '5/s'\n", "write `\"a.b\" = { per = [\"ip\"], rate = \"5/s\" }`"),
+        ("[plans]\n'a.b' = '5/s'\n", "write `[plans.\"a.b\"]`, and in a rule `plans.\"a.b\" = {"),
+        (
+            "[rules.'r.1']\nplans.'a.b' = '5/s'\n",
+            "in `[rules.\"r.1\"]`, write `plans.\"a.b\" = { rate = \"5/s\" }`",
+        ),
+        ("[plans.'a.b']\nrate = '5/s'\n", "in a rule, as `plans.\"a.b\" = { rate = \"10/s\" }`"),
+        ("[routes.'a.b']\nlimit = '5/s'\n", "write `routes = [\"a.b\"]`"),
+        ("[[rules.'a.b'.exempt]]\nips = []\n", "write `[rules.\"a.b\".exempt]`"),
+        ("[clients]\nanonymous_plan = 'a.b'\n", "add `[plans.\"a.b\"]`"),
+        (&key, &key_help),
+    ];
+    for (text, help) in table {
+        let shown = render(text);
+        assert!(shown.contains(help), "{help}: {shown}");
+    }
+}
