@@ -13,7 +13,7 @@ use crate::observe::metrics::{Metrics, OpenConnection, UpstreamSeries};
 use crate::observe::traces::Trace;
 use crate::policy::Route;
 use crate::policy::client::Client;
-use crate::policy::settings::Upstream;
+use crate::policy::settings::{KeySource, Upstream};
 use crate::request_id::RequestId;
 use crate::runtime::Snapshot;
 use crate::upstream::connection::Attempt;
@@ -122,6 +122,11 @@ impl Exchange {
     /// Returns why the gateway itself responded, or why the request failed; `None` if neither is the case.
     pub fn reason(&self) -> Option<Reason> {
         Reason::of(self.decision.as_ref(), self.failure)
+    }
+
+    /// Returns where its API key was, once known; `None` without a key.
+    pub fn key_source(&self) -> Option<&KeySource> {
+        self.snapshot.policy.clients.key_sources.get(self.key_from?)
     }
 
     /// Returns the index of the upstream, once the route is known.

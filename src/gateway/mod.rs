@@ -11,6 +11,7 @@
 pub mod exchange;
 pub mod limit_headers;
 
+mod bearer_hint;
 mod body_drain;
 mod demo;
 mod drain;
@@ -48,6 +49,7 @@ use crate::observe::traces::Traces;
 use crate::runtime::CurrentSnapshot;
 use crate::store::limiter::{Limiter, Source};
 use crate::upstream::connection::Attempt;
+use bearer_hint::BearerHint;
 use exchange::Exchange;
 
 /// Idle timeout of an upgraded connection (a WebSocket). Long, because such connections are often idle; but
@@ -70,6 +72,7 @@ pub struct Gateway {
     traces: Arc<Traces>,
     /// Durations of checks, by source.
     checks: [Histogram; Source::COUNT],
+    bearer_hint: BearerHint,
 }
 
 impl Gateway {
@@ -83,7 +86,8 @@ impl Gateway {
         traces: Arc<Traces>,
     ) -> Self {
         let checks = Source::ALL.map(|source| metrics.checks(source));
-        Self { current, limiter, metrics, access_log, audit, traces, checks }
+        let bearer_hint = BearerHint::default();
+        Self { current, limiter, metrics, access_log, audit, traces, checks, bearer_hint }
     }
 }
 

@@ -12,10 +12,12 @@ use crate::clock;
 use crate::decide::decision::{Decision, Summary};
 use crate::decide::label::DecisionLabel;
 use crate::decide::outcome::RequestOutcome;
+use crate::decide::reason::Reason;
 use crate::observe::access_log::{Record, Timings};
 use crate::observe::audit::AuditedRequest;
 use crate::observe::metrics::{CompleteRequest, UpstreamResult, seconds};
 use crate::policy::access_log::Output;
+use crate::policy::settings::KeySource;
 use crate::store::limiter::Source;
 use crate::upstream::connection::Attempt;
 
@@ -39,6 +41,11 @@ impl Gateway {
             reason: exchange.reason(),
             took_us: total_us,
         };
+        let is_unknown =
+            matches!(complete.reason, Some(Reason::UnknownKey | Reason::LimitedUnknownKey));
+        if is_unknown && exchange.key_source() == Some(&KeySource::Bearer) {
+            self.bearer_hint.add(clock::now());
+        }
         exchange.snapshot.series.complete(&self.metrics, policy, &complete);
         let decision = exchange.decision.as_ref().map_or(Summary::UNLIMITED, Decision::summary);
         if let (Some(decision), Some(client)) = (&exchange.decision, exchange.client) {

@@ -1,7 +1,8 @@
 //! The access log: content of its lines. `outputs` tests where they are written, and that no request waits
-//! for that.
+//! for that; `times` tests in which field a delay is shown.
 
 mod outputs;
+mod times;
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
 //! API keys that are missing, duplicated, malformed, unknown or too long.
 
-use crate::support::{DEMO, Gateway, Request, key};
+use crate::support::{DEMO, Gateway, Request, eventually, key};
 
 /// A configuration with two keys, and `more` in `[clients]`.
 fn gateway(more: &str) -> Gateway {
@@ -237,4 +237,25 @@ fn request_needs_exactly_one_host() {
     for (request, expected) in table {
         assert_eq!(client(&gateway, &request), expected, "{request:?}");
     }
+}
+
+/// The limit of one line a minute is tested in `gateway::bearer_hint`.
+#[test]
+fn refused_bearer_tokens_are_explained_in_the_log() {
+    let gateway = gateway("");
+    assert_eq!(client(&gateway, &header("wrong")), "401");
+    assert_eq!(client(&gateway, &bearer("first")), "one");
+    let hints = || -> Vec<String> {
+        let log = gateway.log();
+        let hints = log.lines().filter(|line| line.contains("bearer tokens were refused"));
+        hints.map(str::to_owned).collect()
+    };
+    assert_eq!(hints(), [""; 0]);
+    for _ in 0..3 {
+        assert_eq!(client(&gateway, &bearer("token-of-the-api")), "401");
+    }
+    let hint = eventually("the hint", || hints().pop());
+    assert!(hint.contains("count=1") && hint.contains("clients.api_key"), "{hint}");
+    assert!(!hint.contains("token-of-the-api"), "{hint}");
+    assert_eq!(hints().len(), 1);
 }

@@ -112,11 +112,12 @@ fn denied_request_has_a_span_with_the_reason() {
     let of = |path: &str| spans.iter().find(|span| span.get("url.path") == path).unwrap();
     let view = |span: &Span| {
         let of = |name: &str| span.get(name);
-        (of("http.response.status_code"), of("tollgate.decision"), of("tollgate.rule"))
+        let names = ["http.response.status_code", "tollgate.decision", "tollgate.rule"];
+        (names.map(of), of("tollgate.reason"))
     };
-    assert_eq!(view(of("/1")), (json!(200), json!("allow"), json!("per-key")));
-    assert_eq!(view(of("/3")), (json!(429), json!("deny"), json!("per-key")));
-    assert_eq!(view(of("/4")), (json!(401), json!("reject"), json!(null)));
+    assert_eq!(view(of("/1")), ([json!(200), json!("allow"), json!("per-key")], json!(null)));
+    assert_eq!(view(of("/3")), ([json!(429), json!("deny"), json!("per-key")], json!("limited")));
+    assert_eq!(view(of("/4")), ([json!(401), json!("reject"), json!(null)], json!("unknown_key")));
     // A client error is not a failure of the server.
     assert!(spans.iter().all(|span| !span.has_failed), "{spans:#?}");
 }

@@ -103,3 +103,47 @@ fn reject(file: &Path, error: &LoadError, format: LogFormat) -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Set in the process that panics.
+    const CHILD: &str = "TOLLGATE_TEST_PANIC";
+
+    /// The hook is that of a whole process, so this test starts itself in another one.
+    #[test]
+    fn panic_is_one_event_of_a_json_log() {
+        if std::env::var_os(CHILD).is_some() {
+            install(Log { format: LogFormat::Json, ..Log::default() }).unwrap();
+            let thread = std::thread::Builder::new().name("worker".to_owned());
+            let _ = thread.spawn(|| panic!("a \"bad\"\n{}", "thing")).unwrap().join();
+            return;
+        }
+        for backtrace in ["0", "1"] {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command
+                .args(["--exact", "cli::run::log::tests::panic_is_one_event_of_a_json_log"])
+                .args(["--nocapture", "--test-threads=1"])
+                .env(CHILD, "1")
+                .env("RUST_BACKTRACE", backtrace)
+                .env_remove(LEVEL_VARIABLE)
+                .env_remove(FORMAT_VARIABLE);
+            let output = command.output().unwrap();
+            let text = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(text.lines().count(), 1, "{text}");
+            let event: Value = serde_json::from_str(&text).expect(&text);
+            assert_eq!(event["level"], "error");
+            assert_eq!(event["event"], "a thread panicked: this is a bug of tollgate");
+            let fields = &event["fields"];
+            assert_eq!(fields["cause"], "a \"bad\"\nthing");
+            assert_eq!(fields["thread"], "worker");
+            assert!(fields["place"].as_str().unwrap().starts_with("src/cli/run/log.rs:"), "{text}");
+            assert_eq!(fields["backtrace"].is_string(), backtrace == "1", "{text}");
+        }
+    }
+}
