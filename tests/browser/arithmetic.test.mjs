@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { Bucket, corners, simulate } from "../../src/admin/page/bucket.js";
 import { breakerChanges, byPlan, byRule, cumulative, latencies, OTHERS, perName, shownSpan, Samples } from "../../src/admin/page/series.js";
-import { exact, nextAfterMs, perMs } from "../../src/admin/page/tokens.js";
+import { exact, nextAfterMs, perMs, refillMs } from "../../src/admin/page/tokens.js";
 import { queryOf, searchTerm } from "../../src/admin/page/audit.js";
 import { requestsOf, summed, total } from "../../src/admin/page/outcomes.js";
 import { parser } from "../../src/admin/page/events.js";
@@ -68,6 +68,11 @@ test("line stays within the bucket and ends at the end of the chart", () => {
   assert.ok(line.every(([, level]) => level >= -1e-9 && level <= 20));
   assert.ok(line.every(([time], index) => index === 0 || time >= line[index - 1][0]));
   assert.equal(line.at(-1)[0], 20);
+});
+
+test("time for the tokens that were missing follows from the rate", () => {
+  assert.equal(refillMs("20/m", 5), 15_000);
+  assert.equal(refillMs("3/250ms", 1), 84);
 });
 
 test("rates are parsed", () => {
@@ -215,6 +220,8 @@ test("filter becomes a query, whose end is the last millisecond of the range", (
     key: "acme", rule: "per-key", kind: "limit", since: "2026-11-22T10:03:00.000Z", until: "2026-11-22T10:03:59.999Z", limit: "12",
   });
   assert.equal(queryOf({ who: "", rule: "", kind: "all", at: "", all: true }, [], 12, 0), "all=true&limit=12");
+  const ancient = new URLSearchParams(queryOf({ who: "", rule: "", kind: "all", at: "999999d", all: false }, [], 12, 0));
+  assert.equal(ancient.get("since"), "1970-01-01T00:00:00.000Z", "the gateway has no times before");
   const refused = queryOf({ who: "", rule: "", kind: "", at: "", all: false }, [], 12, 0);
   assert.equal(new URLSearchParams(refused).get("kind"), "limit,unavailable,unauthorized");
 });

@@ -48,7 +48,7 @@ export function samples(from, to, now, names) {
   const [step] = TIERS.find(([, reach]) => now - from <= reach + 10_000) ?? TIERS.at(-1);
   const list = [];
   for (let at = Math.ceil(from / step) * step; at <= Math.min(to, now); at += step) list.push(sample(at, step, names));
-  return { step_ms: step, from_ms: from, to_ms: to, time_zone: "America/New_York", utc_offset_s: -18_000, samples: list };
+  return { step_ms: step, from_ms: from, to_ms: to, time_zone: "America/New_York", utc_offset_s: -18_000, samples: list, total: list.length ? { latency: { p50_ms: 7, p99_ms: 321 } } : null };
 }
 
 /** Answers the page's requests for samples and events with those of the fixture. */

@@ -129,14 +129,20 @@ mode = "shadow"
 ${more}`;
 }
 
-/** A gateway and its Redis. */
-export async function startGateway({ more = "", change = (text) => text } = {}) {
-  const folder = mkdtempSync(join(tmpdir(), "tollgate-browser-"));
+/** A Redis at a free port. */
+async function startRedis(folder) {
   const port = await freePort();
   const redis = start("redis-server", ["--port", String(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder]);
   await eventually("Redis", () => redis.log().includes("Ready to accept connections"));
+  return { ...redis, port };
+}
+
+/** A gateway and its Redis; with `beside`, another gateway that shares the Redis of that one. */
+export async function startGateway({ more = "", change = (text) => text, beside } = {}) {
+  const folder = mkdtempSync(join(tmpdir(), "tollgate-browser-"));
+  const redis = beside?.redis ?? await startRedis(folder);
   const file = join(folder, "gateway.toml");
-  const text = change(config(port, more));
+  const text = change(config(redis.port, more));
   writeFileSync(file, text);
   const program = start(PROGRAM, ["run", "-c", file]);
   const found = await eventually("the gateway", () => {
@@ -150,7 +156,7 @@ export async function startGateway({ more = "", change = (text) => text } = {}) 
   };
   const stop = async () => {
     await program.stop();
-    await redis.stop();
+    if (!beside) await redis.stop();
     rmSync(folder, { recursive: true });
   };
   return { ...found, text, save, redis, log: program.log, stop };

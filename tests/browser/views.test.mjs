@@ -260,7 +260,8 @@ test("totals agree between the tile, the plans, the rules, the statuses and the 
 
 for (const [name, options] of [["light", { colorScheme: "light" }], ["dark", { colorScheme: "dark" }]]) {
   test(`names of 64 characters fit into 375 pixels, in every section: ${name}`, async () => {
-    const other = await startGateway({ change: (text) => renamed(text, long) });
+    const change = (text) => renamed(text, long).replace("What a plan buys.", "<b>🦀\u202e\\\"".concat("m".repeat(100)));
+    const other = await startGateway({ change });
     const stop = load(other.gateway, CROWD.map((client) => ({ ...client, perSecond: client.perSecond * 2 })));
     const names = {
       plans: ["free", "pro", "enterprise"].map(long), rules: ["per-key", "per-ip"].map(long), routes: ["search", "rest"].map(long), upstreams: ["api"].map(long),
@@ -285,7 +286,10 @@ for (const [name, options] of [["light", { colorScheme: "light" }], ["dark", { c
       await page.waitForSelector("#reloads .diff");
       await page.selectOption("#refusals-rule", long("per-key"));
       await page.click(`#by-route button[data-latency="route:${long("search")}"]`);
+      await page.waitForSelector("#rules table");
       assert.deepEqual(await overflowing(page), []);
+      // "by" is one line beside a select that fills its row.
+      assert.ok(await page.evaluate(() => [...document.querySelectorAll("#refusals-form label")].every((label) => label.offsetHeight < 48)));
       assert.deepEqual(wrong, []);
       await close();
     } finally {
@@ -316,6 +320,51 @@ test("three clicks answer why a key was refused at a time", async () => {
   assert.match(await fragment(page), /^#buckets\?.*who=acme.*key=acme/);
   await page.click(".client-head >> text=Explain a request");
   assert.equal(await page.inputValue("#explain-form [name=key_id]"), "acme");
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("three clicks on another gateway answer why a key was refused, after the rule was renamed there", async () => {
+  const more = "[audit]\nstream = true\n";
+  const refusing = await startGateway({ more });
+  const asked = await startGateway({ more, beside: refusing, change: (text) => text.replace("[rules.per-key]", "[rules.per-client]") });
+  try {
+    for (let count = 0; count < 30; count += 1) await send(refusing.gateway, "/api/search", { "x-api-key": secret("acme"), "x-forwarded-for": "203.0.113.7" });
+    const at = new Date(Date.now() - 500).toTimeString().slice(0, 5);
+    // A run is in the stream when it is over.
+    await eventually("the record", async () => (await (await fetch(`${asked.admin}/api/audit?all=true&key=acme`)).json()).refusal_runs.length > 0);
+    const { page, wrong, close } = await browser.open(asked.admin);
+    let clicks = 0;
+    const click = (selector) => {
+      clicks += 1;
+      return page.locator(selector).first().click();
+    };
+    await click('nav a[href="#refusals"]');
+    await page.fill("#refusals-form [name=client]", "acme");
+    await page.fill("#refusals-form [name=at]", at);
+    await page.keyboard.press("Enter");
+    await eventually("that this gateway has none", async () => /No matching refusals/.test(await text(page, "#refusal-list")));
+    assert.match(await page.inputValue("#refusals-form [name=at]"), new RegExp(`^\\d{4}-\\d\\d-\\d\\d ${at}$`));
+    await click("#refusal-list >> text=Of all gateways");
+    await page.waitForSelector("#refusal-list table");
+    await click("#refusal-list button.more");
+    const detail = await eventually("the run", () => text(page, "#refusal-list tr.detail"));
+    for (const part of ["Status429", "Routesearch", "Cost5 tokens", "Configurationno. 1", "Gateway"]) assert.ok(detail.includes(part), `${part} in ${detail}`);
+    assert.match(detail, /Ruleper-key, 20\/s, burst 60|Rulesearch, 20\/s, burst 60/);
+    assert.match(detail, /Tokens left[0-4]Refill[1-5] tokens? in \d+ ms at 20\/s/);
+    assert.equal(clicks, 3);
+    assert.deepEqual(wrong, []);
+    await close();
+  } finally {
+    await asked.stop();
+    await refusing.stop();
+  }
+});
+
+test("p99 of a range is that of all its requests, and a range over a change of the clock has both offsets", async () => {
+  const { page, wrong, close } = await openDay("#overview?range=2026-10-25T00:30:00Z/2026-10-25T01:30:00Z", { timezoneId: "Europe/Berlin" });
+  await eventually("the p99", async () => (await page.locator(".tile", { hasText: "p99" }).locator("strong").textContent()) === "321 ms");
+  assert.match(await note(page), /02:30:00 – 02:30:00 UTC\+02:00 → UTC\+01:00$/);
   assert.deepEqual(wrong, []);
   await close();
 });
@@ -378,6 +427,22 @@ test("refusals of all gateways are listed where they can be, and named", async (
   await eventually("the client's", async () => /^Refusal runs of all gateways\./.test(await text(page, "#client-refusals-note")));
   assert.ok(asked.some((query) => query.get("all") === "true" && query.get("key") === "acme"));
   assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("gateway that does not answer is named as such, and the page recovers", async () => {
+  let fails = true;
+  const prepare = async (page) => {
+    await serveSamples(page);
+    await page.route(/\/api\/(audit|status)/, (route) => (fails ? route.abort() : route.continue()));
+  };
+  const { page, close } = await browser.open(gateway.admin, { prepare, fragment: "#refusals?key=acme" });
+  for (const id of ["refusal-list", "breaker", "client-refusals"]) {
+    await eventually(id, async () => (await text(page, `#${id}`)) === "The gateway does not answer.");
+  }
+  fails = false;
+  await page.waitForSelector("#refusal-list table");
+  await page.waitForSelector("#breaker .facts");
   await close();
 });
 

@@ -42,7 +42,10 @@ function signIn() {
 export async function request(path, options = {}) {
   for (;;) {
     const sent = sessionStorage.getItem(NAME);
-    const response = await fetch(path, { ...options, headers: headers(options.headers), cache: "no-store" });
+    const response = await fetch(path, { ...options, headers: headers(options.headers), cache: "no-store" }).catch(() => {
+      // The browser's own words ("Failed to fetch", "Load failed") do not say what failed.
+      throw new Error("The gateway does not answer.");
+    });
     if (response.status !== 401) return response;
     // The token may have been entered during this request.
     if (sent === sessionStorage.getItem(NAME)) await signIn();

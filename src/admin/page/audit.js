@@ -27,9 +27,11 @@ export function queryOf({ who, client, rule, kind, at, all }, keys, limit, now) 
   const range = at ? parseTimes(at, now) : null;
   const of = who === undefined ? { [client.kind]: client.id } : searchTerm(who, keys);
   const query = new URLSearchParams({ ...of, ...(rule && { rule }), ...(kind !== EVERY_KIND && { kind: kind || REFUSED }) });
-  if (range) query.set("since", new Date(range.from).toISOString());
+  // The gateway has no times before 1970.
+  const since1970 = (ms) => new Date(Math.max(0, ms)).toISOString();
+  if (range) query.set("since", since1970(range.from));
   // The end of a range is exclusive, that of the parameter is not.
-  if (range && range.to !== null) query.set("until", new Date(range.to - 1).toISOString());
+  if (range && range.to !== null) query.set("until", since1970(range.to - 1));
   if (all) query.set(...ALL);
   query.set("limit", limit);
   return query.toString();

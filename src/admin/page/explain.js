@@ -23,7 +23,7 @@ function requestOf(form) {
     const at = line.indexOf(":");
     const [name, value] = [line.slice(0, at).trim(), line.slice(at + 1).trim()];
     request.headers ??= {};
-    request.headers[name] = name in request.headers ? [request.headers[name], value].flat() : value;
+    request.headers[name] = Object.hasOwn(request.headers, name) ? [request.headers[name], value].flat() : value;
   }
   return request;
 }

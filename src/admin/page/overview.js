@@ -55,7 +55,7 @@ function byRedis({ sources }) {
 }
 
 /** The tiles that count requests of the shown range. */
-function requestTiles({ samples, isLive, last }) {
+function requestTiles({ samples, total: inAll, isLive, last }) {
   const sum = summed(isLive ? samples.slice(-RECENT_S) : samples);
   const all = total(sum);
   if (sum.ms === 0) return ["Requests/s", "Refused", "401", "5xx", "p99"].map((title) => tile(title, "–", "no samples"));
@@ -67,8 +67,8 @@ function requestTiles({ samples, isLive, last }) {
     tile("401", ...share(sum.unauthorized, "warn"), "unauthorized"),
     tile("5xx", ...share(sum.errors, "bad")),
   ];
-  const p99 = samples.at(-1)?.latency?.p99_ms;
-  return p99 === undefined ? tiles : [...tiles, tile("p99", latency(p99), `p50 ${latency(samples.at(-1).latency.p50_ms)}`)];
+  const { p50_ms: p50, p99_ms: p99 } = (inAll ?? samples.at(-1))?.latency ?? {};
+  return p99 === undefined ? tiles : [...tiles, tile("p99", latency(p99), `p50 ${latency(p50)}`)];
 }
 
 function stateTiles(last) {

@@ -49,7 +49,7 @@ function limits(rule) {
 
 function name(rule) {
   const marks = [rule.enabled ? null : badge("off"), rule.mode === "shadow" ? badge("shadow") : null];
-  return [code(rule.name), " ", ...marks.filter(Boolean), rule.description ? h("span", { class: "muted block" }, rule.description) : null].filter(Boolean);
+  return [code(rule.name), " ", ...marks.filter(Boolean), rule.description ? h("span", { class: "muted block words" }, rule.description) : null].filter(Boolean);
 }
 
 function show(policy) {

@@ -34,11 +34,11 @@ function ends(now) {
   return typeof range === "string" ? { from: now - view.RANGES[range], to: now } : range;
 }
 
-/** What is shown: the samples, the newest sample of all, and the ends of a chart, in seconds. */
+/** What is shown: the samples, their sum if it is known, and the ends of a chart, in seconds. */
 function shown() {
   if (isLive()) return { samples: live.list, span: shownSpan, isLive: true, range: ends(live.last?.at_ms ?? Date.now()) };
   const range = fetched ? { from: fetched.from_ms, to: fetched.to_ms } : ends(Date.now());
-  return { samples: fetched?.samples ?? [], span: () => [range.from / 1_000, range.to / 1_000], isLive: false, range };
+  return { samples: fetched?.samples ?? [], total: fetched?.total, span: () => [range.from / 1_000, range.to / 1_000], isLive: false, range };
 }
 
 /** Passes what is shown on; `changed` is false if only the newest sample of all has changed. */
@@ -94,7 +94,9 @@ async function askZone() {
 function describe() {
   const now = Date.now();
   const { from, to } = ends(now);
-  byId("range-note").textContent = `${interval(from, to, now)} UTC${offsetText(to)}`;
+  // The clock may change within the range.
+  const offsets = [...new Set([from, to].map((ms) => `UTC${offsetText(ms)}`))];
+  byId("range-note").textContent = `${interval(from, to, now)} ${offsets.join(" → ")}`;
   byId("range-later").disabled = isMoving() || to >= now;
 }
 
@@ -139,7 +141,7 @@ function apply({ range }, before) {
   show();
 }
 
-/** `shows` get `{ samples, span, isLive, range, last, redraws }` after each change. */
+/** `shows` get `{ samples, total, span, isLive, range, last, redraws }` after each change. */
 export function start(shows) {
   consumers = shows;
   byId("range-select").addEventListener("change", (event) => event.target.value !== "fixed" && view.change({ range: event.target.value }));

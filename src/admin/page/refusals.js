@@ -46,7 +46,7 @@ function note({ refusal_runs: runs, more, dropped, incomplete }, now) {
 
 /** Says that nothing was found, and what else to look for. */
 function nothing({ kept_since: since }, { who, rule, kind, at, all }) {
-  const kept = since ? ` Refusals are kept since ${moment(Date.parse(since), Date.now())}.` : "";
+  const kept = since ? ` ${all ? "Those of this gateway" : "Refusals"} are kept since ${moment(Date.parse(since), Date.now())}.` : "";
   if (!who && !rule && !kind && !at) return empty(`No refusals.${kept}`);
   const range = rangeOf(at);
   const button = (text, members) => h("button", { type: "button", data: { view: JSON.stringify(members) } }, text);

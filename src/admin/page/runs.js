@@ -1,9 +1,10 @@
 // Refusal runs as rows of a table, with the details of one.
 
 import { badge, code, h, named, table } from "./dom.js";
-import { clockMs, day, moment, plural, whole } from "./format.js";
+import { clockMs, day, moment, plural, span, whole } from "./format.js";
 import { explainClient } from "./explain.js";
 import { limitOf } from "./policy.js";
+import { refillMs } from "./tokens.js";
 import * as view from "./view.js";
 
 /** Kinds of runs: the badge of a row, and what happened in words. */
@@ -75,6 +76,13 @@ function limitWords({ rule, plan, key, rate, burst }) {
   return [code(rule), now ? `, now ${now.rate}, burst ${whole(now.burst)}` : ""];
 }
 
+/** How long the rule needs for the tokens that the last request lacked; `null` if that is unknown. */
+function refill({ kind, tokens, cost, rate }) {
+  const known = [tokens, cost, rate].every((value) => value !== null && value !== undefined);
+  if (kind !== "limit" || !known || tokens >= cost) return null;
+  return `${plural(cost - tokens, "token")} in ${span(refillMs(rate, cost - tokens))} at ${rate}`;
+}
+
 /** All that is known of a run, and where to go from it. */
 function details(run) {
   const at = (text) => `${day(Date.parse(text))}.${clockMs(Date.parse(text)).slice(-3)}`;
@@ -96,6 +104,7 @@ function details(run) {
       optional("Route", run.route, code(run.route ?? ""), run.other_routes ? " and others" : ""),
       optional("Cost", run.cost, plural(run.cost ?? 0, "token")),
       optional("Tokens left", run.tokens, whole(run.tokens ?? 0)),
+      optional("Refill", refill(run)),
       optional("Configuration", run.generation, `no. ${run.generation}`),
       optional("Gateway", run.gateway, code(String(run.gateway ?? "")))),
     h("div", { class: "actions" },

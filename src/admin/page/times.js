@@ -82,11 +82,15 @@ export const linkOf = ({ from, to }) => `${new Date(from).toISOString()}/${new D
 
 const two = (number) => String(number).padStart(2, "0");
 
-/** An interval as a person may edit it: "2026-11-22 10:03:00 – 10:03:59". `parseTimes` reads it. */
+/**
+ * An interval as a person may edit it: "2026-11-22 10:03:00 – 10:03:29"; a minute is "2026-11-22 10:03".
+ * `parseTimes` reads it.
+ */
 export function textOf({ from, to }) {
   const [a, b] = [civil(from), civil(Math.max(from, to - 1_000))];
   const dateOf = ([year, month, day]) => `${year}-${two(month)}-${two(day)} `;
   const clockOf = (parts) => parts.slice(3).map(two).join(":");
+  if (from % UNITS.m === 0 && to - from === UNITS.m) return `${dateOf(a)}${clockOf(a.slice(0, 5))}`;
   const isSameDay = dateOf(a) === dateOf(b);
   return `${dateOf(a)}${clockOf(a)} – ${isSameDay ? "" : dateOf(b)}${clockOf(b)}`;
 }

@@ -8,6 +8,9 @@ export function perMs(rate) {
   return Number(tokens) / ((count ? Number(count) : 1) * MS[unit]);
 }
 
+/** Milliseconds in which a bucket gains `tokens`. */
+export const refillMs = (rate, tokens) => Math.ceil(tokens / perMs(rate));
+
 /** Tokens with their fraction, from the time until the bucket is full. */
 export function exact({ rate, burst, full_after_ms: full }, sinceMs = 0) {
   return Math.min(burst, burst - Math.max(0, full - sinceMs) * perMs(rate));
