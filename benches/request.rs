@@ -177,6 +177,6 @@ fn checked_exchange(policy: Policy) -> Exchange {
     let mut exchange = Exchange::new(Arc::new(Snapshot::new(policy, Vec::new())), in_flight, 0);
     let taken = Taken::all(charges, answer, Source::Local);
     let check = Some(LimitCheck::of(taken));
-    exchange.decision = Some(Decision::Allowed { check, shadow_key_rule: None });
+    exchange.decision = Some(Decision::Allowed { check, shadow_key_rules: Vec::new() });
     exchange
 }

@@ -20,8 +20,8 @@ pub enum Decision {
     Allowed {
         /// The rate limits that were checked; `None` if no rule applies.
         check: Option<LimitCheck>,
-        /// Index of the first shadow rule that would deny the request for its missing API key.
-        shadow_key_rule: Option<u32>,
+        /// Indexes of the shadow rules that would deny the request for its missing API key.
+        shadow_key_rules: Vec<u32>,
     },
     /// The client asked for its own limits (`clients.limits_path`); the gateway responds itself.
     OwnLimits {
@@ -105,7 +105,7 @@ impl Decision {
                 };
                 Self::Limited { check, unauthenticated }
             }
-            (check, None) => Self::Allowed { check, shadow_key_rule: None },
+            (check, None) => Self::Allowed { check, shadow_key_rules: Vec::new() },
             (check, Some(Refusal::Unauthenticated(reason))) => {
                 Self::Unauthenticated { reason, check }
             }
@@ -125,14 +125,21 @@ impl Decision {
     }
 
     /// Indexes of the shadow rules that would have denied the request, which was allowed: all whose bucket
-    /// was short, and the first that requires an API key.
+    /// was short, and all that require an API key.
     pub fn shadow_denials(&self) -> Vec<u32> {
-        let Self::Allowed { check, shadow_key_rule } = self else { return Vec::new() };
+        let (check, key_rules) = match self {
+            Self::Allowed { check, shadow_key_rules } => (check, &shadow_key_rules[..]),
+            Self::OwnLimits { check, .. } => (check, &[][..]),
+            Self::Limited { .. }
+            | Self::Unavailable { .. }
+            | Self::Unauthenticated { .. }
+            | Self::Rejected(_) => return Vec::new(),
+        };
         let short = check.iter().flat_map(|check| {
             let charges = &check.taken.charges;
             check.shadow_short().filter_map(|(index, _)| Some(charges.get(index)?.rule))
         });
-        let mut rules: Vec<u32> = shadow_key_rule.iter().copied().chain(short).collect();
+        let mut rules: Vec<u32> = key_rules.iter().copied().chain(short).collect();
         rules.sort_unstable();
         rules
     }
@@ -140,15 +147,18 @@ impl Decision {
     /// What is recorded of the decision.
     pub fn summary(&self) -> Summary {
         match self {
-            Self::Allowed { shadow_key_rule: Some(rule), .. } => Summary {
-                label: DecisionLabel::ShadowDeny,
-                ..Summary::denied_without_bucket(*rule)
+            Self::Allowed { check, shadow_key_rules } => match (shadow_key_rules.first(), check) {
+                (Some(rule), _) => Summary {
+                    label: DecisionLabel::ShadowDeny,
+                    ..Summary::denied_without_bucket(*rule)
+                },
+                (None, Some(check)) => check.summary(),
+                (None, None) => Summary::UNLIMITED,
             },
-            Self::Allowed { check: Some(check), shadow_key_rule: None }
-            | Self::OwnLimits { check: Some(check), .. }
-            | Self::Limited { check, .. } => check.summary(),
-            Self::Allowed { check: None, shadow_key_rule: None }
-            | Self::OwnLimits { check: None, .. } => Summary::UNLIMITED,
+            Self::OwnLimits { check: Some(check), .. } | Self::Limited { check, .. } => {
+                check.summary()
+            }
+            Self::OwnLimits { check: None, .. } => Summary::UNLIMITED,
             Self::Unavailable { rule, .. }
             | Self::Unauthenticated {
                 reason: Unauthenticated::KeyRequired(KeyRequired { rule }),

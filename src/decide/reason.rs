@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn refusal_precedes_the_failure_of_its_response() {
         let (no_route, closed) = (Decision::Rejected(Rejection::NoRoute), Failure::ClientClosed);
-        let allowed = Decision::Allowed { check: None, shadow_key_rule: None };
+        let allowed = Decision::Allowed { check: None, shadow_key_rules: Vec::new() };
         let table = [
             (Some(&no_route), Some(closed), Some(Reason::NoRoute)),
             (Some(&allowed), Some(closed), Some(Reason::Failed(closed))),

@@ -46,7 +46,7 @@ impl Gateway {
         }
         let taken = self.take(exchange, &client, charges).await;
         let mut decision = Decision::of(refusal, taken, || self.limiter.retry_after_us());
-        if let Decision::Allowed { check, shadow_key_rule } = &mut decision {
+        if let Decision::Allowed { check, shadow_key_rules } = &mut decision {
             if is_own_limits {
                 let check = check.take();
                 return Box::pin(self.own_limits(session, &snapshot, client, check)).await;
@@ -54,7 +54,7 @@ impl Gateway {
             let denials = |route| policy.shadow_key_denials(&client, route, scope);
             for rule in route.into_iter().flat_map(denials) {
                 snapshot.series.refused_by_policy(&self.metrics, policy, rule, client.plan);
-                shadow_key_rule.get_or_insert(rule);
+                shadow_key_rules.push(rule);
             }
         }
         decision

@@ -101,12 +101,13 @@ fn unavailable_limit_reports_its_rule_and_the_next_probe() {
 fn summary_of_a_decision_without_a_check() {
     use DecisionLabel::{Allow, Deny, Reject, ShadowDeny};
 
-    let allowed = |shadow_key_rule| Decision::Allowed { check: None, shadow_key_rule };
+    let allowed =
+        |rules: &[u32]| Decision::Allowed { check: None, shadow_key_rules: rules.to_vec() };
     let policy = Some(Source::Policy);
     let table = [
-        (allowed(None), Summary::UNLIMITED),
-        (allowed(None), summary(Allow, None, None, None)),
-        (allowed(Some(3)), summary(ShadowDeny, Some(3), None, policy)),
+        (allowed(&[]), Summary::UNLIMITED),
+        (allowed(&[]), summary(Allow, None, None, None)),
+        (allowed(&[3, 5]), summary(ShadowDeny, Some(3), None, policy)),
         (Decision::OwnLimits { check: None, view: None }, Summary::UNLIMITED),
         (
             Decision::Unavailable { rule: 3, retry_after_us: 1 },
@@ -151,8 +152,8 @@ fn summary_of_a_check_has_the_rule_that_gave_the_decision() {
     ];
     for (charges, has_shadow_demand, expected) in table {
         let mut decision = decision(None, Some(taken(Source::Redis, charges)));
-        if let Decision::Allowed { shadow_key_rule, .. } = &mut decision {
-            *shadow_key_rule = has_shadow_demand.then_some(3);
+        if let Decision::Allowed { shadow_key_rules, .. } = &mut decision {
+            shadow_key_rules.extend(has_shadow_demand.then_some(3));
         }
         assert_eq!(decision.summary(), expected, "{charges:?} {has_shadow_demand}");
     }
@@ -163,12 +164,12 @@ fn every_shadow_rule_that_would_have_denied_an_allowed_request_is_listed() {
     use Mode::{Enforce, Shadow};
 
     let charges = [(Shadow, 0, false), (Enforce, 5, true), (Shadow, 4, true), (Shadow, 0, false)];
-    let allowed = |shadow_key_rule| {
-        let check = Some(LimitCheck::of(taken(Source::Redis, &charges)));
-        Decision::Allowed { check, shadow_key_rule }
-    };
-    assert_eq!(allowed(None).shadow_denials(), [0, 3]);
-    assert_eq!(allowed(Some(2)).shadow_denials(), [0, 2, 3]);
+    let check = || Some(LimitCheck::of(taken(Source::Redis, &charges)));
+    let allowed =
+        |rules: &[u32]| Decision::Allowed { check: check(), shadow_key_rules: rules.to_vec() };
+    assert_eq!(allowed(&[]).shadow_denials(), [0, 3]);
+    assert_eq!(allowed(&[2, 9]).shadow_denials(), [0, 2, 3, 9]);
+    assert_eq!(Decision::OwnLimits { check: check(), view: None }.shadow_denials(), [0, 3]);
     let refused = [(Shadow, 0, false), (Enforce, 0, false)];
     assert_eq!(decision(None, Some(taken(Source::Redis, &refused))).shadow_denials(), [0; 0]);
 }

@@ -46,17 +46,23 @@ impl Refusal {
                 let refusal = Self::without_bucket(Kind::Unauthorized, rule);
                 record(Self { key_from: key_from(*reason), ..refusal });
             }
-            Decision::Allowed { check, shadow_key_rule } => {
+            Decision::Allowed { check, shadow_key_rules } => {
                 if let Some(check) = check {
-                    for (index, _) in check.shadow_short() {
-                        record(Self::of_charge(Kind::Shadow, check, index));
-                    }
+                    Self::each_shadow(check, &mut record);
                 }
-                if let Some(rule) = shadow_key_rule {
+                for rule in shadow_key_rules {
                     record(Self::without_bucket(Kind::Shadow, Some(*rule)));
                 }
             }
-            Decision::OwnLimits { .. } | Decision::Rejected(_) => {}
+            Decision::OwnLimits { check: Some(check), .. } => Self::each_shadow(check, record),
+            Decision::OwnLimits { check: None, .. } | Decision::Rejected(_) => {}
+        }
+    }
+
+    /// Calls `record` with the refusal of each shadow rule whose bucket was short.
+    fn each_shadow(check: &LimitCheck, mut record: impl FnMut(Self)) {
+        for (index, _) in check.shadow_short() {
+            record(Self::of_charge(Kind::Shadow, check, index));
         }
     }
 

@@ -74,8 +74,10 @@ fn refusal_has_its_kind_limit_route_cost_and_generation() {
         audit.record(&request, &decision);
     };
     let unauthenticated = |reason| Decision::Unauthenticated { reason, check: None };
-    let allowed =
-        |short| Decision::Allowed { check: Some(check(&policy, short)), shadow_key_rule: None };
+    let allowed = |short| Decision::Allowed {
+        check: Some(check(&policy, short)),
+        shadow_key_rules: Vec::new(),
+    };
     record(acme, Some(0), limited(&policy, &[PER_KEY, PER_IP]));
     record(acme, Some(1), limited(&policy, &[PER_KEY]));
     record(acme, Some(0), Decision::Unavailable { rule: PER_KEY, retry_after_us: 9 });
