@@ -133,6 +133,7 @@ impl ProxyHttp for Gateway {
         exchange: &mut Self::CTX,
     ) -> Result<bool> {
         let decision = self.judge(session, exchange).await;
+        self.record_refusals(exchange, &decision);
         exchange.decision = Some(decision);
         trace::begin(session, exchange);
         respond::respond(session, exchange).await

@@ -1,4 +1,4 @@
-//! Metrics of a request while it is served; metrics, audit, access log and trace when it is complete.
+//! Metrics and audit of a request while it is served; metrics, access log and trace when it is complete.
 
 use std::sync::Arc;
 
@@ -29,6 +29,15 @@ impl Gateway {
         }
     }
 
+    /// Records the refusals that a decision consists of, at the time of the decision: a request that a
+    /// rule in shadow mode would have refused can go on for hours.
+    pub(super) fn record_refusals(&self, exchange: &Exchange, decision: &Decision) {
+        let Some(client) = exchange.client else { return };
+        let (policy, generation) = (&exchange.snapshot.policy, exchange.snapshot.generation);
+        let request = AuditedRequest { policy, generation, client, route: exchange.route };
+        self.audit.record(&request, decision);
+    }
+
     /// Records a request that is complete.
     pub(super) fn record(&self, session: &Session, exchange: &mut Exchange) {
         let policy = &exchange.snapshot.policy;
@@ -48,10 +57,6 @@ impl Gateway {
         }
         exchange.snapshot.series.complete(&self.metrics, policy, &complete);
         let decision = exchange.decision.as_ref().map_or(Summary::UNLIMITED, Decision::summary);
-        if let (Some(decision), Some(client)) = (&exchange.decision, exchange.client) {
-            let (generation, route) = (exchange.snapshot.generation, exchange.route);
-            self.audit.record(&AuditedRequest { policy, generation, client, route }, decision);
-        }
         let writes = policy.access_log.output != Output::Off;
         let is_written = writes && is_sampled(session, exchange, decision);
         let trace = exchange.trace.filter(|trace| trace.is_sampled);

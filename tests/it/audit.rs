@@ -1,8 +1,11 @@
 //! Refusal runs in the log and on the admin port, without secrets.
 
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
+
 use serde_json::{Value, json};
 
-use crate::support::{DEMO, FaultProxy, Gateway, Mode, Redis, Request, eventually, key};
+use crate::support::{DEMO, FaultProxy, Gateway, Mode, Redis, Request, eventually, key, proxy_to};
 
 const SECRET: &str = "s3cr3t-7h4t-nob0dy-m4y-r34d";
 
@@ -324,4 +327,45 @@ fn hostile_header_values_are_not_recorded() {
         assert!(!view.to_string().contains("script"), "{view}");
         view["refusal_runs"].as_array().is_some_and(|runs| !runs.is_empty()).then_some(())
     });
+}
+
+/// `(kind, rule)` of each refusal run.
+fn runs_by_rule(gateway: &Gateway) -> Vec<(String, String)> {
+    let view = gateway.admin("/api/audit").json();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let runs = view["refusal_runs"].as_array().unwrap().iter();
+    let mut runs: Vec<_> = runs.map(|run| (text(&run["kind"]), text(&run["rule"]))).collect();
+    runs.sort();
+    runs
+}
+
+#[test]
+fn every_shadow_rule_that_demands_a_key_is_recorded() {
+    let rule = |name: &str| {
+        format!(
+            "[rules.{name}]\nper = [\"key\"]\nrate = \"1/s\"\nmode = \"shadow\"\non_missing = \"deny\"\n"
+        )
+    };
+    let gateway = Gateway::start(&format!("{DEMO}{}{}", rule("first"), rule("second")));
+    assert_eq!(gateway.get("/").status, 200);
+    let shadow = |rule: &str| ("shadow".to_owned(), rule.to_owned());
+    assert_eq!(runs_by_rule(&gateway), [shadow("first"), shadow("second")]);
+}
+
+/// Such a request can go on for hours.
+#[test]
+fn shadow_refusal_is_recorded_when_the_request_begins() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let rule = "[rules.strict]\nper = []\nrate = \"1/h\"\nmode = \"shadow\"\n";
+    let config = format!("{}{rule}", proxy_to(&[silent.local_addr().unwrap()]));
+    let gateway = Gateway::start(&config);
+    let clients = [(); 2].map(|()| {
+        let mut client = TcpStream::connect(gateway.address).unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        client
+    });
+    let recorded = || (!runs_by_rule(&gateway).is_empty()).then_some(());
+    eventually("the refusal", recorded);
+    assert_eq!(gateway.count("tollgate_requests_total", &[]), 0);
+    drop(clients);
 }
