@@ -95,7 +95,7 @@ pub(super) async fn show(
     let (dropped, kept_since) = (own.dropped, own.kept_since);
     let FromAll { runs, more, incomplete } = match history {
         None => FromAll { runs: own.runs, more: own.more, incomplete: None },
-        Some(history) => all::merged(history, &wanted, own).await,
+        Some(history) => all::merged(history, &wanted, gateway.as_deref(), own).await,
     };
     Ok(Answer::json(&Refusals {
         refusal_runs: runs,

@@ -165,6 +165,9 @@ fn refusals_of_all_gateways_are_found_on_each() {
         assert_eq!(counts(&ask(&second, query)), [0; 0], "{query}");
     }
     assert_eq!(ask(&second, "?all=true&limit=1")["more"], 1);
+    refuse(&second, 2, &Request::get("/"));
+    eventually("the third record", || (records(&redis, "tollgate:audit").len() == 3).then_some(()));
+    assert_eq!(ask(&second, "?all=true&limit=1")["more"], 2);
 }
 
 #[test]

@@ -52,14 +52,24 @@ pub(super) fn history<'a>(
     Ok(history)
 }
 
-/// Adds the runs of the other gateways to `own`, which are those of this gateway that match the query.
-pub(super) async fn merged(history: &History, query: &Query, own: Matches) -> FromAll {
+/// Adds the runs of the other gateways to `own`, which are those of this `gateway` that match the query.
+pub(super) async fn merged(
+    history: &History,
+    query: &Query,
+    gateway: Option<&str>,
+    own: Matches,
+) -> FromAll {
     let wanted = |kind: &Kind| query.kinds.as_ref().is_none_or(|kinds| kinds.contains(kind));
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(wanted).collect();
     let streams: Vec<&str> = kinds.iter().map(|kind| kind.stream()).collect();
     let to_ms = query.until.map_or(u64::MAX, |us| (us / 1_000).saturating_add(MAX_DELAY_MS));
     let from_ms = query.since.map_or(0, |us| (us / 1_000).saturating_sub(MAX_SKEW_MS));
     let mut found: Vec<Vec<RefusalRunView>> = vec![Vec::new(); kinds.len()];
+    // A later run of this gateway is in its memory: `own` has it, or counts it in `more`.
+    let is_own = |run: &RefusalRunView| {
+        let is_kept = run.gateway.as_deref() == gateway && run.last.0 > own.kept_since.0;
+        is_kept || own.runs.iter().any(|own| own.is_same_run(run))
+    };
     let visit = |Record { stream, fields }: Record| {
         let kind = kinds.get(stream).copied();
         let run = kind.and_then(|kind| RefusalRunView::stored(kind, &fields));
@@ -67,7 +77,7 @@ pub(super) async fn merged(history: &History, query: &Query, own: Matches) -> Fr
         let (Some(run), Some(found)) = (run, found.get_mut(stream)) else {
             return ControlFlow::Continue(());
         };
-        if !own.runs.iter().any(|own| own.is_same_run(&run)) {
+        if !is_own(&run) {
             found.push(run);
         }
         if found.len() > query.limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
