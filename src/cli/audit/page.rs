@@ -340,7 +340,8 @@ fn groups(runs: &[Run]) -> Vec<Group<'_>> {
         let at = *index.entry(id).or_insert(groups.len());
         match groups.get_mut(at) {
             Some(group) => {
-                group.count += run.count;
+                // Records of the stream can have any count.
+                group.count = group.count.saturating_add(run.count);
                 group.first = group.first.min(&run.first);
                 group.last = group.last.max(&run.last);
                 group.open |= run.open;

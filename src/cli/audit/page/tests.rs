@@ -42,6 +42,14 @@ fn key_refused_by_a_limit() {
     insta::assert_snapshot!(page(of_acme(), &runs, &json!({ "more": 3 })).render());
 }
 
+/// Any client of Redis can write to the stream.
+#[test]
+fn counts_beyond_all_numbers_are_not_added_up() {
+    let run = |at| run(at, at, u64::MAX, &json!({}));
+    let page = page(of_acme(), &[run("09:04:01"), run("09:03:01")], &json!({}));
+    assert!(page.render().contains(&format!("refused {} requests", u64::MAX)));
+}
+
 #[test]
 fn every_kind_over_all_gateways() {
     let none = json!({ "key": null, "rule": null, "plan": null, "rate": null, "burst": null,
