@@ -161,6 +161,8 @@ fn file_that_names_a_secret_too_early_is_applied_once_it_is_there() {
     folder.replace("gateway.toml", full_config(&with_token("${file:token}")));
     eventually("the rejection", || (gateway.reloads("rejected") == 1).then_some(()));
     folder.write("token", ONE);
+    // Until then the port needs no token.
+    eventually("the token to be applied", || (gateway.reloads("applied") == 1).then_some(()));
     assert_token(&gateway, ONE, TWO);
 }
 
