@@ -11,6 +11,7 @@ use crate::config::suggest;
 use crate::observe::address::ShownAddress;
 use crate::observe::audit::{self, Audit, Kind, RefusalRunView};
 use crate::observe::time::{self, UtcTime};
+use crate::policy::Policy;
 use crate::runtime::Snapshot;
 use crate::store::limiter::Limiter;
 use all::FromAll;
@@ -74,21 +75,15 @@ pub(super) async fn show(
         until,
         limit,
     };
-    if let Some(key) = query.get("key") {
-        let names: Vec<_> = policy.keys.iter().map(|key| &*key.id).collect();
-        let wanted = audit::Query { key: Some(key.to_owned()), ..audit::Query::default() };
-        exists(audit, ("key", key), &names, &wanted)?;
-    }
-    if let Some(rule) = query.get("rule") {
-        let names: Vec<_> = policy.rules.iter().map(|rule| &*rule.name).collect();
-        let wanted = audit::Query { rule: Some(rule.to_owned()), ..audit::Query::default() };
-        exists(audit, ("rule", rule), &names, &wanted)?;
-    }
+    let unknown = unknown_name(policy, audit, &wanted);
     let history = match query.get("all") {
         None | Some("false") => None,
         Some("true") => Some(all::history(policy, limiter)?),
         Some(_) => return Err(bad("`all` must be `true` or `false`".to_owned())),
     };
+    if let (Some(detail), None) = (&unknown, history) {
+        return Err(bad(detail.clone()));
+    }
     let gateway = limiter.nodes().next().map(|node| node.gateway().to_owned());
     let mut own = audit.find(&wanted);
     own.runs.iter_mut().for_each(|run| run.gateway.clone_from(&gateway));
@@ -97,6 +92,9 @@ pub(super) async fn show(
         None => FromAll { runs: own.runs, more: own.more, incomplete: None },
         Some(history) => all::merged(history, &wanted, gateway.as_deref(), own).await,
     };
+    if let (Some(detail), true) = (unknown, runs.is_empty()) {
+        return Err(bad(detail));
+    }
     Ok(Answer::json(&Refusals {
         refusal_runs: runs,
         more,
@@ -121,19 +119,27 @@ fn kinds(text: &str) -> Result<Vec<Kind>, Box<Answer>> {
     text.split(',').map(|name| kind(name.trim())).collect()
 }
 
-/// Checks that a key or rule exists, in the present file or in the audit. Otherwise the response to a
-/// misspelt name would look like that to a name without refusals.
-fn exists(
-    audit: &Audit,
-    (kind, name): (&str, &str),
-    names: &[&str],
-    wanted: &audit::Query,
-) -> Result<(), Box<Answer>> {
-    if names.contains(&name) || audit.find(wanted).more > 0 {
-        return Ok(());
-    }
-    let help = suggest::help(name, names);
-    Err(bad(format!("the file has no {kind} `{}`: {help}", suggest::cut(name, 64))))
+/// Says that the key or the rule of the query is neither in the present file nor in the audit; else the
+/// response to a misspelt name would look like that to a name without refusals. Refusals of other gateways may
+/// have it: another file, or an earlier one.
+fn unknown_name(policy: &Policy, audit: &Audit, query: &audit::Query) -> Option<String> {
+    let every = audit::Query::default;
+    let unknown = |kind: &str, name: &str, names: &[&str], wanted: audit::Query| {
+        if names.contains(&name) || audit.find(&wanted).more > 0 {
+            return None;
+        }
+        let help = suggest::help(name, names);
+        Some(format!("the file has no {kind} `{}`: {help}", suggest::cut(name, 64)))
+    };
+    let key = query.key.as_ref().and_then(|key| {
+        let names: Vec<_> = policy.keys.iter().map(|key| &*key.id).collect();
+        unknown("key", key, &names, audit::Query { key: Some(key.clone()), ..every() })
+    });
+    key.or_else(|| {
+        let rule = query.rule.as_ref()?;
+        let names: Vec<_> = policy.rules.iter().map(|rule| &*rule.name).collect();
+        unknown("rule", rule, &names, audit::Query { rule: Some(rule.clone()), ..every() })
+    })
 }
 
 fn bad(detail: String) -> Box<Answer> {

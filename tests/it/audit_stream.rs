@@ -191,6 +191,47 @@ fn search_of_all_gateways_without_a_stream_says_what_is_missing() {
     assert!(incomplete.starts_with("Redis cannot be reached"), "{incomplete}");
 }
 
+/// A key that was revoked, and a rule that was renamed, after the gateway that refused them has ended.
+#[test]
+fn refusals_of_other_gateways_are_found_by_names_that_the_file_no_longer_has() {
+    let redis = Redis::start();
+    let first = start(&file(&redis, STREAM));
+    refuse(&first, 7, &Request::get("/").header("X-Api-Key", SECRET));
+    end(first);
+    let renamed = file(&redis, STREAM).replace("hourly", "per-hour").replace("keys.acme", "keys.b");
+    let second = start(&renamed);
+    for query in ["key=acme", "rule=hourly", "key=acme&rule=hourly"] {
+        let answer = second.admin(&format!("/api/audit?{query}&all=true"));
+        assert_eq!(answer.json()["refusal_runs"][0]["count"], 7, "{query}: {}", answer.text());
+        // This gateway does not know the name.
+        assert_eq!(second.admin(&format!("/api/audit?{query}")).status, 400, "{query}");
+    }
+    for query in ["key=acne", "rule=daily"] {
+        assert_eq!(second.admin(&format!("/api/audit?{query}&all=true")).status, 400, "{query}");
+    }
+}
+
+#[test]
+fn own_runs_that_are_also_in_the_stream_are_counted_once() {
+    let redis = Redis::start();
+    let rules = RULE.replace("[\"key\"]", "[\"key\", \"route\"]");
+    let routes = "[routes.a]\npath = \"/a\"\n[routes.b]\npath = \"/b\"\n";
+    let rules: String = ["a", "b", "c"].map(|name| rules.replace("hourly", name)).concat();
+    let rules = rules.replace("rate = \"1/h\"\n", "rate = \"1/h\"\nmode = \"shadow\"\n");
+    let acme = key("acme", SECRET, "free");
+    let gateway = start(&format!("{DEMO}{routes}{rules}{}{acme}{STREAM}", redis.table()));
+    for _ in 0..2 {
+        gateway.send(&Request::get("/a").header("X-Api-Key", SECRET));
+    }
+    eventually("the records", || {
+        (records(&redis, "tollgate:audit:shadow").len() == 3).then_some(())
+    });
+    for (limit, more) in [(1, 2), (2, 1), (3, 0)] {
+        let view = gateway.admin(&format!("/api/audit?all=true&limit={limit}")).json();
+        assert_eq!(view["more"], more, "{view}");
+    }
+}
+
 /// Records that another program has written.
 #[test]
 fn hostile_records_of_the_stream_are_harmless() {

@@ -13,10 +13,22 @@ use serde::Deserialize;
 use crate::config::suggest::cut;
 use crate::net::percent::encode_component;
 use crate::observe::time::{UtcTime, zone};
+use crate::policy::build::period;
 
 /// Columns of the table, besides `gateway`.
-const HEADINGS: [&str; 10] =
-    ["first", "last", "kind", "status", "rule", "client", "route", "cost", "tokens", "count"];
+const HEADINGS: [&str; 11] = [
+    "first",
+    "last",
+    "kind",
+    "status",
+    "rule",
+    "client",
+    "route",
+    "cost",
+    "tokens",
+    "generation",
+    "count",
+];
 
 /// Maximum length of the reason why the page is incomplete, in characters.
 const MAX_REASON: usize = 300;
@@ -67,6 +79,8 @@ struct Run {
     other_routes: bool,
     cost: Option<u64>,
     tokens: Option<u64>,
+    #[serde(default)]
+    generation: Option<u64>,
     open: bool,
     gateway: Option<String>,
 }
@@ -74,14 +88,34 @@ struct Run {
 /// Response of `GET /api/clients/{kind}/{id}/buckets`.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Buckets {
+    /// `redis`, `local`.
+    #[serde(default)]
+    levels: String,
     rules: Vec<Bucket>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct Bucket {
     rule: String,
+    #[serde(default)]
+    rate: Option<String>,
+    #[serde(default)]
+    burst: Option<u64>,
     tokens: Option<i64>,
     full_after_ms: Option<u64>,
+}
+
+impl Bucket {
+    /// Milliseconds until the bucket holds `cost` tokens; 0 if it does.
+    fn wait_ms(&self, cost: u64) -> Option<u64> {
+        let (tokens, period) = self.rate.as_deref()?.split_once('/')?;
+        let counted = period.starts_with(|first: char| first.is_ascii_digit());
+        let period = period::milliseconds(&format!("{}{period}", if counted { "" } else { "1" }));
+        let beyond = u128::from(self.burst?.checked_sub(cost)?);
+        let beyond_ms =
+            (beyond * u128::from(period.ok()?)).checked_div(tokens.parse::<u128>().ok()?)?;
+        Some(self.full_after_ms?.saturating_sub(u64::try_from(beyond_ms).unwrap_or(u64::MAX)))
+    }
 }
 
 /// Everything that is shown.
@@ -215,15 +249,31 @@ impl Page {
     fn present(&self, run: &Run) -> String {
         let path = run.path();
         let of_client = self.buckets.iter().find(|(own, _)| Some(own) == path.as_ref());
-        let rules = of_client.map_or(&[][..], |(_, buckets)| &buckets.rules);
+        let Some((_, Buckets { levels, rules })) = of_client else {
+            return String::new();
+        };
         let bucket = rules.iter().find(|bucket| Some(&bucket.rule) == run.rule.as_ref());
-        match bucket.map(|bucket| (bucket.tokens, bucket.full_after_ms)) {
-            Some((Some(_), Some(0))) => "; its bucket is full again now".to_owned(),
-            Some((Some(tokens), Some(ms))) => {
-                format!("; its bucket has {tokens} tokens now and is full again in {}", span(ms))
-            }
-            _ => String::new(),
+        let Some(bucket @ Bucket { tokens: Some(tokens), full_after_ms: Some(full_ms), .. }) =
+            bucket
+        else {
+            return String::new();
+        };
+        // A run has the name of its gateway only with Redis.
+        let whose = if levels == "local" && run.gateway.is_some() {
+            "this gateway, without Redis, holds its bucket, which"
+        } else {
+            "its bucket"
+        };
+        if *full_ms == 0 {
+            return format!("; {whose} is full again now");
         }
+        let wait = run.cost.and_then(|cost| Some((cost, bucket.wait_ms(cost)?)));
+        let next = match wait {
+            Some((cost, ms @ 1..)) if ms < *full_ms => format!(", {cost} in {}", span(ms)),
+            _ => String::new(),
+        };
+        let and = if next.is_empty() { " and" } else { ", and" };
+        format!("; {whose} has {tokens} tokens now{next}{and} is full again in {}", span(*full_ms))
     }
 
     fn table(&self, text: &mut String) {
@@ -244,6 +294,7 @@ impl Page {
                 route,
                 number(run.cost),
                 number(run.tokens),
+                number(run.generation),
                 run.count.to_string(),
             ]);
         }
@@ -265,7 +316,7 @@ impl Page {
     /// What was searched, and what else to try.
     fn nothing(&self, text: &mut String) {
         let Search { key, ip, rule, kind, all_gateways } = &self.search;
-        let Refusals { kept_since, time_zone, since, until, .. } = &self.refusals;
+        let Refusals { kept_since, time_zone, since, until, incomplete, .. } = &self.refusals;
         let mut what = "No refusals".to_owned();
         let named = [("of key", key), ("of address", ip), ("by rule", rule), ("of kind", kind)];
         for (word, name) in named {
@@ -278,7 +329,8 @@ impl Page {
                 let _ = write!(what, " {word} {}", self.time(time));
             }
         }
-        let gateways = if *all_gateways { "all gateways" } else { "this gateway" };
+        let are_all = *all_gateways && incomplete.is_none();
+        let gateways = if are_all { "all gateways" } else { "this gateway" };
         let kept = self.time(kept_since);
         let _ = writeln!(text, "{what} on {gateways} (times are in {time_zone}).");
         let _ = writeln!(text, "This gateway has all refusals since {kept} in memory.\n");

@@ -21,8 +21,8 @@ fn page(search: Search, runs: &[Value], more: &Value) -> Page {
     });
     answer.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let refusals = serde_json::from_value(answer).unwrap();
-    let buckets = json!({ "rules": [
-        { "rule": "per-key", "tokens": 423, "full_after_ms": 4_100 },
+    let buckets = json!({ "levels": "redis", "rules": [
+        { "rule": "per-key", "rate": "100/s", "burst": 500, "tokens": 2, "full_after_ms": 4_975 },
         { "rule": "search", "tokens": null, "full_after_ms": null },
     ] });
     let buckets = serde_json::from_value(buckets).unwrap();
@@ -79,4 +79,42 @@ fn every_kind_over_all_gateways() {
 fn nothing_found_says_what_was_searched_and_what_else_to_try() {
     let range = json!({ "since": "2026-11-21T09:03:00Z", "until": "2026-11-21T09:05:00Z" });
     insta::assert_snapshot!(page(of_acme(), &[], &range).render());
+}
+
+#[test]
+fn nothing_found_on_this_gateway_is_not_said_of_all_gateways() {
+    let search = Search { all_gateways: true, ..of_acme() };
+    let incomplete = json!({ "incomplete": "Redis did not answer within 3 s" });
+    let text = page(search, &[], &incomplete).render();
+    assert!(text.starts_with("No refusals of key acme on this gateway (times"), "{text}");
+    assert!(text.ends_with("\nIncomplete: Redis did not answer within 3 s.\n"), "{text}");
+}
+
+#[test]
+fn wait_for_the_cost_follows_from_the_time_to_full() {
+    let bucket = |rate: &str, burst, full_after_ms| -> Bucket {
+        let bucket = json!({ "rule": "r", "rate": rate, "burst": burst, "tokens": 0, "full_after_ms": full_after_ms });
+        serde_json::from_value(bucket).unwrap()
+    };
+    for (rate, burst, full_after_ms, cost, expected) in [
+        ("20/m", 50, 150_000, 5, Some(15_000)),
+        ("20/m", 50, 135_000, 5, Some(0)),
+        ("3/250ms", 10, 834, 1, Some(84)),
+        ("1/h", 1, 3_599_001, 1, Some(3_599_001)),
+        ("1/h", 1, 3_599_001, 2, None),
+        ("0/s", 1, 1, 1, None),
+        ("often", 1, 1, 1, None),
+    ] {
+        assert_eq!(bucket(rate, burst, full_after_ms).wait_ms(cost), expected, "{rate} {cost}");
+    }
+}
+
+#[test]
+fn bucket_of_a_gateway_without_redis_is_named_as_such() {
+    let mut page = page(of_acme(), &[run("09:03:01", "09:03:50", 212, &json!({}))], &json!({}));
+    page.buckets[0].1.levels = "local".to_owned();
+    let text = page.render();
+    let expected = "with 429; this gateway, without Redis, holds its bucket, which has 2 tokens now, 5 in 1 s, \
+                    and is full again in 5 s.";
+    assert!(text.contains(expected), "{text}");
 }
