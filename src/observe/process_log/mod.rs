@@ -1,5 +1,5 @@
 //! The log of the process, on standard error: one event a line, as text or as JSON. Characters that would
-//! end a line or control a terminal are escaped, whoever sent them.
+//! end a line or control a terminal are escaped, whatever their source.
 //!
 //! Reading order: this file (the form of an event), `fields` (its fields), `library` (events of libraries).
 
