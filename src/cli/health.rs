@@ -1,21 +1,21 @@
 //! `tollgate health`: whether a gateway is ready, for the health checks of containers and supervisors.
 
+use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use http::{Method, StatusCode};
 
-use super::EXIT_BAD_FILE;
 use super::check::reject;
 use super::file::ConfigFile;
+use super::{EXIT_BAD_FILE, time_within};
 use crate::load;
 use crate::net::http::{HttpClient, HttpError, Request, Response};
-use crate::policy::build::milliseconds;
 use crate::top::target::{DEFAULT, Target};
 
 /// Allowed values of `--timeout`, in milliseconds.
-const TIMEOUTS_MS: std::ops::RangeInclusive<u64> = 1..=60_000;
+const TIMEOUTS_MS: RangeInclusive<u64> = 1..=60_000;
 
 /// Maximum size of a response's body. The gateway's own is a few words.
 const MAX_BODY_BYTES: usize = 256;
@@ -139,8 +139,6 @@ impl Probe {
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {
-    let found = milliseconds(text).filter(|found| TIMEOUTS_MS.contains(found));
-    found
-        .map(Duration::from_millis)
+    time_within(TIMEOUTS_MS, text)
         .ok_or_else(|| "a time from 1ms to 1m, such as 500ms or 2s".to_owned())
 }

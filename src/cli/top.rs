@@ -1,6 +1,7 @@
 //! `tollgate top`: shows a running gateway in the terminal.
 
 use std::io::IsTerminal as _;
+use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,12 +9,11 @@ use clap::Args;
 
 use super::file::ConfigFile;
 use super::target::TargetFlags;
-use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE, print};
-use crate::policy::build::milliseconds;
+use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE, print, time_within};
 use crate::top::{self, GatewayError, Options, TopError};
 
 /// Allowed values of `--interval`, in milliseconds.
-const INTERVALS_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
+const INTERVALS_MS: RangeInclusive<u64> = 100..=60_000;
 
 /// The gateway to show, and how.
 #[derive(Debug, Args)]
@@ -55,7 +55,6 @@ pub(super) fn top(file: &ConfigFile, flags: &Flags) -> ExitCode {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let found = milliseconds(text).filter(|found| INTERVALS_MS.contains(found));
-    let wrong = || "a time from 100ms to 1m, such as 500ms or 2s".to_owned();
-    found.map(Duration::from_millis).ok_or_else(wrong)
+    time_within(INTERVALS_MS, text)
+        .ok_or_else(|| "a time from 100ms to 1m, such as 500ms or 2s".to_owned())
 }

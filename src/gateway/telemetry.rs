@@ -56,10 +56,13 @@ impl Gateway {
             self.bearer_hint.add(clock::now());
         }
         exchange.snapshot.series.complete(&self.metrics, policy, &complete);
-        let decision = exchange.decision.as_ref().map_or(Summary::UNLIMITED, Decision::summary);
         let writes = policy.access_log.output != Output::Off;
-        let is_written = writes && is_sampled(session, exchange, decision);
         let trace = exchange.trace.filter(|trace| trace.is_sampled);
+        if !writes && trace.is_none() {
+            return;
+        }
+        let decision = exchange.decision.as_ref().map_or(Summary::UNLIMITED, Decision::summary);
+        let is_written = writes && is_sampled(session, exchange, decision);
         if !is_written && trace.is_none() {
             return;
         }

@@ -1,11 +1,12 @@
 //! The buckets of one client.
 
 use ratatui::Frame;
-use ratatui::layout::{Alignment, Constraint, Rect};
-use ratatui::text::{Line, Span, Text};
+use ratatui::layout::{Constraint, Rect};
+use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, Wrap};
 
 use super::Theme;
+use super::table::right;
 use super::theme::{FAINT, STRONG};
 use super::words::{count, cut, name, span};
 use crate::top::api::{Bucket, Buckets};
@@ -45,7 +46,6 @@ pub(super) fn draw(
 }
 
 fn table(found: &Buckets, width: u16, theme: Theme) -> Table<'_> {
-    let right = |text: String| Cell::from(Text::from(text).alignment(Alignment::Right));
     let room = usize::from(width.saturating_sub(62)).max(12);
     let rows = found.rules.iter().map(|bucket| {
         let rule = Cell::from(cut(&bucket.rule, room));

@@ -1,11 +1,11 @@
 //! The clients with the most requests or refusals.
 
 use ratatui::Frame;
-use ratatui::layout::{Alignment, Constraint, Rect};
-use ratatui::text::Text;
-use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState};
+use ratatui::layout::{Constraint, Rect};
+use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row};
 
-use super::theme::{FAINT, SELECTED};
+use super::table::{draw_selectable, right};
+use super::theme::FAINT;
 use super::words::{count, cut, span};
 use super::{Theme, waiting};
 use crate::top::state::State;
@@ -21,7 +21,6 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, theme: Them
         frame.render_widget(Paragraph::new(text).style(FAINT).block(block), area);
         return;
     }
-    let right = |text: String| Cell::from(Text::from(text).alignment(Alignment::Right));
     let room = usize::from(area.width.saturating_sub(30));
     let rows = listed.iter().map(|one| {
         let client = one.client;
@@ -33,18 +32,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, theme: Them
             if client.refused > 0 { refused.style(theme.refused()) } else { refused },
         ])
     });
-    let widths =
-        [Constraint::Fill(3), Constraint::Fill(2), Constraint::Length(13), Constraint::Length(13)];
-    let names = [
-        Cell::from("client"),
-        Cell::from("rule"),
-        right("requests".to_owned()),
-        right("refused".to_owned()),
+    let columns = [
+        (Cell::from("client"), Constraint::Fill(3)),
+        (Cell::from("rule"), Constraint::Fill(2)),
+        (right("requests"), Constraint::Length(13)),
+        (right("refused"), Constraint::Length(13)),
     ];
-    let table = Table::new(rows.collect::<Vec<_>>(), widths)
-        .header(Row::new(names).style(FAINT))
-        .row_highlight_style(SELECTED)
-        .block(block);
-    let mut place = TableState::default().with_selected(Some(state.selected));
-    frame.render_stateful_widget(table, area, &mut place);
+    draw_selectable(frame, area, block, columns, rows, state.selected);
 }

@@ -9,6 +9,7 @@ mod health;
 mod overview;
 pub(super) mod refusals;
 mod routes;
+mod table;
 mod theme;
 pub(super) mod words;
 

@@ -1,11 +1,12 @@
 //! Requests by outcome and status: over the last minutes, by plan, by rule.
 
 use ratatui::Frame;
-use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
-use ratatui::text::{Line, Span, Text};
+use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table};
 
+use super::table::right;
 use super::theme::FAINT;
 use super::words::{latency, name, rate};
 use super::{Theme, waiting};
@@ -135,7 +136,6 @@ fn table(
     let fitting = usize::from(area.height.saturating_sub(2));
     let more = rows.len().saturating_sub(fitting);
     let title = if more > 0 { format!(" {title}; {more} more ") } else { format!(" {title} ") };
-    let right = |text: String| Cell::from(Text::from(text).alignment(Alignment::Right));
     let widest = usize::from(area.width.saturating_sub(29));
     let each = rows.into_iter().map(|(own, [allowed, refused, last])| {
         let shown = right(rate(refused));

@@ -1,11 +1,11 @@
 //! Refusal runs: which clients were refused by which rules, when and how often.
 
 use ratatui::Frame;
-use ratatui::layout::{Alignment, Constraint, Rect};
-use ratatui::text::Text;
-use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState};
+use ratatui::layout::{Constraint, Rect};
+use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row};
 
-use super::theme::{FAINT, SELECTED};
+use super::table::{draw_selectable, right};
+use super::theme::FAINT;
 use super::words::{count, cut, name, run_span};
 use super::{Theme, waiting};
 use crate::top::api::RefusalRun;
@@ -29,7 +29,6 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, theme: Them
         frame.render_widget(Paragraph::new(text).style(FAINT).block(block), area);
         return;
     }
-    let right = |text: String| Cell::from(Text::from(text).alignment(Alignment::Right));
     let room = usize::from(area.width.saturating_sub(FIXED_COLUMNS));
     let rows = runs.iter().map(|run| {
         let span = run_span(run);
@@ -43,28 +42,15 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, theme: Them
             right(count(run.count)).style(theme.refused()),
         ])
     });
-    let widths = [
-        Constraint::Length(14),
-        Constraint::Length(8),
-        Constraint::Fill(3),
-        Constraint::Fill(2),
-        Constraint::Length(6),
-        Constraint::Length(9),
+    let columns = [
+        (Cell::from("first"), Constraint::Length(14)),
+        (Cell::from("for"), Constraint::Length(8)),
+        (Cell::from("client"), Constraint::Fill(3)),
+        (Cell::from("rule"), Constraint::Fill(2)),
+        (right("status"), Constraint::Length(6)),
+        (right("refused"), Constraint::Length(9)),
     ];
-    let names = [
-        Cell::from("first"),
-        Cell::from("for"),
-        Cell::from("client"),
-        Cell::from("rule"),
-        right("status".to_owned()),
-        right("refused".to_owned()),
-    ];
-    let table = Table::new(rows.collect::<Vec<_>>(), widths)
-        .header(Row::new(names).style(FAINT))
-        .row_highlight_style(SELECTED)
-        .block(block);
-    let mut place = TableState::default().with_selected(Some(state.selected));
-    frame.render_stateful_widget(table, area, &mut place);
+    draw_selectable(frame, area, block, columns, rows, state.selected);
 }
 
 /// The client of a run: the id of its key, else its address.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use ratatui::Frame;
-use ratatui::layout::{Alignment, Constraint, Layout, Rect};
-use ratatui::text::Text;
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::widgets::{Block, Borders, Cell, Row, Table};
 
+use super::table::right;
 use super::theme::FAINT;
 use super::words::{latency, name, rate};
 use super::{Theme, waiting};
@@ -50,7 +50,6 @@ fn table(
     let fitting = usize::from(area.height.saturating_sub(2));
     let more = rows.len().saturating_sub(fitting);
     let title = if more > 0 { format!(" {title}; {more} more ") } else { format!(" {title} ") };
-    let right = |text: String| Cell::from(Text::from(text).alignment(Alignment::Right));
     let bad = |number: f64| {
         let cell = right(rate(number));
         if number > 0.0 { cell.style(theme.refused()) } else { cell }
