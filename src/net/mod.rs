@@ -6,4 +6,5 @@ pub mod io_text;
 pub mod listen;
 pub mod lookup;
 pub mod percent;
+pub mod proxy_protocol;
 pub mod tls;
