@@ -174,7 +174,8 @@ fn checked_exchange(policy: Policy) -> Exchange {
     let store = MemoryStore::new(1_000, &policy.limits);
     let answer = store.take(&charges, 0, Share::WHOLE);
     let in_flight = IntGauge::new("in_flight", "requests").unwrap();
-    let mut exchange = Exchange::new(Arc::new(Snapshot::new(policy, Vec::new())), in_flight, 0);
+    let snapshot = Arc::new(Snapshot::new(policy, Vec::new()));
+    let mut exchange = Exchange::new(snapshot, Arc::default(), in_flight, 0);
     let taken = Taken::all(charges, answer, Source::Local);
     let check = Some(LimitCheck::of(taken));
     exchange.decision = Some(Decision::Allowed { check, shadow_key_rules: Vec::new() });

@@ -63,6 +63,9 @@ pub mod upstream;
 /// The snapshot of the configuration in force, and its replacement.
 pub mod runtime;
 
+/// Client connections: accepts them, and reads requests from them.
+pub mod downstream;
+
 /// The proxy: the phases of a request, and responses.
 pub mod gateway;
 

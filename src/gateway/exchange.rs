@@ -8,8 +8,9 @@ use prometheus::IntGauge;
 
 use crate::decide::decision::Decision;
 use crate::decide::reason::{Failure, Reason};
+use crate::downstream::ConnectionInfo;
 use crate::observe::access_log::UpstreamMarks;
-use crate::observe::metrics::{Metrics, OpenConnection, UpstreamSeries};
+use crate::observe::metrics::{Metrics, UpstreamSeries};
 use crate::observe::traces::Trace;
 use crate::policy::Route;
 use crate::policy::client::Client;
@@ -63,8 +64,8 @@ pub struct Exchange {
     pub is_connected: bool,
     /// Trace of the request, if tracing is enabled.
     pub trace: Option<Trace>,
-    /// Keeps the client's connection counted as open. Passed on to the next request on it.
-    pub connection: Option<Arc<OpenConnection>>,
+    /// The client's connection.
+    pub connection: Arc<ConnectionInfo>,
     /// The upstream endpoint that could not be connected to.
     pub failed_server: Option<SocketAddr>,
     _in_flight: InFlight,
@@ -84,7 +85,12 @@ struct InFlight(IntGauge);
 
 impl Exchange {
     /// Begins a request whose head has been read at `now`.
-    pub fn new(snapshot: Arc<Snapshot>, in_flight: IntGauge, now: u64) -> Self {
+    pub fn new(
+        snapshot: Arc<Snapshot>,
+        connection: Arc<ConnectionInfo>,
+        in_flight: IntGauge,
+        now: u64,
+    ) -> Self {
         in_flight.inc();
         Self {
             snapshot,
@@ -108,7 +114,7 @@ impl Exchange {
             interim: 0,
             is_connected: false,
             trace: None,
-            connection: None,
+            connection,
             failed_server: None,
             _in_flight: InFlight(in_flight),
         }

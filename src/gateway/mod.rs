@@ -26,7 +26,6 @@ mod trace;
 mod upgrade;
 mod upstream_response;
 
-use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +41,7 @@ use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use prometheus::Histogram;
 
 use crate::clock;
+use crate::downstream::ConnectionInfo;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::Audit;
 use crate::observe::metrics::{Metrics, UpstreamResult};
@@ -98,7 +98,8 @@ impl ProxyHttp for Gateway {
 
     fn new_ctx(&self) -> Box<Exchange> {
         let in_flight = self.metrics.in_flight.clone();
-        Box::new(Exchange::new(self.current.load_full(), in_flight, clock::now()))
+        let connection = ConnectionInfo::current();
+        Box::new(Exchange::new(self.current.load_full(), connection, in_flight, clock::now()))
     }
 
     /// Adds no modules: upstreams compress responses themselves.
@@ -110,9 +111,7 @@ impl ProxyHttp for Gateway {
         exchange: &mut Self::CTX,
     ) -> Result<()> {
         let server = &exchange.snapshot.policy.server;
-        if exchange.connection.is_none() {
-            exchange.connection = Some(Arc::new(self.metrics.connections.open()));
-        }
+        exchange.connection.count(&self.metrics.connections);
         // Without a timeout, Pingora waits for the next request forever. A connection that closes after
         // this request has no keep-alive, and must not get one.
         if session.get_keepalive().is_some() {
@@ -239,25 +238,6 @@ impl ProxyHttp for Gateway {
             pool.readmit(server);
         }
         Ok(())
-    }
-
-    /// Keeps the connection counted as open while it waits for its next request.
-    fn persist_connection_context(
-        &self,
-        _session: &Session,
-        exchange: &Self::CTX,
-    ) -> Option<Box<dyn Any + Send + Sync>> {
-        let connection = exchange.connection.clone()?;
-        Some(Box::new(connection))
-    }
-
-    fn on_connection_reuse(
-        &self,
-        _session: &mut Session,
-        exchange: &mut Self::CTX,
-        kept: Box<dyn Any + Send + Sync>,
-    ) {
-        exchange.connection = kept.downcast().ok().map(|kept| *kept);
     }
 
     async fn response_filter(

@@ -62,6 +62,11 @@ impl Listener {
         self.address
     }
 
+    /// Returns the socket.
+    pub fn into_std(self) -> TcpListener {
+        self.socket.into()
+    }
+
     /// Returns the name under which a Pingora service finds the socket: what it must be passed to
     /// `add_tcp`.
     pub fn service_name(&self) -> String {

@@ -7,4 +7,6 @@ pub mod listen;
 pub mod lookup;
 pub mod percent;
 pub mod proxy_protocol;
+pub mod socket;
 pub mod tls;
+pub mod tls_info;

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pingora::prelude::{Server, background_service};
-use pingora::proxy::http_proxy_service_with_name;
+use pingora::proxy::http_proxy;
 use pingora::server::configuration::ServerConf;
 use pingora::services::listening;
 use tracing::warn;
 
 use crate::admin::{Admin, App, Sampler};
 use crate::clock;
+use crate::downstream::service::Downstream;
 use crate::gateway::{Gateway, MAX_TRIES};
 use crate::limit::share::Share;
 use crate::net::listen::{Listener, Prebound};
@@ -68,11 +69,8 @@ impl Services {
             audit,
             traces,
         );
-        let mut proxy = http_proxy_service_with_name(&pingora.configuration, gateway, "proxy");
-        for listener in &self.listeners {
-            proxy.add_tcp(&listener.service_name());
-        }
-        let mut proxy = Prebound::new(proxy, self.listeners);
+        let proxy = http_proxy(&pingora.configuration, gateway);
+        let mut proxy = Prebound::new(Downstream::new(proxy, self.listeners), Vec::new());
         if let Some(supervisor) = self.supervisor {
             proxy = proxy
                 .starting_after(first_connect(supervisor.link()))

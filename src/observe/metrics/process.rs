@@ -23,6 +23,7 @@ pub struct ConnectionSeries {
 }
 
 /// Counts a client connection as open until it is dropped.
+#[derive(Debug)]
 pub struct OpenConnection(IntGauge);
 
 /// Spans by result, and exports to the collector by result.

@@ -1,0 +1,66 @@
+//! What the requests of one client connection share.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use crate::net::tls_info::TlsInfo;
+use crate::observe::metrics::{ConnectionSeries, OpenConnection};
+
+tokio::task_local! {
+    /// The connection of the current task. Set while a request is served.
+    static CONNECTION: Arc<ConnectionInfo>;
+}
+
+/// One client connection. Shared by its requests.
+#[derive(Debug, Default)]
+pub struct ConnectionInfo {
+    /// Index of the listener that accepted it, in the order of the policy's listeners.
+    pub listener: usize,
+    /// Its TLS session; `None` for a connection in clear.
+    pub tls: Option<TlsInfo>,
+    /// Address of the client: that of the PROXY header, else that of the socket. `None` for a client of a
+    /// Unix socket.
+    pub peer: Option<SocketAddr>,
+    /// The protocol of its requests.
+    pub protocol: ClientProtocol,
+    /// Counts it as open since its first request.
+    open: OnceLock<OpenConnection>,
+}
+
+/// Protocols between clients and the gateway.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientProtocol {
+    /// HTTP/1.0 and HTTP/1.1.
+    #[default]
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
+impl ConnectionInfo {
+    /// Describes a connection that the listener with this index has accepted.
+    pub fn new(
+        listener: usize,
+        peer: Option<SocketAddr>,
+        tls: Option<TlsInfo>,
+        protocol: ClientProtocol,
+    ) -> Self {
+        Self { listener, tls, peer, protocol, open: OnceLock::new() }
+    }
+
+    /// Returns the connection of the request that the current task serves. A task without one, as in tests,
+    /// gets a connection without an address.
+    pub fn current() -> Arc<Self> {
+        CONNECTION.try_with(Arc::clone).unwrap_or_default()
+    }
+
+    /// Runs a future whose requests come from this connection.
+    pub async fn scope<F: Future>(self: Arc<Self>, serve: F) -> F::Output {
+        CONNECTION.scope(self, serve).await
+    }
+
+    /// Counts the connection as open from its first request until it is dropped.
+    pub fn count(&self, series: &ConnectionSeries) {
+        self.open.get_or_init(|| series.open());
+    }
+}

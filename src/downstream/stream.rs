@@ -1,0 +1,324 @@
+//! A client connection as Pingora reads and writes it.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::os::fd::AsRawFd as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use async_trait::async_trait;
+use pingora::protocols::l4::socket::SocketAddr as PeerAddress;
+use pingora::protocols::raw_connect::ProxyDigest;
+use pingora::protocols::{
+    GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl,
+    TimingDigest, UniqueID, UniqueIDType,
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_rustls::server::TlsStream;
+
+use super::connection::ConnectionInfo;
+use crate::net::socket::Socket;
+
+/// Bytes of a response that are collected before they are written: the head and a short body are then one
+/// packet and one TLS record.
+const BUFFER_BYTES: usize = 4096;
+
+/// A client connection. Reads are not buffered: Pingora reads into a buffer of its session. Writes are
+/// collected in a buffer that exists only until it is flushed, so an idle connection has none.
+#[derive(Debug)]
+pub(super) struct ClientStream {
+    transport: Transport,
+    /// Bytes to write.
+    buffer: Vec<u8>,
+    /// How many bytes of `buffer` have been written.
+    written: usize,
+    digest: Arc<SocketDigest>,
+}
+
+/// How the bytes reach the client.
+#[derive(Debug)]
+enum Transport {
+    Clear(Socket),
+    Tls(Box<TlsStream<Socket>>),
+}
+
+impl ClientStream {
+    /// Wraps a connection in clear.
+    pub(super) fn clear(socket: Socket, connection: &ConnectionInfo) -> Self {
+        let digest = digest(&socket, connection);
+        Self { transport: Transport::Clear(socket), buffer: Vec::new(), written: 0, digest }
+    }
+
+    /// Wraps a connection over TLS, after its handshake.
+    #[allow(dead_code, reason = "listeners have no certificates yet")]
+    pub(super) fn tls(stream: TlsStream<Socket>, connection: &ConnectionInfo) -> Self {
+        let digest = digest(stream.get_ref().0, connection);
+        let transport = Transport::Tls(Box::new(stream));
+        Self { transport, buffer: Vec::new(), written: 0, digest }
+    }
+
+    /// Writes what has been collected.
+    fn poll_buffer(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.written < self.buffer.len() {
+            let transport = Pin::new(&mut self.transport);
+            let count = ready!(transport.poll_write(context, &self.buffer[self.written..]))?;
+            self.written += at_least_one(count)?;
+        }
+        self.discard();
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes what has been collected together with more bytes. Returns how many of those were written.
+    fn poll_with_buffer(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        while self.written < self.buffer.len() {
+            let collected = &self.buffer[self.written..];
+            let parts = [IoSlice::new(collected), IoSlice::new(bytes)];
+            let transport = Pin::new(&mut self.transport);
+            let count = ready!(transport.poll_write_vectored(context, &parts))?;
+            let surplus = at_least_one(count)?.saturating_sub(collected.len());
+            if surplus > 0 {
+                self.discard();
+                return Poll::Ready(Ok(surplus));
+            }
+            self.written += count;
+        }
+        self.discard();
+        Pin::new(&mut self.transport).poll_write(context, bytes)
+    }
+
+    /// Frees the buffer, which has been written.
+    fn discard(&mut self) {
+        self.buffer = Vec::new();
+        self.written = 0;
+    }
+}
+
+/// The addresses of a connection, for Pingora's sessions.
+fn digest(socket: &Socket, connection: &ConnectionInfo) -> Arc<SocketDigest> {
+    let digest = SocketDigest::from_raw_fd(socket.as_raw_fd());
+    // Neither is set yet.
+    let _ = digest.peer_addr.set(connection.peer.map(PeerAddress::Inet));
+    if socket.peer().is_none() {
+        let _ = digest.local_addr.set(None);
+    }
+    Arc::new(digest)
+}
+
+fn at_least_one(count: usize) -> io::Result<usize> {
+    if count == 0 { Err(io::ErrorKind::WriteZero.into()) } else { Ok(count) }
+}
+
+impl Drop for ClientStream {
+    /// Writes what has been collected, as far as the kernel accepts it at once.
+    fn drop(&mut self) {
+        if !self.buffer.is_empty() {
+            let _ = self.poll_buffer(&mut Context::from_waker(Waker::noop()));
+        }
+    }
+}
+
+impl AsyncRead for Transport {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Clear(socket) => Pin::new(socket).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Transport {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Clear(socket) => Pin::new(socket).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Clear(socket) => Pin::new(socket).poll_write_vectored(context, parts),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(context, parts),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Clear(socket) => Pin::new(socket).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Clear(socket) => Pin::new(socket).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}
+
+impl AsyncRead for ClientStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().transport).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for ClientStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if this.buffer.len() + bytes.len() <= BUFFER_BYTES {
+            this.buffer.extend_from_slice(bytes);
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        this.poll_with_buffer(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        // HTTP/2 collects frames itself.
+        let this = self.get_mut();
+        ready!(this.poll_buffer(context))?;
+        Pin::new(&mut this.transport).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_buffer(context))?;
+        Pin::new(&mut this.transport).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_buffer(context))?;
+        Pin::new(&mut this.transport).poll_shutdown(context)
+    }
+}
+
+#[async_trait]
+impl Shutdown for ClientStream {
+    async fn shutdown(&mut self) {
+        // An error means that the client has closed the connection.
+        let _ = poll_fn(|context| Pin::new(&mut *self).poll_shutdown(context)).await;
+    }
+}
+
+impl UniqueID for ClientStream {
+    fn id(&self) -> UniqueIDType {
+        match &self.transport {
+            Transport::Clear(socket) => socket.as_raw_fd(),
+            Transport::Tls(stream) => stream.get_ref().0.as_raw_fd(),
+        }
+    }
+}
+
+impl Ssl for ClientStream {}
+
+impl Peek for ClientStream {}
+
+impl GetTimingDigest for ClientStream {
+    fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
+        Vec::new()
+    }
+}
+
+impl GetProxyDigest for ClientStream {
+    fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
+        None
+    }
+}
+
+impl GetSocketDigest for ClientStream {
+    fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
+        Some(Arc::clone(&self.digest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    fn pair() -> (ClientStream, UnixStream) {
+        let (here, there) = UnixStream::pair().unwrap();
+        (ClientStream::clear(Socket::unix(here), &ConnectionInfo::default()), there)
+    }
+
+    #[tokio::test]
+    async fn small_writes_are_sent_by_the_flush_and_leave_no_buffer() {
+        let (mut stream, there) = pair();
+        stream.write_all(b"head ").await.unwrap();
+        stream.write_all(b"body").await.unwrap();
+        let mut read = [0; 16];
+        assert_eq!(there.try_read(&mut read).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        stream.flush().await.unwrap();
+        there.readable().await.unwrap();
+        assert_eq!(there.try_read(&mut read).unwrap(), 9);
+        assert_eq!(stream.buffer.capacity(), 0);
+    }
+
+    #[tokio::test]
+    async fn large_body_keeps_its_order_after_a_small_head() {
+        let (mut stream, mut there) = pair();
+        let body: Vec<u8> = (0..1_000_000_u32).flat_map(u32::to_be_bytes).collect();
+        let sent = body.clone();
+        let write = async move {
+            stream.write_all(b"head").await.unwrap();
+            for part in sent.chunks(100_003) {
+                stream.write_all(part).await.unwrap();
+                stream.write_all(&[]).await.unwrap();
+            }
+            stream.flush().await.unwrap();
+        };
+        let read = async {
+            let mut read = Vec::new();
+            there.read_to_end(&mut read).await.unwrap();
+            read
+        };
+        let ((), read) = tokio::join!(write, read);
+        assert_eq!(read[..4], *b"head");
+        assert!(read[4..] == body[..]);
+    }
+
+    #[tokio::test]
+    async fn dropped_stream_sends_what_was_written() {
+        let (mut stream, mut there) = pair();
+        stream.write_all(b"partial").await.unwrap();
+        drop(stream);
+        let mut read = String::new();
+        there.read_to_string(&mut read).await.unwrap();
+        assert_eq!(read, "partial");
+    }
+}
