@@ -5,7 +5,7 @@
 .PHONY: pgo alerts compose deny mutants bench bench-micro bench-redis bench-peers callgrind
 
 BUILD_NEEDS := cc cmake
-TEST_NEEDS := curl nginx python3 redis-server
+TEST_NEEDS := curl h2load haproxy nginx node openssl pebble python3 redis-server
 BENCH_NEEDS := git haproxy libnginx-mod-http-lua lua-nginx-redis nginx python3 redis-server wrk
 
 # cargo-nextest is faster and isolates tests; plain cargo runs the same tests.
@@ -32,6 +32,7 @@ pgo: ## build with profile-guided optimisation, target/pgo/tollgate: for deploym
 
 test: ## run all tests
 	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
+	@scripts/python-peers >/dev/null
 ifeq ($(NEXTEST),yes)
 	scripts/run-tests cargo nextest run
 	cargo test --doc
@@ -41,6 +42,7 @@ endif
 
 test-long: ## the tests that take longer: thousands of reloads, 100,000 clients
 	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
+	@scripts/python-peers >/dev/null
 ifeq ($(NEXTEST),yes)
 	scripts/run-tests cargo nextest run --run-ignored only
 else
@@ -65,6 +67,7 @@ test-api: ## test the admin API by its OpenAPI document, with Schemathesis (from
 
 test-outages: ## the long tests of outages, which `make test` leaves out
 	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
+	@scripts/python-peers >/dev/null
 	scripts/run-tests cargo $(if $(NEXTEST),nextest run --ignore-default-filter,test) --test it $(LONG_TESTS)
 
 test-browser: ## the dashboard in headless Chromium, with a gateway under load

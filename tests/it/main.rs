@@ -18,6 +18,7 @@ mod support;
 mod forwarding;
 mod pipelining;
 mod proxying;
+mod websocket;
 
 // Limits: how many requests are allowed, and which ones a rule counts.
 mod counting;

@@ -1,5 +1,7 @@
 //! Fixtures. Each stops its processes and threads when dropped.
 
+#[allow(dead_code, reason = "tests of TLS use it")]
+mod authority;
 mod child;
 mod closed_port;
 mod collector;
@@ -12,6 +14,8 @@ mod inconclusive;
 mod load;
 mod nginx;
 mod openapi;
+#[allow(dead_code, reason = "tests of TLS and HTTP/2 use it")]
+mod peers;
 mod python;
 mod redis;
 mod send;
@@ -19,6 +23,8 @@ mod upstream;
 mod wait;
 mod wall_clock;
 
+#[allow(unused_imports, reason = "tests of TLS use them")]
+pub(crate) use authority::{Authority, Issued, openssl};
 pub(crate) use closed_port::ClosedPort;
 pub(crate) use collector::{Collector, Span};
 pub(crate) use config::{DEMO, key, proxy_to};
@@ -29,6 +35,8 @@ pub(crate) use http::{Connection, Request, Response};
 pub(crate) use inconclusive::inconclusive;
 pub(crate) use load::{ClientGroup, Load, Report};
 pub(crate) use nginx::Nginx;
+#[allow(unused_imports, reason = "tests of TLS and HTTP/2 use them")]
+pub(crate) use peers::{HaProxy, PeerServer, grpc_client, http2_client, websocket_client};
 pub(crate) use python::PythonServer;
 pub(crate) use redis::{Redis, free_port};
 pub(crate) use send::{StatusCounts, send_concurrently, send_many};

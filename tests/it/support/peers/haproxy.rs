@@ -1,0 +1,68 @@
+//! HAProxy in front of the gateway, or between the gateway and an upstream.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::support::child::Child;
+use crate::support::wait::{TIMEOUT, within};
+
+/// A running HAProxy with one frontend and one server.
+pub(crate) struct HaProxy {
+    pub(crate) address: SocketAddr,
+    child: Child,
+    _folder: TempDir,
+}
+
+impl HaProxy {
+    /// Forwards connections to `server`. `mode` is `tcp` or `http`; `bind` and `target` are options of the two
+    /// lines, such as `accept-proxy` and `send-proxy-v2`.
+    pub(crate) fn start(mode: &str, bind: &str, server: SocketAddr, target: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // HAProxy does not print a port that the kernel chose, so another process may take the port in between.
+        for _ in 0..10 {
+            let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let file = folder.path().join("haproxy.cfg");
+            std::fs::write(&file, text(mode, &format!("{address} {bind}"), server, target))
+                .unwrap();
+            let mut command = Command::new("haproxy");
+            command.arg("-db").arg("-f").arg(&file);
+            let mut child = Child::start(&mut command, "apt-get install haproxy");
+            let accepts = within(TIMEOUT, || {
+                let accepts = TcpStream::connect(address).is_ok();
+                (accepts || child.has_exited()).then_some(accepts)
+            });
+            if accepts == Some(true) && !child.has_exited() {
+                return Self { address, child, _folder: folder };
+            }
+            assert!(child.log().contains("cannot bind"), "{}", child.log());
+        }
+        panic!("HAProxy did not start ten times");
+    }
+
+    /// Output so far; with `mode http` a line per request.
+    pub(crate) fn log(&self) -> String {
+        self.child.log()
+    }
+}
+
+fn text(mode: &str, bind: &str, server: SocketAddr, target: &str) -> String {
+    format!(
+        "global
+  log stdout format raw local0
+defaults
+  mode {mode}
+  log global
+  timeout connect 10s
+  timeout client 60s
+  timeout server 60s
+frontend clients
+  bind {bind}
+  log-format \"src=%ci request=%{{+Q}}r status=%ST\"
+  default_backend gateway
+backend gateway
+  server one {server} {target}
+"
+    )
+}

@@ -1,0 +1,59 @@
+//! Servers that choose a port and print `listening on PORT`.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use super::{PYTHON_INSTALLER, python, script};
+use crate::support::authority::Issued;
+use crate::support::child::Child;
+
+/// A running server.
+pub(crate) struct PeerServer {
+    pub(crate) address: SocketAddr,
+    child: Child,
+}
+
+impl PeerServer {
+    /// Python's gRPC server with the methods of `grpc_server.py`; in clear (h2c) without a certificate.
+    pub(crate) fn grpc(tls: Option<&Issued>) -> Self {
+        let mut command = python();
+        command.arg(script("grpc_server.py"));
+        Self::start(command, tls, PYTHON_INSTALLER)
+    }
+
+    /// A WebSocket server that echoes messages, of the Python package `websockets`.
+    pub(crate) fn websocket(tls: Option<&Issued>) -> Self {
+        let mut command = python();
+        command.arg(script("websocket_server.py"));
+        Self::start(command, tls, PYTHON_INSTALLER)
+    }
+
+    /// Node's HTTP/2 server; in clear (h2c) without a certificate.
+    pub(crate) fn node(tls: Option<&Issued>) -> Self {
+        let mut command = Command::new("node");
+        command.arg(script("http2_server.mjs"));
+        Self::start(command, tls, "apt-get install nodejs")
+    }
+
+    fn start(mut command: Command, tls: Option<&Issued>, install: &str) -> Self {
+        if let Some(issued) = tls {
+            command.arg(&issued.certificate).arg(&issued.key);
+        }
+        let mut child = Child::start(&mut command, install);
+        let port = child.wait_for(|log| {
+            log.split_once("listening on ")?.1.split_once('\n')?.0.parse::<u16>().ok()
+        });
+        let Some(port) = port else { panic!("{command:?} did not start:\n{}", child.log()) };
+        Self { address: SocketAddr::from(([127, 0, 0, 1], port)), child }
+    }
+
+    /// Number of lines so far that begin with `words`.
+    pub(crate) fn count(&self, words: &str) -> usize {
+        self.child.log().lines().filter(|line| line.starts_with(words)).count()
+    }
+
+    /// Output so far.
+    pub(crate) fn log(&self) -> String {
+        self.child.log()
+    }
+}
