@@ -42,6 +42,9 @@ pub mod config;
 /// The resolved configuration: names looked up, numbers checked, routes indexed.
 pub mod policy;
 
+/// TLS of the listeners: certificates, client certificates, handshakes.
+pub mod tls;
+
 /// Reads the configuration file from disk.
 pub mod load;
 

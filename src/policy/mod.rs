@@ -14,6 +14,7 @@ pub mod bucket_changes;
 pub mod build;
 pub mod charges;
 pub mod client;
+pub mod listener;
 pub mod matcher;
 pub mod path;
 mod prefixes;

@@ -1,0 +1,48 @@
+//! What a handshake shows of a client.
+
+use std::fmt::Write as _;
+
+use rustls::{ProtocolVersion, ServerConnection};
+use sha2::{Digest as _, Sha256};
+
+use super::x509::Content;
+use crate::net::tls_info::{ClientCertificate, TlsInfo};
+
+/// What is known of a client after its handshake; also of a resumed session.
+pub fn info(connection: &ServerConnection) -> TlsInfo {
+    let version = match connection.protocol_version() {
+        Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
+        _ => "TLSv1.3",
+    };
+    let cipher = connection.negotiated_cipher_suite();
+    TlsInfo {
+        version,
+        cipher: cipher.and_then(|cipher| cipher.suite().as_str()).unwrap_or_default(),
+        server_name: connection.server_name().map(Into::into),
+        client: connection.peer_certificates().and_then(|chain| certificate(chain.first()?)),
+    }
+}
+
+/// Whether the client has no certificate, or one that [`info`] shows.
+pub(super) fn is_readable(connection: &ServerConnection) -> bool {
+    let first = connection.peer_certificates().and_then(|chain| chain.first());
+    first.is_none_or(|der| certificate(der).is_some())
+}
+
+/// Reads a client certificate; `None` if it is not valid DER.
+fn certificate(der: &[u8]) -> Option<ClientCertificate> {
+    let content = Content::of(der)?;
+    Some(ClientCertificate {
+        subject: content.subject.into(),
+        serial: hex(&content.serial).into(),
+        fingerprint: hex(&Sha256::digest(der)).into(),
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,98 @@
+//! The TLS of all listeners in force. New connections use it; established ones keep theirs.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use super::certificate::Certificate;
+use super::files::TlsFiles;
+use super::server::{ServerTls, ServerTlsError};
+use super::store::CertificateStore;
+use crate::policy::listener::{CertificateFiles, ListenAddress, Listener};
+
+/// The TLS of all listeners.
+#[derive(Debug, Default)]
+pub struct TlsListeners {
+    store: Arc<CertificateStore>,
+    current: ArcSwap<Current>,
+    /// Held while the current one is replaced.
+    replacing: Mutex<()>,
+}
+
+/// What the listeners use.
+#[derive(Debug, Default)]
+struct Current {
+    listeners: Vec<Listener>,
+    files: TlsFiles,
+    /// One for each of `listeners`; `None`: in clear.
+    servers: Vec<Option<Arc<ServerTls>>>,
+}
+
+impl TlsListeners {
+    /// The certificates that the gateway obtains itself.
+    pub fn store(&self) -> &Arc<CertificateStore> {
+        &self.store
+    }
+
+    /// The TLS of the listener at this address; `None`: it is in clear.
+    pub fn of(&self, address: &ListenAddress) -> Option<Arc<ServerTls>> {
+        let current = self.current.load();
+        let index = current.listeners.iter().position(|listener| listener.address == *address)?;
+        current.servers.get(index)?.clone()
+    }
+
+    /// Puts the listeners of a policy in force, with their files.
+    ///
+    /// # Errors
+    /// See [`ServerTlsError`]; then nothing changes.
+    pub fn apply(&self, listeners: &[Listener], files: TlsFiles) -> Result<(), ServerTlsError> {
+        let _replacing = self.replacing.lock();
+        self.put(listeners.to_vec(), files)
+    }
+
+    /// Changes the files in force. Does nothing if `change` returns `false`.
+    ///
+    /// # Errors
+    /// See [`ServerTlsError`]; then nothing changes.
+    pub fn change_files(
+        &self,
+        change: impl FnOnce(&mut TlsFiles) -> bool,
+    ) -> Result<(), ServerTlsError> {
+        let _replacing = self.replacing.lock();
+        let current = self.current.load_full();
+        let mut files = current.files.clone();
+        if change(&mut files) { self.put(current.listeners.clone(), files) } else { Ok(()) }
+    }
+
+    /// The files in force.
+    pub fn files(&self) -> TlsFiles {
+        self.current.load().files.clone()
+    }
+
+    /// All certificates in force: those of files in the order of the configuration, each once, then those
+    /// of `[acme]`, which have no files.
+    pub fn certificates(&self) -> Vec<(Option<CertificateFiles>, Arc<Certificate>)> {
+        let current = self.current.load();
+        let tls = current.listeners.iter().filter_map(|listener| listener.tls.as_ref());
+        let mut found: Vec<(Option<CertificateFiles>, Arc<Certificate>)> = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        for files in tls.flat_map(|tls| &tls.certificates).filter(|files| seen.insert(*files)) {
+            let certificate = current.files.certificate(files);
+            found.extend(certificate.map(|it| (Some(files.clone()), Arc::clone(it))));
+        }
+        found.extend(self.store.acme().into_iter().map(|certificate| (None, certificate)));
+        found
+    }
+
+    fn put(&self, listeners: Vec<Listener>, files: TlsFiles) -> Result<(), ServerTlsError> {
+        let server = |listener: &Listener| {
+            let previous = self.of(&listener.address);
+            let server = ServerTls::new(listener, &files, &self.store, previous.as_deref());
+            server.map(|server| server.map(Arc::new))
+        };
+        let servers = listeners.iter().map(server).collect::<Result<_, _>>()?;
+        self.current.store(Arc::new(Current { listeners, files, servers }));
+        Ok(())
+    }
+}
