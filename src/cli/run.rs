@@ -17,8 +17,8 @@ use pingora::prelude::Server;
 use pingora::server::{ExecutionPhase, RunArgs};
 use tracing::{error, info, warn};
 
-use super::EXIT_UNAVAILABLE;
 use super::check::summary;
+use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE};
 use crate::net::listen::{BindError, Listener};
 use crate::observe::metrics::Metrics;
 use crate::policy::{Policy, settings};
@@ -43,6 +43,10 @@ pub(super) fn run(file: &Path) -> ExitCode {
     info!("{}: {}", file.display(), summary(&policy));
     reload::log_warnings(file, &policy.warnings);
     let server = policy.server.clone();
+    if policy.listeners.len() > server.listen.len() {
+        error!("{}: `[[listeners]]` is not supported yet", file.display());
+        return ExitCode::from(EXIT_BAD_FILE);
+    }
     let (listeners, admin) = match open(&server) {
         Ok(opened) => opened,
         Err(bind_error) => {

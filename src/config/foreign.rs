@@ -4,13 +4,18 @@
 //! looked up here.
 
 use super::suggest::{cut, key};
-use Place::{Any, Client, Grant, Key, Plan, Redis, Root, Route, Rule, Server, Upstream};
+use Place::{
+    Acme, Any, Client, Grant, Key, Listener, Plan, Redis, Root, Route, Rule, Server, Upstream,
+};
 
 /// The table that a name is written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Root,
     Server,
+    /// An entry of `[[listeners]]`.
+    Listener,
+    Acme,
     Client,
     Redis,
     /// An entry of `[plans]`.
@@ -61,7 +66,14 @@ const fn entry(
     Entry { place, names, meant, line, why }
 }
 
-const NO_TLS: &str = "clients connect by plain HTTP: put a TLS proxy in front, and list it in `server.trusted_proxies`";
+const TLS: &str = "HTTPS is served by a listener: `[[listeners]]` with `address = \"0.0.0.0:443\"` and \
+    `certificates = [{ cert = \"api.pem\", key = \"api.key\" }]`";
+const AUTOMATIC: &str = "automatic certificates are a table `[acme]` with `domains`, which listeners use by \
+    `certificates = [\"acme\"]`";
+const CIPHERS: &str = "ciphers cannot be selected: all that are offered have forward secrecy and \
+    authenticated encryption; for TLS 1.3 only, write `min_tls = \"1.3\"`";
+const VERIFIED: &str = "certificates of servers are always verified: for a private authority, write \
+    `tls = { ca = \"ca.pem\" }`, and for another name `server_name` in it";
 const NO_BODY_LIMIT: &str = "the gateway does not limit the size of bodies, only that of a request's \
     headers (`server.max_header_bytes`) and target (`server.max_uri_bytes`)";
 const UPSTREAM_TIMES: &str =
@@ -204,6 +216,167 @@ const ENTRIES: &[Entry] = &[
         "",
         "",
         "metrics and the dashboard are on the admin port, `server.admin`",
+    ),
+    entry(
+        Root,
+        &["entrypoints", "entry_points", "listener", "frontend", "frontends", "https"],
+        "listeners",
+        "",
+        TLS,
+    ),
+    entry(
+        Root,
+        &["autocert", "letsencrypt", "lets_encrypt", "certificatesresolvers", "certbot"],
+        "acme",
+        "",
+        AUTOMATIC,
+    ),
+    // [[listeners]]
+    entry(
+        Listener,
+        &["listen", "bind", "addr", "port", "host", "path", "socket"],
+        "address",
+        "address = \"0.0.0.0:443\"",
+        "",
+    ),
+    entry(
+        Listener,
+        &["acme", "autocert", "cert_resolver", "certresolver", "letsencrypt"],
+        "certificates",
+        "certificates = [\"acme\"]",
+        AUTOMATIC,
+    ),
+    entry(
+        Listener,
+        &[
+            "tls",
+            "ssl",
+            "https",
+            "cert",
+            "certs",
+            "cert_file",
+            "certfile",
+            "certificate",
+            "certificate_chain",
+            "key",
+            "key_file",
+            "keyfile",
+            "private_key",
+            "ssl_certificate",
+            "ssl_certificate_key",
+            "tls_certificate",
+            "tls_certificates",
+            "crt",
+        ],
+        "certificates",
+        "certificates = [{ cert = \"api.pem\", key = \"api.key\" }]",
+        "",
+    ),
+    entry(
+        Listener,
+        &["ca", "ca_file", "cafile", "ssl_client_certificate", "trusted_ca", "client_cas"],
+        "client_ca",
+        "client_ca = \"ca.pem\"",
+        "it has the authorities of client certificates",
+    ),
+    entry(
+        Listener,
+        &["verify_client", "ssl_verify_client", "require_client_certificate", "mtls"],
+        "client_auth",
+        "",
+        "write `client_ca = \"ca.pem\"`, and `client_auth = \"optional\"` if clients may have no certificate",
+    ),
+    entry(
+        Listener,
+        &["min_version", "minversion", "min_tls_version", "tls_min_version", "ssl_protocols"],
+        "min_tls",
+        "min_tls = \"1.3\"",
+        "the default is `1.2`",
+    ),
+    entry(
+        Listener,
+        &["ciphers", "cipher_suites", "ciphersuites", "ssl_ciphers", "curves", "ssl_ecdh_curve"],
+        "",
+        "",
+        CIPHERS,
+    ),
+    entry(
+        Listener,
+        &["h2", "h2c", "alpn", "protocols", "http_versions"],
+        "http2",
+        "http2 = true",
+        "",
+    ),
+    entry(
+        Listener,
+        &["accept_proxy", "proxy", "proxyprotocol"],
+        "proxy_protocol",
+        "",
+        "write `proxy_protocol = true`; only `server.trusted_proxies` may then connect",
+    ),
+    entry(
+        Listener,
+        &["redirect_https", "https_redirect", "force_https", "ssl_redirect", "redirections"],
+        "redirect",
+        "",
+        "write `redirect = \"https\"` in the listener without `certificates`",
+    ),
+    entry(
+        Listener,
+        &["strict_transport_security", "sts_seconds", "stsseconds", "hsts_max_age"],
+        "hsts",
+        "hsts = \"365d\"",
+        "",
+    ),
+    // [acme]
+    entry(
+        Acme,
+        &["url", "server", "caserver", "ca_server", "acme_url", "ca_url", "staging"],
+        "directory",
+        "directory = \"https://acme-v02.api.letsencrypt.org/directory\"",
+        "for tests, Let's Encrypt has `https://acme-staging-v02.api.letsencrypt.org/directory`",
+    ),
+    entry(Acme, &["contact", "contacts", "emails"], "email", "email = \"ops@example.com\"", ""),
+    entry(
+        Acme,
+        &["domain", "names", "hosts", "hostnames", "sans", "server_name"],
+        "domains",
+        "domains = [\"api.example.com\"]",
+        "",
+    ),
+    entry(
+        Acme,
+        &["challenges", "challenge_type", "httpchallenge", "tlschallenge", "http01", "tlsalpn01"],
+        "challenge",
+        "challenge = \"http-01\"",
+        "the other one is `tls-alpn-01`",
+    ),
+    entry(
+        Acme,
+        &["dnschallenge", "dns_challenge", "dns", "dns01", "dns_01"],
+        "",
+        "",
+        "the gateway has the challenges `http-01` and `tls-alpn-01`: for a wildcard, use certificate files",
+    ),
+    entry(
+        Acme,
+        &["dir", "folder", "cache", "cache_dir", "path", "storage_path"],
+        "storage",
+        "storage = \"acme\"",
+        "",
+    ),
+    entry(
+        Acme,
+        &[
+            "external_account",
+            "external_account_binding",
+            "external_account_required",
+            "hmac",
+            "kid",
+        ],
+        "eab",
+        "",
+        "write `eab = { key_id = \"…\", hmac_key = \"${ACME_HMAC_KEY}\" }`",
     ),
     // [clients]
     entry(
@@ -354,10 +527,47 @@ const ENTRIES: &[Entry] = &[
     ),
     entry(
         Upstream,
-        &["tls", "ssl", "https", "certificate", "ca"],
+        &["ssl", "https", "scheme", "use_tls", "proxy_ssl"],
         "",
         "",
-        "the gateway connects to servers by plain HTTP",
+        "for TLS, write `https://` before the servers; its settings are in `tls = { ca = \"ca.pem\" }`",
+    ),
+    entry(
+        Upstream,
+        &["ca", "ca_file", "cert", "certificate", "client_cert", "key", "server_name", "sni"],
+        "tls",
+        "",
+        "write `tls = { ca = \"ca.pem\", cert = \"client.pem\", key = \"client.key\", server_name = \
+         \"api.internal\" }`, with those that are needed",
+    ),
+    entry(
+        Upstream,
+        &[
+            "insecure",
+            "insecure_skip_verify",
+            "skip_verify",
+            "tls_skip_verify",
+            "tls_insecure_skip_verify",
+            "proxy_ssl_verify",
+            "verify",
+        ],
+        "",
+        "",
+        VERIFIED,
+    ),
+    entry(
+        Upstream,
+        &["http2", "h2", "h2c", "http_version", "proxy_http_version", "grpc", "versions"],
+        "protocol",
+        "protocol = \"auto\"",
+        "`h2c` is HTTP/2 without TLS",
+    ),
+    entry(
+        Upstream,
+        &["send_proxy", "send_proxy_v2", "send_proxy_protocol"],
+        "proxy_protocol",
+        "proxy_protocol = \"v2\"",
+        "",
     ),
     entry(
         Upstream,
@@ -548,11 +758,11 @@ const ENTRIES: &[Entry] = &[
             "cert",
             "ssl_certificate",
             "ssl_certificate_key",
-            "acme",
+            "tls_certificates",
         ],
         "",
         "",
-        NO_TLS,
+        TLS,
     ),
     entry(Any, &["cors", "cors_origins", "allowed_origins"], "", "", CORS),
     entry(Any, &["retries"], "", "", RETRIES),
@@ -581,6 +791,8 @@ fn place(parents: &[String]) -> Option<Place> {
     Some(match path.as_slice() {
         [] => Root,
         ["server"] => Server,
+        ["listeners"] => Listener,
+        ["acme"] => Acme,
         ["clients"] => Client,
         ["redis"] => Redis,
         ["plans", _] => Plan,
@@ -617,6 +829,14 @@ mod tests {
         let server = "[upstreams.api]\nservers = ['demo']\n[routes.all]\n";
         Some(match place {
             Server => format!("[server]\n{line}\n{server}"),
+            Listener => format!(
+                "[[listeners]]\n{}{}{line}\n[acme]\ndomains = ['a.example']\n{server}",
+                keep("address", "address = '0.0.0.0:443'\n"),
+                keep("certificates", "certificates = ['acme']\n"),
+            ),
+            Acme => {
+                format!("[acme]\n{}{line}\n{server}", keep("domains", "domains = ['a.example']\n"))
+            }
             Client => format!("[clients]\n{line}\n{server}"),
             Redis => {
                 format!("[redis]\n{}{line}\n{server}", keep("url", "url = 'redis://h'\n"))
@@ -653,6 +873,8 @@ mod tests {
         let tables = [
             (Root, ""),
             (Server, "[server]"),
+            (Listener, "[[listeners]]"),
+            (Acme, "[acme]"),
             (Client, "[clients]"),
             (Redis, "[redis]"),
             (Plan, "[plans.free]"),

@@ -1,7 +1,7 @@
 //! gateway.toml as it is written: its tables and settings, and their types. `policy::build` resolves
 //! names, checks values and reports what does not fit together.
 //!
-//! Reading order: [`Config`] here, [`spanned`], [`tables`], [`rules`] and [`words`] (what may be
+//! Reading order: [`Config`] here, [`spanned`], [`tables`], [`listeners`], [`acme`], [`rules`] and [`words`] (what may be
 //! written), `schema` (the same for editors); [`reference`] (`${…}`); [`diagnostic`], [`suggest`], `foreign`,
 //! `entries` and [`listener`] (what to write instead), [`secrets`], `render` and [`findings`] (how errors and
 //! warnings are shown); [`read`], with `walk` and `types` (from values to a `Config`), `syntax` (text that is
@@ -10,6 +10,7 @@
 //!
 //! Every setting is optional here: `policy::build` reports what is missing.
 
+pub mod acme;
 pub mod changes;
 pub mod diagnostic;
 mod duplicate;
@@ -18,6 +19,7 @@ pub mod findings;
 mod foreign;
 mod lenient;
 pub mod listener;
+pub mod listeners;
 pub mod outline;
 pub mod read;
 pub mod reference;
@@ -36,6 +38,8 @@ pub mod words;
 
 use std::collections::BTreeMap;
 
+use acme::Acme;
+use listeners::Listener;
 use rules::Rule;
 use spanned::Spanned;
 use tables::{
@@ -52,6 +56,10 @@ table! {
     pub struct Config {
         /// Listeners, and limits on connections and requests.
         pub server: Option<Spanned<Server>>,
+        /// Where clients connect, beside `server.listen`: with TLS, HTTP/2, a Unix socket.
+        pub listeners: Option<Spanned<Vec<Spanned<Listener>>>>,
+        /// Automatic certificates.
+        pub acme: Option<Spanned<Acme>>,
         /// Access to the admin port.
         pub admin: Option<Spanned<Admin>>,
         /// Buckets that gateways share. Without this table, buckets are in this process.

@@ -19,7 +19,7 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/gateway.schema.jso
 const TIME: &str = "^[0-9]+(ms|s|m|h|d)$";
 
 /// Patterns of texts by the setting's name. For a list, the pattern is that of its items.
-const PATTERNS: [(&str, &str); 18] = [
+const PATTERNS: [(&str, &str); 24] = [
     ("rate", "^[0-9]+/[0-9]*(ms|s|m|h|d)$"),
     ("sha256", "^[0-9A-Fa-f]{64}$"),
     ("per", "^(ip|key|plan|route|method|host|header:.+)$"),
@@ -33,12 +33,21 @@ const PATTERNS: [(&str, &str); 18] = [
     ("idle_timeout", TIME),
     ("drain_timeout", TIME),
     ("drain_delay", TIME),
+    ("handshake_timeout", TIME),
+    ("head_timeout", TIME),
+    ("websocket_idle_timeout", TIME),
+    ("max_connection_age", TIME),
+    ("max_age", TIME),
+    ("mode", "^0?[0-7]{3}$"),
     ("window", TIME),
     ("open", TIME),
     ("open_max", TIME),
     ("ramp_step", TIME),
     ("prefix", "^[!-z|~]{1,64}$"),
 ];
+
+/// Patterns of the short form of settings that also have a long one, by the setting's name.
+const SHORT_FORMS: [(&str, &str); 2] = [("certificates", "^acme$"), ("hsts", TIME)];
 
 /// The schema of the types.
 fn generated() -> Value {
@@ -69,15 +78,30 @@ fn simplify(name: &str, schema: &mut Value) {
     }
     if let Some(Value::Array(mut choices)) = schema.remove("anyOf") {
         choices.retain(|choice| choice["type"] != "null");
-        assert_eq!(choices.len(), 1, "{name}: a choice of types is not expected");
-        let Some(Value::Object(only)) = choices.pop() else { panic!("{name}") };
-        for (word, value) in only {
-            // The setting's own description goes before that of its type.
-            schema.entry(word).or_insert(value);
+        match choices.as_mut_slice() {
+            [Value::Object(only)] => {
+                for (word, value) in std::mem::take(only) {
+                    // The setting's own description goes before that of its type.
+                    schema.entry(word).or_insert(value);
+                }
+            }
+            // A short form and a long one: only the setting itself is described.
+            [Value::Object(short), Value::Object(long)] => {
+                for form in [&mut *short, &mut *long] {
+                    form.remove("description");
+                }
+                if let Some((_, pattern)) = SHORT_FORMS.iter().find(|(own, _)| *own == name) {
+                    short.insert("pattern".to_owned(), json!(pattern));
+                }
+                choices.iter_mut().for_each(|choice| simplify("", choice));
+                schema.insert("anyOf".to_owned(), Value::Array(choices));
+            }
+            _ => panic!("{name}: a choice of types is not expected"),
         }
     }
     words(schema);
     if schema.get("type") == Some(&json!("string"))
+        && !schema.contains_key("enum")
         && let Some((_, pattern)) = PATTERNS.iter().find(|(own, _)| *own == name)
     {
         schema.insert("pattern".to_owned(), json!(pattern));

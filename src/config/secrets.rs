@@ -61,8 +61,12 @@ const PUBLIC_IN_ACCESS_LOG: [&str; 4] = ["output", "client_ip", "sample", "field
 const PUBLIC_IN_TRACING: [&str; 6] =
     ["endpoint", "ca", "timeout", "sample", "follow", "service_name"];
 
+/// Settings of `[acme]` that are not secret; `eab` has two of its own.
+const PUBLIC_IN_ACME: [&str; 6] = ["email", "domains", "storage", "challenge", "ca", "key_id"];
+
 /// Settings that are secret in any table, such as one that they were moved to by mistake.
-const SECRET: [&str; 5] = ["password", "sentinel_password", "token", "salt", "authorization"];
+const SECRET: [&str; 7] =
+    ["password", "sentinel_password", "token", "salt", "authorization", "storage_key", "hmac_key"];
 
 /// Maximum length of the name of a header or a parameter that is shown.
 const MAX_PLACE_BYTES: usize = 64;
@@ -77,6 +81,7 @@ pub(super) fn mask(text: &str) -> String {
     collect_of_clients(table.get_ref(), &mut secrets);
     collect_of_access_log(table.get_ref(), &mut secrets);
     collect_of_tracing(text, table.get_ref(), &mut secrets);
+    collect_of_acme(text, table.get_ref(), &mut secrets);
     if !errors.is_empty() {
         // The values of lines that are not TOML are not in the table.
         lines::doubtful(text, &mut secrets);
@@ -217,6 +222,26 @@ fn collect_of_tracing(text: &str, table: &DeTable<'_>, secrets: &mut Vec<Range<u
                 headers.values().for_each(|value| hide_unless_reference(value, secrets));
             }
             (name, _) if PUBLIC_IN_TRACING.contains(&name) => {}
+            _ => hide_unless_reference(value, secrets),
+        }
+    }
+}
+
+/// Collects the spans of the secrets in `[acme]`.
+fn collect_of_acme(text: &str, table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
+    let Some(acme) = table.get("acme") else { return };
+    let DeValue::Table(settings) = acme.get_ref() else {
+        hide_whole(acme, secrets);
+        return;
+    };
+    for (name, value) in settings {
+        match (name.get_ref().as_ref(), value.get_ref()) {
+            ("directory", _) => url(text, value.span(), secrets),
+            ("eab", DeValue::Table(account)) => {
+                let hidden = account.iter().filter(|(name, _)| name.get_ref() != "key_id");
+                hidden.for_each(|(_, value)| hide_unless_reference(value, secrets));
+            }
+            (name, _) if PUBLIC_IN_ACME.contains(&name) => {}
             _ => hide_unless_reference(value, secrets),
         }
     }

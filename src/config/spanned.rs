@@ -19,6 +19,11 @@ impl<T> Spanned<T> {
         self.0.get_ref()
     }
 
+    /// Wraps another value with the same place.
+    pub fn with<U>(&self, value: U) -> Spanned<U> {
+        Spanned::new(value, self.span())
+    }
+
     /// Its place in the file, in bytes.
     pub fn span(&self) -> Range<usize> {
         self.0.span()

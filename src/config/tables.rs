@@ -1,4 +1,4 @@
-//! The tables of gateway.toml except `[rules]`. Durations are text here, such as "10ms". The doc
+//! The tables of gateway.toml except `[rules]`, `[[listeners]]` and `[acme]`. Durations are text here, such as "10ms". The doc
 //! comment of a setting is also what editors show of it: what it does, its range and its default.
 
 use super::Named;
@@ -7,8 +7,8 @@ use super::spanned::Spanned;
 use super::walk::table;
 use super::words::{
     ClientIp, Follow, HeaderPolicies, HeaderStyle, LogFormat, LogLevel, OnConflictingKeys,
-    OnFailure, OnMissingKey, OnPreflight, OnUnknownKey, PathCase, Ready, ResetForm, StartWithout,
-    TrailingSlash,
+    OnFailure, OnMissingKey, OnPreflight, OnUnknownKey, PathCase, Protocol, ProxyVersion, Ready,
+    ResetForm, StartWithout, TrailingSlash,
 };
 
 /// An optional value with its span.
@@ -17,10 +17,21 @@ pub type Field<T> = Option<Spanned<T>>;
 /// An optional list, with the spans of the list and of each item.
 pub type List = Option<Spanned<Vec<Spanned<String>>>>;
 
+/// A setting that has a short form, a text, and a long one, a table.
+#[derive(Debug)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(untagged))]
+pub enum TextOr<T> {
+    /// The short form.
+    Text(String),
+    /// The long form.
+    Table(T),
+}
+
 table! {
     /// `[server]`: listeners, and limits on connections and requests.
     pub struct Server {
-        /// Addresses with port on which clients connect. Default: `["0.0.0.0:8080"]`.
+        /// Addresses with port on which clients connect by plain HTTP/1.1. Default: `["0.0.0.0:8080"]`
+        /// without `[[listeners]]`, else none.
         pub listen: List,
         /// Address of the admin port: the dashboard, metrics, health and the admin API. An address
         /// that is not loopback needs `admin.token`. Default: `"127.0.0.1:9090"`.
@@ -52,6 +63,39 @@ table! {
         /// How many gateways share this Redis, 1 to 10000. While Redis fails, each grants rate and
         /// burst divided by this number. Default: the number of live gateways in Redis.
         pub instances: Field<u64>,
+        /// Time limits of new connections.
+        pub limits: Option<Spanned<Limits>>,
+        /// Limits of HTTP/2 connections.
+        pub http2: Option<Spanned<Http2>>,
+    }
+}
+
+table! {
+    /// `[server.limits]`: time limits of new connections.
+    pub struct Limits {
+        /// Time limit for the header of the PROXY protocol and the TLS handshake together, `1ms` to `10m`.
+        /// Default: `"5s"`.
+        pub handshake_timeout: Field<String>,
+        /// Time limit for the whole head of a request, `1ms` to `10m`. Default: `"10s"`.
+        pub head_timeout: Field<String>,
+    }
+}
+
+table! {
+    /// `[server.http2]`: limits of HTTP/2 connections.
+    pub struct Http2 {
+        /// Maximum number of requests at a time on one connection, 1 to 10000. Default: 100.
+        pub max_concurrent_streams: Field<u64>,
+        /// Maximum size of a request's decoded header list, in bytes, 1024 to 1048576. Default: 65536.
+        pub max_header_list_bytes: Field<u64>,
+        /// Maximum number of streams that a client has reset and the gateway has not yet accepted, 1 to
+        /// 10000. The connection is closed beyond it. Default: 20.
+        pub max_pending_resets: Field<u64>,
+        /// Time limit for a connection without a request, `1ms` to `1d`. Default:
+        /// `server.keepalive_timeout`.
+        pub idle_timeout: Field<String>,
+        /// Age from which a connection accepts no further requests, `1ms` to `1d`. Default: none.
+        pub max_connection_age: Field<String>,
     }
 }
 
@@ -275,7 +319,7 @@ table! {
 table! {
     /// `[upstreams.<name>]`: servers that requests are forwarded to.
     pub struct Upstream {
-        /// Servers as `host:port`; or `["demo"]`, a built-in responder.
+        /// Servers as `host:port` or, with TLS, `https://host:port`; or `["demo"]`, a built-in responder.
         pub servers: List,
         /// Time limit for connecting, `1ms` to `1d`. Default: `"1s"`.
         pub connect_timeout: Field<String>,
@@ -287,6 +331,28 @@ table! {
         pub write_timeout: Field<String>,
         /// How long an unused connection is kept, `1ms` to `1d`. Default: `"60s"`.
         pub idle_timeout: Field<String>,
+        /// TLS to `https://` servers: `{ ca, cert, key, server_name }`. Their certificates are always
+        /// verified.
+        pub tls: Option<Spanned<UpstreamTls>>,
+        /// Version of HTTP. Default: `"auto"`.
+        pub protocol: Field<Protocol>,
+        /// Version of the PROXY protocol header that begins each connection. Default: none.
+        pub proxy_protocol: Field<ProxyVersion>,
+    }
+}
+
+table! {
+    /// `[upstreams.<name>.tls]`: TLS to the servers of an upstream.
+    pub struct UpstreamTls {
+        /// PEM file with the certificate authorities of the servers. Default: public authorities.
+        pub ca: Field<String>,
+        /// PEM file with the gateway's own certificate; needs `key`. Default: none.
+        pub cert: Field<String>,
+        /// PEM file with the key of that certificate. Default: none.
+        pub key: Field<String>,
+        /// Name that the certificates of the servers must have, also sent as SNI. Default: the host of
+        /// the server.
+        pub server_name: Field<String>,
     }
 }
 
@@ -305,6 +371,9 @@ table! {
         pub upstream: Field<String>,
         /// Tokens that a request takes from each bucket, at least 1. Default: 1.
         pub cost: Field<u64>,
+        /// Time limit for a WebSocket on which nothing is sent in either direction, `1ms` to `1d`.
+        /// Default: `"1h"`.
+        pub websocket_idle_timeout: Field<String>,
         /// Free text, which the gateway does not use. Default: none.
         pub description: Field<String>,
     }

@@ -25,6 +25,7 @@ pub(super) enum Expected {
     Fraction,
     Boolean,
     Text,
+    TextOrTable,
     /// A string that is one of these words.
     Word(&'static [&'static str]),
     List,
@@ -112,6 +113,9 @@ impl Mismatch<'_> {
             {
                 entries::single(self.path, value)
             }
+            (Expected::List, DeValue::Table(_)) if *self.path == ["listeners"] => {
+                Some("write `[[listeners]]`, in double brackets, for each listener".to_owned())
+            }
             (Expected::OneTable, _) => {
                 let head = suggest::head(self.path);
                 Some(format!("write `[{head}]`, once and in single brackets"))
@@ -193,6 +197,7 @@ impl Expected {
             Self::Fraction => "a number",
             Self::Boolean => "`true` or `false`",
             Self::Text | Self::Word(_) => "a string",
+            Self::TextOrTable => "a string or a table",
             Self::List => "a list",
             Self::Table | Self::OneTable | Self::NamedTables => "a table",
         }

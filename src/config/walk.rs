@@ -15,6 +15,7 @@ use super::diagnostic::{Diagnostic, Diagnostics};
 use super::foreign::{self, Advice};
 use super::spanned::Spanned;
 use super::suggest;
+use super::tables::TextOr;
 use super::types::{self, Expected, Mismatch};
 
 /// A value of the parsed file, with its place.
@@ -135,6 +136,7 @@ impl<'a> Walk<'a> {
 
     fn settings<T: Table>(&mut self, table: &DeTable<'_>) -> T {
         let mut read = T::default();
+        let in_list = std::mem::take(&mut self.in_list);
         for (name, value) in table {
             self.path.push(name.get_ref().to_string());
             let is_known = read.set(name.get_ref(), value, self);
@@ -143,6 +145,7 @@ impl<'a> Walk<'a> {
                 self.unknown_name(name, value, T::NAMES);
             }
         }
+        self.in_list = in_list;
         read
     }
 
@@ -229,6 +232,16 @@ impl FromToml for String {
     }
 }
 
+impl<T: Table> FromToml for TextOr<T> {
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
+        match value.get_ref() {
+            DeValue::String(text) => Some(Self::Text(text.to_string())),
+            DeValue::Table(table) => Some(Self::Table(walk.settings(table))),
+            _ => walk.reject(Expected::TextOrTable, value),
+        }
+    }
+}
+
 impl FromToml for bool {
     fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
         value.get_ref().as_bool().or_else(|| walk.reject(Expected::Boolean, value))
@@ -272,12 +285,12 @@ impl<T: FromToml> FromToml for Vec<Spanned<T>> {
         let DeValue::Array(items) = value.get_ref() else {
             return walk.reject(Expected::List, value);
         };
-        walk.in_list = true;
+        let in_list = std::mem::replace(&mut walk.in_list, true);
         let read = items.iter().filter_map(|item| {
             T::from_toml(item, walk).map(|read| Spanned::new(read, item.span()))
         });
         let read = read.collect();
-        walk.in_list = false;
+        walk.in_list = in_list;
         Some(read)
     }
 }

@@ -91,6 +91,60 @@ words! {
         Insensitive,
     }
 
+    /// Whether clients need a certificate.
+    pub enum ClientAuth {
+        /// Refuse the connection of a client without a valid certificate.
+        Required,
+        /// Serve clients without a certificate, too. An invalid one is refused.
+        Optional,
+    }
+
+    /// A version of TLS.
+    pub enum MinTls {
+        /// TLS 1.2 and 1.3.
+        #[serde(rename = "1.2")]
+        V1_2,
+        /// Only TLS 1.3.
+        #[serde(rename = "1.3")]
+        V1_3,
+    }
+
+    /// Where a listener sends its clients.
+    pub enum Redirect {
+        /// To the same URL with `https://`, by status 308.
+        Https,
+    }
+
+    /// How the gateway proves that it serves a domain.
+    pub enum Challenge {
+        /// By a response on port 80, from any listener without TLS.
+        #[serde(rename = "http-01")]
+        Http01,
+        /// By a certificate on port 443, from a listener with `"acme"`.
+        #[serde(rename = "tls-alpn-01")]
+        TlsAlpn01,
+    }
+
+    /// Version of HTTP to an upstream.
+    pub enum Protocol {
+        /// HTTP/1.1 to `host:port`; to `https://` servers, what the server selects by ALPN.
+        Auto,
+        /// HTTP/1.1.
+        Http1,
+        /// HTTP/2 over TLS.
+        H2,
+        /// HTTP/2 without TLS, by prior knowledge.
+        H2c,
+    }
+
+    /// Version of the PROXY protocol.
+    pub enum ProxyVersion {
+        /// The text form.
+        V1,
+        /// The binary form.
+        V2,
+    }
+
     /// Whether a trailing slash makes another path.
     pub enum TrailingSlash {
         /// `/api` and `/api/` are one path.

@@ -1,8 +1,8 @@
 //! The configuration, resolved: every name is looked up, every number is checked. A [`Policy`] is
 //! built from a file and never changes; a request uses one policy from start to end.
 //!
-//! Reading order: the types here; `settings`, `access_log`, `tracing` and `redis` (everything except
-//! rules); `matcher`, `path`, `prefixes` and `router` (the route of a request); `client` and `charges`
+//! Reading order: the types here; `settings`, `listener`, `acme`, `access_log`, `tracing` and `redis`
+//! (everything except rules); `matcher`, `path`, `prefixes` and `router` (the route of a request); `client` and `charges`
 //! (the rules that apply to a request, and their buckets); `restart` (changes that a reload cannot
 //! apply); `bucket_changes` (what a reload does to buckets); `build` (from the file to a policy).
 //!
@@ -10,6 +10,7 @@
 //! in the order of the file.
 
 pub mod access_log;
+pub mod acme;
 pub mod bucket_changes;
 pub mod build;
 pub mod charges;
@@ -26,6 +27,7 @@ pub mod tracing;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ipnet::IpNet;
 
@@ -33,6 +35,8 @@ use crate::config::findings::Findings;
 use crate::limit::Limit;
 use crate::limit::charge::Mode;
 use access_log::AccessLog;
+use acme::Acme;
+use listener::Listener;
 use matcher::Matcher;
 use redis::Redis;
 use router::Router;
@@ -51,6 +55,10 @@ pub type Digest = [u8; 32];
 pub struct Policy {
     /// Listeners, timeouts and size limits.
     pub server: Server,
+    /// Where clients connect, at least one: those of `server.listen` first, then `[[listeners]]`.
+    pub listeners: Vec<Listener>,
+    /// Automatic certificates; `None`: off.
+    pub acme: Option<Acme>,
     /// Access to the admin port.
     pub admin: Admin,
     /// How clients are identified.
@@ -129,6 +137,8 @@ pub struct Route {
     pub upstream: u32,
     /// Tokens that each request takes from each bucket, at least 1.
     pub cost: u64,
+    /// Maximum time without data in either direction on a WebSocket.
+    pub websocket_idle_timeout: Duration,
     /// Indexes of the enabled rules for this route, in the order of the file.
     pub rules: Vec<u32>,
 }

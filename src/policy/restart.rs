@@ -12,6 +12,7 @@ pub type SettingPath = [&'static str; 2];
 /// Settings that differ between `old` and `new` and take effect only after a restart.
 pub fn needed(old: &Policy, new: &Policy) -> Vec<SettingPath> {
     let mut changed = of_server(&old.server, &new.server);
+    changed.extend(of_listeners(old, new));
     let Log { format, level } = old.log;
     changed.extend(differing([
         (["log", "format"], format == new.log.format),
@@ -45,6 +46,8 @@ fn of_server(old: &Server, new: &Server) -> Vec<SettingPath> {
         max_header_bytes: _,
         max_uri_bytes: _,
         ignore_path_case: _,
+        limits: _,
+        http2: _,
     } = old;
     differing([
         (["server", "listen"], *listen == new.listen),
@@ -54,6 +57,16 @@ fn of_server(old: &Server, new: &Server) -> Vec<SettingPath> {
         (["server", "drain_timeout"], *drain_timeout == new.drain_timeout),
         (["server", "instances"], *instances == new.instances),
     ])
+}
+
+/// Sockets are bound at the start: the addresses of `[[listeners]]`. What a listener does with
+/// a connection can change.
+fn of_listeners(old: &Policy, new: &Policy) -> Option<SettingPath> {
+    let addresses = |policy: &Policy| {
+        let own = policy.listeners.iter().skip(policy.server.listen.len());
+        own.map(|listener| listener.address.clone()).collect::<Vec<_>>()
+    };
+    (addresses(old) != addresses(new)).then_some(["listeners", "address"])
 }
 
 fn of_redis(old: &Redis, new: &Redis) -> Vec<SettingPath> {

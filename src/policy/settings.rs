@@ -10,6 +10,7 @@ use ipnet::IpNet;
 
 use super::redis::Secret;
 use crate::net::address::HostPort;
+use crate::net::tls::ClientTls;
 
 /// `[server]`: listeners, threads, timeouts and size limits. Durations are whole milliseconds, at least
 /// 1.
@@ -44,6 +45,34 @@ pub struct Server {
     /// Number of gateways that share Redis, 1 to 10,000. It determines the local share of each limit
     /// while Redis is unavailable. `None`: the number of live gateways last seen in Redis.
     pub instances: Option<u32>,
+    /// Time limits of new connections.
+    pub limits: ServerLimits,
+    /// Limits of HTTP/2 connections.
+    pub http2: Http2,
+}
+
+/// `[server.limits]`: time limits of new connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// Maximum time for the header of the PROXY protocol and the TLS handshake together.
+    pub handshake_timeout: Duration,
+    /// Maximum time for the whole head of a request.
+    pub head_timeout: Duration,
+}
+
+/// `[server.http2]`: limits of HTTP/2 connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Http2 {
+    /// Maximum number of requests at a time on one connection, at least 1.
+    pub max_concurrent_streams: u32,
+    /// Maximum size of the decoded header list of a request, in bytes.
+    pub max_header_list_bytes: u32,
+    /// Maximum number of streams that a client has reset and the gateway has not yet accepted.
+    pub max_pending_resets: usize,
+    /// Maximum time without a request; then the connection is closed.
+    pub idle_timeout: Duration,
+    /// Age from which a connection accepts no further requests; `None`: any.
+    pub max_connection_age: Option<Duration>,
 }
 
 /// `[admin]`: access to the admin port.
@@ -285,6 +314,45 @@ pub struct Upstream {
     pub write_timeout: Duration,
     /// Time after which an idle connection is closed.
     pub idle_timeout: Duration,
+    /// TLS to the endpoints; `None`: connections are in clear.
+    pub tls: Option<UpstreamTls>,
+    /// Version of HTTP.
+    pub protocol: Protocol,
+    /// Version of the PROXY protocol header that begins each connection; `None`: no header.
+    pub proxy_protocol: Option<ProxyVersion>,
+}
+
+/// TLS to an upstream. The certificate is always verified.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UpstreamTls {
+    /// Authorities, and the gateway's own certificate.
+    pub files: ClientTls,
+    /// The name that the certificate must have, also sent as SNI: a DNS name or an IP address; `None`: the
+    /// host of the endpoint.
+    pub server_name: Option<Box<str>>,
+}
+
+/// Version of HTTP to an upstream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1 in clear; with TLS, what the upstream selects by ALPN.
+    #[default]
+    Auto,
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2 over TLS.
+    H2,
+    /// HTTP/2 in clear, by prior knowledge.
+    H2c,
+}
+
+/// Version of the PROXY protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProxyVersion {
+    /// The text form.
+    V1,
+    /// The binary form.
+    V2,
 }
 
 /// Destination of the requests to an upstream.

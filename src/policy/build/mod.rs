@@ -7,6 +7,7 @@
 //! are not errors too.
 
 mod access_log;
+mod acme;
 mod address;
 mod admin;
 mod audit;
@@ -16,6 +17,8 @@ mod costs;
 mod environment;
 mod grant;
 mod keys;
+mod listener_tls;
+mod listeners;
 mod log;
 mod names;
 mod origin;
@@ -29,6 +32,7 @@ mod rules;
 mod rules_per_route;
 mod server;
 mod tracing;
+mod upstream_tls;
 mod upstreams;
 mod values;
 mod warnings;
@@ -62,6 +66,8 @@ pub fn build(
     let mut limits = Limits::default();
 
     let server = server::server(config, diagnostics);
+    let listeners = listeners::listeners(config, server.as_ref(), environment, diagnostics);
+    let acme = acme::acme(config, environment, diagnostics);
     let admin = admin::admin(config, server.as_ref(), environment, diagnostics);
     let headers = server::headers(config);
     let memory = server::memory(config, diagnostics);
@@ -72,9 +78,10 @@ pub fn build(
     let key_sources = clients.as_ref().map_or(&[][..], |clients| &clients.key_sources);
     let access_log = access_log::access_log(config, environment, key_sources, diagnostics);
     let (keys, key_by_digest) = keys::keys(config, &names, diagnostics);
-    let upstreams = upstreams::upstreams(config, diagnostics);
+    let upstreams = upstreams::upstreams(config, environment, diagnostics);
     routes::check(config, diagnostics);
     let matchers = routes::matchers(config, diagnostics);
+    let idle_timeouts = routes::idle_timeouts(config, diagnostics);
     let upstream_of_route = routes::upstreams(config, &names, diagnostics);
     let rules = rules::rules(config, &names, &mut limits, diagnostics);
     costs::check(config, &rules, diagnostics);
@@ -91,6 +98,8 @@ pub fn build(
     }
     Some(Policy {
         server: server?,
+        listeners,
+        acme,
         admin: admin?,
         clients: clients?,
         headers,
@@ -104,7 +113,14 @@ pub fn build(
         keys,
         key_by_digest,
         upstreams,
-        routes: routes::routes(config, &names, matchers?, upstream_of_route?, &rules.list),
+        routes: routes::routes(
+            config,
+            &names,
+            matchers?,
+            upstream_of_route?,
+            idle_timeouts?,
+            &rules.list,
+        ),
         counted_headers: rules::counted_headers(&rules.list),
         rules: rules.list,
         limits: limits.into_list(),

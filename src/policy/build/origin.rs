@@ -1,4 +1,4 @@
-//! Parses a server of an upstream: `host:port`.
+//! Parses a server of an upstream: `host:port`, `http://host:port` or `https://host:port`.
 
 use std::net::Ipv6Addr;
 
@@ -7,8 +7,18 @@ use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::net::address::{AddressError, HostPort};
 
+/// Whether connections to a server have TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scheme {
+    Http,
+    Https,
+}
+
 /// Reads a server, or reports an error.
-pub(super) fn origin(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<HostPort> {
+pub(super) fn origin(
+    item: &Spanned<String>,
+    diagnostics: &mut Diagnostics,
+) -> Option<(Scheme, HostPort)> {
     match parse(item.get_ref()) {
         Ok(origin) => Some(origin),
         Err((message, help)) => {
@@ -21,26 +31,37 @@ pub(super) fn origin(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> O
 /// A message and its help.
 type Reason = (String, String);
 
-fn parse(text: &str) -> Result<HostPort, Reason> {
-    let looks_like =
-        || "a server looks like `127.0.0.1:3000`, `[::1]:3000` or `api:3000`".to_owned();
-    if text.starts_with("https://") {
-        let help = "take a server without TLS, as `host:port`".to_owned();
-        return Err(("TLS to upstreams is not supported yet".to_owned(), help));
+fn parse(text: &str) -> Result<(Scheme, HostPort), Reason> {
+    let looks_like = || {
+        "a server looks like `127.0.0.1:3000`, `[::1]:3000`, `api:3000` or `https://api`".to_owned()
+    };
+    let (scheme, authority, default_port) = match text.split_once("://") {
+        None => (Scheme::Http, text, None),
+        Some(("http", authority)) => (Scheme::Http, authority, Some(80)),
+        Some(("https", authority)) => (Scheme::Https, authority, Some(443)),
+        Some((_, rest)) => {
+            let message =
+                "the scheme of a server is `http://` or `https://`, or left out".to_owned();
+            let help = format!("write `{}`", cut(bare(rest), 64));
+            return Err((message, help));
+        }
+    };
+    let prefix = &text[..text.len() - authority.len()];
+    let corrected = || format!("write `{prefix}{}`", cut(bare(authority), 64));
+    if authority.contains('@') {
+        return Err(("a server has no user and password".to_owned(), corrected()));
     }
-    if let Some((_, rest)) = text.split_once("://") {
-        let authority = rest.split('/').next().unwrap_or("");
-        let plain = authority.rsplit('@').next().unwrap_or("");
-        let help = format!("write `{}`", cut(plain, 64));
-        return Err(("a server is `host:port`, without a scheme".to_owned(), help));
-    }
-    if text.contains('/') {
-        return Err(("a server is `host:port`, without a path".to_owned(), looks_like()));
+    if authority.contains(['/', '?', '#']) {
+        let help = if prefix.is_empty() { looks_like() } else { corrected() };
+        return Err(("a server is `host:port`, without a path".to_owned(), help));
     }
     let shown = cut(text, 64);
-    HostPort::parse(text, None).map_err(|error| match error {
-        AddressError::ExtraColon if text.parse::<Ipv6Addr>().is_ok() => {
-            (format!("the server `{shown}` has no port"), format!("write `[{shown}]:80`"))
+    let parsed = HostPort::parse(authority, default_port);
+    parsed.map(|server| (scheme, server)).map_err(|error| match error {
+        AddressError::ExtraColon if authority.parse::<Ipv6Addr>().is_ok() => {
+            let port = default_port.unwrap_or(80);
+            let help = format!("write `{prefix}[{}]:{port}`", cut(authority, 64));
+            (format!("the server `{shown}` has no port"), help)
         }
         AddressError::NoPort => {
             (format!("the server `{shown}` has no port"), format!("write `{shown}:80`"))
@@ -51,4 +72,10 @@ fn parse(text: &str) -> Result<HostPort, Reason> {
         }
         _ => (format!("`{shown}` is not a server"), looks_like()),
     })
+}
+
+/// The host and port of a URL without its scheme.
+fn bare(rest: &str) -> &str {
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
+    authority.rsplit('@').next().unwrap_or("")
 }

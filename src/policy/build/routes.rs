@@ -1,11 +1,13 @@
 //! `[routes]`: which requests are forwarded to which upstream, and what they cost.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use http::Method;
 
 use super::names::{Names, twice};
 use super::path;
+use super::values::duration;
 use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
@@ -21,6 +23,9 @@ use crate::policy::{Route, Rule};
 const SMALLEST: &str = "the smallest file that serves is\n\n\
     [upstreams.api]\nservers = [\"127.0.0.1:3000\"]\n\n\
     [routes.all]\npath = \"/*\"\nupstream = \"api\"";
+
+/// Default of `websocket_idle_timeout`, in milliseconds.
+const WEBSOCKET_IDLE_MS: u64 = 3_600_000;
 
 /// Checks that there is a route, and that costs are not 0.
 pub(super) fn check(config: &Config, diagnostics: &mut Diagnostics) {
@@ -56,17 +61,34 @@ pub(super) fn upstreams(
     upstreams.into_iter().collect()
 }
 
+/// `websocket_idle_timeout` of each route, in the order of the file; none if one of them has an error.
+pub(super) fn idle_timeouts(
+    config: &Config,
+    diagnostics: &mut Diagnostics,
+) -> Option<Vec<Duration>> {
+    let entries = in_order(&config.routes).into_iter();
+    let timeouts: Vec<Option<Duration>> = entries
+        .map(|(_, table)| {
+            let field = table.get_ref().websocket_idle_timeout.as_ref();
+            duration("websocket_idle_timeout", field, WEBSOCKET_IDLE_MS, diagnostics)
+        })
+        .collect();
+    timeouts.into_iter().collect()
+}
+
 /// All routes in the order of the file, each with the enabled rules that count its requests.
 pub(super) fn routes(
     config: &Config,
     names: &Names,
     matchers: Vec<Matcher>,
     upstreams: Vec<u32>,
+    idle_timeouts: Vec<Duration>,
     rules: &[Rule],
 ) -> Vec<Route> {
     let entries = in_order(&config.routes).into_iter().zip(names.routes.names());
-    let resolved = matchers.into_iter().zip(upstreams).zip(0..);
-    let routes = entries.zip(resolved).map(|(((_, table), name), ((matcher, upstream), index))| {
+    let resolved = matchers.into_iter().zip(upstreams).zip(idle_timeouts).zip(0..);
+    let routes = entries.zip(resolved).map(|(((_, table), name), (resolved, index))| {
+        let ((matcher, upstream), websocket_idle_timeout) = resolved;
         let counting =
             rules.iter().zip(0..).filter(|(rule, _)| rule.applies_to_route(index).is_ok());
         Route {
@@ -74,6 +96,7 @@ pub(super) fn routes(
             matcher,
             upstream,
             cost: cost(table.get_ref()),
+            websocket_idle_timeout,
             rules: counting.map(|(_, rule)| rule).collect(),
         }
     });

@@ -2,8 +2,9 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
+use std::time::Duration;
 
-use super::values::{duration, number};
+use super::values::{duration, duration_up_to, number};
 use super::words::meaning;
 use super::{address, names};
 use crate::config::Config;
@@ -12,7 +13,7 @@ use crate::config::outline::Outline;
 use crate::config::spanned::Spanned;
 use crate::config::tables::{self, List};
 use crate::config::words::PathCase;
-use crate::policy::settings::{Headers, Memory, Server};
+use crate::policy::settings::{Headers, Http2, Memory, Server, ServerLimits};
 
 /// Default of `server.listen`: port 8080 on all IPv4 addresses.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
@@ -20,11 +21,14 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPEC
 /// Default of `server.admin`: port 9090 on the loopback address.
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
+/// Maximum of the limits of new connections, in milliseconds and as text.
+const MAX_LIMIT: (u64, &str) = (600_000, "10m");
+
 /// Builds the settings of `[server]`; none if one of them has an error.
 pub(super) fn server(config: &Config, diagnostics: &mut Diagnostics) -> Option<Server> {
     let default = tables::Server::default();
     let server = config.server.as_ref().map_or(&default, |server| server.get_ref());
-    let listen = listen(&server.listen, diagnostics);
+    let listen = listen(config, &server.listen, diagnostics);
     let admin = admin(server.admin.as_ref(), diagnostics);
     if let (Some(listen), Some(admin)) = (&listen, &admin) {
         check_admin_is_apart(listen, admin, diagnostics);
@@ -46,6 +50,8 @@ pub(super) fn server(config: &Config, diagnostics: &mut Diagnostics) -> Option<S
     let instances = number("instances", server.instances.as_ref(), 1, 1..=10_000, diagnostics)
         .filter(|_| server.instances.is_some())
         .and_then(|instances| u32::try_from(instances).ok());
+    let limits = limits(server.limits.as_ref(), diagnostics);
+    let http2 = http2(server.http2.as_ref(), keepalive_timeout, diagnostics);
     let path_case = server.path_case.as_ref().map(|word| *word.get_ref());
     Some(Server {
         listen: listen?.into_iter().map(|(address, _)| address).collect(),
@@ -61,18 +67,68 @@ pub(super) fn server(config: &Config, diagnostics: &mut Diagnostics) -> Option<S
         max_uri_bytes: max_uri_bytes?,
         ignore_path_case: path_case == Some(PathCase::Insensitive),
         instances,
+        limits: limits?,
+        http2: http2?,
+    })
+}
+
+/// Builds the settings of `[server.limits]`; none if one of them has an error.
+fn limits(
+    table: Option<&Spanned<tables::Limits>>,
+    diagnostics: &mut Diagnostics,
+) -> Option<ServerLimits> {
+    let default = tables::Limits::default();
+    let limits = table.map_or(&default, Spanned::get_ref);
+    let mut time = |name, field: &Option<_>, default_ms| {
+        duration_up_to(MAX_LIMIT, name, field.as_ref(), default_ms, diagnostics)
+    };
+    let handshake_timeout = time("handshake_timeout", &limits.handshake_timeout, 5_000);
+    let head_timeout = time("head_timeout", &limits.head_timeout, 10_000);
+    Some(ServerLimits { handshake_timeout: handshake_timeout?, head_timeout: head_timeout? })
+}
+
+/// Builds the settings of `[server.http2]`; none if one of them has an error.
+fn http2(
+    table: Option<&Spanned<tables::Http2>>,
+    keepalive_timeout: Option<Duration>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Http2> {
+    let default = tables::Http2::default();
+    let http2 = table.map_or(&default, Spanned::get_ref);
+    let mut limit = |name, field: &Option<_>, default, bounds| {
+        number(name, field.as_ref(), default, bounds, diagnostics)
+    };
+    let streams = limit("max_concurrent_streams", &http2.max_concurrent_streams, 100, 1..=10_000);
+    let header_list =
+        limit("max_header_list_bytes", &http2.max_header_list_bytes, 65_536, 1024..=1_048_576);
+    let max_pending_resets = limit("max_pending_resets", &http2.max_pending_resets, 20, 1..=10_000);
+    let mut time = |name, field: &Option<Spanned<String>>| match field {
+        Some(field) => duration(name, Some(field), 0, diagnostics).map(Some),
+        None => Some(None),
+    };
+    let idle_timeout = time("idle_timeout", &http2.idle_timeout);
+    let max_connection_age = time("max_connection_age", &http2.max_connection_age);
+    Some(Http2 {
+        max_concurrent_streams: u32::try_from(streams?).ok()?,
+        max_header_list_bytes: u32::try_from(header_list?).ok()?,
+        max_pending_resets: max_pending_resets?,
+        idle_timeout: idle_timeout?.or(keepalive_timeout)?,
+        max_connection_age: max_connection_age?,
     })
 }
 
 /// An address, and its span if the file has it.
 type Placed = (SocketAddr, Option<Range<usize>>);
 
-/// The addresses on which clients connect, each once.
-fn listen(list: &List, diagnostics: &mut Diagnostics) -> Option<Vec<Placed>> {
+/// The addresses on which clients connect by plain HTTP/1.1, each once; may be empty beside `[[listeners]]`.
+fn listen(config: &Config, list: &List, diagnostics: &mut Diagnostics) -> Option<Vec<Placed>> {
+    let has_listeners =
+        config.listeners.as_ref().is_some_and(|listeners| !listeners.get_ref().is_empty());
     let Some(list) = list else {
-        return Some(vec![(LISTEN, None)]);
+        // A misspelt `[[listeners]]` is reported already.
+        return Some(if has_listeners { Vec::new() } else { vec![(LISTEN, None)] });
     };
-    if list.get_ref().is_empty() {
+    if list.get_ref().is_empty() && !has_listeners {
         if !diagnostics.explain_absence(&["server", "listen"]) {
             let help = "write `listen = [\"0.0.0.0:8080\"]`, or leave it out";
             diagnostics.push(Diagnostic::new(list.span(), "`listen` has no address").help(help));

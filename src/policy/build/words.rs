@@ -3,7 +3,7 @@
 
 use crate::config::spanned::Spanned;
 use crate::config::words;
-use crate::policy::{access_log, matcher, settings, tracing};
+use crate::policy::{access_log, acme, listener, matcher, settings, tracing};
 
 /// Converts a word of the file to its meaning; without one, returns the default.
 pub(super) fn meaning<W: Copy, M: From<W> + Default>(field: Option<&Spanned<W>>) -> M {
@@ -91,6 +91,53 @@ impl From<words::OnConflictingKeys> for settings::OnConflictingKeys {
         match word {
             words::OnConflictingKeys::Deny => Self::Deny,
             words::OnConflictingKeys::First => Self::First,
+        }
+    }
+}
+
+impl From<words::ClientAuth> for listener::ClientAuthMode {
+    fn from(word: words::ClientAuth) -> Self {
+        match word {
+            words::ClientAuth::Required => Self::Required,
+            words::ClientAuth::Optional => Self::Optional,
+        }
+    }
+}
+
+impl From<words::MinTls> for listener::TlsVersion {
+    fn from(word: words::MinTls) -> Self {
+        match word {
+            words::MinTls::V1_2 => Self::V1_2,
+            words::MinTls::V1_3 => Self::V1_3,
+        }
+    }
+}
+
+impl From<words::Challenge> for acme::Challenge {
+    fn from(word: words::Challenge) -> Self {
+        match word {
+            words::Challenge::Http01 => Self::Http01,
+            words::Challenge::TlsAlpn01 => Self::TlsAlpn01,
+        }
+    }
+}
+
+impl From<words::Protocol> for settings::Protocol {
+    fn from(word: words::Protocol) -> Self {
+        match word {
+            words::Protocol::Auto => Self::Auto,
+            words::Protocol::Http1 => Self::Http1,
+            words::Protocol::H2 => Self::H2,
+            words::Protocol::H2c => Self::H2c,
+        }
+    }
+}
+
+impl From<words::ProxyVersion> for settings::ProxyVersion {
+    fn from(word: words::ProxyVersion) -> Self {
+        match word {
+            words::ProxyVersion::V1 => Self::V1,
+            words::ProxyVersion::V2 => Self::V2,
         }
     }
 }

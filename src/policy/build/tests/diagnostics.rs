@@ -2,6 +2,7 @@
 //! and the help useful?
 
 mod access_log;
+mod acme;
 mod audit;
 mod breaker;
 mod costs_above_a_burst;
@@ -18,6 +19,7 @@ mod plans_and_clients;
 mod rates_and_bursts;
 mod redis;
 mod rules_per_route;
+mod tls;
 mod tracing;
 mod unknown_names;
 mod upstreams_and_routes;

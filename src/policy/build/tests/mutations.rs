@@ -41,6 +41,10 @@ fn settings(text: &str) -> Vec<Setting> {
             match value.get_ref() {
                 DeValue::Table(_) if name.get_ref() == "headers" => {}
                 DeValue::Table(inner) => collect(inner, settings),
+                DeValue::Array(tables) if name.get_ref() == "listeners" => {
+                    let tables = tables.iter().filter_map(|one| one.get_ref().as_table());
+                    tables.for_each(|inner| collect(inner, settings));
+                }
                 _ => settings.push(Setting { name: name.span(), value: value.span() }),
             }
         }

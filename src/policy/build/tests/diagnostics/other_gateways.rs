@@ -19,7 +19,7 @@ fn settings_of_servers_have_other_names_or_do_not_exist() {
     3 | tls = true
       | ^^^
       |
-      = help: clients connect by plain HTTP: put a TLS proxy in front, and list it in `server.trusted_proxies`
+      = help: HTTPS is served by a listener: `[[listeners]]` with `address = "0.0.0.0:443"` and `certificates = [{ cert = "api.pem", key = "api.key" }]`
 
     error: unknown name `max_body_bytes` in `server`
      --> gateway.toml:4:1
@@ -191,7 +191,7 @@ fn tables_of_other_gateways_do_not_exist() {
     1 | [tls]
       |  ^^^
       |
-      = help: clients connect by plain HTTP: put a TLS proxy in front, and list it in `server.trusted_proxies`
+      = help: HTTPS is served by a listener: `[[listeners]]` with `address = "0.0.0.0:443"` and `certificates = [{ cert = "api.pem", key = "api.key" }]`
 
     error: unknown name `cors`
      --> gateway.toml:3:2
@@ -235,8 +235,8 @@ fn long_list_of_possible_names_is_complete() {
       | ^^^^^^^
       |
       = help: possible here: `listen`, `admin`, `trusted_proxies`, `threads`, `keepalive_timeout`, `read_timeout`,
-              `write_timeout`, `drain_delay`, `drain_timeout`, `max_header_bytes`, `max_uri_bytes`, `path_case`
-              and `instances`
+              `write_timeout`, `drain_delay`, `drain_timeout`, `max_header_bytes`, `max_uri_bytes`, `path_case`,
+              `instances`, `limits` and `http2`
 
     error: unknown name `zzzzzzz` in `redis`
      --> gateway.toml:5:1

@@ -148,7 +148,8 @@ fn secret_in_a_broken_list_of_clients_is_not_shown() {
     3 | [clients.acme]
       |          ^^^^
       |
-      = help: clients connect by plain HTTP: put a TLS proxy in front, and list it in `server.trusted_proxies`
+      = help: possible here: `api_key`, `anonymous_plan`, `on_missing_key`, `on_preflight`, `on_unknown_key`,
+              `on_conflicting_keys`, `hide_key`, `ipv6_prefix` and `limits_path`
 
     gateway.toml: 2 errors
     "#);

@@ -4,46 +4,62 @@ use super::super::{render, render_whole};
 
 #[test]
 fn servers_are_invalid() {
-    insta::assert_snapshot!(render("[upstreams.b]\nservers = ['http://u:my-secret-key@api:80/x', 'https://api', 'demo', 'api', 'api:0']"), @r#"
-    error: a server is `host:port`, without a scheme
+    insta::assert_snapshot!(render("[upstreams.b]\nservers = ['http://u:my-secret-key@api:80/x', 'https://api/', 'demo', 'api', 'api:0', 'grpc://api:1', 'http://::1']"), @r#"
+    error: a server has no user and password
      --> gateway.toml:2:12
       |
-    2 | servers = ['http://***************@api:80/x', 'https://api', 'demo', 'api', 'api:0']
+    2 | servers = ['http://***************@api:80/x', 'https://api/', 'demo', 'api', 'api:0', 'grpc://api:1', 'http://::1']
       |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
       |
-      = help: write `api:80`
+      = help: write `http://api:80`
 
-    error: TLS to upstreams is not supported yet
+    error: a server is `host:port`, without a path
      --> gateway.toml:2:47
       |
-    2 | servers = ['http://***************@api:80/x', 'https://api', 'demo', 'api', 'api:0']
-      |                                               ^^^^^^^^^^^^^
+    2 | servers = ['http://***************@api:80/x', 'https://api/', 'demo', 'api', 'api:0', 'grpc://api:1', 'http://::1']
+      |                                               ^^^^^^^^^^^^^^
       |
-      = help: take a server without TLS, as `host:port`
+      = help: write `https://api`
 
     error: `demo` is the built-in responder, not one of several servers
-     --> gateway.toml:2:62
+     --> gateway.toml:2:63
       |
-    2 | servers = ['http://***************@api:80/x', 'https://api', 'demo', 'api', 'api:0']
-      |                                                              ^^^^^^
+    2 | servers = ['http://***************@api:80/x', 'https://api/', 'demo', 'api', 'api:0', 'grpc://api:1', 'http://::1']
+      |                                                               ^^^^^^
       |
       = help: take it out, or take the other servers out
 
     error: the server `api` has no port
-     --> gateway.toml:2:70
+     --> gateway.toml:2:71
       |
-    2 | servers = ['http://***************@api:80/x', 'https://api', 'demo', 'api', 'api:0']
-      |                                                                      ^^^^^
+    2 | servers = ['http://***************@api:80/x', 'https://api/', 'demo', 'api', 'api:0', 'grpc://api:1', 'http://::1']
+      |                                                                       ^^^^^
       |
       = help: write `api:80`
 
     error: the server `api:0` has no valid port
-     --> gateway.toml:2:77
+     --> gateway.toml:2:78
       |
-    2 | servers = ['http://***************@api:80/x', 'https://api', 'demo', 'api', 'api:0']
-      |                                                                             ^^^^^^^
+    2 | servers = ['http://***************@api:80/x', 'https://api/', 'demo', 'api', 'api:0', 'grpc://api:1', 'http://::1']
+      |                                                                              ^^^^^^^
       |
       = help: a port is a number from 1 to 65535
+
+    error: the scheme of a server is `http://` or `https://`, or left out
+     --> gateway.toml:2:87
+      |
+    2 | servers = ['http://***************@api:80/x', 'https://api/', 'demo', 'api', 'api:0', 'grpc://api:1', 'http://::1']
+      |                                                                                       ^^^^^^^^^^^^^^
+      |
+      = help: write `api:1`
+
+    error: the server `http://::1` has no port
+     --> gateway.toml:2:103
+      |
+    2 | servers = ['http://***************@api:80/x', 'https://api/', 'demo', 'api', 'api:0', 'grpc://api:1', 'http://::1']
+      |                                                                                                       ^^^^^^^^^^^^
+      |
+      = help: write `http://[::1]:80`
 
     error: the route `all` has no upstream
      --> gateway.toml:5:9
@@ -53,7 +69,7 @@ fn servers_are_invalid() {
       |
       = help: add `upstream = "b"`, or another one
 
-    gateway.toml: 6 errors
+    gateway.toml: 8 errors
     "#);
 }
 
