@@ -93,7 +93,9 @@ fn simplify(name: &str, schema: &mut Value) {
                 if let Some((_, pattern)) = SHORT_FORMS.iter().find(|(own, _)| *own == name) {
                     short.insert("pattern".to_owned(), json!(pattern));
                 }
-                choices.iter_mut().for_each(|choice| simplify("", choice));
+                for choice in &mut choices {
+                    simplify("", choice);
+                }
                 schema.insert("anyOf".to_owned(), Value::Array(choices));
             }
             _ => panic!("{name}: a choice of types is not expected"),

@@ -157,6 +157,9 @@ impl Mismatch<'_> {
             (Expected::Text, DeValue::Integer(number)) => {
                 format!("\"{number}{}\"", unit(name, &number.to_string(), is_in("tracing"))?)
             }
+            (Expected::List, _) if is_in("listeners") && name == "certificates" => {
+                "[{ cert = \"api.pem\", key = \"api.key\" }]".to_owned()
+            }
             (Expected::List, DeValue::String(text)) if name == "api_key" && !is_key_place(text) => {
                 return None;
             }

@@ -170,7 +170,7 @@ fn certificates_are_invalid() {
     3 | certificates = 'api.pem'
       |                ^^^^^^^^^
       |
-      = help: write `certificates = ["api.pem"]`
+      = help: write `certificates = [{ cert = "api.pem", key = "api.key" }]`
 
     gateway.toml: 1 error
     "#);
@@ -510,6 +510,10 @@ fn protocol_and_scheme_of_servers_disagree() {
 
     gateway.toml: 4 errors
     "#);
+}
+
+#[test]
+fn settings_of_upstreams_with_tls_are_invalid() {
     insta::assert_snapshot!(render_whole("[routes.all]\nwebsocket_idle_timeout = '25h'\n[upstreams.api]\nservers = ['https://a']\nprotocol = 'http2'\ntls = { key = 'a.key', server_name = 'a:443', verify = false }"), @r#"
     error: `websocket_idle_timeout` is too long
      --> gateway.toml:2:26
