@@ -95,7 +95,7 @@ bench: $(if $(NARROWED),,bench-micro bench-redis) bench-peers ## all benchmarks;
 
 bench-micro: ## the cost of single steps: core, memory store, identity, routes, headers
 	@scripts/need $(BUILD_NEEDS)
-	cargo bench --bench core --bench memory_store --bench request
+	cargo bench --bench certificates --bench core --bench memory_store --bench request
 
 bench-redis: ## compare methods to keep a bucket in Redis; writes docs/benchmarks.md
 	@scripts/need $(BUILD_NEEDS) redis-server
