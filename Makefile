@@ -6,12 +6,12 @@
 
 BUILD_NEEDS := cc cmake
 TEST_NEEDS := curl h2load haproxy nginx node openssl pebble python3 redis-server
-BENCH_NEEDS := git h2load haproxy libnginx-mod-http-lua lua-nginx-redis nginx openssl python3 redis-server wrk
+BENCH_NEEDS := git haproxy libnginx-mod-http-lua lua-nginx-redis nginx python3 redis-server wrk
 
 # cargo-nextest is faster and isolates tests; plain cargo runs the same tests.
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 LONG_TESTS := outages::long
-# `make bench JOB=3 ROUNDS=1 SECONDS=2`: one job (1 to 9, exactness, memory) with short rounds.
+# `make bench JOB=3 ROUNDS=1 SECONDS=2`: one job (1 to 8, exactness, memory) with short rounds.
 NARROWED := $(strip $(if $(JOB),--job $(JOB)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS)))
 MATRIX_TESTS := cargo $(if $(NEXTEST),nextest run,test) --lib parity
 
@@ -95,7 +95,7 @@ bench: $(if $(NARROWED),,bench-micro bench-redis) bench-peers ## all benchmarks;
 
 bench-micro: ## the cost of single steps: core, memory store, identity, routes, headers
 	@scripts/need $(BUILD_NEEDS)
-	cargo bench --bench certificates --bench core --bench memory_store --bench request
+	cargo bench --bench core --bench memory_store --bench request
 
 bench-redis: ## compare methods to keep a bucket in Redis; writes docs/benchmarks.md
 	@scripts/need $(BUILD_NEEDS) redis-server
@@ -105,7 +105,6 @@ bench-redis: ## compare methods to keep a bucket in Redis; writes docs/benchmark
 bench-peers: ## compare tollgate with nginx, HAProxy, Envoy, Traefik, Pingap; writes docs/benchmarks.md
 	@scripts/need $(BUILD_NEEDS) $(BENCH_NEEDS)
 	cargo build --release -p tollgate -p bare_pingora
-	cargo build --release -p handshake_load
 	$(if $(filter-out 4 5 7 8,$(JOB)),,scripts/pgo)
 	PYTHONPATH=benches $$(scripts/peers) -m peers $(if $(NARROWED),$(NARROWED),--write)
 

@@ -74,6 +74,8 @@ pub enum Failure {
     NoServer,
     /// No server of the upstream accepted a connection.
     UpstreamConnect,
+    /// The TLS handshake with the upstream failed, for example because its certificate is not valid.
+    UpstreamTls,
     /// No connection to the upstream was made in time.
     UpstreamConnectTimeout,
     /// The upstream was connected to, but did not respond or read in time.
@@ -86,7 +88,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -114,6 +116,7 @@ impl Reason {
         Self::Failed(Failure::UnreadableRequest),
         Self::Failed(Failure::NoServer),
         Self::Failed(Failure::UpstreamConnect),
+        Self::Failed(Failure::UpstreamTls),
         Self::Failed(Failure::UpstreamConnectTimeout),
         Self::Failed(Failure::UpstreamTimeout),
         Self::Failed(Failure::UpstreamBroken),
@@ -180,6 +183,7 @@ impl Failure {
             Self::UnreadableRequest => "unreadable_request",
             Self::NoServer => "no_server",
             Self::UpstreamConnect => "upstream_connect",
+            Self::UpstreamTls => "upstream_tls",
             Self::UpstreamConnectTimeout => "upstream_connect_timeout",
             Self::UpstreamTimeout => "upstream_timeout",
             Self::UpstreamBroken => "upstream_broken",

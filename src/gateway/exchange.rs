@@ -18,7 +18,9 @@ use crate::policy::settings::{KeySource, Upstream};
 use crate::request_id::RequestId;
 use crate::runtime::Snapshot;
 use crate::upstream::connection::Attempt;
+use crate::upstream::dial::Dial;
 use crate::upstream::pool::Pool;
+use crate::upstream::transport::Transport;
 
 /// One request and its response. Times are microseconds of the monotonic clock.
 pub struct Exchange {
@@ -56,7 +58,11 @@ pub struct Exchange {
     pub upstream_failure: Option<&'static str>,
     /// Why the request failed, if it did.
     pub failure: Option<Failure>,
-    /// The attempt at the endpoint that was selected last.
+    /// The endpoint that was selected last, for an attempt over HTTP/1.1.
+    pub(super) handed: Option<Handed>,
+    /// Whether the connection to the endpoint that was selected last had served a request before.
+    pub(super) is_reused: bool,
+    /// The attempt over HTTP/1.1 at the endpoint that was selected last.
     pub(super) attempt: Option<Arc<Attempt>>,
     /// Number of interim responses (102, 103) received so far.
     pub interim: usize,
@@ -78,6 +84,13 @@ pub struct CheckTime {
     pub started: u64,
     /// Its duration.
     pub took: u64,
+}
+
+/// An endpoint that speaks HTTP/1.1.
+pub(super) struct Handed {
+    pub(super) dial: Dial,
+    /// A connection to it, if it had to be connected to before its version of HTTP was known.
+    pub(super) transport: Option<Transport>,
 }
 
 /// Counts a request as in flight until it is dropped, also if it ends without a response.
@@ -110,6 +123,8 @@ impl Exchange {
             upstream_status: None,
             upstream_failure: None,
             failure: None,
+            handed: None,
+            is_reused: false,
             attempt: None,
             interim: 0,
             is_connected: false,

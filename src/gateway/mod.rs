@@ -3,7 +3,7 @@
 //! Reading order: this file (the phases), `exchange` (the state of one request), `judge` (whether a
 //! request is allowed), `respond` (responses of the gateway itself), `limit_headers` and `header_text`
 //! (rate limit headers), `peer` (which upstream server gets the request), `forward` (the request to the
-//! upstream), `upstream_response` (the response from the upstream), `body_drain` (unread request
+//! upstream), `http2` (requests over HTTP/2; Pingora sends those over HTTP/1.1), `upstream_response` (the response from the upstream), `body_drain` (unread request
 //! bodies), `own_limits` (a client's own limits), `upgrade` (WebSockets), `demo` (the built-in
 //! upstream), `telemetry` (metrics and log record of a request), `trace` (its spans), `drain`
 //! (responses during a graceful shutdown).
@@ -17,6 +17,7 @@ mod demo;
 mod drain;
 mod forward;
 mod header_text;
+mod http2;
 mod judge;
 mod own_limits;
 mod peer;
@@ -44,17 +45,13 @@ use crate::clock;
 use crate::downstream::ConnectionInfo;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::Audit;
-use crate::observe::metrics::{Metrics, UpstreamResult};
+use crate::observe::metrics::Metrics;
 use crate::observe::traces::Traces;
 use crate::runtime::CurrentSnapshot;
 use crate::store::limiter::{Limiter, Source};
 use crate::upstream::connection::Attempt;
 use bearer_hint::BearerHint;
 use exchange::Exchange;
-
-/// Idle timeout of an upgraded connection (a WebSocket). Long, because such connections are often idle; but
-/// finite, so that the connection of a client that has disappeared is closed.
-const UPGRADED_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Maximum number of interim responses (102, 103) to one request.
 const MAX_INTERIM: usize = 32;
@@ -136,6 +133,21 @@ impl ProxyHttp for Gateway {
         exchange.decision = Some(decision);
         trace::begin(session, exchange);
         respond::respond(session, exchange).await
+    }
+
+    /// Forwards over HTTP/2 instead of Pingora, if the upstream speaks it.
+    async fn proxy_upstream_filter(
+        &self,
+        session: &mut Session,
+        exchange: &mut Self::CTX,
+    ) -> Result<bool>
+    where
+        Self::CTX: Send + Sync,
+    {
+        if session.as_http1().is_some() && exchange.upstream().is_none_or(http2::is_excluded) {
+            return Ok(true);
+        }
+        Box::pin(self.forward_http2(session, exchange)).await.map(|is_done| !is_done)
     }
 
     async fn upstream_peer(
@@ -228,15 +240,8 @@ impl ProxyHttp for Gateway {
     where
         Self::CTX: Send + Sync,
     {
-        exchange.is_connected = true;
-        exchange.marks.connected = Some(clock::now());
-        let reused = exchange.attempt.as_deref().is_some_and(Attempt::is_reused);
-        if let Some(series) = exchange.upstream_series(&self.metrics) {
-            series.connected(reused);
-        }
-        if let (false, Some(pool), Some(server)) = (reused, exchange.pool(), exchange.server) {
-            pool.readmit(server);
-        }
+        let is_reused = exchange.attempt.as_deref().is_some_and(Attempt::is_reused);
+        self.connected(exchange, is_reused);
         Ok(())
     }
 
@@ -253,7 +258,8 @@ impl ProxyHttp for Gateway {
             session.set_keepalive(None);
         }
         if response.status == StatusCode::SWITCHING_PROTOCOLS {
-            session.set_read_timeout(Some(UPGRADED_IDLE_TIMEOUT));
+            let route = exchange.route();
+            session.set_read_timeout(route.map(|route| route.websocket_idle_timeout));
         }
         drain::announce(session);
         limit_headers::insert(response, exchange)
@@ -264,16 +270,9 @@ impl ProxyHttp for Gateway {
         _session: &mut Session,
         _peer: &HttpPeer,
         exchange: &mut Self::CTX,
-        mut error: Box<Error>,
+        error: Box<Error>,
     ) -> Box<Error> {
-        // Nothing was sent, so another endpoint can be tried, whatever the method.
-        exchange.failed_server = exchange.server;
-        self.count_upstream(exchange, UpstreamResult::Connect);
-        if let (Some(pool), Some(server)) = (exchange.pool(), exchange.server) {
-            pool.eject(server, clock::now());
-        }
-        error.set_retry(exchange.tries < MAX_TRIES);
-        error
+        self.failed_to_connect(exchange, error)
     }
 
     /// Like Pingora's default, which does not know that the connection was reused: `upstream` keeps idle

@@ -4,23 +4,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use pingora::prelude::{HttpPeer, Result};
+use pingora::prelude::{Error, HttpPeer, Result};
+use pingora::protocols::l4::socket::SocketAddr;
 use pingora::proxy::Session;
 
-use super::exchange::Exchange;
-use super::{Gateway, UPGRADED_IDLE_TIMEOUT, respond};
+use super::exchange::{Exchange, Handed};
+use super::{Gateway, MAX_TRIES, respond};
 use crate::clock;
+use crate::net::proxy_protocol::{self, Addresses, Version};
 use crate::observe::access_log::UpstreamMarks;
 use crate::observe::metrics::UpstreamResult;
+use crate::policy::settings::{ProxyVersion, Upstream};
 use crate::upstream::connection::{Attempt, Connector, Connects};
+use crate::upstream::dial::Dial;
 
 impl Gateway {
     /// Selects the next endpoint of the upstream: another one if the last could not be connected to.
-    pub(super) fn peer(
-        &self,
-        session: &mut Session,
-        exchange: &mut Exchange,
-    ) -> Result<Box<HttpPeer>> {
+    ///
+    /// # Errors
+    /// If no endpoint has an address.
+    pub(super) fn select(&self, session: &Session, exchange: &mut Exchange) -> Result<Dial> {
         let snapshot = Arc::clone(&exchange.snapshot);
         let index = exchange.upstream_index();
         let upstream = index.and_then(|index| snapshot.policy.upstreams.get(index));
@@ -39,7 +42,25 @@ impl Gateway {
         exchange.server = Some(server);
         exchange.forwarded = exchange.forwarded.or(Some(now));
         exchange.marks = UpstreamMarks { selected: exchange.forwarded, ..UpstreamMarks::default() };
-        let mut peer = HttpPeer::new(server, false, String::new());
+        let proxy_header = upstream.proxy_protocol.map(|version| proxy_header(session, version));
+        Ok(Dial { server, pool: Arc::clone(pool), proxy_header })
+    }
+
+    /// The endpoint of the next attempt over HTTP/1.1.
+    ///
+    /// # Errors
+    /// If no endpoint has an address.
+    pub(super) fn peer(
+        &self,
+        session: &mut Session,
+        exchange: &mut Exchange,
+    ) -> Result<Box<HttpPeer>> {
+        let Handed { dial, transport } = match exchange.handed.take() {
+            Some(handed) => handed,
+            None => Handed { dial: self.select(session, exchange)?, transport: None },
+        };
+        let Some(upstream) = exchange.upstream() else { return Err(respond::no_server()) };
+        let mut peer = HttpPeer::new(dial.server, false, String::new());
         let options = &mut peer.options;
         options.connection_timeout = Some(upstream.connect_timeout);
         options.total_connection_timeout = Some(upstream.connect_timeout);
@@ -55,18 +76,11 @@ impl Gateway {
         } else {
             Connects::IdleFirst
         };
-        let attempt = Arc::new(Attempt {
-            server,
-            request_id: exchange.request_id.clone(),
-            connects,
-            has_body,
-            read_timeout: upstream.read_timeout,
-            idle_timeout: upstream.idle_timeout,
-            idle: Arc::clone(&pool.idle),
-            progress: Mutex::default(),
-        });
+        let attempt = Arc::new(attempt(exchange, upstream, dial, connects, has_body));
+        *attempt.opened.lock() = transport;
         if attempt.bounds_every_read() {
-            options.read_timeout = Some(UPGRADED_IDLE_TIMEOUT);
+            let route = exchange.route();
+            options.read_timeout = route.map(|route| route.websocket_idle_timeout);
         }
         // Pingora must not keep connections: `upstream::connection` does.
         options.idle_timeout = Some(Duration::ZERO);
@@ -74,4 +88,66 @@ impl Gateway {
         exchange.attempt = Some(attempt);
         Ok(Box::new(peer))
     }
+
+    /// Notes that the endpoint that was selected last has been connected to.
+    pub(super) fn connected(&self, exchange: &mut Exchange, is_reused: bool) {
+        exchange.is_connected = true;
+        exchange.is_reused = is_reused;
+        exchange.marks.connected = Some(clock::now());
+        if let Some(series) = exchange.upstream_series(&self.metrics) {
+            series.connected(is_reused);
+        }
+        if let (false, Some(pool), Some(server)) = (is_reused, exchange.pool(), exchange.server) {
+            pool.readmit(server);
+        }
+    }
+
+    /// Ejects the endpoint that was selected last, which could not be connected to. Nothing was sent, so
+    /// another endpoint can be tried, whatever the method.
+    #[allow(clippy::unnecessary_box_returns, reason = "the type that Pingora's phases return")]
+    pub(super) fn failed_to_connect(
+        &self,
+        exchange: &mut Exchange,
+        mut error: Box<Error>,
+    ) -> Box<Error> {
+        exchange.failed_server = exchange.server;
+        self.count_upstream(exchange, UpstreamResult::Connect);
+        if let (Some(pool), Some(server)) = (exchange.pool(), exchange.server) {
+            pool.eject(server, clock::now());
+        }
+        error.set_retry(exchange.tries < MAX_TRIES);
+        error
+    }
+}
+
+fn attempt(
+    exchange: &Exchange,
+    upstream: &Upstream,
+    dial: Dial,
+    connects: Connects,
+    has_body: bool,
+) -> Attempt {
+    Attempt {
+        dial,
+        request_id: exchange.request_id.clone(),
+        connects,
+        has_body,
+        read_timeout: upstream.read_timeout,
+        idle_timeout: upstream.idle_timeout,
+        opened: Mutex::default(),
+        progress: Mutex::default(),
+    }
+}
+
+/// The PROXY header with the addresses of the client's connection.
+fn proxy_header(session: &Session, version: ProxyVersion) -> Arc<[u8]> {
+    let inet = |address: Option<&SocketAddr>| address.and_then(SocketAddr::as_inet).copied();
+    let (source, destination) = (inet(session.client_addr()), inet(session.server_addr()));
+    let addresses =
+        source.zip(destination).map(|(source, destination)| Addresses { source, destination });
+    let version = match version {
+        ProxyVersion::V1 => Version::V1,
+        ProxyVersion::V2 => Version::V2,
+    };
+    proxy_protocol::encode(version, addresses).into()
 }

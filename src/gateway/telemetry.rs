@@ -19,7 +19,6 @@ use crate::observe::metrics::{CompleteRequest, UpstreamResult, seconds};
 use crate::policy::access_log::Output;
 use crate::policy::settings::KeySource;
 use crate::store::limiter::Source;
-use crate::upstream::connection::Attempt;
 
 impl Gateway {
     /// Observes the duration of a check of rate limits, in microseconds.
@@ -148,11 +147,7 @@ fn record(session: &Session, exchange: &Exchange, decision: Summary, total_us: u
         server: exchange.server,
         generation: exchange.snapshot.generation,
         key_from: exchange.key_from,
-        is_reused: exchange
-            .attempt
-            .as_deref()
-            .filter(|_| exchange.is_connected)
-            .map(Attempt::is_reused),
+        is_reused: exchange.is_connected.then_some(exchange.is_reused),
         timings: Timings {
             total: total_us,
             check: exchange.check.map(|check| check.took),

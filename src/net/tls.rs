@@ -98,22 +98,30 @@ pub enum TlsError {
 /// # Errors
 /// See [`TlsError`].
 pub fn connector(names: SettingNames<'_>, tls: &ClientTls) -> Result<TlsConnector, TlsError> {
+    Ok(TlsConnector::from(Arc::new(client_config(names, tls)?)))
+}
+
+/// Reads the files of `tls` and returns the configuration of a client that uses them. Blocks while it
+/// reads.
+///
+/// # Errors
+/// See [`TlsError`].
+pub fn client_config(names: SettingNames<'_>, tls: &ClientTls) -> Result<ClientConfig, TlsError> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(TlsError::Library)?
         .with_root_certificates(authorities(names, tls.ca.as_deref())?);
-    let config = match &tls.certificate {
-        None => builder.with_no_client_auth(),
+    match &tls.certificate {
+        None => Ok(builder.with_no_client_auth()),
         Some(files) => {
             let (chain, key) = certificate(names, files)?;
             let mismatch = |source| TlsError::Certificate {
                 settings: format!("`{}` and `{}` of [{}]", names.chain, names.key, names.table),
                 source,
             };
-            builder.with_client_auth_cert(chain, key).map_err(mismatch)?
+            builder.with_client_auth_cert(chain, key).map_err(mismatch)
         }
-    };
-    Ok(TlsConnector::from(Arc::new(config)))
+    }
 }
 
 /// Returns the name that the certificate of `host` must have: a DNS name or an IP address.

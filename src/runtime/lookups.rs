@@ -15,8 +15,8 @@ use crate::clock;
 /// Interval of look-ups. Addresses of pods and containers change; caching is up to the resolver.
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Looks up the names of all upstreams of the current snapshot every 10 s, and closes idle
-/// connections to them that have expired.
+/// Every 10 s, looks up the names of all upstreams of the current snapshot, reads their TLS files again if
+/// they have changed, and closes idle connections to them that have expired.
 pub struct Lookups {
     current: Arc<CurrentSnapshot>,
 }
@@ -54,7 +54,11 @@ impl Lookups {
         let snapshot = self.current.load_full();
         let mut lookups = JoinSet::new();
         for pool in &snapshot.pools {
-            pool.idle.sweep(clock::now());
+            pool.sweep(clock::now());
+            if pool.tls().is_some() {
+                let pool = Arc::clone(pool);
+                lookups.spawn(async move { pool.refresh_tls().await });
+            }
             if pool.has_names {
                 let pool = Arc::clone(pool);
                 lookups.spawn(async move { pool.look_up().await });

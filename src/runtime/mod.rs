@@ -64,7 +64,7 @@ impl Runtime {
         // A request that began before may keep the previous snapshot for hours, with its pools.
         for pool in &previous.pools {
             if !next.pools.iter().any(|kept| Arc::ptr_eq(kept, pool)) {
-                pool.idle.close();
+                pool.close();
             }
         }
         limiter.forget_refusals();

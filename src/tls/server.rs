@@ -10,7 +10,7 @@ use rustls::server::{
 };
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ServerConfig, SignatureScheme, SupportedProtocolVersion};
+use rustls::{ServerConfig, SupportedProtocolVersion};
 use thiserror::Error;
 
 use super::files::TlsFiles;
@@ -133,16 +133,6 @@ impl ServerTls {
         &self.listener
     }
 
-    /// The certificate for a client that sends this server name, in lower case, and can verify these
-    /// signatures. Without a matching name, the first certificate.
-    pub fn certificate_for(
-        &self,
-        name: Option<&str>,
-        schemes: &[SignatureScheme],
-    ) -> Option<Arc<CertifiedKey>> {
-        self.resolver.certificate_for(name, schemes)
-    }
-
     /// Selects the configuration for a client.
     pub(super) fn select(&self, hello: &ClientHello<'_>) -> Selected {
         let (purpose, config) = if is_challenge(hello) {
@@ -166,21 +156,14 @@ impl ResolvesServerCert for Resolver {
 
 impl Resolver {
     fn key_for(&self, hello: &ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.certificate_for(hello.server_name(), hello.signature_schemes())
-    }
-
-    fn certificate_for(
-        &self,
-        name: Option<&str>,
-        schemes: &[SignatureScheme],
-    ) -> Option<Arc<CertifiedKey>> {
+        let schemes = hello.signature_schemes();
         let acme = self.acme.as_ref().map(|store| store.in_force());
         let tables = || [Some(&self.files), acme.as_ref().map(|acme| &acme.table)].into_iter();
         let of_name = |name| {
             let exact = tables().flatten().find_map(|table| table.exact(name, schemes));
             exact.or_else(|| tables().flatten().find_map(|table| table.wildcard(name, schemes)))
         };
-        let named = name.and_then(of_name);
+        let named = hello.server_name().and_then(of_name);
         named.or_else(|| tables().flatten().find_map(|table| table.fallback(schemes)))
     }
 }

@@ -12,7 +12,6 @@
 //! read after a write is not ready when it is first polled.
 
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -22,22 +21,23 @@ use async_trait::async_trait;
 use http::{Method, StatusCode, header};
 use parking_lot::Mutex;
 use pingora::connectors::L4Connect;
-use pingora::prelude::{ErrorType, OrErr, ResponseHeader, Result};
+use pingora::prelude::{ResponseHeader, Result};
 use pingora::protocols::l4::socket::SocketAddr as PeerAddress;
 use pingora::protocols::l4::stream::Stream;
 use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-use super::idle::{Body, Idle, IdleConnections};
+use super::dial::{Dial, Offer};
+use super::idle::{Body, Idle};
+use super::transport::Transport;
 use crate::clock;
 use crate::request_id::RequestId;
 
 /// One attempt to send a request to a server. Shared by the request and its connection.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    pub(crate) server: SocketAddr,
+    pub(crate) dial: Dial,
     pub(crate) request_id: RequestId,
     pub(crate) connects: Connects,
     /// Whether the request has a body. While the client sends it, nothing bounds the server's time.
@@ -46,7 +46,8 @@ pub(crate) struct Attempt {
     pub(crate) read_timeout: Duration,
     /// How long the connection is kept idle afterwards.
     pub(crate) idle_timeout: Duration,
-    pub(crate) idle: Arc<IdleConnections>,
+    /// A connection that was opened before the attempt.
+    pub(crate) opened: Mutex<Option<Transport>>,
     pub(crate) progress: Mutex<Progress>,
 }
 
@@ -94,7 +95,7 @@ pub(crate) struct Connector(pub(crate) Arc<Attempt>);
 #[derive(Debug)]
 struct Connection {
     /// `None`: the connection has been given back.
-    stream: Option<TcpStream>,
+    stream: Option<Transport>,
     attempt: Arc<Attempt>,
     has_written: bool,
     has_read: bool,
@@ -158,16 +159,16 @@ impl Attempt {
 impl L4Connect for Connector {
     async fn connect(&self, _: &PeerAddress) -> Result<Stream> {
         let attempt = &self.0;
+        let opened = attempt.opened.lock().take();
         let idle = match attempt.connects {
-            Connects::IdleFirst => attempt.idle.take(attempt.server, clock::now()),
+            _ if opened.is_some() => None,
+            Connects::IdleFirst => attempt.dial.take_idle(clock::now()),
             Connects::Anew | Connects::ForUpgrade => None,
         };
         attempt.progress.lock().is_reused = idle.is_some();
-        let stream = match idle {
+        let stream = match idle.or(opened) {
             Some(stream) => stream,
-            None => TcpStream::connect(attempt.server)
-                .await
-                .or_err(ErrorType::ConnectError, "connecting to a server of the upstream")?,
+            None => attempt.dial.open(Offer::Http1).await?,
         };
         let connection = Connection {
             stream: Some(stream),
@@ -189,7 +190,7 @@ impl Connection {
         let attempt = &self.attempt;
         if let Some(stream) = self.stream.take() {
             let idle = Idle { stream, request_id: attempt.request_id.clone(), body };
-            attempt.idle.put(attempt.server, idle, attempt.idle_timeout, clock::now());
+            attempt.dial.keep(idle, attempt.idle_timeout, clock::now());
         }
     }
 
@@ -227,19 +228,15 @@ impl Connection {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    fn stream(&mut self) -> io::Result<Pin<&mut TcpStream>> {
+    fn stream(&mut self) -> io::Result<Pin<&mut Transport>> {
         self.stream.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
 
 impl VirtualSocket for Connection {
-    fn set_socket_option(&self, option: VirtualSockOpt) -> io::Result<()> {
-        match (option, &self.stream) {
-            (VirtualSockOpt::NoDelay, Some(stream)) if !self.attempt.is_reused() => {
-                stream.set_nodelay(true)
-            }
-            _ => Ok(()),
-        }
+    /// Does nothing: [`Dial::open`] sets the options.
+    fn set_socket_option(&self, _: VirtualSockOpt) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -288,9 +285,11 @@ impl AsyncWrite for Connection {
         this.stream()?.poll_write(context, bytes)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Nothing is buffered.
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().stream {
+            Some(stream) => Pin::new(stream).poll_flush(context),
+            None => Poll::Ready(Ok(())),
+        }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

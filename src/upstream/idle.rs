@@ -7,16 +7,15 @@
 //! applies after every response of a server that has sent surplus bytes after a body.
 
 use std::collections::{HashMap, VecDeque};
-use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use socket2::SockRef;
-use tokio::net::TcpStream;
 use tracing::warn;
 
+use super::transport::{Probe, Transport};
 use crate::limit::MICROS_PER_SECOND;
 use crate::request_id::RequestId;
 
@@ -41,7 +40,7 @@ const MAX_WAITING: usize = 256;
 
 /// Idle connections to the servers of one upstream.
 #[derive(Debug)]
-pub struct IdleConnections {
+pub(crate) struct IdleConnections {
     upstream: Arc<str>,
     /// `None` after [`close`](Self::close): no connection is kept any more.
     servers: Mutex<Option<HashMap<SocketAddr, Server>>>,
@@ -59,7 +58,7 @@ struct Server {
 /// An idle connection, and what is known of the last request on it.
 #[derive(Debug)]
 pub(super) struct Idle {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Transport,
     /// The last request on it.
     pub(super) request_id: RequestId,
     /// Whether the response to that request had a body.
@@ -73,13 +72,6 @@ pub(super) enum Body {
     Some,
     /// It had none: a response to HEAD, a 204 or a 304.
     None,
-}
-
-/// What can be read from an idle connection.
-enum Probe {
-    Silent,
-    Closed,
-    Surplus,
 }
 
 /// Items that expire, and some of which are not ready at once.
@@ -110,7 +102,7 @@ struct Reports {
 
 impl IdleConnections {
     /// Creates an empty set for the servers of the upstream with this name.
-    pub fn new(upstream: Arc<str>) -> Self {
+    pub(super) fn new(upstream: Arc<str>) -> Self {
         Self { upstream, servers: Mutex::new(Some(HashMap::new())), reports: Mutex::default() }
     }
 
@@ -134,15 +126,15 @@ impl IdleConnections {
         if let Some(idle) = beyond {
             // Closes with a reset, to skip TIME_WAIT, which would hold a local port for a minute: clients
             // determine how many such responses there are.
-            let _ = SockRef::from(&idle.stream).set_linger(Some(Duration::ZERO));
+            let _ = SockRef::from(idle.stream.tcp()).set_linger(Some(Duration::ZERO));
         }
     }
 
     /// Takes a connection to `server` that is open and silent at `now` (microseconds).
-    pub(super) fn take(&self, server: SocketAddr, now: u64) -> Option<TcpStream> {
+    pub(super) fn take(&self, server: SocketAddr, now: u64) -> Option<Transport> {
         loop {
-            let idle = self.servers.lock().as_mut()?.get_mut(&server)?.queue.take(now)?;
-            match probe(&idle.stream) {
+            let mut idle = self.servers.lock().as_mut()?.get_mut(&server)?.queue.take(now)?;
+            match idle.stream.probe() {
                 Probe::Silent => return Some(idle.stream),
                 Probe::Closed => {}
                 Probe::Surplus => self.record_surplus(server, &idle, now),
@@ -151,15 +143,16 @@ impl IdleConnections {
     }
 
     /// Closes connections that have expired, that the server has closed, or that have surplus bytes.
-    pub fn sweep(&self, now: u64) {
+    pub(super) fn sweep(&self, now: u64) {
         let mut surplus = Vec::new();
         if let Some(servers) = self.servers.lock().as_mut() {
             servers.retain(|address, server| {
-                let is_silent = |idle: &Idle| matches!(probe(&idle.stream), Probe::Silent);
-                let rejected = server.queue.sweep(now, is_silent);
-                let has_surplus = |idle: &Idle| matches!(probe(&idle.stream), Probe::Surplus);
-                let with_surplus = rejected.into_iter().filter(has_surplus);
-                surplus.extend(with_surplus.map(|idle| (*address, idle)));
+                let is_silent = |idle: &mut Idle| idle.stream.probe() == Probe::Silent;
+                for mut idle in server.queue.sweep(now, is_silent) {
+                    if idle.stream.probe() == Probe::Surplus {
+                        surplus.push((*address, idle));
+                    }
+                }
                 !server.queue.is_empty() || now < server.suspected_until
             });
         }
@@ -169,7 +162,7 @@ impl IdleConnections {
     }
 
     /// Closes all connections. No connection is kept from now on.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         *self.servers.lock() = None;
     }
 
@@ -188,16 +181,6 @@ impl IdleConnections {
             unlogged,
             "the server sent surplus bytes after its response; the connection is closed"
         );
-    }
-}
-
-/// Peeks into the socket's receive buffer. tokio would notice bytes only when it next polls.
-fn probe(stream: &TcpStream) -> Probe {
-    match SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]) {
-        Ok(0) => Probe::Closed,
-        Ok(_) => Probe::Surplus,
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Probe::Silent,
-        Err(_) => Probe::Closed,
     }
 }
 
@@ -231,14 +214,17 @@ impl<T> IdleQueue<T> {
     }
 
     /// Removes the items that have expired at `now` or that `keep` rejects, and returns them.
-    fn sweep(&mut self, now: u64, keep: impl Fn(&T) -> bool) -> Vec<T> {
-        let is_removed = |kept: &Kept<T>| kept.expires_at <= now || !keep(&kept.item);
-        let all = self.ready.drain(..).chain(self.waiting.drain(..));
-        let (removed, remaining): (Vec<_>, Vec<_>) = all.partition(is_removed);
-        for kept in remaining {
-            self.put(kept, now);
+    fn sweep(&mut self, now: u64, keep: impl Fn(&mut T) -> bool) -> Vec<T> {
+        let all: Vec<_> = self.ready.drain(..).chain(self.waiting.drain(..)).collect();
+        let mut removed = Vec::new();
+        for mut kept in all {
+            if kept.expires_at <= now || !keep(&mut kept.item) {
+                removed.push(kept.item);
+            } else {
+                self.put(kept, now);
+            }
         }
-        removed.into_iter().map(|kept| kept.item).collect()
+        removed
     }
 
     fn is_empty(&self) -> bool {

@@ -1,8 +1,13 @@
 //! The servers of upstreams, and connections to them.
 //!
-//! Reading order: `pool` (which server a request goes to), `connection` (one attempt at a server),
-//! `idle` (connections that are kept for later requests).
+//! Reading order: `pool` (which server a request goes to), `dial` (opens a connection to it), `transport`
+//! (its bytes, in clear or over TLS), `tls`, `connection` (one attempt over HTTP/1.1), `idle` (connections
+//! over HTTP/1.1 that are kept for later requests), `http2` (connections over HTTP/2).
 
 pub(crate) mod connection;
-pub mod idle;
+pub(crate) mod dial;
+pub(crate) mod http2;
+mod idle;
 pub mod pool;
+pub(crate) mod tls;
+pub(crate) mod transport;

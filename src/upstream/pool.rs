@@ -1,6 +1,7 @@
 //! The servers of one upstream: round robin, passive health, and name look-ups.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +17,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tracing::warn;
 
+use super::http2::Http2Connections;
 use super::idle::IdleConnections;
+use super::tls::TlsClient;
 use crate::limit::MICROS_PER_SECOND;
 use crate::net::address::HostPort;
 use crate::net::io_text;
@@ -44,10 +47,14 @@ pub struct Pool {
     /// Whether any server is configured by name, so that look-ups can change its addresses.
     pub(crate) has_names: bool,
     name: Arc<str>,
-    /// Idle connections to its servers.
-    pub idle: Arc<IdleConnections>,
+    /// Idle connections over HTTP/1.1 to its servers.
+    idle: IdleConnections,
+    /// Connections over HTTP/2 to its servers.
+    pub(crate) http2: Http2Connections,
+    /// TLS to its servers; `None`: connections are in clear.
+    tls: Option<Arc<TlsClient>>,
     /// The upstream as configured.
-    target: Target,
+    upstream: Upstream,
     servers: Arc<Servers>,
     resolver: Resolver,
 }
@@ -73,13 +80,16 @@ impl Pool {
         let has_names = servers.0.iter().any(|(server, _)| address(server).is_none());
         let servers = Arc::new(servers);
         let backends = Backends::new(Box::new(Discovery(Arc::clone(&servers))));
+        let tls = upstream.tls.clone().map(|tls| TlsClient::new(Arc::clone(&upstream.name), tls));
         Self {
             balancer: LoadBalancer::from_backends(backends),
             ejected: RwLock::default(),
             has_names,
             name: Arc::clone(&upstream.name),
-            idle: Arc::new(IdleConnections::new(Arc::clone(&upstream.name))),
-            target: upstream.target.clone(),
+            http2: Http2Connections::new(),
+            idle: IdleConnections::new(Arc::clone(&upstream.name)),
+            tls: tls.map(Arc::new),
+            upstream: upstream.clone(),
             servers,
             resolver,
         }
@@ -92,19 +102,66 @@ impl Pool {
     pub async fn for_all(upstreams: &[Upstream], previous: &[Arc<Self>]) -> Vec<Arc<Self>> {
         let mut lookups = JoinSet::new();
         let pool = |upstream: &Upstream| {
-            let is_same =
-                |pool: &&Arc<Self>| pool.name == upstream.name && pool.target == upstream.target;
+            let is_same = |pool: &&Arc<Self>| pool.has_connections_of(upstream);
             if let Some(pool) = previous.iter().find(is_same) {
                 return Arc::clone(pool);
             }
             let pool = Arc::new(Self::new(upstream));
             let new = Arc::clone(&pool);
-            lookups.spawn(async move { new.look_up().await });
+            lookups.spawn(async move {
+                tokio::join!(new.refresh_tls(), new.look_up());
+            });
             pool
         };
         let pools = upstreams.iter().map(pool).collect();
         while lookups.join_next().await.is_some() {}
         pools
+    }
+
+    /// Whether its connections are as `upstream` configures them.
+    fn has_connections_of(&self, upstream: &Upstream) -> bool {
+        let own = &self.upstream;
+        (&own.name, &own.target, &own.tls) == (&upstream.name, &upstream.target, &upstream.tls)
+            && (own.protocol, own.proxy_protocol) == (upstream.protocol, upstream.proxy_protocol)
+    }
+
+    /// TLS to its servers; `None`: connections are in clear.
+    pub(crate) fn tls(&self) -> Option<&Arc<TlsClient>> {
+        self.tls.as_ref()
+    }
+
+    /// The host of the server with this address, as configured: a name or an IP address.
+    pub(crate) fn host_of(&self, address: SocketAddr) -> String {
+        let has_address = |(_, addresses): &&(HostPort, Mutex<Vec<SocketAddr>>)| {
+            addresses.lock().contains(&address)
+        };
+        let server = self.servers.0.iter().find(has_address);
+        server.map_or_else(|| address.ip().to_string(), |(server, _)| server.host.clone())
+    }
+
+    /// Idle connections over HTTP/1.1 to its servers.
+    pub(super) fn idle(&self) -> &IdleConnections {
+        &self.idle
+    }
+
+    /// Closes connections that have expired or that cannot be used again.
+    pub fn sweep(&self, now: u64) {
+        self.idle.sweep(now);
+        self.http2.sweep(now);
+    }
+
+    /// Closes all connections that no request uses. None is kept from now on.
+    pub fn close(&self) {
+        self.idle.close();
+        self.http2.close();
+    }
+
+    /// Reads the files of its TLS configuration again if they have changed.
+    pub async fn refresh_tls(&self) {
+        if let Some(tls) = self.tls.clone() {
+            // Fails only if the process ends.
+            let _ = tokio::task::spawn_blocking(move || tls.refresh()).await;
+        }
     }
 
     /// Selects the next server by round robin at `now` (microseconds). It prefers servers that are not
@@ -157,7 +214,7 @@ impl Pool {
     /// has an address, returns the names, all unhealthy.
     pub fn health(&self, now: u64) -> Vec<(String, bool)> {
         let addresses = self.addresses(now);
-        if let (Target::Servers(origins), true) = (&self.target, addresses.is_empty()) {
+        if let (Target::Servers(origins), true) = (&self.upstream.target, addresses.is_empty()) {
             return origins.iter().map(|origin| (origin.to_string(), false)).collect();
         }
         addresses.into_iter().map(|(address, left)| (address.to_string(), left == 0)).collect()
@@ -206,6 +263,12 @@ impl Pool {
         if self.balancer.update().await.is_err() {
             warn!(upstream = &*self.name, "no server of the upstream has a known address");
         }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pool").field(&self.name).finish()
     }
 }
 

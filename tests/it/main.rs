@@ -20,6 +20,10 @@ mod pipelining;
 mod proxying;
 mod websocket;
 
+// Upstreams over TLS and HTTP/2.
+mod http2_upstreams;
+mod tls_upstreams;
+
 // Limits: how many requests are allowed, and which ones a rule counts.
 mod counting;
 mod limits;

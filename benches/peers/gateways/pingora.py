@@ -1,7 +1,10 @@
 """Bare Pingora, the baseline of all comparisons."""
 
-from ..processes import BUILT
+import os
+
 from .gateway import Gateway, Site, Store
+
+BUILT = os.path.abspath(os.path.join(os.environ.get("CARGO_TARGET_DIR", "target"), "release"))
 
 
 def command(site: Site) -> list[str]:

@@ -31,8 +31,9 @@ pub(in crate::gateway) fn failure(error: &Error) -> Failure {
         (
             ErrorSource::Upstream,
             ConnectRefused | ConnectNoRoute | ConnectError | ConnectProxyFailure | BindError
-            | SocketError | TLSWantX509Lookup | TLSHandshakeFailure | InvalidCert | HandshakeError,
+            | SocketError | TLSWantX509Lookup | HandshakeError,
         ) => Failure::UpstreamConnect,
+        (ErrorSource::Upstream, TLSHandshakeFailure | InvalidCert) => Failure::UpstreamTls,
         (ErrorSource::Upstream, ReadTimedout | WriteTimedout) => Failure::UpstreamTimeout,
         (ErrorSource::Upstream, _) => Failure::UpstreamBroken,
         _ => Failure::Internal,
@@ -56,7 +57,7 @@ pub(super) const fn response(failure: Failure) -> Option<(StatusCode, &'static s
         Failure::UpstreamTimeout => {
             (StatusCode::GATEWAY_TIMEOUT, "The upstream did not respond in time.")
         }
-        Failure::UpstreamConnect | Failure::UpstreamBroken => (
+        Failure::UpstreamConnect | Failure::UpstreamTls | Failure::UpstreamBroken => (
             StatusCode::BAD_GATEWAY,
             "The upstream could not be reached, or its response was invalid.",
         ),
@@ -142,6 +143,7 @@ mod tests {
             (ErrorSource::Downstream, ErrorType::WriteError, Failure::ClientClosed),
             (ErrorSource::Downstream, ErrorType::H1Error, Failure::UnreadableRequest),
             (ErrorSource::Upstream, ErrorType::ConnectError, Failure::UpstreamConnect),
+            (ErrorSource::Upstream, ErrorType::TLSHandshakeFailure, Failure::UpstreamTls),
             (ErrorSource::Upstream, ErrorType::ConnectTimedout, Failure::UpstreamConnectTimeout),
             (ErrorSource::Upstream, ErrorType::ReadTimedout, Failure::UpstreamTimeout),
             (ErrorSource::Upstream, ErrorType::ConnectionClosed, Failure::UpstreamBroken),

@@ -1,19 +1,67 @@
 //! Responses to gRPC clients: status 200, and the outcome in headers ("trailers-only").
 
-use http::{StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use pingora::prelude::Error;
 use pingora::proxy::Session;
 
-/// Returns whether the request is a gRPC call.
-pub(super) fn is_grpc(session: &Session) -> bool {
-    let kind = session.req_header().headers.get(header::CONTENT_TYPE);
-    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+use super::failure;
+
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+
+/// A form of gRPC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::gateway) enum Form {
+    /// gRPC itself, which has trailers.
+    Native,
+    /// gRPC-Web, whose trailers are a part of the body; they can also be headers.
+    Web,
+    /// gRPC-Web with a body in Base64.
+    WebText,
+}
+
+impl Form {
+    /// The form of gRPC that a request has; `None`: it is no call.
+    pub(in crate::gateway) fn of(session: &Session) -> Option<Self> {
+        Self::of_type(session.req_header().headers.get(header::CONTENT_TYPE)?.as_bytes())
+    }
+
+    fn of_type(content_type: &[u8]) -> Option<Self> {
+        let rest = content_type.strip_prefix(b"application/grpc")?;
+        let end = rest.iter().position(|byte| b"+; ".contains(byte)).unwrap_or(rest.len());
+        match rest.get(..end)? {
+            b"" => Some(Self::Native),
+            b"-web" => Some(Self::Web),
+            b"-web-text" => Some(Self::WebText),
+            _ => None,
+        }
+    }
+
+    /// Media type of a response without a message.
+    pub(super) const fn content_type(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::Native => "application/grpc",
+            Self::Web => "application/grpc-web",
+            Self::WebText => "application/grpc-web-text",
+        })
+    }
+}
+
+/// The trailers that end a call whose response has begun; `None` if the client has closed the connection.
+pub(in crate::gateway) fn failure_trailers(error: &Error) -> Option<HeaderMap> {
+    let (status, detail) = failure::response(failure::failure(error))?;
+    let mut trailers = HeaderMap::with_capacity(2);
+    trailers.insert(STATUS, grpc_status(status).into());
+    trailers.insert(MESSAGE, HeaderValue::try_from(grpc_message(detail)).ok()?);
+    Some(trailers)
 }
 
 /// Converts an HTTP status to a gRPC status code (gRPC, "Status codes and their use in gRPC").
 pub(super) fn grpc_status(status: StatusCode) -> u16 {
     const INVALID_ARGUMENT: u16 = 3;
     const DEADLINE_EXCEEDED: u16 = 4;
+    const PERMISSION_DENIED: u16 = 7;
     const RESOURCE_EXHAUSTED: u16 = 8;
     const UNIMPLEMENTED: u16 = 12;
     const INTERNAL: u16 = 13;
@@ -22,6 +70,7 @@ pub(super) fn grpc_status(status: StatusCode) -> u16 {
     match status {
         StatusCode::TOO_MANY_REQUESTS => RESOURCE_EXHAUSTED,
         StatusCode::UNAUTHORIZED => UNAUTHENTICATED,
+        StatusCode::FORBIDDEN => PERMISSION_DENIED,
         StatusCode::NOT_FOUND => UNIMPLEMENTED,
         StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT => DEADLINE_EXCEEDED,
         StatusCode::INTERNAL_SERVER_ERROR => INTERNAL,
@@ -39,6 +88,24 @@ pub(super) fn grpc_message(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn forms_by_content_type() {
+        let table: [(&[u8], Option<Form>); 9] = [
+            (b"application/grpc", Some(Form::Native)),
+            (b"application/grpc+proto", Some(Form::Native)),
+            (b"application/grpc; charset=utf-8", Some(Form::Native)),
+            (b"application/grpc-web", Some(Form::Web)),
+            (b"application/grpc-web+proto", Some(Form::Web)),
+            (b"application/grpc-web-text+proto", Some(Form::WebText)),
+            (b"application/grpcx", None),
+            (b"application/grpc-other", None),
+            (b"text/plain", None),
+        ];
+        for (content_type, expected) in table {
+            assert_eq!(Form::of_type(content_type), expected);
+        }
+    }
 
     #[test]
     fn messages_are_percent_encoded() {

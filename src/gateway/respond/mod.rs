@@ -5,7 +5,7 @@
 //! reconnect.
 
 pub(super) mod failure;
-mod grpc;
+pub(super) mod grpc;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
@@ -23,7 +23,7 @@ use crate::decide::{self, Refusal, Rejection, Unauthenticated, problem};
 use crate::limit::charge::Mode;
 use crate::limit::seconds_up;
 use crate::policy::settings::Target;
-use grpc::{grpc_message, grpc_status, is_grpc};
+use grpc::{grpc_message, grpc_status};
 
 /// A response of the gateway.
 struct ProblemResponse<'a> {
@@ -233,8 +233,8 @@ async fn send(
     exchange: &Exchange,
     response: ProblemResponse<'_>,
 ) -> Result<()> {
-    let grpc = is_grpc(session);
-    let status = if grpc { StatusCode::OK } else { response.status };
+    let grpc = grpc::Form::of(session);
+    let status = if grpc.is_some() { StatusCode::OK } else { response.status };
     let mut head = ResponseHeader::build(status, Some(12))?;
     if let Some(seconds) = response.retry_after_seconds {
         head.insert_header("Retry-After", seconds)?;
@@ -247,10 +247,14 @@ async fn send(
         head.insert_header("Allow", methods)?;
     }
     limit_headers::insert(&mut head, exchange)?;
-    if grpc {
-        head.insert_header(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"))?;
+    if let Some(form) = grpc {
+        head.insert_header(header::CONTENT_TYPE, form.content_type())?;
         head.insert_header("grpc-status", grpc_status(response.status))?;
         head.insert_header("grpc-message", grpc_message(&response.problem.detail))?;
+        if let Some(ms) = response.problem.retry_after_ms {
+            // When a client with a retry policy may try again (gRPC, "Server pushback").
+            head.insert_header("grpc-retry-pushback-ms", ms)?;
+        }
         return send_body(session, head, Bytes::new()).await;
     }
     let problem_json = HeaderValue::from_static("application/problem+json");

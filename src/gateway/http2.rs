@@ -1,0 +1,161 @@
+//! Requests to upstreams over HTTP/2: an attempt at a server, and a retry if the request was not processed.
+
+mod call;
+mod request;
+mod timeout;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pingora::prelude::{Error, ErrorType, Result};
+use pingora::proxy::Session;
+
+use super::exchange::{Exchange, Handed};
+use super::respond::grpc;
+use super::{Gateway, MAX_TRIES};
+use crate::clock;
+use crate::policy::settings::{Protocol, Upstream};
+use crate::upstream::dial::{Dial, Offer};
+use crate::upstream::http2::{Acquired, Stream, Version};
+use call::Call;
+use timeout::Limits;
+
+/// Bytes of a request's body that are kept, so that the request can be sent again.
+const MAX_REPLAY_BYTES: usize = 64 * 1024;
+
+/// The body of a request as far as it has come from the client, to send it again.
+#[derive(Debug, Default)]
+struct Replay {
+    chunks: Vec<Bytes>,
+    len: usize,
+    /// Whether the client has sent all of it.
+    is_whole: bool,
+}
+
+/// How an attempt ended.
+enum Outcome {
+    /// The response has been written.
+    Done,
+    /// The server has not processed the request.
+    Unprocessed(Box<Error>),
+    /// It failed.
+    Failed(Box<Error>),
+}
+
+impl Replay {
+    fn push(&mut self, chunk: &Bytes) {
+        self.len = self.len.saturating_add(chunk.len());
+        if self.is_complete() {
+            self.chunks.push(chunk.clone());
+        }
+    }
+
+    /// Whether nothing is missing.
+    fn is_complete(&self) -> bool {
+        self.len <= MAX_REPLAY_BYTES
+    }
+}
+
+impl Gateway {
+    /// Forwards a request over HTTP/2, if its upstream speaks that. Returns whether the response has been
+    /// written; if not, the request is for HTTP/1.1.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub(super) async fn forward_http2(
+        &self,
+        session: &mut Session,
+        exchange: &mut Box<Exchange>,
+    ) -> Result<bool> {
+        let mut replay = Replay::default();
+        loop {
+            let selected = self.select(session, exchange)?;
+            let Some(offer) = offer(session, exchange, &selected) else {
+                exchange.handed = Some(Handed { dial: selected, transport: None });
+                return refuse_grpc(session).map(|()| false);
+            };
+            let stream = match self.acquire(exchange, &selected, offer).await {
+                Ok(Acquired::Http2(stream)) => stream,
+                Ok(Acquired::Http1(transport)) => {
+                    exchange.handed = Some(Handed { dial: selected, transport: Some(transport) });
+                    return refuse_grpc(session).map(|()| false);
+                }
+                Err(error) => {
+                    let error = self.failed_to_connect(exchange, error);
+                    if error.retry() {
+                        continue;
+                    }
+                    return Err(error);
+                }
+            };
+            self.connected(exchange, stream.is_reused);
+            match self.call(session, exchange, stream, &mut replay).await {
+                Outcome::Done => return Ok(true),
+                Outcome::Unprocessed(_) if exchange.tries < MAX_TRIES && replay.is_complete() => {}
+                Outcome::Unprocessed(error) | Outcome::Failed(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn acquire(&self, exchange: &Exchange, dial: &Dial, offer: Offer) -> Result<Acquired> {
+        let Some(upstream) = exchange.upstream() else { return Err(super::respond::no_server()) };
+        // After one connection was closed, for example by a restart of the server, others are likely to be
+        // closed, too.
+        let is_new = exchange.tries > 1;
+        let pool = Arc::clone(&dial.pool);
+        let acquired = pool.http2.acquire(dial, offer, is_new, upstream.idle_timeout);
+        tokio::time::timeout(upstream.connect_timeout, acquired)
+            .await
+            .unwrap_or_else(|_| Err(Error::new(ErrorType::ConnectTimedout).into_up()))
+    }
+
+    async fn call(
+        &self,
+        session: &mut Session,
+        exchange: &mut Box<Exchange>,
+        stream: Stream,
+        replay: &mut Replay,
+    ) -> Outcome {
+        let Some(upstream) = exchange.upstream() else {
+            return Outcome::Failed(super::respond::no_server());
+        };
+        let limits = Limits::of(upstream, session, exchange.started);
+        match Call::begin(self, session, exchange, stream, replay, limits).await {
+            Ok(call) => call.run().await,
+            Err(error) => Outcome::Failed(error),
+        }
+    }
+}
+
+/// Whether no request to this upstream uses HTTP/2.
+pub(super) fn is_excluded(upstream: &Upstream) -> bool {
+    match upstream.protocol {
+        Protocol::Http1 => true,
+        Protocol::Auto => upstream.tls.is_none(),
+        Protocol::H2 | Protocol::H2c => false,
+    }
+}
+
+/// What the TLS handshake of a new connection offers; `None`: the request is for HTTP/1.1.
+fn offer(session: &Session, exchange: &Exchange, dial: &Dial) -> Option<Offer> {
+    let upstream = exchange.upstream()?;
+    match (upstream.protocol, upstream.tls.is_some()) {
+        (Protocol::H2 | Protocol::H2c, _) => Some(Offer::Http2),
+        (Protocol::Http1, _) | (Protocol::Auto, false) => None,
+        // Only HTTP/1.1 has upgrades.
+        (Protocol::Auto, true) if session.is_upgrade_req() => None,
+        (Protocol::Auto, true) => match dial.pool.http2.selected(dial.server, clock::now()) {
+            Some(Version::Http1) => None,
+            Some(Version::Http2) | None => Some(Offer::Both),
+        },
+    }
+}
+
+/// Refuses a gRPC call over HTTP/2 to a server that speaks HTTP/1.1.
+fn refuse_grpc(session: &Session) -> Result<()> {
+    if session.as_http2().is_some() && grpc::Form::of(session) == Some(grpc::Form::Native) {
+        let words = "the upstream speaks HTTP/1.1, which cannot carry gRPC";
+        return Err(Error::new(ErrorType::Custom(words)).into_up());
+    }
+    Ok(())
+}

@@ -1,0 +1,414 @@
+//! One attempt to send a request over HTTP/2 and to pass on its response. Both bodies flow at the same time,
+//! without a buffer beyond the windows of the streams.
+
+use std::future::{pending, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::Bytes;
+use h2::client::ResponseFuture;
+use h2::{RecvStream, SendStream};
+use http::uri::Scheme;
+use http::{HeaderMap, Method, StatusCode, header};
+use pingora::prelude::{Error, ErrorType, ResponseHeader, Result};
+use pingora::proxy::{ProxyHttp, Session};
+use tokio::time::{Instant, Sleep};
+
+use super::timeout::{Limits, Waiting};
+use super::{Outcome, Replay, request};
+use crate::clock;
+use crate::gateway::exchange::Exchange;
+use crate::gateway::respond::grpc;
+use crate::gateway::{Gateway, body_drain};
+use crate::upstream::http2::{Stream, in_words, is_unprocessed};
+
+/// An attempt in progress.
+pub(super) struct Call<'a> {
+    gateway: &'a Gateway,
+    session: &'a mut Session,
+    exchange: &'a mut Box<Exchange>,
+    replay: &'a mut Replay,
+    limits: Limits,
+    body: RequestBody,
+    response: Response,
+    /// When the current wait began.
+    since: Instant,
+    timer: Pin<Box<Sleep>>,
+    is_reused: bool,
+    /// Counted by the connection until the attempt ends.
+    _stream: Stream,
+}
+
+/// The body of the request, on its way to the server.
+struct RequestBody {
+    stream: SendStream<Bytes>,
+    /// The next part.
+    pending: Option<Bytes>,
+    /// Whether the client has sent all of it.
+    is_whole: bool,
+    /// Whether nothing more is sent: all of it was, or the server does not want the rest.
+    is_done: bool,
+}
+
+/// The response, as far as it has come.
+enum Response {
+    Head(ResponseFuture),
+    Body(RecvStream),
+}
+
+/// What happened next.
+enum Event {
+    /// The client has sent a part of the body; `None`: it had sent all before.
+    FromClient(Result<Option<Bytes>>),
+    /// A part of the body has been sent.
+    Sent(Result<(), h2::Error>),
+    Head(Result<http::Response<RecvStream>, h2::Error>),
+    /// A part of the response; `None`: there are no more.
+    Data(Option<Result<Bytes, h2::Error>>),
+    /// The client has closed the stream of its request.
+    ClientClosed(Box<Error>),
+    Timeout(Waiting),
+}
+
+impl<'a> Call<'a> {
+    /// Sends the head of the request.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub(super) async fn begin(
+        gateway: &'a Gateway,
+        session: &'a mut Session,
+        exchange: &'a mut Box<Exchange>,
+        mut stream: Stream,
+        replay: &'a mut Replay,
+        limits: Limits,
+    ) -> Result<Self> {
+        let has_body = !session.is_body_empty();
+        let is_awaiting = session.req_header().headers.contains_key(header::EXPECT);
+        if has_body && is_awaiting && session.as_http1().is_some() && replay.len == 0 {
+            session.write_continue_response().await.map_err(Error::into_down)?;
+        }
+        let mut head = session.req_header().clone();
+        request::remove_hop_by_hop(&mut head);
+        gateway.upstream_request_filter(session, &mut head, exchange).await?;
+        let is_tls = exchange.upstream().is_some_and(|upstream| upstream.tls.is_some());
+        let head = request::of(head, if is_tls { Scheme::HTTPS } else { Scheme::HTTP })?;
+        let (response, send) = stream.sender.send_request(head, !has_body).map_err(in_words)?;
+        let mut pending = None;
+        if replay.len > 0 {
+            pending = Some(replay.chunks.concat().into());
+        } else if replay.is_whole && has_body {
+            pending = Some(Bytes::new());
+        }
+        let body = RequestBody {
+            stream: send,
+            pending,
+            is_whole: !has_body || replay.is_whole,
+            is_done: !has_body,
+        };
+        Ok(Self {
+            gateway,
+            is_reused: stream.is_reused,
+            session,
+            exchange,
+            replay,
+            limits,
+            body,
+            response: Response::Head(response),
+            since: Instant::now(),
+            timer: Box::pin(tokio::time::sleep(std::time::Duration::ZERO)),
+            _stream: stream,
+        })
+    }
+
+    /// Passes on the bodies and the head of the response, until the response has ended.
+    pub(super) async fn run(mut self) -> Outcome {
+        loop {
+            let end = match self.next().await {
+                Event::FromClient(Ok(chunk)) => self.take_chunk(chunk),
+                Event::FromClient(Err(error)) | Event::ClientClosed(error) => {
+                    return Outcome::Failed(error.into_down());
+                }
+                Event::Sent(result) => {
+                    self.since = Instant::now();
+                    if result.is_err() {
+                        // The response says why, also if the server did not want the rest.
+                        self.body.abandon();
+                    }
+                    None
+                }
+                Event::Head(Ok(response)) => self.write_head(response).await,
+                Event::Head(Err(error)) => return self.without_head(error),
+                Event::Data(Some(Ok(data))) => self.write_data(data).await,
+                Event::Data(None) => self.write_trailers().await,
+                Event::Data(Some(Err(error))) => Some(Err(in_words(error))),
+                Event::Timeout(Waiting::Window) => {
+                    Some(Err(Error::new(ErrorType::WriteTimedout).into_up()))
+                }
+                Event::Timeout(_) => Some(Err(Error::new(ErrorType::ReadTimedout).into_up())),
+            };
+            match end {
+                None => {}
+                Some(Ok(())) => return self.finish().await,
+                Some(Err(error)) => return self.fail(error).await,
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Event {
+        let Self { session, body, response, timer, limits, .. } = self;
+        let waiting = if body.pending.is_some() {
+            Waiting::Window
+        } else if body.is_whole || body.is_done {
+            Waiting::Response
+        } else {
+            Waiting::Client
+        };
+        let end = limits.end(waiting, self.since);
+        let is_sending = body.pending.is_some();
+        let is_idle = body.is_whole || body.is_done;
+        let from_client = async {
+            if !is_sending {
+                return Event::FromClient(session.read_body_or_idle(is_idle).await);
+            }
+            match session.downstream_session.watch_h2_stream_close() {
+                None => pending().await,
+                Some(closed) => Event::ClientClosed(match closed.await {
+                    Ok(_) => Error::new(ErrorType::ConnectionClosed),
+                    Err(error) => error,
+                }),
+            }
+        };
+        tokio::select! {
+            event = response.next() => event,
+            result = poll_fn(|context| body.poll_send(context)), if is_sending => {
+                Event::Sent(result)
+            }
+            event = from_client => event,
+            () = sleep_until(timer, end) => Event::Timeout(waiting),
+        }
+    }
+
+    /// Takes the next part of the body from the client. Never ends the attempt.
+    fn take_chunk(&mut self, chunk: Option<Bytes>) -> Option<Result<()>> {
+        if self.body.is_whole || self.body.is_done {
+            // Bytes of the next request.
+            return None;
+        }
+        let is_whole = chunk.is_none() || self.session.is_body_done();
+        if let Some(chunk) = chunk.filter(|chunk| !chunk.is_empty() || is_whole) {
+            self.replay.push(&chunk);
+            self.body.pending = Some(chunk);
+        }
+        if is_whole {
+            self.body.is_whole = true;
+            self.replay.is_whole = true;
+            self.body.pending.get_or_insert_default();
+            self.exchange.marks.request.get_or_insert_with(clock::now);
+        }
+        self.since = Instant::now();
+        None
+    }
+
+    async fn write_head(&mut self, response: http::Response<RecvStream>) -> Option<Result<()>> {
+        self.since = Instant::now();
+        let (parts, mut body) = response.into_parts();
+        let mut head = ResponseHeader::from(parts);
+        if head.status.is_informational() || has_two_lengths(&head.headers) {
+            let words = "the head of the response is not valid";
+            return Some(Err(Error::new(ErrorType::Custom(words)).into_up()));
+        }
+        self.gateway.count_response(self.exchange, head.status);
+        let is_end = match is_end(&mut body) {
+            Ok(is_end) => is_end,
+            Err(error) => return Some(Err(in_words(error))),
+        };
+        if let Err(error) = self.write_final_head(&mut head, is_end).await {
+            return Some(Err(error));
+        }
+        self.response = Response::Body(body);
+        is_end.then_some(Ok(()))
+    }
+
+    async fn write_final_head(&mut self, head: &mut ResponseHeader, is_end: bool) -> Result<()> {
+        let gateway = self.gateway;
+        gateway.response_filter(self.session, head, self.exchange).await?;
+        let request = self.session.req_header();
+        let has_body = request.method != Method::HEAD
+            && !matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let is_unframed = has_body && !head.headers.contains_key(header::CONTENT_LENGTH);
+        if is_unframed && self.session.as_http1().is_some() {
+            if is_end {
+                head.insert_header(header::CONTENT_LENGTH, 0)?;
+            } else if request.version == http::Version::HTTP_10 {
+                self.session.set_keepalive(None);
+            } else {
+                head.insert_header(header::TRANSFER_ENCODING, "chunked")?;
+            }
+        }
+        let head = Box::new(head.clone());
+        self.session.write_response_header(head, is_end).await.map_err(Error::into_down)
+    }
+
+    async fn write_data(&mut self, data: Bytes) -> Option<Result<()>> {
+        let Response::Body(body) = &mut self.response else { return None };
+        let len = data.len();
+        let is_end = match is_end(body) {
+            Ok(is_end) => is_end,
+            Err(error) => return Some(Err(in_words(error))),
+        };
+        if !data.is_empty() || is_end {
+            let written = self.session.write_response_body(Some(data), is_end).await;
+            if let Err(error) = written {
+                return Some(Err(error.into_down()));
+            }
+        }
+        // An error means that the stream has ended, which the next read shows.
+        let _ = body.flow_control().release_capacity(len);
+        self.since = Instant::now();
+        is_end.then_some(Ok(()))
+    }
+
+    async fn write_trailers(&mut self) -> Option<Result<()>> {
+        let Response::Body(body) = &mut self.response else { return None };
+        let trailers = match poll_fn(|context| body.poll_trailers(context)).await {
+            Ok(trailers) => trailers,
+            Err(error) => return Some(Err(in_words(error))),
+        };
+        let written = match trailers {
+            Some(trailers) => self.write_last(trailers).await,
+            None => self.session.write_response_body(None, true).await,
+        };
+        Some(written.map_err(Error::into_down))
+    }
+
+    /// Writes the trailers. HTTP/1.1 to a client has none.
+    async fn write_last(&mut self, trailers: HeaderMap) -> Result<()> {
+        if self.session.as_http1().is_some() {
+            self.session.write_response_body(None, true).await
+        } else {
+            self.session.downstream_session.write_response_trailers(trailers).await
+        }
+    }
+
+    /// The response has been written. What the client has not sent yet is not needed.
+    async fn finish(self) -> Outcome {
+        self.exchange.marks.body = Some(clock::now());
+        let Self { session, body, .. } = self;
+        // Ends the stream to the server.
+        drop(body);
+        if !session.is_body_done()
+            && session.as_http1().is_some()
+            && !body_drain::drain(session).await
+        {
+            session.set_keepalive(None);
+        }
+        Outcome::Done
+    }
+
+    fn without_head(self, error: h2::Error) -> Outcome {
+        let is_unprocessed = is_unprocessed(&error);
+        // The server may have closed an idle connection while the request was on its way.
+        let is_stale =
+            self.is_reused && error.is_io() && self.session.req_header().method.is_idempotent();
+        let error = in_words(error);
+        if is_unprocessed || is_stale {
+            Outcome::Unprocessed(error)
+        } else {
+            Outcome::Failed(error)
+        }
+    }
+
+    /// Ends a gRPC call whose head has been written by trailers with the status, so that the client learns
+    /// it; another response can only be cut off.
+    async fn fail(self, error: Box<Error>) -> Outcome {
+        let is_begun = matches!(self.response, Response::Body(_));
+        let is_of_server = *error.esource() == pingora::prelude::ErrorSource::Upstream;
+        if is_begun
+            && is_of_server
+            && self.session.as_http2().is_some()
+            && grpc::Form::of(self.session) == Some(grpc::Form::Native)
+            && let Some(trailers) = grpc::failure_trailers(&error)
+        {
+            // An error means that the client has closed the connection.
+            let _ = self.session.downstream_session.write_response_trailers(trailers).await;
+        }
+        Outcome::Failed(error)
+    }
+}
+
+impl Response {
+    async fn next(&mut self) -> Event {
+        match self {
+            Self::Head(head) => Event::Head(head.await),
+            Self::Body(body) => Event::Data(poll_fn(|context| body.poll_data(context)).await),
+        }
+    }
+}
+
+impl RequestBody {
+    /// Sends the pending part as the server's window allows it.
+    fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        let Some(pending) = &mut self.pending else { return Poll::Pending };
+        while !pending.is_empty() {
+            self.stream.reserve_capacity(pending.len());
+            let capacity = match ready!(self.stream.poll_capacity(context)) {
+                Some(Ok(capacity)) => capacity.min(pending.len()),
+                Some(Err(error)) => return Poll::Ready(Err(error)),
+                None => return Poll::Ready(Err(h2::Reason::STREAM_CLOSED.into())),
+            };
+            let part = pending.split_to(capacity);
+            let is_last = pending.is_empty() && self.is_whole;
+            self.stream.send_data(part, is_last)?;
+            if is_last {
+                self.is_done = true;
+            }
+        }
+        if self.is_whole && !self.is_done {
+            self.stream.send_data(Bytes::new(), true)?;
+            self.is_done = true;
+        }
+        self.pending = None;
+        Poll::Ready(Ok(()))
+    }
+
+    fn abandon(&mut self) {
+        self.pending = None;
+        self.is_done = true;
+    }
+}
+
+/// Whether the response has ended, without trailers. The stream also ends if it fails.
+fn is_end(body: &mut RecvStream) -> Result<bool, h2::Error> {
+    if !body.is_end_stream() {
+        return Ok(false);
+    }
+    match body.poll_data(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(None) => Ok(true),
+        Poll::Ready(Some(Err(error))) => Err(error),
+        Poll::Ready(Some(Ok(_))) | Poll::Pending => Ok(false),
+    }
+}
+
+/// Whether the lines of `Content-Length` differ: then it is unknown where the response ends.
+fn has_two_lengths(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(header::CONTENT_LENGTH).into_iter();
+    let mut lengths = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    let Some(first) = lengths.next() else { return false };
+    lengths.any(|length| length.trim_ascii() != first.trim_ascii())
+}
+
+/// Waits until `end`; forever without one. The timer is only set again if it is too early.
+async fn sleep_until(timer: &mut Pin<Box<Sleep>>, end: Option<Instant>) {
+    let Some(end) = end else { return pending().await };
+    if timer.deadline() > end || timer.is_elapsed() {
+        timer.as_mut().reset(end);
+    }
+    loop {
+        timer.as_mut().await;
+        if Instant::now() >= end {
+            return;
+        }
+        timer.as_mut().reset(end);
+    }
+}

@@ -1,0 +1,62 @@
+//! Opens connections to a server: TCP, then the PROXY header, then TLS.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pingora::prelude::{Error, ErrorType, Result};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use super::idle::Idle;
+use super::pool::Pool;
+pub(crate) use super::tls::Offer;
+use super::transport::Transport;
+
+/// A server, and how connections to it begin.
+#[derive(Clone, Debug)]
+pub(crate) struct Dial {
+    pub(crate) server: SocketAddr,
+    /// The servers of its upstream.
+    pub(crate) pool: Arc<Pool>,
+    /// The PROXY header with the address of the client, if the upstream expects one. Such a connection is
+    /// used by one request only: the header applies to all of them.
+    pub(crate) proxy_header: Option<Arc<[u8]>>,
+}
+
+impl Dial {
+    /// Opens a connection. Takes as long as the server does.
+    ///
+    /// # Errors
+    /// If the server cannot be connected to, or the TLS handshake fails. The cause is an [`io::Error`] whose
+    /// text can be logged.
+    pub(crate) async fn open(&self, offer: Offer) -> Result<Transport> {
+        let failed = |error: io::Error| {
+            Error::because(ErrorType::ConnectError, "connecting to a server", error).into_up()
+        };
+        let mut stream = TcpStream::connect(self.server).await.map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
+        if let Some(header) = &self.proxy_header {
+            stream.write_all(header).await.map_err(failed)?;
+        }
+        let Some(tls) = self.pool.tls() else { return Ok(Transport::Clear(stream)) };
+        let host = self.pool.host_of(self.server);
+        tls.connect(stream, &host, offer).await.map_err(|error| {
+            Error::because(ErrorType::TLSHandshakeFailure, "connecting to a server", error)
+                .into_up()
+        })
+    }
+
+    /// Takes an idle connection that is open and silent at `now` (microseconds).
+    pub(super) fn take_idle(&self, now: u64) -> Option<Transport> {
+        if self.proxy_header.is_some() { None } else { self.pool.idle().take(self.server, now) }
+    }
+
+    /// Keeps a connection for up to `timeout` from `now` (microseconds).
+    pub(super) fn keep(&self, idle: Idle, timeout: Duration, now: u64) {
+        if self.proxy_header.is_none() {
+            self.pool.idle().put(self.server, idle, timeout, now);
+        }
+    }
+}

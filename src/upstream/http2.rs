@@ -1,0 +1,318 @@
+//! HTTP/2 connections to the servers of one upstream, each shared by many requests.
+//!
+//! Pingora 0.9.1 pools HTTP/2 connections only if it can compare the address of their socket, which a
+//! connection with TLS of the gateway's own does not show it; it opens one connection for each request of a
+//! burst; and its only timeout is one between two reads, which also cuts streams that are idle by design.
+//!
+//! Connections are not kept alive with PING: servers of gRPC close a connection that sends more than one
+//! in five minutes. TCP keep-alive finds dead servers instead.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::{Builder, SendRequest};
+use parking_lot::Mutex;
+use pingora::prelude::{Error, ErrorType, Result};
+use socket2::{SockRef, TcpKeepalive};
+
+use super::dial::{Dial, Offer};
+use super::transport::Transport;
+use crate::clock;
+use crate::limit::MICROS_PER_SECOND;
+
+/// Maximum number of requests at a time on one connection. A server may allow fewer.
+const MAX_STREAMS: usize = 100;
+
+/// Bytes of a response that a server can send before the client has read them.
+const STREAM_WINDOW: u32 = 512 * 1024;
+
+/// The same for all responses of a connection: one slow client must not stop the others.
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 100;
+
+/// Largest frame that a server can send.
+const MAX_FRAME_BYTES: u32 = 64 * 1024;
+
+/// Maximum size of the decoded head of a response.
+const MAX_HEAD_BYTES: u32 = 1024 * 1024;
+
+/// How long it is remembered which version of HTTP a server has selected, in microseconds.
+const MEMORY_US: u64 = 600 * MICROS_PER_SECOND;
+
+/// Connections to the servers of one upstream.
+#[derive(Debug)]
+pub(crate) struct Http2Connections {
+    /// `None` after [`close`](Self::close): no connection is shared any more.
+    servers: Mutex<Option<HashMap<SocketAddr, Arc<Server>>>>,
+}
+
+/// A version of HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    Http1,
+    Http2,
+}
+
+/// A connection to a server that speaks either version.
+pub(crate) enum Acquired {
+    /// A new connection over which the server speaks HTTP/1.1.
+    Http1(Transport),
+    /// A stream.
+    Http2(Stream),
+}
+
+/// The right to send one request. The connection counts it until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) sender: SendRequest<Bytes>,
+    /// Whether the connection has been used by an earlier request.
+    pub(crate) is_reused: bool,
+    _place: Place,
+}
+
+#[derive(Debug, Default)]
+struct Server {
+    /// Held while a connection is opened, so that a burst of requests opens one.
+    connecting: tokio::sync::Mutex<()>,
+    connections: Mutex<Vec<Arc<Connection>>>,
+    /// The version that the server has selected, and until when that is remembered.
+    selected: Mutex<Option<(Version, u64)>>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    sender: SendRequest<Bytes>,
+    streams: AtomicUsize,
+    /// When it is closed if it has no stream, in microseconds.
+    expires_at: AtomicU64,
+    is_closed: AtomicBool,
+}
+
+/// One of the places for streams of a connection.
+#[derive(Debug)]
+struct Place {
+    connection: Arc<Connection>,
+    idle_timeout: Duration,
+}
+
+impl Http2Connections {
+    pub(super) fn new() -> Self {
+        Self { servers: Mutex::new(Some(HashMap::new())) }
+    }
+
+    /// The version that a server has selected; `None`: unknown at `now` (microseconds).
+    pub(crate) fn selected(&self, server: SocketAddr, now: u64) -> Option<Version> {
+        let server = self.servers.lock().as_ref()?.get(&server).map(Arc::clone)?;
+        let selected = *server.selected.lock();
+        selected.filter(|(_, until)| now < *until).map(|(version, _)| version)
+    }
+
+    /// Opens a stream: on a connection that is open, unless `is_new` requires a new one, which no other
+    /// request uses. Connections are closed after `idle_timeout` without a stream.
+    ///
+    /// # Errors
+    /// As [`Dial::open`], or if the server does not select HTTP/2 although that is the only offer.
+    pub(crate) async fn acquire(
+        &self,
+        dial: &Dial,
+        offer: Offer,
+        is_new: bool,
+        idle_timeout: Duration,
+    ) -> Result<Acquired> {
+        let shared = || {
+            let mut guard = self.servers.lock();
+            Some(Arc::clone(guard.as_mut()?.entry(dial.server).or_default()))
+        };
+        let shared = if is_new || dial.proxy_header.is_some() { None } else { shared() };
+        let Some(server) = shared else {
+            return match connect(dial, offer).await? {
+                Connected::Http1(transport) => Ok(Acquired::Http1(transport)),
+                Connected::Http2(connection) => {
+                    let place = connection.place(idle_timeout).ok_or_else(closed)?;
+                    place.stream(false).await.map(Acquired::Http2)
+                }
+            };
+        };
+        if let Some(stream) = server.reuse(idle_timeout).await {
+            return Ok(Acquired::Http2(stream));
+        }
+        let connecting = server.connecting.lock().await;
+        if let Some(stream) = server.reuse(idle_timeout).await {
+            return Ok(Acquired::Http2(stream));
+        }
+        if offer == Offer::Both && server.selected(clock::now()) == Some(Version::Http1) {
+            // Another request has found out meanwhile.
+            drop(connecting);
+            return dial.open(Offer::Http1).await.map(Acquired::Http1);
+        }
+        let connected = connect(dial, offer).await?;
+        let version = match &connected {
+            Connected::Http1(_) => Version::Http1,
+            Connected::Http2(_) => Version::Http2,
+        };
+        *server.selected.lock() = Some((version, clock::now().saturating_add(MEMORY_US)));
+        match connected {
+            Connected::Http1(transport) => Ok(Acquired::Http1(transport)),
+            Connected::Http2(connection) => {
+                let place = connection.place(idle_timeout).ok_or_else(closed)?;
+                server.connections.lock().push(connection);
+                place.stream(false).await.map(Acquired::Http2)
+            }
+        }
+    }
+
+    /// Closes connections that have had no stream for too long.
+    pub(super) fn sweep(&self, now: u64) {
+        let Some(servers) = &*self.servers.lock() else { return };
+        for server in servers.values() {
+            server.connections.lock().retain(|connection| {
+                let is_idle = connection.streams.load(Ordering::Acquire) == 0
+                    && connection.expires_at.load(Ordering::Relaxed) <= now;
+                !is_idle && !connection.is_closed.load(Ordering::Relaxed)
+            });
+        }
+    }
+
+    /// Closes all connections as soon as they have no stream. None is shared from now on.
+    pub(super) fn close(&self) {
+        *self.servers.lock() = None;
+    }
+}
+
+impl Server {
+    fn selected(&self, now: u64) -> Option<Version> {
+        let selected = *self.selected.lock();
+        selected.filter(|(_, until)| now < *until).map(|(version, _)| version)
+    }
+
+    /// A stream on a connection that is open and has a place.
+    async fn reuse(&self, idle_timeout: Duration) -> Option<Stream> {
+        loop {
+            let place = {
+                let mut connections = self.connections.lock();
+                connections.retain(|connection| !connection.is_closed.load(Ordering::Relaxed));
+                connections.iter().find_map(|connection| connection.place(idle_timeout))?
+            };
+            let connection = Arc::clone(&place.connection);
+            if let Ok(stream) = place.stream(true).await {
+                return Some(stream);
+            }
+            // The server has announced that it closes the connection.
+            connection.is_closed.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Connection {
+    /// Takes a place, if there is one.
+    fn place(self: &Arc<Self>, idle_timeout: Duration) -> Option<Place> {
+        let most = MAX_STREAMS.min(self.sender.current_max_send_streams());
+        let taken = self.streams.fetch_update(Ordering::AcqRel, Ordering::Acquire, |streams| {
+            (streams < most).then_some(streams + 1)
+        });
+        taken.ok().map(|_| Place { connection: Arc::clone(self), idle_timeout })
+    }
+}
+
+impl Place {
+    async fn stream(self, is_reused: bool) -> Result<Stream> {
+        let sender = self.connection.sender.clone();
+        let sender = sender.ready().await.map_err(in_words)?;
+        Ok(Stream { sender, is_reused, _place: self })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let timeout = u64::try_from(self.idle_timeout.as_micros()).unwrap_or(u64::MAX);
+        self.connection.expires_at.store(clock::now().saturating_add(timeout), Ordering::Relaxed);
+        self.connection.streams.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A new connection.
+enum Connected {
+    Http1(Transport),
+    Http2(Arc<Connection>),
+}
+
+async fn connect(dial: &Dial, offer: Offer) -> Result<Connected> {
+    let transport = dial.open(offer).await?;
+    let is_http2 = match &transport {
+        Transport::Clear(_) => true,
+        Transport::Tls(_) => transport.has_selected_http2(),
+    };
+    if !is_http2 {
+        if offer == Offer::Http2 {
+            let words = "the server did not select HTTP/2 in the TLS handshake";
+            return Err(Error::new(ErrorType::Custom(words)).into_up());
+        }
+        return Ok(Connected::Http1(transport));
+    }
+    let socket = SockRef::from(transport.tcp());
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(30))
+        .with_interval(Duration::from_secs(10));
+    // Without it, a server that has disappeared is found when the kernel gives up.
+    let _ = socket.set_tcp_keepalive(&keepalive);
+    #[cfg(target_os = "linux")]
+    let _ = socket.set_tcp_user_timeout(Some(Duration::from_secs(30)));
+    let (sender, driver) = Builder::new()
+        .enable_push(false)
+        .initial_max_send_streams(MAX_STREAMS)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(MAX_FRAME_BYTES)
+        .max_header_list_size(MAX_HEAD_BYTES)
+        .handshake(transport)
+        .await
+        .map_err(in_words)?;
+    let connection = Arc::new(Connection {
+        sender,
+        streams: AtomicUsize::new(0),
+        expires_at: AtomicU64::new(0),
+        is_closed: AtomicBool::new(false),
+    });
+    let weak = Arc::downgrade(&connection);
+    tokio::spawn(async move {
+        // The requests on it have the same error.
+        let _ = driver.await;
+        if let Some(connection) = weak.upgrade() {
+            connection.is_closed.store(true, Ordering::Relaxed);
+        }
+    });
+    Ok(Connected::Http2(connection))
+}
+
+#[allow(clippy::unnecessary_box_returns, reason = "the type of Pingora's errors")]
+fn closed() -> Box<Error> {
+    Error::new(ErrorType::Custom("the server allows no stream")).into_up()
+}
+
+/// The error of a connection or a stream, without anything that the server sent.
+#[allow(clippy::unnecessary_box_returns, reason = "the type of Pingora's errors")]
+pub(crate) fn in_words(error: h2::Error) -> Box<Error> {
+    let words = if error.is_io() {
+        let io = error.into_io().unwrap_or_else(|| std::io::ErrorKind::ConnectionReset.into());
+        return Error::because(ErrorType::ReadError, "on an HTTP/2 connection", io).into_up();
+    } else if error.is_go_away() && error.is_remote() {
+        "the server closed the HTTP/2 connection"
+    } else if error.is_reset() && error.is_remote() {
+        "the server reset the HTTP/2 stream"
+    } else {
+        "the server does not speak HTTP/2 correctly"
+    };
+    Error::new(ErrorType::Custom(words)).into_up()
+}
+
+/// Whether the server has certainly not processed the request that failed with this error (RFC 9113,
+/// section 8.7).
+pub(crate) fn is_unprocessed(error: &h2::Error) -> bool {
+    let is_refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+    // With another reason, the error is also that of streams that were processed.
+    let is_closing = error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
+    error.is_remote() && (is_refused || is_closing)
+}

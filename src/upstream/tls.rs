@@ -1,0 +1,237 @@
+//! TLS to the servers of one upstream: its configuration, which follows the files that it names, and
+//! failed handshakes in plain words.
+//!
+//! A configuration is made once and shared by all connections, because it holds the sessions that later
+//! connections resume.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, CertificateError, ClientConfig};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tracing::{info, warn};
+
+use super::transport::Transport;
+use crate::net::tls::{self, SettingNames, TlsError};
+use crate::policy::settings::UpstreamTls;
+
+/// Versions of HTTP that a handshake offers by ALPN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offer {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+    /// HTTP/2, else HTTP/1.1.
+    Both,
+}
+
+/// TLS to the servers of one upstream.
+#[derive(Debug)]
+pub(crate) struct TlsClient {
+    /// Name of the upstream.
+    upstream: Arc<str>,
+    settings: UpstreamTls,
+    /// One configuration for each [`Offer`], with the same authorities, certificate and sessions; `None`
+    /// until the files could be read.
+    configs: ArcSwapOption<[Arc<ClientConfig>; 3]>,
+    /// State of the files at the last attempt to read them; `None` before the first.
+    files: Mutex<Option<Vec<FileState>>>,
+}
+
+/// What shows that a file was replaced: when it was modified, its length, and its number on Unix.
+type FileState = Option<(SystemTime, u64, u64)>;
+
+impl TlsClient {
+    /// Creates a client without a configuration: [`refresh`](Self::refresh) makes it.
+    pub(super) fn new(upstream: Arc<str>, settings: UpstreamTls) -> Self {
+        let (configs, files) = (ArcSwapOption::empty(), Mutex::default());
+        Self { upstream, settings, configs, files }
+    }
+
+    /// Reads the files if one has changed since the last attempt, and at the first call. If they cannot be
+    /// used, logs it and keeps the previous configuration; without one, connections fail. Blocks while it
+    /// reads.
+    pub(super) fn refresh(&self) {
+        let states = self.file_states();
+        let previous = self.files.lock().replace(states.clone());
+        if previous.as_ref() == Some(&states) {
+            return;
+        }
+        match self.config() {
+            Ok(config) => {
+                self.configs.store(Some(Arc::new(offers(&config))));
+                if previous.is_some() {
+                    info!(upstream = &*self.upstream, "the TLS files of an upstream were replaced");
+                }
+            }
+            Err(error) => {
+                let (upstream, cause) = (&*self.upstream, error.to_string());
+                warn!(upstream, cause, "the TLS files of an upstream cannot be used");
+            }
+        }
+    }
+
+    /// Performs the handshake with the server of this host, which must present a valid certificate for
+    /// `server_name` of the settings, else for the host.
+    ///
+    /// # Errors
+    /// If the handshake fails. The text of the error says why.
+    pub(crate) async fn connect(
+        &self,
+        stream: TcpStream,
+        host: &str,
+        offer: Offer,
+    ) -> io::Result<Transport> {
+        let name = self.settings.server_name.as_deref().unwrap_or(host);
+        let server_name: ServerName<'static> = tls::server_name(name)?;
+        let configs = self.configs.load_full();
+        let config = configs.as_ref().and_then(|configs| configs.get(offer as usize));
+        let Some(config) = config else {
+            return Err(io::Error::other("the TLS files of the upstream cannot be used"));
+        };
+        let connector = TlsConnector::from(Arc::clone(config));
+        match connector.connect(server_name, stream).await {
+            Ok(stream) => Ok(Transport::Tls(Box::new(stream))),
+            Err(error) => Err(io::Error::other(in_words(name, &error))),
+        }
+    }
+
+    fn config(&self) -> Result<ClientConfig, TlsError> {
+        let table = format!("upstreams.{}.tls", self.upstream);
+        let names = SettingNames { table: &table, ca: "ca", chain: "cert", key: "key" };
+        tls::client_config(names, &self.settings.files)
+    }
+
+    fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        let files = &self.settings.files;
+        let certificate = files.certificate.iter().flat_map(|files| [&files.chain, &files.key]);
+        files.ca.iter().chain(certificate)
+    }
+
+    fn file_states(&self) -> Vec<FileState> {
+        self.paths().map(|path| file_state(path)).collect()
+    }
+}
+
+/// The configurations of all offers, in the order of [`Offer`].
+fn offers(config: &ClientConfig) -> [Arc<ClientConfig>; 3] {
+    let with = |protocols: &[&[u8]]| {
+        let mut config = config.clone();
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        Arc::new(config)
+    };
+    [with(&[b"http/1.1"]), with(&[b"h2"]), with(&[b"h2", b"http/1.1"])]
+}
+
+#[cfg(unix)]
+fn file_state(path: &Path) -> FileState {
+    use std::os::unix::fs::MetadataExt;
+    let about = fs::metadata(path).ok()?;
+    Some((about.modified().ok()?, about.len(), about.ino()))
+}
+
+#[cfg(not(unix))]
+fn file_state(path: &Path) -> FileState {
+    let about = fs::metadata(path).ok()?;
+    Some((about.modified().ok()?, about.len(), 0))
+}
+
+/// Why a handshake with the server of this name failed. Nothing that the server sent is part of the text.
+fn in_words(name: &str, error: &io::Error) -> String {
+    use rustls::Error::{
+        AlertReceived, InvalidCertificate, NoApplicationProtocol, PeerIncompatible,
+    };
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    match cause {
+        Some(InvalidCertificate(fault)) => {
+            format!("certificate of {name}: {}", certificate_fault(fault))
+        }
+        Some(AlertReceived(alert)) => format!("TLS handshake with {name}: {}", refusal(*alert)),
+        Some(NoApplicationProtocol) => format!("TLS handshake with {name}: no common protocol"),
+        Some(PeerIncompatible(_)) => {
+            format!("TLS handshake with {name}: no common version or cipher suite")
+        }
+        Some(_) => format!("TLS handshake with {name}: the server does not speak TLS correctly"),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+            format!("TLS handshake with {name}: the connection was closed")
+        }
+        None => format!("TLS handshake with {name}: {}", crate::net::io_text::plain(error)),
+    }
+}
+
+fn certificate_fault(fault: &CertificateError) -> &'static str {
+    use CertificateError::{
+        BadEncoding, BadSignature, Expired, ExpiredContext, InvalidPurpose, NotValidForName,
+        NotValidForNameContext, NotValidYet, NotValidYetContext, Revoked, UnknownIssuer,
+    };
+    match fault {
+        Expired | ExpiredContext { .. } => "expired",
+        NotValidYet | NotValidYetContext { .. } => "not valid yet",
+        NotValidForName | NotValidForNameContext { .. } => "not valid for this name",
+        UnknownIssuer => "issued by an unknown authority",
+        Revoked => "revoked",
+        BadSignature => "not signed by the authority of this name",
+        BadEncoding => "malformed",
+        InvalidPurpose => "not valid for a server",
+        _ => "not accepted",
+    }
+}
+
+/// What an alert of the server means.
+fn refusal(alert: AlertDescription) -> &'static str {
+    match alert {
+        AlertDescription::CertificateRequired => "the server requires a client certificate",
+        AlertDescription::BadCertificate
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::CertificateRevoked
+        | AlertDescription::CertificateExpired
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::AccessDenied
+        | AlertDescription::UnknownCA => "the server rejected the client certificate",
+        AlertDescription::UnrecognisedName => "the server does not know the name",
+        AlertDescription::NoApplicationProtocol => "no common protocol",
+        AlertDescription::ProtocolVersion => "no common version",
+        _ => "the server ended the handshake with an alert",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_handshakes_in_words() {
+        use rustls::Error::{AlertReceived, InvalidCertificate};
+        let of_tls = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let errors = [
+            of_tls(InvalidCertificate(CertificateError::Expired)),
+            of_tls(InvalidCertificate(CertificateError::NotValidForName)),
+            of_tls(InvalidCertificate(CertificateError::UnknownIssuer)),
+            of_tls(AlertReceived(AlertDescription::CertificateRequired)),
+            of_tls(AlertReceived(AlertDescription::UnknownCA)),
+            of_tls(rustls::Error::DecryptError),
+            io::ErrorKind::UnexpectedEof.into(),
+            io::Error::from_raw_os_error(104),
+        ];
+        let words: Vec<String> =
+            errors.iter().map(|error| in_words("api.internal", error)).collect();
+        insta::assert_snapshot!(words.join("\n"), @"
+        certificate of api.internal: expired
+        certificate of api.internal: not valid for this name
+        certificate of api.internal: issued by an unknown authority
+        TLS handshake with api.internal: the server requires a client certificate
+        TLS handshake with api.internal: the server rejected the client certificate
+        TLS handshake with api.internal: the server does not speak TLS correctly
+        TLS handshake with api.internal: the connection was closed
+        TLS handshake with api.internal: connection reset by peer
+        ");
+    }
+}

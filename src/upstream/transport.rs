@@ -1,0 +1,130 @@
+//! The bytes of a connection to a server: in clear or over TLS.
+
+use std::io::{self, Read};
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use socket2::{SockRef, Socket};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+/// A connection to a server.
+#[derive(Debug)]
+pub(crate) enum Transport {
+    /// In clear.
+    Clear(TcpStream),
+    /// Over TLS.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// What can be read from an idle connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Probe {
+    /// Nothing.
+    Silent,
+    /// Its end, or an error.
+    Closed,
+    /// Bytes that no request has asked for.
+    Surplus,
+}
+
+/// Maximum number of reads from an idle TLS connection: session tickets and key updates, which are no
+/// surplus bytes, take one or two.
+const MAX_PROBE_READS: usize = 8;
+
+impl Transport {
+    /// The socket.
+    pub(super) fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Clear(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        }
+    }
+
+    /// Whether the server has selected HTTP/2 by ALPN.
+    pub(crate) fn has_selected_http2(&self) -> bool {
+        match self {
+            Self::Clear(_) => false,
+            Self::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice()),
+        }
+    }
+
+    /// Finds out what can be read, directly from the socket: tokio notices bytes only when it next polls.
+    pub(super) fn probe(&mut self) -> Probe {
+        let stream = match self {
+            Self::Clear(stream) => return probe(stream),
+            Self::Tls(stream) => stream,
+        };
+        let (tcp, tls) = stream.get_mut();
+        let socket = SockRef::from(&*tcp);
+        let mut socket: &Socket = &socket;
+        for _ in 0..MAX_PROBE_READS {
+            match tls.process_new_packets() {
+                Ok(state) if state.plaintext_bytes_to_read() > 0 => return Probe::Surplus,
+                Ok(state) if state.peer_has_closed() => return Probe::Closed,
+                Ok(_) => {}
+                Err(_) => return Probe::Closed,
+            }
+            match tls.read_tls(&mut socket as &mut dyn Read) {
+                Ok(0) => return Probe::Closed,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Probe::Silent,
+                Err(_) => return Probe::Closed,
+            }
+        }
+        Probe::Closed
+    }
+}
+
+/// Peeks into the socket's receive buffer.
+fn probe(stream: &TcpStream) -> Probe {
+    match SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]) {
+        Ok(0) => Probe::Closed,
+        Ok(_) => Probe::Surplus,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Probe::Silent,
+        Err(_) => Probe::Closed,
+    }
+}
+
+impl AsyncRead for Transport {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Clear(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Transport {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Clear(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            // Nothing is buffered.
+            Self::Clear(_) => Poll::Ready(Ok(())),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Clear(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

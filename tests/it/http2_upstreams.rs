@@ -1,0 +1,143 @@
+//! Upstreams over HTTP/2, in clear and over TLS.
+
+use std::io::Write as _;
+use std::thread;
+
+use crate::support::{Authority, ClosedPort, Gateway, PeerServer, Request, Upstream, eventually};
+
+/// One route for all paths to this server. `rest` continues the table of the upstream.
+fn config(server: &str, rest: &str) -> String {
+    format!(
+        "[upstreams.api]\nservers = [{server:?}]\n{rest}\n[routes.all]\npath = \"/*\"\nupstream = \"api\"\n"
+    )
+}
+
+fn connections(gateway: &Gateway, reused: &str) -> u64 {
+    gateway.count("tollgate_upstream_connections_total", &[("reused", reused)])
+}
+
+fn h2c() -> (PeerServer, Gateway) {
+    let server = PeerServer::node(None);
+    let gateway = Gateway::start(&config(&server.address.to_string(), "protocol = \"h2c\""));
+    (server, gateway)
+}
+
+#[test]
+fn requests_share_one_connection_in_clear() {
+    let (server, gateway) = h2c();
+    for number in 0..4 {
+        let request = Request::new("POST", "/echo?a=b").without("Host").header("Host", "api.test");
+        let answer = gateway.send(&request.body("x".repeat(number * 40_000)));
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let seen = answer.json();
+        assert_eq!(seen["version"], "2.0");
+        assert_eq!(seen["length"], number * 40_000);
+        assert_eq!(seen["path"], "/echo?a=b");
+        assert_eq!(seen["headers"][":authority"], "api.test");
+        assert_eq!(seen["headers"][":scheme"], "http");
+        assert_eq!(seen["headers"]["x-forwarded-proto"], "http");
+        assert_eq!(seen["headers"]["connection"], serde_json::Value::Null);
+    }
+    assert_eq!(server.count("session"), 1, "{}", server.log());
+    assert_eq!((connections(&gateway, "false"), connections(&gateway, "true")), (1, 3));
+    assert_eq!(gateway.get("/large").body.len(), 1_000_000);
+    assert_eq!(gateway.get("/trailers").status, 200);
+    let head = gateway.send(&Request::new("HEAD", "/"));
+    assert_eq!((head.status, head.body.len()), (200, 0));
+}
+
+#[test]
+fn burst_of_requests_opens_one_connection() {
+    let (server, gateway) = h2c();
+    thread::scope(|scope| {
+        for _ in 0..40 {
+            scope.spawn(|| assert_eq!(gateway.get("/").status, 200));
+        }
+    });
+    assert_eq!(server.count("session"), 1, "{}", server.log());
+    assert_eq!(server.count("request"), 40);
+}
+
+#[test]
+fn connection_that_the_server_closes_loses_no_request() {
+    let (server, gateway) = h2c();
+    for _ in 0..20 {
+        assert_eq!(gateway.get("/goaway").status, 200);
+    }
+    assert!(server.count("session") > 1, "{}", server.log());
+}
+
+#[test]
+fn version_is_negotiated_over_tls_and_remembered() {
+    let authority = Authority::new();
+    let issued = authority.issue("api", &["api.test"]);
+    let server = PeerServer::node(Some(&issued));
+    let tls = format!("tls = {{ ca = {:?}, server_name = \"api.test\" }}", authority.ca());
+    let address = format!("https://{}", server.address);
+    for (protocol, version) in [("auto", "2.0"), ("h2", "2.0"), ("http1", "1.1")] {
+        let rest = format!("protocol = {protocol:?}\n{tls}");
+        let gateway = Gateway::start(&config(&address, &rest));
+        for _ in 0..3 {
+            let answer = gateway.get("/");
+            assert_eq!(answer.json()["version"], version, "{protocol}");
+        }
+        assert_eq!((connections(&gateway, "false"), connections(&gateway, "true")), (1, 2));
+    }
+}
+
+#[test]
+fn server_over_tls_that_speaks_only_http1_is_used_with_auto_but_not_with_h2() {
+    let authority = Authority::new();
+    let issued = authority.issue("api", &["api.test"]);
+    // Speaks HTTP/1.1 only, and selects no protocol.
+    let server = PeerServer::websocket(Some(&issued));
+    let tls = format!("tls = {{ ca = {:?}, server_name = \"api.test\" }}", authority.ca());
+    let address = format!("https://{}", server.address);
+    let auto = Gateway::start(&config(&address, &tls));
+    for _ in 0..3 {
+        // It wants a WebSocket.
+        assert_eq!(auto.get("/").status, 426);
+    }
+    let h2 = Gateway::start(&config(&address, &format!("protocol = \"h2\"\n{tls}")));
+    assert_eq!(h2.get("/").status, 502);
+}
+
+#[test]
+fn server_that_speaks_only_http1_is_a_502_with_h2c() {
+    let server = Upstream::start(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        false
+    });
+    let gateway = Gateway::start(&config(&server.address.to_string(), "protocol = \"h2c\""));
+    assert_eq!(gateway.get("/").status, 502);
+    let cause = "the server does not speak HTTP/2 correctly";
+    eventually("the cause in the log", || gateway.log().contains(cause).then_some(()));
+}
+
+#[test]
+fn server_that_cannot_be_connected_to_is_replaced_by_another() {
+    let server = PeerServer::node(None);
+    let closed = ClosedPort::bind();
+    let config = format!(
+        "[upstreams.api]\nservers = [{:?}, {:?}]\nprotocol = \"h2c\"\n[routes.all]\npath = \"/*\"\nupstream = \"api\"\n",
+        closed.address.to_string(),
+        server.address.to_string()
+    );
+    let gateway = Gateway::start(&config);
+    for _ in 0..4 {
+        assert_eq!(gateway.get("/").status, 200);
+    }
+    assert_eq!(gateway.count("tollgate_upstream_results_total", &[("result", "connect")]), 1);
+}
+
+#[test]
+fn silent_server_is_a_504_after_the_read_timeout() {
+    // Accepts connections, and never sends a byte.
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap().to_string();
+    let rest = "protocol = \"h2c\"\nread_timeout = \"300ms\"";
+    let gateway = Gateway::start(&config(&address, rest));
+    assert_eq!(gateway.get("/").status, 504);
+    assert_eq!(gateway.send(&Request::new("POST", "/").body("x")).status, 504);
+    assert_eq!(gateway.count("tollgate_upstream_results_total", &[("result", "timeout")]), 2);
+}
