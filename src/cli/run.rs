@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 
 use super::check::summary;
 use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE};
+use crate::acme::AcmeHandles;
 use crate::net::listen::{BindError, Listener};
 use crate::observe::metrics::Metrics;
 use crate::policy::{Policy, settings};
@@ -29,6 +30,7 @@ use crate::runtime::{CurrentSnapshot, Runtime, Snapshot};
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::append;
+use crate::tls::store::CertificateStore;
 use crate::upstream::pool::Pool;
 use services::{Services, limiter};
 use settle::Settling;
@@ -87,6 +89,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
     let (limiter, supervisor) = limiter(&policy, Arc::clone(&store), &metrics, appending);
     let current = Arc::new(CurrentSnapshot::from_pointee(Snapshot::new(policy, pools)));
     let limiter = Arc::new(limiter);
+    let certificates = Arc::<CertificateStore>::default();
     let runtime = Runtime {
         current,
         limiter,
@@ -95,6 +98,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
         access_log: Arc::clone(&telemetry.access_log),
         audit: Arc::clone(&telemetry.audit),
         traces: Arc::clone(&telemetry.traces),
+        acme: AcmeHandles::new(certificates, metrics.acme_orders.clone()),
     };
     let reloader = Arc::new(Reloader::new(file, &source, runtime.clone()));
     let limiter = Arc::clone(&runtime.limiter);

@@ -1,14 +1,16 @@
 //! The snapshot of the configuration in force, its replacement, and the services that outlive it.
 //!
 //! Reading order: `snapshot`, this file (how a policy is put in force), `lookups` (addresses of
-//! upstream servers), `drain` (graceful shutdown).
+//! upstream servers), `acme` (automatic certificates), `drain` (graceful shutdown).
 
+pub mod acme;
 pub mod drain;
 pub mod lookups;
 mod snapshot;
 
 use std::sync::Arc;
 
+use crate::acme::AcmeHandles;
 use crate::clock;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::Audit;
@@ -40,6 +42,8 @@ pub struct Runtime {
     pub audit: Arc<Audit>,
     /// Exports spans of sampled requests to an OpenTelemetry collector.
     pub traces: Arc<Traces>,
+    /// Automatic certificates.
+    pub acme: AcmeHandles,
 }
 
 impl Runtime {
@@ -51,7 +55,7 @@ impl Runtime {
     /// Puts a policy in force, and returns its snapshot. New requests use it; requests in flight keep
     /// theirs. Names of new upstreams are looked up first. Calls must not overlap.
     pub(crate) async fn apply(&self, mut policy: Policy) -> Arc<Snapshot> {
-        let Self { current, limiter, store, metrics, access_log, audit, traces } = self;
+        let Self { current, limiter, store, metrics, access_log, audit, traces, .. } = self;
         let previous = current.load_full();
         let pools = Pool::for_all(&policy.upstreams, &previous.pools).await;
         let numbers = store.adopt(&policy.limits, clock::now());
