@@ -1,9 +1,12 @@
 //! Loads gateway.toml from disk into a policy. `run`, `check` and reloads all use it, so that they report
 //! the same errors.
 
+mod paths;
 mod secret_files;
+mod tls_files;
 mod values;
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -14,6 +17,7 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use crate::blocking::{NoResult, run_sync};
+use crate::clock;
 use crate::config::Config;
 use crate::config::diagnostic::{Diagnostic, Diagnostics, Report};
 use crate::config::outline::Outline;
@@ -21,6 +25,7 @@ use crate::config::read as toml;
 use crate::config::reference::Reference;
 use crate::net::tls::{self, TlsError};
 use crate::policy::{Digest, Policy, build};
+use crate::tls::files::TlsFiles;
 pub use secret_files::SecretFile;
 pub use values::Unknown;
 use values::Values;
@@ -132,6 +137,8 @@ pub struct Source {
     text: String,
     digest: Digest,
     values: Values,
+    /// The certificates of the listeners, after the policy was built.
+    tls: RefCell<tls_files::Loaded>,
 }
 
 // === impl LoadError ===
@@ -196,7 +203,8 @@ impl Source {
     fn of_text(path: &Path, text: String, unknown: Unknown) -> Self {
         let digest = Sha256::digest(&text).into();
         let values = Values::of(path, unknown);
-        Self { name: path.display().to_string(), text, digest, values }
+        let (name, tls) = (path.display().to_string(), RefCell::default());
+        Self { name, text, digest, values, tls }
     }
 
     /// Reads a file that has been read before. A pipe or a device is an error: it could block forever.
@@ -231,8 +239,12 @@ impl Source {
     /// See [`LoadError`]. All errors and warnings in the file are in one [`Report`].
     pub fn check(&self) -> Result<(Policy, Report), LoadError> {
         let values = |reference: Reference<'_>| self.values.look_up(reference);
-        let (policy, report) =
+        let (mut policy, mut report) =
             build_text(&self.name, &self.text, &values).map_err(LoadError::Diagnostics)?;
+        if let Some(folder) = Path::new(&self.name).parent() {
+            paths::complete(&mut policy, folder);
+        }
+        self.load_tls_files(&mut policy, &mut report)?;
         let of_redis = policy.redis.as_ref().and_then(|redis| redis.tls.as_ref());
         let of_tracing = policy.tracing.as_ref().and_then(|tracing| tracing.endpoint.tls.as_ref());
         for (names, tls) in [(tls::REDIS, of_redis), (tls::TRACING, of_tracing)] {
@@ -253,6 +265,35 @@ impl Source {
             }
         }
         Ok((policy, report))
+    }
+
+    /// Loads the certificates of the listeners. Errors and warnings are added to those of the file.
+    fn load_tls_files(&self, policy: &mut Policy, report: &mut Report) -> Result<(), LoadError> {
+        if policy.listeners.iter().all(|listener| listener.tls.is_none()) {
+            return Ok(());
+        }
+        let now = clock::unix_seconds();
+        let (loaded, found) = tls_files::load(policy, &self.as_written(), &self.values, now);
+        *self.tls.borrow_mut() = loaded;
+        for diagnostic in found {
+            report.push(diagnostic);
+        }
+        if !report.errors.is_empty() {
+            return Err(LoadError::Diagnostics(report.clone()));
+        }
+        policy.warnings = report.warning_findings(MAX_WARNINGS);
+        Ok(())
+    }
+
+    /// The certificates of the listeners, after [`policy`](Self::policy).
+    pub fn tls_files(&self) -> TlsFiles {
+        self.tls.borrow().files.clone()
+    }
+
+    /// Paths of the files that listeners name, after [`policy`](Self::policy); also of those that could not
+    /// be loaded.
+    pub fn tls_paths(&self) -> Vec<PathBuf> {
+        self.tls.borrow().paths.clone()
     }
 
     /// The file as it is written, without the parts that have errors.

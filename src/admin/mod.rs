@@ -9,6 +9,7 @@ mod app;
 mod audit;
 mod body;
 mod breaker;
+mod certificates;
 mod clients;
 mod dry_run;
 mod events;
@@ -37,12 +38,13 @@ use tracing::info;
 use crate::clock;
 use crate::explain::{Explainer, json};
 use crate::reload::Reloader;
-use crate::runtime::Runtime;
 use crate::runtime::drain::Draining;
+use crate::runtime::{Runtime, Snapshot};
 use crate::store::limiter::Limiter;
 use answer::Answer;
 pub use app::App;
 use body::BodyError;
+use certificates::Certificates;
 use clients::adjust::AdjustKind;
 use guard::{Guard, GuardedRequest};
 use policy::Policy;
@@ -146,7 +148,7 @@ impl Admin {
         route: &ApiRoute,
         arguments: Arguments<'_>,
     ) -> Result<Answer, Box<Answer>> {
-        let Runtime { current, limiter, store, metrics, audit, .. } = &self.runtime;
+        let Runtime { current, limiter, audit, tls, .. } = &self.runtime;
         let snapshot = current.load_full();
         let Arguments { parts, query, body } = arguments;
         let adjust = |kind| clients::adjust::adjust(&snapshot, limiter, parts, query, (kind, body));
@@ -161,17 +163,13 @@ impl Admin {
             // A HEAD request. `app` answers GET with a stream.
             Call::Events => Answer::of(StatusCode::OK, events::KIND, Vec::new()),
             Call::Samples => samples::show(&self.sampler, query)?,
-            Call::Metrics => match metrics.render(store, &snapshot.servers(clock::now())) {
-                Ok(body) => Answer::of(StatusCode::OK, EXPOSITION, body),
-                Err(error) => {
-                    Answer::text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n"))
-                }
-            },
+            Call::Metrics => self.metrics(&snapshot),
             Call::OpenApi => openapi::show(),
             Call::Status => Answer::json(&Status::of(self)),
             Call::Policy => Answer::json(&Policy::of(&snapshot)),
             Call::Reloads => reload::reloads(&self.reloader, snapshot.generation),
             Call::Upstreams => Answer::json(&Upstreams::of(&snapshot)),
+            Call::Certificates => Answer::json(&Certificates::of(tls)),
             Call::Audit => audit::show(&snapshot, (audit, limiter), query).await?,
             Call::Top => clients::top::show(&snapshot, query)?,
             Call::Buckets => clients::buckets::show(&snapshot, limiter, parts, query).await?,
@@ -185,6 +183,17 @@ impl Admin {
             }
             Call::Reload => reload::reload(&self.reloader).await,
         })
+    }
+
+    /// All series, with their current values.
+    fn metrics(&self, snapshot: &Snapshot) -> Answer {
+        let Runtime { metrics, store, tls, .. } = &self.runtime;
+        let certificates = tls.certificates().into_iter();
+        metrics.tls.show(certificates.map(|(_, it)| (Arc::clone(it.name()), it.not_after())));
+        match metrics.render(store, &snapshot.servers(clock::now())) {
+            Ok(body) => Answer::of(StatusCode::OK, EXPOSITION, body),
+            Err(error) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
+        }
     }
 
     /// Why the gateway is not ready for requests, if it is not.

@@ -12,9 +12,13 @@ use clap::Args;
 use super::EXIT_BAD_FILE;
 use super::token::token;
 use crate::config::diagnostic::Report;
-use crate::load::{self, Checked, LoadError, Unknown};
+use crate::load::{self, Checked, LoadError, Source, Unknown};
+use crate::observe::time::UtcTime;
 use crate::policy::Policy;
 use crate::top::target::Target;
+
+/// Maximum number of certificates that are listed.
+const MAX_CERTIFICATES: usize = 20;
 
 /// The flags of `tollgate check`.
 #[derive(Debug, Args)]
@@ -90,6 +94,9 @@ pub(super) fn check(file: &Path, flags: &Flags) -> ExitCode {
         return against::compare(file, source.text(), target, flags.json);
     }
     println!("{}: {}", file.display(), summary(&policy));
+    for line in certificates(&source) {
+        println!("{line}");
+    }
     let assumed = source.assumed();
     if !assumed.is_empty() {
         println!("assumed, because they have no value here: {}", assumed.join(", "));
@@ -98,6 +105,25 @@ pub(super) fn check(file: &Path, flags: &Flags) -> ExitCode {
         println!("{skipped}");
     }
     ExitCode::SUCCESS
+}
+
+/// One line for each certificate of the listeners, those that expire first at the beginning.
+fn certificates(source: &Source) -> Vec<String> {
+    let files = source.tls_files();
+    let mut ends: Vec<(u64, &str)> =
+        files.certificates().map(|(_, it)| (it.not_after(), &**it.name())).collect();
+    ends.sort_unstable();
+    let line = |(end, name): &(u64, &str)| {
+        let time = format!("{:.0}", UtcTime::of_seconds(*end));
+        let date = time.split('T').next().unwrap_or_default();
+        format!("certificate of {name}, expires {date}")
+    };
+    let mut lines: Vec<String> = ends.iter().take(MAX_CERTIFICATES).map(line).collect();
+    let more = ends.len().saturating_sub(MAX_CERTIFICATES);
+    if more > 0 {
+        lines.push(format!("{more} more certificates"));
+    }
+    lines
 }
 
 /// The admin port to compare with.

@@ -19,7 +19,6 @@ use tracing::{error, info, warn};
 
 use super::check::summary;
 use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE};
-use crate::acme::AcmeHandles;
 use crate::net::listen::{BindError, Listener};
 use crate::observe::metrics::Metrics;
 use crate::policy::{Policy, settings};
@@ -30,7 +29,8 @@ use crate::runtime::{CurrentSnapshot, Runtime, Snapshot};
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::append;
-use crate::tls::store::CertificateStore;
+use crate::tls::files::TlsFiles;
+use crate::tls::listeners::TlsListeners;
 use crate::upstream::pool::Pool;
 use services::{Services, limiter};
 use settle::Settling;
@@ -74,7 +74,8 @@ pub(super) fn run(file: &Path) -> ExitCode {
     };
     let store = Arc::new(MemoryStore::new(policy.memory.max_buckets, &policy.limits));
     let draining = Draining::default();
-    let Prepared { signals, hangup_signal, pools } = match prepare(&policy, &draining) {
+    let prepared = prepare(&policy, source.tls_files(), &draining);
+    let Prepared { signals, hangup_signal, pools, tls } = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
             error!("cannot start: {error}");
@@ -89,7 +90,6 @@ pub(super) fn run(file: &Path) -> ExitCode {
     let (limiter, supervisor) = limiter(&policy, Arc::clone(&store), &metrics, appending);
     let current = Arc::new(CurrentSnapshot::from_pointee(Snapshot::new(policy, pools)));
     let limiter = Arc::new(limiter);
-    let certificates = Arc::<CertificateStore>::default();
     let runtime = Runtime {
         current,
         limiter,
@@ -98,7 +98,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
         access_log: Arc::clone(&telemetry.access_log),
         audit: Arc::clone(&telemetry.audit),
         traces: Arc::clone(&telemetry.traces),
-        acme: AcmeHandles::new(certificates, metrics.acme_orders.clone()),
+        tls,
     };
     let reloader = Arc::new(Reloader::new(file, &source, runtime.clone()));
     let limiter = Arc::clone(&runtime.limiter);
@@ -120,18 +120,21 @@ struct Prepared {
     signals: Signals,
     hangup_signal: HangupSignal,
     pools: Vec<Arc<Pool>>,
+    tls: Arc<TlsListeners>,
 }
 
-/// Prepares for the first request: installs signal handlers and looks up every upstream. A name
+/// Prepares for the first request: sets up TLS, installs signal handlers and looks up every upstream. A name
 /// without an address is logged and retried later; it does not prevent the start.
-fn prepare(policy: &Policy, draining: &Draining) -> std::io::Result<Prepared> {
+fn prepare(policy: &Policy, files: TlsFiles, draining: &Draining) -> std::io::Result<Prepared> {
+    let tls = Arc::new(TlsListeners::default());
+    tls.apply(&policy.listeners, files).map_err(std::io::Error::other)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let delay = policy.server.drain_delay.unwrap_or_default();
         let signals = Signals::catch(draining.clone(), delay)?;
         let hangup_signal = HangupSignal::catch()?;
         let pools = Pool::for_all(&policy.upstreams, &[]).await;
-        Ok(Prepared { signals, hangup_signal, pools })
+        Ok(Prepared { signals, hangup_signal, pools, tls })
     })
 }
 

@@ -13,6 +13,7 @@ mod policy;
 mod process;
 mod registrar;
 mod stale;
+mod tls;
 mod totals;
 mod upstream;
 
@@ -37,6 +38,7 @@ pub use latency::{Durations, Percentiles};
 pub use policy::{CompleteRequest, PolicySeries};
 pub use process::{ConfigSeries, ConnectionSeries, OpenConnection, TraceSeries};
 use registrar::Registrar;
+pub use tls::TlsSeries;
 pub use totals::{Gauges, Totals};
 use upstream::UpstreamFamilies;
 pub use upstream::{ServerHealth, UpstreamResult, UpstreamSeries};
@@ -91,12 +93,12 @@ pub struct Metrics {
     local_evictions: IntCounter,
     /// Number of access log lines that were dropped.
     pub access_log_dropped: IntCounter,
+    /// Handshakes of clients, and certificates.
+    pub tls: TlsSeries,
     /// Numbers of exported and dropped spans, and exports by result.
     pub traces: TraceSeries,
     /// Refusal runs that could not be added to the stream in Redis.
     pub audit_dropped: IntCounter,
-    /// Numbers of orders for automatic certificates, by result.
-    pub acme_orders: IntCounterVec,
     /// What samples are made of.
     counts: Counts,
 }
@@ -168,17 +170,13 @@ impl Metrics {
                 "tollgate_access_log_dropped_total",
                 "Access log lines dropped because the output was full, too slow or closed.",
             )?)?,
+            tls: TlsSeries::register(&series)?,
             traces: TraceSeries::register(&series)?,
             audit_dropped: series.keep(IntCounter::new(
                 "tollgate_audit_dropped_total",
                 "Refusal runs missing from the stream in Redis: more ended in a second than are \
                  written, or Redis did not accept them in time.",
             )?)?,
-            acme_orders: series.counters(
-                "tollgate_acme_orders_total",
-                "Orders for automatic certificates by result: ok, or why there is no certificate (docs/acme.md).",
-                &["result"],
-            )?,
             counts: Counts::default(),
             registry: series.registry.clone(),
             rendering: Mutex::new(()),

@@ -47,6 +47,11 @@ impl UtcTime {
         timestamp.as_microsecond().try_into().ok().map(Self)
     }
 
+    /// The time of this many seconds since the epoch. `{:.0}` shows it without a fraction.
+    pub fn of_seconds(seconds: u64) -> Self {
+        Self(seconds.saturating_mul(crate::limit::MICROS_PER_SECOND))
+    }
+
     /// Appends the time with six digits of the second, without the cost of [`fmt`].
     pub fn append_to(self, text: &mut Vec<u8>) {
         // Writing to a `Vec` does not fail.

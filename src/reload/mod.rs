@@ -1,9 +1,10 @@
 //! Reloads the configuration file while requests continue. The file is read, checked and built in
 //! full, then one swap of a pointer puts it in force. A file with an error changes nothing.
 //!
-//! Reading order: this file (one reload from beginning to end), `dry_run`, `history`, `links` and `watch` (how
+//! Reading order: this file (one reload from beginning to end), `certificates` (replaced files), `dry_run`, `history`, `links` and `watch` (how
 //! a change of the file is detected), `service` (when to reload).
 
+mod certificates;
 pub mod dry_run;
 pub mod history;
 mod links;
@@ -29,6 +30,8 @@ use crate::policy::access_log::Output;
 use crate::policy::restart::{self, SettingPath};
 use crate::policy::{Digest, Policy};
 use crate::runtime::Runtime;
+use crate::tls::files::TlsFiles;
+use certificates::Certificates;
 use history::History;
 
 /// Maximum time to read the file and all files that it names.
@@ -48,8 +51,10 @@ pub struct Reloader {
     reads: BlockingCalls,
     /// Dry runs. Apart from `reads`, so that they cannot keep a reload from its threads.
     dry_runs: BlockingCalls,
+    /// Certificates whose files have changed.
+    certificates: Certificates,
     /// Paths of the files whose change may change the configuration: the configuration file, and the
-    /// secrets that it names.
+    /// secrets and certificates that it names.
     watched: parking_lot::Mutex<Vec<PathBuf>>,
 }
 
@@ -108,6 +113,8 @@ struct Content {
     digest: Digest,
     /// The secrets that it names.
     secrets: Vec<SecretFile>,
+    /// Paths of the files that listeners name.
+    tls_paths: Vec<PathBuf>,
 }
 
 /// A file that was rejected.
@@ -124,6 +131,7 @@ struct Ready {
     content: Content,
     outline: Outline,
     text: Arc<str>,
+    tls: TlsFiles,
 }
 
 /// The result of reading the file again.
@@ -142,7 +150,9 @@ impl Reloader {
         let state = Mutex::new(State { content, outline, text, rejected: None, blocked_at: None });
         let history = History::default();
         let (reads, dry_runs) = (BlockingCalls::default(), BlockingCalls::default());
-        Self { path: path.to_owned(), runtime, state, history, reads, dry_runs, watched }
+        let certificates = Certificates::of(runtime.clone());
+        let path = path.to_owned();
+        Self { path, runtime, state, history, reads, dry_runs, certificates, watched }
     }
 
     /// Reads the file, and puts it in force if it has changed and is valid. Counts and logs the
@@ -175,6 +185,12 @@ impl Reloader {
         }
     }
 
+    /// Puts certificates in force whose files have changed. Returns whether it should be called again soon,
+    /// because files are wrong that may still be incomplete.
+    async fn refresh_certificates(&self) -> bool {
+        self.certificates.refresh(&self.reads).await
+    }
+
     /// The last reloads that changed the configuration or were rejected.
     pub fn history(&self) -> &History {
         &self.history
@@ -198,10 +214,10 @@ impl Reloader {
     }
 
     async fn apply(&self, state: &mut State, cause: Cause, ready: Ready) -> ReloadResult {
-        let Ready { policy, content, outline, text } = ready;
+        let Ready { policy, content, outline, text, tls } = ready;
         self.watch(&content, None);
         let warnings = policy.warnings.clone();
-        let generation = self.runtime.apply(policy).await.generation;
+        let generation = self.runtime.apply(policy, tls).await.generation;
         let changes = Changes::between(&state.outline, &outline);
         *state = State { content, outline, text, rejected: None, blocked_at: None };
         self.runtime.metrics.config.applied(generation);
@@ -262,7 +278,11 @@ pub fn log_warnings(path: &Path, warnings: &Findings) {
 impl Content {
     /// What the policy of `source` was built from.
     fn of(source: &Source) -> Self {
-        Self { digest: source.digest(), secrets: source.secret_files() }
+        Self {
+            digest: source.digest(),
+            secrets: source.secret_files(),
+            tls_paths: source.tls_paths(),
+        }
     }
 
     /// Whether a reload of `source` would have the same content. Reads the secrets again.
@@ -270,10 +290,11 @@ impl Content {
         source.digest() == self.digest && self.secrets.iter().all(SecretFile::is_unchanged)
     }
 
-    /// Paths of the configuration file and of the secrets.
+    /// Paths of the configuration file, of the secrets and of the certificates.
     fn paths(&self, file: &Path) -> Vec<PathBuf> {
         let secrets = self.secrets.iter().map(|secret| secret.path.clone());
-        std::iter::once(file.to_owned()).chain(secrets).collect()
+        let named = secrets.chain(self.tls_paths.iter().cloned());
+        std::iter::once(file.to_owned()).chain(named).collect()
     }
 }
 
@@ -297,7 +318,8 @@ fn read(path: &Path, in_force: &Content, policy: &Policy) -> Reading {
         diagnostics.extend(cannot_log(policy, &new, &outline, can_open));
         if diagnostics.is_empty() {
             let (content, text) = (Content::of(&source), source.text().into());
-            return Ok(Ready { policy: new, content, outline, text });
+            let tls = source.tls_files();
+            return Ok(Ready { policy: new, content, outline, text, tls });
         }
         Err(LoadError::Diagnostics(source.report(diagnostics)))
     });

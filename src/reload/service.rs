@@ -27,6 +27,9 @@ const DEBOUNCE_TIME: Duration = Duration::from_millis(50);
 /// Maximum time to wait for [`DEBOUNCE_TIME`] without a change.
 const SETTLE_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// Interval at which certificate files that are wrong are read again, before they are reported.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+
 /// The handler for SIGHUP.
 pub struct HangupSignal(Signal);
 
@@ -74,20 +77,29 @@ impl BackgroundService for ReloadService {
                 "{path} is not a regular file; it is reloaded on SIGHUP and by the admin API only"
             );
         }
+        let mut is_pending = false;
         loop {
             let cause = tokio::select! {
                 _ = shutdown.changed() => return,
-                _ = hangups.recv() => Cause::Requested,
-                () = watch.changed(), if is_file => Cause::FileChanged,
-                _ = polls.tick(), if is_file => Cause::FileChanged,
+                _ = hangups.recv() => Some(Cause::Requested),
+                () = watch.changed() => Some(Cause::FileChanged),
+                _ = polls.tick() => Some(Cause::FileChanged),
+                () = sleep(RETRY_INTERVAL), if is_pending => None,
             };
-            if cause == Cause::Requested {
-                self.reloader.runtime.access_log.reopen();
-                info!(path = %path.display(), "SIGHUP: reloading the configuration");
-            } else {
-                settle(&mut watch).await;
+            match cause {
+                Some(Cause::Requested) => {
+                    self.reloader.runtime.access_log.reopen();
+                    info!(path = %path.display(), "SIGHUP: reloading the configuration");
+                }
+                Some(Cause::FileChanged) => settle(&mut watch).await,
+                None => {}
             }
-            self.reload(&mut watch, cause).await;
+            // A pipe is read again only on request; the files that it names may change all the same.
+            match cause.filter(|cause| is_file || *cause == Cause::Requested) {
+                Some(cause) => self.reload(&mut watch, cause).await,
+                None => watch.renew(self.reloader.watched(), reads).await,
+            }
+            is_pending = self.reloader.refresh_certificates().await;
         }
     }
 }

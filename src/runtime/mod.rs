@@ -1,16 +1,16 @@
 //! The snapshot of the configuration in force, its replacement, and the services that outlive it.
 //!
 //! Reading order: `snapshot`, this file (how a policy is put in force), `lookups` (addresses of
-//! upstream servers), `acme` (automatic certificates), `drain` (graceful shutdown).
+//! upstream servers), `drain` (graceful shutdown).
 
-pub mod acme;
 pub mod drain;
 pub mod lookups;
 mod snapshot;
 
 use std::sync::Arc;
 
-use crate::acme::AcmeHandles;
+use tracing::error;
+
 use crate::clock;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::Audit;
@@ -19,6 +19,8 @@ use crate::observe::traces::Traces;
 use crate::policy::Policy;
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
+use crate::tls::files::TlsFiles;
+use crate::tls::listeners::TlsListeners;
 use crate::upstream::pool::Pool;
 pub use snapshot::{CurrentSnapshot, Snapshot};
 
@@ -42,8 +44,8 @@ pub struct Runtime {
     pub audit: Arc<Audit>,
     /// Exports spans of sampled requests to an OpenTelemetry collector.
     pub traces: Arc<Traces>,
-    /// Automatic certificates.
-    pub acme: AcmeHandles,
+    /// TLS of the listeners.
+    pub tls: Arc<TlsListeners>,
 }
 
 impl Runtime {
@@ -52,10 +54,10 @@ impl Runtime {
         self.current.load().generation
     }
 
-    /// Puts a policy in force, and returns its snapshot. New requests use it; requests in flight keep
-    /// theirs. Names of new upstreams are looked up first. Calls must not overlap.
-    pub(crate) async fn apply(&self, mut policy: Policy) -> Arc<Snapshot> {
-        let Self { current, limiter, store, metrics, access_log, audit, traces, .. } = self;
+    /// Puts a policy in force, with the files of its listeners, and returns its snapshot. New requests use
+    /// it; requests in flight keep theirs. Names of new upstreams are looked up first. Calls must not overlap.
+    pub(crate) async fn apply(&self, mut policy: Policy, files: TlsFiles) -> Arc<Snapshot> {
+        let Self { current, limiter, store, metrics, access_log, audit, traces, tls } = self;
         let previous = current.load_full();
         let pools = Pool::for_all(&policy.upstreams, &previous.pools).await;
         let numbers = store.adopt(&policy.limits, clock::now());
@@ -64,6 +66,9 @@ impl Runtime {
         audit.configure_stream(&policy.audit);
         traces.set_endpoint(policy.tracing.as_ref());
         let next = Arc::new(Snapshot::following(&previous, policy, pools));
+        if let Err(problem) = tls.apply(&next.policy.listeners, files) {
+            error!(detail = %problem, "TLS of the listeners cannot be changed; the previous settings stay in use");
+        }
         current.store(Arc::clone(&next));
         // A request that began before may keep the previous snapshot for hours, with its pools.
         for pool in &previous.pools {

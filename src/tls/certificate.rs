@@ -78,7 +78,7 @@ impl Certificate {
         now: u64,
     ) -> Result<Arc<Self>, CertificateError> {
         let bytes = Bytes::read(files)?;
-        if bytes.digest() == previous.digest && previous.staple_until.is_none_or(|end| now < end) {
+        if bytes.digest() == previous.digest && !previous.is_staple_over(now) {
             return Ok(Arc::clone(previous));
         }
         Self::of(files, bytes, now).map(Arc::new)
@@ -151,6 +151,11 @@ impl Certificate {
     /// Whether an OCSP response is stapled.
     pub fn is_stapled(&self) -> bool {
         self.key.ocsp.is_some()
+    }
+
+    /// Whether the validity of the stapled OCSP response is over at the Unix time `now`, in seconds.
+    pub fn is_staple_over(&self, now: u64) -> bool {
+        self.staple_until.is_some_and(|end| end <= now)
     }
 
     /// What clients may object to at the Unix time `now`, in seconds.

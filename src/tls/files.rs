@@ -1,7 +1,7 @@
 //! All files that the listeners of a policy name, loaded.
 
-use std::collections::HashMap;
-use std::path::PathBuf;
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::authorities::Authorities;
@@ -91,7 +91,7 @@ impl TlsFiles {
     }
 
     /// The authorities of this file.
-    pub(super) fn authorities_of(&self, path: &PathBuf) -> Option<&Authorities> {
+    pub(super) fn authorities_of(&self, path: &Path) -> Option<&Authorities> {
         self.authorities.get(path)
     }
 
@@ -100,13 +100,27 @@ impl TlsFiles {
         self.authorities.insert(path, authorities);
     }
 
-    /// Paths of all files.
-    pub fn paths(&self) -> Vec<PathBuf> {
-        let of_files = |files: &CertificateFiles| {
-            [Some(files.cert.clone()), Some(files.key.clone()), files.ocsp.clone()]
-        };
-        let certificates = self.certificates.keys().flat_map(of_files).flatten();
-        certificates.chain(self.authorities.keys().cloned()).collect()
+    /// Whether the authorities of this file are loaded.
+    pub fn has_authorities(&self, path: &Path) -> bool {
+        self.authorities.contains_key(path)
+    }
+
+    /// Whether no file is loaded.
+    pub fn is_empty(&self) -> bool {
+        self.certificates.is_empty() && self.authorities.is_empty()
+    }
+
+    /// Paths of all files that these listeners name, each once.
+    pub fn paths_of(listeners: &[Listener]) -> Vec<PathBuf> {
+        let mut paths = BTreeSet::new();
+        for (_, tls) in with_tls(listeners) {
+            for CertificateFiles { cert, key, ocsp } in &tls.certificates {
+                paths.extend([cert.clone(), key.clone()]);
+                paths.extend(ocsp.clone());
+            }
+            paths.extend(tls.client_auth.as_ref().map(|auth| auth.ca.clone()));
+        }
+        paths.into_iter().collect()
     }
 }
 

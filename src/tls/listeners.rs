@@ -6,6 +6,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::certificate::Certificate;
+use super::failures::Failures;
 use super::files::TlsFiles;
 use super::server::{ServerTls, ServerTlsError};
 use super::store::CertificateStore;
@@ -16,6 +17,7 @@ use crate::policy::listener::{CertificateFiles, ListenAddress, Listener};
 pub struct TlsListeners {
     store: Arc<CertificateStore>,
     current: ArcSwap<Current>,
+    failures: Failures,
     /// Held while the current one is replaced.
     replacing: Mutex<()>,
 }
@@ -51,18 +53,21 @@ impl TlsListeners {
         self.put(listeners.to_vec(), files)
     }
 
-    /// Changes the files in force. Does nothing if `change` returns `false`.
+    /// Changes the files in force.
     ///
     /// # Errors
     /// See [`ServerTlsError`]; then nothing changes.
-    pub fn change_files(
-        &self,
-        change: impl FnOnce(&mut TlsFiles) -> bool,
-    ) -> Result<(), ServerTlsError> {
+    pub fn change_files(&self, change: impl FnOnce(&mut TlsFiles)) -> Result<(), ServerTlsError> {
         let _replacing = self.replacing.lock();
         let current = self.current.load_full();
         let mut files = current.files.clone();
-        if change(&mut files) { self.put(current.listeners.clone(), files) } else { Ok(()) }
+        change(&mut files);
+        self.put(current.listeners.clone(), files)
+    }
+
+    /// The certificates that could not be replaced or obtained.
+    pub fn failures(&self) -> &Failures {
+        &self.failures
     }
 
     /// The files in force.

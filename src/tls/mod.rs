@@ -4,14 +4,17 @@
 //! Reading order: `x509` and `staple` (what files contain), `certificate` (a certificate with its key),
 //! `authorities` (of client certificates), `files` (everything that the listeners name), `table` (which
 //! certificate a server name gets), `store` (certificates of `[acme]`), `server` (the TLS configuration of a
-//! listener), `listeners` (those in force), `client` (the certificate of a client), `handshakes`.
+//! listener), `listeners` (those in force), `refresh` (replaced files), `failures`, `client` (the certificate of a
+//! client), `handshakes`.
 
 pub mod authorities;
 pub mod certificate;
 pub mod client;
+pub mod failures;
 pub mod files;
 pub mod handshakes;
 pub mod listeners;
+pub mod refresh;
 pub mod server;
 mod staple;
 

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::admin::audit::Refusals;
 use crate::admin::breaker::Breaker;
+use crate::admin::certificates::Certificates;
 use crate::admin::clients::adjust::Adjusted;
 use crate::admin::clients::buckets::ClientBuckets;
 use crate::admin::clients::top::Top;
@@ -131,6 +132,10 @@ pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operatio
         }
         Call::Reloads => Operation::json::<Reloads<'_>>(generator, "The last reloads."),
         Call::Upstreams => Operation::json::<Upstreams>(generator, "Upstreams and their health."),
+        Call::Certificates => Operation::json::<Certificates>(
+            generator,
+            "Certificates of the listeners, and failures.",
+        ),
         Call::Audit => Operation::json::<Refusals>(generator, "Searches the audit of refusals.")
             .with_query(audit_query())
             .failing(&[BAD, (409, "The file has no stream, and `all` is `true`.")]),

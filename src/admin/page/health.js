@@ -1,4 +1,4 @@
-// The circuit breaker and its transitions, the sources of decisions, and the upstreams.
+// The circuit breaker and its transitions, the sources of decisions, the upstreams and the certificates.
 
 import { every, get, post } from "./api.js";
 import { badge, byId, code, empty, fill, h, named, table } from "./dom.js";
@@ -8,6 +8,7 @@ import { breakerChanges, counts } from "./series.js";
 import { TimeChart } from "./timechart.js";
 
 const EVERY_MS = 2_000;
+const CERTIFICATES_EVERY_MS = 10_000;
 const LISTED = 6;
 
 const KINDS = { closed: "good", half_open: "warn", open: "bad" };
@@ -100,6 +101,28 @@ function health({ address, servers, health: state, retry_after_ms: wait }) {
   return badge(state, "good");
 }
 
+/** Shown only if a listener has certificates. */
+async function refreshCertificates() {
+  try {
+    const { certificates, more_certificates: more } = await get("/api/certificates");
+    byId("certificates-card").hidden = certificates.length === 0;
+    fill(byId("certificates"), table("Certificates of the listeners", [
+      { title: "Certificate", cell: (row) => code(row.name) },
+      { title: "State", cell: (row) => certificateState(row) },
+      { title: "Expires", cell: (row) => row.not_after ? h("time", { title: row.not_after }, row.not_after.slice(0, 10)) : "" },
+      { title: "From", kind: "minor", cell: (row) => named(row.cert ?? row.source) },
+    ], certificates), more > 0 ? h("p", {}, `${whole(more)} more`) : null);
+  } catch (problem) {
+    fill(byId("certificates"), empty(problem.message));
+  }
+}
+
+function certificateState({ error, warnings, expires_in_s: left }) {
+  if (error) return [badge(left === null ? "missing" : "not replaced", "bad"), ` ${error.message}`];
+  if (left <= 0) return badge("expired", "bad");
+  return warnings.length ? [badge("warning", "warn"), ` ${warnings.join("; ")}`] : badge("ok", "good");
+}
+
 /** Updates the section from the samples of the shown range. */
 export function show({ samples, span, redraws }) {
   if (!redraws) return;
@@ -115,4 +138,5 @@ export function start() {
   });
   every(EVERY_MS, refreshStatus);
   every(EVERY_MS, refreshUpstreams);
+  every(CERTIFICATES_EVERY_MS, refreshCertificates);
 }

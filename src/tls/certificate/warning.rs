@@ -47,3 +47,22 @@ impl fmt::Display for Warning {
         })
     }
 }
+
+impl Warning {
+    /// Whether it is about the OCSP response.
+    pub fn is_of_staple(self) -> bool {
+        matches!(self, Self::StapleExpired | Self::StapleRevoked | Self::StapleUnknown)
+    }
+
+    /// What to do about it.
+    pub fn help(self) -> Option<&'static str> {
+        match self {
+            Self::Expired | Self::ExpiresSoon { .. } => {
+                Some("renew it; the gateway uses the new files as soon as they are in place")
+            }
+            Self::StapleExpired => Some("fetch a new one before the old one expires"),
+            Self::StapleRevoked => Some("replace the certificate"),
+            _ => None,
+        }
+    }
+}
