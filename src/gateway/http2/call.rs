@@ -18,7 +18,7 @@ use super::timeout::{Limits, Waiting};
 use super::{Outcome, Replay, request};
 use crate::clock;
 use crate::gateway::exchange::Exchange;
-use crate::gateway::respond::grpc;
+use crate::gateway::respond::{self, grpc};
 use crate::gateway::{Gateway, body_drain};
 use crate::upstream::http2::{Stream, in_words, is_unprocessed};
 
@@ -246,8 +246,7 @@ impl<'a> Call<'a> {
                 head.insert_header(header::TRANSFER_ENCODING, "chunked")?;
             }
         }
-        let head = Box::new(head.clone());
-        self.session.write_response_header(head, is_end).await.map_err(Error::into_down)
+        respond::write_head(self.session, head.clone(), is_end).await.map_err(Error::into_down)
     }
 
     async fn write_data(&mut self, data: Bytes) -> Option<Result<()>> {

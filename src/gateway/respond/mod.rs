@@ -10,6 +10,7 @@ pub(super) mod grpc;
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use pingora::prelude::{Error, ErrorSource, ErrorType, ResponseHeader, Result};
+use pingora::protocols::http::ServerSession;
 use pingora::proxy::{FailToProxy, Session};
 use serde::Serialize;
 use tracing::warn;
@@ -203,7 +204,7 @@ pub(super) async fn send_body(
     }
     drain::announce(session);
     let headless = session.req_header().method == Method::HEAD || body.is_empty();
-    session.write_response_header(Box::new(head), headless).await?;
+    write_head(session, head, headless).await?;
     if !headless {
         session.write_response_body(Some(body), true).await?;
     }
@@ -211,6 +212,22 @@ pub(super) async fn send_body(
         body_drain::linger(session).await;
     }
     Ok(())
+}
+
+/// Writes the head of a response; `is_end`: the response has no body. Pingora ends an HTTP/2 stream only by a DATA
+/// frame then, which gRPC clients do not accept from a response that consists of trailers only.
+///
+/// # Errors
+/// The client has closed the connection.
+pub(in crate::gateway) async fn write_head(
+    session: &mut Session,
+    head: ResponseHeader,
+    is_end: bool,
+) -> Result<()> {
+    match &mut *session.downstream_session {
+        ServerSession::H2(stream) if is_end => stream.write_response_header(Box::new(head), true),
+        _ => session.write_response_header(Box::new(head), is_end).await,
+    }
 }
 
 /// The head of a response with status 200, with a capacity of `headers` headers.
