@@ -19,6 +19,7 @@ use tokio_rustls::TlsConnector;
 use tracing::{info, warn};
 
 use super::transport::Transport;
+use crate::net::io_text;
 use crate::net::tls::{self, SettingNames, TlsError};
 use crate::policy::settings::UpstreamTls;
 
@@ -150,20 +151,17 @@ fn in_words(name: &str, error: &io::Error) -> String {
         AlertReceived, InvalidCertificate, NoApplicationProtocol, PeerIncompatible,
     };
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    let failed = |why: &str| format!("the TLS handshake with {name} failed: {why}");
     match cause {
         Some(InvalidCertificate(fault)) => {
             format!("certificate of {name}: {}", certificate_fault(fault))
         }
-        Some(AlertReceived(alert)) => format!("TLS handshake with {name}: {}", refusal(*alert)),
-        Some(NoApplicationProtocol) => format!("TLS handshake with {name}: no common protocol"),
-        Some(PeerIncompatible(_)) => {
-            format!("TLS handshake with {name}: no common version or cipher suite")
-        }
-        Some(_) => format!("TLS handshake with {name}: the server does not speak TLS correctly"),
-        None if error.kind() == io::ErrorKind::UnexpectedEof => {
-            format!("TLS handshake with {name}: the connection was closed")
-        }
-        None => format!("TLS handshake with {name}: {}", crate::net::io_text::plain(error)),
+        Some(AlertReceived(alert)) => failed(refusal(*alert)),
+        Some(NoApplicationProtocol) => failed("no common protocol"),
+        Some(PeerIncompatible(_)) => failed("no common version or cipher suite"),
+        Some(_) => failed("the server does not speak TLS correctly"),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => failed("the connection was closed"),
+        None => failed(&io_text::plain(error)),
     }
 }
 
@@ -227,11 +225,11 @@ mod tests {
         certificate of api.internal: expired
         certificate of api.internal: not valid for this name
         certificate of api.internal: issued by an unknown authority
-        TLS handshake with api.internal: the server requires a client certificate
-        TLS handshake with api.internal: the server rejected the client certificate
-        TLS handshake with api.internal: the server does not speak TLS correctly
-        TLS handshake with api.internal: the connection was closed
-        TLS handshake with api.internal: connection reset by peer
+        the TLS handshake with api.internal failed: the server requires a client certificate
+        the TLS handshake with api.internal failed: the server rejected the client certificate
+        the TLS handshake with api.internal failed: the server does not speak TLS correctly
+        the TLS handshake with api.internal failed: the connection was closed
+        the TLS handshake with api.internal failed: connection reset by peer
         ");
     }
 }

@@ -77,8 +77,9 @@ fn version_is_negotiated_over_tls_and_remembered() {
     for (protocol, version) in [("auto", "2.0"), ("h2", "2.0"), ("http1", "1.1")] {
         let rest = format!("protocol = {protocol:?}\n{tls}");
         let gateway = Gateway::start(&config(&address, &rest));
+        let mut connection = gateway.connect();
         for _ in 0..3 {
-            let answer = gateway.get("/");
+            let answer = connection.send(&Request::get("/"));
             assert_eq!(answer.json()["version"], version, "{protocol}");
         }
         assert_eq!((connections(&gateway, "false"), connections(&gateway, "true")), (1, 2));

@@ -22,6 +22,7 @@ mod websocket;
 
 // Upstreams over TLS and HTTP/2.
 mod http2_upstreams;
+mod proxy_upstreams;
 mod tls_upstreams;
 
 // Limits: how many requests are allowed, and which ones a rule counts.

@@ -37,8 +37,10 @@ fn connections_with_tls_are_verified_and_reused() {
     let (authority, _, server) = node();
     let config = config(&format!("https://{}", server.address), &trusting(&authority));
     let gateway = Gateway::start(&config);
+    let mut connection = gateway.connect();
     for number in 0..4 {
-        let answer = gateway.send(&Request::new("POST", "/echo").body("x".repeat(number * 40_000)));
+        let answer =
+            connection.send(&Request::new("POST", "/echo").body("x".repeat(number * 40_000)));
         assert_eq!(answer.status, 200, "{}", answer.text());
         assert_eq!(answer.json()["version"], "1.1");
         assert_eq!(answer.json()["length"], number * 40_000);
@@ -87,7 +89,8 @@ fn server_that_speaks_no_tls_is_a_502() {
     let address = format!("https://{}", server.address);
     let gateway = Gateway::start(&config(&address, "tls = { server_name = \"api.test\" }"));
     assert_eq!(gateway.get("/").status, 502);
-    let cause = "TLS handshake with api.test: ";
+    let cause =
+        "cause=\"the TLS handshake with api.test failed: the server does not speak TLS correctly\"";
     eventually("the cause in the log", || gateway.log().contains(cause).then_some(()));
 }
 

@@ -48,6 +48,10 @@ impl HaProxy {
 }
 
 fn text(mode: &str, bind: &str, server: SocketAddr, target: &str) -> String {
+    let line = match mode {
+        "http" => "src=%ci request=%{+Q}r status=%ST",
+        _ => "src=%ci",
+    };
     format!(
         "global
   log stdout format raw local0
@@ -59,7 +63,7 @@ defaults
   timeout server 60s
 frontend clients
   bind {bind}
-  log-format \"src=%ci request=%{{+Q}}r status=%ST\"
+  log-format \"{line}\"
   default_backend gateway
 backend gateway
   server one {server} {target}
