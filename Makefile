@@ -1,17 +1,17 @@
 # Two commands do everything on a fresh Debian or Ubuntu machine with Rust: `make run`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test test-long model test-matrix test-api test-outages test-browser lint
+.PHONY: help run release test test-long model test-matrix test-api test-conformance test-outages test-browser lint
 .PHONY: pgo alerts compose deny mutants bench bench-micro bench-redis bench-peers callgrind
 
 BUILD_NEEDS := cc cmake
 TEST_NEEDS := curl h2load haproxy nginx node openssl pebble python3 redis-server
-BENCH_NEEDS := git haproxy libnginx-mod-http-lua lua-nginx-redis nginx python3 redis-server wrk
+BENCH_NEEDS := git h2load haproxy libnginx-mod-http-lua lua-nginx-redis nginx openssl python3 redis-server wrk
 
 # cargo-nextest is faster and isolates tests; plain cargo runs the same tests.
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 LONG_TESTS := outages::long
-# `make bench JOB=3 ROUNDS=1 SECONDS=2`: one job (1 to 8, exactness, memory) with short rounds.
+# `make bench JOB=3 ROUNDS=1 SECONDS=2`: one job (1 to 9, exactness, memory) with short rounds.
 NARROWED := $(strip $(if $(JOB),--job $(JOB)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS)))
 MATRIX_TESTS := cargo $(if $(NEXTEST),nextest run,test) --lib parity
 
@@ -65,6 +65,11 @@ test-api: ## test the admin API by its OpenAPI document, with Schemathesis (from
 	cargo build
 	scripts/test-api "$${CARGO_TARGET_DIR:-target}/debug/tollgate"
 
+test-conformance: ## test TLS, HTTP/2 and HTTPS by suites of others: testssl, sslscan, httpwg, requests
+	@scripts/need $(BUILD_NEEDS)
+	cargo build
+	scripts/test-conformance "$${CARGO_TARGET_DIR:-target}/debug/tollgate"
+
 test-outages: ## the long tests of outages, which `make test` leaves out
 	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
 	@scripts/python-peers >/dev/null
@@ -95,7 +100,7 @@ bench: $(if $(NARROWED),,bench-micro bench-redis) bench-peers ## all benchmarks;
 
 bench-micro: ## the cost of single steps: core, memory store, identity, routes, headers
 	@scripts/need $(BUILD_NEEDS)
-	cargo bench --bench core --bench memory_store --bench request
+	cargo bench --bench certificates --bench core --bench memory_store --bench request
 
 bench-redis: ## compare methods to keep a bucket in Redis; writes docs/benchmarks.md
 	@scripts/need $(BUILD_NEEDS) redis-server
@@ -105,6 +110,7 @@ bench-redis: ## compare methods to keep a bucket in Redis; writes docs/benchmark
 bench-peers: ## compare tollgate with nginx, HAProxy, Envoy, Traefik, Pingap; writes docs/benchmarks.md
 	@scripts/need $(BUILD_NEEDS) $(BENCH_NEEDS)
 	cargo build --release -p tollgate -p bare_pingora
+	cargo build --release -p handshake_load
 	$(if $(filter-out 4 5 7 8,$(JOB)),,scripts/pgo)
 	PYTHONPATH=benches $$(scripts/peers) -m peers $(if $(NARROWED),$(NARROWED),--write)
 

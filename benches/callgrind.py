@@ -150,7 +150,7 @@ def per_head(folder: Path, name: str, keep: Path | None) -> int:
 
 def instructions(folder: Path, upstream: int, requests: int, keep: Path | None) -> int:
     """Instructions of the program from start to exit, for this number of requests."""
-    site = Site(folder, free_port(), upstream, None, OPEN)
+    site = Site(folder, free_port(), upstream, None, OPEN, None)
     command = tollgate(4, Store.MEMORY).command(site)[1:]
     return counted(folder, command, site.port, str(requests), keep, [REQUEST] * requests)
 

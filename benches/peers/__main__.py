@@ -5,13 +5,13 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from . import page, plots
 from .exactness import crowd_mb, exactness
 from .gateways import Gateway, pingap
-from .gateways.pingora import BARE
-from .jobs import JOBS, Job
+from .jobs import JOBS, SECTIONS, Job
 from .measure import Bench, Pair
 from .processes import Failure, which
 from .results import Results, Row, committed
@@ -21,6 +21,9 @@ TRIES = 3
 
 # Defaults of `make bench`.
 ROUNDS, SECONDS = 5, 3
+
+# The job that has a section of the page for itself.
+OWN_SECTION = "9"
 
 # Jobs besides the numbered ones.
 EXACTNESS, MEMORY = "exactness", "memory"
@@ -44,11 +47,12 @@ def main() -> None:
         finally:
             bench.stop()
     head = page.head(command(wanted), wanted.rounds, wanted.seconds, versions())
-    text = page.whole(results, head)
-    print(f"\n{text}")
+    texts = {name: page.whole(part, head) for name, part in sections(results)}
+    print("", *texts.values(), sep="\n")
     print_changes(results)
     if wanted.write:
-        page.write(text)
+        for name, text in texts.items():
+            page.write(name, text)
         results.write()
         for title, rows in results.rows.items():
             plots.draw(title, rows)
@@ -64,16 +68,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=SECONDS, help=about)
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
     wanted = parser.parse_args()
-    if wanted.write and wanted.job:
-        parser.error("only a run of all jobs can be written")
+    if wanted.write and wanted.job not in (None, OWN_SECTION):
+        parser.error(f"only a run of all jobs, or of job {OWN_SECTION}, can be written")
     return wanted
 
 
 def command(wanted: argparse.Namespace) -> str:
     """The command that repeats the run."""
-    if (wanted.rounds, wanted.seconds) == (ROUNDS, SECONDS):
+    if (wanted.rounds, wanted.seconds, wanted.job) == (ROUNDS, SECONDS, None):
         return "make bench"
     options = f"--rounds {wanted.rounds} --seconds {wanted.seconds:g}"
+    if wanted.job:
+        options = f"--job {wanted.job} {options}"
     return f"PYTHONPATH=benches $(scripts/peers) -m peers --write {options}"
 
 
@@ -90,8 +96,18 @@ def measure(bench: Bench, wanted: argparse.Namespace, results: Results, say) -> 
         results.crowd_mb = crowd_mb(bench, say)
 
 
+def sections(results: Results) -> Iterator[tuple[str, Results]]:
+    """The sections of the page that the run has measured."""
+    for name, titles in SECTIONS.items():
+        part = results.of_titles(titles)
+        if name == "peers":
+            part.exactness, part.crowd_mb = results.exactness, results.crowd_mb
+        if part != Results():
+            yield name, part
+
+
 def rows_of(bench: Bench, job: Job, rounds: int, say) -> dict[str, Row]:
-    """Measures the gateways of a job in turn, each together with bare Pingora."""
+    """Measures the gateways of a job in turn, each together with the baseline."""
     if job.at_half_load:
         job = bench.half_load(job)
     pairs: dict[str, list[Pair]] = {gateway.name: [] for gateway in job.gateways}
@@ -99,22 +115,24 @@ def rows_of(bench: Bench, job: Job, rounds: int, say) -> dict[str, Row]:
         for gateway in job.gateways:
             pair = tried(bench, job, gateway, turn, say)
             pairs[gateway.name].append(pair)
-            own, bare = pair.own, pair.bare
+            own, base = pair.own, pair.baseline
             say(
                 f"{turn + 1}/{rounds} {gateway.name}: {own.requests_per_second:,.0f} requests/s,"
-                f" {own.cpu_us:.1f} µs (bare {bare.requests_per_second:,.0f}, {bare.cpu_us:.1f})"
+                f" {own.cpu_us:.1f} µs"
+                f" ({job.baseline.name} {base.requests_per_second:,.0f}, {base.cpu_us:.1f})"
             )
-    bares = [Pair(pair.bare, pair.bare) for of_one in pairs.values() for pair in of_one]
-    return {BARE.name: Row.of(bares)} | {name: Row.of(of_one) for name, of_one in pairs.items()}
+    baselines = [pair.baseline for of_one in pairs.values() for pair in of_one]
+    rows = {job.baseline.name: Row.of([Pair(own, own) for own in baselines])}
+    return rows | {name: Row.of(of_one) for name, of_one in pairs.items()}
 
 
 def tried(bench: Bench, job: Job, gateway: Gateway, turn: int, say) -> Pair:
     for _ in range(TRIES - 1):
         try:
-            return bench.pair(job, gateway, bare_first=turn % 2 == 0)
+            return bench.pair(job, gateway, baseline_first=turn % 2 == 0)
         except Failure as failure:
             say(f"retrying: {failure}")
-    return bench.pair(job, gateway, bare_first=turn % 2 == 0)
+    return bench.pair(job, gateway, baseline_first=turn % 2 == 0)
 
 
 def print_changes(results: Results) -> None:

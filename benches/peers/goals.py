@@ -10,8 +10,13 @@ from .jobs import (
     FOUR_IN_REDIS,
     FOUR_IN_REDIS_PGO,
     FOUR_LOGGED,
+    H2_TLS,
+    HANDSHAKES,
+    KEPT_TLS,
     ONE_IN_REDIS,
     ONE_IN_REDIS_PGO,
+    OVER_TLS,
+    OVER_TLS_PGO,
 )
 from .results import Results, Row
 
@@ -60,7 +65,7 @@ def figure(job: str, gateway: Gateway, column: str):
 
 
 def ratio(job: str, gateway: Gateway, column: str):
-    """The ratio to bare Pingora."""
+    """The ratio to the baseline of the job."""
     return lambda results: row(results, job, gateway).ratios[column].median
 
 
@@ -145,6 +150,18 @@ def refused(build: str, ours: Gateway) -> Goal:
     return at_most(f"refused, in Redis{build}: CPU, µs", 12, figure(REFUSED, ours, CPU), 1)
 
 
+def over_tls(build: str, ours: Gateway) -> list[Goal]:
+    def to_envoy(job: str):
+        mine, other = ratio(job, ours, RATE), ratio(job, envoy.TLS, RATE)
+        return lambda results: mine(results) / other(results)
+
+    return [
+        at_least(f"kept TLS{build}: requests/s to Envoy", 1.5, to_envoy(KEPT_TLS)),
+        at_least(f"HTTP/2 over TLS{build}: requests/s to Envoy", 1.5, to_envoy(H2_TLS)),
+        at_least(f"full handshakes{build}: requests/s to nginx", 1, ratio(HANDSHAKES, ours, RATE)),
+    ]
+
+
 PGO = " (PGO)"
 
 GOALS = [
@@ -184,4 +201,6 @@ GOALS = [
     added_p99("", FOUR_IN_REDIS),
     added_p99(PGO, FOUR_IN_REDIS_PGO),
     at_most("a million clients in memory: MB", 120, crowd, 0),
+    *over_tls("", OVER_TLS),
+    *over_tls(PGO, OVER_TLS_PGO),
 ]

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 
 from .gateways import OPEN, SHUT, Gateway, Quota, Store, envoy, haproxy, nginx, pingap, traefik
-from .gateways.tollgate import Build, tollgate
-from .load import Load
+from .gateways.pingora import BARE
+from .gateways.tollgate import Build, tollgate, with_tls
+from .load import Load, Tool
 from .servers import SIZES, path_of
 
 
@@ -18,8 +19,12 @@ class Job:
     gateways: list[Gateway]
     load: Load = field(default_factory=Load)
     quota: Quota = OPEN
-    # At half the requests per second of bare Pingora.
+    # At half the requests per second of the baseline.
     at_half_load: bool = False
+    # Measured with each gateway, at the same time.
+    baseline: Gateway = BARE
+    # The section of docs/benchmarks.md.
+    section: str = "peers"
 
     @property
     def is_refused(self) -> bool:
@@ -47,6 +52,11 @@ FOUR_IN_MEMORY_PGO = tollgate(4, Store.MEMORY, Build.PGO)
 FOUR_IN_REDIS_PGO = tollgate(4, Store.REDIS, Build.PGO)
 FOUR = [FOUR_IN_MEMORY, FOUR_LOGGED, FOUR_IN_REDIS, FOUR_IN_MEMORY_PGO, FOUR_IN_REDIS_PGO]
 
+KEPT_TLS = "TLS, HTTP/1.1, kept connections"
+H2_TLS = "TLS, HTTP/2, 10 streams a connection"
+HANDSHAKES = "TLS, a full handshake for each request"
+OVER_TLS, OVER_TLS_PGO = with_tls(), with_tls(Build.PGO)
+
 
 def many_clients(keys: str, title: str) -> Job:
     gateways = [ONE_IN_MEMORY, nginx.LIMIT_REQ, ONE_IN_REDIS, *IN_REDIS]
@@ -57,6 +67,12 @@ def bodies(size: str) -> Job:
     ours = [NO_RULE, FOUR_IN_MEMORY, FOUR_IN_MEMORY_PGO]
     gateways = [*ours, nginx.ALONE, haproxy.ALONE, envoy.ALONE]
     return Job("8", f"Answers of {size}", gateways, Load(path=path_of(size)))
+
+
+def tls(title: str, load: Load) -> Job:
+    pgo = [OVER_TLS_PGO] if Build.PGO.is_built else []
+    gateways = [OVER_TLS, *pgo, haproxy.TLS, envoy.TLS]
+    return Job("9", title, gateways, load, baseline=nginx.TLS, section="tls")
 
 
 JOBS = [
@@ -83,4 +99,12 @@ JOBS = [
         at_half_load=True,
     ),
     *(bodies(size) for size in SIZES),
+    tls(KEPT_TLS, Load(Tool.WRK_TLS)),
+    tls(H2_TLS, Load(Tool.H2LOAD, connections=8)),
+    tls(HANDSHAKES, Load(Tool.HANDSHAKES, connections=32)),
 ]
+
+# Titles of the jobs in each section of docs/benchmarks.md.
+SECTIONS = {
+    section: {job.title for job in JOBS if job.section == section} for section in ("peers", "tls")
+}

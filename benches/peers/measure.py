@@ -1,4 +1,4 @@
-"""Measures a gateway and bare Pingora under the same load."""
+"""Measures a gateway and a baseline under the same load."""
 
 import time
 from contextlib import ExitStack, contextmanager
@@ -7,11 +7,10 @@ from pathlib import Path
 
 from . import load
 from .gateways import OPEN, Gateway, Quota, Site, Store
-from .gateways.pingora import BARE
 from .jobs import Job
 from .load import Load, Outcome
 from .processes import Program, cores, free_port
-from .servers import Redis, Upstream
+from .servers import Certificate, Redis, Upstream
 
 
 @dataclass(frozen=True)
@@ -33,39 +32,42 @@ class Figures:
 
 @dataclass(frozen=True)
 class Pair:
-    """A gateway, and bare Pingora at the same time."""
+    """A gateway, and the baseline at the same time."""
 
     own: Figures
-    bare: Figures
+    baseline: Figures
 
 
 class Bench:
-    """The two cores, the upstream, Redis, and bare Pingora, which keeps running."""
+    """The two cores, the upstream, Redis, and the baselines, which keep running."""
 
     def __init__(self, folder: Path, seconds: float):
         self.folder = folder
         self.seconds = seconds
         self.load_core, self.proxy_core = cores()
+        self.certificate = Certificate.make(folder)
+        self.baselines: dict[str, tuple[Program, int]] = {}
         with ExitStack() as started:
             self.upstream = Upstream(folder, self.load_core)
             started.enter_context(self.upstream.program)
             self.redis = Redis(folder)
             started.enter_context(self.redis.program)
-            self.bare, self.bare_port = self.start(BARE, OPEN)
-            started.enter_context(self.bare)
-            self.stop = started.pop_all().close
+            self.started = started.pop_all()
+
+    def stop(self) -> None:
+        self.started.close()
 
     def start(self, gateway: Gateway, quota: Quota) -> tuple[Program, int]:
         self.redis.forget()
         port = free_port()
-        site = Site(self.folder, port, self.upstream.port, self.redis, quota)
+        site = Site(self.folder, port, self.upstream.port, self.redis, quota, self.certificate)
         program = Program(gateway.command(site), self.folder / f"{port}.log", self.proxy_core)
-        program.wait_until_serving(port)
+        program.wait_until_serving(port, gateway.has_tls)
         return program, port
 
     @contextmanager
     def running(self, gateway: Gateway, quota: Quota):
-        """Runs the gateway on its core, where only bare Pingora also runs, which is idle."""
+        """Runs the gateway on its core, where only baselines also run, which are idle."""
         program, port = self.start(gateway, quota)
         with program:
             yield program, port
@@ -73,20 +75,24 @@ class Bench:
     def send(self, what: Load, port: int, seconds: float) -> Outcome:
         return load.run(what, port, seconds, self.load_core)
 
-    def pair(self, job: Job, gateway: Gateway, bare_first: bool) -> Pair:
+    def pair(self, job: Job, gateway: Gateway, baseline_first: bool) -> Pair:
         """Measures both in turn, in alternating order."""
         with self.running(gateway, job.quota) as (program, port):
             self.send(job.load, port, 1)
-            if bare_first:
-                bare = self.measure_bare(job)
+            if baseline_first:
+                baseline = self.measure_baseline(job)
             own = self.figures(program, port, job.load, gateway.store)
             self.check(job, gateway, *own, program)
-            if not bare_first:
-                bare = self.measure_bare(job)
-        return Pair(own[0], bare)
+            if not baseline_first:
+                baseline = self.measure_baseline(job)
+        return Pair(own[0], baseline)
 
-    def measure_bare(self, job: Job) -> Figures:
-        return self.figures(self.bare, self.bare_port, job.load, BARE.store)[0]
+    def measure_baseline(self, job: Job) -> Figures:
+        name = job.baseline.name
+        if name not in self.baselines:
+            self.baselines[name] = self.start(job.baseline, OPEN)
+            self.started.enter_context(self.baselines[name][0])
+        return self.figures(*self.baselines[name], job.load, job.baseline.store)[0]
 
     def figures(
         self, program: Program, port: int, what: Load, store: Store
@@ -119,8 +125,8 @@ class Bench:
             program.fail("gave Redis up, which answered too late")
 
     def half_load(self, job: Job) -> Job:
-        """The job with pauses, so that the load is half of what bare Pingora can serve."""
-        most = self.measure_bare(job).requests_per_second
+        """The job with pauses, so that the load is half of what the baseline can serve."""
+        most = self.measure_baseline(job).requests_per_second
         pause = job.load.connections * 1000 / (most / 2)
         return replace(job, load=replace(job.load, pause_ms=round(pause, 3)))
 

@@ -12,14 +12,13 @@ from .plots import file_of
 from .results import COLUMNS, Column, Results, Row
 
 PAGE = Path("docs/benchmarks.md")
-BEGIN, END = "<!-- peers: begin -->\n", "<!-- peers: end -->\n"
 
 
 def head(command: str, rounds: int, seconds: float, versions: str) -> str:
     return (
         f"`{command}`, {date.today()}, {os.cpu_count()} cores ({processor()}), Linux"
         f" {platform.release()}. {versions}. Medians over rounds ({rounds}) of {seconds:g} s; in"
-        " brackets the least and the most; behind ×, the ratio to bare Pingora at the same time.\n"
+        " brackets the least and the most; after ×, the ratio to the first gateway of the table, measured at the same time.\n"
     )
 
 
@@ -75,12 +74,13 @@ def whole(results: Results, head: str) -> str:
     return "".join(parts)
 
 
-def write(text: str) -> None:
-    """Replaces the text between the markers."""
+def write(section: str, text: str) -> None:
+    """Replaces the text between the markers of the section."""
+    begin, end = f"<!-- {section}: begin -->\n", f"<!-- {section}: end -->\n"
     page = PAGE.read_text()
-    before, rest = page.split(BEGIN)
-    after = rest.split(END)[1]
-    PAGE.write_text(before + BEGIN + text + END + after)
+    before, rest = page.split(begin)
+    after = rest.split(end)[1]
+    PAGE.write_text(before + begin + text + end + after)
 
 
 def processor() -> str:

@@ -4,6 +4,7 @@ import http.client
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import time
 from pathlib import Path
@@ -12,6 +13,9 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 # Debian installs servers in /usr/sbin, which is not always in PATH.
 SEARCH = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
+
+# Where cargo puts release builds.
+BUILT = os.path.abspath(os.path.join(os.environ.get("CARGO_TARGET_DIR", "target"), "release"))
 
 
 class Failure(Exception):
@@ -85,9 +89,9 @@ class Program:
         """Waits until the program accepts connections on `port`."""
         self.wait_until(lambda: socket.create_connection(("127.0.0.1", port), 1).close() is None)
 
-    def wait_until_serving(self, port: int) -> None:
+    def wait_until_serving(self, port: int, has_tls: bool = False) -> None:
         """Waits until a request is served: some gateways listen before they have their routes."""
-        self.wait_until(lambda: status(port) in (200, 429))
+        self.wait_until(lambda: status(port, has_tls) in (200, 429))
 
     def wait_until(self, is_so, seconds: float = 20) -> None:
         """Waits until `is_so` returns true without an error."""
@@ -116,9 +120,15 @@ def stat(pid: int) -> list[str] | None:
         return None
 
 
-def status(port: int) -> int:
+def status(port: int, has_tls: bool) -> int:
     """Status of a request by a client that sends no others."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+    if has_tls:
+        # The certificate is self-signed.
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=1, context=context)
+    else:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
     try:
         connection.request("GET", "/", headers={"x-api-key": "first"})
         return connection.getresponse().status

@@ -21,7 +21,7 @@ class Column:
     title: str
     of: Callable[[Figures], float]
     digits: int
-    # Whether bare Pingora has this value, so that there is a ratio.
+    # Whether the baseline has this value, so that there is a ratio.
     has_ratio: bool = True
 
 
@@ -39,11 +39,11 @@ COLUMNS = [
 
 @dataclass(frozen=True)
 class Row:
-    """One gateway in one job: the spread of each column and of its ratio to bare Pingora."""
+    """One gateway in one job: the spread of each column and of its ratio to the baseline."""
 
     spreads: dict[str, Spread]
     ratios: dict[str, Spread]
-    # Additional milliseconds compared with bare Pingora.
+    # Additional milliseconds compared with the baseline.
     added_p99_ms: Spread
 
     @classmethod
@@ -52,9 +52,9 @@ class Row:
         for column in COLUMNS:
             spreads[column.name] = Spread.of([column.of(pair.own) for pair in pairs])
             if column.has_ratio:
-                parts = [column.of(pair.own) / column.of(pair.bare) for pair in pairs]
+                parts = [column.of(pair.own) / column.of(pair.baseline) for pair in pairs]
                 ratios[column.name] = Spread.of(parts)
-        added_p99_ms = Spread.of([pair.own.p99_ms - pair.bare.p99_ms for pair in pairs])
+        added_p99_ms = Spread.of([pair.own.p99_ms - pair.baseline.p99_ms for pair in pairs])
         return cls(spreads, ratios, added_p99_ms)
 
     @classmethod
@@ -78,7 +78,12 @@ class Results:
             job: {gateway: asdict(row) for gateway, row in rows.items()}
             for job, rows in self.rows.items()
         }
-        FILE.write_text(json.dumps(rounded(rows), indent=1) + "\n")
+        written = json.loads(FILE.read_text()) if FILE.exists() else {}
+        FILE.write_text(json.dumps(written | rounded(rows), indent=1) + "\n")
+
+    def of_titles(self, titles: set[str]) -> "Results":
+        """Only the rows of these jobs."""
+        return Results({title: rows for title, rows in self.rows.items() if title in titles})
 
     def outside(self, committed: dict[str, dict[str, Row]]) -> Iterator[str]:
         """Each value outside the spread of its committed value."""

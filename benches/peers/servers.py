@@ -1,9 +1,11 @@
-"""The upstream and Redis."""
+"""The upstream, Redis, and the certificate of the listeners."""
 
 import socket
+import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
-from .processes import Failure, Program, free_port
+from .processes import Failure, Program, free_port, which
 
 SMALL = '{"message":"a small answer of about eighty bytes, as APIs give one","ok":true}'
 SIZES = {"1 KB": 1_000, "64 KB": 64_000, "1 MB": 1_000_000}
@@ -78,6 +80,30 @@ class Redis:
     def forget(self) -> None:
         """Deletes all data and statistics; connections and scripts stay."""
         self.ask("FLUSHALL")
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A self-signed ECDSA P-256 certificate, the same for all gateways."""
+
+    cert: Path
+    key: Path
+    # Certificate and key in one file, for HAProxy.
+    both: Path
+
+    @classmethod
+    def make(cls, folder: Path) -> "Certificate":
+        certificate = cls(folder / "cert.pem", folder / "key.pem", folder / "both.pem")
+        command = [
+            *[which("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt"],
+            *["ec_paramgen_curve:P-256", "-nodes", "-days", "30", "-subj", "/CN=localhost"],
+            *["-addext", "subjectAltName=DNS:localhost"],
+            *["-keyout", str(certificate.key), "-out", str(certificate.cert)],
+        ]
+        subprocess.run(command, check=True, capture_output=True)
+        texts = certificate.cert.read_text(), certificate.key.read_text()
+        certificate.both.write_text("".join(texts))
+        return certificate
 
 
 def path_of(size: str) -> str:

@@ -11,7 +11,7 @@ from .gateways.gateway import Gateway
 from .jobs import FOUR_IN_MEMORY, FOUR_IN_REDIS, ONE_IN_MEMORY, ONE_IN_REDIS
 from .load import Load, run
 from .processes import Failure, Program, free_port
-from .servers import Redis, Upstream, path_of
+from .servers import Certificate, Redis, Upstream, path_of
 
 SECONDS = 5
 
@@ -31,13 +31,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tollgate-train-") as name:
         folder = Path(name)
         upstream, redis = Upstream(folder, load_core), Redis(folder)
+        certificate = Certificate.make(folder)
         with upstream.program, redis.program:
             for gateway, quota, load in LESSONS:
                 redis.forget()
-                site = Site(folder, free_port(), upstream.port, redis, quota)
+                site = Site(folder, free_port(), upstream.port, redis, quota, certificate)
                 program = Program(gateway.command(site), folder / f"{site.port}.log", proxy_core)
                 with program:
-                    program.wait_until_serving(site.port)
+                    program.wait_until_serving(site.port, gateway.has_tls)
                     outcome = run(load, site.port, SECONDS, load_core)
                 print(f"{gateway.name}: {outcome.requests:,} requests", flush=True)
 

@@ -10,7 +10,7 @@ use rustls::server::{
 };
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ServerConfig, SupportedProtocolVersion};
+use rustls::{ServerConfig, SignatureScheme, SupportedProtocolVersion};
 use thiserror::Error;
 
 use super::files::TlsFiles;
@@ -133,6 +133,16 @@ impl ServerTls {
         &self.listener
     }
 
+    /// The certificate for a client that sends this server name, in lower case, and can verify these
+    /// signatures. Without a matching name, the first certificate.
+    pub fn certificate_for(
+        &self,
+        name: Option<&str>,
+        schemes: &[SignatureScheme],
+    ) -> Option<Arc<CertifiedKey>> {
+        self.resolver.certificate_for(name, schemes)
+    }
+
     /// Selects the configuration for a client.
     pub(super) fn select(&self, hello: &ClientHello<'_>) -> Selected {
         let (purpose, config) = if is_challenge(hello) {
@@ -156,14 +166,21 @@ impl ResolvesServerCert for Resolver {
 
 impl Resolver {
     fn key_for(&self, hello: &ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let schemes = hello.signature_schemes();
+        self.certificate_for(hello.server_name(), hello.signature_schemes())
+    }
+
+    fn certificate_for(
+        &self,
+        name: Option<&str>,
+        schemes: &[SignatureScheme],
+    ) -> Option<Arc<CertifiedKey>> {
         let acme = self.acme.as_ref().map(|store| store.in_force());
         let tables = || [Some(&self.files), acme.as_ref().map(|acme| &acme.table)].into_iter();
         let of_name = |name| {
             let exact = tables().flatten().find_map(|table| table.exact(name, schemes));
             exact.or_else(|| tables().flatten().find_map(|table| table.wildcard(name, schemes)))
         };
-        let named = hello.server_name().and_then(of_name);
+        let named = name.and_then(of_name);
         named.or_else(|| tables().flatten().find_map(|table| table.fallback(schemes)))
     }
 }
@@ -203,6 +220,8 @@ fn config(
         }
     };
     let mut config = builder.with_cert_resolver(resolver);
+    // All ciphers are safe; the order of the gateway is what scanners ask for.
+    config.ignore_client_order = true;
     config.ticketer = Arc::clone(&sessions.tickets);
     config.session_storage = Arc::clone(&sessions.cache);
     let protocols: &[&[u8]] = if http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };

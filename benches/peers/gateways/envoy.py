@@ -9,7 +9,7 @@ TYPE = "type.googleapis.com/envoy.extensions.filters"
 ALWAYS = {"default_value": {"numerator": 100, "denominator": "HUNDRED"}}
 
 
-def command(site: Site, filters: list[dict]) -> list[str]:
+def command(site: Site, filters: list[dict], chain: dict | None = None) -> list[str]:
     router = {
         "name": f"{HTTP}.router",
         "typed_config": {"@type": f"{TYPE}.http.router.v3.Router"},
@@ -24,7 +24,7 @@ def command(site: Site, filters: list[dict]) -> list[str]:
         },
     }
     manager = {"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}
-    listener = {"address": address(site.port), "filter_chains": [{"filters": [manager]}]}
+    listener = {"address": address(site.port), "filter_chains": [{"filters": [manager], **(chain or {})}]}
     endpoint = {"endpoint": {"address": address(site.upstream)}}
     api = {
         "name": "api",
@@ -47,6 +47,23 @@ def alone(site: Site) -> list[str]:
     return command(site, [])
 
 
+def with_tls(site: Site) -> list[str]:
+    certificate = {
+        "certificate_chain": {"filename": str(site.certificate.cert)},
+        "private_key": {"filename": str(site.certificate.key)},
+    }
+    context = {"alpn_protocols": ["h2", "http/1.1"], "tls_certificates": [certificate]}
+    socket = {
+        "name": "envoy.transport_sockets.tls",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3"
+            ".DownstreamTlsContext",
+            "common_tls_context": context,
+        },
+    }
+    return command(site, [], {"transport_socket": socket})
+
+
 def local_ratelimit(site: Site) -> list[str]:
     bucket = {
         "max_tokens": site.quota.burst,
@@ -64,4 +81,5 @@ def local_ratelimit(site: Site) -> list[str]:
 
 
 ALONE = Gateway("Envoy", Store.NONE, alone)
+TLS = Gateway("Envoy", Store.NONE, with_tls, has_tls=True)
 LOCAL_RATELIMIT = Gateway("Envoy, `local_ratelimit`", Store.MEMORY, local_ratelimit)

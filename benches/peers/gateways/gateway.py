@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from ..servers import Redis
+from ..servers import Certificate, Redis
 
 # Maximum number of kept upstream connections: the maximum number of client connections.
 KEPT = 512
@@ -44,6 +44,7 @@ class Site:
     upstream: int
     redis: Redis
     quota: Quota
+    certificate: Certificate
 
 
 @dataclass(frozen=True)
@@ -54,3 +55,5 @@ class Gateway:
     store: Store
     # Writes the configuration and returns the command.
     command: Callable[[Site], list[str]]
+    # Whether it listens with TLS, for HTTP/1.1 and HTTP/2.
+    has_tls: bool = False

@@ -3,7 +3,7 @@
 from .gateway import SHUT, Gateway, Site, Store
 
 
-def command(site: Site, limit: str) -> list[str]:
+def command(site: Site, limit: str, tls: str = "") -> list[str]:
     file = site.folder / f"{site.port}.cfg"
     file.write_text(
         f"""global
@@ -16,7 +16,7 @@ defaults
     timeout server 60s
     http-reuse always
 frontend clients
-    bind 127.0.0.1:{site.port}
+    bind 127.0.0.1:{site.port} {tls}
 {limit}
     default_backend api
 backend api
@@ -30,6 +30,10 @@ def alone(site: Site) -> list[str]:
     return command(site, "")
 
 
+def with_tls(site: Site) -> list[str]:
+    return command(site, "", f"ssl crt {site.certificate.both} alpn h2,http/1.1")
+
+
 def stick_table(site: Site) -> list[str]:
     most = 0 if site.quota == SHUT else site.quota.tokens
     return command(
@@ -41,4 +45,5 @@ def stick_table(site: Site) -> list[str]:
 
 
 ALONE = Gateway("HAProxy", Store.NONE, alone)
+TLS = Gateway("HAProxy", Store.NONE, with_tls, has_tls=True)
 STICK_TABLE = Gateway("HAProxy, stick table", Store.MEMORY, stick_table)

@@ -10,7 +10,7 @@ MODULES = "/usr/lib/nginx/modules"
 BUCKET = Path(__file__).parents[2] / "redis_three_ways" / "bucket.lua"
 
 
-def command(site: Site, modules: str, zone: str, limit: str) -> list[str]:
+def command(site: Site, modules: str, zone: str, limit: str, tls: str = "") -> list[str]:
     name = f"{site.folder}/{site.port}"
     Path(f"{name}.conf").write_text(
         f"""{modules}
@@ -24,7 +24,8 @@ http {{
         keepalive {KEPT}; keepalive_requests 1000000000;
     }}
     server {{
-        listen 127.0.0.1:{site.port} backlog=1024;
+        listen 127.0.0.1:{site.port} {'ssl http2' if tls else ''} backlog=1024;
+        {tls}
         location / {{
             {limit}
             proxy_pass http://api; proxy_http_version 1.1; proxy_set_header Connection "";
@@ -39,6 +40,11 @@ http {{
 
 def alone(site: Site) -> list[str]:
     return command(site, "", "", "")
+
+
+def tls(site: Site) -> list[str]:
+    files = f"ssl_certificate {site.certificate.cert}; ssl_certificate_key {site.certificate.key};"
+    return command(site, "", "", "", f"{files} ssl_protocols TLSv1.2 TLSv1.3;")
 
 
 def limit_req(site: Site) -> list[str]:
@@ -84,5 +90,6 @@ def sha1(script: str) -> str:
 
 
 ALONE = Gateway("nginx", Store.NONE, alone)
+TLS = Gateway("nginx", Store.NONE, tls, has_tls=True)
 LIMIT_REQ = Gateway("nginx, `limit_req`", Store.MEMORY, limit_req)
 EVALSHA = Gateway("nginx, Lua, one EVALSHA a request", Store.REDIS, evalsha)

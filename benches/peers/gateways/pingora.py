@@ -1,10 +1,7 @@
 """Bare Pingora, the baseline of all comparisons."""
 
-import os
-
+from ..processes import BUILT
 from .gateway import Gateway, Site, Store
-
-BUILT = os.path.abspath(os.path.join(os.environ.get("CARGO_TARGET_DIR", "target"), "release"))
 
 
 def command(site: Site) -> list[str]:

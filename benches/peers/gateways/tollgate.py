@@ -3,9 +3,8 @@
 import os
 from enum import Enum
 
-from ..processes import free_port
+from ..processes import BUILT, free_port
 from .gateway import Gateway, Quota, Site, Store
-from .pingora import BUILT
 
 TARGET = os.path.dirname(BUILT)
 
@@ -16,6 +15,10 @@ class Build(Enum):
     RELEASE = BUILT
     # Profile-guided optimisation: `make pgo`.
     PGO = f"{TARGET}/pgo"
+
+    @property
+    def is_built(self) -> bool:
+        return os.path.exists(f"{self.value}/tollgate")
 
 
 RULES = {"key": '["key"]', "ip": '["ip"]', "route": '["route"]', "everyone": "[]"}
@@ -37,20 +40,37 @@ def tollgate(
     return Gateway(f"tollgate, {what}{where(store)}{also}", store, command)
 
 
+def with_tls(build: Build = Build.RELEASE) -> Gateway:
+    """tollgate without rules on a TLS listener."""
+
+    def command(site: Site) -> list[str]:
+        file = site.folder / f"{site.port}.toml"
+        files = f'{{ cert = "{site.certificate.cert}", key = "{site.certificate.key}" }}'
+        listener = (
+            f'[[listeners]]\naddress = "127.0.0.1:{site.port}"\ncertificates = [{files}]\n'
+        )
+        file.write_text(text(site, 0, Store.NONE, listen="") + listener)
+        return [f"{build.value}/tollgate", "run", "-c", str(file)]
+
+    also = ", PGO" if build is Build.PGO else ""
+    return Gateway(f"tollgate{also}", Store.NONE, command, has_tls=True)
+
+
 def where(store: Store) -> str:
     return "" if store is Store.NONE else f" in {store.value}"
 
 
-def text(site: Site, rules: int, store: Store) -> str:
-    """The configuration."""
+def text(site: Site, rules: int, store: Store, listen: str | None = None) -> str:
+    """The configuration. `listen` is the line of the listener, if it is not a plain one."""
+    if listen is None:
+        listen = f'listen = ["127.0.0.1:{site.port}"]\n'
     redis = ""
     if store is Store.REDIS:
         # Long, so that a busy machine measures Redis and not the local fallback.
         redis = f'[redis]\nurl = "redis://127.0.0.1:{site.redis.port}"\ntimeout = "100ms"\n'
     limits = "".join(rule(name, per, site.quota) for name, per in list(RULES.items())[:rules])
     return f"""[server]
-listen = ["127.0.0.1:{site.port}"]
-admin = "127.0.0.1:{free_port()}"
+{listen}admin = "127.0.0.1:{free_port()}"
 threads = 1
 [clients]
 api_key = ["header:x-api-key"]
