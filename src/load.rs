@@ -4,6 +4,7 @@
 mod paths;
 mod secret_files;
 mod tls_files;
+mod upstream_files;
 mod values;
 
 use std::cell::RefCell;
@@ -23,7 +24,7 @@ use crate::config::diagnostic::{Diagnostic, Diagnostics, Report};
 use crate::config::outline::Outline;
 use crate::config::read as toml;
 use crate::config::reference::Reference;
-use crate::net::tls::{self, TlsError};
+use crate::net::tls::{self, ClientTls, SettingNames, TlsError};
 use crate::policy::{Digest, Policy, build};
 use crate::tls::files::TlsFiles;
 pub use secret_files::SecretFile;
@@ -241,28 +242,19 @@ impl Source {
         let values = |reference: Reference<'_>| self.values.look_up(reference);
         let (mut policy, mut report) =
             build_text(&self.name, &self.text, &values).map_err(LoadError::Diagnostics)?;
-        if let Some(folder) = Path::new(&self.name).parent() {
-            paths::complete(&mut policy, folder);
-        }
+        paths::complete(&mut policy, self.values.folder());
         self.load_tls_files(&mut policy, &mut report)?;
         let of_redis = policy.redis.as_ref().and_then(|redis| redis.tls.as_ref());
         let of_tracing = policy.tracing.as_ref().and_then(|tracing| tracing.endpoint.tls.as_ref());
         for (names, tls) in [(tls::REDIS, of_redis), (tls::TRACING, of_tracing)] {
-            if let Some(tls) = tls.filter(|_| self.values.unknown() != Unknown::AssumeAll) {
-                // Each connection reads them again. Checked here to report errors early.
-                match tls::connector(names, tls) {
-                    Err(TlsError::Unreadable { path, .. })
-                        if self.values.unknown() != Unknown::Reject =>
-                    {
-                        let path = path.display().to_string();
-                        // A path with a placeholder is listed by its reference.
-                        if !path.contains(build::PLACEHOLDER) {
-                            self.values.assume(&path);
-                        }
-                    }
-                    other => drop(other?),
-                }
+            if let Some(tls) = tls {
+                self.check_tls(names, tls)?;
             }
+        }
+        let check = |names: SettingNames<'_>, tls: &ClientTls| self.check_tls(names, tls);
+        let errors = upstream_files::check(&policy, || self.outline(), check);
+        if !errors.is_empty() {
+            return Err(LoadError::Diagnostics(self.report(errors)));
         }
         Ok((policy, report))
     }
@@ -294,6 +286,25 @@ impl Source {
     /// be loaded.
     pub fn tls_paths(&self) -> Vec<PathBuf> {
         self.tls.borrow().paths.clone()
+    }
+
+    /// Checks that the files of a connection can be used. Connections read them again, so this only reports
+    /// errors early.
+    fn check_tls(&self, names: SettingNames<'_>, tls: &ClientTls) -> Result<(), TlsError> {
+        if self.values.unknown() == Unknown::AssumeAll {
+            return Ok(());
+        }
+        match tls::connector(names, tls) {
+            Err(TlsError::Unreadable { path, .. }) if self.values.unknown() != Unknown::Reject => {
+                let path = path.display().to_string();
+                // A path with a placeholder is listed by its reference.
+                if !path.contains(build::PLACEHOLDER) {
+                    self.values.assume(&path);
+                }
+                Ok(())
+            }
+            other => other.map(drop),
+        }
     }
 
     /// The file as it is written, without the parts that have errors.
@@ -561,6 +572,38 @@ mod tests {
             let expected = format!("`ca` of [{table}]: cannot read /none/ca.pem: ");
             assert!(error.starts_with(&expected), "{error}");
         }
+    }
+
+    #[test]
+    fn files_of_upstreams_are_checked_on_load_with_their_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gateway.toml");
+        std::fs::write(folder.path().join("ca.pem"), "none").unwrap();
+        let text = "[routes.all]\nupstream = 'a'\n[upstreams.a]\nservers = ['https://h']\n\
+            tls = { ca = 'ca.pem' }\n[upstreams.b]\nservers = ['https://h']\n\
+            tls.cert = 'b.pem'\ntls.key = 'b.key'\n";
+        std::fs::write(&path, text).unwrap();
+        let prefix = folder.path().display().to_string();
+        let shown = load(&path).unwrap_err().to_string().replace(&prefix, ".");
+        insta::assert_snapshot!(shown, @r"
+        error: `ca` of [upstreams.a.tls]: ./ca.pem holds no certificate in PEM
+         --> ./gateway.toml:5:9
+          |
+        5 | tls = { ca = 'ca.pem' }
+          |         ^^
+
+        error: `cert` of [upstreams.b.tls]: cannot read ./b.pem: No such file or directory (os error 2)
+         --> ./gateway.toml:8:5
+          |
+        8 | tls.cert = 'b.pem'
+          |     ^^^^
+          |
+          = help: a relative path begins at the folder of the configuration file
+
+        ./gateway.toml: 2 errors
+        ");
+        let assumed = check(&path, Unknown::Assume).unwrap_err().to_string();
+        assert!(!assumed.contains("b.pem"), "{assumed}");
     }
 
     #[test]

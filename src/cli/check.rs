@@ -154,17 +154,21 @@ pub(super) fn reject(error: &LoadError) -> ExitCode {
     ExitCode::from(EXIT_BAD_FILE)
 }
 
-/// One line with the numbers of routes, rules, plans, keys and upstreams.
+/// One line with the numbers of routes, rules, plans, keys and upstreams, and of listeners if the file has
+/// `[[listeners]]`.
 pub(super) fn summary(policy: &Policy) -> String {
     let count = |number: usize, one: &str, many: &str| {
         format!("{number} {}", if number == 1 { one } else { many })
     };
-    [
+    let listeners = count(policy.listeners.len(), "listener", "listeners");
+    let listeners = (policy.listeners.len() > policy.server.listen.len()).then_some(listeners);
+    let mut counts = vec![
         count(policy.routes.len(), "route", "routes"),
         count(policy.rules.len(), "rule", "rules"),
         count(policy.plans.len(), "plan", "plans"),
         count(policy.keys.len(), "key", "keys"),
         count(policy.upstreams.len(), "upstream", "upstreams"),
-    ]
-    .join(", ")
+    ];
+    counts.extend(listeners);
+    counts.join(", ")
 }

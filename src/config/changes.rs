@@ -16,8 +16,9 @@ const LISTED: usize = 20;
 /// How many changes are kept. Further ones are only counted.
 const MAX_KEPT: usize = 1_000;
 
-/// Tables whose entries the user names, and the kind of their entries.
-const NAMED: [(&str, &str); 5] = [
+/// Tables whose entries have a name, and the kind of their entries.
+const NAMED: [(&str, &str); 6] = [
+    ("listeners", "listener"),
     ("plans", "plan"),
     ("keys", "key"),
     ("upstreams", "upstream"),
@@ -37,7 +38,7 @@ pub struct Changes {
 /// An entry that was added or removed, or a setting that changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// `plan`, `key`, `upstream`, `route`, `rule`, or `setting` for a table without names.
+    /// `listener`, `plan`, `key`, `upstream`, `route`, `rule`, or `setting` for a table without names.
     pub kind: &'static str,
     /// Its name; for a setting, its whole path.
     pub name: String,
@@ -232,6 +233,18 @@ mod tests {
                 "[server]\nlisten = ['a']\nread_timeout = '5s'",
                 "2 changes: server.listen: [\"a\", \"b\"] -> [\"a\"]; server.read_timeout: nothing \
                  -> \"5s\"",
+            ),
+            (
+                "[[listeners]]\naddress = 'a'\n[[listeners]]\naddress = 'b'\nhttp2 = true",
+                "[[listeners]]\naddress = 'b'\nmin_tls = '1.3'\n[[listeners]]\naddress = 'c'",
+                "4 changes: listener a removed; listener b http2: true -> nothing; listener b \
+                 min_tls: nothing -> \"1.3\"; listener c added",
+            ),
+            (
+                "[[listeners]]\naddress = 'a:0'\n[[listeners]]\naddress = 'a:0'",
+                "[[listeners]]\naddress = 'a:0'\ncertificates = [{ cert = 'a', key = 'b' }]",
+                "2 changes: listener a:0 certificates: nothing -> [{ cert = \"a\", key = \"b\" }]; \
+                 listener a:0#2 removed",
             ),
             ("[headers]\nstyle = 'x'", "", "1 change: headers.style: \"x\" -> nothing"),
             (

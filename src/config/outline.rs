@@ -10,6 +10,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::{reference, secrets};
 
+/// The one list of tables.
+const LISTENERS: &str = "listeners";
+
 /// Every setting of a file by its path. Tables are included, so that one without settings counts.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Outline {
@@ -102,6 +105,28 @@ impl Outline {
         item.or_else(|| self.place(path))
     }
 
+    /// Collects `[[listeners]]` as tables that are named by their address: their order does not matter.
+    fn collect_listeners(
+        &mut self,
+        tables: &[(&DeTable<'_>, Range<usize>)],
+        path: &mut Vec<String>,
+        is_masked: &dyn Fn(&Range<usize>) -> bool,
+    ) {
+        for (index, (table, span)) in tables.iter().enumerate() {
+            let address = table.get("address").and_then(|address| address.get_ref().as_str());
+            path.push(address.unwrap_or_default().to_owned());
+            // Port 0 may occur more than once.
+            if self.entries.contains_key(path)
+                && let Some(name) = path.last_mut()
+            {
+                name.push_str(&format!("#{}", index + 1));
+            }
+            self.collect(table, path, is_masked);
+            self.entries.insert(path.clone(), Setting::new(Value::Table, span.clone()));
+            path.pop();
+        }
+    }
+
     fn collect(
         &mut self,
         table: &DeTable<'_>,
@@ -110,6 +135,14 @@ impl Outline {
     ) {
         for (name, written) in table {
             path.push(name.get_ref().to_string());
+            if path.as_slice() == [LISTENERS]
+                && let Some(tables) = tables(written)
+            {
+                self.entries.insert(path.clone(), Setting::new(Value::Table, name.span()));
+                self.collect_listeners(&tables, path, is_masked);
+                path.pop();
+                continue;
+            }
             let entry = if let DeValue::Table(inner) = written.get_ref() {
                 self.collect(inner, path, is_masked);
                 Setting::new(Value::Table, name.span())
@@ -130,6 +163,12 @@ impl Outline {
             path.pop();
         }
     }
+}
+
+/// The tables of a list of tables, each with its span; `None` for another value.
+fn tables<'a, 'b>(value: &'a Spanned<DeValue<'b>>) -> Option<Vec<(&'a DeTable<'b>, Range<usize>)>> {
+    let items = value.get_ref().as_array()?.iter();
+    items.map(|item| Some((item.get_ref().as_table()?, item.span()))).collect()
 }
 
 /// The spans of a list's items.

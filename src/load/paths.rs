@@ -30,3 +30,33 @@ pub(super) fn complete(policy: &mut Policy, folder: &Path) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::from_text;
+
+    #[test]
+    fn relative_paths_begin_at_the_folder_of_the_file() {
+        let text = "[[listeners]]\naddress = '127.0.0.1:1'\nclient_ca = 'ca.pem'\n\
+            certificates = [{ cert = 'a.pem', key = '/k/a.key', ocsp = 'a.ocsp' }, 'acme']\n\
+            [acme]\ndomains = ['a.example']\nca = 'ca.pem'\n\
+            [upstreams.api]\nservers = ['https://h']\n\
+            tls = { ca = 'ca.pem', cert = '../c.pem', key = 'c.key' }\n[routes.all]\n";
+        let mut policy = from_text("gateway.toml", text).unwrap();
+        complete(&mut policy, Path::new("/etc/t"));
+        let shown = format!("{:?}{:?}{:?}", policy.listeners, policy.acme, policy.upstreams);
+        let expected = [
+            ("/etc/t/a.pem", 1),
+            ("\"/k/a.key", 1),
+            ("/etc/t/a.ocsp", 1),
+            ("/etc/t/ca.pem", 3),
+            ("/etc/t/acme\"", 1),
+            ("/etc/t/../c.pem", 1),
+            ("/etc/t/c.key", 1),
+        ];
+        for (path, count) in expected {
+            assert_eq!(shown.matches(path).count(), count, "{path} in {shown}");
+        }
+    }
+}

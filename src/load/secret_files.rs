@@ -75,6 +75,11 @@ impl SecretFiles {
         Self { folder, read: RefCell::default() }
     }
 
+    /// The folder at which relative paths begin.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The value of a file, by its path as written.
     pub(super) fn value<T>(
         &self,

@@ -35,6 +35,11 @@ impl Values {
         Self { files: SecretFiles::of(path), unknown, assumed: RefCell::default() }
     }
 
+    /// The folder of the configuration file.
+    pub(super) fn folder(&self) -> &Path {
+        self.files.folder()
+    }
+
     /// What is done about a `${…}` without a value.
     pub(super) fn unknown(&self) -> Unknown {
         self.unknown

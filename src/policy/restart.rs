@@ -134,7 +134,9 @@ mod tests {
     #[test]
     fn only_settings_fixed_at_the_start_need_a_restart() {
         // (text to replace, replacement, settings that need a restart)
-        let table: [(&str, &str, &[SettingPath]); 23] = [
+        let listener = "[[listeners]]\naddress = '127.0.0.1:8443'\n";
+        let file = format!("{FILE}{listener}");
+        let table: [(&str, &str, &[SettingPath]); 29] = [
             ("", "", &[]),
             ("'u'", "'u'\nstart_without = 'full'", &[["redis", "start_without"]]),
             ("threads = 2", "threads = 3", &[["server", "threads"]]),
@@ -161,9 +163,23 @@ mod tests {
             ("[redis]", "[log]\nlevel = 'warn'\n[redis]", &[["log", "level"]]),
             ("[redis]", "[audit]\nstream = true\n[redis]", &[]),
             ("1/s", "2/s", &[]),
+            ("127.0.0.1:8443", "127.0.0.1:2", &[["listeners", "address"]]),
+            ("127.0.0.1:8443", "unix:/run/a", &[["listeners", "address"]]),
+            (listener, "", &[["server", "listen"], ["listeners", "address"]]),
+            (
+                "127.0.0.1:8443'",
+                "127.0.0.1:8443'\nhttp2 = true\ncertificates = ['acme']\n[acme]\ndomains = ['a.b']",
+                &[],
+            ),
+            (
+                "[redis]",
+                "[server.limits]\nhead_timeout = '1s'\n[server.http2]\nmax_pending_resets = 5\n[redis]",
+                &[],
+            ),
+            ("'demo'", "'https://h'", &[]),
             ("'demo'", "'127.0.0.1:3000'", &[]),
         ];
-        let file = FILE.replace("redis://h", "rediss://h");
+        let file = file.replace("redis://h", "rediss://h");
         let old = from_text("old", &file).unwrap();
         for (from, to, expected) in table {
             let (from, to) = (from.replace("redis:", "rediss:"), to.replace("redis:", "rediss:"));

@@ -92,6 +92,7 @@ pub fn build(
         .and_then(|matchers| routes::router(config, matchers, ignore_case, diagnostics));
 
     warnings::add(config, &keys, &rules, diagnostics);
+    warnings::add_of_listeners(config, acme.as_ref(), &listeners, diagnostics);
 
     if diagnostics.has_errors() {
         return None;

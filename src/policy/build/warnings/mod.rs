@@ -1,5 +1,6 @@
 //! Warnings: what a valid file probably does not mean. Each has its condition at the top of its file.
 
+mod certificates;
 mod daily_bursts;
 mod preflight;
 mod public_keys;
@@ -9,6 +10,8 @@ use super::rules::Rules;
 use crate::config::Config;
 use crate::config::diagnostic::Diagnostics;
 use crate::policy::Key;
+use crate::policy::acme::Acme;
+use crate::policy::listener::Listener;
 
 /// Adds the warnings of a file. `keys` and `rules` are in the order of the file.
 pub(super) fn add(config: &Config, keys: &[Key], rules: &Rules, diagnostics: &mut Diagnostics) {
@@ -18,5 +21,18 @@ pub(super) fn add(config: &Config, keys: &[Key], rules: &Rules, diagnostics: &mu
     // With an error, a limit may be missing because it could not be read.
     if !diagnostics.has_errors() {
         unlimited_plans::add(config, keys, &rules.list, diagnostics);
+    }
+}
+
+/// Adds the warnings about listeners and their certificates.
+pub(super) fn add_of_listeners(
+    config: &Config,
+    acme: Option<&Acme>,
+    listeners: &[Listener],
+    diagnostics: &mut Diagnostics,
+) {
+    // With an error, the right listener may be missing because it could not be read.
+    if !diagnostics.has_errors() {
+        certificates::add(config, acme, listeners, diagnostics);
     }
 }

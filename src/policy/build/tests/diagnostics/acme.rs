@@ -266,3 +266,44 @@ fn external_account_is_incomplete() {
     gateway.toml: 1 error
     ");
 }
+
+#[test]
+fn acme_that_cannot_obtain_a_certificate_is_a_warning() {
+    let acme = "[acme]\ndomains = ['a.example']\n";
+    insta::assert_snapshot!(render(acme), @r#"
+    warning: no listener uses the certificates of `[acme]`
+     --> gateway.toml:1:1
+      |
+    1 | [acme]
+      | ^^^^^^
+      |
+      = help: write `certificates = ["acme"]` in a listener, or leave `[acme]` out
+
+    gateway.toml: 1 warning
+    "#);
+    let https = HTTPS.replace("0.0.0.0:443", "0.0.0.0:8443").replace("0.0.0.0:80", "0.0.0.0:8080");
+    insta::assert_snapshot!(render(&format!("{https}{acme}")), @r#"
+    warning: the authority connects to port 80, where no listener without TLS is
+     --> gateway.toml:7:1
+      |
+    7 | [acme]
+      | ^^^^^^
+      |
+      = help: add a listener with `address = "0.0.0.0:80"` and `redirect = "https"`; or let what has that port forward `/.well-known/acme-challenge/` to the gateway
+
+    gateway.toml: 1 warning
+    "#);
+    let tls_alpn = format!("{https}{acme}challenge = 'tls-alpn-01'\n");
+    insta::assert_snapshot!(render(&tls_alpn), @r#"
+    warning: the authority connects to port 443, where no listener with `"acme"` is
+     --> gateway.toml:9:13
+      |
+    9 | challenge = 'tls-alpn-01'
+      |             ^^^^^^^^^^^^^
+      |
+      = help: add a listener with `address = "0.0.0.0:443"`; or let what has that port forward connections to the gateway without ending TLS
+
+    gateway.toml: 1 warning
+    "#);
+    assert_eq!(render(&tls_alpn.replace("0.0.0.0:8443", "[::]:443")), "no errors\n");
+}
