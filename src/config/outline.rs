@@ -114,12 +114,13 @@ impl Outline {
     ) {
         for (index, (table, span)) in tables.iter().enumerate() {
             let address = table.get("address").and_then(|address| address.get_ref().as_str());
-            path.push(address.unwrap_or_default().to_owned());
+            let address = address.unwrap_or_default();
+            path.push(address.to_owned());
             // Port 0 may occur more than once.
             if self.entries.contains_key(path)
                 && let Some(name) = path.last_mut()
             {
-                name.push_str(&format!("#{}", index + 1));
+                *name = format!("{address}#{}", index + 1);
             }
             self.collect(table, path, is_masked);
             self.entries.insert(path.clone(), Setting::new(Value::Table, span.clone()));
