@@ -35,6 +35,14 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// The identity of the same request over a connection whose client certificate has this subject. It is
+    /// hashed only if a rule counts by it.
+    pub fn with_certificate(self, policy: &Policy, subject: Option<&str>) -> Self {
+        let subject = subject.filter(|_| policy.counts_certificates);
+        let certificate = subject.map(|subject| Sha256::digest(subject).into());
+        Self { client: Client { certificate, ..self.client }, ..self }
+    }
+
     /// The identity of the same request if it also had the key with that index, in the first place where
     /// keys are read.
     pub fn with_key(self, policy: &Policy, key: Option<u32>) -> Self {
@@ -90,7 +98,8 @@ pub fn identify(
     let found = key_digest(&policy.clients, headers, query)?;
     let (key, plan) = resolve(policy, found.map(|(digest, _)| digest));
     let key_from = found.map(|(_, source)| source);
-    Ok(Identity { client: Client { ip, key, plan }, via_trusted_proxy, address_from, key_from })
+    let client = Client { ip, key, plan, certificate: None };
+    Ok(Identity { client, via_trusted_proxy, address_from, key_from })
 }
 
 /// Whether `header` differs from `own` but is the same to a server that treats `_` as `-`. WSGI and CGI

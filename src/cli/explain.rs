@@ -35,6 +35,10 @@ pub(super) struct Request {
     /// Address of the client; 127.0.0.1 by default.
     #[arg(long, value_name = "ADDRESS")]
     ip: Option<IpAddr>,
+    /// Subject of the client's certificate, as in RFC 4514: `CN=app,O=Example`. Without it, the client has
+    /// no certificate.
+    #[arg(long, value_name = "SUBJECT")]
+    cert: Option<String>,
     /// A header of the request; can be repeated.
     #[arg(long, value_name = "NAME:VALUE", value_parser = header)]
     header: Vec<(String, String)>,
@@ -49,8 +53,8 @@ pub(super) fn explain(file: &Path, request: Request) -> ExitCode {
         Ok(policy) => policy,
         Err(error) => return reject(&error),
     };
-    let Request { method, path, host, key, key_id, ip, header: headers, json } = request;
-    let request = RequestSpec { method, path, host, headers, key, key_id, ip };
+    let Request { method, path, host, key, key_id, ip, cert, header: headers, json } = request;
+    let request = RequestSpec { method, path, host, headers, key, key_id, ip, cert };
     let explanation = match explain::by_rules(&policy, &request) {
         Ok(explanation) => explanation,
         Err(error) => {

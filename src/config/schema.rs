@@ -22,7 +22,7 @@ const TIME: &str = "^[0-9]+(ms|s|m|h|d)$";
 const PATTERNS: [(&str, &str); 24] = [
     ("rate", "^[0-9]+/[0-9]*(ms|s|m|h|d)$"),
     ("sha256", "^[0-9A-Fa-f]{64}$"),
-    ("per", "^(ip|key|plan|route|method|host|header:.+)$"),
+    ("per", "^(ip|key|plan|route|method|host|cert|header:.+)$"),
     ("api_key", "^(bearer|header:.+|query:.+)$"),
     ("path", "^/"),
     ("timeout", TIME),

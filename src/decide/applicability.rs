@@ -7,7 +7,7 @@ use crate::limit::charge::Charge;
 use crate::policy::charges::{RequestAttributes, Scope, WhyNot};
 use crate::policy::client::{Client, ClientKey};
 use crate::policy::settings::OnMissingKey;
-use crate::policy::{Dimension, OnMissing, Policy, Rule};
+use crate::policy::{Digest, Dimension, OnMissing, Policy, Rule};
 
 /// A client, and the known parts of a request.
 #[derive(Clone, Copy, Debug)]
@@ -85,9 +85,14 @@ pub fn applicability<'a>(
     let is_refused = subject.client.key == ClientKey::Missing
         && policy.clients.on_missing_key == OnMissingKey::Deny;
     let scope = if is_refused { Scope::Address } else { Scope::All };
+    // Only a whole request shows that the client has no certificate.
+    let is_cert_unknown =
+        subject.client.certificate.is_none() && matches!(subject.absent, Absent::Only(_));
+    let certificate = subject.client.certificate.or(is_cert_unknown.then_some(Digest::default()));
+    let client = Client { certificate, ..subject.client };
     // A disabled rule counts no route; `Disabled` is the reason to report.
     let charge = if rule.enabled {
-        policy.charge(index, &subject.client, &attributes, scope)
+        policy.charge(index, &client, &attributes, scope)
     } else {
         Err(WhyNot::Disabled)
     };
@@ -98,6 +103,7 @@ pub fn applicability<'a>(
         Dimension::Method => subject.method.is_none(),
         Dimension::Host => subject.host.is_none(),
         Dimension::Header(name) => !subject.headers.contains_key(name) && !subject.absent.has(name),
+        Dimension::Certificate => is_cert_unknown,
     };
     let unknown = match charge {
         Ok(_) => rule.per.iter().filter(is_unknown).collect(),

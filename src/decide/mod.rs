@@ -50,6 +50,8 @@ pub struct Head<'a> {
     pub peer: Option<IpAddr>,
     /// Whether the client sent both `Content-Length` and `Transfer-Encoding`.
     pub has_conflicting_lengths: bool,
+    /// Subject of the client's certificate, which has been verified; `None` without one.
+    pub certificate: Option<&'a str>,
 }
 
 /// Everything that is decided about a request before a bucket is read.
@@ -131,7 +133,13 @@ impl<'a> Head<'a> {
             headers: &request.headers,
             peer,
             has_conflicting_lengths,
+            certificate: None,
         }
+    }
+
+    /// The same over a connection whose client certificate has this subject.
+    pub fn with_certificate(self, subject: Option<&'a str>) -> Self {
+        Self { certificate: subject, ..self }
     }
 }
 
@@ -224,6 +232,7 @@ fn own_limits<'a>(
 fn identity(policy: &Policy, head: &Head<'_>) -> Result<Identity, Rejection> {
     guard::check(&policy.server, head).map_err(Rejection::Malformed)?;
     identity::identify(policy, head.peer, head.headers, head.uri.query())
+        .map(|identity| identity.with_certificate(policy, head.certificate))
         .map_err(Rejection::Identity)
 }
 

@@ -13,7 +13,7 @@ use crate::config::suggest::{self, cut};
 pub struct BodyError(String);
 
 /// Members of a body.
-const NAMES: [&str; 7] = ["method", "path", "host", "headers", "key", "key_id", "ip"];
+const NAMES: [&str; 8] = ["method", "path", "host", "headers", "key", "key_id", "ip", "cert"];
 
 /// An example of a body.
 const EXAMPLE: &str = r#"{"method": "GET", "path": "/api/search", "host": "api.example.com", "headers": {"x-tenant": "a"}, "key_id": "acme", "ip": "203.0.113.7"}; all members are optional, and `key` is the key itself"#;
@@ -36,6 +36,7 @@ pub fn read(body: &[u8]) -> Result<RequestSpec, BodyError> {
             "host" => spec.host = Some(text(name, value)?),
             "key" => spec.key = Some(text(name, value)?),
             "key_id" => spec.key_id = Some(text(name, value)?),
+            "cert" => spec.cert = Some(text(name, value)?),
             "headers" => spec.headers = headers(value)?,
             "ip" => {
                 let ip = text(name, value)?.parse();

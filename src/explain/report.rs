@@ -59,6 +59,9 @@ pub struct ExplainedClient {
     pub key_state: &'static str,
     /// Where the key was sent, as in `clients.api_key`: `header:x-api-key`.
     pub key_from: Option<String>,
+    /// Subject of the client's certificate; left out without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cert: Option<String>,
     /// Plan of the client.
     pub plan: String,
     /// Where the plan comes from: `key` or `anonymous_plan`.

@@ -38,6 +38,8 @@ pub struct RequestSpec {
     pub key_id: Option<String>,
     /// Address of the client's end of the connection; `None`: 127.0.0.1.
     pub ip: Option<IpAddr>,
+    /// Subject of the client's certificate, as text of RFC 4514; `None`: no certificate.
+    pub cert: Option<String>,
 }
 
 /// Why no client could send the request. Contains neither the key nor the value of a header.
@@ -85,6 +87,7 @@ pub struct HypotheticalRequest {
     parts: Parts,
     target: Vec<u8>,
     peer: IpAddr,
+    cert: Option<String>,
     /// Index of the key that the request is assumed to have.
     pub assumed_key: Option<u32>,
     /// Whether the host is assumed.
@@ -104,6 +107,7 @@ impl Default for RequestSpec {
             key: None,
             key_id: None,
             ip: None,
+            cert: None,
         }
     }
 }
@@ -152,6 +156,7 @@ impl RequestSpec {
             target: parsed.raw_path().to_vec(),
             parts,
             peer: self.ip.unwrap_or(IP_ASSUMED),
+            cert: self.cert.clone(),
             host_is_assumed,
             ip_is_assumed: self.ip.is_none(),
         })
@@ -192,6 +197,7 @@ impl HypotheticalRequest {
         let has = |name| self.parts.headers.contains_key(name);
         let has_conflicting_lengths = has(CONTENT_LENGTH) && has(TRANSFER_ENCODING);
         Head::of(&self.parts, &self.target, Some(self.peer), has_conflicting_lengths)
+            .with_certificate(self.cert.as_deref())
     }
 }
 

@@ -4,6 +4,7 @@ use super::report::{self, Candidate, Explanation, Reading, Verdict};
 use super::request::HypotheticalRequest;
 use super::rules::{key_id, rules};
 use super::{PeekResult, wording};
+use crate::config::suggest::cut;
 use crate::decide::{Head, Precheck, Refusal, Rejection, problem};
 use crate::identity::Identity;
 use crate::limit::charge::Mode;
@@ -13,6 +14,9 @@ use crate::policy::client::{ClientKey, counted_address, counted_as};
 use crate::policy::matcher::{self, Matcher, TrailingSlash};
 use crate::policy::{Policy, Route};
 use crate::store::limiter::{Source, Taken};
+
+/// How much of the subject of a certificate is shown, in characters.
+const MAX_SUBJECT: usize = 200;
 
 /// The explanation of a request.
 pub(super) fn explanation(
@@ -80,6 +84,7 @@ fn client(
         key,
         key_state,
         key_from: source.map(wording::key_source),
+        cert: head.certificate.map(|subject| cut(subject, MAX_SUBJECT)),
         plan: policy.plan_name(client.plan).to_owned(),
     }
 }

@@ -161,6 +161,7 @@ impl RequestContext<'_> {
                 format!("this value of the header {name}")
             }
             Dimension::Header(name) => format!("requests without the header {name}"),
+            Dimension::Certificate => "this client certificate".to_owned(),
         });
         let mut shared: Vec<String> = each.collect();
         // Clients with different rates have different buckets.

@@ -78,6 +78,9 @@ impl Page {
             _ => "of clients without a known key",
         };
         self.line("", &format!("plan {}: {plan_from}", client.plan));
+        if let Some(subject) = &client.cert {
+            self.line("", &format!("certificate {subject}"));
+        }
         let address = client.address.map_or("none".to_owned(), |ip| ip.to_string());
         let counted = match &client.counted_as {
             Some(counted) if *counted != address => format!(", counted as {counted}"),

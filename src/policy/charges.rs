@@ -55,6 +55,8 @@ pub enum WhyNot {
     ExemptAddress(IpNet),
     /// The client's key is exempt.
     ExemptKey,
+    /// The client has no certificate, and the rule counts by it.
+    NoCertificate,
     /// The client has no key, and `on_missing = "skip"`.
     NoKeySkipped,
     /// The client has no key, and `on_missing = "deny"`. An enforced rule refuses the request.
@@ -248,6 +250,9 @@ impl Policy {
                     Some(value) => tagged(b'v', value.as_bytes()),
                     None => tagged(b'a', b""),
                 },
+                Dimension::Certificate => {
+                    tagged(b'c', client.certificate.as_ref().map_or(&[], |digest| &digest[..]));
+                }
             }
         }
         // Clients with different limits must not share a bucket.
@@ -297,6 +302,9 @@ impl Rule {
         }
         if matches!(client.key, ClientKey::Known(key) if self.exempt.keys.contains(&key)) {
             return Err(WhyNot::ExemptKey);
+        }
+        if client.certificate.is_none() && self.per.contains(&Dimension::Certificate) {
+            return Err(WhyNot::NoCertificate);
         }
         let by_key = self.counts_keys();
         let by_address = self.per.contains(&Dimension::Ip)

@@ -15,6 +15,9 @@ pub struct Client {
     pub key: ClientKey,
     /// Index of the plan.
     pub plan: u32,
+    /// SHA-256 of the subject of the client's certificate, as text of RFC 4514; `None` without a
+    /// certificate, or if no rule counts by it.
+    pub certificate: Option<Digest>,
 }
 
 /// API key of a request.

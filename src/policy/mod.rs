@@ -91,6 +91,8 @@ pub struct Policy {
     pub rules: Vec<Rule>,
     /// Headers in `per` of enabled rules, each once.
     pub counted_headers: Vec<http::HeaderName>,
+    /// Whether an enabled rule counts by client certificate.
+    pub counts_certificates: bool,
     /// All limits of all rules, each once. Buckets refer to theirs by its index.
     pub limits: Vec<Limit>,
     /// Index over all routes.
@@ -248,6 +250,8 @@ pub enum Dimension {
     Host,
     /// The value of a request header. Requests without the header share a bucket.
     Header(http::HeaderName),
+    /// The subject of the client's certificate. The rule does not apply to clients without one.
+    Certificate,
 }
 
 impl Dimension {
@@ -261,6 +265,7 @@ impl Dimension {
             Self::Method => (4, ""),
             Self::Host => (5, ""),
             Self::Header(name) => (6, name.as_str()),
+            Self::Certificate => (7, ""),
         }
     }
 }
@@ -276,6 +281,7 @@ impl std::fmt::Display for Dimension {
             Self::Method => "method",
             Self::Host => "host",
             Self::Header(name) => return write!(formatter, "header:{name}"),
+            Self::Certificate => "cert",
         })
     }
 }

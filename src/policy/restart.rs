@@ -188,7 +188,7 @@ mod tests {
             assert_eq!(needed(&new, &old), expected, "{to} -> {from}");
         }
         let local = &file[..file.find("[redis]").unwrap()];
-        let local = from_text("local", local).unwrap();
+        let local = from_text("local", &format!("{local}{listener}")).unwrap();
         assert_eq!(needed(&old, &local), [["redis", "url"]]);
         assert_eq!(needed(&local, &old), [["redis", "url"]]);
     }

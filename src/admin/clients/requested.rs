@@ -71,7 +71,7 @@ impl RequestedClient {
         }
         let (key, plan) = known_key(policy, id)?;
         let ip = query.get("ip").map(|ip| address(ip, policy)).transpose()?;
-        Ok(Self::new(true, id.to_owned(), Client { ip, key, plan }))
+        Ok(Self::new(true, id.to_owned(), Client { ip, key, plan, certificate: None }))
     }
 
     fn by_ip(policy: &Policy, id: &str, query: &Query) -> Result<Self, Box<Answer>> {
@@ -83,7 +83,7 @@ impl RequestedClient {
             Some(key) => known_key(policy, key)?,
             None => (ClientKey::Missing, policy.clients.anonymous_plan),
         };
-        Ok(Self::new(false, ip.to_string(), Client { ip: Some(ip), key, plan }))
+        Ok(Self::new(false, ip.to_string(), Client { ip: Some(ip), key, plan, certificate: None }))
     }
 
     fn new(by_key: bool, id: String, client: Client) -> Self {

@@ -215,7 +215,9 @@ impl<'a> ClientRule<'a> {
         let routes = policy.routes_of(index).filter(|one| subject.route.is_none_or(|r| r == *one));
         let costs = routes.filter_map(|route| policy.routes.get(route as usize));
         let cost = costs.map(|route| route.cost).min().unwrap_or(1);
-        let own = applicability.own || rule.per.contains(&Dimension::Ip);
+        let own = applicability.own
+            || rule.per.contains(&Dimension::Ip)
+            || rule.per.contains(&Dimension::Certificate);
         Self {
             index,
             rule,

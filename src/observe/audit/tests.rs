@@ -35,7 +35,12 @@ fn audit() -> Audit {
 }
 
 fn client(key: ClientKey, ip: u32) -> Client {
-    Client { ip: Some(IpAddr::V4(ip.into())), key, plan: u32::from(key != ClientKey::Missing) }
+    Client {
+        ip: Some(IpAddr::V4(ip.into())),
+        key,
+        plan: u32::from(key != ClientKey::Missing),
+        certificate: None,
+    }
 }
 
 /// The result of checking both rules at a cost of 5; those in `short` lack tokens.

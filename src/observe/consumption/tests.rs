@@ -20,7 +20,7 @@ fn policy() -> Policy {
 
 fn client(key: Option<u32>, ip: u32) -> Client {
     let key = key.map_or(ClientKey::Missing, ClientKey::Known);
-    Client { ip: Some(IpAddr::V4(ip.into())), key, plan: 0 }
+    Client { ip: Some(IpAddr::V4(ip.into())), key, plan: 0, certificate: None }
 }
 
 /// A check against `rules`. The first lacks tokens unless `enough`.

@@ -92,7 +92,7 @@ pub fn build(
         .and_then(|matchers| routes::router(config, matchers, ignore_case, diagnostics));
 
     warnings::add(config, &keys, &rules, diagnostics);
-    warnings::add_of_listeners(config, acme.as_ref(), &listeners, diagnostics);
+    warnings::add_of_listeners(config, acme.as_ref(), &listeners, &rules, diagnostics);
 
     if diagnostics.has_errors() {
         return None;
@@ -123,6 +123,7 @@ pub fn build(
             &rules.list,
         ),
         counted_headers: rules::counted_headers(&rules.list),
+        counts_certificates: rules::counts_certificates(&rules.list),
         rules: rules.list,
         limits: limits.into_list(),
         router: router?,

@@ -19,7 +19,8 @@ use crate::config::{Config, in_order, rules as written};
 use crate::policy::{Dimension, Exempt, OnFailure, Rule};
 
 /// The items that `per` takes.
-const DIMENSIONS: [&str; 7] = ["ip", "key", "plan", "route", "method", "host", "header:<name>"];
+const DIMENSIONS: [&str; 8] =
+    ["ip", "key", "plan", "route", "method", "host", "header:<name>", "cert"];
 
 /// All rules in the order of the file, and the grants of each.
 #[derive(Debug, Default)]
@@ -46,6 +47,11 @@ pub(super) fn counted_headers(rules: &[Rule]) -> Vec<HeaderName> {
     headers.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
     headers.dedup();
     headers
+}
+
+/// Whether an enabled rule counts by client certificate.
+pub(super) fn counts_certificates(rules: &[Rule]) -> bool {
+    rules.iter().any(|rule| rule.enabled && rule.per.contains(&Dimension::Certificate))
 }
 
 /// All rules, with the grants of single keys.
@@ -236,6 +242,7 @@ fn dimension(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<Di
         "route" => Dimension::Route,
         "method" => Dimension::Method,
         "host" => Dimension::Host,
+        "cert" => Dimension::Certificate,
         other => {
             let header = other.strip_prefix("header:");
             if let Some(Ok(name)) = header.map(|name| HeaderName::from_bytes(name.as_bytes())) {

@@ -17,7 +17,7 @@ fn client(policy: &Policy, ip: &str, key: ClientKey) -> Client {
         ClientKey::Known(key) => policy.keys[key as usize].plan,
         _ => policy.clients.anonymous_plan,
     };
-    Client { ip: Some(ip.parse::<IpAddr>().unwrap()), key, plan }
+    Client { ip: Some(ip.parse::<IpAddr>().unwrap()), key, plan, certificate: None }
 }
 
 /// The charges of a GET of `route`, each as the name of its rule and its bucket.
@@ -250,4 +250,43 @@ fn plans_without_their_own_table_share_the_buckets_of_the_rule() {
     };
     assert_eq!(of_plan(0), of_plan(2), "free and third have the same limit");
     assert_ne!(of_plan(0), of_plan(1), "pro has its own limit");
+}
+
+#[test]
+fn certificate_selects_the_bucket_and_its_absence_skips_the_rule() {
+    let policy = policy(
+        "[rules.cert]\nper = [\"cert\"]\nrate = \"9/s\"\n\
+         [rules.both]\nper = [\"key\", \"cert\"]\nrate = \"9/s\"\non_missing = \"deny\"\nmode = \"shadow\"\n\
+         [rules.all]\nper = []\nrate = \"9/s\"\n",
+    );
+    let with = |certificate, key| Client { certificate, ..client(&policy, "192.0.2.1", key) };
+    let names = |client: &Client| -> Vec<String> {
+        buckets(&policy, client, 0).into_iter().map(|(name, _)| name).collect()
+    };
+    assert_eq!(names(&with(Some([1; 32]), ACME)), ["cert", "both", "all"]);
+    assert_eq!(names(&with(None, ACME)), ["all"]);
+    // Without a certificate, the rule does not demand a key either.
+    let denials = |client: &Client| policy.shadow_key_denials(client, 0, Scope::All).count();
+    assert_eq!(denials(&with(None, ANONYMOUS)), 0);
+    assert_eq!(denials(&with(Some([1; 32]), ANONYMOUS)), 1);
+}
+
+proptest::proptest! {
+    #[test]
+    fn buckets_per_certificate_are_equal_if_and_only_if_the_subjects_are(
+        one in ".{0,40}",
+        other in ".{0,40}",
+        addresses: [u32; 2],
+    ) {
+        let policy = policy("[rules.cert]\nper = [\"cert\"]\nrate = \"9/s\"\n");
+        let bucket = |subject: &str, address: u32| {
+            let ip = std::net::Ipv4Addr::from_bits(address).to_string();
+            let certificate = Some(Sha256::digest(subject).into());
+            let client = Client { certificate, ..client(&policy, &ip, ANONYMOUS) };
+            buckets(&policy, &client, 0)
+        };
+        let same = bucket(&one, addresses[0]) == bucket(&other, addresses[1]);
+        proptest::prop_assert_eq!(same, one == other);
+        proptest::prop_assert_eq!(bucket(&one, addresses[0]), bucket(&one, addresses[1]));
+    }
 }

@@ -74,7 +74,7 @@ fn client(policy: &Policy, ip: &str, key: ClientKey) -> client::Client {
         ClientKey::Known(key) => policy.keys[key as usize].plan,
         _ => policy.clients.anonymous_plan,
     };
-    client::Client { ip: Some(ip.parse().unwrap()), key, plan }
+    client::Client { ip: Some(ip.parse().unwrap()), key, plan, certificate: None }
 }
 
 fn rules_of<'a>(

@@ -127,7 +127,7 @@ fn clients() -> impl Strategy<Value = Client> {
         Just(ClientKey::Known(0)),
         any::<[u8; 32]>().prop_map(ClientKey::Unknown)
     ];
-    let client = |(ip, key, plan)| Client { ip, key, plan };
+    let client = |(ip, key, plan)| Client { ip, key, plan, certificate: None };
     (maybe(any::<IpAddr>()), keys, 0..2_u32).prop_map(client)
 }
 

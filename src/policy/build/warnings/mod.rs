@@ -1,6 +1,7 @@
 //! Warnings: what a valid file probably does not mean. Each has its condition at the top of its file.
 
 mod certificates;
+mod client_certificates;
 mod daily_bursts;
 mod preflight;
 mod public_keys;
@@ -29,10 +30,12 @@ pub(super) fn add_of_listeners(
     config: &Config,
     acme: Option<&Acme>,
     listeners: &[Listener],
+    rules: &Rules,
     diagnostics: &mut Diagnostics,
 ) {
     // With an error, the right listener may be missing because it could not be read.
     if !diagnostics.has_errors() {
         certificates::add(config, acme, listeners, diagnostics);
+        client_certificates::add(config, listeners, &rules.list, diagnostics);
     }
 }

@@ -558,3 +558,21 @@ fn settings_of_upstreams_with_tls_are_invalid() {
     gateway.toml: 5 errors
     "#);
 }
+
+#[test]
+fn rule_per_certificate_without_client_certificates_is_a_warning() {
+    let rule = "[rules.r]\nper = ['ip', 'cert']\nrate = '1/s'\n";
+    insta::assert_snapshot!(render(rule), @r#"
+    warning: no listener asks for the client certificates that `r` counts
+     --> gateway.toml:2:14
+      |
+    2 | per = ['ip', 'cert']
+      |              ^^^^^^
+      |
+      = help: write `client_ca = "ca.pem"` in a listener with `certificates`: the rule does not apply to clients without a certificate
+
+    gateway.toml: 1 warning
+    "#);
+    assert_eq!(render(&format!("{HTTPS}client_ca = 'ca.pem'\n{rule}")), "no errors\n");
+    assert_eq!(render(&format!("{rule}enabled = false\n")), "no errors\n");
+}
