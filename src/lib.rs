@@ -60,6 +60,9 @@ pub mod decide;
 /// Metrics, access log, traces, and the audit of refusals.
 pub mod observe;
 
+/// Automatic certificates: ordered from a certificate authority by ACME, renewed, stored.
+pub mod acme;
+
 /// The servers of upstreams: selection, health, name look-ups and connections.
 pub mod upstream;
 

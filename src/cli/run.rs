@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 
 use super::check::summary;
 use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE};
+use crate::acme::AcmeHandles;
 use crate::net::listen::{BindError, Listener};
 use crate::observe::metrics::Metrics;
 use crate::policy::{Policy, settings};
@@ -98,6 +99,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
         access_log: Arc::clone(&telemetry.access_log),
         audit: Arc::clone(&telemetry.audit),
         traces: Arc::clone(&telemetry.traces),
+        acme: AcmeHandles::new(Arc::clone(tls.store()), metrics.acme_orders.clone()),
         tls,
     };
     let reloader = Arc::new(Reloader::new(file, &source, runtime.clone()));

@@ -82,6 +82,9 @@ pub struct Summary {
 }
 
 impl Decision {
+    /// The decision on a request that the gateway answers without reading a bucket.
+    pub const UNCHECKED: Self = Self::Allowed { check: None, shadow_key_rules: Vec::new() };
+
     /// Derives the decision on a request. `refusal` applies unless a rate limit denies the request first.
     ///
     /// `taken` is the store's answer; `None` if there was nothing to charge. `retry_after_us` returns

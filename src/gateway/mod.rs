@@ -3,14 +3,16 @@
 //! Reading order: this file (the phases), `exchange` (the state of one request), `judge` (whether a
 //! request is allowed), `respond` (responses of the gateway itself), `limit_headers` and `header_text`
 //! (rate limit headers), `peer` (which upstream server gets the request), `forward` (the request to the
-//! upstream), `http2` (requests over HTTP/2; Pingora sends those over HTTP/1.1), `upstream_response` (the response from the upstream), `body_drain` (unread request
-//! bodies), `own_limits` (a client's own limits), `upgrade` (WebSockets), `demo` (the built-in
+//! upstream), `http2` (requests over HTTP/2; Pingora sends those over HTTP/1.1), `upstream_response` (the
+//! response from the upstream), `body_drain` (unread request bodies), `own_limits` (a client's own limits),
+//! `acme_challenge` (automatic certificates), `upgrade` (WebSockets), `demo` (the built-in
 //! upstream), `telemetry` (metrics and log record of a request), `trace` (its spans), `drain`
 //! (responses during a graceful shutdown).
 
 pub mod exchange;
 pub mod limit_headers;
 
+mod acme_challenge;
 mod bearer_hint;
 mod body_drain;
 mod demo;
@@ -41,7 +43,9 @@ use pingora::protocols::Digest;
 use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use prometheus::Histogram;
 
+use crate::acme::challenges::Challenges;
 use crate::clock;
+use crate::decide::decision::Decision;
 use crate::downstream::ConnectionInfo;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::Audit;
@@ -67,6 +71,7 @@ pub struct Gateway {
     access_log: Arc<AccessLog>,
     audit: Arc<Audit>,
     traces: Arc<Traces>,
+    challenges: Arc<Challenges>,
     /// Durations of checks, by source.
     checks: [Histogram; Source::COUNT],
     bearer_hint: BearerHint,
@@ -81,10 +86,21 @@ impl Gateway {
         access_log: Arc<AccessLog>,
         audit: Arc<Audit>,
         traces: Arc<Traces>,
+        challenges: Arc<Challenges>,
     ) -> Self {
         let checks = Source::ALL.map(|source| metrics.checks(source));
         let bearer_hint = BearerHint::default();
-        Self { current, limiter, metrics, access_log, audit, traces, checks, bearer_hint }
+        Self {
+            current,
+            limiter,
+            metrics,
+            access_log,
+            audit,
+            traces,
+            challenges,
+            checks,
+            bearer_hint,
+        }
     }
 }
 
@@ -128,6 +144,12 @@ impl ProxyHttp for Gateway {
         session: &mut Session,
         exchange: &mut Self::CTX,
     ) -> Result<bool> {
+        if let Some(answer) = acme_challenge::answer(&self.challenges, session.req_header()) {
+            exchange.decision = Some(Decision::UNCHECKED);
+            trace::begin(session, exchange);
+            acme_challenge::respond(session, &answer).await?;
+            return Ok(true);
+        }
         let decision = self.judge(session, exchange).await;
         self.record_refusals(exchange, &decision);
         exchange.decision = Some(decision);

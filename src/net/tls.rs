@@ -57,6 +57,9 @@ pub const REDIS: SettingNames<'static> =
 /// The names under `[tracing]`, which has no client certificate.
 pub const TRACING: SettingNames<'static> = SettingNames { table: "tracing", ..REDIS };
 
+/// The names under `[acme]`, which has no client certificate.
+pub const ACME: SettingNames<'static> = SettingNames { table: "acme", ..REDIS };
+
 /// Why a TLS configuration cannot be made.
 #[derive(Debug, Error)]
 pub enum TlsError {

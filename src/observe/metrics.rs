@@ -99,6 +99,8 @@ pub struct Metrics {
     pub traces: TraceSeries,
     /// Refusal runs that could not be added to the stream in Redis.
     pub audit_dropped: IntCounter,
+    /// Numbers of orders for automatic certificates, by result.
+    pub acme_orders: IntCounterVec,
     /// What samples are made of.
     counts: Counts,
 }
@@ -177,6 +179,7 @@ impl Metrics {
                 "Refusal runs missing from the stream in Redis: more ended in a second than are \
                  written, or Redis did not accept them in time.",
             )?)?,
+            acme_orders: acme_orders(&series)?,
             counts: Counts::default(),
             registry: series.registry.clone(),
             rendering: Mutex::new(()),
@@ -252,6 +255,14 @@ impl RequestCount {
             counter.inc();
         }
     }
+}
+
+fn acme_orders(series: &Registrar) -> Result<IntCounterVec, prometheus::Error> {
+    series.counters(
+        "tollgate_acme_orders_total",
+        "Orders for automatic certificates by result: ok, or why there is no certificate (docs/acme.md).",
+        &["result"],
+    )
 }
 
 /// Registers the counter of reasons. All of its series exist from the start, so that `rate()` sees the

@@ -1,8 +1,9 @@
 //! The snapshot of the configuration in force, its replacement, and the services that outlive it.
 //!
 //! Reading order: `snapshot`, this file (how a policy is put in force), `lookups` (addresses of
-//! upstream servers), `drain` (graceful shutdown).
+//! upstream servers), `acme` (automatic certificates), `drain` (graceful shutdown).
 
+pub mod acme;
 pub mod drain;
 pub mod lookups;
 mod snapshot;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use tracing::error;
 
+use crate::acme::AcmeHandles;
 use crate::clock;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::Audit;
@@ -44,6 +46,8 @@ pub struct Runtime {
     pub audit: Arc<Audit>,
     /// Exports spans of sampled requests to an OpenTelemetry collector.
     pub traces: Arc<Traces>,
+    /// Automatic certificates.
+    pub acme: AcmeHandles,
     /// TLS of the listeners.
     pub tls: Arc<TlsListeners>,
 }
@@ -57,7 +61,7 @@ impl Runtime {
     /// Puts a policy in force, with the files of its listeners, and returns its snapshot. New requests use
     /// it; requests in flight keep theirs. Names of new upstreams are looked up first. Calls must not overlap.
     pub(crate) async fn apply(&self, mut policy: Policy, files: TlsFiles) -> Arc<Snapshot> {
-        let Self { current, limiter, store, metrics, access_log, audit, traces, tls } = self;
+        let Self { current, limiter, store, metrics, access_log, audit, traces, tls, .. } = self;
         let previous = current.load_full();
         let pools = Pool::for_all(&policy.upstreams, &previous.pools).await;
         let numbers = store.adopt(&policy.limits, clock::now());

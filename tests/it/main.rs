@@ -34,6 +34,9 @@ mod answers;
 mod own_limits;
 mod refusals;
 
+// Automatic certificates.
+mod acme;
+
 // Identity: API keys and forwarded addresses.
 mod addresses;
 mod identity;

@@ -21,6 +21,7 @@ use crate::policy::{Policy, settings};
 use crate::reload::Reloader;
 use crate::reload::service::{HangupSignal, ReloadService};
 use crate::runtime::Runtime;
+use crate::runtime::acme::AcmeService;
 use crate::runtime::drain::Draining;
 use crate::runtime::lookups::Lookups;
 use crate::store::limiter::Limiter;
@@ -59,7 +60,7 @@ impl Services {
             ..ServerConf::default()
         };
         let mut pingora = Server::new_with_opt_and_conf(None, conf);
-        let Runtime { current, limiter, store, metrics, access_log, audit, traces, .. } =
+        let Runtime { current, limiter, store, metrics, access_log, audit, traces, acme, .. } =
             self.runtime.clone();
         let gateway = Gateway::new(
             Arc::clone(&current),
@@ -68,6 +69,7 @@ impl Services {
             access_log,
             audit,
             traces,
+            Arc::clone(&acme.challenges),
         );
         let proxy = http_proxy(&pingora.configuration, gateway);
         let mut proxy = Prebound::new(Downstream::new(proxy, self.listeners), Vec::new());
@@ -92,6 +94,9 @@ impl Services {
         let admin = Prebound::new(admin, vec![self.admin]).serving_while_draining();
         pingora.add_service(admin.with_companion(sampler));
 
+        let mut orders = background_service("acme", AcmeService::new(Arc::clone(&current), acme));
+        orders.threads = Some(1);
+        pingora.add_service(orders);
         let mut lookups = background_service("lookups", Lookups::new(current));
         lookups.threads = Some(1);
         pingora.add_service(lookups);

@@ -7,7 +7,8 @@
 //!
 //! Reading order: [`watch`] (what the result of a call means for connection and server), pure; `health`
 //! (state of one connection); [`breaker`] (the circuit breaker); `stream`, `connect`, `sentinel` (how a
-//! connection is made); `supervise`; [`history`] (streams, read for an operator); `journal` and `error` (what is logged).
+//! connection is made); `supervise`; [`history`] (streams, read for an operator);
+//! [`records`] (automatic certificates); `journal` and `error` (what is logged).
 
 pub mod breaker;
 mod connect;
@@ -15,6 +16,7 @@ mod error;
 mod health;
 pub mod history;
 mod journal;
+pub mod records;
 mod sentinel;
 mod stream;
 mod supervise;

@@ -14,6 +14,7 @@ mod inconclusive;
 mod load;
 mod nginx;
 mod openapi;
+mod pebble;
 #[allow(dead_code, reason = "tests of TLS and HTTP/2 use it")]
 mod peers;
 mod python;
@@ -35,6 +36,7 @@ pub(crate) use http::{Connection, Request, Response};
 pub(crate) use inconclusive::inconclusive;
 pub(crate) use load::{ClientGroup, Load, Report};
 pub(crate) use nginx::Nginx;
+pub(crate) use pebble::{Pebble, PebbleOptions};
 #[allow(unused_imports, reason = "tests of TLS and HTTP/2 use them")]
 pub(crate) use peers::{HaProxy, PeerServer, grpc_client, http2_client, websocket_client};
 pub(crate) use python::PythonServer;

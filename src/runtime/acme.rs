@@ -1,0 +1,70 @@
+//! The background service of automatic certificates, for the `[acme]` table in force.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pingora::server::ShutdownWatch;
+use pingora::services::background::BackgroundService;
+use tokio::time::MissedTickBehavior;
+
+use super::CurrentSnapshot;
+use crate::acme::AcmeHandles;
+use crate::acme::running::Running;
+
+/// Interval at which the service looks for due orders, changed settings, and records of other gateways.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Orders and renews the certificates of `[acme]`, as long as the process serves.
+pub struct AcmeService {
+    current: Arc<CurrentSnapshot>,
+    handles: AcmeHandles,
+}
+
+impl AcmeService {
+    /// Creates the service. It follows the `[acme]` of the snapshot that `current` has.
+    pub fn new(current: Arc<CurrentSnapshot>, handles: AcmeHandles) -> Self {
+        Self { current, handles }
+    }
+}
+
+#[async_trait]
+impl BackgroundService for AcmeService {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut running: Option<Running> = None;
+        loop {
+            tokio::select! {
+                _ = shutdown.changed() => break,
+                _ = ticks.tick() => {}
+            }
+            // A tick waits for Redis and for files, each with a deadline; a shutdown does not wait for it.
+            tokio::select! {
+                _ = shutdown.changed() => break,
+                () = self.tick(&mut running) => {}
+            }
+        }
+        if let Some(running) = running {
+            running.stop().await;
+        }
+    }
+}
+
+impl AcmeService {
+    async fn tick(&self, running: &mut Option<Running>) {
+        let policy = Arc::clone(&self.current.load());
+        let policy = &policy.policy;
+        let is_current = running.as_ref().is_some_and(|running| running.is_of(policy));
+        if !is_current {
+            let previous = match running.take() {
+                Some(previous) => Some(previous.stop().await),
+                None => None,
+            };
+            *running = Running::start(policy, &self.handles, previous);
+        }
+        if let Some(running) = running {
+            running.tick().await;
+        }
+    }
+}
