@@ -16,7 +16,7 @@ use rustls::sign::CertifiedKey;
 use sha2::{Digest as _, Sha256};
 
 use super::staple::{Malformed, Response, Status, Verdict};
-use super::x509::Content;
+use super::x509::{self, Content};
 use crate::policy::listener::CertificateFiles;
 pub use error::{CertificateError, Part};
 pub use warning::Warning;
@@ -102,12 +102,9 @@ impl Certificate {
     fn of(files: &CertificateFiles, bytes: Bytes, now: u64) -> Result<Self, CertificateError> {
         let digest = bytes.digest();
         let chain = chain(Part::Cert, &files.cert, &bytes.cert)?;
-        let contents = contents(&files.cert, &chain)?;
+        let content = content(&files.cert, &chain)?;
         let key = private_key(&files.key, &bytes.key)?;
-        let mut key = paired(files, chain, &contents, key)?;
-        let Some(content) = contents.into_iter().next() else {
-            return Err(CertificateError::Unparsable { path: files.cert.clone(), position: 1 });
-        };
+        let mut key = paired(files, chain, &content, key)?;
         let name = content.name().unwrap_or_else(|| files.cert.display().to_string());
         let mut unstapled = None;
         let mut staple_until = None;
@@ -260,16 +257,13 @@ pub(super) fn chain(
     if chain.is_empty() { Err(missing(part, path, pem)) } else { Ok(chain) }
 }
 
-fn contents(
-    path: &Path,
-    chain: &[CertificateDer<'static>],
-) -> Result<Vec<Content>, CertificateError> {
-    let content = |(index, der): (usize, &CertificateDer<'static>)| {
-        let position = index + 1;
-        Content::of(der)
-            .ok_or_else(|| CertificateError::Unparsable { path: path.to_owned(), position })
-    };
-    chain.iter().enumerate().map(content).collect()
+/// The content of the first certificate. Of the others, only the form is checked.
+fn content(path: &Path, chain: &[CertificateDer<'static>]) -> Result<Content, CertificateError> {
+    let unparsable = |position| CertificateError::Unparsable { path: path.to_owned(), position };
+    if let Some(index) = chain.iter().position(|der| x509::subject(der).is_none()) {
+        return Err(unparsable(index + 1));
+    }
+    chain.first().and_then(|der| Content::of(der)).ok_or_else(|| unparsable(1))
 }
 
 fn private_key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, CertificateError> {
@@ -288,7 +282,7 @@ fn private_key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, Certif
 fn paired(
     files: &CertificateFiles,
     chain: Vec<CertificateDer<'static>>,
-    contents: &[Content],
+    content: &Content,
     key: PrivateKeyDer<'static>,
 ) -> Result<CertifiedKey, CertificateError> {
     let provider = super::provider();
@@ -302,11 +296,10 @@ fn paired(
     };
     let position = chain.iter().position(belongs).map(|index| index + 1);
     if position != Some(1) {
-        let name = contents.first().and_then(Content::name);
         return Err(CertificateError::Mismatch {
             cert: files.cert.clone(),
             key: files.key.clone(),
-            name: name.unwrap_or_else(|| "no name".to_owned()),
+            name: content.name().unwrap_or_else(|| "no name".to_owned()),
             position,
         });
     }

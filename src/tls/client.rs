@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use rustls::{ProtocolVersion, ServerConnection};
 use sha2::{Digest as _, Sha256};
 
-use super::x509::Content;
+use super::x509;
 use crate::net::tls_info::{ClientCertificate, TlsInfo};
 
 /// What is known of a client after its handshake; also of a resumed session.
@@ -31,10 +31,10 @@ pub(super) fn is_readable(connection: &ServerConnection) -> bool {
 
 /// Reads a client certificate; `None` if it is not valid DER.
 fn certificate(der: &[u8]) -> Option<ClientCertificate> {
-    let content = Content::of(der)?;
+    let (subject, serial) = x509::subject(der)?;
     Some(ClientCertificate {
-        subject: content.subject.into(),
-        serial: hex(&content.serial).into(),
+        subject: subject.into(),
+        serial: hex(&serial).into(),
         fingerprint: hex(&Sha256::digest(der)).into(),
     })
 }

@@ -40,8 +40,10 @@ impl TlsListeners {
     /// The TLS of the listener at this address; `None`: it is in clear.
     pub fn of(&self, address: &ListenAddress) -> Option<Arc<ServerTls>> {
         let current = self.current.load();
-        let index = current.listeners.iter().position(|listener| listener.address == *address)?;
-        current.servers.get(index)?.clone()
+        // Several may have port 0, which is a different port for each.
+        let listeners = current.listeners.iter().zip(&current.servers);
+        let mut servers = listeners.filter(|(listener, _)| listener.address == *address);
+        servers.find_map(|(_, server)| server.clone())
     }
 
     /// Puts the listeners of a policy in force, with their files.

@@ -164,3 +164,71 @@ fn unsigned(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     &bytes[zeros..]
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn element(tag: u8, content: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(content.len()).unwrap().to_be_bytes();
+        [&[tag, 0x82, length[0], length[1]], content].concat()
+    }
+
+    fn sequence(parts: &[Vec<u8>]) -> Vec<u8> {
+        element(SEQUENCE, &parts.concat())
+    }
+
+    fn time(text: &str) -> Vec<u8> {
+        [&[GENERALIZED_TIME, 15], text.as_bytes()].concat()
+    }
+
+    /// A response about the certificate with this serial number, without a signature.
+    fn response(serial: &[u8], status: Vec<u8>, next_update: Option<&str>) -> Vec<u8> {
+        let hash = element(OCTET_STRING, &[7; 20]);
+        let id = sequence(&[sequence(&[]), hash.clone(), hash, element(INTEGER, serial)]);
+        let next = next_update.map(|text| element(explicit(0), &time(text)));
+        let single = sequence(&[id, status, time("20260901000000Z"), next.unwrap_or_default()]);
+        let responder = element(explicit(2), &element(OCTET_STRING, &[7; 20]));
+        let data = sequence(&[responder, time("20260901000000Z"), sequence(&[single])]);
+        let basic = element(OCTET_STRING, &sequence(&[data]));
+        let bytes = element(explicit(0), &sequence(&[element(OID, &[1]), basic]));
+        sequence(&[vec![ENUMERATED, 1, 0], bytes])
+    }
+
+    #[test]
+    fn status_and_end_of_the_certificate_are_read() {
+        let good = response(&[0, 0x81], element(implicit(0), &[]), Some("20260908000000Z"));
+        let parsed = Response::parse(&good).unwrap();
+        let expected = Verdict { status: Status::Good, next_update: Some(1_788_825_600) };
+        assert_eq!(parsed.about(&[0x81]), Some(expected));
+        assert_eq!(parsed.about(&[0x82]), None);
+        let statuses = [
+            (element(explicit(1), &time("20260801000000Z")), Status::Revoked),
+            (element(implicit(2), &[]), Status::Unknown),
+        ];
+        for (element, status) in statuses {
+            let parsed = Response::parse(&response(&[1], element, None)).unwrap();
+            assert_eq!(parsed.about(&[1]), Some(Verdict { status, next_update: None }));
+        }
+        assert_eq!(Response::parse(&[0x30, 3, 0x0a, 1, 3]), Err(Malformed::Unsuccessful(3)));
+        assert_eq!(Response::parse(b"-----BEGIN"), Err(Malformed::NotOcsp));
+    }
+
+    proptest! {
+        #[test]
+        fn malformed_responses_are_refused(
+            bytes in prop::collection::vec(any::<u8>(), 0..64),
+            at in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+        ) {
+            let _ = Response::parse(&bytes);
+            let mut damaged = response(&[1], element(implicit(0), &[]), Some("20260908000000Z"));
+            let cut = at.index(damaged.len());
+            damaged[cut] = byte;
+            let _ = Response::parse(&damaged);
+            prop_assert!(Response::parse(&damaged[..cut]).is_err());
+        }
+    }
+}

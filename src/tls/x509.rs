@@ -55,9 +55,10 @@ impl Content {
         if dns_names.is_empty() && addresses.is_empty() {
             dns_names.extend(common_name.as_deref().filter(|name| is_dns(name)).map(canonical));
         }
-        let constraints = tbs.get_extension::<BasicConstraints>().ok()?;
-        let usage = tbs.get_extension::<KeyUsage>().ok()?;
-        let purposes = tbs.get_extension::<ExtendedKeyUsage>().ok()?;
+        // These are only for warnings.
+        let constraints = tbs.get_extension::<BasicConstraints>().ok().flatten();
+        let usage = tbs.get_extension::<KeyUsage>().ok().flatten();
+        let purposes = tbs.get_extension::<ExtendedKeyUsage>().ok().flatten();
         let permits = |(_, ExtendedKeyUsage(purposes)): (bool, ExtendedKeyUsage)| {
             purposes.iter().any(|it| [ID_KP_SERVER_AUTH, ANY_EXTENDED_KEY_USAGE].contains(it))
         };
@@ -85,6 +86,14 @@ impl Content {
             .or_else(|| Some(subject.clone()))
             .filter(|name| !name.is_empty())
     }
+}
+
+/// The subject, as RFC 4514 text, and the serial number of a certificate; `None` if it is not valid DER. Its
+/// extensions are not read.
+pub(super) fn subject(der: &[u8]) -> Option<(String, Vec<u8>)> {
+    let certificate = Certificate::from_der(der).ok()?;
+    let tbs = certificate.tbs_certificate();
+    Some((tbs.subject().to_string(), tbs.serial_number().as_bytes().to_vec()))
 }
 
 /// A name as the look-up by server name expects it.

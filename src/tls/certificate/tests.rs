@@ -1,6 +1,9 @@
 //! Errors and warnings of certificate files.
 
+use std::sync::LazyLock;
 use std::time::Duration;
+
+use proptest::prelude::*;
 
 use super::super::fixture::{Authority, shown};
 use super::*;
@@ -102,4 +105,48 @@ fn warnings_say_what_clients_object_to() {
         }),
     ];
     insta::assert_snapshot!(table.join("\n"));
+}
+
+proptest! {
+    /// Damaged files are errors or, if the damage is in a place that is not read, certificates.
+    #[test]
+    fn damaged_files_do_not_panic(
+        noise in prop::collection::vec(any::<u8>(), 0..100),
+        at in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+    ) {
+        static PEM: LazyLock<(String, String)> = LazyLock::new(|| {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let certificate = rcgen::CertificateParams::new(["a.example".to_owned()]).unwrap();
+            (certificate.self_signed(&key).unwrap().pem(), key.serialize_pem())
+        });
+        let (chain, key) = &*PEM;
+        let origin = Path::new("a");
+        let load = |chain: &[u8], key: &[u8]| {
+            let loaded = Certificate::from_pem(origin, chain, key, NOW);
+            loaded.map(|_| ()).map_err(|error| (error.to_string(), error.help()))
+        };
+        prop_assert!(load(chain.as_bytes(), key.as_bytes()).is_ok());
+        prop_assert!(load(&noise, key.as_bytes()).is_err());
+        prop_assert!(load(chain.as_bytes(), &noise).is_err());
+        let mut damaged = chain.clone().into_bytes();
+        let place = at.index(damaged.len());
+        damaged[place] = byte;
+        let _ = load(&damaged, key.as_bytes());
+        prop_assert!(load(&damaged[..place.min(damaged.len() - 2)], key.as_bytes()).is_err());
+        let mut damaged = key.clone().into_bytes();
+        let place = at.index(damaged.len());
+        damaged[place] = byte;
+        let _ = load(chain.as_bytes(), &damaged);
+        let der = pem_der(chain);
+        let place = at.index(der.len());
+        let mut damaged = der.clone();
+        damaged[place] = byte;
+        let _ = Content::of(&damaged);
+        prop_assert!(Content::of(&der[..place]).is_none());
+    }
+}
+
+fn pem_der(pem: &str) -> Vec<u8> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec()
 }
