@@ -280,8 +280,8 @@ impl ProxyHttp for Gateway {
             session.set_keepalive(None);
         }
         if response.status == StatusCode::SWITCHING_PROTOCOLS {
-            let route = exchange.route();
-            session.set_read_timeout(route.map(|route| route.websocket_idle_timeout));
+            // `upstream::connection` ends it when it has been silent in both directions.
+            session.set_read_timeout(None);
         }
         drain::announce(session);
         limit_headers::insert(response, exchange)

@@ -79,8 +79,7 @@ impl Gateway {
         let attempt = Arc::new(attempt(exchange, upstream, dial, connects, has_body));
         *attempt.opened.lock() = transport;
         if attempt.bounds_every_read() {
-            let route = exchange.route();
-            options.read_timeout = route.map(|route| route.websocket_idle_timeout);
+            options.read_timeout = None;
         }
         // Pingora must not keep connections: `upstream::connection` does.
         options.idle_timeout = Some(Duration::ZERO);
@@ -127,12 +126,14 @@ fn attempt(
     connects: Connects,
     has_body: bool,
 ) -> Attempt {
+    let route = exchange.route();
     Attempt {
         dial,
         request_id: exchange.request_id.clone(),
         connects,
         has_body,
         read_timeout: upstream.read_timeout,
+        upgraded_idle_timeout: route.map_or(Duration::MAX, |route| route.websocket_idle_timeout),
         idle_timeout: upstream.idle_timeout,
         opened: Mutex::default(),
         progress: Mutex::default(),

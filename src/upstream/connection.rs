@@ -44,6 +44,8 @@ pub(crate) struct Attempt {
     pub(crate) has_body: bool,
     /// Timeout of the head of the final response, from the end of the request.
     pub(crate) read_timeout: Duration,
+    /// How long a connection that was upgraded may be silent in both directions.
+    pub(crate) upgraded_idle_timeout: Duration,
     /// How long the connection is kept idle afterwards.
     pub(crate) idle_timeout: Duration,
     /// A connection that was opened before the attempt.
@@ -118,8 +120,8 @@ impl Attempt {
     }
 
     /// Whether this wrapper bounds the time of each read instead of Pingora. Pingora's timeout would include
-    /// the time in which the client sends its body, and for an upgrade it is that of the upgraded
-    /// connection.
+    /// the time in which the client sends its body, and for an upgrade it would only see one direction of the
+    /// upgraded connection.
     pub(crate) fn bounds_every_read(&self) -> bool {
         self.has_body || self.connects == Connects::ForUpgrade
     }
@@ -201,7 +203,8 @@ impl Connection {
             // A head that takes more than one read can take any number of reads.
             Stage::Head => !self.is_receiving && (every_read || self.has_read),
             Stage::Body => !self.is_receiving && every_read,
-            Stage::Ended(_) | Stage::Upgraded => false,
+            Stage::Upgraded => true,
+            Stage::Ended(_) => false,
         }
     }
 
@@ -210,7 +213,7 @@ impl Connection {
         self.timer = None;
     }
 
-    /// Fails once a read that is not ready has waited for too long.
+    /// Fails once a read that is not ready has waited for too long. An upgraded connection ends instead.
     fn poll_timer(&mut self, stage: Stage, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.is_timed(stage) {
             return Poll::Pending;
@@ -218,12 +221,19 @@ impl Connection {
         if self.timer.as_ref().is_some_and(|(timed, _)| *timed != stage) {
             self.restart_timer();
         }
-        let (waiting_since, timeout) = (self.waiting_since, self.attempt.read_timeout);
+        let timeout = match stage {
+            Stage::Upgraded => self.attempt.upgraded_idle_timeout,
+            Stage::Head | Stage::Body | Stage::Ended(_) => self.attempt.read_timeout,
+        };
+        let waiting_since = self.waiting_since;
         let (_, timer) = self.timer.get_or_insert_with(|| {
             let waited = Duration::from_micros(clock::now().saturating_sub(waiting_since));
             (stage, Box::pin(tokio::time::sleep(timeout.saturating_sub(waited))))
         });
         ready!(timer.as_mut().poll(context));
+        if stage == Stage::Upgraded {
+            return Poll::Ready(Ok(()));
+        }
         self.attempt.progress.lock().has_timed_out = true;
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
@@ -267,7 +277,7 @@ impl AsyncRead for Connection {
             return this.poll_timer(stage, context);
         };
         this.has_read = true;
-        if stage == Stage::Body && this.is_timed(stage) {
+        if matches!(stage, Stage::Body | Stage::Upgraded) && this.is_timed(stage) {
             this.restart_timer();
         }
         Poll::Ready(read)

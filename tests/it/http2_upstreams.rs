@@ -1,9 +1,16 @@
 //! Upstreams over HTTP/2, in clear and over TLS.
 
 use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use crate::support::{Authority, ClosedPort, Gateway, PeerServer, Request, Upstream, eventually};
+use bytes::Bytes;
+
+use crate::support::{
+    Authority, ClosedPort, Gateway, PeerServer, Request, Upstream, eventually, timed,
+};
 
 /// One route for all paths to this server. `rest` continues the table of the upstream.
 fn config(server: &str, rest: &str) -> String {
@@ -141,4 +148,78 @@ fn silent_server_is_a_504_after_the_read_timeout() {
     assert_eq!(gateway.get("/").status, 504);
     assert_eq!(gateway.send(&Request::new("POST", "/").body("x")).status, 504);
     assert_eq!(gateway.count("tollgate_upstream_results_total", &[("result", "timeout")]), 2);
+}
+
+/// An HTTP/2 server in clear. It refuses the first request (REFUSED_STREAM) and responds to others with their
+/// body.
+async fn refusing_once() -> std::net::SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let requests = Arc::new(AtomicUsize::new(0));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let requests = Arc::clone(&requests);
+            tokio::spawn(async move {
+                let mut connection = h2::server::handshake(stream).await.unwrap();
+                while let Some(Ok((request, mut respond))) = connection.accept().await {
+                    if requests.fetch_add(1, Ordering::SeqCst) == 0 {
+                        respond.send_reset(h2::Reason::REFUSED_STREAM);
+                        continue;
+                    }
+                    tokio::spawn(async move {
+                        let mut body = request.into_body();
+                        let mut seen = Vec::new();
+                        while let Some(Ok(chunk)) = body.data().await {
+                            let _ = body.flow_control().release_capacity(chunk.len());
+                            seen.extend_from_slice(&chunk);
+                        }
+                        let mut send =
+                            respond.send_response(http::Response::new(()), false).unwrap();
+                        send.send_data(Bytes::from(seen), true).unwrap();
+                    });
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn request_that_the_server_refuses_is_sent_again() {
+    let address = refusing_once().await;
+    let gateway = Gateway::start(&config(&address.to_string(), "protocol = \"h2c\""));
+    let answer = gateway.send(&Request::new("POST", "/").body("sent again"));
+    assert_eq!((answer.status, answer.text()), (200, "sent again".to_owned()));
+    assert_eq!(gateway.count("tollgate_upstream_retries_total", &[]), 1);
+}
+
+#[test]
+fn deadline_of_a_grpc_call_is_its_only_time_limit() {
+    // Accepts connections, and never sends a byte.
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap().to_string();
+    let rest = "protocol = \"h2c\"\nread_timeout = \"100ms\"";
+    let gateway = Gateway::start(&config(&address, rest));
+    let call = Request::new("POST", "/test.Echo/Unary").header("content-type", "application/grpc");
+    let (answer, took) = timed(|| gateway.send(&call.header("grpc-timeout", "900m").body("x")));
+    assert_eq!((answer.status, answer.header("grpc-status")), (200, Some("4")));
+    assert!(took >= Duration::from_millis(890), "{took:?}");
+}
+
+#[test]
+fn refused_call_of_grpc_web_has_its_media_type_and_pushback() {
+    let server = PeerServer::node(None);
+    let config = config(&server.address.to_string(), "protocol = \"h2c\"");
+    let gateway = Gateway::start(&format!("{config}[rules.all]\nper = []\nrate = \"1/d\"\n"));
+    let call = || {
+        let kind = "application/grpc-web+proto";
+        gateway
+            .send(&Request::new("POST", "/test.Echo/Unary").header("content-type", kind).body("x"))
+    };
+    assert_eq!(call().json()["headers"]["content-type"], "application/grpc-web+proto");
+    let refused = call();
+    assert_eq!((refused.status, refused.header("grpc-status")), (200, Some("8")));
+    assert_eq!(refused.header("content-type"), Some("application/grpc-web"));
+    let pushback: u64 = refused.header("grpc-retry-pushback-ms").unwrap().parse().unwrap();
+    assert!((86_000_000..=86_400_000).contains(&pushback), "{pushback}");
 }
