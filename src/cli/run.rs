@@ -7,7 +7,6 @@ mod services;
 mod settle;
 mod telemetry;
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,12 +16,13 @@ use pingora::prelude::Server;
 use pingora::server::{ExecutionPhase, RunArgs};
 use tracing::{error, info, warn};
 
+use super::EXIT_UNAVAILABLE;
 use super::check::summary;
-use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE};
 use crate::acme::AcmeHandles;
-use crate::net::listen::{BindError, Listener};
+use crate::net::listen::{BindError, ClientListener, Listener};
 use crate::observe::metrics::Metrics;
-use crate::policy::{Policy, settings};
+use crate::policy::Policy;
+use crate::policy::listener::{ListenAddress, Listener as Settings};
 use crate::reload::service::HangupSignal;
 use crate::reload::{self, Reloader};
 use crate::runtime::drain::{self, Draining, Signals};
@@ -31,9 +31,10 @@ use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::append;
 use crate::tls::files::TlsFiles;
+use crate::tls::handshakes::Handshakes;
 use crate::tls::listeners::TlsListeners;
 use crate::upstream::pool::Pool;
-use services::{Services, limiter};
+use services::{Services, limiter, threads};
 use settle::Settling;
 use telemetry::Telemetry;
 
@@ -46,11 +47,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
     info!("{}: {}", file.display(), summary(&policy));
     reload::log_warnings(file, &policy.warnings);
     let server = policy.server.clone();
-    if policy.listeners.len() > server.listen.len() {
-        error!("{}: `[[listeners]]` is not supported yet", file.display());
-        return ExitCode::from(EXIT_BAD_FILE);
-    }
-    let (listeners, admin) = match open(&server) {
+    let (listeners, admin) = match open(&policy) {
         Ok(opened) => opened,
         Err(bind_error) => {
             error!("{bind_error}");
@@ -75,16 +72,16 @@ pub(super) fn run(file: &Path) -> ExitCode {
     };
     let store = Arc::new(MemoryStore::new(policy.memory.max_buckets, &policy.limits));
     let draining = Draining::default();
-    let prepared = prepare(&policy, source.tls_files(), &draining);
-    let Prepared { signals, hangup_signal, pools, tls } = match prepared {
+    let prepared = prepare(&policy, source.tls_files(), &metrics, &draining);
+    let Prepared { signals, hangup_signal, pools, tls, handshakes } = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
             error!("cannot start: {error}");
             return ExitCode::FAILURE;
         }
     };
-    for listener in &listeners {
-        info!("listening on http://{}", listener.address());
+    for (settings, listener) in &listeners {
+        info!("listening on {}", url(settings, listener));
     }
     info!("admin port on http://{}", admin.address());
 
@@ -104,17 +101,34 @@ pub(super) fn run(file: &Path) -> ExitCode {
     };
     let reloader = Arc::new(Reloader::new(file, &source, runtime.clone()));
     let limiter = Arc::clone(&runtime.limiter);
-    let services = Services { listeners, admin, runtime, supervisor, reloader, hangup_signal };
+    let services =
+        Services { listeners, admin, runtime, handshakes, supervisor, reloader, hangup_signal };
     let pingora = services.assemble(&server, &draining);
     let exit = serve(pingora, signals, &metrics, (&limiter, server.drain_timeout));
     telemetry.close();
     exit
 }
 
-fn open(server: &settings::Server) -> Result<(Vec<Listener>, Listener), BindError> {
-    let bind = |address: &SocketAddr| Listener::bind(*address);
-    let listeners = server.listen.iter().map(bind).collect::<Result<_, _>>()?;
-    Ok((listeners, bind(&server.admin)?))
+/// The sockets of clients, with their settings, and that of the admin port.
+fn open(policy: &Policy) -> Result<(Vec<(Settings, ClientListener)>, Listener), BindError> {
+    let bind = |settings: &Settings| {
+        let listener = match &settings.address {
+            ListenAddress::Tcp(address) => ClientListener::Tcp(Listener::bind(*address)?),
+            ListenAddress::Unix { path, mode } => ClientListener::unix(path, *mode)?,
+        };
+        Ok((settings.clone(), listener))
+    };
+    let listeners = policy.listeners.iter().map(bind).collect::<Result<_, _>>()?;
+    Ok((listeners, Listener::bind(policy.server.admin)?))
+}
+
+/// Where clients connect.
+fn url(settings: &Settings, listener: &ClientListener) -> String {
+    let scheme = if settings.tls.is_some() { "https" } else { "http" };
+    match listener.address() {
+        Some(address) => format!("{scheme}://{address}"),
+        None => settings.address.to_string(),
+    }
 }
 
 /// What [`prepare`] sets up before the first request.
@@ -123,20 +137,28 @@ struct Prepared {
     hangup_signal: HangupSignal,
     pools: Vec<Arc<Pool>>,
     tls: Arc<TlsListeners>,
+    handshakes: Arc<Handshakes>,
 }
 
 /// Prepares for the first request: sets up TLS, installs signal handlers and looks up every upstream. A name
 /// without an address is logged and retried later; it does not prevent the start.
-fn prepare(policy: &Policy, files: TlsFiles, draining: &Draining) -> std::io::Result<Prepared> {
+fn prepare(
+    policy: &Policy,
+    files: TlsFiles,
+    metrics: &Metrics,
+    draining: &Draining,
+) -> std::io::Result<Prepared> {
     let tls = Arc::new(TlsListeners::default());
     tls.apply(&policy.listeners, files).map_err(std::io::Error::other)?;
+    let threads = threads(&policy.server).div_ceil(2);
+    let handshakes = Arc::new(Handshakes::start(threads, metrics.tls.handshakes.clone())?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let delay = policy.server.drain_delay.unwrap_or_default();
         let signals = Signals::catch(draining.clone(), delay)?;
         let hangup_signal = HangupSignal::catch()?;
         let pools = Pool::for_all(&policy.upstreams, &[]).await;
-        Ok(Prepared { signals, hangup_signal, pools, tls })
+        Ok(Prepared { signals, hangup_signal, pools, tls, handshakes })
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use http::{HeaderMap, Version, header};
+use http::{HeaderMap, Method, Version, header};
 
 use super::Head;
 use crate::net::address::Authority;
@@ -17,6 +17,8 @@ pub enum Malformed {
     InvalidHost,
     /// A target that is neither a path nor a URL nor `*` (RFC 9112, section 3.2).
     InvalidTarget,
+    /// CONNECT: the client asks for a tunnel, which only a forward proxy opens.
+    Connect,
     /// A method with lower-case letters. None is registered, and some servers read `get` as `GET`.
     LowercaseMethod,
     /// Both `Content-Length` and `Transfer-Encoding`: servers that use different ones read different
@@ -35,7 +37,10 @@ pub enum Malformed {
 ///
 /// # Errors
 /// The first reason to reject the request.
-pub(super) fn check(server: &Server, head: &Head<'_>) -> Result<(), Malformed> {
+pub fn check(server: &Server, head: &Head<'_>) -> Result<(), Malformed> {
+    if *head.method == Method::CONNECT {
+        return Err(Malformed::Connect);
+    }
     if head.target.len() > server.max_uri_bytes {
         return Err(Malformed::UriTooLong);
     }

@@ -145,6 +145,10 @@ fn malformed(policy: &Policy, malformed: Malformed) -> (StatusCode, String) {
         Malformed::NoHost => bad("the request has no Host header"),
         Malformed::InvalidHost => bad("the Host header is not a valid host with an optional port"),
         Malformed::InvalidTarget => bad("the target is neither a path nor a URL"),
+        Malformed::Connect => (
+            StatusCode::METHOD_NOT_ALLOWED,
+            "CONNECT is not allowed: this gateway opens no tunnels.".to_owned(),
+        ),
         Malformed::LowercaseMethod => bad("the method has lower-case letters"),
         Malformed::ConflictingLengths => {
             bad("the request has both Content-Length and Transfer-Encoding; send one")
@@ -193,6 +197,7 @@ pub fn allow_header(
     match rejection {
         Rejection::OwnLimitsMethod => Some(OWN_LIMITS_METHODS.to_owned()),
         Rejection::TraceNotNamed => Some(routed_methods(routed().as_deref())),
+        Rejection::Malformed(Malformed::Connect) => Some(routed_methods(None)),
         _ => None,
     }
 }

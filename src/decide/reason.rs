@@ -29,7 +29,7 @@ pub enum Reason {
     KeyTooLong,
     /// No route matches.
     NoRoute,
-    /// The method is not allowed: TRACE, or another than GET, HEAD and OPTIONS on `clients.limits_path`.
+    /// The method is not allowed: CONNECT, TRACE, or another than GET, HEAD and OPTIONS on `clients.limits_path`.
     MethodNotAllowed,
     /// See [`Malformed::NoHost`].
     MissingHost,
@@ -226,6 +226,7 @@ impl From<Malformed> for Reason {
             Malformed::NoHost => Self::MissingHost,
             Malformed::InvalidHost => Self::InvalidHost,
             Malformed::InvalidTarget => Self::InvalidTarget,
+            Malformed::Connect => Self::MethodNotAllowed,
             Malformed::LowercaseMethod => Self::InvalidMethod,
             Malformed::ConflictingLengths => Self::ConflictingLengths,
             Malformed::UnsupportedCoding => Self::UnsupportedCoding,

@@ -3,6 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
+use http::HeaderValue;
+
+use super::head::HeadProgress;
 use crate::net::tls_info::TlsInfo;
 use crate::observe::metrics::{ConnectionSeries, OpenConnection};
 
@@ -23,6 +26,12 @@ pub struct ConnectionInfo {
     pub peer: Option<SocketAddr>,
     /// The protocol of its requests.
     pub protocol: ClientProtocol,
+    /// Value of `Strict-Transport-Security` in responses; `None`: the listener has none.
+    pub hsts: Option<HeaderValue>,
+    /// The HTTPS port to which every request is redirected; `None`: requests are served.
+    pub redirect: Option<u16>,
+    /// How far the head of the next request has been read, with HTTP/1.
+    pub head: HeadProgress,
     /// Counts it as open since its first request.
     open: OnceLock<OpenConnection>,
 }
@@ -38,14 +47,9 @@ pub enum ClientProtocol {
 }
 
 impl ConnectionInfo {
-    /// Describes a connection that the listener with this index has accepted.
-    pub fn new(
-        listener: usize,
-        peer: Option<SocketAddr>,
-        tls: Option<TlsInfo>,
-        protocol: ClientProtocol,
-    ) -> Self {
-        Self { listener, tls, peer, protocol, open: OnceLock::new() }
+    /// Describes a connection from `peer` that the listener with this index has accepted.
+    pub fn from_peer(listener: usize, peer: Option<SocketAddr>) -> Self {
+        Self { listener, peer, ..Self::default() }
     }
 
     /// Returns the connection of the request that the current task serves. A task without one, as in tests,

@@ -4,12 +4,21 @@
 //! limits on the age of an HTTP/2 connection, and a read buffer of 64 KiB for each connection.
 //!
 //! Reading order: `connection` (what the requests of a connection share), `service` (accepts
-//! connections), `stream` (the connection as Pingora reads and writes it), `http1`.
+//! connections), `endpoint` (one connection from its first byte to its last), `opening` and `detect` (its
+//! first bytes), `stream` (the connection as Pingora reads and writes it), `head` (the time of a request's
+//! head), `http1`, `http2` and `lifetime` (its requests), `ended` (why it was closed without a response).
 
 pub mod connection;
+pub mod head;
 pub mod service;
 
+mod detect;
+mod ended;
+mod endpoint;
 mod http1;
+mod http2;
+mod lifetime;
+mod opening;
 mod stream;
 
 pub use crate::net::socket;

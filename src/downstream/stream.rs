@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use pingora::protocols::l4::socket::SocketAddr as PeerAddress;
@@ -17,7 +18,8 @@ use pingora::protocols::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
-use super::connection::ConnectionInfo;
+use super::connection::{ClientProtocol, ConnectionInfo};
+use super::head::HeadTimer;
 use crate::net::socket::Socket;
 
 /// Bytes of a response that are collected before they are written: the head and a short body are then one
@@ -34,6 +36,9 @@ pub(super) struct ClientStream {
     /// How many bytes of `buffer` have been written.
     written: usize,
     digest: Arc<SocketDigest>,
+    connection: Arc<ConnectionInfo>,
+    /// Bounds the time of the head of a request; `None` for HTTP/2.
+    head: Option<HeadTimer>,
 }
 
 /// How the bytes reach the client.
@@ -44,18 +49,43 @@ enum Transport {
 }
 
 impl ClientStream {
-    /// Wraps a connection in clear.
-    pub(super) fn clear(socket: Socket, connection: &ConnectionInfo) -> Self {
-        let digest = digest(&socket, connection);
-        Self { transport: Transport::Clear(socket), buffer: Vec::new(), written: 0, digest }
+    /// Wraps a connection in clear. The head of each request must arrive within `head_timeout`.
+    pub(super) fn clear(
+        socket: Socket,
+        connection: ConnectionInfo,
+        head_timeout: Duration,
+    ) -> Self {
+        let digest = digest(&socket, &connection);
+        Self::new(Transport::Clear(socket), digest, connection, head_timeout)
     }
 
     /// Wraps a connection over TLS, after its handshake.
-    #[allow(dead_code, reason = "listeners have no certificates yet")]
-    pub(super) fn tls(stream: TlsStream<Socket>, connection: &ConnectionInfo) -> Self {
-        let digest = digest(stream.get_ref().0, connection);
-        let transport = Transport::Tls(Box::new(stream));
-        Self { transport, buffer: Vec::new(), written: 0, digest }
+    pub(super) fn tls(
+        stream: TlsStream<Socket>,
+        connection: ConnectionInfo,
+        head_timeout: Duration,
+    ) -> Self {
+        let digest = digest(stream.get_ref().0, &connection);
+        Self::new(Transport::Tls(Box::new(stream)), digest, connection, head_timeout)
+    }
+
+    fn new(
+        transport: Transport,
+        digest: Arc<SocketDigest>,
+        connection: ConnectionInfo,
+        head_timeout: Duration,
+    ) -> Self {
+        let head = match connection.protocol {
+            ClientProtocol::Http1 => Some(HeadTimer::new(head_timeout)),
+            ClientProtocol::Http2 => None,
+        };
+        let connection = Arc::new(connection);
+        Self { transport, buffer: Vec::new(), written: 0, digest, connection, head }
+    }
+
+    /// The connection, which its requests share.
+    pub(super) fn connection(&self) -> &Arc<ConnectionInfo> {
+        &self.connection
     }
 
     /// Writes what has been collected.
@@ -179,7 +209,15 @@ impl AsyncRead for ClientStream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().transport).poll_read(context, buffer)
+        let this = self.get_mut();
+        let read = Pin::new(&mut this.transport).poll_read(context, buffer);
+        let (Some(timer), progress) = (&mut this.head, &this.connection.head) else { return read };
+        if read.is_ready() {
+            timer.note_read(progress);
+            return read;
+        }
+        ready!(timer.poll(progress, context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -273,7 +311,8 @@ mod tests {
 
     fn pair() -> (ClientStream, UnixStream) {
         let (here, there) = UnixStream::pair().unwrap();
-        (ClientStream::clear(Socket::unix(here), &ConnectionInfo::default()), there)
+        let connection = ConnectionInfo::default();
+        (ClientStream::clear(Socket::unix(here), connection, Duration::from_secs(10)), there)
     }
 
     #[tokio::test]

@@ -128,7 +128,8 @@ fn set_forwarding(
         request.insert_header(FORWARDED_FOR, hops)?;
     }
     if !(keeps_forwarding && request.headers.contains_key(FORWARDED_PROTO)) {
-        request.insert_header(FORWARDED_PROTO, HeaderValue::from_static("http"))?;
+        let scheme = if exchange.connection.tls.is_some() { "https" } else { "http" };
+        request.insert_header(FORWARDED_PROTO, HeaderValue::from_static(scheme))?;
     }
     if !(keeps_forwarding && request.headers.contains_key(FORWARDED_HOST))
         && let Some(host) = request.headers.get(header::HOST).cloned()

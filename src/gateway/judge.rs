@@ -85,7 +85,7 @@ impl Gateway {
 }
 
 /// The parts of a request that the decision depends on.
-fn head(session: &Session) -> Head<'_> {
+pub(super) fn head(session: &Session) -> Head<'_> {
     let request = session.req_header();
     let peer = session.client_addr().and_then(|address| address.as_inet()).map(SocketAddr::ip);
     let is_chunked = request.headers.contains_key(header::TRANSFER_ENCODING);

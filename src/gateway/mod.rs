@@ -1,13 +1,14 @@
 //! The proxy: one request in Pingora's phases.
 //!
-//! Reading order: this file (the phases), `exchange` (the state of one request), `judge` (whether a
-//! request is allowed), `respond` (responses of the gateway itself), `limit_headers` and `header_text`
-//! (rate limit headers), `peer` (which upstream server gets the request), `forward` (the request to the
-//! upstream), `http2` (requests over HTTP/2; Pingora sends those over HTTP/1.1), `upstream_response` (the
+//! Reading order: this file (the phases), `exchange` (the state of one request), `http2_request` (requests
+//! that clients send over HTTP/2), `redirect` (listeners that only redirect), `judge` (whether a request is
+//! allowed), `respond` (responses of the gateway itself), `limit_headers` and `header_text` (rate limit
+//! headers), `peer` (which upstream server gets the request), `forward` (the request to the upstream),
+//! `http2` (requests to upstreams over HTTP/2; Pingora sends those over HTTP/1.1), `upstream_response` (the
 //! response from the upstream), `body_drain` (unread request bodies), `own_limits` (a client's own limits),
-//! `acme_challenge` (automatic certificates), `upgrade` (WebSockets), `demo` (the built-in
-//! upstream), `telemetry` (metrics and log record of a request), `trace` (its spans), `drain`
-//! (responses during a graceful shutdown).
+//! `acme_challenge` (automatic certificates), `upgrade` (WebSockets), `demo` (the built-in upstream),
+//! `telemetry` (metrics and log record of a request), `trace` (its spans), `drain` (responses during a
+//! graceful shutdown).
 
 pub mod exchange;
 pub mod limit_headers;
@@ -20,9 +21,11 @@ mod drain;
 mod forward;
 mod header_text;
 mod http2;
+mod http2_request;
 mod judge;
 mod own_limits;
 mod peer;
+mod redirect;
 mod respond;
 mod telemetry;
 mod trace;
@@ -112,6 +115,7 @@ impl ProxyHttp for Gateway {
     fn new_ctx(&self) -> Box<Exchange> {
         let in_flight = self.metrics.in_flight.clone();
         let connection = ConnectionInfo::current();
+        connection.head.note_whole();
         Box::new(Exchange::new(self.current.load_full(), connection, in_flight, clock::now()))
     }
 
@@ -130,7 +134,11 @@ impl ProxyHttp for Gateway {
         if session.get_keepalive().is_some() {
             session.set_keepalive(Some(server.keepalive_timeout.as_secs().max(1)));
         }
-        upgrade::remove_unless_requested(session.req_header_mut());
+        if session.is_http2() {
+            http2_request::normalize(session.req_header_mut())?;
+        } else {
+            upgrade::remove_unless_requested(session.req_header_mut());
+        }
         session.set_read_timeout(Some(server.read_timeout));
         session.set_write_timeout(Some(server.write_timeout));
         // Serves requests that the client sends before it has the response to this one. By default,
@@ -149,6 +157,9 @@ impl ProxyHttp for Gateway {
             trace::begin(session, exchange);
             acme_challenge::respond(session, &answer).await?;
             return Ok(true);
+        }
+        if let Some(port) = exchange.connection.redirect {
+            return redirect::respond(session, exchange, port).await;
         }
         let decision = self.judge(session, exchange).await;
         self.record_refusals(exchange, &decision);
@@ -284,6 +295,7 @@ impl ProxyHttp for Gateway {
             session.set_read_timeout(None);
         }
         drain::announce(session);
+        respond::add_hsts(response, &exchange.connection)?;
         limit_headers::insert(response, exchange)
     }
 

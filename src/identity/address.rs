@@ -45,7 +45,8 @@ pub fn parse_address(text: &str, ipv6_prefix: u8) -> Option<IpAddr> {
     network.or_else(|| text.parse().ok()).map(canonical)
 }
 
-pub(super) fn is_trusted(trusted: &[IpNet], ip: IpAddr) -> bool {
+/// Whether an address in canonical form is that of a trusted proxy.
+pub fn is_trusted(trusted: &[IpNet], ip: IpAddr) -> bool {
     trusted.iter().any(|net| net.contains(&ip))
 }
 

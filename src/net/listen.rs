@@ -7,6 +7,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{IntoRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -17,6 +18,9 @@ use pingora::services::Service;
 use pingora::services::background::BackgroundService;
 use thiserror::Error;
 
+use super::socket::Socket;
+use super::unix_socket::{SocketFile, UnixSocket};
+
 /// A bound, listening, non-blocking socket.
 #[derive(Debug)]
 pub struct Listener {
@@ -24,12 +28,44 @@ pub struct Listener {
     address: SocketAddr,
 }
 
+/// A socket that clients connect to.
+#[derive(Debug)]
+pub enum ClientListener {
+    /// A TCP address.
+    Tcp(Listener),
+    /// A Unix socket.
+    Unix(UnixSocket),
+}
+
+/// A socket that clients connect to, registered with the runtime of its service.
+#[derive(Debug)]
+pub struct Accepting(Registered);
+
+#[derive(Debug)]
+enum Registered {
+    Tcp(tokio::net::TcpListener),
+    Unix { listener: tokio::net::UnixListener, _file: SocketFile },
+}
+
 /// An address that could not be bound.
 #[derive(Debug, Error)]
-#[error("cannot listen on {address}: {}", reason(.source, *.address))]
-pub struct BindError {
-    address: SocketAddr,
-    source: io::Error,
+pub enum BindError {
+    /// A TCP address.
+    #[error("cannot listen on {address}: {}", reason(.source, *.address))]
+    Tcp {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// A Unix socket.
+    #[error("cannot listen on unix:{}: {}", path.display(), unix_reason(.source))]
+    Unix {
+        /// The path of its file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
 }
 
 /// A Pingora service that accepts connections on listeners that are already bound.
@@ -50,7 +86,7 @@ impl Listener {
     /// # Errors
     /// The address cannot be bound. The message says what to do about it.
     pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
-        let error = |source| BindError { address, source };
+        let error = |source| BindError::Tcp { address, source };
         let listener = TcpListener::bind(address).map_err(error)?;
         listener.set_nonblocking(true).map_err(error)?;
         let address = listener.local_addr().map_err(error)?;
@@ -60,11 +96,6 @@ impl Listener {
     /// Returns the address that clients can connect to. Its port is never 0.
     pub fn address(&self) -> SocketAddr {
         self.address
-    }
-
-    /// Returns the socket.
-    pub fn into_std(self) -> TcpListener {
-        self.socket.into()
     }
 
     /// Returns the name under which a Pingora service finds the socket: what it must be passed to
@@ -89,6 +120,78 @@ fn reason(error: &io::Error, address: SocketAddr) -> String {
             format!("this machine has no address {}", address.ip())
         }
         _ => error.to_string(),
+    }
+}
+
+fn unix_reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another process listens on it, or the file is not a socket; choose another path"
+                .to_owned()
+        }
+        io::ErrorKind::NotFound => "its folder does not exist; create it".to_owned(),
+        io::ErrorKind::PermissionDenied => {
+            "files cannot be created in its folder; choose another, or change its permissions"
+                .to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+impl ClientListener {
+    /// Binds a Unix socket whose file has the permissions `mode`. A file on which no process listens is
+    /// replaced.
+    ///
+    /// # Errors
+    /// The path cannot be bound. The message says what to do about it.
+    pub fn unix(path: &Path, mode: u32) -> Result<Self, BindError> {
+        let error = |source| BindError::Unix { path: path.to_owned(), source };
+        UnixSocket::bind(path, mode).map(Self::Unix).map_err(error)
+    }
+
+    /// Returns the TCP address that clients can connect to; `None` for a Unix socket.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(listener) => Some(listener.address),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Registers the socket with the runtime of the caller.
+    ///
+    /// # Errors
+    /// The error of the system.
+    ///
+    /// # Panics
+    /// If called outside of a tokio runtime.
+    pub fn register(self) -> io::Result<Accepting> {
+        Ok(Accepting(match self {
+            Self::Tcp(listener) => {
+                Registered::Tcp(tokio::net::TcpListener::from_std(listener.socket.into())?)
+            }
+            Self::Unix(UnixSocket { socket, file }) => {
+                let listener = tokio::net::UnixListener::from_std(socket)?;
+                Registered::Unix { listener, _file: file }
+            }
+        }))
+    }
+}
+
+impl Accepting {
+    /// Accepts a connection.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub async fn accept(&self) -> io::Result<Socket> {
+        match &self.0 {
+            Registered::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                // Fails only if the client has closed the connection.
+                let _ = stream.set_nodelay(true);
+                Ok(Socket::tcp(stream, peer))
+            }
+            Registered::Unix { listener, .. } => Ok(Socket::unix(listener.accept().await?.0)),
+        }
     }
 }
 

@@ -10,3 +10,4 @@ pub mod proxy_protocol;
 pub mod socket;
 pub mod tls;
 pub mod tls_info;
+pub mod unix_socket;

@@ -110,6 +110,16 @@ pub enum TlsVersion {
 // === impl Listener ===
 
 impl Listener {
+    /// Index of the listener at this address: the one at `hint`, if it has the address. Several listeners can
+    /// have the same one if the kernel selects their ports.
+    pub fn position(listeners: &[Self], hint: usize, address: &ListenAddress) -> Option<usize> {
+        let has_address = |listener: &Self| listener.address == *address;
+        if listeners.get(hint).is_some_and(has_address) {
+            return Some(hint);
+        }
+        listeners.iter().position(has_address)
+    }
+
     /// A listener for HTTP/1.1 in clear, as in `server.listen`.
     pub fn clear(address: SocketAddr) -> Self {
         Self {

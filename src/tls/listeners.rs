@@ -37,13 +37,11 @@ impl TlsListeners {
         &self.store
     }
 
-    /// The TLS of the listener at this address; `None`: it is in clear.
-    pub fn of(&self, address: &ListenAddress) -> Option<Arc<ServerTls>> {
+    /// The TLS of the listener at this address; `None`: it is in clear. `hint`: see [`Listener::position`].
+    pub fn of(&self, hint: usize, address: &ListenAddress) -> Option<Arc<ServerTls>> {
         let current = self.current.load();
-        // Several may have port 0, which is a different port for each.
-        let listeners = current.listeners.iter().zip(&current.servers);
-        let mut servers = listeners.filter(|(listener, _)| listener.address == *address);
-        servers.find_map(|(_, server)| server.clone())
+        let index = Listener::position(&current.listeners, hint, address)?;
+        current.servers.get(index)?.clone()
     }
 
     /// Puts the listeners of a policy in force, with their files.
@@ -93,12 +91,12 @@ impl TlsListeners {
     }
 
     fn put(&self, listeners: Vec<Listener>, files: TlsFiles) -> Result<(), ServerTlsError> {
-        let server = |listener: &Listener| {
-            let previous = self.of(&listener.address);
+        let server = |(index, listener): (usize, &Listener)| {
+            let previous = self.of(index, &listener.address);
             let server = ServerTls::new(listener, &files, &self.store, previous.as_deref());
             server.map(|server| server.map(Arc::new))
         };
-        let servers = listeners.iter().map(server).collect::<Result<_, _>>()?;
+        let servers = listeners.iter().enumerate().map(server).collect::<Result<_, _>>()?;
         self.current.store(Arc::new(Current { listeners, files, servers }));
         Ok(())
     }

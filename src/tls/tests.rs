@@ -59,7 +59,7 @@ impl Server {
     /// Accepts one connection, sends one byte, and returns what is known of the client.
     async fn accept(&self, deadline: Duration) -> Result<TlsInfo, String> {
         let (stream, peer) = self.socket.accept().await.unwrap();
-        let tls = self.tls.of(&address()).unwrap();
+        let tls = self.tls.of(0, &address()).unwrap();
         let deadline = Instant::now() + deadline;
         let handshake = self.handshakes.perform(Socket::tcp(stream, peer), tls, deadline);
         let mut stream = handshake.await.map_err(|error| error.to_string())?;

@@ -39,6 +39,7 @@ mod acme;
 
 // Identity: API keys and forwarded addresses.
 mod addresses;
+mod http2;
 mod identity;
 
 // The process: start, shutdown, subcommands, and secrets in logs.
@@ -91,4 +92,5 @@ mod samples;
 mod traces;
 
 // Memory with an unbounded number of clients.
+mod listeners;
 mod memory;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pingora::apps::HttpServerOptions;
 use pingora::prelude::{Server, background_service};
 use pingora::proxy::http_proxy;
 use pingora::server::configuration::ServerConf;
@@ -11,11 +12,12 @@ use tracing::warn;
 
 use crate::admin::{Admin, App, Sampler};
 use crate::clock;
-use crate::downstream::service::Downstream;
+use crate::downstream::service::{Downstream, Front};
 use crate::gateway::{Gateway, MAX_TRIES};
 use crate::limit::share::Share;
-use crate::net::listen::{Listener, Prebound};
+use crate::net::listen::{ClientListener, Listener, Prebound};
 use crate::observe::metrics::Metrics;
+use crate::policy::listener::Listener as Settings;
 use crate::policy::redis::{Redis, StartWithout};
 use crate::policy::{Policy, settings};
 use crate::reload::Reloader;
@@ -29,15 +31,17 @@ use crate::store::memory::MemoryStore;
 use crate::store::redis::append::Appending;
 use crate::store::redis::link::{Link, Supervisor};
 use crate::store::redis::node::{Node, NodeSeries};
+use crate::tls::handshakes::Handshakes;
 
 /// Maximum time that the first client connections wait for the connection to Redis.
 const FIRST_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Everything that the services are built from.
 pub(super) struct Services {
-    pub(super) listeners: Vec<Listener>,
+    pub(super) listeners: Vec<(Settings, ClientListener)>,
     pub(super) admin: Listener,
     pub(super) runtime: Runtime,
+    pub(super) handshakes: Arc<Handshakes>,
     pub(super) supervisor: Option<Supervisor>,
     pub(super) reloader: Arc<Reloader>,
     pub(super) hangup_signal: HangupSignal,
@@ -46,9 +50,7 @@ pub(super) struct Services {
 impl Services {
     /// Builds all services by the settings of `[server]`. Threads start when the server runs.
     pub(super) fn assemble(self, settings: &settings::Server, draining: &Draining) -> Server {
-        let threads = settings.threads.unwrap_or_else(|| {
-            std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
-        });
+        let threads = threads(settings);
         let conf = ServerConf {
             threads,
             // A single thread is faster without work stealing.
@@ -60,7 +62,7 @@ impl Services {
             ..ServerConf::default()
         };
         let mut pingora = Server::new_with_opt_and_conf(None, conf);
-        let Runtime { current, limiter, store, metrics, access_log, audit, traces, acme, .. } =
+        let Runtime { current, limiter, store, metrics, access_log, audit, traces, acme, tls } =
             self.runtime.clone();
         let gateway = Gateway::new(
             Arc::clone(&current),
@@ -71,8 +73,19 @@ impl Services {
             traces,
             Arc::clone(&acme.challenges),
         );
-        let proxy = http_proxy(&pingora.configuration, gateway);
-        let mut proxy = Prebound::new(Downstream::new(proxy, self.listeners), Vec::new());
+        let mut proxy = http_proxy(&pingora.configuration, gateway);
+        // The gateway refuses CONNECT itself, so that the refusal is logged and counted.
+        let mut options = HttpServerOptions::default();
+        options.allow_connect_method_proxying = true;
+        proxy.server_options = Some(options);
+        let front = Front {
+            current: Arc::clone(&current),
+            tls,
+            handshakes: self.handshakes,
+            series: metrics.connections.clone(),
+        };
+        let proxy = Downstream::new(proxy, front, self.listeners);
+        let mut proxy = Prebound::new(proxy, Vec::new());
         if let Some(supervisor) = self.supervisor {
             proxy = proxy
                 .starting_after(first_connect(supervisor.link()))
@@ -106,6 +119,12 @@ impl Services {
         pingora.add_service(reloads);
         pingora
     }
+}
+
+/// Number of threads that serve requests.
+pub(super) fn threads(settings: &settings::Server) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    settings.threads.unwrap_or_else(cores)
 }
 
 /// Waits for the result of the first connection attempt to Redis. Earlier requests would be decided

@@ -21,6 +21,7 @@ use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::guard::Malformed;
 use crate::decide::reason::{Failure, Reason};
 use crate::decide::{self, Refusal, Rejection, Unauthenticated, problem};
+use crate::downstream::ConnectionInfo;
 use crate::limit::charge::Mode;
 use crate::limit::seconds_up;
 use crate::policy::settings::Target;
@@ -197,7 +198,8 @@ pub(super) async fn send_body(
     body: Bytes,
 ) -> Result<()> {
     head.insert_header(header::CONTENT_LENGTH, body.len())?;
-    // If the connection closes anyway, the response need not wait for the rest of the request.
+    add_hsts(&mut head, &ConnectionInfo::current())?;
+    // If the connection closes anyway, or is HTTP/2, the response need not wait for the rest of the request.
     let read_whole = session.get_keepalive().is_some() && body_drain::drain(session).await;
     if !read_whole {
         session.set_keepalive(None);
@@ -208,6 +210,7 @@ pub(super) async fn send_body(
     if !headless {
         session.write_response_body(Some(body), true).await?;
     }
+    // Over HTTP/2, many clients ignore the response if their stream is reset while they send.
     if !read_whole {
         body_drain::linger(session).await;
     }
@@ -227,6 +230,17 @@ pub(in crate::gateway) async fn write_head(
     match &mut *session.downstream_session {
         ServerSession::H2(stream) if is_end => stream.write_response_header(Box::new(head), true),
         _ => session.write_response_header(Box::new(head), is_end).await,
+    }
+}
+
+/// Adds `Strict-Transport-Security` to a response if the listener of the connection sets it.
+///
+/// # Errors
+/// Never: the value is valid.
+pub(super) fn add_hsts(response: &mut ResponseHeader, connection: &ConnectionInfo) -> Result<()> {
+    match &connection.hsts {
+        Some(value) => response.insert_header(header::STRICT_TRANSPORT_SECURITY, value.clone()),
+        None => Ok(()),
     }
 }
 

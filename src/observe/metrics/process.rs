@@ -20,6 +20,7 @@ pub struct ConfigSeries {
 pub struct ConnectionSeries {
     open: IntGauge,
     all: IntCounter,
+    rejected: IntCounterVec,
 }
 
 /// Counts a client connection as open until it is dropped.
@@ -112,7 +113,19 @@ impl ConnectionSeries {
                 "tollgate_client_connections_total",
                 "Client connections that have sent a request.",
             )?)?,
+            rejected: series.counters(
+                "tollgate_connections_rejected_total",
+                "Client connections that were closed without a response by reason: untrusted_proxy, \
+                 proxy_header, handshake_timeout, head_timeout, preface (of HTTP/2), \
+                 malformed_requests.",
+                &["reason"],
+            )?,
         })
+    }
+
+    /// Counts a connection that was closed without a response.
+    pub fn reject(&self, reason: &str) {
+        self.rejected.with_label_values(&[reason]).inc();
     }
 
     /// Counts a connection. Called at its first request.

@@ -90,6 +90,14 @@ impl Gateway {
         Self { address, admin, child, config, file: file.to_owned(), _folder: folder }
     }
 
+    /// Address of the TCP listener with this index, in the order of the file.
+    pub(crate) fn listener(&self, index: usize) -> SocketAddr {
+        let log = self.log();
+        let lines = log.lines().filter_map(|line| line.split_once(" listening on http"));
+        let (_, url) = lines.collect::<Vec<_>>()[index];
+        url.split("://").nth(1).unwrap().trim().parse().unwrap()
+    }
+
     /// The configuration that the gateway was started with.
     pub(crate) fn config(&self) -> &str {
         &self.config

@@ -1,0 +1,155 @@
+//! One client connection, from its first byte to its last.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use pingora::apps::HttpServerApp;
+use pingora::server::ShutdownWatch;
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::server::TlsStream;
+
+use super::connection::{ClientProtocol, ConnectionInfo};
+use super::ended::Ended;
+use super::http2::Http2Limits;
+use super::service::Front;
+use super::stream::ClientStream;
+use super::{http1, http2, opening};
+use crate::net::socket::Socket;
+use crate::policy::Policy;
+use crate::policy::listener::{Hsts, Listener, Redirect};
+use crate::tls::client;
+
+/// Longest wait for the first byte of a connection in clear that can be HTTP/1 or HTTP/2.
+const FIRST_BYTE: std::time::Duration =
+    std::time::Duration::from_secs(http1::FIRST_REQUEST_SECONDS);
+
+/// The name of HTTP/2 in ALPN.
+const ALPN_HTTP2: &[u8] = b"h2";
+
+/// The port that `https` URLs leave out.
+const HTTPS_PORT: u16 = 443;
+
+/// Serves the connections of one listener.
+pub(super) struct Endpoint<A> {
+    pub(super) app: Arc<A>,
+    pub(super) shutdown: ShutdownWatch,
+    pub(super) front: Front,
+    /// Its index at the start.
+    pub(super) index: usize,
+    /// Its settings at the start. Those in force are looked up by its address.
+    pub(super) bound: Listener,
+}
+
+/// A connection that is ready for its first request.
+struct Opened {
+    stream: ClientStream,
+    http2: Http2Limits,
+}
+
+impl<A> Endpoint<A>
+where
+    A: HttpServerApp + Send + Sync + 'static,
+{
+    /// Serves a connection until it closes.
+    pub(super) async fn serve(self: Arc<Self>, socket: Socket) {
+        let ended = match Box::pin(self.open(socket)).await {
+            Err(ended) => ended,
+            Ok(opened) => self.requests(opened).await,
+        };
+        if let Some(reason) = ended.label() {
+            self.front.series.reject(reason);
+        }
+    }
+
+    /// Serves the requests of a connection. Returns why it has closed.
+    async fn requests(&self, opened: Opened) -> Ended {
+        let Opened { stream, http2 } = opened;
+        match stream.connection().protocol {
+            ClientProtocol::Http1 => http1::serve(&self.app, stream, &self.shutdown).await,
+            ClientProtocol::Http2 => {
+                let shutdown = self.shutdown.clone();
+                Box::pin(http2::serve(&self.app, stream, &http2, shutdown)).await
+            }
+        }
+    }
+
+    /// Reads what comes before the first request, by the settings in force.
+    async fn open(&self, mut socket: Socket) -> Result<Opened, Ended> {
+        let policy = Arc::clone(&self.front.current.load().policy);
+        let (index, listener) = self.settings(&policy);
+        let limits = policy.server.limits;
+        let deadline = Instant::now() + limits.handshake_timeout;
+        let mut connection = ConnectionInfo::from_peer(index, socket.peer());
+        if listener.proxy_protocol {
+            let read = opening::proxied_peer(&mut socket, &policy.server.trusted_proxies);
+            connection.peer =
+                timeout_at(deadline, read).await.unwrap_or(Err(Ended::HandshakeTimeout))?;
+        }
+        connection.redirect = redirect(listener, &policy);
+        connection.hsts = listener.hsts.as_ref().and_then(hsts);
+        let head_timeout = limits.head_timeout;
+        let stream = if listener.tls.is_some() {
+            let stream = self.handshake(socket, deadline).await?;
+            let tls = stream.get_ref().1;
+            if tls.alpn_protocol() == Some(ALPN_HTTP2) {
+                connection.protocol = ClientProtocol::Http2;
+            }
+            connection.tls = Some(client::info(tls));
+            ClientStream::tls(stream, connection, head_timeout)
+        } else {
+            if listener.http2 {
+                connection.protocol =
+                    opening::protocol(&mut socket, FIRST_BYTE, head_timeout).await?;
+            }
+            ClientStream::clear(socket, connection, head_timeout)
+        };
+        Ok(Opened { stream, http2: Http2Limits::of(&policy.server) })
+    }
+
+    async fn handshake(
+        &self,
+        socket: Socket,
+        deadline: Instant,
+    ) -> Result<TlsStream<Socket>, Ended> {
+        // A reload replaces the policy before or after the TLS of its listeners.
+        let tls = self.front.tls.of(self.index, &self.bound.address).ok_or(Ended::Uncounted)?;
+        let handshake = self.front.handshakes.perform(socket, tls, deadline).await;
+        handshake.map_err(|_| Ended::Uncounted)
+    }
+
+    /// The settings of the listener and their index, in this policy. A listener that a reload has removed
+    /// stays until the restart.
+    fn settings<'a>(&'a self, policy: &'a Policy) -> (usize, &'a Listener) {
+        let index = Listener::position(&policy.listeners, self.index, &self.bound.address);
+        let found = index.and_then(|index| Some((index, policy.listeners.get(index)?)));
+        found.unwrap_or((usize::MAX, &self.bound))
+    }
+}
+
+/// The port to which a listener redirects: that of the first listener with certificates, unless one has
+/// the default port.
+fn redirect(listener: &Listener, policy: &Policy) -> Option<u16> {
+    let Redirect::Https = listener.redirect?;
+    let secure = policy.listeners.iter().filter(|listener| listener.tls.is_some());
+    let ports: Vec<u16> = secure
+        .filter_map(|listener| listener.address.tcp())
+        .map(|address| address.port())
+        .collect();
+    match ports.as_slice() {
+        [first, ..] if !ports.contains(&HTTPS_PORT) => Some(*first),
+        _ => Some(HTTPS_PORT),
+    }
+}
+
+/// The value of `Strict-Transport-Security`.
+fn hsts(settings: &Hsts) -> Option<HeaderValue> {
+    let Hsts { max_age_s, include_subdomains, preload } = settings;
+    let mut value = format!("max-age={max_age_s}");
+    for (is_set, directive) in [(include_subdomains, "; includeSubDomains"), (preload, "; preload")]
+    {
+        if *is_set {
+            value.push_str(directive);
+        }
+    }
+    HeaderValue::try_from(value).ok()
+}

@@ -1,0 +1,75 @@
+//! How far the head of the next request on an HTTP/1 connection has been read.
+//!
+//! Pingora 0.9.1 bounds the time between two reads only, so a client could send a head for hours.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Shared by the connection and its requests.
+#[derive(Debug, Default)]
+pub struct HeadProgress(AtomicU8);
+
+/// Nothing of the next head has been read.
+const WAITING: u8 = 0;
+/// A part of it has been read.
+const BEGUN: u8 = 1;
+/// It has been read.
+const WHOLE: u8 = 2;
+/// Its time is over.
+const TIMED_OUT: u8 = 3;
+
+/// Bounds the time of a head, from its first byte. A head that one read returns needs no timer.
+#[derive(Debug)]
+pub(super) struct HeadTimer {
+    timeout: Duration,
+    begun: Option<Instant>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl HeadProgress {
+    /// Notes that the head of a request has been read.
+    pub fn note_whole(&self) {
+        self.0.store(WHOLE, Ordering::Relaxed);
+    }
+
+    /// Begins to wait for the next head.
+    pub(super) fn expect(&self) {
+        self.0.store(WAITING, Ordering::Relaxed);
+    }
+
+    /// Whether a head did not arrive in time.
+    pub(super) fn has_timed_out(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == TIMED_OUT
+    }
+}
+
+impl HeadTimer {
+    pub(super) fn new(timeout: Duration) -> Self {
+        Self { timeout, begun: None, sleep: None }
+    }
+
+    /// Notes that bytes have been read.
+    pub(super) fn note_read(&mut self, progress: &HeadProgress) {
+        if progress.0.load(Ordering::Relaxed) == WAITING {
+            progress.0.store(BEGUN, Ordering::Relaxed);
+            *self = Self { timeout: self.timeout, begun: Some(Instant::now()), sleep: None };
+        }
+    }
+
+    /// Is ready once the time is over. Called when no bytes can be read.
+    pub(super) fn poll(&mut self, progress: &HeadProgress, context: &mut Context<'_>) -> Poll<()> {
+        let (BEGUN, Some(begun)) = (progress.0.load(Ordering::Relaxed), self.begun) else {
+            self.sleep = None;
+            return Poll::Pending;
+        };
+        let deadline = begun + self.timeout;
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        ready!(sleep.as_mut().poll(context));
+        progress.0.store(TIMED_OUT, Ordering::Relaxed);
+        Poll::Ready(())
+    }
+}

@@ -1,0 +1,189 @@
+//! The requests of an HTTP/2 connection, each in its own task.
+//!
+//! Pingora 0.9.1 has a loop for this, but without a deadline for the preface, and without limits on the age
+//! of a connection or on the time of its shutdown.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use pingora::apps::HttpServerApp;
+use pingora::protocols::http::ServerSession;
+use pingora::protocols::http::v2::server::{
+    H2Accept, H2Options, HttpSession, default_h2_options, handshake,
+};
+use pingora::protocols::{Digest, GetSocketDigest as _};
+use pingora::server::ShutdownWatch;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::ended::Ended;
+use super::lifetime::{Activity, Due, Lifetime, jittered};
+use super::stream::ClientStream;
+use crate::clock;
+use crate::policy::settings::{Http2, Server};
+
+/// Requests that may be malformed before the connection is closed, as in Pingora.
+const MAX_MALFORMED: usize = 32;
+
+/// Bytes of a request body that a client can send before the gateway reads them.
+const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+
+/// The same for all requests of a connection together.
+const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+
+/// The limits of a connection: those in force when it was accepted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Http2Limits {
+    http2: Http2,
+    head_timeout: Duration,
+    /// Longest time from the announcement that the connection closes until it does.
+    close_timeout: Duration,
+}
+
+/// What the tasks of the requests of a connection share with its loop.
+#[derive(Debug)]
+struct Requests {
+    open: AtomicUsize,
+    /// When the last one ended, in microseconds.
+    idle_since: AtomicU64,
+}
+
+/// Counts a request as open until it is dropped.
+struct OpenRequest(Arc<Requests>);
+
+/// What a connection waits for.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one at a time, on the stack; a box would be one more allocation"
+)]
+enum Event {
+    Accepted(pingora::Result<Option<H2Accept>>),
+    Drain,
+    Due,
+}
+
+/// Serves requests until the connection closes.
+pub(super) async fn serve<A>(
+    app: &Arc<A>,
+    stream: ClientStream,
+    limits: &Http2Limits,
+    mut shutdown: ShutdownWatch,
+) -> Ended
+where
+    A: HttpServerApp + Send + Sync + 'static,
+{
+    let connection = Arc::clone(stream.connection());
+    let digest =
+        Arc::new(Digest { socket_digest: stream.get_socket_digest(), ..Digest::default() });
+    let handshake = handshake(Box::new(stream), Some(options(&limits.http2)));
+    let mut http2 = match timeout(limits.head_timeout, handshake).await {
+        Ok(Ok(http2)) => http2,
+        Ok(Err(_)) => return Ended::Preface,
+        Err(_) => return Ended::HeadTimeout,
+    };
+    let lifetime = lifetime(&limits.http2);
+    let requests = Arc::new(Requests::new(clock::now()));
+    let mut malformed = 0;
+    let mut is_closing = false;
+    let timer = sleep_until(Instant::now());
+    tokio::pin!(timer);
+    loop {
+        let event = tokio::select! {
+            biased;
+            // An error means that the server has ended.
+            _ = shutdown.wait_for(|is_draining| *is_draining), if !is_closing => Event::Drain,
+            accepted = HttpSession::from_h2_conn(&mut http2, Arc::clone(&digest)) => {
+                Event::Accepted(accepted)
+            }
+            () = &mut timer => Event::Due,
+        };
+        let due = match event {
+            Event::Accepted(Ok(Some(H2Accept::Session(session)))) => {
+                let request = requests.begin();
+                let (app, shutdown) = (Arc::clone(app), shutdown.clone());
+                tokio::spawn(Arc::clone(&connection).scope(async move {
+                    let _request = request;
+                    app.process_new_http(ServerSession::new_http2(session), &shutdown).await;
+                }));
+                continue;
+            }
+            Event::Accepted(Ok(Some(H2Accept::Rejected))) => {
+                malformed += 1;
+                if malformed >= MAX_MALFORMED {
+                    return Ended::Malformed;
+                }
+                continue;
+            }
+            // The connection has ended, by either side.
+            Event::Accepted(Ok(None) | Err(_)) => return Ended::Uncounted,
+            Event::Due if is_closing => return Ended::Uncounted,
+            Event::Due => lifetime.check(clock::now(), requests.activity()),
+            Event::Drain => Due::Close,
+        };
+        let wait = match due {
+            Due::At(time) => Duration::from_micros(time.saturating_sub(clock::now())),
+            Due::Close => {
+                is_closing = true;
+                http2.graceful_shutdown();
+                limits.close_timeout
+            }
+        };
+        timer.as_mut().reset(Instant::now() + wait);
+    }
+}
+
+impl Http2Limits {
+    pub(super) fn of(server: &Server) -> Self {
+        Self {
+            http2: server.http2,
+            head_timeout: server.limits.head_timeout,
+            close_timeout: server.drain_timeout,
+        }
+    }
+}
+
+fn options(settings: &Http2) -> H2Options {
+    let mut options = default_h2_options();
+    options
+        .max_concurrent_streams(settings.max_concurrent_streams)
+        .max_header_list_size(settings.max_header_list_bytes)
+        .max_pending_accept_reset_streams(settings.max_pending_resets)
+        .initial_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
+    options
+}
+
+fn lifetime(settings: &Http2) -> Lifetime {
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let aged_at = settings.max_connection_age.map(|age| {
+        let random = getrandom::u32().unwrap_or_default();
+        clock::now().saturating_add(jittered(micros(age), random))
+    });
+    Lifetime { idle_us: micros(settings.idle_timeout), aged_at }
+}
+
+impl Requests {
+    fn new(now: u64) -> Self {
+        Self { open: AtomicUsize::new(0), idle_since: AtomicU64::new(now) }
+    }
+
+    fn begin(self: &Arc<Self>) -> OpenRequest {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        OpenRequest(Arc::clone(self))
+    }
+
+    fn activity(&self) -> Activity {
+        // Ordered with the end of a request, so that the time is not that of an earlier one.
+        match self.open.load(Ordering::Acquire) {
+            0 => Activity::IdleSince(self.idle_since.load(Ordering::Relaxed)),
+            _ => Activity::Busy,
+        }
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.0.idle_since.store(clock::now(), Ordering::Relaxed);
+        self.0.open.fetch_sub(1, Ordering::Release);
+    }
+}

@@ -1,0 +1,283 @@
+//! HTTP/2 between clients and the gateway, in clear by prior knowledge.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use h2::{Reason, RecvStream};
+use http::{Method, Request, Response, StatusCode, Version};
+
+use crate::support::{
+    Connection, DEMO, Gateway, Latch, TIMEOUT, Upstream, curl, eventually, proxy_to, timed,
+};
+
+/// A listener for HTTP/1.1 and HTTP/2 in clear, after `server`, which continues the `[server]` table.
+fn config(server: &str, rest: &str) -> String {
+    format!("{server}\n[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 = true\n{rest}")
+}
+
+/// A connection of a client. The task ends with the connection.
+struct Client {
+    send: SendRequest<Bytes>,
+    task: tokio::task::JoinHandle<Result<(), h2::Error>>,
+}
+
+impl Client {
+    async fn connect(address: SocketAddr) -> Self {
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let (send, connection) = h2::client::handshake(stream).await.unwrap();
+        Self { send: send.ready().await.unwrap(), task: tokio::spawn(connection) }
+    }
+
+    async fn send(&mut self, request: Request<()>) -> Result<Response<RecvStream>, h2::Error> {
+        let (response, _) = self.send.send_request(request, true)?;
+        tokio::time::timeout(TIMEOUT, response).await.expect("a response in time")
+    }
+
+    /// Waits until the connection has ended. Returns whether it ended without an error.
+    async fn closed(self) -> Result<(), h2::Error> {
+        tokio::time::timeout(TIMEOUT, self.task).await.expect("the end in time").unwrap()
+    }
+}
+
+fn get(path: &str) -> Request<()> {
+    let uri = format!("http://api.test{path}");
+    Request::builder().uri(uri).version(Version::HTTP_2).body(()).unwrap()
+}
+
+async fn body(response: Response<RecvStream>) -> Vec<u8> {
+    let mut stream = response.into_body();
+    let mut body = Vec::new();
+    while let Some(chunk) = stream.data().await {
+        let chunk = chunk.unwrap();
+        stream.flow_control().release_capacity(chunk.len()).unwrap();
+        body.extend_from_slice(&chunk);
+    }
+    body
+}
+
+#[test]
+fn http1_and_http2_share_a_port() {
+    let gateway = Gateway::start(&config("", DEMO));
+    let url = format!("http://{}/x", gateway.listener(1));
+    let version = |option: &str| {
+        let written = ["--output", "/dev/null", "--write-out", "%{http_version} %{http_code}"];
+        curl(&[&[option], &written[..], &[&url]].concat()).text()
+    };
+    assert_eq!(version("--http2-prior-knowledge"), "2 200");
+    assert_eq!(version("--http1.1"), "1.1 200");
+    let mut connection = Connection::open(gateway.listener(1));
+    connection.write(b"P");
+    connection.write(b"UT /x HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(connection.read_response("PUT").status, 200);
+}
+
+#[tokio::test]
+async fn upstream_of_http1_gets_the_authority_as_host_and_one_cookie_line() {
+    let upstream = Upstream::echo();
+    let gateway = Gateway::start(&config("", &proxy_to(&[upstream.address])));
+    let mut client = Client::connect(gateway.listener(1)).await;
+    let request = Request::builder()
+        .uri("http://api.test:8080/path?q=1")
+        .header("cookie", "a=1")
+        .header("cookie", "b=2")
+        .body(())
+        .unwrap();
+    assert_eq!(client.send(request).await.unwrap().status(), 200);
+    let seen = upstream.only_request();
+    assert_eq!(seen.line(), "GET /path?q=1 HTTP/1.1");
+    assert_eq!(seen.values("host"), ["api.test:8080"]);
+    assert_eq!(seen.values("cookie"), ["a=1; b=2"]);
+    assert_eq!(seen.header("x-forwarded-proto"), Some("http"));
+    assert_eq!(seen.header("x-forwarded-for"), Some("127.0.0.1"));
+}
+
+#[test]
+fn refused_upload_gets_a_problem_document() {
+    let rule = "[rules.all]\nper = []\nrate = \"1/d\"\n";
+    let gateway = Gateway::start(&config("", &format!("{DEMO}{rule}")));
+    let url = format!("http://{}/x", gateway.listener(1));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("upload");
+    std::fs::write(&file, "x".repeat(500_000)).unwrap();
+    let upload = format!("@{}", file.display());
+    let send = || {
+        let status = ["--http2-prior-knowledge", "--write-out", "\n%{http_code}", "--data-binary"];
+        curl(&[&status[..], &[&upload, &url]].concat()).text()
+    };
+    send();
+    let refused = send();
+    assert!(refused.contains("quota-exceeded") && refused.ends_with("\n429"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_requests_on_one_connection_are_each_counted() {
+    let gateway = Gateway::start(&config(
+        "",
+        &format!("{DEMO}[rules.ip]\nper = [\"ip\"]\nrate = \"50/d\"\n"),
+    ));
+    let client = Client::connect(gateway.listener(1)).await;
+    let requests = (0..80).map(|_| {
+        let mut send = client.send.clone();
+        tokio::spawn(async move {
+            send = send.ready().await.unwrap();
+            send.send_request(get("/"), true).unwrap().0.await.unwrap().status()
+        })
+    });
+    let mut allowed = 0;
+    for request in requests.collect::<Vec<_>>() {
+        allowed += usize::from(request.await.unwrap() == StatusCode::OK);
+    }
+    assert_eq!(allowed, 50);
+    assert_eq!(gateway.count("tollgate_client_connections_total", &[]), 1);
+}
+
+#[tokio::test]
+async fn connect_is_refused_with_a_problem_document() {
+    let gateway = Gateway::start(&config("", DEMO));
+    let mut client = Client::connect(gateway.listener(1)).await;
+    let connect = Request::builder().method(Method::CONNECT).uri("api.test:443").body(()).unwrap();
+    let response = client.send(connect).await.unwrap();
+    assert_eq!(response.status(), 405);
+    assert_eq!(response.headers()["allow"], "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+    let text = String::from_utf8(body(response).await).unwrap();
+    assert!(text.contains("CONNECT is not allowed"), "{text}");
+    assert_eq!(client.send(get("/")).await.unwrap().status(), 200);
+
+    let mut http1 = Connection::open(gateway.address);
+    http1.write(b"CONNECT api.test:443 HTTP/1.1\r\nHost: api.test:443\r\n\r\n");
+    let response = http1.read_response("CONNECT");
+    assert_eq!((response.status, response.text().contains("CONNECT is not allowed")), (405, true));
+    assert!(http1.is_closed_by_server());
+}
+
+#[tokio::test]
+async fn response_without_a_body_ends_with_its_head() {
+    let gateway = Gateway::start(&config("", DEMO));
+    let mut client = Client::connect(gateway.listener(1)).await;
+    let head = Request::builder().method(Method::HEAD).uri("http://api.test/").body(()).unwrap();
+    let response = client.send(head).await.unwrap();
+    assert!(response.body().is_end_stream());
+}
+
+#[tokio::test]
+async fn idle_connection_is_closed_with_a_goaway() {
+    let server = "[server.http2]\nidle_timeout = \"300ms\"\n";
+    let gateway = Gateway::start(&config(server, DEMO));
+    let mut client = Client::connect(gateway.listener(1)).await;
+    assert_eq!(client.send(get("/")).await.unwrap().status(), 200);
+    // A connection that breaks off is an error.
+    client.closed().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_connection_closes_after_its_requests() {
+    let release = Latch::default();
+    let waits = release.clone();
+    let upstream = Upstream::start(move |_, stream| {
+        waits.wait();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_ok()
+    });
+    let server = "[server.http2]\nmax_connection_age = \"300ms\"\n";
+    let gateway = Gateway::start(&config(server, &proxy_to(&[upstream.address])));
+    let mut client = Client::connect(gateway.listener(1)).await;
+    let (response, _) = client.send.send_request(get("/slow"), true).unwrap();
+    let mut other = client.send.clone();
+    let refused = tokio::time::timeout(TIMEOUT, async {
+        // GOAWAY has arrived as soon as the client opens no more streams.
+        loop {
+            match other.clone().ready().await {
+                Ok(ready) => other = ready,
+                Err(error) => return error,
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let refused = refused.await.expect("a GOAWAY in time");
+    assert!(refused.is_go_away() && refused.reason() == Some(Reason::NO_ERROR), "{refused}");
+    release.open();
+    let response = response.await.unwrap();
+    assert_eq!(body(response).await, b"ok");
+    client.closed().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_lets_streams_finish() {
+    let release = Latch::default();
+    let waits = release.clone();
+    let upstream = Upstream::start(move |_, stream| {
+        waits.wait();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_ok()
+    });
+    let mut gateway = Gateway::start(&config("", &proxy_to(&[upstream.address])));
+    let mut client = Client::connect(gateway.listener(1)).await;
+    let (response, _) = client.send.send_request(get("/slow"), true).unwrap();
+    eventually("the request arrives", || (!upstream.requests().is_empty()).then_some(()));
+    gateway.terminate();
+    eventually("the gateway drains", || gateway.log().contains("draining").then_some(()));
+    release.open();
+    assert_eq!(body(response.await.unwrap()).await, b"ok");
+    assert_eq!(gateway.exit().0, Some(0));
+}
+
+#[test]
+fn incomplete_preface_is_cut_off() {
+    let server = "[server.limits]\nhead_timeout = \"300ms\"\n";
+    let gateway = Gateway::start(&config(server, DEMO));
+    for first in [&b"PRI * HTTP/2.0\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r"] {
+        let mut connection = Connection::open(gateway.listener(1));
+        connection.write(first);
+        let (closed, took) = timed(|| connection.is_closed_by_server());
+        assert!(closed && took < TIMEOUT / 2, "{took:?}");
+    }
+    let rejected = [("reason", "head_timeout")];
+    gateway.wait_for_count("tollgate_connections_rejected_total", &rejected, 2);
+}
+
+#[test]
+fn head_that_trickles_is_cut_off() {
+    let gateway = Gateway::start(&format!("[server.limits]\nhead_timeout = \"500ms\"\n{DEMO}"));
+    let mut stream = TcpStream::connect(gateway.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n").unwrap();
+    let closed = eventually("the connection is closed", || {
+        // Each part arrives within any timeout between two reads.
+        let _ = stream.write_all(b"x: y\r\n");
+        match stream.read(&mut [0; 64]) {
+            Ok(0) => Some(true),
+            Ok(_) => Some(false),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
+            Err(_) => Some(true),
+        }
+    });
+    assert!(closed);
+    let rejected = [("reason", "head_timeout")];
+    gateway.wait_for_count("tollgate_connections_rejected_total", &rejected, 1);
+    // Time between requests does not count.
+    let mut kept = Connection::open(gateway.address);
+    for _ in 0..2 {
+        assert_eq!(kept.send(&crate::support::Request::get("/")).status, 200);
+        crate::support::sleep_for(Duration::from_millis(700));
+    }
+}
+
+#[tokio::test]
+async fn repeated_malformed_requests_close_the_connection() {
+    let gateway = Gateway::start(&config("", DEMO));
+    let mut client = Client::connect(gateway.listener(1)).await;
+    let malformed = || {
+        let request = Request::builder().uri("http://api.test/");
+        request.header("host", "other.test").body(()).unwrap()
+    };
+    let mut answered = 0;
+    while let Ok(response) = client.send(malformed()).await {
+        assert_eq!(response.status(), 400);
+        answered += 1;
+        assert!(answered < 100);
+    }
+    assert!((20..=32).contains(&answered), "{answered}");
+    let rejected = [("reason", "malformed_requests")];
+    gateway.wait_for_count("tollgate_connections_rejected_total", &rejected, 1);
+}

@@ -1,0 +1,137 @@
+//! Listeners: Unix sockets, the PROXY protocol, and what a reload changes.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use crate::support::{Connection, DEMO, Gateway, Request, Upstream, check, full_config, proxy_to};
+
+/// A listener at a port that the kernel selects, with more settings.
+fn listener(settings: &str) -> String {
+    format!("[[listeners]]\naddress = \"127.0.0.1:0\"\n{settings}\n")
+}
+
+const TRUSTED: &str = "trusted_proxies = [\"127.0.0.1/32\"]\n";
+
+/// Sends bytes to a Unix socket and reads the response to its end.
+fn exchange(path: &Path, bytes: &[u8]) -> String {
+    let mut stream = UnixStream::connect(path).unwrap();
+    stream.write_all(bytes).unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response
+}
+
+const CLOSING: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+
+#[test]
+fn unix_socket_serves_requests_and_its_file_is_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gateway.sock");
+    // A file that a process has left behind.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let upstream = Upstream::echo();
+    let unix = format!("[[listeners]]\naddress = \"unix:{}\"\nmode = \"0600\"\n", path.display());
+    let rule = "[rules.ip]\nper = [\"ip\"]\nrate = \"1/d\"\n";
+    let config = format!("{unix}{}{rule}", proxy_to(&[upstream.address]));
+    let mut gateway = Gateway::start(&config);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let statuses: Vec<String> =
+        (0..2).map(|_| exchange(&path, CLOSING).lines().next().unwrap().to_owned()).collect();
+    assert_eq!(statuses, ["HTTP/1.1 200 OK", "HTTP/1.1 429 Too Many Requests"]);
+    // The client has no address.
+    assert_eq!(upstream.only_request().header("x-forwarded-for"), None);
+    gateway.terminate();
+    assert_eq!(gateway.exit().0, Some(0));
+    assert!(!path.exists());
+}
+
+#[test]
+fn proxy_header_names_the_client() {
+    let upstream = Upstream::echo();
+    let config = format!(
+        "{TRUSTED}{}{}[rules.ip]\nper = [\"ip\"]\nrate = \"1/d\"\n",
+        listener("proxy_protocol = true\nhttp2 = true"),
+        proxy_to(&[upstream.address])
+    );
+    let gateway = Gateway::start(&config);
+    let status = |header: &[u8]| {
+        let mut connection = Connection::open(gateway.listener(1));
+        connection.write(&[header, CLOSING].concat());
+        connection.read_response("GET").status
+    };
+    let v1 = |client: &str| format!("PROXY TCP4 {client} 192.0.2.1 4000 443\r\n").into_bytes();
+    assert_eq!(status(&v1("203.0.113.1")), 200);
+    assert_eq!(status(&v1("203.0.113.1")), 429);
+    let v2 = |client: [u8; 4]| {
+        let start = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c";
+        [&start[..], &client, &[192, 0, 2, 1], &4000_u16.to_be_bytes(), &443_u16.to_be_bytes()]
+            .concat()
+    };
+    assert_eq!(status(&v2([203, 0, 113, 2])), 200);
+    assert_eq!(status(&v2([203, 0, 113, 1])), 429);
+    // A health check of the proxy itself.
+    assert_eq!(status(b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"), 200);
+    let addresses: Vec<String> = upstream
+        .requests()
+        .iter()
+        .map(|seen| seen.header("x-forwarded-for").unwrap().to_owned())
+        .collect();
+    assert_eq!(addresses, ["203.0.113.1", "203.0.113.2", "127.0.0.1"]);
+}
+
+#[test]
+fn connection_without_a_proxy_header_or_from_a_stranger_is_closed() {
+    let listener = listener("proxy_protocol = true");
+    let gateway = Gateway::start(&format!(
+        "{TRUSTED}{}{listener}{DEMO}",
+        "[server.limits]\nhandshake_timeout = \"300ms\"\n"
+    ));
+    let is_closed = |connection: &mut Connection, bytes: &[u8]| {
+        connection.write(bytes);
+        connection.is_closed_by_server()
+    };
+    let address = gateway.listener(1);
+    assert!(is_closed(&mut Connection::open(address), CLOSING));
+    assert!(is_closed(&mut Connection::open(address), b"PROXY TCP4 "));
+    let stranger = &mut Connection::open_from("127.0.0.9".parse().unwrap(), address);
+    assert!(is_closed(stranger, b"PROXY TCP4 203.0.113.1 192.0.2.1 1 2\r\n"));
+    for reason in ["proxy_header", "handshake_timeout", "untrusted_proxy"] {
+        let labels = [("reason", reason)];
+        gateway.wait_for_count("tollgate_connections_rejected_total", &labels, 1);
+    }
+}
+
+#[test]
+fn reload_applies_the_settings_of_a_listener_to_new_connections() {
+    let config = |settings: &str| format!("{TRUSTED}{}{DEMO}", listener(settings));
+    let gateway = Gateway::start(&config(""));
+    let mut kept = Connection::open(gateway.listener(1));
+    assert_eq!(kept.send(&Request::get("/")).status, 200);
+    gateway.apply(&config("proxy_protocol = true"));
+    assert_eq!(kept.send(&Request::get("/")).status, 200);
+    let mut plain = Connection::open(gateway.listener(1));
+    plain.write(CLOSING);
+    assert!(plain.is_closed_by_server());
+    let mut proxied = Connection::open(gateway.listener(1));
+    proxied.write(&[b"PROXY UNKNOWN\r\n", CLOSING].concat());
+    assert_eq!(proxied.read_response("GET").status, 200);
+}
+
+#[test]
+fn path_of_a_unix_socket_that_is_in_use_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gateway.sock");
+    let _other = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let unix = format!("[[listeners]]\naddress = \"unix:{}\"\n", path.display());
+    let file = folder.path().join("gateway.toml");
+    let config = full_config(&format!("{unix}{DEMO}"));
+    assert_eq!(check(config.as_bytes()).code, Some(0));
+    std::fs::write(&file, config).unwrap();
+    let outcome = crate::support::tollgate(&["run", "-c", file.to_str().unwrap()], "");
+    assert_eq!(outcome.code, Some(69));
+    let expected =
+        format!("cannot listen on unix:{}: another process listens on it", path.display());
+    assert!(outcome.stderr.contains(&expected), "{}", outcome.stderr);
+}
