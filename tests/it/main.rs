@@ -43,6 +43,7 @@ mod http2;
 mod identity;
 
 // The process: start, shutdown, subcommands, and secrets in logs.
+mod certificates;
 mod check;
 mod commands;
 mod health;
