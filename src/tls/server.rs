@@ -224,7 +224,9 @@ fn config(
     config.ignore_client_order = true;
     config.ticketer = Arc::clone(&sessions.tickets);
     config.session_storage = Arc::clone(&sessions.cache);
-    let protocols: &[&[u8]] = if http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
+    // A client that offers only HTTP/1.0 is served by HTTP/1.1, as without TLS.
+    let protocols: &[&[u8]] = &[b"h2", b"http/1.1", b"http/1.0"];
+    let protocols = if http2 { protocols } else { &protocols[1..] };
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(config)
 }
