@@ -75,9 +75,10 @@ test-outages: ## the long tests of outages, which `make test` leaves out
 	@scripts/python-peers >/dev/null
 	scripts/run-tests cargo $(if $(NEXTEST),nextest run --ignore-default-filter,test) --test it $(LONG_TESTS)
 
-test-browser: ## the dashboard in headless Chromium, with a gateway under load
-	@scripts/need $(BUILD_NEEDS) chromium node npm redis-server
+test-browser: ## headless Chromium: the dashboard, with a gateway under load, and HTTPS and WebSocket
+	@scripts/need $(BUILD_NEEDS) chromium node npm openssl python3 redis-server
 	@scripts/browser
+	@scripts/python-peers >/dev/null
 	cargo build
 	node --test tests/browser/*.test.mjs
 

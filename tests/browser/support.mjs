@@ -44,7 +44,7 @@ export async function eventually(what, check) {
   throw new Error(`waited ${TIMEOUT_MS} ms for ${what}; last: ${last}`);
 }
 
-function freePort() {
+export function freePort() {
   return new Promise((resolve) => {
     const server = createServer().listen(0, "127.0.0.1", () => {
       const { port } = server.address();

@@ -20,6 +20,9 @@ mod pipelining;
 mod proxying;
 mod websocket;
 
+// TLS, HTTP/2, gRPC and WebSocket, with clients and servers of other projects.
+mod peers;
+
 // Upstreams over TLS and HTTP/2.
 mod http2_upstreams;
 mod proxy_upstreams;
@@ -46,6 +49,7 @@ mod identity;
 mod certificates;
 mod check;
 mod commands;
+mod examples;
 mod health;
 mod process;
 mod secret_files;

@@ -116,19 +116,11 @@ impl Issued {
     pub(crate) fn entry(&self) -> String {
         format!("{{ cert = {:?}, key = {:?} }}", self.certificate, self.key)
     }
-
-    /// The serial number, in hexadecimal.
-    pub(crate) fn serial(&self) -> String {
-        let serial = openssl(|command| {
-            command.args(["x509", "-noout", "-serial", "-in"]).arg(&self.certificate);
-        });
-        serial.trim().trim_start_matches("serial=").to_owned()
-    }
 }
 
 /// Runs openssl and returns its standard output. Panics if it fails.
 #[track_caller]
-pub(crate) fn openssl(arguments: impl FnOnce(&mut Command)) -> String {
+fn openssl(arguments: impl FnOnce(&mut Command)) -> String {
     let mut command = Command::new("openssl");
     arguments(&mut command);
     let output = spawned(command.output(), &command, "apt-get install openssl");

@@ -81,9 +81,8 @@ impl Gateway {
         command.arg("run").arg("-c").arg(file);
         modify(&mut command);
         let mut child = Child::start(&mut command, "cargo build");
-        let addresses = child.wait_for(|log| {
-            Some((after(log, "listening on http://")?, after(log, "admin port on http://")?))
-        });
+        let addresses = child
+            .wait_for(|log| Some((*listening(log).first()?, after(log, "admin port on http://")?)));
         let Some((address, admin)) = addresses else {
             panic!("the gateway did not start\n{}", failure_report(&config, &child.log()));
         };
@@ -92,10 +91,12 @@ impl Gateway {
 
     /// Address of the TCP listener with this index, in the order of the file.
     pub(crate) fn listener(&self, index: usize) -> SocketAddr {
-        let log = self.log();
-        let lines = log.lines().filter_map(|line| line.split_once(" listening on http"));
-        let (_, url) = lines.collect::<Vec<_>>()[index];
-        url.split("://").nth(1).unwrap().trim().parse().unwrap()
+        self.listeners()[index]
+    }
+
+    /// Addresses of all TCP listeners, in the order of the file.
+    pub(crate) fn listeners(&self) -> Vec<SocketAddr> {
+        listening(&self.log())
     }
 
     /// The configuration that the gateway was started with.
@@ -310,9 +311,18 @@ fn failure_report(config: &str, log: &str) -> String {
     )
 }
 
+/// The addresses of TCP listeners in a log.
+fn listening(log: &str) -> Vec<SocketAddr> {
+    log.lines()
+        .filter_map(|line| {
+            after(line, "listening on http://").or_else(|| after(line, "listening on https://"))
+        })
+        .collect()
+}
+
 /// The address that follows `words` in a log.
 fn after(log: &str, words: &str) -> Option<SocketAddr> {
     let rest = log.split_once(words)?.1;
-    let (address, _) = rest.split_once(|c: char| c.is_whitespace() || c == '"')?;
-    address.parse().ok()
+    let end = rest.find(|c: char| c.is_whitespace() || c == '"').unwrap_or(rest.len());
+    rest[..end].parse().ok()
 }

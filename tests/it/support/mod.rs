@@ -1,6 +1,5 @@
 //! Fixtures. Each stops its processes and threads when dropped.
 
-#[allow(dead_code, reason = "tests of TLS use it")]
 mod authority;
 mod child;
 mod closed_port;
@@ -15,21 +14,20 @@ mod load;
 mod nginx;
 mod openapi;
 mod pebble;
-#[allow(dead_code, reason = "tests of TLS and HTTP/2 use it")]
 mod peers;
 mod python;
 mod redis;
 mod send;
+mod shell;
 mod upstream;
 mod wait;
 mod wall_clock;
 
-#[allow(unused_imports, reason = "tests of TLS use them")]
-pub(crate) use authority::{Authority, Issued, openssl};
+pub(crate) use authority::{Authority, Issued};
 pub(crate) use closed_port::ClosedPort;
 pub(crate) use collector::{Collector, Span};
 pub(crate) use config::{DEMO, key, proxy_to};
-pub(crate) use curl::curl;
+pub(crate) use curl::{Fetched, curl, fetch, fetch_all};
 pub(crate) use fault_proxy::{FaultProxy, Mode};
 pub(crate) use gateway::{Gateway, Outcome, check, check_file, full_config, tollgate};
 pub(crate) use http::{Connection, Request, Response};
@@ -37,11 +35,13 @@ pub(crate) use inconclusive::inconclusive;
 pub(crate) use load::{ClientGroup, Load, Report};
 pub(crate) use nginx::Nginx;
 pub(crate) use pebble::{Pebble, PebbleOptions};
-#[allow(unused_imports, reason = "tests of TLS and HTTP/2 use them")]
-pub(crate) use peers::{HaProxy, PeerServer, grpc_client, http2_client, websocket_client};
+pub(crate) use peers::{
+    H2Load, HaProxy, PeerServer, grpc_client, http2_abuse, http2_client, websocket_client,
+};
 pub(crate) use python::PythonServer;
 pub(crate) use redis::{Redis, free_port};
 pub(crate) use send::{StatusCounts, send_concurrently, send_many};
+pub(crate) use shell::{BackgroundShell, bash};
 pub(crate) use upstream::{ReceivedRequest, Upstream};
 pub(crate) use wait::{
     Latch, Stopwatch, TIMEOUT, Timestamp, eventually, sleep_for, timed, wait_retry_after, within,

@@ -18,12 +18,34 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
+    /// Serves `/files/` and `/echo` in clear.
     pub(crate) fn start() -> Self {
+        Self::with(|folder, address| {
+            format!(
+                r#"
+    listen {address};
+    root {folder};
+    location /files/ {{ dav_methods PUT DELETE; }}
+    # The variable is there only once something has read the body.
+    location = /echo {{ proxy_pass http://{address}/nothing; add_header X-Body $request_body; }}
+    location = /nothing {{ return 200 "read"; }}"#
+            )
+        })
+    }
+
+    /// Serves `server`, the rest of a `server` block, made from the folder of `/files/`. `options` are those of
+    /// `listen`, such as `ssl http2`.
+    pub(crate) fn listening(options: &str, server: impl Fn(&str) -> String) -> Self {
+        Self::with(|folder, address| format!("listen {address} {options};\n{}", server(folder)))
+    }
+
+    /// `server` makes the `server` block from the folder and the address.
+    fn with(server: impl Fn(&str, SocketAddr) -> String) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("files")).unwrap();
         // nginx cannot choose a free port itself, so another process may take the port in between.
         for _ in 0..10 {
-            if let Some((child, address)) = try_start(folder.path()) {
+            if let Some((child, address)) = try_start(folder.path(), &server) {
                 return Self { address, _child: child, folder };
             }
         }
@@ -36,10 +58,14 @@ impl Nginx {
     }
 }
 
-fn try_start(folder: &Path) -> Option<(Child, SocketAddr)> {
+fn try_start(
+    folder: &Path,
+    server: &impl Fn(&str, SocketAddr) -> String,
+) -> Option<(Child, SocketAddr)> {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let config = folder.join("nginx.conf");
-    std::fs::write(&config, text(folder, address)).unwrap();
+    let server = server(folder.to_str().unwrap(), address);
+    std::fs::write(&config, text(folder, &server)).unwrap();
     let mut command = Command::new("nginx");
     command.arg("-p").arg(folder).arg("-c").arg(&config).args(["-e", "stderr"]);
     let mut child = Child::start(&mut command, "apt-get install nginx-light");
@@ -52,10 +78,10 @@ fn try_start(folder: &Path) -> Option<(Child, SocketAddr)> {
 }
 
 /// Configuration of one process in the foreground that uses only the folder and needs no privileges.
-fn text(folder: &Path, address: SocketAddr) -> String {
+fn text(folder: &Path, server: &str) -> String {
     let folder = folder.display();
     format!(
-        r#"
+        r"
 daemon off;
 master_process off;
 pid {folder}/nginx.pid;
@@ -69,15 +95,8 @@ http {{
   fastcgi_temp_path {folder}/fastcgi;
   uwsgi_temp_path {folder}/uwsgi;
   scgi_temp_path {folder}/scgi;
-  server {{
-    listen {address};
-    root {folder};
-    location /files/ {{ dav_methods PUT DELETE; }}
-    # The variable is there only once something has read the body.
-    location = /echo {{ proxy_pass http://{address}/nothing; add_header X-Body $request_body; }}
-    location = /nothing {{ return 200 "read"; }}
-  }}
+  server {{ {server} }}
 }}
-"#
+"
     )
 }

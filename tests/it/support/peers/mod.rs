@@ -1,11 +1,13 @@
 //! Clients and servers of other projects. A missing one fails the test with what to install.
 
+mod h2load;
 mod haproxy;
 mod python;
 mod server;
 
+pub(crate) use h2load::H2Load;
 pub(crate) use haproxy::HaProxy;
-pub(crate) use python::{grpc_client, http2_client, websocket_client};
+pub(crate) use python::{grpc_client, http2_abuse, http2_client, websocket_client};
 pub(crate) use server::PeerServer;
 
 use std::path::{Path, PathBuf};

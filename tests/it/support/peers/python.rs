@@ -23,6 +23,12 @@ pub(crate) fn http2_client(url: &str, ca: &str, count: usize) -> Value {
     run("http2_client.py", &[url, ca, &count.to_string()])
 }
 
+/// Runs a scenario of `http2_abuse.py` against a port in clear.
+#[track_caller]
+pub(crate) fn http2_abuse(scenario: &str, port: u16) -> Value {
+    run("http2_abuse.py", &[scenario, &port.to_string()])
+}
+
 #[track_caller]
 fn run(name: &str, arguments: &[&str]) -> Value {
     let mut command = python();
