@@ -87,7 +87,7 @@ async fn create(settings: &Acme, transport: Transport) -> Result<Vec<u8>, AcmeEr
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     #[test]
@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    fn base64_url(bytes: &[u8]) -> String {
+    pub(in crate::acme) fn base64_url(bytes: &[u8]) -> String {
         const DIGITS: &[u8; 64] =
             b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
         let mut text = String::new();

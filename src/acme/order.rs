@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use instant_acme::{
-    Account, AccountCredentials, AuthorizationStatus, ChallengeType, Identifier, NewOrder, Order,
-    OrderStatus, RetryPolicy,
+    Account, AccountCredentials, AuthorizationStatus, ChallengeType, HttpClient, Identifier,
+    NewOrder, Order, OrderStatus, RetryPolicy,
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use tokio::time::{sleep, timeout};
@@ -88,7 +88,7 @@ impl Orders {
                 .await?;
             let (transport, waits) = self.transport();
             *retry_after = waits;
-            match self.issue_as(&credentials, domain, transport).await {
+            match self.issue_as(&credentials, domain, Box::new(transport)).await {
                 Err(error) if error.is_unknown_account() && unknown.is_none() => {
                     unknown = Some(credentials);
                 }
@@ -101,11 +101,11 @@ impl Orders {
         &self,
         credentials: &Credentials,
         domain: &str,
-        transport: Transport,
+        transport: Box<dyn HttpClient>,
     ) -> Result<Issued, AcmeError> {
         let credentials: AccountCredentials = serde_json::from_slice(credentials)
             .map_err(|error| AcmeError::Local(error.to_string()))?;
-        let account = Account::builder_with_http(Box::new(transport));
+        let account = Account::builder_with_http(transport);
         let account = account.from_credentials(credentials).await?;
         let identifiers = [Identifier::Dns(domain.to_owned())];
         let mut order = account.new_order(&NewOrder::new(&identifiers)).await?;
@@ -179,9 +179,10 @@ impl Orders {
     /// Why the server found an order invalid: the error of its challenge.
     async fn failure(&self, order: &mut Order) -> AcmeError {
         let mut authorizations = order.authorizations();
-        while let Some(Ok(mut authorization)) = authorizations.next().await {
-            let Ok(state) = authorization.refresh().await else { continue };
-            let problem = state.challenges.iter().find_map(|challenge| challenge.error.as_ref());
+        // Read anew: the poll has replaced the state of the order.
+        while let Some(Ok(authorization)) = authorizations.next().await {
+            let mut challenges = authorization.challenges.iter();
+            let problem = challenges.find_map(|challenge| challenge.error.as_ref());
             if let Some(problem) = problem {
                 return AcmeError::ChallengeFailed(problem_text(problem));
             }
@@ -230,3 +231,6 @@ pub(super) fn usable(domain: &str, pem: &[u8], now: u64) -> Result<Certificate, 
         Err(AcmeError::Certificate(format!("it is for {}", certificate.name())))
     }
 }
+
+#[cfg(test)]
+mod tests;

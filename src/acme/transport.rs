@@ -124,7 +124,7 @@ impl Shared {
 }
 
 /// The response as the library expects it. An error that is no problem document becomes one.
-fn answer(
+pub(super) fn answer(
     status: StatusCode,
     headers: &HeaderMap,
     body: Vec<u8>,
