@@ -3,7 +3,7 @@
 //! Reading order: [`plan`] (when to order), pure; [`challenges`] (what the gateway answers to the
 //! authority); [`storage`] (account, certificates and state of orders); `error`, `transport` (HTTP),
 //! `account`, `board` (challenges of running orders), `order`; [`running`] (the work for one `[acme]`
-//! table); [`status`] (what the admin port shows).
+//! table).
 
 mod account;
 mod board;
@@ -12,35 +12,29 @@ pub mod error;
 mod order;
 pub mod plan;
 pub mod running;
-pub mod status;
 pub mod storage;
 mod transport;
 
 use std::sync::Arc;
 
-use prometheus::IntCounterVec;
-
-use crate::tls::store::CertificateStore;
+use crate::observe::metrics::Metrics;
+use crate::tls::listeners::TlsListeners;
 use challenges::Challenges;
-use status::Statuses;
 
 /// What automatic certificates share with the rest of the gateway. Clones share all of it.
 #[derive(Clone)]
 pub struct AcmeHandles {
-    /// Certificates for handshakes.
-    pub certificates: Arc<CertificateStore>,
+    /// Where certificates and failures go.
+    pub tls: Arc<TlsListeners>,
     /// Challenges that requests ask for.
     pub challenges: Arc<Challenges>,
-    /// What the admin port shows.
-    pub statuses: Arc<Statuses>,
-    /// Numbers of orders by result.
-    pub orders: IntCounterVec,
+    /// Counts orders and failures.
+    pub metrics: Arc<Metrics>,
 }
 
 impl AcmeHandles {
-    /// Handles without a certificate or challenge yet. Certificates go to `certificates`; `orders` counts
-    /// orders.
-    pub fn new(certificates: Arc<CertificateStore>, orders: IntCounterVec) -> Self {
-        Self { certificates, challenges: Arc::default(), statuses: Arc::default(), orders }
+    /// Handles without a challenge yet.
+    pub fn new(tls: Arc<TlsListeners>, metrics: Arc<Metrics>) -> Self {
+        Self { tls, challenges: Arc::default(), metrics }
     }
 }

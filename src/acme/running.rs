@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::timeout;
 use tracing::{error, info, warn};
 
 use super::AcmeHandles;
@@ -14,7 +15,6 @@ use super::board::Board;
 use super::error::{AcmeError, readable};
 use super::order::{Failed, Issued, Orders, usable};
 use super::plan::{Attempts, Lifetime, next_order};
-use super::status::DomainStatus;
 use super::storage::folder::Folder;
 use super::storage::shared::{LOCK_LIFETIME, Shared};
 use super::storage::{Item, Storage, StorageError, server_name};
@@ -25,6 +25,7 @@ use crate::policy::Policy;
 use crate::policy::acme::{Acme, AcmeStorage};
 use crate::policy::redis::Redis;
 use crate::tls::certificate::Certificate;
+use crate::tls::store::CertificateStore;
 
 /// Maximum number of orders that run at the same time. A domain whose challenge fails only after minutes
 /// does not delay the others.
@@ -35,6 +36,9 @@ const EXTEND_AFTER_US: u64 = LOCK_LIFETIME.as_secs() * MICROS_PER_SECOND / 3;
 
 /// Pause before the storage is read again after an error, in microseconds.
 const RETRY_STORAGE_US: u64 = 5 * MICROS_PER_SECOND;
+
+/// Time limit for reading the stored certificates before the first handshake.
+const START_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Time limit for the last calls to Redis when the work ends.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -76,6 +80,24 @@ struct Domain {
     job: Option<Id>,
 }
 
+/// Puts the stored certificates in force, before the first handshake. What cannot be read in time is left
+/// to the service, which reports it.
+pub async fn present_stored(policy: &Policy, certificates: &CertificateStore) {
+    let Some(settings) = &policy.acme else { return };
+    let Ok(storage) = open_storage(settings, policy.redis.as_ref()) else { return };
+    let read = async {
+        let mut found = Vec::new();
+        for name in &settings.domains {
+            let Ok(stored) = storage.load(Item::Certificate(name)).await else { break };
+            let certificate = stored.map(|pem| usable(name, &pem, clock::unix_seconds()));
+            found.extend(certificate.and_then(Result::ok).map(Arc::new));
+        }
+        certificates.set_acme(found);
+    };
+    // A timeout is not an error here.
+    let _ = timeout(START_TIMEOUT, read).await;
+}
+
 // === impl Running ===
 
 impl Running {
@@ -87,8 +109,7 @@ impl Running {
         previous: Option<Previous>,
     ) -> Option<Self> {
         let Some(settings) = policy.acme.clone() else {
-            handles.certificates.set_acme(Vec::new());
-            handles.statuses.replace(BTreeMap::new());
+            handles.tls.store().set_acme(Vec::new());
             return None;
         };
         let storage = match open_storage(&settings, policy.redis.as_ref()) {
@@ -101,7 +122,7 @@ impl Running {
         let board = Board::new(
             settings.challenge,
             Arc::clone(&handles.challenges),
-            Arc::clone(&handles.certificates),
+            Arc::clone(handles.tls.store()),
         );
         let mut previous = previous.unwrap_or_default();
         let domain = |name: &String| {
@@ -142,6 +163,9 @@ impl Running {
     /// Ends the work: orders are abandoned, and another gateway may take the lock.
     pub async fn stop(mut self) -> Previous {
         self.jobs.abort_all();
+        for name in self.domains.keys() {
+            self.handles.tls.failures().clear(name);
+        }
         let release = async {
             if let (Storage::Redis(shared), true) = (&self.orders.storage, self.locked_at.is_some())
             {
@@ -151,7 +175,7 @@ impl Running {
             Ok::<(), StorageError>(())
         };
         // The lock expires within a minute if Redis does not answer.
-        let _ = tokio::time::timeout(STOP_TIMEOUT, release).await;
+        let _ = timeout(STOP_TIMEOUT, release).await;
         let kept = |(name, domain): (String, Domain)| Some((name, domain.certificate?));
         std::mem::take(&mut self.domains).into_iter().filter_map(kept).collect()
     }
@@ -167,11 +191,11 @@ impl Running {
             Ok(()) => {
                 if self.storage_problem.take().is_some() {
                     info!("the storage of automatic certificates can be used again");
+                    self.show_failures();
                 }
             }
             Err(error) => self.note_problem(&error),
         }
-        self.show();
     }
 
     async fn work(&mut self) -> Result<(), StorageError> {
@@ -205,6 +229,7 @@ impl Running {
             }
         }
         self.present();
+        self.show_failures();
         Ok(())
     }
 
@@ -247,6 +272,7 @@ impl Running {
             }
             self.version = version;
             self.present();
+            self.show_failures();
         }
         if self.locked_at.is_some_and(|at| clock::now().saturating_sub(at) >= EXTEND_AFTER_US) {
             let Storage::Redis(shared) = &self.orders.storage else { return Ok(()) };
@@ -335,8 +361,9 @@ impl Running {
             error!(domain = name, "an issued certificate is not stored: {error}");
         }
         self.store_attempts(name).await;
-        self.handles.orders.with_label_values(&["ok"]).inc();
+        self.handles.tls.failures().clear(name);
         info!(domain = name, %expires, "certificate issued");
+        self.handles.metrics.acme_orders.with_label_values(&["ok"]).inc();
     }
 
     async fn failed(&mut self, name: &str, failed: Failed) {
@@ -348,9 +375,12 @@ impl Running {
         domain.attempts = domain.attempts.failed(now, retry_after, text.clone());
         let (failures, next) = (domain.attempts.failures, shown(domain.next_order(now)));
         self.store_attempts(name).await;
-        self.handles.orders.with_label_values(&[error.label()]).inc();
+        self.show_failures();
         let hint = hint(&error, &self.settings);
         warn!(domain = name, failures, %next, "no certificate: {text}{hint}");
+        let metrics = &self.handles.metrics;
+        metrics.tls.failed(name);
+        metrics.acme_orders.with_label_values(&[error.label()]).inc();
     }
 
     async fn store_attempts(&self, name: &str) {
@@ -377,7 +407,7 @@ impl Running {
         let certificates = self.settings.domains.iter();
         let certificates = certificates.filter_map(|name| self.domains.get(name));
         let certificates = certificates.filter_map(|domain| domain.certificate.clone());
-        self.handles.certificates.set_acme(certificates.collect());
+        self.handles.tls.store().set_acme(certificates.collect());
     }
 
     fn note_problem(&mut self, error: &StorageError) {
@@ -388,24 +418,27 @@ impl Running {
         }
         let retry_at = clock::now().saturating_add(RETRY_STORAGE_US);
         self.storage_problem = Some(Problem { text, retry_at });
+        self.show_failures();
     }
 
-    /// Shows the state of all domains on the admin port.
-    fn show(&self) {
+    /// Shows on the admin port which domains have no certificate, or no renewed one, and why.
+    fn show_failures(&self) {
         let now = clock::unix_seconds();
-        let problem = self.storage_problem.as_ref();
-        let status = |(name, domain): (&String, &Domain)| {
-            let can_order = domain.job.is_none() && problem.is_none();
-            let last_error = problem.map(|problem| problem.text.clone());
-            let status = DomainStatus {
-                not_after: domain.certificate.as_ref().map(|it| it.not_after()),
-                next_order: can_order.then(|| domain.next_order(now)),
-                failures: domain.attempts.failures,
-                last_error: last_error.or_else(|| domain.attempts.error.clone()),
+        let failures = self.handles.tls.failures();
+        for (name, domain) in &self.domains {
+            let message = match (&self.storage_problem, &domain.attempts.error) {
+                (Some(problem), _) => format!("the storage cannot be used: {}", problem.text),
+                (None, Some(error)) => {
+                    let next = shown(domain.next_order(now));
+                    format!("{error}; the next order is at {next}")
+                }
+                (None, None) => {
+                    failures.clear(name);
+                    continue;
+                }
             };
-            (name.clone(), status)
-        };
-        self.handles.statuses.replace(self.domains.iter().map(status).collect());
+            failures.record(&Arc::from(name.as_str()), message, now);
+        }
     }
 }
 
@@ -441,8 +474,8 @@ fn seed(directory: &str, domain: &str) -> u64 {
 }
 
 /// A time in seconds, for logs.
-fn shown(unix_seconds: u64) -> UtcTime {
-    UtcTime(unix_seconds.saturating_mul(MICROS_PER_SECOND))
+fn shown(unix_seconds: u64) -> String {
+    format!("{:.0}", UtcTime::of_seconds(unix_seconds))
 }
 
 /// What the operator can look at after a failure.

@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 use super::EXIT_UNAVAILABLE;
 use super::check::summary;
 use crate::acme::AcmeHandles;
+use crate::acme::running::present_stored;
 use crate::net::listen::{BindError, ClientListener, Listener};
 use crate::observe::metrics::Metrics;
 use crate::policy::Policy;
@@ -96,7 +97,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
         access_log: Arc::clone(&telemetry.access_log),
         audit: Arc::clone(&telemetry.audit),
         traces: Arc::clone(&telemetry.traces),
-        acme: AcmeHandles::new(Arc::clone(tls.store()), metrics.acme_orders.clone()),
+        acme: AcmeHandles::new(Arc::clone(&tls), Arc::clone(&metrics)),
         tls,
     };
     let reloader = Arc::new(Reloader::new(file, &source, runtime.clone()));
@@ -158,6 +159,7 @@ fn prepare(
         let signals = Signals::catch(draining.clone(), delay)?;
         let hangup_signal = HangupSignal::catch()?;
         let pools = Pool::for_all(&policy.upstreams, &[]).await;
+        present_stored(policy, tls.store()).await;
         Ok(Prepared { signals, hangup_signal, pools, tls, handshakes })
     })
 }

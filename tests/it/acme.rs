@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::support::{
-    DEMO, Gateway, Pebble, PebbleOptions, Redis, WallClock, eventually, free_port,
+    DEMO, Gateway, Pebble, PebbleOptions, Redis, WallClock, curl, eventually, free_port,
 };
 
 const DAY: i64 = 86_400;
@@ -78,6 +78,7 @@ fn certificate_is_ordered_by_http_01_and_kept_over_a_restart() {
     let config = acme.config(&pebble);
     let gateway = Gateway::start_full(&config);
     wait_for_order(&gateway, "ok");
+    wait_for_log(&gateway, "certificate issued");
     let log = gateway.log();
     assert!(log.contains("no certificate yet; ordering one domain=\"api.example.com\""), "{log}");
     assert!(log.contains("certificate issued domain=\"api.example.com\" expires="), "{log}");
@@ -111,12 +112,17 @@ fn failed_challenge_shows_the_words_of_the_server_and_backs_off() {
     let pebble = Pebble::start(elsewhere);
     let gateway = Gateway::start_full(&acme.config(&pebble));
     wait_for_order(&gateway, "challenge");
+    wait_for_log(&gateway, "no certificate: ");
     let log = gateway.log();
     let line = log.lines().find(|line| line.contains("no certificate: ")).unwrap();
     assert!(line.contains("the challenge failed: "), "{line}");
     assert!(line.contains("connection refused"), "the server's words: {line}");
     assert!(line.contains("port 80 of the domain"), "{line}");
     assert!(line.contains("failures=1 next=20"), "{line}");
+    let shown = gateway.admin("/api/certificates").json();
+    let shown = shown["certificates"][0]["error"]["message"].as_str().unwrap().to_owned();
+    assert!(shown.starts_with("the challenge failed: "), "{shown}");
+    assert!(shown.contains("; the next order is at 20"), "{shown}");
     assert_eq!(gateway.get("/").status, 200);
     // A restart remembers the failure.
     drop(gateway);
@@ -161,6 +167,7 @@ fn failed_renewal_keeps_the_certificate() {
     let authority = pebble.stop();
     clock.set(60 * DAY + 1);
     wait_for_order(&gateway, "unreachable");
+    wait_for_log(&gateway, "no certificate: ");
     let log = gateway.log();
     assert!(log.contains("/dir: cannot connect: Connection refused"), "{log}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), first);
@@ -189,6 +196,64 @@ fn account_that_the_server_has_lost_is_created_again() {
     drop(pebble);
 }
 
+/// The certificate that a client of this port gets for a name, if it is of the authority in `root`.
+fn presented(port: u16, name: &str, root: &str) -> Option<String> {
+    let resolve = format!("{name}:{port}:127.0.0.1");
+    let url = format!("https://{name}:{port}/");
+    let write = "%{http_code} %{http_version} %{certs}";
+    let arguments = ["--cacert", root, "--resolve", &resolve, "--output", "/dev/null", "-w", write];
+    let fetched = curl(&[&arguments[..], &[&url]].concat());
+    (fetched.exit == Some(0)).then(|| String::from_utf8_lossy(&fetched.stdout).into_owned())
+}
+
+#[test]
+fn certificate_is_ordered_by_tls_alpn_01_and_presented() {
+    let acme = Acme::new();
+    let tls_port = free_port();
+    let pebble = Pebble::start(PebbleOptions { tls_port, ..PebbleOptions::default() });
+    let folder = acme.folder.path().display();
+    let settings = format!(
+        "storage = \"{folder}\"\ndomains = [\"a.example.com\", \"b.example.com\"]\n\
+         challenge = \"tls-alpn-01\"\n\n[[listeners]]\naddress = \"127.0.0.1:{tls_port}\"\n\
+         certificates = [\"acme\"]\n"
+    );
+    let gateway = Gateway::start_full(&acme.config_with(&pebble, &settings));
+    eventually("two certificates", || (orders(&gateway, "ok") == 2).then_some(()));
+    let root = pebble.root();
+    for name in ["a.example.com", "b.example.com"] {
+        let presented = presented(tls_port, name, &root).unwrap();
+        assert!(presented.starts_with("200 2 "), "{presented}");
+        assert!(presented.contains(&format!("DNS:{name}")), "{presented}");
+    }
+    // A stored certificate is presented from the first handshake after a restart.
+    let config = gateway.config().to_owned();
+    drop(gateway);
+    let _gateway = Gateway::start_full(&config);
+    assert!(presented(tls_port, "b.example.com", &root).is_some());
+}
+
+#[test]
+fn example_of_the_documentation_gets_its_certificates() {
+    let page = std::fs::read_to_string("docs/acme.md").unwrap();
+    let (_, example) = page.split_once("```toml\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    let (http_port, tls_port) = (free_port(), free_port());
+    let pebble = Pebble::start(PebbleOptions { http_port, ..PebbleOptions::default() });
+    // The ports and the authority are those of this test.
+    let config = example
+        .replace("0.0.0.0:80", &format!("127.0.0.1:{http_port}"))
+        .replace("0.0.0.0:443", &format!("127.0.0.1:{tls_port}"))
+        .replace("127.0.0.1:9090", "127.0.0.1:0")
+        .replace("[acme]\n", &pebble.settings());
+    let gateway = Gateway::start_full(&config);
+    eventually("two certificates", || (orders(&gateway, "ok") == 2).then_some(()));
+    let root = pebble.root();
+    for name in ["api.example.com", "www.example.com"] {
+        let presented = presented(tls_port, name, &root).unwrap();
+        assert!(presented.contains(&format!("DNS:{name}")), "{presented}");
+    }
+}
+
 #[test]
 fn damaged_files_are_kept_aside_and_replaced() {
     let acme = Acme::new();
@@ -204,6 +269,7 @@ fn damaged_files_are_kept_aside_and_replaced() {
     }
     let gateway = Gateway::start_full(&config);
     wait_for_order(&gateway, "ok");
+    wait_for_log(&gateway, "certificate issued");
     let log = gateway.log();
     assert!(log.contains("a stored certificate is not used: "), "{log}");
     assert!(log.contains("the stored ACME account cannot be read"), "{log}");
@@ -225,6 +291,7 @@ fn external_account_is_bound() {
     let pebble = Pebble::start(options);
     let without = Gateway::start_full(&acme.config(&pebble));
     wait_for_order(&without, "refused");
+    wait_for_log(&without, "no certificate: ");
     let log = without.log();
     assert!(log.contains("externalAccountRequired"), "{log}");
     drop(without);
@@ -235,11 +302,12 @@ fn external_account_is_bound() {
     assert!(!gateway.log().contains(key), "{}", gateway.log());
 }
 
-/// Configuration of a gateway that shares its certificates by Redis.
-fn shared(acme: &Acme, pebble: &Pebble, redis: &Redis, key: char) -> String {
+/// Configuration of a gateway that shares its certificates by Redis and presents them on `tls_port`.
+fn shared(acme: &Acme, pebble: &Pebble, redis: &Redis, (key, tls_port): (char, u16)) -> String {
     let key = key.to_string().repeat(32);
     let settings = format!(
-        "storage = \"redis\"\nstorage_key = \"{key}\"\ndomains = [\"api.example.com\"]\n{}",
+        "storage = \"redis\"\nstorage_key = \"{key}\"\ndomains = [\"api.example.com\"]\n\
+         {}\n[[listeners]]\naddress = \"127.0.0.1:{tls_port}\"\ncertificates = [\"acme\"]\n",
         redis.table()
     );
     acme.config_with(pebble, &settings)
@@ -249,14 +317,18 @@ fn shared(acme: &Acme, pebble: &Pebble, redis: &Redis, key: char) -> String {
 fn one_of_two_gateways_orders_and_the_other_answers_the_challenge() {
     let (first, second) = (Acme::new(), Acme::new());
     let redis = Redis::start();
+    let ports = [free_port(), free_port()];
     // Challenges are checked at the second gateway only.
     let pebble = second.pebble();
-    let ordering = Gateway::start_full(&shared(&first, &pebble, &redis, 'k'));
+    let ordering = Gateway::start_full(&shared(&first, &pebble, &redis, ('k', ports[0])));
     wait_for_log(&ordering, "ordering one");
-    let answering = Gateway::start_full(&shared(&second, &pebble, &redis, 'k'));
+    let answering = Gateway::start_full(&shared(&second, &pebble, &redis, ('k', ports[1])));
     wait_for_order(&ordering, "ok");
     wait_for_log(&answering, "took over a certificate from another gateway");
     assert_eq!(orders(&answering, "ok"), 0, "{}", answering.log());
+    let root = pebble.root();
+    let [one, other] = ports.map(|port| presented(port, "api.example.com", &root));
+    assert!(one.is_some() && one == other, "the same certificate: {one:?} {other:?}");
     let keys: Vec<String> = redis.query(&["KEYS", "tollgate:acme:*"]);
     for key in &keys {
         let value: Vec<u8> = redis.try_query(&["GET", key]).unwrap_or_default();
@@ -270,13 +342,13 @@ fn one_of_two_gateways_orders_and_the_other_answers_the_challenge() {
     });
     // A gateway with another key neither orders nor overwrites.
     let third = Acme::new();
-    let stranger = Gateway::start_full(&shared(&third, &pebble, &redis, 'x'));
+    let stranger = Gateway::start_full(&shared(&third, &pebble, &redis, ('x', free_port())));
     wait_for_log(&stranger, "`storage_key` of [acme] must be that of the gateway that wrote it");
     assert_eq!(stranger.get("/").status, 200);
     assert!(!stranger.log().contains(&"x".repeat(32)));
     drop((ordering, answering, stranger));
     // The key is right: the certificate is there at once.
-    let again = Gateway::start_full(&shared(&first, &pebble, &redis, 'k'));
-    again.get("/");
+    let again = Gateway::start_full(&shared(&first, &pebble, &redis, ('k', ports[0])));
+    assert!(presented(ports[0], "api.example.com", &root).is_some());
     assert!(!again.log().contains("ordering one"), "{}", again.log());
 }

@@ -108,7 +108,6 @@ impl Pebble {
         self.authority
     }
 
-    #[allow(dead_code, reason = "tests of handshakes use it")]
     /// Path of a file with the authority of the certificates that it issues.
     pub(crate) fn root(&self) -> String {
         let url = format!("https://localhost:{}/roots/0", self.management);
