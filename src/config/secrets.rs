@@ -61,8 +61,11 @@ const PUBLIC_IN_ACCESS_LOG: [&str; 4] = ["output", "client_ip", "sample", "field
 const PUBLIC_IN_TRACING: [&str; 6] =
     ["endpoint", "ca", "timeout", "sample", "follow", "service_name"];
 
-/// Settings of `[acme]` that are not secret; `eab` has two of its own.
-const PUBLIC_IN_ACME: [&str; 6] = ["email", "domains", "storage", "challenge", "ca", "key_id"];
+/// Settings of `[acme]` that are not secret; of `directory`, all but a login and a query.
+const PUBLIC_IN_ACME: [&str; 6] = ["directory", "email", "domains", "storage", "challenge", "ca"];
+
+/// Settings of `[acme.eab]` that are not secret.
+const PUBLIC_IN_EAB: [&str; 1] = ["key_id"];
 
 /// Settings that are secret in any table, such as one that they were moved to by mistake.
 const SECRET: [&str; 7] =
@@ -238,7 +241,8 @@ fn collect_of_acme(text: &str, table: &DeTable<'_>, secrets: &mut Vec<Range<usiz
         match (name.get_ref().as_ref(), value.get_ref()) {
             ("directory", _) => url(text, value.span(), secrets),
             ("eab", DeValue::Table(account)) => {
-                let hidden = account.iter().filter(|(name, _)| name.get_ref() != "key_id");
+                let is_hidden = |name: &str| !PUBLIC_IN_EAB.contains(&name);
+                let hidden = account.iter().filter(|(name, _)| is_hidden(name.get_ref()));
                 hidden.for_each(|(_, value)| hide_unless_reference(value, secrets));
             }
             (name, _) if PUBLIC_IN_ACME.contains(&name) => {}

@@ -52,7 +52,7 @@ type FileState = Option<(SystemTime, u64, u64)>;
 
 impl TlsClient {
     /// Creates a client without a configuration: [`refresh`](Self::refresh) makes it.
-    pub(super) fn new(upstream: Arc<str>, settings: UpstreamTls) -> Self {
+    pub(crate) fn new(upstream: Arc<str>, settings: UpstreamTls) -> Self {
         let (configs, files) = (ArcSwapOption::empty(), Mutex::default());
         Self { upstream, settings, configs, files }
     }
@@ -60,7 +60,7 @@ impl TlsClient {
     /// Reads the files if one has changed since the last attempt, and at the first call. If they cannot be
     /// used, logs it and keeps the previous configuration; without one, connections fail. Blocks while it
     /// reads.
-    pub(super) fn refresh(&self) {
+    pub(crate) fn refresh(&self) {
         let states = self.file_states();
         let previous = self.files.lock().replace(states.clone());
         if previous.as_ref() == Some(&states) {

@@ -6,7 +6,8 @@ use insta::assert_snapshot;
 use tempfile::TempDir;
 
 use crate::support::{
-    ClosedPort, DEMO, Gateway, Outcome, Redis, Request, Response, eventually, full_config, tollgate,
+    Authority, ClosedPort, DEMO, Gateway, Outcome, PeerServer, Redis, Request, Response,
+    eventually, full_config, tollgate,
 };
 
 /// A literal secret, which no answer may contain.
@@ -285,6 +286,30 @@ fn connect_warns_of_servers_that_cannot_be_used() {
         .replace(&redis.socket().display().to_string(), "/run/redis.sock");
     assert_snapshot!(text);
     assert_eq!(check(&path, &["--connect", "--strict"]).code, Some(64));
+}
+
+#[test]
+fn connect_performs_the_tls_handshake_with_upstreams() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let issued = authority.issue("api", &["api.test"]);
+    let server = PeerServer::node(Some(&issued));
+    let warnings = |authority: &Authority, name: &str| {
+        let config = format!(
+            "{DEMO}[upstreams.tls]\nservers = [\"https://{}\"]\n\
+             tls = {{ ca = {:?}, server_name = \"{name}\" }}\n\
+             [routes.tls]\npath = \"/tls\"\nupstream = \"tls\"\n",
+            server.address,
+            authority.ca(),
+        );
+        let (_folder, path) = file(&config);
+        check(&path, &["--connect"]).stderr
+    };
+    assert_eq!(warnings(&authority, "api.test"), "");
+    let wrong_name = warnings(&authority, "other.test");
+    let expected = "TLS: certificate of other.test: not valid for this name";
+    assert!(wrong_name.contains(expected), "{wrong_name}");
+    let unknown = warnings(&other, "api.test");
+    assert!(unknown.contains("TLS: certificate of api.test: not signed by"), "{unknown}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -15,9 +16,11 @@ use crate::config::spanned::Spanned;
 use crate::load::{Checked, Source};
 use crate::net::address::HostPort;
 use crate::net::lookup::{Resolver, system_resolver};
+use crate::net::proxy_protocol::{self, Version};
 use crate::policy::Policy;
-use crate::policy::settings::Target;
+use crate::policy::settings::{Protocol, ProxyVersion, Target, Upstream};
 use crate::store::redis::link::trial;
+use crate::upstream::tls::{Offer, TlsClient};
 
 /// Maximum number of servers that are tried at the same time.
 const MAX_PARALLEL: usize = 32;
@@ -69,14 +72,16 @@ async fn upstreams(policy: &Policy, outline: &Outline) -> Vec<Diagnostic> {
     for upstream in &policy.upstreams {
         let Target::Servers(servers) = &upstream.target else { continue };
         let limit = upstream.connect_timeout.min(MAX_CONNECT_TIMEOUT);
+        let handshake = Arc::new(Handshake::of(upstream));
         for (index, server) in servers.iter().enumerate() {
             let path = ["upstreams", &upstream.name, "servers"];
             let place = outline.item_place(&path, index).unwrap_or(0..0);
             let (resolver, permits) = (Arc::clone(&resolver), Arc::clone(&permits));
+            let handshake = Arc::clone(&handshake);
             let tried = server.clone();
             let trial = tokio::spawn(async move {
                 let _permit = permits.acquire_owned().await;
-                connect(&tried, limit, &resolver).await
+                connect(&tried, limit, &resolver, &handshake).await
             });
             trials.push((server, place, trial));
         }
@@ -93,8 +98,51 @@ async fn upstreams(policy: &Policy, outline: &Outline) -> Vec<Diagnostic> {
     warnings
 }
 
+/// What follows the TCP connection to a server.
+struct Handshake {
+    proxy_header: Vec<u8>,
+    tls: Option<(TlsClient, Offer)>,
+}
+
+impl Handshake {
+    /// The handshake with the servers of an upstream. The PROXY header, if there is one, names no client.
+    fn of(upstream: &Upstream) -> Self {
+        let proxy_header = upstream.proxy_protocol.map(|version| {
+            let version = match version {
+                ProxyVersion::V1 => Version::V1,
+                ProxyVersion::V2 => Version::V2,
+            };
+            proxy_protocol::encode(version, None)
+        });
+        let offer = match upstream.protocol {
+            Protocol::Http1 => Offer::Http1,
+            Protocol::H2 => Offer::Http2,
+            Protocol::Auto | Protocol::H2c => Offer::Both,
+        };
+        let tls = upstream.tls.as_ref().map(|settings| {
+            let client = TlsClient::new(Arc::clone(&upstream.name), settings.clone());
+            client.refresh();
+            (client, offer)
+        });
+        Self { proxy_header: proxy_header.unwrap_or_default(), tls }
+    }
+
+    /// Performs it. `host` is that of the file.
+    async fn perform(&self, mut stream: TcpStream, host: &str) -> Result<(), String> {
+        let Some((client, offer)) = &self.tls else { return Ok(()) };
+        stream.write_all(&self.proxy_header).await.map_err(|error| reason(&error))?;
+        let done = client.connect(stream, host, *offer).await;
+        done.map(drop).map_err(|error| format!("TLS: {error}"))
+    }
+}
+
 /// Looks a server up, and connects to each of its addresses. The error names the addresses that fail.
-async fn connect(server: &HostPort, limit: Duration, resolver: &Resolver) -> Result<(), String> {
+async fn connect(
+    server: &HostPort,
+    limit: Duration,
+    resolver: &Resolver,
+    handshake: &Arc<Handshake>,
+) -> Result<(), String> {
     let addresses = match timeout(LOOKUP_TIMEOUT, resolver(server)).await {
         Ok(Ok(addresses)) => addresses,
         Ok(Err(error)) => return Err(format!("the name has no address ({error})")),
@@ -105,7 +153,10 @@ async fn connect(server: &HostPort, limit: Duration, resolver: &Resolver) -> Res
     if addresses.is_empty() {
         return Err("the name has no address".to_owned());
     }
-    let open = |address| (address, tokio::spawn(open(address, limit)));
+    let open = |address| {
+        let (host, handshake) = (server.host.clone(), Arc::clone(handshake));
+        (address, tokio::spawn(async move { open(address, limit, &host, &handshake).await }))
+    };
     let trials: Vec<_> = addresses.into_iter().take(MAX_ADDRESSES).map(open).collect();
     let mut failed = Vec::new();
     for (address, trial) in trials {
@@ -117,12 +168,18 @@ async fn connect(server: &HostPort, limit: Duration, resolver: &Resolver) -> Res
     if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
 }
 
-async fn open(address: SocketAddr, limit: Duration) -> Result<(), String> {
-    match timeout(limit, TcpStream::connect(address)).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(reason(&error)),
-        Err(_) => Err(format!("no answer within {limit:?}")),
-    }
+/// Connects to an address, with TLS if the upstream has it.
+async fn open(
+    address: SocketAddr,
+    limit: Duration,
+    host: &str,
+    handshake: &Handshake,
+) -> Result<(), String> {
+    let connect = async {
+        let stream = TcpStream::connect(address).await.map_err(|error| reason(&error))?;
+        handshake.perform(stream, host).await
+    };
+    timeout(limit, connect).await.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")))
 }
 
 fn reason(error: &io::Error) -> String {

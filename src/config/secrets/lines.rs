@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use super::{
-    PUBLIC, PUBLIC_IN_ACCESS_LOG, PUBLIC_IN_BREAKER, PUBLIC_IN_CLIENTS, PUBLIC_IN_REDIS,
-    PUBLIC_IN_TRACING,
+    PUBLIC, PUBLIC_IN_ACCESS_LOG, PUBLIC_IN_ACME, PUBLIC_IN_BREAKER, PUBLIC_IN_CLIENTS,
+    PUBLIC_IN_EAB, PUBLIC_IN_REDIS, PUBLIC_IN_TRACING,
 };
 
-/// Adds the lines of `[keys]`, `[redis]`, `[clients]`, `[access_log]`, `[tracing]` and `[admin]`, and those of
+/// Adds the lines of `[keys]`, `[redis]`, `[clients]`, `[access_log]`, `[tracing]`, `[acme]` and `[admin]`, and those of
 /// settings that are secret in any table, from the equals sign on; a line that begins with a quote, as in a list,
 /// as a whole.
 pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
@@ -38,14 +38,19 @@ pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
             table.contains("headers")
                 || !begins_with(&PUBLIC_IN_TRACING)
                 || (trimmed.starts_with("endpoint") && line.contains(['@', '?']))
+        } else if table.starts_with("acme") {
+            let is_public = begins_with(&PUBLIC_IN_ACME) || begins_with(&PUBLIC_IN_EAB);
+            !is_public
+                || trimmed.starts_with("storage_key")
+                || (trimmed.starts_with("directory") && line.contains(['@', '?']))
         } else if table.starts_with("admin") || (table.is_empty() && begins_with(&["admin"])) {
             true
         } else {
             table.starts_with("clients") && !begins_with(&PUBLIC_IN_CLIENTS)
         };
         let is_secret = is_secret_here
-            || begins_with(&["redis", "clients", "keys", "access_log", "tracing", "salt"])
-            || ["password", "token", "authorization", "sha256"]
+            || begins_with(&["redis", "clients", "keys", "access_log", "tracing", "acme", "salt"])
+            || ["password", "token", "authorization", "sha256", "storage_key", "hmac_key"]
                 .iter()
                 .any(|name| line.contains(name));
         if (is_secret && !is_heading) || line.contains("sha256") {

@@ -1,3 +1,4 @@
+use super::super::acme::{Acme, Eab};
 use super::super::rules::Grant;
 use super::super::tables::{AccessLog, Breaker, Clients, Key, Redis, Tracing};
 use super::super::walk::Table;
@@ -136,6 +137,38 @@ fn headers_and_login_of_a_collector_are_masked() {
 }
 
 #[test]
+fn secrets_of_automatic_certificates_are_masked() {
+    let table = [
+        "[acme]\nstorage_key = 'hunter2'",
+        "[acme]\nstorage_key = hunter2",
+        "[acme]\nstorage_key 'hunter2'",
+        "[acme]\nstorage_key = ['hunter2']",
+        "[acme]\nstorage_key = '${A}hunter2'",
+        "[acme]\nstorgae_key = 'hunter2'",
+        "[acme]\neab = { key_id = 'a', hmac_key = 'hunter2' }",
+        "[acme]\neab = { key_id = 'a', hmac_key = 'hunter2' ",
+        "[acme]\neab = 'hunter2'",
+        "[acme]\neab = ['hunter2']",
+        "[acme]\neab.hmac = 'hunter2'",
+        "[acme.eab]\nkey_id = 'a'\nhmac_key = 'hunter2'",
+        "[acme.eab]\nkey_id = 'a'\nhmac 'hunter2'",
+        "[acme]\ndirectory = 'https://u:hunter2@h/d'",
+        "[acme]\ndirectory = 'https://h/d?key=hunter2'",
+        "[acme]\ndirectory = https://h/d?key=hunter2",
+        "acme.storage_key = 'hunter2'",
+        "acme = { storage_key = 'hunter2' ",
+        "acme = 'hunter2'",
+        "[[acme]]\nstorage_key = 'hunter2'",
+        "[server]\nstorage_key = 'hunter2'",
+        "[[listeners]]\nhmac_key = 'hunter2'",
+    ];
+    table.into_iter().for_each(assert_hidden);
+    let shown = "[acme]\ndirectory = 'https://h/d'\nstorage = 'redis'\nstorage_key = '${KEY}'\n\
+                 eab = { key_id = 'a', hmac_key = '${file:/run/hmac}' }\n";
+    assert_eq!(mask(shown), shown);
+}
+
+#[test]
 fn other_values_are_shown() {
     let digest = "9F".repeat(32);
     let text = format!("[keys.a]\nsha256 = \"{digest}\"\nplan = \"prö\"\n[rules.x]\nrate='1/s'");
@@ -162,6 +195,8 @@ fn public_settings_exist() {
     check::<Clients>(&PUBLIC_IN_CLIENTS);
     check::<AccessLog>(&PUBLIC_IN_ACCESS_LOG);
     check::<Tracing>(&PUBLIC_IN_TRACING);
+    check::<Acme>(&PUBLIC_IN_ACME);
+    check::<Eab>(&PUBLIC_IN_EAB);
     assert!(PUBLIC.iter().all(|name| [Key::NAMES, Grant::NAMES].concat().contains(name)));
 }
 

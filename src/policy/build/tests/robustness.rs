@@ -8,11 +8,14 @@ use crate::load::from_text;
 const EXAMPLE: &str = include_str!("../fixtures/example.toml");
 
 /// Every number of the file: the beginning of its table, and its name.
-const NUMBERS: [(&str, &str); 16] = [
+const NUMBERS: [(&str, &str); 19] = [
     ("[server]", "threads"),
     ("[server]", "max_header_bytes"),
     ("[server]", "max_uri_bytes"),
     ("[server]", "instances"),
+    ("[server]", "http2.max_concurrent_streams"),
+    ("[server]", "http2.max_header_list_bytes"),
+    ("[server]", "http2.max_pending_resets"),
     ("[clients]", "ipv6_prefix"),
     ("[memory]", "max_buckets"),
     ("[redis]\nurl = 'redis://h'", "database"),
@@ -28,9 +31,15 @@ const NUMBERS: [(&str, &str); 16] = [
 ];
 
 /// Every text of the file that contains a number.
-const TEXTS: [(&str, &str); 11] = [
+const TEXTS: [(&str, &str); 17] = [
     ("[server]", "read_timeout"),
     ("[server]", "drain_timeout"),
+    ("[server]", "limits.head_timeout"),
+    ("[server]", "limits.handshake_timeout"),
+    ("[server]", "http2.idle_timeout"),
+    ("[server]", "http2.max_connection_age"),
+    ("[routes.x]\npath = '/x'", "websocket_idle_timeout"),
+    ("[[listeners]]\naddress = '[::]:1'", "address"),
     ("[redis]\nurl = 'redis://h'", "timeout"),
     ("[redis]\nurl = 'redis://h'", "breaker.window"),
     ("[redis]\nurl = 'redis://h'", "breaker.open"),
@@ -40,6 +49,24 @@ const TEXTS: [(&str, &str); 11] = [
     ("[rules.r]\nper = []", "rate"),
     ("[rules.r]\nper = []\nburst = 1", "plans.default.rate"),
     ("[keys.k]", "rules.r.rate"),
+];
+
+/// Settings whose text has a syntax of its own: the beginning of the table, and the name.
+const NEW_SETTINGS: [(&str, &str); 14] = [
+    ("[[listeners]]", "address"),
+    ("[[listeners]]\naddress = 'unix:/a'", "mode"),
+    ("[[listeners]]\naddress = '[::]:1'", "certificates"),
+    ("[[listeners]]\naddress = '[::]:1'\ncertificates = ['acme']", "hsts"),
+    ("[[listeners]]\naddress = '[::]:1'\ncertificates = ['acme']", "client_ca"),
+    ("[acme]\ndomains = ['a.b']", "directory"),
+    ("[acme]\ndomains = ['a.b']", "email"),
+    ("[acme]\ndomains = ['a.b']", "storage"),
+    ("[acme]\ndomains = ['a.b']\nstorage = 'redis'", "storage_key"),
+    ("[acme]", "domains"),
+    ("[acme.eab]\nkey_id = 'a'", "hmac_key"),
+    ("[upstreams.z]", "servers"),
+    ("[upstreams.z]\nservers = ['https://h']", "tls"),
+    ("[upstreams.z]\nservers = ['https://h']", "tls.server_name"),
 ];
 
 /// Fault 28: NaN, infinite, negative, zero and huge numbers are refused with path and line.
@@ -197,6 +224,20 @@ proptest! {
         lines in prop::collection::vec(r#"(\[\[?)?[a-z.]{0,9}\]{0,2} ?=? ?["'\[{]{0,3}[a-z0-9/é-]{0,6}["'\]},]{0,3}(\r)?"#, 0..12),
     ) {
         let _ = from_text("a", &lines.join("\n")).map_err(|report| report.render(false));
+    }
+
+    #[test]
+    fn any_value_of_a_listener_certificate_or_server_is_read_without_a_panic(
+        name in prop::sample::select(&NEW_SETTINGS[..]),
+        value in "['\"\\[{]{0,2}[a-z0-9:/.*@=%#${}\\[\\] é-]{0,24}['\"\\]}]{0,2}",
+        text in "\\PC{0,150}",
+    ) {
+        let (table, name) = name;
+        let quoted = format!("{text:?}");
+        for value in [&value, &quoted] {
+            let text = format!("{EXAMPLE}\n{table}\n{name} = {value}\n");
+            let _ = from_text("a", &text).map_err(|report| report.render(false));
+        }
     }
 
     #[test]
