@@ -13,8 +13,8 @@ from pathlib import Path
 
 from servers import gateway
 
-# Findings about the self-signed certificate of the test, which is not in any list of authorities.
-OF_THE_CERTIFICATE = ("cert_", "OCSP_", "DNS_CAA", "overall_grade", "grade_cap")
+# Findings about the self-signed certificate of the test, and about the headers of the upstream's response.
+NOT_OF_THE_LISTENER = ("cert_", "OCSP_", "DNS_CAA", "overall_grade", "grade_cap", "security_headers")
 HARMLESS = {"OK", "INFO", "LOW", "DEBUG"}
 
 
@@ -46,7 +46,7 @@ def testssl(port: int, file: Path) -> list[str]:
     return [
         f"testssl: {one['severity']} {one['id']}: {one['finding']}"
         for one in found
-        if one["severity"] not in HARMLESS and not one["id"].startswith(OF_THE_CERTIFICATE)
+        if one["severity"] not in HARMLESS and not one["id"].startswith(NOT_OF_THE_LISTENER)
     ]
 
 
