@@ -5,10 +5,12 @@ mod request;
 mod timeout;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use pingora::prelude::{Error, ErrorType, Result};
 use pingora::proxy::Session;
+use tokio::time::Instant;
 
 use super::exchange::{Exchange, Handed};
 use super::respond::grpc;
@@ -18,7 +20,7 @@ use crate::policy::settings::{Protocol, Upstream};
 use crate::upstream::dial::{Dial, Offer};
 use crate::upstream::http2::{Acquired, Stream, Version};
 use call::Call;
-use timeout::Limits;
+use timeout::{Limits, Waiting};
 
 /// Bytes of a request's body that are kept, so that the request can be sent again.
 const MAX_REPLAY_BYTES: usize = 64 * 1024;
@@ -74,7 +76,7 @@ impl Gateway {
                 exchange.handed = Some(Handed { dial: selected, transport: None });
                 return refuse_grpc(session).map(|()| false);
             };
-            let stream = match self.acquire(exchange, &selected, offer).await {
+            let stream = match self.acquire(session, exchange, &selected, offer).await {
                 Ok(Acquired::Http2(stream)) => stream,
                 Ok(Acquired::Http1(transport)) => {
                     exchange.handed = Some(Handed { dial: selected, transport: Some(transport) });
@@ -97,14 +99,26 @@ impl Gateway {
         }
     }
 
-    async fn acquire(&self, exchange: &Exchange, dial: &Dial, offer: Offer) -> Result<Acquired> {
+    /// Opens a stream within `connect_timeout` and the deadline of a gRPC call.
+    async fn acquire(
+        &self,
+        session: &Session,
+        exchange: &Exchange,
+        dial: &Dial,
+        offer: Offer,
+    ) -> Result<Acquired> {
         let Some(upstream) = exchange.upstream() else { return Err(super::respond::no_server()) };
         // After one connection was closed, for example by a restart of the server, others are likely to be
         // closed, too.
         let is_new = exchange.tries > 1;
         let pool = Arc::clone(&dial.pool);
         let acquired = pool.http2.acquire(dial, offer, is_new, upstream.idle_timeout);
-        tokio::time::timeout(upstream.connect_timeout, acquired)
+        let now = Instant::now();
+        let limits = Limits::of(upstream, session, exchange.started);
+        let deadline =
+            limits.end(Waiting::Client, now).map(|end| end.saturating_duration_since(now));
+        let timeout = upstream.connect_timeout.min(deadline.unwrap_or(Duration::MAX));
+        tokio::time::timeout(timeout, acquired)
             .await
             .unwrap_or_else(|_| Err(Error::new(ErrorType::ConnectTimedout).into_up()))
     }
@@ -122,7 +136,7 @@ impl Gateway {
         let limits = Limits::of(upstream, session, exchange.started);
         match Call::begin(self, session, exchange, stream, replay, limits).await {
             Ok(call) => call.run().await,
-            Err(error) => Outcome::Failed(error),
+            Err(outcome) => outcome,
         }
     }
 }
@@ -152,7 +166,7 @@ fn offer(session: &Session, exchange: &Exchange, dial: &Dial) -> Option<Offer> {
 }
 
 /// Refuses a gRPC call over HTTP/2 to a server that speaks HTTP/1.1.
-fn refuse_grpc(session: &Session) -> Result<()> {
+pub(super) fn refuse_grpc(session: &Session) -> Result<()> {
     if session.as_http2().is_some() && grpc::Form::of(session) == Some(grpc::Form::Native) {
         let words = "the upstream speaks HTTP/1.1, which cannot carry gRPC";
         return Err(Error::new(ErrorType::Custom(words)).into_up());

@@ -177,8 +177,8 @@ impl ProxyHttp for Gateway {
     where
         Self::CTX: Send + Sync,
     {
-        if session.as_http1().is_some() && exchange.upstream().is_none_or(http2::is_excluded) {
-            return Ok(true);
+        if exchange.upstream().is_none_or(http2::is_excluded) {
+            return http2::refuse_grpc(session).map(|()| true);
         }
         Box::pin(self.forward_http2(session, exchange)).await.map(|is_done| !is_done)
     }

@@ -71,10 +71,7 @@ enum Event {
 }
 
 impl<'a> Call<'a> {
-    /// Sends the head of the request.
-    ///
-    /// # Errors
-    /// If that fails.
+    /// Sends the head of the request. If that fails, returns how the attempt ended.
     pub(super) async fn begin(
         gateway: &'a Gateway,
         session: &'a mut Session,
@@ -82,18 +79,13 @@ impl<'a> Call<'a> {
         mut stream: Stream,
         replay: &'a mut Replay,
         limits: Limits,
-    ) -> Result<Self> {
+    ) -> Result<Self, Outcome> {
         let has_body = !session.is_body_empty();
-        let is_awaiting = session.req_header().headers.contains_key(header::EXPECT);
-        if has_body && is_awaiting && session.as_http1().is_some() && replay.len == 0 {
-            session.write_continue_response().await.map_err(Error::into_down)?;
-        }
-        let mut head = session.req_header().clone();
-        request::remove_hop_by_hop(&mut head);
-        gateway.upstream_request_filter(session, &mut head, exchange).await?;
-        let is_tls = exchange.upstream().is_some_and(|upstream| upstream.tls.is_some());
-        let head = request::of(head, if is_tls { Scheme::HTTPS } else { Scheme::HTTP })?;
-        let (response, send) = stream.sender.send_request(head, !has_body).map_err(in_words)?;
+        let head = head(gateway, session, exchange, has_body && replay.len == 0);
+        let head = head.await.map_err(Outcome::Failed)?;
+        // An error means that the connection is closing: nothing was sent.
+        let sent = stream.sender.send_request(head, !has_body);
+        let (response, upload) = sent.map_err(|error| Outcome::Unprocessed(in_words(error)))?;
         let mut pending = None;
         if replay.len > 0 {
             pending = Some(replay.chunks.concat().into());
@@ -101,7 +93,7 @@ impl<'a> Call<'a> {
             pending = Some(Bytes::new());
         }
         let body = RequestBody {
-            stream: send,
+            stream: upload,
             pending,
             is_whole: !has_body || replay.is_whole,
             is_done: !has_body,
@@ -375,6 +367,24 @@ impl RequestBody {
         self.pending = None;
         self.is_done = true;
     }
+}
+
+/// The head of the request for the upstream. If a body is to come, its client gets the 100 that it may wait for.
+async fn head(
+    gateway: &Gateway,
+    session: &mut Session,
+    exchange: &mut Box<Exchange>,
+    wants_body: bool,
+) -> Result<http::Request<()>> {
+    let is_awaiting = session.req_header().headers.contains_key(header::EXPECT);
+    if wants_body && is_awaiting && session.as_http1().is_some() {
+        session.write_continue_response().await.map_err(Error::into_down)?;
+    }
+    let mut head = session.req_header().clone();
+    request::remove_hop_by_hop(&mut head);
+    gateway.upstream_request_filter(session, &mut head, exchange).await?;
+    let is_tls = exchange.upstream().is_some_and(|upstream| upstream.tls.is_some());
+    request::of(head, if is_tls { Scheme::HTTPS } else { Scheme::HTTP })
 }
 
 /// Whether the response has ended, without trailers. The stream also ends if it fails.
