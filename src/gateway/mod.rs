@@ -211,7 +211,9 @@ impl ProxyHttp for Gateway {
     where
         Self::CTX: Send + Sync,
     {
-        if let (true, Some(attempt)) = (is_end, &exchange.attempt) {
+        let Some(attempt) = &exchange.attempt else { return Ok(()) };
+        attempt.note_body(clock::now());
+        if is_end {
             if attempt.has_body {
                 exchange.marks.request.get_or_insert_with(clock::now);
             }
@@ -336,6 +338,10 @@ impl ProxyHttp for Gateway {
         }
         if attempt.is_some_and(Attempt::has_timed_out) {
             error.etype = ErrorType::ReadTimedout;
+        }
+        if attempt.is_some_and(Attempt::has_client_timed_out) {
+            (error.esource, error.etype) = (ErrorSource::Downstream, ErrorType::ReadTimedout);
+            error.set_retry(false);
         }
         error
     }

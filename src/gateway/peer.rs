@@ -11,6 +11,7 @@ use pingora::proxy::Session;
 use super::exchange::{Exchange, Handed};
 use super::{Gateway, MAX_TRIES, respond};
 use crate::clock;
+use crate::downstream::connection::ClientProtocol;
 use crate::net::proxy_protocol::{self, Addresses, Version};
 use crate::observe::access_log::UpstreamMarks;
 use crate::observe::metrics::UpstreamResult;
@@ -137,6 +138,10 @@ fn attempt(
         idle_timeout: upstream.idle_timeout,
         opened: Mutex::default(),
         progress: Mutex::default(),
+        client_timeout: match exchange.connection.protocol {
+            ClientProtocol::Http1 => None,
+            ClientProtocol::Http2 => Some(exchange.snapshot.policy.server.read_timeout),
+        },
     }
 }
 

@@ -50,6 +50,9 @@ pub(crate) struct Attempt {
     pub(crate) idle_timeout: Duration,
     /// A connection that was opened before the attempt.
     pub(crate) opened: Mutex<Option<Transport>>,
+    /// Longest pause of the client while it sends the request's body; `None`: Pingora bounds it, which it
+    /// does for HTTP/1.
+    pub(crate) client_timeout: Option<Duration>,
     pub(crate) progress: Mutex<Progress>,
 }
 
@@ -72,7 +75,16 @@ pub(crate) struct Progress {
     /// Whether all of the request's body has come from the client.
     has_whole_body: bool,
     is_reused: bool,
-    has_timed_out: bool,
+    timed_out: Option<TimedOut>,
+    /// When a part of the request's body came from the client last, in microseconds; 0: not yet.
+    body_at: u64,
+}
+
+/// Which side was silent for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TimedOut {
+    Server,
+    Client,
 }
 
 /// What is read next from the connection.
@@ -106,6 +118,10 @@ struct Connection {
     /// When waiting for the current stage began, in microseconds.
     waiting_since: u64,
     timer: Option<(Stage, Pin<Box<Sleep>>)>,
+    /// When the attempt got the connection, in microseconds.
+    opened_at: u64,
+    /// Bounds the pauses of the client while it sends the request's body.
+    client_timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Attempt {
@@ -116,7 +132,19 @@ impl Attempt {
 
     /// Whether it failed because the server took longer than `read_timeout`.
     pub(crate) fn has_timed_out(&self) -> bool {
-        self.progress.lock().has_timed_out
+        self.progress.lock().timed_out == Some(TimedOut::Server)
+    }
+
+    /// Whether it failed because the client paused within the request's body for too long.
+    pub(crate) fn has_client_timed_out(&self) -> bool {
+        self.progress.lock().timed_out == Some(TimedOut::Client)
+    }
+
+    /// Notes that a part of the request's body has come from the client.
+    pub(crate) fn note_body(&self, now: u64) {
+        if self.client_timeout.is_some() {
+            self.progress.lock().body_at = now;
+        }
     }
 
     /// Whether this wrapper bounds the time of each read instead of Pingora. Pingora's timeout would include
@@ -180,6 +208,8 @@ impl L4Connect for Connector {
             is_receiving: attempt.has_body,
             waiting_since: 0,
             timer: None,
+            opened_at: clock::now(),
+            client_timer: None,
         };
         Ok(VirtualSocketStream::new(Box::new(connection)).into())
     }
@@ -234,8 +264,28 @@ impl Connection {
         if stage == Stage::Upgraded {
             return Poll::Ready(Ok(()));
         }
-        self.attempt.progress.lock().has_timed_out = true;
+        self.attempt.progress.lock().timed_out = Some(TimedOut::Server);
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Fails once the client has paused for too long within the request's body.
+    fn poll_client(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(timeout) = self.attempt.client_timeout.filter(|_| self.is_receiving) else {
+            return Poll::Pending;
+        };
+        loop {
+            let since = self.attempt.progress.lock().body_at.max(self.opened_at);
+            let paused = Duration::from_micros(clock::now().saturating_sub(since));
+            if paused >= timeout {
+                self.attempt.progress.lock().timed_out = Some(TimedOut::Client);
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            let timer = self.client_timer.get_or_insert_with(|| {
+                Box::pin(tokio::time::sleep(timeout.saturating_sub(paused)))
+            });
+            ready!(timer.as_mut().poll(context));
+            self.client_timer = None;
+        }
     }
 
     fn stream(&mut self) -> io::Result<Pin<&mut Transport>> {
@@ -274,6 +324,9 @@ impl AsyncRead for Connection {
             }
         }
         let Poll::Ready(read) = this.stream()?.poll_read(context, buffer) else {
+            if let Poll::Ready(paused) = this.poll_client(context) {
+                return Poll::Ready(paused);
+            }
             return this.poll_timer(stage, context);
         };
         this.has_read = true;

@@ -281,3 +281,17 @@ async fn repeated_malformed_requests_close_the_connection() {
     let rejected = [("reason", "malformed_requests")];
     gateway.wait_for_count("tollgate_connections_rejected_total", &rejected, 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn body_that_stalls_is_a_408_and_other_streams_continue() {
+    let upstream = Upstream::echo();
+    let server = "read_timeout = \"500ms\"\n";
+    let gateway = Gateway::start(&config(server, &proxy_to(&[upstream.address])));
+    let mut client = Client::connect(gateway.listener(1)).await;
+    let post = Request::builder().method(Method::POST).uri("http://api.test/").body(()).unwrap();
+    let (response, mut upload) = client.send.send_request(post, false).unwrap();
+    upload.send_data(Bytes::from_static(b"part"), false).unwrap();
+    let response = tokio::time::timeout(TIMEOUT, response).await.unwrap().unwrap();
+    assert_eq!(response.status(), 408);
+    assert_eq!(client.send(get("/")).await.unwrap().status(), 200);
+}

@@ -5,7 +5,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use crate::support::{Connection, DEMO, Gateway, Request, Upstream, check, full_config, proxy_to};
+use crate::support::{
+    Authority, Connection, DEMO, Gateway, Request, Upstream, check, curl, full_config, proxy_to,
+};
 
 /// A listener at a port that the kernel selects, with more settings.
 fn listener(settings: &str) -> String {
@@ -134,4 +136,42 @@ fn path_of_a_unix_socket_that_is_in_use_is_named() {
     let expected =
         format!("cannot listen on unix:{}: another process listens on it", path.display());
     assert!(outcome.stderr.contains(&expected), "{}", outcome.stderr);
+}
+
+#[test]
+fn tls_listener_serves_both_protocols_and_clear_one_redirects() {
+    let upstream = Upstream::echo();
+    let authority = Authority::new();
+    let issued = authority.issue("api", &["api.test"]);
+    let secure = format!("certificates = [{}]\nhsts = \"1d\"", issued.entry());
+    let config = format!(
+        "{}{}{}",
+        listener(&secure),
+        listener("redirect = \"https\""),
+        proxy_to(&[upstream.address])
+    );
+    let gateway = Gateway::start(&config);
+    let port = gateway.listener(1).port();
+    let (resolve, url) =
+        (format!("api.test:{port}:127.0.0.1"), format!("https://api.test:{port}/x"));
+    for (option, version) in [("--http2", "2"), ("--http1.1", "1.1")] {
+        let arguments = [option, "--cacert", &authority.ca(), "--resolve", &resolve, "--include"];
+        let written = ["--write-out", "%{http_version}", &url];
+        let text = curl(&[&arguments[..], &written[..]].concat()).text().to_ascii_lowercase();
+        assert!(text.starts_with(&format!("http/{version} 200")), "{text}");
+        assert!(text.contains("strict-transport-security: max-age=86400\r\n"), "{text}");
+        assert!(text.ends_with(version), "{text}");
+    }
+    for seen in upstream.requests() {
+        assert_eq!(seen.header("x-forwarded-proto"), Some("https"));
+    }
+    let mut clear = Connection::open(gateway.listener(2));
+    let redirected = clear.send(&Request::get("/a%20b?c=d"));
+    assert_eq!(redirected.status, 308);
+    let location = redirected.header("location").unwrap();
+    assert!(location.starts_with("https://") && location.ends_with("/a%20b?c=d"), "{location}");
+    // Not over a connection that others can change (RFC 6797, section 7.2).
+    assert_eq!(redirected.header("strict-transport-security"), None);
+    clear.write(b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n");
+    assert_eq!(clear.read_response("GET").status, 400);
 }
