@@ -25,6 +25,7 @@ use crate::policy::Policy;
 use crate::policy::acme::{Acme, AcmeStorage};
 use crate::policy::redis::Redis;
 use crate::tls::certificate::Certificate;
+use crate::tls::failures::Failing;
 use crate::tls::store::CertificateStore;
 
 /// Maximum number of orders that run at the same time. A domain whose challenge fails only after minutes
@@ -164,7 +165,7 @@ impl Running {
     pub async fn stop(mut self) -> Previous {
         self.jobs.abort_all();
         for name in self.domains.keys() {
-            self.handles.tls.failures().clear(name);
+            self.handles.tls.failures().clear(&Failing::acme(name));
         }
         let release = async {
             if let (Storage::Redis(shared), true) = (&self.orders.storage, self.locked_at.is_some())
@@ -361,7 +362,7 @@ impl Running {
             error!(domain = name, "an issued certificate is not stored: {error}");
         }
         self.store_attempts(name).await;
-        self.handles.tls.failures().clear(name);
+        self.handles.tls.failures().clear(&Failing::acme(name));
         info!(domain = name, %expires, "certificate issued");
         self.handles.metrics.acme_orders.with_label_values(&["ok"]).inc();
     }
@@ -433,11 +434,11 @@ impl Running {
                     format!("{error}; the next order is at {next}")
                 }
                 (None, None) => {
-                    failures.clear(name);
+                    failures.clear(&Failing::acme(name));
                     continue;
                 }
             };
-            failures.record(&Arc::from(name.as_str()), message, now);
+            failures.record(Failing::acme(name), message, now);
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::clock;
 use crate::observe::time::UtcTime;
 use crate::policy::listener::CertificateFiles;
 use crate::tls::certificate::Certificate;
-use crate::tls::failures::Failure;
+use crate::tls::failures::{Failing, Failure};
 use crate::tls::listeners::TlsListeners;
 
 /// Maximum number of certificates in a response.
@@ -72,10 +72,12 @@ impl Certificates {
             .iter()
             .map(|(files, it)| Entry::of(files.as_ref(), it, &failures, now))
             .collect();
-        for (_, certificate) in &certificates {
-            failures.remove(certificate.name());
+        for (files, certificate) in &certificates {
+            failures.remove(&failing(files.as_ref(), certificate));
         }
-        entries.extend(failures.into_iter().map(|(name, failure)| Entry::without(&name, &failure)));
+        entries.extend(
+            failures.into_iter().map(|(failing, failure)| Entry::without(&failing, &failure)),
+        );
         entries.sort_by_key(|entry| (entry.error.is_none(), entry.expires_in_s));
         let more_certificates = entries.len().saturating_sub(MAX_LISTED);
         entries.truncate(MAX_LISTED);
@@ -87,7 +89,7 @@ impl Entry {
     fn of(
         files: Option<&CertificateFiles>,
         certificate: &Certificate,
-        failures: &BTreeMap<Arc<str>, Failure>,
+        failures: &BTreeMap<Failing, Failure>,
         now: u64,
     ) -> Self {
         let addresses = certificate.addresses().iter().map(ToString::to_string);
@@ -103,17 +105,23 @@ impl Entry {
             expires_in_s: Some(signed(certificate.not_after()).saturating_sub(signed(now))),
             stapled: certificate.is_stapled(),
             warnings: certificate.warnings(now).iter().map(ToString::to_string).collect(),
-            error: failures.get(certificate.name()).map(CertificateFailure::of),
+            error: failures.get(&failing(files, certificate)).map(CertificateFailure::of),
         }
     }
 
     /// A failure without a certificate: the authorities of client certificates, or a name of `[acme]`.
-    fn without(name: &str, failure: &Failure) -> Self {
-        let is_path = name.contains('/');
+    fn without(failing: &Failing, failure: &Failure) -> Self {
+        let (name, source, cert) = match failing {
+            Failing::File(path) => {
+                let path = path.display().to_string();
+                (path.clone(), "file", Some(path))
+            }
+            Failing::Acme(name) => (name.to_string(), "acme", None),
+        };
         Self {
-            name: name.to_owned(),
-            source: if is_path { "file" } else { "acme" },
-            cert: is_path.then(|| name.to_owned()),
+            name,
+            source,
+            cert,
             names: Vec::new(),
             not_before: None,
             not_after: None,
@@ -122,6 +130,14 @@ impl Entry {
             warnings: Vec::new(),
             error: Some(CertificateFailure::of(failure)),
         }
+    }
+}
+
+/// What a failure of a certificate is recorded for.
+fn failing(files: Option<&CertificateFiles>, certificate: &Certificate) -> Failing {
+    match files {
+        Some(files) => Failing::File(files.cert.clone()),
+        None => Failing::Acme(Arc::clone(certificate.name())),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::blocking::BlockingCalls;
 use crate::clock;
 use crate::observe::time::UtcTime;
 use crate::runtime::Runtime;
+use crate::tls::failures::Failing;
 use crate::tls::refresh::{RefreshEvent, Refresher, Round, Times};
 
 /// Keeps the certificates in force as they are on disk.
@@ -69,8 +70,8 @@ impl Certificates {
     fn report(&self, event: &RefreshEvent) {
         let Runtime { tls, metrics, .. } = &self.runtime;
         match event {
-            RefreshEvent::Replaced { name, not_after } => {
-                tls.failures().clear(name);
+            RefreshEvent::Replaced { name, file, not_after } => {
+                tls.failures().clear(&Failing::File(file.clone()));
                 if let Some(end) = not_after {
                     let expires = format!("{:.0}", UtcTime::of_seconds(*end));
                     info!(name = %name, expires, "certificate replaced");
@@ -78,13 +79,14 @@ impl Certificates {
                     info!(path = %name, "authorities of client certificates replaced");
                 }
             }
-            RefreshEvent::Failed { name, message } => {
+            RefreshEvent::Failed { name, file, message } => {
+                let failing = Failing::File(file.clone());
                 metrics.tls.failed(name);
-                tls.failures().record(name, message.clone(), clock::unix_seconds());
+                tls.failures().record(failing, message.clone(), clock::unix_seconds());
                 warn!(name = %name, detail = message, "certificate files cannot be used; the previous ones stay in use");
             }
-            RefreshEvent::Recovered { name } => {
-                tls.failures().clear(name);
+            RefreshEvent::Recovered { name, file } => {
+                tls.failures().clear(&Failing::File(file.clone()));
                 info!(name = %name, "certificate files are those in use again");
             }
             RefreshEvent::StapleExpired { name } => {

@@ -67,6 +67,8 @@ pub enum RefreshEvent {
     Replaced {
         /// Name of the certificate, or path of the authorities.
         name: Arc<str>,
+        /// Path of the certificate or of the authorities.
+        file: PathBuf,
         /// Its end, as Unix time in seconds; `None` for authorities.
         not_after: Option<u64>,
     },
@@ -74,6 +76,8 @@ pub enum RefreshEvent {
     Failed {
         /// Name of the certificate that stays in use, or path of the authorities.
         name: Arc<str>,
+        /// Path of the certificate or of the authorities.
+        file: PathBuf,
         /// What is wrong.
         message: String,
     },
@@ -81,6 +85,8 @@ pub enum RefreshEvent {
     Recovered {
         /// Name of the certificate, or path of the authorities.
         name: Arc<str>,
+        /// Path of the certificate or of the authorities.
+        file: PathBuf,
     },
     /// The OCSP response has expired and is no longer stapled.
     StapleExpired {
@@ -115,7 +121,7 @@ impl Refresher {
             let Some(loaded) = on_disk.settle(
                 Certificate::load_again(files, certificate, times.unix_s),
                 |loaded| Arc::ptr_eq(loaded, certificate),
-                (name, times, &mut round),
+                (name, &files.cert, times, &mut round),
             ) else {
                 continue;
             };
@@ -123,7 +129,11 @@ impl Refresher {
                 RefreshEvent::StapleExpired { name: Arc::clone(name) }
             } else {
                 let not_after = Some(loaded.not_after());
-                RefreshEvent::Replaced { name: Arc::clone(loaded.name()), not_after }
+                RefreshEvent::Replaced {
+                    name: Arc::clone(loaded.name()),
+                    file: files.cert.clone(),
+                    not_after,
+                }
             });
             round.certificates.push((files.clone(), loaded));
         }
@@ -136,11 +146,11 @@ impl Refresher {
             let Some(loaded) = on_disk.settle(
                 Authorities::load(path),
                 |loaded| loaded.digest == authorities.digest,
-                (&name, times, &mut round),
+                (&name, path, times, &mut round),
             ) else {
                 continue;
             };
-            round.events.push(RefreshEvent::Replaced { name, not_after: None });
+            round.events.push(RefreshEvent::Replaced { name, file: path.clone(), not_after: None });
             round.authorities.push((path.clone(), loaded));
         }
         round
@@ -160,7 +170,7 @@ impl OnDisk {
         &mut self,
         loaded: Result<T, CertificateError>,
         is_in_force: impl FnOnce(&T) -> bool,
-        (name, times, round): (&Arc<str>, Times, &mut Round),
+        (name, file, times, round): (&Arc<str>, &Path, Times, &mut Round),
     ) -> Option<T> {
         match loaded {
             Ok(loaded) => {
@@ -169,7 +179,10 @@ impl OnDisk {
                     return Some(loaded);
                 }
                 if failing.is_some_and(|failing| failing.reported.is_some()) {
-                    round.events.push(RefreshEvent::Recovered { name: Arc::clone(name) });
+                    round.events.push(RefreshEvent::Recovered {
+                        name: Arc::clone(name),
+                        file: file.to_owned(),
+                    });
                 }
                 None
             }
@@ -181,7 +194,11 @@ impl OnDisk {
                     round.is_pending = true;
                 } else if failing.reported.as_ref() != Some(&message) {
                     failing.reported = Some(message.clone());
-                    round.events.push(RefreshEvent::Failed { name: Arc::clone(name), message });
+                    round.events.push(RefreshEvent::Failed {
+                        name: Arc::clone(name),
+                        file: file.to_owned(),
+                        message,
+                    });
                 }
                 None
             }
@@ -238,8 +255,8 @@ mod tests {
             }
             let events = round.events.iter().map(|event| match event {
                 RefreshEvent::Replaced { name, .. } => format!("replaced {name}"),
-                RefreshEvent::Failed { name, message } => format!("failed {name}: {message}"),
-                RefreshEvent::Recovered { name } => format!("recovered {name}"),
+                RefreshEvent::Failed { name, message, .. } => format!("failed {name}: {message}"),
+                RefreshEvent::Recovered { name, .. } => format!("recovered {name}"),
                 RefreshEvent::StapleExpired { name } => format!("staple of {name}"),
             });
             let mut events = events.collect::<Vec<_>>();
