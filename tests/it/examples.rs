@@ -3,7 +3,7 @@
 //!
 //! Blocks of a page take part by what follows the three backticks, in the order of the page:
 //!
-//! - `toml gateway.toml`, `python server.py`: a complete file with this name, in a temporary folder.
+//! - `toml gateway.toml`, `json pebble.json`, `python server.py`: a complete file with this name, in a temporary folder.
 //! - `console`: each line with `$ ` is a command for bash in this folder, and the lines after it are its output,
 //!   standard error included. `…` matches any text within a line. A command that ends in `&` runs to the end of the
 //!   page; the command after it is repeated until its output is right, as a reader would wait.
@@ -133,7 +133,7 @@ fn blocks(page: &str) -> Vec<Block> {
         let (info, text) = fenced.split_once('\n').unwrap_or((fenced, ""));
         let text = format!("{text}\n");
         match info.split_once(' ').unwrap_or((info, "")) {
-            ("toml" | "python", name) if !name.is_empty() => {
+            ("toml" | "json" | "python", name) if !name.is_empty() => {
                 found.push(Block::File { name: name.to_owned(), text });
             }
             ("console", _) => found.push(Block::Session(steps(&text))),
@@ -194,6 +194,11 @@ fn with_free_ports(page: &str) -> String {
 #[test]
 fn tls_page_works_as_written() {
     run("tls.md");
+}
+
+#[test]
+fn acme_page_works_as_written() {
+    run("acme.md");
 }
 
 #[test]
