@@ -102,7 +102,7 @@ fn parallel_requests_share_one_http2_connection() {
     assert_eq!(complete.count(), 100);
     let connects: u32 = answers.iter().map(|answer| answer.connects).sum();
     assert!(connects <= 3, "{connects} connections");
-    assert_eq!(server.count("request GET /"), 100);
+    server.wait_for_count("request GET /", 100);
     site.assert_requests([("200", 100)]);
 }
 

@@ -52,7 +52,7 @@ fn unary_call_keeps_metadata_and_trailers() {
             assert!(seen.contains("\"x-forwarded-for\": \"127.0.0.1\""), "{result}");
         }
     }
-    assert_eq!(chain.server.count("call /test.Echo/Unary"), 4, "{}", chain.server.log());
+    chain.server.wait_for_count("call /test.Echo/Unary", 4);
     // Each call is counted once.
     assert_eq!(chain.decisions("allow"), 4);
     chain.site.assert_requests([("200", 4)]);
@@ -126,7 +126,7 @@ fn refused_call_is_resource_exhausted_with_pushback() {
     let pushback = metadata.iter().find_map(|fields| fields["grpc-retry-pushback-ms"].as_str());
     let pushback: u64 = pushback.unwrap().parse().unwrap();
     assert!((28_000_000..=28_800_000).contains(&pushback), "{refused}");
-    assert_eq!(chain.server.count("call "), 3);
+    chain.server.wait_for_count("call ", 3);
     assert_eq!((chain.decisions("allow"), chain.decisions("deny")), (3, 2));
 }
 
@@ -140,7 +140,7 @@ fn client_retries_when_the_pushback_says() {
         assert_eq!(result["code"], "OK", "{results}");
         assert!(result["took_ms"].as_f64().unwrap() < 15_000.0, "{results}");
     }
-    assert_eq!(chain.server.count("call "), 3);
+    chain.server.wait_for_count("call ", 3);
     assert!(chain.decisions("deny") >= 2, "{results}");
 }
 
@@ -168,5 +168,5 @@ fn calls_pass_to_a_server_with_tls() {
     let chain = Chain { site: Site::start(&config), server };
     assert_eq!(chain.over_tls("unary", &[])[0]["code"], "OK");
     assert_eq!(chain.in_clear("chat", &["--count", "5"])["trailing"]["x-count"], "5");
-    assert_eq!(chain.server.count("call "), 2);
+    chain.server.wait_for_count("call ", 2);
 }

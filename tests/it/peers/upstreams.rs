@@ -58,7 +58,7 @@ fn node_is_reached_by_the_configured_protocol() {
             let scheme = &seen["headers"]["x-forwarded-proto"];
             assert!(scheme == "http" || scheme == "https", "{seen}");
         }
-        assert_eq!(server.count("request GET /some?query") - before, 4, "{config}");
+        server.wait_for_count("request GET /some?query", before + 4);
     }
 }
 
@@ -95,7 +95,7 @@ fn streams_to_node_share_connections() {
     let (ca, url) = (site.authority.ca(), format!("https://api.test:{}/[1-200]", site.tls.port()));
     let answers = fetch_all(&[&many[..], &["--cacert", &ca, &url]].concat());
     assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 200);
-    assert_eq!(server.count("request GET /"), 200);
+    server.wait_for_count("request GET /", 200);
     let sessions = server.count("session ");
     assert!((1..=10).contains(&sessions), "{sessions} connections for 40 streams at once");
 }

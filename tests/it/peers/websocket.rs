@@ -23,7 +23,7 @@ fn websocket_is_counted_once_and_refused_at_the_limit() {
     let refused = websocket_client(&tls, Some(&ca));
     assert_eq!(refused["status"], 429, "{refused}");
     assert!(refused["body"].as_str().unwrap().contains("quota-exceeded"), "{refused}");
-    assert_eq!(server.count("open /chat"), 2, "{}", server.log());
+    server.wait_for_count("open /chat", 2);
     eventually("both connections to be closed", || (server.count("close 1000") == 2).then_some(()));
     let decisions =
         |decision| site.gateway.count("tollgate_decisions_total", &[("decision", decision)]);
@@ -41,5 +41,5 @@ fn websocket_passes_to_an_upstream_with_tls() {
     let url = format!("wss://api.test:{}/chat", site.tls.port());
     let result = websocket_client(&url, Some(&ca));
     assert_eq!(result["echoes"], json!([true, true, true]), "{result}");
-    assert_eq!(server.count("open /chat"), 1);
+    server.wait_for_count("open /chat", 1);
 }

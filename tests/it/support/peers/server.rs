@@ -6,6 +6,7 @@ use std::process::Command;
 use super::{PYTHON_INSTALLER, python, script};
 use crate::support::authority::Issued;
 use crate::support::child::Child;
+use crate::support::wait::eventually;
 
 /// A running server.
 pub(crate) struct PeerServer {
@@ -45,6 +46,13 @@ impl PeerServer {
         });
         let Some(port) = port else { panic!("{command:?} did not start:\n{}", child.log()) };
         Self { address: SocketAddr::from(([127, 0, 0, 1], port)), child }
+    }
+
+    /// Waits until this many lines begin with `words`: they arrive just after the client has its response.
+    #[track_caller]
+    pub(crate) fn wait_for_count(&self, words: &str, expected: usize) {
+        let is_there = || (self.count(words) == expected).then_some(());
+        eventually(&format!("{expected} lines {words}"), is_there);
     }
 
     /// Number of lines so far that begin with `words`.
