@@ -5,7 +5,6 @@ mod request;
 mod timeout;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use pingora::prelude::{Error, ErrorType, Result};
@@ -13,9 +12,10 @@ use pingora::proxy::Session;
 use tokio::time::Instant;
 
 use super::exchange::{Exchange, Handed};
-use super::respond::grpc;
+use super::respond::{failure, grpc};
 use super::{Gateway, MAX_TRIES};
 use crate::clock;
+use crate::observe::metrics::UpstreamResult;
 use crate::policy::settings::{Protocol, Upstream};
 use crate::upstream::dial::{Dial, Offer};
 use crate::upstream::http2::{Acquired, Stream, Version};
@@ -82,6 +82,11 @@ impl Gateway {
                     exchange.handed = Some(Handed { dial: selected, transport: Some(transport) });
                     return refuse_grpc(session).map(|()| false);
                 }
+                // Not a failure of the server: a client can set any deadline.
+                Err(error) if has_passed(&error) => {
+                    self.count_upstream(exchange, UpstreamResult::Timeout);
+                    return Err(error);
+                }
                 Err(error) => {
                     let error = self.failed_to_connect(exchange, error);
                     if error.retry() {
@@ -115,12 +120,15 @@ impl Gateway {
         let acquired = pool.http2.acquire(dial, offer, is_new, upstream.idle_timeout);
         let now = Instant::now();
         let limits = Limits::of(upstream, session, exchange.started);
-        let deadline =
-            limits.end(Waiting::Client, now).map(|end| end.saturating_duration_since(now));
-        let timeout = upstream.connect_timeout.min(deadline.unwrap_or(Duration::MAX));
-        tokio::time::timeout(timeout, acquired)
-            .await
-            .unwrap_or_else(|_| Err(Error::new(ErrorType::ConnectTimedout).into_up()))
+        let until = now.checked_add(upstream.connect_timeout);
+        let deadline = limits.end(Waiting::Client, now).filter(|end| Some(*end) < until);
+        let timeout = deadline.map_or(upstream.connect_timeout, |end| end - now);
+        tokio::time::timeout(timeout, acquired).await.unwrap_or_else(|_| {
+            Err(match deadline {
+                Some(_) => limits.error(Waiting::Response),
+                None => Error::new(ErrorType::ConnectTimedout).into_up(),
+            })
+        })
     }
 
     async fn call(
@@ -139,6 +147,11 @@ impl Gateway {
             Err(outcome) => outcome,
         }
     }
+}
+
+/// Whether a request failed because the deadline of its gRPC call has passed.
+fn has_passed(error: &Error) -> bool {
+    *error.etype() == ErrorType::Custom(failure::DEADLINE_PASSED)
 }
 
 /// Whether no request to this upstream uses HTTP/2.

@@ -204,13 +204,19 @@ impl ProxyHttp for Gateway {
     async fn request_body_filter(
         &self,
         _session: &mut Session,
-        _body: &mut Option<Bytes>,
+        body: &mut Option<Bytes>,
         is_end: bool,
         exchange: &mut Self::CTX,
     ) -> Result<()>
     where
         Self::CTX: Send + Sync,
     {
+        if is_end && body.as_ref().is_some_and(Bytes::is_empty) {
+            // Clients of HTTP/2 often end a body with an empty frame. As a chunk, no bytes are the end of the
+            // body: Pingora would write the end twice, and the server would read the second one as the
+            // beginning of the next request.
+            *body = None;
+        }
         let Some(attempt) = &exchange.attempt else { return Ok(()) };
         attempt.note_body(clock::now());
         if is_end {

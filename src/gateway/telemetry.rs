@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use pingora::prelude::{Error, ErrorSource, ErrorType};
+use pingora::prelude::{Error, ErrorSource};
 use pingora::proxy::Session;
 
 use super::exchange::Exchange;
@@ -12,7 +12,7 @@ use crate::clock;
 use crate::decide::decision::{Decision, Summary};
 use crate::decide::label::DecisionLabel;
 use crate::decide::outcome::RequestOutcome;
-use crate::decide::reason::Reason;
+use crate::decide::reason::{Failure, Reason};
 use crate::observe::access_log::{Record, Timings};
 use crate::observe::audit::AuditedRequest;
 use crate::observe::metrics::{CompleteRequest, UpstreamResult, seconds};
@@ -98,8 +98,8 @@ impl Gateway {
         if *error.esource() != ErrorSource::Upstream || !exchange.is_connected {
             return;
         }
-        let result = match error.etype() {
-            ErrorType::ReadTimedout | ErrorType::WriteTimedout => UpstreamResult::Timeout,
+        let result = match respond::failure::failure(error) {
+            Failure::UpstreamTimeout => UpstreamResult::Timeout,
             _ => UpstreamResult::Broken,
         };
         self.count_upstream(exchange, result);

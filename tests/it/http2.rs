@@ -19,19 +19,22 @@ fn config(server: &str, rest: &str) -> String {
 }
 
 /// A connection of a client. The task ends with the connection.
-struct Client {
-    send: SendRequest<Bytes>,
+pub(crate) struct Client {
+    pub(crate) send: SendRequest<Bytes>,
     task: tokio::task::JoinHandle<Result<(), h2::Error>>,
 }
 
 impl Client {
-    async fn connect(address: SocketAddr) -> Self {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
         let stream = tokio::net::TcpStream::connect(address).await.unwrap();
         let (send, connection) = h2::client::handshake(stream).await.unwrap();
         Self { send: send.ready().await.unwrap(), task: tokio::spawn(connection) }
     }
 
-    async fn send(&mut self, request: Request<()>) -> Result<Response<RecvStream>, h2::Error> {
+    pub(crate) async fn send(
+        &mut self,
+        request: Request<()>,
+    ) -> Result<Response<RecvStream>, h2::Error> {
         let (response, _) = self.send.send_request(request, true)?;
         tokio::time::timeout(TIMEOUT, response).await.expect("a response in time")
     }
@@ -294,4 +297,29 @@ async fn body_that_stalls_is_a_408_and_other_streams_continue() {
     let response = tokio::time::timeout(TIMEOUT, response).await.unwrap().unwrap();
     assert_eq!(response.status(), 408);
     assert_eq!(client.send(get("/")).await.unwrap().status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn empty_last_frame_ends_the_body_once() {
+    let upstream = Upstream::echo();
+    let gateway = Gateway::start(&config("", &proxy_to(&[upstream.address])));
+    let mut client = Client::connect(gateway.listener(1)).await;
+    for number in 0..3 {
+        let post =
+            Request::builder().method(Method::POST).uri("http://api.test/").body(()).unwrap();
+        let (response, mut upload) = client.send.send_request(post, false).unwrap();
+        // An empty frame in the middle is not the end.
+        for part in ["first", "", "last"] {
+            upload.send_data(Bytes::from_static(part.as_bytes()), false).unwrap();
+        }
+        upload.send_data(Bytes::new(), true).unwrap();
+        let response = tokio::time::timeout(TIMEOUT, response).await.unwrap().unwrap();
+        assert_eq!((number, response.status()), (number, StatusCode::OK));
+    }
+    let requests = upstream.requests();
+    assert_eq!(requests.len(), 3, "{requests:?}");
+    for request in requests {
+        assert!(request.head.starts_with("POST / HTTP/1.1\r\n"), "{request:?}");
+        assert_eq!((request.connection, &*request.body), (0, &b"firstlast"[..]), "{request:?}");
+    }
 }

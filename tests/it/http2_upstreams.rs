@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::http2::Client;
 use crate::support::{
     Authority, ClosedPort, Gateway, PeerServer, Request, Upstream, eventually, timed,
 };
@@ -21,6 +22,10 @@ fn config(server: &str, rest: &str) -> String {
 
 fn connections(gateway: &Gateway, reused: &str) -> u64 {
     gateway.count("tollgate_upstream_connections_total", &[("reused", reused)])
+}
+
+fn wait_for_log(gateway: &Gateway, words: &str) {
+    eventually(words, || gateway.log().contains(words).then_some(()));
 }
 
 fn h2c() -> (PeerServer, Gateway) {
@@ -150,38 +155,136 @@ fn silent_server_is_a_504_after_the_read_timeout() {
     assert_eq!(gateway.count("tollgate_upstream_results_total", &[("result", "timeout")]), 2);
 }
 
-/// An HTTP/2 server in clear. It refuses the first request (REFUSED_STREAM) and responds to others with their
-/// body.
-async fn refusing_once() -> std::net::SocketAddr {
+/// A request to a server, and the means to respond to it.
+type Exchange = (http::Request<h2::RecvStream>, h2::server::SendResponse<Bytes>);
+
+/// An HTTP/2 server in clear that responds by `script`.
+async fn scripted<F>(script: impl Fn(Exchange) -> F + Send + Sync + 'static) -> std::net::SocketAddr
+where
+    F: Future<Output = ()> + Send + 'static,
+{
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let requests = Arc::new(AtomicUsize::new(0));
+    let script = Arc::new(script);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let requests = Arc::clone(&requests);
+            let script = Arc::clone(&script);
             tokio::spawn(async move {
                 let mut connection = h2::server::handshake(stream).await.unwrap();
-                while let Some(Ok((request, mut respond))) = connection.accept().await {
-                    if requests.fetch_add(1, Ordering::SeqCst) == 0 {
-                        respond.send_reset(h2::Reason::REFUSED_STREAM);
-                        continue;
-                    }
-                    tokio::spawn(async move {
-                        let mut body = request.into_body();
-                        let mut seen = Vec::new();
-                        while let Some(Ok(chunk)) = body.data().await {
-                            let _ = body.flow_control().release_capacity(chunk.len());
-                            seen.extend_from_slice(&chunk);
-                        }
-                        let mut send =
-                            respond.send_response(http::Response::new(()), false).unwrap();
-                        send.send_data(Bytes::from(seen), true).unwrap();
-                    });
+                while let Some(Ok(exchange)) = connection.accept().await {
+                    tokio::spawn(script(exchange));
                 }
             });
         }
     });
     address
+}
+
+/// A server that refuses the first request (REFUSED_STREAM) and responds to others with their body.
+async fn refusing_once() -> std::net::SocketAddr {
+    let requests = Arc::new(AtomicUsize::new(0));
+    scripted(move |(request, mut respond)| {
+        let is_first = requests.fetch_add(1, Ordering::SeqCst) == 0;
+        async move {
+            if is_first {
+                respond.send_reset(h2::Reason::REFUSED_STREAM);
+                return;
+            }
+            let mut body = request.into_body();
+            let mut seen = Vec::new();
+            while let Some(Ok(chunk)) = body.data().await {
+                let _ = body.flow_control().release_capacity(chunk.len());
+                seen.extend_from_slice(&chunk);
+            }
+            let mut send = respond.send_response(http::Response::new(()), false).unwrap();
+            send.send_data(Bytes::from(seen), true).unwrap();
+        }
+    })
+    .await
+}
+
+/// A gateway with a second listener for HTTP/2 in clear, and a client of it.
+async fn over_http2(server: std::net::SocketAddr) -> (Gateway, Client) {
+    let config = config(&server.to_string(), "protocol = \"h2c\"");
+    let listener = "[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 = true\n";
+    let gateway = Gateway::start(&format!("{listener}{config}"));
+    let client = Client::connect(gateway.listener(1)).await;
+    (gateway, client)
+}
+
+fn request(method: &str, content_type: &str) -> http::Request<()> {
+    let request = http::Request::builder().method(method).uri("http://api.test/");
+    request.header("content-type", content_type).body(()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_that_fails_after_its_head_ends_with_its_status() {
+    let server = scripted(|(_, mut respond)| async move {
+        let mut send = respond.send_response(http::Response::new(()), false).unwrap();
+        send.send_data(Bytes::from_static(b"part"), false).unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        send.send_reset(h2::Reason::INTERNAL_ERROR);
+    });
+    let (gateway, mut client) = over_http2(server.await).await;
+    let mut body = client.send(request("POST", "application/grpc")).await.unwrap().into_body();
+    assert_eq!(body.data().await.unwrap().unwrap(), "part");
+    assert!(body.data().await.is_none());
+    let trailers = body.trailers().await.unwrap().unwrap();
+    assert_eq!(trailers["grpc-status"], "14");
+    let message = "The upstream could not be reached, or its response was invalid.";
+    assert_eq!(trailers["grpc-message"], message);
+    // Any other response is cut off.
+    let mut body = client.send(request("POST", "text/plain")).await.unwrap().into_body();
+    assert_eq!(body.data().await.unwrap().unwrap(), "part");
+    assert!(body.data().await.unwrap().is_err());
+    wait_for_log(&gateway, "the server reset the HTTP/2 stream");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn data_after_a_head_without_a_body_is_discarded() {
+    let server = scripted(|(request, mut respond)| async move {
+        let status = if *request.method() == http::Method::HEAD { 200 } else { 204 };
+        let head = http::Response::builder().status(status).body(()).unwrap();
+        let mut send = respond.send_response(head, false).unwrap();
+        let _ = send.send_data(Bytes::from_static(b"surplus"), true);
+    });
+    let (gateway, mut client) = over_http2(server.await).await;
+    for method in ["HEAD", "GET", "HEAD", "GET"] {
+        let response = client.send(request(method, "text/plain")).await.unwrap();
+        let expected = if method == "HEAD" { 200 } else { 204 };
+        assert_eq!(response.status(), expected);
+        assert!(response.body().is_end_stream());
+        let answer = gateway.send(&Request::new(method, "/"));
+        assert_eq!((answer.status, answer.body.len()), (expected, 0));
+    }
+}
+
+#[test]
+fn deadline_that_passes_while_connecting_ejects_no_server() {
+    let (_server, gateway) = h2c();
+    let call = Request::new("POST", "/test.Echo/Unary").header("content-type", "application/grpc");
+    let answer = gateway.send(&call.header("grpc-timeout", "1n").body("x"));
+    assert_eq!((answer.status, answer.header("grpc-status")), (200, Some("4")));
+    wait_for_log(&gateway, "cause=\"the deadline of the call has passed\"");
+    assert_eq!(gateway.count("tollgate_upstream_healthy", &[]), 1);
+    assert_eq!(gateway.count("tollgate_upstream_results_total", &[("result", "connect")]), 0);
+    assert_eq!(gateway.count("tollgate_upstream_results_total", &[("result", "timeout")]), 1);
+}
+
+/// The kernel finds a server that has disappeared: a timer of TCP keep-alive runs.
+#[cfg(target_os = "linux")]
+#[test]
+fn idle_connections_have_tcp_keep_alive() {
+    let (server, gateway) = h2c();
+    assert_eq!(gateway.get("/").status, 200);
+    let remote = format!("0100007F:{:04X}", server.address.port());
+    eventually("the timer of TCP keep-alive", || {
+        let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let mut rows = sockets.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+        let row = rows.find(|row| row.get(2) == Some(&&*remote))?;
+        // The kind of the timer that runs: 02 is keep-alive.
+        row.get(5)?.starts_with("02:").then_some(())
+    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

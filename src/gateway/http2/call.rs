@@ -134,10 +134,7 @@ impl<'a> Call<'a> {
                 Event::Data(Some(Ok(data))) => self.write_data(data).await,
                 Event::Data(None) => self.write_trailers().await,
                 Event::Data(Some(Err(error))) => Some(Err(in_words(error))),
-                Event::Timeout(Waiting::Window) => {
-                    Some(Err(Error::new(ErrorType::WriteTimedout).into_up()))
-                }
-                Event::Timeout(_) => Some(Err(Error::new(ErrorType::ReadTimedout).into_up())),
+                Event::Timeout(waiting) => Some(Err(self.limits.error(waiting))),
             };
             match end {
                 None => {}
@@ -206,13 +203,14 @@ impl<'a> Call<'a> {
         self.since = Instant::now();
         let (parts, mut body) = response.into_parts();
         let mut head = ResponseHeader::from(parts);
-        if head.status.is_informational() || has_two_lengths(&head.headers) {
+        if head.status.is_informational() || !has_clear_length(&head.headers) {
             let words = "the head of the response is not valid";
             return Some(Err(Error::new(ErrorType::Custom(words)).into_up()));
         }
         self.gateway.count_response(self.exchange, head.status);
+        // Data after a head without a body is discarded.
         let is_end = match is_end(&mut body) {
-            Ok(is_end) => is_end,
+            Ok(is_end) => is_end || !has_body(&self.session.req_header().method, head.status),
             Err(error) => return Some(Err(in_words(error))),
         };
         if let Err(error) = self.write_final_head(&mut head, is_end).await {
@@ -226,8 +224,7 @@ impl<'a> Call<'a> {
         let gateway = self.gateway;
         gateway.response_filter(self.session, head, self.exchange).await?;
         let request = self.session.req_header();
-        let has_body = request.method != Method::HEAD
-            && !matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let has_body = has_body(&request.method, head.status);
         let is_unframed = has_body && !head.headers.contains_key(header::CONTENT_LENGTH);
         if is_unframed && self.session.as_http1().is_some() {
             if is_end {
@@ -399,12 +396,20 @@ fn is_end(body: &mut RecvStream) -> Result<bool, h2::Error> {
     }
 }
 
-/// Whether the lines of `Content-Length` differ: then it is unknown where the response ends.
-fn has_two_lengths(headers: &HeaderMap) -> bool {
+/// Whether the final response with this status to a request of this method has a body (RFC 9110, section
+/// 6.4.1).
+fn has_body(method: &Method, status: StatusCode) -> bool {
+    *method != Method::HEAD && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+}
+
+/// Whether `Content-Length` is missing or one number. Else it is unknown where the response ends.
+fn has_clear_length(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(header::CONTENT_LENGTH).into_iter();
     let mut lengths = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-    let Some(first) = lengths.next() else { return false };
-    lengths.any(|length| length.trim_ascii() != first.trim_ascii())
+    let Some(first) = lengths.next().map(<[u8]>::trim_ascii) else { return true };
+    !first.is_empty()
+        && first.iter().all(u8::is_ascii_digit)
+        && lengths.all(|length| length.trim_ascii() == first)
 }
 
 /// Waits until `end`; forever without one. The timer is only set again if it is too early.
@@ -419,5 +424,33 @@ async fn sleep_until(timer: &mut Pin<Box<Sleep>>, end: Option<Instant>) {
             return;
         }
         timer.as_mut().reset(end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn content_length_is_clear_if_it_is_one_number() {
+        let table: [(&[&'static str], bool); 8] = [
+            (&[], true),
+            (&["2"], true),
+            (&["2", "2"], true),
+            (&["2, 2"], true),
+            (&["2", "3"], false),
+            (&["2,3"], false),
+            (&[""], false),
+            (&["+2"], false),
+        ];
+        for (lines, expected) in table {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(header::CONTENT_LENGTH, HeaderValue::from_static(line));
+            }
+            assert_eq!(has_clear_length(&headers), expected, "{lines:?}");
+        }
     }
 }

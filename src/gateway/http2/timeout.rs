@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use http::HeaderMap;
+use pingora::prelude::{Error, ErrorType};
 use pingora::proxy::Session;
 use tokio::time::Instant;
 
 use crate::clock;
-use crate::gateway::respond::grpc;
+use crate::gateway::respond::{failure, grpc};
 use crate::policy::settings::Upstream;
 
 /// What a request waits for.
@@ -58,6 +59,17 @@ impl Limits {
                 Waiting::Response => since.checked_add(read),
             },
         }
+    }
+
+    /// How the request fails if a wait has taken too long.
+    #[allow(clippy::unnecessary_box_returns, reason = "the type of Pingora's errors")]
+    pub(super) fn error(self, waiting: Waiting) -> Box<Error> {
+        let etype = match (self, waiting) {
+            (Self::Rpc(_), _) => ErrorType::Custom(failure::DEADLINE_PASSED),
+            (Self::Upstream { .. }, Waiting::Window) => ErrorType::WriteTimedout,
+            (Self::Upstream { .. }, _) => ErrorType::ReadTimedout,
+        };
+        Error::new(etype).into_up()
     }
 }
 

@@ -10,13 +10,16 @@ use pingora::prelude::{BError, Error, ErrorSource, ErrorType};
 use crate::decide::reason::Failure;
 use crate::net::io_text;
 
+/// Cause of the failure of a gRPC call whose deadline, set by its client, has passed.
+pub(in crate::gateway) const DEADLINE_PASSED: &str = "the deadline of the call has passed";
+
 /// Class of an error of Pingora.
 pub(in crate::gateway) fn failure(error: &Error) -> Failure {
     use ErrorType::{
         BindError, ConnectError, ConnectNoRoute, ConnectProxyFailure, ConnectRefused,
-        ConnectTimedout, ConnectionClosed, HTTPStatus, HandshakeError, InvalidCert, ReadError,
-        ReadTimedout, SocketError, TLSHandshakeFailure, TLSHandshakeTimedout, TLSWantX509Lookup,
-        WriteError, WriteTimedout,
+        ConnectTimedout, ConnectionClosed, Custom, HTTPStatus, HandshakeError, InvalidCert,
+        ReadError, ReadTimedout, SocketError, TLSHandshakeFailure, TLSHandshakeTimedout,
+        TLSWantX509Lookup, WriteError, WriteTimedout,
     };
     match (error.esource(), error.etype()) {
         (ErrorSource::Downstream, ReadTimedout) => Failure::ClientTimeout,
@@ -34,7 +37,9 @@ pub(in crate::gateway) fn failure(error: &Error) -> Failure {
             | SocketError | TLSWantX509Lookup | HandshakeError,
         ) => Failure::UpstreamConnect,
         (ErrorSource::Upstream, TLSHandshakeFailure | InvalidCert) => Failure::UpstreamTls,
-        (ErrorSource::Upstream, ReadTimedout | WriteTimedout) => Failure::UpstreamTimeout,
+        (ErrorSource::Upstream, ReadTimedout | WriteTimedout | Custom(DEADLINE_PASSED)) => {
+            Failure::UpstreamTimeout
+        }
         (ErrorSource::Upstream, _) => Failure::UpstreamBroken,
         _ => Failure::Internal,
     }
@@ -146,6 +151,7 @@ mod tests {
             (ErrorSource::Upstream, ErrorType::TLSHandshakeFailure, Failure::UpstreamTls),
             (ErrorSource::Upstream, ErrorType::ConnectTimedout, Failure::UpstreamConnectTimeout),
             (ErrorSource::Upstream, ErrorType::ReadTimedout, Failure::UpstreamTimeout),
+            (ErrorSource::Upstream, ErrorType::Custom(DEADLINE_PASSED), Failure::UpstreamTimeout),
             (ErrorSource::Upstream, ErrorType::ConnectionClosed, Failure::UpstreamBroken),
             (ErrorSource::Unset, ErrorType::HTTPStatus(502), Failure::NoServer),
             (ErrorSource::Internal, ErrorType::InternalError, Failure::Internal),
