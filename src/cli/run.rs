@@ -26,7 +26,7 @@ use crate::policy::Policy;
 use crate::policy::listener::{ListenAddress, Listener as Settings};
 use crate::reload::service::HangupSignal;
 use crate::reload::{self, Reloader};
-use crate::runtime::drain::{self, Draining, Signals};
+use crate::runtime::drain::{Busy, Draining, Signals};
 use crate::runtime::{CurrentSnapshot, Runtime, Snapshot};
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
@@ -104,8 +104,8 @@ pub(super) fn run(file: &Path) -> ExitCode {
     let limiter = Arc::clone(&runtime.limiter);
     let services =
         Services { listeners, admin, runtime, handshakes, supervisor, reloader, hangup_signal };
-    let pingora = services.assemble(&server, &draining);
-    let exit = serve(pingora, signals, &metrics, (&limiter, server.drain_timeout));
+    let (pingora, busy) = services.assemble(&server, &draining);
+    let exit = serve(pingora, signals, &busy, (&limiter, server.drain_timeout));
     telemetry.close();
     exit
 }
@@ -169,7 +169,7 @@ fn prepare(
 fn serve(
     pingora: Server,
     signals: Signals,
-    metrics: &Metrics,
+    busy: &Busy,
     (limiter, drain_timeout): (&Limiter, Duration),
 ) -> ExitCode {
     let mut phases = pingora.watch_execution_phase();
@@ -185,10 +185,10 @@ fn serve(
             Ok(_) => {}
         }
     }
-    info!(in_flight = metrics.in_flight.get(), "SIGTERM: no new connections; draining");
+    info!(in_flight = busy.in_flight.get(), "SIGTERM: no new connections; draining");
     let mut settling = Settling::within(drain_timeout, limiter);
     settling.settle();
-    match drain::wait_until_idle(&metrics.in_flight, settling.time_left()) {
+    match busy.wait_until_idle(settling.time_left()) {
         0 => info!("drained"),
         left => warn!(in_flight = left, "drain_timeout is over; closing the remaining connections"),
     }

@@ -13,6 +13,7 @@ use super::ended::Ended;
 use super::http2::Http2Limits;
 use super::service::Front;
 use super::stream::ClientStream;
+use super::unwritten::WriteProgress;
 use super::{http1, http2, opening};
 use crate::net::socket::Socket;
 use crate::policy::Policy;
@@ -88,6 +89,7 @@ where
         connection.redirect = redirect(listener, &policy);
         connection.hsts = listener.hsts.as_ref().and_then(hsts);
         let head_timeout = limits.head_timeout;
+        let progress = WriteProgress::new(self.front.unwritten.clone());
         let stream = if listener.tls.is_some() {
             let stream = self.handshake(socket, deadline).await?;
             let tls = stream.get_ref().1;
@@ -95,13 +97,13 @@ where
                 connection.protocol = ClientProtocol::Http2;
             }
             connection.tls = Some(client::info(tls));
-            ClientStream::tls(stream, connection, head_timeout)
+            ClientStream::tls(stream, connection, head_timeout, progress)
         } else {
             if listener.http2 {
                 connection.protocol =
                     opening::protocol(&mut socket, FIRST_BYTE, head_timeout).await?;
             }
-            ClientStream::clear(socket, connection, head_timeout)
+            ClientStream::clear(socket, connection, head_timeout, progress)
         };
         Ok(Opened { stream, http2: Http2Limits::of(&policy.server) })
     }

@@ -41,6 +41,11 @@ impl HeadProgress {
         self.0.store(WAITING, Ordering::Relaxed);
     }
 
+    /// Whether a head has been read, and its request is being served.
+    pub(super) fn is_whole(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == WHOLE
+    }
+
     /// Whether a head did not arrive in time.
     pub(super) fn has_timed_out(&self) -> bool {
         self.0.load(Ordering::Relaxed) == TIMED_OUT

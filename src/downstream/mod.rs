@@ -5,12 +5,13 @@
 //!
 //! Reading order: `connection` (what the requests of a connection share), `service` (accepts
 //! connections), `endpoint` (one connection from its first byte to its last), `opening` and `detect` (its
-//! first bytes), `stream` (the connection as Pingora reads and writes it), `head` (the time of a request's
+//! first bytes), `stream` (the connection as Pingora reads and writes it), `unwritten` (what the drain waits for), `head` (the time of a request's
 //! head), `http1`, `http2` and `lifetime` (its requests), `ended` (why it was closed without a response).
 
 pub mod connection;
 pub mod head;
 pub mod service;
+pub mod unwritten;
 
 mod detect;
 mod ended;

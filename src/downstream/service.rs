@@ -12,6 +12,8 @@ use tokio::task::JoinSet;
 use tracing::error;
 
 use super::endpoint::Endpoint;
+use super::unwritten::Unwritten;
+use crate::net::io_text::plain;
 use crate::net::listen::ClientListener;
 use crate::observe::metrics::ConnectionSeries;
 use crate::policy::listener::Listener;
@@ -41,6 +43,8 @@ pub struct Front {
     pub handshakes: Arc<Handshakes>,
     /// Counts connections.
     pub series: ConnectionSeries,
+    /// The connections whose clients read slowly.
+    pub unwritten: Unwritten,
 }
 
 impl<A> Downstream<A> {
@@ -67,7 +71,7 @@ where
             };
             loops.spawn(async move {
                 if let Err(error) = accept_all(listener, Arc::new(endpoint)).await {
-                    error!(detail = %error, "a connection cannot be accepted");
+                    error!(detail = plain(&error), "a connection cannot be accepted");
                 }
             });
         }
@@ -99,7 +103,7 @@ where
             }
             Err(failure) if is_of_one_connection(&failure) => {}
             Err(failure) => {
-                error!(detail = %failure, "a connection cannot be accepted");
+                error!(detail = plain(&failure), "a connection cannot be accepted");
                 tokio::time::sleep(PAUSE).await;
             }
         }

@@ -20,6 +20,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::connection::{ClientProtocol, ConnectionInfo};
 use super::head::HeadTimer;
+use super::unwritten::WriteProgress;
 use crate::net::socket::Socket;
 
 /// Bytes of a response that are collected before they are written: the head and a short body are then one
@@ -39,6 +40,7 @@ pub(super) struct ClientStream {
     connection: Arc<ConnectionInfo>,
     /// Bounds the time of the head of a request; `None` for HTTP/2.
     head: Option<HeadTimer>,
+    progress: WriteProgress,
 }
 
 /// How the bytes reach the client.
@@ -54,9 +56,11 @@ impl ClientStream {
         socket: Socket,
         connection: ConnectionInfo,
         head_timeout: Duration,
+        progress: WriteProgress,
     ) -> Self {
         let digest = digest(&socket, &connection);
-        Self::new(Transport::Clear(socket), digest, connection, head_timeout)
+        let head = head_timer(&connection, head_timeout);
+        Self::new(Transport::Clear(socket), digest, connection, head, progress)
     }
 
     /// Wraps a connection over TLS, after its handshake.
@@ -64,23 +68,22 @@ impl ClientStream {
         stream: TlsStream<Socket>,
         connection: ConnectionInfo,
         head_timeout: Duration,
+        progress: WriteProgress,
     ) -> Self {
         let digest = digest(stream.get_ref().0, &connection);
-        Self::new(Transport::Tls(Box::new(stream)), digest, connection, head_timeout)
+        let head = head_timer(&connection, head_timeout);
+        Self::new(Transport::Tls(Box::new(stream)), digest, connection, head, progress)
     }
 
     fn new(
         transport: Transport,
         digest: Arc<SocketDigest>,
         connection: ConnectionInfo,
-        head_timeout: Duration,
+        head: Option<HeadTimer>,
+        progress: WriteProgress,
     ) -> Self {
-        let head = match connection.protocol {
-            ClientProtocol::Http1 => Some(HeadTimer::new(head_timeout)),
-            ClientProtocol::Http2 => None,
-        };
         let connection = Arc::new(connection);
-        Self { transport, buffer: Vec::new(), written: 0, digest, connection, head }
+        Self { transport, buffer: Vec::new(), written: 0, digest, connection, head, progress }
     }
 
     /// The connection, which its requests share.
@@ -121,10 +124,22 @@ impl ClientStream {
         Pin::new(&mut self.transport).poll_write(context, bytes)
     }
 
+    /// Whether no response is being sent over HTTP/1. HTTP/2 marks the ends of responses itself.
+    fn is_between_responses(&self) -> bool {
+        self.head.is_none() || !self.connection.head.is_whole()
+    }
+
     /// Frees the buffer, which has been written.
     fn discard(&mut self) {
         self.buffer = Vec::new();
         self.written = 0;
+    }
+}
+
+fn head_timer(connection: &ConnectionInfo, timeout: Duration) -> Option<HeadTimer> {
+    match connection.protocol {
+        ClientProtocol::Http1 => Some(HeadTimer::new(timeout)),
+        ClientProtocol::Http2 => None,
     }
 }
 
@@ -144,10 +159,15 @@ fn at_least_one(count: usize) -> io::Result<usize> {
 }
 
 impl Drop for ClientStream {
-    /// Writes what has been collected, as far as the kernel accepts it at once.
+    /// Writes what has been collected, as far as the kernel accepts it at once. Between responses, it also ends
+    /// the TLS session (close_notify): without that, a client must suspect an attacker of cutting it off.
     fn drop(&mut self) {
-        if !self.buffer.is_empty() {
-            let _ = self.poll_buffer(&mut Context::from_waker(Waker::noop()));
+        let context = &mut Context::from_waker(Waker::noop());
+        let is_written = self.buffer.is_empty() || self.poll_buffer(context).is_ready();
+        if let (true, true, Transport::Tls(stream)) =
+            (is_written, self.is_between_responses(), &mut self.transport)
+        {
+            let _ = Pin::new(stream).poll_shutdown(context);
         }
     }
 }
@@ -232,7 +252,9 @@ impl AsyncWrite for ClientStream {
             this.buffer.extend_from_slice(bytes);
             return Poll::Ready(Ok(bytes.len()));
         }
-        this.poll_with_buffer(context, bytes)
+        let written = this.poll_with_buffer(context, bytes);
+        this.progress.note(written.is_pending());
+        written
     }
 
     fn poll_write_vectored(
@@ -242,8 +264,15 @@ impl AsyncWrite for ClientStream {
     ) -> Poll<io::Result<usize>> {
         // HTTP/2 collects frames itself.
         let this = self.get_mut();
-        ready!(this.poll_buffer(context))?;
-        Pin::new(&mut this.transport).poll_write_vectored(context, parts)
+        let written = match this.poll_buffer(context) {
+            Poll::Ready(Ok(())) => {
+                Pin::new(&mut this.transport).poll_write_vectored(context, parts)
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        };
+        this.progress.note(written.is_pending());
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -252,8 +281,12 @@ impl AsyncWrite for ClientStream {
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        ready!(this.poll_buffer(context))?;
-        Pin::new(&mut this.transport).poll_flush(context)
+        let flushed = match this.poll_buffer(context) {
+            Poll::Ready(Ok(())) => Pin::new(&mut this.transport).poll_flush(context),
+            unfinished => unfinished,
+        };
+        this.progress.note(flushed.is_pending());
+        flushed
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -307,12 +340,15 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::UnixStream;
 
+    use super::super::unwritten::Unwritten;
     use super::*;
 
     fn pair() -> (ClientStream, UnixStream) {
         let (here, there) = UnixStream::pair().unwrap();
         let connection = ConnectionInfo::default();
-        (ClientStream::clear(Socket::unix(here), connection, Duration::from_secs(10)), there)
+        let progress = WriteProgress::new(Unwritten::default());
+        let timeout = Duration::from_secs(10);
+        (ClientStream::clear(Socket::unix(here), connection, timeout, progress), there)
     }
 
     #[tokio::test]
@@ -359,5 +395,30 @@ mod tests {
         let mut read = String::new();
         there.read_to_string(&mut read).await.unwrap();
         assert_eq!(read, "partial");
+    }
+
+    #[tokio::test]
+    async fn connection_is_counted_while_its_client_does_not_read() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let unwritten = Unwritten::default();
+        let (connection, timeout) = (ConnectionInfo::default(), Duration::from_secs(10));
+        let progress = WriteProgress::new(unwritten.clone());
+        let mut stream = ClientStream::clear(Socket::unix(here), connection, timeout, progress);
+        let body = vec![0; 4_000_000];
+        let write = async {
+            stream.write_all(&body).await.unwrap();
+            stream.flush().await.unwrap();
+            drop(stream);
+        };
+        let read = async {
+            while unwritten.count() == 0 {
+                tokio::task::yield_now().await;
+            }
+            let mut read = Vec::new();
+            there.read_to_end(&mut read).await.unwrap();
+            read.len()
+        };
+        let ((), read) = tokio::join!(write, read);
+        assert_eq!((read, unwritten.count()), (body.len(), 0));
     }
 }

@@ -119,10 +119,12 @@ impl Gateway {
         let pool = Arc::clone(&dial.pool);
         let acquired = pool.http2.acquire(dial, offer, is_new, upstream.idle_timeout);
         let now = Instant::now();
-        let limits = Limits::of(upstream, session, exchange.started);
+        let limits =
+            Limits::of(&exchange.snapshot.policy.server, upstream, session, exchange.started);
         let until = now.checked_add(upstream.connect_timeout);
-        let deadline = limits.end(Waiting::Client, now).filter(|end| Some(*end) < until);
-        let timeout = deadline.map_or(upstream.connect_timeout, |end| end - now);
+        let deadline = limits.deadline().filter(|end| Some(*end) < until);
+        let timeout =
+            deadline.map_or(upstream.connect_timeout, |end| end.saturating_duration_since(now));
         tokio::time::timeout(timeout, acquired).await.unwrap_or_else(|_| {
             Err(match deadline {
                 Some(_) => limits.error(Waiting::Response),
@@ -141,7 +143,8 @@ impl Gateway {
         let Some(upstream) = exchange.upstream() else {
             return Outcome::Failed(super::respond::no_server());
         };
-        let limits = Limits::of(upstream, session, exchange.started);
+        let server = &exchange.snapshot.policy.server;
+        let limits = Limits::of(server, upstream, session, exchange.started);
         match Call::begin(self, session, exchange, stream, replay, limits).await {
             Ok(call) => call.run().await,
             Err(outcome) => outcome,

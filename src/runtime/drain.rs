@@ -13,6 +13,8 @@ use prometheus::IntGauge;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::info;
 
+use crate::downstream::unwritten::Unwritten;
+
 /// Whether the process is draining: it has received SIGTERM. `/ready` reports it.
 #[derive(Clone, Debug, Default)]
 pub struct Draining(Arc<AtomicBool>);
@@ -29,6 +31,14 @@ pub struct Signals {
 struct Caught {
     terminate: Signal,
     interrupt: Signal,
+}
+
+/// What the process waits for while it drains.
+pub struct Busy {
+    /// Requests that are being served.
+    pub in_flight: IntGauge,
+    /// Connections with the end of a response that is not written yet.
+    pub unwritten: Unwritten,
 }
 
 /// Interval at which the requests in flight are counted while draining.
@@ -87,16 +97,27 @@ impl ShutdownSignalWatch for Signals {
     }
 }
 
-/// Blocks until no request has been in flight for 50 ms, or `drain_timeout` has passed. Returns the
-/// number of requests that are still in flight.
-#[allow(clippy::disallowed_methods, reason = "runs on the main thread, which serves no requests")]
-pub fn wait_until_idle(in_flight: &IntGauge, drain_timeout: Duration) -> i64 {
-    let mut waited = Duration::ZERO;
-    let mut quiet = Duration::ZERO;
-    while waited < drain_timeout && quiet < QUIET {
-        std::thread::sleep(POLL);
-        waited += POLL;
-        quiet = if in_flight.get() == 0 { quiet + POLL } else { Duration::ZERO };
+impl Busy {
+    /// Number of requests in flight, or of connections whose response is not written if there are more.
+    fn count(&self) -> i64 {
+        let unwritten = i64::try_from(self.unwritten.count()).unwrap_or(i64::MAX);
+        self.in_flight.get().max(unwritten)
     }
-    in_flight.get()
+
+    /// Blocks until no request has been in flight for 50 ms and all responses are written, or
+    /// `drain_timeout` has passed. Returns how many are left.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "runs on the main thread, which serves no requests"
+    )]
+    pub fn wait_until_idle(&self, drain_timeout: Duration) -> i64 {
+        let mut waited = Duration::ZERO;
+        let mut quiet = Duration::ZERO;
+        while waited < drain_timeout && quiet < QUIET {
+            std::thread::sleep(POLL);
+            waited += POLL;
+            quiet = if self.count() == 0 { quiet + POLL } else { Duration::ZERO };
+        }
+        self.count()
+    }
 }

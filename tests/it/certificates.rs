@@ -293,3 +293,23 @@ fn check_lists_certificates_and_names_the_line_of_a_wrong_file() {
         outcome.stderr
     );
 }
+
+#[test]
+fn idle_connection_ends_with_close_notify() {
+    let authority = Authority::new();
+    let issued = authority.issue("a", &["a.example"]);
+    let mut gateway = Gateway::start(&format!("keepalive_timeout = \"1s\"\n{}", file(&issued, "")));
+    let (config, address) = (client(&authority), gateway.listener(1));
+    let open = || {
+        let mut idle = Secure::open(&config, address).unwrap();
+        assert!(idle.get().unwrap());
+        idle
+    };
+    // Without it, rustls reports an unexpected end.
+    let is_closed = |mut idle: Secure| matches!(idle.0.read(&mut [0]), Ok(0));
+    assert!(is_closed(open()), "after keepalive_timeout");
+    let (used, unused) = (open(), Secure::open(&config, address).unwrap());
+    gateway.terminate();
+    assert!(is_closed(used) && is_closed(unused), "after SIGTERM");
+    assert_eq!(gateway.exit().0, Some(0));
+}

@@ -10,7 +10,8 @@ use h2::{Reason, RecvStream};
 use http::{Method, Request, Response, StatusCode, Version};
 
 use crate::support::{
-    Connection, DEMO, Gateway, Latch, TIMEOUT, Upstream, curl, eventually, proxy_to, timed,
+    Connection, DEMO, Gateway, Latch, PeerServer, TIMEOUT, Upstream, curl, eventually, proxy_to,
+    timed,
 };
 
 /// A listener for HTTP/1.1 and HTTP/2 in clear, after `server`, which continues the `[server]` table.
@@ -287,16 +288,124 @@ async fn repeated_malformed_requests_close_the_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn body_that_stalls_is_a_408_and_other_streams_continue() {
-    let upstream = Upstream::echo();
-    let server = "read_timeout = \"500ms\"\n";
-    let gateway = Gateway::start(&config(server, &proxy_to(&[upstream.address])));
+    let (http1, http2) = (Upstream::echo(), PeerServer::node(None));
+    let over_http2 = proxy_to(&[http2.address]).replace("[routes", "protocol = \"h2c\"\n[routes");
+    for config_of_upstream in [proxy_to(&[http1.address]), over_http2] {
+        let gateway = Gateway::start(&config("read_timeout = \"500ms\"\n", &config_of_upstream));
+        let mut client = Client::connect(gateway.listener(1)).await;
+        let post =
+            Request::builder().method(Method::POST).uri("http://api.test/").body(()).unwrap();
+        let (response, mut upload) = client.send.send_request(post, false).unwrap();
+        upload.send_data(Bytes::from_static(b"part"), false).unwrap();
+        let response = tokio::time::timeout(TIMEOUT, response).await.unwrap().unwrap();
+        assert_eq!(response.status(), 408);
+        assert_eq!(client.send(get("/")).await.unwrap().status(), 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_that_does_not_read_gets_a_reset_and_other_streams_continue() {
+    let large = format!("HTTP/1.1 200 OK\r\nContent-Length: 500000\r\n\r\n{}", "x".repeat(500_000));
+    let (http1, http2) = (Upstream::responding(large), PeerServer::node(None));
+    let over_http2 = proxy_to(&[http2.address]).replace("[routes", "protocol = \"h2c\"\n[routes");
+    for config_of_upstream in [proxy_to(&[http1.address]), over_http2] {
+        let gateway = Gateway::start(&config("write_timeout = \"500ms\"\n", &config_of_upstream));
+        let stream = tokio::net::TcpStream::connect(gateway.listener(1)).await.unwrap();
+        let mut client = h2::client::Builder::new();
+        let handshake = client.initial_window_size(1_000).handshake::<_, Bytes>(stream);
+        let (send, connection) = handshake.await.unwrap();
+        let task = tokio::spawn(connection);
+        let mut client = Client { send: send.ready().await.unwrap(), task };
+        let mut body = client.send(get("/large")).await.unwrap().into_body();
+        let ended = tokio::time::timeout(TIMEOUT, async {
+            loop {
+                match body.data().await {
+                    // Its window is not given back.
+                    Some(Ok(_)) => {}
+                    end => return end,
+                }
+            }
+        });
+        let error = ended.await.expect("a reset in time").expect("no complete body").unwrap_err();
+        assert!(error.is_reset(), "{error}");
+        let head = Request::builder().method(Method::HEAD).uri("http://api.test/large");
+        assert_eq!(client.send(head.body(()).unwrap()).await.unwrap().status(), 200);
+        gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
+    }
+}
+
+#[tokio::test]
+async fn extended_connect_is_not_announced() {
+    let gateway = Gateway::start(&config("", DEMO));
     let mut client = Client::connect(gateway.listener(1)).await;
-    let post = Request::builder().method(Method::POST).uri("http://api.test/").body(()).unwrap();
-    let (response, mut upload) = client.send.send_request(post, false).unwrap();
-    upload.send_data(Bytes::from_static(b"part"), false).unwrap();
-    let response = tokio::time::timeout(TIMEOUT, response).await.unwrap().unwrap();
-    assert_eq!(response.status(), 408);
+    // The settings of the gateway come before its first response.
     assert_eq!(client.send(get("/")).await.unwrap().status(), 200);
+    assert!(!client.send.is_extended_connect_protocol_enabled());
+}
+
+#[tokio::test]
+async fn sigterm_closes_idle_connections_with_a_goaway_and_exits_at_once() {
+    let mut gateway = Gateway::start(&config("drain_timeout = \"20s\"\n", DEMO));
+    let mut client = Client::connect(gateway.listener(1)).await;
+    assert_eq!(client.send(get("/")).await.unwrap().status(), 200);
+    gateway.terminate();
+    client.closed().await.unwrap();
+    let (code, took) = gateway.exit();
+    assert!(code == Some(0) && took < Duration::from_secs(5), "{code:?} {took:?}");
+}
+
+/// The preface with windows that no response fills, and `count` times GET.
+fn greedy_requests(count: u32) -> Vec<u8> {
+    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        let header = [&length[1..], &[kind, flags], &stream.to_be_bytes()].concat();
+        [&header, payload].concat()
+    };
+    let window = 0x4000_0000_u32.to_be_bytes();
+    let settings = frame(4, 0, 0, &[&[0, 4], &window[..]].concat());
+    let update = frame(8, 0, 0, &window);
+    // The method, scheme and path of HPACK's static table, and `:authority: a`.
+    let get = |number: u32| frame(1, 5, 2 * number + 1, &[0x82, 0x86, 0x84, 0x41, 1, b'a']);
+    let preface = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..], &update].concat();
+    [preface, (0..count).flat_map(get).collect()].concat()
+}
+
+/// Bytes of the bodies in these frames, and how many of them are complete.
+fn bodies_of(mut frames: &[u8]) -> (usize, usize) {
+    let (mut received, mut complete) = (0, 0);
+    while let [high, middle, low, kind, flags, _, _, _, _, rest @ ..] = frames {
+        let length = u32::from_be_bytes([0, *high, *middle, *low]) as usize;
+        if *kind == 0 {
+            received += length.min(rest.len());
+            complete += usize::from(flags & 1 == 1 && length <= rest.len());
+        }
+        frames = rest.get(length..).unwrap_or_default();
+    }
+    (received, complete)
+}
+
+/// The end of a response over HTTP/2 is queued after its request is complete.
+#[test]
+fn sigterm_waits_until_a_slow_client_has_read_the_responses() {
+    /// Together more than the kernel buffers.
+    const COUNT: usize = 60;
+    const LENGTH: usize = 300_000;
+    let body = "x".repeat(LENGTH);
+    let large = format!("HTTP/1.1 200 OK\r\nContent-Length: {LENGTH}\r\n\r\n{body}");
+    let upstream = Upstream::responding(large);
+    let mut gateway = Gateway::start(&config("", &proxy_to(&[upstream.address])));
+    let mut stream = TcpStream::connect(gateway.listener(1)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream.write_all(&greedy_requests(u32::try_from(COUNT).unwrap())).unwrap();
+    gateway.wait_for_count("tollgate_requests_total", &[("status", "200")], COUNT as u64);
+    gateway.terminate();
+    eventually("the gateway drains", || gateway.log().contains("draining").then_some(()));
+    crate::support::sleep_for(Duration::from_millis(500));
+    let mut seen = Vec::new();
+    // A connection that breaks off may be an error.
+    let _ = stream.read_to_end(&mut seen);
+    assert_eq!(bodies_of(&seen), (COUNT * LENGTH, COUNT));
+    assert_eq!(gateway.exit().0, Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,6 +13,7 @@ use tracing::warn;
 use crate::admin::{Admin, App, Sampler};
 use crate::clock;
 use crate::downstream::service::{Downstream, Front};
+use crate::downstream::unwritten::Unwritten;
 use crate::gateway::{Gateway, MAX_TRIES};
 use crate::limit::share::Share;
 use crate::net::listen::{ClientListener, Listener, Prebound};
@@ -24,7 +25,7 @@ use crate::reload::Reloader;
 use crate::reload::service::{HangupSignal, ReloadService};
 use crate::runtime::Runtime;
 use crate::runtime::acme::AcmeService;
-use crate::runtime::drain::Draining;
+use crate::runtime::drain::{Busy, Draining};
 use crate::runtime::lookups::Lookups;
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
@@ -48,8 +49,13 @@ pub(super) struct Services {
 }
 
 impl Services {
-    /// Builds all services by the settings of `[server]`. Threads start when the server runs.
-    pub(super) fn assemble(self, settings: &settings::Server, draining: &Draining) -> Server {
+    /// Builds all services by the settings of `[server]`. Threads start when the server runs. Also returns what
+    /// the drain waits for.
+    pub(super) fn assemble(
+        self,
+        settings: &settings::Server,
+        draining: &Draining,
+    ) -> (Server, Busy) {
         let threads = threads(settings);
         let conf = ServerConf {
             threads,
@@ -83,7 +89,10 @@ impl Services {
             tls,
             handshakes: self.handshakes,
             series: metrics.connections.clone(),
+            unwritten: Unwritten::default(),
         };
+        let unwritten = front.unwritten.clone();
+        let busy = Busy { in_flight: metrics.in_flight.clone(), unwritten };
         let proxy = Downstream::new(proxy, front, self.listeners);
         let mut proxy = Prebound::new(proxy, Vec::new());
         if let Some(supervisor) = self.supervisor {
@@ -117,7 +126,7 @@ impl Services {
         let mut reloads = background_service("reloads", reloads);
         reloads.threads = Some(1);
         pingora.add_service(reloads);
-        pingora
+        (pingora, busy)
     }
 }
 

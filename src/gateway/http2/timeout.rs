@@ -9,12 +9,12 @@ use tokio::time::Instant;
 
 use crate::clock;
 use crate::gateway::respond::{failure, grpc};
-use crate::policy::settings::Upstream;
+use crate::policy::settings::{Server, Upstream};
 
 /// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waiting {
-    /// The client's body, as long as the client takes.
+    /// The next part of the client's body.
     Client,
     /// The server's permission to send more of the body.
     Window,
@@ -25,8 +25,10 @@ pub(super) enum Waiting {
 /// The time limits of one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Limits {
-    /// Those of the upstream, for each wait.
-    Upstream {
+    /// Those of the upstream and the server, for each wait.
+    Each {
+        /// For [`Waiting::Client`]; `None`: Pingora bounds it, which it does for HTTP/1.
+        client: Option<Duration>,
         /// For [`Waiting::Response`].
         read: Duration,
         /// For [`Waiting::Window`].
@@ -39,9 +41,18 @@ pub(super) enum Limits {
 
 impl Limits {
     /// The limits of a request whose head was received at `started` (microseconds).
-    pub(super) fn of(upstream: &Upstream, session: &Session, started: u64) -> Self {
+    pub(super) fn of(
+        server: &Server,
+        upstream: &Upstream,
+        session: &Session,
+        started: u64,
+    ) -> Self {
         if grpc::Form::of(session).is_none() {
-            return Self::Upstream { read: upstream.read_timeout, write: upstream.write_timeout };
+            return Self::Each {
+                client: session.as_http2().map(|_| server.read_timeout),
+                read: upstream.read_timeout,
+                write: upstream.write_timeout,
+            };
         }
         let timeout = grpc_timeout(&session.req_header().headers);
         let elapsed = Duration::from_micros(clock::now().saturating_sub(started));
@@ -53,8 +64,8 @@ impl Limits {
     pub(super) fn end(self, waiting: Waiting, since: Instant) -> Option<Instant> {
         match self {
             Self::Rpc(deadline) => deadline,
-            Self::Upstream { read, write } => match waiting {
-                Waiting::Client => None,
+            Self::Each { client, read, write } => match waiting {
+                Waiting::Client => since.checked_add(client?),
                 Waiting::Window => since.checked_add(write),
                 Waiting::Response => since.checked_add(read),
             },
@@ -64,12 +75,20 @@ impl Limits {
     /// How the request fails if a wait has taken too long.
     #[allow(clippy::unnecessary_box_returns, reason = "the type of Pingora's errors")]
     pub(super) fn error(self, waiting: Waiting) -> Box<Error> {
-        let etype = match (self, waiting) {
-            (Self::Rpc(_), _) => ErrorType::Custom(failure::DEADLINE_PASSED),
-            (Self::Upstream { .. }, Waiting::Window) => ErrorType::WriteTimedout,
-            (Self::Upstream { .. }, _) => ErrorType::ReadTimedout,
-        };
-        Error::new(etype).into_up()
+        match (self, waiting) {
+            (Self::Rpc(_), _) => Error::new(ErrorType::Custom(failure::DEADLINE_PASSED)).into_up(),
+            (Self::Each { .. }, Waiting::Client) => Error::new(ErrorType::ReadTimedout).into_down(),
+            (Self::Each { .. }, Waiting::Window) => Error::new(ErrorType::WriteTimedout).into_up(),
+            (Self::Each { .. }, Waiting::Response) => Error::new(ErrorType::ReadTimedout).into_up(),
+        }
+    }
+
+    /// When the request must have ended; `None`: at any time.
+    pub(super) fn deadline(self) -> Option<Instant> {
+        match self {
+            Self::Rpc(deadline) => deadline,
+            Self::Each { .. } => None,
+        }
     }
 }
 
@@ -136,10 +155,12 @@ mod tests {
     }
 
     #[test]
-    fn wait_for_the_client_has_no_end() {
+    fn each_wait_has_its_end() {
         let (now, second) = (Instant::now(), Duration::from_secs(1));
-        let limits = Limits::Upstream { read: second, write: second * 2 };
-        assert_eq!(limits.end(Waiting::Client, now), None);
+        let limits = |client| Limits::Each { client, read: second, write: second * 2 };
+        assert_eq!(limits(None).end(Waiting::Client, now), None);
+        let limits = limits(Some(second * 3));
+        assert_eq!(limits.end(Waiting::Client, now), Some(now + second * 3));
         assert_eq!(limits.end(Waiting::Response, now), Some(now + second));
         assert_eq!(limits.end(Waiting::Window, now), Some(now + second * 2));
         assert_eq!(Limits::Rpc(None).end(Waiting::Response, now), None);

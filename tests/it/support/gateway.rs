@@ -214,6 +214,15 @@ impl Gateway {
         (kib("VmRSS:") * 1024, kib("VmHWM:") * 1024)
     }
 
+    /// Lets the process open this many files more.
+    pub(crate) fn limit_more_files(&self, more: usize) {
+        let process = self.child.id().to_string();
+        let open = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count();
+        let limit = format!("--nofile={}:", open + more);
+        let status = Command::new("prlimit").args(["--pid", &process, &limit]).status();
+        assert!(status.expect("install it: apt-get install util-linux").success());
+    }
+
     /// The log so far.
     pub(crate) fn log(&self) -> String {
         self.child.log()

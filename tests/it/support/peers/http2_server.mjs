@@ -18,7 +18,11 @@ server.on("session", () => console.log(`session ${++sessions}`));
 server.on("request", async (request, response) => {
   console.log(`request ${request.method} ${request.url}`);
   const body = [];
-  for await (const chunk of request) body.push(chunk);
+  try {
+    for await (const chunk of request) body.push(chunk);
+  } catch {
+    return; // The stream was reset.
+  }
   const text = Buffer.concat(body);
   const seen = {
     version: request.httpVersion, method: request.method, path: request.url, headers: request.headers,
