@@ -98,6 +98,38 @@ async fn upstream_of_http1_gets_the_authority_as_host_and_one_cookie_line() {
     assert_eq!(seen.header("x-forwarded-for"), Some("127.0.0.1"));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn request_that_the_client_resets_is_counted_once_and_logged_as_closed_by_the_client() {
+    let release = Latch::default();
+    let waits = release.clone();
+    let upstream = Upstream::start(move |_, _| {
+        waits.wait();
+        false
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("access.log");
+    let rest = format!(
+        "{}[rules.ip]\nper = [\"ip\"]\nrate = \"9/d\"\n[access_log]\noutput = {log:?}\n\
+         fields = [\"reason\", \"status\"]\n",
+        proxy_to(&[upstream.address])
+    );
+    let gateway = Gateway::start(&config("", &rest));
+    let mut client = Client::connect(gateway.listener(1)).await;
+    let (response, mut stream) = client.send.send_request(get("/"), true).unwrap();
+    tokio::task::block_in_place(|| eventually("the request", || upstream.requests().pop()));
+    stream.send_reset(Reason::CANCEL);
+    assert!(response.await.is_err());
+    let line = tokio::task::block_in_place(|| {
+        eventually("a line", || {
+            std::fs::read_to_string(&log).ok().filter(|text| text.ends_with('\n'))
+        })
+    });
+    assert_eq!(line, "{\"reason\":\"client_closed\",\"status\":null}\n");
+    assert_eq!(gateway.count("tollgate_decisions_total", &[("rule", "ip")]), 1);
+    assert_eq!(upstream.requests().len(), 1);
+    release.open();
+}
+
 #[test]
 fn refused_upload_gets_a_problem_document() {
     let rule = "[rules.all]\nper = []\nrate = \"1/d\"\n";

@@ -17,15 +17,17 @@ pub(in crate::gateway) const DEADLINE_PASSED: &str = "the deadline of the call h
 pub(in crate::gateway) fn failure(error: &Error) -> Failure {
     use ErrorType::{
         BindError, ConnectError, ConnectNoRoute, ConnectProxyFailure, ConnectRefused,
-        ConnectTimedout, ConnectionClosed, Custom, HTTPStatus, HandshakeError, InvalidCert,
-        ReadError, ReadTimedout, SocketError, TLSHandshakeFailure, TLSHandshakeTimedout,
-        TLSWantX509Lookup, WriteError, WriteTimedout,
+        ConnectTimedout, ConnectionClosed, Custom, H2Error, HTTPStatus, HandshakeError,
+        InvalidCert, ReadError, ReadTimedout, SocketError, TLSHandshakeFailure,
+        TLSHandshakeTimedout, TLSWantX509Lookup, WriteError, WriteTimedout,
     };
     match (error.esource(), error.etype()) {
         (ErrorSource::Downstream, ReadTimedout) => Failure::ClientTimeout,
-        (ErrorSource::Downstream, ConnectionClosed | ReadError | WriteError | WriteTimedout) => {
-            Failure::ClientClosed
-        }
+        // `H2Error`: the client has reset the request.
+        (
+            ErrorSource::Downstream,
+            ConnectionClosed | ReadError | WriteError | WriteTimedout | H2Error,
+        ) => Failure::ClientClosed,
         (ErrorSource::Downstream, _) => Failure::UnreadableRequest,
         (_, HTTPStatus(_)) => Failure::NoServer,
         (ErrorSource::Upstream, ConnectTimedout | TLSHandshakeTimedout) => {
@@ -147,6 +149,7 @@ mod tests {
             (ErrorSource::Downstream, ErrorType::ReadTimedout, Failure::ClientTimeout),
             (ErrorSource::Downstream, ErrorType::WriteError, Failure::ClientClosed),
             (ErrorSource::Downstream, ErrorType::H1Error, Failure::UnreadableRequest),
+            (ErrorSource::Downstream, ErrorType::H2Error, Failure::ClientClosed),
             (ErrorSource::Upstream, ErrorType::ConnectError, Failure::UpstreamConnect),
             (ErrorSource::Upstream, ErrorType::TLSHandshakeFailure, Failure::UpstreamTls),
             (ErrorSource::Upstream, ErrorType::ConnectTimedout, Failure::UpstreamConnectTimeout),
