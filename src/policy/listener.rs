@@ -23,7 +23,7 @@ pub struct Listener {
 }
 
 /// Where a listener accepts connections. Displayed as in the configuration file.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ListenAddress {
     /// A TCP address; port 0 selects a free port.
     Tcp(SocketAddr),

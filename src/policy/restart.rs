@@ -1,6 +1,7 @@
 //! Settings that a reload cannot change: ports, threads, and where buckets are stored. A file that
 //! changes one of them is rejected as a whole, so that a gateway never runs with half of a file.
 
+use super::listener::ListenAddress;
 use super::redis::{Address, Login, Redis};
 use super::settings::{Log, Server};
 use super::{OnFailure, Policy};
@@ -60,12 +61,14 @@ fn of_server(old: &Server, new: &Server) -> Vec<SettingPath> {
 }
 
 /// Sockets are bound at the start: the addresses of `[[listeners]]`. What a listener does with
-/// a connection can change.
+/// a connection can change, and the order of the listeners.
 fn of_listeners(old: &Policy, new: &Policy) -> Option<SettingPath> {
-    let addresses = |policy: &Policy| {
+    fn addresses(policy: &Policy) -> Vec<&ListenAddress> {
         let own = policy.listeners.iter().skip(policy.server.listen.len());
-        own.map(|listener| listener.address.clone()).collect::<Vec<_>>()
-    };
+        let mut addresses: Vec<_> = own.map(|listener| &listener.address).collect();
+        addresses.sort();
+        addresses
+    }
     (addresses(old) != addresses(new)).then_some(["listeners", "address"])
 }
 
@@ -191,5 +194,24 @@ mod tests {
         let local = from_text("local", &format!("{local}{listener}")).unwrap();
         assert_eq!(needed(&old, &local), [["redis", "url"]]);
         assert_eq!(needed(&local, &old), [["redis", "url"]]);
+    }
+
+    #[test]
+    fn order_of_listeners_can_change() {
+        let policy = |addresses: [&str; 2]| {
+            let listeners =
+                addresses.map(|address| format!("[[listeners]]\naddress = '{address}'\n"));
+            from_text(
+                "file",
+                &format!("{}{}", FILE.replace("redis:", "rediss:"), listeners.concat()),
+            )
+            .unwrap()
+        };
+        let [a, b] = ["127.0.0.1:8443", "unix:/run/a"];
+        assert_eq!(needed(&policy([a, b]), &policy([b, a])), [["redis", "url"]; 0]);
+        assert_eq!(
+            needed(&policy([a, b]), &policy(["127.0.0.1:1", b])),
+            [["listeners", "address"]]
+        );
     }
 }
