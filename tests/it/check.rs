@@ -308,6 +308,8 @@ fn connect_performs_the_tls_handshake_with_upstreams() {
     let wrong_name = warnings(&authority, "other.test");
     let expected = "TLS: certificate of other.test: not valid for this name";
     assert!(wrong_name.contains(expected), "{wrong_name}");
+    let help = "= help: the server runs; in `tls` of the upstream, check `ca`";
+    assert!(wrong_name.contains(help), "{wrong_name}");
     let unknown = warnings(&other, "api.test");
     assert!(unknown.contains("TLS: certificate of api.test: not signed by"), "{unknown}");
 }

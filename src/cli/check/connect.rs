@@ -88,14 +88,47 @@ async fn upstreams(policy: &Policy, outline: &Outline) -> Vec<Diagnostic> {
     }
     let mut warnings = Vec::new();
     for (server, place, trial) in trials {
-        if let Ok(Err(why)) = trial.await {
+        if let Ok(Err(Failure { why, step })) = trial.await {
             let message = format!("`{server}` cannot be connected to from here: {why}");
-            let help =
-                "check the address, and whether the server runs; the gateway starts without it";
-            warnings.push(Diagnostic::warning(place, message).help(help));
+            warnings.push(Diagnostic::warning(place, message).help(step.help()));
         }
     }
     warnings
+}
+
+/// Why a server cannot be used.
+struct Failure {
+    why: String,
+    step: Step,
+}
+
+/// A step on the way to a server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The look-up of its name, or the TCP connection.
+    Connection,
+    /// The TLS handshake.
+    Handshake,
+}
+
+impl Step {
+    /// What to do if it fails.
+    const fn help(self) -> &'static str {
+        match self {
+            Self::Connection => {
+                "check the address, and whether the server runs; the gateway starts without it"
+            }
+            Self::Handshake => {
+                "the server runs; in `tls` of the upstream, check `ca` (the authority of its certificate), \
+                 `server_name` (a name in it), and `cert` and `key` (the gateway's own certificate)"
+            }
+        }
+    }
+
+    /// A failure of this step.
+    fn failed(self, why: impl Into<String>) -> Failure {
+        Failure { why: why.into(), step: self }
+    }
 }
 
 /// What follows the TCP connection to a server.
@@ -128,11 +161,11 @@ impl Handshake {
     }
 
     /// Performs it. `host` is that of the file.
-    async fn perform(&self, mut stream: TcpStream, host: &str) -> Result<(), String> {
+    async fn perform(&self, mut stream: TcpStream, host: &str) -> Result<(), Failure> {
         let Some((client, offer)) = &self.tls else { return Ok(()) };
         stream.write_all(&self.proxy_header).await.map_err(|error| reason(&error))?;
         let done = client.connect(stream, host, *offer).await;
-        done.map(drop).map_err(|error| format!("TLS: {error}"))
+        done.map(drop).map_err(|error| Step::Handshake.failed(format!("TLS: {error}")))
     }
 }
 
@@ -142,30 +175,34 @@ async fn connect(
     limit: Duration,
     resolver: &Resolver,
     handshake: &Arc<Handshake>,
-) -> Result<(), String> {
+) -> Result<(), Failure> {
+    let failed = |why: String| Err(Step::Connection.failed(why));
     let addresses = match timeout(LOOKUP_TIMEOUT, resolver(server)).await {
         Ok(Ok(addresses)) => addresses,
-        Ok(Err(error)) => return Err(format!("the name has no address ({error})")),
+        Ok(Err(error)) => return failed(format!("the name has no address ({error})")),
         Err(_) => {
-            return Err(format!("the look-up of the name took longer than {LOOKUP_TIMEOUT:?}"));
+            return failed(format!("the look-up of the name took longer than {LOOKUP_TIMEOUT:?}"));
         }
     };
     if addresses.is_empty() {
-        return Err("the name has no address".to_owned());
+        return failed("the name has no address".to_owned());
     }
     let open = |address| {
         let (host, handshake) = (server.host.clone(), Arc::clone(handshake));
         (address, tokio::spawn(async move { open(address, limit, &host, &handshake).await }))
     };
     let trials: Vec<_> = addresses.into_iter().take(MAX_ADDRESSES).map(open).collect();
-    let mut failed = Vec::new();
+    let (mut reasons, mut steps) = (Vec::new(), Vec::new());
     for (address, trial) in trials {
-        let Ok(Err(why)) = trial.await else { continue };
+        let Ok(Err(Failure { why, step })) = trial.await else { continue };
         // A server that is written as an address needs no other name.
         let is_same = address.to_string() == server.to_string();
-        failed.push(if is_same { why } else { format!("{address}: {why}") });
+        reasons.push(if is_same { why } else { format!("{address}: {why}") });
+        steps.push(step);
     }
-    if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
+    let is_handshake = steps.iter().all(|step| *step == Step::Handshake);
+    let step = if is_handshake { Step::Handshake } else { Step::Connection };
+    if reasons.is_empty() { Ok(()) } else { Err(step.failed(reasons.join("; "))) }
 }
 
 /// Connects to an address, with TLS if the upstream has it.
@@ -174,16 +211,17 @@ async fn open(
     limit: Duration,
     host: &str,
     handshake: &Handshake,
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let connect = async {
         let stream = TcpStream::connect(address).await.map_err(|error| reason(&error))?;
         handshake.perform(stream, host).await
     };
-    timeout(limit, connect).await.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")))
+    let late = || Step::Connection.failed(format!("no answer within {limit:?}"));
+    timeout(limit, connect).await.unwrap_or_else(|_| Err(late()))
 }
 
-fn reason(error: &io::Error) -> String {
-    match error.kind() {
+fn reason(error: &io::Error) -> Failure {
+    Step::Connection.failed(match error.kind() {
         io::ErrorKind::ConnectionRefused => {
             "connection refused, so nothing listens there".to_owned()
         }
@@ -191,7 +229,7 @@ fn reason(error: &io::Error) -> String {
             "there is no route to it".to_owned()
         }
         _ => error.to_string(),
-    }
+    })
 }
 
 /// A warning if Redis cannot be used as the gateway needs it.
