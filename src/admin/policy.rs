@@ -9,7 +9,7 @@ use super::upstreams::servers;
 use crate::explain::wording;
 use crate::policy::{self, Grant, OnMissing};
 use crate::runtime::Snapshot;
-use settings::{ClientSettings, RedisSettings, ServerSettings};
+use settings::{ClientSettings, ListenerSettings, RedisSettings, ServerSettings};
 
 /// Maximum number of keys, and of limits of each rule, in the response.
 const MAX_LISTED: usize = 1_000;
@@ -21,6 +21,8 @@ pub(super) struct Policy {
     /// Number of configurations that have been in force.
     generation: u64,
     server: ServerSettings,
+    /// Those of `server.listen` first, then `[[listeners]]`.
+    listeners: Vec<ListenerSettings>,
     admin: Admin,
     /// `null` if buckets are stored in this process.
     redis: Option<RedisSettings>,
@@ -143,6 +145,7 @@ impl Policy {
         Self {
             generation: snapshot.generation,
             server: ServerSettings::of(&policy.server),
+            listeners: policy.listeners.iter().map(ListenerSettings::of).collect(),
             admin: Admin { token: policy.admin.token.is_some() },
             redis: policy.redis.as_ref().map(RedisSettings::of),
             audit: Audit {

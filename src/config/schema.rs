@@ -11,7 +11,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::Config;
-use crate::policy::access_log::fields::Name;
+use crate::policy::access_log::fields::Field;
 
 /// The file with the schema.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/gateway.schema.json");
@@ -109,7 +109,7 @@ fn simplify(name: &str, schema: &mut Value) {
         schema.insert("pattern".to_owned(), json!(pattern));
     }
     if schema.get("type") == Some(&json!("string")) && name == "fields" {
-        let names = Name::ALL.map(Name::as_str);
+        let names = Field::names();
         schema.insert("pattern".to_owned(), json!(format!("^({}|header:.+)$", names.join("|"))));
     }
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {

@@ -58,6 +58,11 @@ impl ConnectionInfo {
         CONNECTION.try_with(Arc::clone).unwrap_or_default()
     }
 
+    /// Subject of the client's certificate, which has been verified; `None` without one.
+    pub fn certificate_subject(&self) -> Option<&str> {
+        Some(&self.tls.as_ref()?.client.as_ref()?.subject)
+    }
+
     /// Runs a future whose requests come from this connection.
     pub async fn scope<F: Future>(self: Arc<Self>, serve: F) -> F::Output {
         CONNECTION.scope(self, serve).await

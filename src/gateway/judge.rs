@@ -11,7 +11,6 @@ use super::{Gateway, forward};
 use crate::clock;
 use crate::decide::decision::Decision;
 use crate::decide::{self, Head, Precheck};
-use crate::downstream::ConnectionInfo;
 use crate::limit::charge::Charges;
 use crate::policy::client::Client;
 use crate::request_id::RequestId;
@@ -24,7 +23,7 @@ impl Gateway {
         let snapshot = Arc::clone(&exchange.snapshot);
         let policy = &snapshot.policy;
         let connection = Arc::clone(&exchange.connection);
-        let head = head(session).with_certificate(subject(&connection));
+        let head = head(session).with_certificate(connection.certificate_subject());
         let precheck = decide::precheck(policy, &head);
         let required_by = precheck.key_required_by();
         let Precheck { identity, is_own_limits, route, charges, scope, refusal, .. } = precheck;
@@ -90,11 +89,6 @@ pub(super) fn head(session: &Session) -> Head<'_> {
     let peer = session.client_addr().and_then(|address| address.as_inet()).map(SocketAddr::ip);
     let is_chunked = request.headers.contains_key(header::TRANSFER_ENCODING);
     Head::of(request, request.raw_path(), peer, is_chunked && sent_content_length(session))
-}
-
-/// Subject of the client's certificate.
-fn subject(connection: &ConnectionInfo) -> Option<&str> {
-    Some(&connection.tls.as_ref()?.client.as_ref()?.subject)
 }
 
 /// Whether the client sent `Content-Length`. Pingora removes it if there is a `Transfer-Encoding`, so

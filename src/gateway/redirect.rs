@@ -35,7 +35,7 @@ pub(super) async fn respond(
     };
     exchange.decision = Some(Decision::UNCHECKED);
     let mut head = ResponseHeader::build(StatusCode::PERMANENT_REDIRECT, Some(4))?;
-    head.insert_header(header::LOCATION, location)?;
+    head.insert_header("Location", location)?;
     respond::send_body(session, head, bytes::Bytes::new()).await?;
     Ok(true)
 }

@@ -13,7 +13,7 @@ use crate::decide::decision::{Decision, Summary};
 use crate::decide::label::DecisionLabel;
 use crate::decide::outcome::RequestOutcome;
 use crate::decide::reason::{Failure, Reason};
-use crate::observe::access_log::{Record, Timings};
+use crate::observe::access_log::{Record, RequestParts, Timings};
 use crate::observe::audit::AuditedRequest;
 use crate::observe::metrics::{CompleteRequest, UpstreamResult, seconds};
 use crate::policy::access_log::Output;
@@ -67,7 +67,9 @@ impl Gateway {
         }
         let record = record(session, exchange, decision, total_us);
         if is_written {
-            self.access_log.write(&record, &session.req_header().headers);
+            let headers = &session.req_header().headers;
+            let certificate = exchange.connection.certificate_subject();
+            self.access_log.write(&record, &RequestParts { headers, certificate });
         }
         if let Some(trace) = trace {
             self.record_trace(session, exchange, trace, record);

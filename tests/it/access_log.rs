@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{DEMO, Gateway, Request, Upstream, eventually, key, proxy_to};
+use crate::support::{
+    Authority, DEMO, Gateway, Issued, Request, Upstream, curl, eventually, key, proxy_to,
+};
 
 /// A temporary folder, and the path of a log in it.
 fn place() -> (TempDir, PathBuf) {
@@ -289,4 +291,52 @@ fn malformed_input_is_logged_as_one_line_of_json() {
         .collect();
     assert!(paths.contains(&json!("/quote\"}\\")), "{paths:?}");
     assert!(paths.iter().any(|path| path.as_str().unwrap().ends_with('…')), "{paths:?}");
+}
+
+#[test]
+fn subject_of_a_client_certificate_is_logged_and_limited_over_http1_and_http2() {
+    let authority = Authority::new();
+    let api = authority.issue("api", &["api.test"]);
+    let [alice, bob] = ["alice", "bob"].map(|name| authority.issue_client(name));
+    let (_folder, path) = place();
+    let listener = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\ncertificates = [{}]\nclient_ca = {:?}\n\
+         client_auth = \"optional\"\n",
+        api.entry(),
+        authority.ca()
+    );
+    let rule = "[rules.cert]\nper = [\"cert\"]\nrate = \"2/d\"\n";
+    let fields = "fields = [\"cert_subject\", \"status\", \"rule\"]";
+    let gateway = Gateway::start(&format!("\n{listener}{DEMO}{rule}{}", table(&path, fields)));
+    let url = format!("https://api.test:{}/", gateway.listener(1).port());
+    let ca = authority.ca();
+    let send = |version: &str, issued: Option<&Issued>| {
+        let own = issued.map(|issued| ["--cert", &issued.certificate, "--key", &issued.key]);
+        let own: Vec<&str> = own.into_iter().flatten().collect();
+        let base = ["--cacert", &ca, "--connect-to", "::127.0.0.1:", "-o", "/dev/null"];
+        let shown = ["-w", "%{http_version} %{http_code}\n", version];
+        // Two requests on one connection.
+        curl(&[&base[..], &shown, &own, &[&url, "-o", "/dev/null", &url]].concat()).text()
+    };
+    assert_eq!(send("--http1.1", Some(&alice)), "1.1 200\n1.1 200\n");
+    assert_eq!(send("--http2", Some(&alice)), "2 429\n2 429\n");
+    assert_eq!(send("--http2", Some(&bob)), "2 200\n2 200\n");
+    assert_eq!(send("--http1.1", Some(&bob)), "1.1 429\n1.1 429\n");
+    // The connection of another client does not inherit the subject.
+    assert_eq!(send("--http2", None), "2 200\n2 200\n");
+    let [alice, bob] = ["CN=alice,O=tests", "CN=bob,O=tests"].map(Some);
+    let limited = Some("cert");
+    let expected = [
+        (alice, 200, limited),
+        (alice, 429, limited),
+        (bob, 200, limited),
+        (bob, 429, limited),
+        (None, 200, None),
+    ];
+    let expected: Vec<Value> = expected
+        .iter()
+        .flat_map(|line| [line; 2])
+        .map(|(subject, status, rule)| json!({"cert_subject": subject, "status": status, "rule": rule}))
+        .collect();
+    assert_eq!(lines(&path, 10), expected);
 }

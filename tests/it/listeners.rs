@@ -6,6 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::support::{
     Authority, Connection, DEMO, Gateway, Request, Upstream, check, curl, eventually, full_config,
     proxy_to, sleep_for,
@@ -83,6 +85,66 @@ fn proxy_header_names_the_client() {
         .map(|seen| seen.header("x-forwarded-for").unwrap().to_owned())
         .collect();
     assert_eq!(addresses, ["203.0.113.1", "203.0.113.2", "127.0.0.1"]);
+}
+
+#[test]
+fn proxy_header_on_a_unix_socket_names_the_client() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gateway.sock");
+    let upstream = Upstream::echo();
+    let address = format!("address = \"unix:{}\"", path.display());
+    let config = format!(
+        "[[listeners]]\n{address}\nproxy_protocol = true\n{}[rules.ip]\nper = [\"ip\"]\nrate = \"1/d\"\n",
+        proxy_to(&[upstream.address])
+    );
+    let _gateway = Gateway::start(&config);
+    let send = |client: &str| {
+        let header = format!("PROXY TCP4 {client} 192.0.2.1 4000 443\r\n");
+        let request = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 198.51.100.1\r\nConnection: close\r\n\r\n";
+        exchange(&path, format!("{header}{request}").as_bytes())[9..12].to_owned()
+    };
+    let statuses = ["203.0.113.1", "203.0.113.1", "203.0.113.2"].map(send);
+    assert_eq!(statuses, ["200", "429", "200"]);
+    let requests = upstream.requests();
+    let addresses: Vec<_> = requests.iter().map(|seen| seen.header("x-forwarded-for")).collect();
+    assert_eq!(addresses, [Some("203.0.113.1"), Some("203.0.113.2")]);
+    // Without the header, the connection is closed.
+    assert_eq!(exchange(&path, CLOSING), "");
+}
+
+#[test]
+fn admin_api_shows_the_settings_of_each_listener() {
+    let authority = Authority::new();
+    let api = authority.issue("api", &["api.test"]);
+    let tls = format!(
+        "certificates = [{}]\nclient_ca = {:?}\nmin_tls = \"1.3\"\nhsts = \"1h\"",
+        api.entry(),
+        authority.ca()
+    );
+    let listeners = [&*tls, "redirect = \"https\"", "proxy_protocol = true"].map(listener);
+    let gateway = Gateway::start(&format!("{TRUSTED}{}{DEMO}", listeners.concat()));
+    let shown = gateway.admin("/api/policy").json()["listeners"].clone();
+    let listener = |http2: bool, proxy: bool, redirect: Option<&str>, secure: bool| {
+        json!({
+            "address": "127.0.0.1:0",
+            "http2": http2,
+            "proxy_protocol": proxy,
+            "redirect": redirect,
+            "hsts": secure.then(|| json!({
+                "max_age_s": 3600, "include_subdomains": false, "preload": false
+            })),
+            "tls": secure.then(|| json!({
+                "certificates": 1, "acme": false, "min_tls": "1.3", "client_auth": "required"
+            })),
+        })
+    };
+    let expected = json!([
+        listener(false, false, None, false),
+        listener(true, false, None, true),
+        listener(false, false, Some("https"), false),
+        listener(false, true, None, false),
+    ]);
+    assert_eq!(shown, expected);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::explain::wording;
+use crate::policy::listener::{ClientAuthMode, Hsts, Listener, ListenerTls, Redirect};
 use crate::policy::redis::StartWithout;
 use crate::policy::settings::{self, OnConflictingKeys, OnMissingKey, OnPreflight, OnUnknownKey};
 use crate::policy::{self, redis};
@@ -17,6 +18,45 @@ pub(super) struct ServerSettings {
     ignore_path_case: bool,
     /// Number of gateways that share Redis; `null` if Redis counts them.
     instances: Option<u32>,
+}
+
+/// Where clients connect, and how.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct ListenerSettings {
+    /// As in the file: an IP address with a port, or `unix:` and a path.
+    address: String,
+    /// Whether HTTP/2 is served beside HTTP/1.1.
+    http2: bool,
+    proxy_protocol: bool,
+    /// `https` if every request is redirected; else `null`.
+    redirect: Option<&'static str>,
+    hsts: Option<HstsSettings>,
+    /// `null` for a listener in clear.
+    tls: Option<TlsSettings>,
+}
+
+/// The `Strict-Transport-Security` of responses.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct HstsSettings {
+    max_age_s: u64,
+    include_subdomains: bool,
+    preload: bool,
+}
+
+/// TLS of a listener.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct TlsSettings {
+    /// Number of certificate files; `GET /api/certificates` lists them.
+    certificates: usize,
+    /// Whether the certificates of `[acme]` are used, too.
+    acme: bool,
+    /// The oldest version of TLS that is accepted: `1.2` or `1.3`.
+    min_tls: String,
+    /// Whether a client needs a certificate: `required` or `optional`; `null` if it is not asked for one.
+    client_auth: Option<&'static str>,
 }
 
 /// `[redis]`, without credentials and without the circuit breaker.
@@ -62,6 +102,38 @@ impl ServerSettings {
             trusted_proxies: server.trusted_proxies.iter().map(ToString::to_string).collect(),
             ignore_path_case: server.ignore_path_case,
             instances: server.instances,
+        }
+    }
+}
+
+impl ListenerSettings {
+    pub(super) fn of(listener: &Listener) -> Self {
+        let Listener { address, tls, http2, proxy_protocol, redirect, hsts } = listener;
+        Self {
+            address: address.to_string(),
+            http2: *http2,
+            proxy_protocol: *proxy_protocol,
+            redirect: redirect.map(|Redirect::Https| "https"),
+            hsts: hsts.map(|Hsts { max_age_s, include_subdomains, preload }| HstsSettings {
+                max_age_s,
+                include_subdomains,
+                preload,
+            }),
+            tls: tls.as_ref().map(TlsSettings::of),
+        }
+    }
+}
+
+impl TlsSettings {
+    fn of(tls: &ListenerTls) -> Self {
+        Self {
+            certificates: tls.certificates.len(),
+            acme: tls.acme,
+            min_tls: tls.min_version.to_string(),
+            client_auth: tls.client_auth.as_ref().map(|client| match client.mode {
+                ClientAuthMode::Required => "required",
+                ClientAuthMode::Optional => "optional",
+            }),
         }
     }
 }

@@ -239,7 +239,7 @@ pub(in crate::gateway) async fn write_head(
 /// Never: the value is valid.
 pub(super) fn add_hsts(response: &mut ResponseHeader, connection: &ConnectionInfo) -> Result<()> {
     match &connection.hsts {
-        Some(value) => response.insert_header(header::STRICT_TRANSPORT_SECURITY, value.clone()),
+        Some(value) => response.insert_header("Strict-Transport-Security", value.clone()),
         None => Ok(()),
     }
 }

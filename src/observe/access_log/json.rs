@@ -9,12 +9,12 @@ use std::net::SocketAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{Record, beginning};
+use super::{Record, RequestParts, beginning};
 use crate::decide::label::source_label;
 use crate::decide::reason::Reason;
 use crate::observe::address::ShownAddress;
 use crate::observe::time::UtcTime;
-use crate::policy::access_log::fields::{Field, Fields, Name};
+use crate::policy::access_log::fields::{Extra, Field, Fields, Name};
 use crate::policy::client::ClientKey;
 use crate::policy::settings::{KeySource, Upstream};
 use crate::policy::{Key, Route, Rule};
@@ -23,8 +23,8 @@ use crate::text::{hex, put_ip};
 /// Maximum length of a logged method, in bytes. The longest registered one has 17.
 const MAX_METHOD_BYTES: usize = 64;
 
-/// Maximum length of the logged text of a header, in bytes.
-const MAX_HEADER_BYTES: usize = 1_024;
+/// Maximum length of the logged text of a header or a subject, in bytes.
+const MAX_TEXT_BYTES: usize = 1_024;
 
 /// What the indexes of a record refer to in its policy.
 struct Resolved<'a> {
@@ -47,8 +47,8 @@ struct Object<'a> {
     separator: u8,
 }
 
-/// Appends `record` and a line feed to `lines`. `headers` are those of the request.
-pub(super) fn append(lines: &mut Vec<u8>, record: &Record, headers: &HeaderMap) {
+/// Appends `record` and a line feed to `lines`.
+pub(super) fn append(lines: &mut Vec<u8>, record: &Record, request: &RequestParts<'_>) {
     let resolved = Resolved::of(record);
     let mut line = Object::open(lines);
     match &record.policy.access_log.fields {
@@ -57,8 +57,13 @@ pub(super) fn append(lines: &mut Vec<u8>, record: &Record, headers: &HeaderMap) 
             for field in fields {
                 match field {
                     Field::Name(name) => put_one(*name, &mut line, record, &resolved),
+                    Field::Extra(extra @ Extra::CertSubject) => {
+                        let subject = request.certificate.map(subject_text);
+                        line.string(extra.as_str(), subject.as_deref());
+                    }
                     Field::Header(header) => {
-                        line.string(&header.member, header_text(headers, &header.name).as_deref());
+                        let text = header_text(request.headers, &header.name);
+                        line.string(&header.member, text.as_deref());
                     }
                 }
             }
@@ -137,15 +142,21 @@ fn header_text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Cow<'a, 
     let first = values.next()?;
     let mut text = String::from_utf8_lossy(first);
     for value in values {
-        if text.len() > MAX_HEADER_BYTES {
+        if text.len() > MAX_TEXT_BYTES {
             break;
         }
         text.to_mut().push_str(", ");
         text.to_mut().push_str(&String::from_utf8_lossy(value));
     }
     let query = text.find('?').map_or(usize::MAX, |mark| mark + 1);
-    let kept = beginning(&text, MAX_HEADER_BYTES.min(query));
+    let kept = beginning(&text, MAX_TEXT_BYTES.min(query));
     if kept.len() == text.len() { Some(text) } else { Some(Cow::Owned(format!("{kept}…"))) }
+}
+
+/// The subject of a certificate. Text that is left out is shown as `…`.
+fn subject_text(subject: &str) -> Cow<'_, str> {
+    let kept = beginning(subject, MAX_TEXT_BYTES);
+    if kept.len() == subject.len() { subject.into() } else { format!("{kept}…").into() }
 }
 
 /// A source of keys as in the configuration file.

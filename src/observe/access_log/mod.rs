@@ -85,6 +85,15 @@ pub struct Record {
     pub timings: Timings,
 }
 
+/// What only lines with listed fields show of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestParts<'a> {
+    /// Its headers.
+    pub headers: &'a HeaderMap,
+    /// Subject of the client's certificate; `None` without one.
+    pub certificate: Option<&'a str>,
+}
+
 /// Durations of a request's phases, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timings {
@@ -217,12 +226,12 @@ impl AccessLog {
         Ok(Self { writer: thread.thread().clone(), shared })
     }
 
-    /// Queues a record of a request with these headers; the writer writes it within 20 ms. Drops and counts
-    /// it if the queue is full.
-    pub fn write(&self, record: &Record, headers: &HeaderMap) {
+    /// Queues a record of a request; the writer writes it within 20 ms. Drops and counts it if the queue is
+    /// full.
+    pub fn write(&self, record: &Record, request: &RequestParts<'_>) {
         let pushed = LINE.with_borrow_mut(|line| {
             line.clear();
-            json::append(line, record, headers);
+            json::append(line, record, request);
             self.shared.queue.lock().push(line)
         });
         match pushed {

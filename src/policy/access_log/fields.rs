@@ -17,8 +17,17 @@ pub enum Fields {
 pub enum Field {
     /// A property of the request or its response.
     Name(Name),
+    /// A property that only lines with listed fields have.
+    Extra(Extra),
     /// A header of the request.
     Header(RequestHeader),
+}
+
+/// Name of a member that a line has only if it is listed. `docs/observability.md` says what each contains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extra {
+    /// Subject of the client's certificate.
+    CertSubject,
 }
 
 /// A header of requests that lines have.
@@ -87,16 +96,41 @@ names! {
 
 impl Name {
     /// The name with this text; `None` if there is none.
-    pub fn of(text: &str) -> Option<Self> {
+    fn of(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|name| name.as_str() == text)
     }
 }
 
+impl Extra {
+    /// All names.
+    pub const ALL: [Self; 1] = [Self::CertSubject];
+
+    /// The name as in the file and in a line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::CertSubject => "cert_subject",
+        }
+    }
+}
+
 impl Field {
+    /// The names of all fields that are not headers.
+    pub fn names() -> Vec<&'static str> {
+        let extra = Extra::ALL.into_iter().map(Extra::as_str);
+        Name::ALL.into_iter().map(Name::as_str).chain(extra).collect()
+    }
+
+    /// The field with this name, if it is not a header; `None` if there is none.
+    pub fn named(text: &str) -> Option<Self> {
+        let extra = || Extra::ALL.into_iter().find(|extra| extra.as_str() == text);
+        Name::of(text).map(Self::Name).or_else(|| extra().map(Self::Extra))
+    }
+
     /// Name of the member in a line.
     pub fn member(&self) -> &str {
         match self {
             Self::Name(name) => name.as_str(),
+            Self::Extra(extra) => extra.as_str(),
             Self::Header(header) => &header.member,
         }
     }

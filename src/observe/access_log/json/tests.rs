@@ -32,6 +32,9 @@ rate = "2/d"
 [access_log]
 client_ip = "#;
 
+/// Subject of the client's certificate.
+const SUBJECT: &str = "CN=alice,O=tests";
+
 /// A record for serde, with the members in the order of a line.
 #[derive(Serialize)]
 struct SerdeRecord<'a> {
@@ -212,15 +215,40 @@ proptest! {
     #[test]
     fn line_equals_the_json_of_serde(record in records()) {
         let mut lines = b"before\n".to_vec();
-        append(&mut lines, &record, &HeaderMap::new());
+        append(&mut lines, &record, &parts_of(&HeaderMap::new()));
         prop_assert_eq!(std::str::from_utf8(&lines).unwrap(), format!("before\n{}", by_serde(&record)));
+    }
+}
+
+/// A request with a client certificate.
+fn parts_of(headers: &HeaderMap) -> RequestParts<'_> {
+    RequestParts { headers, certificate: Some(SUBJECT) }
+}
+
+proptest! {
+    #[test]
+    fn subject_of_the_certificate_is_shown_if_it_is_listed(mut record in records()) {
+        let file = format!("{FILE}\"plain\"\nfields = [\"cert_subject\"]");
+        record.policy = Arc::new(from_text("gateway.toml", &file).unwrap());
+        let long = "x".repeat(1_025);
+        let shortened = format!("{}…", &long[1..]);
+        let odd = "CN=\"a\\,b\n\"";
+        for (subject, shown) in
+            [(None, None), (Some(odd), Some(odd)), (Some(&long), Some(&*shortened))]
+        {
+            let mut line = Vec::new();
+            let request = RequestParts { headers: &HeaderMap::new(), certificate: subject };
+            append(&mut line, &record, &request);
+            let line: serde_json::Value = serde_json::from_slice(&line).unwrap();
+            prop_assert_eq!(line, serde_json::json!({ "cert_subject": shown }));
+        }
     }
 }
 
 /// Any fields, each once, in any order.
 fn field_lists() -> impl Strategy<Value = Vec<Field>> {
     let header = |name| Field::Header(RequestHeader::new(HeaderName::from_static(name)));
-    let names = Name::ALL.into_iter().map(Field::Name);
+    let names = Field::names().into_iter().filter_map(Field::named);
     let all: Vec<Field> = names.chain(["user-agent", "referer"].map(header)).collect();
     let most = all.len();
     proptest::sample::subsequence(all, 1..=most).prop_shuffle()
@@ -243,6 +271,7 @@ proptest! {
                     serde_json::json!(agent.as_ref().map(|agent| str::from_utf8(agent.as_bytes()).unwrap()))
                 }
                 "header:referer" => serde_json::Value::Null,
+                "cert_subject" => SUBJECT.into(),
                 name => every[name].clone(),
             };
             format!("\"{}\":{value}", field.member())
@@ -254,7 +283,7 @@ proptest! {
         policy.access_log.fields = Fields::Listed(fields.into());
         record.policy = Arc::new(policy);
         let mut line = Vec::new();
-        append(&mut line, &record, &headers);
+        append(&mut line, &record, &parts_of(&headers));
         prop_assert_eq!(String::from_utf8(line).unwrap(), expected);
     }
 }

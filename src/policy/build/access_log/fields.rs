@@ -10,7 +10,7 @@ use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::{self, cut};
 use crate::config::tables::List;
-use crate::policy::access_log::fields::{Field, Fields, Name, RequestHeader};
+use crate::policy::access_log::fields::{Field, Fields, RequestHeader};
 use crate::policy::settings::KeySource;
 
 /// Maximum number of headers. Each may have 1,024 bytes, and a line is copied as a whole.
@@ -34,7 +34,7 @@ const HEADERS: [&str; 9] = [
 ];
 
 /// Names of fields in other gateways, with `_`, and the field that is the same here.
-const FOREIGN: [(&str, &str); 20] = [
+const FOREIGN: [(&str, &str); 22] = [
     ("address", "ip"),
     ("api_key", "key"),
     ("body_bytes_sent", "bytes_out"),
@@ -42,6 +42,7 @@ const FOREIGN: [(&str, &str); 20] = [
     ("bytes_sent", "bytes_out"),
     ("client", "ip"),
     ("client_ip", "ip"),
+    ("downstream_peer_subject", "cert_subject"),
     ("duration", "total_ms"),
     ("duration_ms", "total_ms"),
     ("latency", "total_ms"),
@@ -51,6 +52,7 @@ const FOREIGN: [(&str, &str); 20] = [
     ("request_length", "bytes_in"),
     ("request_method", "method"),
     ("request_time", "total_ms"),
+    ("ssl_client_s_dn", "cert_subject"),
     ("status_code", "status"),
     ("timestamp", "time"),
     ("upstream_addr", "server"),
@@ -115,7 +117,7 @@ pub(super) fn fields(
 fn field(item: &Spanned<String>, key_sources: &[KeySource]) -> Result<Field, Problem> {
     let text = item.get_ref();
     let Some(header) = text.strip_prefix("header:") else {
-        return Name::of(text).map(Field::Name).ok_or(Problem::Unknown);
+        return Field::named(text).ok_or(Problem::Unknown);
     };
     let Ok(name) = HeaderName::from_bytes(header.as_bytes()) else {
         let message = "what follows `header:` is not the name of a header";
@@ -152,7 +154,7 @@ fn why_secret(header: &HeaderName, key_sources: &[KeySource]) -> Option<&'static
 /// The diagnostic of a field that does not exist: what is meant and, with `has_list`, all fields.
 fn unknown(item: &Spanned<String>, has_list: bool) -> Diagnostic {
     let text = item.get_ref();
-    let names = Name::ALL.map(Name::as_str);
+    let names = Field::names();
     // nginx writes `$status`.
     let folded = text.trim_start_matches('$').to_lowercase().replace('-', "_");
     let dashed = folded.strip_prefix("http_").unwrap_or(&folded).replace('_', "-");
