@@ -2,12 +2,13 @@
 //!
 //! Reading order: [`plan`] (when to order), pure; [`challenges`] (what the gateway answers to the
 //! authority); [`storage`] (account, certificates and state of orders); `error`, `transport` (HTTP),
-//! `account`, `board` (challenges of running orders), `order`; [`running`] (the work for one `[acme]`
+//! `account`, `board` (challenges of running orders), `order`; `domain`; [`running`] (the work for one `[acme]`
 //! table).
 
 mod account;
 mod board;
 pub mod challenges;
+mod domain;
 pub mod error;
 mod order;
 pub mod plan;

@@ -45,6 +45,11 @@ pub struct Attempts {
 }
 
 impl Attempts {
+    /// Adds an order that begins. If its result is never stored, the next waits for the minimum gap.
+    pub fn begun(&self, now: u64) -> Self {
+        Self { last: now, ..self.clone() }
+    }
+
     /// Adds a successful order.
     pub fn succeeded(now: u64) -> Self {
         Self { last: now, ..Self::default() }

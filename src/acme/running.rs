@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
-use tokio::task::{Id, JoinError, JoinSet};
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 use tracing::{error, info, warn};
 
 use super::AcmeHandles;
 use super::account::Accounts;
 use super::board::Board;
+use super::domain::{Domain, RunningOrder};
 use super::error::{AcmeError, readable};
 use super::order::{Failed, Issued, Orders, usable};
-use super::plan::{Attempts, Lifetime, next_order};
 use super::storage::folder::Folder;
 use super::storage::shared::{LOCK_LIFETIME, Shared};
 use super::storage::{Item, Storage, StorageError, server_name};
@@ -52,8 +52,8 @@ pub struct Running {
     handles: AcmeHandles,
     domains: BTreeMap<String, Domain>,
     jobs: JoinSet<(String, Result<Issued, Failed>)>,
-    /// Whether the stored records have been read.
-    is_loaded: bool,
+    /// Whether the records have been read for the first time.
+    is_started: bool,
     /// The version of the certificates in Redis that was read last.
     version: Vec<u8>,
     /// When this gateway last took or extended the lock in Redis, in microseconds; `None`: it has none.
@@ -71,32 +71,22 @@ struct Problem {
 /// The certificates of a table that is not in force any more.
 pub type Previous = BTreeMap<String, Arc<Certificate>>;
 
-/// One domain.
-#[derive(Default)]
-struct Domain {
-    certificate: Option<Arc<Certificate>>,
-    attempts: Attempts,
-    seed: u64,
-    /// The order that runs.
-    job: Option<Id>,
-}
-
 /// Puts the stored certificates in force, before the first handshake. What cannot be read in time is left
 /// to the service, which reports it.
 pub async fn present_stored(policy: &Policy, certificates: &CertificateStore) {
     let Some(settings) = &policy.acme else { return };
     let Ok(storage) = open_storage(settings, policy.redis.as_ref()) else { return };
+    let mut found = Vec::new();
     let read = async {
-        let mut found = Vec::new();
         for name in &settings.domains {
-            let Ok(stored) = storage.load(Item::Certificate(name)).await else { break };
+            let Ok(stored) = storage.load(Item::Certificate(name)).await else { continue };
             let certificate = stored.map(|pem| usable(name, &pem, clock::unix_seconds()));
             found.extend(certificate.and_then(Result::ok).map(Arc::new));
         }
-        certificates.set_acme(found);
     };
     // A timeout is not an error here.
     let _ = timeout(START_TIMEOUT, read).await;
+    certificates.set_acme(found);
 }
 
 // === impl Running ===
@@ -128,8 +118,7 @@ impl Running {
         let mut previous = previous.unwrap_or_default();
         let domain = |name: &String| {
             let seed = seed(&settings.directory, name);
-            let certificate = previous.remove(name);
-            (name.clone(), Domain { certificate, seed, ..Domain::default() })
+            (name.clone(), Domain::new(seed, previous.remove(name)))
         };
         let domains = settings.domains.iter().map(domain).collect();
         let orders = Orders {
@@ -145,7 +134,7 @@ impl Running {
             handles: handles.clone(),
             domains,
             jobs: JoinSet::new(),
-            is_loaded: false,
+            is_started: false,
             version: Vec::new(),
             locked_at: None,
             storage_problem: None,
@@ -163,22 +152,31 @@ impl Running {
 
     /// Ends the work: orders are abandoned, and another gateway may take the lock.
     pub async fn stop(mut self) -> Previous {
-        self.jobs.abort_all();
+        // The lock expires within a minute if Redis does not answer.
+        let _ = timeout(STOP_TIMEOUT, self.end_orders()).await;
         for name in self.domains.keys() {
             self.handles.tls.failures().clear(&Failing::acme(name));
         }
-        let release = async {
-            if let (Storage::Redis(shared), true) = (&self.orders.storage, self.locked_at.is_some())
-            {
-                shared.publish(Vec::new()).await?;
-                shared.unlock().await?;
-            }
-            Ok::<(), StorageError>(())
+        let kept = |(name, domain): (&String, &Domain)| {
+            domain.presented().map(|certificate| (name.clone(), Arc::clone(certificate)))
         };
-        // The lock expires within a minute if Redis does not answer.
-        let _ = timeout(STOP_TIMEOUT, release).await;
-        let kept = |(name, domain): (String, Domain)| Some((name, domain.certificate?));
-        std::mem::take(&mut self.domains).into_iter().filter_map(kept).collect()
+        self.domains.iter().filter_map(kept).collect()
+    }
+
+    /// Abandons all orders: they are as if they had not begun.
+    async fn end_orders(&mut self) -> Result<(), StorageError> {
+        self.finish_jobs().await;
+        self.jobs.abort_all();
+        for (name, domain) in &mut self.domains {
+            if let Some(RunningOrder { before, .. }) = domain.order.take() {
+                self.orders.storage.save_attempts(name, &before).await?;
+            }
+        }
+        if let (Storage::Redis(shared), true) = (&self.orders.storage, self.locked_at.is_some()) {
+            shared.publish(Vec::new()).await?;
+            shared.unlock().await?;
+        }
+        Ok(())
     }
 
     /// Does what is due. Called every second.
@@ -200,38 +198,61 @@ impl Running {
     }
 
     async fn work(&mut self) -> Result<(), StorageError> {
-        if !self.is_loaded {
-            self.load_all().await?;
-            self.is_loaded = true;
+        let loaded = self.load_missing().await;
+        if matches!(self.orders.storage, Storage::Redis(_)) && loaded.is_err() {
+            return loaded;
         }
         self.follow_others().await?;
-        self.begin_due_orders().await?;
-        self.release_when_done().await
+        self.save_unsaved().await?;
+        // A file that cannot be used does not delay other domains.
+        let ordered = self.begin_due_orders().await;
+        self.release_when_done().await?;
+        loaded.and(ordered)
     }
 
-    /// Reads all stored records.
-    async fn load_all(&mut self) -> Result<(), StorageError> {
-        if let Storage::Folder(folder) = &self.orders.storage
-            && folder.permissions_of_others().await != 0
-        {
-            let path = folder.path().display();
-            warn!("others than the owner can use the folder of automatic certificates, {path}");
+    /// Reads the stored records that have not been read. Returns the first error.
+    async fn load_missing(&mut self) -> Result<(), StorageError> {
+        if self.domains.values().all(|domain| domain.is_loaded) {
+            return Ok(());
         }
-        if let Storage::Redis(shared) = &self.orders.storage {
-            self.version = shared.version().await?;
+        match &self.orders.storage {
+            Storage::Folder(folder) if !self.is_started => warn_of_permissions(folder).await,
+            Storage::Folder(_) => {}
+            Storage::Redis(shared) => self.version = shared.version().await?,
         }
+        self.is_started = true;
+        let mut result = Ok(());
         for name in self.settings.domains.clone() {
-            self.load(&name).await?;
-            if let Some(domain) = self.domains.get_mut(&name) {
-                domain.attempts = std::mem::take(&mut domain.attempts).after_restart();
-                if domain.certificate.is_none() {
-                    info!(domain = name, "no certificate yet; ordering one");
-                }
+            if self.domains.get(&name).is_none_or(|domain| domain.is_loaded) {
+                continue;
+            }
+            let loaded = self.load(&name).await;
+            if loaded.is_ok() {
+                self.count_restart(&name);
+            } else if result.is_ok() {
+                result = loaded;
             }
         }
         self.present();
         self.show_failures();
-        Ok(())
+        result
+    }
+
+    /// A gateway that has just started orders soon after a failure.
+    fn count_restart(&mut self, name: &str) {
+        let Some(domain) = self.domains.get_mut(name) else { return };
+        domain.attempts = std::mem::take(&mut domain.attempts).after_restart();
+        if domain.certificate.is_some() {
+            return;
+        }
+        let now = clock::unix_seconds();
+        match domain.next_order(now) {
+            next if next > now => {
+                let next = shown(next);
+                info!(domain = name, "no certificate yet; the next order is at {next}");
+            }
+            _ => info!(domain = name, "no certificate yet; ordering one"),
+        }
     }
 
     /// Reads the stored records of one domain.
@@ -249,15 +270,26 @@ impl Running {
             None => None,
         };
         let Some(domain) = self.domains.get_mut(name) else { return Ok(()) };
-        domain.attempts = attempts;
-        if let Some(certificate) = certificate {
-            let previous = domain.certificate.as_ref();
-            let is_new = previous.is_none_or(|previous| !previous.is_same(&certificate));
-            if is_new && self.is_loaded {
-                let expires = shown(certificate.not_after());
-                info!(domain = name, %expires, "took over a certificate from another gateway");
-            }
-            domain.certificate = Some(certificate);
+        let is_first = !domain.is_loaded;
+        if domain.loaded(attempts, certificate)
+            && !is_first
+            && let Some(certificate) = &domain.certificate
+        {
+            let expires = shown(certificate.not_after());
+            info!(domain = name, %expires, "took over a certificate from another gateway");
+        }
+        Ok(())
+    }
+
+    /// Stores the issued certificates that could not be stored before.
+    async fn save_unsaved(&mut self) -> Result<(), StorageError> {
+        for (name, domain) in &mut self.domains {
+            let Some(pem) = &domain.unsaved else { continue };
+            let storage = &self.orders.storage;
+            storage.save(Item::Certificate(name), pem.clone()).await?;
+            domain.unsaved = None;
+            storage.save_attempts(name, &domain.attempts).await?;
+            info!(domain = name, "the issued certificate is stored now");
         }
         Ok(())
     }
@@ -288,7 +320,9 @@ impl Running {
         Ok(())
     }
 
+    /// Begins the orders that are due. Returns the first error.
     async fn begin_due_orders(&mut self) -> Result<(), StorageError> {
+        let mut result = Ok(());
         for name in self.due() {
             if self.jobs.len() >= MAX_ORDERS {
                 break;
@@ -306,23 +340,34 @@ impl Running {
                     continue;
                 }
             }
-            let (orders, domain) = (Arc::clone(&self.orders), name.clone());
-            let job = self.jobs.spawn(async move {
-                let result = orders.issue(&domain).await;
-                (domain, result)
-            });
-            if let Some(domain) = self.domains.get_mut(&name) {
-                domain.job = Some(job.id());
+            let begun = self.begin_order(&name).await;
+            if result.is_ok() {
+                result = begun;
             }
         }
+        result
+    }
+
+    /// Begins an order. It is stored first: a gateway that is killed meanwhile, again and again, must not
+    /// order each time that it starts, and a certificate that cannot be stored is not ordered.
+    async fn begin_order(&mut self, name: &str) -> Result<(), StorageError> {
+        let Some(domain) = self.domains.get_mut(name) else { return Ok(()) };
+        let begun = domain.attempts.begun(clock::unix_seconds());
+        self.orders.storage.save_attempts(name, &begun).await?;
+        let (orders, ordered) = (Arc::clone(&self.orders), name.to_owned());
+        let job = self.jobs.spawn(async move {
+            let result = orders.issue(&ordered).await;
+            (ordered, result)
+        });
+        let before = std::mem::replace(&mut domain.attempts, begun);
+        domain.order = Some(RunningOrder { id: job.id(), before });
         Ok(())
     }
 
     /// The domains whose order is due.
     fn due(&self) -> Vec<String> {
         let now = clock::unix_seconds();
-        let is_due = |domain: &Domain| domain.job.is_none() && domain.next_order(now) <= now;
-        let due = self.domains.iter().filter(|(_, domain)| is_due(domain));
+        let due = self.domains.iter().filter(|(_, domain)| domain.is_due(now));
         due.map(|(name, _)| name.clone()).collect()
     }
 
@@ -351,20 +396,32 @@ impl Running {
     async fn issued(&mut self, name: &str, issued: Issued) {
         let Issued { pem, certificate } = issued;
         let expires = shown(certificate.not_after());
-        if let Some(domain) = self.domains.get_mut(name) {
-            domain.job = None;
-            domain.attempts = Attempts::succeeded(clock::unix_seconds());
-            domain.certificate = Some(certificate);
-        }
+        let Some(domain) = self.domains.get_mut(name) else { return };
+        let is_over = domain.issued(certificate, clock::unix_seconds());
+        domain.unsaved = Some(pem.clone());
         self.present();
-        // In force even if it cannot be stored: then a restart orders another.
-        if let Err(error) = self.orders.storage.save(Item::Certificate(name), pem).await {
-            error!(domain = name, "an issued certificate is not stored: {error}");
+        // In force even if it cannot be stored now.
+        match self.orders.storage.save(Item::Certificate(name), pem).await {
+            Ok(()) => {
+                if let Some(domain) = self.domains.get_mut(name) {
+                    domain.unsaved = None;
+                }
+                self.store_attempts(name).await;
+            }
+            Err(error) => {
+                error!(domain = name, "an issued certificate is not stored: {error}");
+                self.note_problem(&error);
+            }
         }
-        self.store_attempts(name).await;
-        self.handles.tls.failures().clear(&Failing::acme(name));
         info!(domain = name, %expires, "certificate issued");
         self.handles.metrics.acme_orders.with_label_values(&["ok"]).inc();
+        if is_over {
+            warn!(
+                domain = name,
+                "the issued certificate must be renewed already: is the clock right?"
+            );
+        }
+        self.show_failures();
     }
 
     async fn failed(&mut self, name: &str, failed: Failed) {
@@ -372,7 +429,7 @@ impl Running {
         let now = clock::unix_seconds();
         let text = readable(&error.to_string());
         let Some(domain) = self.domains.get_mut(name) else { return };
-        domain.job = None;
+        domain.order = None;
         domain.attempts = domain.attempts.failed(now, retry_after, text.clone());
         let (failures, next) = (domain.attempts.failures, shown(domain.next_order(now)));
         self.store_attempts(name).await;
@@ -395,8 +452,8 @@ impl Running {
     /// An order was abandoned.
     fn forget_job(&mut self, ended: &JoinError) {
         for domain in self.domains.values_mut() {
-            if domain.job == Some(ended.id()) {
-                domain.job = None;
+            if domain.order.as_ref().is_some_and(|order| order.id == ended.id()) {
+                domain.order = None;
                 // Not a hot loop, if it has panicked.
                 domain.attempts.last = clock::unix_seconds();
             }
@@ -407,7 +464,7 @@ impl Running {
     fn present(&self) {
         let certificates = self.settings.domains.iter();
         let certificates = certificates.filter_map(|name| self.domains.get(name));
-        let certificates = certificates.filter_map(|domain| domain.certificate.clone());
+        let certificates = certificates.filter_map(|domain| domain.presented().cloned());
         self.handles.tls.store().set_acme(certificates.collect());
     }
 
@@ -427,7 +484,14 @@ impl Running {
         let now = clock::unix_seconds();
         let failures = self.handles.tls.failures();
         for (name, domain) in &self.domains {
-            let message = match (&self.storage_problem, &domain.attempts.error) {
+            let is_affected = |_: &&Problem| match self.orders.storage {
+                Storage::Folder(_) => {
+                    !domain.is_loaded || domain.unsaved.is_some() || domain.is_due(now)
+                }
+                Storage::Redis(_) => true,
+            };
+            let problem = self.storage_problem.as_ref().filter(is_affected);
+            let message = match (problem, &domain.attempts.error) {
                 (Some(problem), _) => format!("the storage cannot be used: {}", problem.text),
                 (None, Some(error)) => {
                     let next = shown(domain.next_order(now));
@@ -443,16 +507,10 @@ impl Running {
     }
 }
 
-// === impl Domain ===
-
-impl Domain {
-    /// Unix time of the next order, in seconds; not in the past.
-    fn next_order(&self, now: u64) -> u64 {
-        let lifetime = self.certificate.as_ref().map(|certificate| Lifetime {
-            not_before: certificate.not_before(),
-            not_after: certificate.not_after(),
-        });
-        next_order(lifetime, &self.attempts, self.seed, now).max(now)
+async fn warn_of_permissions(folder: &Folder) {
+    if folder.permissions_of_others().await != 0 {
+        let path = folder.path().display();
+        warn!("others than the owner can use the folder of automatic certificates, {path}");
     }
 }
 

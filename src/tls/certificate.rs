@@ -252,6 +252,7 @@ pub(super) fn chain(
     path: &Path,
     pem: &[u8],
 ) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let pem = without_mark(pem);
     let chain = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     let chain = chain.map_err(|error| damaged(part, path, &error))?;
     if chain.is_empty() { Err(missing(part, path, pem)) } else { Ok(chain) }
@@ -267,6 +268,7 @@ fn content(path: &Path, chain: &[CertificateDer<'static>]) -> Result<Content, Ce
 }
 
 fn private_key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, CertificateError> {
+    let pem = without_mark(pem);
     match PrivateKeyDer::from_pem_slice(pem) {
         // An encrypted key in the older form looks like any other, apart from its headers.
         _ if contains(pem, b"ENCRYPTED") => {
@@ -276,6 +278,11 @@ fn private_key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, Certif
         Err(pem::Error::NoItemsFound) => Err(missing(Part::Key, path, pem)),
         Err(error) => Err(damaged(Part::Key, path, &error)),
     }
+}
+
+/// Text without the byte order mark that editors on Windows write, which hides the first line.
+fn without_mark(pem: &[u8]) -> &[u8] {
+    pem.strip_prefix(b"\xef\xbb\xbf").unwrap_or(pem)
 }
 
 /// The chain with its key, which must belong to its first certificate.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use rustls::{ProtocolVersion, ServerConnection};
+use rustls::{CertificateError, ProtocolVersion, ServerConnection};
 use sha2::{Digest as _, Sha256};
 
 use super::x509;
@@ -23,10 +23,19 @@ pub fn info(connection: &ServerConnection) -> TlsInfo {
     }
 }
 
-/// Whether the client has no certificate, or one that [`info`] shows.
-pub(super) fn is_readable(connection: &ServerConnection) -> bool {
+/// Checks the certificate of the client, if it has one: [`info`] can show it, and it has not expired at the
+/// Unix time `now`, in seconds. TLS verifies it in a full handshake only, and a session may be resumed later.
+///
+/// # Errors
+/// What is wrong with the certificate.
+pub(super) fn check(connection: &ServerConnection, now: u64) -> Result<(), CertificateError> {
     let first = connection.peer_certificates().and_then(|chain| chain.first());
-    first.is_none_or(|der| certificate(der).is_some())
+    first.map_or(Ok(()), |der| check_certificate(der, now))
+}
+
+pub(super) fn check_certificate(der: &[u8], now: u64) -> Result<(), CertificateError> {
+    let end = x509::end(der).ok_or(CertificateError::BadEncoding)?;
+    if end < now { Err(CertificateError::Expired) } else { Ok(()) }
 }
 
 /// Reads a client certificate; `None` if it is not valid DER.

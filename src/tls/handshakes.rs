@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use prometheus::IntCounterVec;
 use rustls::server::{Accepted, Acceptor};
-use rustls::{CertificateError, Error as TlsError, HandshakeKind};
+use rustls::{Error as TlsError, HandshakeKind};
 use thiserror::Error;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::runtime::{Builder, Runtime};
@@ -19,6 +19,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::client;
 use super::server::{Purpose, Selected, ServerTls};
+use crate::clock;
 use crate::net::socket::Socket;
 
 /// Maximum number of handshakes at a time. Further ones wait, and their deadline runs meanwhile.
@@ -164,11 +165,10 @@ async fn accept(mut socket: Socket, tls: &ServerTls) -> Result<TlsStream<Socket>
     })?;
     match purpose {
         // A client whose certificate has no subject here must not count as one without a certificate.
-        Purpose::Requests if !client::is_readable(stream.get_ref().1) => {
-            let unreadable = TlsError::InvalidCertificate(CertificateError::BadEncoding);
-            Err(HandshakeError::ClientCertificate(unreadable))
-        }
-        Purpose::Requests => Ok(stream),
+        Purpose::Requests => match client::check(stream.get_ref().1, clock::unix_seconds()) {
+            Ok(()) => Ok(stream),
+            Err(wrong) => Err(HandshakeError::ClientCertificate(wrong.into())),
+        },
         Purpose::Challenge => {
             // The authority has seen the certificate; it may have closed the connection.
             let _ = stream.shutdown().await;

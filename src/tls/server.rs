@@ -180,7 +180,8 @@ impl Resolver {
             let exact = tables().flatten().find_map(|table| table.exact(name, schemes));
             exact.or_else(|| tables().flatten().find_map(|table| table.wildcard(name, schemes)))
         };
-        let named = name.and_then(of_name);
+        // Some clients send the dot of an absolute name, which RFC 6066 excludes.
+        let named = name.map(|name| name.strip_suffix('.').unwrap_or(name)).and_then(of_name);
         named.or_else(|| tables().flatten().find_map(|table| table.fallback(schemes)))
     }
 }

@@ -163,6 +163,24 @@ async fn server_name_selects_the_certificate_and_others_get_the_first() {
         assert_eq!(seen.unwrap().leaf, leaf(expected), "{name}");
     }
     assert_eq!(server.count("ok") + server.count("resumed"), 8);
+    let tls = server.tls.of(0, &address()).unwrap();
+    let schemes = [rustls::SignatureScheme::ECDSA_NISTP256_SHA256];
+    let absolute = tls.certificate_for(Some("api.example.com."), &schemes).unwrap();
+    assert_eq!(*absolute.cert[0], *leaf(&exact), "a dot at the end is ignored");
+}
+
+#[test]
+fn client_certificate_of_a_resumed_session_must_not_have_expired() {
+    let authority = Authority::new();
+    let files = authority.issue_as("client", &[], |params| {
+        params.not_after = rcgen::date_time_ymd(2026, 9, 1);
+    });
+    let end = 1_788_220_800;
+    assert_eq!(client::check_certificate(&leaf(&files), end), Ok(()));
+    let expired = client::check_certificate(&leaf(&files), end + 1);
+    assert_eq!(expired, Err(rustls::CertificateError::Expired));
+    let malformed = client::check_certificate(b"x", end);
+    assert_eq!(malformed, Err(rustls::CertificateError::BadEncoding));
 }
 
 #[tokio::test]

@@ -96,6 +96,12 @@ pub(super) fn subject(der: &[u8]) -> Option<(String, Vec<u8>)> {
     Some((tbs.subject().to_string(), tbs.serial_number().as_bytes().to_vec()))
 }
 
+/// The end of the validity of a certificate, Unix time in seconds; `None` if it is not valid DER.
+pub(super) fn end(der: &[u8]) -> Option<u64> {
+    let certificate = Certificate::from_der(der).ok()?;
+    Some(certificate.tbs_certificate().validity().not_after.to_unix_duration().as_secs())
+}
+
 /// A name as the look-up by server name expects it.
 fn canonical(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()

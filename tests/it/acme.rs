@@ -1,5 +1,7 @@
 //! Automatic certificates, from Pebble, the ACME server that Let's Encrypt tests clients with.
 
+mod faults;
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -35,10 +37,15 @@ impl Acme {
     }
 
     fn config_with(&self, pebble: &Pebble, acme: &str) -> String {
+        self.config_for(&pebble.settings(), acme)
+    }
+
+    /// `server` has the settings of the ACME server.
+    fn config_for(&self, server: &str, acme: &str) -> String {
         let port = self.port;
-        let server =
+        let listen =
             format!("[server]\nlisten = [\"127.0.0.1:{port}\"]\nadmin = \"127.0.0.1:0\"\n");
-        format!("{server}{DEMO}{}{acme}", pebble.settings())
+        format!("{listen}{DEMO}{server}{acme}")
     }
 
     /// The folder of the storage that belongs to the server.
@@ -127,7 +134,7 @@ fn failed_challenge_shows_the_words_of_the_server_and_backs_off() {
     // A restart remembers the failure.
     drop(gateway);
     let gateway = Gateway::start_full(&acme.config(&pebble));
-    wait_for_log(&gateway, "ordering one");
+    wait_for_log(&gateway, "no certificate yet; the next order is at 20");
     gateway.get("/");
     let stored = std::fs::read_to_string(acme.stored("api.example.com.orders.json")).unwrap();
     assert!(stored.contains("\"failures\":1"), "{stored}");

@@ -99,6 +99,10 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    // Before it is opened: opening a pipe would block.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
     let mut content = Vec::new();
     File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?;
     if content.len() as u64 > MAX_FILE_BYTES {
@@ -165,5 +169,9 @@ mod tests {
         let storage = Folder::new(folder.path().join("acme"));
         let error = storage.save(Item::Account, Vec::new()).await.unwrap_err().to_string();
         assert!(error.contains("/acme/account.json: "), "{error}");
+        fs::create_dir(folder.path().join("a.example.pem")).unwrap();
+        let storage = Folder::new(folder.path().to_owned());
+        let error = storage.load(DOMAIN).await.unwrap_err().to_string();
+        assert!(error.ends_with("/a.example.pem: it is no regular file"), "{error}");
     }
 }

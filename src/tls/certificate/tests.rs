@@ -11,6 +11,17 @@ use super::*;
 const NOW: u64 = 1_790_000_000;
 
 #[test]
+fn byte_order_mark_of_an_editor_is_ignored() {
+    let authority = Authority::new();
+    let files = authority.issue("a", &["a.example"]);
+    for path in [&files.cert, &files.key] {
+        let pem = std::fs::read(path).unwrap();
+        std::fs::write(path, [b"\xef\xbb\xbf", &pem[..]].concat()).unwrap();
+    }
+    assert_eq!(&**Certificate::load(&files, NOW).unwrap().name(), "a.example");
+}
+
+#[test]
 fn errors_of_files_say_what_is_wrong_and_what_to_do() {
     let authority = Authority::new();
     let path = |name: &str| authority.path(name);

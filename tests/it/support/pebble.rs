@@ -90,10 +90,15 @@ impl Pebble {
         (answers == Some(true) && !has_exited).then_some(pebble)
     }
 
+    /// Host and port of the directory.
+    pub(crate) fn address(&self) -> String {
+        format!("localhost:{}", self.port)
+    }
+
     /// `[acme]` for this server, without `domains`, `storage` and `challenge`.
     pub(crate) fn settings(&self) -> String {
-        let (port, ca) = (self.port, self.authority.ca());
-        format!("\n[acme]\ndirectory = \"https://localhost:{port}/dir\"\nca = {ca:?}\n")
+        let (server, ca) = (self.address(), self.authority.ca());
+        format!("\n[acme]\ndirectory = \"https://{server}/dir\"\nca = {ca:?}\n")
     }
 
     /// Stops the server and forgets everything; another one starts at the same address.

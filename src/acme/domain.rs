@@ -1,0 +1,97 @@
+//! One domain of `[acme]`: its certificate and its orders.
+
+use std::sync::Arc;
+
+use tokio::task::Id;
+
+use super::plan::{Attempts, Lifetime, next_order};
+use crate::tls::certificate::Certificate;
+
+/// One domain.
+#[derive(Default)]
+pub(super) struct Domain {
+    /// The certificate of this table's directory and storage.
+    pub(super) certificate: Option<Arc<Certificate>>,
+    /// The certificate of a table that is not in force any more: presented until there is another.
+    pub(super) previous: Option<Arc<Certificate>>,
+    /// Key and chain of `certificate`, while they could not be stored.
+    pub(super) unsaved: Option<Vec<u8>>,
+    pub(super) attempts: Attempts,
+    /// Whether the stored records have been read. No certificate is ordered before.
+    pub(super) is_loaded: bool,
+    /// The order that runs.
+    pub(super) order: Option<RunningOrder>,
+    seed: u64,
+}
+
+/// An order that runs.
+pub(super) struct RunningOrder {
+    pub(super) id: Id,
+    /// The orders before it.
+    pub(super) before: Attempts,
+}
+
+impl Domain {
+    /// A domain whose records have not been read. `seed` differs from domain to domain, see [`next_order`].
+    pub(super) fn new(seed: u64, previous: Option<Arc<Certificate>>) -> Self {
+        Self { previous, seed, ..Self::default() }
+    }
+
+    /// The certificate to present.
+    pub(super) fn presented(&self) -> Option<&Arc<Certificate>> {
+        self.certificate.as_ref().or(self.previous.as_ref())
+    }
+
+    /// Unix time of the next order, in seconds; not in the past.
+    pub(super) fn next_order(&self, now: u64) -> u64 {
+        next_order(self.lifetime(), &self.attempts, self.seed, now).max(now)
+    }
+
+    /// Whether an order is due. `now` is the Unix time in seconds.
+    pub(super) fn is_due(&self, now: u64) -> bool {
+        self.is_loaded && self.order.is_none() && self.next_order(now) <= now
+    }
+
+    /// Takes an issued certificate. `now` is the Unix time in seconds. Returns whether it must be renewed
+    /// already, which counts as a failure: the clock is wrong, or that of the server, and orders must not
+    /// follow each other for it.
+    pub(super) fn issued(&mut self, certificate: Arc<Certificate>, now: u64) -> bool {
+        self.order = None;
+        self.certificate = Some(certificate);
+        self.previous = None;
+        let is_over = next_order(self.lifetime(), &Attempts::default(), self.seed, now) <= now;
+        self.attempts = if is_over {
+            let error = "the issued certificate must be renewed already: is the clock right?";
+            self.attempts.failed(now, None, error.to_owned())
+        } else {
+            Attempts::succeeded(now)
+        };
+        is_over
+    }
+
+    /// Takes the stored records. Returns whether the certificate is another one than before.
+    pub(super) fn loaded(&mut self, attempts: Attempts, stored: Option<Arc<Certificate>>) -> bool {
+        self.is_loaded = true;
+        let is_older = |stored: &Certificate| {
+            let current = self.certificate.as_ref();
+            current.is_some_and(|current| stored.not_before() <= current.not_before())
+        };
+        if self.unsaved.is_some() && stored.as_deref().is_none_or(is_older) {
+            return false;
+        }
+        self.unsaved = None;
+        self.attempts = attempts;
+        let Some(stored) = stored else { return false };
+        let is_new = self.presented().is_none_or(|current| !current.is_same(&stored));
+        self.certificate = Some(stored);
+        self.previous = None;
+        is_new
+    }
+
+    fn lifetime(&self) -> Option<Lifetime> {
+        self.certificate.as_ref().map(|certificate| Lifetime {
+            not_before: certificate.not_before(),
+            not_after: certificate.not_after(),
+        })
+    }
+}
