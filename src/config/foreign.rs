@@ -5,7 +5,8 @@
 
 use super::suggest::{cut, key};
 use Place::{
-    Acme, Any, Client, Grant, Key, Listener, Plan, Redis, Root, Route, Rule, Server, Upstream,
+    Acme, Any, Client, Eab, Grant, Key, Listener, Plan, Redis, Root, Route, Rule, Server, Upstream,
+    UpstreamTls,
 };
 
 /// The table that a name is written in.
@@ -16,6 +17,8 @@ enum Place {
     /// An entry of `[[listeners]]`.
     Listener,
     Acme,
+    /// `[acme.eab]`.
+    Eab,
     Client,
     Redis,
     /// An entry of `[plans]`.
@@ -24,6 +27,8 @@ enum Place {
     Key,
     /// An entry of `[upstreams]`.
     Upstream,
+    /// `tls` of an upstream.
+    UpstreamTls,
     /// An entry of `[routes]`.
     Route,
     /// An entry of `[rules]`.
@@ -74,6 +79,10 @@ const CIPHERS: &str = "ciphers cannot be selected: all that are offered have for
     authenticated encryption; for TLS 1.3 only, write `min_tls = \"1.3\"`";
 const VERIFIED: &str = "certificates of servers are always verified: for a private authority, write \
     `tls = { ca = \"ca.pem\" }`, and for another name `server_name` in it";
+const STAPLE: &str = "an OCSP response is a file of a certificate: \
+    `certificates = [{ cert = \"api.pem\", key = \"api.key\", ocsp = \"api.ocsp\" }]`";
+const NAMES: &str = "the names of a listener are those of its certificates; for some hosts only, routes have \
+    `host = \"api.example.com\"`";
 const NO_BODY_LIMIT: &str = "the gateway does not limit the size of bodies, only that of a request's \
     headers (`server.max_header_bytes`) and target (`server.max_uri_bytes`)";
 const UPSTREAM_TIMES: &str =
@@ -226,6 +235,13 @@ const ENTRIES: &[Entry] = &[
     ),
     entry(
         Root,
+        &["http2", "h2", "http2_protocol_options"],
+        "",
+        "",
+        "the limits of HTTP/2 are a table `[server.http2]`; a listener has `http2 = true`",
+    ),
+    entry(
+        Root,
         &["autocert", "letsencrypt", "lets_encrypt", "certificatesresolvers", "certbot"],
         "acme",
         "",
@@ -328,7 +344,35 @@ const ENTRIES: &[Entry] = &[
         "hsts = \"365d\"",
         "",
     ),
+    entry(
+        Listener,
+        &["ocsp", "ocsp_staple", "ocsp_stapling", "ssl_stapling", "ssl_stapling_file", "stapling"],
+        "",
+        "",
+        STAPLE,
+    ),
+    entry(
+        Listener,
+        &["server_name", "server_names", "hostname", "hostnames", "domains", "sni", "sni_strict"],
+        "",
+        "",
+        NAMES,
+    ),
+    entry(
+        Listener,
+        &["http3", "h3", "quic"],
+        "",
+        "",
+        "the gateway has no HTTP/3; HTTP/2 is on with `certificates`",
+    ),
     // [acme]
+    entry(
+        Acme,
+        &["agree_tos", "accept_tos", "terms_of_service_agreed", "tos"],
+        "",
+        "",
+        "leave it out: with `[acme]`, you agree to the terms of service of the authority",
+    ),
     entry(
         Acme,
         &["url", "server", "caserver", "ca_server", "acme_url", "ca_url", "staging"],
@@ -378,6 +422,9 @@ const ENTRIES: &[Entry] = &[
         "",
         "write `eab = { key_id = \"…\", hmac_key = \"${ACME_HMAC_KEY}\" }`",
     ),
+    // [acme.eab]
+    entry(Eab, &["kid", "id", "key"], "key_id", "", "write `key_id`"),
+    entry(Eab, &["hmac", "mac_key", "secret"], "hmac_key", "", "write `hmac_key`"),
     // [clients]
     entry(
         Client,
@@ -550,6 +597,49 @@ const ENTRIES: &[Entry] = &[
             "tls_insecure_skip_verify",
             "proxy_ssl_verify",
             "verify",
+        ],
+        "",
+        "",
+        VERIFIED,
+    ),
+    entry(
+        UpstreamTls,
+        &["ca_file", "cafile", "ca_cert", "root_ca", "trusted_ca", "ca_certificate"],
+        "ca",
+        "ca = \"ca.pem\"",
+        "",
+    ),
+    entry(
+        UpstreamTls,
+        &["sni", "host", "hostname", "name", "servername", "ssl_name"],
+        "server_name",
+        "server_name = \"api.internal\"",
+        "",
+    ),
+    entry(
+        UpstreamTls,
+        &[
+            "cert_file",
+            "certificate",
+            "client_cert",
+            "crt",
+            "key_file",
+            "client_key",
+            "private_key",
+        ],
+        "cert",
+        "",
+        "write `cert = \"client.pem\"` and `key = \"client.key\"`",
+    ),
+    entry(
+        UpstreamTls,
+        &[
+            "verify",
+            "insecure",
+            "insecure_skip_verify",
+            "skip_verify",
+            "verify_peer",
+            "verification",
         ],
         "",
         "",
@@ -785,6 +875,20 @@ pub(super) fn advice(parents: &[String], name: &str) -> Option<Advice> {
     })
 }
 
+/// What to write instead of a word that the setting `name` does not have.
+pub(super) fn advice_on_word(name: &str, word: &str) -> Option<&'static str> {
+    Some(match (name, word.to_ascii_lowercase().as_str()) {
+        ("protocol", "http2" | "http/2" | "grpc" | "grpcs") => {
+            "write `h2` for servers with `https://`, and `h2c` for others"
+        }
+        ("protocol", "http/1.1" | "http" | "https" | "h1") => "write `http1`",
+        ("challenge", "dns-01" | "dns") => {
+            "the gateway does not have dns-01: for a wildcard, use certificate files"
+        }
+        _ => return None,
+    })
+}
+
 /// The place of the table at `parents`; none for tables without entries.
 fn place(parents: &[String]) -> Option<Place> {
     let path: Vec<&str> = parents.iter().map(String::as_str).collect();
@@ -798,6 +902,8 @@ fn place(parents: &[String]) -> Option<Place> {
         ["plans", _] => Plan,
         ["keys", _] => Key,
         ["upstreams", _] => Upstream,
+        ["upstreams", _, "tls"] => UpstreamTls,
+        ["acme", "eab"] => Eab,
         ["routes", _] => Route,
         ["rules", _] => Rule,
         ["rules", _, "plans", _] | ["keys", _, "rules", _] => Grant,
@@ -838,6 +944,9 @@ mod tests {
                 format!("[acme]\n{}{line}\n{server}", keep("domains", "domains = ['a.example']\n"))
             }
             Client => format!("[clients]\n{line}\n{server}"),
+            UpstreamTls => format!(
+                "[routes.all]\n[upstreams.api]\nservers = ['https://h']\n[upstreams.api.tls]\n{line}"
+            ),
             Redis => {
                 format!("[redis]\n{}{line}\n{server}", keep("url", "url = 'redis://h'\n"))
             }
@@ -855,7 +964,7 @@ mod tests {
                 "{server}[plans.free]\n[rules.r]\nper = []\n[rules.r.plans.free]\n{}{line}\n",
                 keep("rate", "rate = '10/s'\n"),
             ),
-            Root | Plan | Key | Any => return None,
+            Root | Plan | Key | Eab | Any => return None,
         })
     }
 
@@ -880,6 +989,8 @@ mod tests {
             (Plan, "[plans.free]"),
             (Key, "[keys.k]"),
             (Upstream, "[upstreams.api]"),
+            (UpstreamTls, "[upstreams.api.tls]"),
+            (Eab, "[acme.eab]"),
             (Route, "[routes.all]"),
             (Rule, "[rules.r]"),
             (Grant, "[rules.r.plans.free]"),

@@ -7,6 +7,7 @@ use toml::de::DeValue;
 
 use super::diagnostic::Diagnostic;
 use super::entries;
+use super::foreign;
 use super::listener;
 use super::secrets::is_key_place;
 use super::suggest::{self, cut};
@@ -105,8 +106,20 @@ impl Mismatch<'_> {
     fn help(&self) -> Option<String> {
         match (self.expected, self.value.get_ref()) {
             (Expected::Word(words), DeValue::String(word)) => {
-                let meant = suggest::closest(word, words)?;
+                if let Some(advice) = foreign::advice_on_word(self.name(), word) {
+                    return Some(advice.to_owned());
+                }
+                let meant = suggest::closest(word, words).or_else(|| contained(word, words))?;
                 Some(format!("did you mean `{} = \"{meant}\"`?", self.name()))
+            }
+            (Expected::Word(words), DeValue::Float(number)) if words.contains(&number.as_str()) => {
+                Some(format!("write `{} = \"{}\"`", self.name(), number.as_str()))
+            }
+            (Expected::Word([only]), _) => Some(format!("write `{} = \"{only}\"`", self.name())),
+            (Expected::Word(words), _) => {
+                let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+                let quoted: Vec<&str> = quoted.iter().map(String::as_str).collect();
+                Some(format!("possible here: {}", suggest::list(&quoted, "and")))
             }
             (Expected::Table | Expected::OneTable, value)
                 if self.path.len() > 1 && entries::single(self.path, value).is_some() =>
@@ -151,12 +164,11 @@ impl Mismatch<'_> {
                 text.trim().parse::<u64>().ok()?.to_string()
             }
             (Expected::Number, DeValue::Float(number)) => whole(number.as_str())?.to_string(),
-            (Expected::Boolean, DeValue::String(text)) => {
-                text.trim().parse::<bool>().ok()?.to_string()
-            }
+            (Expected::Boolean, DeValue::String(text)) => switch(text.trim())?.to_string(),
             (Expected::Text, DeValue::Integer(number)) => {
                 format!("\"{number}{}\"", unit(name, &number.to_string(), is_in("tracing"))?)
             }
+            (Expected::TextOrTable, _) if name == "hsts" => "\"365d\"".to_owned(),
             (Expected::List, _) if is_in("listeners") && name == "certificates" => {
                 "[{ cert = \"api.pem\", key = \"api.key\" }]".to_owned()
             }
@@ -222,6 +234,21 @@ fn kind(value: &DeValue<'_>) -> String {
         DeValue::Table(_) => "a table",
     };
     kind.to_owned()
+}
+
+/// The meaning of a word for `true` or `false`, such as `on`.
+fn switch(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "on" | "yes" => Some(true),
+        "false" | "off" | "no" => Some(false),
+        _ => None,
+    }
+}
+
+/// The longest of `words` that is a part of `text`: `1.2` for `TLSv1.2`.
+fn contained<'a>(text: &str, words: &[&'a str]) -> Option<&'a str> {
+    let parts = words.iter().filter(|word| word.len() > 2 && text.contains(**word));
+    parts.max_by_key(|word| word.len()).copied()
 }
 
 /// The unit that a number without one most likely has: `/s` for a rate, a unit of time otherwise.

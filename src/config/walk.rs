@@ -151,9 +151,8 @@ impl<'a> Walk<'a> {
 
     /// Reads one of the words of `T`.
     pub(super) fn word<T: DeserializeOwned>(&mut self, value: &Value<'_>) -> Option<T> {
-        let DeValue::String(text) = value.get_ref() else {
-            return self.reject(Expected::Text, value);
-        };
+        // A value that is not a string is none of the words: the error has all of them.
+        let text = value.get_ref().as_str().unwrap_or_default();
         let result = T::deserialize(StrDeserializer::<UnknownWord>::new(text));
         result.map_err(|UnknownWord(words)| self.reject::<T>(Expected::Word(words), value)).ok()
     }

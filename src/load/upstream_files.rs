@@ -32,6 +32,12 @@ pub(super) fn check(
             TlsError::Unreadable { .. } => {
                 diagnostic.help("a relative path begins at the folder of the configuration file")
             }
+            TlsError::Empty { wanted: "private key", .. } => {
+                diagnostic.help("it needs a line `-----BEGIN PRIVATE KEY-----`")
+            }
+            TlsError::Empty { .. } => {
+                diagnostic.help("it needs a line `-----BEGIN CERTIFICATE-----`")
+            }
             _ => diagnostic,
         }
     };

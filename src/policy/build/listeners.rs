@@ -97,7 +97,7 @@ fn check_is_free(
     diagnostics.push(match other {
         Some(other) => Diagnostic::new(span, format!("`{shown}` is written twice"))
             .and(other.clone(), "here first")
-            .help("give each listener and the admin port an address of their own"),
+            .help("give each listener and the admin port another address"),
         None => Diagnostic::new(span, format!("`{shown}` is the default of `server.admin`"))
             .help("take another port, or set `admin` in `[server]`"),
     });
@@ -185,7 +185,9 @@ fn check_redirect(listener: &written::Listener, has_tls: bool, diagnostics: &mut
     let diagnostic = if let Some(certificates) = &listener.certificates {
         Diagnostic::new(field.span(), "`redirect` is for a listener without `certificates`")
             .and(certificates.span(), "this listener serves HTTPS already")
-            .help("write `redirect` in a listener of its own, such as `address = \"0.0.0.0:80\"`")
+            .help(
+                "write `redirect` in another listener, such as one with `address = \"0.0.0.0:80\"`",
+            )
     } else if !has_tls {
         if diagnostics.explain_absence(&["listeners", "certificates"]) {
             return;

@@ -39,10 +39,17 @@ fn parse(text: &str) -> Result<(Scheme, HostPort), Reason> {
         None => (Scheme::Http, text, None),
         Some(("http", authority)) => (Scheme::Http, authority, Some(80)),
         Some(("https", authority)) => (Scheme::Https, authority, Some(443)),
-        Some((_, rest)) => {
+        Some((scheme, rest)) => {
             let message =
                 "the scheme of a server is `http://` or `https://`, or left out".to_owned();
-            let help = format!("write `{}`", cut(bare(rest), 64));
+            let server = cut(bare(rest), 64);
+            let help = match scheme {
+                "grpc" | "h2c" => format!("write `{server}`, and `protocol = \"h2c\"` below"),
+                "grpcs" | "h2" => {
+                    format!("write `https://{server}`, and `protocol = \"h2\"` below")
+                }
+                _ => format!("write `{server}`"),
+            };
             return Err((message, help));
         }
     };

@@ -144,6 +144,8 @@ fn directory_email_and_challenge_are_invalid() {
        |
     11 | challenge = 'dns-01'
        |             ^^^^^^^^
+       |
+       = help: the gateway does not have dns-01: for a wildcard, use certificate files
 
     error: unknown name `url` in `acme`
       --> gateway.toml:12:1

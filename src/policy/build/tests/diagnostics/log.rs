@@ -18,6 +18,8 @@ fn format_and_level_are_words() {
       |
     3 | level = 'warning'
       |         ^^^^^^^^^
+      |
+      = help: did you mean `level = "warn"`?
 
     error: unknown name `file` in `log`
      --> gateway.toml:4:1

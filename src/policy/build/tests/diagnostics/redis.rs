@@ -401,15 +401,17 @@ fn ready_is_an_unknown_word() {
 
     gateway.toml: 1 error
     "#);
-    insta::assert_snapshot!(render_with("url = 'redis://h'\nready = true"), @r"
+    insta::assert_snapshot!(render_with("url = 'redis://h'\nready = true"), @r#"
     error: `ready` is a string, not a boolean
      --> gateway.toml:3:9
       |
     3 | ready = true
       |         ^^^^
+      |
+      = help: possible here: `"always"` and `"connected"`
 
     gateway.toml: 1 error
-    ");
+    "#);
 }
 
 #[test]

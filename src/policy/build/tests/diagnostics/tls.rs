@@ -87,7 +87,7 @@ fn address_of_two_listeners() {
     4 | address = '0.0.0.0:80'
       |           ^^^^^^^^^^^^
       |
-      = help: give each listener and the admin port an address of their own
+      = help: give each listener and the admin port another address
 
     error: `127.0.0.1:9090` is the default of `server.admin`
      --> gateway.toml:6:11
@@ -106,7 +106,7 @@ fn address_of_two_listeners() {
     10 | address = 'unix:/run/a'
        |           ^^^^^^^^^^^^^
        |
-       = help: give each listener and the admin port an address of their own
+       = help: give each listener and the admin port another address
 
     gateway.toml: 3 errors
     ");
@@ -294,7 +294,7 @@ fn redirect_leads_to_a_listener_with_tls() {
     4 | redirect = 'https'
       |            ^^^^^^^
       |
-      = help: write `redirect` in a listener of its own, such as `address = "0.0.0.0:80"`
+      = help: write `redirect` in another listener, such as one with `address = "0.0.0.0:80"`
 
     error: `redirect` is `https`, not `http`
      --> gateway.toml:7:12
@@ -529,7 +529,7 @@ fn settings_of_upstreams_with_tls_are_invalid() {
     5 | protocol = 'http2'
       |            ^^^^^^^
       |
-      = help: did you mean `protocol = "http1"`?
+      = help: write `h2` for servers with `https://`, and `h2c` for others
 
     error: `key` needs its `cert`
      --> gateway.toml:6:15
@@ -553,7 +553,7 @@ fn settings_of_upstreams_with_tls_are_invalid() {
     6 | tls = { key = 'a.key', server_name = 'a:443', verify = false }
       |                                               ^^^^^^
       |
-      = help: possible here: `ca`, `cert`, `key` and `server_name`
+      = help: certificates of servers are always verified: for a private authority, write `tls = { ca = "ca.pem" }`, and for another name `server_name` in it
 
     gateway.toml: 5 errors
     "#);
@@ -575,4 +575,70 @@ fn rule_per_certificate_without_client_certificates_is_a_warning() {
     "#);
     assert_eq!(render(&format!("{HTTPS}client_ca = 'ca.pem'\n{rule}")), "no errors\n");
     assert_eq!(render(&format!("{rule}enabled = false\n")), "no errors\n");
+}
+
+/// The message and the help of each error, a line each.
+fn brief(file: &str) -> String {
+    let shown = render_whole(file);
+    let lines = shown.lines().filter_map(|line| {
+        let line = line.trim_start();
+        line.strip_prefix("error: ").or_else(|| line.strip_prefix("= help: ").map(|_| line))
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn values_as_other_gateways_write_them() {
+    insta::assert_snapshot!(brief(&format!("{HTTPS}min_tls = 1.2\nhttp2 = 'on'\nhsts = 31536000\nclient_auth = 'optional_no_ca'\nclient_ca = 'ca.pem'\n[[listeners]]\naddress = '0.0.0.0:80'\nredirect = true\n[[listeners]]\naddress = '0.0.0.0:8443'\ncertificates = ['acme']\nmin_tls = 'TLSv1.3'\n[acme]\ndomains = ['a.example']\nchallenge = 'dns-01'\n[upstreams.a]\nservers = ['https://h']\nprotocol = 'http2'\nproxy_protocol = true\n[upstreams.b]\nservers = ['grpc://h:1', 'grpcs://h']\n[routes.all]\nupstream = 'a'")), @r#"
+    `min_tls` is a string, not a fraction
+    = help: write `min_tls = "1.2"`
+    `http2` is `true` or `false`, not a string
+    = help: write `http2 = true`
+    `hsts` is a string or a table, not a number
+    = help: write `hsts = "365d"`
+    `client_auth` is `required` or `optional`, not `optional_no_ca`
+    = help: did you mean `client_auth = "optional"`?
+    `redirect` is a string, not a boolean
+    = help: write `redirect = "https"`
+    `min_tls` is `1.2` or `1.3`, not `TLSv1.3`
+    = help: did you mean `min_tls = "1.3"`?
+    `challenge` is `http-01` or `tls-alpn-01`, not `dns-01`
+    = help: the gateway does not have dns-01: for a wildcard, use certificate files
+    `protocol` is `auto`, `http1`, `h2` or `h2c`, not `http2`
+    = help: write `h2` for servers with `https://`, and `h2c` for others
+    `proxy_protocol` is a string, not a boolean
+    = help: possible here: `"v1"` and `"v2"`
+    the scheme of a server is `http://` or `https://`, or left out
+    = help: write `h:1`, and `protocol = "h2c"` below
+    the scheme of a server is `http://` or `https://`, or left out
+    = help: write `https://h`, and `protocol = "h2"` below
+    "#);
+}
+
+#[test]
+fn names_as_other_gateways_write_them() {
+    insta::assert_snapshot!(brief(&format!("[http2]\n{HTTPS}ssl_stapling = true\nserver_name = 'a'\nhttp3 = true\n[acme]\ndomains = ['a.example']\nagree_tos = true\neab = {{ kid = 'a', hmac = 'b' }}\n[upstreams.a]\nservers = ['https://h']\ntls = {{ ca_file = 'a', sni = 'b', verify = false, client_cert = 'c' }}\n[routes.all]")), @r#"
+    unknown name `http2`
+    = help: the limits of HTTP/2 are a table `[server.http2]`; a listener has `http2 = true`
+    unknown name `ssl_stapling` in `listeners`
+    = help: an OCSP response is a file of a certificate: `certificates = [{ cert = "api.pem", key = "api.key", ocsp = "api.ocsp" }]`
+    unknown name `server_name` in `listeners`
+    = help: the names of a listener are those of its certificates; for some hosts only, routes have `host = "api.example.com"`
+    unknown name `http3` in `listeners`
+    = help: the gateway has no HTTP/3; HTTP/2 is on with `certificates`
+    unknown name `agree_tos` in `acme`
+    = help: leave it out: with `[acme]`, you agree to the terms of service of the authority
+    unknown name `kid` in `acme.eab`
+    = help: write `key_id`
+    unknown name `hmac` in `acme.eab`
+    = help: write `hmac_key`
+    unknown name `ca_file` in `upstreams.a.tls`
+    = help: write `ca = "ca.pem"`
+    unknown name `sni` in `upstreams.a.tls`
+    = help: write `server_name = "api.internal"`
+    unknown name `verify` in `upstreams.a.tls`
+    = help: certificates of servers are always verified: for a private authority, write `tls = { ca = "ca.pem" }`, and for another name `server_name` in it
+    unknown name `client_cert` in `upstreams.a.tls`
+    = help: write `cert = "client.pem"` and `key = "client.key"`
+    "#);
 }

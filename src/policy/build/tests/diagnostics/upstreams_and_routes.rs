@@ -51,7 +51,7 @@ fn servers_are_invalid() {
     2 | servers = ['http://***************@api:80/x', 'https://api/', 'demo', 'api', 'api:0', 'grpc://api:1', 'http://::1']
       |                                                                                       ^^^^^^^^^^^^^^
       |
-      = help: write `api:1`
+      = help: write `api:1`, and `protocol = "h2c"` below
 
     error: the server `http://::1` has no port
      --> gateway.toml:2:103
