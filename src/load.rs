@@ -239,10 +239,7 @@ impl Source {
     /// # Errors
     /// See [`LoadError`]. All errors and warnings in the file are in one [`Report`].
     pub fn check(&self) -> Result<(Policy, Report), LoadError> {
-        let values = |reference: Reference<'_>| self.values.look_up(reference);
-        let (mut policy, mut report) =
-            build_text(&self.name, &self.text, &values).map_err(LoadError::Diagnostics)?;
-        paths::complete(&mut policy, self.values.folder());
+        let (mut policy, mut report) = self.build()?;
         self.load_tls_files(&mut policy, &mut report)?;
         let of_redis = policy.redis.as_ref().and_then(|redis| redis.tls.as_ref());
         let of_tracing = policy.tracing.as_ref().and_then(|tracing| tracing.endpoint.tls.as_ref());
@@ -256,6 +253,15 @@ impl Source {
         if !errors.is_empty() {
             return Err(LoadError::Diagnostics(self.report(errors)));
         }
+        Ok((policy, report))
+    }
+
+    /// The policy of the file and its warnings, without a look at the certificates and keys that it names.
+    fn build(&self) -> Result<(Policy, Report), LoadError> {
+        let values = |reference: Reference<'_>| self.values.look_up(reference);
+        let (mut policy, report) =
+            build_text(&self.name, &self.text, &values).map_err(LoadError::Diagnostics)?;
+        paths::complete(&mut policy, self.values.folder());
         Ok((policy, report))
     }
 
@@ -422,6 +428,18 @@ pub fn check(path: &Path, unknown: Unknown) -> Result<Checked, LoadError> {
 /// See [`LoadError`]. All errors in the file are in one [`Report`].
 pub fn load(path: &Path) -> Result<Policy, LoadError> {
     open(path).map(|(_, policy)| policy)
+}
+
+/// Loads the policy of the file at `path`, without a look at the certificates and keys that it names: often
+/// only the gateway may read them. Waits 10 s at most.
+///
+/// # Errors
+/// See [`LoadError`]. All errors in the file are in one [`Report`].
+pub fn load_settings(path: &Path) -> Result<Policy, LoadError> {
+    let file = path.to_owned();
+    let build = move || Ok(Source::read(&file)?.build()?.0);
+    run_sync(START_DEADLINE, build)
+        .unwrap_or_else(|no_result| Err(LoadError::of_no_result(path, no_result)))
 }
 
 /// Reads the address of the admin port from the file at `path`, within `deadline`. Uses no environment
@@ -591,6 +609,8 @@ mod tests {
           |
         5 | tls = { ca = 'ca.pem' }
           |         ^^
+          |
+          = help: it needs a line `-----BEGIN CERTIFICATE-----`
 
         error: `cert` of [upstreams.b.tls]: cannot read ./b.pem: No such file or directory (os error 2)
          --> ./gateway.toml:8:5

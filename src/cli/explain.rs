@@ -49,7 +49,7 @@ pub(super) struct Request {
 
 /// Prints the response to a request, and why.
 pub(super) fn explain(file: &Path, request: Request) -> ExitCode {
-    let policy = match load::load(file) {
+    let policy = match load::load_settings(file) {
         Ok(policy) => policy,
         Err(error) => return reject(&error),
     };

@@ -35,7 +35,7 @@ impl TargetFlags {
         let token = token(self.token_file.as_deref())?;
         // The token of a file that is not named must not be sent to an address that is.
         let policy = if file.is_named || self.admin.is_none() {
-            match load::load(&file.path) {
+            match load::load_settings(&file.path) {
                 Ok(policy) => Some(policy),
                 Err(error) if !file.is_named && error.is_not_found() => None,
                 Err(error) => return Err(reject(&error)),

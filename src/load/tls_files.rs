@@ -139,7 +139,7 @@ mod tests {
 
     use rcgen::{CertificateParams, KeyPair};
 
-    use crate::load::{Checked, Unknown, check, load};
+    use crate::load::{Checked, Unknown, check, load, load_settings};
 
     /// Writes the certificate `<stem>.pem` for these names, and its key `<stem>.key`.
     fn issue(folder: &Path, stem: &str, change: impl FnOnce(&mut CertificateParams)) {
@@ -208,6 +208,7 @@ mod tests {
         let absent = "certificates = [{ cert = 'none.pem', key = 'none.key' }]";
         std::fs::write(&path, file(absent)).unwrap();
         assert!(check(&path, Unknown::Reject).is_err());
+        assert_eq!(load_settings(&path).unwrap().listeners.len(), 1);
         let Checked { source, .. } = check(&path, Unknown::Assume).unwrap();
         assert_eq!(source.assumed(), [folder.join("none.pem").display().to_string()]);
         assert_eq!(source.tls_paths().len(), 2);
