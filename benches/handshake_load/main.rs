@@ -24,7 +24,7 @@ use tokio_rustls::TlsConnector;
 const REQUEST: &[u8] =
     b"GET / HTTP/1.1\r\nHost: localhost\r\nx-api-key: hot\r\nConnection: close\r\n\r\n";
 
-/// Source addresses used in turn: each has ports of its own, and a closed connection occupies one.
+/// Source addresses used in turn: each has its own ports, and a closed connection occupies one.
 const SOURCES: u32 = 64;
 
 /// Accepts every certificate.

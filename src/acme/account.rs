@@ -1,4 +1,4 @@
-//! The account at the ACME server: created once, with a key of its own, and stored.
+//! The account at the ACME server: created once, with its own key, and stored.
 
 use std::sync::Arc;
 

@@ -81,7 +81,7 @@ fn add(keys: &mut Keys, certificate: &Arc<Certificate>) {
 }
 
 /// The first key that can sign as the client accepts; else the first, so that the client receives the
-/// error of its own choice.
+/// error that fits its offer.
 fn select(keys: &Keys, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
     let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(schemes).is_some();
     let only = keys.len() <= 1;
