@@ -15,6 +15,10 @@ pub(super) const RATE_LIMITED: &str = "urn:ietf:params:acme:error:rateLimited";
 /// Problem type of an account that the server does not have.
 pub(super) const NO_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
 
+/// Problem type of a request whose nonce the server does not accept, which a new request may cure (RFC 8555,
+/// section 6.5).
+pub(super) const BAD_NONCE: &str = "urn:ietf:params:acme:error:badNonce";
+
 /// Why a certificate could not be ordered.
 #[derive(Debug, Error)]
 pub enum AcmeError {
@@ -78,6 +82,11 @@ impl AcmeError {
     /// Whether the server does not know the stored account.
     pub(super) fn is_unknown_account(&self) -> bool {
         matches!(self, Self::Refused { kind: Some(kind), .. } if kind == NO_ACCOUNT)
+    }
+
+    /// Whether the server did not accept a nonce that it had issued.
+    pub(super) fn is_bad_nonce(&self) -> bool {
+        matches!(self, Self::Refused { kind: Some(kind), .. } if kind == BAD_NONCE)
     }
 }
 

@@ -34,6 +34,10 @@ const POLL: RetryPolicy =
 /// the challenges within this time.
 const PROPAGATION: Duration = Duration::from_millis(2_500);
 
+/// How often an order is begun if the server refuses its nonces. The library repeats each request twice, which
+/// a server that has lost its nonces, or one of several servers without the others' nonces, may refuse, too.
+const MAX_ATTEMPTS: u32 = 3;
+
 /// What orders need.
 pub(super) struct Orders {
     pub(super) settings: Acme,
@@ -71,29 +75,40 @@ impl Orders {
         })
     }
 
-    /// Orders with the stored account, and with a new one if the server does not have it any more.
+    /// Orders with the stored account, and with a new one if the server does not have it any more. An order
+    /// whose nonces the server refuses is begun again a few times.
     async fn issue_with_account(
         &self,
         domain: &str,
         retry_after: &mut RetryAfter,
     ) -> Result<Issued, AcmeError> {
         let mut unknown: Option<Credentials> = None;
+        let mut attempts = 1;
         loop {
             let (transport, waits) = self.transport();
             *retry_after = waits;
             let creating = || transport;
-            let credentials = self
-                .accounts
-                .get(&self.settings, &self.storage, creating, unknown.as_ref())
-                .await?;
-            let (transport, waits) = self.transport();
-            *retry_after = waits;
-            match self.issue_as(&credentials, domain, Box::new(transport)).await {
-                Err(error) if error.is_unknown_account() && unknown.is_none() => {
-                    unknown = Some(credentials);
+            let credentials =
+                self.accounts.get(&self.settings, &self.storage, creating, unknown.as_ref()).await;
+            let error = match credentials {
+                Err(error) => error,
+                Ok(credentials) => {
+                    let (transport, waits) = self.transport();
+                    *retry_after = waits;
+                    match self.issue_as(&credentials, domain, Box::new(transport)).await {
+                        Err(error) if error.is_unknown_account() && unknown.is_none() => {
+                            unknown = Some(credentials);
+                            continue;
+                        }
+                        Err(error) => error,
+                        issued => return issued,
+                    }
                 }
-                result => return result,
+            };
+            if !error.is_bad_nonce() || attempts >= MAX_ATTEMPTS {
+                return Err(error);
             }
+            attempts += 1;
         }
     }
 

@@ -122,6 +122,24 @@ fn row_92_rate_limited_order_waits_as_long_as_the_server_says() {
     assert_eq!(front.new_orders(), 1);
 }
 
+/// A server can refuse nonces that it has issued: after its restart, or as one of several servers. Pebble refuses
+/// each twentieth.
+#[test]
+fn row_92_order_whose_nonces_are_refused_is_begun_three_times() {
+    let acme = Acme::new();
+    let pebble = acme.pebble();
+    let front = Front::start(
+        &pebble,
+        "default_type application/problem+json; \
+         return 400 '{\"type\":\"urn:ietf:params:acme:error:badNonce\",\"detail\":\"old\"}';",
+    );
+    let gateway = Gateway::start_full(&config(&acme, &front.settings(), ""));
+    wait_for_order(&gateway, "refused");
+    wait_for_log(&gateway, "no certificate: the server refused: old");
+    // The library repeats each request twice.
+    assert_eq!((front.new_orders(), stored_orders(&acme)["failures"].as_u64()), (9, Some(1)));
+}
+
 #[test]
 fn row_92_failing_server_gets_one_order_a_minute_at_most() {
     let acme = Acme::new();
