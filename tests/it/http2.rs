@@ -8,6 +8,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use h2::{Reason, RecvStream};
 use http::{Method, Request, Response, StatusCode, Version};
+use socket2::{Domain, Socket, Type};
 
 use crate::support::{
     Connection, DEMO, Gateway, Latch, PeerServer, TIMEOUT, Upstream, curl, eventually, proxy_to,
@@ -419,14 +420,17 @@ fn bodies_of(mut frames: &[u8]) -> (usize, usize) {
 /// The end of a response over HTTP/2 is queued after its request is complete.
 #[test]
 fn sigterm_waits_until_a_slow_client_has_read_the_responses() {
-    /// Together more than the kernel buffers.
-    const COUNT: usize = 60;
-    const LENGTH: usize = 300_000;
+    /// One body fits into the buffer of its stream, and all of them together do not fit into the kernel's.
+    const COUNT: usize = 90;
+    const LENGTH: usize = 60_000;
     let body = "x".repeat(LENGTH);
     let large = format!("HTTP/1.1 200 OK\r\nContent-Length: {LENGTH}\r\n\r\n{body}");
     let upstream = Upstream::responding(large);
     let mut gateway = Gateway::start(&config("", &proxy_to(&[upstream.address])));
-    let mut stream = TcpStream::connect(gateway.listener(1)).unwrap();
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.connect(&gateway.listener(1).into()).unwrap();
+    let mut stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(&greedy_requests(u32::try_from(COUNT).unwrap())).unwrap();
     gateway.wait_for_count("tollgate_requests_total", &[("status", "200")], COUNT as u64);
