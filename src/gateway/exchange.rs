@@ -17,10 +17,9 @@ use crate::policy::client::Client;
 use crate::policy::settings::{KeySource, Upstream};
 use crate::request_id::RequestId;
 use crate::runtime::Snapshot;
-use crate::upstream::connection::Attempt;
+use crate::upstream::connection::{Attempt, Opened};
 use crate::upstream::dial::Dial;
 use crate::upstream::pool::Pool;
-use crate::upstream::transport::Transport;
 
 /// One request and its response. Times are microseconds of the monotonic clock.
 pub struct Exchange {
@@ -89,8 +88,8 @@ pub struct CheckTime {
 /// An endpoint that speaks HTTP/1.1.
 pub(super) struct Handed {
     pub(super) dial: Dial,
-    /// A connection to it, if it had to be connected to before its version of HTTP was known.
-    pub(super) transport: Option<Transport>,
+    /// A connection to it, if one was needed to know its version of HTTP.
+    pub(super) opened: Option<Opened>,
 }
 
 /// Counts a request as in flight until it is dropped, also if it ends without a response.

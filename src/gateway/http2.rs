@@ -14,11 +14,10 @@ use tokio::time::Instant;
 use super::exchange::{Exchange, Handed};
 use super::respond::{failure, grpc};
 use super::{Gateway, MAX_TRIES};
-use crate::clock;
 use crate::observe::metrics::UpstreamResult;
 use crate::policy::settings::{Protocol, Upstream};
 use crate::upstream::dial::{Dial, Offer};
-use crate::upstream::http2::{Acquired, Stream, Version};
+use crate::upstream::http2::{Acquired, Stream};
 use call::Call;
 use timeout::{Limits, Waiting};
 
@@ -72,14 +71,14 @@ impl Gateway {
         let mut replay = Replay::default();
         loop {
             let selected = self.select(session, exchange)?;
-            let Some(offer) = offer(session, exchange, &selected) else {
-                exchange.handed = Some(Handed { dial: selected, transport: None });
+            let Some(offer) = offer(session, exchange) else {
+                exchange.handed = Some(Handed { dial: selected, opened: None });
                 return refuse_grpc(session).map(|()| false);
             };
             let stream = match self.acquire(session, exchange, &selected, offer).await {
                 Ok(Acquired::Http2(stream)) => stream,
-                Ok(Acquired::Http1(transport)) => {
-                    exchange.handed = Some(Handed { dial: selected, transport: Some(transport) });
+                Ok(Acquired::Http1(opened)) => {
+                    exchange.handed = Some(Handed { dial: selected, opened: Some(opened) });
                     return refuse_grpc(session).map(|()| false);
                 }
                 // Not a failure of the server: a client can set any deadline.
@@ -167,17 +166,14 @@ pub(super) fn is_excluded(upstream: &Upstream) -> bool {
 }
 
 /// What the TLS handshake of a new connection offers; `None`: the request is for HTTP/1.1.
-fn offer(session: &Session, exchange: &Exchange, dial: &Dial) -> Option<Offer> {
+fn offer(session: &Session, exchange: &Exchange) -> Option<Offer> {
     let upstream = exchange.upstream()?;
     match (upstream.protocol, upstream.tls.is_some()) {
         (Protocol::H2 | Protocol::H2c, _) => Some(Offer::Http2),
         (Protocol::Http1, _) | (Protocol::Auto, false) => None,
         // Only HTTP/1.1 has upgrades.
         (Protocol::Auto, true) if session.is_upgrade_req() => None,
-        (Protocol::Auto, true) => match dial.pool.http2.selected(dial.server, clock::now()) {
-            Some(Version::Http1) => None,
-            Some(Version::Http2) | None => Some(Offer::Both),
-        },
+        (Protocol::Auto, true) => Some(Offer::Both),
     }
 }
 

@@ -44,7 +44,7 @@ impl Gateway {
         exchange.forwarded = exchange.forwarded.or(Some(now));
         exchange.marks = UpstreamMarks { selected: exchange.forwarded, ..UpstreamMarks::default() };
         let proxy_header = upstream.proxy_protocol.map(|version| proxy_header(session, version));
-        Ok(Dial { server, pool: Arc::clone(pool), proxy_header })
+        Ok(Dial { server: pool.endpoint(server), pool: Arc::clone(pool), proxy_header })
     }
 
     /// The endpoint of the next attempt over HTTP/1.1.
@@ -56,12 +56,12 @@ impl Gateway {
         session: &mut Session,
         exchange: &mut Exchange,
     ) -> Result<Box<HttpPeer>> {
-        let Handed { dial, transport } = match exchange.handed.take() {
+        let Handed { dial, opened } = match exchange.handed.take() {
             Some(handed) => handed,
-            None => Handed { dial: self.select(session, exchange)?, transport: None },
+            None => Handed { dial: self.select(session, exchange)?, opened: None },
         };
         let Some(upstream) = exchange.upstream() else { return Err(respond::no_server()) };
-        let mut peer = HttpPeer::new(dial.server, false, String::new());
+        let mut peer = HttpPeer::new(dial.server.address, false, String::new());
         let options = &mut peer.options;
         options.connection_timeout = Some(upstream.connect_timeout);
         options.total_connection_timeout = Some(upstream.connect_timeout);
@@ -78,7 +78,7 @@ impl Gateway {
             Connects::IdleFirst
         };
         let attempt = Arc::new(attempt(exchange, upstream, dial, connects, has_body));
-        *attempt.opened.lock() = transport;
+        *attempt.opened.lock() = opened;
         if attempt.bounds_every_read() {
             options.read_timeout = None;
         }

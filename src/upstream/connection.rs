@@ -48,12 +48,20 @@ pub(crate) struct Attempt {
     pub(crate) upgraded_idle_timeout: Duration,
     /// How long the connection is kept idle afterwards.
     pub(crate) idle_timeout: Duration,
-    /// A connection that was opened before the attempt.
-    pub(crate) opened: Mutex<Option<Transport>>,
+    /// A connection that was opened or taken before the attempt.
+    pub(crate) opened: Mutex<Option<Opened>>,
     /// Longest pause of the client while it sends the request's body; `None`: Pingora bounds it, which it
     /// does for HTTP/1.
     pub(crate) client_timeout: Option<Duration>,
     pub(crate) progress: Mutex<Progress>,
+}
+
+/// A connection over HTTP/1.1.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) transport: Transport,
+    /// Whether an earlier request has used it.
+    pub(crate) is_reused: bool,
 }
 
 /// Which connection an attempt uses.
@@ -190,18 +198,17 @@ impl L4Connect for Connector {
     async fn connect(&self, _: &PeerAddress) -> Result<Stream> {
         let attempt = &self.0;
         let opened = attempt.opened.lock().take();
-        let idle = match attempt.connects {
-            _ if opened.is_some() => None,
+        let opened = opened.or_else(|| match attempt.connects {
             Connects::IdleFirst => attempt.dial.take_idle(clock::now()),
             Connects::Anew | Connects::ForUpgrade => None,
+        });
+        let Opened { transport, is_reused } = match opened {
+            Some(opened) => opened,
+            None => Opened { transport: attempt.dial.open(Offer::Http1).await?, is_reused: false },
         };
-        attempt.progress.lock().is_reused = idle.is_some();
-        let stream = match idle.or(opened) {
-            Some(stream) => stream,
-            None => attempt.dial.open(Offer::Http1).await?,
-        };
+        attempt.progress.lock().is_reused = is_reused;
         let connection = Connection {
-            stream: Some(stream),
+            stream: Some(transport),
             attempt: Arc::clone(attempt),
             has_written: false,
             has_read: false,

@@ -9,15 +9,26 @@ use pingora::prelude::{Error, ErrorType, Result};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
+use super::connection::Opened;
 use super::idle::Idle;
 use super::pool::Pool;
 pub(crate) use super::tls::Offer;
 use super::transport::Transport;
 
+/// A server, as its connections are kept: one that was verified for a name is never used for another name with
+/// the same address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Endpoint {
+    pub(crate) address: SocketAddr,
+    /// The host for which the server must have a certificate; `None`: it is the same for all servers of the
+    /// upstream, or connections are in clear.
+    pub(crate) host: Option<Arc<str>>,
+}
+
 /// A server, and how connections to it begin.
 #[derive(Clone, Debug)]
 pub(crate) struct Dial {
-    pub(crate) server: SocketAddr,
+    pub(crate) server: Endpoint,
     /// The servers of its upstream.
     pub(crate) pool: Arc<Pool>,
     /// The PROXY header with the address of the client, if the upstream expects one. Such a connection is
@@ -35,28 +46,31 @@ impl Dial {
         let failed = |error: io::Error| {
             Error::because(ErrorType::ConnectError, "connecting to a server", error).into_up()
         };
-        let mut stream = TcpStream::connect(self.server).await.map_err(failed)?;
+        let mut stream = TcpStream::connect(self.server.address).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         if let Some(header) = &self.proxy_header {
             stream.write_all(header).await.map_err(failed)?;
         }
         let Some(tls) = self.pool.tls() else { return Ok(Transport::Clear(stream)) };
-        let host = self.pool.host_of(self.server);
-        tls.connect(stream, &host, offer).await.map_err(|error| {
+        tls.connect(stream, self.server.host.as_deref(), offer).await.map_err(|error| {
             Error::because(ErrorType::TLSHandshakeFailure, "connecting to a server", error)
                 .into_up()
         })
     }
 
     /// Takes an idle connection that is open and silent at `now` (microseconds).
-    pub(super) fn take_idle(&self, now: u64) -> Option<Transport> {
-        if self.proxy_header.is_some() { None } else { self.pool.idle().take(self.server, now) }
+    pub(super) fn take_idle(&self, now: u64) -> Option<Opened> {
+        if self.proxy_header.is_some() {
+            return None;
+        }
+        let transport = self.pool.idle().take(&self.server, now)?;
+        Some(Opened { transport, is_reused: true })
     }
 
     /// Keeps a connection for up to `timeout` from `now` (microseconds).
     pub(super) fn keep(&self, idle: Idle, timeout: Duration, now: u64) {
         if self.proxy_header.is_none() {
-            self.pool.idle().put(self.server, idle, timeout, now);
+            self.pool.idle().put(&self.server, idle, timeout, now);
         }
     }
 }

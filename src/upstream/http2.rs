@@ -8,7 +8,6 @@
 //! in five minutes. TCP keep-alive finds dead servers instead.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -19,7 +18,8 @@ use parking_lot::Mutex;
 use pingora::prelude::{Error, ErrorType, Result};
 use socket2::{SockRef, TcpKeepalive};
 
-use super::dial::{Dial, Offer};
+use super::connection::Opened;
+use super::dial::{Dial, Endpoint, Offer};
 use super::transport::Transport;
 use crate::clock;
 use crate::limit::MICROS_PER_SECOND;
@@ -46,20 +46,20 @@ const MEMORY_US: u64 = 600 * MICROS_PER_SECOND;
 #[derive(Debug)]
 pub(crate) struct Http2Connections {
     /// `None` after [`close`](Self::close): no connection is shared any more.
-    servers: Mutex<Option<HashMap<SocketAddr, Arc<Server>>>>,
+    servers: Mutex<Option<HashMap<Endpoint, Arc<Server>>>>,
 }
 
 /// A version of HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Version {
+enum Version {
     Http1,
     Http2,
 }
 
 /// A connection to a server that speaks either version.
 pub(crate) enum Acquired {
-    /// A new connection over which the server speaks HTTP/1.1.
-    Http1(Transport),
+    /// A connection over which the server speaks HTTP/1.1.
+    Http1(Opened),
     /// A stream.
     Http2(Stream),
 }
@@ -103,15 +103,12 @@ impl Http2Connections {
         Self { servers: Mutex::new(Some(HashMap::new())) }
     }
 
-    /// The version that a server has selected; `None`: unknown at `now` (microseconds).
-    pub(crate) fn selected(&self, server: SocketAddr, now: u64) -> Option<Version> {
-        let server = self.servers.lock().as_ref()?.get(&server).map(Arc::clone)?;
-        let selected = *server.selected.lock();
-        selected.filter(|(_, until)| now < *until).map(|(version, _)| version)
-    }
-
     /// Opens a stream: on a connection that is open, unless `is_new` requires a new one, which no other
     /// request uses. Connections are closed after `idle_timeout` without a stream.
+    ///
+    /// With [`Offer::Both`], an idle connection over HTTP/1.1 is taken if the server selected that version last.
+    /// Every new connection offers both: since then, the server may have been replaced by one that speaks HTTP/2
+    /// only.
     ///
     /// # Errors
     /// As [`Dial::open`], or if the server does not select HTTP/2 although that is the only offer.
@@ -124,44 +121,30 @@ impl Http2Connections {
     ) -> Result<Acquired> {
         let shared = || {
             let mut guard = self.servers.lock();
-            Some(Arc::clone(guard.as_mut()?.entry(dial.server).or_default()))
+            Some(Arc::clone(guard.as_mut()?.entry(dial.server.clone()).or_default()))
         };
         let shared = if is_new || dial.proxy_header.is_some() { None } else { shared() };
         let Some(server) = shared else {
-            return match connect(dial, offer).await? {
-                Connected::Http1(transport) => Ok(Acquired::Http1(transport)),
-                Connected::Http2(connection) => {
-                    let place = connection.place(idle_timeout).ok_or_else(closed)?;
-                    place.stream(false).await.map(Acquired::Http2)
-                }
-            };
+            return connect(dial, offer).await?.acquire(idle_timeout, None).await;
         };
         if let Some(stream) = server.reuse(idle_timeout).await {
             return Ok(Acquired::Http2(stream));
+        }
+        let is_http1 =
+            || offer == Offer::Both && server.selected(clock::now()) == Some(Version::Http1);
+        if is_http1() {
+            return server.take_or_open(dial, offer, idle_timeout).await;
         }
         let connecting = server.connecting.lock().await;
         if let Some(stream) = server.reuse(idle_timeout).await {
             return Ok(Acquired::Http2(stream));
         }
-        if offer == Offer::Both && server.selected(clock::now()) == Some(Version::Http1) {
-            // Another request has found out meanwhile.
+        if is_http1() {
+            // Another request has found out meanwhile. Its connection is not shared.
             drop(connecting);
-            return dial.open(Offer::Http1).await.map(Acquired::Http1);
+            return server.take_or_open(dial, offer, idle_timeout).await;
         }
-        let connected = connect(dial, offer).await?;
-        let version = match &connected {
-            Connected::Http1(_) => Version::Http1,
-            Connected::Http2(_) => Version::Http2,
-        };
-        *server.selected.lock() = Some((version, clock::now().saturating_add(MEMORY_US)));
-        match connected {
-            Connected::Http1(transport) => Ok(Acquired::Http1(transport)),
-            Connected::Http2(connection) => {
-                let place = connection.place(idle_timeout).ok_or_else(closed)?;
-                server.connections.lock().push(connection);
-                place.stream(false).await.map(Acquired::Http2)
-            }
-        }
+        server.open(dial, offer, idle_timeout).await
     }
 
     /// Closes connections that have had no stream for too long.
@@ -186,6 +169,30 @@ impl Server {
     fn selected(&self, now: u64) -> Option<Version> {
         let selected = *self.selected.lock();
         selected.filter(|(_, until)| now < *until).map(|(version, _)| version)
+    }
+
+    /// An idle connection over HTTP/1.1, else a new one.
+    async fn take_or_open(
+        &self,
+        dial: &Dial,
+        offer: Offer,
+        idle_timeout: Duration,
+    ) -> Result<Acquired> {
+        match dial.take_idle(clock::now()) {
+            Some(opened) => Ok(Acquired::Http1(opened)),
+            None => self.open(dial, offer, idle_timeout).await,
+        }
+    }
+
+    /// Opens a connection, which later requests share if it is one over HTTP/2.
+    async fn open(&self, dial: &Dial, offer: Offer, idle_timeout: Duration) -> Result<Acquired> {
+        let connected = connect(dial, offer).await?;
+        let version = match &connected {
+            Connected::Http1(_) => Version::Http1,
+            Connected::Http2(_) => Version::Http2,
+        };
+        *self.selected.lock() = Some((version, clock::now().saturating_add(MEMORY_US)));
+        connected.acquire(idle_timeout, Some(self)).await
     }
 
     /// A stream on a connection that is open and has a place.
@@ -237,6 +244,22 @@ impl Drop for Place {
 enum Connected {
     Http1(Transport),
     Http2(Arc<Connection>),
+}
+
+impl Connected {
+    /// The connection for its first request; `server` shares it with others if it is one over HTTP/2.
+    async fn acquire(self, idle_timeout: Duration, server: Option<&Server>) -> Result<Acquired> {
+        match self {
+            Self::Http1(transport) => Ok(Acquired::Http1(Opened { transport, is_reused: false })),
+            Self::Http2(connection) => {
+                let place = connection.place(idle_timeout).ok_or_else(closed)?;
+                if let Some(server) = server {
+                    server.connections.lock().push(connection);
+                }
+                place.stream(false).await.map(Acquired::Http2)
+            }
+        }
+    }
 }
 
 async fn connect(dial: &Dial, offer: Offer) -> Result<Connected> {
@@ -315,4 +338,51 @@ pub(crate) fn is_unprocessed(error: &h2::Error) -> bool {
     // With another reason, the error is also that of streams that were processed.
     let is_closing = error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
     error.is_remote() && (is_refused || is_closing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::pool::Pool;
+
+    /// An HTTP/2 server in clear that accepts requests and does not respond.
+    async fn server() -> std::net::SocketAddr {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut connection = h2::server::handshake(stream).await.unwrap();
+                    while connection.accept().await.is_some() {}
+                });
+            }
+        });
+        address
+    }
+
+    fn dial(address: std::net::SocketAddr, host: &str) -> Dial {
+        let file = format!(
+            "[upstreams.api]\nservers = [\"{address}\"]\nprotocol = \"h2c\"\n[routes.all]\n"
+        );
+        let policy = crate::load::from_text("gateway.toml", &file).unwrap();
+        Dial {
+            server: Endpoint { address, host: Some(host.into()) },
+            pool: Arc::new(Pool::new(&policy.upstreams[0])),
+            proxy_header: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn connection_verified_for_one_name_is_not_used_for_another() {
+        let address = server().await;
+        let connections = Http2Connections::new();
+        for (host, expected) in [("a", false), ("a", true), ("b", false), ("b", true), ("a", true)]
+        {
+            let dial = dial(address, host);
+            let timeout = Duration::from_secs(60);
+            let acquired = connections.acquire(&dial, Offer::Http2, false, timeout).await.unwrap();
+            let Acquired::Http2(stream) = acquired else { panic!("HTTP/1.1") };
+            assert_eq!(stream.is_reused, expected, "{host}");
+        }
+    }
 }

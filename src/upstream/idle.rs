@@ -7,7 +7,6 @@
 //! applies after every response of a server that has sent surplus bytes after a body.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use parking_lot::Mutex;
 use socket2::SockRef;
 use tracing::warn;
 
+use super::dial::Endpoint;
 use super::transport::{Probe, Transport};
 use crate::limit::MICROS_PER_SECOND;
 use crate::request_id::RequestId;
@@ -43,7 +43,7 @@ const MAX_WAITING: usize = 256;
 pub(crate) struct IdleConnections {
     upstream: Arc<str>,
     /// `None` after [`close`](Self::close): no connection is kept any more.
-    servers: Mutex<Option<HashMap<SocketAddr, Server>>>,
+    servers: Mutex<Option<HashMap<Endpoint, Server>>>,
     reports: Mutex<Reports>,
 }
 
@@ -107,10 +107,13 @@ impl IdleConnections {
     }
 
     /// Keeps a connection for up to `timeout` from `now` (microseconds). Closes it if too many are kept.
-    pub(super) fn put(&self, server: SocketAddr, idle: Idle, timeout: Duration, now: u64) {
+    pub(super) fn put(&self, server: &Endpoint, idle: Idle, timeout: Duration, now: u64) {
         let mut guard = self.servers.lock();
         let Some(servers) = guard.as_mut() else { return };
-        let server = servers.entry(server).or_default();
+        if !servers.contains_key(server) {
+            servers.insert(server.clone(), Server::default());
+        }
+        let Some(server) = servers.get_mut(server) else { return };
         let silence = match idle.body {
             Body::Some if server.suspected_until <= now => 0,
             Body::Some | Body::None => SILENCE_US,
@@ -131,9 +134,9 @@ impl IdleConnections {
     }
 
     /// Takes a connection to `server` that is open and silent at `now` (microseconds).
-    pub(super) fn take(&self, server: SocketAddr, now: u64) -> Option<Transport> {
+    pub(super) fn take(&self, server: &Endpoint, now: u64) -> Option<Transport> {
         loop {
-            let mut idle = self.servers.lock().as_mut()?.get_mut(&server)?.queue.take(now)?;
+            let mut idle = self.servers.lock().as_mut()?.get_mut(server)?.queue.take(now)?;
             match idle.stream.probe() {
                 Probe::Silent => return Some(idle.stream),
                 Probe::Closed => {}
@@ -146,18 +149,18 @@ impl IdleConnections {
     pub(super) fn sweep(&self, now: u64) {
         let mut surplus = Vec::new();
         if let Some(servers) = self.servers.lock().as_mut() {
-            servers.retain(|address, server| {
+            servers.retain(|endpoint, server| {
                 let is_silent = |idle: &mut Idle| idle.stream.probe() == Probe::Silent;
                 for mut idle in server.queue.sweep(now, is_silent) {
                     if idle.stream.probe() == Probe::Surplus {
-                        surplus.push((*address, idle));
+                        surplus.push((endpoint.clone(), idle));
                     }
                 }
                 !server.queue.is_empty() || now < server.suspected_until
             });
         }
         for (server, idle) in surplus {
-            self.record_surplus(server, &idle, now);
+            self.record_surplus(&server, &idle, now);
         }
     }
 
@@ -166,18 +169,19 @@ impl IdleConnections {
         *self.servers.lock() = None;
     }
 
-    fn record_surplus(&self, server: SocketAddr, idle: &Idle, now: u64) {
+    fn record_surplus(&self, server: &Endpoint, idle: &Idle, now: u64) {
         if idle.body == Body::Some
             && let Some(servers) = self.servers.lock().as_mut()
         {
-            servers.entry(server).or_default().suspected_until = now.saturating_add(SUSPICION_US);
+            servers.entry(server.clone()).or_default().suspected_until =
+                now.saturating_add(SUSPICION_US);
         }
         let Some(unlogged) = self.reports.lock().count(now) else { return };
         let (upstream, request_id) = (&*self.upstream, idle.request_id.as_str());
         warn!(
             request_id,
             upstream,
-            %server,
+            server = %server.address,
             unlogged,
             "the server sent surplus bytes after its response; the connection is closed"
         );

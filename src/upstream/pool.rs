@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use parking_lot::{Mutex, RwLock};
 use pingora::lb::discovery::ServiceDiscovery;
@@ -17,6 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tracing::warn;
 
+use super::dial::Endpoint;
 use super::http2::Http2Connections;
 use super::idle::IdleConnections;
 use super::tls::TlsClient;
@@ -56,6 +58,8 @@ pub struct Pool {
     /// The upstream as configured.
     upstream: Upstream,
     servers: Arc<Servers>,
+    /// The host of each address as of the last look-up, if it is what the server's certificate must be for.
+    hosts: ArcSwap<HashMap<SocketAddr, Arc<str>>>,
     resolver: Resolver,
 }
 
@@ -91,6 +95,7 @@ impl Pool {
             tls: tls.map(Arc::new),
             upstream: upstream.clone(),
             servers,
+            hosts: ArcSwap::default(),
             resolver,
         }
     }
@@ -130,13 +135,15 @@ impl Pool {
         self.tls.as_ref()
     }
 
-    /// The host of the server with this address, as configured: a name or an IP address.
-    pub(crate) fn host_of(&self, address: SocketAddr) -> String {
-        let has_address = |(_, addresses): &&(HostPort, Mutex<Vec<SocketAddr>>)| {
-            addresses.lock().contains(&address)
-        };
-        let server = self.servers.0.iter().find(has_address);
-        server.map_or_else(|| address.ip().to_string(), |(server, _)| server.host.clone())
+    /// The server with this address. Its host is the name or IP address of the configuration; if several have
+    /// the address, the first.
+    pub(crate) fn endpoint(&self, address: SocketAddr) -> Endpoint {
+        let is_verified = self.tls.as_ref().is_some_and(|tls| tls.verifies_hosts());
+        let host = is_verified.then(|| {
+            let known = self.hosts.load().get(&address).map(Arc::clone);
+            known.unwrap_or_else(|| address.ip().to_string().into())
+        });
+        Endpoint { address, host }
     }
 
     /// Idle connections over HTTP/1.1 to its servers.
@@ -260,6 +267,15 @@ impl Pool {
 
     /// Passes the addresses of all servers to the balancer.
     async fn update(&self) {
+        let mut hosts = HashMap::new();
+        for (server, addresses) in &self.servers.0 {
+            for address in &*addresses.lock() {
+                hosts.entry(*address).or_insert_with(|| server.host.as_str().into());
+            }
+        }
+        if !hosts.is_empty() {
+            self.hosts.store(Arc::new(hosts));
+        }
         if self.balancer.update().await.is_err() {
             warn!(upstream = &*self.name, "no server of the upstream has a known address");
         }
@@ -304,6 +320,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::request_id::RequestId;
+    use crate::upstream::idle::{Body, Idle};
+    use crate::upstream::transport::Transport;
 
     fn pool(names: &[String], resolver: Resolver) -> Pool {
         let file = format!("[upstreams.api]\nservers = {names:?}\n[routes.all]\n");
@@ -367,6 +386,51 @@ mod tests {
         pool.look_up().await;
         assert_eq!(pool.addresses(0).len(), 40);
         assert_eq!(most.load(Ordering::SeqCst), MAX_LOOKUPS);
+    }
+
+    /// `text` continues the table of the upstream, whose servers a and b have the port 443. The address of a is
+    /// 127.0.0.`a`, that of b is 127.0.0.1.
+    fn pool_with_tls(a: Arc<AtomicUsize>, text: &str) -> Pool {
+        let file = format!(
+            "[upstreams.api]\nservers = [\"https://a\", \"https://b\"]\n{text}\n[routes.all]\n"
+        );
+        let policy = crate::load::from_text("gateway.toml", &file).unwrap();
+        let resolver: Resolver = Arc::new(move |server| {
+            let last = if server.host == "a" { a.load(Ordering::SeqCst) } else { 1 };
+            let last = u8::try_from(last).unwrap();
+            Box::pin(std::future::ready(Ok(vec![([127, 0, 0, last], 443).into()])))
+        });
+        Pool::with_resolver(&policy.upstreams[0], resolver)
+    }
+
+    #[tokio::test]
+    async fn connection_verified_for_one_name_is_not_used_for_another() {
+        let a = Arc::new(AtomicUsize::new(1));
+        let pool = pool_with_tls(Arc::clone(&a), "");
+        pool.look_up().await;
+        let address = SocketAddr::from(([127, 0, 0, 1], 443));
+        let before = pool.endpoint(address);
+        assert_eq!(before.host.as_deref(), Some("a"));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let _accepted = listener.accept().await.unwrap();
+        let stream = Transport::Clear(stream);
+        let idle = Idle { stream, request_id: RequestId::new(), body: Body::Some };
+        pool.idle.put(&before, idle, Duration::from_secs(60), 0);
+        a.store(2, Ordering::SeqCst);
+        pool.look_up().await;
+        let after = pool.endpoint(address);
+        assert_eq!(after.host.as_deref(), Some("b"));
+        assert!(pool.idle.take(&after, 0).is_none());
+        assert!(pool.idle.take(&before, 0).is_some());
+    }
+
+    #[tokio::test]
+    async fn host_is_irrelevant_if_the_server_name_is_set() {
+        let pool =
+            pool_with_tls(Arc::new(AtomicUsize::new(1)), "tls = { server_name = \"api.test\" }");
+        pool.look_up().await;
+        assert_eq!(pool.endpoint(([127, 0, 0, 1], 443).into()).host, None);
     }
 
     #[tokio::test]

@@ -80,18 +80,20 @@ impl TlsClient {
         }
     }
 
-    /// Performs the handshake with the server of this host, which must present a valid certificate for
-    /// `server_name` of the settings, else for the host.
+    /// Performs the handshake with a server, which must present a valid certificate for `server_name` of the
+    /// settings, else for its host.
     ///
     /// # Errors
     /// If the handshake fails. The text of the error says why.
     pub(crate) async fn connect(
         &self,
         stream: TcpStream,
-        host: &str,
+        host: Option<&str>,
         offer: Offer,
     ) -> io::Result<Transport> {
-        let name = self.settings.server_name.as_deref().unwrap_or(host);
+        let Some(name) = self.settings.server_name.as_deref().or(host) else {
+            return Err(io::Error::other("the server has no name to verify"));
+        };
         let server_name: ServerName<'static> = tls::server_name(name)?;
         let configs = self.configs.load_full();
         let config = configs.as_ref().and_then(|configs| configs.get(offer as usize));
@@ -103,6 +105,11 @@ impl TlsClient {
             Ok(stream) => Ok(Transport::Tls(Box::new(stream))),
             Err(error) => Err(io::Error::other(in_words(name, &error))),
         }
+    }
+
+    /// Whether the name for which a server must have a certificate depends on its host.
+    pub(super) fn verifies_hosts(&self) -> bool {
+        self.settings.server_name.is_none()
     }
 
     fn config(&self) -> Result<ClientConfig, TlsError> {

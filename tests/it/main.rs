@@ -24,6 +24,7 @@ mod websocket;
 mod peers;
 
 // Upstreams over TLS and HTTP/2.
+mod http2_upstream_faults;
 mod http2_upstreams;
 mod proxy_upstreams;
 mod tls_upstreams;

@@ -164,7 +164,7 @@ impl Handshake {
     async fn perform(&self, mut stream: TcpStream, host: &str) -> Result<(), Failure> {
         let Some((client, offer)) = &self.tls else { return Ok(()) };
         stream.write_all(&self.proxy_header).await.map_err(|error| reason(&error))?;
-        let done = client.connect(stream, host, *offer).await;
+        let done = client.connect(stream, Some(host), *offer).await;
         done.map(drop).map_err(|error| Step::Handshake.failed(format!("TLS: {error}")))
     }
 }
