@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help run release test test-long model test-matrix test-api test-conformance test-outages test-browser lint
-.PHONY: pgo alerts compose deny mutants bench bench-micro bench-redis bench-peers callgrind
+.PHONY: soak soak-short pgo alerts compose deny mutants bench bench-micro bench-redis bench-peers callgrind
 
 BUILD_NEEDS := cc cmake
 TEST_NEEDS := curl h2load haproxy nginx node openssl pebble python3 redis-server
@@ -74,6 +74,15 @@ test-outages: ## the long tests of outages, which `make test` leaves out
 	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
 	@scripts/python-peers >/dev/null
 	scripts/run-tests cargo $(if $(NEXTEST),nextest run --ignore-default-filter,test) --test it $(LONG_TESTS)
+
+soak: ## an hour of mixed traffic with faults of Redis and the upstream, and reloads; SECONDS=600 is shorter
+	@scripts/need $(BUILD_NEEDS) h2load nginx openssl python3 redis-server
+	cargo build
+	PYTHONPATH=benches:tests $$(scripts/python-peers) -m soak "$${CARGO_TARGET_DIR:-target}/debug/tollgate" \
+		$(if $(SECONDS),--seconds $(SECONDS))
+
+soak-short: ## the same for five minutes
+	@$(MAKE) --no-print-directory soak SECONDS=300
 
 test-browser: ## headless Chromium: the dashboard, with a gateway under load, and HTTPS and WebSocket
 	@scripts/need $(BUILD_NEEDS) chromium node npm openssl python3 redis-server

@@ -1,0 +1,1 @@
+"""The gateway under mixed traffic and faults for a long time: `make soak`."""
