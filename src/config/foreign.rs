@@ -83,8 +83,7 @@ const STAPLE: &str = "an OCSP response is a file of a certificate: \
     `certificates = [{ cert = \"api.pem\", key = \"api.key\", ocsp = \"api.ocsp\" }]`";
 const NAMES: &str = "the names of a listener are those of its certificates; for some hosts only, routes have \
     `host = \"api.example.com\"`";
-const NO_BODY_LIMIT: &str = "the gateway does not limit the size of bodies, only that of a request's \
-    headers (`server.max_header_bytes`) and target (`server.max_uri_bytes`)";
+const BODY_LIMIT: &str = "write `max_body_bytes = 104857600` in `[server.limits]`, or in a route";
 const UPSTREAM_TIMES: &str =
     "an upstream has `connect_timeout`, `read_timeout` and `write_timeout`";
 const RATES: &str = "a rate is part of a rule, such as `[rules.per-ip]` with `per = [\"ip\"]` and \
@@ -835,7 +834,7 @@ const ENTRIES: &[Entry] = &[
         ],
         "",
         "",
-        NO_BODY_LIMIT,
+        BODY_LIMIT,
     ),
     entry(
         Any,

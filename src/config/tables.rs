@@ -63,7 +63,7 @@ table! {
         /// How many gateways share this Redis, 1 to 10000. While Redis fails, each grants rate and
         /// burst divided by this number. Default: the number of live gateways in Redis.
         pub instances: Field<u64>,
-        /// Time limits of new connections.
+        /// Limits of connections and requests, against slow and greedy clients.
         pub limits: Option<Spanned<Limits>>,
         /// Limits of HTTP/2 connections.
         pub http2: Option<Spanned<Http2>>,
@@ -71,13 +71,22 @@ table! {
 }
 
 table! {
-    /// `[server.limits]`: time limits of new connections.
+    /// `[server.limits]`: limits of connections and requests, against slow and greedy clients.
     pub struct Limits {
         /// Time limit for the header of the PROXY protocol and the TLS handshake together, `1ms` to `10m`.
         /// Default: `"5s"`.
         pub handshake_timeout: Field<String>,
         /// Time limit for the whole head of a request, `1ms` to `10m`. Default: `"10s"`.
         pub head_timeout: Field<String>,
+        /// Maximum number of requests on one connection, 1 to 1000000000; 0: any number. The connection closes
+        /// after the last one. Default: 10000.
+        pub max_requests_per_connection: Field<u64>,
+        /// Maximum number of header lines of a request, 1 to 256. A request with more gets 431. Default:
+        /// 100.
+        pub max_headers: Field<u64>,
+        /// Maximum size of a request's body, in bytes, up to 2^50; 0: any size. A larger one gets 413. A
+        /// route's `max_body_bytes` replaces it. Default: 104857600.
+        pub max_body_bytes: Field<u64>,
     }
 }
 
@@ -374,6 +383,9 @@ table! {
         /// Time limit for a WebSocket on which nothing is sent in either direction, `1ms` to `1d`.
         /// Default: `"1h"`.
         pub websocket_idle_timeout: Field<String>,
+        /// Maximum size of a request's body, in bytes, up to 2^50; 0: any size. A larger one gets 413.
+        /// Default: `server.limits.max_body_bytes`.
+        pub max_body_bytes: Field<u64>,
         /// Free text, which the gateway does not use. Default: none.
         pub description: Field<String>,
     }

@@ -31,6 +31,8 @@ pub enum Malformed {
     UriTooLong,
     /// Header lines larger than `server.max_header_bytes`.
     HeadersTooLarge,
+    /// More header lines than `server.limits.max_headers`.
+    TooManyHeaders,
 }
 
 /// Checks a request's head.
@@ -43,6 +45,9 @@ pub fn check(server: &Server, head: &Head<'_>) -> Result<(), Malformed> {
     }
     if head.target.len() > server.max_uri_bytes {
         return Err(Malformed::UriTooLong);
+    }
+    if head.headers.len() > server.limits.max_headers {
+        return Err(Malformed::TooManyHeaders);
     }
     // The size on the wire: each line has a colon, a space and a line break, too.
     let line = |(name, value): (&http::HeaderName, &http::HeaderValue)| {

@@ -97,6 +97,11 @@ pub enum Rejection {
     OwnLimitsMethod,
     /// No route matches the host, the path and the method.
     NoRoute,
+    /// Its `Content-Length` is larger than the route's `max_body_bytes`.
+    BodyTooLarge {
+        /// The route's maximum.
+        max_bytes: u64,
+    },
     /// The method is TRACE, which no matching route names.
     TraceNotNamed,
     /// A limit cannot count by one of the headers.
@@ -199,7 +204,23 @@ pub fn precheck_as<'a>(policy: &Policy, head: &Head<'a>, key: Option<u32>) -> Pr
         Ok(None) => return precheck.rejected(Rejection::NoRoute),
         Err(error) => return precheck.rejected(Rejection::Path(error)),
     }
+    if let Some(max_bytes) = exceeded_body_limit(policy, head, precheck.route) {
+        return precheck.rejected(Rejection::BodyTooLarge { max_bytes });
+    }
     charge(policy, head, &identity, precheck)
+}
+
+/// The route's `max_body_bytes` if the request's `Content-Length` is larger. Pingora has checked that several
+/// lengths are equal.
+fn exceeded_body_limit(policy: &Policy, head: &Head<'_>, route: Option<u32>) -> Option<u64> {
+    let length = head.headers.get(http::header::CONTENT_LENGTH)?;
+    let max_bytes = policy.routes.get(route? as usize)?.max_body_bytes?;
+    let first = length.as_bytes().split(|byte| *byte == b',').next()?;
+    let digits = std::str::from_utf8(first).ok()?.trim();
+    // Digits that are no u64 are a larger number.
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let is_within = digits.parse().is_ok_and(|length: u64| length <= max_bytes);
+    (is_number && !is_within).then_some(max_bytes)
 }
 
 /// A request of a client for its own limits. Guessing keys must cost as much here as on any route: the

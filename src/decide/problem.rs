@@ -133,10 +133,18 @@ fn rejected(policy: &Policy, rejection: Rejection) -> (StatusCode, String) {
         Rejection::TraceNotNamed => {
             (StatusCode::METHOD_NOT_ALLOWED, "TRACE is not allowed here.".to_owned())
         }
+        Rejection::BodyTooLarge { max_bytes } => {
+            (StatusCode::PAYLOAD_TOO_LARGE, body_too_large(max_bytes))
+        }
         Rejection::NoRoute => {
             (StatusCode::NOT_FOUND, "No route matches this host, path and method.".to_owned())
         }
     }
+}
+
+/// Detail of the 413 for a body over `max_body_bytes`.
+pub fn body_too_large(max_bytes: u64) -> String {
+    format!("The body is larger than {max_bytes} bytes.")
 }
 
 fn malformed(policy: &Policy, malformed: Malformed) -> (StatusCode, String) {
@@ -160,6 +168,11 @@ fn malformed(policy: &Policy, malformed: Malformed) -> (StatusCode, String) {
         Malformed::UriTooLong => {
             let most = policy.server.max_uri_bytes;
             (StatusCode::URI_TOO_LONG, format!("The target is longer than {most} bytes."))
+        }
+        Malformed::TooManyHeaders => {
+            let most = policy.server.limits.max_headers;
+            let detail = format!("The request has more than {most} header lines.");
+            (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
         }
         Malformed::HeadersTooLarge => {
             let most = policy.server.max_header_bytes;

@@ -47,6 +47,10 @@ pub enum Reason {
     UriTooLong,
     /// See [`Malformed::HeadersTooLarge`].
     HeadersTooLarge,
+    /// See [`Malformed::TooManyHeaders`].
+    TooManyHeaders,
+    /// The `Content-Length` is larger than `max_body_bytes`.
+    BodyTooLarge,
     /// See [`PathError::DotSegment`].
     DotSegment,
     /// See [`PathError::BadEscape`].
@@ -66,6 +70,8 @@ pub enum Reason {
 pub enum Failure {
     /// The client closed the connection before it had the whole response.
     ClientClosed,
+    /// The client sent more of a body than `max_body_bytes`, without a `Content-Length`.
+    BodyTooLarge,
     /// The client did not send the rest of the request in time.
     ClientTimeout,
     /// The rest of the request is not valid HTTP, or `Connection` names a header that must be forwarded.
@@ -88,7 +94,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 36] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -107,11 +113,14 @@ impl Reason {
         Self::UnsupportedCoding,
         Self::UriTooLong,
         Self::HeadersTooLarge,
+        Self::TooManyHeaders,
+        Self::BodyTooLarge,
         Self::DotSegment,
         Self::InvalidEncoding,
         Self::AmbiguousPath,
         Self::ConflictingHeaders,
         Self::HopByHopHeader,
+        Self::Failed(Failure::BodyTooLarge),
         Self::Failed(Failure::ClientTimeout),
         Self::Failed(Failure::UnreadableRequest),
         Self::Failed(Failure::NoServer),
@@ -165,6 +174,8 @@ impl Reason {
             Self::UnsupportedCoding => "unsupported_coding",
             Self::UriTooLong => "uri_too_long",
             Self::HeadersTooLarge => "headers_too_large",
+            Self::TooManyHeaders => "too_many_headers",
+            Self::BodyTooLarge => "body_too_large",
             Self::DotSegment => "dot_segment",
             Self::InvalidEncoding => "invalid_encoding",
             Self::AmbiguousPath => "ambiguous_path",
@@ -179,6 +190,7 @@ impl Failure {
     const fn label(self) -> &'static str {
         match self {
             Self::ClientClosed => "client_closed",
+            Self::BodyTooLarge => "body_cut_off",
             Self::ClientTimeout => "client_timeout",
             Self::UnreadableRequest => "unreadable_request",
             Self::NoServer => "no_server",
@@ -212,6 +224,7 @@ impl From<Rejection> for Reason {
             Rejection::Identity(IdentityError::KeyTooLong { .. }) => Self::KeyTooLong,
             Rejection::OwnLimitsMethod | Rejection::TraceNotNamed => Self::MethodNotAllowed,
             Rejection::NoRoute => Self::NoRoute,
+            Rejection::BodyTooLarge { .. } => Self::BodyTooLarge,
             Rejection::Header(header) => match header.fault {
                 HeaderFault::DifferentValues => Self::ConflictingHeaders,
                 HeaderFault::HopByHop => Self::HopByHopHeader,
@@ -232,6 +245,7 @@ impl From<Malformed> for Reason {
             Malformed::UnsupportedCoding => Self::UnsupportedCoding,
             Malformed::UriTooLong => Self::UriTooLong,
             Malformed::HeadersTooLarge => Self::HeadersTooLarge,
+            Malformed::TooManyHeaders => Self::TooManyHeaders,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What the requests of one client connection share.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use http::HeaderValue;
@@ -32,6 +33,8 @@ pub struct ConnectionInfo {
     pub redirect: Option<u16>,
     /// How far the head of the next request has been read, with HTTP/1.
     pub head: HeadProgress,
+    /// How many requests it has had.
+    requests: AtomicU64,
     /// Counts it as open since its first request.
     open: OnceLock<OpenConnection>,
 }
@@ -66,6 +69,12 @@ impl ConnectionInfo {
     /// Runs a future whose requests come from this connection.
     pub async fn scope<F: Future>(self: Arc<Self>, serve: F) -> F::Output {
         CONNECTION.scope(self, serve).await
+    }
+
+    /// Counts a request. Returns whether it is the last one of `max`, the maximum; `None`: there is no maximum.
+    pub fn is_last_request(&self, max: Option<u64>) -> bool {
+        let count = self.requests.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        max.is_some_and(|max| count >= max)
     }
 
     /// Counts the connection as open from its first request until it is dropped.

@@ -40,6 +40,7 @@ const SEND_BUFFER_BYTES: usize = 64 * 1024;
 pub(super) struct Http2Limits {
     http2: Http2,
     head_timeout: Duration,
+    max_requests: Option<u64>,
     /// Longest time from the announcement that the connection closes until it does.
     close_timeout: Duration,
 }
@@ -88,6 +89,7 @@ where
     let lifetime = lifetime(&limits.http2);
     let requests = Arc::new(Requests::new(clock::now()));
     let mut malformed = 0;
+    let mut accepted_requests = 0_u64;
     let mut is_closing = false;
     let timer = sleep_until(Instant::now());
     tokio::pin!(timer);
@@ -109,7 +111,11 @@ where
                     let _request = request;
                     app.process_new_http(ServerSession::new_http2(session), &shutdown).await;
                 }));
-                continue;
+                accepted_requests += 1;
+                if is_closing || limits.max_requests.is_none_or(|max| accepted_requests < max) {
+                    continue;
+                }
+                Due::Close
             }
             Event::Accepted(Ok(Some(H2Accept::Rejected))) => {
                 malformed += 1;
@@ -141,6 +147,7 @@ impl Http2Limits {
         Self {
             http2: server.http2,
             head_timeout: server.limits.head_timeout,
+            max_requests: server.limits.max_requests_per_connection,
             close_timeout: server.drain_timeout,
         }
     }

@@ -14,7 +14,7 @@ const MAX_DRAIN_BYTES: usize = 64 * 1024;
 const MAX_LINGER_BYTES: usize = 4 * 1024 * 1024;
 
 /// How long reading the rest of a body can take.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Discards the unread rest of a short body. Returns whether the request has been read to its end, so that
 /// the connection can be kept.

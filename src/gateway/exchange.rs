@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::StatusCode;
+use pingora::prelude::Result;
 use prometheus::IntGauge;
 
+use super::respond::failure;
 use crate::decide::decision::Decision;
 use crate::decide::reason::{Failure, Reason};
 use crate::downstream::ConnectionInfo;
@@ -63,6 +65,8 @@ pub struct Exchange {
     pub(super) is_reused: bool,
     /// The attempt over HTTP/1.1 at the endpoint that was selected last.
     pub(super) attempt: Option<Arc<Attempt>>,
+    /// Bytes of the request's body that the current attempt has received from the client.
+    pub(super) body_bytes: u64,
     /// Number of interim responses (102, 103) received so far.
     pub interim: usize,
     /// Whether the endpoint that was selected last has been connected to.
@@ -125,6 +129,7 @@ impl Exchange {
             handed: None,
             is_reused: false,
             attempt: None,
+            body_bytes: 0,
             interim: 0,
             is_connected: false,
             trace: None,
@@ -158,6 +163,20 @@ impl Exchange {
     pub fn upstream_series(&self, metrics: &Metrics) -> Option<&UpstreamSeries> {
         let snapshot = &self.snapshot;
         snapshot.series.upstream(metrics, &snapshot.policy, self.upstream_index()?)
+    }
+
+    /// Counts bytes of the request's body.
+    ///
+    /// # Errors
+    /// The body is larger than the route's `max_body_bytes`.
+    pub(super) fn count_body(&mut self, bytes: usize) -> Result<()> {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.body_bytes = self.body_bytes.saturating_add(bytes);
+        let limit = self.route().and_then(|route| route.max_body_bytes);
+        if limit.is_some_and(|limit| self.body_bytes > limit) {
+            return Err(failure::body_too_large());
+        }
+        Ok(())
     }
 
     /// Returns the endpoints of the upstream, once the route is known.

@@ -131,7 +131,11 @@ impl ProxyHttp for Gateway {
         exchange.connection.count(&self.metrics.connections);
         // Without a timeout, Pingora waits for the next request forever. A connection that closes after
         // this request has no keep-alive, and must not get one.
-        if session.get_keepalive().is_some() {
+        if exchange.connection.is_last_request(server.limits.max_requests_per_connection)
+            && !session.is_upgrade_req()
+        {
+            session.set_keepalive(None);
+        } else if session.get_keepalive().is_some() {
             session.set_keepalive(Some(server.keepalive_timeout.as_secs().max(1)));
         }
         if session.is_http2() {
@@ -141,6 +145,8 @@ impl ProxyHttp for Gateway {
         }
         session.set_read_timeout(Some(server.read_timeout));
         session.set_write_timeout(Some(server.write_timeout));
+        // By default, Pingora reads the rest of a body after the response for as long as the client sends any.
+        session.set_total_drain_timeout(Some(body_drain::DRAIN_TIMEOUT));
         // Serves requests that the client sends before it has the response to this one. By default,
         // Pingora drops them.
         session.set_pipelining_enabled(true);
@@ -203,7 +209,7 @@ impl ProxyHttp for Gateway {
 
     async fn request_body_filter(
         &self,
-        _session: &mut Session,
+        session: &mut Session,
         body: &mut Option<Bytes>,
         is_end: bool,
         exchange: &mut Self::CTX,
@@ -211,6 +217,12 @@ impl ProxyHttp for Gateway {
     where
         Self::CTX: Send + Sync,
     {
+        // The bytes of an upgraded connection are no body.
+        if let Some(body) = body
+            && !session.was_upgraded()
+        {
+            exchange.count_body(body.len())?;
+        }
         if is_end && body.as_ref().is_some_and(Bytes::is_empty) {
             // Clients of HTTP/2 often end a body with an empty frame. As a chunk, no bytes are the end of the
             // body: Pingora would write the end twice, and the server would read the second one as the

@@ -56,6 +56,8 @@ impl Gateway {
         session: &mut Session,
         exchange: &mut Exchange,
     ) -> Result<Box<HttpPeer>> {
+        // A retry sends the body from its beginning.
+        exchange.body_bytes = 0;
         let Handed { dial, opened } = match exchange.handed.take() {
             Some(handed) => handed,
             None => Handed { dial: self.select(session, exchange)?, opened: None },

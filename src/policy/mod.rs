@@ -141,6 +141,8 @@ pub struct Route {
     pub cost: u64,
     /// Maximum time without data in either direction on a WebSocket.
     pub websocket_idle_timeout: Duration,
+    /// Maximum size of a request's body, in bytes: its own, else that of the server; `None`: any size.
+    pub max_body_bytes: Option<u64>,
     /// Indexes of the enabled rules for this route, in the order of the file.
     pub rules: Vec<u32>,
 }

@@ -45,19 +45,23 @@ pub struct Server {
     /// Number of gateways that share Redis, 1 to 10,000. It determines the local share of each limit
     /// while Redis is unavailable. `None`: the number of live gateways last seen in Redis.
     pub instances: Option<u32>,
-    /// Time limits of new connections.
+    /// Limits of connections and requests.
     pub limits: ServerLimits,
     /// Limits of HTTP/2 connections.
     pub http2: Http2,
 }
 
-/// `[server.limits]`: time limits of new connections.
+/// `[server.limits]`: limits of connections and requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerLimits {
     /// Maximum time for the header of the PROXY protocol and the TLS handshake together.
     pub handshake_timeout: Duration,
     /// Maximum time for the whole head of a request.
     pub head_timeout: Duration,
+    /// Maximum number of requests on one connection; `None`: any number.
+    pub max_requests_per_connection: Option<u64>,
+    /// Maximum number of header lines of a request; beyond it, 431.
+    pub max_headers: usize,
 }
 
 /// `[server.http2]`: limits of HTTP/2 connections.

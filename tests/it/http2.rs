@@ -42,7 +42,7 @@ impl Client {
     }
 
     /// Waits until the connection has ended. Returns whether it ended without an error.
-    async fn closed(self) -> Result<(), h2::Error> {
+    pub(crate) async fn closed(self) -> Result<(), h2::Error> {
         tokio::time::timeout(TIMEOUT, self.task).await.expect("the end in time").unwrap()
     }
 }

@@ -37,6 +37,7 @@ mod limits;
 mod answers;
 mod own_limits;
 mod refusals;
+mod request_limits;
 
 // Automatic certificates.
 mod acme;

@@ -178,13 +178,16 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Takes the next part of the body from the client. Never ends the attempt.
+    /// Takes the next part of the body from the client. Ends the attempt if the body is too large.
     fn take_chunk(&mut self, chunk: Option<Bytes>) -> Option<Result<()>> {
         if self.body.is_whole || self.body.is_done {
             // Bytes of the next request.
             return None;
         }
         let is_whole = chunk.is_none() || self.session.is_body_done();
+        if let Err(error) = self.exchange.count_body(chunk.as_ref().map_or(0, Bytes::len)) {
+            return Some(Err(error));
+        }
         if let Some(chunk) = chunk.filter(|chunk| !chunk.is_empty() || is_whole) {
             self.replay.push(&chunk);
             self.body.pending = Some(chunk);

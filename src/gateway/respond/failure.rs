@@ -13,6 +13,15 @@ use crate::net::io_text;
 /// Cause of the failure of a gRPC call whose deadline, set by its client, has passed.
 pub(in crate::gateway) const DEADLINE_PASSED: &str = "the deadline of the call has passed";
 
+/// Cause of the failure of a request whose body is larger than `max_body_bytes`.
+const BODY_TOO_LARGE: &str = "the body is too large";
+
+/// The error of a request whose body is larger than `max_body_bytes`.
+#[allow(clippy::unnecessary_box_returns, reason = "the type of Pingora's errors")]
+pub(in crate::gateway) fn body_too_large() -> Box<Error> {
+    Error::new(ErrorType::Custom(BODY_TOO_LARGE)).into_down()
+}
+
 /// Class of an error of Pingora.
 pub(in crate::gateway) fn failure(error: &Error) -> Failure {
     use ErrorType::{
@@ -23,6 +32,7 @@ pub(in crate::gateway) fn failure(error: &Error) -> Failure {
     };
     match (error.esource(), error.etype()) {
         (ErrorSource::Downstream, ReadTimedout) => Failure::ClientTimeout,
+        (ErrorSource::Downstream, Custom(BODY_TOO_LARGE)) => Failure::BodyTooLarge,
         // `H2Error`: the client has reset the request.
         (
             ErrorSource::Downstream,
@@ -51,6 +61,9 @@ pub(in crate::gateway) fn failure(error: &Error) -> Failure {
 pub(super) const fn response(failure: Failure) -> Option<(StatusCode, &'static str)> {
     Some(match failure {
         Failure::ClientClosed => return None,
+        Failure::BodyTooLarge => {
+            (StatusCode::PAYLOAD_TOO_LARGE, "The body is larger than this route accepts.")
+        }
         Failure::ClientTimeout => {
             (StatusCode::REQUEST_TIMEOUT, "The rest of the request did not arrive in time.")
         }

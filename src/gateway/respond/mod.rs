@@ -146,7 +146,10 @@ async fn refuse(session: &mut Session, exchange: &Exchange, refusal: Refusal) ->
 /// the next bytes may be a part of it.
 fn ends_connection(rejection: Rejection) -> bool {
     let Rejection::Malformed(malformed) = rejection else { return false };
-    !matches!(malformed, Malformed::UriTooLong | Malformed::HeadersTooLarge)
+    !matches!(
+        malformed,
+        Malformed::UriTooLong | Malformed::HeadersTooLarge | Malformed::TooManyHeaders
+    )
 }
 
 /// Responds to a request that could not be served, and logs the reason.

@@ -82,6 +82,7 @@ pub fn build(
     routes::check(config, diagnostics);
     let matchers = routes::matchers(config, diagnostics);
     let idle_timeouts = routes::idle_timeouts(config, diagnostics);
+    let body_limits = routes::body_limits(config, diagnostics);
     let upstream_of_route = routes::upstreams(config, &names, diagnostics);
     let rules = rules::rules(config, &names, &mut limits, diagnostics);
     costs::check(config, &rules, diagnostics);
@@ -119,7 +120,7 @@ pub fn build(
             &names,
             matchers?,
             upstream_of_route?,
-            idle_timeouts?,
+            (idle_timeouts?, body_limits?),
             &rules.list,
         ),
         counted_headers: rules::counted_headers(&rules.list),

@@ -7,7 +7,7 @@ use http::Method;
 
 use super::names::{Names, twice};
 use super::path;
-use super::values::duration;
+use super::values::{duration, number};
 use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
@@ -23,6 +23,12 @@ use crate::policy::{Route, Rule};
 const SMALLEST: &str = "the smallest file that serves is\n\n\
     [upstreams.api]\nservers = [\"127.0.0.1:3000\"]\n\n\
     [routes.all]\npath = \"/*\"\nupstream = \"api\"";
+
+/// Maximum of `max_body_bytes`.
+const MAX_BODY_BYTES: u64 = 1 << 50;
+
+/// Default of `max_body_bytes`.
+const DEFAULT_BODY_BYTES: u64 = 100 * 1024 * 1024;
 
 /// Default of `websocket_idle_timeout`, in milliseconds.
 const WEBSOCKET_IDLE_MS: u64 = 3_600_000;
@@ -76,19 +82,43 @@ pub(super) fn idle_timeouts(
     timeouts.into_iter().collect()
 }
 
+/// `max_body_bytes` of each route, in the order of the file: its own, else that of the server. None if one
+/// of them has an error.
+pub(super) fn body_limits(
+    config: &Config,
+    diagnostics: &mut Diagnostics,
+) -> Option<Vec<Option<u64>>> {
+    let mut limit = |field: Option<&Spanned<u64>>, default| {
+        number("max_body_bytes", field, default, 0..=MAX_BODY_BYTES, diagnostics)
+            .and_then(|limit| u64::try_from(limit).ok())
+    };
+    let server = config.server.as_ref().and_then(|server| server.get_ref().limits.as_ref());
+    let server = server.and_then(|limits| limits.get_ref().max_body_bytes.as_ref());
+    let server = limit(server, DEFAULT_BODY_BYTES);
+    let entries = in_order(&config.routes).into_iter();
+    let limits: Vec<Option<u64>> = entries
+        .map(|(_, table)| {
+            limit(table.get_ref().max_body_bytes.as_ref(), server.unwrap_or_default())
+        })
+        .collect();
+    let limits: Option<Vec<u64>> = limits.into_iter().collect();
+    server?;
+    Some(limits?.into_iter().map(|limit| Some(limit).filter(|limit| *limit > 0)).collect())
+}
+
 /// All routes in the order of the file, each with the enabled rules that count its requests.
 pub(super) fn routes(
     config: &Config,
     names: &Names,
     matchers: Vec<Matcher>,
     upstreams: Vec<u32>,
-    idle_timeouts: Vec<Duration>,
+    (idle_timeouts, body_limits): (Vec<Duration>, Vec<Option<u64>>),
     rules: &[Rule],
 ) -> Vec<Route> {
     let entries = in_order(&config.routes).into_iter().zip(names.routes.names());
-    let resolved = matchers.into_iter().zip(upstreams).zip(idle_timeouts).zip(0..);
+    let resolved = matchers.into_iter().zip(upstreams).zip(idle_timeouts).zip(body_limits).zip(0..);
     let routes = entries.zip(resolved).map(|(((_, table), name), (resolved, index))| {
-        let ((matcher, upstream), websocket_idle_timeout) = resolved;
+        let (((matcher, upstream), websocket_idle_timeout), max_body_bytes) = resolved;
         let counting =
             rules.iter().zip(0..).filter(|(rule, _)| rule.applies_to_route(index).is_ok());
         Route {
@@ -97,6 +127,7 @@ pub(super) fn routes(
             upstream,
             cost: cost(table.get_ref()),
             websocket_idle_timeout,
+            max_body_bytes,
             rules: counting.map(|(_, rule)| rule).collect(),
         }
     });

@@ -24,6 +24,9 @@ const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHO
 /// Maximum of the limits of new connections, in milliseconds and as text.
 const MAX_LIMIT: (u64, &str) = (600_000, "10m");
 
+/// Maximum of `max_headers`: Pingora reads no more header lines of a request over HTTP/1.
+const MAX_HEADERS: u64 = 256;
+
 /// Builds the settings of `[server]`; none if one of them has an error.
 pub(super) fn server(config: &Config, diagnostics: &mut Diagnostics) -> Option<Server> {
     let default = tables::Server::default();
@@ -84,7 +87,27 @@ fn limits(
     };
     let handshake_timeout = time("handshake_timeout", &limits.handshake_timeout, 5_000);
     let head_timeout = time("head_timeout", &limits.head_timeout, 10_000);
-    Some(ServerLimits { handshake_timeout: handshake_timeout?, head_timeout: head_timeout? })
+    let mut count = |name, field: &Option<_>, default, bounds| {
+        number(name, field.as_ref(), default, bounds, diagnostics)
+    };
+    let max_requests = count(
+        "max_requests_per_connection",
+        &limits.max_requests_per_connection,
+        10_000,
+        0..=1_000_000_000,
+    );
+    let max_headers = count("max_headers", &limits.max_headers, 100, 1..=MAX_HEADERS);
+    Some(ServerLimits {
+        handshake_timeout: handshake_timeout?,
+        head_timeout: head_timeout?,
+        max_requests_per_connection: positive(max_requests?),
+        max_headers: max_headers?,
+    })
+}
+
+/// A limit whose 0 means none.
+fn positive(limit: usize) -> Option<u64> {
+    u64::try_from(limit).ok().filter(|limit| *limit > 0)
 }
 
 /// Builds the settings of `[server.http2]`; none if one of them has an error.

@@ -8,7 +8,7 @@ use crate::load::from_text;
 const EXAMPLE: &str = include_str!("../fixtures/example.toml");
 
 /// Every number of the file: the beginning of its table, and its name.
-const NUMBERS: [(&str, &str); 19] = [
+const NUMBERS: [(&str, &str); 20] = [
     ("[server]", "threads"),
     ("[server]", "max_header_bytes"),
     ("[server]", "max_uri_bytes"),
@@ -28,6 +28,7 @@ const NUMBERS: [(&str, &str); 19] = [
     ("[rules.r]\nper = []\nplans.default.rate = '1/d'", "plans.default.burst"),
     ("[keys.k]\nrules.r.rate = '1/d'", "rules.r.burst"),
     ("[routes.x]\npath = '/x'", "cost"),
+    ("[server]", "limits.max_headers"),
 ];
 
 /// Every text of the file that contains a number.

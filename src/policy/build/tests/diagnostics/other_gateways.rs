@@ -27,7 +27,7 @@ fn settings_of_servers_have_other_names_or_do_not_exist() {
     4 | max_body_bytes = 1
       | ^^^^^^^^^^^^^^
       |
-      = help: the gateway does not limit the size of bodies, only that of a request's headers (`server.max_header_bytes`) and target (`server.max_uri_bytes`)
+      = help: write `max_body_bytes = 104857600` in `[server.limits]`, or in a route
 
     error: unknown name `timeout` in `server`
      --> gateway.toml:5:1
