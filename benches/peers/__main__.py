@@ -11,6 +11,7 @@ from pathlib import Path
 from . import page, plots
 from .exactness import crowd_mb, exactness
 from .gateways import Gateway, pingap
+from .idle import idle
 from .jobs import JOBS, SECTIONS, Job
 from .measure import Bench, Pair
 from .processes import Failure, which
@@ -22,11 +23,11 @@ TRIES = 3
 # Defaults of `make bench`.
 ROUNDS, SECONDS = 5, 3
 
-# The job that has a section of the page for itself.
-OWN_SECTION = "9"
-
 # Jobs besides the numbered ones.
 EXACTNESS, MEMORY = "exactness", "memory"
+
+# The jobs that have a section of the page for themselves.
+OWN_SECTIONS = ("9", MEMORY)
 
 
 def main() -> None:
@@ -68,8 +69,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=SECONDS, help=about)
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
     wanted = parser.parse_args()
-    if wanted.write and wanted.job not in (None, OWN_SECTION):
-        parser.error(f"only a run of all jobs, or of job {OWN_SECTION}, can be written")
+    if wanted.write and wanted.job not in (None, *OWN_SECTIONS):
+        names = " or ".join(OWN_SECTIONS)
+        parser.error(f"only a run of all jobs, or of job {names}, can be written")
     return wanted
 
 
@@ -92,6 +94,10 @@ def measure(bench: Bench, wanted: argparse.Namespace, results: Results, say) -> 
         say("exactness: burst 10, 10/s, 64 connections, 3 s")
         results.exactness = exactness(bench, min(wanted.rounds, 3), say)
     if wanted.job in (None, MEMORY):
+        say("memory: idle connections")
+        results.idle = idle(bench, say)
+    # `memory` alone writes only the section of idle connections.
+    if wanted.job is None or (wanted.job == MEMORY and not wanted.write):
         say("memory: a million clients")
         results.crowd_mb = crowd_mb(bench, say)
 
@@ -104,6 +110,8 @@ def sections(results: Results) -> Iterator[tuple[str, Results]]:
             part.exactness, part.crowd_mb = results.exactness, results.crowd_mb
         if part != Results():
             yield name, part
+    if results.idle:
+        yield "connections", Results(idle=results.idle)
 
 
 def rows_of(bench: Bench, job: Job, rounds: int, say) -> dict[str, Row]:

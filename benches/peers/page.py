@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .exactness import Exactness
 from .goals import GOALS
+from .idle import table as idle_table
 from .plots import file_of
 from .results import COLUMNS, Column, Results, Row
 
@@ -71,6 +72,8 @@ def whole(results: Results, head: str) -> str:
     if results.crowd_mb is not None:
         text = f"tollgate, one limit per key: {results.crowd_mb:.0f} MB resident."
         parts.append(f"\n### A million clients in memory\n\n{text}\n")
+    if results.idle:
+        parts.append("\n" + idle_table(results.idle))
     return "".join(parts)
 
 

@@ -78,12 +78,16 @@ class Program:
 
     def memory_mb(self) -> float:
         """Resident memory; shared pages count once."""
-        kilobytes = 0
+        return self.memory_kib("Pss") / 1000
+
+    def memory_kib(self, field: str) -> int:
+        """Memory of all processes: `Rss`, or `Pss`, which counts shared pages once."""
+        kibibytes = 0
         for pid in self.pids():
             text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-            line = next(line for line in text.splitlines() if line.startswith("Pss:"))
-            kilobytes += int(line.split()[1])
-        return kilobytes / 1000
+            line = next(line for line in text.splitlines() if line.startswith(f"{field}:"))
+            kibibytes += int(line.split()[1])
+        return kibibytes
 
     def wait_for(self, port: int) -> None:
         """Waits until the program accepts connections on `port`."""

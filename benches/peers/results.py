@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from .exactness import Exactness
+from .idle import Idle
 from .measure import Figures, Pair
 from .spread import Spread
 
@@ -72,6 +73,7 @@ class Results:
     rows: dict[str, dict[str, Row]] = field(default_factory=dict)
     exactness: list[Exactness] = field(default_factory=list)
     crowd_mb: float | None = None
+    idle: list[Idle] = field(default_factory=list)
 
     def write(self) -> None:
         rows = {

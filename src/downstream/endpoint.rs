@@ -43,7 +43,7 @@ pub(super) struct Endpoint<A> {
 
 /// A connection that is ready for its first request.
 struct Opened {
-    stream: ClientStream,
+    stream: Box<ClientStream>,
     http2: Http2Limits,
 }
 
@@ -66,7 +66,9 @@ where
     async fn requests(&self, opened: Opened) -> Ended {
         let Opened { stream, http2 } = opened;
         match stream.connection().protocol {
-            ClientProtocol::Http1 => http1::serve(&self.app, stream, &self.shutdown).await,
+            ClientProtocol::Http1 => {
+                http1::serve(&self.app, stream, &self.front.current, &self.shutdown).await
+            }
             ClientProtocol::Http2 => {
                 let shutdown = self.shutdown.clone();
                 Box::pin(http2::serve(&self.app, stream, &http2, shutdown)).await
@@ -105,7 +107,7 @@ where
             }
             ClientStream::clear(socket, connection, head_timeout, progress)
         };
-        Ok(Opened { stream, http2: Http2Limits::of(&policy.server) })
+        Ok(Opened { stream: Box::new(stream), http2: Http2Limits::of(&policy.server) })
     }
 
     async fn handshake(

@@ -1,37 +1,110 @@
 //! The requests of an HTTP/1 connection, one after the other.
+//!
+//! Between requests, a connection has no session of Pingora: a session and the future of its request take some
+//! 10 KB before the first byte has been read.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use pingora::apps::{HttpServerApp, ReusedHttpStream};
+use bytes::BytesMut;
+use pingora::apps::{HttpPersistentSettings, HttpServerApp, ReusedHttpStream};
+use pingora::prelude::timeout;
+use pingora::protocols::Stream;
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 
 use super::ended::Ended;
+use super::first_bytes::first_bytes;
+use super::prefix::may_have_prefix;
 use super::stream::ClientStream;
+use crate::runtime::CurrentSnapshot;
 
-/// Seconds that a connection waits for its first request. The gateway sets the timeout of the next ones.
+/// Seconds that a connection waits for its first request. `server.keepalive_timeout` bounds the wait for the
+/// next ones.
 pub(super) const FIRST_REQUEST_SECONDS: u64 = 60;
 
+/// A connection between two requests.
+struct Idle {
+    stream: Stream,
+    /// `None` before the first request.
+    settings: Option<HttpPersistentSettings>,
+}
+
 /// Serves requests until the connection closes. Returns why.
-pub(super) async fn serve<A>(app: &Arc<A>, stream: ClientStream, shutdown: &ShutdownWatch) -> Ended
+pub(super) async fn serve<A>(
+    app: &Arc<A>,
+    stream: Box<ClientStream>,
+    current: &CurrentSnapshot,
+    shutdown: &ShutdownWatch,
+) -> Ended
 where
     A: HttpServerApp + Send + Sync + 'static,
 {
     let connection = Arc::clone(stream.connection());
     let requests = async {
-        let mut session = ServerSession::new_http1(Box::new(stream));
-        let is_draining = *shutdown.borrow();
-        session.set_keepalive((!is_draining).then_some(FIRST_REQUEST_SECONDS));
-        let mut reused = app.process_new_http(session, shutdown).await;
-        while let Some((stream, settings)) = reused.map(ReusedHttpStream::consume) {
-            let mut session = ServerSession::new_http1(stream);
-            if let Some(settings) = settings {
-                settings.apply_to_session(&mut session);
-            }
+        let mut idle = Idle { stream, settings: None };
+        let mut longest = Duration::from_secs(FIRST_REQUEST_SECONDS);
+        loop {
+            let first = match &idle.settings {
+                // The whole request can be in Pingora's hands: no bytes may follow.
+                Some(settings) if may_have_prefix(settings) => None,
+                _ => match next(&mut idle.stream, longest, shutdown).await {
+                    Some(first) => Some(first),
+                    None => return,
+                },
+            };
+            let Some(reused) = idle.request(first, app, shutdown).await else { return };
+            let (stream, settings) = reused.consume();
+            idle = Idle { stream, settings };
             connection.head.expect();
-            reused = app.process_new_http(session, shutdown).await;
+            longest = current.load().policy.server.keepalive_timeout;
         }
     };
     Arc::clone(&connection).scope(requests).await;
     if connection.head.has_timed_out() { Ended::HeadTimeout } else { Ended::Uncounted }
+}
+
+/// Waits for the first bytes of the next request. `None`: the connection closes.
+async fn next(
+    stream: &mut Stream,
+    longest: Duration,
+    shutdown: &ShutdownWatch,
+) -> Option<BytesMut> {
+    let mut shutdown = shutdown.clone();
+    let first = tokio::select! {
+        biased;
+        first = timeout(longest, first_bytes(stream)) => first.ok()?.ok()?,
+        // An error means that the server has ended.
+        _ = shutdown.wait_for(|is_draining| *is_draining) => return None,
+    };
+    (!first.is_empty()).then_some(first)
+}
+
+impl Idle {
+    /// Begins the next request, which starts with these bytes. Not an `async` function: its future would contain
+    /// the session.
+    fn request<'a, A>(
+        self,
+        first: Option<BytesMut>,
+        app: &'a Arc<A>,
+        shutdown: &'a ShutdownWatch,
+    ) -> Pin<Box<dyn Future<Output = Option<ReusedHttpStream>> + Send + 'a>>
+    where
+        A: HttpServerApp + Send + Sync + 'static,
+    {
+        let mut session = ServerSession::new_http1(self.stream);
+        match self.settings {
+            Some(settings) => settings.apply_to_session(&mut session),
+            None => {
+                let is_draining = *shutdown.borrow();
+                session.set_keepalive((!is_draining).then_some(FIRST_REQUEST_SECONDS));
+            }
+        }
+        if let Some(first) = first {
+            session.set_pipelined_prefix(first);
+        }
+        app.process_new_http(session, shutdown)
+    }
 }

@@ -70,7 +70,7 @@ enum Event {
 /// Serves requests until the connection closes.
 pub(super) async fn serve<A>(
     app: &Arc<A>,
-    stream: ClientStream,
+    stream: Box<ClientStream>,
     limits: &Http2Limits,
     mut shutdown: ShutdownWatch,
 ) -> Ended
@@ -80,7 +80,7 @@ where
     let connection = Arc::clone(stream.connection());
     let digest =
         Arc::new(Digest { socket_digest: stream.get_socket_digest(), ..Digest::default() });
-    let handshake = handshake(Box::new(stream), Some(options(&limits.http2)));
+    let handshake = handshake(stream, Some(options(&limits.http2)));
     let mut http2 = match timeout(limits.head_timeout, handshake).await {
         Ok(Ok(http2)) => http2,
         Ok(Err(_)) => return Ended::Preface,

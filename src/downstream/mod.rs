@@ -16,10 +16,12 @@ pub mod unwritten;
 mod detect;
 mod ended;
 mod endpoint;
+mod first_bytes;
 mod http1;
 mod http2;
 mod lifetime;
 mod opening;
+mod prefix;
 mod stream;
 
 pub use crate::net::socket;

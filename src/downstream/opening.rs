@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use super::connection::ClientProtocol;
 use super::detect::{Detected, detect};
 use super::ended::Ended;
+use super::first_bytes::first_bytes;
 use crate::identity::address::{canonical, is_trusted};
 use crate::net::proxy_protocol::{self, Parsed};
 use crate::net::socket::Socket;
@@ -58,9 +59,11 @@ pub(super) async fn protocol(
     first_byte: Duration,
     whole: Duration,
 ) -> Result<ClientProtocol, Ended> {
-    let mut bytes = BytesMut::new();
-    let first = timeout(first_byte, read_some(socket, &mut bytes)).await;
-    first.map_err(|_| Ended::Uncounted)?.map_err(|_| Ended::Uncounted)?;
+    let first = timeout(first_byte, first_bytes(socket)).await.map_err(|_| Ended::Uncounted)?;
+    let mut bytes = first.map_err(|_| Ended::Uncounted)?;
+    if bytes.is_empty() {
+        return Err(Ended::Uncounted);
+    }
     let rest = async {
         loop {
             match detect(&bytes) {

@@ -105,6 +105,10 @@ impl AsyncRead for Socket {
             let length = this.unread.len().min(buffer.remaining());
             buffer.put_slice(&this.unread[..length]);
             this.unread.advance(length);
+            if this.unread.is_empty() {
+                // Frees its memory.
+                this.unread = Bytes::new();
+            }
             return Poll::Ready(Ok(()));
         }
         match &mut this.transport {
