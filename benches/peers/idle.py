@@ -1,6 +1,5 @@
 """Memory of idle connections: of each kind, and what remains once they are closed."""
 
-import os
 import subprocess
 import sys
 import time
@@ -57,14 +56,14 @@ class Clients:
 
     def __init__(self, kind: str, port: int, count: int):
         command = [sys.executable, "-m", f"{__package__}.idle_client", kind, str(port), str(count)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self.process = subprocess.Popen(command, env=dict(os.environ), text=True, **pipes)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(command, text=True, **pipes)
         if self.process.stdout.readline().strip() != "open":
             self.process.wait()
             raise Failure(f"{count} connections ({kind}) could not be opened")
 
     def close(self) -> None:
-        self.process.stdin.close()
+        self.process.terminate()
         self.process.wait()
 
 
@@ -91,10 +90,12 @@ def idle_of(bench: Bench, name: str, gateway: Gateway, kind: str) -> Idle:
     with bench.running(gateway, OPEN) as (program, port):
         first = Clients(kind, port, WARM_UP)
         before = settled(program, SETTLE_SECONDS)
-        rest = Clients(kind, port, COUNT)
-        opened = settled(program, SETTLE_SECONDS)
-        rest.close()
-        first.close()
+        try:
+            rest = Clients(kind, port, COUNT)
+            opened = settled(program, SETTLE_SECONDS)
+            rest.close()
+        finally:
+            first.close()
         closed = settled(program, CLOSED_SECONDS)
     rss, pss = ((after - earlier) / COUNT for after, earlier in zip(opened, before, strict=True))
     return Idle(name, kind, rss, pss, before[0], opened[0], closed[0])

@@ -1,9 +1,10 @@
 """Opens idle connections and keeps them: `python -m peers.idle_client KIND PORT COUNT`.
 
 A process apart, so that its file descriptors are not those of the bench. Writes a line once all connections
-are open, keeps them until its input has a line or ends, closes them, and writes another line.
+are open, and keeps them until it is ended by SIGTERM.
 """
 
+import signal
 import socket
 import ssl
 import struct
@@ -28,12 +29,10 @@ class Closed(Exception):
 def main() -> None:
     kind, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     context = tls_context(kind)
-    connections = [connection(kind, port, context) for _ in range(count)]
+    # Kept by the name; the end of the process closes them.
+    _connections = [connection(kind, port, context) for _ in range(count)]
     print("open", flush=True)
-    sys.stdin.readline()
-    for one in connections:
-        one.close()
-    print("closed", flush=True)
+    signal.pause()
 
 
 def tls_context(kind: str) -> ssl.SSLContext:
