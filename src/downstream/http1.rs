@@ -95,12 +95,11 @@ impl Idle {
         A: HttpServerApp + Send + Sync + 'static,
     {
         let mut session = ServerSession::new_http1(self.stream);
-        match self.settings {
-            Some(settings) => settings.apply_to_session(&mut session),
-            None => {
-                let is_draining = *shutdown.borrow();
-                session.set_keepalive((!is_draining).then_some(FIRST_REQUEST_SECONDS));
-            }
+        if let Some(settings) = self.settings {
+            settings.apply_to_session(&mut session);
+        } else {
+            let is_draining = *shutdown.borrow();
+            session.set_keepalive((!is_draining).then_some(FIRST_REQUEST_SECONDS));
         }
         if let Some(first) = first {
             session.set_pipelined_prefix(first);

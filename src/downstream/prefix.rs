@@ -37,8 +37,7 @@ impl fmt::Write for Probe {
     fn write_str(&mut self, part: &str) -> fmt::Result {
         *self = match (&self, part) {
             (Self::Before, FIELD) => Self::Named,
-            (Self::Before, _) => return Ok(()),
-            (Self::Named, ": ") => return Ok(()),
+            (Self::Before, _) | (Self::Named, ": ") => return Ok(()),
             (Self::Named, "None") => Self::Absent,
             _ => Self::Present,
         };
