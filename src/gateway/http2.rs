@@ -77,6 +77,7 @@ impl Gateway {
             };
             let stream = match self.acquire(session, exchange, &selected, offer).await {
                 Ok(Acquired::Http2(stream)) => stream,
+                Ok(Acquired::Http1(_)) if replay.len > 0 => return Err(changed_version()),
                 Ok(Acquired::Http1(opened)) => {
                     exchange.handed = Some(Handed { dial: selected, opened: Some(opened) });
                     return refuse_grpc(session).map(|()| false);
@@ -151,6 +152,14 @@ impl Gateway {
     }
 }
 
+/// The error of a request whose first server spoke HTTP/2 and refused it, and whose second one speaks HTTP/1.1: the
+/// part of the body that has been read from the client would be missing.
+#[allow(clippy::unnecessary_box_returns, reason = "the type of Pingora's errors")]
+fn changed_version() -> Box<Error> {
+    let words = "the server changed to HTTP/1.1 after a part of the request was sent";
+    Error::new(ErrorType::Custom(words)).into_up()
+}
+
 /// Whether a request failed because the deadline of its gRPC call has passed.
 fn has_passed(error: &Error) -> bool {
     *error.etype() == ErrorType::Custom(failure::DEADLINE_PASSED)
@@ -180,8 +189,7 @@ fn offer(session: &Session, exchange: &Exchange) -> Option<Offer> {
 /// Refuses a gRPC call over HTTP/2 to a server that speaks HTTP/1.1.
 pub(super) fn refuse_grpc(session: &Session) -> Result<()> {
     if session.as_http2().is_some() && grpc::Form::of(session) == Some(grpc::Form::Native) {
-        let words = "the upstream speaks HTTP/1.1, which cannot carry gRPC";
-        return Err(Error::new(ErrorType::Custom(words)).into_up());
+        return Err(Error::new(ErrorType::Custom(failure::NO_GRPC)).into_up());
     }
     Ok(())
 }

@@ -52,6 +52,7 @@ use crate::decide::decision::Decision;
 use crate::downstream::ConnectionInfo;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::Audit;
+use crate::observe::log_interval::LogInterval;
 use crate::observe::metrics::Metrics;
 use crate::observe::traces::Traces;
 use crate::runtime::CurrentSnapshot;
@@ -62,6 +63,9 @@ use exchange::Exchange;
 
 /// Maximum number of interim responses (102, 103) to one request.
 const MAX_INTERIM: usize = 32;
+
+/// Minimum time between two log lines of failures that clients can cause at will, in seconds.
+const AT_WILL_LOG_INTERVAL_S: u64 = 10;
 
 /// Maximum number of attempts to send a request to an upstream: one retry.
 pub const MAX_TRIES: usize = 2;
@@ -78,6 +82,8 @@ pub struct Gateway {
     /// Durations of checks, by source.
     checks: [Histogram; Source::COUNT],
     bearer_hint: BearerHint,
+    /// Bounds the log lines of failures that clients can cause at will.
+    at_will_log: LogInterval,
 }
 
 impl Gateway {
@@ -93,6 +99,7 @@ impl Gateway {
     ) -> Self {
         let checks = Source::ALL.map(|source| metrics.checks(source));
         let bearer_hint = BearerHint::default();
+        let at_will_log = LogInterval::new(AT_WILL_LOG_INTERVAL_S);
         Self {
             current,
             limiter,
@@ -103,6 +110,7 @@ impl Gateway {
             challenges,
             checks,
             bearer_hint,
+            at_will_log,
         }
     }
 }
@@ -376,7 +384,7 @@ impl ProxyHttp for Gateway {
         self.count_failure(exchange, error);
         let failure = respond::failure::failure(error);
         exchange.failure = Some(failure);
-        respond::fail(session, exchange, failure, error).await
+        respond::fail(session, exchange, &self.at_will_log, failure, error).await
     }
 
     async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Self::CTX) {

@@ -4,31 +4,36 @@
 //! connection with TLS of the gateway's own does not show it; it opens one connection for each request of a
 //! burst; and its only timeout is one between two reads, which also cuts streams that are idle by design.
 //!
-//! Connections are not kept alive with PING: servers of gRPC close a connection that sends more than one
-//! in five minutes. TCP keep-alive finds dead servers instead.
+//! A server that has disappeared is found by PING, or by TCP keep-alive if no request waits.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use h2::Ping;
 use h2::client::{Builder, SendRequest};
 use parking_lot::Mutex;
 use pingora::prelude::{Error, ErrorType, Result};
 use socket2::{SockRef, TcpKeepalive};
+use tokio::time::MissedTickBehavior;
+use tracing::warn;
 
 use super::connection::Opened;
 use super::dial::{Dial, Endpoint, Offer};
-use super::transport::Transport;
+use super::liveness::{CHECK_INTERVAL, Due, Liveness, Readings};
+use super::transport::{Counted, Transport};
 use crate::clock;
 use crate::limit::MICROS_PER_SECOND;
 
 /// Maximum number of requests at a time on one connection. A server may allow fewer.
 const MAX_STREAMS: usize = 100;
 
-/// Bytes of a response that a server can send before the client has read them.
-const STREAM_WINDOW: u32 = 512 * 1024;
+/// Bytes of a response that a server can send before the client has read them. The gateway holds no more of each:
+/// capacity is released when the client's connection has taken the bytes.
+const STREAM_WINDOW: u32 = 128 * 1024;
 
 /// The same for all responses of a connection: one slow client must not stop the others.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 100;
@@ -70,7 +75,14 @@ pub(crate) struct Stream {
     pub(crate) sender: SendRequest<Bytes>,
     /// Whether the connection has been used by an earlier request.
     pub(crate) is_reused: bool,
-    _place: Place,
+    place: Place,
+}
+
+impl Stream {
+    /// Notes that the head or a part of the response has come.
+    pub(crate) fn note_response(&self) {
+        self.place.connection.responses.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -85,11 +97,19 @@ struct Server {
 #[derive(Debug)]
 struct Connection {
     sender: SendRequest<Bytes>,
+    /// Number of requests in flight.
     streams: AtomicUsize,
+    /// Number of requests that have begun.
+    requests: AtomicU64,
+    /// Number of heads and parts of responses.
+    responses: AtomicU64,
     /// When it is closed if it has no stream, in microseconds.
     expires_at: AtomicU64,
     is_closed: AtomicBool,
 }
+
+/// Marks a connection as closed when it is dropped, however its task ends.
+struct ConnectionEnd(Weak<Connection>);
 
 /// One of the places for streams of a connection.
 #[derive(Debug)]
@@ -147,16 +167,21 @@ impl Http2Connections {
         server.open(dial, offer, idle_timeout).await
     }
 
-    /// Closes connections that have had no stream for too long.
+    /// Closes connections that have had no stream for too long, and forgets servers without connections.
     pub(super) fn sweep(&self, now: u64) {
-        let Some(servers) = &*self.servers.lock() else { return };
-        for server in servers.values() {
-            server.connections.lock().retain(|connection| {
+        let mut guard = self.servers.lock();
+        let Some(servers) = guard.as_mut() else { return };
+        servers.retain(|_, server| {
+            let mut connections = server.connections.lock();
+            connections.retain(|connection| {
                 let is_idle = connection.streams.load(Ordering::Acquire) == 0
                     && connection.expires_at.load(Ordering::Relaxed) <= now;
                 !is_idle && !connection.is_closed.load(Ordering::Relaxed)
             });
-        }
+            !connections.is_empty()
+                || server.selected(now).is_some()
+                || Arc::strong_count(server) > 1
+        });
     }
 
     /// Closes all connections as soon as they have no stream. None is shared from now on.
@@ -220,6 +245,7 @@ impl Connection {
         let taken = self.streams.fetch_update(Ordering::AcqRel, Ordering::Acquire, |streams| {
             (streams < most).then_some(streams + 1)
         });
+        self.requests.fetch_add(u64::from(taken.is_ok()), Ordering::Relaxed);
         taken.ok().map(|_| Place { connection: Arc::clone(self), idle_timeout })
     }
 }
@@ -228,7 +254,15 @@ impl Place {
     async fn stream(self, is_reused: bool) -> Result<Stream> {
         let sender = self.connection.sender.clone();
         let sender = sender.ready().await.map_err(in_words)?;
-        Ok(Stream { sender, is_reused, _place: self })
+        Ok(Stream { sender, is_reused, place: self })
+    }
+}
+
+impl Drop for ConnectionEnd {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.upgrade() {
+            connection.is_closed.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -283,6 +317,7 @@ async fn connect(dial: &Dial, offer: Offer) -> Result<Connected> {
     let _ = socket.set_tcp_keepalive(&keepalive);
     #[cfg(target_os = "linux")]
     let _ = socket.set_tcp_user_timeout(Some(Duration::from_secs(30)));
+    let reads = Arc::new(AtomicU64::new(0));
     let (sender, driver) = Builder::new()
         .enable_push(false)
         .initial_max_send_streams(MAX_STREAMS)
@@ -290,24 +325,65 @@ async fn connect(dial: &Dial, offer: Offer) -> Result<Connected> {
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_frame_size(MAX_FRAME_BYTES)
         .max_header_list_size(MAX_HEAD_BYTES)
-        .handshake(transport)
+        .handshake(Counted { transport, reads: Arc::clone(&reads) })
         .await
         .map_err(in_words)?;
     let connection = Arc::new(Connection {
         sender,
         streams: AtomicUsize::new(0),
+        requests: AtomicU64::new(0),
+        responses: AtomicU64::new(0),
         expires_at: AtomicU64::new(0),
         is_closed: AtomicBool::new(false),
     });
-    let weak = Arc::downgrade(&connection);
+    let end = ConnectionEnd(Arc::downgrade(&connection));
+    let (upstream, server) = (Arc::clone(dial.pool.name()), dial.server.address);
     tokio::spawn(async move {
-        // The requests on it have the same error.
-        let _ = driver.await;
-        if let Some(connection) = weak.upgrade() {
-            connection.is_closed.store(true, Ordering::Relaxed);
+        if drive(driver, &end.0, &reads).await == Due::Close {
+            let upstream = &*upstream;
+            warn!(upstream, %server, "a server does not answer on an HTTP/2 connection, which is closed");
         }
+        drop(end);
     });
     Ok(Connected::Http2(connection))
+}
+
+/// Reads and writes until the connection has ended ([`Due::Nothing`]) or must be closed. Requests on it get the
+/// error.
+async fn drive(
+    mut driver: h2::client::Connection<Counted, Bytes>,
+    connection: &Weak<Connection>,
+    reads: &AtomicU64,
+) -> Due {
+    let mut pings = driver.ping_pong();
+    let mut liveness = Liveness::new(clock::now());
+    let mut checks = tokio::time::interval(CHECK_INTERVAL);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            // Reads first: after a pause of the gateway, the answer may have come.
+            biased;
+            _ = &mut driver => return Due::Nothing,
+            _ = checks.tick() => {}
+        }
+        // Without a connection, the driver ends with the last stream.
+        let (Some(connection), Some(pings)) = (connection.upgrade(), &mut pings) else { continue };
+        let readings = Readings {
+            reads: reads.load(Ordering::Relaxed),
+            responses: connection.responses.load(Ordering::Relaxed),
+            requests: connection.requests.load(Ordering::Relaxed),
+            streams: connection.streams.load(Ordering::Relaxed),
+        };
+        match liveness.check(clock::now(), readings) {
+            Due::Nothing => {}
+            Due::Ping => {
+                // Takes the answer to the last one, without which no other can be sent.
+                let _ = pings.poll_pong(&mut Context::from_waker(Waker::noop()));
+                let _ = pings.send_ping(Ping::opaque());
+            }
+            Due::Close => return Due::Close,
+        }
+    }
 }
 
 #[allow(clippy::unnecessary_box_returns, reason = "the type of Pingora's errors")]

@@ -17,6 +17,7 @@ use tracing::warn;
 use super::dial::Endpoint;
 use super::transport::{Probe, Transport};
 use crate::limit::MICROS_PER_SECOND;
+use crate::observe::log_interval::LogInterval;
 use crate::request_id::RequestId;
 
 /// How long a connection must be silent after a response without a body, in microseconds. A server that
@@ -27,8 +28,8 @@ const SILENCE_US: u64 = MICROS_PER_SECOND;
 /// microseconds.
 const SUSPICION_US: u64 = 600 * MICROS_PER_SECOND;
 
-/// Minimum time between two log lines about surplus bytes, in microseconds.
-const LOG_INTERVAL_US: u64 = 60 * MICROS_PER_SECOND;
+/// Minimum time between two log lines about surplus bytes, in seconds.
+const LOG_INTERVAL_S: u64 = 60;
 
 /// Maximum number of idle connections to one server. Connections beyond it are closed, and opened again if
 /// more requests are in flight: measured with 128 and 256 clients of one thread, a request then took a
@@ -44,7 +45,7 @@ pub(crate) struct IdleConnections {
     upstream: Arc<str>,
     /// `None` after [`close`](Self::close): no connection is kept any more.
     servers: Mutex<Option<HashMap<Endpoint, Server>>>,
-    reports: Mutex<Reports>,
+    reports: LogInterval,
 }
 
 /// The idle connections of one server.
@@ -92,18 +93,14 @@ struct Kept<T> {
     expires_at: u64,
 }
 
-/// Limits the rate of log lines about surplus bytes.
-#[derive(Debug, Default)]
-struct Reports {
-    /// When the last line was written, in microseconds.
-    last: Option<u64>,
-    unlogged: u64,
-}
-
 impl IdleConnections {
     /// Creates an empty set for the servers of the upstream with this name.
     pub(super) fn new(upstream: Arc<str>) -> Self {
-        Self { upstream, servers: Mutex::new(Some(HashMap::new())), reports: Mutex::default() }
+        Self {
+            upstream,
+            servers: Mutex::new(Some(HashMap::new())),
+            reports: LogInterval::new(LOG_INTERVAL_S),
+        }
     }
 
     /// Keeps a connection for up to `timeout` from `now` (microseconds). Closes it if too many are kept.
@@ -176,7 +173,7 @@ impl IdleConnections {
             servers.entry(server.clone()).or_default().suspected_until =
                 now.saturating_add(SUSPICION_US);
         }
-        let Some(unlogged) = self.reports.lock().count(now) else { return };
+        let Some(unlogged) = self.reports.count(now) else { return };
         let (upstream, request_id) = (&*self.upstream, idle.request_id.as_str());
         warn!(
             request_id,
@@ -242,19 +239,6 @@ impl<T> Default for IdleQueue<T> {
     }
 }
 
-impl Reports {
-    /// Counts an event at `now` (microseconds). If a log line is due, returns the number of events since the
-    /// last line that were not logged.
-    fn count(&mut self, now: u64) -> Option<u64> {
-        if self.last.is_some_and(|last| now.saturating_sub(last) < LOG_INTERVAL_US) {
-            self.unlogged += 1;
-            return None;
-        }
-        self.last = Some(now);
-        Some(std::mem::take(&mut self.unlogged))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -310,14 +294,5 @@ mod tests {
         }
         assert_eq!(queue.sweep(10, |item| *item != 5), [1, 3, 5]);
         assert_eq!([(); 3].map(|()| queue.take(10)), [Some(4), Some(2), None]);
-    }
-
-    #[test]
-    fn surplus_is_logged_once_per_interval_with_the_number_not_logged() {
-        let mut reports = Reports::default();
-        let times =
-            [0, 1, LOG_INTERVAL_US - 1, LOG_INTERVAL_US, LOG_INTERVAL_US + 1, 2 * LOG_INTERVAL_US];
-        let lines = times.map(|now| reports.count(now));
-        assert_eq!(lines, [Some(0), None, None, Some(2), None, Some(1)]);
     }
 }

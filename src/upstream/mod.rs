@@ -2,12 +2,14 @@
 //!
 //! Reading order: `pool` (which server a request goes to), `dial` (opens a connection to it), `transport`
 //! (its bytes, in clear or over TLS), `tls`, `connection` (one attempt over HTTP/1.1), `idle` (connections
-//! over HTTP/1.1 that are kept for later requests), `http2` (connections over HTTP/2).
+//! over HTTP/1.1 that are kept for later requests), `http2` (connections over HTTP/2), `liveness` (whether the server
+//! of one is still there).
 
 pub(crate) mod connection;
 pub(crate) mod dial;
 pub(crate) mod http2;
 mod idle;
+mod liveness;
 pub mod pool;
 pub(crate) mod tls;
 pub(crate) mod transport;

@@ -130,6 +130,11 @@ impl Pool {
             && (own.protocol, own.proxy_protocol) == (upstream.protocol, upstream.proxy_protocol)
     }
 
+    /// Name of the upstream.
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
     /// TLS to its servers; `None`: connections are in clear.
     pub(crate) fn tls(&self) -> Option<&Arc<TlsClient>> {
         self.tls.as_ref()

@@ -3,6 +3,8 @@
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use socket2::{SockRef, Socket};
@@ -17,6 +19,13 @@ pub(crate) enum Transport {
     Clear(TcpStream),
     /// Over TLS.
     Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// A connection that counts its reads of bytes.
+#[derive(Debug)]
+pub(super) struct Counted {
+    pub(super) transport: Transport,
+    pub(super) reads: Arc<AtomicU64>,
 }
 
 /// What can be read from an idle connection.
@@ -126,5 +135,38 @@ impl AsyncWrite for Transport {
             Self::Clear(stream) => Pin::new(stream).poll_shutdown(context),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
+    }
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let read = Pin::new(&mut this.transport).poll_read(context, buffer);
+        if read.is_ready() {
+            this.reads.fetch_add(1, Ordering::Relaxed);
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().transport).poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().transport).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().transport).poll_shutdown(context)
     }
 }

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use rustls::pki_types::pem::PemObject as _;
@@ -12,7 +14,10 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::support::{Authority, Gateway, Issued, Request};
+use crate::http2_upstreams::{Exchange, over_http2, request, scripted};
+use crate::support::{
+    Authority, Gateway, Issued, Request, Upstream, eventually, inconclusive, timed, within,
+};
 
 /// One route for all paths to this server. `rest` continues the table of the upstream.
 fn config(server: &str, rest: &str) -> String {
@@ -26,6 +31,7 @@ fn config(server: &str, rest: &str) -> String {
 struct TlsServer {
     address: SocketAddr,
     version: watch::Sender<&'static str>,
+    open: Arc<AtomicU64>,
 }
 
 impl TlsServer {
@@ -33,9 +39,12 @@ impl TlsServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (version, follower) = watch::channel(version);
-        let issued = issued.clone();
+        let (issued, open) = (issued.clone(), Arc::new(AtomicU64::new(0)));
+        let connections = Arc::clone(&open);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
+                let connections = Arc::clone(&connections);
+                connections.fetch_add(1, Ordering::SeqCst);
                 let mut changes = follower.clone();
                 let version = *changes.borrow_and_update();
                 let acceptor = acceptor(&issued, version);
@@ -48,10 +57,17 @@ impl TlsServer {
                         () = serve => {}
                         _ = changes.changed() => {}
                     }
+                    connections.fetch_sub(1, Ordering::SeqCst);
                 });
             }
         });
-        Self { address, version }
+        Self { address, version, open }
+    }
+
+    fn restart(&self, version: &'static str) {
+        self.version.send_replace(version);
+        let is_closed = || (self.open.load(Ordering::SeqCst) == 0).then_some(());
+        eventually("the end of all connections", is_closed);
     }
 }
 
@@ -95,7 +111,7 @@ async fn server_that_changes_its_version_of_http_loses_no_request() {
     let gateway = Gateway::start(&config(&format!("https://{}", server.address), &tls));
     let mut connection = gateway.connect();
     for version in ["http/1.1", "h2", "http/1.1", "h2"] {
-        server.version.send_replace(version);
+        server.restart(version);
         for _ in 0..3 {
             let answer = connection.send(&Request::get("/"));
             assert_eq!(answer.status, 200, "{version}: {}", gateway.log());
@@ -103,4 +119,374 @@ async fn server_that_changes_its_version_of_http_loses_no_request() {
         }
     }
     assert_eq!(gateway.count("tollgate_upstream_results_total", &[("result", "connect")]), 0);
+}
+
+/// A server that sends this many interim responses, as the path says, and then the final one.
+async fn interim((request, mut respond): Exchange) {
+    let path = request.uri().path().to_owned();
+    let interim = |status: u16| {
+        let head = http::Response::builder().status(status).header("link", "</a.css>; rel=preload");
+        head.body(()).unwrap()
+    };
+    if path == "/continue" {
+        respond.send_informational(interim(100)).unwrap();
+    } else {
+        for _ in 0..path[1..].parse().unwrap() {
+            respond.send_informational(interim(103)).unwrap();
+            // Sent one by one.
+            tokio::task::yield_now().await;
+        }
+    }
+    let mut send = respond.send_response(http::Response::new(()), false).unwrap();
+    send.send_data(Bytes::from_static(b"ok"), true).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn interim_responses_are_forwarded_to_clients_of_http1_up_to_the_maximum() {
+    let (gateway, mut client) = over_http2(scripted(interim).await).await;
+    for count in [0, 1, 32] {
+        let mut connection = gateway.connect();
+        let mut answer = connection.send(&Request::get(&format!("/{count}")));
+        for _ in 0..count {
+            assert_eq!(
+                (answer.status, answer.header("link")),
+                (103, Some("</a.css>; rel=preload"))
+            );
+            answer = connection.read_response("GET");
+        }
+        assert_eq!((answer.status, answer.text().as_str()), (200, "ok"));
+        assert_eq!(answer.header("link"), None);
+    }
+    // HTTP/1.0 has none, and the gateway itself sends the 100.
+    let mut connection = gateway.connect();
+    connection.write(b"GET /3 HTTP/1.0\r\nHost: a\r\n\r\n");
+    assert_eq!(connection.read_response("GET").status, 200);
+    assert_eq!(gateway.get("/continue").status, 200);
+    let mut connection = gateway.connect();
+    let mut answer = connection.send(&Request::get("/33"));
+    while answer.status == 103 {
+        answer = connection.read_response("GET");
+    }
+    assert_eq!(answer.status, 502);
+    // Pingora forwards none to clients of HTTP/2.
+    let mut head = request("GET", "text/plain");
+    *head.uri_mut() = "http://api.test/3".parse().unwrap();
+    assert_eq!(client.send(head).await.unwrap().status(), 200);
+}
+
+/// Deadlines that clients choose.
+#[test]
+fn client_that_chooses_short_deadlines_does_not_flood_the_log() {
+    // Accepts connections, and never sends a byte.
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap().to_string();
+    let gateway = Gateway::start(&config(&address, "protocol = \"h2c\""));
+    let call = Request::new("POST", "/test.Echo/Unary")
+        .header("content-type", "application/grpc")
+        .header("grpc-timeout", "1n");
+    let ((), took) = timed(|| {
+        for _ in 0..100 {
+            assert_eq!(gateway.send(&call).header("grpc-status"), Some("4"));
+        }
+    });
+    let lines = || gateway.log().matches("the deadline of the call has passed").count();
+    eventually("a line in the log", || (lines() > 0).then_some(()));
+    let most = 2 + usize::try_from(took.as_secs() / 10).unwrap();
+    assert!(lines() <= most, "{} lines in {took:?}:\n{}", lines(), gateway.log());
+    // Failures of the server are all logged.
+    drop(server);
+    for _ in 0..5 {
+        assert_eq!(gateway.send(&Request::get("/")).status, 502);
+    }
+    let refused = || gateway.log().matches("status=502").count();
+    eventually("a line for each", || (refused() == 5).then_some(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_to_a_server_without_grpc_do_not_flood_the_log() {
+    let server = Upstream::echo();
+    let rest = config(&server.address.to_string(), "");
+    let listener = "[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 = true\n";
+    let gateway = Gateway::start(&format!("{listener}{rest}"));
+    let ((), took) = timed(|| {
+        let client = async {
+            let mut client = crate::http2::Client::connect(gateway.listener(1)).await;
+            for _ in 0..50 {
+                let response = client.send(request("POST", "application/grpc")).await.unwrap();
+                assert_eq!(response.headers()["grpc-status"], "14");
+            }
+        };
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(client));
+    });
+    let lines = || gateway.log().matches("which cannot carry gRPC").count();
+    eventually("a line in the log", || (lines() > 0).then_some(()));
+    let most = 2 + usize::try_from(took.as_secs() / 10).unwrap();
+    assert!(lines() <= most, "{} lines in {took:?}", lines());
+}
+
+/// Streams that a client opens without reading them.
+const STREAMS: u64 = 50;
+
+/// What the gateway may hold of each: the window to the server (128 KiB), a part on its way (64 KiB), and the buffer to
+/// the client (64 KiB).
+const STREAM_BYTES: u64 = 256 * 1024;
+
+/// What the connections and the allocator may need besides.
+const OTHER_BYTES: u64 = 12 * 1024 * 1024;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_is_bounded_if_a_client_does_not_read() {
+    let sent = Arc::new(AtomicU64::new(0));
+    let server = scripted({
+        let sent = Arc::clone(&sent);
+        move |(_, mut respond)| {
+            let sent = Arc::clone(&sent);
+            async move {
+                let mut send = respond.send_response(http::Response::new(()), false).unwrap();
+                let part = Bytes::from(vec![b'x'; 16 * 1024]);
+                loop {
+                    send.reserve_capacity(part.len());
+                    let capacity =
+                        std::future::poll_fn(|context| send.poll_capacity(context)).await;
+                    let Some(Ok(capacity)) = capacity else { return };
+                    let part = part.slice(..capacity.min(part.len()));
+                    sent.fetch_add(part.len() as u64, Ordering::SeqCst);
+                    if send.send_data(part, false).is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    })
+    .await;
+    let (gateway, mut warm) = over_http2(server).await;
+    // Code and connections that every request needs.
+    drop(warm.send(request("GET", "text/plain")).await.unwrap());
+    let (before, _) = gateway.memory_bytes();
+    sent.store(0, Ordering::SeqCst);
+    let stream = TcpStream::connect(gateway.listener(1)).await.unwrap();
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(1 << 30).initial_connection_window_size(1 << 30);
+    let (mut client, mut connection) = builder.handshake::<_, Bytes>(stream).await.unwrap();
+    let heads: Vec<_> = (0..STREAMS)
+        .map(|_| client.send_request(request("GET", "text/plain"), true).unwrap())
+        .collect();
+    // Reads until all requests have been sent, and not again.
+    let started = async {
+        while sent.load(Ordering::SeqCst) < STREAMS * 64 * 1024 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        end = &mut connection => panic!("{end:?}"),
+        () = started => {}
+    }
+    // Until the server cannot send any more.
+    let mut previous = 0;
+    let stalled = within(Duration::from_secs(15), || {
+        std::thread::sleep(Duration::from_millis(500));
+        let now = sent.load(Ordering::SeqCst);
+        (std::mem::replace(&mut previous, now) == now).then_some(())
+    });
+    let (_, peak) = gateway.memory_bytes();
+    if stalled.is_none() {
+        inconclusive("the server still sends");
+    }
+    let growth = peak.saturating_sub(before);
+    println!("{growth} bytes for {STREAMS} streams; the server sent {} bytes", previous);
+    assert!(growth < STREAMS * STREAM_BYTES + OTHER_BYTES, "{growth} bytes");
+    drop((heads, connection));
+}
+
+/// A TCP proxy whose open connections can be frozen: they stay open, and pass nothing on. New ones work.
+struct FreezingProxy {
+    address: SocketAddr,
+    frozen: watch::Sender<u64>,
+}
+
+impl FreezingProxy {
+    async fn start(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (frozen, follower) = watch::channel(0);
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut changes = follower.clone();
+                changes.mark_unchanged();
+                tokio::spawn(async move {
+                    let mut server = TcpStream::connect(server).await.unwrap();
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => return,
+                        _ = changes.changed() => {}
+                    }
+                    // Keeps both ends open.
+                    std::future::pending::<()>().await;
+                    drop((client, server));
+                });
+            }
+        });
+        Self { address, frozen }
+    }
+
+    fn freeze(&self) {
+        self.frozen.send_modify(|times| *times += 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connection_that_died_silently_is_closed_and_replaced() {
+    let server = scripted(|(request, mut respond)| async move {
+        if request.uri().path() == "/silent" {
+            return std::future::pending().await;
+        }
+        let _ = respond.send_response(http::Response::new(()), true);
+    });
+    let proxy = FreezingProxy::start(server.await).await;
+    let rest = "protocol = \"h2c\"\nread_timeout = \"500ms\"";
+    let gateway = Gateway::start(&config(&proxy.address.to_string(), rest));
+    tokio::task::block_in_place(|| {
+        assert_eq!(gateway.get("/").status, 200);
+        proxy.freeze();
+        let (found, took) = timed(|| {
+            within(Duration::from_secs(40), || (gateway.get("/").status == 200).then_some(()))
+        });
+        assert!(found.is_some(), "still dead after {took:?}:\n{}", gateway.log());
+        println!("noticed after {took:?}");
+        let line = "a server does not answer on an HTTP/2 connection, which is closed";
+        eventually("the log line", || gateway.log().contains(line).then_some(()));
+    });
+}
+
+/// The frames of HTTP/2 that gRPC needs, exactly.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trailers_follow_the_body_or_are_the_whole_response() {
+    let server = scripted(|(request, mut respond)| async move {
+        assert_eq!(request.headers()["te"], "trailers");
+        let status = |code| http::HeaderValue::from_static(code);
+        if request.headers()["content-type"] == "application/grpc+only" {
+            let head = http::Response::builder().header("grpc-status", "5");
+            let head = head.header("grpc-message", "none").body(()).unwrap();
+            respond.send_response(head, true).unwrap();
+            return;
+        }
+        let mut send = respond.send_response(http::Response::new(()), false).unwrap();
+        send.send_data(Bytes::from_static(b"part"), false).unwrap();
+        let mut trailers = http::HeaderMap::new();
+        trailers.insert("grpc-status", status("13"));
+        trailers.append("x-more", status("1"));
+        trailers.append("x-more", status("2"));
+        send.send_trailers(trailers).unwrap();
+    });
+    let (_gateway, mut client) = over_http2(server.await).await;
+    let call = |kind: &str| {
+        let mut call = request("POST", kind);
+        call.headers_mut().insert("te", http::HeaderValue::from_static("trailers"));
+        call
+    };
+    let mut body = client.send(call("application/grpc")).await.unwrap().into_body();
+    assert_eq!(body.data().await.unwrap().unwrap(), "part");
+    assert!(body.data().await.is_none());
+    let trailers = body.trailers().await.unwrap().unwrap();
+    assert_eq!(trailers["grpc-status"], "13");
+    assert_eq!(trailers.get_all("x-more").iter().collect::<Vec<_>>(), ["1", "2"]);
+    let only = client.send(call("application/grpc+only")).await.unwrap();
+    assert_eq!(
+        (only.status().as_u16(), &only.headers()["grpc-status"]),
+        (200, &"5".parse().unwrap())
+    );
+    assert_eq!(only.headers()["grpc-message"], "none");
+    assert!(only.body().is_end_stream());
+}
+
+/// The server does not want the rest of the request, and says so by a reset with NO_ERROR after its response.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn response_before_the_end_of_the_request_is_complete() {
+    let server = scripted(|(request, mut respond)| async move {
+        let is_empty = request.uri().path() == "/empty";
+        let head = http::Response::builder().status(413).body(()).unwrap();
+        let mut send = respond.send_response(head, is_empty).unwrap();
+        if !is_empty {
+            send.send_data(Bytes::from_static(b"too large"), true).unwrap();
+        }
+        // The library sends the reset when the body is dropped.
+    });
+    let (gateway, mut client) = over_http2(server.await).await;
+    for path in ["/", "/empty"] {
+        let expected = if path == "/" { "too large" } else { "" };
+        for _ in 0..10 {
+            let upload = Request::new("POST", path).body("x".repeat(300_000));
+            let answer = gateway.send(&upload);
+            assert_eq!((answer.status, answer.text().as_str()), (413, expected));
+            let mut head = request("POST", "text/plain");
+            *head.uri_mut() = format!("http://api.test{path}").parse().unwrap();
+            let (response, mut upload) = client.send.send_request(head, false).unwrap();
+            // An error means that the response has ended before.
+            let _ = upload.send_data(Bytes::from(vec![b'x'; 60_000]), false);
+            let mut body = response.await.unwrap().into_body();
+            let mut text = Vec::new();
+            while let Some(part) = body.data().await {
+                match part {
+                    Ok(part) => text.extend_from_slice(&part),
+                    // The gateway, too, says so.
+                    Err(error) => assert_eq!(error.reason(), Some(h2::Reason::NO_ERROR)),
+                }
+            }
+            assert_eq!(text, expected.as_bytes());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reset_before_the_end_of_a_response_with_a_length_cuts_it_off() {
+    let server = scripted(|(_, mut respond)| async move {
+        let head = http::Response::builder().header("content-length", "10").body(()).unwrap();
+        let mut send = respond.send_response(head, false).unwrap();
+        send.send_data(Bytes::from_static(b"part"), false).unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        send.send_reset(h2::Reason::NO_ERROR);
+    });
+    let (_gateway, mut client) = over_http2(server.await).await;
+    let mut body = client.send(request("GET", "text/plain")).await.unwrap().into_body();
+    assert_eq!(body.data().await.unwrap().unwrap(), "part");
+    assert!(body.data().await.unwrap().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn request_without_its_beginning_is_sent_to_no_server() {
+    let authority = Authority::new();
+    let issued = authority.issue("api", &["api.test"]);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let seen = Arc::new(AtomicU64::new(0));
+    tokio::spawn({
+        let (issued, seen) = (issued.clone(), Arc::clone(&seen));
+        async move {
+            // Over HTTP/2 it refuses a request whose body has begun, and then it speaks HTTP/1.1 only.
+            let stream = listener.accept().await.unwrap().0;
+            let stream = acceptor(&issued, "h2").accept(stream).await.unwrap();
+            let mut connection = h2::server::handshake(stream).await.unwrap();
+            tokio::spawn(async move {
+                while let Some(Ok((request, mut respond))) = connection.accept().await {
+                    tokio::spawn(async move {
+                        let _ = request.into_body().data().await;
+                        respond.send_reset(h2::Reason::REFUSED_STREAM);
+                    });
+                }
+            });
+            while let Ok((stream, _)) = listener.accept().await {
+                let mut stream = acceptor(&issued, "http/1.1").accept(stream).await.unwrap();
+                let mut buffer = [0; 4096];
+                while let Ok(length @ 1..) = stream.read(&mut buffer).await {
+                    seen.fetch_add(length as u64, Ordering::SeqCst);
+                }
+            }
+        }
+    });
+    let tls = format!("tls = {{ ca = {:?}, server_name = \"api.test\" }}", authority.ca());
+    let gateway = Gateway::start(&config(&format!("https://{address}"), &tls));
+    let answer = gateway.send(&Request::new("POST", "/").body("x".repeat(30_000)));
+    assert_eq!(answer.status, 502, "{}", gateway.log());
+    let cause = "the server changed to HTTP/1.1 after a part of the request was sent";
+    eventually("the cause in the log", || gateway.log().contains(cause).then_some(()));
+    assert_eq!(seen.load(Ordering::SeqCst), 0);
 }

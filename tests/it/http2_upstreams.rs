@@ -156,10 +156,12 @@ fn silent_server_is_a_504_after_the_read_timeout() {
 }
 
 /// A request to a server, and the means to respond to it.
-type Exchange = (http::Request<h2::RecvStream>, h2::server::SendResponse<Bytes>);
+pub(crate) type Exchange = (http::Request<h2::RecvStream>, h2::server::SendResponse<Bytes>);
 
 /// An HTTP/2 server in clear that responds by `script`.
-async fn scripted<F>(script: impl Fn(Exchange) -> F + Send + Sync + 'static) -> std::net::SocketAddr
+pub(crate) async fn scripted<F>(
+    script: impl Fn(Exchange) -> F + Send + Sync + 'static,
+) -> std::net::SocketAddr
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -204,7 +206,7 @@ async fn refusing_once() -> std::net::SocketAddr {
 }
 
 /// A gateway with a second listener for HTTP/2 in clear, and a client of it.
-async fn over_http2(server: std::net::SocketAddr) -> (Gateway, Client) {
+pub(crate) async fn over_http2(server: std::net::SocketAddr) -> (Gateway, Client) {
     let config = config(&server.to_string(), "protocol = \"h2c\"");
     let listener = "[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 = true\n";
     let gateway = Gateway::start(&format!("{listener}{config}"));
@@ -212,7 +214,7 @@ async fn over_http2(server: std::net::SocketAddr) -> (Gateway, Client) {
     (gateway, client)
 }
 
-fn request(method: &str, content_type: &str) -> http::Request<()> {
+pub(crate) fn request(method: &str, content_type: &str) -> http::Request<()> {
     let request = http::Request::builder().method(method).uri("http://api.test/");
     request.header("content-type", content_type).body(()).unwrap()
 }

@@ -19,7 +19,7 @@ use super::{Outcome, Replay, request};
 use crate::clock;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::respond::{self, grpc};
-use crate::gateway::{Gateway, body_drain};
+use crate::gateway::{Gateway, MAX_INTERIM, body_drain, upstream_response};
 use crate::upstream::http2::{Stream, in_words, is_unprocessed};
 
 /// An attempt in progress.
@@ -31,12 +31,14 @@ pub(super) struct Call<'a> {
     limits: Limits,
     body: RequestBody,
     response: Response,
+    /// Bytes of the response that are missing by its `Content-Length`, if it has one.
+    missing: Option<u64>,
     /// When the current wait began.
     since: Instant,
     timer: Pin<Box<Sleep>>,
     is_reused: bool,
     /// Counted by the connection until the attempt ends.
-    _stream: Stream,
+    stream: Stream,
 }
 
 /// The body of the request, on its way to the server.
@@ -62,6 +64,8 @@ enum Event {
     FromClient(Result<Option<Bytes>>),
     /// A part of the body has been sent.
     Sent(Result<(), h2::Error>),
+    /// An interim response.
+    Interim(http::Response<()>),
     Head(Result<http::Response<RecvStream>, h2::Error>),
     /// A part of the response; `None`: there are no more.
     Data(Option<Result<Bytes, h2::Error>>),
@@ -107,9 +111,10 @@ impl<'a> Call<'a> {
             limits,
             body,
             response: Response::Head(response),
+            missing: None,
             since: Instant::now(),
             timer: Box::pin(tokio::time::sleep(std::time::Duration::ZERO)),
-            _stream: stream,
+            stream,
         })
     }
 
@@ -129,10 +134,14 @@ impl<'a> Call<'a> {
                     }
                     None
                 }
+                Event::Interim(response) => self.write_interim(response).await,
                 Event::Head(Ok(response)) => self.write_head(response).await,
                 Event::Head(Err(error)) => return self.without_head(error),
                 Event::Data(Some(Ok(data))) => self.write_data(data).await,
                 Event::Data(None) => self.write_trailers().await,
+                Event::Data(Some(Err(error))) if is_end_of_upload(&error) && self.is_complete() => {
+                    self.write_trailers().await
+                }
                 Event::Data(Some(Err(error))) => Some(Err(in_words(error))),
                 Event::Timeout(waiting) => Some(Err(self.limits.error(waiting))),
             };
@@ -202,8 +211,37 @@ impl<'a> Call<'a> {
         None
     }
 
+    /// Forwards an interim response, which does not extend the time limit of the final one. Pingora does not
+    /// forward them to clients of HTTP/2. A 100 is not forwarded: the gateway has sent one itself.
+    async fn write_interim(&mut self, response: http::Response<()>) -> Option<Result<()>> {
+        self.stream.note_response();
+        self.exchange.interim += 1;
+        if self.exchange.interim > MAX_INTERIM {
+            return Some(Err(respond::too_many_interim()));
+        }
+        let status = response.status();
+        let request = self.session.req_header();
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            return Some(Err(respond::unrequested_upgrade()));
+        }
+        if status == StatusCode::CONTINUE
+            || self.session.as_http1().is_none()
+            || request.version == http::Version::HTTP_10
+        {
+            return None;
+        }
+        let mut head = ResponseHeader::from(response.into_parts().0);
+        let prepared = upstream_response::prepare(&mut head, request.version);
+        if let Err(error) = prepared {
+            return Some(Err(error));
+        }
+        let written = self.session.write_response_header(Box::new(head), false).await;
+        written.err().map(|error| Err(error.into_down()))
+    }
+
     async fn write_head(&mut self, response: http::Response<RecvStream>) -> Option<Result<()>> {
         self.since = Instant::now();
+        self.stream.note_response();
         let (parts, mut body) = response.into_parts();
         let mut head = ResponseHeader::from(parts);
         if head.status.is_informational() || !has_clear_length(&head.headers) {
@@ -211,8 +249,9 @@ impl<'a> Call<'a> {
             return Some(Err(Error::new(ErrorType::Custom(words)).into_up()));
         }
         self.gateway.count_response(self.exchange, head.status);
+        self.missing = content_length(&head.headers);
         // Data after a head without a body is discarded.
-        let is_end = match is_end(&mut body) {
+        let is_end = match is_end(&mut body, self.is_complete()) {
             Ok(is_end) => is_end || !has_body(&self.session.req_header().method, head.status),
             Err(error) => return Some(Err(in_words(error))),
         };
@@ -242,9 +281,13 @@ impl<'a> Call<'a> {
     }
 
     async fn write_data(&mut self, data: Bytes) -> Option<Result<()>> {
-        let Response::Body(body) = &mut self.response else { return None };
+        self.stream.note_response();
         let len = data.len();
-        let is_end = match is_end(body) {
+        let received = u64::try_from(len).unwrap_or(u64::MAX);
+        self.missing = self.missing.map(|missing| missing.saturating_sub(received));
+        let is_complete = self.is_complete();
+        let Response::Body(body) = &mut self.response else { return None };
+        let is_end = match is_end(body, is_complete) {
             Ok(is_end) => is_end,
             Err(error) => return Some(Err(in_words(error))),
         };
@@ -264,6 +307,7 @@ impl<'a> Call<'a> {
         let Response::Body(body) = &mut self.response else { return None };
         let trailers = match poll_fn(|context| body.poll_trailers(context)).await {
             Ok(trailers) => trailers,
+            Err(error) if is_end_of_upload(&error) => None,
             Err(error) => return Some(Err(in_words(error))),
         };
         let written = match trailers {
@@ -271,6 +315,11 @@ impl<'a> Call<'a> {
             None => self.session.write_response_body(None, true).await,
         };
         Some(written.map_err(Error::into_down))
+    }
+
+    /// Whether no byte of the response is missing, as far as its length is known.
+    fn is_complete(&self) -> bool {
+        self.missing.unwrap_or(0) == 0
     }
 
     /// Writes the trailers. HTTP/1.1 to a client has none.
@@ -331,7 +380,16 @@ impl<'a> Call<'a> {
 impl Response {
     async fn next(&mut self) -> Event {
         match self {
-            Self::Head(head) => Event::Head(head.await),
+            Self::Head(head) => {
+                poll_fn(|context| {
+                    if let Poll::Ready(Some(Ok(interim))) = head.poll_informational(context) {
+                        return Poll::Ready(Event::Interim(interim));
+                    }
+                    // Reports an error, too.
+                    Pin::new(&mut *head).poll(context).map(Event::Head)
+                })
+                .await
+            }
             Self::Body(body) => Event::Data(poll_fn(|context| body.poll_data(context)).await),
         }
     }
@@ -387,13 +445,21 @@ async fn head(
     request::of(head, if is_tls { Scheme::HTTPS } else { Scheme::HTTP })
 }
 
-/// Whether the response has ended, without trailers. The stream also ends if it fails.
-fn is_end(body: &mut RecvStream) -> Result<bool, h2::Error> {
+/// Whether the server has reset the stream because it does not want the rest of the request, after it has sent the
+/// whole response (RFC 9113, section 8.1).
+fn is_end_of_upload(error: &h2::Error) -> bool {
+    error.is_reset() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR)
+}
+
+/// Whether the response has ended, without trailers. The stream also ends if it fails. `is_complete`: no byte of
+/// the response is missing, as far as its length is known.
+fn is_end(body: &mut RecvStream, is_complete: bool) -> Result<bool, h2::Error> {
     if !body.is_end_stream() {
         return Ok(false);
     }
     match body.poll_data(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(None) => Ok(true),
+        Poll::Ready(Some(Err(error))) if is_complete && is_end_of_upload(&error) => Ok(true),
         Poll::Ready(Some(Err(error))) => Err(error),
         Poll::Ready(Some(Ok(_))) | Poll::Pending => Ok(false),
     }
@@ -413,6 +479,12 @@ fn has_clear_length(headers: &HeaderMap) -> bool {
     !first.is_empty()
         && first.iter().all(u8::is_ascii_digit)
         && lengths.all(|length| length.trim_ascii() == first)
+}
+
+/// The first number of `Content-Length`.
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    let line = headers.get(header::CONTENT_LENGTH)?.to_str().ok()?;
+    line.split(',').next()?.trim().parse().ok()
 }
 
 /// Waits until `end`; forever without one. The timer is only set again if it is too early.

@@ -22,6 +22,15 @@ pub(in crate::gateway) fn body_too_large() -> Box<Error> {
     Error::new(ErrorType::Custom(BODY_TOO_LARGE)).into_down()
 }
 
+/// Cause of the failure of a gRPC call to a server that speaks HTTP/1.1.
+pub(in crate::gateway) const NO_GRPC: &str =
+    "the upstream speaks HTTP/1.1, which cannot carry gRPC";
+
+/// Whether any client can cause a failure of this kind, although the server is well.
+pub(super) fn is_at_will(error: &Error) -> bool {
+    matches!(error.etype(), ErrorType::Custom(DEADLINE_PASSED | NO_GRPC))
+}
+
 /// Class of an error of Pingora.
 pub(in crate::gateway) fn failure(error: &Error) -> Failure {
     use ErrorType::{

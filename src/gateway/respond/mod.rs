@@ -17,6 +17,7 @@ use tracing::warn;
 
 use super::exchange::Exchange;
 use super::{body_drain, demo, drain, limit_headers, own_limits};
+use crate::clock;
 use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::guard::Malformed;
 use crate::decide::reason::{Failure, Reason};
@@ -24,6 +25,7 @@ use crate::decide::{self, Refusal, Rejection, Unauthenticated, problem};
 use crate::downstream::ConnectionInfo;
 use crate::limit::charge::Mode;
 use crate::limit::seconds_up;
+use crate::observe::log_interval::LogInterval;
 use crate::policy::settings::Target;
 use grpc::{grpc_message, grpc_status};
 
@@ -153,16 +155,23 @@ fn ends_connection(rejection: Rejection) -> bool {
 }
 
 /// Responds to a request that could not be served, and logs the reason.
+///
+/// Failures that a client can cause at will are logged once per interval of `at_will`.
 pub(super) async fn fail(
     session: &mut Session,
     exchange: &Exchange,
+    at_will: &LogInterval,
     failure: Failure,
     error: &Error,
 ) -> FailToProxy {
     let closing = |error_code| FailToProxy { error_code, can_reuse_downstream: false };
     let Some((status, detail)) = failure::response(failure) else { return closing(0) };
     if *error.esource() != ErrorSource::Downstream {
-        log_failure(exchange, status, failure, error);
+        let is_at_will = failure::is_at_will(error);
+        let unlogged = if is_at_will { at_will.count(clock::now()) } else { Some(0) };
+        if let Some(unlogged) = unlogged {
+            log_failure(exchange, status, failure, error, unlogged);
+        }
     }
     let error_code = status.as_u16();
     if session.response_written().is_some_and(|head| is_final(head.status)) {
@@ -176,14 +185,21 @@ pub(super) async fn fail(
     closing(error_code)
 }
 
-fn log_failure(exchange: &Exchange, status: StatusCode, failure: Failure, error: &Error) {
+fn log_failure(
+    exchange: &Exchange,
+    status: StatusCode,
+    failure: Failure,
+    error: &Error,
+    unlogged: u64,
+) {
     let request_id = exchange.request_id.as_str();
     let route = exchange.route().map(|route| &*route.name);
     let upstream = exchange.upstream().map(|upstream| &*upstream.name);
     let server = exchange.server.map(tracing::field::display);
     let (status, reason) = (status.as_u16(), Reason::Failed(failure).label());
     let cause = &*failure::cause(error);
-    warn!(request_id, route, upstream, server, status, reason, cause, "request failed");
+    let unlogged = (unlogged > 0).then_some(unlogged);
+    warn!(request_id, route, upstream, server, status, reason, cause, unlogged, "request failed");
 }
 
 /// Returns whether a response with this status is final: interim responses (103) are not.
