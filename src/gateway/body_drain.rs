@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::header;
 use pingora::proxy::Session;
+use tokio::time::timeout;
 
 /// Longest body that is discarded to keep the connection.
 const MAX_DRAIN_BYTES: usize = 64 * 1024;
@@ -34,7 +35,16 @@ pub(super) async fn drain(session: &mut Session) -> bool {
     discard(session, MAX_DRAIN_BYTES).await
 }
 
-/// Discards a part of the body after a response that closes the connection.
+/// Discards the whole body, as an upstream reads it. Ends early if the client sends nothing for `pause`.
+pub(super) async fn consume(session: &mut Session, pause: Duration) {
+    if session.req_header().headers.contains_key(header::EXPECT) {
+        return;
+    }
+    while let Ok(Ok(Some(_))) = timeout(pause, session.read_request_body()).await {}
+}
+
+/// Discards a part of the body after a response that closes the connection, or the stream of HTTP/2. A client of
+/// HTTP/2 that still sends afterwards gets RST_STREAM with NO_ERROR (RFC 9113, section 8.1).
 pub(super) async fn linger(session: &mut Session) {
     if session.req_header().headers.contains_key(header::EXPECT) {
         return;
@@ -56,6 +66,6 @@ async fn discard(session: &mut Session, max_bytes: usize) -> bool {
             }
         }
     };
-    let is_read = tokio::time::timeout(DRAIN_TIMEOUT, read).await.unwrap_or(false);
+    let is_read = timeout(DRAIN_TIMEOUT, read).await.unwrap_or(false);
     is_read && session.is_body_done()
 }

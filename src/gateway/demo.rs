@@ -7,7 +7,7 @@ use pingora::proxy::Session;
 use serde::Serialize;
 
 use super::exchange::Exchange;
-use super::{limit_headers, respond};
+use super::{body_drain, limit_headers, respond};
 use crate::policy::client::ClientKey;
 
 /// Body of the response.
@@ -28,6 +28,9 @@ struct Echo<'a> {
 /// The client has closed the connection.
 pub(super) async fn respond(session: &mut Session, exchange: &Exchange) -> Result<()> {
     let policy = &exchange.snapshot.policy;
+    // curl 7.88 sends the rest of a body after a response with status 200, but reads no more of an HTTP/2
+    // connection then, so it waits for a window forever.
+    body_drain::consume(session, policy.server.read_timeout).await;
     let request = session.req_header();
     let client = match exchange.client.map(|client| client.key) {
         Some(ClientKey::Known(key)) => {

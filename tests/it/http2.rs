@@ -138,15 +138,80 @@ fn refused_upload_gets_a_problem_document() {
     let url = format!("http://{}/x", gateway.listener(1));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("upload");
-    std::fs::write(&file, "x".repeat(500_000)).unwrap();
     let upload = format!("@{}", file.display());
-    let send = || {
+    let send = |bytes: usize| {
+        std::fs::write(&file, "x".repeat(bytes)).unwrap();
         let status = ["--http2-prior-knowledge", "--write-out", "\n%{http_code}", "--data-binary"];
         curl(&[&status[..], &[&upload, &url]].concat()).text()
     };
-    send();
-    let refused = send();
-    assert!(refused.contains("quota-exceeded") && refused.ends_with("\n429"), "{refused}");
+    // curl would wait forever for a window after a response with status 200 that came too early.
+    assert!(send(10_000_000).ends_with("\n200"));
+    for bytes in [500_000, 10_000_000] {
+        let refused = send(bytes);
+        assert!(refused.contains("quota-exceeded") && refused.ends_with("\n429"), "{refused}");
+    }
+}
+
+/// RFC 9113, section 8.1.
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_upload_that_continues_is_reset_without_error() {
+    let rule = "[rules.all]\nper = []\nrate = \"1/d\"\n";
+    let gateway = Gateway::start(&config("", &format!("{DEMO}{rule}")));
+    let mut client = Client::connect(gateway.listener(1)).await;
+    assert_eq!(client.send(get("/")).await.unwrap().status(), 200);
+    let post = || Request::post("http://api.test/").body(()).unwrap();
+    // Together more than the window of the connection. The last one is more than the gateway discards.
+    let mut uploads = Vec::new();
+    for bytes in [0, 200_000, 250_000, 250_000, 250_000, 250_000, 10_000_000] {
+        let (response, mut upload) = client.send.send_request(post(), false).unwrap();
+        upload.send_data(vec![b'x'; bytes].into(), false).unwrap();
+        uploads.push((response, upload));
+    }
+    for (response, mut upload) in uploads {
+        let response = tokio::time::timeout(TIMEOUT, response).await.unwrap().unwrap();
+        assert_eq!(response.status(), 429);
+        let document = String::from_utf8(body(response).await).unwrap();
+        assert!(document.contains("quota-exceeded"), "{document}");
+        let reset = std::future::poll_fn(|context| upload.poll_reset(context));
+        let reason = tokio::time::timeout(TIMEOUT, reset).await.expect("a reset in time").unwrap();
+        assert_eq!(reason, Reason::NO_ERROR);
+    }
+    // What was discarded was given back to the window of the connection.
+    let (response, mut upload) = client.send.send_request(post(), false).unwrap();
+    upload.send_data(vec![b'x'; 2_000_000].into(), true).unwrap();
+    let response = tokio::time::timeout(TIMEOUT, response).await.unwrap().unwrap();
+    assert_eq!(
+        (response.status(), body(response).await.is_empty()),
+        (StatusCode::TOO_MANY_REQUESTS, false)
+    );
+}
+
+/// A server over HTTP/2 that responds before it has read the request.
+#[tokio::test(flavor = "multi_thread")]
+async fn early_response_of_an_http2_server_arrives_before_the_reset() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut connection = h2::server::handshake(stream).await.unwrap();
+        while let Some(Ok((request, mut respond))) = connection.accept().await {
+            let mut body = respond.send_response(Response::new(()), false).unwrap();
+            body.send_data(Bytes::from_static(b"early"), true).unwrap();
+            drop(request);
+        }
+    });
+    let over_http2 = proxy_to(&[address]).replace("[routes", "protocol = \"h2c\"\n[routes");
+    let gateway = Gateway::start(&config("", &over_http2));
+    let mut client = Client::connect(gateway.listener(1)).await;
+    let post = Request::post("http://api.test/").body(()).unwrap();
+    let (response, mut upload) = client.send.send_request(post, false).unwrap();
+    upload.send_data(vec![b'x'; 1_000_000].into(), false).unwrap();
+    let response = tokio::time::timeout(TIMEOUT, response).await.unwrap().unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(body(response).await, b"early");
+    let reset = std::future::poll_fn(|context| upload.poll_reset(context));
+    let reason = tokio::time::timeout(TIMEOUT, reset).await.expect("a reset in time").unwrap();
+    assert_eq!(reason, Reason::NO_ERROR);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -374,6 +439,13 @@ async fn extended_connect_is_not_announced() {
     // The settings of the gateway come before its first response.
     assert_eq!(client.send(get("/")).await.unwrap().status(), 200);
     assert!(!client.send.is_extended_connect_protocol_enabled());
+    // RFC 8441, section 3: `:protocol` is then malformed, as any unknown pseudo-header.
+    let mut connect =
+        Request::builder().method(Method::CONNECT).uri("http://api.test/").body(()).unwrap();
+    connect.extensions_mut().insert(h2::ext::Protocol::from_static("websocket"));
+    let error = client.send(connect).await.unwrap_err();
+    assert!(error.is_reset() && error.reason() == Some(Reason::PROTOCOL_ERROR), "{error}");
+    assert_eq!(client.send(get("/")).await.unwrap().status(), 200);
 }
 
 #[tokio::test]

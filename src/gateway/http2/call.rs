@@ -337,11 +337,13 @@ impl<'a> Call<'a> {
         let Self { session, body, .. } = self;
         // Ends the stream to the server.
         drop(body);
-        if !session.is_body_done()
-            && session.as_http1().is_some()
-            && !body_drain::drain(session).await
-        {
-            session.set_keepalive(None);
+        if !session.is_body_done() {
+            if session.as_http2().is_some() {
+                // Many clients ignore the response if their stream is reset while they send.
+                body_drain::linger(session).await;
+            } else if !body_drain::drain(session).await {
+                session.set_keepalive(None);
+            }
         }
         Outcome::Done
     }
