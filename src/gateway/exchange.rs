@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use pingora::prelude::Result;
 use prometheus::IntGauge;
 
@@ -55,6 +55,8 @@ pub struct Exchange {
     pub upstream_us: Option<u64>,
     /// Status of the final response, once received.
     pub upstream_status: Option<StatusCode>,
+    /// Value of `grpc-status` in the trailers that the client was sent, if any.
+    pub grpc_status: Option<HeaderValue>,
     /// How the last attempt failed, as a label of the metrics; `None` if it did not.
     pub upstream_failure: Option<&'static str>,
     /// Why the request failed, if it did.
@@ -124,6 +126,7 @@ impl Exchange {
             marks: UpstreamMarks::default(),
             upstream_us: None,
             upstream_status: None,
+            grpc_status: None,
             upstream_failure: None,
             failure: None,
             handed: None,

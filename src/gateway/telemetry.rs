@@ -67,9 +67,7 @@ impl Gateway {
         }
         let record = record(session, exchange, decision, total_us);
         if is_written {
-            let headers = &session.req_header().headers;
-            let certificate = exchange.connection.certificate_subject();
-            self.access_log.write(&record, &RequestParts { headers, certificate });
+            self.access_log.write(&record, &request_parts(session, exchange));
         }
         if let Some(trace) = trace {
             self.record_trace(session, exchange, trace, record);
@@ -126,6 +124,17 @@ fn is_sampled(session: &Session, exchange: &Exchange, decision: Summary) -> bool
         && status.is_some_and(|status| !status.is_server_error());
     let sample = exchange.snapshot.policy.access_log.sample;
     !is_ordinary || sample.includes(exchange.request_id.as_str())
+}
+
+fn request_parts<'a>(session: &'a Session, exchange: &'a Exchange) -> RequestParts<'a> {
+    let request = session.req_header();
+    let in_head = || session.response_written()?.headers.get(respond::grpc::STATUS);
+    RequestParts {
+        headers: &request.headers,
+        version: request.version,
+        tls: exchange.connection.tls.as_ref(),
+        grpc_status: exchange.grpc_status.as_ref().or_else(in_head),
+    }
 }
 
 /// The record of a request that took `total_us` microseconds.

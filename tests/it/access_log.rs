@@ -340,3 +340,45 @@ fn subject_of_a_client_certificate_is_logged_and_limited_over_http1_and_http2() 
         .collect();
     assert_eq!(lines(&path, 10), expected);
 }
+
+#[test]
+fn versions_of_http_and_tls_and_the_server_name_are_logged() {
+    let authority = Authority::new();
+    let api = authority.issue("api", &["api.test"]);
+    let (_folder, path) = place();
+    let listener =
+        format!("[[listeners]]\naddress = \"127.0.0.1:0\"\ncertificates = [{}]\n", api.entry());
+    let fields = "fields = [\"http\", \"tls_version\", \"tls_cipher\", \"sni\", \"grpc_status\"]";
+    let gateway = Gateway::start(&format!("\n{listener}{DEMO}{}", table(&path, fields)));
+    let secure = format!("https://api.test:{}/", gateway.listener(1).port());
+    let clear = format!("http://{}/", gateway.address);
+    let by_address = format!("https://{}/", gateway.listener(1));
+    let ca = authority.ca();
+    let send = |arguments: &[&str]| {
+        let base = ["--cacert", &*ca, "--connect-to", "::127.0.0.1:", "-o", "/dev/null"];
+        curl(&[&base[..], arguments].concat()).text()
+    };
+    send(&["--http1.0", &clear]);
+    send(&["--http1.1", &clear]);
+    let cipher = ["--tls-max", "1.2", "--ciphers", "ECDHE-ECDSA-AES256-GCM-SHA384"];
+    send(&[&cipher[..], &["--http1.1", &secure]].concat());
+    send(&["--tls13-ciphers", "TLS_AES_128_GCM_SHA256", "--http2", &secure]);
+    // Clients send no address as a server name. A call that the gateway answers itself has its status in the head.
+    let call = ["--request", "TRACE", "-H", "content-type: application/grpc", "-k"];
+    send(&[&call[..], &["--tls13-ciphers", "TLS_AES_128_GCM_SHA256", &by_address]].concat());
+    let line = |http: &str, tls: [Option<&str>; 3], grpc: Option<u32>| {
+        let [version, cipher, sni] = tls;
+        json!({"http": http, "tls_version": version, "tls_cipher": cipher, "sni": sni, "grpc_status": grpc})
+    };
+    let sni = Some("api.test");
+    let strong = Some("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384");
+    let modern = [Some("TLSv1.3"), Some("TLS13_AES_128_GCM_SHA256")];
+    let expected = [
+        line("1.0", [None; 3], None),
+        line("1.1", [None; 3], None),
+        line("1.1", [Some("TLSv1.2"), strong, sni], None),
+        line("2", [modern[0], modern[1], sni], None),
+        line("2", [modern[0], modern[1], None], Some(3)),
+    ];
+    assert_eq!(lines(&path, 5), expected);
+}

@@ -325,10 +325,10 @@ impl<'a> Call<'a> {
     /// Writes the trailers. HTTP/1.1 to a client has none.
     async fn write_last(&mut self, trailers: HeaderMap) -> Result<()> {
         if self.session.as_http1().is_some() {
-            self.session.write_response_body(None, true).await
-        } else {
-            self.session.downstream_session.write_response_trailers(trailers).await
+            return self.session.write_response_body(None, true).await;
         }
+        self.exchange.grpc_status = trailers.get(grpc::STATUS).cloned();
+        self.session.downstream_session.write_response_trailers(trailers).await
     }
 
     /// The response has been written. What the client has not sent yet is not needed.
@@ -372,6 +372,7 @@ impl<'a> Call<'a> {
             && grpc::Form::of(self.session) == Some(grpc::Form::Native)
             && let Some(trailers) = grpc::failure_trailers(&error)
         {
+            self.exchange.grpc_status = trailers.get(grpc::STATUS).cloned();
             // An error means that the client has closed the connection.
             let _ = self.session.downstream_session.write_response_trailers(trailers).await;
         }

@@ -7,7 +7,8 @@ use pingora::proxy::Session;
 
 use super::failure;
 
-const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+/// Name of the header or trailer with the status of a call.
+pub(in crate::gateway) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
 /// A form of gRPC.

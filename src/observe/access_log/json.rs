@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
 use super::{Record, RequestParts, beginning};
 use crate::decide::label::source_label;
@@ -23,7 +23,7 @@ use crate::text::{hex, put_ip};
 /// Maximum length of a logged method, in bytes. The longest registered one has 17.
 const MAX_METHOD_BYTES: usize = 64;
 
-/// Maximum length of the logged text of a header or a subject, in bytes.
+/// Maximum length of the logged text of a header, a subject or a server name, in bytes.
 const MAX_TEXT_BYTES: usize = 1_024;
 
 /// What the indexes of a record refer to in its policy.
@@ -57,10 +57,7 @@ pub(super) fn append(lines: &mut Vec<u8>, record: &Record, request: &RequestPart
             for field in fields {
                 match field {
                     Field::Name(name) => put_one(*name, &mut line, record, &resolved),
-                    Field::Extra(extra @ Extra::CertSubject) => {
-                        let subject = request.certificate.map(subject_text);
-                        line.string(extra.as_str(), subject.as_deref());
-                    }
+                    Field::Extra(extra) => put_extra(*extra, &mut line, request),
                     Field::Header(header) => {
                         let text = header_text(request.headers, &header.name);
                         line.string(&header.member, text.as_deref());
@@ -71,6 +68,28 @@ pub(super) fn append(lines: &mut Vec<u8>, record: &Record, request: &RequestPart
     }
     line.close();
     lines.push(b'\n');
+}
+
+/// Writes a member that only lines with listed fields have.
+fn put_extra(member: Extra, line: &mut Object<'_>, request: &RequestParts<'_>) {
+    let (name, tls) = (member.as_str(), request.tls);
+    match member {
+        Extra::Http => line.string(name, http_version(request.version)),
+        Extra::TlsVersion => line.string(name, tls.map(|tls| tls.version)),
+        Extra::TlsCipher => line.string(name, tls.map(|tls| tls.cipher)),
+        Extra::Sni => {
+            let sent = tls.and_then(|tls| tls.server_name.as_deref());
+            line.string(name, sent.map(bounded).as_deref());
+        }
+        Extra::CertSubject => {
+            let subject = tls.and_then(|tls| Some(bounded(&tls.client.as_ref()?.subject)));
+            line.string(name, subject.as_deref());
+        }
+        Extra::GrpcStatus => {
+            let status = request.grpc_status.and_then(|status| status.to_str().ok());
+            line.number(name, status.and_then(|status| status.parse::<u32>().ok()).map(u64::from));
+        }
+    }
 }
 
 /// Declares how each member is written. `put_all` has no branch per member, because most lines have all.
@@ -153,10 +172,20 @@ fn header_text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Cow<'a, 
     if kept.len() == text.len() { Some(text) } else { Some(Cow::Owned(format!("{kept}…"))) }
 }
 
-/// The subject of a certificate. Text that is left out is shown as `…`.
-fn subject_text(subject: &str) -> Cow<'_, str> {
-    let kept = beginning(subject, MAX_TEXT_BYTES);
-    if kept.len() == subject.len() { subject.into() } else { format!("{kept}…").into() }
+/// The subject of a certificate or the name of a server. Text that is left out is shown as `…`.
+fn bounded(text: &str) -> Cow<'_, str> {
+    let kept = beginning(text, MAX_TEXT_BYTES);
+    if kept.len() == text.len() { text.into() } else { format!("{kept}…").into() }
+}
+
+/// A version of HTTP; `None` for one that the gateway does not accept.
+fn http_version(version: Version) -> Option<&'static str> {
+    match version {
+        Version::HTTP_10 => Some("1.0"),
+        Version::HTTP_11 => Some("1.1"),
+        Version::HTTP_2 => Some("2"),
+        _ => None,
+    }
 }
 
 /// A source of keys as in the configuration file.

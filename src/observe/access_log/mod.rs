@@ -18,13 +18,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 use std::time::Duration;
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderValue, Method, Version};
 use parking_lot::{Condvar, Mutex};
 use prometheus::IntCounter;
 
 use super::traces::context::TraceId;
 use crate::decide::decision::Summary;
 use crate::decide::reason::Reason;
+use crate::net::tls_info::TlsInfo;
 use crate::policy::Policy;
 use crate::policy::access_log::Output;
 use crate::policy::client::Client;
@@ -90,8 +91,12 @@ pub struct Record {
 pub struct RequestParts<'a> {
     /// Its headers.
     pub headers: &'a HeaderMap,
-    /// Subject of the client's certificate; `None` without one.
-    pub certificate: Option<&'a str>,
+    /// Version of HTTP of the client.
+    pub version: Version,
+    /// The TLS session of the client; `None` for a connection in clear.
+    pub tls: Option<&'a TlsInfo>,
+    /// Value of `grpc-status` in the head or the trailers of the response; `None` without one.
+    pub grpc_status: Option<&'a HeaderValue>,
 }
 
 /// Durations of a request's phases, in microseconds.

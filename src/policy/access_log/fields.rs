@@ -26,8 +26,18 @@ pub enum Field {
 /// Name of a member that a line has only if it is listed. `docs/observability.md` says what each contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extra {
+    /// Version of HTTP.
+    Http,
+    /// Version of TLS.
+    TlsVersion,
+    /// Cipher suite of TLS.
+    TlsCipher,
+    /// Server name in the client's TLS handshake.
+    Sni,
     /// Subject of the client's certificate.
     CertSubject,
+    /// Status of a gRPC call.
+    GrpcStatus,
 }
 
 /// A header of requests that lines have.
@@ -103,12 +113,24 @@ impl Name {
 
 impl Extra {
     /// All names.
-    pub const ALL: [Self; 1] = [Self::CertSubject];
+    pub const ALL: [Self; 6] = [
+        Self::Http,
+        Self::TlsVersion,
+        Self::TlsCipher,
+        Self::Sni,
+        Self::CertSubject,
+        Self::GrpcStatus,
+    ];
 
     /// The name as in the file and in a line.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Http => "http",
+            Self::TlsVersion => "tls_version",
+            Self::TlsCipher => "tls_cipher",
+            Self::Sni => "sni",
             Self::CertSubject => "cert_subject",
+            Self::GrpcStatus => "grpc_status",
         }
     }
 }

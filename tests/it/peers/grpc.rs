@@ -170,3 +170,23 @@ fn calls_pass_to_a_server_with_tls() {
     assert_eq!(chain.in_clear("chat", &["--count", "5"])["trailing"]["x-count"], "5");
     chain.server.wait_for_count("call ", 2);
 }
+
+#[test]
+fn status_of_each_call_is_in_the_access_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    let log = format!(
+        "[access_log]\noutput = {path:?}\nfields = [\"path\", \"status\", \"grpc_status\"]\n"
+    );
+    let chain = Chain::start(&format!("[rules.all]\nper = []\nrate = \"1/d\"\n{log}"));
+    // The trailers of the server, then a response of the gateway that consists of trailers only.
+    chain.over_tls("unary", &["--count", "2"]);
+    let lines: Vec<Value> = eventually("two lines", || {
+        let text = std::fs::read_to_string(&path).ok()?;
+        let lines: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        (lines.len() >= 2).then_some(lines)
+    });
+    let line = |grpc_status: u32| json!({"path": "/test.Echo/Unary", "status": 200, "grpc_status": grpc_status});
+    assert_eq!(lines, [line(0), line(8)]);
+}

@@ -1,15 +1,18 @@
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use http::{HeaderValue, Method};
+use http::{HeaderValue, Method, Version};
 use proptest::option::of as maybe;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
 use serde::Serialize;
 
 use super::*;
 use crate::decide::decision::Summary;
 use crate::decide::label::DecisionLabel;
 use crate::load::from_text;
+use crate::net::tls_info::{ClientCertificate, TlsInfo};
 use crate::observe::access_log::{Timings, UpstreamMarks, UpstreamTimes};
 use crate::observe::traces::context::TraceId;
 use crate::policy::Policy;
@@ -220,9 +223,73 @@ proptest! {
     }
 }
 
-/// A request with a client certificate.
+/// A gRPC call over TLS with a client certificate.
 fn parts_of(headers: &HeaderMap) -> RequestParts<'_> {
-    RequestParts { headers, certificate: Some(SUBJECT) }
+    static TLS: LazyLock<TlsInfo> = LazyLock::new(|| tls(Some(SUBJECT)));
+    static GRPC_STATUS: HeaderValue = HeaderValue::from_static("14");
+    let version = Version::HTTP_2;
+    RequestParts { headers, version, tls: Some(&TLS), grpc_status: Some(&GRPC_STATUS) }
+}
+
+fn tls(subject: Option<&str>) -> TlsInfo {
+    let client = subject.map(|subject| ClientCertificate {
+        subject: subject.into(),
+        serial: "01".into(),
+        fingerprint: "02".into(),
+    });
+    let (version, cipher) = ("TLSv1.3", "TLS13_AES_128_GCM_SHA256");
+    TlsInfo { version, cipher, server_name: Some("api.test".into()), client }
+}
+
+/// The line of a request with one listed field.
+fn value_of(field: &str, request: &RequestParts<'_>) -> serde_json::Value {
+    let file = format!("{FILE}\"plain\"\nfields = [\"{field}\"]");
+    let mut runner = TestRunner::deterministic();
+    let mut record = records().new_tree(&mut runner).unwrap().current();
+    record.policy = Arc::new(from_text("gateway.toml", &file).unwrap());
+    let mut line = Vec::new();
+    append(&mut line, &record, request);
+    serde_json::from_slice::<serde_json::Value>(&line).unwrap()[field].take()
+}
+
+#[test]
+fn properties_of_the_connection_are_null_in_clear() {
+    let headers = HeaderMap::new();
+    let version = Version::HTTP_10;
+    let clear = RequestParts { headers: &headers, version, tls: None, grpc_status: None };
+    assert_eq!(value_of("http", &clear), "1.0");
+    for field in ["tls_version", "tls_cipher", "sni", "cert_subject", "grpc_status"] {
+        assert_eq!(value_of(field, &clear), serde_json::Value::Null, "{field}");
+    }
+}
+
+#[test]
+fn server_name_is_escaped_and_bounded() {
+    let headers = HeaderMap::new();
+    let long = "x".repeat(1_025);
+    let cut = format!("{}…", &long[1..]);
+    for (sent, shown) in [("a\"\n\u{0}\\", "a\"\n\u{0}\\"), (&long, &*cut)] {
+        let tls = TlsInfo { server_name: Some(sent.into()), ..tls(None) };
+        let request = RequestParts { tls: Some(&tls), ..parts_of(&headers) };
+        assert_eq!(value_of("sni", &request), shown);
+    }
+}
+
+#[test]
+fn grpc_status_is_a_number_or_null() {
+    let headers = HeaderMap::new();
+    for (sent, shown) in [
+        (&b"0"[..], serde_json::json!(0)),
+        (b"16", serde_json::json!(16)),
+        (b"", serde_json::Value::Null),
+        (b"ok", serde_json::Value::Null),
+        (b"99999999999", serde_json::Value::Null),
+        (b"\xff", serde_json::Value::Null),
+    ] {
+        let value = HeaderValue::from_bytes(sent).unwrap();
+        let request = RequestParts { grpc_status: Some(&value), ..parts_of(&headers) };
+        assert_eq!(value_of("grpc_status", &request), shown, "{sent:?}");
+    }
 }
 
 proptest! {
@@ -237,7 +304,8 @@ proptest! {
             [(None, None), (Some(odd), Some(odd)), (Some(&long), Some(&*shortened))]
         {
             let mut line = Vec::new();
-            let request = RequestParts { headers: &HeaderMap::new(), certificate: subject };
+            let (headers, tls) = (HeaderMap::new(), tls(subject));
+            let request = RequestParts { tls: Some(&tls), ..parts_of(&headers) };
             append(&mut line, &record, &request);
             let line: serde_json::Value = serde_json::from_slice(&line).unwrap();
             prop_assert_eq!(line, serde_json::json!({ "cert_subject": shown }));
@@ -271,7 +339,12 @@ proptest! {
                     serde_json::json!(agent.as_ref().map(|agent| str::from_utf8(agent.as_bytes()).unwrap()))
                 }
                 "header:referer" => serde_json::Value::Null,
+                "http" => "2".into(),
+                "tls_version" => "TLSv1.3".into(),
+                "tls_cipher" => "TLS13_AES_128_GCM_SHA256".into(),
+                "sni" => "api.test".into(),
                 "cert_subject" => SUBJECT.into(),
+                "grpc_status" => 14.into(),
                 name => every[name].clone(),
             };
             format!("\"{}\":{value}", field.member())

@@ -34,7 +34,7 @@ const HEADERS: [&str; 9] = [
 ];
 
 /// Names of fields in other gateways, with `_`, and the field that is the same here.
-const FOREIGN: [(&str, &str); 22] = [
+const FOREIGN: [(&str, &str); 32] = [
     ("address", "ip"),
     ("api_key", "key"),
     ("body_bytes_sent", "bytes_out"),
@@ -43,16 +43,26 @@ const FOREIGN: [(&str, &str); 22] = [
     ("client", "ip"),
     ("client_ip", "ip"),
     ("downstream_peer_subject", "cert_subject"),
+    ("downstream_tls_cipher", "tls_cipher"),
+    ("downstream_tls_version", "tls_version"),
     ("duration", "total_ms"),
     ("duration_ms", "total_ms"),
+    ("grpc_status_number", "grpc_status"),
+    ("http_version", "http"),
     ("latency", "total_ms"),
     ("latency_ms", "total_ms"),
+    ("protocol", "http"),
     ("remote_addr", "ip"),
     ("request_id", "id"),
     ("request_length", "bytes_in"),
     ("request_method", "method"),
     ("request_time", "total_ms"),
+    ("requested_server_name", "sni"),
+    ("server_protocol", "http"),
+    ("ssl_cipher", "tls_cipher"),
     ("ssl_client_s_dn", "cert_subject"),
+    ("ssl_protocol", "tls_version"),
+    ("ssl_server_name", "sni"),
     ("status_code", "status"),
     ("timestamp", "time"),
     ("upstream_addr", "server"),
