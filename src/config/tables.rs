@@ -40,7 +40,8 @@ table! {
         pub trusted_proxies: List,
         /// Worker threads, 1 to 1024. Default: one per core.
         pub threads: Field<u64>,
-        /// Time limit for an idle connection between two requests, `1ms` to `1d`. Default: `"75s"`.
+        /// Time limit for an idle connection, `1ms` to `1d`: between two requests, and before the first one, which must
+        /// begin within 60 s at most. Default: `"75s"`.
         pub keepalive_timeout: Field<String>,
         /// Time limit for the next part of a request, `1ms` to `1d`. Default: `"60s"`.
         pub read_timeout: Field<String>,

@@ -20,10 +20,6 @@ use crate::policy::Policy;
 use crate::policy::listener::{Hsts, Listener, Redirect};
 use crate::tls::client;
 
-/// Longest wait for the first byte of a connection in clear that can be HTTP/1 or HTTP/2.
-const FIRST_BYTE: std::time::Duration =
-    std::time::Duration::from_secs(http1::FIRST_REQUEST_SECONDS);
-
 /// The name of HTTP/2 in ALPN.
 const ALPN_HTTP2: &[u8] = b"h2";
 
@@ -102,8 +98,9 @@ where
             ClientStream::tls(stream, connection, head_timeout, progress)
         } else {
             if listener.http2 {
+                let first_request = http1::first_request(&policy.server);
                 connection.protocol =
-                    opening::protocol(&mut socket, FIRST_BYTE, head_timeout).await?;
+                    opening::protocol(&mut socket, first_request, head_timeout).await?;
             }
             ClientStream::clear(socket, connection, head_timeout, progress)
         };

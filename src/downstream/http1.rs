@@ -19,17 +19,23 @@ use super::ended::Ended;
 use super::first_bytes::first_bytes;
 use super::prefix::may_have_prefix;
 use super::stream::ClientStream;
+use crate::policy::settings::Server;
 use crate::runtime::CurrentSnapshot;
 
-/// Seconds that a connection waits for its first request. `server.keepalive_timeout` bounds the wait for the
-/// next ones.
-pub(super) const FIRST_REQUEST_SECONDS: u64 = 60;
+/// Seconds that a connection waits for its first request at most. `server.keepalive_timeout` also bounds the wait for
+/// the next ones.
+const FIRST_REQUEST_SECONDS: u64 = 60;
 
 /// A connection between two requests.
 struct Idle {
     stream: Stream,
     /// `None` before the first request.
     settings: Option<HttpPersistentSettings>,
+}
+
+/// How long a connection waits for the first byte of its first request.
+pub(super) fn first_request(server: &Server) -> Duration {
+    server.keepalive_timeout.min(Duration::from_secs(FIRST_REQUEST_SECONDS))
 }
 
 /// Serves requests until the connection closes. Returns why.
@@ -45,7 +51,7 @@ where
     let connection = Arc::clone(stream.connection());
     let requests = async {
         let mut idle = Idle { stream, settings: None };
-        let mut longest = Duration::from_secs(FIRST_REQUEST_SECONDS);
+        let mut longest = first_request(&current.load().policy.server);
         loop {
             let first = match &idle.settings {
                 // The whole request can be in Pingora's hands: no bytes may follow.

@@ -25,7 +25,7 @@ fn file(issued: &Issued, settings: &str) -> String {
 }
 
 /// A client that verifies the name `a.example` and resumes no session.
-fn client(authority: &Authority) -> Arc<ClientConfig> {
+pub(crate) fn client(authority: &Authority) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(authority.ca()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -39,11 +39,15 @@ fn client(authority: &Authority) -> Arc<ClientConfig> {
 }
 
 /// A connection with TLS.
-struct Secure(StreamOwned<ClientConnection, TcpStream>);
+pub(crate) struct Secure(pub(crate) StreamOwned<ClientConnection, TcpStream>);
 
 impl Secure {
     fn open(config: &Arc<ClientConfig>, address: SocketAddr) -> std::io::Result<Self> {
-        let socket = TcpStream::connect(address)?;
+        Self::on(config, TcpStream::connect(address)?)
+    }
+
+    /// Performs the handshake.
+    pub(crate) fn on(config: &Arc<ClientConfig>, socket: TcpStream) -> std::io::Result<Self> {
         socket.set_read_timeout(Some(Duration::from_secs(20)))?;
         let name = ServerName::try_from("a.example").unwrap();
         let session = ClientConnection::new(Arc::clone(config), name).unwrap();

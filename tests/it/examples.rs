@@ -192,6 +192,11 @@ fn with_free_ports(page: &str) -> String {
 }
 
 #[test]
+fn listeners_page_works_as_written() {
+    run("listeners.md");
+}
+
+#[test]
 fn tls_page_works_as_written() {
     run("tls.md");
 }

@@ -1,6 +1,7 @@
 //! Listeners: Unix sockets, the PROXY protocol, and what a reload changes.
 
 use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -8,9 +9,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::certificates::{Secure, client};
 use crate::support::{
-    Authority, Connection, DEMO, Gateway, Request, Upstream, check, curl, eventually, full_config,
-    proxy_to, sleep_for,
+    Authority, Connection, DEMO, Gateway, Latch, Request, TIMEOUT, Upstream, check, curl,
+    eventually, fetch, full_config, proxy_to, sleep_for, timed,
 };
 
 /// A listener at a port that the kernel selects, with more settings.
@@ -256,4 +258,97 @@ fn connections_beyond_the_limit_of_open_files_wait_and_the_log_is_not_flooded() 
     assert!((2..=6).contains(&lines), "{lines}");
     drop(waiting);
     assert_eq!(gateway.get("/").status, 200);
+}
+
+#[test]
+fn row_57_new_connection_that_sends_nothing_is_closed() {
+    let authority = Authority::new();
+    let tls = format!("certificates = [{}]", authority.issue("api", &["api.test"]).entry());
+    let listeners = ["http2 = false", "http2 = true", &tls].map(listener).concat();
+    let limits = "keepalive_timeout = \"1s\"\n[server.limits]\nhandshake_timeout = \"1s\"\n";
+    let gateway = Gateway::start(&format!("{limits}{listeners}{DEMO}"));
+    let opened: Vec<Connection> =
+        (0..4).map(|index| Connection::open(gateway.listener(index))).collect();
+    for (index, mut connection) in opened.into_iter().enumerate() {
+        let (is_closed, took) = timed(|| connection.is_closed_by_server());
+        assert!(is_closed && took < TIMEOUT / 2, "listener {index}: {took:?}");
+    }
+}
+
+#[test]
+fn http1_client_that_reads_nothing_is_closed_after_write_timeout() {
+    // More than the kernel buffers.
+    let (length, body) = (30_000_000, "x".repeat(30_000_000));
+    let large = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}");
+    let upstream = Upstream::responding(large);
+    let gateway =
+        Gateway::start(&format!("write_timeout = \"500ms\"\n{}", proxy_to(&[upstream.address])));
+    let mut stalled = gateway.connect();
+    stalled.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the request", || (!upstream.requests().is_empty()).then_some(()));
+    gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
+    let response = stalled.read_response("GET");
+    assert!(!response.complete && response.body.len() < length, "{}", response.body.len());
+}
+
+/// The header comes before the handshake.
+#[test]
+fn proxy_header_before_a_tls_handshake_names_the_client() {
+    let authority = Authority::new();
+    let config_of_client = client(&authority);
+    let api = authority.issue("a", &["a.example"]);
+    let upstream = Upstream::echo();
+    let settings = format!("proxy_protocol = true\ncertificates = [{}]", api.entry());
+    let config = format!("{TRUSTED}{}{}", listener(&settings), proxy_to(&[upstream.address]));
+    let gateway = Gateway::start(&config);
+    let v1 = b"PROXY TCP6 2001:db8::1 2001:db8::2 4000 443\r\n".to_vec();
+    let v2 =
+        b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xcb\0\x71\x02\xc0\0\x02\x01\x0f\xa0\x01\xbb".to_vec();
+    for header in [v1, v2] {
+        let mut socket = TcpStream::connect(gateway.listener(1)).unwrap();
+        socket.write_all(&header).unwrap();
+        let mut client = Secure::on(&config_of_client, socket).unwrap();
+        client.0.write_all(CLOSING).unwrap();
+        let mut response = String::new();
+        client.0.read_to_string(&mut response).unwrap();
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    }
+    let requests = upstream.requests();
+    let clients: Vec<_> = requests.iter().map(|seen| seen.header("x-forwarded-for")).collect();
+    assert_eq!(clients, [Some("2001:db8::1"), Some("203.0.113.2")]);
+    // A handshake without the header, and a header after the handshake.
+    let mut bare = Connection::open(gateway.listener(1));
+    bare.write(b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03");
+    assert!(bare.is_closed_by_server());
+    let rejected = [("reason", "proxy_header")];
+    gateway.wait_for_count("tollgate_connections_rejected_total", &rejected, 1);
+}
+
+#[test]
+fn sigterm_lets_requests_over_tls_finish_and_announces_the_end() {
+    let authority = Authority::new();
+    let api = authority.issue("api", &["api.test"]);
+    let release = Latch::default();
+    let waits = release.clone();
+    let upstream = Upstream::start(move |_, stream| {
+        waits.wait();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_ok()
+    });
+    let tls = listener(&format!("certificates = [{}]", api.entry()));
+    let mut gateway = Gateway::start(&format!("\n{tls}{}", proxy_to(&[upstream.address])));
+    let (url, ca) = (format!("https://api.test:{}/", gateway.listener(1).port()), authority.ca());
+    let clients = ["--http1.1", "--http2"].map(|version| {
+        let (url, ca) = (url.clone(), ca.clone());
+        std::thread::spawn(move || fetch(&["--cacert", &ca, version, &url]))
+    });
+    eventually("the requests arrive", || (upstream.requests().len() == 2).then_some(()));
+    gateway.terminate();
+    eventually("the gateway drains", || gateway.log().contains("draining").then_some(()));
+    release.open();
+    let [http1, http2] = clients.map(|client| client.join().unwrap());
+    assert_eq!((http1.status, &*http1.body), (200, "ok"));
+    assert_eq!(http1.header("connection"), Some("close"));
+    assert_eq!((http2.status, &*http2.body), (200, "ok"));
+    assert_eq!(http2.header("connection"), None);
+    assert_eq!(gateway.exit().0, Some(0));
 }
