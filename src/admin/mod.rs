@@ -20,6 +20,7 @@ mod openapi;
 mod page;
 mod policy;
 mod query;
+mod readiness;
 mod reload;
 mod routes;
 mod samples;
@@ -38,9 +39,7 @@ use tracing::info;
 use crate::clock;
 use crate::explain::{Explainer, json};
 use crate::reload::Reloader;
-use crate::runtime::drain::Draining;
 use crate::runtime::{Runtime, Snapshot};
-use crate::store::limiter::Limiter;
 use answer::Answer;
 pub use app::App;
 use body::BodyError;
@@ -48,6 +47,7 @@ use certificates::Certificates;
 use clients::adjust::AdjustKind;
 use guard::{Guard, GuardedRequest};
 use policy::Policy;
+pub use readiness::Readiness;
 use routes::{ApiRoute, Call, Match, Verb};
 pub use samples::Sampler;
 use status::Status;
@@ -56,9 +56,7 @@ use upstreams::Upstreams;
 /// Handles the requests of the admin port.
 pub struct Admin {
     runtime: Runtime,
-    draining: Draining,
-    /// The limiter whose connection to Redis is needed for readiness (`redis.ready`), if any.
-    needed: Option<Arc<Limiter>>,
+    readiness: Readiness,
     reloader: Arc<Reloader>,
     sampler: Arc<Sampler>,
     explainer: Explainer,
@@ -78,17 +76,16 @@ struct Arguments<'a> {
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl Admin {
-    /// Creates a handler. The gateway is not ready while `needed` has no connection to Redis.
+    /// Creates a handler.
     pub fn new(
         runtime: Runtime,
-        draining: Draining,
-        needed: Option<Arc<Limiter>>,
+        readiness: Readiness,
         reloader: Arc<Reloader>,
         sampler: Arc<Sampler>,
     ) -> Self {
         let explainer = Explainer::new(Arc::clone(&runtime.current), Arc::clone(&runtime.limiter));
         let guard = Guard::default();
-        Self { runtime, draining, needed, reloader, sampler, explainer, guard }
+        Self { runtime, readiness, reloader, sampler, explainer, guard }
     }
 
     /// The route of a request, and whether it was authorised by a token.
@@ -198,11 +195,7 @@ impl Admin {
 
     /// Why the gateway is not ready for requests, if it is not.
     fn not_ready(&self) -> Option<&'static str> {
-        if self.draining.is_draining() {
-            return Some("draining");
-        }
-        let is_disconnected = self.needed.as_ref().is_some_and(|limiter| !limiter.is_connected());
-        is_disconnected.then_some("no connection to Redis")
+        self.readiness.not_ready(&self.runtime.current.load().policy)
     }
 
     /// Explains the response to the request that `body` describes.

@@ -25,6 +25,27 @@ pub(super) struct Status {
     /// Number of live gateways that share this Redis.
     gateways: u32,
     buckets: LocalBuckets,
+    connections: Connections,
+    overloaded: Overloaded,
+}
+
+/// Open client connections.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Connections {
+    open: usize,
+    /// `server.limits.max_connections`, or fewer if the limit of open files allows fewer.
+    max: usize,
+}
+
+/// Resources that the process has run out of.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Overloaded {
+    /// File descriptors.
+    descriptors: bool,
+    /// Memory, by `memory.max_bytes`.
+    memory: bool,
 }
 
 /// Redis, which stores the shared buckets.
@@ -56,11 +77,12 @@ impl Status {
         let snapshot = current.load();
         let max = snapshot.policy.memory.max_buckets;
         let configured = limiter.is_shared();
+        let pressure = &admin.readiness.pressure;
         Self {
             version: env!("CARGO_PKG_VERSION"),
             generation: snapshot.generation,
             uptime_s: clock::now() / crate::limit::MICROS_PER_SECOND,
-            draining: admin.draining.is_draining(),
+            draining: admin.readiness.draining.is_draining(),
             ready: admin.not_ready().is_none(),
             redis: RedisStatus {
                 configured,
@@ -74,6 +96,14 @@ impl Status {
                 max,
                 evictions: store.evictions(),
                 debts: limiter.debts(),
+            },
+            connections: Connections {
+                open: pressure.open().count(),
+                max: pressure.max_connections(&snapshot.policy),
+            },
+            overloaded: Overloaded {
+                descriptors: pressure.is_out_of_descriptors(),
+                memory: pressure.is_over_memory(),
             },
         }
     }

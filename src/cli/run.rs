@@ -20,10 +20,13 @@ use super::EXIT_UNAVAILABLE;
 use super::check::summary;
 use crate::acme::AcmeHandles;
 use crate::acme::running::present_stored;
+use crate::downstream::descriptors;
+use crate::downstream::pressure::Pressure;
 use crate::net::listen::{BindError, ClientListener, Listener};
 use crate::observe::metrics::Metrics;
 use crate::policy::Policy;
 use crate::policy::listener::{ListenAddress, Listener as Settings};
+use crate::policy::settings::ServerLimits;
 use crate::reload::service::HangupSignal;
 use crate::reload::{self, Reloader};
 use crate::runtime::drain::{Busy, Draining, Signals};
@@ -104,10 +107,28 @@ pub(super) fn run(file: &Path) -> ExitCode {
     let limiter = Arc::clone(&runtime.limiter);
     let services =
         Services { listeners, admin, runtime, handshakes, supervisor, reloader, hangup_signal };
-    let (pingora, busy) = services.assemble(&server, &draining);
+    let pressure = Pressure::new(open_files(&server.limits), metrics.overload.clone());
+    let (pingora, busy) = services.assemble(&server, &draining, pressure);
     let exit = serve(pingora, signals, &busy, (&limiter, server.drain_timeout));
     telemetry.close();
     exit
+}
+
+/// Raises the limit of open files. Returns how many client connections it allows; warns if the file allows more.
+fn open_files(limits: &ServerLimits) -> usize {
+    let Some(limit) = descriptors::raise_limit() else { return usize::MAX };
+    let most = descriptors::most_connections(limit);
+    if let Some(max_connections) = limits.max_connections
+        && most < max_connections
+    {
+        warn!(
+            "server.limits.max_connections is {max_connections}, but the limit of {limit} open files allows {most} \
+             connections; raise the hard limit (LimitNOFILE of systemd, ulimit -Hn) or lower the setting"
+        );
+    } else if most < limits.max_connections() {
+        info!("the limit of {limit} open files allows {most} client connections");
+    }
+    most
 }
 
 /// The sockets of clients, with their settings, and that of the admin port.

@@ -88,6 +88,15 @@ table! {
         /// Maximum size of a request's body, in bytes, up to 2^50; 0: any size. A larger one gets 413. A
         /// route's `max_body_bytes` replaces it. Default: 104857600.
         pub max_body_bytes: Field<u64>,
+        /// Maximum number of open client connections, 1 to 10000000. Never more than the limit of open files
+        /// allows. Default: 20000.
+        pub max_connections: Field<u64>,
+        /// Maximum number of open connections from one address, 1 to 10000000. The first `clients.ipv6_prefix`
+        /// bits of an IPv6 address count. Default: 1000.
+        pub max_connections_per_ip: Field<u64>,
+        /// Whether `/ready` answers 503 while the gateway is out of file descriptors or memory. Default:
+        /// `false`.
+        pub unready_on_overload: Field<bool>,
     }
 }
 
@@ -297,10 +306,13 @@ table! {
 }
 
 table! {
-    /// `[memory]`: the buckets in this process.
+    /// `[memory]`: the memory of this process.
     pub struct Memory {
         /// Maximum number of buckets, 1 to 100000000. Default: 1000000.
         pub max_buckets: Field<u64>,
+        /// Memory of the process, in bytes, above which it accepts no connections and closes idle ones:
+        /// 16777216 to 1125899906842624; 0: no limit. Default: 90 % of the limit of its cgroup, if there is one.
+        pub max_bytes: Field<u64>,
     }
 }
 

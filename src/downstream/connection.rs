@@ -1,12 +1,16 @@
 //! What the requests of one client connection share.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 
 use http::HeaderValue;
 
 use super::head::HeadProgress;
+use super::open::{Entry, ShedCause};
+use crate::clock;
 use crate::net::tls_info::TlsInfo;
 use crate::observe::metrics::{ConnectionSeries, OpenConnection};
 
@@ -35,6 +39,8 @@ pub struct ConnectionInfo {
     pub head: HeadProgress,
     /// How many requests it has had.
     requests: AtomicU64,
+    /// Its place in the table of open connections; `None` in tests.
+    pub(super) entry: Option<Entry>,
     /// Counts it as open since its first request.
     open: OnceLock<OpenConnection>,
 }
@@ -75,6 +81,35 @@ impl ConnectionInfo {
     pub fn is_last_request(&self, max: Option<u64>) -> bool {
         let count = self.requests.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         max.is_some_and(|max| count >= max)
+    }
+
+    /// Marks the connection as idle from now on, so that it is closed if the process is overloaded.
+    pub(super) fn note_idle(&self) {
+        if let Some(entry) = &self.entry {
+            entry.note_idle(clock::now());
+        }
+    }
+
+    /// Marks the connection as busy.
+    pub(super) fn note_busy(&self) {
+        if let Some(entry) = &self.entry {
+            entry.note_busy();
+        }
+    }
+
+    /// Is ready when the idle connection is to be closed.
+    pub(super) fn poll_shed(&self, context: &mut Context<'_>) -> Poll<ShedCause> {
+        self.entry.as_ref().map_or(Poll::Pending, |entry| entry.poll_shed(context))
+    }
+
+    /// Completes when the idle connection is to be closed.
+    pub(super) async fn shed(&self) -> ShedCause {
+        poll_fn(|context| self.poll_shed(context)).await
+    }
+
+    /// Why the connection was closed while it was idle, if it was.
+    pub(super) fn shed_cause(&self) -> Option<ShedCause> {
+        self.entry.as_ref()?.shed_cause()
     }
 
     /// Counts the connection as open from its first request until it is dropped.

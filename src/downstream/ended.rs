@@ -1,5 +1,7 @@
 //! Why a connection was closed without a response.
 
+use super::open::ShedCause;
+
 /// Why the gateway closed a connection that it could not serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
@@ -17,6 +19,12 @@ pub(super) enum Ended {
     Preface,
     /// Too many of its requests were malformed.
     Malformed,
+    /// There are `server.limits.max_connections` connections.
+    MaxConnections,
+    /// There are `server.limits.max_connections_per_ip` connections from its address.
+    MaxConnectionsPerIp,
+    /// It was idle.
+    Shed(ShedCause),
 }
 
 impl Ended {
@@ -30,6 +38,11 @@ impl Ended {
             Self::HeadTimeout => "head_timeout",
             Self::Preface => "preface",
             Self::Malformed => "malformed_requests",
+            Self::MaxConnections => "max_connections",
+            Self::MaxConnectionsPerIp => "max_connections_per_ip",
+            Self::Shed(ShedCause::Room) => "shed",
+            Self::Shed(ShedCause::Descriptors) => "no_descriptors",
+            Self::Shed(ShedCause::Memory) => "memory",
         })
     }
 }

@@ -1,5 +1,6 @@
 //! One client connection, from its first byte to its last.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::HeaderValue;
@@ -11,12 +12,15 @@ use tokio_rustls::server::TlsStream;
 use super::connection::{ClientProtocol, ConnectionInfo};
 use super::ended::Ended;
 use super::http2::Http2Limits;
+use super::open::{Entry, OverLimit};
 use super::service::Front;
 use super::stream::ClientStream;
 use super::unwritten::WriteProgress;
 use super::{http1, http2, opening};
+use crate::identity::address::{canonical, is_trusted};
 use crate::net::socket::Socket;
 use crate::policy::Policy;
+use crate::policy::client::counted_address;
 use crate::policy::listener::{Hsts, Listener, Redirect};
 use crate::tls::client;
 
@@ -47,14 +51,38 @@ impl<A> Endpoint<A>
 where
     A: HttpServerApp + Send + Sync + 'static,
 {
+    /// Adds a connection to the table of open ones; `None` if a limit forbids it, which is counted.
+    pub(super) fn admit(&self, socket: &Socket) -> Option<Entry> {
+        let policy = &self.front.current.load().policy;
+        let pressure = &self.front.pressure;
+        let max = pressure.max_connections(policy);
+        pressure.make_room(max);
+        let peer = socket.peer().map(|peer| peer.ip());
+        let admitted = pressure.open().add(max).map_err(|OverLimit| Ended::MaxConnections);
+        let admitted = admitted.and_then(|entry| {
+            // The address of the client is not known before the PROXY header.
+            if !self.settings(policy).1.proxy_protocol {
+                count_by_address(&entry, peer, policy)?;
+            }
+            Ok(entry)
+        });
+        admitted.inspect_err(|ended| self.note(*ended, peer)).ok()
+    }
+
     /// Serves a connection until it closes.
-    pub(super) async fn serve(self: Arc<Self>, socket: Socket) {
-        let ended = match Box::pin(self.open(socket)).await {
+    pub(super) async fn serve(self: Arc<Self>, socket: Socket, entry: Entry) {
+        let peer = socket.peer().map(|peer| peer.ip());
+        let ended = match Box::pin(self.open(socket, entry)).await {
             Err(ended) => ended,
             Ok(opened) => self.requests(opened).await,
         };
+        self.note(ended, peer);
+    }
+
+    /// Counts and logs why a connection was closed.
+    fn note(&self, ended: Ended, peer: Option<IpAddr>) {
         if let Some(reason) = ended.label() {
-            self.front.series.reject(reason);
+            self.front.rejections.note(reason, peer, &self.front.current.load().policy);
         }
     }
 
@@ -73,7 +101,7 @@ where
     }
 
     /// Reads what comes before the first request, by the settings in force.
-    async fn open(&self, mut socket: Socket) -> Result<Opened, Ended> {
+    async fn open(&self, mut socket: Socket, entry: Entry) -> Result<Opened, Ended> {
         let policy = Arc::clone(&self.front.current.load().policy);
         let (index, listener) = self.settings(&policy);
         let limits = policy.server.limits;
@@ -83,7 +111,9 @@ where
             let read = opening::proxied_peer(&mut socket, &policy.server.trusted_proxies);
             connection.peer =
                 timeout_at(deadline, read).await.unwrap_or(Err(Ended::HandshakeTimeout))?;
+            count_by_address(&entry, connection.peer.map(|peer| peer.ip()), &policy)?;
         }
+        connection.entry = Some(entry);
         connection.redirect = redirect(listener, &policy);
         connection.hsts = listener.hsts.as_ref().and_then(hsts);
         let head_timeout = limits.head_timeout;
@@ -99,8 +129,14 @@ where
         } else {
             if listener.http2 {
                 let first_request = http1::first_request(&policy.server);
-                connection.protocol =
-                    opening::protocol(&mut socket, first_request, head_timeout).await?;
+                connection.note_idle();
+                let detected = opening::protocol(&mut socket, first_request, head_timeout);
+                connection.protocol = tokio::select! {
+                    biased;
+                    detected = detected => detected?,
+                    cause = connection.shed() => return Err(Ended::Shed(cause)),
+                };
+                connection.note_busy();
             }
             ClientStream::clear(socket, connection, head_timeout, progress)
         };
@@ -125,6 +161,18 @@ where
         let found = index.and_then(|index| Some((index, policy.listeners.get(index)?)));
         found.unwrap_or((usize::MAX, &self.bound))
     }
+}
+
+/// Counts a connection by its address. Trusted proxies are exempt: their connections have requests of many clients.
+/// Clients of Unix sockets have no address.
+fn count_by_address(entry: &Entry, peer: Option<IpAddr>, policy: &Policy) -> Result<(), Ended> {
+    let Some(address) = peer.map(canonical) else { return Ok(()) };
+    if is_trusted(&policy.server.trusted_proxies, address) {
+        return Ok(());
+    }
+    let counted = counted_address(address, policy.clients.ipv6_prefix);
+    let max = policy.server.limits.max_connections_per_ip;
+    entry.count_by(counted, max).map_err(|OverLimit| Ended::MaxConnectionsPerIp)
 }
 
 /// The port to which a listener redirects: that of the first listener with certificates, unless one has

@@ -41,6 +41,11 @@ impl HeadProgress {
         self.0.store(WAITING, Ordering::Relaxed);
     }
 
+    /// Whether nothing of the next head has been read.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == WAITING
+    }
+
     /// Whether a head has been read, and its request is being served.
     pub(super) fn is_whole(&self) -> bool {
         self.0.load(Ordering::Relaxed) == WHOLE

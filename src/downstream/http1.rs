@@ -69,7 +69,10 @@ where
         }
     };
     Arc::clone(&connection).scope(requests).await;
-    if connection.head.has_timed_out() { Ended::HeadTimeout } else { Ended::Uncounted }
+    if connection.head.has_timed_out() {
+        return Ended::HeadTimeout;
+    }
+    connection.shed_cause().map_or(Ended::Uncounted, Ended::Shed)
 }
 
 /// Waits for the first bytes of the next request. `None`: the connection closes.

@@ -16,8 +16,10 @@ use pingora::protocols::{Digest, GetSocketDigest as _};
 use pingora::server::ShutdownWatch;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::connection::ConnectionInfo;
 use super::ended::Ended;
 use super::lifetime::{Activity, Due, Lifetime, jittered};
+use super::open::ShedCause;
 use super::stream::ClientStream;
 use crate::clock;
 use crate::policy::settings::{Http2, Server};
@@ -35,6 +37,10 @@ const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 /// is 400 KiB: 40 MiB for a connection with 100 requests.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
+/// Longest time until a connection that is closed to free resources is cut off. Its client has no request in
+/// flight.
+const SHED_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The limits of a connection: those in force when it was accepted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Http2Limits {
@@ -48,6 +54,7 @@ pub(super) struct Http2Limits {
 /// What the tasks of the requests of a connection share with its loop.
 #[derive(Debug)]
 struct Requests {
+    connection: Arc<ConnectionInfo>,
     open: AtomicUsize,
     /// When the last one ended, in microseconds.
     idle_since: AtomicU64,
@@ -64,6 +71,7 @@ struct OpenRequest(Arc<Requests>);
 enum Event {
     Accepted(pingora::Result<Option<H2Accept>>),
     Drain,
+    Shed,
     Due,
 }
 
@@ -78,8 +86,7 @@ where
     A: HttpServerApp + Send + Sync + 'static,
 {
     let connection = Arc::clone(stream.connection());
-    let digest =
-        Arc::new(Digest { socket_digest: stream.get_socket_digest(), ..Digest::default() });
+    let digest = digest(&stream);
     let handshake = handshake(stream, Some(options(&limits.http2)));
     let mut http2 = match timeout(limits.head_timeout, handshake).await {
         Ok(Ok(http2)) => http2,
@@ -87,10 +94,11 @@ where
         Err(_) => return Ended::HeadTimeout,
     };
     let lifetime = lifetime(&limits.http2);
-    let requests = Arc::new(Requests::new(clock::now()));
+    let requests = Arc::new(Requests::new(&connection, clock::now()));
     let mut malformed = 0;
     let mut accepted_requests = 0_u64;
     let mut is_closing = false;
+    let (mut ended, mut close_timeout) = (Ended::Uncounted, limits.close_timeout);
     let timer = sleep_until(Instant::now());
     tokio::pin!(timer);
     loop {
@@ -102,6 +110,7 @@ where
                 Event::Accepted(accepted)
             }
             () = &mut timer => Event::Due,
+            _ = connection.shed(), if !is_closing => Event::Shed,
         };
         let due = match event {
             Event::Accepted(Ok(Some(H2Accept::Session(session)))) => {
@@ -125,8 +134,13 @@ where
                 continue;
             }
             // The connection has ended, by either side.
-            Event::Accepted(Ok(None) | Err(_)) => return Ended::Uncounted,
-            Event::Due if is_closing => return Ended::Uncounted,
+            Event::Accepted(Ok(None) | Err(_)) => return ended,
+            Event::Due if is_closing => return ended,
+            Event::Shed => {
+                let Some(cause) = requests.shed_cause() else { continue };
+                (ended, close_timeout) = (Ended::Shed(cause), SHED_TIMEOUT);
+                Due::Close
+            }
             Event::Due => lifetime.check(clock::now(), requests.activity()),
             Event::Drain => Due::Close,
         };
@@ -135,7 +149,7 @@ where
             Due::Close => {
                 is_closing = true;
                 http2.graceful_shutdown();
-                limits.close_timeout
+                close_timeout
             }
         };
         timer.as_mut().reset(Instant::now() + wait);
@@ -151,6 +165,10 @@ impl Http2Limits {
             close_timeout: server.drain_timeout,
         }
     }
+}
+
+fn digest(stream: &ClientStream) -> Arc<Digest> {
+    Arc::new(Digest { socket_digest: stream.get_socket_digest(), ..Digest::default() })
 }
 
 fn options(settings: &Http2) -> H2Options {
@@ -175,13 +193,28 @@ fn lifetime(settings: &Http2) -> Lifetime {
 }
 
 impl Requests {
-    fn new(now: u64) -> Self {
-        Self { open: AtomicUsize::new(0), idle_since: AtomicU64::new(now) }
+    fn new(connection: &Arc<ConnectionInfo>, now: u64) -> Self {
+        connection.note_idle();
+        let connection = Arc::clone(connection);
+        Self { connection, open: AtomicUsize::new(0), idle_since: AtomicU64::new(now) }
     }
 
     fn begin(self: &Arc<Self>) -> OpenRequest {
-        self.open.fetch_add(1, Ordering::Relaxed);
+        if self.open.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.connection.note_busy();
+        }
         OpenRequest(Arc::clone(self))
+    }
+
+    /// Why the connection is to be closed; `None` if a request has arrived at the same time.
+    fn shed_cause(&self) -> Option<ShedCause> {
+        match self.activity() {
+            Activity::Busy => {
+                self.connection.note_busy();
+                None
+            }
+            Activity::IdleSince(_) => self.connection.shed_cause(),
+        }
     }
 
     fn activity(&self) -> Activity {
@@ -196,6 +229,9 @@ impl Requests {
 impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.0.idle_since.store(clock::now(), Ordering::Relaxed);
-        self.0.open.fetch_sub(1, Ordering::Release);
+        if self.0.open.fetch_sub(1, Ordering::Release) == 1 {
+            // A request that begins now may be marked before: `Event::Shed` looks again.
+            self.0.connection.note_idle();
+        }
     }
 }

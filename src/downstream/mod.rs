@@ -1,15 +1,22 @@
 //! Client connections: from the socket that a listener accepts to the requests on it.
 //!
 //! This module replaces Pingora's listeners, which have no deadline for a connection's first bytes, no
-//! limits on the age of an HTTP/2 connection, and a read buffer of 64 KiB for each connection.
+//! limits on the age of an HTTP/2 connection or the number of connections, and a read buffer of 64 KiB for each
+//! connection.
 //!
 //! Reading order: `connection` (what the requests of a connection share), `service` (accepts
-//! connections), `endpoint` (one connection from its first byte to its last), `opening` and `detect` (its
+//! connections), `open` (the table of open connections), `overload`, `descriptors`, `memory` and `pressure` (how many
+//! the process can have), `endpoint` (one connection from its first byte to its last), `opening` and `detect` (its
 //! first bytes), `stream` (the connection as Pingora reads and writes it), `unwritten` (what the drain waits for), `head` (the time of a request's
-//! head), `http1`, `http2` and `lifetime` (its requests), `ended` (why it was closed without a response).
+//! head), `http1`, `http2` and `lifetime` (its requests), `ended` and
+//! `rejections` (why it was closed without a response).
 
 pub mod connection;
+pub mod descriptors;
 pub mod head;
+pub mod open;
+pub mod pressure;
+pub mod rejections;
 pub mod service;
 pub mod unwritten;
 
@@ -20,7 +27,9 @@ mod first_bytes;
 mod http1;
 mod http2;
 mod lifetime;
+mod memory;
 mod opening;
+mod overload;
 mod prefix;
 mod stream;
 

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use pingora::apps::HttpServerApp;
@@ -12,18 +11,15 @@ use tokio::task::JoinSet;
 use tracing::error;
 
 use super::endpoint::Endpoint;
+use super::pressure::Pressure;
+use super::rejections::Rejections;
 use super::unwritten::Unwritten;
 use crate::net::io_text::plain;
 use crate::net::listen::ClientListener;
-use crate::observe::metrics::ConnectionSeries;
 use crate::policy::listener::Listener;
 use crate::runtime::CurrentSnapshot;
 use crate::tls::handshakes::Handshakes;
 use crate::tls::listeners::TlsListeners;
-
-/// How long a listener pauses if the process has no file descriptor or memory for a connection: the next
-/// attempt fails at once until another connection has closed.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// The service that accepts client connections and passes their requests to the proxy.
 pub struct Downstream<A> {
@@ -41,8 +37,10 @@ pub struct Front {
     pub tls: Arc<TlsListeners>,
     /// Performs TLS handshakes.
     pub handshakes: Arc<Handshakes>,
-    /// Counts connections.
-    pub series: ConnectionSeries,
+    /// Counts and logs connections that are closed without a response.
+    pub rejections: Rejections,
+    /// The open connections, and the overload of the process.
+    pub pressure: Pressure,
     /// The connections whose clients read slowly.
     pub unwritten: Unwritten,
 }
@@ -75,6 +73,15 @@ where
                 }
             });
         }
+        let Front { pressure, current, .. } = self.front.clone();
+        let mut drain = shutdown.clone();
+        loops.spawn(async move {
+            tokio::select! {
+                () = pressure.watch(&current) => {}
+                // An error means that the server has ended.
+                _ = drain.wait_for(|is_draining| *is_draining) => {}
+            }
+        });
         loops.join_all().await;
         self.app.http_cleanup().await;
     }
@@ -91,20 +98,26 @@ where
 {
     let listener = listener.register()?;
     let mut shutdown = endpoint.shutdown.clone();
+    let pressure = endpoint.front.pressure.clone();
+    let accept = async || {
+        pressure.until_accepting().await;
+        listener.accept().await
+    };
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = accept() => accepted,
             // An error means that the server has ended.
             _ = shutdown.wait_for(|is_draining| *is_draining) => return Ok(()),
         };
         match accepted {
             Ok(socket) => {
-                tokio::spawn(Arc::clone(&endpoint).serve(socket));
+                if let Some(entry) = endpoint.admit(&socket) {
+                    tokio::spawn(Arc::clone(&endpoint).serve(socket, entry));
+                }
             }
             Err(failure) if is_of_one_connection(&failure) => {}
             Err(failure) => {
-                error!(detail = plain(&failure), "a connection cannot be accepted");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(pressure.note_failed_accept(&failure)).await;
             }
         }
     }

@@ -41,6 +41,8 @@ pub(super) struct ClientStream {
     /// Bounds the time of the head of a request; `None` for HTTP/2.
     head: Option<HeadTimer>,
     progress: WriteProgress,
+    /// Whether the connection is marked as idle, with HTTP/1.
+    is_idle: bool,
 }
 
 /// How the bytes reach the client.
@@ -83,7 +85,8 @@ impl ClientStream {
         progress: WriteProgress,
     ) -> Self {
         let connection = Arc::new(connection);
-        Self { transport, buffer: Vec::new(), written: 0, digest, connection, head, progress }
+        let (buffer, is_idle) = (Vec::new(), false);
+        Self { transport, buffer, written: 0, digest, connection, head, progress, is_idle }
     }
 
     /// The connection, which its requests share.
@@ -234,7 +237,18 @@ impl AsyncRead for ClientStream {
         let (Some(timer), progress) = (&mut this.head, &this.connection.head) else { return read };
         if read.is_ready() {
             timer.note_read(progress);
+            if std::mem::take(&mut this.is_idle) {
+                this.connection.note_busy();
+            }
             return read;
+        }
+        if progress.is_waiting() {
+            if !std::mem::replace(&mut this.is_idle, true) {
+                this.connection.note_idle();
+            }
+            if this.connection.poll_shed(context).is_ready() {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+            }
         }
         ready!(timer.poll(progress, context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))

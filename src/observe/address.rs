@@ -68,7 +68,7 @@ impl ShownAddress {
 
     /// `ip` as `policy` shows it; `None` if addresses are off. Of an IPv6 address, the first
     /// `clients.ipv6_prefix` bits are hashed, so that all addresses of one client have one hash.
-    pub(super) fn of(ip: IpAddr, policy: &Policy) -> Option<Self> {
+    pub fn of(ip: IpAddr, policy: &Policy) -> Option<Self> {
         match policy.access_log.client_ip {
             ClientIp::Off => None,
             ClientIp::Plain => Some(Self::Plain(ip)),

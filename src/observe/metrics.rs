@@ -36,7 +36,7 @@ pub use counts::{
 };
 pub use latency::{Durations, Percentiles};
 pub use policy::{CompleteRequest, PolicySeries};
-pub use process::{ConfigSeries, ConnectionSeries, OpenConnection, TraceSeries};
+pub use process::{ConfigSeries, ConnectionSeries, OpenConnection, OverloadSeries, TraceSeries};
 use registrar::Registrar;
 pub use tls::TlsSeries;
 pub use totals::{Gauges, Totals};
@@ -81,6 +81,8 @@ pub struct Metrics {
     pub in_flight: IntGauge,
     /// Number of client connections, open and in total.
     pub connections: ConnectionSeries,
+    /// Connections, descriptors and memory against their limits.
+    pub overload: OverloadSeries,
     refused: IntCounterVec,
     rejections: IntCounterVec,
     near_limit: IntCounterVec,
@@ -147,6 +149,7 @@ impl Metrics {
             in_flight: series
                 .gauge("tollgate_requests_in_flight", "Requests in flight.")?,
             connections: ConnectionSeries::register(&series)?,
+            overload: OverloadSeries::register(&series)?,
             refused: series.counters(
                 "tollgate_refused_total",
                 "Requests that a limit refused (429). Each counts once: for the rule with the longest retry after.",

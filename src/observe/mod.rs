@@ -3,11 +3,12 @@
 //! Reading order: [`address`] and `time` (how addresses and times are shown), [`access_log`] (one line
 //! per request), [`audit`] (refusal runs), [`consumption`] (the clients with the most requests),
 //! `shard` (data by thread, of both), [`traces`], [`metrics`], [`process_log`] (the form of log lines),
-//! `log_interval` (bounds the rate of a log line).
+//! `log_interval` and [`bounded_log`] (bound the rate of a log line).
 
 pub mod access_log;
 pub mod address;
 pub mod audit;
+pub mod bounded_log;
 pub mod consumption;
 pub(crate) mod log_interval;
 pub mod metrics;

@@ -62,6 +62,19 @@ pub struct ServerLimits {
     pub max_requests_per_connection: Option<u64>,
     /// Maximum number of header lines of a request; beyond it, 431.
     pub max_headers: usize,
+    /// Maximum number of open connections, at least 1; `None`: the default, [`max_connections`](Self::max_connections).
+    pub max_connections: Option<usize>,
+    /// Maximum number of open connections from one address, at least 1.
+    pub max_connections_per_ip: usize,
+    /// Whether `/ready` responds 503 during an overload.
+    pub unready_on_overload: bool,
+}
+
+impl ServerLimits {
+    /// Maximum number of open connections.
+    pub fn max_connections(&self) -> usize {
+        self.max_connections.unwrap_or(20_000)
+    }
 }
 
 /// `[server.http2]`: limits of HTTP/2 connections.
@@ -296,11 +309,25 @@ pub enum ResetForm {
     Delta,
 }
 
-/// `[memory]`: the bucket store in this process.
+/// `[memory]`: the memory of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     /// Maximum number of buckets, at least 1.
     pub max_buckets: usize,
+    /// Memory above which the process accepts no connections.
+    pub max_bytes: MaxBytes,
+}
+
+/// Memory above which the process accepts no connections.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MaxBytes {
+    /// 90 % of the limit of its cgroup; none if that has no limit.
+    #[default]
+    Cgroup,
+    /// This number of bytes.
+    Bytes(u64),
+    /// No limit.
+    Off,
 }
 
 /// An upstream: endpoints that requests are forwarded to.

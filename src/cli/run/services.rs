@@ -10,8 +10,10 @@ use pingora::server::configuration::ServerConf;
 use pingora::services::listening;
 use tracing::warn;
 
-use crate::admin::{Admin, App, Sampler};
+use crate::admin::{Admin, App, Readiness, Sampler};
 use crate::clock;
+use crate::downstream::pressure::Pressure;
+use crate::downstream::rejections::Rejections;
 use crate::downstream::service::{Downstream, Front};
 use crate::downstream::unwritten::Unwritten;
 use crate::gateway::{Gateway, MAX_TRIES};
@@ -55,6 +57,7 @@ impl Services {
         self,
         settings: &settings::Server,
         draining: &Draining,
+        pressure: Pressure,
     ) -> (Server, Busy) {
         let threads = threads(settings);
         let conf = ServerConf {
@@ -88,7 +91,8 @@ impl Services {
             current: Arc::clone(&current),
             tls,
             handshakes: self.handshakes,
-            series: metrics.connections.clone(),
+            rejections: Rejections::new(metrics.connections.clone()),
+            pressure: pressure.clone(),
             unwritten: Unwritten::default(),
         };
         let unwritten = front.unwritten.clone();
@@ -106,9 +110,9 @@ impl Services {
         let sampler = Arc::new(Sampler::new(metrics, store, shares_redis));
         let needs_redis = current.load().policy.redis.as_ref().is_some_and(Redis::is_needed);
         let needed = needs_redis.then_some(limiter);
+        let readiness = Readiness { draining: draining.clone(), needed, pressure };
         let reloader = Arc::clone(&self.reloader);
-        let answers =
-            Admin::new(self.runtime, draining.clone(), needed, reloader, Arc::clone(&sampler));
+        let answers = Admin::new(self.runtime, readiness, reloader, Arc::clone(&sampler));
         let app = App::new(answers, Arc::clone(&sampler), draining.clone());
         let mut admin = listening::Service::new("admin".to_string(), app);
         admin.threads = Some(1);

@@ -1,6 +1,6 @@
 //! Series of the process itself: its configuration, client connections and the export of traces.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
 use super::Registrar;
 use crate::clock;
@@ -21,6 +21,17 @@ pub struct ConnectionSeries {
     open: IntGauge,
     all: IntCounter,
     rejected: IntCounterVec,
+}
+
+/// Connections, descriptors and memory of the process against their limits.
+#[derive(Clone)]
+pub struct OverloadSeries {
+    connections: IntGauge,
+    max_connections: IntGauge,
+    max_bytes: IntGauge,
+    descriptors: IntGauge,
+    memory: IntGauge,
+    failed_accepts: IntCounterVec,
 }
 
 /// Counts a client connection as open until it is dropped.
@@ -117,7 +128,8 @@ impl ConnectionSeries {
                 "tollgate_connections_rejected_total",
                 "Client connections that were closed without a response by reason: untrusted_proxy, \
                  proxy_header, handshake_timeout, head_timeout, preface (of HTTP/2), \
-                 malformed_requests.",
+                 malformed_requests, max_connections, max_connections_per_ip; idle ones: shed (near \
+                 max_connections), no_descriptors, memory.",
                 &["reason"],
             )?,
         })
@@ -133,6 +145,62 @@ impl ConnectionSeries {
         self.all.inc();
         self.open.inc();
         OpenConnection(self.open.clone())
+    }
+}
+
+impl OverloadSeries {
+    pub(super) fn register(series: &Registrar) -> Result<Self, prometheus::Error> {
+        let overloaded = Opts::new(
+            "tollgate_overloaded",
+            "1: the process has run out of a resource: descriptors, memory. It accepts no connections then, \
+             and closes idle ones.",
+        );
+        let overloaded = series.keep(IntGaugeVec::new(overloaded, &["resource"])?)?;
+        Ok(Self {
+            connections: series.gauge(
+                "tollgate_client_connections_held",
+                "Open client connections, including those that have sent no request. Read once a second.",
+            )?,
+            max_connections: series.gauge(
+                "tollgate_client_connections_max",
+                "Maximum number of open client connections: server.limits.max_connections, or fewer if the \
+                 limit of open files allows fewer.",
+            )?,
+            max_bytes: series.gauge(
+                "tollgate_memory_max_bytes",
+                "Memory of the process above which it accepts no connections: memory.max_bytes. 0: no limit.",
+            )?,
+            descriptors: overloaded.with_label_values(&["descriptors"]),
+            memory: overloaded.with_label_values(&["memory"]),
+            failed_accepts: series.counters(
+                "tollgate_accept_failures_total",
+                "Failed attempts to accept a client connection by reason: no_descriptors, memory, other. The \
+                 connection waits, and the attempt is repeated.",
+                &["reason"],
+            )?,
+        })
+    }
+
+    /// Counts a failed attempt to accept a connection.
+    pub fn fail_accept(&self, reason: &str) {
+        self.failed_accepts.with_label_values(&[reason]).inc();
+    }
+
+    /// Shows whether the process is out of file descriptors.
+    pub fn set_descriptors(&self, is_out: bool) {
+        self.descriptors.set(is_out.into());
+    }
+
+    /// Shows whether the process is over its memory limit.
+    pub fn set_memory(&self, is_over: bool) {
+        self.memory.set(is_over.into());
+    }
+
+    /// Shows the number of connections and the limits.
+    pub fn show(&self, connections: usize, max_connections: usize, max_bytes: Option<u64>) {
+        self.connections.set(i64::try_from(connections).unwrap_or(i64::MAX));
+        self.max_connections.set(i64::try_from(max_connections).unwrap_or(i64::MAX));
+        self.max_bytes.set(i64::try_from(max_bytes.unwrap_or_default()).unwrap_or(i64::MAX));
     }
 }
 

@@ -13,7 +13,7 @@ use crate::config::outline::Outline;
 use crate::config::spanned::Spanned;
 use crate::config::tables::{self, List};
 use crate::config::words::PathCase;
-use crate::policy::settings::{Headers, Http2, Memory, Server, ServerLimits};
+use crate::policy::settings::{Headers, Http2, MaxBytes, Memory, Server, ServerLimits};
 
 /// Default of `server.listen`: port 8080 on all IPv4 addresses.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
@@ -26,6 +26,12 @@ const MAX_LIMIT: (u64, &str) = (600_000, "10m");
 
 /// Maximum of `max_headers`: Pingora reads no more header lines of a request over HTTP/1.
 const MAX_HEADERS: u64 = 256;
+
+/// Maximum of the limits on open connections: above what one machine can hold.
+const MAX_CONNECTIONS: u64 = 10_000_000;
+
+/// Bounds of `memory.max_bytes`: 16 MiB, which an idle gateway needs, to 1 PiB.
+const MAX_BYTES: std::ops::RangeInclusive<u64> = 1 << 24..=1 << 50;
 
 /// Builds the settings of `[server]`; none if one of them has an error.
 pub(super) fn server(config: &Config, diagnostics: &mut Diagnostics) -> Option<Server> {
@@ -97,11 +103,20 @@ fn limits(
         0..=1_000_000_000,
     );
     let max_headers = count("max_headers", &limits.max_headers, 100, 1..=MAX_HEADERS);
+    let max_connections = match &limits.max_connections {
+        None => Some(None),
+        set => count("max_connections", set, 1, 1..=MAX_CONNECTIONS).map(Some),
+    };
+    let max_connections_per_ip =
+        count("max_connections_per_ip", &limits.max_connections_per_ip, 1000, 1..=MAX_CONNECTIONS);
     Some(ServerLimits {
         handshake_timeout: handshake_timeout?,
         head_timeout: head_timeout?,
         max_requests_per_connection: positive(max_requests?),
         max_headers: max_headers?,
+        max_connections: max_connections?,
+        max_connections_per_ip: max_connections_per_ip?,
+        unready_on_overload: limits.unready_on_overload.as_ref().is_some_and(|it| *it.get_ref()),
     })
 }
 
@@ -233,5 +248,19 @@ pub(super) fn memory(config: &Config, diagnostics: &mut Diagnostics) -> Option<M
     let memory = config.memory.as_ref().map_or(&default, |memory| memory.get_ref());
     let max_buckets =
         number("max_buckets", memory.max_buckets.as_ref(), 1_000_000, 1..=100_000_000, diagnostics);
-    Some(Memory { max_buckets: max_buckets? })
+    let max_bytes = match memory.max_bytes.as_ref() {
+        None => Some(MaxBytes::Cgroup),
+        Some(field) if *field.get_ref() == 0 => Some(MaxBytes::Off),
+        Some(field) if MAX_BYTES.contains(field.get_ref()) => {
+            Some(MaxBytes::Bytes(*field.get_ref()))
+        }
+        Some(field) => {
+            let (least, most) = (MAX_BYTES.start(), MAX_BYTES.end());
+            let message = format!("`max_bytes` is at least {least} and at most {most}");
+            let help = "it is a number of bytes; 0 removes the limit";
+            diagnostics.push(Diagnostic::new(field.span(), message).help(help));
+            None
+        }
+    };
+    Some(Memory { max_buckets: max_buckets?, max_bytes: max_bytes? })
 }

@@ -8,7 +8,7 @@ use crate::limit::charge::Mode;
 use crate::load::{from_text, from_text_in};
 use crate::net::address::HostPort;
 use crate::policy::redis::{Address, Login, Ready, Secret, StartWithout};
-use crate::policy::settings::{KeySource, OnUnknownKey, Target};
+use crate::policy::settings::{KeySource, MaxBytes, OnUnknownKey, Target};
 use crate::policy::tracing::SamplingRatio;
 use crate::policy::{Dimension, OnFailure, OnMissing, Policy};
 
@@ -76,6 +76,10 @@ fn smallest_file_has_every_default() {
     assert_eq!(policy.server.keepalive_timeout, Duration::from_secs(75));
     assert_eq!(policy.server.max_uri_bytes, 8192);
     assert_eq!(policy.memory.max_buckets, 1_000_000);
+    assert_eq!(policy.memory.max_bytes, MaxBytes::Cgroup);
+    assert_eq!(policy.server.limits.max_connections(), 20_000);
+    assert_eq!(policy.server.limits.max_connections_per_ip, 1000);
+    assert!(!policy.server.limits.unready_on_overload);
     assert_eq!(policy.clients.ipv6_prefix, 64);
     assert_eq!(policy.clients.key_sources.len(), 3);
     assert_eq!(policy.upstreams[0].target, Target::Demo);

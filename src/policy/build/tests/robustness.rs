@@ -8,11 +8,13 @@ use crate::load::from_text;
 const EXAMPLE: &str = include_str!("../fixtures/example.toml");
 
 /// Every number of the file: the beginning of its table, and its name.
-const NUMBERS: [(&str, &str); 20] = [
+const NUMBERS: [(&str, &str); 22] = [
     ("[server]", "threads"),
     ("[server]", "max_header_bytes"),
     ("[server]", "max_uri_bytes"),
     ("[server]", "instances"),
+    ("[server]", "limits.max_connections"),
+    ("[server]", "limits.max_connections_per_ip"),
     ("[server]", "http2.max_concurrent_streams"),
     ("[server]", "http2.max_header_list_bytes"),
     ("[server]", "http2.max_pending_resets"),

@@ -83,6 +83,27 @@ fn ipv6_prefix_is_at_least_1_and_at_most_128() {
 }
 
 #[test]
+fn max_bytes_is_0_or_at_least_16_mib() {
+    insta::assert_snapshot!(render("[memory]\nmax_bytes = 16777215"), @r"
+    error: `max_bytes` is at least 16777216 and at most 1125899906842624
+     --> gateway.toml:2:13
+      |
+    2 | max_bytes = 16777215
+      |             ^^^^^^^^
+      |
+      = help: it is a number of bytes; 0 removes the limit
+
+    gateway.toml: 1 error
+    ");
+    for value in ["0", "16777216", "1125899906842624"] {
+        assert!(
+            !render(&format!("[memory]\nmax_bytes = {value}")).contains("max_bytes"),
+            "{value}"
+        );
+    }
+}
+
+#[test]
 fn secret_in_clients_is_not_shown() {
     insta::assert_snapshot!(render("[clients]\nmy-secret = 'sk_live_9f86'\napi_key = ['sk_live_9f86', 'header:x-key: sk_live_9f86', 'query:k=sk_live_9f86']"), @r"
     error: unknown name `my-secret` in `clients`

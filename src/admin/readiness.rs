@@ -1,0 +1,37 @@
+//! Whether the gateway is ready for requests, as `/ready` and the status say.
+
+use std::sync::Arc;
+
+use crate::downstream::pressure::Pressure;
+use crate::policy::Policy;
+use crate::runtime::drain::Draining;
+use crate::store::limiter::Limiter;
+
+/// What readiness depends on.
+pub struct Readiness {
+    /// Whether the process is draining.
+    pub draining: Draining,
+    /// The limiter whose connection to Redis is needed for readiness (`redis.ready`), if any.
+    pub needed: Option<Arc<Limiter>>,
+    /// The overload of the process.
+    pub pressure: Pressure,
+}
+
+impl Readiness {
+    /// Why the gateway is not ready, if it is not.
+    pub(super) fn not_ready(&self, policy: &Policy) -> Option<&'static str> {
+        if self.draining.is_draining() {
+            return Some("draining");
+        }
+        if policy.server.limits.unready_on_overload {
+            if self.pressure.is_out_of_descriptors() {
+                return Some("no file descriptors are left");
+            }
+            if self.pressure.is_over_memory() {
+                return Some("memory is over its limit");
+            }
+        }
+        let is_disconnected = self.needed.as_ref().is_some_and(|limiter| !limiter.is_connected());
+        is_disconnected.then_some("no connection to Redis")
+    }
+}

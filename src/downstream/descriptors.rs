@@ -1,0 +1,47 @@
+//! The limit of open files, of which every connection needs one.
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+/// Descriptors of a share of the limit that are kept for upstream connections, logs and files: a tenth, at
+/// least this number.
+const LEAST_RESERVE: u64 = 64;
+
+/// Raises the soft limit of open files to the hard limit, which needs no privilege. Returns the limit in force;
+/// `None` if there is none or the system does not say.
+pub fn raise_limit() -> Option<u64> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    // The soft limit of old programs is low because of select(2), which is not used here.
+    if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() {
+        return Some(hard);
+    }
+    Some(soft)
+}
+
+/// Client connections that a limit of open files allows: nine tenths of it, less for a small limit.
+pub fn most_connections(limit: u64) -> usize {
+    let reserve = (limit / 10).max(LEAST_RESERVE.min(limit / 2));
+    usize::try_from(limit - reserve).unwrap_or(usize::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reserve_is_a_tenth_and_at_least_64_or_half() {
+        let table = [
+            (0, 1),
+            (1, 1),
+            (20, 10),
+            (100, 50),
+            (128, 64),
+            (256, 192),
+            (1024, 922),
+            (20_000, 18_000),
+            (1_048_576, 943_719),
+        ];
+        for (limit, expected) in table {
+            assert_eq!(most_connections(limit), expected, "{limit}");
+        }
+    }
+}
