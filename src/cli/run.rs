@@ -51,6 +51,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
     info!("{}: {}", file.display(), summary(&policy));
     reload::log_warnings(file, &policy.warnings);
     let server = policy.server.clone();
+    let most_connections = open_files(&server.limits);
     let (listeners, admin) = match open(&policy) {
         Ok(opened) => opened,
         Err(bind_error) => {
@@ -107,7 +108,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
     let limiter = Arc::clone(&runtime.limiter);
     let services =
         Services { listeners, admin, runtime, handshakes, supervisor, reloader, hangup_signal };
-    let pressure = Pressure::new(open_files(&server.limits), metrics.overload.clone());
+    let pressure = Pressure::new(most_connections, metrics.overload.clone());
     let (pingora, busy) = services.assemble(&server, &draining, pressure);
     let exit = serve(pingora, signals, &busy, (&limiter, server.drain_timeout));
     telemetry.close();

@@ -202,3 +202,35 @@ fn hsts(settings: &Hsts) -> Option<HeaderValue> {
     }
     HeaderValue::try_from(value).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::open::OpenConnections;
+    use super::*;
+    use crate::load::from_text;
+
+    #[test]
+    fn connections_are_counted_by_network_and_those_of_trusted_proxies_are_not() {
+        let file = "[server]\ntrusted_proxies = ['10.0.0.0/8']\nlimits.max_connections_per_ip = 1\n\
+            [upstreams.a]\nservers = ['demo']\n[routes.a]\n";
+        let policy = from_text("file", file).unwrap();
+        // (address of the first connection, address of the second, whether the second is refused)
+        let table = [
+            ("192.0.2.1", "192.0.2.1", true),
+            ("192.0.2.1", "192.0.2.2", false),
+            ("192.0.2.1", "::ffff:192.0.2.1", true),
+            ("2001:db8::1", "2001:db8::ffff", true),
+            ("2001:db8::1", "2001:db8:0:1::1", false),
+            ("10.1.2.3", "10.1.2.3", false),
+            ("::ffff:10.1.2.3", "10.1.2.3", false),
+        ];
+        for (first, second, is_refused) in table {
+            let open = OpenConnections::default();
+            let entries = [open.add(2).unwrap(), open.add(2).unwrap()];
+            let count = |entry, ip: &str| count_by_address(entry, ip.parse().ok(), &policy);
+            assert_eq!(count(&entries[0], first), Ok(()));
+            assert_eq!(count(&entries[1], second).is_err(), is_refused, "{first} {second}");
+            assert_eq!(count_by_address(&entries[1], None, &policy), Ok(()));
+        }
+    }
+}

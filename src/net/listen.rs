@@ -16,10 +16,15 @@ use parking_lot::Mutex;
 use pingora::server::{Fds, ListenFds, ShutdownWatch};
 use pingora::services::Service;
 use pingora::services::background::BackgroundService;
+use socket2::SockRef;
 use thiserror::Error;
 
 use super::socket::Socket;
 use super::unix_socket::{SocketFile, UnixSocket};
+
+/// Connections that wait to be accepted. The standard library has 128, which a flood of connections fills in
+/// milliseconds: others then wait for a second or more. The kernel has a limit, too (`net.core.somaxconn`).
+const BACKLOG: i32 = 4096;
 
 /// A bound, listening, non-blocking socket.
 #[derive(Debug)]
@@ -89,6 +94,7 @@ impl Listener {
         let error = |source| BindError::Tcp { address, source };
         let listener = TcpListener::bind(address).map_err(error)?;
         listener.set_nonblocking(true).map_err(error)?;
+        SockRef::from(&listener).listen(BACKLOG).map_err(error)?;
         let address = listener.local_addr().map_err(error)?;
         Ok(Self { socket: listener.into(), address })
     }

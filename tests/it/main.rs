@@ -72,6 +72,7 @@ mod reload_tokens;
 // Faulty clients and upstreams.
 mod broken_upstreams;
 mod hostile;
+mod overload;
 mod slow_upstreams;
 mod surplus;
 

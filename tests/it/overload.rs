@@ -1,0 +1,314 @@
+//! More connections than the limits allow, and a process without file descriptors or memory.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::http2::Client;
+use crate::support::{
+    Connection, DEMO, Gateway, Request, Stopwatch, eventually, full_config, sleep_for, timed,
+    within,
+};
+
+/// A client that sends one request after the other on one connection.
+struct BusyClient {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<usize>,
+}
+
+impl BusyClient {
+    fn start(address: SocketAddr) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut connection = Connection::open(address);
+            let mut served = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                let idle = Stopwatch::start();
+                sleep_for(Duration::from_millis(20));
+                connection.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+                let idle = idle.elapsed();
+                match connection.try_read_response("GET") {
+                    Some(answer) => assert_eq!(answer.status, 200),
+                    // The machine was so busy that the connection was idle for long enough to be closed.
+                    None if idle > Duration::from_millis(500) => {
+                        connection = Connection::open(address);
+                    }
+                    None => panic!("a busy connection was closed after {idle:?}"),
+                }
+                served += 1;
+            }
+            served
+        });
+        Self { stop, thread }
+    }
+
+    /// Ends the client. Returns the number of its requests, all of which were served.
+    fn stop(self) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+/// Configuration whose `[server.limits]` has these settings, for a listener that also accepts HTTP/2, then `rest`.
+fn config(limits: &str, rest: &str) -> String {
+    format!(
+        "[server.limits]\n{limits}\n[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 = true\n{rest}\n{DEMO}"
+    )
+}
+
+fn status(gateway: &Gateway) -> Value {
+    gateway.admin("/api/status").json()
+}
+
+/// Whether the gateway has closed this silent connection. Waits for the answer to a request if it has not.
+fn is_refused(mut connection: Connection) -> bool {
+    connection.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    connection.try_read_response("GET").is_none()
+}
+
+fn rejected(gateway: &Gateway, reason: &str) -> u64 {
+    gateway.count("tollgate_connections_rejected_total", &[("reason", reason)])
+}
+
+fn is_overloaded(gateway: &Gateway, resource: &str) -> bool {
+    gateway.count("tollgate_overloaded", &[("resource", resource)]) == 1
+}
+
+/// A connection that is sending the head of a request, so it is not idle.
+fn half_a_request(gateway: &Gateway) -> Connection {
+    let mut connection = gateway.connect();
+    connection.write(b"GET / HTTP/1.1\r\nHost: a\r\n");
+    connection
+}
+
+#[test]
+fn connection_above_the_limit_is_closed_at_once_and_counted() {
+    let gateway = Gateway::start(&config("max_connections = 10\nhead_timeout = \"10m\"", ""));
+    let mut open: Vec<_> = (0..10).map(|_| half_a_request(&gateway)).collect();
+    eventually("all connections to be open", || {
+        (status(&gateway)["connections"]["open"] == 10).then_some(())
+    });
+    assert_eq!(status(&gateway)["connections"]["max"], 10);
+    for _ in 0..3 {
+        assert!(gateway.connect().is_closed_by_server());
+    }
+    assert_eq!(rejected(&gateway, "max_connections"), 3);
+    let line =
+        "client connections were closed reason=\"max_connections\" count=1 last_peer=\"127.0.0.1\"";
+    eventually(line, || gateway.log().contains(line).then_some(()));
+    open[3].write(b"\r\n");
+    assert_eq!(open[3].read_response("GET").status, 200);
+    open.pop();
+    eventually("a free place", || (!is_refused(gateway.connect())).then_some(()));
+}
+
+#[test]
+fn idle_connections_are_closed_when_few_are_left() {
+    let gateway = Gateway::start(&config("max_connections = 64", ""));
+    let busy = BusyClient::start(gateway.address);
+    // A sixteenth of 64 is to stay free.
+    let mut idle: Vec<_> = (0..59).map(|_| gateway.connect()).collect();
+    assert_eq!(idle[0].send(&Request::get("/")).status, 200);
+    // Each new client is served, since the gateway closes those that have been idle for more than a second.
+    eventually("more clients than there are places", || {
+        let mut client = gateway.connect();
+        client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let is_served = client.try_read_response("GET").is_some();
+        idle.extend(is_served.then_some(client));
+        (idle.len() > 80).then_some(())
+    });
+    assert!(rejected(&gateway, "shed") > 0);
+    assert!(busy.stop() > 0);
+}
+
+#[test]
+fn flood_of_one_address_does_not_keep_another_out() {
+    let gateway = Gateway::start(&config("max_connections_per_ip = 100", ""));
+    let [attacker, other] = [2, 3].map(|last| Ipv4Addr::new(127, 0, 0, last));
+    let flood: Vec<_> =
+        (0..3000).map(|_| Connection::open_from(attacker, gateway.address)).collect();
+    let (answer, took) =
+        timed(|| Connection::open_from(other, gateway.address).send(&Request::get("/")));
+    assert_eq!(answer.status, 200);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    let reason = "max_connections_per_ip";
+    eventually("the flood to be closed", || (rejected(&gateway, reason) == 2900).then_some(()));
+    assert!(status(&gateway)["connections"]["open"].as_u64().unwrap() <= 102);
+    let log = gateway.log();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains(reason)).collect();
+    assert!((1..=4).contains(&lines.len()), "{lines:#?}");
+    assert!(lines[0].contains("last_peer=\"127.0.0.2\""), "{lines:#?}");
+    drop(flood);
+    eventually("the counts to fall", || {
+        (status(&gateway)["connections"]["open"].as_u64().unwrap() <= 1).then_some(())
+    });
+    assert!(!is_refused(Connection::open_from(attacker, gateway.address)));
+}
+
+#[test]
+fn limit_of_an_address_is_that_of_the_proxy_header_and_exempts_trusted_proxies() {
+    let rest = "[[listeners]]\naddress = \"127.0.0.1:0\"\nproxy_protocol = true\n";
+    let config = config("max_connections_per_ip = 2\nhead_timeout = \"10m\"", rest);
+    let gateway = Gateway::start(&format!("trusted_proxies = [\"127.0.0.1\"]\n{config}"));
+    let proxied = |client: &str| {
+        let mut connection = Connection::open(gateway.listener(2));
+        let header = format!("PROXY TCP4 {client} 192.0.2.1 4000 443\r\nGET / HTTP/1.1\r\n");
+        connection.write(header.as_bytes());
+        connection
+    };
+    let mut first: Vec<_> = (0..2).map(|_| proxied("203.0.113.1")).collect();
+    eventually("two connections", || (status(&gateway)["connections"]["open"] == 2).then_some(()));
+    assert!(proxied("203.0.113.1").is_closed_by_server());
+    assert_eq!(rejected(&gateway, "max_connections_per_ip"), 1);
+    for connection in first.iter_mut().chain([&mut proxied("203.0.113.2")]) {
+        connection.write(b"Host: a\r\n\r\n");
+        assert_eq!(connection.read_response("GET").status, 200);
+    }
+    // The proxy itself, on a listener without the header.
+    let mut own: Vec<_> = (0..5).map(|_| gateway.connect()).collect();
+    for connection in &mut own {
+        assert_eq!(connection.send(&Request::get("/")).status, 200);
+    }
+    let mut strangers: Vec<_> = (0..3)
+        .map(|_| Connection::open_from(Ipv4Addr::new(127, 0, 0, 2), gateway.address))
+        .collect();
+    assert!(strangers[2].is_closed_by_server());
+}
+
+#[test]
+fn row_69_without_descriptors_idle_connections_are_closed_and_others_are_served() {
+    let gateway = Gateway::start(&config("", ""));
+    let busy = BusyClient::start(gateway.address);
+    // By then, the gateway has opened everything that it needs itself.
+    eventually("the busy client", || {
+        (gateway.count("tollgate_client_connections_held", &[]) == 1).then_some(())
+    });
+    gateway.limit_more_files(10);
+    let idle: Vec<_> = (0..40).map(|index| Connection::open(gateway.listener(index % 2))).collect();
+    let line = "connections cannot be accepted detail=\"too many open files\"";
+    eventually(line, || gateway.log().contains(line).then_some(()));
+    // It waits until those before it have been accepted, and closed because they are idle.
+    assert_eq!(gateway.get("/").status, 200);
+    assert!(busy.stop() > 0);
+    drop(idle);
+    let recovered = "file descriptors are available again";
+    eventually(recovered, || gateway.log().contains(recovered).then_some(()));
+    assert!(gateway.log().contains("no file descriptors are left"), "{}", gateway.log());
+    assert!(rejected(&gateway, "no_descriptors") > 0);
+    let failures = gateway.count("tollgate_accept_failures_total", &[("reason", "no_descriptors")]);
+    let lines = gateway.log_times(line).len();
+    assert!(failures > 0 && lines <= 4, "{failures} {lines}");
+    assert!(!is_overloaded(&gateway, "descriptors"));
+    assert_eq!(status(&gateway)["overloaded"]["descriptors"], false);
+}
+
+#[test]
+fn row_69_low_limit_of_open_files_bounds_the_connections() {
+    let limits = "max_connections = 5000\nmax_connections_per_ip = 5000";
+    let gateway = Gateway::start_with(&full_config(&config(limits, "")), |command| {
+        let mut limited = Command::new("prlimit");
+        limited.arg("--nofile=100:160").arg(command.get_program()).args(command.get_args());
+        limited.env_remove("TOLLGATE_LOG").env("NO_COLOR", "1");
+        *command = limited;
+    });
+    let warning =
+        "server.limits.max_connections is 5000, but the limit of 160 open files allows 96";
+    eventually(warning, || gateway.log().contains(warning).then_some(()));
+    let clients: Vec<_> = (0..8).map(|_| BusyClient::start(gateway.address)).collect();
+    eventually("eight clients", || (status(&gateway)["connections"]["open"] == 8).then_some(()));
+    for _ in 0..3 {
+        let flood: Vec<_> = (0..300).map(|_| gateway.connect()).collect();
+        assert!(status(&gateway)["connections"]["open"].as_u64().unwrap() <= 96);
+        drop(flood);
+    }
+    assert_eq!(status(&gateway)["connections"]["max"], 96);
+    eventually("a new client to be served", || (!is_refused(gateway.connect())).then_some(()));
+    for client in clients {
+        assert!(client.stop() > 0);
+    }
+    // The limit kept descriptors free for everything else.
+    assert_eq!(gateway.count("tollgate_accept_failures_total", &[]), 0);
+}
+
+/// The settings of a gateway that is over its memory limit from the start: no gateway is smaller.
+const TINY: &str = "[memory]\nmax_bytes = 16777216\n";
+
+/// The same without a limit.
+const UNLIMITED: &str = "[memory]\nmax_bytes = 0\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_100_over_the_memory_limit_idle_connections_are_closed_and_requests_are_served() {
+    let limits = "max_connections_per_ip = 5000";
+    let gateway = Gateway::start(&config(limits, UNLIMITED));
+    let busy = BusyClient::start(gateway.address);
+    let mut idle: Vec<_> =
+        (0..200).map(|index| Connection::open(gateway.listener(index % 2))).collect();
+    assert_eq!(idle[0].send(&Request::get("/")).status, 200);
+    let mut http2 = Client::connect(gateway.listener(1)).await;
+    let request = http::Request::get("http://api.test/").version(http::Version::HTTP_2).body(());
+    assert_eq!(http2.send(request.unwrap()).await.unwrap().status(), 200);
+    assert!(!is_overloaded(&gateway, "memory"));
+
+    gateway.apply(&config(limits, TINY));
+    eventually("the overload", || is_overloaded(&gateway, "memory").then_some(()));
+    assert_eq!(status(&gateway)["overloaded"]["memory"], true);
+    // It gets a GOAWAY: a connection that breaks off is an error.
+    http2.closed().await.unwrap();
+    eventually("idle connections to be closed", || {
+        (rejected(&gateway, "memory") == 201).then_some(())
+    });
+    assert!(idle.iter_mut().all(Connection::is_closed_by_server));
+    // Few connections are served in any case.
+    assert_eq!(gateway.get("/").status, 200);
+    assert_eq!(gateway.admin("/ready").status, 200);
+    assert!(busy.stop() > 0);
+
+    gateway.apply(&config(limits, UNLIMITED));
+    eventually("the end of the overload", || (!is_overloaded(&gateway, "memory")).then_some(()));
+    let log = gateway.log();
+    assert!(log.contains("memory is over its limit; no connections are accepted"), "{log}");
+    assert!(log.contains("memory is below its limit again"), "{log}");
+}
+
+#[test]
+fn row_100_over_the_memory_limit_new_connections_wait() {
+    let limits = "max_connections_per_ip = 5000\nhead_timeout = \"10m\"";
+    let gateway = Gateway::start(&config(limits, UNLIMITED));
+    let mut busy: Vec<_> = (0..100).map(|_| half_a_request(&gateway)).collect();
+    eventually("the connections to be open", || {
+        (status(&gateway)["connections"]["open"] == 100).then_some(())
+    });
+    gateway.apply(&config(limits, TINY));
+    eventually("the overload", || is_overloaded(&gateway, "memory").then_some(()));
+    // A listener that already waits accepts one more.
+    let waiting: Vec<_> = (0..4).map(|_| half_a_request(&gateway)).collect();
+    let open = || status(&gateway)["connections"]["open"].as_u64().unwrap();
+    let grown = within(Duration::from_secs(2), || (open() > 102).then_some(()));
+    assert_eq!(grown, None);
+    // Connections with a request are not closed.
+    busy[99].write(b"\r\n");
+    assert_eq!(busy[99].read_response("GET").status, 200);
+    busy.truncate(50);
+    eventually("those that waited", || (open() == 54).then_some(()));
+    drop(waiting);
+}
+
+#[test]
+fn ready_is_503_in_an_overload_only_if_the_file_says_so() {
+    let gateway = Gateway::start(&config("", TINY));
+    eventually("the overload", || is_overloaded(&gateway, "memory").then_some(()));
+    assert_eq!(gateway.admin("/ready").status, 200);
+    gateway.apply(&config("unready_on_overload = true", TINY));
+    let answer = gateway.admin("/ready");
+    assert_eq!((answer.status, answer.text().as_str()), (503, "memory is over its limit\n"));
+    assert_eq!(status(&gateway)["ready"], false);
+    assert_eq!(gateway.get("/").status, 200);
+    gateway.apply(&config("unready_on_overload = true", UNLIMITED));
+    eventually("the end", || (gateway.admin("/ready").status == 200).then_some(()));
+}
