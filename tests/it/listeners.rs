@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::certificates::{Secure, client};
 use crate::support::{
     Authority, Connection, DEMO, Gateway, Latch, Request, TIMEOUT, Upstream, check, curl,
-    eventually, fetch, full_config, proxy_to, sleep_for, timed,
+    eventually, fetch, full_config, proxy_to, timed,
 };
 
 /// A listener at a port that the kernel selects, with more settings.
