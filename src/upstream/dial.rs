@@ -16,13 +16,15 @@ pub(crate) use super::tls::Offer;
 use super::transport::Transport;
 
 /// A server, as its connections are kept: one that was verified for a name is never used for another name with
-/// the same address.
+/// the same address, and none is used after its authorities or its client certificate were replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Endpoint {
     pub(crate) address: SocketAddr,
     /// The host for which the server must have a certificate; `None`: it is the same for all servers of the
     /// upstream, or connections are in clear.
     pub(crate) host: Option<Arc<str>>,
+    /// Generation of the files of TLS; 0 in clear.
+    pub(crate) generation: u64,
 }
 
 /// A server, and how connections to it begin.

@@ -442,7 +442,7 @@ mod tests {
         );
         let policy = crate::load::from_text("gateway.toml", &file).unwrap();
         Dial {
-            server: Endpoint { address, host: Some(host.into()) },
+            server: Endpoint { address, host: Some(host.into()), generation: 0 },
             pool: Arc::new(Pool::new(&policy.upstreams[0])),
             proxy_header: None,
         }

@@ -148,7 +148,8 @@ impl Pool {
             let known = self.hosts.load().get(&address).map(Arc::clone);
             known.unwrap_or_else(|| address.ip().to_string().into())
         });
-        Endpoint { address, host }
+        let generation = self.tls.as_ref().map_or(0, |tls| tls.generation());
+        Endpoint { address, host, generation }
     }
 
     /// Idle connections over HTTP/1.1 to its servers.
@@ -428,6 +429,31 @@ mod tests {
         assert_eq!(after.host.as_deref(), Some("b"));
         assert!(pool.idle.take(&after, 0).is_none());
         assert!(pool.idle.take(&before, 0).is_some());
+    }
+
+    #[tokio::test]
+    async fn connection_is_not_used_after_its_authorities_were_replaced() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let write = |name: &str| {
+            let params = rcgen::CertificateParams::new([name.to_owned()]).unwrap();
+            std::fs::write(file.path(), params.self_signed(&key).unwrap().pem()).unwrap();
+        };
+        write("first.test");
+        let table = format!("tls = {{ ca = {:?} }}", file.path());
+        let pool = pool_with_tls(Arc::new(AtomicUsize::new(1)), &table);
+        let endpoint = || pool.endpoint(([127, 0, 0, 1], 443).into());
+        pool.refresh_tls().await;
+        let before = endpoint();
+        pool.refresh_tls().await;
+        assert_eq!(endpoint(), before);
+        // What cannot be used changes nothing.
+        std::fs::write(file.path(), "garbage").unwrap();
+        pool.refresh_tls().await;
+        assert_eq!(endpoint(), before);
+        write("the-second.test");
+        pool.refresh_tls().await;
+        assert_ne!(endpoint(), before);
     }
 
     #[tokio::test]

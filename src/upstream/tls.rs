@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwapOption;
@@ -43,6 +44,8 @@ pub(crate) struct TlsClient {
     /// One configuration for each [`Offer`], with the same authorities, certificate and sessions; `None`
     /// until the files could be read.
     configs: ArcSwapOption<[Arc<ClientConfig>; 3]>,
+    /// How many times the files have been replaced.
+    generation: AtomicU64,
     /// State of the files at the last attempt to read them; `None` before the first.
     files: Mutex<Option<Vec<FileState>>>,
 }
@@ -54,7 +57,7 @@ impl TlsClient {
     /// Creates a client without a configuration: [`refresh`](Self::refresh) makes it.
     pub(crate) fn new(upstream: Arc<str>, settings: UpstreamTls) -> Self {
         let (configs, files) = (ArcSwapOption::empty(), Mutex::default());
-        Self { upstream, settings, configs, files }
+        Self { upstream, settings, configs, generation: AtomicU64::new(0), files }
     }
 
     /// Reads the files if one has changed since the last attempt, and at the first call. If they cannot be
@@ -70,6 +73,7 @@ impl TlsClient {
             Ok(config) => {
                 self.configs.store(Some(Arc::new(offers(&config))));
                 if previous.is_some() {
+                    self.generation.fetch_add(1, Ordering::Release);
                     info!(upstream = &*self.upstream, "the TLS files of an upstream were replaced");
                 }
             }
@@ -105,6 +109,12 @@ impl TlsClient {
             Ok(stream) => Ok(Transport::Tls(Box::new(stream))),
             Err(error) => Err(io::Error::other(in_words(name, &error))),
         }
+    }
+
+    /// How many times the files have been replaced: connections of an earlier generation, which other authorities may
+    /// have verified, must not be used for further requests.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
     /// Whether the name for which a server must have a certificate depends on its host.

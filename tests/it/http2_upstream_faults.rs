@@ -490,3 +490,73 @@ async fn request_without_its_beginning_is_sent_to_no_server() {
     eventually("the cause in the log", || gateway.log().contains(cause).then_some(()));
     assert_eq!(seen.load(Ordering::SeqCst), 0);
 }
+
+/// The server does not read the body. The rest of it must not become a part of the next request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rest_of_an_unwanted_body_is_not_read_as_a_request() {
+    let lines = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let server = scripted({
+        let lines = Arc::clone(&lines);
+        move |(request, mut respond)| {
+            lines.lock().push(format!("{} {}", request.method(), request.uri().path()));
+            async move {
+                let mut send = respond.send_response(http::Response::new(()), false).unwrap();
+                for _ in 0..20 {
+                    send.send_data(Bytes::from_static(b"0123456789"), false).unwrap();
+                    tokio::task::yield_now().await;
+                }
+                send.send_data(Bytes::new(), true).unwrap();
+            }
+        }
+    });
+    let gateway = Gateway::start(&config(&server.await.to_string(), "protocol = \"h2c\""));
+    for number in 0..40 {
+        let mut connection = gateway.connect();
+        connection.write(b"POST /one HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n");
+        connection.write(&[b'A'; 30_000]);
+        // The rest arrives at different times after the reset.
+        tokio::time::sleep(Duration::from_millis(number % 8)).await;
+        connection.write(&[b'B'; 30_000]);
+        connection.write(b"GET /two HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(connection.read_response("POST").body.len(), 200);
+        // Or the connection was closed.
+        if let Some(answer) = connection.try_read_response("GET") {
+            assert_eq!(answer.status, 200, "{}", answer.text());
+        }
+    }
+    let lines = lines.lock();
+    assert!(lines.iter().all(|line| ["POST /one", "GET /two"].contains(&&**line)), "{lines:?}");
+    assert!(lines.contains(&"GET /two".to_owned()));
+}
+
+/// Pipelined requests over an upstream of HTTP/2.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pipelined_requests_get_their_own_responses() {
+    let server = scripted(|(request, mut respond)| async move {
+        let path = request.uri().path().to_owned();
+        let mut body = request.into_body();
+        let mut seen = path.into_bytes();
+        while let Some(Ok(part)) = body.data().await {
+            let _ = body.flow_control().release_capacity(part.len());
+            seen.extend_from_slice(&part);
+        }
+        let mut send = respond.send_response(http::Response::new(()), false).unwrap();
+        send.send_data(Bytes::from(seen), true).unwrap();
+    });
+    let gateway = Gateway::start(&config(&server.await.to_string(), "protocol = \"h2c\""));
+    let mut connection = gateway.connect();
+    let mut all = String::new();
+    for number in 0..10 {
+        all += &format!("GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n");
+        all += &format!("POST /{number} HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nxyz");
+        all += &format!(
+            "PUT /{number} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nuv\r\n0\r\n\r\n"
+        );
+    }
+    connection.write(all.as_bytes());
+    for number in 0..10 {
+        assert_eq!(connection.read_response("GET").text(), format!("/{number}"));
+        assert_eq!(connection.read_response("POST").text(), format!("/{number}xyz"));
+        assert_eq!(connection.read_response("PUT").text(), format!("/{number}uv"));
+    }
+}

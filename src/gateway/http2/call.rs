@@ -165,8 +165,11 @@ impl<'a> Call<'a> {
         let end = limits.end(waiting, self.since);
         let is_sending = body.pending.is_some();
         let is_idle = body.is_whole || body.is_done;
+        // Pingora takes what an idle client of HTTP/1.1 sends for its next request, also if it is the rest of this
+        // one.
+        let is_watched = body.is_whole || !body.is_done || session.is_http2();
         let from_client = async {
-            if !is_sending {
+            if !is_sending && is_watched {
                 return Event::FromClient(session.read_body_or_idle(is_idle).await);
             }
             match session.downstream_session.watch_h2_stream_close() {
