@@ -14,6 +14,8 @@ import sys
 SILENT, HTTP1, HTTP1_TLS, HTTP2, HTTP2_TLS = "silent", "h1", "h1-tls", "h2", "h2-tls"
 KINDS = [SILENT, HTTP1, HTTP1_TLS, HTTP2, HTTP2_TLS]
 
+PER_ADDRESS = 500
+
 HOST = b"localhost"
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\nUser-Agent: idle/1.0\r\n\r\n"
 
@@ -30,7 +32,7 @@ def main() -> None:
     kind, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     context = tls_context(kind)
     # Kept by the name; the end of the process closes them.
-    _connections = [connection(kind, port, context) for _ in range(count)]
+    _connections = [connection(kind, port, context, number) for number in range(count)]
     print("open", flush=True)
     signal.pause()
 
@@ -43,9 +45,11 @@ def tls_context(kind: str) -> ssl.SSLContext:
     return context
 
 
-def connection(kind: str, port: int, context: ssl.SSLContext) -> socket.socket:
+def connection(kind: str, port: int, context: ssl.SSLContext, number: int) -> socket.socket:
     """One connection, after its request."""
-    one = socket.create_connection(("127.0.0.1", port), 10)
+    # Gateways can limit the connections of an address.
+    source = f"127.0.0.{2 + number // PER_ADDRESS}"
+    one = socket.create_connection(("127.0.0.1", port), 10, (source, 0))
     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if kind in (HTTP1_TLS, HTTP2_TLS):
         one = context.wrap_socket(one, server_hostname="localhost")

@@ -1,7 +1,8 @@
 //! `tollgate run`: reads the file, opens the ports, serves until SIGTERM or SIGINT.
 //!
-//! Reading order: this file (start and shutdown), `log`, `telemetry`, `services`, `settle`.
+//! Reading order: this file (start and shutdown), `huge_pages`, `log`, `telemetry`, `services`, `settle`.
 
+mod huge_pages;
 mod log;
 mod services;
 mod settle;
@@ -44,6 +45,7 @@ use telemetry::Telemetry;
 
 /// Serves the configuration in `file` until SIGTERM or SIGINT.
 pub(super) fn run(file: &Path) -> ExitCode {
+    huge_pages::disable();
     let (source, policy) = match log::open(file) {
         Ok(opened) => opened,
         Err(exit) => return exit,

@@ -318,6 +318,9 @@ impl ProxyHttp for Gateway {
         if upstream_response::prepare(response, session.req_header().version)? {
             session.set_keepalive(None);
         }
+        if session.is_http2() {
+            upstream_response::detach(response)?;
+        }
         if response.status == StatusCode::SWITCHING_PROTOCOLS {
             // `upstream::connection` ends it when it has been silent in both directions.
             session.set_read_timeout(None);

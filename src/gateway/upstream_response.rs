@@ -1,7 +1,10 @@
 //! The upstream's response as it is forwarded to the client: without hop-by-hop headers, and with
 //! unambiguous framing.
 
-use http::{HeaderName, StatusCode, Version, header};
+use std::mem;
+
+use http::response::Parts;
+use http::{HeaderName, HeaderValue, StatusCode, Version, header};
 use pingora::prelude::{ResponseHeader, Result};
 
 use super::forward;
@@ -37,6 +40,27 @@ pub(super) fn prepare(response: &mut ResponseHeader, request: Version) -> Result
     let unchunked =
         request == Version::HTTP_10 && response.remove_header(&header::TRANSFER_ENCODING).is_some();
     Ok(unchunked)
+}
+
+/// Copies the values of the headers.
+///
+/// They share the buffer of 4 KiB into which the head was read. A connection of an HTTP/2 client keeps values in the
+/// table of its header compression, and with each of them the whole buffer.
+///
+/// # Errors
+/// None, with a head that was parsed.
+pub(super) fn detach(response: &mut ResponseHeader) -> Result<()> {
+    let empty = ResponseHeader::build_no_case(response.status, Some(0))?;
+    let mut parts = Parts::from(mem::replace(response, empty));
+    for value in parts.headers.values_mut() {
+        // Its bytes are valid: they are those of a value.
+        if let Ok(mut copy) = HeaderValue::from_bytes(value.as_bytes()) {
+            copy.set_sensitive(value.is_sensitive());
+            *value = copy;
+        }
+    }
+    *response = parts.into();
+    Ok(())
 }
 
 /// Removes the headers that `Connection` names, and `Keep-Alive`, which some servers send without naming

@@ -100,5 +100,6 @@ mod samples;
 mod traces;
 
 // Memory with an unbounded number of clients.
+mod idle;
 mod listeners;
 mod memory;
