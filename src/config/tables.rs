@@ -79,6 +79,12 @@ table! {
         pub handshake_timeout: Field<String>,
         /// Time limit for the whole head of a request, `1ms` to `10m`. Default: `"10s"`.
         pub head_timeout: Field<String>,
+        /// Minimum rate of a request's body, in bytes a second, up to 1000000000; 0: none. A slower request gets
+        /// 408. Default: 240.
+        pub body_min_rate: Field<u64>,
+        /// Minimum rate at which a client reads a response, in bytes a second, up to 1000000000; 0: none. A
+        /// slower client's connection is closed. Default: 240.
+        pub send_min_rate: Field<u64>,
         /// Maximum number of requests on one connection, 1 to 1000000000; 0: any number. The connection closes
         /// after the last one. Default: 10000.
         pub max_requests_per_connection: Field<u64>,

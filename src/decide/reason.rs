@@ -72,6 +72,10 @@ pub enum Failure {
     ClientClosed,
     /// The client sent more of a body than `max_body_bytes`, without a `Content-Length`.
     BodyTooLarge,
+    /// The client sent the body below `server.limits.body_min_rate`.
+    SlowBody,
+    /// The client read the response below `server.limits.send_min_rate`, or none of it for `server.write_timeout`.
+    SlowReader,
     /// The client did not send the rest of the request in time.
     ClientTimeout,
     /// The rest of the request is not valid HTTP, or `Connection` names a header that must be forwarded.
@@ -94,7 +98,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 38] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -121,6 +125,8 @@ impl Reason {
         Self::ConflictingHeaders,
         Self::HopByHopHeader,
         Self::Failed(Failure::BodyTooLarge),
+        Self::Failed(Failure::SlowBody),
+        Self::Failed(Failure::SlowReader),
         Self::Failed(Failure::ClientTimeout),
         Self::Failed(Failure::UnreadableRequest),
         Self::Failed(Failure::NoServer),
@@ -191,6 +197,8 @@ impl Failure {
         match self {
             Self::ClientClosed => "client_closed",
             Self::BodyTooLarge => "body_cut_off",
+            Self::SlowBody => "slow_body",
+            Self::SlowReader => "slow_reader",
             Self::ClientTimeout => "client_timeout",
             Self::UnreadableRequest => "unreadable_request",
             Self::NoServer => "no_server",

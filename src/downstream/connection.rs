@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
@@ -37,6 +37,10 @@ pub struct ConnectionInfo {
     pub redirect: Option<u16>,
     /// How far the head of the next request has been read, with HTTP/1.
     pub head: HeadProgress,
+    /// Whether its requests have ended by an upgrade to another protocol.
+    upgraded: AtomicBool,
+    /// Why it closes because its client is too slow: a value of [`Slow`], or 0.
+    slow: AtomicU8,
     /// How many requests it has had.
     requests: AtomicU64,
     /// Its place in the table of open connections; `None` in tests.
@@ -53,6 +57,16 @@ pub enum ClientProtocol {
     Http1,
     /// HTTP/2.
     Http2,
+}
+
+/// Why a client is too slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Slow {
+    /// It sends the body of a request too slowly.
+    Body = 1,
+    /// It reads a response too slowly.
+    Reader = 2,
 }
 
 impl ConnectionInfo {
@@ -75,6 +89,27 @@ impl ConnectionInfo {
     /// Runs a future whose requests come from this connection.
     pub async fn scope<F: Future>(self: Arc<Self>, serve: F) -> F::Output {
         CONNECTION.scope(self, serve).await
+    }
+
+    /// Notes that the connection has been upgraded to another protocol.
+    pub fn note_upgraded(&self) {
+        self.upgraded.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the connection has been upgraded to another protocol.
+    pub fn is_upgraded(&self) -> bool {
+        self.upgraded.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the connection closes because its client is too slow.
+    pub fn note_slow(&self, slow: Slow) {
+        self.slow.store(slow as u8, Ordering::Relaxed);
+    }
+
+    /// Why the connection closes, if its client is too slow.
+    pub fn slow(&self) -> Option<Slow> {
+        let slow = self.slow.load(Ordering::Relaxed);
+        [Slow::Body, Slow::Reader].into_iter().find(|candidate| *candidate as u8 == slow)
     }
 
     /// Counts a request. Returns whether it is the last one of `max`, the maximum; `None`: there is no maximum.

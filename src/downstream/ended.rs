@@ -1,5 +1,6 @@
 //! Why a connection was closed without a response.
 
+use super::connection::Slow;
 use super::open::ShedCause;
 
 /// Why the gateway closed a connection that it could not serve.
@@ -17,6 +18,10 @@ pub(super) enum Ended {
     HeadTimeout,
     /// The preface of HTTP/2 is not valid.
     Preface,
+    /// Its client sent the body of a request too slowly.
+    BodyRate,
+    /// Its client read a response too slowly.
+    SendRate,
     /// Too many of its requests were malformed.
     Malformed,
     /// There are `server.limits.max_connections` connections.
@@ -37,6 +42,8 @@ impl Ended {
             Self::HandshakeTimeout => "handshake_timeout",
             Self::HeadTimeout => "head_timeout",
             Self::Preface => "preface",
+            Self::BodyRate => "body_rate",
+            Self::SendRate => "send_rate",
             Self::Malformed => "malformed_requests",
             Self::MaxConnections => "max_connections",
             Self::MaxConnectionsPerIp => "max_connections_per_ip",
@@ -44,5 +51,14 @@ impl Ended {
             Self::Shed(ShedCause::Descriptors) => "no_descriptors",
             Self::Shed(ShedCause::Memory) => "memory",
         })
+    }
+}
+
+impl From<Slow> for Ended {
+    fn from(slow: Slow) -> Self {
+        match slow {
+            Slow::Body => Self::BodyRate,
+            Slow::Reader => Self::SendRate,
+        }
     }
 }

@@ -13,6 +13,7 @@ use super::connection::{ClientProtocol, ConnectionInfo};
 use super::ended::Ended;
 use super::http2::Http2Limits;
 use super::open::{Entry, OverLimit};
+use super::send::SendGuard;
 use super::service::Front;
 use super::stream::ClientStream;
 use super::unwritten::WriteProgress;
@@ -118,6 +119,7 @@ where
         connection.hsts = listener.hsts.as_ref().and_then(hsts);
         let head_timeout = limits.head_timeout;
         let progress = WriteProgress::new(self.front.unwritten.clone());
+        let writes = (progress, SendGuard::new(limits.send_min_rate));
         let stream = if listener.tls.is_some() {
             let stream = self.handshake(socket, deadline).await?;
             let tls = stream.get_ref().1;
@@ -125,7 +127,7 @@ where
                 connection.protocol = ClientProtocol::Http2;
             }
             connection.tls = Some(client::info(tls));
-            ClientStream::tls(stream, connection, head_timeout, progress)
+            ClientStream::tls(stream, connection, head_timeout, writes)
         } else {
             if listener.http2 {
                 let first_request = http1::first_request(&policy.server);
@@ -138,7 +140,7 @@ where
                 };
                 connection.note_busy();
             }
-            ClientStream::clear(socket, connection, head_timeout, progress)
+            ClientStream::clear(socket, connection, head_timeout, writes)
         };
         Ok(Opened { stream: Box::new(stream), http2: Http2Limits::of(&policy.server) })
     }

@@ -72,6 +72,9 @@ where
     if connection.head.has_timed_out() {
         return Ended::HeadTimeout;
     }
+    if let Some(slow) = connection.slow() {
+        return slow.into();
+    }
     connection.shed_cause().map_or(Ended::Uncounted, Ended::Shed)
 }
 

@@ -134,7 +134,9 @@ where
                 continue;
             }
             // The connection has ended, by either side.
-            Event::Accepted(Ok(None) | Err(_)) => return ended,
+            Event::Accepted(Ok(None) | Err(_)) => {
+                return connection.slow().map_or(ended, Ended::from);
+            }
             Event::Due if is_closing => return ended,
             Event::Shed => {
                 let Some(cause) = requests.shed_cause() else { continue };

@@ -31,6 +31,7 @@ mod memory;
 mod opening;
 mod overload;
 mod prefix;
+mod send;
 mod stream;
 
 pub use crate::net::socket;

@@ -18,8 +18,9 @@ use pingora::protocols::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
-use super::connection::{ClientProtocol, ConnectionInfo};
+use super::connection::{ClientProtocol, ConnectionInfo, Slow};
 use super::head::HeadTimer;
+use super::send::SendGuard;
 use super::unwritten::WriteProgress;
 use crate::net::socket::Socket;
 
@@ -43,6 +44,8 @@ pub(super) struct ClientStream {
     progress: WriteProgress,
     /// Whether the connection is marked as idle, with HTTP/1.
     is_idle: bool,
+    /// Bounds the slowness of the client.
+    guard: SendGuard,
 }
 
 /// How the bytes reach the client.
@@ -58,11 +61,11 @@ impl ClientStream {
         socket: Socket,
         connection: ConnectionInfo,
         head_timeout: Duration,
-        progress: WriteProgress,
+        (progress, guard): (WriteProgress, SendGuard),
     ) -> Self {
         let digest = digest(&socket, &connection);
         let head = head_timer(&connection, head_timeout);
-        Self::new(Transport::Clear(socket), digest, connection, head, progress)
+        Self::new(Transport::Clear(socket), digest, connection, head, (progress, guard))
     }
 
     /// Wraps a connection over TLS, after its handshake.
@@ -70,11 +73,11 @@ impl ClientStream {
         stream: TlsStream<Socket>,
         connection: ConnectionInfo,
         head_timeout: Duration,
-        progress: WriteProgress,
+        (progress, guard): (WriteProgress, SendGuard),
     ) -> Self {
         let digest = digest(stream.get_ref().0, &connection);
         let head = head_timer(&connection, head_timeout);
-        Self::new(Transport::Tls(Box::new(stream)), digest, connection, head, progress)
+        Self::new(Transport::Tls(Box::new(stream)), digest, connection, head, (progress, guard))
     }
 
     fn new(
@@ -82,11 +85,11 @@ impl ClientStream {
         digest: Arc<SocketDigest>,
         connection: ConnectionInfo,
         head: Option<HeadTimer>,
-        progress: WriteProgress,
+        (progress, guard): (WriteProgress, SendGuard),
     ) -> Self {
         let connection = Arc::new(connection);
         let (buffer, is_idle) = (Vec::new(), false);
-        Self { transport, buffer, written: 0, digest, connection, head, progress, is_idle }
+        Self { transport, buffer, written: 0, digest, connection, head, progress, is_idle, guard }
     }
 
     /// The connection, which its requests share.
@@ -127,6 +130,28 @@ impl ClientStream {
         Pin::new(&mut self.transport).poll_write(context, bytes)
     }
 
+    /// Notes how a write or flush has ended. Fails it if the client reads too slowly.
+    fn watch<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        self.progress.note(written.is_pending());
+        if written.is_ready() {
+            self.guard.note_accepted();
+            return written;
+        }
+        // The bytes of an upgraded connection are not a response.
+        if self.connection.is_upgraded() {
+            return Poll::Pending;
+        }
+        let socket = self.transport.socket();
+        ready!(self.guard.poll_slow(socket, context));
+        socket.reset_when_closed();
+        self.connection.note_slow(Slow::Reader);
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
     /// Whether no response is being sent over HTTP/1. HTTP/2 marks the ends of responses itself.
     fn is_between_responses(&self) -> bool {
         self.head.is_none() || !self.connection.head.is_whole()
@@ -136,6 +161,15 @@ impl ClientStream {
     fn discard(&mut self) {
         self.buffer = Vec::new();
         self.written = 0;
+    }
+}
+
+impl Transport {
+    fn socket(&self) -> &Socket {
+        match self {
+            Self::Clear(socket) => socket,
+            Self::Tls(stream) => stream.get_ref().0,
+        }
     }
 }
 
@@ -267,8 +301,7 @@ impl AsyncWrite for ClientStream {
             return Poll::Ready(Ok(bytes.len()));
         }
         let written = this.poll_with_buffer(context, bytes);
-        this.progress.note(written.is_pending());
-        written
+        this.watch(written, context)
     }
 
     fn poll_write_vectored(
@@ -285,8 +318,7 @@ impl AsyncWrite for ClientStream {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => Poll::Pending,
         };
-        this.progress.note(written.is_pending());
-        written
+        this.watch(written, context)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -299,14 +331,16 @@ impl AsyncWrite for ClientStream {
             Poll::Ready(Ok(())) => Pin::new(&mut this.transport).poll_flush(context),
             unfinished => unfinished,
         };
-        this.progress.note(flushed.is_pending());
-        flushed
+        this.watch(flushed, context)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        ready!(this.poll_buffer(context))?;
-        Pin::new(&mut this.transport).poll_shutdown(context)
+        let closed = match this.poll_buffer(context) {
+            Poll::Ready(Ok(())) => Pin::new(&mut this.transport).poll_shutdown(context),
+            unfinished => unfinished,
+        };
+        this.watch(closed, context)
     }
 }
 
@@ -320,10 +354,7 @@ impl Shutdown for ClientStream {
 
 impl UniqueID for ClientStream {
     fn id(&self) -> UniqueIDType {
-        match &self.transport {
-            Transport::Clear(socket) => socket.as_raw_fd(),
-            Transport::Tls(stream) => stream.get_ref().0.as_raw_fd(),
-        }
+        self.transport.socket().as_raw_fd()
     }
 }
 
@@ -362,7 +393,15 @@ mod tests {
         let connection = ConnectionInfo::default();
         let progress = WriteProgress::new(Unwritten::default());
         let timeout = Duration::from_secs(10);
-        (ClientStream::clear(Socket::unix(here), connection, timeout, progress), there)
+        (
+            ClientStream::clear(
+                Socket::unix(here),
+                connection,
+                timeout,
+                (progress, SendGuard::new(None)),
+            ),
+            there,
+        )
     }
 
     #[tokio::test]
@@ -417,7 +456,12 @@ mod tests {
         let unwritten = Unwritten::default();
         let (connection, timeout) = (ConnectionInfo::default(), Duration::from_secs(10));
         let progress = WriteProgress::new(unwritten.clone());
-        let mut stream = ClientStream::clear(Socket::unix(here), connection, timeout, progress);
+        let mut stream = ClientStream::clear(
+            Socket::unix(here),
+            connection,
+            timeout,
+            (progress, SendGuard::new(None)),
+        );
         let body = vec![0; 4_000_000];
         let write = async {
             stream.write_all(&body).await.unwrap();

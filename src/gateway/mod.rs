@@ -57,9 +57,10 @@ use crate::observe::metrics::Metrics;
 use crate::observe::traces::Traces;
 use crate::runtime::CurrentSnapshot;
 use crate::store::limiter::{Limiter, Source};
-use crate::upstream::connection::Attempt;
+use crate::upstream::connection::{Attempt, TimedOut};
 use bearer_hint::BearerHint;
 use exchange::Exchange;
+use respond::failure;
 
 /// Maximum number of interim responses (102, 103) to one request.
 const MAX_INTERIM: usize = 32;
@@ -238,7 +239,7 @@ impl ProxyHttp for Gateway {
             *body = None;
         }
         let Some(attempt) = &exchange.attempt else { return Ok(()) };
-        attempt.note_body(clock::now());
+        attempt.note_body(clock::now(), body.as_ref().map_or(0, Bytes::len));
         if is_end {
             if attempt.has_body {
                 exchange.marks.request.get_or_insert_with(clock::now);
@@ -258,6 +259,9 @@ impl ProxyHttp for Gateway {
         Self::CTX: Send + Sync,
     {
         if !respond::is_final(response.status) {
+            if let (StatusCode::CONTINUE, Some(attempt)) = (response.status, &exchange.attempt) {
+                attempt.note_continue();
+            }
             exchange.interim += 1;
             return if exchange.interim > MAX_INTERIM {
                 Err(respond::too_many_interim())
@@ -322,6 +326,7 @@ impl ProxyHttp for Gateway {
             upstream_response::detach(response)?;
         }
         if response.status == StatusCode::SWITCHING_PROTOCOLS {
+            exchange.connection.note_upgraded();
             // `upstream::connection` ends it when it has been silent in both directions.
             session.set_read_timeout(None);
         }
@@ -365,13 +370,16 @@ impl ProxyHttp for Gateway {
         if !is_idempotent || session.as_ref().retry_buffer_truncated() {
             error.set_retry(false);
         }
-        if attempt.is_some_and(Attempt::has_timed_out) {
-            error.etype = ErrorType::ReadTimedout;
-        }
-        if attempt.is_some_and(Attempt::has_client_timed_out) {
-            (error.esource, error.etype) = (ErrorSource::Downstream, ErrorType::ReadTimedout);
+        let late = match attempt.and_then(Attempt::timed_out) {
+            None => return error,
+            Some(TimedOut::Server) => (error.esource.clone(), ErrorType::ReadTimedout),
+            Some(TimedOut::ClientSilent) => (ErrorSource::Downstream, ErrorType::ReadTimedout),
+            Some(TimedOut::ClientSlow) => (ErrorSource::Downstream, failure::SLOW_BODY),
+        };
+        if late.0 == ErrorSource::Downstream {
             error.set_retry(false);
         }
+        (error.esource, error.etype) = late;
         error
     }
 
@@ -385,7 +393,8 @@ impl ProxyHttp for Gateway {
         Self::CTX: Send + Sync,
     {
         self.count_failure(exchange, error);
-        let failure = respond::failure::failure(error);
+        let failure = failure::failure(error);
+        let failure = self.count_slowness(exchange, failure);
         exchange.failure = Some(failure);
         respond::fail(session, exchange, &self.at_will_log, failure, error).await
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header;
 use parking_lot::Mutex;
 use pingora::prelude::{Error, HttpPeer, Result};
 use pingora::protocols::l4::socket::SocketAddr;
@@ -16,7 +17,7 @@ use crate::net::proxy_protocol::{self, Addresses, Version};
 use crate::observe::access_log::UpstreamMarks;
 use crate::observe::metrics::UpstreamResult;
 use crate::policy::settings::{ProxyVersion, Upstream};
-use crate::upstream::connection::{Attempt, Connector, Connects};
+use crate::upstream::connection::{Attempt, Connector, Connects, Progress};
 use crate::upstream::dial::Dial;
 
 impl Gateway {
@@ -80,6 +81,11 @@ impl Gateway {
             Connects::IdleFirst
         };
         let attempt = Arc::new(attempt(exchange, upstream, dial, connects, has_body));
+        if has_body {
+            let limits = &exchange.snapshot.policy.server.limits;
+            let awaits_continue = session.req_header().headers.contains_key(header::EXPECT);
+            *attempt.progress.lock() = Progress::measured(limits.body_min_rate, awaits_continue);
+        }
         *attempt.opened.lock() = opened;
         if attempt.bounds_every_read() {
             options.read_timeout = None;

@@ -13,6 +13,7 @@ use crate::decide::decision::{Decision, Summary};
 use crate::decide::label::DecisionLabel;
 use crate::decide::outcome::RequestOutcome;
 use crate::decide::reason::{Failure, Reason};
+use crate::downstream::connection::{ClientProtocol, Slow};
 use crate::observe::access_log::{Record, RequestParts, Timings};
 use crate::observe::audit::AuditedRequest;
 use crate::observe::metrics::{CompleteRequest, UpstreamResult, seconds};
@@ -21,6 +22,26 @@ use crate::policy::settings::KeySource;
 use crate::store::limiter::Source;
 
 impl Gateway {
+    /// Counts a request that failed because its client is too slow. Returns the failure: if the connection was
+    /// closed for that, it seems to have been closed by the client.
+    pub(super) fn count_slowness(&self, exchange: &Exchange, failure: Failure) -> Failure {
+        let connection = &exchange.connection;
+        let is_closed = connection.slow() == Some(Slow::Reader);
+        let (failure, slow, reason) = match failure {
+            Failure::ClientClosed if is_closed => return Failure::SlowReader,
+            Failure::SlowBody => (failure, Slow::Body, "body_rate"),
+            Failure::SlowReader => (failure, Slow::Reader, "send_rate"),
+            _ => return failure,
+        };
+        match connection.protocol {
+            // Counted at the end of the connection.
+            ClientProtocol::Http1 => connection.note_slow(slow),
+            // Only the request ends.
+            ClientProtocol::Http2 => self.metrics.connections.reject(reason),
+        }
+        failure
+    }
+
     /// Observes the duration of a check of rate limits, in microseconds.
     pub(super) fn observe_check(&self, source: Source, took_us: u64) {
         if let Some(checks) = self.checks.get(source as usize) {

@@ -7,6 +7,7 @@ pub mod listen;
 pub mod lookup;
 pub mod percent;
 pub mod proxy_protocol;
+pub mod rate;
 pub mod socket;
 pub mod tls;
 pub mod tls_info;

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf as _, Bytes};
+use pingora::protocols::l4::ext::get_tcp_info;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -48,6 +49,26 @@ impl Socket {
         match &self.transport {
             Some(Transport::Tcp(stream)) => stream.local_addr().ok(),
             Some(Transport::Unix(_)) | None => None,
+        }
+    }
+
+    /// Returns how many bytes the other end of the TCP connection has acknowledged; `None` for a Unix socket, and for
+    /// kernels before Linux 6.2.
+    pub fn acknowledged_bytes(&self) -> Option<u64> {
+        match &self.transport {
+            Some(Transport::Tcp(stream)) => {
+                get_tcp_info(stream.as_raw_fd()).ok().map(|info| info.tcpi_bytes_acked)
+            }
+            Some(Transport::Unix(_)) | None => None,
+        }
+    }
+
+    /// Discards bytes that have not been sent when the socket is closed, and resets its connection. Otherwise the
+    /// kernel keeps them until the other end has read them.
+    pub fn reset_when_closed(&self) {
+        if let Some(Transport::Tcp(stream)) = &self.transport {
+            // An error leaves the kernel's default.
+            let _ = stream.set_zero_linger();
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +59,10 @@ pub struct ServerLimits {
     pub handshake_timeout: Duration,
     /// Maximum time for the whole head of a request.
     pub head_timeout: Duration,
+    /// Minimum rate of a request's body, in bytes a second; `None`: any rate.
+    pub body_min_rate: Option<NonZeroU64>,
+    /// Minimum rate at which a client reads responses, in bytes a second; `None`: any rate.
+    pub send_min_rate: Option<NonZeroU64>,
     /// Maximum number of requests on one connection; `None`: any number.
     pub max_requests_per_connection: Option<u64>,
     /// Maximum number of header lines of a request; beyond it, 431.

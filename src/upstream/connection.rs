@@ -12,6 +12,7 @@
 //! read after a write is not ready when it is first polled.
 
 use std::io;
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -32,6 +33,7 @@ use super::dial::{Dial, Offer};
 use super::idle::{Body, Idle};
 use super::transport::Transport;
 use crate::clock;
+use crate::net::rate::RateMeter;
 use crate::request_id::RequestId;
 
 /// One attempt to send a request to a server. Shared by the request and its connection.
@@ -86,13 +88,21 @@ pub(crate) struct Progress {
     timed_out: Option<TimedOut>,
     /// When a part of the request's body came from the client last, in microseconds; 0: not yet.
     body_at: u64,
+    /// Measures how fast the client sends the body; `None`: any rate will do.
+    meter: Option<RateMeter>,
+    /// Whether the client may be waiting for a 100 before it sends the body.
+    awaits_continue: bool,
 }
 
-/// Which side was silent for too long.
+/// Which side was too slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TimedOut {
+pub(crate) enum TimedOut {
+    /// The server took longer than `read_timeout`.
     Server,
-    Client,
+    /// The client paused within the request's body for longer than its timeout.
+    ClientSilent,
+    /// The client sent the request's body below the minimum rate.
+    ClientSlow,
 }
 
 /// What is read next from the connection.
@@ -128,8 +138,18 @@ struct Connection {
     timer: Option<(Stage, Pin<Box<Sleep>>)>,
     /// When the attempt got the connection, in microseconds.
     opened_at: u64,
-    /// Bounds the pauses of the client while it sends the request's body.
+    /// Bounds the pauses and the slowness of the client while it sends the request's body.
     client_timer: Option<Pin<Box<Sleep>>>,
+    /// Whether the last write has to be continued.
+    is_write_blocked: bool,
+}
+
+impl Progress {
+    /// The progress of an attempt whose request has a body, which the client must send at this rate, in bytes a
+    /// second; `None`: at any rate. With `awaits_continue`, it may wait for a 100 before.
+    pub(crate) fn measured(min_rate: Option<NonZeroU64>, awaits_continue: bool) -> Self {
+        Self { meter: min_rate.map(RateMeter::new), awaits_continue, ..Self::default() }
+    }
 }
 
 impl Attempt {
@@ -138,21 +158,27 @@ impl Attempt {
         self.progress.lock().is_reused
     }
 
-    /// Whether it failed because the server took longer than `read_timeout`.
-    pub(crate) fn has_timed_out(&self) -> bool {
-        self.progress.lock().timed_out == Some(TimedOut::Server)
+    /// Which side failed it by being too slow, if one did.
+    pub(crate) fn timed_out(&self) -> Option<TimedOut> {
+        self.progress.lock().timed_out
     }
 
-    /// Whether it failed because the client paused within the request's body for too long.
-    pub(crate) fn has_client_timed_out(&self) -> bool {
-        self.progress.lock().timed_out == Some(TimedOut::Client)
-    }
-
-    /// Notes that a part of the request's body has come from the client.
-    pub(crate) fn note_body(&self, now: u64) {
-        if self.client_timeout.is_some() {
-            self.progress.lock().body_at = now;
+    /// Notes that bytes of the request's body have come from the client.
+    pub(crate) fn note_body(&self, now: u64, bytes: usize) {
+        if !self.has_body {
+            return;
         }
+        let mut progress = self.progress.lock();
+        progress.body_at = now;
+        progress.awaits_continue = false;
+        if let Some(meter) = &mut progress.meter {
+            meter.note(now, u64::try_from(bytes).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Notes that the client gets a 100.
+    pub(crate) fn note_continue(&self) {
+        self.progress.lock().awaits_continue = false;
     }
 
     /// Whether this wrapper bounds the time of each read instead of Pingora. Pingora's timeout would include
@@ -217,6 +243,7 @@ impl L4Connect for Connector {
             timer: None,
             opened_at: clock::now(),
             client_timer: None,
+            is_write_blocked: false,
         };
         Ok(VirtualSocketStream::new(Box::new(connection)).into())
     }
@@ -275,24 +302,54 @@ impl Connection {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Fails once the client has paused for too long within the request's body.
+    /// Fails once the client has paused for too long within the request's body, or sends it too slowly.
     fn poll_client(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some(timeout) = self.attempt.client_timeout.filter(|_| self.is_receiving) else {
+        if !self.is_receiving {
             return Poll::Pending;
-        };
+        }
         loop {
-            let since = self.attempt.progress.lock().body_at.max(self.opened_at);
-            let paused = Duration::from_micros(clock::now().saturating_sub(since));
-            if paused >= timeout {
-                self.attempt.progress.lock().timed_out = Some(TimedOut::Client);
+            let now = clock::now();
+            let Some((end, late)) = self.client_end(now) else { return Poll::Pending };
+            if now >= end {
+                self.attempt.progress.lock().timed_out = Some(late);
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             let timer = self.client_timer.get_or_insert_with(|| {
-                Box::pin(tokio::time::sleep(timeout.saturating_sub(paused)))
+                Box::pin(tokio::time::sleep(Duration::from_micros(end - now)))
             });
             ready!(timer.as_mut().poll(context));
             self.client_timer = None;
         }
+    }
+
+    /// When the client is too late unless it sends more of the request's body before, and why; `None`: never.
+    fn client_end(&self, now: u64) -> Option<(u64, TimedOut)> {
+        let mut progress = self.attempt.progress.lock();
+        let is_expected = !self.is_write_blocked && !progress.awaits_continue;
+        let is_upgraded = progress.stage == Stage::Upgraded;
+        let body_at = progress.body_at;
+        let slow = progress.meter.as_mut().filter(|_| is_expected && !is_upgraded);
+        let slow = slow.and_then(|meter| {
+            meter.wait(now);
+            meter.deadline()
+        });
+        let silent = self.attempt.client_timeout.map(|timeout| {
+            let timeout = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
+            body_at.max(self.opened_at).saturating_add(timeout)
+        });
+        let slow = slow.map(|end| (end, TimedOut::ClientSlow));
+        let silent = silent.map(|end| (end, TimedOut::ClientSilent));
+        slow.into_iter().chain(silent).min_by_key(|(end, _)| *end)
+    }
+
+    /// Notes whether the server accepts no more of the request. The client does not have to send any then.
+    fn note_write(&mut self, is_blocked: bool) {
+        if self.is_write_blocked != is_blocked && self.is_receiving {
+            if let Some(meter) = &mut self.attempt.progress.lock().meter {
+                meter.pause(clock::now());
+            }
+        }
+        self.is_write_blocked = is_blocked;
     }
 
     fn stream(&mut self) -> io::Result<Pin<&mut Transport>> {
@@ -352,7 +409,9 @@ impl AsyncWrite for Connection {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.has_written = true;
-        this.stream()?.poll_write(context, bytes)
+        let written = this.stream()?.poll_write(context, bytes);
+        this.note_write(written.is_pending());
+        written
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -73,6 +73,7 @@ mod reload_tokens;
 mod broken_upstreams;
 mod hostile;
 mod overload;
+mod slow_clients;
 mod slow_upstreams;
 mod surplus;
 

@@ -4,6 +4,7 @@
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::ResponseFuture;
@@ -18,8 +19,9 @@ use super::timeout::{Limits, Waiting};
 use super::{Outcome, Replay, request};
 use crate::clock;
 use crate::gateway::exchange::Exchange;
-use crate::gateway::respond::{self, grpc};
+use crate::gateway::respond::{self, failure, grpc};
 use crate::gateway::{Gateway, MAX_INTERIM, body_drain, upstream_response};
+use crate::net::rate::RateMeter;
 use crate::upstream::http2::{Stream, in_words, is_unprocessed};
 
 /// An attempt in progress.
@@ -36,6 +38,8 @@ pub(super) struct Call<'a> {
     /// When the current wait began.
     since: Instant,
     timer: Pin<Box<Sleep>>,
+    /// Measures how fast the client sends the body; `None`: any rate will do.
+    meter: Option<RateMeter>,
     is_reused: bool,
     /// Counted by the connection until the attempt ends.
     stream: Stream,
@@ -72,6 +76,8 @@ enum Event {
     /// The client has closed the stream of its request.
     ClientClosed(Box<Error>),
     Timeout(Waiting),
+    /// The client sends the body below the minimum rate.
+    ClientSlow,
 }
 
 impl<'a> Call<'a> {
@@ -102,6 +108,9 @@ impl<'a> Call<'a> {
             is_whole: !has_body || replay.is_whole,
             is_done: !has_body,
         };
+        let server = &exchange.snapshot.policy.server;
+        let meter = server.limits.body_min_rate.filter(|_| has_body && limits.bounds_client());
+        let meter = meter.map(RateMeter::new);
         Ok(Self {
             gateway,
             is_reused: stream.is_reused,
@@ -113,7 +122,8 @@ impl<'a> Call<'a> {
             response: Response::Head(response),
             missing: None,
             since: Instant::now(),
-            timer: Box::pin(tokio::time::sleep(std::time::Duration::ZERO)),
+            timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            meter,
             stream,
         })
     }
@@ -143,6 +153,7 @@ impl<'a> Call<'a> {
                     self.write_trailers().await
                 }
                 Event::Data(Some(Err(error))) => Some(Err(in_words(error))),
+                Event::ClientSlow => Some(Err(Error::new(failure::SLOW_BODY).into_down())),
                 Event::Timeout(waiting) => Some(Err(self.limits.error(waiting))),
             };
             match end {
@@ -154,7 +165,7 @@ impl<'a> Call<'a> {
     }
 
     async fn next(&mut self) -> Event {
-        let Self { session, body, response, timer, limits, .. } = self;
+        let Self { session, body, response, timer, limits, meter, .. } = self;
         let waiting = if body.pending.is_some() {
             Waiting::Window
         } else if body.is_whole || body.is_done {
@@ -162,7 +173,11 @@ impl<'a> Call<'a> {
         } else {
             Waiting::Client
         };
-        let end = limits.end(waiting, self.since);
+        let mut end = limits.end(waiting, self.since);
+        if let Some(meter) = meter {
+            let slow = slow_at(meter, waiting);
+            end = slow.into_iter().chain(end).min();
+        }
         let is_sending = body.pending.is_some();
         let is_idle = body.is_whole || body.is_done;
         // Pingora takes what an idle client of HTTP/1.1 sends for its next request, also if it is the rest of this
@@ -180,13 +195,24 @@ impl<'a> Call<'a> {
                 }),
             }
         };
-        tokio::select! {
+        let event = tokio::select! {
             event = response.next() => event,
             result = poll_fn(|context| body.poll_send(context)), if is_sending => {
                 Event::Sent(result)
             }
             event = from_client => event,
             () = sleep_until(timer, end) => Event::Timeout(waiting),
+        };
+        // Time in which the response is written does not count.
+        let is_too_slow = meter.as_mut().is_some_and(|meter| {
+            let now = clock::now();
+            let is_too_slow = meter.is_too_slow(now);
+            meter.pause(now);
+            is_too_slow
+        });
+        match event {
+            Event::Timeout(Waiting::Client) if is_too_slow => Event::ClientSlow,
+            event => event,
         }
     }
 
@@ -199,6 +225,9 @@ impl<'a> Call<'a> {
         let is_whole = chunk.is_none() || self.session.is_body_done();
         if let Err(error) = self.exchange.count_body(chunk.as_ref().map_or(0, Bytes::len)) {
             return Some(Err(error));
+        }
+        if let (Some(meter), Some(chunk)) = (&mut self.meter, &chunk) {
+            meter.note(clock::now(), u64::try_from(chunk.len()).unwrap_or(u64::MAX));
         }
         if let Some(chunk) = chunk.filter(|chunk| !chunk.is_empty() || is_whole) {
             self.replay.push(&chunk);
@@ -381,6 +410,19 @@ impl<'a> Call<'a> {
         }
         Outcome::Failed(error)
     }
+}
+
+/// When the client sends the body too slowly unless more of it arrives before; `None`: never, because the gateway
+/// does not wait for the client.
+fn slow_at(meter: &mut RateMeter, waiting: Waiting) -> Option<Instant> {
+    let now = clock::now();
+    if waiting != Waiting::Client {
+        meter.pause(now);
+        return None;
+    }
+    meter.wait(now);
+    let left = meter.deadline()?.saturating_sub(now);
+    Instant::now().checked_add(Duration::from_micros(left))
 }
 
 impl Response {

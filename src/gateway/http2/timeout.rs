@@ -83,6 +83,11 @@ impl Limits {
         }
     }
 
+    /// Whether the time that the client takes for the body is limited.
+    pub(super) fn bounds_client(self) -> bool {
+        matches!(self, Self::Each { .. })
+    }
+
     /// When the request must have ended; `None`: at any time.
     pub(super) fn deadline(self) -> Option<Instant> {
         match self {

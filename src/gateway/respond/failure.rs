@@ -16,6 +16,12 @@ pub(in crate::gateway) const DEADLINE_PASSED: &str = "the deadline of the call h
 /// Cause of the failure of a request whose body is larger than `max_body_bytes`.
 const BODY_TOO_LARGE: &str = "the body is too large";
 
+/// Type of the failure of a request whose client sends the body below the minimum rate.
+pub(in crate::gateway) const SLOW_BODY: ErrorType = ErrorType::Custom(TOO_SLOW);
+
+/// Cause of the same.
+const TOO_SLOW: &str = "the body arrives too slowly";
+
 /// The error of a request whose body is larger than `max_body_bytes`.
 #[allow(clippy::unnecessary_box_returns, reason = "the type of Pingora's errors")]
 pub(in crate::gateway) fn body_too_large() -> Box<Error> {
@@ -42,11 +48,12 @@ pub(in crate::gateway) fn failure(error: &Error) -> Failure {
     match (error.esource(), error.etype()) {
         (ErrorSource::Downstream, ReadTimedout) => Failure::ClientTimeout,
         (ErrorSource::Downstream, Custom(BODY_TOO_LARGE)) => Failure::BodyTooLarge,
+        (ErrorSource::Downstream, Custom(TOO_SLOW)) => Failure::SlowBody,
+        (ErrorSource::Downstream, WriteTimedout) => Failure::SlowReader,
         // `H2Error`: the client has reset the request.
-        (
-            ErrorSource::Downstream,
-            ConnectionClosed | ReadError | WriteError | WriteTimedout | H2Error,
-        ) => Failure::ClientClosed,
+        (ErrorSource::Downstream, ConnectionClosed | ReadError | WriteError | H2Error) => {
+            Failure::ClientClosed
+        }
         (ErrorSource::Downstream, _) => Failure::UnreadableRequest,
         (_, HTTPStatus(_)) => Failure::NoServer,
         (ErrorSource::Upstream, ConnectTimedout | TLSHandshakeTimedout) => {
@@ -69,7 +76,10 @@ pub(in crate::gateway) fn failure(error: &Error) -> Failure {
 /// Status and detail of a failure; `None` if the client has closed the connection.
 pub(super) const fn response(failure: Failure) -> Option<(StatusCode, &'static str)> {
     Some(match failure {
-        Failure::ClientClosed => return None,
+        Failure::ClientClosed | Failure::SlowReader => return None,
+        Failure::SlowBody => {
+            (StatusCode::REQUEST_TIMEOUT, "The body of the request arrived too slowly.")
+        }
         Failure::BodyTooLarge => {
             (StatusCode::PAYLOAD_TOO_LARGE, "The body is larger than this route accepts.")
         }

@@ -1,6 +1,7 @@
 //! `[server]`, `[headers]` and `[memory]`.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -23,6 +24,12 @@ const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHO
 
 /// Maximum of the limits of new connections, in milliseconds and as text.
 const MAX_LIMIT: (u64, &str) = (600_000, "10m");
+
+/// Default of `body_min_rate` and `send_min_rate`.
+const DEFAULT_RATE: u64 = 240;
+
+/// Maximum of both. With it, 30 s of bytes are still below 2^64 millionths.
+const MAX_RATE: u64 = 1_000_000_000;
 
 /// Maximum of `max_headers`: Pingora reads no more header lines of a request over HTTP/1.
 const MAX_HEADERS: u64 = 256;
@@ -102,6 +109,9 @@ fn limits(
         10_000,
         0..=1_000_000_000,
     );
+    let mut rate = |name, field| count(name, field, DEFAULT_RATE, 0..=MAX_RATE);
+    let body_min_rate = rate("body_min_rate", &limits.body_min_rate);
+    let send_min_rate = rate("send_min_rate", &limits.send_min_rate);
     let max_headers = count("max_headers", &limits.max_headers, 100, 1..=MAX_HEADERS);
     let max_connections = match &limits.max_connections {
         None => Some(None),
@@ -112,6 +122,8 @@ fn limits(
     Some(ServerLimits {
         handshake_timeout: handshake_timeout?,
         head_timeout: head_timeout?,
+        body_min_rate: positive(body_min_rate?).and_then(NonZeroU64::new),
+        send_min_rate: positive(send_min_rate?).and_then(NonZeroU64::new),
         max_requests_per_connection: positive(max_requests?),
         max_headers: max_headers?,
         max_connections: max_connections?,
