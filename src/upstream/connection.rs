@@ -140,8 +140,15 @@ struct Connection {
     opened_at: u64,
     /// Bounds the pauses and the slowness of the client while it sends the request's body.
     client_timer: Option<Pin<Box<Sleep>>>,
-    /// Whether the last write has to be continued.
-    is_write_blocked: bool,
+    last_write: Write,
+}
+
+/// How the last write to a server has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Write {
+    Accepted,
+    /// It has to be continued.
+    Blocked,
 }
 
 impl Progress {
@@ -243,7 +250,7 @@ impl L4Connect for Connector {
             timer: None,
             opened_at: clock::now(),
             client_timer: None,
-            is_write_blocked: false,
+            last_write: Write::Accepted,
         };
         Ok(VirtualSocketStream::new(Box::new(connection)).into())
     }
@@ -325,7 +332,7 @@ impl Connection {
     /// When the client is too late unless it sends more of the request's body before, and why; `None`: never.
     fn client_end(&self, now: u64) -> Option<(u64, TimedOut)> {
         let mut progress = self.attempt.progress.lock();
-        let is_expected = !self.is_write_blocked && !progress.awaits_continue;
+        let is_expected = self.last_write == Write::Accepted && !progress.awaits_continue;
         let is_upgraded = progress.stage == Stage::Upgraded;
         let body_at = progress.body_at;
         let slow = progress.meter.as_mut().filter(|_| is_expected && !is_upgraded);
@@ -342,14 +349,15 @@ impl Connection {
         slow.into_iter().chain(silent).min_by_key(|(end, _)| *end)
     }
 
-    /// Notes whether the server accepts no more of the request. The client does not have to send any then.
-    fn note_write(&mut self, is_blocked: bool) {
-        if self.is_write_blocked != is_blocked && self.is_receiving {
-            if let Some(meter) = &mut self.attempt.progress.lock().meter {
-                meter.pause(clock::now());
-            }
+    /// Notes how a write has ended. While the server accepts nothing, the client does not have to send anything.
+    fn note_write(&mut self, write: Write) {
+        if self.last_write != write
+            && self.is_receiving
+            && let Some(meter) = &mut self.attempt.progress.lock().meter
+        {
+            meter.pause(clock::now());
         }
-        self.is_write_blocked = is_blocked;
+        self.last_write = write;
     }
 
     fn stream(&mut self) -> io::Result<Pin<&mut Transport>> {
@@ -410,7 +418,7 @@ impl AsyncWrite for Connection {
         let this = self.get_mut();
         this.has_written = true;
         let written = this.stream()?.poll_write(context, bytes);
-        this.note_write(written.is_pending());
+        this.note_write(if written.is_pending() { Write::Blocked } else { Write::Accepted });
         written
     }
 
