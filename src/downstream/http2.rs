@@ -96,7 +96,6 @@ where
     let lifetime = lifetime(&limits.http2);
     let requests = Arc::new(Requests::new(&connection, clock::now()));
     let mut malformed = 0;
-    let mut accepted_requests = 0_u64;
     let mut is_closing = false;
     let (mut ended, mut close_timeout) = (Ended::Uncounted, limits.close_timeout);
     let timer = sleep_until(Instant::now());
@@ -120,8 +119,7 @@ where
                     let _request = request;
                     app.process_new_http(ServerSession::new_http2(session), &shutdown).await;
                 }));
-                accepted_requests += 1;
-                if is_closing || limits.max_requests.is_none_or(|max| accepted_requests < max) {
+                if !connection.is_last_request(limits.max_requests) || is_closing {
                     continue;
                 }
                 Due::Close

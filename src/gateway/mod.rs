@@ -140,7 +140,9 @@ impl ProxyHttp for Gateway {
         exchange.connection.count(&self.metrics.connections);
         // Without a timeout, Pingora waits for the next request forever. A connection that closes after
         // this request has no keep-alive, and must not get one.
-        if exchange.connection.is_last_request(server.limits.max_requests_per_connection)
+        // `downstream::http2` counts those over HTTP/2.
+        if !session.is_http2()
+            && exchange.connection.is_last_request(server.limits.max_requests_per_connection)
             && !session.is_upgrade_req()
         {
             session.set_keepalive(None);
