@@ -1,4 +1,4 @@
-"""tollgate with its default settings."""
+"""tollgate with its default settings, except that one address may have any number of connections."""
 
 import os
 from enum import Enum
@@ -72,6 +72,7 @@ def text(site: Site, rules: int, store: Store, listen: str | None = None) -> str
     return f"""[server]
 {listen}admin = "127.0.0.1:{free_port()}"
 threads = 1
+limits.max_connections_per_ip = 100000
 [clients]
 api_key = ["header:x-api-key"]
 on_unknown_key = "accept"
