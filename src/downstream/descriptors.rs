@@ -17,6 +17,15 @@ pub fn raise_limit() -> Option<u64> {
     Some(soft)
 }
 
+/// The number of open descriptors of the process, and their limit; `None` if the system does not say, as Linux
+/// before 6.2.
+pub(super) fn usage() -> Option<(u64, u64)> {
+    // Counting the entries of the folder instead would take milliseconds with many connections.
+    let open = std::fs::metadata("/proc/self/fd").ok()?.len();
+    let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    (open > 0).then_some((open, limit))
+}
+
 /// Client connections that a limit of open files allows: nine tenths of it, less for a small limit.
 pub fn most_connections(limit: u64) -> usize {
     let reserve = (limit / 10).max(LEAST_RESERVE.min(limit / 2));

@@ -5,7 +5,7 @@
 /// its connection.
 pub(super) const MIN_IDLE_US: u64 = 1_000_000;
 
-/// Time after a failed accept during which descriptors count as exhausted.
+/// Time after descriptors were short during which they count as exhausted.
 const RECOVERY_US: u64 = 5 * 1_000_000;
 
 /// Open connections that are served even above the memory limit. Without them, memory that is not that of
@@ -66,7 +66,15 @@ pub(super) fn missing_room(connections: usize, max: usize) -> usize {
     (reserve + reserve / 4 - free).max(1)
 }
 
-/// Whether descriptors are exhausted, from the time of the last accept that failed without one.
+/// Descriptors that stay free for connections to upstreams, at most.
+const MOST_SPARE: u64 = 1024;
+
+/// Whether so few descriptors are left that connections to upstreams may get none: less than 1/32.
+pub(super) fn is_short_of_descriptors(open: u64, limit: u64) -> bool {
+    limit.saturating_sub(open) < (limit / 32).min(MOST_SPARE)
+}
+
+/// Whether descriptors are exhausted, from the time at which they were short last.
 pub(super) fn is_out_of_descriptors(last_failure: Option<u64>, now: u64) -> bool {
     last_failure.is_some_and(|last| now.saturating_sub(last) < RECOVERY_US)
 }
@@ -126,6 +134,25 @@ mod tests {
         ];
         for (connections, max, expected) in table {
             assert_eq!(missing_room(connections, max), expected, "{connections} of {max}");
+        }
+    }
+
+    #[test]
+    fn descriptors_are_short_if_less_than_a_32nd_is_left() {
+        // (open, limit, short)
+        let table = [
+            (0, 20, false),
+            (20, 20, false),
+            (92, 96, false),
+            (94, 96, true),
+            (200, 96, true),
+            (19_375, 20_000, false),
+            (19_376, 20_000, true),
+            (1_047_552, 1_048_576, false),
+            (1_047_553, 1_048_576, true),
+        ];
+        for (open, limit, expected) in table {
+            assert_eq!(is_short_of_descriptors(open, limit), expected, "{open} of {limit}");
         }
     }
 

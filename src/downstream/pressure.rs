@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
+use super::descriptors;
 use super::memory::{cgroup_limit, resident_bytes};
 use super::open::{OpenConnections, ShedCause};
 use super::overload::{self, MIN_IDLE_US, MemoryReading, MemoryState};
@@ -29,8 +30,8 @@ struct Shared {
     open: OpenConnections,
     /// How many connections the limit of open files allows.
     most_connections: usize,
-    /// The last accept that failed without a descriptor, in microseconds; [`NEVER`].
-    failed_accept: AtomicU64,
+    /// When descriptors were exhausted last, in microseconds; [`NEVER`].
+    exhausted: AtomicU64,
     /// When connections were last closed to make room, in microseconds.
     made_room: AtomicU64,
     memory: watch::Sender<MemoryState>,
@@ -40,10 +41,10 @@ struct Shared {
     series: OverloadSeries,
 }
 
-/// A time of [`Shared::failed_accept`] that is none.
+/// A time of [`Shared::exhausted`] that is none.
 const NEVER: u64 = u64::MAX;
 
-/// Time between two looks at the memory.
+/// Time between two looks at memory and descriptors.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Least time between two searches for connections to close for room, in microseconds.
@@ -61,7 +62,7 @@ impl Pressure {
         Self(Arc::new(Shared {
             open: OpenConnections::default(),
             most_connections,
-            failed_accept: AtomicU64::new(NEVER),
+            exhausted: AtomicU64::new(NEVER),
             made_room: AtomicU64::new(0),
             memory: watch::Sender::default(),
             is_out_of_descriptors: AtomicBool::new(false),
@@ -121,7 +122,7 @@ impl Pressure {
             error!(detail = plain(failure), count, "connections cannot be accepted");
         }
         if cause == Some(ShedCause::Descriptors) {
-            self.0.failed_accept.store(now, Ordering::Relaxed);
+            self.0.exhausted.store(now, Ordering::Relaxed);
             self.look_at_descriptors(now);
         }
         let asked =
@@ -129,7 +130,7 @@ impl Pressure {
         if asked > 0 { SHORT_PAUSE } else { PAUSE }
     }
 
-    /// Looks at the memory once a second. Never ends.
+    /// Looks at memory and descriptors once a second. Never ends.
     pub(super) async fn watch(&self, current: &CurrentSnapshot) {
         let root = Path::new("/");
         loop {
@@ -142,7 +143,7 @@ impl Pressure {
             let connections = self.0.open.count();
             let used_bytes = resident_bytes(root).unwrap_or_default();
             self.look_at_memory(MemoryReading { used_bytes, max_bytes, connections });
-            self.look_at_descriptors(clock::now());
+            self.look_at_usage(clock::now());
             self.0.series.show(connections, self.max_connections(&policy), max_bytes);
             tokio::time::sleep(INTERVAL).await;
         }
@@ -169,15 +170,28 @@ impl Pressure {
         self.shed(state.shed, clock::now(), ShedCause::Memory);
     }
 
+    /// Closes idle connections before connections to upstreams get no descriptors.
+    fn look_at_usage(&self, now: u64) {
+        let usage = descriptors::usage();
+        if usage.is_some_and(|(open, limit)| overload::is_short_of_descriptors(open, limit)) {
+            self.0.exhausted.store(now, Ordering::Relaxed);
+            self.shed(overload::batch(self.0.open.count()), now, ShedCause::Descriptors);
+        }
+        self.look_at_descriptors(now);
+    }
+
     fn look_at_descriptors(&self, now: u64) {
-        let last = self.0.failed_accept.load(Ordering::Relaxed);
+        let last = self.0.exhausted.load(Ordering::Relaxed);
         let is_out = overload::is_out_of_descriptors((last != NEVER).then_some(last), now);
         let was_out = self.0.is_out_of_descriptors.swap(is_out, Ordering::Relaxed);
         self.0.series.set_descriptors(is_out);
         let connections = self.0.open.count();
         match (was_out, is_out) {
             (false, true) => {
-                warn!(connections, "no file descriptors are left; idle connections are closed");
+                warn!(
+                    connections,
+                    "few or no file descriptors are left; idle connections are closed"
+                );
             }
             (true, false) => info!(connections, "file descriptors are available again"),
             (false, false) | (true, true) => {}
