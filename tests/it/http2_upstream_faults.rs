@@ -14,9 +14,10 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::http2_upstreams::{Exchange, over_http2, request, scripted};
+use crate::http2_upstreams::{Exchange, over_http2, refusing_once, request, scripted};
 use crate::support::{
-    Authority, Gateway, Issued, Request, Upstream, eventually, inconclusive, timed, within,
+    Authority, Gateway, Issued, Request, Upstream, eventually, inconclusive, sleep_for, timed,
+    within,
 };
 
 /// One route for all paths to this server. `rest` continues the table of the upstream.
@@ -236,11 +237,11 @@ const OTHER_BYTES: u64 = 12 * 1024 * 1024;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_is_bounded_if_a_client_does_not_read() {
-    let sent = Arc::new(AtomicU64::new(0));
+    let total = Arc::new(AtomicU64::new(0));
     let server = scripted({
-        let sent = Arc::clone(&sent);
+        let total = Arc::clone(&total);
         move |(_, mut respond)| {
-            let sent = Arc::clone(&sent);
+            let total = Arc::clone(&total);
             async move {
                 let mut send = respond.send_response(http::Response::new(()), false).unwrap();
                 let part = Bytes::from(vec![b'x'; 16 * 1024]);
@@ -250,7 +251,7 @@ async fn memory_is_bounded_if_a_client_does_not_read() {
                         std::future::poll_fn(|context| send.poll_capacity(context)).await;
                     let Some(Ok(capacity)) = capacity else { return };
                     let part = part.slice(..capacity.min(part.len()));
-                    sent.fetch_add(part.len() as u64, Ordering::SeqCst);
+                    total.fetch_add(part.len() as u64, Ordering::SeqCst);
                     if send.send_data(part, false).is_err() {
                         return;
                     }
@@ -263,7 +264,7 @@ async fn memory_is_bounded_if_a_client_does_not_read() {
     // Code and connections that every request needs.
     drop(warm.send(request("GET", "text/plain")).await.unwrap());
     let (before, _) = gateway.memory_bytes();
-    sent.store(0, Ordering::SeqCst);
+    total.store(0, Ordering::SeqCst);
     let stream = TcpStream::connect(gateway.listener(1)).await.unwrap();
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(1 << 30).initial_connection_window_size(1 << 30);
@@ -273,7 +274,7 @@ async fn memory_is_bounded_if_a_client_does_not_read() {
         .collect();
     // Reads until all requests have been sent, and not again.
     let started = async {
-        while sent.load(Ordering::SeqCst) < STREAMS * 64 * 1024 {
+        while total.load(Ordering::SeqCst) < STREAMS * 64 * 1024 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -284,8 +285,8 @@ async fn memory_is_bounded_if_a_client_does_not_read() {
     // Until the server cannot send any more.
     let mut previous = 0;
     let stalled = within(Duration::from_secs(15), || {
-        std::thread::sleep(Duration::from_millis(500));
-        let now = sent.load(Ordering::SeqCst);
+        sleep_for(Duration::from_millis(500));
+        let now = total.load(Ordering::SeqCst);
         (std::mem::replace(&mut previous, now) == now).then_some(())
     });
     let (_, peak) = gateway.memory_bytes();
@@ -293,7 +294,7 @@ async fn memory_is_bounded_if_a_client_does_not_read() {
         inconclusive("the server still sends");
     }
     let growth = peak.saturating_sub(before);
-    println!("{growth} bytes for {STREAMS} streams; the server sent {} bytes", previous);
+    println!("{growth} bytes for {STREAMS} streams; the server sent {previous} bytes");
     assert!(growth < STREAMS * STREAM_BYTES + OTHER_BYTES, "{growth} bytes");
     drop((heads, connection));
 }
@@ -428,7 +429,10 @@ async fn response_before_the_end_of_the_request_is_complete() {
                 match part {
                     Ok(part) => text.extend_from_slice(&part),
                     // The gateway, too, says so.
-                    Err(error) => assert_eq!(error.reason(), Some(h2::Reason::NO_ERROR)),
+                    Err(error) => {
+                        assert_eq!(error.reason(), Some(h2::Reason::NO_ERROR));
+                        break;
+                    }
                 }
             }
             assert_eq!(text, expected.as_bytes());
@@ -513,10 +517,10 @@ async fn rest_of_an_unwanted_body_is_not_read_as_a_request() {
     for number in 0..40 {
         let mut connection = gateway.connect();
         connection.write(b"POST /one HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n");
-        connection.write(&[b'A'; 30_000]);
+        connection.write(&vec![b'A'; 30_000]);
         // The rest arrives at different times after the reset.
         tokio::time::sleep(Duration::from_millis(number % 8)).await;
-        connection.write(&[b'B'; 30_000]);
+        connection.write(&vec![b'B'; 30_000]);
         connection.write(b"GET /two HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(connection.read_response("POST").body.len(), 200);
         // Or the connection was closed.
@@ -545,18 +549,140 @@ async fn pipelined_requests_get_their_own_responses() {
     });
     let gateway = Gateway::start(&config(&server.await.to_string(), "protocol = \"h2c\""));
     let mut connection = gateway.connect();
-    let mut all = String::new();
-    for number in 0..10 {
-        all += &format!("GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n");
-        all += &format!("POST /{number} HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nxyz");
-        all += &format!(
-            "PUT /{number} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nuv\r\n0\r\n\r\n"
-        );
-    }
+    let requests = (0..10).map(|number| {
+        format!(
+            "GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n\
+             POST /{number} HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nxyz\
+             PUT /{number} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nuv\r\n0\r\n\r\n"
+        )
+    });
+    let all = requests.collect::<String>();
     connection.write(all.as_bytes());
     for number in 0..10 {
         assert_eq!(connection.read_response("GET").text(), format!("/{number}"));
         assert_eq!(connection.read_response("POST").text(), format!("/{number}xyz"));
         assert_eq!(connection.read_response("PUT").text(), format!("/{number}uv"));
+    }
+}
+
+/// Whether a body ends with an error.
+async fn is_cut(body: &mut h2::RecvStream) -> bool {
+    while let Some(part) = body.data().await {
+        if part.is_err() {
+            return true;
+        }
+    }
+    false
+}
+
+/// Where a server resets a stream.
+const PHASES: [&str; 3] = ["request", "head", "body"];
+
+const REASONS: [h2::Reason; 5] = [
+    h2::Reason::NO_ERROR,
+    h2::Reason::INTERNAL_ERROR,
+    h2::Reason::CANCEL,
+    h2::Reason::ENHANCE_YOUR_CALM,
+    h2::Reason::REFUSED_STREAM,
+];
+
+/// Resets the stream as the path says: `/PHASE/REASON`.
+async fn resetting((request, mut respond): Exchange) {
+    let path = request.uri().path().to_owned();
+    let (phase, reason) = path[1..].split_once('/').unwrap();
+    let reason = h2::Reason::from(reason.parse::<u32>().unwrap());
+    if phase == "request" {
+        respond.send_reset(reason);
+        return;
+    }
+    let head = http::Response::builder().header("content-length", "10").body(()).unwrap();
+    let mut send = respond.send_response(head, false).unwrap();
+    if phase == "body" {
+        send.send_data(Bytes::from_static(b"part"), false).unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    send.send_reset(reason);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reset_in_any_phase_is_no_complete_response_and_repeats_no_request() {
+    let requests = Arc::new(AtomicU64::new(0));
+    let server = scripted({
+        let requests = Arc::clone(&requests);
+        move |exchange| {
+            requests.fetch_add(1, Ordering::SeqCst);
+            resetting(exchange)
+        }
+    });
+    let (_gateway, mut client) = over_http2(server.await).await;
+    for phase in PHASES {
+        for reason in REASONS {
+            for method in ["POST", "GET"] {
+                let case = format!("{method} {phase} {reason:?}");
+                let mut head = request(method, "text/plain");
+                let uri = format!("http://api.test/{phase}/{}", u32::from(reason));
+                *head.uri_mut() = uri.parse().unwrap();
+                requests.store(0, Ordering::SeqCst);
+                let response = client.send(head).await.unwrap();
+                // Only a request that the server says it has not processed is sent again, once.
+                let is_refused = phase == "request" && reason == h2::Reason::REFUSED_STREAM;
+                let sent = requests.load(Ordering::SeqCst);
+                assert_eq!(sent, if is_refused { 2 } else { 1 }, "{case}");
+                let status = if phase == "request" { 502 } else { 200 };
+                assert_eq!(response.status(), status, "{case}");
+                let mut body = response.into_body();
+                let is_cut = is_cut(&mut body).await;
+                assert_eq!(is_cut, phase != "request", "{case}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn request_that_is_sent_again_is_charged_once() {
+    let address = refusing_once().await.to_string();
+    let rule = "[rules.all]\nper = []\nrate = \"10/d\"\n";
+    let gateway = Gateway::start(&format!("{}{rule}", config(&address, "protocol = \"h2c\"")));
+    let answer = gateway.send(&Request::new("POST", "/").body("once"));
+    assert_eq!((answer.status, answer.remaining()), (200, 9));
+    assert_eq!(gateway.count("tollgate_upstream_retries_total", &[]), 1);
+}
+
+/// Header lines of about 1 KB each.
+fn large(lines: usize) -> http::HeaderMap {
+    let value = http::HeaderValue::from_str(&"x".repeat(1_000)).unwrap();
+    let name = |line| format!("x-line-{line}").parse::<http::HeaderName>().unwrap();
+    (0..lines).map(|line| (name(line), value.clone())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heads_and_trailers_of_two_megabytes_fail_their_own_request_only() {
+    let server = scripted(|(request, mut respond)| async move {
+        let mut head = http::Response::new(());
+        let path = request.uri().path().to_owned();
+        if path == "/head" {
+            *head.headers_mut() = large(2_000);
+        }
+        let Ok(mut send) = respond.send_response(head, false) else { return };
+        let _ = send.send_data(Bytes::from_static(b"part"), false);
+        let lines = if path == "/trailers" { 2_000 } else { 100 };
+        let _ = send.send_trailers(large(lines));
+    });
+    let (gateway, mut client) = over_http2(server.await).await;
+    let call = |path: &str| {
+        let mut head = request("POST", "text/plain");
+        *head.uri_mut() = format!("http://api.test{path}").parse().unwrap();
+        head
+    };
+    for _ in 0..3 {
+        assert_eq!(client.send(call("/head")).await.unwrap().status(), 502);
+        assert_eq!(gateway.get("/head").status, 502);
+        let mut body = client.send(call("/trailers")).await.unwrap().into_body();
+        assert!(is_cut(&mut body).await || body.trailers().await.is_err());
+        let mut body = client.send(call("/")).await.unwrap().into_body();
+        assert_eq!(body.data().await.unwrap().unwrap(), "part");
+        assert!(body.data().await.is_none());
+        assert_eq!(body.trailers().await.unwrap().unwrap().len(), 100);
+        assert_eq!(gateway.get("/").text(), "part");
     }
 }

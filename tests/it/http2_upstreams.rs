@@ -183,7 +183,7 @@ where
 }
 
 /// A server that refuses the first request (REFUSED_STREAM) and responds to others with their body.
-async fn refusing_once() -> std::net::SocketAddr {
+pub(crate) async fn refusing_once() -> std::net::SocketAddr {
     let requests = Arc::new(AtomicUsize::new(0));
     scripted(move |(request, mut respond)| {
         let is_first = requests.fetch_add(1, Ordering::SeqCst) == 0;
