@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 use http::{HeaderMap, Method, Version, header};
 
 use super::Head;
+use super::raw_head::RawHead;
 use crate::net::address::Authority;
 use crate::policy::settings::Server;
 
@@ -24,6 +25,11 @@ pub enum Malformed {
     /// Both `Content-Length` and `Transfer-Encoding`: servers that use different ones read different
     /// requests (RFC 9112, section 6.3).
     ConflictingLengths,
+    /// A line of the head ends with LF without CR (RFC 9112, section 2.2, lets a server accept it).
+    BareLineFeed,
+    /// An `Expect` other than `100-continue`. Servers disagree on what follows: some refuse the request
+    /// without reading its body (RFC 9110, section 10.1.1).
+    UnsupportedExpectation,
     /// A body with another coding than `chunked`, or chunked twice. Pingora would decode the chunks and
     /// forward the rest as not encoded (RFC 9112, section 6.1).
     UnsupportedCoding,
@@ -61,10 +67,20 @@ pub fn check(server: &Server, head: &Head<'_>) -> Result<(), Malformed> {
     }
     let target = Target::of(head.target).ok_or(Malformed::InvalidTarget)?;
     check_host(head.headers, head.version, target)?;
-    if head.has_conflicting_lengths {
-        return Err(Malformed::ConflictingLengths);
+    match head.raw {
+        RawHead::Plain => {}
+        RawHead::ConflictingLengths => return Err(Malformed::ConflictingLengths),
+        RawHead::BareLineFeed => return Err(Malformed::BareLineFeed),
+    }
+    if has_unsupported_expectation(head.headers) {
+        return Err(Malformed::UnsupportedExpectation);
     }
     if has_unsupported_coding(head.headers) { Err(Malformed::UnsupportedCoding) } else { Ok(()) }
+}
+
+fn has_unsupported_expectation(headers: &HeaderMap) -> bool {
+    let mut expectations = headers.get_all(header::EXPECT).iter();
+    expectations.any(|value| !value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
 fn has_unsupported_coding(headers: &HeaderMap) -> bool {

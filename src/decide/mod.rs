@@ -2,7 +2,8 @@
 //! sent can be explained by the same code.
 //!
 //! Reading order: [`precheck`] (everything that is decided before a bucket is read: client, route and
-//! charges), `guard` (malformed requests), `headers` (headers that limits count by), `decision` (the
+//! charges), `guard` (malformed requests), `raw_head` (what
+//! only their bytes show), `headers` (headers that limits count by), `decision` (the
 //! decision that follows from the store's answer), `label` (its labels in logs and metrics), `outcome`
 //! (how a complete request counts), `problem` (status and detail of a refusal), `reason` (its code in logs
 //! and metrics), `applicability` (which rules apply to a client without a request).
@@ -14,6 +15,7 @@ pub mod headers;
 pub mod label;
 pub mod outcome;
 pub mod problem;
+pub mod raw_head;
 pub mod reason;
 
 use std::borrow::Cow;
@@ -32,6 +34,7 @@ use crate::policy::path::PathError;
 use crate::policy::settings::{OnMissingKey, OnPreflight, OnUnknownKey};
 use guard::Malformed;
 use headers::UncountableHeader;
+use raw_head::RawHead;
 
 /// The parts of a request that the decision depends on.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +51,8 @@ pub struct Head<'a> {
     pub headers: &'a HeaderMap,
     /// Address of the client's end of the connection; `None` on a Unix socket.
     pub peer: Option<IpAddr>,
-    /// Whether the client sent both `Content-Length` and `Transfer-Encoding`.
-    pub has_conflicting_lengths: bool,
+    /// What only the bytes of the head show.
+    pub raw: RawHead,
     /// Subject of the client's certificate, which has been verified; `None` without one.
     pub certificate: Option<&'a str>,
 }
@@ -128,7 +131,7 @@ impl<'a> Head<'a> {
         request: &'a http::request::Parts,
         target: &'a [u8],
         peer: Option<IpAddr>,
-        has_conflicting_lengths: bool,
+        raw: RawHead,
     ) -> Self {
         Self {
             version: request.version,
@@ -137,7 +140,7 @@ impl<'a> Head<'a> {
             uri: &request.uri,
             headers: &request.headers,
             peer,
-            has_conflicting_lengths,
+            raw,
             certificate: None,
         }
     }

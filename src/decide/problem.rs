@@ -161,6 +161,11 @@ fn malformed(policy: &Policy, malformed: Malformed) -> (StatusCode, String) {
         Malformed::ConflictingLengths => {
             bad("the request has both Content-Length and Transfer-Encoding; send one")
         }
+        Malformed::BareLineFeed => bad("a line of the head ends with LF instead of CR LF"),
+        Malformed::UnsupportedExpectation => (
+            StatusCode::EXPECTATION_FAILED,
+            "The only supported Expect is 100-continue.".to_owned(),
+        ),
         Malformed::UnsupportedCoding => (
             StatusCode::NOT_IMPLEMENTED,
             "The only supported Transfer-Encoding is chunked, once.".to_owned(),

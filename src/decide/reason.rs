@@ -41,6 +41,10 @@ pub enum Reason {
     InvalidMethod,
     /// See [`Malformed::ConflictingLengths`].
     ConflictingLengths,
+    /// See [`Malformed::BareLineFeed`].
+    BareLineFeed,
+    /// See [`Malformed::UnsupportedExpectation`].
+    UnsupportedExpectation,
     /// See [`Malformed::UnsupportedCoding`].
     UnsupportedCoding,
     /// See [`Malformed::UriTooLong`].
@@ -114,6 +118,8 @@ impl Reason {
         Self::InvalidTarget,
         Self::InvalidMethod,
         Self::ConflictingLengths,
+        Self::BareLineFeed,
+        Self::UnsupportedExpectation,
         Self::UnsupportedCoding,
         Self::UriTooLong,
         Self::HeadersTooLarge,
@@ -177,6 +183,8 @@ impl Reason {
             Self::InvalidTarget => "invalid_target",
             Self::InvalidMethod => "invalid_method",
             Self::ConflictingLengths => "conflicting_lengths",
+            Self::BareLineFeed => "bare_line_feed",
+            Self::UnsupportedExpectation => "unsupported_expectation",
             Self::UnsupportedCoding => "unsupported_coding",
             Self::UriTooLong => "uri_too_long",
             Self::HeadersTooLarge => "headers_too_large",
@@ -250,6 +258,8 @@ impl From<Malformed> for Reason {
             Malformed::Connect => Self::MethodNotAllowed,
             Malformed::LowercaseMethod => Self::InvalidMethod,
             Malformed::ConflictingLengths => Self::ConflictingLengths,
+            Malformed::BareLineFeed => Self::BareLineFeed,
+            Malformed::UnsupportedExpectation => Self::UnsupportedExpectation,
             Malformed::UnsupportedCoding => Self::UnsupportedCoding,
             Malformed::UriTooLong => Self::UriTooLong,
             Malformed::HeadersTooLarge => Self::HeadersTooLarge,

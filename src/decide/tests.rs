@@ -83,7 +83,7 @@ impl Sent {
         let request = Request::builder().uri(&self.target).body(()).unwrap();
         let mut parts = request.into_parts().0;
         parts.headers.clone_from(&self.headers);
-        let head = Head::of(&parts, self.target.as_bytes(), Some(PEER), false);
+        let head = Head::of(&parts, self.target.as_bytes(), Some(PEER), RawHead::Plain);
         let once = || {
             let started = Instant::now();
             std::hint::black_box(precheck(policy, &head));
@@ -185,7 +185,7 @@ fn outcome(
         request = request.header(*name, *value);
     }
     let parts = request.body(()).unwrap().into_parts().0;
-    let checked = precheck(policy, &Head::of(&parts, path.as_bytes(), Some(PEER), false));
+    let checked = precheck(policy, &Head::of(&parts, path.as_bytes(), Some(PEER), RawHead::Plain));
     match (checked.refused(), checked.route) {
         (Some(refusal), _) => {
             assert!(checked.charges.is_empty(), "a refusal that takes tokens");

@@ -1,6 +1,7 @@
-//! How far the head of the next request on an HTTP/1 connection has been read.
+//! How far the head of the next request on a connection has been read.
 //!
-//! Pingora 0.9.1 bounds the time between two reads only, so a client could send a head for hours.
+//! Pingora 0.9.1 bounds the time between two reads only, so a client could send a head for hours. With HTTP/2 it
+//! bounds nothing.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -8,6 +9,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::connection::ClientProtocol;
+use super::frames::{Frames, Unfinished};
 
 /// Shared by the connection and its requests.
 #[derive(Debug, Default)]
@@ -22,10 +26,13 @@ const WHOLE: u8 = 2;
 /// Its time is over.
 const TIMED_OUT: u8 = 3;
 
-/// Bounds the time of a head, from its first byte. A head that one read returns needs no timer.
+/// Bounds the time of a head, from its first byte. A head that one read returns needs no timer. With HTTP/2, the
+/// same for the header of every frame, and for frames other than DATA.
 #[derive(Debug)]
 pub(super) struct HeadTimer {
     timeout: Duration,
+    /// `None` for HTTP/1.
+    frames: Option<Frames>,
     begun: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
@@ -33,7 +40,7 @@ pub(super) struct HeadTimer {
 impl HeadProgress {
     /// Notes that the head of a request has been read.
     pub fn note_whole(&self) {
-        self.0.store(WHOLE, Ordering::Relaxed);
+        self.0.fetch_max(WHOLE, Ordering::Relaxed);
     }
 
     /// Begins to wait for the next head.
@@ -58,21 +65,37 @@ impl HeadProgress {
 }
 
 impl HeadTimer {
-    pub(super) fn new(timeout: Duration) -> Self {
-        Self { timeout, begun: None, sleep: None }
+    pub(super) fn new(timeout: Duration, protocol: ClientProtocol) -> Self {
+        let frames = match protocol {
+            ClientProtocol::Http1 => None,
+            ClientProtocol::Http2 => Some(Frames::new()),
+        };
+        Self { timeout, frames, begun: None, sleep: None }
     }
 
-    /// Notes that bytes have been read.
-    pub(super) fn note_read(&mut self, progress: &HeadProgress) {
-        if progress.0.load(Ordering::Relaxed) == WAITING {
+    /// Notes that these bytes have been read.
+    pub(super) fn note_read(&mut self, progress: &HeadProgress, bytes: &[u8]) {
+        if let Some(frames) = &mut self.frames {
+            match frames.read(bytes) {
+                Unfinished::Nothing => self.restart(None),
+                Unfinished::New => self.restart(Some(Instant::now())),
+                Unfinished::Same => {}
+            }
+        } else if progress.0.load(Ordering::Relaxed) == WAITING {
             progress.0.store(BEGUN, Ordering::Relaxed);
-            *self = Self { timeout: self.timeout, begun: Some(Instant::now()), sleep: None };
+            self.restart(Some(Instant::now()));
         }
+    }
+
+    fn restart(&mut self, begun: Option<Instant>) {
+        self.begun = begun;
+        self.sleep = None;
     }
 
     /// Is ready once the time is over. Called when no bytes can be read.
     pub(super) fn poll(&mut self, progress: &HeadProgress, context: &mut Context<'_>) -> Poll<()> {
-        let (BEGUN, Some(begun)) = (progress.0.load(Ordering::Relaxed), self.begun) else {
+        let is_counted = self.frames.is_some() || progress.0.load(Ordering::Relaxed) == BEGUN;
+        let Some(begun) = self.begun.filter(|_| is_counted) else {
             self.sleep = None;
             return Poll::Pending;
         };

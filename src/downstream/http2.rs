@@ -131,6 +131,9 @@ where
                 }
                 continue;
             }
+            Event::Accepted(Ok(None) | Err(_)) if connection.head.has_timed_out() => {
+                return Ended::HeadTimeout;
+            }
             // The connection has ended, by either side.
             Event::Accepted(Ok(None) | Err(_)) => {
                 return connection.slow().map_or(ended, Ended::from);

@@ -8,7 +8,7 @@
 //! connections), `open` (the table of open connections), `overload`, `descriptors`, `memory` and `pressure` (how many
 //! the process can have), `endpoint` (one connection from its first byte to its last), `opening` and `detect` (its
 //! first bytes), `stream` (the connection as Pingora reads and writes it), `unwritten` (what the drain waits for), `head` (the time of a request's
-//! head), `first_bytes` and `prefix` (the wait for a request), `http1`, `http2` and `lifetime` (its requests), `ended`
+//! head), `frames` (the same for HTTP/2), `first_bytes` and `prefix` (the wait for a request), `http1`, `http2` and `lifetime` (its requests), `ended`
 //! and `rejections` (why it was closed without a response).
 
 pub mod connection;
@@ -24,6 +24,7 @@ mod detect;
 mod ended;
 mod endpoint;
 mod first_bytes;
+mod frames;
 mod http1;
 mod http2;
 mod lifetime;

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use memchr::memmem;
 use pingora::protocols::l4::socket::SocketAddr as PeerAddress;
 use pingora::protocols::raw_connect::ProxyDigest;
 use pingora::protocols::{
@@ -28,6 +29,10 @@ use crate::net::socket::Socket;
 /// packet and one TLS record.
 const BUFFER_BYTES: usize = 4096;
 
+/// The line by which Pingora names itself in its response to a head that it cannot parse, the only one that the
+/// gateway does not write.
+const BANNER: &[u8] = b"Server: Pingora\r\n";
+
 /// A client connection. Reads are not buffered: Pingora reads into a buffer of its session. Writes are
 /// collected in a buffer that exists only until it is flushed, so an idle connection has none.
 #[derive(Debug)]
@@ -39,8 +44,8 @@ pub(super) struct ClientStream {
     written: usize,
     digest: Arc<SocketDigest>,
     connection: Arc<ConnectionInfo>,
-    /// Bounds the time of the head of a request; `None` for HTTP/2.
-    head: Option<HeadTimer>,
+    /// Bounds the time of the head of a request.
+    head: HeadTimer,
     progress: WriteProgress,
     /// Whether the connection is marked as idle, with HTTP/1.
     is_idle: bool,
@@ -64,7 +69,7 @@ impl ClientStream {
         (progress, guard): (WriteProgress, SendGuard),
     ) -> Self {
         let digest = digest(&socket, &connection);
-        let head = head_timer(&connection, head_timeout);
+        let head = HeadTimer::new(head_timeout, connection.protocol);
         Self::new(Transport::Clear(socket), digest, connection, head, (progress, guard))
     }
 
@@ -76,7 +81,7 @@ impl ClientStream {
         (progress, guard): (WriteProgress, SendGuard),
     ) -> Self {
         let digest = digest(stream.get_ref().0, &connection);
-        let head = head_timer(&connection, head_timeout);
+        let head = HeadTimer::new(head_timeout, connection.protocol);
         Self::new(Transport::Tls(Box::new(stream)), digest, connection, head, (progress, guard))
     }
 
@@ -84,7 +89,7 @@ impl ClientStream {
         transport: Transport,
         digest: Arc<SocketDigest>,
         connection: ConnectionInfo,
-        head: Option<HeadTimer>,
+        head: HeadTimer,
         (progress, guard): (WriteProgress, SendGuard),
     ) -> Self {
         let connection = Arc::new(connection);
@@ -154,7 +159,7 @@ impl ClientStream {
 
     /// Whether no response is being sent over HTTP/1. HTTP/2 marks the ends of responses itself.
     fn is_between_responses(&self) -> bool {
-        self.head.is_none() || !self.connection.head.is_whole()
+        self.connection.protocol == ClientProtocol::Http2 || !self.connection.head.is_whole()
     }
 
     /// Frees the buffer, which has been written.
@@ -170,13 +175,6 @@ impl Transport {
             Self::Clear(socket) => socket,
             Self::Tls(stream) => stream.get_ref().0,
         }
-    }
-}
-
-fn head_timer(connection: &ConnectionInfo, timeout: Duration) -> Option<HeadTimer> {
-    match connection.protocol {
-        ClientProtocol::Http1 => Some(HeadTimer::new(timeout)),
-        ClientProtocol::Http2 => None,
     }
 }
 
@@ -267,16 +265,17 @@ impl AsyncRead for ClientStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        let before = buffer.filled().len();
         let read = Pin::new(&mut this.transport).poll_read(context, buffer);
-        let (Some(timer), progress) = (&mut this.head, &this.connection.head) else { return read };
+        let progress = &this.connection.head;
         if read.is_ready() {
-            timer.note_read(progress);
+            this.head.note_read(progress, &buffer.filled()[before..]);
             if std::mem::take(&mut this.is_idle) {
                 this.connection.note_busy();
             }
             return read;
         }
-        if progress.is_waiting() {
+        if this.connection.protocol == ClientProtocol::Http1 && progress.is_waiting() {
             if !std::mem::replace(&mut this.is_idle, true) {
                 this.connection.note_idle();
             }
@@ -284,7 +283,7 @@ impl AsyncRead for ClientStream {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
         }
-        ready!(timer.poll(progress, context));
+        ready!(this.head.poll(progress, context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
@@ -297,7 +296,15 @@ impl AsyncWrite for ClientStream {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         if this.buffer.len() + bytes.len() <= BUFFER_BYTES {
-            this.buffer.extend_from_slice(bytes);
+            let is_before_request = this.connection.protocol == ClientProtocol::Http1
+                && !this.connection.head.is_whole();
+            let banner = is_before_request.then(|| memmem::find(bytes, BANNER)).flatten();
+            if let Some(start) = banner {
+                this.buffer.extend_from_slice(&bytes[..start]);
+                this.buffer.extend_from_slice(&bytes[start + BANNER.len()..]);
+            } else {
+                this.buffer.extend_from_slice(bytes);
+            }
             return Poll::Ready(Ok(bytes.len()));
         }
         let written = this.poll_with_buffer(context, bytes);

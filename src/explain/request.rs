@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::config::suggest::{self, cut};
 use crate::decide::Head;
+use crate::decide::raw_head::RawHead;
 use crate::identity;
 use crate::net::percent;
 use crate::policy::Policy;
@@ -195,8 +196,12 @@ impl HypotheticalRequest {
     /// The head of the request.
     pub fn head(&self) -> Head<'_> {
         let has = |name| self.parts.headers.contains_key(name);
-        let has_conflicting_lengths = has(CONTENT_LENGTH) && has(TRANSFER_ENCODING);
-        Head::of(&self.parts, &self.target, Some(self.peer), has_conflicting_lengths)
+        let raw = if has(CONTENT_LENGTH) && has(TRANSFER_ENCODING) {
+            RawHead::ConflictingLengths
+        } else {
+            RawHead::Plain
+        };
+        Head::of(&self.parts, &self.target, Some(self.peer), raw)
             .with_certificate(self.cert.as_deref())
     }
 }

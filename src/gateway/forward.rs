@@ -2,6 +2,7 @@
 //! without the API key if `clients.hide_key` is set.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
+use percent_encoding::{CONTROLS, percent_encode};
 use pingora::prelude::{Error, ErrorType, RequestHeader, Result};
 use pingora::protocols::l4::socket::SocketAddr;
 
@@ -16,13 +17,24 @@ const FORWARDED_FOR: &str = "X-Forwarded-For";
 pub(super) const FORWARDED_PROTO: &str = "X-Forwarded-Proto";
 const FORWARDED_HOST: &str = "X-Forwarded-Host";
 
-/// Forwarding headers. Those of a client are removed unless the request came through a trusted proxy, because
-/// upstreams trust them. The first four are then set.
-const FORWARDING: [&str; 6] =
-    [FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, REQUEST_ID, "Forwarded", "X-Real-IP"];
+/// Headers that a proxy sets and upstreams trust, and all that begin with [`FORWARDED_PREFIX`]. Those of a client are
+/// removed unless the request came through a trusted proxy.
+const FORWARDING: [&str; 3] = [FORWARDED, "x-real-ip", "x-request-id"];
 
-/// Prefixes of these names, in lower case. Not only `x-`: that of an API key's header often begins so.
-const FORWARDING_PREFIXES: [&str; 3] = ["x-forwarded", "x-re", "forwarded"];
+const FORWARDED: &str = "forwarded";
+
+/// Also `X-Forwarded-Port`, `-Prefix`, `-Ssl` and others, which the gateway does not set.
+const FORWARDED_PREFIX: &str = "x-forwarded";
+
+/// Prefixes of these names. Not only `x-`: that of an API key's header often begins so.
+const FORWARDING_PREFIXES: [&str; 3] = [FORWARDED_PREFIX, "x-re", FORWARDED];
+
+/// Headers that decide where a request ends.
+const FRAMING: [&str; 2] = ["content-length", "transfer-encoding"];
+
+/// CGI hands it to programs as the variable `HTTP_PROXY`, which names the proxy for their own requests (httpoxy). No
+/// client uses it.
+const PROXY: &str = "proxy";
 
 /// Prepares the request for the upstream. `peer` is the address of the client's end of the connection.
 ///
@@ -39,14 +51,17 @@ pub(super) fn prepare(
         // which is all that the parsed URI has.
         request.set_uri(request.uri.clone());
     }
-    let present = Present::among(&request.headers);
-    if present.aliases {
-        remove_aliases(request, &exchange.snapshot.policy);
+    if !request.raw_path().is_ascii() {
+        // curl sends the letters of a URL as they are. Not all servers accept them.
+        let encoded = percent_encode(request.raw_path(), CONTROLS).to_string();
+        request.set_raw_path(encoded.as_bytes())?;
     }
-    if present.forwarding && !exchange.via_trusted_proxy {
-        for name in FORWARDING {
-            request.remove_header(name);
-        }
+    let present = Present::among(&request.headers);
+    if present.aliases || (present.forwarding && !exchange.via_trusted_proxy) {
+        remove_untrusted(request, exchange);
+    }
+    if present.proxy {
+        request.remove_header(PROXY);
     }
     let keeps_forwarding = present.forwarding && exchange.via_trusted_proxy;
     set_forwarding(peer, request, exchange, keeps_forwarding)?;
@@ -54,6 +69,10 @@ pub(super) fn prepare(
         && let Some(length) = one_length(&request.headers)
     {
         request.insert_header(header::CONTENT_LENGTH, length)?;
+    }
+    if !present.host {
+        // Of HTTP/1.0. The upstream gets HTTP/1.1, which requires one (RFC 9112, section 3.2).
+        request.insert_header(header::HOST, HeaderValue::from_static(""))?;
     }
     if clients.hide_key {
         hide_key(request, clients)?;
@@ -67,10 +86,14 @@ pub(super) fn prepare(
 struct Present {
     /// A name with an underscore.
     aliases: bool,
-    /// A name with a prefix of those in [`FORWARDING`].
+    /// A name with one of [`FORWARDING_PREFIXES`].
     forwarding: bool,
     /// Whether there is a `Content-Length`.
     content_length: bool,
+    /// Whether there is a `Host`.
+    host: bool,
+    /// Whether there is a [`PROXY`].
+    proxy: bool,
 }
 
 impl Present {
@@ -78,7 +101,9 @@ impl Present {
         let mut present = Self::default();
         for name in headers.keys() {
             present.content_length |= *name == header::CONTENT_LENGTH;
+            present.host |= *name == header::HOST;
             let name = name.as_str();
+            present.proxy |= name == PROXY;
             present.aliases |= name.contains('_');
             present.forwarding |= FORWARDING_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
         }
@@ -86,25 +111,40 @@ impl Present {
     }
 }
 
-/// Removes headers that some servers read as others that the gateway checks or sets, because they treat `_`
-/// as `-`.
-fn remove_aliases(request: &mut RequestHeader, policy: &Policy) {
-    let has_underscore = |name: &&HeaderName| name.as_str().contains('_');
-    let candidates: Vec<HeaderName> =
-        request.headers.keys().filter(has_underscore).cloned().collect();
-    let sources = || {
-        policy.clients.key_sources.iter().filter_map(|source| match source {
-            KeySource::Header(name) => Some(name.as_str()),
-            KeySource::Bearer | KeySource::Query(_) => None,
-        })
-    };
-    for name in candidates {
-        let counted = policy.counted_headers.iter().map(HeaderName::as_str);
-        let mut ours = FORWARDING.into_iter().chain(sources()).chain(counted);
-        if ours.any(|own| identity::is_alias(name.as_str(), own)) {
-            request.remove_header(&name);
+/// Removes forwarding headers that do not come from a trusted proxy, and headers that some servers read as others
+/// which the gateway checks or sets, because they treat `_` as `-`.
+fn remove_untrusted(request: &mut RequestHeader, exchange: &Exchange) {
+    let is_untrusted = |name: &&HeaderName| {
+        let is_alias = name.as_str().contains('_');
+        if is_forwarding(name.as_str()) {
+            is_alias || !exchange.via_trusted_proxy
+        } else {
+            is_alias && is_alias_of_ours(name.as_str(), &exchange.snapshot.policy)
         }
+    };
+    let untrusted: Vec<HeaderName> = request.headers.keys().filter(is_untrusted).cloned().collect();
+    for name in untrusted {
+        request.remove_header(&name);
     }
+}
+
+/// Whether upstreams may read a header as one of [`FORWARDING`], or as one with their prefix.
+fn is_forwarding(name: &str) -> bool {
+    let begins = |prefix: &str| {
+        let letters = |(own, wanted): (u8, u8)| own == wanted || (own == b'_' && wanted == b'-');
+        name.len() >= prefix.len() && name.bytes().zip(prefix.bytes()).all(letters)
+    };
+    begins(FORWARDED_PREFIX) || FORWARDING.iter().any(|own| name.len() == own.len() && begins(own))
+}
+
+/// Whether upstreams may read a header as one of an API key, one that limits count by, or one of [`FRAMING`].
+fn is_alias_of_ours(name: &str, policy: &Policy) -> bool {
+    let sources = policy.clients.key_sources.iter().filter_map(|source| match source {
+        KeySource::Header(name) => Some(name.as_str()),
+        KeySource::Bearer | KeySource::Query(_) => None,
+    });
+    let counted = policy.counted_headers.iter().map(HeaderName::as_str);
+    FRAMING.into_iter().chain(sources).chain(counted).any(|own| identity::is_alias(name, own))
 }
 
 /// Sets the forwarding headers. With `keeps_forwarding`, those that a trusted proxy sent are kept or
@@ -205,10 +245,16 @@ mod tests {
 
     #[test]
     fn every_forwarding_header_is_detected() {
-        for name in FORWARDING {
+        let names = ["x-forwarded", "x-forwarded-for", "x-forwarded-port", "x_forwarded-ssl"];
+        for name in names.into_iter().chain(FORWARDING) {
             let mut headers = HeaderMap::new();
             headers.insert(HeaderName::try_from(name).unwrap(), HeaderValue::from_static("x"));
-            assert!(Present::among(&headers).forwarding, "{name}");
+            let present = Present::among(&headers);
+            assert!(present.forwarding || present.aliases, "{name}");
+            assert!(is_forwarding(name), "{name}");
+        }
+        for name in ["x-forward", "forwarded-for", "x-real-ips", "x-api-key", "x-request"] {
+            assert!(!is_forwarding(name), "{name}");
         }
     }
 }

@@ -10,6 +10,7 @@ use super::exchange::{CheckTime, Exchange};
 use super::{Gateway, forward};
 use crate::clock;
 use crate::decide::decision::Decision;
+use crate::decide::raw_head::RawHead;
 use crate::decide::{self, Head, Precheck};
 use crate::limit::charge::Charges;
 use crate::policy::client::Client;
@@ -87,16 +88,9 @@ impl Gateway {
 pub(super) fn head(session: &Session) -> Head<'_> {
     let request = session.req_header();
     let peer = session.client_addr().and_then(|address| address.as_inet()).map(SocketAddr::ip);
-    let is_chunked = request.headers.contains_key(header::TRANSFER_ENCODING);
-    Head::of(request, request.raw_path(), peer, is_chunked && sent_content_length(session))
-}
-
-/// Whether the client sent `Content-Length`. Pingora removes it if there is a `Transfer-Encoding`, so
-/// only the raw bytes of the head show it.
-fn sent_content_length(session: &Session) -> bool {
-    const NAME: &[u8] = b"content-length";
-    let Some(http1) = session.as_http1() else { return false };
-    let head = http1.get_headers_raw_bytes();
-    head.split(|byte| *byte == b'\n')
-        .any(|line| line.get(..NAME.len()).is_some_and(|name| name.eq_ignore_ascii_case(NAME)))
+    let raw = session.as_http1().map_or(RawHead::Plain, |http1| {
+        let is_chunked = request.headers.contains_key(header::TRANSFER_ENCODING);
+        RawHead::of(&http1.get_headers_raw_bytes(), is_chunked)
+    });
+    Head::of(request, request.raw_path(), peer, raw)
 }

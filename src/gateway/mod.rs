@@ -172,17 +172,18 @@ impl ProxyHttp for Gateway {
         if let Some(answer) = acme_challenge::answer(&self.challenges, session.req_header()) {
             exchange.decision = Some(Decision::UNCHECKED);
             trace::begin(session, exchange);
-            acme_challenge::respond(session, &answer).await?;
+            acme_challenge::respond(session, &answer).await.map_err(Error::into_down)?;
             return Ok(true);
         }
         if let Some(port) = exchange.connection.redirect {
-            return redirect::respond(session, exchange, port).await;
+            return redirect::respond(session, exchange, port).await.map_err(Error::into_down);
         }
         let decision = self.judge(session, exchange).await;
         self.record_refusals(exchange, &decision);
         exchange.decision = Some(decision);
         trace::begin(session, exchange);
-        respond::respond(session, exchange).await
+        // Only the client can make a response of the gateway fail. Pingora names no source of errors of HTTP/2.
+        respond::respond(session, exchange).await.map_err(Error::into_down)
     }
 
     /// Forwards over HTTP/2 instead of Pingora, if the upstream speaks it.

@@ -56,6 +56,76 @@ fn row_34_forwarded_headers_of_clients_are_dropped() {
     assert!(!seen.head.contains("6.6.6.6"), "{}", seen.head);
 }
 
+/// Headers that proxies set, and that upstreams trust.
+const TRUSTED: [&str; 14] = [
+    "Forwarded",
+    "X-Forwarded",
+    "X-Forwarded-By",
+    "X-Forwarded-For",
+    "X-Forwarded-Host",
+    "X-Forwarded-Port",
+    "X-Forwarded-Prefix",
+    "X-Forwarded-Proto",
+    "X-Forwarded-Scheme",
+    "X-Forwarded-Server",
+    "X-Forwarded-Ssl",
+    "X-Forwarded-User",
+    "X-Real-IP",
+    "X-Request-Id",
+];
+
+/// A request with these headers, each in the spellings that `spell` returns.
+fn spoofed(spell: impl Fn(&str) -> Vec<String>) -> Request {
+    let names = TRUSTED.iter().flat_map(|name| spell(name));
+    names.fold(Request::get("/"), |request, name| request.header(&name, "203.0.113.66"))
+}
+
+#[test]
+fn row_34_no_spelling_of_a_trusted_header_passes_from_a_client() {
+    let spell = |name: &str| {
+        vec![
+            name.to_owned(),
+            name.to_lowercase(),
+            name.to_uppercase(),
+            name.replace('-', "_"),
+            name.replacen('-', "_", 1),
+            name.to_lowercase().replace('-', "_"),
+        ]
+    };
+    let seen = arrives("", "", &spoofed(spell).header("Proxy", "203.0.113.66"));
+    assert!(!seen.head.contains("203.0.113.66"), "{}", seen.head);
+    // A trusted proxy passes on what its client sent under names that it does not know.
+    let trusted = "trusted_proxies = [\"127.0.0.1\"]";
+    let underscores = |name: &str| match name.replace('-', "_") {
+        spelt if spelt == name => Vec::new(),
+        spelt => vec![spelt],
+    };
+    let seen = arrives(trusted, "", &spoofed(underscores).header("Proxy", "203.0.113.66"));
+    assert!(!seen.head.contains("203.0.113.66"), "{}", seen.head);
+    let seen = arrives(trusted, "", &Request::get("/").header("X-Forwarded-Port", "8443"));
+    assert_eq!(seen.header("x-forwarded-port"), Some("8443"));
+}
+
+/// Some servers would read the next request as the body of this one.
+#[test]
+fn row_58_aliases_of_framing_headers_are_not_forwarded() {
+    for name in ["Content_Length", "content_length", "Transfer_Encoding", "TRANSFER_ENCODING"] {
+        let seen = arrives("", "", &Request::get("/").header(name, "50"));
+        assert_eq!((seen.header(name), seen.header("content-length")), (None, None), "{name}");
+    }
+}
+
+/// The upstream gets HTTP/1.1, which requires a host.
+#[test]
+fn request_without_a_host_is_forwarded_with_an_empty_one() {
+    let upstream = Upstream::responding(ANSWER);
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
+    let mut client = gateway.connect();
+    client.write(b"GET / HTTP/1.0\r\n\r\n");
+    assert_eq!(client.read_response("GET").status, 200);
+    assert_eq!(upstream.only_request().values("host"), [""]);
+}
+
 #[test]
 fn forwarded_headers_of_trusted_proxies_are_kept() {
     let request = forged().without("X_Forwarded_For").without("X_Request_Id");

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use crate::support::{
-    DEMO, Gateway, Latch, Nginx, Request, Upstream, check, eventually, proxy_to, timed,
+    ClosedPort, DEMO, Gateway, Latch, Nginx, Request, Upstream, check, eventually, proxy_to, timed,
 };
 
 #[test]
@@ -294,6 +294,41 @@ fn row_62_trailing_slash_and_head_do_not_evade_a_rule() {
     };
     assert_eq!(statuses(""), [429; 4]);
     assert_eq!(statuses("trailing_slash = \"distinct\"\n"), [200, 429, 200, 200]);
+}
+
+/// Neither the program nor its libraries name themselves, also in responses to what is not HTTP.
+#[test]
+fn responses_have_no_banner_and_no_internals() {
+    let closed = ClosedPort::bind();
+    let gateway = Gateway::start(&proxy_to(&[closed.address]));
+    for request in [
+        "GET / HTTP/9\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        "GET / HTTP/1.1\nHost: a\n\n",
+        "GET / HTTP/1.1\r\n\r\n",
+        "GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n",
+        "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n",
+        "TRACE / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nExpect: x\r\nContent-Length: 5\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        // The upstream cannot be reached.
+        "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    ] {
+        let mut client = gateway.connect();
+        client.write(request.as_bytes());
+        let response = client.read_response("GET");
+        assert!(response.status >= 400, "{request:?}: {response:?}");
+        for name in ["server", "via", "x-powered-by"] {
+            assert_eq!(response.header(name), None, "{request:?}: {response:?}");
+        }
+        let shown = format!("{:?} {}", response.headers, response.text()).to_lowercase();
+        for internal in
+            ["pingora", "tollgate", "rust", "hyper", "src/", &closed.address.to_string()]
+        {
+            assert!(!shown.contains(internal), "{request:?}: {shown}");
+        }
+    }
 }
 
 /// A response to TRACE contains the request's headers, with cookies and keys.

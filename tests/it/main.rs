@@ -71,6 +71,7 @@ mod reload_tokens;
 
 // Faulty clients and upstreams.
 mod broken_upstreams;
+mod corpus;
 mod hostile;
 mod overload;
 mod slow_clients;

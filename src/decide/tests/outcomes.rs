@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::PEER;
 use crate::decide::guard::Malformed;
+use crate::decide::raw_head::RawHead;
 use crate::decide::{Head, Refusal, Rejection, Unauthenticated, precheck};
 use crate::load::from_text;
 use crate::policy::Policy;
@@ -57,7 +58,7 @@ fn outcome_with(policy: &Policy, method: &str, path: &str, headers: &[(&str, &st
     let request =
         headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
     let parts = request.body(()).unwrap().into_parts().0;
-    let checked = precheck(policy, &Head::of(&parts, path.as_bytes(), Some(PEER), false));
+    let checked = precheck(policy, &Head::of(&parts, path.as_bytes(), Some(PEER), RawHead::Plain));
     let rule = |index: u32| policy.rules[index as usize].name.to_string();
     let charges = checked.charges.iter().map(|one| format!("{} {}", rule(one.rule), one.cost));
     let charges: Vec<String> = charges.collect();
@@ -182,17 +183,17 @@ fn host_is_in_lower_case_without_port_and_final_dot() {
     assert_eq!(super::super::host(&http::HeaderMap::new()), "");
 }
 
-/// The fault of a valid request after `change`; `has_conflicting_lengths` as in [`Head`].
+/// The fault of a valid request after `change`.
 fn malformed(
     change: impl FnOnce(http::request::Builder) -> http::request::Builder,
-    has_conflicting_lengths: bool,
+    raw: RawHead,
 ) -> Option<Malformed> {
     let file = "[server]\nmax_uri_bytes = 128\nmax_header_bytes = 1024\n";
     let policy = from_text("gateway.toml", &format!("{file}{RULES}")).unwrap();
     let request = Request::builder().uri("/").header("host", "api.test");
     let parts = change(request).body(()).unwrap().into_parts().0;
     let target = parts.uri.to_string();
-    let head = Head::of(&parts, target.as_bytes(), Some(PEER), has_conflicting_lengths);
+    let head = Head::of(&parts, target.as_bytes(), Some(PEER), raw);
     match precheck(&policy, &head).refused() {
         Some(Refusal::Rejected(Rejection::Malformed(malformed))) => Some(malformed),
         None => None,
@@ -209,15 +210,32 @@ fn malformed_request_is_rejected_with_its_fault() {
     // With its four bytes for a colon, a space and a line break, `host: api.test` takes 16.
     let filler = |size: usize| "x".repeat(size - 16 - "x-filler".len() - 4);
     let path = |size: usize| format!("/{}", "x".repeat(size - 1));
-    assert_eq!(malformed(|request| request, false), None);
-    assert_eq!(malformed(|request| request, true), Some(Malformed::ConflictingLengths));
-    assert_eq!(malformed(|request| request.uri(path(128)), false), None);
-    let too_long = malformed(|request| request.uri(path(129)), false);
+    assert_eq!(malformed(|request| request, RawHead::Plain), None);
+    assert_eq!(
+        malformed(|request| request, RawHead::ConflictingLengths),
+        Some(Malformed::ConflictingLengths)
+    );
+    let line_feed = malformed(|request| request, RawHead::BareLineFeed);
+    assert_eq!(line_feed, Some(Malformed::BareLineFeed));
+    for (expectation, expected) in [
+        ("100-continue", None),
+        ("100-Continue", None),
+        ("y 100-continue", Some(Malformed::UnsupportedExpectation)),
+        ("", Some(Malformed::UnsupportedExpectation)),
+    ] {
+        let with = |request: http::request::Builder| request.header("expect", expectation);
+        assert_eq!(malformed(with, RawHead::Plain), expected, "{expectation}");
+    }
+    assert_eq!(malformed(|request| request.uri(path(128)), RawHead::Plain), None);
+    let too_long = malformed(|request| request.uri(path(129)), RawHead::Plain);
     assert_eq!(too_long, Some(Malformed::UriTooLong));
-    assert_eq!(malformed(|request| request.header("x-filler", filler(1024)), false), None);
-    let too_large = malformed(|request| request.header("x-filler", filler(1025)), false);
+    assert_eq!(malformed(|request| request.header("x-filler", filler(1024)), RawHead::Plain), None);
+    let too_large = malformed(|request| request.header("x-filler", filler(1025)), RawHead::Plain);
     assert_eq!(too_large, Some(Malformed::HeadersTooLarge));
-    assert_eq!(malformed(|request| request.method("Get"), false), Some(Malformed::LowercaseMethod));
+    assert_eq!(
+        malformed(|request| request.method("Get"), RawHead::Plain),
+        Some(Malformed::LowercaseMethod)
+    );
     for (coding, expected) in [
         (&["chunked"][..], None),
         (&["Chunked"], None),
@@ -229,7 +247,7 @@ fn malformed_request_is_rejected_with_its_fault() {
                 request.header("transfer-encoding", *coding)
             })
         };
-        assert_eq!(malformed(with, false), expected, "{coding:?}");
+        assert_eq!(malformed(with, RawHead::Plain), expected, "{coding:?}");
     }
 }
 
@@ -244,7 +262,8 @@ fn http_1_1_and_a_url_require_a_host() {
     for (version, target, expected) in table {
         let request = Request::builder().version(version).uri(target);
         let parts = request.body(()).unwrap().into_parts().0;
-        let checked = precheck(&file, &Head::of(&parts, target.as_bytes(), Some(PEER), false));
+        let checked =
+            precheck(&file, &Head::of(&parts, target.as_bytes(), Some(PEER), RawHead::Plain));
         assert_eq!(checked.refused(), expected.map(malformed_as), "{version:?} {target}");
     }
 }
@@ -257,7 +276,7 @@ fn invalid_host_is_rejected() {
     {
         let parts =
             Request::builder().uri("/").header("host", host).body(()).unwrap().into_parts().0;
-        let checked = precheck(&file, &Head::of(&parts, b"/", Some(PEER), false));
+        let checked = precheck(&file, &Head::of(&parts, b"/", Some(PEER), RawHead::Plain));
         assert_eq!(checked.refused(), expected.map(malformed_as), "{host}");
     }
 }

@@ -36,6 +36,20 @@ impl PeerServer {
         Self::start(command, tls, "apt-get install nodejs")
     }
 
+    /// A server of HTTP/1.1 that prints `seen` and `fault` lines: `h11` or `gunicorn`, Python's.
+    pub(crate) fn python_http1(kind: &str) -> Self {
+        let mut command = python();
+        command.arg(script("http1_server.py")).arg(kind);
+        Self::start(command, None, PYTHON_INSTALLER)
+    }
+
+    /// The same of Node.
+    pub(crate) fn node_http1() -> Self {
+        let mut command = Command::new("node");
+        command.arg(script("http1_server.mjs"));
+        Self::start(command, None, "apt-get install nodejs")
+    }
+
     fn start(mut command: Command, tls: Option<&Issued>, install: &str) -> Self {
         if let Some(issued) = tls {
             command.arg(&issued.certificate).arg(&issued.key);
