@@ -60,9 +60,6 @@ pub(super) fn prepare(
     if present.aliases || (present.forwarding && !exchange.via_trusted_proxy) {
         remove_untrusted(request, exchange);
     }
-    if present.proxy {
-        request.remove_header(PROXY);
-    }
     let keeps_forwarding = present.forwarding && exchange.via_trusted_proxy;
     set_forwarding(peer, request, exchange, keeps_forwarding)?;
     if present.content_length
@@ -70,7 +67,7 @@ pub(super) fn prepare(
     {
         request.insert_header(header::CONTENT_LENGTH, length)?;
     }
-    if !present.host {
+    if !request.headers.contains_key(header::HOST) {
         // Of HTTP/1.0. The upstream gets HTTP/1.1, which requires one (RFC 9112, section 3.2).
         request.insert_header(header::HOST, HeaderValue::from_static(""))?;
     }
@@ -84,16 +81,12 @@ pub(super) fn prepare(
 /// and a look-up of every name would cost more.
 #[derive(Default)]
 struct Present {
-    /// A name with an underscore.
+    /// A name with an underscore, or [`PROXY`].
     aliases: bool,
     /// A name with one of [`FORWARDING_PREFIXES`].
     forwarding: bool,
     /// Whether there is a `Content-Length`.
     content_length: bool,
-    /// Whether there is a `Host`.
-    host: bool,
-    /// Whether there is a [`PROXY`].
-    proxy: bool,
 }
 
 impl Present {
@@ -101,22 +94,22 @@ impl Present {
         let mut present = Self::default();
         for name in headers.keys() {
             present.content_length |= *name == header::CONTENT_LENGTH;
-            present.host |= *name == header::HOST;
             let name = name.as_str();
-            present.proxy |= name == PROXY;
-            present.aliases |= name.contains('_');
+            present.aliases |= name.contains('_') || name == PROXY;
             present.forwarding |= FORWARDING_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
         }
         present
     }
 }
 
-/// Removes forwarding headers that do not come from a trusted proxy, and headers that some servers read as others
-/// which the gateway checks or sets, because they treat `_` as `-`.
+/// Removes [`PROXY`], forwarding headers that do not come from a trusted proxy, and headers that some servers read as
+/// others which the gateway checks or sets, because they treat `_` as `-`.
 fn remove_untrusted(request: &mut RequestHeader, exchange: &Exchange) {
     let is_untrusted = |name: &&HeaderName| {
         let is_alias = name.as_str().contains('_');
-        if is_forwarding(name.as_str()) {
+        if name.as_str() == PROXY {
+            true
+        } else if is_forwarding(name.as_str()) {
             is_alias || !exchange.via_trusted_proxy
         } else {
             is_alias && is_alias_of_ours(name.as_str(), &exchange.snapshot.policy)

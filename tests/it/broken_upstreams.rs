@@ -161,6 +161,22 @@ fn row_53_ambiguous_responses_are_502() {
     }
 }
 
+/// RFC 9112, section 6.3: the chunks count. What follows them is no response to another request.
+#[test]
+fn row_53_response_with_both_lengths_is_read_by_its_chunks() {
+    let both = "HTTP/1.1 200 OK\r\nContent-Length: 50\r\nTransfer-Encoding: chunked\r\n\r\n\
+        5\r\nfirst\r\n0\r\n\r\n";
+    let smuggled = "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled";
+    let upstream = Upstream::responding(format!("{both}{smuggled}"));
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
+    let mut client = gateway.connect();
+    for _ in 0..3 {
+        let answer = client.send(&Request::get("/"));
+        assert_eq!((answer.text().as_str(), answer.complete), ("first", true), "{answer:?}");
+        assert_eq!(answer.header("content-length"), None, "{answer:?}");
+    }
+}
+
 #[test]
 fn row_53_space_after_a_header_name_is_not_forwarded() {
     // RFC 9112, section 5.1: a proxy removes the space, so that recipients agree on the name.

@@ -132,6 +132,8 @@ fn row_60_every_stream_takes_its_tokens_whatever_follows() {
     let others = seen.iter().filter(|seen| !seen.line().contains("/last")).count() as u64;
     assert!(others <= tokens, "{others} requests arrived, {tokens} tokens were taken");
     assert!(!seen.iter().any(|seen| seen.head.contains("smuggled")), "{seen:#?}");
+    let (_, peak) = gateway.memory_bytes();
+    assert!(peak < MAX_BYTES, "{peak} bytes at the peak");
     // A request that its client gives up is not a failure of the gateway.
     assert!(!gateway.log().contains("request failed"), "{}", gateway.log());
 }
