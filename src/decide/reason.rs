@@ -102,7 +102,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 40] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
