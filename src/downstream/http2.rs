@@ -131,13 +131,8 @@ where
                 }
                 continue;
             }
-            Event::Accepted(Ok(None) | Err(_)) if connection.head.has_timed_out() => {
-                return Ended::HeadTimeout;
-            }
             // The connection has ended, by either side.
-            Event::Accepted(Ok(None) | Err(_)) => {
-                return connection.slow().map_or(ended, Ended::from);
-            }
+            Event::Accepted(Ok(None) | Err(_)) => return ended_by(&connection).unwrap_or(ended),
             Event::Due if is_closing => return ended,
             Event::Shed => {
                 let Some(cause) = requests.shed_cause() else { continue };
@@ -157,6 +152,14 @@ where
         };
         timer.as_mut().reset(Instant::now() + wait);
     }
+}
+
+/// The bound of a connection that has ended it; `None`: another cause.
+fn ended_by(connection: &ConnectionInfo) -> Option<Ended> {
+    if connection.head.has_timed_out() {
+        return Some(Ended::HeadTimeout);
+    }
+    connection.slow().map(Ended::from)
 }
 
 impl Http2Limits {
