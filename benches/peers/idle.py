@@ -5,8 +5,8 @@ import sys
 import time
 from dataclasses import dataclass
 
-from .gateways import OPEN, Gateway, Store, envoy, haproxy, nginx, traefik
-from .gateways.tollgate import tollgate, with_tls
+from .gateways import OPEN, Gateway, envoy, haproxy, nginx, traefik
+from .gateways.tollgate import with_http2, with_tls
 from .idle_client import HTTP1, HTTP1_TLS, HTTP2, HTTP2_TLS, KINDS, SILENT
 from .measure import Bench
 from .processes import Failure, Program
@@ -21,7 +21,7 @@ TITLES = {
 
 # With and without TLS.
 GATEWAYS = {
-    "tollgate": (tollgate(0, Store.NONE), with_tls()),
+    "tollgate": (with_http2(), with_tls()),
     "nginx": (nginx.ALONE, nginx.TLS),
     "HAProxy": (haproxy.ALONE, haproxy.TLS),
     "Envoy": (envoy.ALONE, envoy.TLS),
@@ -116,8 +116,9 @@ def table(found: list[Idle]) -> str:
         values = [cells.get((name, kind)) for kind in KINDS]
         texts = "".join(f" {one.rss_kib:.1f} |" if one else " – |" for one in values)
         lines.append(f"| {name} |{texts}")
-    lines += ["", f"Resident memory of the process, MB, with {COUNT + WARM_UP:,} connections (HTTP/1.1, TLS):", ""]
-    lines += [f"| gateway | before | open | {CLOSED_SECONDS} s after they closed |", "| --- | ---: | ---: | ---: |"]
+    about = "Resident memory of the process, MB, without traffic (HTTP/1.1, TLS):"
+    titles = f"{WARM_UP} connections | {COUNT + WARM_UP:,} | {CLOSED_SECONDS} s after they closed"
+    lines += ["", about, "", f"| gateway | {titles} |", "| --- | ---: | ---: | ---: |"]
     for name in GATEWAYS:
         one = cells.get((name, HTTP1_TLS))
         if one:

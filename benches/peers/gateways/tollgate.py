@@ -1,6 +1,7 @@
 """tollgate with its default settings, except that one address may have any number of connections."""
 
 import os
+from collections.abc import Callable
 from enum import Enum
 
 from ..processes import BUILT, free_port
@@ -43,17 +44,31 @@ def tollgate(
 def with_tls(build: Build = Build.RELEASE) -> Gateway:
     """tollgate without rules on a TLS listener."""
 
+    def listener(site: Site) -> str:
+        certificate = site.certificate
+        return f'certificates = [{{ cert = "{certificate.cert}", key = "{certificate.key}" }}]'
+
+    also = ", PGO" if build is Build.PGO else ""
+    return on_listener(f"tollgate{also}", listener, build, has_tls=True)
+
+
+def with_http2() -> Gateway:
+    """tollgate without rules on a listener in clear, for HTTP/1.1 and HTTP/2."""
+    return on_listener("tollgate", lambda _: "http2 = true", Build.RELEASE)
+
+
+def on_listener(
+    name: str, settings: Callable[[Site], str], build: Build, has_tls: bool = False
+) -> Gateway:
+    """tollgate without rules on one listener with these settings."""
+
     def command(site: Site) -> list[str]:
         file = site.folder / f"{site.port}.toml"
-        files = f'{{ cert = "{site.certificate.cert}", key = "{site.certificate.key}" }}'
-        listener = (
-            f'[[listeners]]\naddress = "127.0.0.1:{site.port}"\ncertificates = [{files}]\n'
-        )
+        listener = f'[[listeners]]\naddress = "127.0.0.1:{site.port}"\n{settings(site)}\n'
         file.write_text(text(site, 0, Store.NONE, listen="") + listener)
         return [f"{build.value}/tollgate", "run", "-c", str(file)]
 
-    also = ", PGO" if build is Build.PGO else ""
-    return Gateway(f"tollgate{also}", Store.NONE, command, has_tls=True)
+    return Gateway(name, Store.NONE, command, has_tls)
 
 
 def where(store: Store) -> str:
