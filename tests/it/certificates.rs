@@ -314,6 +314,7 @@ fn idle_connection_ends_with_close_notify() {
     assert!(is_closed(open()), "after keepalive_timeout");
     let (used, unused) = (open(), Secure::open(&config, address).unwrap());
     gateway.terminate();
-    assert!(is_closed(used) && is_closed(unused), "after SIGTERM");
+    assert!(is_closed(used), "used, after SIGTERM");
+    assert!(is_closed(unused), "unused, after SIGTERM");
     assert_eq!(gateway.exit().0, Some(0));
 }

@@ -10,6 +10,7 @@ use h2::{Reason, RecvStream};
 use http::{Method, Request, Response, StatusCode, Version};
 use socket2::{Domain, Socket, Type};
 
+use crate::http2_upstreams::scripted;
 use crate::support::{
     Connection, DEMO, Gateway, Latch, PeerServer, TIMEOUT, Upstream, curl, eventually, proxy_to,
     timed,
@@ -539,4 +540,65 @@ async fn empty_last_frame_ends_the_body_once() {
         assert!(request.head.starts_with("POST / HTTP/1.1\r\n"), "{request:?}");
         assert_eq!((request.connection, &*request.body), (0, &b"firstlast"[..]), "{request:?}");
     }
+}
+
+/// A server that stops within its response.
+#[tokio::test(flavor = "multi_thread")]
+async fn response_that_stalls_is_reset_on_both_sides() {
+    let (resets, mut reset) = tokio::sync::mpsc::unbounded_channel();
+    let server = scripted(move |(request, mut respond)| {
+        let resets = resets.clone();
+        async move {
+            if request.uri().path() != "/stalled" {
+                let _ = respond.send_response(Response::new(()), true);
+                return;
+            }
+            let mut body = respond.send_response(Response::new(()), false).unwrap();
+            body.send_data(Bytes::from_static(b"part"), false).unwrap();
+            let reason = std::future::poll_fn(|context| body.poll_reset(context)).await;
+            resets.send(reason.is_ok()).unwrap();
+        }
+    });
+    let to_server = proxy_to(&[server.await])
+        .replace("[routes", "protocol = \"h2c\"\nread_timeout = \"500ms\"\n[routes");
+    let gateway = Gateway::start(&config("read_timeout = \"500ms\"\n", &to_server));
+    let mut client = Client::connect(gateway.listener(1)).await;
+    // The server's timeout ends the first one, the client's the second one, whose body is open.
+    for is_whole in [true, false] {
+        let post = Request::post("http://api.test/stalled").body(()).unwrap();
+        let (response, _upload) = client.send.send_request(post, is_whole).unwrap();
+        let response = tokio::time::timeout(TIMEOUT, response).await.unwrap().unwrap();
+        let mut body = response.into_body();
+        assert_eq!(body.data().await.unwrap().unwrap(), "part");
+        let end = tokio::time::timeout(TIMEOUT, body.data()).await.expect("the end in time");
+        let error = end.expect("no complete body").unwrap_err();
+        assert!(error.is_reset(), "{error}");
+        let at_server = tokio::time::timeout(TIMEOUT, reset.recv()).await.expect("a reset in time");
+        assert_eq!((is_whole, at_server), (is_whole, Some(true)));
+        assert_eq!(client.send(get("/")).await.unwrap().status(), 200);
+    }
+    gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
+}
+
+/// A server that gives no window for the rest of an upload.
+#[tokio::test(flavor = "multi_thread")]
+async fn upload_that_the_server_does_not_read_is_504_after_write_timeout() {
+    let server = scripted(|(request, respond)| async move {
+        if request.method() == Method::POST {
+            let _open = (request, respond);
+            return std::future::pending().await;
+        }
+        let mut respond = respond;
+        let _ = respond.send_response(Response::new(()), true);
+    });
+    let to_server = proxy_to(&[server.await])
+        .replace("[routes", "protocol = \"h2c\"\nwrite_timeout = \"500ms\"\n[routes");
+    let gateway = Gateway::start(&config("", &to_server));
+    let mut client = Client::connect(gateway.listener(1)).await;
+    let post = Request::post("http://api.test/").body(()).unwrap();
+    let (response, mut upload) = client.send.send_request(post, false).unwrap();
+    upload.send_data(vec![b'x'; 2_000_000].into(), true).unwrap();
+    let response = tokio::time::timeout(TIMEOUT, response).await.unwrap().unwrap();
+    assert_eq!(response.status(), 504);
+    assert_eq!(client.send(get("/")).await.unwrap().status(), 200);
 }
