@@ -26,6 +26,9 @@ use crate::runtime::CurrentSnapshot;
 /// the next ones.
 const FIRST_REQUEST_SECONDS: u64 = 60;
 
+/// How long the end of a connection may take to write.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// A connection between two requests.
 struct Idle {
     stream: Stream,
@@ -58,7 +61,7 @@ where
                 Some(settings) if may_have_prefix(settings) => None,
                 _ => match next(&mut idle.stream, longest, shutdown).await {
                     Some(first) => Some(first),
-                    None => return,
+                    None => return Box::pin(close(idle.stream)).await,
                 },
             };
             let Some(reused) = idle.request(first, app, shutdown).await else { return };
@@ -92,6 +95,13 @@ async fn next(
         _ = shutdown.wait_for(|is_draining| *is_draining) => return None,
     };
     (!first.is_empty()).then_some(first)
+}
+
+/// Ends a connection between two requests, over TLS with `close_notify`. A connection that has just been opened cannot
+/// be written to before the runtime has seen that it can, so dropping it would not be enough.
+async fn close(mut stream: Stream) {
+    // An error means that the client has closed the connection.
+    let _ = timeout(CLOSE_TIMEOUT, stream.shutdown()).await;
 }
 
 impl Idle {

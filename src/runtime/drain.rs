@@ -13,6 +13,7 @@ use prometheus::IntGauge;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::info;
 
+use crate::downstream::open::OpenConnections;
 use crate::downstream::unwritten::Unwritten;
 
 /// Whether the process is draining: it has received SIGTERM. `/ready` reports it.
@@ -39,6 +40,8 @@ pub struct Busy {
     pub in_flight: IntGauge,
     /// Connections with the end of a response that is not written yet.
     pub unwritten: Unwritten,
+    /// Client connections.
+    pub open: OpenConnections,
 }
 
 /// Interval at which the requests in flight are counted while draining.
@@ -47,6 +50,10 @@ const POLL: Duration = Duration::from_millis(10);
 /// How long no request must have been in flight before draining is complete: a request whose head is
 /// being read is not counted yet.
 const QUIET: Duration = Duration::from_millis(50);
+
+/// How long the connections without a request may then take to close, each with its `close_notify` or GOAWAY. A
+/// client that does not react delays the end of the process no further.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Draining {
     /// Returns whether SIGTERM has been received.
@@ -105,7 +112,8 @@ impl Busy {
     }
 
     /// Blocks until no request has been in flight for 50 ms and all responses are written, or
-    /// `drain_timeout` has passed. Returns how many are left.
+    /// `drain_timeout` has passed; then until all connections are closed, for up to a second. Returns how many
+    /// requests are left.
     #[allow(
         clippy::disallowed_methods,
         reason = "runs on the main thread, which serves no requests"
@@ -117,6 +125,12 @@ impl Busy {
             std::thread::sleep(POLL);
             waited += POLL;
             quiet = if self.count() == 0 { quiet + POLL } else { Duration::ZERO };
+        }
+        let mut closing = Duration::ZERO;
+        while waited < drain_timeout && closing < CLOSE_TIMEOUT && self.open.count() > 0 {
+            std::thread::sleep(POLL);
+            waited += POLL;
+            closing += POLL;
         }
         self.count()
     }

@@ -55,6 +55,8 @@ impl Secure {
         while stream.conn.is_handshaking() {
             stream.conn.complete_io(&mut stream.sock)?;
         }
+        // The last message of the handshake.
+        stream.flush()?;
         Ok(Self(stream))
     }
 

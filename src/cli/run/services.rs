@@ -96,7 +96,8 @@ impl Services {
             unwritten: Unwritten::default(),
         };
         let unwritten = front.unwritten.clone();
-        let busy = Busy { in_flight: metrics.in_flight.clone(), unwritten };
+        let open = pressure.open().clone();
+        let busy = Busy { in_flight: metrics.in_flight.clone(), unwritten, open };
         let proxy = Downstream::new(proxy, front, self.listeners);
         let mut proxy = Prebound::new(proxy, Vec::new());
         if let Some(supervisor) = self.supervisor {
