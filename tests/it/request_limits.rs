@@ -206,5 +206,6 @@ async fn connection_closes_after_its_last_request() {
     for _ in 0..3 {
         assert_eq!(http2.send(get()).await.unwrap().status(), 200);
     }
-    http2.closed().await.unwrap();
+    // Frames of the client that arrive after the end make the kernel reset the connection.
+    let _ = http2.closed().await;
 }
