@@ -30,6 +30,9 @@ pub mod request_id;
 /// Runs blocking calls with a deadline.
 pub mod blocking;
 
+/// Services whose panic ends the process.
+pub mod failure;
+
 /// Addresses, name look-ups, percent-encoding, listeners, TLS, the HTTP client.
 pub mod net;
 

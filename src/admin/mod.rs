@@ -25,6 +25,7 @@ mod reload;
 mod routes;
 mod samples;
 mod status;
+mod upgrade;
 mod upstreams;
 
 use std::net::SocketAddr;
@@ -39,6 +40,7 @@ use tracing::info;
 use crate::clock;
 use crate::explain::{Explainer, json};
 use crate::reload::Reloader;
+use crate::runtime::handover::Upgrader;
 use crate::runtime::{Runtime, Snapshot};
 use answer::Answer;
 pub use app::App;
@@ -61,6 +63,7 @@ pub struct Admin {
     sampler: Arc<Sampler>,
     explainer: Explainer,
     guard: Guard,
+    upgrader: Option<Arc<Upgrader>>,
 }
 
 /// The arguments of an API request.
@@ -85,7 +88,13 @@ impl Admin {
     ) -> Self {
         let explainer = Explainer::new(Arc::clone(&runtime.current), Arc::clone(&runtime.limiter));
         let guard = Guard::default();
-        Self { runtime, readiness, reloader, sampler, explainer, guard }
+        let upgrader = None;
+        Self { runtime, readiness, reloader, sampler, explainer, guard, upgrader }
+    }
+
+    /// Replaces the process by `upgrader` when that is requested.
+    pub fn upgrading_by(self, upgrader: Arc<Upgrader>) -> Self {
+        Self { upgrader: Some(upgrader), ..self }
     }
 
     /// The route of a request, and whether it was authorised by a token.
@@ -179,6 +188,10 @@ impl Admin {
                 dry_run::answer(&self.reloader, body.to_vec()).await
             }
             Call::Reload => reload::reload(&self.reloader).await,
+            Call::Upgrade => match &self.upgrader {
+                Some(upgrader) => upgrade::upgrade(upgrader).await,
+                None => Answer::problem(StatusCode::CONFLICT, "this process cannot be replaced"),
+            },
         })
     }
 

@@ -50,6 +50,7 @@ pub(super) enum Call {
     SetBreaker,
     Explain,
     Reload,
+    Upgrade,
 }
 
 impl ApiRoute {
@@ -85,6 +86,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     post("/api/breaker", Call::SetBreaker),
     post("/api/explain", Call::Explain),
     post("/api/reload", Call::Reload),
+    post("/api/upgrade", Call::Upgrade),
 ];
 
 /// The result of finding a route.

@@ -11,6 +11,7 @@ mod schema;
 mod target;
 mod token;
 mod top;
+mod upgrade;
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -28,6 +29,9 @@ const EXIT_BAD_FILE: u8 = 64;
 
 /// Exit code for a port that cannot be opened: `EX_UNAVAILABLE` of sysexits.h.
 const EXIT_UNAVAILABLE: u8 = 69;
+
+/// Exit code for a service that panicked: `EX_SOFTWARE` of sysexits.h.
+const EXIT_BUG: u8 = 70;
 
 /// A reverse-proxy API gateway that enforces rate limits exactly, on one gateway or on many.
 ///
@@ -120,6 +124,21 @@ enum Command {
         #[command(flatten)]
         flags: health::Flags,
     },
+    /// Replace a running gateway by the program on disk, without closing its ports.
+    ///
+    /// The gateway starts its program again, with the same arguments. The new process takes over the
+    /// listening sockets and the buckets in memory; then the old one completes its requests and ends. If
+    /// the new process does not get ready, the old one serves as before. Exits with 0; with 1 if the
+    /// gateway was not replaced; with 64 on a bad file, bad arguments or a wrong token; with 69 if no
+    /// gateway answers. SIGQUIT does the same without an answer.
+    Upgrade {
+        /// The configuration file.
+        #[command(flatten)]
+        file: FileArgument,
+        /// The gateway.
+        #[command(flatten)]
+        flags: upgrade::Flags,
+    },
     /// Print the [keys.…] table of an API key, or of a new random key.
     ///
     /// The table goes to standard output and a new key to standard error, so that
@@ -173,6 +192,7 @@ pub fn main() -> ExitCode {
         Command::Top { file, flags } => of(file).map(|file| top::top(&file, &flags)),
         Command::Schema => Ok(schema::schema()),
         Command::Health { file, flags } => of(file).map(|file| health::health(&file, &flags)),
+        Command::Upgrade { file, flags } => of(file).map(|file| upgrade::upgrade(&file, &flags)),
         Command::HashKey { file, flags } => {
             of(file.into()).map(|file| hash_key::hash_key(&file, flags))
         }

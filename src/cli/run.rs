@@ -11,18 +11,22 @@ mod telemetry;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use pingora::prelude::Server;
 use pingora::server::{ExecutionPhase, RunArgs};
+use thiserror::Error;
 use tracing::{error, info, warn};
 
-use super::EXIT_UNAVAILABLE;
 use super::check::summary;
+use super::{EXIT_BUG, EXIT_UNAVAILABLE};
 use crate::acme::AcmeHandles;
 use crate::acme::running::present_stored;
 use crate::downstream::descriptors;
 use crate::downstream::pressure::Pressure;
+use crate::failure::{Event, Failures};
+use crate::load::Source;
+use crate::net::inherit::{Inherited, Origin};
 use crate::net::listen::{BindError, ClientListener, Listener};
 use crate::observe::metrics::Metrics;
 use crate::policy::Policy;
@@ -30,9 +34,9 @@ use crate::policy::listener::{ListenAddress, Listener as Settings};
 use crate::policy::settings::ServerLimits;
 use crate::reload::service::HangupSignal;
 use crate::reload::{self, Reloader};
-use crate::runtime::drain::{Busy, Draining, Signals};
+use crate::runtime::drain::{Busy, Caught, DrainCause, Draining, Signals};
+use crate::runtime::handover::{Predecessor, Sockets, Upgrader};
 use crate::runtime::{CurrentSnapshot, Runtime, Snapshot};
-use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::append;
 use crate::tls::files::TlsFiles;
@@ -43,58 +47,60 @@ use services::{Services, limiter, threads};
 use settle::Settling;
 use telemetry::Telemetry;
 
-/// Serves the configuration in `file` until SIGTERM or SIGINT.
+/// Serves the configuration in `file` until SIGTERM or SIGINT, or until another process replaces this one.
 pub(super) fn run(file: &Path) -> ExitCode {
     huge_pages::disable();
-    let (source, policy) = match log::open(file) {
+    let started = match Started::find() {
+        Ok(started) => started,
+        Err(error) => {
+            eprintln!("error: cannot take over the listening sockets: {error}");
+            return ExitCode::from(EXIT_UNAVAILABLE);
+        }
+    };
+    let (source, policy) = match log::open(file, started.predecessor.as_ref()) {
         Ok(opened) => opened,
         Err(exit) => return exit,
     };
     info!("{}: {}", file.display(), summary(&policy));
     reload::log_warnings(file, &policy.warnings);
+    let Started { mut inherited, predecessor } = started;
+    match Parts::of(&policy, source.tls_files(), &mut inherited) {
+        Ok(parts) => serve(file, (&source, policy), parts, predecessor),
+        Err((why, exit)) => {
+            if let Some(predecessor) = &predecessor {
+                predecessor.fail(&why);
+            }
+            exit
+        }
+    }
+}
+
+/// Serves with everything that could fail set up.
+fn serve(
+    file: &Path,
+    (source, policy): (&Source, Policy),
+    parts: Parts,
+    predecessor: Option<Predecessor>,
+) -> ExitCode {
+    let Parts { opened, metrics, telemetry, appending, prepared } = parts;
+    let Opened { listeners, admin, sockets } = opened;
     let server = policy.server.clone();
     let most_connections = open_files(&server.limits);
-    let (listeners, admin) = match open(&policy) {
-        Ok(opened) => opened,
-        Err(bind_error) => {
-            error!("{bind_error}");
-            return ExitCode::from(EXIT_UNAVAILABLE);
-        }
-    };
-    let metrics = match Metrics::new(env!("CARGO_PKG_VERSION")) {
-        Ok(metrics) => Arc::new(metrics),
-        Err(error) => {
-            error!("metrics cannot be set up: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let stream = policy.redis.as_ref().map(|_| append::channel(metrics.audit_dropped.clone()));
-    let (appender, appending) = stream.unzip();
-    let telemetry = match Telemetry::start(&policy, &metrics, appender) {
-        Ok(telemetry) => telemetry,
-        Err(error) => {
-            error!("{error}");
-            return ExitCode::from(EXIT_UNAVAILABLE);
-        }
-    };
-    let store = Arc::new(MemoryStore::new(policy.memory.max_buckets, &policy.limits));
+    log::count_panics(&metrics);
+    let max_buckets = policy.memory.max_buckets;
+    let store = Arc::new(match &predecessor {
+        Some(predecessor) => predecessor.store(max_buckets, &policy.limits),
+        None => MemoryStore::new(max_buckets, &policy.limits),
+    });
     let draining = Draining::default();
-    let prepared = prepare(&policy, source.tls_files(), &metrics, &draining);
-    let Prepared { signals, hangup_signal, pools, tls, handshakes } = match prepared {
-        Ok(prepared) => prepared,
-        Err(error) => {
-            error!("cannot start: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    for (settings, listener) in &listeners {
-        info!("listening on {}", url(settings, listener));
-    }
-    info!("admin port on http://{}", admin.address());
-
+    let Prepared { caught, hangup_signal, pools, tls, handshakes } = prepared;
+    show(&listeners, &admin);
     let (limiter, supervisor) = limiter(&policy, Arc::clone(&store), &metrics, appending);
     let current = Arc::new(CurrentSnapshot::from_pointee(Snapshot::new(policy, pools)));
     let limiter = Arc::new(limiter);
+    let upgrader = Upgrader::new(Arc::clone(&current), Arc::clone(&store), sockets);
+    let upgrader = Arc::new(upgrader);
+    let takeover = predecessor.map(|it| it.continue_with(Arc::clone(&store), max_buckets));
     let runtime = Runtime {
         current,
         limiter,
@@ -106,13 +112,27 @@ pub(super) fn run(file: &Path) -> ExitCode {
         acme: AcmeHandles::new(Arc::clone(&tls), Arc::clone(&metrics)),
         tls,
     };
-    let reloader = Arc::new(Reloader::new(file, &source, runtime.clone()));
+    let reloader = Arc::new(Reloader::new(file, source, runtime.clone()));
     let limiter = Arc::clone(&runtime.limiter);
-    let services =
-        Services { listeners, admin, runtime, handshakes, supervisor, reloader, hangup_signal };
+    let delay = server.drain_delay.unwrap_or_default();
+    let signals = Signals::new(caught, draining.clone(), delay, Arc::clone(&upgrader));
+    let (events, received) = channel();
+    let services = Services {
+        listeners,
+        admin,
+        runtime,
+        handshakes,
+        supervisor,
+        reloader,
+        hangup_signal,
+        upgrader,
+        takeover,
+        failures: Failures::new(events.clone()),
+    };
     let pressure = Pressure::new(most_connections, metrics.overload.clone());
     let (pingora, busy) = services.assemble(&server, &draining, pressure);
-    let exit = serve(pingora, signals, &busy, (&limiter, server.drain_timeout));
+    let serving = Serving { pingora, signals, events, received };
+    let exit = serving.serve(&busy, &draining, Settling::new(&limiter, server.drain_timeout));
     telemetry.close();
     exit
 }
@@ -134,17 +154,129 @@ fn open_files(limits: &ServerLimits) -> usize {
     most
 }
 
-/// The sockets of clients, with their settings, and that of the admin port.
-fn open(policy: &Policy) -> Result<(Vec<(Settings, ClientListener)>, Listener), BindError> {
-    let bind = |settings: &Settings| {
-        let listener = match &settings.address {
-            ListenAddress::Tcp(address) => ClientListener::Tcp(Listener::bind(*address)?),
-            ListenAddress::Unix { path, mode } => ClientListener::unix(path, *mode)?,
-        };
-        Ok((settings.clone(), listener))
-    };
-    let listeners = policy.listeners.iter().map(bind).collect::<Result<_, _>>()?;
-    Ok((listeners, Listener::bind(policy.server.admin)?))
+/// Logs where clients and operators connect.
+fn show(listeners: &[(Settings, ClientListener)], admin: &Listener) {
+    for (settings, listener) in listeners {
+        info!("listening on {}", url(settings, listener));
+    }
+    info!("admin port on http://{}", admin.address());
+}
+
+/// What can fail at the start.
+struct Parts {
+    opened: Opened,
+    metrics: Arc<Metrics>,
+    telemetry: Telemetry,
+    appending: Option<append::Appending>,
+    prepared: Prepared,
+}
+
+impl Parts {
+    /// Sets up everything.
+    ///
+    /// # Errors
+    /// Why it fails, which is logged, and the exit code.
+    fn of(
+        policy: &Policy,
+        files: TlsFiles,
+        inherited: &mut Inherited,
+    ) -> Result<Self, (String, ExitCode)> {
+        let opened = Opened::of(policy, inherited);
+        let opened = opened.and_then(|it| it.whole(inherited)).map_err(|bind_error| {
+            error!("{bind_error}");
+            (bind_error.to_string(), ExitCode::from(EXIT_UNAVAILABLE))
+        })?;
+        let metrics = Metrics::new(env!("CARGO_PKG_VERSION")).map_err(|error| {
+            error!("metrics cannot be set up: {error}");
+            (error.to_string(), ExitCode::FAILURE)
+        })?;
+        let metrics = Arc::new(metrics);
+        let stream = policy.redis.as_ref().map(|_| append::channel(metrics.audit_dropped.clone()));
+        let (appender, appending) = stream.unzip();
+        let telemetry = Telemetry::start(policy, &metrics, appender).map_err(|error| {
+            error!("{error}");
+            (error, ExitCode::from(EXIT_UNAVAILABLE))
+        })?;
+        let prepared = prepare(policy, files, &metrics).map_err(|error| {
+            error!("cannot start: {error}");
+            (error.to_string(), ExitCode::FAILURE)
+        })?;
+        Ok(Self { opened, metrics, telemetry, appending, prepared })
+    }
+}
+
+/// How the process was started.
+struct Started {
+    /// The sockets that it was started with.
+    inherited: Inherited,
+    /// The process that it replaces.
+    predecessor: Option<Predecessor>,
+}
+
+impl Started {
+    fn find() -> std::io::Result<Self> {
+        Ok(match Predecessor::find()? {
+            Some((predecessor, inherited)) => Self { inherited, predecessor: Some(predecessor) },
+            None => Self { inherited: Inherited::from_systemd()?, predecessor: None },
+        })
+    }
+}
+
+/// The listening sockets.
+struct Opened {
+    listeners: Vec<(Settings, ClientListener)>,
+    admin: Listener,
+    sockets: Sockets,
+}
+
+/// Why the listening sockets cannot be opened.
+#[derive(Debug, Error)]
+enum OpenError {
+    #[error("{0}")]
+    Bind(#[from] BindError),
+    #[error("cannot duplicate a listening socket: {0}")]
+    Duplicate(#[from] std::io::Error),
+    #[error(
+        "systemd passes {}, but no listener of the file has this address: change `ListenStream` of the \
+         socket unit, or add the address to the file",
+        .0.join(", ")
+    )]
+    Untaken(Vec<String>),
+}
+
+impl Opened {
+    fn of(policy: &Policy, inherited: &mut Inherited) -> Result<Self, OpenError> {
+        let mut sockets = Sockets::default();
+        let mut listeners = Vec::new();
+        for settings in &policy.listeners {
+            let name = settings.address.to_string();
+            let listener = match &settings.address {
+                ListenAddress::Tcp(address) => {
+                    ClientListener::Tcp(Listener::open(&name, *address, inherited)?)
+                }
+                ListenAddress::Unix { path, mode } => {
+                    ClientListener::unix(&name, (path, *mode), inherited)?
+                }
+            };
+            sockets.files.extend(listener.kept_file());
+            sockets.open.push((name, listener.duplicate()?));
+            listeners.push((settings.clone(), listener));
+        }
+        // Not mistaken for a listener of clients, if both have port 0.
+        let name = format!("admin {}", policy.server.admin);
+        let admin = Listener::open(&name, policy.server.admin, inherited)?;
+        sockets.open.push((name, admin.duplicate()?));
+        Ok(Self { listeners, admin, sockets })
+    }
+
+    /// Checks that no inherited socket is left. After an upgrade, one is if the file has changed.
+    fn whole(self, inherited: &Inherited) -> Result<Self, OpenError> {
+        let untaken = inherited.untaken();
+        match inherited.origin() {
+            Origin::Systemd if !untaken.is_empty() => Err(OpenError::Untaken(untaken)),
+            _ => Ok(self),
+        }
+    }
 }
 
 /// Where clients connect.
@@ -158,7 +290,7 @@ fn url(settings: &Settings, listener: &ClientListener) -> String {
 
 /// What [`prepare`] sets up before the first request.
 struct Prepared {
-    signals: Signals,
+    caught: Caught,
     hangup_signal: HangupSignal,
     pools: Vec<Arc<Pool>>,
     tls: Arc<TlsListeners>,
@@ -167,57 +299,82 @@ struct Prepared {
 
 /// Prepares for the first request: sets up TLS, installs signal handlers and looks up every upstream. A name
 /// without an address is logged and retried later; it does not prevent the start.
-fn prepare(
-    policy: &Policy,
-    files: TlsFiles,
-    metrics: &Metrics,
-    draining: &Draining,
-) -> std::io::Result<Prepared> {
+fn prepare(policy: &Policy, files: TlsFiles, metrics: &Metrics) -> std::io::Result<Prepared> {
     let tls = Arc::new(TlsListeners::default());
     tls.apply(&policy.listeners, files).map_err(std::io::Error::other)?;
     let threads = threads(&policy.server).div_ceil(2);
     let handshakes = Arc::new(Handshakes::start(threads, metrics.tls.handshakes.clone())?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let delay = policy.server.drain_delay.unwrap_or_default();
-        let signals = Signals::catch(draining.clone(), delay)?;
+        let caught = Caught::catch()?;
         let hangup_signal = HangupSignal::catch()?;
         let pools = Pool::for_all(&policy.upstreams, &[]).await;
         present_stored(policy, tls.store()).await;
-        Ok(Prepared { signals, hangup_signal, pools, tls, handshakes })
+        Ok(Prepared { caught, hangup_signal, pools, tls, handshakes })
     })
 }
 
-/// Serves on a separate thread, so that this thread can end the process as soon as no request is in
-/// flight.
-fn serve(
+/// The server, and what ends it.
+struct Serving {
     pingora: Server,
     signals: Signals,
-    busy: &Busy,
-    (limiter, drain_timeout): (&Limiter, Duration),
-) -> ExitCode {
-    let mut phases = pingora.watch_execution_phase();
-    let server = std::thread::spawn(move || {
-        pingora.run(RunArgs { shutdown_signal: Box::new(signals) });
-    });
-    loop {
-        match phases.blocking_recv() {
-            Ok(ExecutionPhase::GracefulTerminate) => break,
-            Ok(ExecutionPhase::Terminated) | Err(_) => {
+    events: Sender<Event>,
+    received: Receiver<Event>,
+}
+
+impl Serving {
+    /// Serves on a separate thread, so that this thread can end the process as soon as no request is in
+    /// flight.
+    fn serve(self, busy: &Busy, draining: &Draining, mut settling: Settling<'_>) -> ExitCode {
+        let Self { pingora, signals, events, received } = self;
+        let mut phases = pingora.watch_execution_phase();
+        let server = std::thread::spawn(move || {
+            pingora.run(RunArgs { shutdown_signal: Box::new(signals) });
+        });
+        std::thread::spawn(move || {
+            loop {
+                let event = match phases.blocking_recv() {
+                    Ok(ExecutionPhase::GracefulTerminate) => Event::Drain,
+                    Ok(ExecutionPhase::Terminated) | Err(_) => Event::Ended,
+                    Ok(_) => continue,
+                };
+                if events.send(event).is_err() {
+                    return;
+                }
+            }
+        });
+        match received.recv() {
+            Ok(Event::Drain) => {}
+            Ok(Event::Ended) | Err(_) => {
                 return if server.join().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
             }
-            Ok(_) => {}
+            Ok(Event::Failed { service }) => {
+                error!(service, "a service has failed: the process ends, to be started again");
+                settling.settle();
+                settling.report();
+                return ExitCode::from(EXIT_BUG);
+            }
         }
+        let in_flight = busy.in_flight.get();
+        match draining.cause() {
+            Some(DrainCause::Replaced) => {
+                info!(in_flight, "replaced: no new connections; draining");
+            }
+            Some(DrainCause::Stopped) | None => {
+                info!(in_flight, "SIGTERM: no new connections; draining");
+            }
+        }
+        settling.begin();
+        settling.settle();
+        match busy.wait_until_idle(settling.time_left(), draining.linger()) {
+            0 => info!("drained"),
+            left => {
+                warn!(in_flight = left, "drain_timeout is over; closing the remaining connections");
+            }
+        }
+        // Debts of requests that were allowed during the drain.
+        settling.settle();
+        settling.report();
+        ExitCode::SUCCESS
     }
-    info!(in_flight = busy.in_flight.get(), "SIGTERM: no new connections; draining");
-    let mut settling = Settling::within(drain_timeout, limiter);
-    settling.settle();
-    match busy.wait_until_idle(settling.time_left()) {
-        0 => info!("drained"),
-        left => warn!(in_flight = left, "drain_timeout is over; closing the remaining connections"),
-    }
-    // Debts of requests that were allowed during the drain.
-    settling.settle();
-    settling.report();
-    ExitCode::SUCCESS
 }

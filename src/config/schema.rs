@@ -19,7 +19,7 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/gateway.schema.jso
 const TIME: &str = "^[0-9]+(ms|s|m|h|d)$";
 
 /// Patterns of texts by the setting's name. For a list, the pattern is that of its items.
-const PATTERNS: [(&str, &str); 24] = [
+const PATTERNS: [(&str, &str); 25] = [
     ("rate", "^[0-9]+/[0-9]*(ms|s|m|h|d)$"),
     ("sha256", "^[0-9A-Fa-f]{64}$"),
     ("per", "^(ip|key|plan|route|method|host|cert|header:.+)$"),
@@ -33,6 +33,7 @@ const PATTERNS: [(&str, &str); 24] = [
     ("idle_timeout", TIME),
     ("drain_timeout", TIME),
     ("drain_delay", TIME),
+    ("upgrade_timeout", TIME),
     ("handshake_timeout", TIME),
     ("head_timeout", TIME),
     ("websocket_idle_timeout", TIME),

@@ -53,6 +53,8 @@ table! {
         pub drain_delay: Field<String>,
         /// Time limit for requests in flight after SIGTERM, `1ms` to `1d`. Default: `"20s"`.
         pub drain_timeout: Field<String>,
+        /// Time limit for a new process to take over at an upgrade, `1ms` to `1d`. Default: `"30s"`.
+        pub upgrade_timeout: Field<String>,
         /// Maximum size of a request's header lines together, in bytes, 1024 to 1048576. Larger
         /// requests get 431. Default: 32768.
         pub max_header_bytes: Field<u64>,

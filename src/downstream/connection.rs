@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use http::HeaderValue;
+use pingora::server::ShutdownWatch;
 
 use super::head::HeadProgress;
 use super::open::{Entry, ShedCause};
@@ -45,6 +46,8 @@ pub struct ConnectionInfo {
     requests: AtomicU64,
     /// Its place in the table of open connections; `None` in tests.
     pub(super) entry: Option<Entry>,
+    /// Whether the listeners are closed; `None` in tests.
+    pub shutdown: Option<ShutdownWatch>,
     /// Counts it as open since its first request.
     open: OnceLock<OpenConnection>,
 }
@@ -145,6 +148,11 @@ impl ConnectionInfo {
     /// Why the connection was closed while it was idle, if it was.
     pub(super) fn shed_cause(&self) -> Option<ShedCause> {
         self.entry.as_ref()?.shed_cause()
+    }
+
+    /// Whether the connection closes after the response, because the process drains.
+    pub fn is_closing(&self) -> bool {
+        self.shutdown.as_ref().is_some_and(|shutdown| *shutdown.borrow())
     }
 
     /// Counts the connection as open from its first request until it is dropped.

@@ -92,7 +92,9 @@ where
         let Opened { stream, http2 } = opened;
         match stream.connection().protocol {
             ClientProtocol::Http1 => {
-                http1::serve(&self.app, stream, &self.front.current, &self.shutdown).await
+                let draining = &self.front.draining;
+                http1::serve(&self.app, stream, &self.front.current, (&self.shutdown, draining))
+                    .await
             }
             ClientProtocol::Http2 => {
                 let shutdown = self.shutdown.clone();
@@ -108,6 +110,7 @@ where
         let limits = policy.server.limits;
         let deadline = Instant::now() + limits.handshake_timeout;
         let mut connection = ConnectionInfo::from_peer(index, socket.peer());
+        connection.shutdown = Some(self.shutdown.clone());
         if listener.proxy_protocol {
             let read = opening::proxied_peer(&mut socket, &policy.server.trusted_proxies);
             connection.peer =

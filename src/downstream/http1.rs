@@ -14,6 +14,7 @@ use pingora::prelude::timeout;
 use pingora::protocols::Stream;
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
+use tokio::time::{Instant, sleep_until};
 
 use super::ended::Ended;
 use super::first_bytes::first_bytes;
@@ -21,6 +22,7 @@ use super::prefix::may_have_prefix;
 use super::stream::ClientStream;
 use crate::policy::settings::Server;
 use crate::runtime::CurrentSnapshot;
+use crate::runtime::drain::Draining;
 
 /// Seconds that a connection waits for its first request at most. `server.keepalive_timeout` also bounds the wait for
 /// the next ones.
@@ -46,7 +48,7 @@ pub(super) async fn serve<A>(
     app: &Arc<A>,
     stream: Box<ClientStream>,
     current: &CurrentSnapshot,
-    shutdown: &ShutdownWatch,
+    (shutdown, draining): (&ShutdownWatch, &Draining),
 ) -> Ended
 where
     A: HttpServerApp + Send + Sync + 'static,
@@ -59,7 +61,7 @@ where
             let first = match &idle.settings {
                 // The whole request can be in Pingora's hands: no bytes may follow.
                 Some(settings) if may_have_prefix(settings) => None,
-                _ => match next(&mut idle.stream, longest, shutdown).await {
+                _ => match next(&mut idle.stream, longest, (shutdown, draining)).await {
                     Some(first) => Some(first),
                     None => return Box::pin(close(idle.stream)).await,
                 },
@@ -85,14 +87,12 @@ where
 async fn next(
     stream: &mut Stream,
     longest: Duration,
-    shutdown: &ShutdownWatch,
+    (shutdown, draining): (&ShutdownWatch, &Draining),
 ) -> Option<BytesMut> {
-    let mut shutdown = shutdown.clone();
     let first = tokio::select! {
         biased;
         first = timeout(longest, first_bytes(stream)) => first.ok()?.ok()?,
-        // An error means that the server has ended.
-        _ = shutdown.wait_for(|is_draining| *is_draining) => return None,
+        () = drained(shutdown, draining) => return None,
     };
     (!first.is_empty()).then_some(first)
 }
@@ -102,6 +102,17 @@ async fn next(
 async fn close(mut stream: Stream) {
     // An error means that the client has closed the connection.
     let _ = timeout(CLOSE_TIMEOUT, stream.shutdown()).await;
+}
+
+/// Completes if the process drains and the connection, which begins to wait for a request now, has waited for
+/// long enough.
+async fn drained(shutdown: &ShutdownWatch, draining: &Draining) {
+    let since = Instant::now();
+    let mut shutdown = shutdown.clone();
+    // An error means that the server has ended.
+    let _ = shutdown.wait_for(|is_draining| *is_draining).await;
+    // In a box, so that connections that are idle while the process does not drain have no timer.
+    Box::pin(sleep_until(since + draining.linger())).await;
 }
 
 impl Idle {

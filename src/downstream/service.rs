@@ -14,10 +14,12 @@ use super::endpoint::Endpoint;
 use super::pressure::Pressure;
 use super::rejections::Rejections;
 use super::unwritten::Unwritten;
+use crate::failure::Failures;
 use crate::net::io_text::plain;
 use crate::net::listen::ClientListener;
 use crate::policy::listener::Listener;
 use crate::runtime::CurrentSnapshot;
+use crate::runtime::drain::Draining;
 use crate::tls::handshakes::Handshakes;
 use crate::tls::listeners::TlsListeners;
 
@@ -26,6 +28,7 @@ pub struct Downstream<A> {
     app: Arc<A>,
     front: Front,
     listeners: Vec<(Listener, ClientListener)>,
+    failures: Failures,
 }
 
 /// What all listeners share.
@@ -43,12 +46,20 @@ pub struct Front {
     pub pressure: Pressure,
     /// The connections whose clients read slowly.
     pub unwritten: Unwritten,
+    /// Whether the process drains.
+    pub draining: Draining,
 }
 
 impl<A> Downstream<A> {
-    /// Creates the service. Each listener comes with its settings at the start.
-    pub fn new(app: A, front: Front, listeners: Vec<(Listener, ClientListener)>) -> Self {
-        Self { app: Arc::new(app), front, listeners }
+    /// Creates the service. Each listener comes with its settings at the start. A listener that cannot be
+    /// opened is reported to `failures`.
+    pub fn new(
+        app: A,
+        front: Front,
+        listeners: Vec<(Listener, ClientListener)>,
+        failures: Failures,
+    ) -> Self {
+        Self { app: Arc::new(app), front, listeners, failures }
     }
 }
 
@@ -67,12 +78,15 @@ where
                 index,
                 bound,
             };
+            let failures = self.failures.clone();
             loops.spawn(async move {
                 if let Err(error) = accept_all(listener, Arc::new(endpoint)).await {
-                    error!(detail = plain(&error), "a connection cannot be accepted");
+                    error!(detail = plain(&error), "a listener cannot be opened");
+                    failures.report("proxy");
                 }
             });
         }
+        // Pingora's `http_cleanup` would close each connection at once, even if a request is arriving.
         let Front { pressure, current, .. } = self.front.clone();
         let mut drain = shutdown.clone();
         loops.spawn(async move {
@@ -83,7 +97,6 @@ where
             }
         });
         loops.join_all().await;
-        self.app.http_cleanup().await;
     }
 
     fn name(&self) -> &'static str {

@@ -50,6 +50,7 @@ use crate::acme::challenges::Challenges;
 use crate::clock;
 use crate::decide::decision::Decision;
 use crate::downstream::ConnectionInfo;
+use crate::failure::test_point;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::Audit;
 use crate::observe::log_interval::LogInterval;
@@ -138,6 +139,9 @@ impl ProxyHttp for Gateway {
     ) -> Result<()> {
         let server = &exchange.snapshot.policy.server;
         exchange.connection.count(&self.metrics.connections);
+        if session.req_header().uri.path() == "/panic" {
+            test_point("request");
+        }
         // Without a timeout, Pingora waits for the next request forever. A connection that closes after
         // this request has no keep-alive, and must not get one.
         // `downstream::http2` counts those over HTTP/2.

@@ -38,6 +38,13 @@ impl Limit {
         }
     }
 
+    /// The arguments of [`token_bucket`](Self::token_bucket) that create this limit.
+    pub const fn parameters(&self) -> (u64, u64, u64) {
+        match self {
+            Self::TokenBucket(bucket) => bucket.parameters(),
+        }
+    }
+
     /// Largest number of tokens that requests can take at once, at least 1.
     pub const fn capacity(&self) -> u64 {
         match self {

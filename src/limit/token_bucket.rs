@@ -80,6 +80,12 @@ impl TokenBucket {
         self.burst
     }
 
+    /// The arguments of [`new`](Self::new) that create this bucket, with the fraction reduced.
+    pub const fn parameters(&self) -> (u64, u64, u64) {
+        let (units_per_us, units_per_token) = (self.units_per_us, self.units_per_token);
+        (units_per_us.unsigned_abs(), units_per_token.unsigned_abs(), self.burst)
+    }
+
     /// Level of a full bucket in units, at most [`MAX_UNITS`].
     pub const fn full(&self) -> i64 {
         self.burst.cast_signed() * self.units_per_token

@@ -19,8 +19,10 @@ use pingora::services::background::BackgroundService;
 use socket2::SockRef;
 use thiserror::Error;
 
+use super::inherit::{Inherited, Origin};
 use super::socket::Socket;
-use super::unix_socket::{SocketFile, UnixSocket};
+use super::unix_socket::{KeptFile, SocketFile, UnixSocket};
+use crate::failure::Failures;
 
 /// Connections that wait to be accepted. The standard library has 128, which a flood of connections fills in
 /// milliseconds: others then wait for a second or more. The kernel has a limit, too (`net.core.somaxconn`).
@@ -49,7 +51,7 @@ pub struct Accepting(Registered);
 #[derive(Debug)]
 enum Registered {
     Tcp(tokio::net::TcpListener),
-    Unix { listener: tokio::net::UnixListener, _file: SocketFile },
+    Unix { listener: tokio::net::UnixListener, _file: Option<SocketFile> },
 }
 
 /// An address that could not be bound.
@@ -77,10 +79,15 @@ pub enum BindError {
 pub struct Prebound<S> {
     service: S,
     listeners: Mutex<Vec<Listener>>,
-    serves_while_draining: bool,
-    companion: Option<Arc<dyn BackgroundService + Send + Sync>>,
+    /// Ends the service instead of the shutdown of the process.
+    serves_until: Option<ShutdownWatch>,
+    companions: Vec<Companion>,
     starts_after: Mutex<Option<Condition>>,
+    failures: Failures,
 }
+
+/// A service on the threads of another one.
+type Companion = Arc<dyn BackgroundService + Send + Sync>;
 
 /// Completes when a service may start.
 type Condition = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -91,8 +98,24 @@ impl Listener {
     /// # Errors
     /// The address cannot be bound. The message says what to do about it.
     pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
+        Self::open(&address.to_string(), address, &mut Inherited::default())
+    }
+
+    /// Takes the inherited socket of this address, which is called `name` in the configuration; without
+    /// one, binds the address. Port 0 selects a free port.
+    ///
+    /// # Errors
+    /// The address cannot be bound. The message says what to do about it.
+    pub fn open(
+        name: &str,
+        address: SocketAddr,
+        inherited: &mut Inherited,
+    ) -> Result<Self, BindError> {
         let error = |source| BindError::Tcp { address, source };
-        let listener = TcpListener::bind(address).map_err(error)?;
+        let listener = match inherited.take_tcp(name, address) {
+            Some(socket) => TcpListener::from(socket),
+            None => TcpListener::bind(address).map_err(error)?,
+        };
         listener.set_nonblocking(true).map_err(error)?;
         SockRef::from(&listener).listen(BACKLOG).map_err(error)?;
         let address = listener.local_addr().map_err(error)?;
@@ -102,6 +125,14 @@ impl Listener {
     /// Returns the address that clients can connect to. Its port is never 0.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns another descriptor of the socket.
+    ///
+    /// # Errors
+    /// The process has no descriptors left.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.socket.try_clone()
     }
 
     /// Returns the name under which a Pingora service finds the socket: what it must be passed to
@@ -145,14 +176,45 @@ fn unix_reason(error: &io::Error) -> String {
 }
 
 impl ClientListener {
-    /// Binds a Unix socket whose file has the permissions `mode`. A file on which no process listens is
-    /// replaced.
+    /// Takes the inherited Unix socket of this path, which is called `name` in the configuration; without
+    /// one, binds the path, with a file that has the permissions `mode`. A file on which no process listens
+    /// is replaced.
     ///
     /// # Errors
     /// The path cannot be bound. The message says what to do about it.
-    pub fn unix(path: &Path, mode: u32) -> Result<Self, BindError> {
+    pub fn unix(
+        name: &str,
+        (path, mode): (&Path, u32),
+        inherited: &mut Inherited,
+    ) -> Result<Self, BindError> {
         let error = |source| BindError::Unix { path: path.to_owned(), source };
-        UnixSocket::bind(path, mode).map(Self::Unix).map_err(error)
+        let opened = match (inherited.take_unix(name, path), inherited.origin()) {
+            (Some(socket), Origin::Predecessor) => UnixSocket::adopt(socket, path),
+            // Its file belongs to systemd.
+            (Some(socket), _) => UnixSocket::borrow(socket),
+            (None, _) => UnixSocket::bind(path, mode),
+        };
+        opened.map(Self::Unix).map_err(error)
+    }
+
+    /// Returns another descriptor of the socket.
+    ///
+    /// # Errors
+    /// The process has no descriptors left.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        match self {
+            Self::Tcp(listener) => listener.duplicate(),
+            Self::Unix(UnixSocket { socket, .. }) => socket.try_clone().map(OwnedFd::from),
+        }
+    }
+
+    /// Returns the switch that keeps the file of a Unix socket when this process stops listening; `None`
+    /// if there is no file to remove.
+    pub fn kept_file(&self) -> Option<KeptFile> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Unix(UnixSocket { file, .. }) => file.as_ref().map(SocketFile::kept),
+        }
     }
 
     /// Returns the TCP address that clients can connect to; `None` for a Unix socket.
@@ -203,26 +265,28 @@ impl Accepting {
 
 impl<S> Prebound<S> {
     /// Wraps `service`, to which the [`service_name`](Listener::service_name) of each listener has
-    /// been added.
-    pub fn new(service: S, listeners: Vec<Listener>) -> Self {
+    /// been added. Its panic is reported to `failures`.
+    pub fn new(service: S, listeners: Vec<Listener>, failures: Failures) -> Self {
         Self {
             service,
             listeners: Mutex::new(listeners),
-            serves_while_draining: false,
-            companion: None,
+            serves_until: None,
+            companions: Vec::new(),
             starts_after: Mutex::default(),
+            failures,
         }
     }
 
-    /// Keeps serving until the process ends, so that clients can see that it is draining.
-    pub fn serving_while_draining(self) -> Self {
-        Self { serves_while_draining: true, ..self }
+    /// Serves until `ends` becomes true, also while the process drains, so that clients can see that.
+    pub fn serving_until(self, ends: ShutdownWatch) -> Self {
+        Self { serves_until: Some(ends), ..self }
     }
 
     /// Runs another service on the same threads. The connections that it keeps open for this
     /// service then need no wake-up of another thread for each use.
-    pub fn with_companion(self, companion: Arc<dyn BackgroundService + Send + Sync>) -> Self {
-        Self { companion: Some(companion), ..self }
+    pub fn with_companion(mut self, companion: Companion) -> Self {
+        self.companions.push(companion);
+        self
     }
 
     /// Accepts connections when `condition` has completed. Until then they wait in the backlog of
@@ -240,7 +304,7 @@ impl<S: Service> Service for Prebound<S> {
         shutdown: ShutdownWatch,
         listeners_per_fd: usize,
     ) {
-        if let Some(companion) = self.companion.take() {
+        for companion in self.companions.drain(..) {
             let shutdown = shutdown.clone();
             tokio::spawn(async move { companion.start(shutdown).await });
         }
@@ -253,10 +317,10 @@ impl<S: Service> Service for Prebound<S> {
             fds.add(listener.service_name(), listener.socket.into_raw_fd());
         }
         let fds = Arc::new(Mutex::new(fds));
-        // The sender lives as long as the service: a closed channel counts as a signal.
-        let (_sender, never) = tokio::sync::watch::channel(false);
-        let shutdown = if self.serves_while_draining { never } else { shutdown };
-        self.service.start_service(Some(fds), shutdown, listeners_per_fd).await;
+        let shutdown = self.serves_until.take().unwrap_or(shutdown);
+        let name = self.service.name().to_owned();
+        let run = self.service.start_service(Some(fds), shutdown, listeners_per_fd);
+        self.failures.watch(&name, run).await;
     }
 
     fn name(&self) -> &str {

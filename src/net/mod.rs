@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod http;
+pub mod inherit;
 pub mod io_text;
 pub mod listen;
 pub mod lookup;

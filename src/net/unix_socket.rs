@@ -4,6 +4,8 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -15,9 +17,13 @@ const BACKLOG: i32 = 4096;
 pub struct UnixSocket {
     /// The socket.
     pub(super) socket: std::os::unix::net::UnixListener,
-    /// Removes the file.
-    pub(super) file: SocketFile,
+    /// Removes the file; `None` if it belongs to systemd.
+    pub(super) file: Option<SocketFile>,
 }
+
+/// Switch that keeps the file of a socket: another process listens on it.
+#[derive(Clone, Debug, Default)]
+pub struct KeptFile(Arc<AtomicBool>);
 
 /// The file of a socket. Removed when it is dropped, unless it is another one by then.
 #[derive(Debug)]
@@ -25,6 +31,7 @@ pub(super) struct SocketFile {
     path: PathBuf,
     /// Device and inode.
     id: (u64, u64),
+    kept: KeptFile,
 }
 
 impl UnixSocket {
@@ -42,13 +49,50 @@ impl UnixSocket {
             }
             bound => bound?,
         }
-        let about = std::fs::symlink_metadata(path)?;
-        let file = SocketFile { path: path.to_owned(), id: (about.dev(), about.ino()) };
+        let file = SocketFile::of(path)?;
         // Before it listens, so that no client connects with other permissions.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
-        Ok(Self { socket: socket.into(), file })
+        Ok(Self { socket: socket.into(), file: Some(file) })
+    }
+
+    /// Listens on the socket of the process that this one replaces. Its file is removed at the end.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub(super) fn adopt(socket: Socket, path: &Path) -> io::Result<Self> {
+        // Without the file, clients that connect from now on fail, but those of the backlog do not.
+        let file = SocketFile::of(path).ok();
+        Ok(Self { file, ..Self::borrow(socket)? })
+    }
+
+    /// Listens on a socket whose file belongs to another process.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub(super) fn borrow(socket: Socket) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket: socket.into(), file: None })
+    }
+}
+
+impl KeptFile {
+    /// Keeps the file from now on.
+    pub fn keep(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl SocketFile {
+    fn of(path: &Path) -> io::Result<Self> {
+        let about = std::fs::symlink_metadata(path)?;
+        let id = (about.dev(), about.ino());
+        Ok(Self { path: path.to_owned(), id, kept: KeptFile::default() })
+    }
+
+    pub(super) fn kept(&self) -> KeptFile {
+        self.kept.clone()
     }
 }
 
@@ -62,6 +106,9 @@ fn is_stale(path: &Path) -> bool {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        if self.kept.0.load(Ordering::Relaxed) {
+            return;
+        }
         let about = std::fs::symlink_metadata(&self.path);
         if about.is_ok_and(|about| (about.dev(), about.ino()) == self.id) {
             // It remains as a stale file, which the next start replaces.

@@ -79,6 +79,8 @@ pub struct Metrics {
     check_duration: HistogramVec,
     /// Number of requests that have begun and not yet ended.
     pub in_flight: IntGauge,
+    /// Panics: bugs of tollgate.
+    pub panics: IntCounter,
     /// Number of client connections, open and in total.
     pub connections: ConnectionSeries,
     /// Connections, descriptors and memory against their limits.
@@ -148,6 +150,7 @@ impl Metrics {
             )?,
             in_flight: series
                 .gauge("tollgate_requests_in_flight", "Requests in flight.")?,
+            panics: panics(&series)?,
             connections: ConnectionSeries::register(&series)?,
             overload: OverloadSeries::register(&series)?,
             refused: series.counters(
@@ -266,6 +269,14 @@ fn acme_orders(series: &Registrar) -> Result<IntCounterVec, prometheus::Error> {
         "Orders for automatic certificates by result: ok, or why there is no certificate (docs/acme.md).",
         &["result"],
     )
+}
+
+/// Counts panics.
+fn panics(series: &Registrar) -> Result<IntCounter, prometheus::Error> {
+    series.keep(IntCounter::new(
+        "tollgate_panics_total",
+        "Panics, each a bug. A panic ends the request that it occurs in, or the process.",
+    )?)
 }
 
 /// Registers the counter of reasons. All of its series exist from the start, so that `rate()` sees the

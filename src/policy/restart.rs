@@ -41,6 +41,7 @@ fn of_server(old: &Server, new: &Server) -> Vec<SettingPath> {
         instances,
         // Requests read these from their snapshot.
         trusted_proxies: _,
+        upgrade_timeout: _,
         keepalive_timeout: _,
         read_timeout: _,
         write_timeout: _,

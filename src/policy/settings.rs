@@ -37,6 +37,8 @@ pub struct Server {
     pub drain_delay: Option<Duration>,
     /// Maximum time that SIGTERM waits for requests in flight.
     pub drain_timeout: Duration,
+    /// Maximum time that a new process takes to be ready at an upgrade.
+    pub upgrade_timeout: Duration,
     /// Maximum size of all header lines of a request, in bytes; beyond it, 431.
     pub max_header_bytes: usize,
     /// Maximum length of a request's target, in bytes; beyond it, 414.

@@ -16,6 +16,7 @@ use tracing::info;
 use super::watch::Watch;
 use super::{Cause, READ_DEADLINE, Reloader};
 use crate::blocking::BlockingCalls;
+use crate::runtime::notify;
 
 /// Interval at which the file is read even without a notification: not every file system sends them.
 /// Reading an unchanged file of 4 KiB takes about 10 µs.
@@ -96,7 +97,12 @@ impl BackgroundService for ReloadService {
             }
             // A pipe is read again only on request; the files that it names may change all the same.
             match cause.filter(|cause| is_file || *cause == Cause::Requested) {
-                Some(cause) => self.reload(&mut watch, cause).await,
+                Some(Cause::Requested) => {
+                    notify::reloading();
+                    self.reload(&mut watch, Cause::Requested).await;
+                    notify::ready("serving");
+                }
+                Some(Cause::FileChanged) => self.reload(&mut watch, Cause::FileChanged).await,
                 None => watch.renew(self.reloader.watched(), reads).await,
             }
             is_pending = self.reloader.refresh_certificates().await;

@@ -1,11 +1,14 @@
 //! The snapshot of the configuration in force, its replacement, and the services that outlive it.
 //!
 //! Reading order: `snapshot`, this file (how a policy is put in force), `lookups` (addresses of
-//! upstream servers), `acme` (automatic certificates), `drain` (graceful shutdown).
+//! upstream servers), `acme` (automatic certificates), `drain` (graceful shutdown), `handover` (upgrades), `notify`
+//! (systemd).
 
 pub mod acme;
 pub mod drain;
+pub mod handover;
 pub mod lookups;
+pub mod notify;
 mod snapshot;
 
 use std::sync::Arc;

@@ -19,6 +19,7 @@
 //! ascending order, which prevents deadlocks, then decides, then writes. So it takes from all its
 //! buckets atomically.
 
+mod handover;
 mod limits;
 mod shard;
 mod start;
@@ -41,6 +42,7 @@ use crate::limit::adjust::Adjustment;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{self, Answer, BucketId, Charge, Outcome, Outcomes};
 use crate::limit::share::Share;
+pub use handover::{HandoverError, Layout};
 use limits::Limits;
 use shard::Shard;
 use start::Start;

@@ -76,6 +76,7 @@ struct Problem {
 pub struct Client {
     http: HttpClient,
     target: Target,
+    timeout: Duration,
 }
 
 /// The body of `GET /api/events`, read as it arrives.
@@ -87,7 +88,16 @@ pub(super) struct EventStream {
 impl Client {
     /// Creates a client. Does not connect yet.
     pub fn new(target: Target) -> Self {
-        Self { http: HttpClient::new(target.server.clone(), None), target }
+        Self {
+            http: HttpClient::new(target.server.clone(), None),
+            target,
+            timeout: RESPONSE_TIMEOUT,
+        }
+    }
+
+    /// Waits this long for a response.
+    pub fn waiting(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     /// Reads the JSON at a path.
@@ -96,7 +106,7 @@ impl Client {
     /// See [`GatewayError`].
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, GatewayError> {
         let request = self.request(path)?;
-        let fetch = self.http.fetch(&request, RESPONSE_TIMEOUT, MAX_RESPONSE_BYTES);
+        let fetch = self.http.fetch(&request, self.timeout, MAX_RESPONSE_BYTES);
         let response = fetch.await.map_err(|error| failed(&self.target, &error))?;
         let body = self.body_of_success(response)?;
         serde_json::from_slice(&body).map_err(|error| self.not_tollgate(&error.to_string()))
@@ -114,7 +124,7 @@ impl Client {
     ) -> Result<T, GatewayError> {
         let mut request = Request { method: Method::POST, body, ..self.request(path)? };
         request.headers.push((CONTENT_TYPE, media_type));
-        let fetch = self.http.fetch(&request, RESPONSE_TIMEOUT, MAX_RESPONSE_BYTES);
+        let fetch = self.http.fetch(&request, self.timeout, MAX_RESPONSE_BYTES);
         let mut response = fetch.await.map_err(|error| failed(&self.target, &error))?;
         if response.status == StatusCode::UNPROCESSABLE_ENTITY {
             response.status = StatusCode::OK;

@@ -57,7 +57,9 @@ mod process;
 mod secret_files;
 mod secrets;
 mod shipped;
+mod systemd;
 mod top;
+mod upgrade;
 
 // Invalid configuration files.
 mod bad_files;

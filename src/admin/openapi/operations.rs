@@ -16,6 +16,7 @@ use crate::admin::reload::{Answer as Reload, Reloads};
 use crate::admin::routes::Call;
 use crate::admin::samples::SampleRange;
 use crate::admin::status::Status;
+use crate::admin::upgrade::Upgraded;
 use crate::admin::upstreams::Upstreams;
 use crate::explain::report::Explanation;
 
@@ -168,6 +169,14 @@ pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operatio
                 .failing(&[BAD])
         }
         Call::Reload => reload(generator),
+        Call::Upgrade => Operation::json::<Upgraded>(
+            generator,
+            "Starts the program on disk, which takes over the listening sockets; this process drains.",
+        )
+        .failing(&[
+            (409, "Another upgrade is in progress, or the process is stopping."),
+            (503, "The new process did not get ready. This one serves as before."),
+        ]),
     }
 }
 

@@ -11,10 +11,12 @@ use tracing_subscriber::EnvFilter;
 
 use crate::cli::{EXIT_BAD_FILE, check};
 use crate::load::{self, LoadError, Source};
+use crate::observe::metrics::Metrics;
 use crate::observe::process_log::{EventLine, LibraryLog};
 use crate::policy::Policy;
 use crate::policy::settings::{Log, LogFormat};
 use crate::reload::history::log_errors;
+use crate::runtime::handover::Predecessor;
 
 /// Environment variable with the log level (`error`, `warn`, `info`, `debug`) or directives of tracing's
 /// `EnvFilter`. Takes precedence over `log.level`.
@@ -26,8 +28,12 @@ const FORMAT_VARIABLE: &str = "TOLLGATE_LOG_FORMAT";
 /// Reads the file, and sets up the log as it says.
 ///
 /// # Errors
-/// The exit code, if the file has errors or the environment cannot be read. They are reported.
-pub(super) fn open(file: &Path) -> Result<(Source, Policy), ExitCode> {
+/// The exit code, if the file has errors or the environment cannot be read. They are reported, also to the
+/// process that this one replaces.
+pub(super) fn open(
+    file: &Path,
+    predecessor: Option<&Predecessor>,
+) -> Result<(Source, Policy), ExitCode> {
     let opened = load::open(file)
         .and_then(|(source, policy)| source.check_output(&policy).map(|()| (source, policy)));
     let settings = match &opened {
@@ -35,7 +41,12 @@ pub(super) fn open(file: &Path) -> Result<(Source, Policy), ExitCode> {
         Err(error) => settings(error),
     };
     let format = install(settings)?;
-    opened.map_err(|error| reject(file, &error, format))
+    opened.map_err(|error| {
+        if let Some(predecessor) = predecessor {
+            predecessor.fail(&error.to_string());
+        }
+        reject(file, &error, format)
+    })
 }
 
 /// Installs the logger of the process, which writes to standard error. Returns its format.
@@ -70,6 +81,15 @@ fn install(settings: Log) -> Result<LogFormat, ExitCode> {
     log::set_max_level(log::LevelFilter::Warn);
     std::panic::set_hook(Box::new(log_panic));
     Ok(format)
+}
+
+/// Counts panics from now on.
+pub(super) fn count_panics(metrics: &Metrics) {
+    let panics = metrics.panics.clone();
+    std::panic::set_hook(Box::new(move |panic| {
+        panics.inc();
+        log_panic(panic);
+    }));
 }
 
 /// Logs a panic as an event, with the backtrace if `RUST_BACKTRACE` asks for it.

@@ -7,7 +7,9 @@ use pingora::apps::HttpServerOptions;
 use pingora::prelude::{Server, background_service};
 use pingora::proxy::http_proxy;
 use pingora::server::configuration::ServerConf;
+use pingora::services::background::BackgroundService;
 use pingora::services::listening;
+use tokio::sync::watch;
 use tracing::warn;
 
 use crate::admin::{Admin, App, Readiness, Sampler};
@@ -16,6 +18,7 @@ use crate::downstream::pressure::Pressure;
 use crate::downstream::rejections::Rejections;
 use crate::downstream::service::{Downstream, Front};
 use crate::downstream::unwritten::Unwritten;
+use crate::failure::{Failures, Supervised};
 use crate::gateway::{Gateway, MAX_TRIES};
 use crate::limit::share::Share;
 use crate::net::listen::{ClientListener, Listener, Prebound};
@@ -28,7 +31,9 @@ use crate::reload::service::{HangupSignal, ReloadService};
 use crate::runtime::Runtime;
 use crate::runtime::acme::AcmeService;
 use crate::runtime::drain::{Busy, Draining};
+use crate::runtime::handover::{Takeover, Upgrader};
 use crate::runtime::lookups::Lookups;
+use crate::runtime::notify::{self, Watchdog};
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::append::Appending;
@@ -48,6 +53,10 @@ pub(super) struct Services {
     pub(super) supervisor: Option<Supervisor>,
     pub(super) reloader: Arc<Reloader>,
     pub(super) hangup_signal: HangupSignal,
+    pub(super) upgrader: Arc<Upgrader>,
+    /// The last steps of the upgrade that started this process.
+    pub(super) takeover: Option<Takeover>,
+    pub(super) failures: Failures,
 }
 
 impl Services {
@@ -59,18 +68,8 @@ impl Services {
         draining: &Draining,
         pressure: Pressure,
     ) -> (Server, Busy) {
-        let threads = threads(settings);
-        let conf = ServerConf {
-            threads,
-            // A single thread is faster without work stealing.
-            work_stealing: threads > 1,
-            max_retries: MAX_TRIES,
-            // The main thread ends the process earlier, when nothing is in flight.
-            grace_period_seconds: Some(settings.drain_timeout.as_secs() + 1),
-            graceful_shutdown_timeout_seconds: Some(1),
-            ..ServerConf::default()
-        };
-        let mut pingora = Server::new_with_opt_and_conf(None, conf);
+        let failures = self.failures;
+        let mut pingora = Server::new_with_opt_and_conf(None, conf(settings));
         let Runtime { current, limiter, store, metrics, access_log, audit, traces, acme, tls } =
             self.runtime.clone();
         let gateway = Gateway::new(
@@ -94,44 +93,88 @@ impl Services {
             rejections: Rejections::new(metrics.connections.clone()),
             pressure: pressure.clone(),
             unwritten: Unwritten::default(),
+            draining: draining.clone(),
         };
         let unwritten = front.unwritten.clone();
-        let open = pressure.open().clone();
-        let busy = Busy { in_flight: metrics.in_flight.clone(), unwritten, open };
-        let proxy = Downstream::new(proxy, front, self.listeners);
-        let mut proxy = Prebound::new(proxy, Vec::new());
-        if let Some(supervisor) = self.supervisor {
-            proxy = proxy
-                .starting_after(first_connect(supervisor.link()))
-                .with_companion(Arc::new(supervisor));
-        }
-        pingora.add_service(proxy);
+        let in_flight = metrics.in_flight.clone();
+        let busy = Busy { in_flight, unwritten, open: pressure.open().clone() };
+        let proxy = Downstream::new(proxy, front, self.listeners, failures.clone());
+        // The admin port opens after the takeover: until then, the previous process answers.
+        let (taken, is_taken) = watch::channel(false);
+        let begin = begin(self.supervisor.as_ref().map(Supervisor::link), self.takeover, taken);
+        let proxy = Prebound::new(proxy, Vec::new(), failures.clone()).starting_after(begin);
+        pingora.add_service(with_companions(proxy, self.supervisor, &failures));
 
         let shares_redis = current.load().policy.redis.is_some();
         let sampler = Arc::new(Sampler::new(metrics, store, shares_redis));
+        let upgrader = self.upgrader;
         let needs_redis = current.load().policy.redis.as_ref().is_some_and(Redis::is_needed);
         let needed = needs_redis.then_some(limiter);
         let readiness = Readiness { draining: draining.clone(), needed, pressure };
         let reloader = Arc::clone(&self.reloader);
-        let answers = Admin::new(self.runtime, readiness, reloader, Arc::clone(&sampler));
+        let answers = Admin::new(self.runtime, readiness, reloader, Arc::clone(&sampler))
+            .upgrading_by(Arc::clone(&upgrader));
         let app = App::new(answers, Arc::clone(&sampler), draining.clone());
         let mut admin = listening::Service::new("admin".to_string(), app);
         admin.threads = Some(1);
         admin.add_tcp(&self.admin.service_name());
-        let admin = Prebound::new(admin, vec![self.admin]).serving_while_draining();
-        pingora.add_service(admin.with_companion(sampler));
+        let admin = Prebound::new(admin, vec![self.admin], failures.clone())
+            .serving_until(upgrader.watch())
+            .starting_after(until_true(is_taken));
+        pingora.add_service(admin.with_companion(Arc::new(Supervised::<Sampler>::new(
+            "sampler",
+            sampler,
+            failures.clone(),
+        ))));
 
-        let mut orders = background_service("acme", AcmeService::new(Arc::clone(&current), acme));
-        orders.threads = Some(1);
-        pingora.add_service(orders);
-        let mut lookups = background_service("lookups", Lookups::new(current));
-        lookups.threads = Some(1);
-        pingora.add_service(lookups);
+        let orders = AcmeService::new(Arc::clone(&current), acme);
         let reloads = ReloadService::new(self.reloader, self.hangup_signal);
-        let mut reloads = background_service("reloads", reloads);
-        reloads.threads = Some(1);
-        pingora.add_service(reloads);
+        add_background(&mut pingora, "acme", orders, &failures);
+        add_background(&mut pingora, "lookups", Lookups::new(current), &failures);
+        add_background(&mut pingora, "reloads", reloads, &failures);
         (pingora, busy)
+    }
+}
+
+/// Runs the connection to Redis and the watchdog on the threads that serve requests.
+fn with_companions<S>(
+    mut proxy: Prebound<S>,
+    supervisor: Option<Supervisor>,
+    failures: &Failures,
+) -> Prebound<S> {
+    if let Some(supervisor) = supervisor {
+        let supervised = Supervised::<Supervisor>::new("redis", supervisor, failures.clone());
+        proxy = proxy.with_companion(Arc::new(supervised));
+    }
+    match Watchdog::find() {
+        Some(watchdog) => proxy.with_companion(Arc::new(watchdog)),
+        None => proxy,
+    }
+}
+
+/// Adds a service that has a thread for itself.
+fn add_background<S>(pingora: &mut Server, name: &'static str, service: S, failures: &Failures)
+where
+    S: BackgroundService + Send + Sync + 'static,
+{
+    let supervised = Supervised::<S>::new(name, service, failures.clone());
+    let mut service = background_service(name, supervised);
+    service.threads = Some(1);
+    pingora.add_service(service);
+}
+
+/// The settings of Pingora's server.
+fn conf(settings: &settings::Server) -> ServerConf {
+    let threads = threads(settings);
+    ServerConf {
+        threads,
+        // A single thread is faster without work stealing.
+        work_stealing: threads > 1,
+        max_retries: MAX_TRIES,
+        // The main thread ends the process earlier, when nothing is in flight.
+        grace_period_seconds: Some(settings.drain_timeout.as_secs() + 1),
+        graceful_shutdown_timeout_seconds: Some(1),
+        ..ServerConf::default()
     }
 }
 
@@ -139,6 +182,28 @@ impl Services {
 pub(super) fn threads(settings: &settings::Server) -> usize {
     let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     settings.threads.unwrap_or_else(cores)
+}
+
+/// Completes when clients may connect: after the first connection attempt to Redis, and after the process that
+/// this one replaces has handed over its buckets.
+async fn begin(link: Option<Arc<Link>>, takeover: Option<Takeover>, taken: watch::Sender<bool>) {
+    if let Some(link) = link {
+        first_connect(link).await;
+    }
+    if let Some(takeover) = takeover {
+        let completed = tokio::task::spawn_blocking(move || takeover.complete()).await;
+        if completed.is_err() {
+            warn!("the takeover of buckets has failed");
+        }
+    }
+    taken.send_replace(true);
+    notify::ready("serving");
+}
+
+/// Waits until the value is true.
+async fn until_true(mut value: watch::Receiver<bool>) {
+    // An error means that the service of the sender has ended.
+    let _ = value.wait_for(|is_true| *is_true).await;
 }
 
 /// Waits for the result of the first connection attempt to Redis. Earlier requests would be decided

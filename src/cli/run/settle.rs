@@ -12,10 +12,11 @@ use crate::store::redis::batch::settle::{Settlement, Sum};
 /// a second longer than the drain time.
 const MIN_SETTLE_TIME: Duration = Duration::from_millis(500);
 
-/// Settles debts until the drain time is over, which begins now.
+/// Settles debts until the drain time is over.
 pub(super) struct Settling<'a> {
     limiter: &'a Limiter,
-    /// End of the drain time, in microseconds.
+    drain_timeout: Duration,
+    /// End of the drain time, in microseconds; 0 before it begins.
     ends: u64,
     settled: Sum,
     lost: Sum,
@@ -23,10 +24,15 @@ pub(super) struct Settling<'a> {
 }
 
 impl<'a> Settling<'a> {
-    pub(super) fn within(drain_timeout: Duration, limiter: &'a Limiter) -> Self {
-        let drain_us = u64::try_from(drain_timeout.as_micros()).unwrap_or(u64::MAX);
-        let ends = clock::now().saturating_add(drain_us);
-        Self { limiter, ends, settled: Sum::default(), lost: Sum::default(), why: None }
+    pub(super) fn new(limiter: &'a Limiter, drain_timeout: Duration) -> Self {
+        let (settled, lost) = (Sum::default(), Sum::default());
+        Self { limiter, drain_timeout, ends: 0, settled, lost, why: None }
+    }
+
+    /// Begins the drain time.
+    pub(super) fn begin(&mut self) {
+        let drain_us = u64::try_from(self.drain_timeout.as_micros()).unwrap_or(u64::MAX);
+        self.ends = clock::now().saturating_add(drain_us);
     }
 
     /// Time until the drain time is over; zero afterwards.

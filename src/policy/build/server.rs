@@ -58,6 +58,7 @@ pub(super) fn server(config: &Config, diagnostics: &mut Diagnostics) -> Option<S
     let drain_timeout = time("drain_timeout", server.drain_timeout.as_ref(), 20_000);
     let drain_delay = time("drain_delay", server.drain_delay.as_ref(), 1)
         .filter(|_| server.drain_delay.is_some());
+    let upgrade_timeout = time("upgrade_timeout", server.upgrade_timeout.as_ref(), 30_000);
     let headers = server.max_header_bytes.as_ref();
     let max_header_bytes =
         number("max_header_bytes", headers, 32_768, 1024..=1_048_576, diagnostics);
@@ -79,6 +80,7 @@ pub(super) fn server(config: &Config, diagnostics: &mut Diagnostics) -> Option<S
         write_timeout: write_timeout?,
         drain_delay,
         drain_timeout: drain_timeout?,
+        upgrade_timeout: upgrade_timeout?,
         max_header_bytes: max_header_bytes?,
         max_uri_bytes: max_uri_bytes?,
         ignore_path_case: path_case == Some(PathCase::Insensitive),

@@ -126,6 +126,23 @@ impl Limits {
         Adopted { numbers, list, reused, retired }
     }
 
+    /// Returns the number of each of `limits`. Adds those that are unknown, as retired at `now`. Must not be
+    /// called concurrently with [`adopt`](Self::adopt).
+    pub(super) fn import(&self, limits: &[Limit], now: u64) -> Vec<u32> {
+        let mut list = Vec::clone(&self.list.load());
+        let number_of = |limit: &Limit| {
+            let found = list.iter().position(|known| known.limit == *limit);
+            let number = found.unwrap_or_else(|| {
+                list.push(Known { limit: *limit, retired_at: Some(now) });
+                list.len() - 1
+            });
+            u32::try_from(number).unwrap_or(u32::MAX)
+        };
+        let numbers = limits.iter().map(number_of).collect();
+        self.list.store(Arc::new(list));
+        numbers
+    }
+
     /// Makes an adopted list the current one.
     pub(super) fn publish(&self, adopted: &mut Adopted) {
         self.list.store(Arc::new(std::mem::take(&mut adopted.list)));

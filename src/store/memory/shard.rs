@@ -121,6 +121,48 @@ impl Shard {
         }
     }
 
+    /// The buckets that are not full at `now`, refilled to `now`: name, limit number and level.
+    pub(super) fn export(&self, limits: &[Known], now: u64) -> Vec<(Name, u32, i64)> {
+        let level = |entry: &Entry| {
+            let limit = limits.get(entry.limit_index as usize)?.limit;
+            let level = entry.bucket().refilled(&limit, now).level;
+            (level < limit.full()).then_some((entry.name, entry.limit_index, level))
+        };
+        self.table.entries().filter_map(level).collect()
+    }
+
+    /// By limit number: microseconds from `now` until every dropped bucket of that limit is full again.
+    pub(super) fn export_dropped(&self, now: u64) -> Vec<u64> {
+        self.all_full_at.iter().map(|full_at| full_at.saturating_sub(now)).collect()
+    }
+
+    /// Adds a bucket of another store, unless the shard has one of this name.
+    pub(super) fn import(
+        &mut self,
+        name: Name,
+        number: u32,
+        level: i64,
+        limits: &Limits,
+        now: u64,
+    ) {
+        if let Place::At(_) = self.table.find(name) {
+            return;
+        }
+        if self.table.len() >= self.bound {
+            self.evict(&limits.load(), now);
+        }
+        self.make_room(limits, now);
+        self.table.insert(Entry::new(name, number, Bucket { level, at: now }));
+    }
+
+    /// Adds the record of dropped buckets of a limit, which are full at `full_at`.
+    pub(super) fn import_dropped(&mut self, number: u32, full_at: u64, limits: &[Known], now: u64) {
+        note(&mut self.all_full_at, number as usize, full_at);
+        if limits.get(number as usize).is_some_and(|known| !known.is_in_force()) {
+            self.carry_over(number, limits, now);
+        }
+    }
+
     /// Marks the numbers of all limits that buckets of this shard are counted in.
     pub(super) fn mark_used(&self, used: &mut [bool]) {
         for entry in self.table.entries() {

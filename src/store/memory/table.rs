@@ -18,7 +18,7 @@ const CHUNK: usize = 128;
 /// A stored bucket, in 32 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
-    name: Name,
+    pub(super) name: Name,
     /// Number of the limit that the level is counted in.
     pub(super) limit_index: u32,
     /// Units in the bucket, as in [`Bucket::level`].
@@ -64,6 +64,15 @@ impl Name {
     #[allow(clippy::cast_possible_truncation, reason = "each takes its 32 bits")]
     pub(super) const fn of(id: BucketId) -> Self {
         Self { low: [id.0 as u32, (id.0 >> 32) as u32], high: (id.0 >> 64) as u32 }
+    }
+
+    /// The 96 bits, for [`from_words`](Self::from_words).
+    pub(super) const fn words(self) -> [u32; 3] {
+        [self.low[0], self.low[1], self.high]
+    }
+
+    pub(super) const fn from_words([first, second, high]: [u32; 3]) -> Self {
+        Self { low: [first, second], high }
     }
 
     /// The bits that select a slot.

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use super::child::Child;
@@ -67,17 +68,29 @@ impl Gateway {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("gateway.toml");
         std::fs::write(&file, config).unwrap();
-        Self::run(&file, Some(folder), modify)
+        Self::run(program(), &file, Some(folder), modify)
     }
 
     /// Starts a gateway on an existing file.
     pub(crate) fn start_on_file(file: &Path) -> Self {
-        Self::run(file, None, |_| {})
+        Self::run(program(), file, None, |_| {})
     }
 
-    fn run(file: &Path, folder: Option<TempDir>, modify: impl FnOnce(&mut Command)) -> Self {
+    /// Starts this program, which behaves like the gateway, on a complete configuration.
+    pub(crate) fn start_program(program: &Path, config: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("gateway.toml");
+        std::fs::write(&file, config).unwrap();
+        Self::run(command(program), &file, Some(folder), |_| {})
+    }
+
+    fn run(
+        mut command: Command,
+        file: &Path,
+        folder: Option<TempDir>,
+        modify: impl FnOnce(&mut Command),
+    ) -> Self {
         let config = std::fs::read_to_string(file).unwrap();
-        let mut command = program();
         command.arg("run").arg("-c").arg(file);
         modify(&mut command);
         let mut child = Child::start(&mut command, "cargo build");
@@ -244,6 +257,33 @@ impl Gateway {
         self.child.signal(Signal::SIGHUP);
     }
 
+    /// Sends SIGQUIT and returns at once.
+    pub(crate) fn sigquit(&self) {
+        self.child.signal(Signal::SIGQUIT);
+    }
+
+    /// Id of the process that was started first.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ids of the processes that upgrades have started, those that still run.
+    pub(crate) fn successors(&self) -> Vec<u32> {
+        let log = self.log();
+        let started = log.split("a new process starts process=").skip(1);
+        let pid = |rest: &str| {
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse().ok()
+        };
+        let file = self.file.display().to_string();
+        // Another process can have the id by now.
+        let is_own = |pid: &u32| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&command).contains(&file)
+        };
+        started.filter_map(pid).filter(is_own).collect()
+    }
+
     /// Waits until the process exits. Returns the exit code and how long it took.
     #[track_caller]
     pub(crate) fn exit(&mut self) -> (Option<i32>, Duration) {
@@ -254,6 +294,9 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
+        for successor in self.successors() {
+            let _ = kill(Pid::from_raw(successor.try_into().unwrap()), Signal::SIGKILL);
+        }
         if std::thread::panicking() {
             eprintln!("{}", failure_report(&self.config, &self.child.log()));
         }
@@ -305,7 +348,11 @@ pub(crate) fn check_file(file: &Path) -> Outcome {
 }
 
 fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command(Path::new(env!("CARGO_BIN_EXE_tollgate")))
+}
+
+fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
     // The variable may be set in the environment of the tests.
     command.env_remove("TOLLGATE_LOG").env_remove("TOLLGATE_LOG_FORMAT").env("NO_COLOR", "1");
     command

@@ -34,9 +34,10 @@ const NUMBERS: [(&str, &str); 22] = [
 ];
 
 /// Every text of the file that contains a number.
-const TEXTS: [(&str, &str); 17] = [
+const TEXTS: [(&str, &str); 18] = [
     ("[server]", "read_timeout"),
     ("[server]", "drain_timeout"),
+    ("[server]", "upgrade_timeout"),
     ("[server]", "limits.head_timeout"),
     ("[server]", "limits.handshake_timeout"),
     ("[server]", "http2.idle_timeout"),

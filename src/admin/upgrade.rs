@@ -1,0 +1,36 @@
+//! `POST /api/upgrade`: starts the program on disk, which takes over the listening sockets.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde::Serialize;
+
+use super::answer::Answer;
+use crate::runtime::handover::{UpgradeError, Upgrader};
+
+/// The process that serves from now on.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Upgraded {
+    /// Id of the process that was asked, which drains and ends.
+    previous_pid: u32,
+    /// Id of the process that serves.
+    pid: u32,
+}
+
+/// Upgrades, and answers once the new process serves or has failed.
+pub(super) async fn upgrade(upgrader: &Arc<Upgrader>) -> Answer {
+    let previous_pid = std::process::id();
+    match upgrader.upgrade().await {
+        Ok(pid) => {
+            Answer::json(&Upgraded { previous_pid, pid }).noting(format!("{previous_pid} -> {pid}"))
+        }
+        Err(error) => {
+            let status = match error {
+                UpgradeError::InProgress | UpgradeError::Stopping => StatusCode::CONFLICT,
+                _ => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            Answer::problem(status, &error.to_string()).noting("not upgraded".to_owned())
+        }
+    }
+}

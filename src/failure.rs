@@ -1,0 +1,114 @@
+//! Services that end by a panic. The process ends with them: without a listener or without its supervision, it
+//! would look healthy and not serve.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use async_trait::async_trait;
+use futures_util::FutureExt as _;
+use pingora::server::ShutdownWatch;
+use pingora::services::background::BackgroundService;
+
+/// What the main thread waits for.
+#[derive(Debug)]
+pub enum Event {
+    /// The listeners close; requests in flight end.
+    Drain,
+    /// All services have ended.
+    Ended,
+    /// A service cannot go on.
+    Failed {
+        /// The service.
+        service: String,
+    },
+}
+
+/// Reports services that cannot go on. Clones report to the same thread.
+#[derive(Clone, Debug)]
+pub struct Failures(Sender<Event>);
+
+/// A background service whose panic ends the process.
+pub struct Supervised<S> {
+    name: &'static str,
+    service: Arc<S>,
+    failures: Failures,
+}
+
+/// Panics in builds with debug assertions if the environment variable `TOLLGATE_TEST_PANIC` is `place`, so that
+/// tests can show what a panic does. Other builds have no such variable.
+pub fn test_point(place: &str) {
+    debug_assert!(
+        !std::env::var("TOLLGATE_TEST_PANIC").is_ok_and(|wanted| wanted == place),
+        "TOLLGATE_TEST_PANIC is {place}"
+    );
+}
+
+impl Failures {
+    /// Reports to the receiver of `events`.
+    pub fn new(events: Sender<Event>) -> Self {
+        Self(events)
+    }
+
+    /// Reports that a service cannot go on.
+    pub fn report(&self, service: &str) {
+        // Without a receiver, the process ends already.
+        let _ = self.0.send(Event::Failed { service: service.to_owned() });
+    }
+
+    /// Runs a service, and reports its panic.
+    pub async fn watch(&self, service: &str, run: impl Future<Output = ()>) {
+        let run = async {
+            test_point(service);
+            run.await;
+        };
+        if AssertUnwindSafe(run).catch_unwind().await.is_err() {
+            self.report(service);
+        }
+    }
+}
+
+impl<S> Supervised<S> {
+    /// Runs `service`, and reports its panic under this name.
+    pub fn new(name: &'static str, service: impl Into<Arc<S>>, failures: Failures) -> Self {
+        Self { name, service: service.into(), failures }
+    }
+}
+
+#[async_trait]
+impl<S: BackgroundService + Send + Sync + 'static> BackgroundService for Supervised<S> {
+    async fn start(&self, shutdown: ShutdownWatch) {
+        self.failures.watch(self.name, self.service.start(shutdown)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    struct Panics(bool);
+
+    #[async_trait]
+    impl BackgroundService for Panics {
+        async fn start(&self, _: ShutdownWatch) {
+            assert!(!self.0, "a bug");
+        }
+    }
+
+    #[tokio::test]
+    async fn panic_of_a_service_is_reported_and_its_end_is_not() {
+        let (sender, receiver) = channel();
+        let (_running, shutdown) = tokio::sync::watch::channel(false);
+        for panics in [false, true] {
+            let failures = Failures::new(sender.clone());
+            Supervised::new("orders", Panics(panics), failures).start(shutdown.clone()).await;
+        }
+        let events: Vec<Event> = receiver.try_iter().collect();
+        assert!(
+            matches!(&events[..], [Event::Failed { service }] if service == "orders"),
+            "{events:?}"
+        );
+    }
+}

@@ -1,0 +1,296 @@
+//! The old process: starts the new one, and gives it the sockets.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use thiserror::Error;
+use tokio::sync::{oneshot, watch};
+use tracing::{info, warn};
+
+use super::{Answer, Greeting, VARIABLE, VERSION, receive_json, send, send_json, send_socket};
+use crate::clock;
+use crate::net::unix_socket::KeptFile;
+use crate::runtime::{CurrentSnapshot, notify};
+use crate::store::memory::MemoryStore;
+
+/// Longest wait for the exit status of a new process that has closed its end.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The listening sockets of the process, to hand over.
+#[derive(Debug, Default)]
+pub struct Sockets {
+    /// Each with its address in the configuration.
+    pub open: Vec<(String, OwnedFd)>,
+    /// The files of Unix sockets.
+    pub files: Vec<KeptFile>,
+}
+
+/// Upgrades the process.
+pub struct Upgrader {
+    current: Arc<CurrentSnapshot>,
+    store: Arc<MemoryStore>,
+    state: Mutex<State>,
+    /// Whether another process has the sockets.
+    replaced: watch::Sender<bool>,
+}
+
+enum State {
+    Serving(Sockets),
+    /// The new process, once it is started.
+    Upgrading(Option<Child>),
+    Closed,
+}
+
+/// Why the process was not replaced. It serves as before.
+#[derive(Debug, Error)]
+pub enum UpgradeError {
+    /// One upgrade at a time.
+    #[error("another upgrade is in progress")]
+    InProgress,
+    /// The process drains.
+    #[error("the process is stopping")]
+    Stopping,
+    /// The program cannot be started.
+    #[error("cannot start {program}: {source}")]
+    Start {
+        /// The program.
+        program: String,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The new process has ended.
+    #[error(
+        "the new process ended before it was ready ({status}); the gateway's log shows its output"
+    )]
+    Ended {
+        /// How.
+        status: ExitStatus,
+    },
+    /// The new process reports why it ends.
+    #[error("the new process cannot start: {0}")]
+    Failed(String),
+    /// The new process is not ready in time.
+    #[error(
+        "the new process was not ready within `server.upgrade_timeout` ({0:?}), and was killed"
+    )]
+    Timeout(Duration),
+    /// The new process does not behave as expected.
+    #[error("the new process cannot take over, and was killed: {0}")]
+    Exchange(io::Error),
+}
+
+impl Upgrader {
+    /// Creates an upgrader that hands over `sockets` and the buckets of `store`.
+    pub fn new(current: Arc<CurrentSnapshot>, store: Arc<MemoryStore>, sockets: Sockets) -> Self {
+        let state = Mutex::new(State::Serving(sockets));
+        Self { current, store, state, replaced: watch::Sender::new(false) }
+    }
+
+    /// Starts the program on disk with the arguments of this process, and hands over the sockets. Returns
+    /// the id of the new process once it serves; this one then drains.
+    ///
+    /// # Errors
+    /// See [`UpgradeError`].
+    pub async fn upgrade(self: &Arc<Self>) -> Result<u32, UpgradeError> {
+        let sockets = self.begin()?;
+        let (sender, receiver) = oneshot::channel();
+        let upgrader = Arc::clone(self);
+        // Not in the caller's task, which may be dropped.
+        std::thread::spawn(move || {
+            let result = upgrader.run(sockets);
+            match &result {
+                Ok(process) => info!(process, "upgrade: a new process serves"),
+                Err(error) => warn!(%error, "upgrade failed; this process goes on serving"),
+            }
+            let _ = sender.send(result);
+        });
+        receiver.await.unwrap_or(Err(UpgradeError::Stopping))
+    }
+
+    /// Completes when another process has taken over.
+    pub async fn replaced(&self) {
+        let mut replaced = self.replaced.subscribe();
+        // The sender lives as long as `self`.
+        let _ = replaced.wait_for(|is_replaced| *is_replaced).await;
+    }
+
+    /// Returns a receiver that becomes true when another process has taken over.
+    pub fn watch(&self) -> watch::Receiver<bool> {
+        self.replaced.subscribe()
+    }
+
+    /// Closes the sockets, and ends an upgrade. Call it when the process drains.
+    pub fn close(&self) {
+        let state = std::mem::replace(&mut *self.state.lock(), State::Closed);
+        if let State::Upgrading(Some(child)) = state {
+            kill(child);
+        }
+    }
+
+    fn begin(&self) -> Result<Sockets, UpgradeError> {
+        let mut state = self.state.lock();
+        match std::mem::replace(&mut *state, State::Upgrading(None)) {
+            State::Serving(sockets) => Ok(sockets),
+            State::Upgrading(child) => {
+                *state = State::Upgrading(child);
+                Err(UpgradeError::InProgress)
+            }
+            State::Closed => {
+                *state = State::Closed;
+                Err(UpgradeError::Stopping)
+            }
+        }
+    }
+
+    fn run(&self, sockets: Sockets) -> Result<u32, UpgradeError> {
+        let timeout = self.current.load().policy.server.upgrade_timeout;
+        let result = self.replace(&sockets, timeout);
+        let mut state = self.state.lock();
+        let child = match std::mem::replace(&mut *state, State::Closed) {
+            State::Upgrading(child) => child,
+            // The process drains; `close` has killed the new process.
+            other => {
+                *state = other;
+                return Err(UpgradeError::Stopping);
+            }
+        };
+        match result {
+            Ok((process, stream)) => {
+                sockets.files.iter().for_each(KeptFile::keep);
+                self.replaced.send_replace(true);
+                // If the new process ends now, there is nothing left to do.
+                notify::replaced_by(process);
+                let _ = send(&stream, &[]);
+                Ok(process)
+            }
+            Err(error) => {
+                *state = State::Serving(sockets);
+                drop(state);
+                Err(with_status(error, child))
+            }
+        }
+    }
+
+    /// Starts the new process, and waits until it serves.
+    fn replace(
+        &self,
+        sockets: &Sockets,
+        timeout: Duration,
+    ) -> Result<(u32, UnixStream), UpgradeError> {
+        let ends = clock::now().saturating_add(micros(timeout));
+        let (here, there) = UnixStream::pair().map_err(UpgradeError::Exchange)?;
+        let (program, mut command) = command(there);
+        let child = command.spawn();
+        // The command has the other end of `here`.
+        drop(command);
+        let child = child.map_err(|source| UpgradeError::Start { program, source })?;
+        let process = child.id();
+        info!(process, "upgrade: a new process starts");
+        let mut state = self.state.lock();
+        match &mut *state {
+            State::Upgrading(place) => *place = Some(child),
+            State::Serving(_) | State::Closed => {
+                kill(child);
+                return Err(UpgradeError::Stopping);
+            }
+        }
+        drop(state);
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => UpgradeError::Timeout(timeout),
+            _ => UpgradeError::Exchange(error),
+        };
+        let names = sockets.open.iter().map(|(name, _)| name.clone()).collect();
+        let greeting = Greeting { sockets: names, layout: self.store.layout() };
+        wait_until(&here, ends).and_then(|()| send_json(&here, &greeting)).map_err(failed)?;
+        for (_, socket) in &sockets.open {
+            send_socket(&here, socket).map_err(failed)?;
+        }
+        expect(&here, ends, |answer| matches!(answer, Answer::Prepared)).map_err(failed)??;
+        let levels = self.store.export(clock::now());
+        wait_until(&here, ends).and_then(|()| send(&here, &levels)).map_err(failed)?;
+        expect(&here, ends, |answer| matches!(answer, Answer::Serving)).map_err(failed)??;
+        Ok((process, here))
+    }
+}
+
+/// The program on disk, with the arguments of this process.
+fn command(stdin: UnixStream) -> (String, Command) {
+    let mut arguments = std::env::args_os();
+    let program = arguments.next().unwrap_or_else(|| OsString::from("tollgate"));
+    let mut command = Command::new(&program);
+    command.args(arguments).stdin(Stdio::from(OwnedFd::from(stdin))).env(VARIABLE, VERSION);
+    // These are about this process.
+    command.env_remove("LISTEN_FDS").env_remove("LISTEN_PID").env_remove("WATCHDOG_PID");
+    (program.display().to_string(), command)
+}
+
+/// Reads an answer, which must be as expected.
+fn expect(
+    stream: &UnixStream,
+    ends: u64,
+    is_expected: impl Fn(&Answer) -> bool,
+) -> io::Result<Result<(), UpgradeError>> {
+    wait_until(stream, ends)?;
+    Ok(match receive_json(stream)? {
+        Answer::Failed(why) => Err(UpgradeError::Failed(why)),
+        answer if is_expected(&answer) => Ok(()),
+        other => {
+            let error = io::Error::other(format!("unexpected answer: {other:?}"));
+            Err(UpgradeError::Exchange(error))
+        }
+    })
+}
+
+/// Bounds reads and writes, which end at this time in microseconds.
+fn wait_until(stream: &UnixStream, ends: u64) -> io::Result<()> {
+    let left = ends.saturating_sub(clock::now());
+    if left == 0 {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let left = Some(Duration::from_micros(left));
+    stream.set_read_timeout(left)?;
+    stream.set_write_timeout(left)
+}
+
+/// Ends the new process. If it has ended by itself, its status says more than the failed exchange.
+fn with_status(error: UpgradeError, child: Option<Child>) -> UpgradeError {
+    let Some(mut child) = child else { return error };
+    let is_closed = matches!(&error, UpgradeError::Exchange(source) if matches!(
+        source.kind(),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    ));
+    if is_closed && let Some(status) = exit_status(&mut child) {
+        return UpgradeError::Ended { status };
+    }
+    kill(child);
+    error
+}
+
+/// Waits for a process that is about to end.
+#[allow(clippy::disallowed_methods, reason = "on the thread of the upgrade, which serves nothing")]
+fn exit_status(child: &mut Child) -> Option<ExitStatus> {
+    let ends = clock::now().saturating_add(micros(EXIT_TIMEOUT));
+    while clock::now() < ends {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    None
+}
+
+fn kill(mut child: Child) {
+    // It may have ended by itself.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

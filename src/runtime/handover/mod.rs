@@ -1,0 +1,110 @@
+//! An upgrade: a new process of the program on disk takes over the listening sockets, then this one drains.
+//!
+//! The old process starts the new one with a Unix socket as its standard input. On it:
+//!
+//! 1. The old process sends a [`Greeting`], and the listening sockets.
+//! 2. The new one reads the configuration and prepares everything, then answers [`Answer::Prepared`].
+//! 3. The old one sends the levels of the buckets in memory.
+//! 4. The new one accepts connections, and answers [`Answer::Serving`].
+//! 5. The old one sends an empty message, and drains.
+//!
+//! Until step 5, the old process serves. If the new one fails before, it is killed.
+//!
+//! Reading order: this file (messages), `give` (the old process), `take` (the new one).
+
+mod give;
+mod take;
+
+use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::store::memory::Layout;
+
+pub use give::{Sockets, UpgradeError, Upgrader};
+pub use take::{Predecessor, Takeover};
+
+/// Environment variable that is set in the new process.
+const VARIABLE: &str = "TOLLGATE_HANDOVER";
+
+/// Its value: the version of the messages.
+const VERSION: &str = "1";
+
+/// Maximum length of a message in bytes: levels of 40 million buckets.
+const MAX_MESSAGE_BYTES: usize = 1 << 30;
+
+/// What the new process gets first. The sockets follow, in this order.
+#[derive(Debug, Serialize, Deserialize)]
+struct Greeting {
+    /// The address of each socket, as in the configuration.
+    sockets: Vec<String>,
+    layout: Layout,
+}
+
+/// What the new process answers.
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    /// It can accept connections once it has the levels of the buckets.
+    Prepared,
+    /// It accepts connections.
+    Serving,
+    /// It ends. Why.
+    Failed(String),
+}
+
+fn send(mut stream: &UnixStream, message: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(message.len()).map_err(io::Error::other)?;
+    stream.write_all(&length.to_le_bytes())?;
+    stream.write_all(message)
+}
+
+fn receive(mut stream: &UnixStream) -> io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > MAX_MESSAGE_BYTES {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut message = vec![0; length];
+    stream.read_exact(&mut message)?;
+    Ok(message)
+}
+
+fn send_json(stream: &UnixStream, message: &impl Serialize) -> io::Result<()> {
+    send(stream, &serde_json::to_vec(message)?)
+}
+
+fn receive_json<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<T> {
+    Ok(serde_json::from_slice(&receive(stream)?)?)
+}
+
+/// Sends a descriptor with one byte.
+fn send_socket(stream: &UnixStream, socket: &impl AsFd) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [socket.as_fd()];
+    control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    sendmsg(stream, &[IoSlice::new(b"s")], &mut control, SendFlags::empty())?;
+    Ok(())
+}
+
+/// Receives a descriptor with one byte.
+fn receive_socket(stream: &UnixStream) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    recvmsg(stream, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut received = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    received.next().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+}

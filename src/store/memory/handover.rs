@@ -1,0 +1,231 @@
+//! The levels of all buckets as bytes, for the process that replaces this one.
+//!
+//! The stored names of buckets lack bits that select their shard, so both stores need the same shards and the
+//! same seed: [`Layout`]. Times are relative to the transfer, because each process has its own clock.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::table::Name;
+use super::{MemoryStore, shard_count};
+use crate::limit::Limit;
+
+/// Which bucket is in which shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    shards: usize,
+    seed: u64,
+}
+
+/// Why levels cannot be imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum HandoverError {
+    /// The stores have different shards.
+    #[error("`memory.max_buckets` has changed")]
+    OtherLayout,
+    /// The bytes are not those of [`MemoryStore::export`].
+    #[error("the levels are incomplete or of another version")]
+    Malformed,
+}
+
+/// Reads little-endian numbers.
+struct Reader<'a>(&'a [u8]);
+
+impl MemoryStore {
+    /// Creates an empty store with the shards and the seed of another one, as far as `max_buckets` gives
+    /// it as many.
+    pub fn with_layout(max_buckets: usize, limits: &[Limit], layout: Layout) -> Self {
+        Self::with_seed(max_buckets, limits, layout.seed)
+    }
+
+    /// Returns which bucket is in which shard.
+    pub fn layout(&self) -> Layout {
+        Layout { shards: self.shards.len(), seed: self.seed }
+    }
+
+    /// Returns the levels of all buckets that are not full at `now` (microseconds), for
+    /// [`import`](Self::import). 24 bytes for each.
+    pub fn export(&self, now: u64) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(24 * self.len() + 64);
+        put_length(&mut bytes, self.shards.len());
+        // Shards that are locked later can have buckets of newer limits, which are left out.
+        let limits = self.limits.load();
+        put_length(&mut bytes, limits.len());
+        for known in limits.iter() {
+            let (tokens, period_us, burst) = known.limit.parameters();
+            for number in [tokens, period_us, burst] {
+                bytes.extend_from_slice(&number.to_le_bytes());
+            }
+        }
+        for shard in &self.shards {
+            let (buckets, dropped) = {
+                let shard = shard.0.lock();
+                (shard.export(&limits, now), shard.export_dropped(now))
+            };
+            put_length(&mut bytes, buckets.len());
+            for (name, number, level) in buckets {
+                for word in name.words() {
+                    bytes.extend_from_slice(&word.to_le_bytes());
+                }
+                bytes.extend_from_slice(&number.to_le_bytes());
+                bytes.extend_from_slice(&level.to_le_bytes());
+            }
+            let dropped = &dropped[..dropped.len().min(limits.len())];
+            put_length(&mut bytes, dropped.len());
+            for us in dropped {
+                bytes.extend_from_slice(&us.to_le_bytes());
+            }
+        }
+        bytes
+    }
+
+    /// Adds the buckets of another store with the same [`layout`](Self::layout), at `now` (microseconds).
+    /// Returns how many. Must not be called concurrently with [`adopt`](Self::adopt).
+    ///
+    /// # Errors
+    /// See [`HandoverError`]. Buckets before a malformed place have been added.
+    pub fn import(&self, bytes: &[u8], now: u64) -> Result<usize, HandoverError> {
+        let mut reader = Reader(bytes);
+        if reader.length()? != self.shards.len() {
+            return Err(HandoverError::OtherLayout);
+        }
+        let count = reader.length()?;
+        let limits = (0..count).map(|_| reader.limit()).collect::<Result<Vec<_>, _>>()?;
+        let numbers = self.limits.import(&limits, now);
+        let number_of = |old: usize| numbers.get(old).copied().ok_or(HandoverError::Malformed);
+        let mut imported = 0;
+        for shard in &self.shards {
+            let buckets = reader.length()?;
+            let mut shard = shard.0.lock();
+            for _ in 0..buckets {
+                let name = Name::from_words([reader.u32()?, reader.u32()?, reader.u32()?]);
+                let number = number_of(reader.length()?)?;
+                let level = i64::from_le_bytes(reader.array()?);
+                shard.import(name, number, level, &self.limits, now);
+                imported += 1;
+            }
+            let list = self.limits.load();
+            for old in 0..reader.length()? {
+                let full_at = now.saturating_add(u64::from_le_bytes(reader.array()?));
+                shard.import_dropped(number_of(old)?, full_at, &list, now);
+            }
+        }
+        Ok(imported)
+    }
+
+    /// Whether a store for `max_buckets` has these shards.
+    pub fn fits(max_buckets: usize, layout: Layout) -> bool {
+        shard_count(max_buckets.max(1)) == layout.shards
+    }
+}
+
+/// Appends a length. All of them are far below the maximum.
+fn put_length(bytes: &mut Vec<u8>, length: usize) {
+    bytes.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+impl Reader<'_> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], HandoverError> {
+        let (array, rest) = self.0.split_first_chunk().ok_or(HandoverError::Malformed)?;
+        self.0 = rest;
+        Ok(*array)
+    }
+
+    fn u32(&mut self) -> Result<u32, HandoverError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn length(&mut self) -> Result<usize, HandoverError> {
+        self.u32().map(|length| length as usize)
+    }
+
+    fn limit(&mut self) -> Result<Limit, HandoverError> {
+        let mut number = || self.array().map(u64::from_le_bytes);
+        let (tokens, period_us, burst) = (number()?, number()?, number()?);
+        Limit::token_bucket(tokens, period_us, burst).map_err(|_| HandoverError::Malformed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::bucket::Bucket;
+    use crate::limit::charge::{BucketId, Charge, Mode};
+    use crate::limit::share::Share;
+
+    /// A token each second, burst 10.
+    fn limit(burst: u64) -> Limit {
+        Limit::token_bucket(1, 1_000_000, burst).unwrap()
+    }
+
+    fn charge(id: u128, limit: Limit) -> Charge {
+        let bucket = BucketId(id.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
+        Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode: Mode::Enforce }
+    }
+
+    fn level(store: &MemoryStore, id: u128, limit: Limit, now: u64) -> i64 {
+        let Bucket { level, .. } = store.bucket(&charge(id, limit), now);
+        limit.tokens(level)
+    }
+
+    #[test]
+    fn levels_are_the_same_in_the_next_process_by_its_own_clock() {
+        let old = MemoryStore::new(100_000, &[limit(10)]);
+        for id in 0..1_000 {
+            for _ in 0..id % 8 {
+                old.take(&[charge(id, limit(10))], 5_000_000, Share::one_of(1));
+            }
+        }
+        // A second later, each bucket has a token more. The clock of the next process has just begun.
+        let bytes = old.export(6_000_000);
+        let new = MemoryStore::with_layout(100_000, &[limit(10)], old.layout());
+        let imported = new.import(&bytes, 3).unwrap();
+        // Those of which at most one token was taken are full again.
+        assert_eq!(imported, 750);
+        for id in 0..1_000 {
+            let taken = i64::try_from(id % 8).unwrap();
+            assert_eq!(level(&new, id, limit(10), 3), 10.min(11 - taken), "{id}");
+        }
+    }
+
+    #[test]
+    fn changed_limit_keeps_the_fraction_of_full() {
+        let old = MemoryStore::new(1_000, &[limit(10)]);
+        for _ in 0..5 {
+            old.take(&[charge(7, limit(10))], 0, Share::one_of(1));
+        }
+        let new = MemoryStore::with_layout(1_000, &[limit(20)], old.layout());
+        new.import(&old.export(0), 0).unwrap();
+        assert_eq!(level(&new, 7, limit(20), 0), 10);
+    }
+
+    #[test]
+    fn evicted_bucket_does_not_start_full_in_the_next_process() {
+        let old = MemoryStore::new(64, &[limit(10)]);
+        for id in 0..1_000 {
+            for _ in 0..10 {
+                old.take(&[charge(id, limit(10))], 0, Share::one_of(1));
+            }
+        }
+        let new = MemoryStore::with_layout(64, &[limit(10)], old.layout());
+        new.import(&old.export(0), 0).unwrap();
+        for id in 0..1_000 {
+            assert_eq!(level(&new, id, limit(10), 0), 0, "{id}");
+        }
+    }
+
+    #[test]
+    fn other_number_of_shards_and_cut_off_bytes_are_errors() {
+        let old = MemoryStore::new(1_000, &[limit(10)]);
+        old.take(&[charge(7, limit(10))], 0, Share::one_of(1));
+        let bytes = old.export(0);
+        let other = MemoryStore::with_layout(1_000_000, &[limit(10)], old.layout());
+        assert_eq!(other.import(&bytes, 0), Err(HandoverError::OtherLayout));
+        assert!(!MemoryStore::fits(1_000_000, old.layout()));
+        assert!(MemoryStore::fits(1_000, old.layout()));
+        let same = MemoryStore::with_layout(1_000, &[limit(10)], old.layout());
+        for cut in 0..bytes.len() {
+            assert_eq!(same.import(&bytes[..cut], 0), Err(HandoverError::Malformed), "{cut}");
+        }
+    }
+}
