@@ -103,8 +103,8 @@ fn thousands_of_idle_connections_do_not_slow_requests_down() {
     let load = Load::start(vec![group(&full), group(&empty)]);
     let (before, _) = full.memory_bytes();
     let begin = |_| IdleClients::begin(IdleKind::Http1, full.address, count / PROCESSES);
-    let begun: Vec<IdleClients> = (0..PROCESSES).map(begin).collect();
-    let _idle: Vec<IdleClients> = begun.into_iter().map(IdleClients::opened).collect();
+    let opening: Vec<IdleClients> = (0..PROCESSES).map(begin).collect();
+    let _idle: Vec<IdleClients> = opening.into_iter().map(IdleClients::opened).collect();
     let (after, _) = full.memory_bytes();
     let start = load.elapsed();
     sleep_for(Duration::from_secs(10));
