@@ -97,8 +97,8 @@ fn row_34_no_spelling_of_a_trusted_header_passes_from_a_client() {
     // A trusted proxy passes on what its client sent under names that it does not know.
     let trusted = "trusted_proxies = [\"127.0.0.1\"]";
     let underscores = |name: &str| match name.replace('-', "_") {
-        spelt if spelt == name => Vec::new(),
-        spelt => vec![spelt],
+        alias if alias == name => Vec::new(),
+        alias => vec![alias],
     };
     let seen = arrives(trusted, "", &spoofed(underscores).header("Proxy", "203.0.113.66"));
     assert!(!seen.head.contains("203.0.113.66"), "{}", seen.head);

@@ -147,7 +147,9 @@ fn row_58_changed_requests_never_reach_an_upstream_uncounted() {
             .iter()
             .map(|(case, changes)| {
                 let mut bytes = case.get(&corpus).clone();
-                changes.iter().for_each(|change| apply(&mut bytes, change, &corpus));
+                for change in changes {
+                    apply(&mut bytes, change, &corpus);
+                }
                 bytes
             })
             .collect();
