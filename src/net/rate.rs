@@ -137,7 +137,8 @@ mod tests {
                 prop_assert!(!meter.is_too_slow(now + took), "at {now}");
                 now += took;
                 // Rounded up to a whole byte.
-                meter.note(now, (u128::from(took) * u128::from(rate)).div_ceil(1_000_000) as u64);
+                let due = (u128::from(took) * u128::from(rate)).div_ceil(1_000_000);
+                meter.note(now, u64::try_from(due).unwrap());
                 meter.pause(now);
                 now += pause;
             }
