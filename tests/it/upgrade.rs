@@ -86,6 +86,8 @@ fn row_67_new_process_takes_over_ports_and_the_old_one_ends() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let answer = answer.json();
     assert_eq!(answer["previous_pid"], gateway.pid());
+    let closed = || gateway.log().contains("replaced: no new connections");
+    eventually("the previous process to drain", || closed().then_some(()));
     // A request on an idle connection is answered, and the connection then closes.
     let last = idle.send(&Request::get("/"));
     assert_eq!((last.status, last.header("connection")), (200, Some("close")));
