@@ -298,9 +298,10 @@ async fn exchange(stream: &mut TlsStream<TcpStream>) -> std::io::Result<bool> {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
     }
-    match head.starts_with("http/1.1 200") && body == b"ok" {
-        true => Ok(!head.contains("connection: close")),
-        false => Err(std::io::Error::other(head)),
+    if head.starts_with("http/1.1 200") && body == b"ok" {
+        Ok(!head.contains("connection: close"))
+    } else {
+        Err(std::io::Error::other(head))
     }
 }
 
