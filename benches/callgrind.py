@@ -41,6 +41,8 @@ admin = "127.0.0.1:{admin}"
 threads = 1
 trusted_proxies = ["127.0.0.0/8"]
 max_uri_bytes = 8192
+[server.limits]
+max_headers = 256
 [clients]
 api_key = ["header:x-api-key", "bearer", "query:k"]
 on_unknown_key = "accept"
