@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd as _;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use pingora::protocols::{
     TimingDigest, UniqueID, UniqueIDType,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 
 use super::connection::{ClientProtocol, ConnectionInfo, Slow};
@@ -28,6 +30,10 @@ use crate::net::socket::Socket;
 /// Bytes of a response that are collected before they are written: the head and a short body are then one
 /// packet and one TLS record.
 const BUFFER_BYTES: usize = 4096;
+
+/// How long a connection that the gateway closes after a response waits at most until the client has closed it, too
+/// (lingering close, RFC 9112, section 9.6).
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The line by which Pingora names itself in its response to a head that it cannot parse, the only one that the
 /// gateway does not write.
@@ -51,6 +57,8 @@ pub(super) struct ClientStream {
     is_idle: bool,
     /// Bounds the slowness of the client.
     guard: SendGuard,
+    /// Ends the wait for the client to close the connection; `None` until the gateway has.
+    linger: Option<Pin<Box<Sleep>>>,
 }
 
 /// How the bytes reach the client.
@@ -92,9 +100,18 @@ impl ClientStream {
         head: HeadTimer,
         (progress, guard): (WriteProgress, SendGuard),
     ) -> Self {
-        let connection = Arc::new(connection);
-        let (buffer, is_idle) = (Vec::new(), false);
-        Self { transport, buffer, written: 0, digest, connection, head, progress, is_idle, guard }
+        Self {
+            transport,
+            buffer: Vec::new(),
+            written: 0,
+            digest,
+            connection: Arc::new(connection),
+            head,
+            progress,
+            is_idle: false,
+            guard,
+            linger: None,
+        }
     }
 
     /// The connection, which its requests share.
@@ -157,6 +174,29 @@ impl ClientStream {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
+    /// Whether the client may be sending more of its request, or another one.
+    fn may_be_unread(&self) -> bool {
+        self.connection.protocol == ClientProtocol::Http1 && self.connection.head.is_whole()
+    }
+
+    /// Reads and discards what the client still sends, until it closes the connection or the time is over. If a socket
+    /// is closed while bytes arrive, its connection is reset, and the client may lose the end of the response.
+    fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let timer = self.linger.get_or_insert_with(|| Box::pin(sleep(LINGER_TIMEOUT)));
+        if timer.as_mut().poll(context).is_ready() {
+            return Poll::Ready(());
+        }
+        let socket = self.transport.socket_mut();
+        let mut space = [MaybeUninit::<u8>::uninit(); BUFFER_BYTES];
+        loop {
+            let mut buffer = ReadBuf::uninit(&mut space);
+            match ready!(Pin::new(&mut *socket).poll_read(context, &mut buffer)) {
+                Ok(()) if !buffer.filled().is_empty() => {}
+                _ => return Poll::Ready(()),
+            }
+        }
+    }
+
     /// Whether no response is being sent over HTTP/1. HTTP/2 marks the ends of responses itself.
     fn is_between_responses(&self) -> bool {
         self.connection.protocol == ClientProtocol::Http2 || !self.connection.head.is_whole()
@@ -170,6 +210,13 @@ impl ClientStream {
 }
 
 impl Transport {
+    fn socket_mut(&mut self) -> &mut Socket {
+        match self {
+            Self::Clear(socket) => socket,
+            Self::Tls(stream) => stream.get_mut().0,
+        }
+    }
+
     fn socket(&self) -> &Socket {
         match self {
             Self::Clear(socket) => socket,
@@ -343,11 +390,17 @@ impl AsyncWrite for ClientStream {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let closed = match this.poll_buffer(context) {
-            Poll::Ready(Ok(())) => Pin::new(&mut this.transport).poll_shutdown(context),
-            unfinished => unfinished,
-        };
-        this.watch(closed, context)
+        if this.linger.is_none() {
+            let closed = match this.poll_buffer(context) {
+                Poll::Ready(Ok(())) => Pin::new(&mut this.transport).poll_shutdown(context),
+                unfinished => unfinished,
+            };
+            ready!(this.watch(closed, context))?;
+            if !this.may_be_unread() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        this.poll_linger(context).map(Ok)
     }
 }
 
