@@ -17,6 +17,7 @@ use pingora::prelude::ResponseHeader;
 use prometheus::IntGauge;
 use sha2::{Digest as _, Sha256};
 use tollgate::decide::decision::{Decision, LimitCheck};
+use tollgate::decide::raw_head::RawHead;
 use tollgate::decide::{Head, precheck};
 use tollgate::gateway::exchange::Exchange;
 use tollgate::gateway::limit_headers;
@@ -149,7 +150,7 @@ mod route {
 fn decide_under_four_limits(bencher: Bencher) {
     let policy = policy(20, 1_000, "");
     let request = request_with(PATH, &[("x-api-key", KEY)]);
-    let head = Head::of(&request, PATH.as_bytes(), Some(PEER), false);
+    let head = Head::of(&request, PATH.as_bytes(), Some(PEER), RawHead::Plain);
     assert_eq!(precheck(&policy, &head).charges.len(), 4);
     bencher.bench_local(|| precheck(black_box(&policy), black_box(&head)).charges.len());
 }
@@ -169,7 +170,7 @@ fn headers(bencher: Bencher, style: &str) {
 /// An allowed request.
 fn checked_exchange(policy: Policy) -> Exchange {
     let request = request_with(PATH, &[("x-api-key", KEY)]);
-    let head = Head::of(&request, PATH.as_bytes(), Some(PEER), false);
+    let head = Head::of(&request, PATH.as_bytes(), Some(PEER), RawHead::Plain);
     let charges = precheck(&policy, &head).charges;
     let store = MemoryStore::new(1_000, &policy.limits);
     let answer = store.take(&charges, 0, Share::WHOLE);

@@ -62,6 +62,9 @@ mod tests {
         root
     }
 
+    /// Path and text of each file.
+    type Files<'a> = &'a [(&'a str, &'a str)];
+
     #[test]
     fn cgroup_limit_is_the_smallest_of_its_ancestors() {
         let v2 = ("proc/self/cgroup", "0::/system.slice/gateway.service\n");
@@ -69,7 +72,7 @@ mod tests {
             ("proc/self/cgroup", "9:pids:/x\n4:cpu,memory:/docker/0a1b\n1:name=systemd:/x\n0::/\n");
         let slice = "sys/fs/cgroup/system.slice/memory.max";
         let own = "sys/fs/cgroup/system.slice/gateway.service/memory.max";
-        let table: [(&[(&str, &str)], Option<u64>); 9] = [
+        let table: [(Files, Option<u64>); 9] = [
             (&[], None),
             (&[v2], None),
             (&[v2, (own, "max\n")], None),

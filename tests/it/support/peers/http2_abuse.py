@@ -197,7 +197,7 @@ def length_mismatch():
 ENDS = {
     "pseudo_trailers": lambda seen: seen["responses"] + resets(seen) >= 10,
     "length_mismatch": lambda seen: seen["responses"] + resets(seen) >= 10,
-    "too_many_streams": lambda seen: seen["resets"].get(7, 0) >= 200,
+    "too_many_streams": lambda seen: seen["resets"].get(7, 0) >= 200 and seen["responses"] >= 100,
     "zero_windows": lambda seen: resets(seen) >= 50,
 }
 
