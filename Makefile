@@ -40,8 +40,8 @@ else
 	scripts/run-tests cargo test -- --skip $(LONG_TESTS)
 endif
 
-test-long: ## the tests that take longer: thousands of reloads, 100,000 clients
-	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
+test-long: ## the tests that take longer: thousands of reloads, 100,000 clients, 5,000 slow ones
+	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS) slowhttptest
 	@scripts/python-peers >/dev/null
 ifeq ($(NEXTEST),yes)
 	scripts/run-tests cargo nextest run --run-ignored only

@@ -75,6 +75,7 @@ mod reload_tokens;
 mod broken_upstreams;
 mod corpus;
 mod hostile;
+mod many_slow_clients;
 mod overload;
 mod slow_clients;
 mod slow_upstreams;

@@ -86,7 +86,7 @@ daemon off;
 master_process off;
 pid {folder}/nginx.pid;
 error_log stderr error;
-events {{}}
+events {{ worker_connections 4096; }}
 http {{
   access_log off;
   client_max_body_size 0;
