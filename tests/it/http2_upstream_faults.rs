@@ -451,8 +451,17 @@ async fn reset_before_the_end_of_a_response_with_a_length_cuts_it_off() {
     });
     let (_gateway, mut client) = over_http2(server.await).await;
     let mut body = client.send(request("GET", "text/plain")).await.unwrap().into_body();
-    assert_eq!(body.data().await.unwrap().unwrap(), "part");
-    assert!(body.data().await.unwrap().is_err());
+    let mut received = Vec::new();
+    // The part before the reset may get lost, but there is no clean end.
+    let error = loop {
+        match body.data().await {
+            Some(Ok(part)) => received.extend_from_slice(&part),
+            Some(Err(error)) => break Some(error),
+            None => break None,
+        }
+    };
+    assert!(b"part".starts_with(&received), "{received:?}");
+    assert!(error.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -88,6 +88,7 @@ def text(site: Site, rules: int, store: Store, listen: str | None = None) -> str
 {listen}admin = "127.0.0.1:{free_port()}"
 threads = 1
 limits.max_connections_per_ip = 100000
+limits.max_requests_per_connection = 0
 [clients]
 api_key = ["header:x-api-key"]
 on_unknown_key = "accept"

@@ -430,10 +430,12 @@ impl Response {
         match self {
             Self::Head(head) => {
                 poll_fn(|context| {
-                    if let Poll::Ready(Some(Ok(interim))) = head.poll_informational(context) {
+                    // While nothing has arrived, `head` is not polled: it would skip interim responses that arrive
+                    // in between.
+                    if let Some(Ok(interim)) = ready!(head.poll_informational(context)) {
                         return Poll::Ready(Event::Interim(interim));
                     }
-                    // Reports an error, too.
+                    // The final response, or an error.
                     Pin::new(&mut *head).poll(context).map(Event::Head)
                 })
                 .await
