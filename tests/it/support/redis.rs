@@ -183,7 +183,13 @@ fn server() -> Command {
     Command::new(program.as_deref().unwrap_or("redis-server"))
 }
 
-/// A free TCP port.
+/// A free TCP port below those that the kernel gives to outgoing connections: one of these could take the port before
+/// the server does.
 pub(crate) fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    loop {
+        let port = 10_000 + (getrandom::u32().unwrap() % 22_000) as u16;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
