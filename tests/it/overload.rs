@@ -222,9 +222,9 @@ fn row_69_idle_connections_are_closed_before_upstreams_get_no_descriptors() {
     });
     // Less than 1/32 of more than 100.
     gateway.limit_more_files(2);
-    // That many at once; then enough descriptors are free.
+    // That many at once; the rest, too, if the next look comes before their sockets are closed.
     eventually("64 connections to be closed", || {
-        (rejected(&gateway, "no_descriptors") == 64).then_some(())
+        (rejected(&gateway, "no_descriptors") >= 64).then_some(())
     });
     assert_eq!(gateway.count("tollgate_accept_failures_total", &[]), 0);
     assert_eq!(gateway.get("/").status, 200);
