@@ -67,7 +67,7 @@ impl Orders {
     /// See [`AcmeError`].
     pub(super) async fn issue(&self, domain: &str) -> Result<Issued, Failed> {
         let (_, mut retry_after) = self.transport();
-        let issued = self.issue_with_account(domain, &mut retry_after);
+        let issued = self.issue_with_nonces(domain, &mut retry_after);
         let issued = timeout(ORDER_TIMEOUT, issued).await;
         issued.unwrap_or(Err(AcmeError::TooSlow(ORDER_TIMEOUT.as_secs()))).map_err(|error| {
             let waits = matches!(error, AcmeError::Refused { .. } | AcmeError::Malformed(_));
@@ -75,40 +75,44 @@ impl Orders {
         })
     }
 
-    /// Orders with the stored account, and with a new one if the server does not have it any more. An order
-    /// whose nonces the server refuses is begun again a few times.
+    /// Orders, and begins again a few times if the server refuses nonces.
+    async fn issue_with_nonces(
+        &self,
+        domain: &str,
+        retry_after: &mut RetryAfter,
+    ) -> Result<Issued, AcmeError> {
+        for _ in 1..MAX_ATTEMPTS {
+            match self.issue_with_account(domain, retry_after).await {
+                Err(error) if error.is_bad_nonce() => {}
+                result => return result,
+            }
+        }
+        self.issue_with_account(domain, retry_after).await
+    }
+
+    /// Orders with the stored account, and with a new one if the server does not have it any more.
     async fn issue_with_account(
         &self,
         domain: &str,
         retry_after: &mut RetryAfter,
     ) -> Result<Issued, AcmeError> {
         let mut unknown: Option<Credentials> = None;
-        let mut attempts = 1;
         loop {
             let (transport, waits) = self.transport();
             *retry_after = waits;
             let creating = || transport;
-            let credentials =
-                self.accounts.get(&self.settings, &self.storage, creating, unknown.as_ref()).await;
-            let error = match credentials {
-                Err(error) => error,
-                Ok(credentials) => {
-                    let (transport, waits) = self.transport();
-                    *retry_after = waits;
-                    match self.issue_as(&credentials, domain, Box::new(transport)).await {
-                        Err(error) if error.is_unknown_account() && unknown.is_none() => {
-                            unknown = Some(credentials);
-                            continue;
-                        }
-                        Err(error) => error,
-                        issued => return issued,
-                    }
+            let credentials = self
+                .accounts
+                .get(&self.settings, &self.storage, creating, unknown.as_ref())
+                .await?;
+            let (transport, waits) = self.transport();
+            *retry_after = waits;
+            match self.issue_as(&credentials, domain, Box::new(transport)).await {
+                Err(error) if error.is_unknown_account() && unknown.is_none() => {
+                    unknown = Some(credentials);
                 }
-            };
-            if !error.is_bad_nonce() || attempts >= MAX_ATTEMPTS {
-                return Err(error);
+                result => return result,
             }
-            attempts += 1;
         }
     }
 
