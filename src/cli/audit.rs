@@ -60,18 +60,10 @@ pub(super) struct Flags {
 
 /// Prints the refusals that match.
 pub(super) fn audit(file: &ConfigFile, flags: &Flags) -> ExitCode {
-    let target = match flags.target.target(file) {
-        Ok(target) => target,
+    let (client, runtime) = match flags.target.client(file) {
+        Ok(client) => client,
         Err(exit) => return exit,
     };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("error: cannot start: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let client = Client::new(target);
     match runtime.block_on(text(&client, flags)) {
         Ok(text) => print(&text),
         Err(error) => {

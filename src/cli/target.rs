@@ -4,12 +4,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use tokio::runtime::Runtime;
 
 use super::EXIT_BAD_FILE;
 use super::check::reject;
 use super::file::ConfigFile;
 use super::token::token;
 use crate::load;
+use crate::top::Client;
 use crate::top::target::{DEFAULT, Target};
 
 /// The gateway to ask.
@@ -27,6 +29,20 @@ pub(super) struct TargetFlags {
 }
 
 impl TargetFlags {
+    /// A client of the admin port, and the runtime for its calls. A file that is not named need not exist.
+    ///
+    /// # Errors
+    /// The exit code, after the message is printed.
+    pub(super) fn client(&self, file: &ConfigFile) -> Result<(Client, Runtime), ExitCode> {
+        let target = self.target(file)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| {
+            eprintln!("error: cannot start: {error}");
+            ExitCode::FAILURE
+        })?;
+        Ok((Client::new(target), runtime))
+    }
+
     /// URL and token of the admin port. A file that is not named need not exist.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::file::ConfigFile;
 use super::target::TargetFlags;
 use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE, print, time_within};
-use crate::top::{Client, GatewayError};
+use crate::top::GatewayError;
 
 /// Allowed values of `--timeout`, in milliseconds.
 const TIMEOUTS_MS: RangeInclusive<u64> = 1..=86_400_000;
@@ -37,18 +37,11 @@ struct Upgraded {
 
 /// Asks the gateway to start the program on disk, and prints which process serves then.
 pub(super) fn upgrade(file: &ConfigFile, flags: &Flags) -> ExitCode {
-    let target = match flags.target.target(file) {
-        Ok(target) => target,
+    let (client, runtime) = match flags.target.client(file) {
+        Ok(client) => client,
         Err(exit) => return exit,
     };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("error: cannot start: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let client = Client::new(target).waiting(flags.timeout);
+    let client = client.waiting(flags.timeout);
     let kind = HeaderValue::from_static("application/json");
     match runtime.block_on(client.post::<Upgraded>("/api/upgrade", kind, b"")) {
         Ok(Upgraded { previous_pid, pid }) => {
