@@ -196,6 +196,12 @@ impl Shared {
             dropped,
         }
     }
+
+    /// Asks the writer to open the output again: lines that are queued from now on are for the new one.
+    fn ask_to_reopen(&self) {
+        self.queue.lock().end_output();
+        self.reopen.store(true, Ordering::Release);
+    }
 }
 
 impl Record {
@@ -248,7 +254,7 @@ impl AccessLog {
 
     /// Opens the file again, after it may have been renamed for rotation.
     pub fn reopen(&self) {
-        self.shared.reopen.store(true, Ordering::Release);
+        self.shared.ask_to_reopen();
         self.writer.unpark();
     }
 

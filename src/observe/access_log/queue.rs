@@ -12,6 +12,8 @@ pub(super) struct Queue {
     /// Allocated once at full capacity, so that no request copies megabytes while others wait for the
     /// lock. The kernel provides the pages as they are used.
     lines: Vec<u8>,
+    /// Bytes of `lines` that were queued before the output was last to be opened again.
+    earlier_bytes: Option<usize>,
     writer: WriterState,
 }
 
@@ -53,16 +55,23 @@ impl Queue {
         if was_asleep || reaches_wake_size { Pushed::WakeWriter } else { Pushed::Queued }
     }
 
-    /// Moves all lines into `lines`, whose buffer the queue uses next. Avoids an allocation.
-    pub(super) fn swap(&mut self, lines: &mut Vec<u8>) {
+    /// Notes that the lines so far are for the output before it is opened again.
+    pub(super) fn end_output(&mut self) {
+        self.earlier_bytes = Some(self.lines.len());
+    }
+
+    /// Moves all lines into `lines`, whose buffer the queue uses next. Avoids an allocation. Returns how many bytes of
+    /// them are for the output before it is opened again; `None`: it has not been asked for since the last call.
+    pub(super) fn swap(&mut self, lines: &mut Vec<u8>) -> Option<usize> {
         lines.clear();
         std::mem::swap(&mut self.lines, lines);
+        self.earlier_bytes.take()
     }
 
     /// As [`swap`](Self::swap), for the last time: later lines are dropped.
-    pub(super) fn close(&mut self, lines: &mut Vec<u8>) {
-        self.swap(lines);
+    pub(super) fn close(&mut self, lines: &mut Vec<u8>) -> Option<usize> {
         self.writer = WriterState::Stopped;
+        self.swap(lines)
     }
 
     /// Returns whether the queue is empty, so that the writer may sleep. If so, the next line wakes it.

@@ -34,13 +34,10 @@ impl Writer {
             // Read before the queue, so that every line queued before `close` is written.
             let is_closing = self.shared.closing.load(Ordering::Acquire);
             let mut queue = self.shared.queue.lock();
-            if is_closing {
-                queue.close(&mut self.lines);
-            } else {
-                queue.swap(&mut self.lines);
-            }
+            let earlier_bytes =
+                if is_closing { queue.close(&mut self.lines) } else { queue.swap(&mut self.lines) };
             drop(queue);
-            self.write();
+            self.write(earlier_bytes);
             if is_closing {
                 *self.shared.closed.lock() = true;
                 self.shared.has_closed.notify_all();
@@ -59,21 +56,28 @@ impl Writer {
         self.shared.reopen.load(Ordering::Acquire) || self.shared.closing.load(Ordering::Acquire)
     }
 
-    /// Writes or drops the batch, and opens the output again if requested.
-    fn write(&mut self) {
+    /// Writes or drops the batch, and opens the output again if requested. `earlier_bytes` of the batch were queued
+    /// before that; `None`: all of it.
+    fn write(&mut self, earlier_bytes: Option<usize>) {
         let lines = std::mem::take(&mut self.lines);
         let reopens = self.shared.reopen.swap(false, Ordering::AcqRel);
-        // Lines queued before the output changed belong to the previous one.
         let had_sink = self.sink.is_some();
+        let earlier_bytes = match earlier_bytes {
+            // There is no previous output.
+            _ if !had_sink => 0,
+            Some(bytes) if reopens => bytes,
+            _ => lines.len(),
+        };
+        let (earlier, later) = lines.split_at(earlier_bytes);
         if had_sink {
-            self.put(&lines);
+            self.put(earlier);
         }
         // Opening is retried with every batch.
         if reopens || self.is_failing && !had_sink {
             self.open();
         }
-        if !had_sink {
-            self.put(&lines);
+        if !had_sink || !later.is_empty() {
+            self.put(later);
         }
         self.lines = lines;
     }
@@ -141,7 +145,7 @@ mod tests {
     impl Writer {
         fn batch(&mut self, lines: &str) {
             self.lines = lines.as_bytes().to_vec();
-            self.write();
+            self.write(None);
         }
 
         fn redirect(&mut self, output: Output) {
@@ -171,6 +175,21 @@ mod tests {
         writer.batch("5\n");
         assert_eq!((text(&one).as_str(), text(&two).as_str()), ("1\n5\n", "2\n3\n"));
         assert_eq!(writer.shared.dropped.get(), 0);
+    }
+
+    #[test]
+    fn lines_after_a_redirect_go_to_the_next_output_also_in_the_same_batch() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, two] = ["one", "two"].map(|name| folder.path().join(name));
+        let mut writer = writer_to(Output::File(one.clone()));
+        let shared = Arc::clone(&writer.shared);
+        shared.queue.lock().push(b"1\n");
+        *shared.output.lock() = Output::File(two.clone());
+        shared.ask_to_reopen();
+        shared.queue.lock().push(b"2\n");
+        let earlier_bytes = shared.queue.lock().swap(&mut writer.lines);
+        writer.write(earlier_bytes);
+        assert_eq!((text(&one).as_str(), text(&two).as_str()), ("1\n", "2\n"));
     }
 
     #[test]
