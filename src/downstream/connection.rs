@@ -72,6 +72,16 @@ pub enum Slow {
     Reader = 2,
 }
 
+impl Slow {
+    /// The value of the label `reason` of `tollgate_connections_rejected_total`.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Body => "body_rate",
+            Self::Reader => "send_rate",
+        }
+    }
+}
+
 impl ConnectionInfo {
     /// Describes a connection from `peer` that the listener with this index has accepted.
     pub fn from_peer(listener: usize, peer: Option<SocketAddr>) -> Self {

@@ -18,10 +18,8 @@ pub(super) enum Ended {
     HeadTimeout,
     /// The preface of HTTP/2 is not valid.
     Preface,
-    /// Its client sent the body of a request too slowly.
-    BodyRate,
-    /// Its client read a response too slowly.
-    SendRate,
+    /// Its client was too slow.
+    Slow(Slow),
     /// Too many of its requests were malformed.
     Malformed,
     /// There are `server.limits.max_connections` connections.
@@ -42,8 +40,7 @@ impl Ended {
             Self::HandshakeTimeout => "handshake_timeout",
             Self::HeadTimeout => "head_timeout",
             Self::Preface => "preface",
-            Self::BodyRate => "body_rate",
-            Self::SendRate => "send_rate",
+            Self::Slow(slow) => slow.label(),
             Self::Malformed => "malformed_requests",
             Self::MaxConnections => "max_connections",
             Self::MaxConnectionsPerIp => "max_connections_per_ip",
@@ -51,14 +48,5 @@ impl Ended {
             Self::Shed(ShedCause::Descriptors) => "no_descriptors",
             Self::Shed(ShedCause::Memory) => "memory",
         })
-    }
-}
-
-impl From<Slow> for Ended {
-    fn from(slow: Slow) -> Self {
-        match slow {
-            Slow::Body => Self::BodyRate,
-            Slow::Reader => Self::SendRate,
-        }
     }
 }

@@ -78,7 +78,7 @@ where
         return Ended::HeadTimeout;
     }
     if let Some(slow) = connection.slow() {
-        return slow.into();
+        return Ended::Slow(slow);
     }
     connection.shed_cause().map_or(Ended::Uncounted, Ended::Shed)
 }

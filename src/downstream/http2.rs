@@ -159,7 +159,7 @@ fn ended_by(connection: &ConnectionInfo) -> Option<Ended> {
     if connection.head.has_timed_out() {
         return Some(Ended::HeadTimeout);
     }
-    connection.slow().map(Ended::from)
+    connection.slow().map(Ended::Slow)
 }
 
 impl Http2Limits {

@@ -27,17 +27,17 @@ impl Gateway {
     pub(super) fn count_slowness(&self, exchange: &Exchange, failure: Failure) -> Failure {
         let connection = &exchange.connection;
         let is_closed = connection.slow() == Some(Slow::Reader);
-        let (failure, slow, reason) = match failure {
+        let slow = match failure {
             Failure::ClientClosed if is_closed => return Failure::SlowReader,
-            Failure::SlowBody => (failure, Slow::Body, "body_rate"),
-            Failure::SlowReader => (failure, Slow::Reader, "send_rate"),
+            Failure::SlowBody => Slow::Body,
+            Failure::SlowReader => Slow::Reader,
             _ => return failure,
         };
         match connection.protocol {
             // Counted at the end of the connection.
             ClientProtocol::Http1 => connection.note_slow(slow),
             // Only the request ends.
-            ClientProtocol::Http2 => self.metrics.connections.reject(reason),
+            ClientProtocol::Http2 => self.metrics.connections.reject(slow.label()),
         }
         failure
     }
