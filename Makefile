@@ -91,11 +91,12 @@ test-browser: ## headless Chromium: the dashboard, with a gateway under load, an
 	cargo build
 	node --test tests/browser/*.test.mjs
 
-lint: ## formatting, lints, and what docs/faults.md and docs/runbook.md name, as in CI
+lint: ## formatting, lints, what docs/faults.md and docs/runbook.md name, and the judgement of the soak, as in CI
 	@scripts/need python3
 	cargo fmt --all --check
 	scripts/check-faults
 	scripts/check-runbook
+	PYTHONPATH=tests python3 -m unittest -q soak.test_judge
 	cargo clippy --workspace --all-targets -- -D warnings
 
 alerts: ## test the alerts for Prometheus on example histories
