@@ -18,6 +18,7 @@ use tokio::time::{Instant, Sleep};
 use super::timeout::{Limits, Waiting};
 use super::{Outcome, Replay, request};
 use crate::clock;
+use crate::decide::reason::Failure;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::respond::{self, failure, grpc};
 use crate::gateway::{Gateway, MAX_INTERIM, body_drain, upstream_response};
@@ -396,17 +397,24 @@ impl<'a> Call<'a> {
     /// Ends a gRPC call whose head has been written by trailers with the status, so that the client learns
     /// it; another response can only be cut off.
     async fn fail(self, error: Box<Error>) -> Outcome {
-        let is_begun = matches!(self.response, Response::Body(_));
+        let Self { session, exchange, response, body, .. } = self;
+        let is_begun = matches!(response, Response::Body(_));
         let is_of_server = *error.esource() == pingora::prelude::ErrorSource::Upstream;
+        let is_too_large = failure::failure(&error) == Failure::BodyTooLarge;
         if is_begun
-            && is_of_server
-            && self.session.as_http2().is_some()
-            && grpc::Form::of(self.session) == Some(grpc::Form::Native)
+            && (is_of_server || is_too_large)
+            && session.as_http2().is_some()
+            && grpc::Form::of(session) == Some(grpc::Form::Native)
             && let Some(trailers) = grpc::failure_trailers(&error)
         {
-            self.exchange.grpc_status = trailers.get(grpc::STATUS).cloned();
+            exchange.grpc_status = trailers.get(grpc::STATUS).cloned();
             // An error means that the client has closed the connection.
-            let _ = self.session.downstream_session.write_response_trailers(trailers).await;
+            let _ = session.downstream_session.write_response_trailers(trailers).await;
+            if is_too_large {
+                // Ends the stream to the server.
+                drop((response, body));
+                body_drain::linger(session).await;
+            }
         }
         Outcome::Failed(error)
     }

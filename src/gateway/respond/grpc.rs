@@ -69,7 +69,8 @@ pub(super) fn grpc_status(status: StatusCode) -> u16 {
     const UNAVAILABLE: u16 = 14;
     const UNAUTHENTICATED: u16 = 16;
     match status {
-        StatusCode::TOO_MANY_REQUESTS => RESOURCE_EXHAUSTED,
+        // As gRPC servers answer a message above their limit.
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::PAYLOAD_TOO_LARGE => RESOURCE_EXHAUSTED,
         StatusCode::UNAUTHORIZED => UNAUTHENTICATED,
         StatusCode::FORBIDDEN => PERMISSION_DENIED,
         StatusCode::NOT_FOUND => UNIMPLEMENTED,

@@ -130,6 +130,35 @@ fn refused_call_is_resource_exhausted_with_pushback() {
     assert_eq!((chain.decisions("allow"), chain.decisions("deny")), (3, 2));
 }
 
+/// A message is longer by five bytes than what the client sends.
+#[test]
+fn call_above_the_size_limit_is_resource_exhausted() {
+    let any_size =
+        "[routes.any]\npath = \"/test.Echo/Join\"\nmax_body_bytes = 0\nupstream = \"api\"\n";
+    let chain = Chain::start(&format!("{any_size}[server.limits]\nmax_body_bytes = 1000\n"));
+    let refused = |result: &Value| {
+        assert_eq!(result["code"], "RESOURCE_EXHAUSTED", "{result}");
+        let details = result["details"].as_str().unwrap();
+        assert!(details.starts_with("The body is larger than"), "{result}");
+    };
+    let over_tls = |scenario: &str, count: &str| chain.over_tls(scenario, &["--count", count]);
+    let in_clear = |scenario: &str, count: &str| chain.in_clear(scenario, &["--count", count]);
+    for run in [&over_tls as &dyn Fn(&str, &str) -> Value, &in_clear] {
+        assert_eq!(run("unary", "1")[0]["code"], "OK");
+        refused(&run("large", "1"));
+        // The limit is reached in the middle of the stream, after the head of the response.
+        let chat = run("chat", "200");
+        refused(&chat);
+        let answers = chat["answers"].as_array().unwrap();
+        assert!((50..100).contains(&answers.len()), "{chat}");
+        // A route without a limit, with ten times as many bytes.
+        let join = run("join", "1000");
+        assert_eq!((&join["code"], &join["length"]), (&json!("OK"), &json!(3_890)), "{join}");
+    }
+    let counted = [("reason", "body_cut_off")];
+    chain.site.gateway.wait_for_count("tollgate_rejections_total", &counted, 4);
+}
+
 /// grpcio retries by itself after the time that the gateway names, as its service config allows, and not after
 /// the 30 s that the config has.
 #[test]

@@ -77,7 +77,10 @@ def chat():
     answers = []
     for number in range(arguments.count):
         outbox.put(b"message %d" % number)
-        answers.append(next(call).decode())
+        try:
+            answers.append(next(call).decode())
+        except grpc.RpcError:
+            return {"answers": answers, **outcome(call)}
     outbox.put(None)
     rest = [answer.decode() for answer in call]
     return {"answers": answers, "rest": rest, **outcome(call)}
@@ -90,7 +93,10 @@ def split():
 
 def join():
     messages = (b"%d," % number for number in range(arguments.count))
-    response, call = channel.stream_unary("/test.Echo/Join").with_call(messages, timeout=20, metadata=METADATA)
+    try:
+        response, call = channel.stream_unary("/test.Echo/Join").with_call(messages, timeout=20, metadata=METADATA)
+    except grpc.RpcError as error:
+        response, call = b"", error
     return {"response": response.decode()[:64], "length": len(response), **outcome(call)}
 
 
