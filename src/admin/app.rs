@@ -18,6 +18,9 @@ use crate::runtime::drain::Draining;
 /// Keep-alive timeout of idle connections.
 const KEEPALIVE_S: u64 = 60;
 
+/// Rate at which a client must read a response, in bytes per second; the least time is a second.
+const MIN_SEND_RATE: usize = 16 * 1024;
+
 /// The server of the admin port.
 pub struct App {
     answers: Admin,
@@ -61,6 +64,7 @@ impl HttpServerApp for App {
         let is_ending = *shutdown.borrow();
         session.set_keepalive((!is_ending).then_some(KEEPALIVE_S));
         if let Some(answer) = self.answer(&mut session).await {
+            session.set_min_send_rate(Some(MIN_SEND_RATE));
             let (head, body) = answer.into_parts();
             session.write_response_header(Box::new(head.into())).await.ok()?;
             if !body.is_empty() {

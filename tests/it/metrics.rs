@@ -1,11 +1,13 @@
 //! Metrics: every request is counted, by names of the configuration only.
 
 use std::io::Write as _;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
+use socket2::{Domain, Socket, Type};
+
 use crate::support::{
-    ClosedPort, DEMO, Gateway, Request, Upstream, key, proxy_to, send_many, timed,
+    ClosedPort, DEMO, Gateway, Request, Upstream, eventually, key, proxy_to, send_many, timed,
 };
 
 #[test]
@@ -147,6 +149,41 @@ fn row_72_metrics_page_does_not_grow_with_100_000_clients() {
     let grown = gateway.memory_bytes().1.saturating_sub(before) >> 20;
     println!("{} bytes of metrics, {} of clients, {grown} MiB more", page.len(), top.text().len());
     assert!(grown < 24, "memory grew by {grown} MiB");
+}
+
+/// A client that sends `GET /metrics` and reads nothing. Its small segments keep the gateway's kernel from buffering
+/// the page.
+fn slow_scraper(gateway: &Gateway) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(1024).unwrap();
+    socket.set_tcp_mss(100).unwrap();
+    socket.connect(&gateway.admin.into()).unwrap();
+    let mut client = TcpStream::from(socket);
+    client.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    client
+}
+
+#[test]
+fn row_72_slow_scrapers_are_cut_off_and_delay_no_other() {
+    let routes = (0..100)
+        .map(|number| format!("[routes.r{number}]\npath = \"/{number}\"\nupstream = \"api\"\n"));
+    let gateway = Gateway::start(&format!("{DEMO}{}", routes.collect::<String>()));
+    for number in 0..100 {
+        assert_eq!(gateway.get(&format!("/{number}")).status, 200);
+    }
+    let page = gateway.metrics().len();
+    assert!((100_000..300_000).contains(&page), "{page} bytes");
+    let (_, before) = gateway.memory_bytes();
+    let mut slow: Vec<_> = (0..50).map(|_| slow_scraper(&gateway)).collect();
+    let (other, took) = timed(|| gateway.metrics().len());
+    assert!(other >= page && took < Duration::from_secs(3), "{other} bytes in {took:?}");
+    let grown = gateway.memory_bytes().1.saturating_sub(before) >> 20;
+    assert!(grown < 64, "memory grew by {grown} MiB");
+    // A byte that the gateway has not read makes the end of the connection a reset, which fails the next write.
+    let cut_off = |client: &mut TcpStream| client.write_all(b"G").is_err();
+    eventually("the slow scrapers to be cut off", || slow.iter_mut().all(cut_off).then_some(()));
+    let (_, took) = timed(|| gateway.metrics());
+    assert!(took < Duration::from_secs(3), "{took:?}");
 }
 
 #[test]
