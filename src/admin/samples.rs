@@ -10,6 +10,7 @@ mod show;
 mod store;
 mod view;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ use store::{Found, SampleStore};
 use view::SampleView;
 
 const INTERVAL: Duration = Duration::from_secs(1);
+
+const MINUTE_MS: u64 = 60_000;
 
 /// Number of samples buffered for a slow subscriber; beyond it, its stream is closed.
 const SUBSCRIBER_BUFFER: usize = 8;
@@ -68,6 +71,11 @@ impl Sampler {
     /// The samples of a range of time, in milliseconds since the Unix epoch.
     fn find(&self, from_ms: u64, to_ms: u64) -> Found {
         self.kept.lock().find(from_ms, to_ms)
+    }
+
+    /// The client connections that were closed without a response in the last minute, by reason.
+    pub(super) fn rejected_last_minute(&self) -> BTreeMap<String, u64> {
+        self.kept.lock().rejected_connections((clock::unix_us() / 1_000).saturating_sub(MINUTE_MS))
     }
 
     fn view<'a>(&self, sample: &'a Sample) -> SampleView<'a> {

@@ -1,5 +1,7 @@
 //! `GET /api/status`: the state of the gateway.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::Admin;
@@ -27,6 +29,7 @@ pub(super) struct Status {
     buckets: LocalBuckets,
     connections: Connections,
     overloaded: Overloaded,
+    memory: Memory,
 }
 
 /// Open client connections.
@@ -36,6 +39,9 @@ struct Connections {
     open: usize,
     /// `server.limits.max_connections`, or fewer if the limit of open files allows fewer.
     max: usize,
+    /// Connections that were closed without a response in the last minute, or because the client is too slow,
+    /// by reason, as in `tollgate_connections_rejected_total`.
+    rejected_last_minute: BTreeMap<String, u64>,
 }
 
 /// Resources that the process has run out of.
@@ -46,6 +52,17 @@ struct Overloaded {
     descriptors: bool,
     /// Memory, by `memory.max_bytes`.
     memory: bool,
+    /// Whether new connections wait until less memory is used.
+    paused: bool,
+}
+
+/// Memory of the process, read once a second.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Memory {
+    resident_bytes: u64,
+    /// `memory.max_bytes`; `null` without a limit.
+    max_bytes: Option<u64>,
 }
 
 /// Redis, which stores the shared buckets.
@@ -78,6 +95,7 @@ impl Status {
         let max = snapshot.policy.memory.max_buckets;
         let configured = limiter.is_shared();
         let pressure = &admin.readiness.pressure;
+        let memory = pressure.memory();
         Self {
             version: env!("CARGO_PKG_VERSION"),
             generation: snapshot.generation,
@@ -100,11 +118,14 @@ impl Status {
             connections: Connections {
                 open: pressure.open().count(),
                 max: pressure.max_connections(&snapshot.policy),
+                rejected_last_minute: admin.sampler.rejected_last_minute(),
             },
             overloaded: Overloaded {
                 descriptors: pressure.is_out_of_descriptors(),
                 memory: pressure.is_over_memory(),
+                paused: pressure.is_paused(),
             },
+            memory: Memory { resident_bytes: memory.used_bytes, max_bytes: memory.max_bytes },
         }
     }
 }

@@ -16,11 +16,12 @@ const ALWAYS_SERVED: usize = 64;
 const LEAST_SHED: usize = 64;
 
 /// The memory of the process, once a second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MemoryReading {
-    pub(super) used_bytes: u64,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryReading {
+    /// Resident memory; 0 before the first reading, and if the system does not say.
+    pub used_bytes: u64,
     /// `None`: no limit.
-    pub(super) max_bytes: Option<u64>,
+    pub max_bytes: Option<u64>,
     /// Open client connections.
     pub(super) connections: usize,
 }

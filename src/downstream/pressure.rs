@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
@@ -35,6 +36,8 @@ struct Shared {
     /// When connections were last closed to make room, in microseconds.
     made_room: AtomicU64,
     memory: watch::Sender<MemoryState>,
+    /// The last one.
+    reading: Mutex<MemoryReading>,
     /// Whether descriptors were exhausted at the last look.
     is_out_of_descriptors: AtomicBool,
     log: BoundedLog,
@@ -65,6 +68,7 @@ impl Pressure {
             exhausted: AtomicU64::new(NEVER),
             made_room: AtomicU64::new(0),
             memory: watch::Sender::default(),
+            reading: Mutex::default(),
             is_out_of_descriptors: AtomicBool::new(false),
             log: BoundedLog::default(),
             series,
@@ -89,6 +93,16 @@ impl Pressure {
     /// Returns whether the process is over its memory limit.
     pub fn is_over_memory(&self) -> bool {
         self.0.memory.borrow().is_over
+    }
+
+    /// Returns whether new connections wait because the process is over its memory limit.
+    pub fn is_paused(&self) -> bool {
+        self.0.memory.borrow().is_paused
+    }
+
+    /// Returns the memory of the process, at most a second old.
+    pub fn memory(&self) -> MemoryReading {
+        *self.0.reading.lock()
     }
 
     /// Completes when connections may be accepted.
@@ -150,6 +164,7 @@ impl Pressure {
     }
 
     fn look_at_memory(&self, reading: MemoryReading) {
+        *self.0.reading.lock() = reading;
         let before = *self.0.memory.borrow();
         let state = before.next(reading);
         let MemoryReading { used_bytes, max_bytes, connections } = reading;

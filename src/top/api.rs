@@ -22,6 +22,10 @@ pub(super) struct Status {
     pub(super) gateways: u32,
     #[serde(default)]
     pub(super) buckets: BucketCounts,
+    pub(super) connections: Option<Connections>,
+    #[serde(default)]
+    pub(super) overloaded: Overloaded,
+    pub(super) memory: Option<Memory>,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
@@ -45,6 +49,28 @@ pub(super) struct BucketCounts {
     pub(super) max: u64,
     pub(super) evictions: u64,
     pub(super) debts: u64,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct Connections {
+    pub(super) open: u64,
+    pub(super) max: u64,
+    #[serde(default)]
+    pub(super) rejected_last_minute: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+pub(super) struct Overloaded {
+    pub(super) descriptors: bool,
+    pub(super) memory: bool,
+    #[serde(default)]
+    pub(super) paused: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+pub(super) struct Memory {
+    pub(super) resident_bytes: u64,
+    pub(super) max_bytes: Option<u64>,
 }
 
 /// Response of `GET /api/clients`.

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use super::api::{Reload, Status, Traffic};
 use super::feed::Summary;
 use super::rates::{Named, Rates, RequestRate, TrafficRate};
-use super::screen::refusals;
 use super::screen::words::{count, latency, name, rate, run_span, span};
+use super::screen::{overload, refusals};
 use super::state::{Listed, Sort, listed};
 use super::zone::Zone;
 
@@ -115,6 +115,12 @@ fn gateway(page: &mut String, at: &str, status: &Status, zone: &Zone, reload: Op
         count(counts.evictions),
         count(counts.debts)
     );
+    if let (Some(usage), Some(connections)) = (overload::usage(status), &status.connections) {
+        let state = overload::overload(status).unwrap_or_else(|| "none".to_owned());
+        let _ = writeln!(page, "clients    {usage}");
+        let _ = writeln!(page, "closed     last minute: {}", overload::rejected(connections));
+        let _ = writeln!(page, "overload   {state}");
+    }
 }
 
 fn rates_table(page: &mut String, title: &str, third: &str, rows: Named<[f64; 3]>) {

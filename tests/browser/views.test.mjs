@@ -369,6 +369,31 @@ test("p99 of a range is that of all its requests, and a range over a change of t
   await close();
 });
 
+test("an overload is shown at the top and in Health, with its cause", async () => {
+  const status = await (await fetch(`${gateway.admin}/api/status`)).json();
+  let overloaded = true;
+  const prepare = async (page) => {
+    await serveSamples(page);
+    await page.route(/\/api\/status$/, (route) => route.fulfill({ json: !overloaded ? status : {
+      ...status,
+      connections: { open: 18_211, max: 20_000, rejected_last_minute: { head_timeout: 4, max_connections_per_ip: 12_044 } },
+      overloaded: { descriptors: false, memory: true, paused: true },
+      memory: { resident_bytes: 985_661_440, max_bytes: 966_367_641 },
+    } }));
+  };
+  const { page, wrong, close } = await browser.open(gateway.admin, { prepare, fragment: "#health" });
+  await page.waitForSelector("#overload:not([hidden])");
+  assert.match(await text(page, "#overload"), /^Overloaded: memory is over its limit; idle connections are closed, and new ones wait\.$/);
+  const card = await text(page, "#connections");
+  for (const part of ["overloaded", "18,211 of at most 20,000", "940 MiB of at most 922 MiB", "12,044"]) assert.ok(card.includes(part), `${part} in ${card}`);
+  assert.ok(card.indexOf("max_connections_per_ip") < card.indexOf("head_timeout"), card);
+  overloaded = false;
+  await page.waitForSelector("#overload", { state: "hidden" });
+  await eventually("the end", async () => /not overloaded/.test(await text(page, "#connections")));
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
 const RUN = { first: "2026-11-22T10:03:01.000250Z", last: "2026-11-22T10:03:19.310002Z", count: 412, key: "acme", ip: "203.0.113.7", plan: "pro", open: false, route: "search", cost: 5, generation: 3 };
 
 test("401s and shadow refusals are labelled as what they are", async () => {

@@ -34,6 +34,12 @@ export function span(ms) {
   return `${TENTH.format(ms / 86_400_000)} d`;
 }
 
+/** 64 MiB, 1.5 GiB. */
+export function bytes(count) {
+  const mib = count / (1 << 20);
+  return mib < 1_024 ? `${WHOLE.format(mib)} MiB` : `${TENTH.format(mib / 1_024)} GiB`;
+}
+
 /** A latency: 0.4 ms, 12 ms, 1.2 s; a dash if there is none. */
 export function latency(ms) {
   if (ms === null || ms === undefined) return "–";

@@ -1,9 +1,10 @@
-// The circuit breaker and its transitions, the sources of decisions, the upstreams and the certificates.
+// The circuit breaker and its transitions, the sources of decisions, connections and memory, the upstreams and the
+// certificates.
 
 import { every, get, post } from "./api.js";
 import { badge, byId, code, empty, fill, h, named, table } from "./dom.js";
 import { confirm } from "./dialogs.js";
-import { moment, span, whole } from "./format.js";
+import { bytes, moment, span, whole } from "./format.js";
 import { breakerChanges, counts } from "./series.js";
 import { TimeChart } from "./timechart.js";
 
@@ -69,13 +70,43 @@ function shown({ breaker, gateways, redis, buckets }) {
   ];
 }
 
+/** What the process has run out of. */
+function causes({ connections, overloaded }) {
+  return [
+    overloaded.memory && `memory is over its limit; idle connections are closed${overloaded.paused ? ", and new ones wait" : ""}`,
+    overloaded.descriptors && "few or no file descriptors are left; idle connections are closed",
+    connections.open >= connections.max && "no more connections are allowed; new ones are closed",
+  ].filter(Boolean);
+}
+
+function load({ connections, memory }, found) {
+  const rejected = Object.entries(connections.rejected_last_minute).sort(([, a], [, b]) => b - a);
+  return [
+    h("p", { class: "state" }, found.length ? badge("overloaded", "bad") : badge("not overloaded", "good"), found.length ? ` ${found.join("; ")}.` : ""),
+    h("dl", { class: "facts lines" },
+      fact("Open connections", `${whole(connections.open)} of at most ${whole(connections.max)}`),
+      fact("Memory", memory.max_bytes === null ? `${bytes(memory.resident_bytes)}, no limit` : `${bytes(memory.resident_bytes)} of at most ${bytes(memory.max_bytes)}`)),
+    h("h4", {}, "Closed in the last minute, by reason"),
+    rejected.length ? h("dl", { class: "facts lines" }, rejected.map(([reason, count]) => fact(code(reason), whole(count)))) : empty("None."),
+  ];
+}
+
+function showLoad(status) {
+  const found = causes(status);
+  byId("overload").hidden = found.length === 0;
+  byId("overload").textContent = found.length ? `Overloaded: ${found.join("; ")}.` : "";
+  fill(byId("connections"), ...load(status, found));
+}
+
 async function refreshStatus() {
   try {
     const status = await get("/api/status");
     byId("version").textContent = `v${status.version}, up ${span(1_000 * status.uptime_s)}`;
     fill(byId("breaker"), ...shown(status));
+    showLoad(status);
   } catch (problem) {
     fill(byId("breaker"), empty(problem.message));
+    fill(byId("connections"), empty(problem.message));
   }
 }
 

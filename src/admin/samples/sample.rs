@@ -31,6 +31,8 @@ pub(super) struct Sample {
     pub(super) durations: Durations,
     pub(super) sources: Rows<u64>,
     pub(super) redis_calls: Rows<u64>,
+    /// Client connections that were closed without a response, by reason.
+    pub(super) rejected_connections: Rows<u64>,
     pub(super) retries: u64,
     /// Gauges at the end of the span. Of merged samples: the most requests in flight, the worst state of
     /// the breaker, and whether the file was valid all the time.
@@ -73,6 +75,10 @@ impl Sample {
             durations: counted.durations,
             sources: increases(&before.sources, &now.sources),
             redis_calls: increases(&before.redis_calls, &now.redis_calls),
+            rejected_connections: increases(
+                &before.rejected_connections,
+                &now.rejected_connections,
+            ),
             retries: counted.retries,
             gauges: now.now,
             transitions: Arc::clone(if same { &before.transitions } else { &now.transitions }),
@@ -100,6 +106,7 @@ impl Sample {
         self.durations.add(&next.durations);
         self.sources.add(&next.sources);
         self.redis_calls.add(&next.redis_calls);
+        self.rejected_connections.add(&next.rejected_connections);
         self.retries += next.retries;
         self.gauges = Gauges {
             in_flight: self.gauges.in_flight.max(next.gauges.in_flight),

@@ -1,7 +1,7 @@
 //! The samples of the last 24 hours: of the last minutes second by second, of the time before merged
 //! to longer spans. Pure: times are numbers.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::sample::Sample;
@@ -77,6 +77,18 @@ impl SampleStore {
     /// The samples in the finest resolution.
     pub(super) fn finest(&self) -> impl Iterator<Item = &Arc<Sample>> {
         self.tiers[0].samples.iter()
+    }
+
+    /// The client connections that were closed without a response after `from_ms` (Unix time), by reason. Goes
+    /// back for five minutes.
+    pub(super) fn rejected_connections(&self, from_ms: u64) -> BTreeMap<String, u64> {
+        let mut sums = BTreeMap::new();
+        for sample in self.finest().filter(|sample| sample.at_ms > from_ms) {
+            for (reason, count) in sample.rejected_connections.iter() {
+                *sums.entry(reason.to_owned()).or_default() += count;
+            }
+        }
+        sums
     }
 
     /// The samples whose span overlaps the time from `from_ms` to `to_ms` (Unix time), in the finest

@@ -34,6 +34,8 @@ pub(super) struct SampleView<'a> {
     sources: BTreeMap<&'a str, u64>,
     /// Calls to Redis by result.
     redis_calls: BTreeMap<&'a str, u64>,
+    /// Client connections that were closed without a response, or because the client is too slow, by reason.
+    rejected_connections: BTreeMap<&'a str, u64>,
     /// Requests retried on another endpoint.
     retries: u64,
     /// Requests in flight.
@@ -140,6 +142,7 @@ impl<'a> SampleView<'a> {
             statuses: statuses.map(|(digit, count)| (class(digit), count)).collect(),
             sources: rows(&sample.sources, |count| *count),
             redis_calls: rows(&sample.redis_calls, |count| *count),
+            rejected_connections: rows(&sample.rejected_connections, |count| *count),
             retries: sample.retries,
             in_flight: gauges.in_flight,
             local_buckets: gauges.local_buckets,

@@ -20,7 +20,7 @@ pub struct ConfigSeries {
 pub struct ConnectionSeries {
     open: IntGauge,
     all: IntCounter,
-    rejected: IntCounterVec,
+    pub(super) rejected: IntCounterVec,
 }
 
 /// Connections, descriptors and memory of the process against their limits.

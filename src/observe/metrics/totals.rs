@@ -16,6 +16,8 @@ pub struct Totals {
     pub sources: BTreeMap<String, u64>,
     /// Calls to Redis, by result.
     pub redis_calls: BTreeMap<String, u64>,
+    /// Client connections that were closed without a response, by reason.
+    pub rejected_connections: BTreeMap<String, u64>,
     /// State changes of the circuit breaker, by the new state.
     pub transitions: Arc<BTreeMap<String, u64>>,
     /// Gauges at the time of the call.
@@ -48,6 +50,7 @@ impl Metrics {
             *totals.sources.entry(label(series, "source")).or_default() += count;
         });
         totals.redis_calls = by_label(&self.redis_calls.calls.collect(), "result");
+        totals.rejected_connections = by_label(&self.connections.rejected.collect(), "reason");
         totals.transitions = Arc::new(by_label(&self.link.breaker.transitions.collect(), "to"));
         totals
     }

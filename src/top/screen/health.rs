@@ -8,7 +8,7 @@ use ratatui::widgets::{Block, Borders, Paragraph};
 
 use super::theme::FAINT;
 use super::words::{count, cut, span};
-use super::{Theme, waiting};
+use super::{Theme, overload, waiting};
 use crate::top::api::{EndpointHealth, Reload, Status, UpstreamHealth};
 use crate::top::feed::Data;
 use crate::top::state::State;
@@ -84,11 +84,29 @@ fn facts<'a>(status: &Status, config_valid: bool, theme: Theme) -> Vec<Line<'a>>
     }
     let text = parts.join(", ");
     lines.push(fact("buckets", text, Style::new()));
+    lines.extend(load(status, theme));
     if !config_valid {
         let text = "the file on disk has errors; the last valid one is in force".to_owned();
         lines.push(fact("file", text, theme.bad()));
     }
     lines
+}
+
+/// Connections and memory; nothing if the gateway is older than these members.
+fn load<'a>(status: &Status, theme: Theme) -> Vec<Line<'a>> {
+    let (Some(usage), Some(connections)) = (overload::usage(status), &status.connections) else {
+        return Vec::new();
+    };
+    let (state, style) = match overload::overload(status) {
+        Some(cause) => (cause, theme.bad()),
+        None => ("no".to_owned(), theme.good()),
+    };
+    let rejected = format!("last minute: {}", overload::rejected(connections));
+    vec![
+        fact("connections", usage, Style::new()),
+        fact("closed", rejected, Style::new()),
+        fact("overload", state, style),
+    ]
 }
 
 fn reloaded<'a>(data: &Data, zone: &Zone, theme: Theme) -> Vec<Line<'a>> {

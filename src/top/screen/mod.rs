@@ -1,11 +1,12 @@
 //! Draws the state. The screen needs 80 columns and 24 lines; a smaller one shows what fits.
 //!
 //! Reading order: this file (header, tabs, footer), `overview`, `clients`, `buckets`, `health`,
-//! `routes`, `refusals` (the body), `words` (formats of numbers and times), `theme` (styles).
+//! `routes`, `refusals` (the body), `overload` (in words), `words` (formats of numbers and times), `theme` (styles).
 
 mod buckets;
 mod clients;
 mod health;
+pub(super) mod overload;
 mod overview;
 pub(super) mod refusals;
 mod routes;
@@ -74,6 +75,9 @@ fn header_line(state: &State, theme: Theme) -> Line<'_> {
     let status = &data.status;
     if status.draining {
         spans.push(Span::styled(" | draining", theme.bad()));
+    }
+    if overload::overload(status).is_some() {
+        spans.push(Span::styled(" | overloaded", theme.bad()));
     }
     let mut add = |text: String| spans.push(Span::raw(format!(" | {text}")));
     add(words::cut(&status.version, 12));

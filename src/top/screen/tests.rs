@@ -138,7 +138,8 @@ fn buckets_of_a_client_are_shown() {
     insta::assert_snapshot!("buckets", drawn(&state));
 }
 
-/// The breaker is half open, a server is ejected, and the last reload was rejected.
+/// The breaker is half open, a server is ejected, memory is over its limit, connections are rejected, and the last
+/// reload was rejected.
 fn degraded() -> State {
     let mut state = state(Tab::Health);
     let mut data = data();
@@ -147,7 +148,11 @@ fn degraded() -> State {
         "redis": {"configured": true, "connected": false},
         "breaker": {"state": "half_open", "override": "auto", "since_ms": 1200, "admits_percent": 10,
                     "retry_after_ms": 300}, "gateways": 3,
-        "buckets": {"local": 1204, "max": 1000000, "evictions": 5, "debts": 17}}"#,
+        "buckets": {"local": 1204, "max": 1000000, "evictions": 5, "debts": 17},
+        "connections": {"open": 18211, "max": 20000, "rejected_last_minute": {
+          "head_timeout": 4, "max_connections_per_ip": 12044, "memory": 2276, "preface": 3}},
+        "overloaded": {"descriptors": false, "memory": true, "paused": true},
+        "memory": {"resident_bytes": 985661440, "max_bytes": 966367641}}"#,
     );
     data.reloads = from_json::<Reloads>(
         r#"{"reloads": [

@@ -1,4 +1,4 @@
-use super::super::api::{Status, Top, TopOfRule};
+use super::super::api::{Connections, Memory, Status, Top, TopOfRule};
 use super::super::rates::tests::sample;
 use super::*;
 
@@ -41,6 +41,8 @@ pub(in crate::top) fn data() -> Data {
             uptime_s: 4_000,
             ready: true,
             gateways: 1,
+            connections: Some(Connections { open: 128, max: 20_000, ..Connections::default() }),
+            memory: Some(Memory { resident_bytes: 40 << 20, max_bytes: None }),
             ..Status::default()
         },
         top: Top {

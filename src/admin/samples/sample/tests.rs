@@ -45,6 +45,21 @@ fn rows_beyond_the_maximum_are_added_up() {
 }
 
 #[test]
+fn rejected_connections_are_the_increase_by_reason() {
+    let totals = |shed: u64, preface: u64| {
+        let rejected = [("shed".to_owned(), shed), ("preface".to_owned(), preface)];
+        Totals { rejected_connections: rejected.into(), ..Totals::default() }
+    };
+    let of = |before: &Totals, now: &Totals| {
+        Sample::of(Increases::default(), (before, now), 1_000, 1_000)
+    };
+    let mut sample = of(&Totals::default(), &totals(3, 0));
+    sample.add(&of(&totals(3, 0), &totals(7, 1)));
+    let rows: Vec<_> = sample.rejected_connections.iter().collect();
+    assert_eq!(rows, [("preface", &1), ("shed", &7)]);
+}
+
+#[test]
 fn merged_sample_has_the_worst_state_and_the_most_in_flight() {
     let with = |breaker, in_flight, config_valid, gateways| {
         let gauges = Gauges { in_flight, breaker, gateways, config_valid, ..Gauges::default() };
