@@ -2,11 +2,15 @@
 
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::support::{Gateway, Request, Upstream, curl, eventually, proxy_to, send_many, timed};
+use socket2::{Domain, SockRef, Socket, Type};
+
+use crate::support::{
+    DEMO, Gateway, Request, Upstream, curl, eventually, proxy_to, send_many, timed,
+};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -63,6 +67,42 @@ fn row_50_502_announces_that_the_connection_closes() {
     assert!(client.is_closed_by_server());
 }
 
+/// A request that reached no server keeps its charge: its limits were checked.
+#[test]
+fn row_50_unreachable_server_gives_no_tokens_back() {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    socket.listen(0).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    // Fills the queue of connections, which nothing accepts: the kernel then ignores further ones.
+    let fill = || TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok();
+    let queued: Vec<_> = std::iter::from_fn(fill).take(16).collect();
+    assert!(queued.len() < 16, "the kernel ignores no connection");
+    let other = |name: &str, server: &str| {
+        format!(
+            "[upstreams.{name}]\nservers = [\"{server}\"]\nconnect_timeout = \"300ms\"\n\
+             [routes.{name}]\npath = \"/{name}\"\nupstream = \"{name}\"\n"
+        )
+    };
+    let [silent, closed] = [address, unused_address()].map(|address| address.to_string());
+    let config = [
+        DEMO.to_owned(),
+        other("nameless", "nowhere.invalid:80"),
+        other("silent", &silent),
+        other("closed", &closed),
+        "[rules.all]\nper = []\nrate = \"100/d\"\n".to_owned(),
+    ];
+    let gateway = Gateway::start(&config.concat());
+    let failing = [("/nameless", 502), ("/silent", 504), ("/closed", 502)];
+    for ((path, status), left) in failing.into_iter().zip([98, 96, 94]) {
+        let (answer, took) = timed(|| gateway.get(path));
+        assert_eq!(answer.status, status, "{path}");
+        assert_eq!(answer.json()["status"], status, "{path}");
+        assert!(took < Duration::from_secs(5), "{path}: {took:?}");
+        assert_eq!(gateway.get("/").remaining(), left, "{path}");
+    }
+}
+
 /// An interim response is not a response: the client still waits for the final one.
 #[test]
 fn row_52_connection_closed_after_early_hints_is_502() {
@@ -113,6 +153,24 @@ fn row_52_truncated_body_is_never_a_complete_response() {
         // Exit codes of curl: 18 is a partial file, 56 a broken connection.
         let exit = curl(&[&gateway.url("/")]).exit;
         assert!(matches!(exit, Some(18 | 56)), "{cut:?}: curl was content, {exit:?}");
+    }
+}
+
+#[test]
+fn row_52_reset_in_a_body_is_never_a_complete_response() {
+    let upstream = Upstream::start(|_, stream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart").unwrap();
+        // A close then sends RST.
+        SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).unwrap();
+        false
+    });
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
+    for _ in 0..5 {
+        let mut client = gateway.connect();
+        let answer = client.send(&Request::get("/"));
+        // The reset can overtake the head of the response.
+        assert!(answer.status == 502 || !answer.complete, "{answer:?}");
+        assert!(client.is_closed_by_server());
     }
 }
 

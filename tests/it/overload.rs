@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::http2::Client;
 use crate::support::{
@@ -313,6 +313,9 @@ fn row_100_over_the_memory_limit_new_connections_wait() {
     // A listener that already waits accepts one more.
     let waiting: Vec<_> = (0..4).map(|_| half_a_request(&gateway)).collect();
     let open = || status(&gateway)["connections"]["open"].as_u64().unwrap();
+    eventually("the listeners to pause", || {
+        (status(&gateway)["overloaded"]["paused"] == true).then_some(())
+    });
     let grown = within(Duration::from_secs(2), || (open() > 102).then_some(()));
     assert_eq!(grown, None);
     // Connections with a request are not closed.
@@ -335,4 +338,75 @@ fn ready_is_503_in_an_overload_only_if_the_file_says_so() {
     assert_eq!(gateway.get("/").status, 200);
     gateway.apply(&config("unready_on_overload = true", UNLIMITED));
     eventually("the end", || (gateway.admin("/ready").status == 200).then_some(()));
+}
+
+/// Starts a gateway that sees this memory limit, in bytes, of its cgroup, as in a container of either version.
+/// `None`: this user cannot create a mount namespace. The kernel does not enforce the limit.
+fn start_in_cgroup(max_bytes: u64, config: &str) -> Option<Gateway> {
+    let script = format!(
+        "mount -t tmpfs none /sys/fs/cgroup && mkdir /sys/fs/cgroup/memory && \
+         echo {max_bytes} | tee /sys/fs/cgroup/memory.max > /sys/fs/cgroup/memory/memory.limit_in_bytes && \
+         exec \"$0\" \"$@\""
+    );
+    let unshare = |flags: &str| {
+        let mut command = Command::new("unshare");
+        command.args([flags, "sh", "-c", &script]);
+        command
+    };
+    let works = |flags: &&str| {
+        let output = unshare(flags).arg("true").output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let flags = ["--mount", "-mUr"].into_iter().find(works)?;
+    Some(Gateway::start_with(&full_config(config), |command| {
+        let mut inside = unshare(flags);
+        inside.arg(command.get_program()).args(command.get_args());
+        inside.env_remove("TOLLGATE_LOG").env("NO_COLOR", "1");
+        *command = inside;
+    }))
+}
+
+#[test]
+fn row_100_default_limit_is_nine_tenths_of_that_of_the_cgroup() {
+    const GIB: u64 = 1 << 30;
+    let Some(gateway) = start_in_cgroup(GIB, &config("", "")) else {
+        return inconclusive("this user cannot create a mount namespace");
+    };
+    let memory = eventually("the memory", || {
+        Some(status(&gateway)["memory"].clone()).filter(|memory| memory["resident_bytes"] != 0)
+    });
+    assert_eq!(memory["max_bytes"], GIB / 10 * 9);
+    assert!(memory["resident_bytes"].as_u64().unwrap() > 1 << 20, "{memory}");
+    assert_eq!(gateway.count("tollgate_memory_max_bytes", &[]), GIB / 10 * 9);
+    assert!(!is_overloaded(&gateway, "memory"));
+    // No gateway is smaller.
+    let small = start_in_cgroup(16 << 20, &config("", "")).unwrap();
+    eventually("the overload", || is_overloaded(&small, "memory").then_some(()));
+    small.apply(&config("", UNLIMITED));
+    eventually("the end of the overload", || (!is_overloaded(&small, "memory")).then_some(()));
+    assert_eq!(status(&small)["memory"]["max_bytes"], Value::Null);
+}
+
+#[test]
+fn status_has_the_rejections_of_the_last_minute_by_reason() {
+    let gateway = Gateway::start(&config("max_connections_per_ip = 2\nhead_timeout = \"10m\"", ""));
+    let rejected = || status(&gateway)["connections"]["rejected_last_minute"].clone();
+    assert_eq!(rejected(), json!({}));
+    let _open: Vec<_> = (0..2).map(|_| half_a_request(&gateway)).collect();
+    eventually("both connections to be open", || {
+        (status(&gateway)["connections"]["open"] == 2).then_some(())
+    });
+    for _ in 0..3 {
+        assert!(gateway.connect().is_closed_by_server());
+    }
+    // It is sampled once a second.
+    eventually("the rejections", || {
+        (rejected() == json!({"max_connections_per_ip": 3})).then_some(())
+    });
+    let overloaded = json!({"descriptors": false, "memory": false, "paused": false});
+    assert_eq!(status(&gateway)["overloaded"], overloaded);
+    let top =
+        crate::support::tollgate(&["top", "--once", "--admin", &gateway.admin.to_string()], "");
+    let line = "closed     last minute: 3 max_connections_per_ip\n";
+    assert!(top.stdout.contains(line), "{}", top.stdout);
 }

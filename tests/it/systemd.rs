@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 
+use crate::http2::Client;
 use crate::support::{DEMO, Gateway, TIMEOUT, eventually, free_port, full_config};
 
 /// The socket of a service manager.
@@ -149,6 +150,26 @@ fn row_70_panic_in_a_request_ends_that_request_only() {
     eventually("no request in flight", || {
         (gateway.count("tollgate_requests_in_flight", &[]) == 0).then_some(())
     });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_70_panic_in_a_request_over_http2_ends_its_stream_only() {
+    let listener = "[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 = true\n";
+    let gateway = Gateway::start_with(&full_config(&format!("{DEMO}{listener}")), |command| {
+        command.env("TOLLGATE_TEST_PANIC", "request");
+    });
+    let mut client = Client::connect(gateway.listener(1)).await;
+    let get = |path: &str| {
+        let uri = format!("http://api.test{path}");
+        http::Request::get(uri).version(http::Version::HTTP_2).body(()).unwrap()
+    };
+    assert_eq!(client.send(get("/")).await.unwrap().status(), 200);
+    for _ in 0..3 {
+        assert!(client.send(get("/panic")).await.is_err());
+    }
+    assert_eq!(client.send(get("/")).await.unwrap().status(), 200);
+    assert_eq!(gateway.count("tollgate_panics_total", &[]), 3);
+    gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
 }
 
 #[test]

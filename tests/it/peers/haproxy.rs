@@ -1,7 +1,11 @@
 //! HAProxy sends the PROXY protocol to the gateway.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::{clear_listener, file, tls_listener};
-use crate::support::{Authority, Gateway, HaProxy, Upstream, curl, fetch, proxy_to};
+use crate::support::{
+    Authority, Connection, Gateway, HaProxy, Request, Upstream, curl, eventually, fetch, proxy_to,
+};
 
 const TRUST: &str = "trusted_proxies = [\"127.0.0.1\"]";
 
@@ -77,4 +81,37 @@ fn connection_without_the_header_or_from_an_untrusted_peer_is_closed() {
     }
     // curl sends the header itself: version 1.
     assert_eq!(fetch(&["--haproxy-protocol", &trusting.url("/")]).status, 200);
+}
+
+#[test]
+fn row_66_no_request_fails_behind_a_load_balancer_that_reads_ready() {
+    let upstream = Upstream::echo();
+    let config = format!("drain_delay = \"3s\"\n{}", proxy_to(&[upstream.address]));
+    let [mut leaving, staying] = [(); 2].map(|()| Gateway::start(&config));
+    let haproxy = HaProxy::balance(&[&leaving, &staying]);
+    let served = |gateway: &Gateway| gateway.count("tollgate_requests_total", &[("status", "200")]);
+    let (stopped, address) = (AtomicBool::new(false), haproxy.address);
+    let client = || {
+        let mut statuses = Vec::new();
+        while !stopped.load(Ordering::Relaxed) && statuses.len() < 20_000 {
+            statuses.push(Connection::open(address).send(&Request::get("/")).status);
+        }
+        statuses
+    };
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..2).map(|_| scope.spawn(client)).collect();
+        eventually("both to serve", || {
+            (served(&leaving) > 10 && served(&staying) > 10).then_some(())
+        });
+        leaving.terminate();
+        let (code, _) = leaving.exit();
+        let before = served(&staying);
+        eventually("the other to serve", || (served(&staying) > before + 20).then_some(()));
+        stopped.store(true, Ordering::Relaxed);
+        assert_eq!(code, Some(0), "{}", leaving.log());
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    });
+    let failed = statuses.iter().filter(|status| **status != 200).count();
+    println!("{} requests, {failed} failed", statuses.len());
+    assert_eq!(failed, 0, "{statuses:?}\n{}", haproxy.log());
 }
