@@ -23,6 +23,7 @@ use super::{EXIT_BUG, EXIT_UNAVAILABLE};
 use crate::acme::AcmeHandles;
 use crate::acme::running::present_stored;
 use crate::downstream::descriptors;
+use crate::downstream::intake::Intake;
 use crate::downstream::pressure::Pressure;
 use crate::failure::{Event, Failures};
 use crate::load::Source;
@@ -63,16 +64,22 @@ pub(super) fn run(file: &Path) -> ExitCode {
     };
     info!("{}: {}", file.display(), summary(&policy));
     reload::log_warnings(file, &policy.warnings);
-    let Started { mut inherited, predecessor } = started;
-    match Parts::of(&policy, source.tls_files(), &mut inherited) {
-        Ok(parts) => serve(file, (&source, policy), parts, predecessor),
+    let Started { mut inherited, mut predecessor } = started;
+    let parts = match Parts::of(&policy, source.tls_files(), &mut inherited) {
+        Ok(parts) => parts,
         Err((why, exit)) => {
             if let Some(predecessor) = &predecessor {
                 predecessor.fail(&why);
             }
-            exit
+            return exit;
         }
+    };
+    if let Some(predecessor) = &mut predecessor {
+        predecessor.keep_files_until_takeover(&inherited);
     }
+    // Closes the sockets of listeners that the file does not have.
+    drop(inherited);
+    serve(file, (&source, policy), parts, predecessor)
 }
 
 /// Serves with everything that could fail set up.
@@ -98,8 +105,10 @@ fn serve(
     let (limiter, supervisor) = limiter(&policy, Arc::clone(&store), &metrics, appending);
     let current = Arc::new(CurrentSnapshot::from_pointee(Snapshot::new(policy, pools)));
     let limiter = Arc::new(limiter);
-    let upgrader = Upgrader::new(Arc::clone(&current), Arc::clone(&store), sockets);
-    let upgrader = Arc::new(upgrader);
+    let pressure = Pressure::new(most_connections, metrics.overload.clone());
+    let intake = Intake::new(pressure.open().clone());
+    let upgrader = Upgrader::new(Arc::clone(&current), Arc::clone(&store), intake.clone(), sockets);
+    let upgrader = Arc::new(upgrader.starting(predecessor.is_some()));
     let takeover = predecessor.map(|it| it.continue_with(Arc::clone(&store), max_buckets));
     let runtime = Runtime {
         current,
@@ -126,10 +135,10 @@ fn serve(
         reloader,
         hangup_signal,
         upgrader,
+        intake,
         takeover,
         failures: Failures::new(events.clone()),
     };
-    let pressure = Pressure::new(most_connections, metrics.overload.clone());
     let (pingora, busy) = services.assemble(&server, &draining, pressure);
     let serving = Serving { pingora, signals, events, received };
     let exit = serving.serve(&busy, &draining, Settling::new(&limiter, server.drain_timeout));
@@ -258,7 +267,10 @@ impl Opened {
                     ClientListener::unix(&name, (path, *mode), inherited)?
                 }
             };
-            sockets.files.extend(listener.kept_file());
+            match (&listener, listener.kept_file()) {
+                (ClientListener::Unix(_), None) => sockets.borrowed.push(name.clone()),
+                (_, file) => sockets.files.extend(file),
+            }
             sockets.open.push((name, listener.duplicate()?));
             listeners.push((settings.clone(), listener));
         }

@@ -44,6 +44,8 @@ pub struct ConnectionInfo {
     slow: AtomicU8,
     /// How many requests it has had.
     requests: AtomicU64,
+    /// Whether one of them has been decided.
+    decided: AtomicBool,
     /// Its place in the table of open connections; `None` in tests.
     pub(super) entry: Option<Entry>,
     /// Whether the listeners are closed; `None` in tests.
@@ -129,6 +131,16 @@ impl ConnectionInfo {
     pub fn is_last_request(&self, max: Option<u64>) -> bool {
         let count = self.requests.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         max.is_some_and(|max| count >= max)
+    }
+
+    /// Notes that a request has been decided.
+    pub fn note_decided(&self) {
+        if let Some(entry) = &self.entry
+            && !self.decided.load(Ordering::Relaxed)
+        {
+            self.decided.store(true, Ordering::Relaxed);
+            entry.note_decided();
+        }
     }
 
     /// Marks the connection as idle from now on, so that it is closed if the process is overloaded.

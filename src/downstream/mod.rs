@@ -4,16 +4,18 @@
 //! limits on the age of an HTTP/2 connection or the number of connections, and a read buffer of 64 KiB for each
 //! connection.
 //!
-//! Reading order: `connection` (what the requests of a connection share), `service` (accepts
-//! connections), `open` (the table of open connections), `overload`, `descriptors`, `memory` and `pressure` (how many
-//! the process can have), `endpoint` (one connection from its first byte to its last), `opening` and `detect` (its
-//! first bytes), `stream` (the connection as Pingora reads and writes it), `unwritten` (what the drain waits for), `head` (the time of a request's
-//! head), `frames` (the same for HTTP/2), `first_bytes` and `prefix` (the wait for a request), `http1`, `http2` and `lifetime` (its requests), `ended`
-//! and `rejections` (why it was closed without a response).
+//! Reading order: `connection` (what the requests of a connection share), `service` (accepts connections), `open`
+//! (the table of open connections), `intake` (pauses at an upgrade), `overload`, `descriptors`, `memory` and
+//! `pressure` (how many the process can have), `endpoint` (one connection from its first byte to its last),
+//! `opening` and `detect` (its first bytes), `stream` (the connection as Pingora reads and writes it), `unwritten`
+//! (what the drain waits for), `head` (the time of a request's head), `frames` (the same for HTTP/2), `first_bytes`
+//! and `prefix` (the wait for a request), `http1`, `http2` and `lifetime` (its requests), `ended` and `rejections`
+//! (why it was closed without a response).
 
 pub mod connection;
 pub mod descriptors;
 pub mod head;
+pub mod intake;
 pub mod open;
 pub mod pressure;
 pub mod rejections;

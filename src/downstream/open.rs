@@ -67,6 +67,8 @@ struct Slot {
     /// The address that it is counted by.
     address: Option<IpAddr>,
     shed: Option<ShedCause>,
+    /// Whether one of its requests has been decided.
+    is_decided: bool,
 }
 
 const SHARDS: usize = 16;
@@ -90,6 +92,14 @@ impl OpenConnections {
         self.0.counts.lock().all
     }
 
+    /// Returns the number of connections of which no request has been decided.
+    pub(super) fn undecided(&self) -> usize {
+        let of_shard = |slots: &Mutex<Slab<Slot>>| {
+            slots.lock().iter().filter(|(_, slot)| !slot.is_decided).count()
+        };
+        self.0.shards.iter().map(of_shard).sum()
+    }
+
     /// Adds a connection, busy and without an address.
     ///
     /// # Errors
@@ -104,7 +114,8 @@ impl OpenConnections {
             counts.all += 1;
         }
         let shard = table.next.fetch_add(1, Ordering::Relaxed) % SHARDS;
-        let slot = Slot { idle_since: BUSY, waker: None, address: None, shed: None };
+        let slot =
+            Slot { idle_since: BUSY, waker: None, address: None, shed: None, is_decided: false };
         let key = table.shards[shard].lock().insert(slot);
         // Neither is larger: a process has fewer descriptors.
         let (shard, key) = (shard.try_into().unwrap_or(0), key.try_into().unwrap_or(u32::MAX));
@@ -180,6 +191,11 @@ impl Entry {
             slot.idle_since = BUSY;
             slot.shed = None;
         });
+    }
+
+    /// Notes that a request of the connection has been decided.
+    pub(super) fn note_decided(&self) {
+        self.with(|slot| slot.is_decided = true);
     }
 
     /// Is ready when the connection is asked to close; the last task that polled is woken then.

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tracing::error;
 
 use super::endpoint::Endpoint;
+use super::intake::Intake;
 use super::pressure::Pressure;
 use super::rejections::Rejections;
 use super::unwritten::Unwritten;
@@ -44,6 +45,8 @@ pub struct Front {
     pub rejections: Rejections,
     /// The open connections, and the overload of the process.
     pub pressure: Pressure,
+    /// Whether connections are accepted.
+    pub intake: Intake,
     /// The connections whose clients read slowly.
     pub unwritten: Unwritten,
     /// Whether the process drains.
@@ -111,10 +114,19 @@ where
 {
     let listener = listener.register()?;
     let mut shutdown = endpoint.shutdown.clone();
-    let pressure = endpoint.front.pressure.clone();
+    let Front { pressure, intake, .. } = endpoint.front.clone();
     let accept = async || {
-        pressure.until_accepting().await;
-        listener.accept().await
+        loop {
+            pressure.until_accepting().await;
+            let _accepting = intake.begin().await;
+            tokio::select! {
+                biased;
+                () = intake.paused() => {}
+                accepted = listener.accept() => {
+                    return accepted.map(|socket| (endpoint.admit(&socket), socket));
+                }
+            }
+        }
     };
     loop {
         let accepted = tokio::select! {
@@ -123,11 +135,10 @@ where
             _ = shutdown.wait_for(|is_draining| *is_draining) => return Ok(()),
         };
         match accepted {
-            Ok(socket) => {
-                if let Some(entry) = endpoint.admit(&socket) {
-                    tokio::spawn(Arc::clone(&endpoint).serve(socket, entry));
-                }
+            Ok((Some(entry), socket)) => {
+                tokio::spawn(Arc::clone(&endpoint).serve(socket, entry));
             }
+            Ok((None, _)) => {}
             Err(failure) if is_of_one_connection(&failure) => {}
             Err(failure) => {
                 tokio::time::sleep(pressure.note_failed_accept(&failure)).await;

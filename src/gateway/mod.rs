@@ -183,6 +183,7 @@ impl ProxyHttp for Gateway {
             return redirect::respond(session, exchange, port).await.map_err(Error::into_down);
         }
         let decision = self.judge(session, exchange).await;
+        exchange.connection.note_decided();
         self.record_refusals(exchange, &decision);
         exchange.decision = Some(decision);
         trace::begin(session, exchange);

@@ -8,6 +8,8 @@ use std::path::Path;
 use listenfd::ListenFd;
 use socket2::{SockAddr, Socket};
 
+use super::unix_socket::LeftFile;
+
 /// Listening sockets that no listener has taken yet.
 #[derive(Debug, Default)]
 pub struct Inherited {
@@ -32,6 +34,27 @@ struct Candidate {
     socket: Socket,
     /// The address in the configuration of the process that it comes from.
     name: Option<String>,
+    owner: FileOwner,
+}
+
+/// Whose the file of a Unix socket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileOwner {
+    /// The process that listens changes and removes it.
+    Gateway,
+    /// systemd changes and removes it.
+    Systemd,
+}
+
+/// A socket of the process that this one replaces.
+#[derive(Debug)]
+pub struct NamedSocket {
+    /// The address in the configuration of that process.
+    pub name: String,
+    /// The socket.
+    pub socket: OwnedFd,
+    /// Whose its file is, if it is a Unix socket.
+    pub owner: FileOwner,
 }
 
 impl Inherited {
@@ -48,18 +71,25 @@ impl Inherited {
                 Ok(socket) => socket,
                 Err(_) => passed.take_unix_listener(index)?.map(Socket::from),
             };
-            sockets.extend(socket.map(|socket| Candidate { socket, name: None }));
+            sockets.extend(socket.map(|socket| Candidate {
+                socket,
+                name: None,
+                owner: FileOwner::Systemd,
+            }));
         }
         let origin = if sockets.is_empty() { Origin::Nowhere } else { Origin::Systemd };
         Ok(Self { sockets, origin })
     }
 
-    /// The sockets of another gateway, each with the address in its configuration.
-    pub fn from_predecessor(sockets: impl IntoIterator<Item = (String, OwnedFd)>) -> Self {
-        let sockets = sockets.into_iter();
-        let sockets =
-            sockets.map(|(name, socket)| Candidate { socket: socket.into(), name: Some(name) });
-        Self { sockets: sockets.collect(), origin: Origin::Predecessor }
+    /// The sockets of another gateway.
+    pub fn from_predecessor(sockets: impl IntoIterator<Item = NamedSocket>) -> Self {
+        let candidate = |NamedSocket { name, socket, owner }| Candidate {
+            socket: socket.into(),
+            name: Some(name),
+            owner,
+        };
+        let sockets = sockets.into_iter().map(candidate).collect();
+        Self { sockets, origin: Origin::Predecessor }
     }
 
     /// Returns where the sockets come from.
@@ -69,22 +99,34 @@ impl Inherited {
 
     /// Takes the socket of a TCP address, which is called `name` in the configuration.
     pub(super) fn take_tcp(&mut self, name: &str, address: SocketAddr) -> Option<Socket> {
-        self.take(name, |local| local.as_socket() == Some(address))
+        Some(self.take(name, |local| local.as_socket() == Some(address))?.socket)
     }
 
     /// Takes the Unix socket with this path, which is called `name` in the configuration.
-    pub(super) fn take_unix(&mut self, name: &str, path: &Path) -> Option<Socket> {
-        self.take(name, |local| local.as_pathname() == Some(path))
+    pub(super) fn take_unix(&mut self, name: &str, path: &Path) -> Option<(Socket, FileOwner)> {
+        let found = self.take(name, |local| local.as_pathname() == Some(path))?;
+        Some((found.socket, found.owner))
     }
 
-    fn take(&mut self, name: &str, is_there: impl Fn(&SockAddr) -> bool) -> Option<Socket> {
-        let matches = |candidate: &Candidate| match &candidate.name {
-            // Port 0 in the configuration is another port of the socket.
-            Some(own) => own == name,
-            None => candidate.socket.local_addr().is_ok_and(|local| is_there(&local)),
+    fn take(&mut self, name: &str, is_there: impl Fn(&SockAddr) -> bool) -> Option<Candidate> {
+        // Port 0 in the configuration is another port of the socket.
+        let has_name = |candidate: &Candidate| candidate.name.as_deref() == Some(name);
+        // Also a socket that was for another purpose: of the admin port, for example.
+        let has_address =
+            |candidate: &Candidate| candidate.socket.local_addr().is_ok_and(|it| is_there(&it));
+        let sockets = &self.sockets;
+        let found = sockets.iter().position(has_name);
+        let found = found.or_else(|| sockets.iter().position(has_address))?;
+        Some(self.sockets.remove(found))
+    }
+
+    /// Returns the files of Unix sockets that have not been taken, and that nothing else will remove.
+    pub fn left_files(&self) -> Vec<LeftFile> {
+        let owned = self.sockets.iter().filter(|candidate| candidate.owner == FileOwner::Gateway);
+        let file = |candidate: &Candidate| {
+            LeftFile::of(candidate.socket.local_addr().ok()?.as_pathname()?).ok()
         };
-        let found = self.sockets.iter().position(matches)?;
-        Some(self.sockets.remove(found).socket)
+        owned.filter_map(file).collect()
     }
 
     /// Returns the addresses of the sockets that have not been taken.

@@ -19,7 +19,7 @@ use pingora::services::background::BackgroundService;
 use socket2::SockRef;
 use thiserror::Error;
 
-use super::inherit::{Inherited, Origin};
+use super::inherit::{FileOwner, Inherited};
 use super::socket::Socket;
 use super::unix_socket::{KeptFile, SocketFile, UnixSocket};
 use crate::failure::Failures;
@@ -188,11 +188,10 @@ impl ClientListener {
         inherited: &mut Inherited,
     ) -> Result<Self, BindError> {
         let error = |source| BindError::Unix { path: path.to_owned(), source };
-        let opened = match (inherited.take_unix(name, path), inherited.origin()) {
-            (Some(socket), Origin::Predecessor) => UnixSocket::adopt(socket, path),
-            // Its file belongs to systemd.
-            (Some(socket), _) => UnixSocket::borrow(socket),
-            (None, _) => UnixSocket::bind(path, mode),
+        let opened = match inherited.take_unix(name, path) {
+            Some((socket, FileOwner::Gateway)) => UnixSocket::adopt(socket, path, mode),
+            Some((socket, FileOwner::Systemd)) => UnixSocket::borrow(socket),
+            None => UnixSocket::bind(path, mode),
         };
         opened.map(Self::Unix).map_err(error)
     }
@@ -239,6 +238,9 @@ impl ClientListener {
             }
             Self::Unix(UnixSocket { socket, file }) => {
                 let listener = tokio::net::UnixListener::from_std(socket)?;
+                if let Some(file) = &file {
+                    file.set_mode();
+                }
                 Registered::Unix { listener, _file: file }
             }
         }))

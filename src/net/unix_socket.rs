@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, SockAddr, Socket, Type};
+use tracing::warn;
 
 /// Connections that wait to be accepted, at most.
 const BACKLOG: i32 = 4096;
@@ -28,10 +29,17 @@ pub struct KeptFile(Arc<AtomicBool>);
 /// The file of a socket. Removed when it is dropped, unless it is another one by then.
 #[derive(Debug)]
 pub(super) struct SocketFile {
+    file: LeftFile,
+    mode: u32,
+    kept: KeptFile,
+}
+
+/// The file of a socket on which no process will listen.
+#[derive(Debug)]
+pub struct LeftFile {
     path: PathBuf,
     /// Device and inode.
     id: (u64, u64),
-    kept: KeptFile,
 }
 
 impl UnixSocket {
@@ -49,7 +57,7 @@ impl UnixSocket {
             }
             bound => bound?,
         }
-        let file = SocketFile::of(path)?;
+        let file = SocketFile::of(path, mode)?;
         // Before it listens, so that no client connects with other permissions.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
         socket.listen(BACKLOG)?;
@@ -57,13 +65,14 @@ impl UnixSocket {
         Ok(Self { socket: socket.into(), file: Some(file) })
     }
 
-    /// Listens on the socket of the process that this one replaces. Its file is removed at the end.
+    /// Listens on the socket of the process that this one replaces. Its file gets these permissions when this process
+    /// accepts connections, and is removed at the end.
     ///
     /// # Errors
     /// The error of the system.
-    pub(super) fn adopt(socket: Socket, path: &Path) -> io::Result<Self> {
+    pub(super) fn adopt(socket: Socket, path: &Path, mode: u32) -> io::Result<Self> {
         // Without the file, clients that connect from now on fail, but those of the backlog do not.
-        let file = SocketFile::of(path).ok();
+        let file = SocketFile::of(path, mode).ok();
         Ok(Self { file, ..Self::borrow(socket)? })
     }
 
@@ -85,10 +94,19 @@ impl KeptFile {
 }
 
 impl SocketFile {
-    fn of(path: &Path) -> io::Result<Self> {
-        let about = std::fs::symlink_metadata(path)?;
-        let id = (about.dev(), about.ino());
-        Ok(Self { path: path.to_owned(), id, kept: KeptFile::default() })
+    fn of(path: &Path, mode: u32) -> io::Result<Self> {
+        Ok(Self { file: LeftFile::of(path)?, mode, kept: KeptFile::default() })
+    }
+
+    /// Sets the permissions.
+    pub(super) fn set_mode(&self) {
+        let LeftFile { path, .. } = &self.file;
+        let permissions = std::fs::Permissions::from_mode(self.mode);
+        if self.file.is_there()
+            && let Err(error) = std::fs::set_permissions(path, permissions)
+        {
+            warn!(path = %path.display(), %error, "the mode of a Unix socket cannot be changed");
+        }
     }
 
     pub(super) fn kept(&self) -> KeptFile {
@@ -109,11 +127,27 @@ impl Drop for SocketFile {
         if self.kept.0.load(Ordering::Relaxed) {
             return;
         }
-        let about = std::fs::symlink_metadata(&self.path);
-        if about.is_ok_and(|about| (about.dev(), about.ino()) == self.id) {
-            // It remains as a stale file, which the next start replaces.
+        self.file.remove();
+    }
+}
+
+impl LeftFile {
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
+        let about = std::fs::symlink_metadata(path)?;
+        Ok(Self { path: path.to_owned(), id: (about.dev(), about.ino()) })
+    }
+
+    /// Removes the file, unless it is another one by now.
+    pub fn remove(&self) {
+        if self.is_there() {
+            // An error leaves a stale file, which the next start replaces.
             let _ = std::fs::remove_file(&self.path);
         }
+    }
+
+    fn is_there(&self) -> bool {
+        let about = std::fs::symlink_metadata(&self.path);
+        about.is_ok_and(|about| (about.dev(), about.ino()) == self.id)
     }
 }
 

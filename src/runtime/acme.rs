@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
+use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::CurrentSnapshot;
@@ -19,18 +20,30 @@ const TICK: Duration = Duration::from_secs(1);
 pub struct AcmeService {
     current: Arc<CurrentSnapshot>,
     handles: AcmeHandles,
+    is_taken: watch::Receiver<bool>,
 }
 
 impl AcmeService {
-    /// Creates the service. It follows the `[acme]` of the snapshot that `current` has.
-    pub fn new(current: Arc<CurrentSnapshot>, handles: AcmeHandles) -> Self {
-        Self { current, handles }
+    /// Creates the service. It follows the `[acme]` of the snapshot that `current` has, and orders nothing before
+    /// `is_taken` is true: until then, challenges reach the process that this one replaces.
+    pub fn new(
+        current: Arc<CurrentSnapshot>,
+        handles: AcmeHandles,
+        is_taken: watch::Receiver<bool>,
+    ) -> Self {
+        Self { current, handles, is_taken }
     }
 }
 
 #[async_trait]
 impl BackgroundService for AcmeService {
     async fn start(&self, mut shutdown: ShutdownWatch) {
+        let mut is_taken = self.is_taken.clone();
+        tokio::select! {
+            _ = shutdown.changed() => return,
+            // An error means that the service of the sender has ended.
+            _ = is_taken.wait_for(|is_taken| *is_taken) => {}
+        }
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut running: Option<Running> = None;

@@ -145,7 +145,12 @@ impl Signals {
             tokio::spawn(async move {
                 // The upgrader logs the result of an upgrade that it begins.
                 let result = upgrader.upgrade().await;
-                if let Err(refused @ (UpgradeError::InProgress | UpgradeError::Stopping)) = result {
+                if let Err(
+                    refused @ (UpgradeError::InProgress
+                    | UpgradeError::Starting
+                    | UpgradeError::Stopping),
+                ) = result
+                {
                     warn!("SIGQUIT ignored: {refused}");
                 }
             });

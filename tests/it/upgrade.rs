@@ -1,4 +1,9 @@
-//! Upgrades: a new process takes over the listening sockets while requests continue.
+//! Upgrades: a new process takes over the listening sockets while requests continue. `exchange` tests faults
+//! between the two processes, `listeners` changed listeners, `handed_over` what else is handed over.
+
+mod exchange;
+mod handed_over;
+mod listeners;
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt;

@@ -14,6 +14,7 @@ use tracing::warn;
 
 use crate::admin::{Admin, App, Readiness, Sampler};
 use crate::clock;
+use crate::downstream::intake::Intake;
 use crate::downstream::pressure::Pressure;
 use crate::downstream::rejections::Rejections;
 use crate::downstream::service::{Downstream, Front};
@@ -54,6 +55,7 @@ pub(super) struct Services {
     pub(super) reloader: Arc<Reloader>,
     pub(super) hangup_signal: HangupSignal,
     pub(super) upgrader: Arc<Upgrader>,
+    pub(super) intake: Intake,
     /// The last steps of the upgrade that started this process.
     pub(super) takeover: Option<Takeover>,
     pub(super) failures: Failures,
@@ -92,6 +94,7 @@ impl Services {
             handshakes: self.handshakes,
             rejections: Rejections::new(metrics.connections.clone()),
             pressure: pressure.clone(),
+            intake: self.intake,
             unwritten: Unwritten::default(),
             draining: draining.clone(),
         };
@@ -101,7 +104,8 @@ impl Services {
         let proxy = Downstream::new(proxy, front, self.listeners, failures.clone());
         // The admin port opens after the takeover: until then, the previous process answers.
         let (taken, is_taken) = watch::channel(false);
-        let begin = begin(self.supervisor.as_ref().map(Supervisor::link), self.takeover, taken);
+        let link = self.supervisor.as_ref().map(Supervisor::link);
+        let begin = begin(link, self.takeover, (Arc::clone(&self.upgrader), taken));
         let proxy = Prebound::new(proxy, Vec::new(), failures.clone()).starting_after(begin);
         pingora.add_service(with_companions(proxy, self.supervisor, &failures));
 
@@ -120,14 +124,14 @@ impl Services {
         admin.add_tcp(&self.admin.service_name());
         let admin = Prebound::new(admin, vec![self.admin], failures.clone())
             .serving_until(upgrader.watch())
-            .starting_after(until_true(is_taken));
+            .starting_after(until_true(is_taken.clone()));
         pingora.add_service(admin.with_companion(Arc::new(Supervised::<Sampler>::new(
             "sampler",
             sampler,
             failures.clone(),
         ))));
 
-        let orders = AcmeService::new(Arc::clone(&current), acme);
+        let orders = AcmeService::new(Arc::clone(&current), acme, is_taken);
         let reloads = ReloadService::new(self.reloader, self.hangup_signal);
         add_background(&mut pingora, "acme", orders, &failures);
         add_background(&mut pingora, "lookups", Lookups::new(current), &failures);
@@ -186,7 +190,11 @@ pub(super) fn threads(settings: &settings::Server) -> usize {
 
 /// Completes when clients may connect: after the first connection attempt to Redis, and after the process that
 /// this one replaces has handed over its buckets.
-async fn begin(link: Option<Arc<Link>>, takeover: Option<Takeover>, taken: watch::Sender<bool>) {
+async fn begin(
+    link: Option<Arc<Link>>,
+    takeover: Option<Takeover>,
+    (upgrader, taken): (Arc<Upgrader>, watch::Sender<bool>),
+) {
     if let Some(link) = link {
         first_connect(link).await;
     }
@@ -196,6 +204,7 @@ async fn begin(link: Option<Arc<Link>>, takeover: Option<Takeover>, taken: watch
             warn!("the takeover of buckets has failed");
         }
     }
+    upgrader.open();
     taken.send_replace(true);
     notify::ready("serving");
 }

@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use super::{Answer, Greeting, VARIABLE, VERSION, receive_json, send, send_json, send_socket};
 use crate::clock;
+use crate::downstream::intake::{Intake, Paused};
 use crate::net::unix_socket::KeptFile;
 use crate::runtime::{CurrentSnapshot, notify};
 use crate::store::memory::MemoryStore;
@@ -22,12 +23,20 @@ use crate::store::memory::MemoryStore;
 /// Longest wait for the exit status of a new process that has closed its end.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Longest wait for the first requests of new connections. A client that sends none delays others by this time.
+const DECISION_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Longest time between the end of accepting here and its begin in the new process.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// The listening sockets of the process, to hand over.
 #[derive(Debug, Default)]
 pub struct Sockets {
     /// Each with its address in the configuration.
     pub open: Vec<(String, OwnedFd)>,
-    /// The files of Unix sockets.
+    /// The addresses of Unix sockets whose files belong to systemd.
+    pub borrowed: Vec<String>,
+    /// The files of other Unix sockets.
     pub files: Vec<KeptFile>,
 }
 
@@ -35,12 +44,15 @@ pub struct Sockets {
 pub struct Upgrader {
     current: Arc<CurrentSnapshot>,
     store: Arc<MemoryStore>,
+    intake: Intake,
     state: Mutex<State>,
     /// Whether another process has the sockets.
     replaced: watch::Sender<bool>,
 }
 
 enum State {
+    /// This process has not taken over from its predecessor.
+    Starting(Sockets),
     Serving(Sockets),
     /// The new process, once it is started.
     Upgrading(Option<Child>),
@@ -53,6 +65,9 @@ pub enum UpgradeError {
     /// One upgrade at a time.
     #[error("another upgrade is in progress")]
     InProgress,
+    /// The process is the new one of an upgrade.
+    #[error("the process is still taking over from the previous one")]
+    Starting,
     /// The process drains.
     #[error("the process is stopping")]
     Stopping,
@@ -80,16 +95,43 @@ pub enum UpgradeError {
         "the new process was not ready within `server.upgrade_timeout` ({0:?}), and was killed"
     )]
     Timeout(Duration),
+    /// The new process is prepared, but does not take over in time.
+    #[error("the new process did not take over within {HANDOVER_TIMEOUT:?}, and was killed")]
+    HandoverTimeout,
     /// The new process does not behave as expected.
     #[error("the new process cannot take over, and was killed: {0}")]
     Exchange(io::Error),
 }
 
 impl Upgrader {
-    /// Creates an upgrader that hands over `sockets` and the buckets of `store`.
-    pub fn new(current: Arc<CurrentSnapshot>, store: Arc<MemoryStore>, sockets: Sockets) -> Self {
+    /// Creates an upgrader that hands over `sockets` and the buckets of `store`, while `intake` is paused.
+    pub fn new(
+        current: Arc<CurrentSnapshot>,
+        store: Arc<MemoryStore>,
+        intake: Intake,
+        sockets: Sockets,
+    ) -> Self {
         let state = Mutex::new(State::Serving(sockets));
-        Self { current, store, state, replaced: watch::Sender::new(false) }
+        Self { current, store, intake, state, replaced: watch::Sender::new(false) }
+    }
+
+    /// Refuses upgrades until [`open`](Self::open), if `takes_over`: this process takes over from another one.
+    pub fn starting(self, takes_over: bool) -> Self {
+        if takes_over {
+            self.change(|state| match state {
+                State::Serving(sockets) => State::Starting(sockets),
+                other => other,
+            });
+        }
+        self
+    }
+
+    /// Allows upgrades. Call it when this process has taken over.
+    pub fn open(&self) {
+        self.change(|state| match state {
+            State::Starting(sockets) => State::Serving(sockets),
+            other => other,
+        });
     }
 
     /// Starts the program on disk with the arguments of this process, and hands over the sockets. Returns
@@ -133,10 +175,19 @@ impl Upgrader {
         }
     }
 
+    fn change(&self, change: impl FnOnce(State) -> State) {
+        let mut state = self.state.lock();
+        *state = change(std::mem::replace(&mut *state, State::Closed));
+    }
+
     fn begin(&self) -> Result<Sockets, UpgradeError> {
         let mut state = self.state.lock();
         match std::mem::replace(&mut *state, State::Upgrading(None)) {
             State::Serving(sockets) => Ok(sockets),
+            State::Starting(sockets) => {
+                *state = State::Starting(sockets);
+                Err(UpgradeError::Starting)
+            }
             State::Upgrading(child) => {
                 *state = State::Upgrading(child);
                 Err(UpgradeError::InProgress)
@@ -161,7 +212,8 @@ impl Upgrader {
             }
         };
         match result {
-            Ok((process, stream)) => {
+            Ok((process, stream, paused)) => {
+                paused.forever();
                 sockets.files.iter().for_each(KeptFile::keep);
                 self.replaced.send_replace(true);
                 // If the new process ends now, there is nothing left to do.
@@ -182,7 +234,7 @@ impl Upgrader {
         &self,
         sockets: &Sockets,
         timeout: Duration,
-    ) -> Result<(u32, UnixStream), UpgradeError> {
+    ) -> Result<(u32, UnixStream, Paused), UpgradeError> {
         let ends = clock::now().saturating_add(micros(timeout));
         let (here, there) = UnixStream::pair().map_err(UpgradeError::Exchange)?;
         let (program, mut command) = command(there);
@@ -195,7 +247,7 @@ impl Upgrader {
         let mut state = self.state.lock();
         match &mut *state {
             State::Upgrading(place) => *place = Some(child),
-            State::Serving(_) | State::Closed => {
+            State::Starting(_) | State::Serving(_) | State::Closed => {
                 kill(child);
                 return Err(UpgradeError::Stopping);
             }
@@ -205,17 +257,44 @@ impl Upgrader {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => UpgradeError::Timeout(timeout),
             _ => UpgradeError::Exchange(error),
         };
-        let names = sockets.open.iter().map(|(name, _)| name.clone()).collect();
-        let greeting = Greeting { sockets: names, layout: self.store.layout() };
-        wait_until(&here, ends).and_then(|()| send_json(&here, &greeting)).map_err(failed)?;
-        for (_, socket) in &sockets.open {
-            send_socket(&here, socket).map_err(failed)?;
+        let sent = wait_until(&here, ends).and_then(|()| self.greet(&here, sockets));
+        // A process that has ended may have said why.
+        if let Err(error) = sent
+            && !is_closed(&error)
+        {
+            return Err(failed(error));
         }
         expect(&here, ends, |answer| matches!(answer, Answer::Prepared)).map_err(failed)??;
+        // New connections wait from here on.
+        let handed_by = clock::now().saturating_add(micros(HANDOVER_TIMEOUT));
+        let failed = |error| match failed(error) {
+            UpgradeError::Timeout(_) if handed_by < ends => UpgradeError::HandoverTimeout,
+            error => error,
+        };
+        let ends = ends.min(handed_by);
+        let paused = self.intake.pause(self.decision_timeout());
         let levels = self.store.export(clock::now());
-        wait_until(&here, ends).and_then(|()| send(&here, &levels)).map_err(failed)?;
+        let sent = wait_until(&here, ends).and_then(|()| send(&here, &levels));
+        sent.map_err(failed)?;
         expect(&here, ends, |answer| matches!(answer, Answer::Serving)).map_err(failed)??;
-        Ok((process, here))
+        Ok((process, here, paused))
+    }
+
+    /// Sends the first message, and the sockets.
+    fn greet(&self, stream: &UnixStream, sockets: &Sockets) -> io::Result<()> {
+        let Sockets { open, borrowed, .. } = sockets;
+        let names = open.iter().map(|(name, _)| name.clone()).collect();
+        let greeting =
+            Greeting { sockets: names, borrowed: borrowed.clone(), layout: self.store.layout() };
+        send_json(stream, &greeting)?;
+        open.iter().try_for_each(|(_, socket)| send_socket(stream, socket))
+    }
+
+    /// How long new connections may wait until those before them have been counted. With Redis, both processes count in
+    /// the same buckets.
+    fn decision_timeout(&self) -> Duration {
+        let shares_redis = self.current.load().policy.redis.is_some();
+        if shares_redis { Duration::ZERO } else { DECISION_TIMEOUT }
     }
 }
 
@@ -261,15 +340,18 @@ fn wait_until(stream: &UnixStream, ends: u64) -> io::Result<()> {
 /// Ends the new process. If it has ended by itself, its status says more than the failed exchange.
 fn with_status(error: UpgradeError, child: Option<Child>) -> UpgradeError {
     let Some(mut child) = child else { return error };
-    let is_closed = matches!(&error, UpgradeError::Exchange(source) if matches!(
-        source.kind(),
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
-    ));
-    if is_closed && let Some(status) = exit_status(&mut child) {
+    let has_closed = matches!(&error, UpgradeError::Exchange(source) if is_closed(source));
+    if has_closed && let Some(status) = exit_status(&mut child) {
         return UpgradeError::Ended { status };
     }
     kill(child);
     error
+}
+
+/// Whether the new process has closed its end.
+fn is_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | BrokenPipe | ConnectionReset)
 }
 
 /// Waits for a process that is about to end.

@@ -4,11 +4,12 @@
 //!
 //! 1. The old process sends a [`Greeting`], and the listening sockets.
 //! 2. The new one reads the configuration and prepares everything, then answers [`Answer::Prepared`].
-//! 3. The old one sends the levels of the buckets in memory.
-//! 4. The new one accepts connections, and answers [`Answer::Serving`].
-//! 5. The old one sends an empty message, and drains.
+//! 3. The old one accepts no more connections, and sends the levels of the buckets in memory.
+//! 4. The new one takes them, and answers [`Answer::Serving`].
+//! 5. The old one sends an empty message, and drains. The new one accepts connections.
 //!
-//! Until step 5, the old process serves. If the new one fails before, it is killed.
+//! If the new one fails before step 5, it is killed, and the old one accepts connections again. If the old one ends
+//! after step 1, the new one serves.
 //!
 //! Reading order: this file (messages), `give` (the old process), `take` (the new one).
 
@@ -46,6 +47,9 @@ const MAX_MESSAGE_BYTES: usize = 1 << 30;
 struct Greeting {
     /// The address of each socket, as in the configuration.
     sockets: Vec<String>,
+    /// Those of them whose files belong to systemd.
+    #[serde(default)]
+    borrowed: Vec<String>,
     layout: Layout,
 }
 
@@ -54,7 +58,7 @@ struct Greeting {
 enum Answer {
     /// It can accept connections once it has the levels of the buckets.
     Prepared,
-    /// It accepts connections.
+    /// It accepts connections once the old process has confirmed that.
     Serving,
     /// It ends. Why.
     Failed(String),

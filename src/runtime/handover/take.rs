@@ -1,5 +1,6 @@
 //! The new process: takes over from the one that started it.
 
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -15,10 +16,11 @@ use super::{
 use crate::clock;
 use crate::limit::Limit;
 use crate::limit::share::Share;
-use crate::net::inherit::Inherited;
+use crate::net::inherit::{FileOwner, Inherited, NamedSocket};
+use crate::net::unix_socket::LeftFile;
 use crate::store::memory::{Layout, MemoryStore};
 
-/// Longest wait for a message of the old process.
+/// Longest wait for the first message of the old process and the sockets.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The process that started this one to be replaced by it.
@@ -26,6 +28,7 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Predecessor {
     stream: UnixStream,
     layout: Layout,
+    left: Vec<LeftFile>,
 }
 
 /// The last steps of an upgrade, from the first connection on.
@@ -41,11 +44,9 @@ impl Predecessor {
     /// start. Replaces the standard input.
     ///
     /// # Errors
-    /// The process does not send its sockets.
+    /// The process does not send its sockets, or sends other messages than those of this version.
     pub fn find() -> io::Result<Option<(Self, Inherited)>> {
-        if std::env::var_os(VARIABLE).is_none_or(|version| version != VERSION) {
-            return Ok(None);
-        }
+        let Some(version) = std::env::var_os(VARIABLE) else { return Ok(None) };
         let stdin = io::stdin();
         // The variable may be left over in a shell.
         if stdin.is_terminal() {
@@ -54,12 +55,26 @@ impl Predecessor {
         let stream = UnixStream::from(stdin.as_fd().try_clone_to_owned()?);
         dup2_stdin(OwnedFd::from(std::fs::File::open("/dev/null")?))?;
         stream.set_read_timeout(Some(MESSAGE_TIMEOUT))?;
-        let Greeting { sockets, layout } = receive_json(&stream)?;
+        if version != VERSION {
+            return Err(reject(&stream, &version));
+        }
+        let Greeting { sockets, borrowed, layout } = receive_json(&stream)?;
         let mut named = Vec::new();
         for name in sockets {
-            named.push((name, receive_socket(&stream)?));
+            let is_borrowed = borrowed.contains(&name);
+            let owner = if is_borrowed { FileOwner::Systemd } else { FileOwner::Gateway };
+            named.push(NamedSocket { socket: receive_socket(&stream)?, name, owner });
         }
-        Ok(Some((Self { stream, layout }, Inherited::from_predecessor(named))))
+        // The predecessor ends this process if it has not taken over in time. If this one served after a timeout, the
+        // predecessor could end it then.
+        stream.set_read_timeout(None)?;
+        let left = Vec::new();
+        Ok(Some((Self { stream, layout, left }, Inherited::from_predecessor(named))))
+    }
+
+    /// Removes the files of the sockets that have not been taken, once this process serves.
+    pub fn keep_files_until_takeover(&mut self, inherited: &Inherited) {
+        self.left = inherited.left_files();
     }
 
     /// Reports why this process ends.
@@ -84,16 +99,23 @@ impl Takeover {
     /// Takes the levels of the buckets, and lets the predecessor drain. Blocks. If the predecessor has
     /// ended, this process serves all the same.
     pub fn complete(&self) {
-        match self.exchange() {
-            Ok(imported) => info!(buckets = imported, "the previous process drains"),
+        let stream = &self.predecessor.stream;
+        let levels = send_json(stream, &Answer::Prepared).and_then(|()| receive(stream));
+        let imported = self.import(levels);
+        let confirmed = send_json(stream, &Answer::Serving).and_then(|()| receive(stream));
+        match &imported {
+            Ok(buckets) => info!(buckets, "the buckets of the previous process are taken over"),
             Err(error) => warn!(%error, "the previous process did not hand over its buckets"),
         }
+        match confirmed {
+            Ok(_) => info!("the previous process drains"),
+            Err(error) => warn!(%error, "the previous process has ended"),
+        }
+        self.predecessor.left.iter().for_each(LeftFile::remove);
     }
 
-    fn exchange(&self) -> io::Result<usize> {
-        let stream = &self.predecessor.stream;
-        send_json(stream, &Answer::Prepared)?;
-        let levels = receive(stream);
+    /// Takes the levels. Without them, buckets start empty: no client gets a second burst.
+    fn import(&self, levels: io::Result<Vec<u8>>) -> io::Result<usize> {
         let now = clock::now();
         let imported = match levels {
             Ok(levels) if self.takes_levels => {
@@ -103,11 +125,20 @@ impl Takeover {
             Err(error) => Err(error),
         };
         if imported.is_err() {
-            // No client gets a second burst.
             self.store.start_empty(Share::one_of(1), Arc::default(), now);
         }
-        send_json(stream, &Answer::Serving)?;
-        receive(stream)?;
         imported
     }
+}
+
+/// Reports that the predecessor sends messages of another version, and returns the error.
+fn reject(stream: &UnixStream, version: &OsStr) -> io::Error {
+    let why = format!(
+        "the running gateway sends messages of version {}, and the new program reads those of version {VERSION}: restart \
+         the gateway instead",
+        version.display()
+    );
+    // The predecessor notices the end of this process, too.
+    let _ = send_json(stream, &Answer::Failed(why.clone()));
+    io::Error::other(why)
 }

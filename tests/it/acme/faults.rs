@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::{Acme, DAY, orders, presented, shared, wait_for_log, wait_for_order};
 use crate::support::{
-    Authority, Gateway, Nginx, Pebble, PebbleOptions, Redis, WallClock, eventually, free_port,
-    within,
+    Authority, Gateway, Nginx, Pebble, PebbleOptions, Redis, Request, WallClock, eventually,
+    free_port, within,
 };
 
 /// A server between the gateway and Pebble that refuses new orders.
@@ -182,6 +182,26 @@ fn row_93_stopped_gateway_orders_again_at_its_start() {
     let gateway = Gateway::start_full(&config);
     wait_for_log(&gateway, "no certificate yet; ordering one");
     let _open = silent.wait_for_connection();
+}
+
+#[test]
+fn row_93_order_is_begun_again_after_an_upgrade_in_its_middle() {
+    let acme = Acme::new();
+    let silent = Silent::start();
+    let mut gateway = Gateway::start_full(&config(&acme, &silent.settings(), ""));
+    let open = silent.wait_for_connection();
+    let answer = gateway.send_admin(&Request::new("POST", "/api/upgrade"));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(gateway.exit().0, Some(0));
+    drop(open);
+    // At once, or a minute after the order that the previous process has abandoned.
+    let is_planned = || {
+        let log = gateway.log();
+        let orders = log.matches("no certificate yet; ordering one").count();
+        (orders == 2 || log.contains("no certificate yet; the next order is at 20")).then_some(())
+    };
+    eventually("the new process to plan an order", is_planned);
+    assert_eq!(gateway.get("/").status, 200);
 }
 
 #[test]
