@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::support::{
-    ClosedPort, DEMO, Gateway, Latch, Request, Upstream, eventually, full_config, proxy_to, timed,
-    tollgate,
+    ClosedPort, Connection, DEMO, Gateway, Latch, Request, TIMEOUT, Upstream, eventually,
+    free_port, full_config, inconclusive, proxy_to, timed, tollgate, within,
 };
 
 /// A file with these ports in a temporary folder.
@@ -273,6 +273,74 @@ fn sigterm_during_the_start_is_handled() {
         gateway.terminate();
         assert_eq!(gateway.exit().0, Some(0));
     }
+}
+
+#[test]
+fn row_74_full_disk_of_the_log_of_the_process_stops_nothing() {
+    let (listen, admin) = (free_port(), free_port());
+    let (folder, path) = file(&format!("127.0.0.1:{listen}"), &format!("127.0.0.1:{admin}"), DEMO);
+    let mut process = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(["run", "-c", &path])
+        .env("TOLLGATE_LOG", "debug")
+        .stderr(std::fs::File::options().write(true).open("/dev/full").unwrap())
+        .spawn()
+        .unwrap();
+    let connect = || TcpStream::connect(("127.0.0.1", listen)).ok();
+    eventually("the gateway", connect);
+    let send = |port: u16, request: Request| {
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+        Connection::open(address).send(&request.at(address)).status
+    };
+    for _ in 0..10 {
+        assert_eq!(send(listen, Request::get("/")), 200);
+    }
+    assert_eq!(send(admin, Request::get("/ready")), 200);
+    std::fs::write(folder.path().join("gateway.toml"), "x = 1").unwrap();
+    assert_eq!(send(admin, Request::new("POST", "/api/reload")), 422);
+    assert_eq!(send(listen, Request::get("/")), 200);
+    let id = nix::unistd::Pid::from_raw(process.id().try_into().unwrap());
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
+    let ended = within(TIMEOUT, || process.try_wait().unwrap());
+    if ended.is_none() {
+        process.kill().unwrap();
+    }
+    assert_eq!(ended.expect("the end").code(), Some(0));
+}
+
+/// Connections that each hold a part of a long head.
+fn fill_memory(address: std::net::SocketAddr) -> Vec<TcpStream> {
+    let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX-Long: {}", "x".repeat(30_000));
+    let open = |_| {
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
+        stream.write_all(head.as_bytes()).ok()?;
+        Some(stream)
+    };
+    (0..2_000).map_while(open).collect()
+}
+
+#[test]
+fn row_121_failed_allocation_ends_the_process_by_sigabrt() {
+    let mut gateway = Gateway::start(&format!("limits.head_timeout = \"60s\"\n{DEMO}"));
+    assert_eq!(gateway.get("/").status, 200);
+    // No more address space than now.
+    let status = std::fs::read_to_string(format!("/proc/{}/statm", gateway.pid())).unwrap();
+    let pages: u64 = status.split(' ').next().unwrap().parse().unwrap();
+    let limit = format!("--as={}", pages * 4096);
+    let process = gateway.pid().to_string();
+    let limited = Command::new("prlimit").args(["--pid", &process, &limit]).status();
+    assert!(limited.expect("install it: apt-get install util-linux").success());
+    let mut held = Vec::new();
+    let has_failed = |gateway: &Gateway| gateway.log().contains("memory allocation of");
+    for _ in 0..5 {
+        held.extend(fill_memory(gateway.address));
+        if has_failed(&gateway) {
+            break;
+        }
+    }
+    if !has_failed(&gateway) {
+        return inconclusive("the process needed no further memory");
+    }
+    assert_eq!(gateway.exit().0, None, "{}", gateway.log());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 
 use crate::http2::Client;
-use crate::support::{DEMO, Gateway, TIMEOUT, eventually, free_port, full_config};
+use crate::support::{DEMO, Gateway, Redis, TIMEOUT, eventually, free_port, full_config};
 
 /// The socket of a service manager.
 struct Manager {
@@ -122,8 +122,10 @@ fn socket_of_systemd_without_a_listener_is_an_error() {
 
 #[test]
 fn row_70_panic_of_a_service_ends_the_process() {
-    for service in ["proxy", "admin", "reloads", "sampler", "lookups"] {
-        let mut gateway = Gateway::start_with(&full_config(DEMO), |command| {
+    let redis = Redis::start();
+    let config = full_config(&format!("{DEMO}{}", redis.table()));
+    for service in ["proxy", "admin", "reloads", "sampler", "lookups", "acme", "redis"] {
+        let mut gateway = Gateway::start_with(&config, |command| {
             command.env("TOLLGATE_TEST_PANIC", service);
         });
         assert_eq!(gateway.exit().0, Some(70), "{service}: {}", gateway.log());
@@ -170,6 +172,24 @@ async fn row_70_panic_in_a_request_over_http2_ends_its_stream_only() {
     assert_eq!(client.send(get("/")).await.unwrap().status(), 200);
     assert_eq!(gateway.count("tollgate_panics_total", &[]), 3);
     gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
+}
+
+#[test]
+fn watchdog_messages_end_when_the_process_is_stopped() {
+    let manager = Manager::new();
+    let gateway = Gateway::start_with(&full_config(DEMO), |command| {
+        command.env("NOTIFY_SOCKET", manager.path()).env("WATCHDOG_USEC", "600000");
+    });
+    manager.expect("READY=1");
+    manager.expect("WATCHDOG=1");
+    let process = nix::unistd::Pid::from_raw(gateway.pid().try_into().unwrap());
+    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGSTOP).unwrap();
+    manager.socket.set_read_timeout(Some(std::time::Duration::from_secs(2))).unwrap();
+    // Some may be on the way.
+    let silent = (0..20).find(|_| manager.socket.recv(&mut [0; 4096]).is_err());
+    assert!(silent.is_some());
+    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGCONT).unwrap();
+    manager.expect("WATCHDOG=1");
 }
 
 #[test]
