@@ -12,6 +12,7 @@ use pingora::server::ShutdownWatch;
 use super::head::HeadProgress;
 use super::open::{Entry, ShedCause};
 use crate::clock;
+use crate::net::body_rate::Transfer;
 use crate::net::tls_info::TlsInfo;
 use crate::observe::metrics::{ConnectionSeries, OpenConnection};
 
@@ -38,6 +39,8 @@ pub struct ConnectionInfo {
     pub redirect: Option<u16>,
     /// How far the head of the next request has been read, with HTTP/1.
     pub head: HeadProgress,
+    /// The bytes that it receives and sends.
+    pub transfer: Arc<Transfer>,
     /// Whether its requests have ended by an upgrade to another protocol.
     upgraded: AtomicBool,
     /// Why it closes because its client is too slow: a value of [`Slow`], or 0.

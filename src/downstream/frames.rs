@@ -23,6 +23,8 @@ pub(super) struct Frames {
     header_bytes: usize,
     /// How many bytes of the payload, or of the preface, are missing.
     missing: usize,
+    /// Bytes of the payload, or of the preface.
+    length: usize,
     /// Whether the payload counts: that of DATA and the preface do not.
     is_counted: bool,
     /// Whether the list of headers continues in the next frame.
@@ -46,6 +48,7 @@ impl Frames {
             header: [0; HEADER_BYTES],
             header_bytes: 0,
             missing: PREFACE.len(),
+            length: PREFACE.len(),
             is_counted: false,
             in_headers: false,
         }
@@ -63,6 +66,11 @@ impl Frames {
             (true, false) => Unfinished::New,
             (true, true) => Unfinished::Same,
         }
+    }
+
+    /// Bytes of a DATA frame of which others are missing.
+    pub(super) fn unfinished_data(&self) -> usize {
+        if self.is_counted || self.missing == 0 { 0 } else { self.length - self.missing }
     }
 
     fn is_unfinished(&self) -> bool {
@@ -85,6 +93,7 @@ impl Frames {
             self.header_bytes = 0;
             let [high, middle, low, kind, flags, ..] = self.header;
             self.missing = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+            self.length = self.missing;
             self.is_counted = kind != DATA;
             if matches!(kind, HEADERS | CONTINUATION) {
                 self.in_headers = flags & END_HEADERS == 0;
@@ -140,8 +149,13 @@ mod tests {
         let mut frames = after_preface();
         let bytes = frame(DATA, 0, 100);
         assert_eq!(frames.read(&bytes[..8]), Unfinished::New);
+        assert_eq!(frames.unfinished_data(), 0);
         assert_eq!(frames.read(&bytes[8..50]), Unfinished::Nothing);
+        assert_eq!(frames.unfinished_data(), 41);
         assert_eq!(frames.read(&bytes[50..]), Unfinished::Nothing);
+        assert_eq!(frames.unfinished_data(), 0);
+        frames.read(&frame(4, 0, 12)[..12]);
+        assert_eq!(frames.unfinished_data(), 0);
     }
 
     proptest! {

@@ -19,12 +19,14 @@ pub struct HeadProgress(AtomicU8);
 
 /// Nothing of the next head has been read.
 const WAITING: u8 = 0;
+/// A part of it may have been read, together with the request before.
+const CARRIED: u8 = 1;
 /// A part of it has been read.
-const BEGUN: u8 = 1;
+const BEGUN: u8 = 2;
 /// It has been read.
-const WHOLE: u8 = 2;
+const WHOLE: u8 = 3;
 /// Its time is over.
-const TIMED_OUT: u8 = 3;
+const TIMED_OUT: u8 = 4;
 
 /// Bounds the time of a head, from its first byte. A head that one read returns needs no timer. With HTTP/2, the
 /// same for the header of every frame, and for frames other than DATA.
@@ -46,6 +48,11 @@ impl HeadProgress {
     /// Begins to wait for the next head.
     pub(super) fn expect(&self) {
         self.0.store(WAITING, Ordering::Relaxed);
+    }
+
+    /// Begins to read the next head, of which a part may have been read together with the request before.
+    pub(super) fn carry(&self) {
+        self.0.store(CARRIED, Ordering::Relaxed);
     }
 
     /// Whether nothing of the next head has been read.
@@ -81,10 +88,19 @@ impl HeadTimer {
                 Unfinished::New => self.restart(Some(Instant::now())),
                 Unfinished::Same => {}
             }
-        } else if progress.0.load(Ordering::Relaxed) == WAITING {
-            progress.0.store(BEGUN, Ordering::Relaxed);
-            self.restart(Some(Instant::now()));
+        } else if matches!(progress.0.load(Ordering::Relaxed), WAITING | CARRIED) {
+            self.begin(progress);
         }
+    }
+
+    fn begin(&mut self, progress: &HeadProgress) {
+        progress.0.store(BEGUN, Ordering::Relaxed);
+        self.restart(Some(Instant::now()));
+    }
+
+    /// Bytes of an incomplete DATA frame.
+    pub(super) fn unfinished_data(&self) -> usize {
+        self.frames.map_or(0, |frames| frames.unfinished_data())
     }
 
     fn restart(&mut self, begun: Option<Instant>) {
@@ -94,6 +110,9 @@ impl HeadTimer {
 
     /// Is ready once the time is over. Called when no bytes can be read.
     pub(super) fn poll(&mut self, progress: &HeadProgress, context: &mut Context<'_>) -> Poll<()> {
+        if progress.0.load(Ordering::Relaxed) == CARRIED {
+            self.begin(progress);
+        }
         let is_counted = self.frames.is_some() || progress.0.load(Ordering::Relaxed) == BEGUN;
         let Some(begun) = self.begun.filter(|_| is_counted) else {
             self.sleep = None;

@@ -60,7 +60,10 @@ where
         loop {
             let first = match &idle.settings {
                 // The whole request can be in Pingora's hands: no bytes may follow.
-                Some(settings) if may_have_prefix(settings) => None,
+                Some(settings) if may_have_prefix(settings) => {
+                    connection.head.carry();
+                    None
+                }
                 _ => match next(&mut idle.stream, longest, (shutdown, draining)).await {
                     Some(first) => Some(first),
                     None => return Box::pin(close(idle.stream)).await,

@@ -3,10 +3,12 @@
 //! Pingora 0.9.1 has a loop for this, but without a deadline for the preface, and without limits on the age
 //! of a connection or on the time of its shutdown.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use h2::Reason;
 use pingora::apps::HttpServerApp;
 use pingora::protocols::http::ServerSession;
 use pingora::protocols::http::v2::server::{
@@ -37,8 +39,8 @@ const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 /// is 400 KiB: 40 MiB for a connection with 100 requests.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
-/// Longest time until a connection that is closed to free resources is cut off. Its client has no request in
-/// flight.
+/// Longest time until a connection that is closed to free resources is cut off. It had no request in flight; one
+/// that the client has sent before it learned of the end is served.
 const SHED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The limits of a connection: those in force when it was accepted.
@@ -47,7 +49,7 @@ pub(super) struct Http2Limits {
     http2: Http2,
     head_timeout: Duration,
     max_requests: Option<u64>,
-    /// Longest time from the announcement that the connection closes until it does.
+    /// Longest time without a request from the announcement that the connection closes until it does.
     close_timeout: Duration,
 }
 
@@ -58,6 +60,16 @@ struct Requests {
     open: AtomicUsize,
     /// When the last one ended, in microseconds.
     idle_since: AtomicU64,
+}
+
+/// A connection whose end has been announced.
+#[derive(Clone, Copy, Debug)]
+struct Closing {
+    ended: Ended,
+    /// How long it stays open without a request.
+    timeout: Duration,
+    /// Whether the client has had enough time to learn of it: further requests are refused.
+    is_overdue: bool,
 }
 
 /// Counts a request as open until it is dropped.
@@ -96,11 +108,10 @@ where
     let lifetime = lifetime(&limits.http2);
     let requests = Arc::new(Requests::new(&connection, clock::now()));
     let mut malformed = 0;
-    let mut is_closing = false;
-    let (mut ended, mut close_timeout) = (Ended::Uncounted, limits.close_timeout);
-    let timer = sleep_until(Instant::now());
-    tokio::pin!(timer);
+    let mut closing: Option<Closing> = None;
+    let mut timer = pin!(sleep_until(Instant::now()));
     loop {
+        let is_closing = closing.is_some();
         let event = tokio::select! {
             biased;
             // An error means that the server has ended.
@@ -108,18 +119,17 @@ where
             accepted = HttpSession::from_h2_conn(&mut http2, Arc::clone(&digest)) => {
                 Event::Accepted(accepted)
             }
-            () = &mut timer => Event::Due,
+            () = timer.as_mut() => Event::Due,
             _ = connection.shed(), if !is_closing => Event::Shed,
         };
         let due = match event {
-            Event::Accepted(Ok(Some(H2Accept::Session(session)))) => {
-                let request = requests.begin();
-                let (app, shutdown) = (Arc::clone(app), shutdown.clone());
-                tokio::spawn(Arc::clone(&connection).scope(async move {
-                    let _request = request;
-                    app.process_new_http(ServerSession::new_http2(session), &shutdown).await;
-                }));
-                if !connection.is_last_request(limits.max_requests) || is_closing {
+            Event::Accepted(Ok(Some(H2Accept::Session(mut session)))) => {
+                if closing.as_mut().is_some_and(|closing| closing.refuses(limits)) {
+                    session.shutdown_with_reason(Reason::REFUSED_STREAM);
+                    continue;
+                }
+                requests.serve(app, session, &shutdown);
+                if is_closing || !connection.is_last_request(limits.max_requests) {
                     continue;
                 }
                 Due::Close
@@ -132,34 +142,59 @@ where
                 continue;
             }
             // The connection has ended, by either side.
-            Event::Accepted(Ok(None) | Err(_)) => return ended_by(&connection).unwrap_or(ended),
-            Event::Due if is_closing => return ended,
+            Event::Accepted(Ok(None) | Err(_)) => return ended(&connection, closing),
+            Event::Due => match &mut closing {
+                None => lifetime.check(clock::now(), requests.activity()),
+                Some(closing) => match closing.check(clock::now(), requests.activity()) {
+                    Due::Close => return closing.ended,
+                    later @ Due::At(_) => later,
+                },
+            },
             Event::Shed => {
                 let Some(cause) = requests.shed_cause() else { continue };
-                (ended, close_timeout) = (Ended::Shed(cause), SHED_TIMEOUT);
+                closing = Some(Closing::new(Ended::Shed(cause), SHED_TIMEOUT));
                 Due::Close
             }
-            Event::Due => lifetime.check(clock::now(), requests.activity()),
             Event::Drain => Due::Close,
         };
         let wait = match due {
             Due::At(time) => Duration::from_micros(time.saturating_sub(clock::now())),
             Due::Close => {
-                is_closing = true;
                 http2.graceful_shutdown();
-                close_timeout
+                let ordinary = || Closing::new(Ended::Uncounted, limits.close_timeout);
+                closing.get_or_insert_with(ordinary).timeout
             }
         };
         timer.as_mut().reset(Instant::now() + wait);
     }
 }
 
-/// The bound of a connection that has ended it; `None`: another cause.
-fn ended_by(connection: &ConnectionInfo) -> Option<Ended> {
+/// Why a connection has ended.
+fn ended(connection: &ConnectionInfo, closing: Option<Closing>) -> Ended {
     if connection.head.has_timed_out() {
-        return Some(Ended::HeadTimeout);
+        return Ended::HeadTimeout;
     }
-    connection.slow().map(Ended::Slow)
+    let slow = connection.slow().map(Ended::Slow);
+    slow.or(closing.map(|closing| closing.ended)).unwrap_or(Ended::Uncounted)
+}
+
+impl Closing {
+    fn new(ended: Ended, timeout: Duration) -> Self {
+        Self { ended, timeout, is_overdue: false }
+    }
+
+    /// Whether a request that has arrived is refused. One that is not has the ordinary time to end.
+    fn refuses(&mut self, limits: &Http2Limits) -> bool {
+        self.timeout = limits.close_timeout;
+        self.is_overdue
+    }
+
+    /// Decides at `now`, some time after the announcement.
+    fn check(&mut self, now: u64, activity: Activity) -> Due {
+        self.is_overdue = true;
+        // After a request, its client may still read the response.
+        Lifetime { idle_us: micros(self.timeout), aged_at: None }.check(now, activity)
+    }
 }
 
 impl Http2Limits {
@@ -189,8 +224,11 @@ fn options(settings: &Http2) -> H2Options {
     options
 }
 
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
 fn lifetime(settings: &Http2) -> Lifetime {
-    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let aged_at = settings.max_connection_age.map(|age| {
         let random = getrandom::u32().unwrap_or_default();
         clock::now().saturating_add(jittered(micros(age), random))
@@ -203,6 +241,19 @@ impl Requests {
         connection.note_idle();
         let connection = Arc::clone(connection);
         Self { connection, open: AtomicUsize::new(0), idle_since: AtomicU64::new(now) }
+    }
+
+    /// Serves a request in its own task.
+    fn serve<A>(self: &Arc<Self>, app: &Arc<A>, session: HttpSession, shutdown: &ShutdownWatch)
+    where
+        A: HttpServerApp + Send + Sync + 'static,
+    {
+        let request = self.begin();
+        let (app, shutdown) = (Arc::clone(app), shutdown.clone());
+        tokio::spawn(Arc::clone(&self.connection).scope(async move {
+            let _request = request;
+            app.process_new_http(ServerSession::new_http2(session), &shutdown).await;
+        }));
     }
 
     fn begin(self: &Arc<Self>) -> OpenRequest {

@@ -31,8 +31,6 @@ pub struct MemoryReading {
 pub(super) struct MemoryState {
     /// Whether the process uses more than it may. Once it does, until it uses less than 95 %.
     pub(super) is_over: bool,
-    /// Whether connections wait to be accepted.
-    pub(super) is_paused: bool,
     /// How many idle connections are closed.
     pub(super) shed: usize,
 }
@@ -47,7 +45,12 @@ impl MemoryState {
         if !is_over {
             return Self::default();
         }
-        Self { is_over, is_paused: connections > ALWAYS_SERVED, shed: batch(connections) }
+        Self { is_over, shed: batch(connections) }
+    }
+
+    /// Whether further connections wait to be accepted.
+    pub(super) fn is_paused(self, connections: usize) -> bool {
+        self.is_over && connections > ALWAYS_SERVED
     }
 }
 
@@ -105,19 +108,18 @@ mod tests {
         for (used_bytes, max_bytes, expected) in table {
             state = state.next(MemoryReading { used_bytes, max_bytes, connections: 1000 });
             assert_eq!(state.is_over, expected, "{used_bytes} of {max_bytes:?}");
-            assert_eq!(state.is_paused, expected);
+            assert_eq!(state.is_paused(1000), expected);
             assert_eq!(state.shed, if expected { 125 } else { 0 });
         }
     }
 
     #[test]
     fn few_connections_are_accepted_above_the_memory_limit() {
-        let over = |connections| {
-            let reading = MemoryReading { used_bytes: 2, max_bytes: Some(1), connections };
-            MemoryState::default().next(reading)
-        };
-        assert!(!over(0).is_paused && !over(ALWAYS_SERVED).is_paused);
-        assert!(over(ALWAYS_SERVED + 1).is_paused && over(0).is_over);
+        let reading = MemoryReading { used_bytes: 2, max_bytes: Some(1), connections: 0 };
+        let over = MemoryState::default().next(reading);
+        assert!(over.is_over && !over.is_paused(0) && !over.is_paused(ALWAYS_SERVED));
+        assert!(over.is_paused(ALWAYS_SERVED + 1));
+        assert!(!MemoryState::default().is_paused(usize::MAX));
     }
 
     #[test]

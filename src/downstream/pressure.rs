@@ -97,7 +97,7 @@ impl Pressure {
 
     /// Returns whether new connections wait because the process is over its memory limit.
     pub fn is_paused(&self) -> bool {
-        self.0.memory.borrow().is_paused
+        self.0.memory.borrow().is_paused(self.0.open.count())
     }
 
     /// Returns the memory of the process, at most a second old.
@@ -107,8 +107,11 @@ impl Pressure {
 
     /// Completes when connections may be accepted.
     pub(super) async fn until_accepting(&self) {
-        // The sender exists as long as `self`.
-        let _ = self.0.memory.subscribe().wait_for(|memory| !memory.is_paused).await;
+        let mut memory = self.0.memory.subscribe();
+        while memory.borrow_and_update().is_paused(self.0.open.count()) {
+            // Each look at the memory is a change. The sender exists as long as `self`.
+            let _ = memory.changed().await;
+        }
     }
 
     /// Closes idle connections if few more are allowed.

@@ -25,6 +25,7 @@ use super::connection::{ClientProtocol, ConnectionInfo, Slow};
 use super::head::HeadTimer;
 use super::send::SendGuard;
 use super::unwritten::WriteProgress;
+use crate::clock;
 use crate::net::socket::Socket;
 
 /// Bytes of a response that are collected before they are written: the head and a short body are then one
@@ -55,6 +56,8 @@ pub(super) struct ClientStream {
     progress: WriteProgress,
     /// Whether the connection is marked as idle, with HTTP/1.
     is_idle: bool,
+    /// How many bytes of the socket its reader has got, TLS included.
+    delivered: u64,
     /// Bounds the slowness of the client.
     guard: SendGuard,
     /// Ends the wait for the client to close the connection; `None` until the gateway has.
@@ -109,6 +112,7 @@ impl ClientStream {
             head,
             progress,
             is_idle: false,
+            delivered: 0,
             guard,
             linger: None,
         }
@@ -158,7 +162,9 @@ impl ClientStream {
         written: Poll<io::Result<T>>,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
-        self.progress.note(written.is_pending());
+        if self.progress.note(written.is_pending()) {
+            self.connection.transfer.note_blocked(written.is_pending(), clock::now());
+        }
         if written.is_ready() {
             self.guard.note_accepted();
             return written;
@@ -315,8 +321,14 @@ impl AsyncRead for ClientStream {
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.transport).poll_read(context, buffer);
         let progress = &this.connection.head;
+        let received = this.transport.socket().received_bytes();
         if read.is_ready() {
+            this.delivered = received;
             this.head.note_read(progress, &buffer.filled()[before..]);
+        }
+        let in_frame = this.head.unfinished_data() as u64;
+        this.connection.transfer.note_undelivered(received - this.delivered + in_frame);
+        if read.is_ready() {
             if std::mem::take(&mut this.is_idle) {
                 this.connection.note_busy();
             }

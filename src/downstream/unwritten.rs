@@ -29,10 +29,10 @@ impl WriteProgress {
         Self { unwritten, is_counted: false }
     }
 
-    /// Notes whether a write or flush has to be continued.
-    pub(super) fn note(&mut self, is_pending: bool) {
+    /// Notes whether a write or flush has to be continued. Returns whether that has changed.
+    pub(super) fn note(&mut self, is_pending: bool) -> bool {
         if is_pending == self.is_counted {
-            return;
+            return false;
         }
         self.is_counted = is_pending;
         if is_pending {
@@ -40,6 +40,7 @@ impl WriteProgress {
         } else {
             self.unwritten.0.fetch_sub(1, Ordering::Relaxed);
         }
+        true
     }
 }
 

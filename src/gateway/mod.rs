@@ -50,6 +50,7 @@ use crate::acme::challenges::Challenges;
 use crate::clock;
 use crate::decide::decision::Decision;
 use crate::downstream::ConnectionInfo;
+use crate::downstream::rejections::Rejections;
 use crate::failure::test_point;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::Audit;
@@ -84,6 +85,7 @@ pub struct Gateway {
     /// Durations of checks, by source.
     checks: [Histogram; Source::COUNT],
     bearer_hint: BearerHint,
+    rejections: Rejections,
     /// Bounds the log lines of failures that clients can cause at will.
     at_will_log: LogInterval,
 }
@@ -93,7 +95,7 @@ impl Gateway {
     pub fn new(
         current: Arc<CurrentSnapshot>,
         limiter: Arc<Limiter>,
-        metrics: Arc<Metrics>,
+        (metrics, rejections): (Arc<Metrics>, Rejections),
         access_log: Arc<AccessLog>,
         audit: Arc<Audit>,
         traces: Arc<Traces>,
@@ -112,6 +114,7 @@ impl Gateway {
             challenges,
             checks,
             bearer_hint,
+            rejections,
             at_will_log,
         }
     }

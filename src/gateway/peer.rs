@@ -84,7 +84,9 @@ impl Gateway {
         if has_body {
             let limits = &exchange.snapshot.policy.server.limits;
             let awaits_continue = session.req_header().headers.contains_key(header::EXPECT);
-            *attempt.progress.lock() = Progress::measured(limits.body_min_rate, awaits_continue);
+            let transfer = &exchange.connection.transfer;
+            *attempt.progress.lock() =
+                Progress::measured(limits.body_min_rate, transfer, awaits_continue);
         }
         *attempt.opened.lock() = opened;
         if attempt.bounds_every_read() {

@@ -37,7 +37,10 @@ impl Gateway {
             // Counted at the end of the connection.
             ClientProtocol::Http1 => connection.note_slow(slow),
             // Only the request ends.
-            ClientProtocol::Http2 => self.metrics.connections.reject(slow.label()),
+            ClientProtocol::Http2 => {
+                let peer = connection.peer.map(|peer| peer.ip());
+                self.rejections.note(slow.label(), peer, &exchange.snapshot.policy);
+            }
         }
         failure
     }

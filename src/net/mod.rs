@@ -1,6 +1,7 @@
 //! Networking that several modules share, independent of rate limits.
 
 pub mod address;
+pub mod body_rate;
 pub mod http;
 pub mod inherit;
 pub mod io_text;

@@ -49,6 +49,13 @@ impl RateMeter {
         }
     }
 
+    /// Notes that the last `us` microseconds of a wait were no wait for the client.
+    pub fn skip(&mut self, now: u64, us: u64) {
+        if let Some(since) = &mut self.waiting_since {
+            *since = since.saturating_add(us).min(now.max(*since));
+        }
+    }
+
     /// Notes that the client has sent or read this many bytes until `now`. A wait continues.
     pub fn note(&mut self, now: u64, bytes: u64) {
         let is_waiting = self.waiting_since.is_some();

@@ -19,6 +19,8 @@ pub struct Socket {
     /// Bytes that are read before those of the transport.
     unread: Bytes,
     peer: Option<SocketAddr>,
+    /// Bytes read from the transport.
+    received: u64,
 }
 
 /// The kinds of socket.
@@ -31,12 +33,22 @@ enum Transport {
 impl Socket {
     /// Wraps a TCP connection whose other end is `peer`.
     pub fn tcp(stream: TcpStream, peer: SocketAddr) -> Self {
-        Self { transport: Some(Transport::Tcp(stream)), unread: Bytes::new(), peer: Some(peer) }
+        Self {
+            transport: Some(Transport::Tcp(stream)),
+            unread: Bytes::new(),
+            peer: Some(peer),
+            received: 0,
+        }
     }
 
     /// Wraps a connection to a Unix socket.
     pub fn unix(stream: UnixStream) -> Self {
-        Self { transport: Some(Transport::Unix(stream)), unread: Bytes::new(), peer: None }
+        Self {
+            transport: Some(Transport::Unix(stream)),
+            unread: Bytes::new(),
+            peer: None,
+            received: 0,
+        }
     }
 
     /// Returns the address of the other end of the TCP connection; `None` for a Unix socket.
@@ -70,6 +82,11 @@ impl Socket {
             // An error leaves the kernel's default.
             let _ = stream.set_zero_linger();
         }
+    }
+
+    /// Returns how many bytes have been read from the other end.
+    pub fn received_bytes(&self) -> u64 {
+        self.received
     }
 
     /// Puts bytes back that have been read: the next reads return them first.
@@ -132,11 +149,14 @@ impl AsyncRead for Socket {
             }
             return Poll::Ready(Ok(()));
         }
-        match &mut this.transport {
+        let before = buffer.filled().len();
+        let read = match &mut this.transport {
             Some(Transport::Tcp(stream)) => Pin::new(stream).poll_read(context, buffer),
             Some(Transport::Unix(stream)) => Pin::new(stream).poll_read(context, buffer),
             None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
-        }
+        };
+        this.received += (buffer.filled().len() - before) as u64;
+        read
     }
 }
 

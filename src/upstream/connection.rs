@@ -33,7 +33,7 @@ use super::dial::{Dial, Offer};
 use super::idle::{Body, Idle};
 use super::transport::Transport;
 use crate::clock;
-use crate::net::rate::RateMeter;
+use crate::net::body_rate::{BodyMeter, Transfer};
 use crate::request_id::RequestId;
 
 /// One attempt to send a request to a server. Shared by the request and its connection.
@@ -79,7 +79,7 @@ pub(crate) enum Connects {
 }
 
 /// How far an attempt has come.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Progress {
     stage: Stage,
     /// Whether all of the request's body has come from the client.
@@ -89,7 +89,7 @@ pub(crate) struct Progress {
     /// When a part of the request's body came from the client last, in microseconds; 0: not yet.
     body_at: u64,
     /// Measures how fast the client sends the body; `None`: any rate will do.
-    meter: Option<RateMeter>,
+    meter: Option<BodyMeter>,
     /// Whether the client may be waiting for a 100 before it sends the body.
     awaits_continue: bool,
 }
@@ -153,9 +153,15 @@ enum Write {
 
 impl Progress {
     /// The progress of an attempt whose request has a body, which the client must send at this rate, in bytes a
-    /// second; `None`: at any rate. With `awaits_continue`, it may wait for a 100 before.
-    pub(crate) fn measured(min_rate: Option<NonZeroU64>, awaits_continue: bool) -> Self {
-        Self { meter: min_rate.map(RateMeter::new), awaits_continue, ..Self::default() }
+    /// second, over the connection of this transfer; `None`: at any rate. With `awaits_continue`, it may wait for a
+    /// 100 before.
+    pub(crate) fn measured(
+        min_rate: Option<NonZeroU64>,
+        transfer: &Arc<Transfer>,
+        awaits_continue: bool,
+    ) -> Self {
+        let meter = min_rate.map(|rate| BodyMeter::new(rate, Arc::clone(transfer)));
+        Self { meter, awaits_continue, ..Self::default() }
     }
 }
 
@@ -379,7 +385,10 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let Progress { stage, has_whole_body, .. } = *this.attempt.progress.lock();
+        let (stage, has_whole_body) = {
+            let progress = this.attempt.progress.lock();
+            (progress.stage, progress.has_whole_body)
+        };
         if let Stage::Ended(body) = stage {
             this.release(body);
             return Poll::Ready(Ok(()));

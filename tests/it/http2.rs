@@ -306,6 +306,30 @@ async fn old_connection_closes_after_its_requests() {
     client.closed().await.unwrap();
 }
 
+/// `drain_timeout` bounds the drain of the process, not the last requests of a connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn last_requests_of_a_connection_are_not_cut_off() {
+    let release = Latch::default();
+    let waits = release.clone();
+    let upstream = Upstream::start(move |seen, stream| {
+        if seen.line().contains("/slow") {
+            waits.wait();
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_ok()
+    });
+    let server = "drain_timeout = \"300ms\"\nlimits.max_requests_per_connection = 2\n";
+    let gateway = Gateway::start(&config(server, &proxy_to(&[upstream.address])));
+    let mut client = Client::connect(gateway.listener(1)).await;
+    let (response, _) = client.send.send_request(get("/slow"), true).unwrap();
+    assert_eq!(body(client.send(get("/fast")).await.unwrap()).await, b"ok");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    release.open();
+    let response = tokio::time::timeout(TIMEOUT, response).await.unwrap();
+    assert_eq!(body(response.unwrap()).await, b"ok");
+    // Frames of the client that arrive after the end make the kernel reset the connection.
+    let _ = client.closed().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_lets_streams_finish() {
     let release = Latch::default();

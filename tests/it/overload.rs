@@ -1,6 +1,7 @@
 //! More connections than the limits allow, and a process without file descriptors or memory.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::http2::Client;
 use crate::support::{
-    Connection, DEMO, Gateway, Request, Stopwatch, eventually, full_config, inconclusive,
-    sleep_for, timed, within,
+    Connection, DEMO, Gateway, Request, Stopwatch, TIMEOUT, Upstream, eventually, full_config,
+    inconclusive, proxy_to, sleep_for, timed, within,
 };
 
 /// A client that sends one request after the other on one connection.
@@ -298,6 +299,53 @@ async fn row_100_over_the_memory_limit_idle_connections_are_closed_and_requests_
     let log = gateway.log();
     assert!(log.contains("memory is over its limit; no connections are accepted"), "{log}");
     assert!(log.contains("memory is below its limit again"), "{log}");
+}
+
+/// Reads HTTP/2 frames up to one of this type. Returns its payload.
+fn read_frame(stream: &mut TcpStream, kind: u8) -> Vec<u8> {
+    loop {
+        let mut header = [0; 9];
+        stream.read_exact(&mut header).unwrap();
+        let mut payload = vec![0; usize::from(header[1]) << 8 | usize::from(header[2])];
+        stream.read_exact(&mut payload).unwrap();
+        if header[3] == kind {
+            return payload;
+        }
+    }
+}
+
+#[test]
+fn request_that_crosses_the_end_of_its_idle_connection_is_served() {
+    let upstream = Upstream::start(|_, stream| {
+        sleep_for(Duration::from_secs(3));
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_ok()
+    });
+    let file = |memory| config("", memory).replace(DEMO, &proxy_to(&[upstream.address]));
+    let gateway = Gateway::start(&file(UNLIMITED));
+    let mut client = TcpStream::connect(gateway.listener(1)).unwrap();
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
+    client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+    gateway.apply(&file(TINY));
+    // GOAWAY, and a PING that is not answered: the client has not seen them when it sends `GET /`.
+    read_frame(&mut client, 7);
+    client.write_all(b"\0\0\x06\x01\x05\0\0\0\x01\x82\x86\x84\x41\x01a").unwrap();
+    // Status 200 is entry 8 of the static table.
+    assert_eq!(read_frame(&mut client, 1)[0], 0x88);
+    assert_eq!(read_frame(&mut client, 0), b"ok");
+}
+
+#[test]
+fn few_connections_are_accepted_over_the_memory_limit_however_fast_they_come() {
+    let gateway = Gateway::start(&config("head_timeout = \"10m\"", TINY));
+    eventually("the overload", || is_overloaded(&gateway, "memory").then_some(()));
+    let clients: Vec<_> = (0..300).map(|_| half_a_request(&gateway)).collect();
+    let open = || status(&gateway)["connections"]["open"].as_u64().unwrap();
+    eventually("the connections that are served", || (open() > 64).then_some(()));
+    // Each of two listeners already waits for one more.
+    let grown = within(Duration::from_secs(2), || (open() > 67).then_some(()));
+    assert_eq!(grown, None);
+    drop(clients);
+    eventually("the end of all", || (open() == 0).then_some(()));
 }
 
 #[test]

@@ -1,6 +1,10 @@
 //! Pipelined requests.
 
-use crate::support::{Connection, Gateway, Request, Response, Upstream, eventually, proxy_to};
+use std::time::Duration;
+
+use crate::support::{
+    Connection, Gateway, Request, Response, Upstream, eventually, proxy_to, sleep_for, timed,
+};
 
 const LIMIT_OF_TWO: &str = "[rules.all]\nper = []\nrate = \"2/d\"\n";
 
@@ -161,4 +165,25 @@ fn bytes_after_an_upgrade_are_not_a_request() {
     drop(client);
     gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
     assert_eq!(gateway.count("tollgate_requests_total", &[]), 1);
+}
+
+#[test]
+fn part_of_a_head_after_another_request_has_a_deadline() {
+    let upstream = paths();
+    let limits = "[server.limits]\nhead_timeout = \"1s\"\n";
+    let gateway = Gateway::start(&format!("{limits}{}", proxy_to(&[upstream.address])));
+    let mut client = gateway.connect();
+    client.write(format!("{}GET /2 HTTP/1.1\r\nHo", get("/1")).as_bytes());
+    assert_eq!(client.read_response("GET").status, 200);
+    let (is_closed, took) = timed(|| client.is_closed_by_server());
+    assert!(is_closed && took < Duration::from_secs(30), "{took:?}");
+    gateway.wait_for_count("tollgate_connections_rejected_total", &[("reason", "head_timeout")], 1);
+    // A head that arrives in parts, after a request that takes longer than that.
+    let mut client = gateway.connect();
+    client.write(format!("{}GET /2 HTTP/1.1\r\nHo", get("/1")).as_bytes());
+    assert_eq!(client.read_response("GET").status, 200);
+    client.write(b"st: a\r\n\r\n");
+    assert_eq!(client.read_response("GET").text(), "/2");
+    sleep_for(Duration::from_secs(2));
+    assert_eq!(client.send(&Request::get("/3")).text(), "/3");
 }

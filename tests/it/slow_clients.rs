@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::http2::Client;
 use crate::support::{
-    Gateway, PeerServer, Request, TIMEOUT, Upstream, proxy_to, sleep_for, timed, within,
+    Authority, Gateway, PeerServer, Request, TIMEOUT, Upstream, proxy_to, sleep_for, timed, within,
 };
 
 /// The grace of a rate.
@@ -95,6 +96,7 @@ async fn row_56_body_that_trickles_over_http2_is_408_and_other_streams_continue(
         let get = http::Request::builder().uri("http://api.test/").body(()).unwrap();
         assert_eq!(client.send(get).await.unwrap().status(), 200);
         gateway.wait_for_count(REJECTED, &[("reason", "body_rate")], 1);
+        assert!(gateway.log().contains("reason=\"body_rate\" count=1"), "{}", gateway.log());
         trickle.abort();
     }
 }
@@ -156,6 +158,69 @@ fn client_that_reads_above_the_minimum_rate_gets_everything() {
         }
     });
     assert!(end.is_ok() && read > 12_000_000, "{read} bytes after {took:?}: {end:?}");
+}
+
+/// Copies what a client sends to the gateway at `bytes_per_second`, and what it gets at any rate.
+fn throttle(gateway: SocketAddr, bytes_per_second: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut server = TcpStream::connect(gateway).unwrap();
+        let (mut to_client, mut from_server) =
+            (client.try_clone().unwrap(), server.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut from_server, &mut to_client));
+        let mut part = vec![0; bytes_per_second / 5];
+        while let Ok(count @ 1..) = client.read(&mut part) {
+            if server.write_all(&part[..count]).is_err() {
+                return;
+            }
+            sleep_for(Duration::from_millis(200));
+        }
+    });
+    address
+}
+
+/// The gateway gets nothing of a frame or of a record of TLS before it is complete, which takes these clients longer
+/// than the grace.
+#[test]
+fn body_in_large_frames_or_records_at_a_low_rate_is_not_too_slow() {
+    let (http1, http2) = (Upstream::echo(), PeerServer::node(None));
+    let authority = Authority::new();
+    let tls = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\ncertificates = [{}]\n",
+        authority.issue("api", &["api.test"]).entry()
+    );
+    let file = |address| format!("{tls}{}", config("", &[address]));
+    let over_http2 = file(http2.address).replace("[routes", "protocol = \"h2c\"\n[routes");
+    let gateways = [Gateway::start(&file(http1.address)), Gateway::start(&over_http2)];
+    let body = authority.path("body");
+    std::fs::write(&body, "x".repeat(16_000)).unwrap();
+    std::thread::scope(|scope| {
+        for gateway in &gateways {
+            for (scheme, version, listener) in [
+                ("http", "--http2-prior-knowledge", 2),
+                ("https", "--http2", 1),
+                ("https", "--http1.1", 1),
+            ] {
+                let (body, authority) = (&body, &authority);
+                let port = throttle(gateway.listener(listener), 1800).port();
+                scope.spawn(move || {
+                    // The head first, then the body.
+                    let script = format!(
+                        "(sleep 1; cat {body}) | curl --disable --silent --max-time 60 --cacert {} \
+                         --resolve api.test:{port}:127.0.0.1 {version} --upload-file - \
+                         --output /dev/null --write-out '%{{http_code}}' {scheme}://api.test:{port}/",
+                        authority.ca()
+                    );
+                    let run = || Command::new("sh").args(["-c", &script]).output().unwrap();
+                    let (output, took) = timed(run);
+                    let status = String::from_utf8_lossy(&output.stdout).into_owned();
+                    assert_eq!(status, "200", "{scheme} {version} after {took:?}");
+                });
+            }
+        }
+    });
 }
 
 /// Neither the time of the upstream's response nor that in which it does not accept the body count.

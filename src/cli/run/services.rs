@@ -74,10 +74,11 @@ impl Services {
         let mut pingora = Server::new_with_opt_and_conf(None, conf(settings));
         let Runtime { current, limiter, store, metrics, access_log, audit, traces, acme, tls } =
             self.runtime.clone();
+        let rejections = Rejections::new(metrics.connections.clone());
         let gateway = Gateway::new(
             Arc::clone(&current),
             Arc::clone(&limiter),
-            Arc::clone(&metrics),
+            (Arc::clone(&metrics), rejections.clone()),
             access_log,
             audit,
             traces,
@@ -92,7 +93,7 @@ impl Services {
             current: Arc::clone(&current),
             tls,
             handshakes: self.handshakes,
-            rejections: Rejections::new(metrics.connections.clone()),
+            rejections,
             pressure: pressure.clone(),
             intake: self.intake,
             unwritten: Unwritten::default(),

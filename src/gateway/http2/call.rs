@@ -3,6 +3,7 @@
 
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::decide::reason::Failure;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::respond::{self, failure, grpc};
 use crate::gateway::{Gateway, MAX_INTERIM, body_drain, upstream_response};
-use crate::net::rate::RateMeter;
+use crate::net::body_rate::BodyMeter;
 use crate::upstream::http2::{Stream, in_words, is_unprocessed};
 
 /// An attempt in progress.
@@ -40,7 +41,7 @@ pub(super) struct Call<'a> {
     since: Instant,
     timer: Pin<Box<Sleep>>,
     /// Measures how fast the client sends the body; `None`: any rate will do.
-    meter: Option<RateMeter>,
+    meter: Option<BodyMeter>,
     is_reused: bool,
     /// Counted by the connection until the attempt ends.
     stream: Stream,
@@ -79,6 +80,8 @@ enum Event {
     Timeout(Waiting),
     /// The client sends the body below the minimum rate.
     ClientSlow,
+    /// Bytes of the body that arrive have extended the time of the client.
+    Extended,
 }
 
 impl<'a> Call<'a> {
@@ -111,7 +114,8 @@ impl<'a> Call<'a> {
         };
         let server = &exchange.snapshot.policy.server;
         let meter = server.limits.body_min_rate.filter(|_| has_body && limits.bounds_client());
-        let meter = meter.map(RateMeter::new);
+        let transfer = &exchange.connection.transfer;
+        let meter = meter.map(|rate| BodyMeter::new(rate, Arc::clone(transfer)));
         Ok(Self {
             gateway,
             is_reused: stream.is_reused,
@@ -155,6 +159,7 @@ impl<'a> Call<'a> {
                 }
                 Event::Data(Some(Err(error))) => Some(Err(in_words(error))),
                 Event::ClientSlow => Some(Err(Error::new(failure::SLOW_BODY).into_down())),
+                Event::Extended => None,
                 Event::Timeout(waiting) => Some(Err(self.limits.error(waiting))),
             };
             match end {
@@ -174,7 +179,8 @@ impl<'a> Call<'a> {
         } else {
             Waiting::Client
         };
-        let mut end = limits.end(waiting, self.since);
+        let longest = limits.end(waiting, self.since);
+        let mut end = longest;
         if let Some(meter) = meter {
             let slow = slow_at(meter, waiting);
             end = slow.into_iter().chain(end).min();
@@ -213,6 +219,9 @@ impl<'a> Call<'a> {
         });
         match event {
             Event::Timeout(Waiting::Client) if is_too_slow => Event::ClientSlow,
+            Event::Timeout(_) if longest.is_none_or(|longest| Instant::now() < longest) => {
+                Event::Extended
+            }
             event => event,
         }
     }
@@ -422,7 +431,7 @@ impl<'a> Call<'a> {
 
 /// When the client sends the body too slowly unless more of it arrives before; `None`: never, because the gateway
 /// does not wait for the client.
-fn slow_at(meter: &mut RateMeter, waiting: Waiting) -> Option<Instant> {
+fn slow_at(meter: &mut BodyMeter, waiting: Waiting) -> Option<Instant> {
     let now = clock::now();
     if waiting != Waiting::Client {
         meter.pause(now);
