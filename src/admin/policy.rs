@@ -98,6 +98,8 @@ struct Rule {
     name: String,
     description: Option<String>,
     enabled: bool,
+    /// How the rule counts: `token_bucket`.
+    kind: &'static str,
     /// Whether the rule is enforced: `enforce` or `shadow`.
     mode: &'static str,
     per: Vec<String>,
@@ -118,7 +120,10 @@ struct Rule {
 struct Limit {
     plan: Option<String>,
     key: Option<String>,
+    /// Rate or limit as in the configuration file.
     rate: String,
+    /// The setting that `rate` shows: `rate` or `limit`.
+    rate_is: &'static str,
     burst: u64,
 }
 
@@ -192,6 +197,7 @@ impl Rule {
             name: rule.name.to_string(),
             description: rule.description.clone(),
             enabled: rule.enabled,
+            kind: rule.kind.name(),
             mode: wording::mode(rule.mode),
             per: rule.per.iter().map(ToString::to_string).collect(),
             routes: rule.routes.as_ref().map(|routes| routes.iter().filter_map(route).collect()),
@@ -217,7 +223,8 @@ fn limits(policy: &policy::Policy, rule: &policy::Rule) -> Vec<Limit> {
     let limit = |plan, key, grant: &Grant| Limit {
         plan,
         key,
-        rate: grant.rate.to_string(),
+        rate: grant.written.to_string(),
+        rate_is: grant.written.setting(),
         burst: grant.limit.capacity(),
     };
     let plans = (0..).zip(&rule.grant_by_plan).filter_map(|(plan, grant)| {

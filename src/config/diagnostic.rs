@@ -205,7 +205,17 @@ impl Diagnostics {
         is_around || at_or_in.is_some_and(|hole| hole.starts_with(&path))
     }
 
-    /// As above, for a name that the file refers to: an unknown table explains it, too.
+    /// Whether the setting at `path` has a value that does not fit, which is reported.
+    pub fn is_rejected(&self, path: &[&str]) -> bool {
+        if self.holes.is_empty() {
+            return false;
+        }
+        let path: Vec<String> = path.iter().map(ToString::to_string).collect();
+        self.holes.contains(&path)
+    }
+
+    /// As [`explain_absence`](Self::explain_absence), for a name that the file refers to: an unknown table explains
+    /// it, too.
     pub fn explain_unknown(&self, path: &[&str]) -> bool {
         self.has_unknown_table || self.explain_absence(path)
     }

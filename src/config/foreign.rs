@@ -33,7 +33,7 @@ enum Place {
     Route,
     /// An entry of `[rules]`.
     Rule,
-    /// `{ rate, burst }` of one plan or one key.
+    /// `{ rate, burst }` or `{ limit, burst }` of one plan or one key.
     Grant,
     /// Any of them.
     Any,
@@ -94,7 +94,7 @@ const HASH: &str =
 const PLAN: &str =
     "a plan is only a name: its rate is in a rule, as `plans.@ = { rate = \"10/s\" }`";
 const SERVERS: &str = "servers are in `[upstreams.<name>]`, as `servers = [\"127.0.0.1:3000\"]`";
-const BUCKET: &str = "every rule is a token bucket with a `rate` and a `burst`";
+const KIND: &str = "all limits of a rule have the kind of the rule";
 const IN_RATE: &str = "the period is part of the rate, as in `100/10s`";
 const PATH: &str = "the gateway forwards the path of a request as it is";
 const CORS: &str = "the gateway does not write CORS headers: upstreams do; for preflight requests without \
@@ -732,7 +732,6 @@ const ENTRIES: &[Entry] = &[
     entry(
         Rule,
         &[
-            "limit",
             "requests",
             "requests_per_second",
             "rps",
@@ -763,7 +762,13 @@ const ENTRIES: &[Entry] = &[
         "burst = 20",
         "",
     ),
-    entry(Rule, &["algorithm", "kind", "type", "strategy", "policy"], "", "", BUCKET),
+    entry(
+        Rule,
+        &["algorithm", "type", "strategy", "policy"],
+        "kind",
+        "kind = \"token_bucket\"",
+        "",
+    ),
     entry(
         Rule,
         &[
@@ -811,10 +816,11 @@ const ENTRIES: &[Entry] = &[
         "",
         "a request without tokens gets 429",
     ),
-    // { rate, burst }
+    // { rate, burst } and { limit, burst }
+    entry(Grant, &["kind", "algorithm", "type", "strategy", "policy"], "", "", KIND),
     entry(
         Grant,
-        &["limit", "requests", "rps", "quota", "average", "max_requests", "tokens"],
+        &["requests", "rps", "quota", "average", "max_requests", "tokens"],
         "rate",
         "rate = \"10/s\"",
         "",

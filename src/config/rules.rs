@@ -4,7 +4,17 @@ use super::Named;
 use super::spanned::Spanned;
 use super::tables::{Field, List};
 use super::walk::table;
-use super::words::{Mode, OnFailure, OnMissing};
+use super::words::{Kind, Mode, OnFailure, OnMissing};
+
+/// Capacity of a bucket, in one of two forms.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(untagged))]
+pub enum Burst {
+    /// A duration such as `5m`: what the rate yields in it.
+    Duration(String),
+    /// A number of tokens.
+    Tokens(u64),
+}
 
 table! {
     /// `[rules.<name>]`: a rate limit, and the requests that it applies to.
@@ -12,11 +22,16 @@ table! {
         /// What a bucket is counted by: any of `ip`, `key`, `plan`, `route`, `method`, `host`,
         /// `header:<name>`. `[]`: one bucket for all clients.
         pub per: List,
+        /// How the rule counts. Default: `"token_bucket"`.
+        pub kind: Field<Kind>,
         /// Refill rate, for plans that are not listed under `plans`: `10/s`, `300/m`, `100/10s`, `5/250ms`.
         pub rate: Field<String>,
-        /// Capacity of a bucket, in tokens. Default: the number in the rate.
-        pub burst: Field<u64>,
-        /// Limits of single plans, by plan: `{ rate, burst }`.
+        /// Maximum number of tokens in any window of this length, in place of `rate`: `1000/h`, at least 2.
+        pub limit: Field<String>,
+        /// Capacity of a bucket: a number of tokens, or a duration such as `5m` for what the rate yields in it.
+        /// Default: the number in the rate; with `limit`, a tenth of the limit.
+        pub burst: Field<Burst>,
+        /// Limits of single plans, by plan: `{ rate, burst }` or `{ limit, burst }`.
         pub plans: Named<Grant>,
         /// Names of the routes that the rule counts. Default: all.
         pub routes: List,
@@ -36,12 +51,15 @@ table! {
 }
 
 table! {
-    /// `{ rate, burst }`: the limit of one plan or one key.
+    /// `{ rate, burst }` or `{ limit, burst }`: the limit of one plan or one key.
     pub struct Grant {
         /// Refill rate, such as `10/s`.
         pub rate: Field<String>,
-        /// Capacity of a bucket, in tokens. Default: the number in the rate.
-        pub burst: Field<u64>,
+        /// Maximum number of tokens in any window of this length, in place of `rate`: `1000/h`, at least 2.
+        pub limit: Field<String>,
+        /// Capacity of a bucket: a number of tokens, or a duration such as `5m` for what the rate yields in it.
+        /// Default: the number in the rate; with `limit`, a tenth of the limit.
+        pub burst: Field<Burst>,
     }
 }
 

@@ -19,8 +19,9 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/gateway.schema.jso
 const TIME: &str = "^[0-9]+(ms|s|m|h|d)$";
 
 /// Patterns of texts by the setting's name. For a list, the pattern is that of its items.
-const PATTERNS: [(&str, &str); 25] = [
+const PATTERNS: [(&str, &str); 26] = [
     ("rate", "^[0-9]+/[0-9]*(ms|s|m|h|d)$"),
+    ("limit", "^[0-9]+/[0-9]*(ms|s|m|h|d)$"),
     ("sha256", "^[0-9A-Fa-f]{64}$"),
     ("per", "^(ip|key|plan|route|method|host|cert|header:.+)$"),
     ("api_key", "^(bearer|header:.+|query:.+)$"),
@@ -48,7 +49,8 @@ const PATTERNS: [(&str, &str); 25] = [
 ];
 
 /// Patterns of the short form of settings that also have a long one, by the setting's name.
-const SHORT_FORMS: [(&str, &str); 2] = [("certificates", "^acme$"), ("hsts", TIME)];
+const SHORT_FORMS: [(&str, &str); 3] =
+    [("certificates", "^acme$"), ("hsts", TIME), ("burst", TIME)];
 
 /// The schema of the types.
 fn generated() -> Value {

@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 use super::reference;
 
 /// Settings of `[keys.<id>]` that are not secret.
-const PUBLIC: [&str; 5] = ["plan", "description", "rules", "rate", "burst"];
+const PUBLIC: [&str; 6] = ["plan", "description", "rules", "rate", "limit", "burst"];
 
 /// Settings of `[redis]` that are not secret; of `url`, all but the login.
 const PUBLIC_IN_REDIS: [&str; 12] = [

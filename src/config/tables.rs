@@ -339,7 +339,7 @@ table! {
         pub sha256: Field<String>,
         /// Plan of the key; required if the file has plans.
         pub plan: Field<String>,
-        /// Overrides of rules for this key: `{ rate, burst }`.
+        /// Overrides of rules for this key: `{ rate, burst }` or `{ limit, burst }`.
         pub rules: Named<Grant>,
         /// Free text, which the gateway does not use. Default: none.
         pub description: Field<String>,

@@ -24,6 +24,7 @@ const SHOWN: usize = 40;
 pub(super) enum Expected {
     Number,
     Fraction,
+    NumberOrDuration,
     Boolean,
     Text,
     TextOrTable,
@@ -163,7 +164,9 @@ impl Mismatch<'_> {
             (Expected::Number, DeValue::String(text)) => {
                 text.trim().parse::<u64>().ok()?.to_string()
             }
-            (Expected::Number, DeValue::Float(number)) => whole(number.as_str())?.to_string(),
+            (Expected::Number | Expected::NumberOrDuration, DeValue::Float(number)) => {
+                whole(number.as_str())?.to_string()
+            }
             (Expected::Boolean, DeValue::String(text)) => switch(text.trim())?.to_string(),
             (Expected::Text, DeValue::Integer(number)) => {
                 format!("\"{number}{}\"", unit(name, &number.to_string(), is_in("tracing"))?)
@@ -210,6 +213,7 @@ impl Expected {
         match self {
             Self::Number => "a whole number",
             Self::Fraction => "a number",
+            Self::NumberOrDuration => "a whole number or a duration",
             Self::Boolean => "`true` or `false`",
             Self::Text | Self::Word(_) => "a string",
             Self::TextOrTable => "a string or a table",
@@ -258,7 +262,7 @@ fn unit(name: &str, number: &str, is_tracing: bool) -> Option<&'static str> {
         return None;
     }
     match name {
-        "rate" => Some("/s"),
+        "rate" | "limit" => Some("/s"),
         "timeout" if !is_tracing => Some("ms"),
         "timeout" => Some("s"),
         _ if name.ends_with("_timeout") => Some("s"),

@@ -13,6 +13,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::foreign::{self, Advice};
+use super::rules::Burst;
 use super::spanned::Spanned;
 use super::suggest;
 use super::tables::TextOr;
@@ -254,6 +255,16 @@ impl FromToml for u64 {
             .and_then(|number| i128::from_str_radix(number.as_str(), number.radix()).ok())
             .and_then(|number| Self::try_from(number).ok())
             .or_else(|| walk.reject(Expected::Number, value))
+    }
+}
+
+impl FromToml for Burst {
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
+        match value.get_ref() {
+            DeValue::String(text) => Some(Self::Duration(text.to_string())),
+            DeValue::Integer(_) => u64::from_toml(value, walk).map(Self::Tokens),
+            _ => walk.reject(Expected::NumberOrDuration, value),
+        }
     }
 }
 

@@ -3,6 +3,12 @@
 use super::walk::words;
 
 words! {
+    /// How a rule counts. All grants of a rule have its kind.
+    pub enum Kind {
+        /// Tokens that are added at a constant rate, up to the burst.
+        TokenBucket,
+    }
+
     /// Whether a rule is enforced.
     pub enum Mode {
         /// Refuse requests beyond the limit.

@@ -250,7 +250,7 @@ pub fn limited(
 ) -> String {
     let rule = policy.rules.get(charge.rule as usize);
     let name = rule.map_or("", |rule| &rule.name);
-    let rate = rule.and_then(|rule| rule.rate_of(charge.limit_index));
+    let written = rule.and_then(|rule| rule.written(charge.limit_index));
     let burst = charge.limit.capacity();
     let mut text = String::with_capacity(DETAIL_BYTES);
     let _ = match reason {
@@ -260,8 +260,8 @@ pub fn limited(
             write!(text, "{unauthenticated} Attempts are limited: limit \"{name}\" (")
         }
     };
-    if let Some(rate) = rate {
-        let _ = write!(text, "{rate}, ");
+    if let Some(written) = written {
+        let _ = write!(text, "{written}, ");
     }
     let _ = write!(text, "burst {burst}, plan {plan}) ");
     let _ = match charge.cost {

@@ -155,8 +155,12 @@ pub struct WhyNot {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Charge {
-    /// Rate as in the configuration file.
+    /// Kind of the rule: `token_bucket`.
+    pub kind: &'static str,
+    /// Rate or limit as in the configuration file.
     pub rate: String,
+    /// The setting that `rate` shows: `rate` or `limit`.
+    pub rate_is: &'static str,
     /// The bucket's capacity in tokens.
     pub burst: u64,
     /// Where the rate is configured: `rule`, `plan` or `key`.

@@ -9,7 +9,7 @@ use crate::limit::charge::Charge;
 use crate::policy::charges::{RequestAttributes, WhyNot};
 use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
 use crate::policy::redis::DEFAULT_PREFIX;
-use crate::policy::{Dimension, OnMissing, Policy, Rule};
+use crate::policy::{Dimension, OnMissing, Policy, Rule, WrittenLimit};
 use crate::store::limiter::Source;
 use crate::store::redis::script::{self, StoredRule};
 
@@ -123,10 +123,11 @@ impl RequestContext<'_> {
             }
             PeekResult::NotRead | PeekResult::NoBuckets => false,
         };
+        let written = rule.written(charge.limit_index);
         report::Charge {
-            rate: rule
-                .rate_of(charge.limit_index)
-                .map_or_else(String::new, |rate| rate.to_string()),
+            kind: rule.kind.name(),
+            rate: written.map_or_else(String::new, |written| written.to_string()),
+            rate_is: written.map_or("rate", WrittenLimit::setting),
             burst: charge.limit.capacity(),
             rate_of,
             cost: charge.cost,

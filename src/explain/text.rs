@@ -160,8 +160,9 @@ impl Page {
             Some(level) if !level.enough => self.painted(BAD, "!"),
             _ => self.painted(GOOD, "+"),
         };
-        let Charge { rate, burst, cost, .. } = charge;
-        let numbers = format!("{rate}, burst {burst}{configured_for}, takes {cost}");
+        let Charge { rate, rate_is, burst, cost, .. } = charge;
+        let limit = if *rate_is == "limit" { "limit " } else { "" };
+        let numbers = format!("{limit}{rate}, burst {burst}{configured_for}, takes {cost}");
         let failure = format!("{mode}; on_failure {}", rule.on_failure);
         let name_bold = self.painted(BOLD, name);
         self.line(left, &format!("{mark} {name_bold}  {numbers}; {failure}"));

@@ -24,7 +24,9 @@
 //!    of the kind where they are called. A stored value must be invalid for all other kinds, by its
 //!    length or by the sign of its last number. `store/redis/parity.rs` compares the script with
 //!    this module.
-//! 4. A way to configure it: `policy/build/grant.rs` builds the limit of a rule.
+//! 4. A way to configure it: a word of `config::words::Kind` and a variant of `policy::Kind`. The compiler
+//!    then lists the `match` in `policy/build/grant.rs`, whose arm calls a file in `policy/build/grant/`
+//!    that reads the kind's settings of a grant. `policy::WrittenLimit` has the text that is shown.
 //!
 //! Everything else is independent of the kind. Stores compare and subtract units; the deny cache,
 //! debts and the local share use [`Limit`]'s units; headers, metrics, own limits, `explain` and the

@@ -6,7 +6,7 @@ use super::MICROS_PER_SECOND;
 use super::bucket::Bucket;
 use super::charge::{BucketId, Charge, Mode, take};
 use super::share::Share;
-use super::token_bucket::TokenBucketError;
+use super::token_bucket::{TokenBucket, TokenBucketError};
 use super::verdict::{Standing, Verdict};
 use super::{Limit, MAX_UNITS};
 
@@ -305,6 +305,54 @@ proptest! {
             prop_assert!(enforced.clone().all(|index| wait(index) <= wait(binding)));
         } else {
             prop_assert!(answer.allowed());
+        }
+    }
+}
+
+/// A limit by window: limit, window in microseconds, burst.
+fn windows() -> impl Strategy<Value = (u64, u64, u64)> {
+    (2..40_u64, 1..200_u64)
+        .prop_flat_map(|(limit, window_us)| (Just(limit), Just(window_us), 1..limit))
+}
+
+proptest! {
+    #[test]
+    fn limit_by_window_is_never_exceeded_in_any_window(
+        (limit, window_us, burst) in windows(),
+        requests in prop::collection::vec((0..60_u64, 1..4_u64), 1..400),
+    ) {
+        let bucket = TokenBucket::by_window(limit, window_us, burst).unwrap();
+        let parameters = Limit::TokenBucket(bucket);
+        let mut bucket = Bucket { level: parameters.full(), at: 0 };
+        let mut allowed: Vec<(u64, u64)> = Vec::new();
+        let mut now = 0;
+        for (wait, cost) in requests {
+            now += wait;
+            let cost = cost.min(burst);
+            if take_one(&mut bucket, parameters, cost, now) {
+                allowed.push((now, cost));
+                // The window that ends now, with both of its ends.
+                let in_window = allowed.iter().rev().take_while(|(at, _)| now - at <= window_us);
+                let tokens: u64 = in_window.map(|(_, cost)| cost).sum();
+                prop_assert!(tokens <= limit, "{tokens} in the window that ends at {now}");
+            }
+        }
+    }
+
+    #[test]
+    fn steady_requests_at_the_rest_of_a_limit_by_window_always_pass(
+        (limit, window_us, burst) in windows(),
+        drained in any::<bool>(),
+    ) {
+        let bucket = TokenBucket::by_window(limit, window_us, burst).unwrap();
+        let parameters = Limit::TokenBucket(bucket);
+        let level = if drained { parameters.units(1) } else { parameters.full() };
+        let mut bucket = Bucket { level, at: 0 };
+        let interval_us = window_us.div_ceil(limit - burst);
+        for request in 0..500_u64 {
+            let now = request * interval_us;
+            let allowed = take_one(&mut bucket, parameters, 1, now);
+            prop_assert!(allowed, "request {request} at {now}");
         }
     }
 }

@@ -35,6 +35,14 @@ pub enum TokenBucketError {
     /// More tokens per microsecond than [`MAX_UNITS`].
     #[error("the rate is too large: at most {max_tokens} per period can be counted exactly", max_tokens = MAX_UNITS)]
     RateTooLarge,
+    /// The burst of a limit by window is not below the limit, so that no rate remains.
+    #[error("a burst of {burst} leaves no rate: it must be less than the limit of {limit}")]
+    BurstNotBelowLimit {
+        /// Maximum number of tokens in a window.
+        limit: u64,
+        /// Capacity in tokens.
+        burst: u64,
+    },
     /// The full level would exceed [`MAX_UNITS`].
     #[error("the burst is too large for this rate: at most {max_burst} can be counted exactly")]
     BurstTooLarge {
@@ -73,6 +81,23 @@ impl TokenBucket {
             units_per_token: units_per_token.cast_signed(),
             burst,
         })
+    }
+
+    /// Creates a bucket that yields at most `limit` tokens in any window of `window_us` microseconds,
+    /// both ends included. Its capacity is `burst` tokens and its rate is `limit - burst` tokens per
+    /// window: a full bucket, and what is added in a window, are `limit` tokens together.
+    ///
+    /// # Errors
+    /// If `burst` is not below `limit`, or as [`new`](Self::new) for that rate and burst.
+    pub const fn by_window(
+        limit: u64,
+        window_us: u64,
+        burst: u64,
+    ) -> Result<Self, TokenBucketError> {
+        if burst >= limit {
+            return Err(TokenBucketError::BurstNotBelowLimit { limit, burst });
+        }
+        Self::new(limit - burst, window_us, burst)
     }
 
     /// Capacity of the bucket in tokens, at least 1.

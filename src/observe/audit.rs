@@ -226,7 +226,7 @@ impl Tally {
             key_from: source.map(ToString::to_string),
             ip: counted.and_then(|ip| ShownAddress::of(ip, policy)),
             plan: policy.plans.get(client.plan as usize).filter(|_| is_limited).map(Arc::clone),
-            limit: limit.map(|grant| (grant.rate, grant.limit.capacity())),
+            limit: limit.map(|grant| (grant.written, grant.limit.capacity())),
         }
     }
 }

@@ -154,6 +154,8 @@ pub struct Rule {
     pub name: Arc<str>,
     /// Free text, shown with the rule.
     pub description: Option<String>,
+    /// How the rule counts: the kind of all its grants.
+    pub kind: Kind,
     /// Requests with equal values of these share a bucket. In canonical order, so that the order in the
     /// file does not matter. Empty: all requests share one bucket.
     pub per: Vec<Dimension>,
@@ -188,11 +190,10 @@ impl Rule {
         self.has_plan_table.get(plan as usize).copied().unwrap_or(false)
     }
 
-    /// Rate, as written in the file, of the limit with that index; `None` if the rule does not grant
-    /// it.
-    pub fn rate_of(&self, limit_index: u32) -> Option<Rate> {
+    /// The limit with that index as written in the file; `None` if the rule does not grant it.
+    pub fn written(&self, limit_index: u32) -> Option<WrittenLimit> {
         let grants = self.grant_by_plan.iter().flatten().chain(self.grant_by_key.values());
-        grants.into_iter().find(|grant| grant.index == limit_index).map(|grant| grant.rate)
+        grants.into_iter().find(|grant| grant.index == limit_index).map(|grant| grant.written)
     }
 }
 
@@ -203,14 +204,59 @@ pub struct Grant {
     pub index: u32,
     /// The limit that the client is granted.
     pub limit: Limit,
-    /// The rate as written in the file, for display.
-    pub rate: Rate,
+    /// The limit as written in the file, for display.
+    pub written: WrittenLimit,
 }
 
-/// A rate as written in the file: `tokens` per `period_us`, not reduced.
+/// How a rule counts. Each kind reads the settings of a grant in its own way, and builds a [`Limit`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// Tokens that are added at a constant rate, up to the burst.
+    #[default]
+    TokenBucket,
+}
+
+impl Kind {
+    /// The word of the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TokenBucket => "token_bucket",
+        }
+    }
+}
+
+/// A limit as written in the file: one variant for each setting that sets it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WrittenLimit {
+    /// `rate`: tokens that a bucket gains per period.
+    Rate(Rate),
+    /// `limit`: maximum number of tokens in any window as long as the period.
+    Limit(Rate),
+}
+
+impl WrittenLimit {
+    /// Name of the setting.
+    pub const fn setting(self) -> &'static str {
+        match self {
+            Self::Rate(_) => "rate",
+            Self::Limit(_) => "limit",
+        }
+    }
+}
+
+impl std::fmt::Display for WrittenLimit {
+    /// The value of the setting: `100/s`, `1000/h`.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Rate(rate) | Self::Limit(rate) => rate.fmt(formatter),
+        }
+    }
+}
+
+/// A number of tokens per period as written in the file: `tokens` per `period_us`, not reduced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rate {
-    /// Tokens that a bucket gains per period.
+    /// Tokens per period.
     pub tokens: u64,
     /// Length of the period, in microseconds.
     pub period_us: u64,

@@ -140,3 +140,34 @@ rate = "100/d"
     assert_eq!((refused.status, refused.remaining()), (429, 19));
     assert_eq!(gateway.get("/cheap").remaining(), 18);
 }
+
+#[test]
+fn limit_by_window_allows_its_burst_at_once_and_is_shown_as_written() {
+    let rules = "[rules.hourly]\nper = [\"ip\"]\nlimit = \"40/h\"\nburst = 7\n";
+    let gateway = Gateway::start(&format!("{DEMO}{rules}"));
+    // The rate is 33 an hour: one token in 109 s.
+    let url = gateway.url("/");
+    assert_eq!(send_many(200, |client, _| client.get(&url)), exactly(7, 193));
+    let refused = gateway.send(&Request::get("/")).json();
+    let detail = refused["detail"].as_str().unwrap().to_owned();
+    assert!(detail.starts_with("Limit \"hourly\" (40/h, burst 7, plan "), "{detail}");
+    let policy = gateway.admin("/api/policy").json();
+    let rule = &policy["rules"][0];
+    assert_eq!(rule["kind"], "token_bucket");
+    let limit = &rule["limits"][0];
+    assert_eq!([&limit["rate"], &limit["rate_is"]], ["40/h", "limit"], "{limit}");
+    let audit = gateway.admin("/api/audit").json();
+    let run = &audit["refusal_runs"][0];
+    assert_eq!([&run["rate"], &run["rate_is"]], ["40/h", "limit"], "{run}");
+    let buckets = gateway.admin("/api/clients/ip/127.0.0.1/buckets").json();
+    let bucket = &buckets["rules"][0];
+    assert_eq!((&bucket["rate"], &bucket["window_ms"]), (&"40/h".into(), &763_637.into()));
+}
+
+#[test]
+fn burst_by_time_is_what_the_rate_yields_in_it() {
+    let rule = "[rules.r]\nper = []\nrate = \"240/d\"\nburst = \"3h\"\n";
+    let gateway = Gateway::start(&format!("{DEMO}{rule}"));
+    let url = gateway.url("/");
+    assert_eq!(send_many(100, |client, _| client.get(&url)), exactly(30, 70));
+}

@@ -38,8 +38,11 @@ struct RuleBucket {
     per: Vec<String>,
     /// Whether only this client uses the bucket.
     own: bool,
+    /// Rate or limit as in the configuration file.
     rate: Option<String>,
     burst: Option<u64>,
+    /// Milliseconds in which an empty bucket becomes full, rounded up.
+    window_ms: Option<u64>,
     /// The values of `per` that identify the bucket and were not given.
     unknown: Vec<String>,
     /// Key of the bucket in Redis.
@@ -93,7 +96,7 @@ impl RuleBucket {
         let route = requested.route.and_then(|route| policy.routes.get(route as usize));
         let route = route.map_or("", |route| &route.name);
         let why_not = |why| wording::why_not(policy, rule, why, route, requested.client.plan);
-        let rate = |charge: &Charge| Some(rule.rate_of(charge.limit_index)?.to_string());
+        let rate = |charge: &Charge| Some(rule.written(charge.limit_index)?.to_string());
         Self {
             rule: rule.name.to_string(),
             applies: charge.is_ok(),
@@ -102,6 +105,7 @@ impl RuleBucket {
             own: *own,
             rate: charge.as_ref().ok().and_then(rate),
             burst: charge.as_ref().ok().map(|charge| charge.limit.capacity()),
+            window_ms: charge.as_ref().ok().map(|charge| charge.limit.window_us().div_ceil(1_000)),
             unknown: unknown(applicability),
             bucket: known.map(|charge| name(policy, rule, &charge)),
             tokens: known.zip(level).map(|(charge, level)| tokens(&charge, level)),

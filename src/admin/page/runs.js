@@ -77,7 +77,8 @@ function limitWords({ rule, plan, key, rate, burst }) {
 }
 
 /** How long the rule needs for the tokens that the last request lacked; `null` if that is unknown. */
-function refill({ kind, tokens, cost, rate }) {
+function refill({ kind, tokens, cost, rate, rate_is: rateIs }) {
+  if (rateIs === "limit") return null;
   const known = [tokens, cost, rate].every((value) => value !== null && value !== undefined);
   if (kind !== "limit" || !known || tokens >= cost) return null;
   return `${plural(cost - tokens, "token")} in ${span(refillMs(rate, cost - tokens))} at ${rate}`;

@@ -12,12 +12,12 @@ export function perMs(rate) {
 export const refillMs = (rate, tokens) => Math.ceil(tokens / perMs(rate));
 
 /** Tokens with their fraction, from the time until the bucket is full. */
-export function exact({ rate, burst, full_after_ms: full }, sinceMs = 0) {
-  return Math.min(burst, burst - Math.max(0, full - sinceMs) * perMs(rate));
+export function exact({ burst, window_ms: empty, full_after_ms: full }, sinceMs = 0) {
+  return Math.min(burst, burst - Math.max(0, full - sinceMs) * (burst / empty));
 }
 
 /** Milliseconds until a request with this cost is allowed; 0 if it is allowed now. */
-export function nextAfterMs({ rate, burst, full_after_ms: full }, cost = 1) {
-  const spare = (burst - cost) / perMs(rate);
+export function nextAfterMs({ burst, window_ms: empty, full_after_ms: full }, cost = 1) {
+  const spare = (burst - cost) * (empty / burst);
   return Math.max(0, Math.ceil(full - spare));
 }

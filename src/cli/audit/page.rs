@@ -13,7 +13,6 @@ use serde::Deserialize;
 use crate::config::suggest::cut;
 use crate::net::percent::encode_component;
 use crate::observe::time::{UtcTime, zone};
-use crate::policy::build::period;
 
 /// Columns of the table, besides `gateway`.
 const HEADINGS: [&str; 11] = [
@@ -98,9 +97,10 @@ pub(super) struct Buckets {
 struct Bucket {
     rule: String,
     #[serde(default)]
-    rate: Option<String>,
-    #[serde(default)]
     burst: Option<u64>,
+    /// Milliseconds from empty to full.
+    #[serde(default)]
+    window_ms: Option<u64>,
     tokens: Option<i64>,
     full_after_ms: Option<u64>,
 }
@@ -108,12 +108,9 @@ struct Bucket {
 impl Bucket {
     /// Milliseconds until the bucket holds `cost` tokens; 0 if it does.
     fn wait_ms(&self, cost: u64) -> Option<u64> {
-        let (tokens, period) = self.rate.as_deref()?.split_once('/')?;
-        let counted = period.starts_with(|first: char| first.is_ascii_digit());
-        let period = period::milliseconds(&format!("{}{period}", if counted { "" } else { "1" }));
-        let beyond = u128::from(self.burst?.checked_sub(cost)?);
-        let beyond_ms =
-            (beyond * u128::from(period.ok()?)).checked_div(tokens.parse::<u128>().ok()?)?;
+        let burst = self.burst?;
+        let beyond = u128::from(burst.checked_sub(cost)?) * u128::from(self.window_ms?);
+        let beyond_ms = beyond.checked_div(u128::from(burst))?;
         Some(self.full_after_ms?.saturating_sub(u64::try_from(beyond_ms).unwrap_or(u64::MAX)))
     }
 }

@@ -298,7 +298,7 @@ impl<'a> ClientRule<'a> {
         });
         LimitView {
             limit: charge.limit.capacity(),
-            rate: rule.rate_of(charge.limit_index).map(|rate| rate.to_string()),
+            rate: rule.written(charge.limit_index).map(|written| written.to_string()),
             window_seconds: seconds_up(charge.limit.window_us()).max(1),
             cost: charge.cost,
             shared: self.shared,

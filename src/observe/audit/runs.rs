@@ -15,7 +15,7 @@ use crate::decide::reason::Reason;
 use crate::limit::MICROS_PER_SECOND;
 use crate::observe::address::ShownAddress;
 use crate::observe::time::UtcTime;
-use crate::policy::Rate;
+use crate::policy::WrittenLimit;
 
 /// How many runs of one kind are kept, and when a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +85,8 @@ pub(super) struct Start {
     pub(super) plan: Option<Arc<str>>,
     /// Where the unknown key was, such as `header:x-api-key`.
     pub(super) key_from: Option<String>,
-    /// Rate and burst of the rule for the client.
-    pub(super) limit: Option<(Rate, u64)>,
+    /// Rate or limit as written, and burst, of the rule for the client.
+    pub(super) limit: Option<(WrittenLimit, u64)>,
 }
 
 /// One point in time by both clocks.
@@ -215,7 +215,8 @@ impl RefusalRun {
             ip: start.ip.map(|ip| ip.to_string()),
             rule: text(&refused.id.rule),
             plan: text(&start.plan),
-            rate: start.limit.map(|(rate, _)| rate.to_string()),
+            rate: start.limit.map(|(written, _)| written.to_string()),
+            rate_is: start.limit.map(|(written, _)| written.setting().to_owned()),
             burst: start.limit.map(|(_, burst)| burst),
             route: text(&refused.route),
             other_routes: refused.other_routes,

@@ -33,6 +33,7 @@ impl RefusalRunView {
             rule: text("rule"),
             plan: text("plan"),
             rate: text("rate"),
+            rate_is: text("rate_is").or_else(|| text("rate").map(|_| "rate".to_owned())),
             burst: number("burst"),
             route: text("route"),
             other_routes: fields.contains_key(&b"other_routes"[..]),

@@ -36,8 +36,10 @@ pub struct RefusalRunView {
     pub rule: Option<String>,
     /// Name of the client's plan; null for the kind `unauthorized`.
     pub plan: Option<String>,
-    /// Rate of the rule for this client, such as `100/s`; null if no rule limits it.
+    /// Rate or limit of the rule for this client, such as `100/s`; null if no rule limits it.
     pub rate: Option<String>,
+    /// The setting that `rate` shows: `rate` or `limit`; null if no rule limits the client.
+    pub rate_is: Option<String>,
     /// Burst of the rule for this client, in tokens; null if no rule limits it.
     pub burst: Option<u64>,
     /// Name of the route of the last refusal; null if it matched none.
@@ -74,6 +76,7 @@ impl RefusalRunView {
             ("rule", self.rule.clone()),
             ("plan", self.plan.clone()),
             ("rate", self.rate.clone()),
+            ("rate_is", self.rate_is.clone().filter(|setting| setting != "rate")),
             ("burst", number(self.burst)),
             ("route", self.route.clone()),
             ("other_routes", self.other_routes.then(|| "true".to_owned())),

@@ -1,16 +1,15 @@
-//! Builds limits from rates and bursts.
+//! Builds limits from the grants of rules, plans and keys. The rule's kind reads the settings of a grant.
+
+mod token_bucket;
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
-use crate::config::spanned::Spanned;
+use crate::config::rules::Burst;
 use crate::config::tables::Field;
 use crate::limit::Limit;
-use crate::limit::token_bucket::TokenBucketError;
-use crate::policy::{Grant, Rate};
-
-use super::rate;
+use crate::policy::{Grant, Kind, WrittenLimit};
 
 /// All distinct limits of the file.
 #[derive(Debug, Default)]
@@ -25,7 +24,7 @@ pub(super) struct PlacedGrant {
     pub(super) grant: Grant,
     /// Words that follow "the rule allows" in messages: empty, ` the plan …` or ` the key …`.
     pub(super) owner: String,
-    /// The burst, or the rate if the burst is left out.
+    /// The burst, or the rate or limit if the burst is left out.
     pub(super) span: Range<usize>,
     /// Whether the burst is left out.
     pub(super) is_default_burst: bool,
@@ -34,8 +33,21 @@ pub(super) struct PlacedGrant {
 /// A grant as written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Written<'a> {
+    /// Kind of the rule.
+    pub(super) kind: Kind,
     pub(super) rate: &'a Field<String>,
-    pub(super) burst: &'a Field<u64>,
+    pub(super) limit: &'a Field<String>,
+    pub(super) burst: &'a Field<Burst>,
+}
+
+/// A limit that a kind has read from a grant.
+#[derive(Debug, Clone)]
+struct ReadLimit {
+    limit: Limit,
+    written: WrittenLimit,
+    /// See [`PlacedGrant::span`].
+    span: Range<usize>,
+    is_default_burst: bool,
 }
 
 impl Limits {
@@ -52,7 +64,14 @@ impl Limits {
     }
 }
 
-/// The grant of the table at `path` and `span`, which must have a rate.
+impl Written<'_> {
+    /// Whether the grant has the setting that makes it a limit.
+    pub(super) const fn is_limit(&self) -> bool {
+        self.rate.is_some() || self.limit.is_some()
+    }
+}
+
+/// The grant of the table at `path` and `span`, which must have a rate or limit.
 pub(super) fn required(
     written: Written<'_>,
     path: &[&str],
@@ -60,9 +79,8 @@ pub(super) fn required(
     limits: &mut Limits,
     diagnostics: &mut Diagnostics,
 ) -> Option<PlacedGrant> {
-    if written.rate.is_none() {
-        let rate_path: Vec<&str> = path.iter().copied().chain(["rate"]).collect();
-        if !diagnostics.explain_absence(&rate_path) {
+    if !written.is_limit() {
+        if !is_explained(path, "rate", diagnostics) && !is_explained(path, "limit", diagnostics) {
             let message = format!("`{}` has no rate", path.join("."));
             let help = "write `{ rate = \"10/s\", burst = 20 }`";
             diagnostics.push(Diagnostic::new(span, message).help(help));
@@ -72,61 +90,22 @@ pub(super) fn required(
     optional(written, path, limits, diagnostics)
 }
 
-/// The grant of a rate and a burst in the table at `path`; none without a rate or with an error.
+/// The grant in the table at `path`; none without a rate and a limit, or with an error.
 pub(super) fn optional(
     written: Written<'_>,
     path: &[&str],
     limits: &mut Limits,
     diagnostics: &mut Diagnostics,
 ) -> Option<PlacedGrant> {
-    let written_rate = written.rate.as_ref()?;
-    let rate = match rate::parse(written_rate.get_ref()) {
-        Ok(rate) => rate,
-        Err(error) => {
-            diagnostics.push(Diagnostic::new(written_rate.span(), error.message).help(error.help));
-            return None;
-        }
+    let ReadLimit { limit, written, span, is_default_burst } = match written.kind {
+        Kind::TokenBucket => token_bucket::read(written, path, diagnostics)?,
     };
-    if written.burst.is_none() {
-        let burst_path: Vec<&str> = path.iter().copied().chain(["burst"]).collect();
-        if diagnostics.explain_absence(&burst_path) {
-            return None;
-        }
-    }
-    let burst = written.burst.as_ref().map_or(rate.tokens, |burst| *burst.get_ref());
-    let span = written.burst.as_ref().map_or_else(|| written_rate.span(), Spanned::span);
-    match Limit::token_bucket(rate.tokens, rate.period_us, burst) {
-        Ok(limit) => {
-            let grant = Grant { index: limits.index_of(limit), limit, rate };
-            let is_default_burst = written.burst.is_none();
-            Some(PlacedGrant { grant, owner: String::new(), span, is_default_burst })
-        }
-        Err(error) => {
-            diagnostics.push(impossible(error, rate, written_rate.span(), span));
-            None
-        }
-    }
+    let grant = Grant { index: limits.index_of(limit), limit, written };
+    Some(PlacedGrant { grant, owner: String::new(), span, is_default_burst })
 }
 
-/// The diagnostic of a limit that cannot be counted.
-fn impossible(
-    error: TokenBucketError,
-    rate: Rate,
-    rate_span: Range<usize>,
-    burst_span: Range<usize>,
-) -> Diagnostic {
-    match error {
-        TokenBucketError::BurstTooLarge { max_burst }
-            if max_burst < rate.tokens && max_burst < 2 =>
-        {
-            let message = "the period of the rate is too long to be counted exactly";
-            Diagnostic::new(rate_span, message).help("take a shorter one, such as `1/30d`")
-        }
-        TokenBucketError::ZeroBurst | TokenBucketError::BurstTooLarge { .. } => {
-            Diagnostic::new(burst_span, error.to_string())
-        }
-        TokenBucketError::ZeroRate
-        | TokenBucketError::ZeroPeriod
-        | TokenBucketError::RateTooLarge => Diagnostic::new(rate_span, error.to_string()),
-    }
+/// Whether a setting of the table at `path` is missing because of an error that is already reported.
+fn is_explained(path: &[&str], name: &str, diagnostics: &mut Diagnostics) -> bool {
+    let path: Vec<&str> = path.iter().copied().chain([name]).collect();
+    diagnostics.explain_absence(&path)
 }

@@ -16,7 +16,7 @@ use crate::config::spanned::Spanned;
 use crate::config::suggest::{self, cut};
 use crate::config::tables::List;
 use crate::config::{Config, in_order, rules as written};
-use crate::policy::{Dimension, Exempt, OnFailure, Rule};
+use crate::policy::{Dimension, Exempt, Kind, OnFailure, Rule};
 
 /// The items that `per` takes.
 const DIMENSIONS: [&str; 8] =
@@ -118,6 +118,7 @@ fn rule(
     Rule {
         name: name.clone(),
         description: table.description.as_ref().map(|text| text.get_ref().clone()),
+        kind: meaning(table.kind.as_ref()),
         per,
         enabled: table.enabled.as_ref().is_none_or(|enabled| *enabled.get_ref()),
         routes,
@@ -143,13 +144,17 @@ fn plan_grants(
 ) -> Vec<PlacedGrant> {
     let mut grants = Vec::new();
     let rule_name = name.get_ref().as_str();
-    let explained = ["rate", "plans"]
+    let explained = ["kind", "rate", "limit", "plans"]
         .iter()
         .any(|name| diagnostics.explain_absence(&["rules", rule_name, name]));
-    if table.rate.is_none() && !explained {
+    let plain =
+        Written { kind: rule.kind, rate: &table.rate, limit: &table.limit, burst: &table.burst };
+    if !plain.is_limit() && !explained {
         if let Some(burst) = &table.burst {
             let help = "add `rate = \"10/s\"`";
-            diagnostics.push(Diagnostic::new(burst.span(), "`burst` without a `rate`").help(help));
+            diagnostics.push(
+                Diagnostic::new(burst.span(), "`burst` without a `rate` or `limit`").help(help),
+            );
         } else if table.plans.is_empty() {
             let message = format!("the rule `{}` has no rate", cut(rule_name, 64));
             let help =
@@ -157,7 +162,9 @@ fn plan_grants(
             diagnostics.push(Diagnostic::new(name.span(), message).help(help));
         }
     }
-    let plain = Written { rate: &table.rate, burst: &table.burst };
+    if diagnostics.is_rejected(&["rules", rule_name, "kind"]) {
+        return grants;
+    }
     if let Some(placed) = grant::optional(plain, &["rules", rule_name], limits, diagnostics) {
         rule.grant_by_plan.fill(Some(placed.grant));
         grants.push(placed);
@@ -166,7 +173,7 @@ fn plan_grants(
         let index = names.plans.find(plan, diagnostics);
         let path = ["rules", rule_name, "plans", plan.get_ref()];
         let granted = granted.get_ref();
-        let written = Written { rate: &granted.rate, burst: &granted.burst };
+        let written = written(rule.kind, granted);
         let placed = grant::required(written, &path, plan.span(), limits, diagnostics);
         let (Some(index), Some(placed)) = (index, placed) else { continue };
         set(&mut rule.grant_by_plan, index, Some(placed.grant));
@@ -189,10 +196,13 @@ fn key_grants(
         for (name, granted) in in_order(&key.get_ref().rules) {
             let rule = names.rules.find(name, diagnostics);
             let path = ["keys", id.get_ref(), "rules", name.get_ref()];
-            let granted = granted.get_ref();
-            let written = Written { rate: &granted.rate, burst: &granted.burst };
-            let placed = grant::required(written, &path, name.span(), limits, diagnostics);
             let index = rule.and_then(|index| usize::try_from(index).ok());
+            let kind = index.and_then(|index| rules.list.get(index)).map(|rule| rule.kind);
+            if diagnostics.is_rejected(&["rules", name.get_ref(), "kind"]) {
+                continue;
+            }
+            let written = written(kind.unwrap_or_default(), granted.get_ref());
+            let placed = grant::required(written, &path, name.span(), limits, diagnostics);
             let (Some(index), Some(placed)) = (index, placed) else { continue };
             if let (Some(rule), Some(grants)) =
                 (rules.list.get_mut(index), rules.grants.get_mut(index))
@@ -203,6 +213,11 @@ fn key_grants(
             }
         }
     }
+}
+
+/// A grant of a plan or key, of the kind of its rule.
+const fn written(kind: Kind, table: &written::Grant) -> Written<'_> {
+    Written { kind, rate: &table.rate, limit: &table.limit, burst: &table.burst }
 }
 
 fn set<T>(list: &mut [T], index: u32, value: T) {

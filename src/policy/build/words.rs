@@ -10,6 +10,14 @@ pub(super) fn meaning<W: Copy, M: From<W> + Default>(field: Option<&Spanned<W>>)
     field.map_or_else(M::default, |word| M::from(*word.get_ref()))
 }
 
+impl From<words::Kind> for crate::policy::Kind {
+    fn from(word: words::Kind) -> Self {
+        match word {
+            words::Kind::TokenBucket => Self::TokenBucket,
+        }
+    }
+}
+
 impl From<words::Mode> for crate::limit::charge::Mode {
     fn from(word: words::Mode) -> Self {
         match word {

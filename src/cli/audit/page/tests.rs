@@ -22,7 +22,7 @@ fn page(search: Search, runs: &[Value], more: &Value) -> Page {
     answer.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let refusals = serde_json::from_value(answer).unwrap();
     let buckets = json!({ "levels": "redis", "rules": [
-        { "rule": "per-key", "rate": "100/s", "burst": 500, "tokens": 2, "full_after_ms": 4_975 },
+        { "rule": "per-key", "rate": "100/s", "burst": 500, "window_ms": 5_000, "tokens": 2, "full_after_ms": 4_975 },
         { "rule": "search", "tokens": null, "full_after_ms": null },
     ] });
     let buckets = serde_json::from_value(buckets).unwrap();
@@ -92,20 +92,26 @@ fn nothing_found_on_this_gateway_is_not_said_of_all_gateways() {
 
 #[test]
 fn wait_for_the_cost_follows_from_the_time_to_full() {
-    let bucket = |rate: &str, burst, full_after_ms| -> Bucket {
-        let bucket = json!({ "rule": "r", "rate": rate, "burst": burst, "tokens": 0, "full_after_ms": full_after_ms });
+    let bucket = |window_ms: Option<u64>, burst, full_after_ms| -> Bucket {
+        let bucket = json!({
+            "rule": "r", "window_ms": window_ms, "burst": burst, "tokens": 0, "full_after_ms": full_after_ms
+        });
         serde_json::from_value(bucket).unwrap()
     };
-    for (rate, burst, full_after_ms, cost, expected) in [
-        ("20/m", 50, 150_000, 5, Some(15_000)),
-        ("20/m", 50, 135_000, 5, Some(0)),
-        ("3/250ms", 10, 834, 1, Some(84)),
-        ("1/h", 1, 3_599_001, 1, Some(3_599_001)),
-        ("1/h", 1, 3_599_001, 2, None),
-        ("0/s", 1, 1, 1, None),
-        ("often", 1, 1, 1, None),
+    for (window_ms, burst, full_after_ms, cost, expected) in [
+        // 20/m, burst 50.
+        (Some(150_000), 50, 150_000, 5, Some(15_000)),
+        (Some(150_000), 50, 135_000, 5, Some(0)),
+        // 3/250ms, burst 10.
+        (Some(834), 10, 834, 1, Some(84)),
+        // 1/h, burst 1.
+        (Some(3_600_000), 1, 3_599_001, 1, Some(3_599_001)),
+        (Some(3_600_000), 1, 3_599_001, 2, None),
+        (Some(1), 0, 1, 0, None),
+        (None, 1, 1, 1, None),
     ] {
-        assert_eq!(bucket(rate, burst, full_after_ms).wait_ms(cost), expected, "{rate} {cost}");
+        let wait_ms = bucket(window_ms, burst, full_after_ms).wait_ms(cost);
+        assert_eq!(wait_ms, expected, "{window_ms:?} {cost}");
     }
 }
 

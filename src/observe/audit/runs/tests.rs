@@ -34,7 +34,7 @@ fn refused(client: &str, rule: &str, now: u64) -> Refused {
 
 fn start(client: &str) -> Start {
     let ip = client.parse().unwrap_or(IpAddr::from([192, 0, 2, 9]));
-    let rate = Rate { tokens: 100, period_us: SECOND };
+    let rate = WrittenLimit::Rate(crate::policy::Rate { tokens: 100, period_us: SECOND });
     Start {
         key_from: None,
         ip: Some(ShownAddress::Plain(ip)),

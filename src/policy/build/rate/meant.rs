@@ -1,6 +1,7 @@
 //! Guesses the rate that a text means, such as `90/m` for `1.5/s` and `10/s` for `10rps`. The guess is
 //! exact, or none.
 
+use super::Setting;
 #[cfg(test)]
 use crate::policy::Rate;
 use crate::policy::build::period;
@@ -39,7 +40,7 @@ pub(super) fn meant(text: &str) -> Option<String> {
         let over = tokens.over * length.under;
         exact(Fraction { over, under: tokens.under * length.over }, unit_ms)?
     };
-    super::is_usable(&written).then_some(written)
+    Setting::Rate.is_usable(&written).then_some(written)
 }
 
 /// Splits a text at its period: `10/s`, `10r/s`, `10req/s`, `10rps`.
@@ -205,7 +206,7 @@ mod tests {
             prop_assume!(whole > 0 || part > 0);
             let text = format!("{whole}.{part:03}/{}", unit.0);
             if let Some(written) = meant(&text) {
-                let rate = super::super::parse(&written).unwrap();
+                let rate = super::super::parse(Setting::Rate, &written).unwrap();
                 let over = u128::from(whole) * 1_000 + u128::from(part);
                 let tokens = Fraction { over, under: 1_000 };
                 prop_assert!(is_exact(rate, tokens, unit.1), "{text} is not {written}");
@@ -218,7 +219,7 @@ mod tests {
         #[test]
         fn any_text_is_read_without_a_panic(text in "[0-9.,k_ ]{0,24}[a-z/ ]{0,12}[0-9.]{0,24}[a-z]{0,7}") {
             if let Some(written) = meant(&text) {
-                prop_assert!(super::super::parse(&written).is_ok(), "{}: {}", text, written);
+                prop_assert!(super::super::parse(Setting::Rate, &written).is_ok(), "{}: {}", text, written);
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::net::address::HostPort;
 use crate::policy::redis::{Address, Login, Ready, Secret, StartWithout};
 use crate::policy::settings::{KeySource, MaxBytes, OnUnknownKey, Target};
 use crate::policy::tracing::SamplingRatio;
-use crate::policy::{Dimension, OnFailure, OnMissing, Policy};
+use crate::policy::{Dimension, Kind, OnFailure, OnMissing, Policy, Rate, WrittenLimit};
 
 const EXAMPLE: &str = include_str!("../fixtures/example.toml");
 const SECOND: u64 = 1_000_000;
@@ -52,7 +52,7 @@ fn example_is_resolved() {
     let pro = per_key.grant_by_plan[1].unwrap();
     assert_eq!(pro.limit, Limit::token_bucket(100, SECOND, 500).unwrap());
     assert_eq!(policy.limits[pro.index as usize], pro.limit);
-    assert_eq!((pro.rate.tokens, pro.rate.period_us), (100, SECOND));
+    assert_eq!(pro.written, WrittenLimit::Rate(Rate { tokens: 100, period_us: SECOND }));
     assert!(per_key.has_plan_table(1) && !per_ip.has_plan_table(1));
     assert_eq!(per_ip.grant_by_plan[0], per_ip.grant_by_plan[2]);
     assert_eq!(search.per, [Dimension::Key, Dimension::Route]);
@@ -64,6 +64,58 @@ fn example_is_resolved() {
     assert!(everyone.per.is_empty());
     assert_eq!(everyone.mode, Mode::Enforce);
     assert_eq!(policy.limits.len(), 6);
+}
+
+#[test]
+fn limit_by_window_is_a_bucket_of_the_rest_of_the_limit() {
+    const HOUR: u64 = 3600 * SECOND;
+    // (settings, rate per hour, burst, as written)
+    let table = [
+        ("limit = '1000/h'\nburst = 100", 900, 100, "1000/h"),
+        ("limit = '1000/h'", 900, 100, "1000/h"),
+        ("limit = '2/h'", 1, 1, "2/h"),
+        ("limit = '19/h'", 18, 1, "19/h"),
+        ("limit = '29/h'", 27, 2, "29/h"),
+        ("limit = '2000/2h'\nburst = 200", 900, 200, "2000/2h"),
+        // As much as the rest yields: 800 an hour are 200 in 15 minutes.
+        ("limit = '1000/h'\nburst = '15m'", 800, 200, "1000/h"),
+        ("limit = '1000/h'\nburst = '1h'", 500, 500, "1000/h"),
+        ("limit = '1000/h'\nburst = '1ms'", 999, 1, "1000/h"),
+        ("limit = '1000/h'\nburst = '366d'", 1, 999, "1000/h"),
+        ("rate = '900/h'\nburst = 100", 900, 100, "900/h"),
+        ("kind = 'token_bucket'\nrate = '900/h'\nburst = 100", 900, 100, "900/h"),
+        ("rate = '900/h'", 900, 900, "900/h"),
+        ("rate = '900/h'\nburst = '5m'", 900, 75, "900/h"),
+        ("rate = '900/h'\nburst = '1ms'", 900, 1, "900/h"),
+        ("rate = '900/h'\nburst = '2h'", 900, 1800, "900/h"),
+    ];
+    for (settings, tokens, burst, written) in table {
+        let policy = smallest_with(&format!("[rules.r]\nper = []\n{settings}"));
+        let rule = &policy.rules[0];
+        let grant = rule.grant_by_plan[0].unwrap();
+        assert_eq!(grant.limit, Limit::token_bucket(tokens, HOUR, burst).unwrap(), "{settings}");
+        assert_eq!(grant.written.to_string(), written, "{settings}");
+        assert_eq!(rule.kind, Kind::TokenBucket);
+        let setting = if settings.contains("limit") { "limit" } else { "rate" };
+        assert_eq!(grant.written.setting(), setting, "{settings}");
+    }
+}
+
+#[test]
+fn plans_and_keys_have_limits_by_window_and_bursts_by_time() {
+    let sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+    let policy = smallest_with(&format!(
+        "[plans.free]\n[plans.pro]\n[keys.acme]\nsha256 = '{sha256}'\nplan = 'pro'\n\
+         rules.r = {{ limit = '60/m', burst = 10 }}\n[rules.r]\nper = ['key']\nrate = '1/s'\n\
+         plans.pro = {{ rate = '10/s', burst = '1m' }}\n"
+    ));
+    let rule = &policy.rules[0];
+    let of_plan = |plan: usize| rule.grant_by_plan[plan].unwrap().limit;
+    assert_eq!(of_plan(0), Limit::token_bucket(1, SECOND, 1).unwrap());
+    assert_eq!(of_plan(1), Limit::token_bucket(10, SECOND, 600).unwrap());
+    let of_key = rule.grant_by_key[&0];
+    assert_eq!(of_key.limit, Limit::token_bucket(50, 60 * SECOND, 10).unwrap());
+    assert_eq!(of_key.written.to_string(), "60/m");
 }
 
 #[test]

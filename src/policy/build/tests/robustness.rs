@@ -34,7 +34,7 @@ const NUMBERS: [(&str, &str); 22] = [
 ];
 
 /// Every text of the file that contains a number.
-const TEXTS: [(&str, &str); 18] = [
+const TEXTS: [(&str, &str); 23] = [
     ("[server]", "read_timeout"),
     ("[server]", "drain_timeout"),
     ("[server]", "upgrade_timeout"),
@@ -53,6 +53,11 @@ const TEXTS: [(&str, &str); 18] = [
     ("[rules.r]\nper = []", "rate"),
     ("[rules.r]\nper = []\nburst = 1", "plans.default.rate"),
     ("[keys.k]", "rules.r.rate"),
+    ("[rules.r]\nper = []", "limit"),
+    ("[rules.r]\nper = []\nburst = 1", "plans.default.limit"),
+    ("[keys.k]", "rules.r.limit"),
+    ("[rules.r]\nper = []\nrate = '1/d'", "burst"),
+    ("[rules.r]\nper = []\nlimit = '7/d'", "burst"),
 ];
 
 /// Settings whose text has a syntax of its own: the beginning of the table, and the name.
@@ -168,7 +173,7 @@ fn files_with_10_000_errors_are_read() {
     assert_eq!(shown.matches("error:").count(), 50);
 
     // Three errors in each rule. What is missing is not reported beyond 1000 errors.
-    let rule = |n| format!("[rules.r{n}]\nburst = 'x'");
+    let rule = |n| format!("[rules.r{n}]\nburst = []");
     let shown = render(&(0..500).map(rule).collect::<Vec<_>>().join("\n"));
     assert!(shown.contains("gateway.toml: 1000 errors"), "{}", &shown[shown.len() - 99..]);
 }

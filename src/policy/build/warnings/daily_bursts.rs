@@ -12,7 +12,7 @@ use std::fmt;
 use super::super::grant::PlacedGrant;
 use super::super::rules::Rules;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
-use crate::policy::{Rate, Rule};
+use crate::policy::{Rate, Rule, WrittenLimit};
 
 /// Microseconds in a day.
 const DAY_US: u64 = 86_400_000_000;
@@ -34,7 +34,9 @@ pub(super) fn add(rules: &Rules, diagnostics: &mut Diagnostics) {
     for (rule, placed) in
         enabled.flat_map(|(rule, grants)| grants.iter().map(move |one| (rule, one)))
     {
-        if let Some(doubled) = doubled(placed.grant.rate, placed.grant.limit.capacity()) {
+        // The burst of a limit by window is a part of the limit.
+        let WrittenLimit::Rate(rate) = placed.grant.written else { continue };
+        if let Some(doubled) = doubled(rate, placed.grant.limit.capacity()) {
             diagnostics.push(warning(rule, placed, doubled));
         }
     }
@@ -96,8 +98,12 @@ impl fmt::Display for Doubled {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::rate::parse;
+    use super::super::super::rate::{self, Setting};
     use super::*;
+
+    fn parse(text: &str) -> Result<Rate, rate::RateError> {
+        rate::parse(Setting::Rate, text)
+    }
 
     #[test]
     fn burst_is_reported_from_twice_the_daily_limit_on() {

@@ -7,7 +7,7 @@ const COLON: &str = "`=` follows a name, not `:`";
 
 #[test]
 fn a_string_needs_quotes() {
-    insta::assert_snapshot!(render("[rules.r]\nper = []\nrate = 10/s\nburst = 'x'\n"), @r#"
+    insta::assert_snapshot!(render("[rules.r]\nper = []\nrate = 10/s\nburst = []\n"), @r#"
     error: a string needs quotes
      --> gateway.toml:3:8
       |
@@ -16,11 +16,11 @@ fn a_string_needs_quotes() {
       |
       = help: write it as `"…"`
 
-    error: `burst` is a whole number, not a string
+    error: `burst` is a whole number or a duration, not a list
      --> gateway.toml:4:9
       |
-    4 | burst = 'x'
-      |         ^^^
+    4 | burst = []
+      |         ^^
 
     gateway.toml: 2 errors
     "#);

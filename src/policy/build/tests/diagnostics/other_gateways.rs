@@ -114,7 +114,7 @@ fn settings_of_upstreams_and_routes_have_other_names_or_do_not_exist() {
 
 #[test]
 fn settings_of_rules_have_other_names_or_do_not_exist() {
-    insta::assert_snapshot!(render("[rules.r]\nby = 'ip'\nlimit = 100\nwindow = '10s'\nalgorithm = 'gcra'\n"), @r#"
+    insta::assert_snapshot!(render("[rules.r]\nby = 'ip'\nrequests = 100\nwindow = '10s'\nalgorithm = 'gcra'\n"), @r#"
     error: unknown name `by` in `rules.r`
      --> gateway.toml:2:1
       |
@@ -123,11 +123,11 @@ fn settings_of_rules_have_other_names_or_do_not_exist() {
       |
       = help: write `per = ["key"]`
 
-    error: unknown name `limit` in `rules.r`
+    error: unknown name `requests` in `rules.r`
      --> gateway.toml:3:1
       |
-    3 | limit = 100
-      | ^^^^^
+    3 | requests = 100
+      | ^^^^^^^^
       |
       = help: write `rate = "10/s"`
 
@@ -145,7 +145,7 @@ fn settings_of_rules_have_other_names_or_do_not_exist() {
     5 | algorithm = 'gcra'
       | ^^^^^^^^^
       |
-      = help: every rule is a token bucket with a `rate` and a `burst`
+      = help: write `kind = "token_bucket"`
 
     gateway.toml: 4 errors
     "#);
@@ -173,7 +173,7 @@ fn settings_of_plans_and_keys_belong_elsewhere() {
     error: unknown name `limit` in `keys.acme`
      --> gateway.toml:6:1
       |
-    6 | limit = *
+    6 | limit = 5
       | ^^^^^
       |
       = help: a rate of one key overrides a rule, as `rules.<rule> = { rate = "10/s" }`
@@ -220,8 +220,8 @@ fn other_name_of_a_setting_hides_no_error_and_adds_none() {
         ["unknown name `url` in `upstreams.api`", "`cost` is a whole number, not a string",]
     );
     assert_eq!(
-        messages(&format!("[rules.r]\nlimit_by = 'ip'\nlimit = 5\n{}", super::super::SMALLEST)),
-        ["unknown name `limit_by` in `rules.r`", "unknown name `limit` in `rules.r`"]
+        messages(&format!("[rules.r]\nlimit_by = 'ip'\nrequests = 5\n{}", super::super::SMALLEST)),
+        ["unknown name `limit_by` in `rules.r`", "unknown name `requests` in `rules.r`"]
     );
 }
 

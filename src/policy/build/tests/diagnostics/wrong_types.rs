@@ -3,15 +3,15 @@
 use super::super::render;
 
 #[test]
-fn burst_is_a_whole_number_not_a_string() {
+fn burst_in_quotes_is_a_duration() {
     insta::assert_snapshot!(render("[rules.r]\nper = []\nrate = '1/s'\nburst = \"50\""), @r#"
-    error: `burst` is a whole number, not a string
+    error: `burst` has no unit
      --> gateway.toml:4:9
       |
     4 | burst = "50"
       |         ^^^^
       |
-      = help: write `burst = 50`
+      = help: for 50 tokens, write `burst = 50`; a duration looks like `5m`
 
     gateway.toml: 1 error
     "#);
@@ -63,7 +63,7 @@ fn burst_cannot_be_negative() {
 #[test]
 fn burst_is_a_whole_number_not_1e30() {
     insta::assert_snapshot!(render("[rules.r]\nper = []\nrate = '1/s'\nburst = 1e30"), @r"
-    error: `burst` is a whole number, not `1e30`
+    error: `burst` is a whole number or a duration, not `1e30`
      --> gateway.toml:4:9
       |
     4 | burst = 1e30
@@ -87,7 +87,7 @@ fn burst_is_a_whole_number_not_1e30() {
 #[test]
 fn burst_is_a_whole_number_not_nan() {
     insta::assert_snapshot!(render("[rules.r]\nper = []\nrate = '1/s'\nburst = nan"), @r"
-    error: `burst` is a whole number, not `nan`
+    error: `burst` is a whole number or a duration, not `nan`
      --> gateway.toml:4:9
       |
     4 | burst = nan
