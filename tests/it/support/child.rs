@@ -1,37 +1,30 @@
 //! A child process whose output is captured, killed when its handle is dropped.
 
-use std::io::{BufRead as _, BufReader, Read};
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::Arc;
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use parking_lot::{Condvar, Mutex};
 
 use super::wait::{TIMEOUT, within};
 
 /// A running process.
 pub(crate) struct Child {
     process: std::process::Child,
-    log: Arc<Log>,
-}
-
-/// Output and error streams of a process so far.
-#[derive(Default)]
-struct Log {
-    text: Mutex<String>,
-    appended: Condvar,
+    /// Output and error streams. A file, since each line is there as soon as it is written; a thread that reads a pipe
+    /// can be late on a busy machine.
+    log: File,
 }
 
 impl Child {
     /// Starts `command`. If the program is missing, the panic message shows `install`.
     pub(crate) fn start(command: &mut Command, install: &str) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut process = spawned(command.spawn(), command, install);
-        let log = Arc::new(Log::default());
-        log.clone().keep(process.stdout.take());
-        log.clone().keep(process.stderr.take());
+        // Without `append`, a program that opens `/dev/stdout` would overwrite earlier lines.
+        let log = tempfile::Builder::new().append(true).tempfile().unwrap().into_file();
+        command.stdin(Stdio::null());
+        command.stdout(log.try_clone().unwrap()).stderr(log.try_clone().unwrap());
+        let process = spawned(command.spawn(), command, install);
         Self { process, log }
     }
 
@@ -46,28 +39,25 @@ impl Child {
         kill(id, signal).unwrap();
     }
 
-    /// Output so far.
+    /// The lines of the output so far.
     pub(crate) fn log(&self) -> String {
-        self.log.text.lock().clone()
+        let mut text = vec![0; self.log.metadata().unwrap().len().try_into().unwrap()];
+        self.log.read_exact_at(&mut text, 0).unwrap();
+        // The last line may be written in parts.
+        text.truncate(text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+        String::from_utf8_lossy(&text).into_owned()
     }
 
     /// Waits until `read` finds something in the output. `None` if the process exits first, or after
     /// the timeout.
     pub(crate) fn wait_for<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Option<T> {
-        let log = Arc::clone(&self.log);
-        let mut text = log.text.lock();
-        let mut waited = Duration::ZERO;
-        loop {
-            if let Some(found) = read(&text) {
-                return Some(found);
-            }
-            if waited > TIMEOUT || self.has_exited() {
-                return None;
-            }
-            let step = Duration::from_millis(50);
-            log.appended.wait_for(&mut text, step);
-            waited += step;
-        }
+        let found = within(TIMEOUT, || {
+            // In this order: the last lines precede the exit.
+            let has_exited = self.has_exited();
+            let found = read(&self.log());
+            (found.is_some() || has_exited).then_some(found)
+        });
+        found.flatten()
     }
 
     /// Whether the process has exited.
@@ -78,21 +68,6 @@ impl Child {
     /// Waits until the process exits.
     pub(crate) fn exit(&mut self) -> Option<ExitStatus> {
         within(TIMEOUT, || self.process.try_wait().ok().flatten())
-    }
-}
-
-impl Log {
-    fn keep(self: Arc<Self>, stream: Option<impl Read + Send + 'static>) {
-        let Some(stream) = stream else { return };
-        std::thread::spawn(move || {
-            let mut stream = BufReader::new(stream);
-            let mut line = Vec::new();
-            while stream.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-                self.text.lock().push_str(&String::from_utf8_lossy(&line));
-                self.appended.notify_all();
-                line.clear();
-            }
-        });
     }
 }
 
