@@ -1,13 +1,14 @@
 //! nginx as an independent upstream: serves a folder, stores uploads in it (`PUT /files/`), and
 //! returns the body that it received (`POST /echo`).
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
 
 use super::child::Child;
+use super::redis::free_port;
 use super::wait::{TIMEOUT, within};
 
 /// A running nginx.
@@ -62,7 +63,7 @@ fn try_start(
     folder: &Path,
     server: &impl Fn(&str, SocketAddr) -> String,
 ) -> Option<(Child, SocketAddr)> {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let config = folder.join("nginx.conf");
     let server = server(folder.to_str().unwrap(), address);
     std::fs::write(&config, text(folder, &server)).unwrap();

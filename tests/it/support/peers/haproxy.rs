@@ -1,13 +1,14 @@
 //! HAProxy in front of the gateway, or between the gateway and an upstream.
 
 use std::fmt::Write as _;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
 use tempfile::TempDir;
 
 use crate::support::child::Child;
 use crate::support::gateway::Gateway;
+use crate::support::redis::free_port;
 use crate::support::wait::{TIMEOUT, within};
 
 /// A running HAProxy with one frontend.
@@ -44,7 +45,7 @@ impl HaProxy {
         let folder = tempfile::tempdir().unwrap();
         // HAProxy does not print a port that the kernel chose, so another process may take the port in between.
         for _ in 0..10 {
-            let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
             let file = folder.path().join("haproxy.cfg");
             std::fs::write(&file, text(mode, &format!("{address} {bind}"), backend)).unwrap();
             let mut command = Command::new("haproxy");
