@@ -205,7 +205,7 @@ fn stalled_handshakes_end_at_their_deadline_and_delay_no_request() {
     const STALLED: usize = 200;
     let authority = Authority::new();
     let issued = authority.issue("a", &["a.example"]);
-    let limits = "[server.limits]\nhandshake_timeout = \"1s\"\n";
+    let limits = "[server.limits]\nhandshake_timeout = \"4s\"\n";
     let gateway = Gateway::start(&format!("{limits}{}", file(&issued, "")));
     let (config, address) = (client(&authority), gateway.listener(1));
     let mut kept = Secure::open(&config, address).unwrap();

@@ -343,7 +343,7 @@ async fn connection_that_died_silently_is_closed_and_replaced() {
         let _ = respond.send_response(http::Response::new(()), true);
     });
     let proxy = FreezingProxy::start(server.await).await;
-    let rest = "protocol = \"h2c\"\nread_timeout = \"500ms\"";
+    let rest = "protocol = \"h2c\"\nread_timeout = \"2s\"";
     let gateway = Gateway::start(&config(&proxy.address.to_string(), rest));
     tokio::task::block_in_place(|| {
         assert_eq!(gateway.get("/").status, 200);

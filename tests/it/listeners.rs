@@ -153,7 +153,7 @@ fn connection_without_a_proxy_header_or_from_a_stranger_is_closed() {
     let listener = listener("proxy_protocol = true");
     let gateway = Gateway::start(&format!(
         "{TRUSTED}{}{listener}{DEMO}",
-        "[server.limits]\nhandshake_timeout = \"300ms\"\n"
+        "[server.limits]\nhandshake_timeout = \"2s\"\n"
     ));
     let is_closed = |connection: &mut Connection, bytes: &[u8]| {
         connection.write(bytes);

@@ -301,6 +301,8 @@ fn upstream_connections_outlive_a_load_spike() {
     for _ in 0..3 {
         let counts = send_concurrently(AT_ONCE, AT_ONCE, |client, _| client.get(&url));
         assert_eq!(counts.get(&200), Some(&AT_ONCE));
+        // A request ends shortly after its response.
+        gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
     }
     let opened = [("upstream", "api"), ("reused", "false")];
     let opened = gateway.count("tollgate_upstream_connections_total", &opened);

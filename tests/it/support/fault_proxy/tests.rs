@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use super::{FaultProxy, Mode};
-use crate::support::{Redis, eventually, sleep_for, timed};
+use crate::support::{Redis, eventually, timed};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -88,13 +88,15 @@ fn canned_replies_keep_the_order() {
     let proxy = FaultProxy::start(&redis);
     let mut stream = connect(&proxy);
     redis.pause();
-    send(&mut stream, "a");
-    sleep_for(Duration::from_millis(50));
+    // Counted once it has arrived at the proxy.
+    send(&mut stream, "}:per-key");
+    eventually("the request", || (proxy.client_calls() == 1).then_some(()));
     proxy.set(Mode::Canned("-OOM x\r\n"));
     send(&mut stream, "b");
     stream.write_all(b"*1\r\n$4\r\nPING\r\n").unwrap();
     redis.resume();
-    assert_eq!(receive(&mut stream, 22).as_deref(), Some("$1\r\na\r\n-OOM x\r\n+PONG\r\n"));
+    let replies = "$9\r\n}:per-key\r\n-OOM x\r\n+PONG\r\n";
+    assert_eq!(receive(&mut stream, replies.len()).as_deref(), Some(replies));
     // Canned replies do not need Redis.
     redis.kill();
     eventually("a reply without Redis", || {
