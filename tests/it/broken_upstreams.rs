@@ -9,7 +9,7 @@ use std::time::Duration;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::support::{
-    DEMO, Gateway, Request, Upstream, curl, eventually, proxy_to, send_many, timed,
+    DEMO, Gateway, Request, Upstream, curl, eventually, proxy_to, send_many, timed, timed_below,
 };
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -124,10 +124,11 @@ fn row_51_server_without_a_response_is_504() {
         .replace("[upstreams.api]", "[upstreams.api]\nread_timeout = \"200ms\"");
     let gateway = Gateway::start(&config);
     for request in [Request::get("/"), post()] {
-        let (answer, took) = timed(|| gateway.send(&request));
+        let (answer, took) =
+            timed_below(Duration::from_secs(2), || timed(|| gateway.send(&request)));
         assert_eq!(answer.status, 504);
         // Only once, because the first server may have processed the request.
-        assert!((200..2_000).contains(&took.as_millis()), "{took:?}");
+        assert!(took.as_millis() >= 200, "{took:?}");
     }
     assert_eq!(gateway.count("tollgate_upstream_retries_total", &[]), 0);
 }
@@ -188,9 +189,8 @@ fn row_52_stalled_body_closes_the_connection() {
     let config = proxy_to(&[upstream.address])
         .replace("[upstreams.api]", "[upstreams.api]\nread_timeout = \"200ms\"");
     let gateway = Gateway::start(&config);
-    let (answer, took) = timed(|| gateway.get("/"));
+    let answer = timed_below(Duration::from_secs(3), || gateway.get("/"));
     assert_eq!((answer.text().as_str(), answer.complete), ("half", false));
-    assert!(took < Duration::from_secs(3), "{took:?}");
     latch.open();
 }
 

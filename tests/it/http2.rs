@@ -267,7 +267,7 @@ async fn response_without_a_body_ends_with_its_head() {
 
 #[tokio::test]
 async fn idle_connection_is_closed_with_a_goaway() {
-    let server = "[server.http2]\nidle_timeout = \"300ms\"\n";
+    let server = "[server.http2]\nidle_timeout = \"2s\"\n";
     let gateway = Gateway::start(&config(server, DEMO));
     let mut client = Client::connect(gateway.listener(1)).await;
     assert_eq!(client.send(get("/")).await.unwrap().status(), 200);
@@ -480,8 +480,7 @@ async fn sigterm_closes_idle_connections_with_a_goaway_and_exits_at_once() {
     assert_eq!(client.send(get("/")).await.unwrap().status(), 200);
     gateway.terminate();
     client.closed().await.unwrap();
-    let (code, took) = gateway.exit();
-    assert!(code == Some(0) && took < Duration::from_secs(5), "{code:?} {took:?}");
+    assert_eq!(gateway.exit_below(Duration::from_secs(5)), Some(0));
 }
 
 /// The preface with windows that no response fills, and `count` times GET.
@@ -584,7 +583,7 @@ async fn response_that_stalls_is_reset_on_both_sides() {
         }
     });
     let to_server = proxy_to(&[server.await])
-        .replace("[routes", "protocol = \"h2c\"\nread_timeout = \"500ms\"\n[routes");
+        .replace("[routes", "protocol = \"h2c\"\nread_timeout = \"2s\"\n[routes");
     let gateway = Gateway::start(&config("read_timeout = \"500ms\"\n", &to_server));
     let mut client = Client::connect(gateway.listener(1)).await;
     // The server's timeout ends the first one, the client's the second one, whose body is open.

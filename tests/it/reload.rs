@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::{DEMO, Gateway, Request, eventually, full_config, key, timed};
+use crate::support::{DEMO, Gateway, Request, eventually, full_config, key, timed, timed_below};
 
 /// `DEMO` with another route name, which the demo upstream returns.
 fn routed(name: &str) -> String {
@@ -20,8 +20,8 @@ fn route(gateway: &Gateway) -> String {
 #[track_caller]
 fn assert_taken(gateway: &Gateway, name: &str) {
     let is_there = || (route(gateway) == name).then_some(());
-    let ((), took) = timed(|| eventually(&format!("the route {name}"), is_there));
-    assert!(took < Duration::from_secs(1), "{name} took {took:?}");
+    let what = format!("the route {name}");
+    timed_below(Duration::from_secs(1), || eventually(&what, is_there));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::child::Child;
 use super::http::{Connection, Request, Response};
 use super::openapi;
-use super::wait::{Timestamp, eventually, timed};
+use super::wait::{Timestamp, eventually, timed, timed_below};
 
 /// A running gateway.
 pub(crate) struct Gateway {
@@ -282,6 +282,12 @@ impl Gateway {
             String::from_utf8_lossy(&command).contains(&file)
         };
         started.filter_map(pid).filter(is_own).collect()
+    }
+
+    /// Waits until the process exits, which must take less than `limit`. Returns the exit code.
+    #[track_caller]
+    pub(crate) fn exit_below(&mut self, limit: Duration) -> Option<i32> {
+        timed_below(limit, || self.exit().0)
     }
 
     /// Waits until the process exits. Returns the exit code and how long it took.

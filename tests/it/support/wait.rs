@@ -5,6 +5,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::inconclusive::inconclusive;
+use super::pressure::pressure;
+
 /// Timeout for events that should happen soon; long, since the machine may be busy.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -80,6 +83,21 @@ pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let watch = Stopwatch::start();
     let result = work();
     (result, watch.elapsed())
+}
+
+/// Runs `work`, and asserts that it takes less than `limit`. If it takes longer only because processes waited for a
+/// CPU or a disk, the measurement is inconclusive.
+#[track_caller]
+pub(crate) fn timed_below<T>(limit: Duration, work: impl FnOnce() -> T) -> T {
+    let before = pressure();
+    let (result, took) = timed(work);
+    if took >= limit {
+        let waited = pressure().zip(before).map(|(now, before)| now.saturating_sub(before));
+        let is_excused = waited.is_none_or(|waited| took < limit + waited);
+        assert!(is_excused, "{took:?}, not less than {limit:?}; waits: {waited:?}");
+        inconclusive(&format!("{took:?}, not less than {limit:?}; waits: {waited:?}"));
+    }
+    result
 }
 
 /// Sleeps for the length of a fault, which is part of the scenario.
