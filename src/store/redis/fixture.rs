@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -11,6 +11,37 @@ use tempfile::TempDir;
 
 use super::script::StoredRule;
 use crate::policy::OnFailure;
+
+#[path = "../../../tests/it/support/pressure.rs"]
+mod pressure;
+
+/// Measures a time that has a limit.
+#[derive(Clone, Copy)]
+pub(crate) struct Timer {
+    started: Instant,
+    pressure: Option<Duration>,
+}
+
+impl Timer {
+    #[allow(clippy::disallowed_methods, reason = "measures how long it takes")]
+    pub(crate) fn start() -> Self {
+        Self { started: Instant::now(), pressure: pressure::pressure() }
+    }
+
+    /// Asserts that less than `limit` has passed, or that it is longer only because processes waited for a CPU or a
+    /// disk.
+    #[track_caller]
+    pub(crate) fn assert_below(self, limit: Duration) {
+        let took = self.started.elapsed();
+        if took >= limit {
+            let waited = pressure::pressure().zip(self.pressure);
+            let waited = waited.map(|(now, before)| now.saturating_sub(before));
+            let is_excused = waited.is_none_or(|waited| took < limit + waited);
+            assert!(is_excused, "{took:?}, not less than {limit:?}; waits: {waited:?}");
+            eprintln!("inconclusive: {took:?}, not less than {limit:?}; waits: {waited:?}");
+        }
+    }
+}
 
 /// A rule without salt.
 pub(crate) fn rule() -> StoredRule {
@@ -64,7 +95,8 @@ impl RedisServer {
 
     #[allow(clippy::disallowed_methods, reason = "polls for a server that says nothing")]
     fn wait(&self) {
-        for _ in 0..500 {
+        // 20 s, since the machine may be busy.
+        for _ in 0..2_000 {
             let ping = |mut connection| redis::cmd("PING").query::<String>(&mut connection);
             if self.client().get_connection().and_then(ping).is_ok() {
                 return;

@@ -16,7 +16,7 @@ use crate::policy::redis::{Address, Login, Ready, Redis, StartWithout};
 use crate::store::limiter::{Limiter, Source};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::adjust::NotAdjusted;
-use crate::store::redis::fixture::{RedisServer, rule};
+use crate::store::redis::fixture::{RedisServer, Timer, rule};
 use crate::store::redis::node::Node;
 
 /// A breaker that closes at once: a probe may be late while other tests run.
@@ -145,8 +145,9 @@ async fn check_with_more_charges_than_a_call_can_hold_is_never_sent() {
 async fn row_20_late_reply_answers_no_other_check() {
     let server = RedisServer::start(&["--enable-debug-command", "yes"]);
     let link = connected(&server).await;
-    let batcher = batcher(Arc::clone(&link), 50, series());
-    assert!(batcher.take(charges(1, 1_000), rules()).await.is_ok());
+    let patient = batcher(Arc::clone(&link), 5_000, series());
+    assert!(patient.take(charges(1, 1_000), rules()).await.is_ok());
+    let impatient = batcher(Arc::clone(&link), 50, series());
     let mut sleeper = server.client().get_connection().unwrap();
     let sleep = std::thread::spawn(move || {
         redis::cmd("DEBUG").arg("SLEEP").arg("0.5").query::<()>(&mut sleeper).unwrap();
@@ -155,12 +156,12 @@ async fn row_20_late_reply_answers_no_other_check() {
     // that the connection is not replaced: a new one could not confuse answers.
     let mut late = 0;
     while late < 3 {
-        late += usize::from(batcher.take(charges(2, 7), rules()).await.is_err());
+        late += usize::from(impatient.take(charges(2, 7), rules()).await.is_err());
     }
     sleep.join().unwrap();
     assert_eq!(link.connections(), 1);
     for number in 0..50 {
-        let answered = batcher.take(charges(1, 1_000), rules()).await.unwrap();
+        let answered = patient.take(charges(1, 1_000), rules()).await.unwrap();
         let left = answered.answer.outcomes[0].level / 86_400_000_000;
         assert_eq!(left, 998 - number, "the answer of another bucket");
     }
@@ -171,19 +172,20 @@ async fn no_check_in_a_call_waits_longer_than_the_budget() {
     let server = RedisServer::start(&["--enable-debug-command", "yes"]);
     let batcher = batcher(connected(&server).await, 20, series());
     // A busy machine may take longer than this budget.
-    while batcher.take(charges(1, 1_000), rules()).await.is_err() {}
+    while batcher.take(charges(1, 1_000), rules()).await.is_err() {
+        // Without a connection, a check ends without a wait. The link needs the thread to connect.
+        tokio::task::yield_now().await;
+    }
     let mut sleeper = server.client().get_connection().unwrap();
     let sleep = std::thread::spawn(move || {
         redis::cmd("DEBUG").arg("SLEEP").arg("1").query::<()>(&mut sleeper).unwrap();
     });
     let mut undecided = 0;
     while !sleep.is_finished() {
-        #[allow(clippy::disallowed_methods, reason = "measures how long it takes")]
-        let started = Instant::now();
+        let timer = Timer::start();
         let answers = at_once(&batcher, 200, |number| charges(number as u128, 9)).await;
         undecided += answers.iter().filter(|answer| answer.is_err()).count();
-        // Other processes on the machine may delay it.
-        assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
+        timer.assert_below(Duration::from_millis(500));
     }
     assert!(undecided >= 200, "{undecided}");
 }
@@ -198,18 +200,18 @@ async fn no_queued_check_waits_longer_than_the_budget() {
     let mut tasks = Vec::new();
     for number in 0..4_000 {
         let batcher = Arc::clone(&batcher);
-        #[allow(clippy::disallowed_methods, reason = "measures how long it takes")]
-        let started = Instant::now();
+        let timer = Timer::start();
         tasks.push(tokio::spawn(async move {
-            (batcher.take(charges(number, 9), rules()).await.is_err(), started.elapsed())
+            let undecided = batcher.take(charges(number, 9), rules()).await.is_err();
+            timer.assert_below(Duration::from_millis(1_500));
+            undecided
         }));
         if number % 100 == 99 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
     for task in tasks {
-        let (undecided, took) = task.await.unwrap();
-        assert!(undecided && took < Duration::from_millis(1_500), "{took:?}");
+        assert!(task.await.unwrap());
     }
 }
 
@@ -231,6 +233,7 @@ async fn debt_is_settled_once_if_the_reply_is_late() {
     let mut answered = batcher.take(charge.clone(), rules()).await;
     while answered.is_err() || settled() < 100.0 {
         assert_eq!(link.connections(), 1, "too few timeouts for another connection");
+        tokio::task::yield_now().await;
         answered = batcher.take(charge.clone(), rules()).await;
     }
     assert!((99.9..100.1).contains(&settled()), "{}", settled());
@@ -252,6 +255,7 @@ async fn debt_is_settled_once_if_a_grant_is_late() {
     server.signal(Signal::SIGCONT);
     let mut answered = batcher.take(charge.clone(), rules()).await;
     while answered.is_err() {
+        tokio::task::yield_now().await;
         answered = batcher.take(charge.clone(), rules()).await;
     }
     assert_eq!(link.connections(), 1, "a new connection would not have the grant");

@@ -61,6 +61,7 @@ async fn unanswered_settlement_is_not_repeated() {
     server.signal(Signal::SIGCONT);
     let mut answered = batcher.take(charges(1, 100), rules()).await;
     while answered.is_err() {
+        tokio::task::yield_now().await;
         answered = batcher.take(charges(1, 100), rules()).await;
     }
     let level = answered.unwrap().answer.outcomes[0].level;

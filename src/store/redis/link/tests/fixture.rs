@@ -20,8 +20,8 @@ use crate::policy::redis::Redis;
 use crate::store::redis::append::Appending;
 use crate::store::redis::class::ErrorClass;
 
-/// Timeout of each wait. Most end within a fraction of it.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(9);
+/// Timeout of each wait; long, since the machine may be busy. Most end within a fraction of it.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A server on a Unix socket, and on TCP if it was started so. Killed when dropped.
 pub(super) struct Server {
@@ -127,10 +127,15 @@ fn spawn(folder: &Path, arguments: &[String]) -> Child {
         .expect("redis-server is missing: apt-get install redis-server")
 }
 
-/// A port that is free now.
+/// A free port below those that the kernel gives to outgoing connections: one of these could take the port before
+/// the server does.
 pub(super) fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+    loop {
+        let port = 10_000 + (getrandom::u32().unwrap() % 22_000) as u16;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Settings of a file with these lines under `[redis]`. `PW` is an environment variable.
@@ -180,12 +185,13 @@ impl Running {
         eventually("the connection is gone", async || self.link.current().is_none()).await;
     }
 
-    /// Sends a write with a timeout of 100 ms, and reports its result to the link.
+    /// Sends a write that the server answers, and reports its result to the link.
     pub(super) async fn write(&self) -> Result<(), Option<ErrorClass>> {
-        self.write_within(Duration::from_millis(100)).await
+        self.write_within(WAIT_TIMEOUT).await
     }
 
-    async fn write_within(&self, timeout: Duration) -> Result<(), Option<ErrorClass>> {
+    /// Sends a write with this timeout, and reports its result to the link.
+    pub(super) async fn write_within(&self, timeout: Duration) -> Result<(), Option<ErrorClass>> {
         let Some(mut connection) = self.link.current() else { return Err(None) };
         let mut call = redis::cmd("SET");
         call.arg("tollgate:x").arg(1);
@@ -227,7 +233,10 @@ pub(super) async fn eventually<F: Future<Output = bool>>(
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    assert!(tokio::time::timeout(WAIT_TIMEOUT, waiting).await.is_ok(), "not within 9 s: {what}");
+    assert!(
+        tokio::time::timeout(WAIT_TIMEOUT, waiting).await.is_ok(),
+        "not within {WAIT_TIMEOUT:?}: {what}"
+    );
 }
 
 /// Error of a connection attempt with these lines.

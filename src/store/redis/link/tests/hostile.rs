@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 
 use super::fixture::{Running, eventually};
 use crate::store::redis::class::ErrorClass;
+
+/// Timeout of a write that is not answered.
+const SOON: Duration = Duration::from_millis(100);
 
 /// A server that answers like Redis, except that it answers a write with `reply` and then `times` times with
 /// `then`. Counts the bytes that were accepted.
@@ -74,7 +78,7 @@ async fn row_19_reply_above_the_bound_is_not_buffered() {
     let impostor = Impostor::start(b"$1073741824\r\n", &PART, 16_384);
     let running = impostor.link();
     let connection = running.connection().await;
-    assert!(running.write().await.is_err());
+    assert!(running.write_within(SOON).await.is_err());
     eventually("the connection is given up", async || connection.health.broken().is_some()).await;
     eventually("there is another one", async || running.link.connections() > 1).await;
     let taken = impostor.taken.load(Ordering::Relaxed);
@@ -88,10 +92,11 @@ async fn row_19_unfinished_reply_times_out() {
         let running = impostor.link();
         running.connection().await;
         // The write times out, or on a slow machine the connection is given up first.
-        let written = running.write().await;
+        let write = || running.write_within(SOON);
+        let written = write().await;
         assert!(matches!(written, Err(None | Some(ErrorClass::Parse))), "{written:?}");
         eventually("it is given up", async || {
-            assert!(running.write().await.is_err());
+            assert!(write().await.is_err());
             running.link.current().is_none()
         })
         .await;
@@ -113,6 +118,6 @@ async fn row_19_flood_of_unrequested_replies_replaces_the_connection() {
     let impostor = Impostor::start(b"+OK\r\n", &PART, 1_024);
     let running = impostor.link();
     running.connection().await;
-    let _ = running.write().await;
+    let _ = running.write_within(SOON).await;
     eventually("there is another one", async || running.link.connections() > 1).await;
 }
