@@ -16,6 +16,8 @@ pub(super) enum Ended {
     HandshakeTimeout,
     /// The head of a request, or the preface of HTTP/2, did not arrive in time.
     HeadTimeout,
+    /// The head of a request is several times as long as the limits of requests that get a response.
+    HeadSize,
     /// The preface of HTTP/2 is not valid.
     Preface,
     /// Its client was too slow.
@@ -39,6 +41,7 @@ impl Ended {
             Self::ProxyHeader => "proxy_header",
             Self::HandshakeTimeout => "handshake_timeout",
             Self::HeadTimeout => "head_timeout",
+            Self::HeadSize => "head_size",
             Self::Preface => "preface",
             Self::Slow(slow) => slow.label(),
             Self::Malformed => "malformed_requests",

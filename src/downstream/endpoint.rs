@@ -11,6 +11,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::connection::{ClientProtocol, ConnectionInfo};
 use super::ended::Ended;
+use super::head::HeadLimits;
 use super::http2::Http2Limits;
 use super::open::{Entry, OverLimit};
 use super::send::SendGuard;
@@ -23,6 +24,7 @@ use crate::net::socket::Socket;
 use crate::policy::Policy;
 use crate::policy::client::counted_address;
 use crate::policy::listener::{Hsts, Listener, Redirect};
+use crate::policy::settings::Server;
 use crate::tls::client;
 
 /// The name of HTTP/2 in ALPN.
@@ -120,7 +122,7 @@ where
         connection.entry = Some(entry);
         connection.redirect = redirect(listener, &policy);
         connection.hsts = listener.hsts.as_ref().and_then(hsts);
-        let head_timeout = limits.head_timeout;
+        let head = head_limits(&policy.server);
         let progress = WriteProgress::new(self.front.unwritten.clone());
         let writes = (progress, SendGuard::new(limits.send_min_rate));
         let stream = if listener.tls.is_some() {
@@ -130,12 +132,12 @@ where
                 connection.protocol = ClientProtocol::Http2;
             }
             connection.tls = Some(client::info(tls));
-            ClientStream::tls(stream, connection, head_timeout, writes)
+            ClientStream::tls(stream, connection, head, writes)
         } else {
             if listener.http2 {
                 let first_request = http1::first_request(&policy.server);
                 connection.note_idle();
-                let detected = opening::protocol(&mut socket, first_request, head_timeout);
+                let detected = opening::protocol(&mut socket, first_request, head.timeout);
                 connection.protocol = tokio::select! {
                     biased;
                     detected = detected => detected?,
@@ -143,7 +145,7 @@ where
                 };
                 connection.note_busy();
             }
-            ClientStream::clear(socket, connection, head_timeout, writes)
+            ClientStream::clear(socket, connection, head, writes)
         };
         Ok(Opened { stream: Box::new(stream), http2: Http2Limits::of(&policy.server) })
     }
@@ -178,6 +180,12 @@ fn count_by_address(entry: &Entry, peer: Option<IpAddr>, policy: &Policy) -> Res
     let counted = counted_address(address, policy.clients.ipv6_prefix);
     let max = policy.server.limits.max_connections_per_ip;
     entry.count_by(counted, max).map_err(|OverLimit| Ended::MaxConnectionsPerIp)
+}
+
+/// The limits of heads. Those of requests that get 431 or 414 are a quarter.
+fn head_limits(server: &Server) -> HeadLimits {
+    let sizes = server.max_header_bytes.saturating_add(server.max_uri_bytes);
+    HeadLimits { timeout: server.limits.head_timeout, max_bytes: sizes.saturating_mul(4) }
 }
 
 /// The port to which a listener redirects: that of the first listener with certificates, unless one has

@@ -1,7 +1,7 @@
 //! How far the head of the next request on a connection has been read.
 //!
 //! Pingora 0.9.1 bounds the time between two reads only, so a client could send a head for hours. With HTTP/2 it
-//! bounds nothing.
+//! bounds nothing. It keeps up to 1 MiB of a head, and parses all of it again after each read.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -27,12 +27,25 @@ const BEGUN: u8 = 2;
 const WHOLE: u8 = 3;
 /// Its time is over.
 const TIMED_OUT: u8 = 4;
+/// It is longer than the limit.
+const TOO_LARGE: u8 = 5;
+
+/// The limits of the head of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeadLimits {
+    /// From its first byte to its last.
+    pub(super) timeout: Duration,
+    /// Bytes that are read of it with HTTP/1. The limits of requests that get a response are lower.
+    pub(super) max_bytes: usize,
+}
 
 /// Bounds the time of a head, from its first byte. A head that one read returns needs no timer. With HTTP/2, the
 /// same for the header of every frame, and for frames other than DATA.
 #[derive(Debug)]
 pub(super) struct HeadTimer {
-    timeout: Duration,
+    limits: HeadLimits,
+    /// Bytes that have been read since the head began.
+    bytes: usize,
     /// `None` for HTTP/1.
     frames: Option<Frames>,
     begun: Option<Instant>,
@@ -65,6 +78,11 @@ impl HeadProgress {
         self.0.load(Ordering::Relaxed) == WHOLE
     }
 
+    /// Whether a head was longer than the limit.
+    pub(super) fn was_too_large(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == TOO_LARGE
+    }
+
     /// Whether a head did not arrive in time.
     pub(super) fn has_timed_out(&self) -> bool {
         self.0.load(Ordering::Relaxed) == TIMED_OUT
@@ -72,12 +90,12 @@ impl HeadProgress {
 }
 
 impl HeadTimer {
-    pub(super) fn new(timeout: Duration, protocol: ClientProtocol) -> Self {
+    pub(super) fn new(limits: HeadLimits, protocol: ClientProtocol) -> Self {
         let frames = match protocol {
             ClientProtocol::Http1 => None,
             ClientProtocol::Http2 => Some(Frames::new()),
         };
-        Self { timeout, frames, begun: None, sleep: None }
+        Self { limits, bytes: 0, frames, begun: None, sleep: None }
     }
 
     /// Notes that these bytes have been read.
@@ -91,10 +109,23 @@ impl HeadTimer {
         } else if matches!(progress.0.load(Ordering::Relaxed), WAITING | CARRIED) {
             self.begin(progress);
         }
+        self.bytes = self.bytes.saturating_add(bytes.len());
+    }
+
+    /// Whether the head that is being read is too long to be read further. The bytes of a body do not count: a read
+    /// that returned any has ended the head.
+    pub(super) fn is_too_large(&self, progress: &HeadProgress) -> bool {
+        let is_head = progress.0.load(Ordering::Relaxed) == BEGUN && self.frames.is_none();
+        if !is_head || self.bytes <= self.limits.max_bytes {
+            return false;
+        }
+        progress.0.store(TOO_LARGE, Ordering::Relaxed);
+        true
     }
 
     fn begin(&mut self, progress: &HeadProgress) {
         progress.0.store(BEGUN, Ordering::Relaxed);
+        self.bytes = 0;
         self.restart(Some(Instant::now()));
     }
 
@@ -118,7 +149,7 @@ impl HeadTimer {
             self.sleep = None;
             return Poll::Pending;
         };
-        let deadline = begun + self.timeout;
+        let deadline = begun + self.limits.timeout;
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         ready!(sleep.as_mut().poll(context));
         progress.0.store(TIMED_OUT, Ordering::Relaxed);

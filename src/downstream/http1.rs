@@ -80,6 +80,9 @@ where
     if connection.head.has_timed_out() {
         return Ended::HeadTimeout;
     }
+    if connection.head.was_too_large() {
+        return Ended::HeadSize;
+    }
     if let Some(slow) = connection.slow() {
         return Ended::Slow(slow);
     }

@@ -22,7 +22,7 @@ use tokio::time::{Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 
 use super::connection::{ClientProtocol, ConnectionInfo, Slow};
-use super::head::HeadTimer;
+use super::head::{HeadLimits, HeadTimer};
 use super::send::SendGuard;
 use super::unwritten::WriteProgress;
 use crate::clock;
@@ -72,15 +72,15 @@ enum Transport {
 }
 
 impl ClientStream {
-    /// Wraps a connection in clear. The head of each request must arrive within `head_timeout`.
+    /// Wraps a connection in clear. The heads of its requests have these limits.
     pub(super) fn clear(
         socket: Socket,
         connection: ConnectionInfo,
-        head_timeout: Duration,
+        head: HeadLimits,
         (progress, guard): (WriteProgress, SendGuard),
     ) -> Self {
         let digest = digest(&socket, &connection);
-        let head = HeadTimer::new(head_timeout, connection.protocol);
+        let head = HeadTimer::new(head, connection.protocol);
         Self::new(Transport::Clear(socket), digest, connection, head, (progress, guard))
     }
 
@@ -88,11 +88,11 @@ impl ClientStream {
     pub(super) fn tls(
         stream: TlsStream<Socket>,
         connection: ConnectionInfo,
-        head_timeout: Duration,
+        head: HeadLimits,
         (progress, guard): (WriteProgress, SendGuard),
     ) -> Self {
         let digest = digest(stream.get_ref().0, &connection);
-        let head = HeadTimer::new(head_timeout, connection.protocol);
+        let head = HeadTimer::new(head, connection.protocol);
         Self::new(Transport::Tls(Box::new(stream)), digest, connection, head, (progress, guard))
     }
 
@@ -318,6 +318,9 @@ impl AsyncRead for ClientStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.head.is_too_large(&this.connection.head) {
+            return Poll::Ready(Err(io::ErrorKind::FileTooLarge.into()));
+        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.transport).poll_read(context, buffer);
         let progress = &this.connection.head;
@@ -460,16 +463,18 @@ mod tests {
     use super::super::unwritten::Unwritten;
     use super::*;
 
+    const LIMITS: HeadLimits =
+        HeadLimits { timeout: Duration::from_secs(10), max_bytes: usize::MAX };
+
     fn pair() -> (ClientStream, UnixStream) {
         let (here, there) = UnixStream::pair().unwrap();
         let connection = ConnectionInfo::default();
         let progress = WriteProgress::new(Unwritten::default());
-        let timeout = Duration::from_secs(10);
         (
             ClientStream::clear(
                 Socket::unix(here),
                 connection,
-                timeout,
+                LIMITS,
                 (progress, SendGuard::new(None)),
             ),
             there,
@@ -526,12 +531,12 @@ mod tests {
     async fn connection_is_counted_while_its_client_does_not_read() {
         let (here, mut there) = UnixStream::pair().unwrap();
         let unwritten = Unwritten::default();
-        let (connection, timeout) = (ConnectionInfo::default(), Duration::from_secs(10));
+        let connection = ConnectionInfo::default();
         let progress = WriteProgress::new(unwritten.clone());
         let mut stream = ClientStream::clear(
             Socket::unix(here),
             connection,
-            timeout,
+            LIMITS,
             (progress, SendGuard::new(None)),
         );
         let body = vec![0; 4_000_000];

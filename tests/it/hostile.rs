@@ -31,6 +31,34 @@ fn row_31_header_of_ten_megabytes_is_refused_early() {
     assert_eq!(gateway.get("/").status, 200);
 }
 
+#[test]
+fn row_31_head_far_over_the_limits_is_read_no_further() {
+    let gateway = Gateway::start(&format!("max_header_bytes = 4096\nmax_uri_bytes = 1024\n{DEMO}"));
+    let head = |len: usize| format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(len));
+    let mut client = gateway.connect();
+    client.write(format!("{}\r\n\r\n", head(15_000)).as_bytes());
+    assert_eq!(client.read_response("GET").status, 431);
+    let mut client = gateway.connect();
+    client.write(head(40_000).as_bytes());
+    let (is_closed, took) = timed(|| client.is_closed_by_server());
+    assert!(is_closed && took < Duration::from_secs(8), "{took:?}");
+    let counted = [("reason", "head_size")];
+    gateway.wait_for_count("tollgate_connections_rejected_total", &counted, 1);
+    // A body of any length may follow at once, and requests may follow each other.
+    let body = "y".repeat(100_000);
+    let post =
+        format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let mut client = gateway.connect();
+    client.write(post.repeat(3).as_bytes());
+    for _ in 0..3 {
+        assert_eq!(client.read_response("POST").status, 200);
+    }
+    client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(3_000).as_bytes());
+    for _ in 0..3_000 {
+        assert_eq!(client.read_response("GET").status, 200);
+    }
+}
+
 /// A smuggled request, hidden after an ambiguous one.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 

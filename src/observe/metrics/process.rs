@@ -127,8 +127,8 @@ impl ConnectionSeries {
             rejected: series.counters(
                 "tollgate_connections_rejected_total",
                 "Client connections that were closed without a response, or because the client is too \
-                 slow, by reason: untrusted_proxy, proxy_header, handshake_timeout, head_timeout, preface \
-                 (of HTTP/2), body_rate, send_rate, malformed_requests, max_connections, \
+                 slow, by reason: untrusted_proxy, proxy_header, handshake_timeout, head_timeout, head_size, \
+                 preface (of HTTP/2), body_rate, send_rate, malformed_requests, max_connections, \
                  max_connections_per_ip; idle ones: shed (near max_connections), no_descriptors, memory.",
                 &["reason"],
             )?,
