@@ -26,6 +26,7 @@ use prometheus::{
 
 use crate::decide::label::source_label;
 use crate::decide::reason::Reason;
+use crate::observe::process_log;
 use crate::store::limiter::Source;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::CallSeries;
@@ -95,6 +96,7 @@ pub struct Metrics {
     link: LinkSeries,
     local_buckets: IntGauge,
     local_evictions: IntCounter,
+    log_dropped: IntCounter,
     /// Number of access log lines that were dropped.
     pub access_log_dropped: IntCounter,
     /// Handshakes of clients, and certificates.
@@ -174,6 +176,7 @@ impl Metrics {
                 "tollgate_local_evictions_total",
                 "Buckets evicted from this process before they were full again, for lack of room.",
             )?)?,
+            log_dropped: log_dropped(&series)?,
             access_log_dropped: series.keep(IntCounter::new(
                 "tollgate_access_log_dropped_total",
                 "Access log lines dropped because the output was full, too slow or closed.",
@@ -208,6 +211,7 @@ impl Metrics {
         self.local_buckets.set(i64::try_from(store.len()).unwrap_or(i64::MAX));
         let evictions = store.evictions();
         self.local_evictions.inc_by(evictions.saturating_sub(self.local_evictions.get()));
+        self.log_dropped.inc_by(process_log::dropped().saturating_sub(self.log_dropped.get()));
         let mut text = Vec::with_capacity(16 * 1024);
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
         Ok(text)
@@ -269,6 +273,14 @@ fn acme_orders(series: &Registrar) -> Result<IntCounterVec, prometheus::Error> {
         "Orders for automatic certificates by result: ok, or why there is no certificate (docs/acme.md).",
         &["result"],
     )
+}
+
+/// Counts lines of the log of the process that are lost.
+fn log_dropped(series: &Registrar) -> Result<IntCounter, prometheus::Error> {
+    series.keep(IntCounter::new(
+        "tollgate_log_dropped_total",
+        "Lines of the log of the process dropped because standard error was full, not read or closed.",
+    )?)
 }
 
 /// Counts panics.

@@ -95,10 +95,9 @@ fn row_50_unreachable_server_gives_no_tokens_back() {
     let gateway = Gateway::start(&config.concat());
     let failing = [("/nameless", 502), ("/silent", 504), ("/closed", 502)];
     for ((path, status), left) in failing.into_iter().zip([98, 96, 94]) {
-        let (answer, took) = timed(|| gateway.get(path));
+        let answer = timed_below(Duration::from_secs(5), || gateway.get(path));
         assert_eq!(answer.status, status, "{path}");
         assert_eq!(answer.json()["status"], status, "{path}");
-        assert!(took < Duration::from_secs(5), "{path}: {took:?}");
         assert_eq!(gateway.get("/").remaining(), left, "{path}");
     }
 }

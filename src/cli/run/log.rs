@@ -12,7 +12,7 @@ use tracing_subscriber::EnvFilter;
 use crate::cli::{EXIT_BAD_FILE, check};
 use crate::load::{self, LoadError, Source};
 use crate::observe::metrics::Metrics;
-use crate::observe::process_log::{EventLine, LibraryLog};
+use crate::observe::process_log::{ErrorOutput, EventLine, LibraryLog};
 use crate::policy::Policy;
 use crate::policy::settings::{Log, LogFormat};
 use crate::reload::history::log_errors;
@@ -73,7 +73,7 @@ fn install(settings: Log) -> Result<LogFormat, ExitCode> {
         .log_internal_errors(false)
         .with_env_filter(filter)
         .event_format(EventLine { format, color })
-        .with_writer(std::io::stderr)
+        .with_writer(ErrorOutput::default())
         .finish();
     // Neither fails: this is the first logger of the process.
     let _ = tracing::subscriber::set_global_default(subscriber);

@@ -1,10 +1,12 @@
 //! The log of the process, on standard error: one event a line, as text or as JSON. Characters that would
 //! end a line or control a terminal are escaped, whatever their source.
 //!
-//! Reading order: this file (the form of an event), `fields` (its fields), `library` (events of libraries).
+//! Reading order: this file (the form of an event), `fields` (its fields), `library` (events of libraries),
+//! `output` (standard error).
 
 mod fields;
 mod library;
+mod output;
 
 use std::fmt;
 
@@ -20,6 +22,7 @@ use fields::Fields;
 pub use library::LibraryLog;
 #[cfg(test)]
 pub(crate) use library::tests::ERRORS;
+pub use output::{ErrorOutput, dropped};
 
 /// Writes one event as one line.
 #[derive(Clone, Copy, Debug)]

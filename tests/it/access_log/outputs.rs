@@ -1,13 +1,20 @@
-//! Outputs of the access log, and that a failing output delays no request.
+//! Outputs of the access log, and that a failing output of it or of the log of the process delays no request.
 
+use std::io::Read as _;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::{lines, place, table};
-use crate::support::{DEMO, Gateway, Request, eventually, full_config, timed_below, tollgate};
+use crate::support::{
+    ClosedPort, Connection, DEMO, Gateway, Request, eventually, free_port, full_config, proxy_to,
+    timed_below, tollgate,
+};
 
 #[test]
 fn reload_starts_moves_and_stops_the_access_log() {
@@ -129,6 +136,46 @@ fn row_74_stopped_reader_of_the_access_log_delays_no_request() {
     gateway.terminate();
     assert_eq!(gateway.exit_below(Duration::from_secs(4)), Some(0));
     drop(reader);
+}
+
+/// The log of the process, one line for each of many failures, fills the pipe of standard error.
+#[test]
+fn row_74_stopped_reader_of_the_log_delays_no_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gateway.toml");
+    let [listen, admin] =
+        [free_port(), free_port()].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let server = format!("[server]\nlisten = [\"{listen}\"]\nadmin = \"{admin}\"\n");
+    let closed = ClosedPort::bind();
+    let routes = proxy_to(&[closed.address]);
+    std::fs::write(&file, format!("{server}{routes}")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.args(["run", "-c"]).arg(&file).env_remove("TOLLGATE_LOG").stderr(Stdio::piped());
+    let mut process = Killed(command.spawn().unwrap());
+    eventually("the gateway", || TcpStream::connect(listen).ok());
+    let get = || Connection::open(listen).send(&Request::get("/"));
+    for _ in 0..1_500 {
+        assert_eq!(timed_below(Duration::from_secs(3), get).status, 502);
+    }
+    let metrics = Connection::open(admin).send(&Request::get("/metrics")).text();
+    let dropped = metrics.lines().find_map(|line| line.strip_prefix("tollgate_log_dropped_total "));
+    assert!(dropped.unwrap().parse::<u64>().unwrap() > 0, "{metrics}");
+    kill(Pid::from_raw(process.0.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+    let status = eventually("the end of the process", || process.0.try_wait().unwrap());
+    assert_eq!(status.code(), Some(0));
+    let mut log = String::new();
+    process.0.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    assert!(log.contains("request failed") && log.ends_with('\n'), "{log}");
+}
+
+/// A process that is killed when the test ends.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]
