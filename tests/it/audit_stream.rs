@@ -209,6 +209,30 @@ fn refusals_of_other_gateways_are_found_by_names_that_the_file_no_longer_has() {
 }
 
 #[test]
+fn row_67_refusals_before_and_after_an_upgrade_are_in_the_stream() {
+    let redis = Redis::start();
+    let mut gateway = start(&file(&redis, STREAM));
+    let request = Request::get("/").header("X-Api-Key", SECRET);
+    assert_eq!(gateway.send(&request).status, 200);
+    for _ in 0..5 {
+        assert_eq!(gateway.send(&request).status, 429);
+    }
+    let answer = gateway.send_admin(&Request::new("POST", "/api/upgrade"));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(gateway.exit().0, Some(0));
+    for _ in 0..3 {
+        assert_eq!(gateway.send(&request).status, 429);
+    }
+    let successor = nix::unistd::Pid::from_raw(gateway.successors()[0].try_into().unwrap());
+    nix::sys::signal::kill(successor, nix::sys::signal::Signal::SIGTERM).unwrap();
+    let count = || -> u64 {
+        let records = records(&redis, "tollgate:audit");
+        records.iter().map(|record| record["count"].parse::<u64>().unwrap()).sum()
+    };
+    eventually("all refusals", || (count() == 8).then_some(()));
+}
+
+#[test]
 fn own_runs_that_are_also_in_the_stream_are_counted_once() {
     let redis = Redis::start();
     let rules = RULE.replace("[\"key\"]", "[\"key\", \"route\"]");

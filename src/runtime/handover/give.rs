@@ -52,8 +52,8 @@ pub struct Upgrader {
 
 enum State {
     /// This process has not taken over from its predecessor.
-    Starting(Sockets),
-    Serving(Sockets),
+    Starting(Arc<Sockets>),
+    Serving(Arc<Sockets>),
     /// The new process, once it is started.
     Upgrading(Option<Child>),
     Closed,
@@ -111,7 +111,7 @@ impl Upgrader {
         intake: Intake,
         sockets: Sockets,
     ) -> Self {
-        let state = Mutex::new(State::Serving(sockets));
+        let state = Mutex::new(State::Serving(Arc::new(sockets)));
         Self { current, store, intake, state, replaced: watch::Sender::new(false) }
     }
 
@@ -142,16 +142,25 @@ impl Upgrader {
     pub async fn upgrade(self: &Arc<Self>) -> Result<u32, UpgradeError> {
         let sockets = self.begin()?;
         let (sender, receiver) = oneshot::channel();
-        let upgrader = Arc::clone(self);
-        // Not in the caller's task, which may be dropped.
-        std::thread::spawn(move || {
-            let result = upgrader.run(sockets);
+        let (upgrader, handed) = (Arc::clone(self), Arc::clone(&sockets));
+        let run = move || {
+            let result = upgrader.run(handed);
             match &result {
                 Ok(process) => info!(process, "upgrade: a new process serves"),
-                Err(error) => warn!(%error, "upgrade failed; this process goes on serving"),
+                Err(error) => log_failure(error),
             }
             let _ = sender.send(result);
-        });
+        };
+        // Not in the caller's task, which may be dropped.
+        if let Err(source) = std::thread::Builder::new().name("upgrade".to_owned()).spawn(run) {
+            self.change(|state| match state {
+                State::Upgrading(_) => State::Serving(sockets),
+                other => other,
+            });
+            let error = UpgradeError::Start { program: "a thread".to_owned(), source };
+            log_failure(&error);
+            return Err(error);
+        }
         receiver.await.unwrap_or(Err(UpgradeError::Stopping))
     }
 
@@ -180,7 +189,7 @@ impl Upgrader {
         *state = change(std::mem::replace(&mut *state, State::Closed));
     }
 
-    fn begin(&self) -> Result<Sockets, UpgradeError> {
+    fn begin(&self) -> Result<Arc<Sockets>, UpgradeError> {
         let mut state = self.state.lock();
         match std::mem::replace(&mut *state, State::Upgrading(None)) {
             State::Serving(sockets) => Ok(sockets),
@@ -199,7 +208,7 @@ impl Upgrader {
         }
     }
 
-    fn run(&self, sockets: Sockets) -> Result<u32, UpgradeError> {
+    fn run(&self, sockets: Arc<Sockets>) -> Result<u32, UpgradeError> {
         let timeout = self.current.load().policy.server.upgrade_timeout;
         let result = self.replace(&sockets, timeout);
         let mut state = self.state.lock();
@@ -296,6 +305,10 @@ impl Upgrader {
         let shares_redis = self.current.load().policy.redis.is_some();
         if shares_redis { Duration::ZERO } else { DECISION_TIMEOUT }
     }
+}
+
+fn log_failure(error: &UpgradeError) {
+    warn!(%error, "upgrade failed; this process goes on serving");
 }
 
 /// The program on disk, with the arguments of this process.
