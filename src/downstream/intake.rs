@@ -40,7 +40,8 @@ impl Intake {
     }
 
     /// Stops the listeners; connections then wait in the backlog of their sockets. Blocks until the first request of
-    /// each connection that was accepted before has been decided, or `longest` has passed.
+    /// each connection that was accepted before has been decided, or `longest` has passed. Connections that have been
+    /// idle for so long are not waited for.
     #[allow(
         clippy::disallowed_methods,
         reason = "on the thread of an upgrade, which serves nothing"
@@ -49,10 +50,13 @@ impl Intake {
         let Shared { is_paused, accepting, open } = &*self.0;
         is_paused.send_replace(true);
         let paused = Paused(Some(self.clone()));
-        let ends = clock::now().saturating_add(longest.as_micros().try_into().unwrap_or(u64::MAX));
+        let longest_us = longest.as_micros().try_into().unwrap_or(u64::MAX);
+        let began = clock::now();
+        let (idle_before, ends) =
+            (began.saturating_sub(longest_us), began.saturating_add(longest_us));
         // Either this sees a listener as accepting, or the listener sees the pause.
         fence(Ordering::SeqCst);
-        let is_quiet = || accepting.load(Ordering::SeqCst) == 0 && open.undecided() == 0;
+        let is_quiet = || accepting.load(Ordering::SeqCst) == 0 && open.undecided(idle_before) == 0;
         while !is_quiet() && clock::now() < ends {
             std::thread::sleep(POLL);
         }

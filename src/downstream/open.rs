@@ -92,10 +92,12 @@ impl OpenConnections {
         self.0.counts.lock().all
     }
 
-    /// Returns the number of connections of which no request has been decided.
-    pub(super) fn undecided(&self) -> usize {
+    /// Returns the number of connections of which no request has been decided. Those that have been idle since before
+    /// `idle_before` are not counted.
+    pub(super) fn undecided(&self, idle_before: u64) -> usize {
+        let is_counted = |slot: &Slot| !slot.is_decided && slot.idle_since >= idle_before;
         let of_shard = |slots: &Mutex<Slab<Slot>>| {
-            slots.lock().iter().filter(|(_, slot)| !slot.is_decided).count()
+            slots.lock().iter().filter(|(_, slot)| is_counted(slot)).count()
         };
         self.0.shards.iter().map(of_shard).sum()
     }
@@ -298,6 +300,19 @@ mod tests {
         entry.note_busy();
         assert!(!is_asked_to_close(&entry));
         assert_eq!(table.shed(1, u64::MAX, ShedCause::Descriptors), 0);
+    }
+
+    #[test]
+    fn undecided_connections_are_counted_unless_they_have_been_idle_for_long() {
+        let table = OpenConnections::default();
+        let entry = table.add(1).unwrap();
+        assert_eq!(table.undecided(u64::MAX), 1);
+        entry.note_idle(5);
+        assert_eq!((table.undecided(5), table.undecided(6)), (1, 0));
+        entry.note_busy();
+        assert_eq!(table.undecided(6), 1);
+        entry.note_decided();
+        assert_eq!(table.undecided(0), 0);
     }
 
     #[derive(Clone, Debug)]

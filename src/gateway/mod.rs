@@ -183,6 +183,7 @@ impl ProxyHttp for Gateway {
             return Ok(true);
         }
         if let Some(port) = exchange.connection.redirect {
+            exchange.connection.note_decided();
             return redirect::respond(session, exchange, port).await.map_err(Error::into_down);
         }
         let decision = self.judge(session, exchange).await;

@@ -30,9 +30,8 @@ fn upgrade_under_new_connections(gateway: &Gateway, rounds: usize) -> usize {
             let next = upgraded(gateway);
             let seen = answered.load(Ordering::Relaxed);
             let more = || answered.load(Ordering::Relaxed) > seen + CLIENTS;
-            eventually("requests", || {
-                (more() || clients.iter().any(|it| it.is_finished())).then_some(())
-            });
+            let has_ended = || clients.iter().any(std::thread::ScopedJoinHandle::is_finished);
+            eventually("requests", || (more() || has_ended()).then_some(()));
             eventually("the end", || (!is_running(serving)).then_some(()));
             serving = next;
         }

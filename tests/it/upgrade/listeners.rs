@@ -1,5 +1,6 @@
 //! Listeners that change with an upgrade, and what the new process inherits besides its sockets.
 
+use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -19,14 +20,12 @@ fn local(port: u16) -> SocketAddr {
 /// A file with these ports for clients, this admin port and these Unix sockets with their modes.
 fn file(ports: &[u16], admin: u16, sockets: &[(&Path, &str)]) -> String {
     let ports: Vec<_> = ports.iter().map(|port| local(*port).to_string()).collect();
-    let listeners: String = sockets
-        .iter()
-        .map(|(path, mode)| {
-            let path = path.display();
-            format!("[[listeners]]\naddress = \"unix:{path}\"\nmode = \"{mode}\"\n")
-        })
-        .collect();
-    format!("[server]\nlisten = {ports:?}\nadmin = \"127.0.0.1:{admin}\"\n{listeners}{DEMO}")
+    let mut file = format!("[server]\nlisten = {ports:?}\nadmin = \"127.0.0.1:{admin}\"\n{DEMO}");
+    for (path, mode) in sockets {
+        let path = path.display();
+        let _ = write!(file, "[[listeners]]\naddress = \"unix:{path}\"\nmode = \"{mode}\"\n");
+    }
+    file
 }
 
 /// Replaces the whole file.
@@ -124,10 +123,11 @@ fn activated(folder: &Path, socket: &Path) -> std::path::PathBuf {
     let script = format!(
         "#!/usr/bin/env python3\nimport os, socket, sys\nkept = [os.dup(0) for _ in range(16)]\n\
          if 'TOLLGATE_HANDOVER' not in os.environ:\n    \
-             s = socket.socket(socket.AF_UNIX)\n    s.bind({socket:?})\n    s.listen(100)\n    \
+             s = socket.socket(socket.AF_UNIX)\n    s.bind('{socket}')\n    s.listen(100)\n    \
              os.dup2(s.fileno(), 3)\n    os.set_inheritable(3, True)\n    s.detach()\n    \
              os.environ['LISTEN_FDS'] = '1'\n    os.environ['LISTEN_PID'] = str(os.getpid())\n\
          os.execv('{program}', ['{program}'] + sys.argv[1:])\n",
+        socket = socket.display(),
         program = super::PROGRAM,
     );
     std::fs::write(&path, script).unwrap();
