@@ -41,22 +41,23 @@ impl Intake {
 
     /// Stops the listeners; connections then wait in the backlog of their sockets. Blocks until the first request of
     /// each connection that was accepted before has been decided, or `longest` has passed. Connections that have been
-    /// idle for so long are not waited for.
+    /// idle for `idle` are not waited for.
     #[allow(
         clippy::disallowed_methods,
         reason = "on the thread of an upgrade, which serves nothing"
     )]
-    pub fn pause(&self, longest: Duration) -> Paused {
+    pub fn pause(&self, longest: Duration, idle: Duration) -> Paused {
         let Shared { is_paused, accepting, open } = &*self.0;
         is_paused.send_replace(true);
         let paused = Paused(Some(self.clone()));
-        let longest_us = longest.as_micros().try_into().unwrap_or(u64::MAX);
-        let began = clock::now();
-        let (idle_before, ends) =
-            (began.saturating_sub(longest_us), began.saturating_add(longest_us));
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let ends = clock::now().saturating_add(micros(longest));
         // Either this sees a listener as accepting, or the listener sees the pause.
         fence(Ordering::SeqCst);
-        let is_quiet = || accepting.load(Ordering::SeqCst) == 0 && open.undecided(idle_before) == 0;
+        let is_quiet = || {
+            let idle_before = clock::now().saturating_sub(micros(idle));
+            accepting.load(Ordering::SeqCst) == 0 && open.undecided(idle_before) == 0
+        };
         while !is_quiet() && clock::now() < ends {
             std::thread::sleep(POLL);
         }
@@ -121,7 +122,7 @@ mod tests {
         let entry = open.add(10).unwrap();
         let pausing = tokio::task::spawn_blocking({
             let intake = intake.clone();
-            move || intake.pause(Duration::from_secs(60))
+            move || intake.pause(Duration::from_secs(60), Duration::from_secs(60))
         });
         intake.paused().await;
         drop(accepting);
@@ -135,7 +136,7 @@ mod tests {
         drop(begin.await);
         let undecided = open.add(10).unwrap();
         // It does not wait for longer.
-        intake.pause(Duration::ZERO).forever();
+        intake.pause(Duration::ZERO, Duration::ZERO).forever();
         intake.paused().await;
         drop(undecided);
     }

@@ -23,8 +23,11 @@ use crate::store::memory::MemoryStore;
 /// Longest wait for the exit status of a new process that has closed its end.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Longest wait for the first requests of new connections. A client that sends none delays others by this time.
-const DECISION_TIMEOUT: Duration = Duration::from_millis(200);
+/// Longest wait for the first requests of new connections. A client that sends one slowly delays others by this time.
+const DECISION_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a new connection may be silent before it is not waited for.
+const IDLE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Longest time between the end of accepting here and its begin in the new process.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -281,7 +284,7 @@ impl Upgrader {
             error => error,
         };
         let ends = ends.min(handed_by);
-        let paused = self.intake.pause(self.decision_timeout());
+        let paused = self.intake.pause(self.decision_timeout(), IDLE_TIMEOUT);
         let levels = self.store.export(clock::now());
         let sent = wait_until(&here, ends).and_then(|()| send(&here, &levels));
         sent.map_err(failed)?;
