@@ -113,6 +113,8 @@ class Soak:
         self.ports = {name: free_port() for name in ports}
         self.cert, self.key = certificate(folder)
         self.other = 5_000
+        # Workers of nginx have another user if the run's is root.
+        folder.chmod(0o755)
         (folder / "large").write_bytes(b"x" * 2_000_000)
         (folder / "nginx.conf").write_text(NGINX.format(folder=folder, **self.ports))
         self.file = folder / "gateway.toml"
