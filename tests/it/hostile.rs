@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use crate::support::{
-    ClosedPort, DEMO, Gateway, Latch, Nginx, Request, Upstream, check, eventually, proxy_to, timed,
+    ClosedPort, DEMO, Gateway, Latch, Nginx, Request, Upstream, check, eventually, proxy_to,
     timed_below,
 };
 
