@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::finding::{self, Finding};
 use super::upstreams::servers;
 use crate::explain::wording;
+use crate::limit::cost::Cost;
 use crate::policy::{self, Grant, OnMissing};
 use crate::runtime::Snapshot;
 use settings::{ClientSettings, ListenerSettings, RedisSettings, ServerSettings};
@@ -86,7 +87,7 @@ struct Route {
     /// Methods that the route matches; empty for all methods.
     methods: Vec<String>,
     upstream: String,
-    cost: u64,
+    cost: Cost,
     /// The enabled rules that apply to the route.
     rules: Vec<String>,
 }

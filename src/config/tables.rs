@@ -10,6 +10,7 @@ use super::words::{
     OnFailure, OnMissingKey, OnPreflight, OnUnknownKey, PathCase, Protocol, ProxyVersion, Ready,
     ResetForm, StartWithout, TrailingSlash,
 };
+use crate::limit::cost::Cost;
 
 /// An optional value with its span.
 pub type Field<T> = Option<Spanned<T>>;
@@ -399,8 +400,8 @@ table! {
         pub host: Field<String>,
         /// Upstream; may be left out if there is only one.
         pub upstream: Field<String>,
-        /// Tokens that a request takes from each bucket, at least 1. Default: 1.
-        pub cost: Field<u64>,
+        /// Tokens that a request takes from each bucket, above 0, with at most three decimals. Default: 1.
+        pub cost: Field<Cost>,
         /// Time limit for a WebSocket on which nothing is sent in either direction, `1ms` to `1d`.
         /// Default: `"1h"`.
         pub websocket_idle_timeout: Field<String>,

@@ -12,6 +12,7 @@ use super::listener;
 use super::secrets::is_key_place;
 use super::suggest::{self, cut};
 use super::walk::Value;
+use crate::limit::cost::Cost;
 
 /// Durations that are written in seconds or in milliseconds, depending on their size.
 const BREAKER_TIMES: [&str; 4] = ["window", "open", "open_max", "ramp_step"];
@@ -25,6 +26,7 @@ pub(super) enum Expected {
     Number,
     Fraction,
     NumberOrDuration,
+    Cost,
     Boolean,
     Text,
     TextOrTable,
@@ -89,10 +91,20 @@ impl Mismatch<'_> {
         let subject =
             if self.in_list { format!("an item of `{shown}`") } else { format!("`{shown}`") };
         match (self.expected, self.value.get_ref()) {
-            (Expected::Number, DeValue::Integer(number)) if number.as_str().starts_with('-') => {
+            (Expected::Number | Expected::Cost, DeValue::Integer(number))
+                if number.as_str().starts_with('-') =>
+            {
                 format!("{subject} cannot be negative")
             }
-            (Expected::Number | Expected::Fraction, DeValue::Integer(_)) => {
+            (Expected::Cost, value) if is_zero(value) => format!("{subject} is above 0"),
+            (Expected::Cost, DeValue::Float(number)) if number.as_str().starts_with('-') => {
+                format!("{subject} cannot be negative")
+            }
+            (Expected::Cost, DeValue::Float(number)) => {
+                let name = self.expected.name();
+                format!("{subject} is {name}, not `{}`", cut(number.as_str(), SHOWN))
+            }
+            (Expected::Number | Expected::Fraction | Expected::Cost, DeValue::Integer(_)) => {
                 format!("{subject} is too large")
             }
             (Expected::Word(words), DeValue::String(word)) => {
@@ -121,6 +133,9 @@ impl Mismatch<'_> {
                 let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
                 let quoted: Vec<&str> = quoted.iter().map(String::as_str).collect();
                 Some(format!("possible here: {}", suggest::list(&quoted, "and")))
+            }
+            (Expected::Cost, value) if is_zero(value) => {
+                Some("to let requests pass uncounted, leave the route out of the rules".to_owned())
             }
             (Expected::Table | Expected::OneTable, value)
                 if self.path.len() > 1 && entries::single(self.path, value).is_some() =>
@@ -161,12 +176,14 @@ impl Mismatch<'_> {
                 return Some(format!("\"{number}\""));
             }
             _ if self.in_list => return None,
+            (Expected::Cost, DeValue::String(text)) => Cost::parse(text.trim())?.to_string(),
             (Expected::Number, DeValue::String(text)) => {
                 text.trim().parse::<u64>().ok()?.to_string()
             }
-            (Expected::Number | Expected::NumberOrDuration, DeValue::Float(number)) => {
-                whole(number.as_str())?.to_string()
-            }
+            (
+                Expected::Number | Expected::NumberOrDuration | Expected::Cost,
+                DeValue::Float(number),
+            ) => whole(number.as_str())?.to_string(),
             (Expected::Boolean, DeValue::String(text)) => switch(text.trim())?.to_string(),
             (Expected::Text, DeValue::Integer(number)) => {
                 format!("\"{number}{}\"", unit(name, &number.to_string(), is_in("tracing"))?)
@@ -213,6 +230,7 @@ impl Expected {
         match self {
             Self::Number => "a whole number",
             Self::Fraction => "a number",
+            Self::Cost => "a number with at most three decimals",
             Self::NumberOrDuration => "a whole number or a duration",
             Self::Boolean => "`true` or `false`",
             Self::Text | Self::Word(_) => "a string",
@@ -238,6 +256,16 @@ fn kind(value: &DeValue<'_>) -> String {
         DeValue::Table(_) => "a table",
     };
     kind.to_owned()
+}
+
+/// Whether a value is the number 0.
+fn is_zero(value: &DeValue<'_>) -> bool {
+    let number = match value {
+        DeValue::Integer(number) => number.as_str(),
+        DeValue::Float(number) => number.as_str(),
+        _ => return false,
+    };
+    number.parse() == Ok(0.0)
 }
 
 /// The meaning of a word for `true` or `false`, such as `on`.

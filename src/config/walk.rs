@@ -18,6 +18,7 @@ use super::spanned::Spanned;
 use super::suggest;
 use super::tables::TextOr;
 use super::types::{self, Expected, Mismatch};
+use crate::limit::cost::Cost;
 
 /// A value of the parsed file, with its place.
 pub(super) type Value<'a> = toml::Spanned<DeValue<'a>>;
@@ -265,6 +266,19 @@ impl FromToml for Burst {
             DeValue::Integer(_) => u64::from_toml(value, walk).map(Self::Tokens),
             _ => walk.reject(Expected::NumberOrDuration, value),
         }
+    }
+}
+
+impl FromToml for Cost {
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
+        let cost = match value.get_ref() {
+            DeValue::Float(number) => Self::parse(number.as_str()),
+            DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
+                .ok()
+                .and_then(|number| Self::parse(&number.to_string())),
+            _ => None,
+        };
+        cost.or_else(|| walk.reject(Expected::Cost, value))
     }
 }
 

@@ -7,7 +7,9 @@ use bytes::Bytes;
 
 use super::label::DecisionLabel;
 use super::{Refusal, Rejection, Unauthenticated};
+use crate::limit::charge::Charge;
 use crate::limit::charge::Mode;
+use crate::limit::cost::Cost;
 use crate::limit::verdict::{Standing, Verdict};
 use crate::policy::Policy;
 use crate::policy::charges::KeyRequired;
@@ -76,7 +78,7 @@ pub struct Summary {
     /// Whole tokens that the client has left with that rule.
     pub remaining: Option<u64>,
     /// Tokens that the request took from each bucket, or would have taken; `None` if no bucket was read.
-    pub cost: Option<u64>,
+    pub cost: Option<Cost>,
     /// Where the decision was made; `None` if no rule took part.
     pub source: Option<Source>,
 }
@@ -215,7 +217,7 @@ impl LimitCheck {
             label,
             rule: charge.map(|charge| charge.rule),
             remaining: index.and_then(|index| Some(self.standing(index)?.remaining)),
-            cost: charge.or(self.taken.charges.first()).map(|charge| charge.cost),
+            cost: charge.or(self.taken.charges.first()).map(Charge::cost_in_tokens),
             source: Some(source),
         }
     }

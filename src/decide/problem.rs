@@ -10,6 +10,7 @@ use super::headers::{HeaderFault, UncountableHeader};
 use super::{Refusal, Rejection, Unauthenticated};
 use crate::identity::{IdentityError, MAX_KEY_BYTES};
 use crate::limit::charge::Charge;
+use crate::limit::cost::Cost;
 use crate::policy::matcher::takes;
 use crate::policy::settings::KeySource;
 use crate::policy::{Dimension, Policy};
@@ -264,8 +265,8 @@ pub fn limited(
         let _ = write!(text, "{written}, ");
     }
     let _ = write!(text, "burst {burst}, plan {plan}) ");
-    let _ = match charge.cost {
-        1 => write!(text, "is exhausted"),
+    let _ = match charge.cost_in_tokens() {
+        Cost::ONE => write!(text, "is exhausted"),
         cost => write!(text, "lacks the {cost} tokens that this request takes"),
     };
     let _ = write!(text, "; retry in {retry_after_ms} ms.");

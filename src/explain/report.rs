@@ -1,5 +1,6 @@
 //! The explanation of a request. Names and codes are a contract, listed in `docs/explain.md`.
 
+use crate::limit::cost::Cost;
 use std::net::IpAddr;
 
 use serde::Serialize;
@@ -77,7 +78,7 @@ pub struct ExplainedRoute {
     /// Upstream of the route.
     pub upstream: Option<String>,
     /// Tokens that the request takes from each bucket.
-    pub cost: Option<u64>,
+    pub cost: Option<Cost>,
     /// Why this route matches, or why none does.
     pub why: String,
     /// The routes whose host and path match, the most specific first; if no route matches, those that differ
@@ -166,7 +167,7 @@ pub struct Charge {
     /// Where the rate is configured: `rule`, `plan` or `key`.
     pub rate_of: &'static str,
     /// Tokens that the request takes.
-    pub cost: u64,
+    pub cost: Cost,
     /// Key of the bucket in Redis.
     pub bucket: String,
     /// Requests that share the bucket.

@@ -130,7 +130,7 @@ impl RequestContext<'_> {
             rate_is: written.map_or("rate", WrittenLimit::setting),
             burst: charge.limit.capacity(),
             rate_of,
-            cost: charge.cost,
+            cost: charge.cost_in_tokens(),
             bucket: script::key(prefix, charge.bucket, &name),
             shared_by: self.shared_by(rule, rate_of),
             level: level(levels, charge.rule),

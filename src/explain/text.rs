@@ -1,5 +1,6 @@
 //! Renders an explanation for a terminal, with or without colours.
 
+use crate::limit::cost::Cost;
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
@@ -93,7 +94,7 @@ impl Page {
     fn route(&mut self, route: &ExplainedRoute) {
         let first = match (&route.name, &route.upstream, route.cost) {
             (Some(name), Some(upstream), Some(cost)) => {
-                let tokens = if cost == 1 { "token" } else { "tokens" };
+                let tokens = if cost == Cost::ONE { "token" } else { "tokens" };
                 let name = self.painted(BOLD, name);
                 format!("{name}, to the upstream {upstream}, for {cost} {tokens}")
             }

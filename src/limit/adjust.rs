@@ -1,15 +1,17 @@
-//! Reset and grant: changes of a bucket by an operator.
+//! Changes of a bucket: reset and grant by an operator, and tokens that are given back.
 
 use super::bucket::Bucket;
 use super::{Limit, MAX_UNITS};
 
-/// A change of a bucket's level by an operator. It raises the level, at most to full.
+/// A change of a bucket's level. It raises the level, at most to full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adjustment {
     /// Fills the bucket, and cancels its debt.
     Reset,
     /// Adds this number of tokens, at least 1.
     Grant(u64),
+    /// Adds this number of units, at least 0: what a request took.
+    GiveBack(i64),
 }
 
 /// Units that fill any bucket, even from its lowest level.
@@ -20,7 +22,8 @@ impl Adjustment {
     pub fn units(self, limit: &Limit) -> i64 {
         match self {
             Self::Reset => FILL_UNITS,
-            Self::Grant(tokens) => limit.units(tokens).min(FILL_UNITS),
+            Self::Grant(tokens) => limit.token_units(tokens).min(FILL_UNITS),
+            Self::GiveBack(units) => units.min(FILL_UNITS),
         }
     }
 

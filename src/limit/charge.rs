@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::Limit;
 use super::bucket::Bucket;
+use super::cost::Cost;
 use super::share::Share;
 
 /// Number of outcomes that an answer stores without an allocation.
@@ -27,10 +28,17 @@ pub struct Charge {
     pub limit_index: u32,
     /// Limit that the bucket is counted under.
     pub limit: Limit,
-    /// Tokens that the request takes, 1 to the capacity of the limit.
+    /// [`Parts`](Limit::parts) of a token that the request takes, 1 to the capacity of the limit.
     pub cost: u64,
     /// Whether the rule can deny the request.
     pub mode: Mode,
+}
+
+impl Charge {
+    /// The tokens that the request takes.
+    pub const fn cost_in_tokens(&self) -> Cost {
+        Cost::of_parts(self.cost, self.limit.parts())
+    }
 }
 
 /// Identifies a bucket: a 128-bit hash of the rule and the client. No text from a client is stored.

@@ -38,8 +38,29 @@ impl Limit {
         }
     }
 
-    /// The arguments of [`token_bucket`](Self::token_bucket) that create this limit.
-    pub const fn parameters(&self) -> (u64, u64, u64) {
+    /// The same limit with tokens of `parts` parts, so that requests can take any number of these.
+    ///
+    /// # Errors
+    /// See [`TokenBucket::with_parts`].
+    pub const fn with_parts(&self, parts: u16) -> Result<Self, TokenBucketError> {
+        match self {
+            Self::TokenBucket(bucket) => match bucket.with_parts(parts) {
+                Ok(bucket) => Ok(Self::TokenBucket(bucket)),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    /// Parts of a token, at least 1. Charges of this limit are counted in these.
+    pub const fn parts(&self) -> u64 {
+        match self {
+            Self::TokenBucket(bucket) => bucket.parts(),
+        }
+    }
+
+    /// The arguments of [`token_bucket`](Self::token_bucket) and [`with_parts`](Self::with_parts) that
+    /// create this limit.
+    pub const fn parameters(&self) -> (u64, u64, u64, u16) {
         match self {
             Self::TokenBucket(bucket) => bucket.parameters(),
         }
@@ -74,16 +95,21 @@ impl Limit {
         }
     }
 
-    /// Converts tokens to units. Saturates.
-    pub const fn units(&self, tokens: u64) -> i64 {
+    /// Converts [`parts`](Self::parts) of a token to units. Saturates.
+    pub const fn units(&self, parts: u64) -> i64 {
         match self {
-            Self::TokenBucket(bucket) => bucket.units(tokens),
+            Self::TokenBucket(bucket) => bucket.units(parts),
         }
+    }
+
+    /// Converts whole tokens to units. Saturates.
+    pub const fn token_units(&self, tokens: u64) -> i64 {
+        self.units(tokens.saturating_mul(self.parts()))
     }
 
     /// Converts a level to whole tokens, rounded down: below zero, the debt is rounded up.
     pub const fn tokens(&self, level: i64) -> i64 {
-        level.div_euclid(self.units(1))
+        level.div_euclid(self.token_units(1))
     }
 
     /// Units that a bucket below full regains in `us` microseconds. Saturates.
@@ -132,7 +158,7 @@ impl Limit {
 // === Standing ===
 
 impl Limit {
-    /// Standing of a bucket at `level` for requests of `cost` tokens, on a gateway that grants `share`
+    /// Standing of a bucket at `level` for requests of `cost` parts of a token, on a gateway that grants `share`
     /// of it.
     pub const fn standing(&self, level: i64, cost: u64, share: Share) -> Standing {
         let (needed, remaining) = (share.needed(self, cost), share.tokens(self, level));

@@ -5,6 +5,7 @@
 //! - [`kind`]: [`Limit`], the parameters of a limit of any kind;
 //! - [`token_bucket`]: the only kind today;
 //! - [`bucket`]: state of one bucket;
+//! - [`cost`]: tokens that a request takes;
 //! - [`charge`]: one request checked against several buckets, all or nothing;
 //! - [`verdict`]: the decision, and the [`Standing`](verdict::Standing) that a client gets: remaining,
 //!   retry after, reset;
@@ -39,6 +40,7 @@ pub mod adjust;
 pub mod breaker;
 pub mod bucket;
 pub mod charge;
+pub mod cost;
 pub mod debt;
 pub mod kind;
 pub mod membership;

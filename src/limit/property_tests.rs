@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::MICROS_PER_SECOND;
 use super::bucket::Bucket;
 use super::charge::{BucketId, Charge, Mode, take};
+use super::cost::Cost;
 use super::share::Share;
 use super::token_bucket::{TokenBucket, TokenBucketError};
 use super::verdict::{Standing, Verdict};
@@ -355,4 +356,93 @@ proptest! {
             prop_assert!(allowed, "request {request} at {now}");
         }
     }
+}
+
+/// Parts of a token as costs with up to three decimals take.
+fn parts() -> impl Strategy<Value = u16> {
+    prop::sample::select(&[1, 2, 4, 5, 8, 10, 20, 25, 40, 100, 125, 200, 250, 500, 1_000][..])
+}
+
+proptest! {
+    #[test]
+    fn tokens_of_several_parts_have_the_same_rate_burst_and_times(
+        Written { limit, .. } in limits(),
+        parts in parts(),
+        tokens in 1..1_000_u64,
+    ) {
+        let Ok(divided) = limit.with_parts(parts) else { return Ok(()) };
+        prop_assert_eq!(divided.parts(), u64::from(parts));
+        prop_assert_eq!(divided.capacity(), limit.capacity());
+        prop_assert_eq!(divided.window_us(), limit.window_us());
+        prop_assert_eq!(divided.full(), divided.token_units(limit.capacity()));
+        prop_assert_eq!(divided.units(u64::from(parts)), divided.token_units(1));
+        let wait_us = |limit: &Limit| limit.time_to_add_us(limit.token_units(tokens));
+        if tokens <= limit.capacity() {
+            prop_assert_eq!(wait_us(&divided), wait_us(&limit));
+        }
+        prop_assert_eq!(divided.with_parts(1).unwrap(), limit);
+        let (rate, token, burst, parts) = divided.parameters();
+        let again = Limit::token_bucket(rate, token, burst).unwrap().with_parts(parts);
+        prop_assert_eq!(again.unwrap(), divided);
+    }
+
+    #[test]
+    fn costs_in_parts_are_decided_as_the_same_costs_in_tokens(
+        limit in small_limits(),
+        parts in parts(),
+        requests in prop::collection::vec((0..20_u64, 1..4_u64), 1..100),
+    ) {
+        let divided = limit.with_parts(parts).unwrap();
+        let mut buckets = [Bucket::full(&limit, 0), Bucket::full(&divided, 0)];
+        let mut now = 0;
+        for (wait, cost) in requests {
+            now += wait;
+            let [whole, of_parts] = &mut buckets;
+            let cost_in_parts = cost * u64::from(parts);
+            let allowed = take_one(whole, limit, cost, now);
+            prop_assert_eq!(take_one(of_parts, divided, cost_in_parts, now), allowed);
+            let standings = [
+                standing(&limit, whole.refilled(&limit, now).level, cost),
+                standing(&divided, of_parts.refilled(&divided, now).level, cost_in_parts),
+            ];
+            prop_assert_eq!(standings[0], standings[1]);
+        }
+    }
+
+    #[test]
+    fn no_more_than_burst_and_rate_pass_in_thousandths_of_a_token(
+        (tokens, period_us, burst) in (1..10_u64, 1..30_u64, 1..10_u64),
+        requests in prop::collection::vec((0..4_u64, 1..3_000_u64), 1..300),
+    ) {
+        let limit = Limit::token_bucket(tokens, period_us, burst).unwrap().with_parts(1_000).unwrap();
+        let mut bucket = Bucket::full(&limit, 0);
+        let (mut now, mut passed) = (0, 0);
+        for (wait, thousandths) in requests {
+            now += wait;
+            let cost = Cost::from_thousandths(thousandths.min(burst * 1_000)).unwrap();
+            if take_one(&mut bucket, limit, cost.in_parts(limit.parts()), now) {
+                passed += cost.thousandths();
+            }
+            let bound = burst * 1_000 * period_us + tokens * 1_000 * now;
+            prop_assert!(passed * period_us <= bound, "{passed} thousandths until {now}");
+        }
+    }
+}
+
+#[test]
+fn half_a_token_at_a_token_a_second_allows_exactly_two_requests_a_second() {
+    let limit = Limit::token_bucket(1, MICROS_PER_SECOND, 1).unwrap().with_parts(2).unwrap();
+    let half = Cost::parse("0.5").unwrap().in_parts(limit.parts());
+    let mut bucket = Bucket::full(&limit, 0);
+    let mut allowed = Vec::new();
+    for ms in 0..3_000 {
+        if take_one(&mut bucket, limit, half, ms * 1_000) {
+            allowed.push(ms);
+        }
+    }
+    // The burst is one token, which is two requests.
+    assert_eq!(allowed, [0, 1, 500, 1_000, 1_500, 2_000, 2_500]);
+    let level = bucket.refilled(&limit, 2_999_000).level;
+    let standing = standing(&limit, level, half);
+    assert_eq!((standing.limit, standing.remaining, standing.retry_after_us), (1, 0, 1_000));
 }

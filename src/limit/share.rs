@@ -25,7 +25,7 @@ impl Share {
         self.gateways
     }
 
-    /// Units that a bucket must hold to allow a request of `cost` tokens. At most a full bucket for a
+    /// Units that a bucket must hold to allow a request of `cost` parts of a token. At most a full bucket for a
     /// cost within the burst, so that a small limit divided by many gateways still allows requests.
     pub const fn needed(self, limit: &Limit, cost: u64) -> i64 {
         let (all, one) = (self.taken(limit, cost), limit.units(cost));
@@ -33,18 +33,19 @@ impl Share {
         if all < most { all } else { most }
     }
 
-    /// Units that an allowed request of `cost` tokens takes. If they exceed the level, the bucket goes
+    /// Units that an allowed request of `cost` parts of a token takes. If they exceed the level, the bucket goes
     /// into debt, so that a gateway never exceeds its share of the rate.
     pub const fn taken(self, limit: &Limit, cost: u64) -> i64 {
         limit.units(cost).saturating_mul(self.gateways as i64)
     }
 
-    /// Number of requests with a cost of 1 that are allowed at `level`.
+    /// Number of requests with a cost of one token that are allowed at `level`.
     pub const fn tokens(self, limit: &Limit, level: i64) -> u64 {
-        if level < self.needed(limit, 1) {
+        let token = limit.parts();
+        if level < self.needed(limit, token) {
             return 0;
         }
-        let tokens = (level / self.taken(limit, 1)).unsigned_abs();
+        let tokens = (level / self.taken(limit, token)).unsigned_abs();
         if tokens == 0 { 1 } else { tokens }
     }
 }

@@ -5,19 +5,22 @@
 use thiserror::Error;
 
 use super::bucket::{Bucket, CLOCK_SLACK_US};
+use super::cost::greatest_common_divisor;
 use super::verdict::Standing;
 use super::{MAX_DEBT_BURSTS, MAX_UNITS};
 
 /// Parameters of a token bucket.
 ///
 /// A rate of N tokens per P microseconds is divided by their greatest common divisor. Each
-/// microsecond adds `units_per_us` units, and a token is `units_per_token` units, both at least 1. So
-/// levels are integers, and refills are exact.
+/// microsecond adds `units_per_us` units, and a token is `parts` times `units_per_part` units, all at
+/// least 1. So levels are integers, and refills are exact. Requests take whole parts of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
     units_per_us: i64,
-    units_per_token: i64,
+    units_per_part: i64,
     burst: u64,
+    /// Parts of a token: 1 unless costs have decimals.
+    parts: u16,
 }
 
 /// Error in a rate or burst of the configuration file.
@@ -78,9 +81,45 @@ impl TokenBucket {
         // Both are at most 2^53 here.
         Ok(Self {
             units_per_us: units_per_us.cast_signed(),
-            units_per_token: units_per_token.cast_signed(),
+            units_per_part: units_per_token.cast_signed(),
             burst,
+            parts: 1,
         })
+    }
+
+    /// The same rate and burst, with tokens of `parts` parts. Units are as large as they can be.
+    ///
+    /// # Errors
+    /// If `parts` is 0, or the rate or the full level would exceed [`MAX_UNITS`].
+    pub const fn with_parts(self, parts: u16) -> Result<Self, TokenBucketError> {
+        if parts == 0 {
+            return Err(TokenBucketError::ZeroRate);
+        }
+        let (rate, token) = (self.units_per_us.unsigned_abs(), self.units(self.parts()));
+        let divisor = greatest_common_divisor(rate, token.unsigned_abs());
+        let (rate, token) = (rate / divisor, token.unsigned_abs() / divisor);
+        let wanted = parts as u64;
+        // At most 1000 times what it was, which is at most 2^53.
+        let factor = wanted / greatest_common_divisor(token, wanted);
+        let (rate, token) = (rate * factor, token * factor);
+        if rate > MAX_UNITS.unsigned_abs() {
+            return Err(TokenBucketError::RateTooLarge);
+        }
+        let max_burst = MAX_UNITS.unsigned_abs() / token;
+        if self.burst > max_burst {
+            return Err(TokenBucketError::BurstTooLarge { max_burst });
+        }
+        Ok(Self {
+            units_per_us: rate.cast_signed(),
+            units_per_part: (token / wanted).cast_signed(),
+            burst: self.burst,
+            parts,
+        })
+    }
+
+    /// Parts of a token, at least 1.
+    pub const fn parts(&self) -> u64 {
+        self.parts as u64
     }
 
     /// Creates a bucket that yields at most `limit` tokens in any window of `window_us` microseconds,
@@ -105,15 +144,15 @@ impl TokenBucket {
         self.burst
     }
 
-    /// The arguments of [`new`](Self::new) that create this bucket, with the fraction reduced.
-    pub const fn parameters(&self) -> (u64, u64, u64) {
-        let (units_per_us, units_per_token) = (self.units_per_us, self.units_per_token);
-        (units_per_us.unsigned_abs(), units_per_token.unsigned_abs(), self.burst)
+    /// The arguments of [`new`](Self::new) and [`with_parts`](Self::with_parts) that create this bucket.
+    pub const fn parameters(&self) -> (u64, u64, u64, u16) {
+        let (units_per_us, token) = (self.units_per_us, self.units(self.parts()));
+        (units_per_us.unsigned_abs(), token.unsigned_abs(), self.burst, self.parts)
     }
 
     /// Level of a full bucket in units, at most [`MAX_UNITS`].
     pub const fn full(&self) -> i64 {
-        self.burst.cast_signed() * self.units_per_token
+        self.burst.cast_signed() * self.units_per_part * self.parts as i64
     }
 
     /// Lowest valid level in units, below zero. Larger debts are cut off here, so that a corrupt
@@ -123,9 +162,9 @@ impl TokenBucket {
         if lowest < -MAX_UNITS { -MAX_UNITS } else { lowest }
     }
 
-    /// Converts tokens to units. Saturates.
-    pub const fn units(&self, cost: u64) -> i64 {
-        clamped(cost).saturating_mul(self.units_per_token)
+    /// Converts parts of a token to units. Saturates.
+    pub const fn units(&self, parts: u64) -> i64 {
+        clamped(parts).saturating_mul(self.units_per_part)
     }
 
     /// Units added in `us` microseconds. Saturates.
@@ -252,14 +291,6 @@ const fn clamped(count: u64) -> i64 {
     if count > i64::MAX.unsigned_abs() { i64::MAX } else { count.cast_signed() }
 }
 
-/// Computes the greatest common divisor by Euclid's algorithm; `a` if `b` is 0.
-const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -285,7 +316,7 @@ mod tests {
         ];
         for ((tokens, period, burst), expected) in table {
             let bucket = TokenBucket::new(tokens, period, burst).unwrap();
-            let got = (bucket.units_per_us, bucket.units_per_token, bucket.full());
+            let got = (bucket.units_per_us, bucket.units_per_part, bucket.full());
             assert_eq!(got, expected, "{tokens} per {period} us, burst {burst}");
         }
     }

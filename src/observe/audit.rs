@@ -30,6 +30,7 @@ use tracing::info;
 use super::address::ShownAddress;
 use crate::clock;
 use crate::decide::decision::Decision;
+use crate::limit::cost::Cost;
 use crate::policy::Policy;
 use crate::policy::client::{Client, counted_address};
 use crate::policy::settings;
@@ -173,7 +174,7 @@ impl Times {
 
 impl AuditedRequest<'_> {
     /// Tokens that a request of the route takes; `None` for a request that is refused for its key.
-    fn cost_of_route(&self, kind: Kind) -> Option<u64> {
+    fn cost_of_route(&self, kind: Kind) -> Option<Cost> {
         let route = self.policy.routes.get(self.route? as usize)?;
         (kind != Kind::Unauthorized).then_some(route.cost)
     }
@@ -244,6 +245,7 @@ fn log(view: &RefusalRunView) {
     let [key, key_from, ip, rule, plan, route] =
         [&view.key, &view.key_from, &view.ip, &view.rule, &view.plan, &view.route]
             .map(Option::as_deref);
+    let cost = cost.map(Cost::as_f64);
     let (kind, reason, event) = (kind.name(), view.reason.as_deref(), event(*kind));
     info!(
         kind, status, reason, rule, plan, key, key_from, ip, route, cost, count, tokens, generation,

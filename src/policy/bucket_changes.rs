@@ -163,17 +163,22 @@ impl Pair<'_> {
         let of_plan = |(index, name): (usize, &std::sync::Arc<str>)| {
             let grant = rule.grant_by_plan.get(index).copied().flatten()?;
             let is_shared = [self.old, self.new].iter().all(|policy| policy.plans.contains(name));
-            is_shared.then(|| ((false, name.to_string()), grant.limit))
+            is_shared.then(|| ((false, name.to_string()), whole(grant.limit)))
         };
         let of_key = |(index, grant): (&u32, &super::Grant)| {
             let key = policy.keys.get(*index as usize)?;
             let is_in = |policy: &&Policy| policy.keys.iter().any(|other| other.id == key.id);
             let is_shared = [self.old, self.new].iter().all(is_in);
-            is_shared.then(|| ((true, key.id.to_string()), grant.limit))
+            is_shared.then(|| ((true, key.id.to_string()), whole(grant.limit)))
         };
         let plans = policy.plans.iter().enumerate().filter_map(of_plan);
         plans.chain(rule.grant_by_key.iter().filter_map(of_key)).collect()
     }
+}
+
+/// The limit without parts of a token, which follow from the costs of routes.
+fn whole(limit: Limit) -> Limit {
+    limit.with_parts(1).unwrap_or(limit)
 }
 
 /// Ids of the keys with an override of the rule.

@@ -153,7 +153,7 @@ impl Policy {
             let attributes =
                 RequestAttributes { route: self.routes_of(index).next()?, method, host, headers };
             let charge = self.charge(index, client, &attributes, Scope::Address).ok()?;
-            Some(Charge { cost: 1, ..charge })
+            Some(Charge { cost: charge.limit.parts(), ..charge })
         };
         (0..).take(self.rules.len()).filter_map(charge).take(MAX_RULES_PER_ROUTE).collect()
     }
@@ -210,7 +210,7 @@ impl Policy {
             rule: index,
             limit_index: granted.grant.index,
             limit: granted.grant.limit,
-            cost: route.cost,
+            cost: route.cost.in_parts(granted.grant.limit.parts()),
             mode: rule.mode,
         })
     }

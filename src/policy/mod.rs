@@ -3,7 +3,7 @@
 //!
 //! Reading order: the types here; `settings`, `listener`, `acme`, `access_log`, `tracing` and `redis`
 //! (everything except rules); `matcher`, `path`, `prefixes` and `router` (the route of a request); `client` and `charges`
-//! (the rules that apply to a request, and their buckets); `restart` (changes that a reload cannot
+//! (the rules that apply to a request, and their buckets); `cost_json` (costs in responses); `restart` (changes that a reload cannot
 //! apply); `bucket_changes` (what a reload does to buckets); `build` (from the file to a policy).
 //!
 //! Plans, keys, upstreams, routes, rules and limits are referred to by their index in one list each,
@@ -15,6 +15,7 @@ pub mod bucket_changes;
 pub mod build;
 pub mod charges;
 pub mod client;
+mod cost_json;
 pub mod listener;
 pub mod matcher;
 pub mod path;
@@ -34,6 +35,7 @@ use ipnet::IpNet;
 use crate::config::findings::Findings;
 use crate::limit::Limit;
 use crate::limit::charge::Mode;
+use crate::limit::cost::Cost;
 use access_log::AccessLog;
 use acme::Acme;
 use listener::Listener;
@@ -137,8 +139,8 @@ pub struct Route {
     pub matcher: Matcher,
     /// Index of its upstream.
     pub upstream: u32,
-    /// Tokens that each request takes from each bucket, at least 1.
-    pub cost: u64,
+    /// Tokens that each request takes from each bucket.
+    pub cost: Cost,
     /// Maximum time without data in either direction on a WebSocket.
     pub websocket_idle_timeout: Duration,
     /// Maximum size of a request's body, in bytes: its own, else that of the server; `None`: any size.

@@ -80,8 +80,7 @@ impl Fallback {
             if !outcome.enough {
                 return *outcome;
             }
-            let tokens = charge.cost.saturating_mul(outcome.share.gateways().into());
-            let given = Adjustment::Grant(tokens);
+            let given = Adjustment::GiveBack(outcome.share.taken(&charge.limit, charge.cost));
             let moved = self.memory.adjust(std::slice::from_ref(charge), given, now);
             let level = moved.first().map_or(outcome.level, |(_, after)| *after);
             Outcome { level, ..*outcome }

@@ -171,3 +171,26 @@ fn burst_by_time_is_what_the_rate_yields_in_it() {
     let url = gateway.url("/");
     assert_eq!(send_many(100, |client, _| client.get(&url)), exactly(30, 70));
 }
+
+#[test]
+fn cost_of_half_a_token_lets_exactly_twice_as_many_requests_pass() {
+    let rule = "[rules.r]\nper = []\nrate = \"30/d\"\n";
+    let half = "[routes.half]\npath = \"/half\"\nupstream = \"api\"\ncost = 0.5\n";
+    let gateway = Gateway::start(&format!("{DEMO}{half}{rule}"));
+    let url = gateway.url("/half");
+    assert_eq!(send_many(100, |client, _| client.get(&url)), exactly(60, 40));
+    let refused = gateway.send(&Request::get("/half"));
+    assert_eq!(refused.header("x-ratelimit-remaining"), Some("0"));
+    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains(" lacks the 0.5 tokens that this request takes; "), "{detail}");
+    // Half a token in 1440 s.
+    let retry_after_ms = refused.json()["retry_after_ms"].as_u64().unwrap();
+    assert!((1_300_000..=1_440_000).contains(&retry_after_ms), "{retry_after_ms}");
+    let run = &gateway.admin("/api/audit").json()["refusal_runs"][0];
+    assert_eq!(run["cost"], 0.5, "{run}");
+    let explained = gateway.explain(r#"{"method":"GET","path":"/half"}"#).json();
+    assert_eq!(explained["route"]["cost"], 0.5, "{explained:#}");
+    let policy = gateway.admin("/api/policy").json();
+    let costs: Vec<_> = policy["routes"].as_array().unwrap().iter().map(|r| &r["cost"]).collect();
+    assert!(costs.contains(&&0.5.into()) && costs.contains(&&1.into()), "{costs:?}");
+}

@@ -11,6 +11,7 @@ use jiff::tz::TimeZone;
 use serde::Deserialize;
 
 use crate::config::suggest::cut;
+use crate::limit::cost::Cost;
 use crate::net::percent::encode_component;
 use crate::observe::time::{UtcTime, zone};
 
@@ -76,7 +77,7 @@ struct Run {
     route: Option<String>,
     #[serde(default)]
     other_routes: bool,
-    cost: Option<u64>,
+    cost: Option<Cost>,
     tokens: Option<u64>,
     #[serde(default)]
     generation: Option<u64>,
@@ -107,10 +108,11 @@ struct Bucket {
 
 impl Bucket {
     /// Milliseconds until the bucket holds `cost` tokens; 0 if it does.
-    fn wait_ms(&self, cost: u64) -> Option<u64> {
+    fn wait_ms(&self, cost: Cost) -> Option<u64> {
         let burst = self.burst?;
-        let beyond = u128::from(burst.checked_sub(cost)?) * u128::from(self.window_ms?);
-        let beyond_ms = beyond.checked_div(u128::from(burst))?;
+        let full = u128::from(burst) * 1_000;
+        let beyond = full.checked_sub(cost.thousandths().into())? * u128::from(self.window_ms?);
+        let beyond_ms = beyond.checked_div(full)?;
         Some(self.full_after_ms?.saturating_sub(u64::try_from(beyond_ms).unwrap_or(u64::MAX)))
     }
 }
@@ -289,7 +291,7 @@ impl Page {
                 run.rule.clone().unwrap_or_else(dash),
                 run.client(),
                 route,
-                number(run.cost),
+                run.cost.map_or_else(dash, |cost| cost.to_string()),
                 number(run.tokens),
                 number(run.generation),
                 run.count.to_string(),

@@ -195,6 +195,7 @@ fn summary(
     remaining: Option<u64>,
     source: Option<Source>,
 ) -> Summary {
-    let cost = source.filter(|source| *source != Source::Policy).map(|_| 1);
+    let cost =
+        source.filter(|source| *source != Source::Policy).map(|_| crate::limit::cost::Cost::ONE);
     Summary { label, rule, remaining, cost, source }
 }

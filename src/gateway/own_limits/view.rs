@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::decide::applicability::{Subject, applicability};
 use crate::decide::problem::retry_after_ms;
 use crate::limit::charge::{Charge, Mode};
+use crate::limit::cost::Cost;
 use crate::limit::seconds_up;
 use crate::policy::charges::WhyNot;
 use crate::policy::client::{self, ClientKey, counted_address, counted_as};
@@ -92,7 +93,7 @@ struct RuleView<'a> {
 struct RouteView<'a> {
     name: &'a str,
     path: String,
-    cost: u64,
+    cost: Cost,
 }
 
 /// The effect of a rule on the client.
@@ -119,7 +120,7 @@ struct LimitView {
     /// Seconds in which an empty bucket becomes full.
     window_seconds: u64,
     /// Tokens that the cheapest request takes.
-    cost: u64,
+    cost: Cost,
     /// Whether other clients take from the same bucket.
     shared: bool,
     /// Dimensions of the bucket that are not known without a request.
@@ -214,7 +215,7 @@ impl<'a> ClientRule<'a> {
         let applicability = applicability(policy, subject, index, rule);
         let routes = policy.routes_of(index).filter(|one| subject.route.is_none_or(|r| r == *one));
         let costs = routes.filter_map(|route| policy.routes.get(route as usize));
-        let cost = costs.map(|route| route.cost).min().unwrap_or(1);
+        let cost = costs.map(|route| route.cost).min().unwrap_or(Cost::ONE);
         let own = applicability.own
             || rule.per.contains(&Dimension::Ip)
             || rule.per.contains(&Dimension::Certificate);
@@ -222,7 +223,10 @@ impl<'a> ClientRule<'a> {
             index,
             rule,
             route: subject.route,
-            charge: applicability.charge.map(|charge| Charge { cost, ..charge }),
+            charge: applicability.charge.map(|charge| {
+                let cost = cost.in_parts(charge.limit.parts());
+                Charge { cost, ..charge }
+            }),
             unknown: applicability.unknown.iter().map(ToString::to_string).collect(),
             shared: !own,
         }
@@ -300,7 +304,7 @@ impl<'a> ClientRule<'a> {
             limit: charge.limit.capacity(),
             rate: rule.written(charge.limit_index).map(|written| written.to_string()),
             window_seconds: seconds_up(charge.limit.window_us()).max(1),
-            cost: charge.cost,
+            cost: charge.cost_in_tokens(),
             shared: self.shared,
             unknown: self.unknown.clone(),
             without_redis,

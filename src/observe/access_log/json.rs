@@ -134,7 +134,7 @@ members! { |name, line, record, resolved|
     Decision => line.string(name, Some(record.decision.label.as_str())),
     Rule => line.string(name, resolved.rule.map(|rule| &*rule.name)),
     ShadowRules => line.names(name, resolved.shadow_rules.iter().map(|rule| &*rule.name)),
-    Cost => line.number(name, record.decision.cost),
+    Cost => line.cost(name, record.decision.cost),
     Remaining => line.number(name, record.decision.remaining),
     Source => line.string(name, record.decision.source.map(source_label)),
     Reason => line.string(name, record.reason.map(Reason::label)),
@@ -279,6 +279,13 @@ impl<'a> Object<'a> {
 
     fn number(&mut self, name: &str, value: Option<u64>) {
         self.member(name, value, put_number);
+    }
+
+    fn cost(&mut self, name: &str, value: Option<crate::limit::cost::Cost>) {
+        self.member(name, value, |text, cost| match cost.whole() {
+            Some(tokens) => put_number(text, tokens),
+            None => text.extend_from_slice(cost.to_string().as_bytes()),
+        });
     }
 
     /// Writes microseconds as milliseconds with one to three decimals.

@@ -4,6 +4,8 @@ use super::Kind;
 use crate::decide::Unauthenticated;
 use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::reason::Reason;
+use crate::limit::charge::Charge;
+use crate::limit::cost::Cost;
 use crate::policy::charges::KeyRequired;
 
 /// One refusal of one request.
@@ -17,7 +19,7 @@ pub(super) struct Refusal {
     /// Index of the rule; `None` if no rule refused the request.
     pub(super) rule: Option<u32>,
     /// Tokens that the request would have taken, if that is known without its route.
-    pub(super) cost: Option<u64>,
+    pub(super) cost: Option<Cost>,
     /// Whole tokens left under the rule; `None` if no bucket was read.
     pub(super) tokens: Option<u64>,
 }
@@ -74,7 +76,7 @@ impl Refusal {
             reason: None,
             key_from: None,
             rule: charge.map(|charge| charge.rule),
-            cost: charge.map(|charge| charge.cost),
+            cost: charge.map(Charge::cost_in_tokens),
             tokens: check.standing(index).map(|standing| standing.remaining),
         }
     }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use super::{Kind, RefusalRunView};
 use crate::decide::reason::Reason;
 use crate::limit::MICROS_PER_SECOND;
+use crate::limit::cost::Cost;
 use crate::observe::address::ShownAddress;
 use crate::observe::time::UtcTime;
 use crate::policy::WrittenLimit;
@@ -72,7 +73,7 @@ pub(super) struct Refused {
     /// Whether earlier ones were on other routes.
     pub(super) other_routes: bool,
     /// Cost of the last one.
-    pub(super) cost: Option<u64>,
+    pub(super) cost: Option<Cost>,
     /// Whole tokens left under the rule; `None` if no bucket was read.
     pub(super) tokens: Option<u64>,
 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use super::{Kind, Query, RefusalRunView};
 use crate::config::suggest::cut;
+use crate::limit::cost::Cost;
 use crate::observe::time::UtcTime;
 
 /// Maximum length of a text in characters. Names in the file are shorter.
@@ -37,7 +38,7 @@ impl RefusalRunView {
             burst: number("burst"),
             route: text("route"),
             other_routes: fields.contains_key(&b"other_routes"[..]),
-            cost: number("cost"),
+            cost: text("cost").and_then(|cost| Cost::parse(&cost)),
             tokens: number("tokens"),
             generation: number("generation").unwrap_or_default(),
             is_open: false,

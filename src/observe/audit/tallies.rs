@@ -14,6 +14,7 @@ use super::refusal::Refusal;
 use super::runs::Times;
 use super::{AuditedRequest, Kind};
 use crate::decide::reason::Reason;
+use crate::limit::cost::Cost;
 use crate::observe::shard::Sharded;
 use crate::policy::Policy;
 use crate::policy::client::{Client, ClientKey, counted_address};
@@ -82,7 +83,7 @@ pub(super) struct Tally {
     /// Whether earlier refusals were on other routes.
     pub(super) other_routes: bool,
     /// Cost of the last refused request.
-    pub(super) cost: Option<u64>,
+    pub(super) cost: Option<Cost>,
     /// Whole tokens left at the last refusal.
     pub(super) tokens: Option<u64>,
 }

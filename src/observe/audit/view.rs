@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 use super::Kind;
+use crate::limit::cost::Cost;
 use crate::observe::time::UtcTime;
 
 /// A refusal run. It contains no secret: keys are shown by their id, and addresses as
@@ -47,7 +48,7 @@ pub struct RefusalRunView {
     /// Whether other refusals of the run were on other routes.
     pub other_routes: bool,
     /// Tokens that the last refused request would have taken; null for the kind `unauthorized`.
-    pub cost: Option<u64>,
+    pub cost: Option<Cost>,
     /// Whole tokens left under the rule at the last refusal; null if no bucket was read.
     pub tokens: Option<u64>,
     /// Generation of the configuration that refused the requests.
@@ -80,7 +81,7 @@ impl RefusalRunView {
             ("burst", number(self.burst)),
             ("route", self.route.clone()),
             ("other_routes", self.other_routes.then(|| "true".to_owned())),
-            ("cost", number(self.cost)),
+            ("cost", self.cost.map(|cost| cost.to_string())),
             ("tokens", number(self.tokens)),
             ("generation", number(Some(self.generation))),
         ];

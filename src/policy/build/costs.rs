@@ -17,7 +17,7 @@ pub(super) fn check(config: &Config, rules: &Rules, diagnostics: &mut Diagnostic
             counting.flat_map(|(rule, grants)| grants.iter().map(move |g| (rule, g)))
         {
             let burst = grant.grant.limit.capacity();
-            if diagnostics.is_full() || cost <= burst {
+            if diagnostics.is_full() || !cost.exceeds(burst) {
                 continue;
             }
             let message = format!(
@@ -31,7 +31,10 @@ pub(super) fn check(config: &Config, rules: &Rules, diagnostics: &mut Diagnostic
                 Diagnostic::new(cost_span.clone(), message)
                     .here("the cost")
                     .and(grant.span.clone(), format!("at most {burst}"))
-                    .help(format!("lower the cost, or write `burst = {cost}` or more")),
+                    .help(format!(
+                        "lower the cost, or write `burst = {}` or more",
+                        cost.tokens_up()
+                    )),
             );
         }
     }

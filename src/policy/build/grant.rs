@@ -35,6 +35,8 @@ pub(super) struct PlacedGrant {
 pub(super) struct Written<'a> {
     /// Kind of the rule.
     pub(super) kind: Kind,
+    /// Parts of a token that the costs of the rule's routes take.
+    pub(super) parts: u16,
     pub(super) rate: &'a Field<String>,
     pub(super) limit: &'a Field<String>,
     pub(super) burst: &'a Field<Burst>,

@@ -14,6 +14,7 @@ use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::config::tables::{self, List};
 use crate::config::{Config, in_order};
+use crate::limit::cost::Cost;
 use crate::net::address::is_host;
 use crate::policy::matcher::{Matcher, PathPattern, ipv6_host};
 use crate::policy::router::Router;
@@ -33,16 +34,11 @@ const DEFAULT_BODY_BYTES: u64 = 100 * 1024 * 1024;
 /// Default of `websocket_idle_timeout`, in milliseconds.
 const WEBSOCKET_IDLE_MS: u64 = 3_600_000;
 
-/// Checks that there is a route, and that costs are not 0.
+/// Checks that there is a route.
 pub(super) fn check(config: &Config, diagnostics: &mut Diagnostics) {
     if config.routes.is_empty() && !diagnostics.explain_unknown(&["routes"]) {
         let message = "there are no routes: every request would be answered 404";
         diagnostics.push(Diagnostic::new(0..0, message).help(SMALLEST));
-    }
-    let costs = config.routes.values().filter_map(|table| table.get_ref().cost.as_ref());
-    for cost in costs.filter(|cost| *cost.get_ref() == 0) {
-        let help = "to let requests pass uncounted, leave the route out of the rules";
-        diagnostics.push(Diagnostic::new(cost.span(), "`cost` is at least 1").help(help));
     }
 }
 
@@ -135,8 +131,8 @@ pub(super) fn routes(
 }
 
 /// Tokens that a request takes from each bucket.
-pub(super) fn cost(table: &tables::Route) -> u64 {
-    table.cost.as_ref().map_or(1, |cost| *cost.get_ref())
+pub(super) fn cost(table: &tables::Route) -> Cost {
+    table.cost.as_ref().map_or(Cost::ONE, |cost| *cost.get_ref())
 }
 
 /// The index over all routes; none if two of them match the same requests.

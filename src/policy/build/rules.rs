@@ -10,12 +10,14 @@ use sha2::{Digest as _, Sha256};
 use super::address;
 use super::grant::{self, Limits, PlacedGrant, Written};
 use super::names::{Names, twice};
+use super::routes::cost;
 use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::{self, cut};
 use crate::config::tables::List;
 use crate::config::{Config, in_order, rules as written};
+use crate::limit::cost::common_parts;
 use crate::policy::{Dimension, Exempt, Kind, OnFailure, Rule};
 
 /// The items that `per` takes.
@@ -65,7 +67,8 @@ pub(super) fn rules(
     for ((name, table), shared) in in_order(&config.rules).into_iter().zip(names.rules.names()) {
         let mut rule = rule(shared, name.span(), table.get_ref(), names, diagnostics);
         rule.on_failure = on_failure(config, table.get_ref());
-        let grants = plan_grants(name, table.get_ref(), names, &mut rule, limits, diagnostics);
+        let grants =
+            plan_grants(config, name, table.get_ref(), names, &mut rule, limits, diagnostics);
         rules.list.push(rule);
         rules.grants.push(grants);
     }
@@ -133,8 +136,19 @@ fn rule(
     }
 }
 
+/// Parts of a token of which the costs of all routes that the rule counts are whole numbers, 1 to 1000.
+fn parts(config: &Config, rule: &Rule) -> u16 {
+    let routes = in_order(&config.routes).into_iter().zip(0..);
+    let counted = routes
+        .filter(|(_, index)| rule.routes.as_ref().is_none_or(|routes| routes.contains(index)));
+    let parts = counted
+        .fold(1, |parts, ((_, table), _)| common_parts(parts, cost(table.get_ref()).denominator()));
+    u16::try_from(parts).unwrap_or(u16::MAX)
+}
+
 /// Adds the grant for all plans and those of single plans to a rule, and returns them.
 fn plan_grants(
+    config: &Config,
     name: &Spanned<String>,
     table: &written::Rule,
     names: &Names,
@@ -147,8 +161,9 @@ fn plan_grants(
     let explained = ["kind", "rate", "limit", "plans"]
         .iter()
         .any(|name| diagnostics.explain_absence(&["rules", rule_name, name]));
+    let (kind, parts) = (rule.kind, parts(config, rule));
     let plain =
-        Written { kind: rule.kind, rate: &table.rate, limit: &table.limit, burst: &table.burst };
+        Written { kind, parts, rate: &table.rate, limit: &table.limit, burst: &table.burst };
     if !plain.is_limit() && !explained {
         if let Some(burst) = &table.burst {
             let help = "add `rate = \"10/s\"`";
@@ -173,7 +188,7 @@ fn plan_grants(
         let index = names.plans.find(plan, diagnostics);
         let path = ["rules", rule_name, "plans", plan.get_ref()];
         let granted = granted.get_ref();
-        let written = written(rule.kind, granted);
+        let written = written(rule.kind, parts, granted);
         let placed = grant::required(written, &path, plan.span(), limits, diagnostics);
         let (Some(index), Some(placed)) = (index, placed) else { continue };
         set(&mut rule.grant_by_plan, index, Some(placed.grant));
@@ -197,11 +212,13 @@ fn key_grants(
             let rule = names.rules.find(name, diagnostics);
             let path = ["keys", id.get_ref(), "rules", name.get_ref()];
             let index = rule.and_then(|index| usize::try_from(index).ok());
-            let kind = index.and_then(|index| rules.list.get(index)).map(|rule| rule.kind);
+            let (kind, parts) = index
+                .and_then(|index| rules.list.get(index))
+                .map_or((Kind::default(), 1), |rule| (rule.kind, parts(config, rule)));
             if diagnostics.is_rejected(&["rules", name.get_ref(), "kind"]) {
                 continue;
             }
-            let written = written(kind.unwrap_or_default(), granted.get_ref());
+            let written = written(kind, parts, granted.get_ref());
             let placed = grant::required(written, &path, name.span(), limits, diagnostics);
             let (Some(index), Some(placed)) = (index, placed) else { continue };
             if let (Some(rule), Some(grants)) =
@@ -216,8 +233,8 @@ fn key_grants(
 }
 
 /// A grant of a plan or key, of the kind of its rule.
-const fn written(kind: Kind, table: &written::Grant) -> Written<'_> {
-    Written { kind, rate: &table.rate, limit: &table.limit, burst: &table.burst }
+const fn written(kind: Kind, parts: u16, table: &written::Grant) -> Written<'_> {
+    Written { kind, parts, rate: &table.rate, limit: &table.limit, burst: &table.burst }
 }
 
 fn set<T>(list: &mut [T], index: u32, value: T) {

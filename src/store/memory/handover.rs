@@ -52,8 +52,8 @@ impl MemoryStore {
         let limits = self.limits.load();
         put_length(&mut bytes, limits.len());
         for known in limits.iter() {
-            let (tokens, period_us, burst) = known.limit.parameters();
-            for number in [tokens, period_us, burst] {
+            let (tokens, period_us, burst, parts) = known.limit.parameters();
+            for number in [tokens, period_us, burst, parts.into()] {
                 bytes.extend_from_slice(&number.to_le_bytes());
             }
         }
@@ -142,7 +142,10 @@ impl Reader<'_> {
     fn limit(&mut self) -> Result<Limit, HandoverError> {
         let mut number = || self.array().map(u64::from_le_bytes);
         let (tokens, period_us, burst) = (number()?, number()?, number()?);
-        Limit::token_bucket(tokens, period_us, burst).map_err(|_| HandoverError::Malformed)
+        let parts = u16::try_from(number()?).map_err(|_| HandoverError::Malformed)?;
+        let limit = Limit::token_bucket(tokens, period_us, burst);
+        let limit = limit.and_then(|limit| limit.with_parts(parts));
+        limit.map_err(|_| HandoverError::Malformed)
     }
 }
 

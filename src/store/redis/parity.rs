@@ -98,14 +98,19 @@ fn limit() -> impl Strategy<Value = Limit> {
     let usual = (1..50_u64, prop_oneof![Just(1_000_000_u64), Just(60_000_000), 1..5_000_000_u64]);
     let odd = (1..u64::MAX, 1..u64::MAX);
     let rate = prop_oneof![6 => usual, 1 => odd];
-    (rate, 1..200_u64, any::<bool>()).prop_filter_map(
+    let parts = prop::sample::select(&[1, 1, 2, 25, 1_000][..]);
+    (rate, 1..200_u64, any::<bool>(), parts).prop_filter_map(
         "too large",
-        |((tokens, period), burst, most)| match Limit::token_bucket(tokens, period, burst) {
-            Ok(limit) if most => {
-                let largest = (MAX_UNITS / limit.units(1)).unsigned_abs();
-                Limit::token_bucket(tokens, period, largest.max(burst)).ok()
-            }
-            other => other.ok(),
+        |((tokens, period), burst, most, parts)| {
+            let limit = match Limit::token_bucket(tokens, period, burst) {
+                Ok(limit) if most => {
+                    let largest = (MAX_UNITS / limit.units(1)).unsigned_abs();
+                    Limit::token_bucket(tokens, period, largest.max(burst))
+                }
+                other => other,
+            };
+            let limit = limit.ok()?;
+            Some(limit.with_parts(parts).unwrap_or(limit))
         },
     )
 }

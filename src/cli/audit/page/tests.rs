@@ -100,17 +100,19 @@ fn wait_for_the_cost_follows_from_the_time_to_full() {
     };
     for (window_ms, burst, full_after_ms, cost, expected) in [
         // 20/m, burst 50.
-        (Some(150_000), 50, 150_000, 5, Some(15_000)),
-        (Some(150_000), 50, 135_000, 5, Some(0)),
+        (Some(150_000), 50, 150_000, "5", Some(15_000)),
+        (Some(150_000), 50, 135_000, "5", Some(0)),
+        (Some(150_000), 50, 150_000, "0.5", Some(1_500)),
         // 3/250ms, burst 10.
-        (Some(834), 10, 834, 1, Some(84)),
+        (Some(834), 10, 834, "1", Some(84)),
         // 1/h, burst 1.
-        (Some(3_600_000), 1, 3_599_001, 1, Some(3_599_001)),
-        (Some(3_600_000), 1, 3_599_001, 2, None),
-        (Some(1), 0, 1, 0, None),
-        (None, 1, 1, 1, None),
+        (Some(3_600_000), 1, 3_599_001, "1", Some(3_599_001)),
+        (Some(3_600_000), 1, 3_599_001, "1.001", None),
+        (Some(1), 0, 1, "0.001", None),
+        (None, 1, 1, "1", None),
     ] {
-        let wait_ms = bucket(window_ms, burst, full_after_ms).wait_ms(cost);
+        let bucket = bucket(window_ms, burst, full_after_ms);
+        let wait_ms = bucket.wait_ms(Cost::parse(cost).unwrap());
         assert_eq!(wait_ms, expected, "{window_ms:?} {cost}");
     }
 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::*;
 use crate::decide::decision::Summary;
 use crate::decide::label::DecisionLabel;
+use crate::limit::cost::Cost;
 use crate::load::from_text;
 use crate::net::tls_info::{ClientCertificate, TlsInfo};
 use crate::observe::access_log::{Timings, UpstreamMarks, UpstreamTimes};
@@ -55,7 +56,7 @@ struct SerdeRecord<'a> {
     decision: &'static str,
     rule: Option<&'a str>,
     shadow_rules: Vec<&'a str>,
-    cost: Option<u64>,
+    cost: Option<Cost>,
     remaining: Option<u64>,
     source: Option<&'static str>,
     reason: Option<&'static str>,
@@ -137,6 +138,12 @@ fn clients() -> impl Strategy<Value = Client> {
     (maybe(any::<IpAddr>()), keys, 0..2_u32).prop_map(client)
 }
 
+/// Costs with and without decimals.
+fn costs() -> impl Strategy<Value = Cost> {
+    let thousandths = prop_oneof![1..10_000_000_u64, (1..u64::MAX / 1_000).prop_map(|n| n * 1_000)];
+    thousandths.prop_map(|thousandths| Cost::from_thousandths(thousandths).unwrap())
+}
+
 prop_compose! {
     fn records()(
         policy in policies(),
@@ -148,7 +155,7 @@ prop_compose! {
         (route, rule) in (maybe(0..2_u32), maybe(0..2_u32)),
         shadow_rules in proptest::collection::vec(0..2_u32, 0..3),
         reason in maybe(proptest::sample::select(&Reason::ALL[..])),
-        (remaining, cost, status) in (maybe(any::<u64>()), maybe(any::<u64>()), maybe(any::<u16>())),
+        (remaining, cost, status) in (maybe(any::<u64>()), maybe(costs()), maybe(any::<u16>())),
         source in maybe(Just(Source::Redis)),
         (bytes_in, bytes_out) in any::<(u64, u64)>(),
         server in maybe(any::<SocketAddr>()),

@@ -27,7 +27,7 @@ fn refused(client: &str, rule: &str, now: u64) -> Refused {
         count: 1,
         route: Some("search".into()),
         other_routes: false,
-        cost: Some(5),
+        cost: crate::limit::cost::Cost::parse("5"),
         tokens: Some(0),
     }
 }

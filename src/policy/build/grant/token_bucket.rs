@@ -62,8 +62,8 @@ pub(super) fn read(
     let burst_span = written.burst.as_ref().map_or_else(|| field.span(), Spanned::span);
     let spans = Spans { amount: field.span(), burst: burst_span };
     let bucket = match setting {
-        Setting::Rate => by_rate(amount, capacity, &spans),
-        Setting::Limit => by_limit(amount, capacity, &spans),
+        Setting::Rate => by_rate(amount, capacity, written.parts, &spans),
+        Setting::Limit => by_limit(amount, capacity, written.parts, &spans),
     };
     match bucket {
         Ok(bucket) => Some(ReadLimit {
@@ -107,18 +107,29 @@ fn capacity(
 }
 
 /// The bucket of `rate` and `burst`.
-fn by_rate(rate: Rate, capacity: Capacity, spans: &Spans) -> Result<TokenBucket, Diagnostic> {
+fn by_rate(
+    rate: Rate,
+    capacity: Capacity,
+    parts: u16,
+    spans: &Spans,
+) -> Result<TokenBucket, Diagnostic> {
     let burst = match capacity {
         Capacity::Default => rate.tokens,
         Capacity::Tokens(tokens) => tokens,
         Capacity::Time(us) => tokens_in(rate.tokens, us, rate.period_us),
     };
     TokenBucket::new(rate.tokens, rate.period_us, burst)
+        .and_then(|bucket| bucket.with_parts(parts))
         .map_err(|error| impossible(error, rate, spans))
 }
 
 /// The bucket of `limit` and `burst`.
-fn by_limit(limit: Rate, capacity: Capacity, spans: &Spans) -> Result<TokenBucket, Diagnostic> {
+fn by_limit(
+    limit: Rate,
+    capacity: Capacity,
+    parts: u16,
+    spans: &Spans,
+) -> Result<TokenBucket, Diagnostic> {
     let Rate { tokens, period_us } = limit;
     let wrong = |message: &str| Diagnostic::new(spans.amount.clone(), message);
     if tokens == 0 {
@@ -139,7 +150,8 @@ fn by_limit(limit: Rate, capacity: Capacity, spans: &Spans) -> Result<TokenBucke
         // The burst b that the remaining rate yields in the time: b = (tokens - b) / period * time.
         Capacity::Time(us) => tokens_in(tokens, us, period_us.saturating_add(us)),
     };
-    TokenBucket::by_window(tokens, period_us, burst).map_err(|error| match error {
+    let bucket = TokenBucket::by_window(tokens, period_us, burst);
+    bucket.and_then(|bucket| bucket.with_parts(parts)).map_err(|error| match error {
         TokenBucketError::BurstNotBelowLimit { .. } => {
             let most = tokens - 1;
             let help = format!(

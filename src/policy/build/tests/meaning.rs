@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::limit::Limit;
 use crate::limit::breaker::Settings;
 use crate::limit::charge::Mode;
+use crate::limit::cost::Cost;
 use crate::load::{from_text, from_text_in};
 use crate::net::address::HostPort;
 use crate::policy::redis::{Address, Login, Ready, Secret, StartWithout};
@@ -42,7 +43,8 @@ fn example_is_resolved() {
     let origin = |port| HostPort { host: "127.0.0.1".to_owned(), port };
     assert_eq!(policy.upstreams[0].target, Target::Servers(vec![origin(3000), origin(3001)]));
     assert_eq!(names(policy.routes.iter().map(|route| &route.name)), ["search", "rest"]);
-    assert_eq!((policy.routes[0].cost, policy.routes[1].cost), (5, 1));
+    assert_eq!(policy.routes[0].cost, Cost::parse("5").unwrap());
+    assert_eq!(policy.routes[1].cost, Cost::ONE);
     assert_eq!(policy.routes[0].rules, [0, 1, 2, 3]);
     assert_eq!(policy.routes[1].rules, [0, 1, 3]);
 
@@ -99,6 +101,35 @@ fn limit_by_window_is_a_bucket_of_the_rest_of_the_limit() {
         let setting = if settings.contains("limit") { "limit" } else { "rate" };
         assert_eq!(grant.written.setting(), setting, "{settings}");
     }
+}
+
+#[test]
+fn tokens_have_the_parts_that_the_costs_of_the_rules_routes_take() {
+    let routes = "[routes.a]\npath = '/a'\ncost = 0.5\n[routes.b]\npath = '/b'\ncost = 2.125\n\
+        [routes.c]\npath = '/c'\ncost = 3.0\n";
+    // (routes of the rule, rate, parts, units per microsecond, units per token)
+    let table = [
+        ("['c', 'all']", "10/s", 1, 1, 100_000),
+        ("['a', 'c']", "10/s", 2, 1, 100_000),
+        ("['b']", "10/s", 8, 1, 100_000),
+        ("['a', 'b']", "32/s", 8, 4, 125_000),
+        // A token is 15,625 units, which has no half.
+        ("['a']", "64/s", 2, 2, 31_250),
+        ("['a', 'b']", "64/s", 8, 8, 125_000),
+    ];
+    for (counted, rate, parts, units_per_us, token) in table {
+        let rule = format!("{routes}[rules.r]\nper = []\nroutes = {counted}\nrate = '{rate}'");
+        let grant = smallest_with(&rule).rules[0].grant_by_plan[0].unwrap();
+        let limit = grant.limit;
+        assert_eq!(limit.parts(), parts, "{counted} {rate}");
+        assert_eq!((limit.units_in(1), limit.token_units(1)), (units_per_us, token), "{rate}");
+        assert_eq!(limit.full(), token * i64::try_from(limit.capacity()).unwrap());
+        assert_eq!(limit.window_us(), SECOND);
+    }
+    // All routes, with one of the smallest cost.
+    let all = "[routes.a]\npath = '/a'\ncost = 0.001\n[rules.r]\nper = []\nrate = '1000000/s'\n";
+    let limit = smallest_with(all).rules[0].grant_by_plan[0].unwrap().limit;
+    assert_eq!((limit.parts(), limit.units(1), limit.units_in(1)), (1_000, 1, 1_000));
 }
 
 #[test]

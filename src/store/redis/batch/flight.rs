@@ -184,7 +184,7 @@ impl Batcher {
 /// Converts units to tokens.
 #[allow(clippy::cast_precision_loss, reason = "both are below 2^53")]
 pub(super) fn tokens(units: i64, limit: &Limit) -> f64 {
-    units as f64 / limit.units(1) as f64
+    units as f64 / limit.token_units(1) as f64
 }
 
 /// Checks of a call that are not answered yet, the oldest first.

@@ -56,3 +56,75 @@ fn grant_of_one_key_below_the_cost_is_reported() {
     gateway.toml: 2 errors
     "#);
 }
+
+#[test]
+fn cost_has_at_most_three_decimals_and_is_above_0() {
+    insta::assert_snapshot!(render("[routes.a]\npath = '/a'\ncost = 0.0005\n[routes.b]\npath = '/b'\ncost = 0.0\n[routes.c]\npath = '/c'\ncost = -0.5\n[routes.d]\npath = '/d'\ncost = '0.5'\n[routes.e]\npath = '/e'\ncost = 1000000000000000000"), @r"
+    error: `cost` is a number with at most three decimals, not `0.0005`
+     --> gateway.toml:3:8
+      |
+    3 | cost = 0.0005
+      |        ^^^^^^
+
+    error: `cost` is above 0
+     --> gateway.toml:6:8
+      |
+    6 | cost = 0.0
+      |        ^^^
+      |
+      = help: to let requests pass uncounted, leave the route out of the rules
+
+    error: `cost` cannot be negative
+     --> gateway.toml:9:8
+      |
+    9 | cost = -0.5
+      |        ^^^^
+
+    error: `cost` is a number with at most three decimals, not a string
+      --> gateway.toml:12:8
+       |
+    12 | cost = '0.5'
+       |        ^^^^^
+       |
+       = help: write `cost = 0.5`
+
+    error: `cost` is too large
+      --> gateway.toml:15:8
+       |
+    15 | cost = 1000000000000000000
+       |        ^^^^^^^^^^^^^^^^^^^
+
+    gateway.toml: 5 errors
+    ");
+}
+
+#[test]
+fn cost_with_decimals_above_a_burst_is_reported() {
+    insta::assert_snapshot!(render("[routes.r]\npath = '/r'\ncost = 2.5\n[rules.x]\nper = []\nrate = '2/s'\n"), @r"
+    error: a request to `r` costs 2.5, more than the burst of 2 that the rule `x` allows: it could never pass
+     --> gateway.toml:3:8
+      |
+    3 | cost = 2.5
+      |        ^^^ the cost
+    ...
+    6 | rate = '2/s'
+      |        ----- at most 2
+      |
+      = help: lower the cost, or write `burst = 3` or more
+
+    gateway.toml: 1 error
+    ");
+}
+
+#[test]
+fn burst_that_cannot_be_counted_in_parts_of_a_token_is_reported() {
+    insta::assert_snapshot!(render("[routes.r]\npath = '/r'\ncost = 0.001\n[rules.x]\nper = []\nrate = '1000000/s'\nburst = 9007199254740992\n"), @r"
+    error: the burst is too large for this rate: at most 9007199254740 can be counted exactly
+     --> gateway.toml:7:9
+      |
+    7 | burst = 9007199254740992
+      |         ^^^^^^^^^^^^^^^^
+
+    gateway.toml: 1 error
+    ");
+}

@@ -250,7 +250,7 @@ fn settings_of_a_broken_head_are_skipped_up_to_the_next_head() {
         ("[[keys.a]", "a table's name is not closed"),
         ("[keys.a", "a table's name is not closed"),
     ] {
-        let expected = [message, "`cost` is a whole number, not a string"];
+        let expected = [message, "`cost` is a number with at most three decimals, not a string"];
         assert_eq!(messages(&format!("{head}\n{rest}")), expected, "{head}");
     }
     assert_eq!(messages("[rules.r\nrate = 5\n"), ["a table's name is not closed"]);

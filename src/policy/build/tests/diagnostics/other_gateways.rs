@@ -217,7 +217,10 @@ fn tables_of_other_gateways_do_not_exist() {
 fn other_name_of_a_setting_hides_no_error_and_adds_none() {
     assert_eq!(
         messages("[upstreams.api]\nurl = 'h:1'\n[routes.all]\ncost = 'x'\n"),
-        ["unknown name `url` in `upstreams.api`", "`cost` is a whole number, not a string",]
+        [
+            "unknown name `url` in `upstreams.api`",
+            "`cost` is a number with at most three decimals, not a string",
+        ]
     );
     assert_eq!(
         messages(&format!("[rules.r]\nlimit_by = 'ip'\nrequests = 5\n{}", super::super::SMALLEST)),

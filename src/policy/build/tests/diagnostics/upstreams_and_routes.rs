@@ -170,7 +170,7 @@ fn every_setting_of_a_route_is_invalid() {
       |
       = help: write only the name: it matches on every port
 
-    error: `cost` is at least 1
+    error: `cost` is above 0
      --> gateway.toml:5:8
       |
     5 | cost = 0

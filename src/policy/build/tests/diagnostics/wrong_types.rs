@@ -72,7 +72,7 @@ fn burst_is_a_whole_number_not_1e30() {
     gateway.toml: 1 error
     ");
     insta::assert_snapshot!(render("[routes.x]\npath = '/x'\ncost = 1e3"), @r"
-    error: `cost` is a whole number, not `1e3`
+    error: `cost` is a number with at most three decimals, not `1e3`
      --> gateway.toml:3:8
       |
     3 | cost = 1e3
