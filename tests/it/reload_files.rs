@@ -28,7 +28,8 @@ fn assert_survives(spoil: impl Fn(&Path), words: &str) {
     gateway.save(&DEMO.replace("routes.all", "routes.good"));
     let is_good = || (gateway.get("/").json()["route"] == "good").then_some(());
     eventually("the good file to be taken", is_good);
-    assert_eq!((gateway.count(success, &[]), gateway.reloads("applied")), (1, 1));
+    gateway.wait_for_applied(1);
+    gateway.wait_for_count(success, &[], 1);
 }
 
 fn remove(path: &Path) {

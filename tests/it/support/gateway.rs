@@ -149,6 +149,13 @@ impl Gateway {
         self.count("tollgate_config_reloads_total", &[("result", result)])
     }
 
+    /// Waits until so many files have been applied: each is counted shortly after requests use it.
+    #[track_caller]
+    pub(crate) fn wait_for_applied(&self, expected: u64) {
+        let name = "tollgate_config_reloads_total";
+        self.wait_for_count(name, &[("result", "applied")], expected);
+    }
+
     /// Sends one request on a new connection and reads the response.
     #[track_caller]
     pub(crate) fn send(&self, request: &Request) -> Response {
