@@ -44,10 +44,8 @@ impl Cost {
     /// The number of parts, of a token that has `parts` parts: exact if `parts` is a multiple of
     /// [`denominator`](Self::denominator), else rounded up.
     pub const fn in_parts(self, parts: u64) -> u64 {
-        match self.thousandths.checked_mul(parts) {
-            Some(product) => product.div_ceil(THOUSANDTHS),
-            None => u64::MAX,
-        }
+        // Also for more than 2^64 thousandths, a number that no bucket holds.
+        self.thousandths.saturating_mul(parts).saturating_add(THOUSANDTHS - 1) / THOUSANDTHS
     }
 
     /// The smallest number of parts of a token of which the cost is a whole number, 1 to 1000.

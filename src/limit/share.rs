@@ -41,11 +41,12 @@ impl Share {
 
     /// Number of requests with a cost of one token that are allowed at `level`.
     pub const fn tokens(self, limit: &Limit, level: i64) -> u64 {
-        let token = limit.parts();
-        if level < self.needed(limit, token) {
+        // At most a full bucket: a burst is at least one token.
+        let (all, full) = (limit.token_units(1).saturating_mul(self.gateways as i64), limit.full());
+        if level < if all < full { all } else { full } {
             return 0;
         }
-        let tokens = (level / self.taken(limit, token)).unsigned_abs();
+        let tokens = (level / all).unsigned_abs();
         if tokens == 0 { 1 } else { tokens }
     }
 }

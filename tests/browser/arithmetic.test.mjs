@@ -9,7 +9,7 @@ import { exact, nextAfterMs, perMs, refillMs } from "../../src/admin/page/tokens
 import { queryOf, searchTerm } from "../../src/admin/page/audit.js";
 import { requestsOf, summed, total } from "../../src/admin/page/outcomes.js";
 import { parser } from "../../src/admin/page/events.js";
-import { amount, interval, latency, moment, percent, span } from "../../src/admin/page/format.js";
+import { amount, interval, latency, moment, percent, span, tokenCount } from "../../src/admin/page/format.js";
 import { idOf, ordered } from "../../src/admin/page/runs.js";
 import { sorted } from "../../src/admin/page/sortable.js";
 import { linkOf, parseTimes, textOf } from "../../src/admin/page/times.js";
@@ -336,4 +336,11 @@ test("numbers are abbreviated", () => {
   assert.deepEqual([percent(0, 0), percent(1, 3), percent(1, 10_000)], ["0 %", "33.3 %", "< 0.1 %"]);
   assert.deepEqual([null, 0.42, 12.4, 1_240].map(latency), ["–", "0.4 ms", "12 ms", "1.2 s"]);
   assert.deepEqual([87, 1_240, 90_000, 7_200_000].map(span), ["87 ms", "1.2 s", "1.5 min", "2 h"]);
+});
+
+test("numbers of tokens have up to three decimals", () => {
+  assert.equal(tokenCount(1), "1 token");
+  assert.equal(tokenCount(0.5), "0.5 tokens");
+  assert.equal(tokenCount(2.1 - 2), "0.1 tokens");
+  assert.equal(tokenCount(5_000), "5,000 tokens");
 });

@@ -59,7 +59,7 @@ export class BucketCard {
     level.setAttribute("aria-valuemax", rule.burst);
     level.setAttribute("aria-valuenow", Math.max(0, rule.tokens));
     const wait = nextAfterMs(rule, cost);
-    this.#parts.takes.textContent = cost > 1 ? `Next request allowed (cost ${cost})` : "Next request allowed";
+    this.#parts.takes.textContent = cost !== 1 ? `Next request allowed (cost ${cost})` : "Next request allowed";
     next.textContent = wait === 0 ? "now" : `in ${span(wait)}, at ${clockMs(Date.now() + wait)}`;
     next.dataset.kind = wait === 0 ? "good" : "bad";
     full.textContent = rule.full_after_ms === 0 ? "now" : `in ${span(rule.full_after_ms)}`;

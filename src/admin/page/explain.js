@@ -2,7 +2,7 @@
 
 import { post } from "./api.js";
 import { badge, byId, code, h, table } from "./dom.js";
-import { plural, span, whole } from "./format.js";
+import { span, tokenCount, whole } from "./format.js";
 import { requestOn } from "./policy.js";
 import * as view from "./view.js";
 
@@ -45,7 +45,7 @@ function facts({ client, route, request }) {
     rows.push(row("Address", h("code", {}, client.address ?? "none"), ` ${client.address_why}`), row("Key", ...key));
     if (client.plan) rows.push(row("Plan", code(client.plan)));
   }
-  if (route) rows.push(row("Route", ...(route.name ? [code(route.name), ` to ${route.upstream}, for ${plural(route.cost, "token")}; ${route.why}`] : [route.why])));
+  if (route) rows.push(row("Route", ...(route.name ? [code(route.name), ` to ${route.upstream}, for ${tokenCount(route.cost)}; ${route.why}`] : [route.why])));
   return h("dl", { class: "facts lines" }, rows);
 }
 

@@ -5,6 +5,7 @@ import { civil } from "./zone.js";
 const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const TENTH = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const THOUSANDTH = new Intl.NumberFormat("en", { maximumFractionDigits: 3 });
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 export const whole = (number) => WHOLE.format(number);
@@ -24,6 +25,9 @@ export function percent(part, whole) {
 
 /** "1 refusal", "2 refusals". */
 export const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"}`;
+
+/** 1 token, 0.5 tokens: with up to three decimals, as costs have. */
+export const tokenCount = (count) => `${THOUSANDTH.format(count)} token${count === 1 ? "" : "s"}`;
 
 /** 87 ms, 1.2 s, 3 min, 2.5 h, 4 d. */
 export function span(ms) {

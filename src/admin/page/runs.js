@@ -1,7 +1,7 @@
 // Refusal runs as rows of a table, with the details of one.
 
 import { badge, code, h, named, table } from "./dom.js";
-import { clockMs, day, moment, plural, span, whole } from "./format.js";
+import { clockMs, day, moment, span, tokenCount, whole } from "./format.js";
 import { explainClient } from "./explain.js";
 import { limitOf } from "./policy.js";
 import { refillMs } from "./tokens.js";
@@ -81,7 +81,7 @@ function refill({ kind, tokens, cost, rate, rate_is: rateIs }) {
   if (rateIs === "limit") return null;
   const known = [tokens, cost, rate].every((value) => value !== null && value !== undefined);
   if (kind !== "limit" || !known || tokens >= cost) return null;
-  return `${plural(cost - tokens, "token")} in ${span(refillMs(rate, cost - tokens))} at ${rate}`;
+  return `${tokenCount(cost - tokens)} in ${span(refillMs(rate, cost - tokens))} at ${rate}`;
 }
 
 /** All that is known of a run, and where to go from it. */
@@ -103,7 +103,7 @@ function details(run) {
       optional("Reason", run.reason, words(run.reason)),
       optional("Key found in", run.key_from),
       optional("Route", run.route, code(run.route ?? ""), run.other_routes ? " and others" : ""),
-      optional("Cost", run.cost, plural(run.cost ?? 0, "token")),
+      optional("Cost", run.cost, tokenCount(run.cost ?? 0)),
       optional("Tokens left", run.tokens, whole(run.tokens ?? 0)),
       optional("Refill", refill(run)),
       optional("Configuration", run.generation, `no. ${run.generation}`),
