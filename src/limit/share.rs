@@ -102,6 +102,30 @@ mod tests {
     }
 
     #[test]
+    fn share_is_the_same_in_parts_of_a_token() {
+        for (gateways, burst, level) in [(1, 50, 7), (3, 50, 7), (20, 5, 5), (20, 5, 4), (9, 1, 1)]
+        {
+            let share = Share::one_of(gateways);
+            let whole = limit(burst);
+            let parts = whole.with_parts(8).unwrap();
+            let levels = [whole.token_units(level), parts.token_units(level)];
+            assert_eq!(share.tokens(&whole, levels[0]), share.tokens(&parts, levels[1]));
+            for cost in 1..=burst {
+                let enough = levels[0] >= share.needed(&whole, cost);
+                assert_eq!(
+                    levels[1] >= share.needed(&parts, 8 * cost),
+                    enough,
+                    "{gateways} {cost}"
+                );
+            }
+            // An eighth of a token takes an eighth from each gateway's copy.
+            let taken =
+                [share.taken(&whole, 1), share.taken(&parts, 8), 8 * share.taken(&parts, 1)];
+            assert_eq!((taken[1], taken[2]), (taken[2], taken[0] * parts.full() / whole.full()));
+        }
+    }
+
+    #[test]
     fn remaining_tokens_are_the_requests_allowed() {
         let limit = limit(50);
         let of = |gateways| Share::one_of(gateways);

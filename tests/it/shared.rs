@@ -54,6 +54,17 @@ fn four_gateways_allow_exactly_the_limit() {
     assert_eq!(local, 0, "nothing was decided without Redis");
 }
 
+#[test]
+fn two_gateways_allow_exactly_twice_the_limit_at_half_a_token_each() {
+    let redis = Redis::start();
+    let half = "[routes.half]\npath = \"/half\"\nupstream = \"api\"\ncost = 0.5\n";
+    let rule = "[rules.r]\nper = []\nlimit = \"400/d\"\nburst = 30\n";
+    let gateways: [Gateway; 2] = gateways(&format!("{DEMO}{half}{}{rule}", redis.table()));
+    let urls = gateways.each_ref().map(|gateway| gateway.url("/half"));
+    let counts = send_many(200, |client, number| client.get(&urls[number % urls.len()]));
+    assert_eq!((counts.get(&200), counts.get(&429)), (Some(&60), Some(&140)), "{counts:?}");
+}
+
 /// With burst 10 and 10/s for 3 s, 40 requests are allowed, plus the refill beyond 3 s.
 #[test]
 fn four_gateways_allow_exactly_the_rate_while_the_bucket_refills() {
