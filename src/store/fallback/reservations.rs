@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{Answer, BucketId, Charge, Mode};
+use crate::limit::cost::Cost;
 use crate::limit::share::Share;
 use crate::limit::verdict::Standing;
 
@@ -43,8 +44,9 @@ pub(super) struct Reservations {
 /// Reservation of one bucket. Times are in microseconds.
 #[derive(Debug, Clone, Copy)]
 struct Reservation {
-    /// Cost of the request. Only requests with a lower cost are denied.
-    cost: u64,
+    /// Cost of the request. Only requests with a lower cost are denied. In tokens, because a reload can
+    /// change the parts of a token.
+    cost: Cost,
     /// Start of the reservation.
     since: u64,
     /// End of the reservation.
@@ -77,8 +79,8 @@ impl Reservations {
             let reservation = reserved.get(&charge.bucket);
             if let Some(reservation) = reservation.filter(|one| one.refuses(charge, now)) {
                 let limit = &charge.limit;
-                let left =
-                    limit.full().saturating_sub(outcome.share.taken(limit, reservation.cost));
+                let cost = reservation.cost.in_parts(limit.parts());
+                let left = limit.full().saturating_sub(outcome.share.taken(limit, cost));
                 let ahead = limit.units_in(reservation.ends.saturating_sub(now));
                 outcome.level = left.saturating_sub(ahead);
                 outcome.enough = false;
@@ -122,7 +124,7 @@ impl Reservations {
         }
         if reserved.len() < MAX_RESERVATIONS {
             let ends = now.saturating_add(wait).saturating_add(GRACE_US);
-            let (cost, since) = (charge.cost, now);
+            let (cost, since) = (charge.cost_in_tokens(), now);
             let next = ends.saturating_add(turn(charge, cost, share, ends - since));
             reserved.insert(charge.bucket, Reservation { cost, since, ends, next });
         }
@@ -158,7 +160,7 @@ impl Reservations {
         }
         if let Some(kept) = self.by_bucket.lock().get_mut(&charge.bucket)
             && now < kept.ends
-            && charge.cost >= kept.cost
+            && charge.cost_in_tokens() >= kept.cost
         {
             kept.ends = now;
             let waited = now.saturating_sub(kept.since);
@@ -173,7 +175,7 @@ impl Reservations {
 
 impl Reservation {
     fn refuses(&self, charge: &Charge, now: u64) -> bool {
-        now < self.ends && charge.cost < self.cost && charge.mode == Mode::Enforce
+        now < self.ends && charge.cost_in_tokens() < self.cost && charge.mode == Mode::Enforce
     }
 }
 
@@ -185,7 +187,8 @@ fn needs_all(charge: &Charge, share: Share) -> bool {
 
 /// Time in microseconds for which a bucket cannot be reserved again, after cheaper requests `waited`
 /// for one of this cost.
-fn turn(charge: &Charge, cost: u64, share: Share, waited: u64) -> u64 {
+fn turn(charge: &Charge, cost: Cost, share: Share, waited: u64) -> u64 {
+    let cost = cost.in_parts(charge.limit.parts());
     let earned = charge.limit.time_to_add_us(share.taken(&charge.limit, cost));
     earned.max(waited).saturating_mul(2)
 }
