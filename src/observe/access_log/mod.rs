@@ -174,8 +174,6 @@ struct Shared {
     queue: Mutex<Queue>,
     /// The current output; reloads may change it.
     output: Mutex<Output>,
-    /// Asks the writer to open the output again.
-    reopen: AtomicBool,
     /// Asks the writer to write what is queued, then to exit.
     closing: AtomicBool,
     /// Set when the writer has exited.
@@ -186,21 +184,16 @@ struct Shared {
 
 impl Shared {
     fn new(output: Output, dropped: IntCounter) -> Self {
+        let mut queue = Queue::default();
+        queue.end_output();
         Self {
-            queue: Mutex::new(Queue::default()),
+            queue: Mutex::new(queue),
             output: Mutex::new(output),
-            reopen: AtomicBool::new(true),
             closing: AtomicBool::new(false),
             closed: Mutex::new(false),
             has_closed: Condvar::new(),
             dropped,
         }
-    }
-
-    /// Asks the writer to open the output again: lines that are queued from now on are for the new one.
-    fn ask_to_reopen(&self) {
-        self.queue.lock().end_output();
-        self.reopen.store(true, Ordering::Release);
     }
 }
 
@@ -254,7 +247,7 @@ impl AccessLog {
 
     /// Opens the file again, after it may have been renamed for rotation.
     pub fn reopen(&self) {
-        self.shared.ask_to_reopen();
+        self.shared.queue.lock().end_output();
         self.writer.unpark();
     }
 

@@ -45,29 +45,21 @@ impl Writer {
             }
             std::thread::park_timeout(PAUSE);
             // A wake-up after these checks is not lost: `unpark` before `park` makes `park` return.
-            if !self.has_request() && self.shared.queue.lock().sleep() {
+            let is_closing = self.shared.closing.load(Ordering::Acquire);
+            if !is_closing && self.shared.queue.lock().sleep() {
                 std::thread::park();
             }
         }
     }
 
-    /// Whether the log is to be reopened or closed.
-    fn has_request(&self) -> bool {
-        self.shared.reopen.load(Ordering::Acquire) || self.shared.closing.load(Ordering::Acquire)
-    }
-
-    /// Writes or drops the batch, and opens the output again if requested. `earlier_bytes` of the batch were queued
-    /// before that; `None`: all of it.
+    /// Writes or drops the batch. Opens the output again after `earlier_bytes` of it; `None`: only if that failed
+    /// before.
     fn write(&mut self, earlier_bytes: Option<usize>) {
         let lines = std::mem::take(&mut self.lines);
-        let reopens = self.shared.reopen.swap(false, Ordering::AcqRel);
+        let reopens = earlier_bytes.is_some();
         let had_sink = self.sink.is_some();
-        let earlier_bytes = match earlier_bytes {
-            // There is no previous output.
-            _ if !had_sink => 0,
-            Some(bytes) if reopens => bytes,
-            _ => lines.len(),
-        };
+        // Without a previous output, all lines are for the next one.
+        let earlier_bytes = if had_sink { earlier_bytes.unwrap_or(lines.len()) } else { 0 };
         let (earlier, later) = lines.split_at(earlier_bytes);
         if had_sink {
             self.put(earlier);
@@ -144,13 +136,14 @@ mod tests {
 
     impl Writer {
         fn batch(&mut self, lines: &str) {
+            let earlier_bytes = self.shared.queue.lock().swap(&mut self.lines);
             self.lines = lines.as_bytes().to_vec();
-            self.write(None);
+            self.write(earlier_bytes.map(|_| lines.len()));
         }
 
         fn redirect(&mut self, output: Output) {
             *self.shared.output.lock() = output;
-            self.shared.reopen.store(true, Ordering::Release);
+            self.shared.queue.lock().end_output();
         }
     }
 
@@ -185,7 +178,7 @@ mod tests {
         let shared = Arc::clone(&writer.shared);
         shared.queue.lock().push(b"1\n");
         *shared.output.lock() = Output::File(two.clone());
-        shared.ask_to_reopen();
+        shared.queue.lock().end_output();
         shared.queue.lock().push(b"2\n");
         let earlier_bytes = shared.queue.lock().swap(&mut writer.lines);
         writer.write(earlier_bytes);
