@@ -29,6 +29,8 @@ const DIMENSIONS: [&str; 8] =
 pub(super) struct Rules {
     pub(super) list: Vec<Rule>,
     grants: Vec<Vec<PlacedGrant>>,
+    /// See [`parts`].
+    parts: Vec<u16>,
 }
 
 impl Rules {
@@ -67,9 +69,11 @@ pub(super) fn rules(
     for ((name, table), shared) in in_order(&config.rules).into_iter().zip(names.rules.names()) {
         let mut rule = rule(shared, name.span(), table.get_ref(), names, diagnostics);
         rule.on_failure = on_failure(config, table.get_ref());
-        let grants =
-            plan_grants(config, name, table.get_ref(), names, &mut rule, limits, diagnostics);
+        let parts = parts(config, &rule);
+        let placed = (name, table.get_ref());
+        let grants = plan_grants(placed, parts, names, &mut rule, limits, diagnostics);
         rules.list.push(rule);
+        rules.parts.push(parts);
         rules.grants.push(grants);
     }
     key_grants(config, names, &mut rules, limits, diagnostics);
@@ -148,9 +152,8 @@ fn parts(config: &Config, rule: &Rule) -> u16 {
 
 /// Adds the grant for all plans and those of single plans to a rule, and returns them.
 fn plan_grants(
-    config: &Config,
-    name: &Spanned<String>,
-    table: &written::Rule,
+    (name, table): (&Spanned<String>, &written::Rule),
+    parts: u16,
     names: &Names,
     rule: &mut Rule,
     limits: &mut Limits,
@@ -161,7 +164,7 @@ fn plan_grants(
     let explained = ["kind", "rate", "limit", "plans"]
         .iter()
         .any(|name| diagnostics.explain_absence(&["rules", rule_name, name]));
-    let (kind, parts) = (rule.kind, parts(config, rule));
+    let kind = rule.kind;
     let plain =
         Written { kind, parts, rate: &table.rate, limit: &table.limit, burst: &table.burst };
     if !plain.is_limit() && !explained {
@@ -212,9 +215,10 @@ fn key_grants(
             let rule = names.rules.find(name, diagnostics);
             let path = ["keys", id.get_ref(), "rules", name.get_ref()];
             let index = rule.and_then(|index| usize::try_from(index).ok());
-            let (kind, parts) = index
-                .and_then(|index| rules.list.get(index))
-                .map_or((Kind::default(), 1), |rule| (rule.kind, parts(config, rule)));
+            let known =
+                index.and_then(|index| Some((rules.list.get(index)?, rules.parts.get(index)?)));
+            let (kind, parts) =
+                known.map_or((Kind::default(), 1), |(rule, parts)| (rule.kind, *parts));
             if diagnostics.is_rejected(&["rules", name.get_ref(), "kind"]) {
                 continue;
             }
