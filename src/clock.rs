@@ -4,20 +4,22 @@
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use crate::duration::micros;
+
 /// Microseconds since the first call in this process. Monotonic: changes of the wall clock have no
 /// effect.
 #[allow(clippy::disallowed_methods, reason = "this is the clock")]
 pub fn now() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     let elapsed = START.get_or_init(Instant::now).elapsed();
-    u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
+    micros(elapsed)
 }
 
 /// Microseconds since the Unix epoch by the wall clock. For display only: no decision uses it.
 #[allow(clippy::disallowed_methods, reason = "this is the clock")]
 pub fn unix_us() -> u64 {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
+    micros(elapsed)
 }
 
 /// Whole seconds since the Unix epoch by the wall clock.

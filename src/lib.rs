@@ -18,6 +18,9 @@
 /// Formats numbers and addresses for headers and the access log.
 pub mod text;
 
+/// Converts durations to numbers.
+pub mod duration;
+
 /// Locks and atomics, which a model checker can replace.
 mod sync;
 

@@ -182,7 +182,7 @@ fn count_by_address(entry: &Entry, peer: Option<IpAddr>, policy: &Policy) -> Res
     entry.count_by(counted, max).map_err(|OverLimit| Ended::MaxConnectionsPerIp)
 }
 
-/// The limits of heads. Those of requests that get 431 or 414 are a quarter.
+/// The limits of heads. `max_bytes` is four times the sum of the sizes above which requests get 431 or 414.
 fn head_limits(server: &Server) -> HeadLimits {
     let sizes = server.max_header_bytes.saturating_add(server.max_uri_bytes);
     HeadLimits { timeout: server.limits.head_timeout, max_bytes: sizes.saturating_mul(4) }

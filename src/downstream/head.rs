@@ -35,7 +35,7 @@ const TOO_LARGE: u8 = 5;
 pub(super) struct HeadLimits {
     /// From its first byte to its last.
     pub(super) timeout: Duration,
-    /// Bytes that are read of it with HTTP/1. The limits of requests that get a response are lower.
+    /// Bytes that are read of it with HTTP/1. The limits above which requests get 431 or 414 are lower.
     pub(super) max_bytes: usize,
 }
 

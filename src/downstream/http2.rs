@@ -24,6 +24,7 @@ use super::lifetime::{Activity, Due, Lifetime, jittered};
 use super::open::ShedCause;
 use super::stream::ClientStream;
 use crate::clock;
+use crate::duration::micros;
 use crate::policy::settings::{Http2, Server};
 
 /// Requests that may be malformed before the connection is closed, as in Pingora.
@@ -222,10 +223,6 @@ fn options(settings: &Http2) -> H2Options {
         .initial_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
     options
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn lifetime(settings: &Http2) -> Lifetime {

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use super::open::OpenConnections;
 use crate::clock;
+use crate::duration::micros;
 
 /// Whether the listeners accept connections. Clones share it.
 #[derive(Clone, Debug)]
@@ -50,7 +51,6 @@ impl Intake {
         let Shared { is_paused, accepting, open } = &*self.0;
         is_paused.send_replace(true);
         let paused = Paused(Some(self.clone()));
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let ends = clock::now().saturating_add(micros(longest));
         // Either this sees a listener as accepting, or the listener sees the pause.
         fence(Ordering::SeqCst);
@@ -64,8 +64,8 @@ impl Intake {
         paused
     }
 
-    /// Completes when connections may be accepted. A connection belongs into the table of open ones before the result
-    /// is dropped.
+    /// Completes when connections may be accepted. Add the connection to the table of open ones before the result is
+    /// dropped.
     pub(super) async fn begin(&self) -> Accepting<'_> {
         loop {
             self.until(false).await;

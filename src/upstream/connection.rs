@@ -33,6 +33,7 @@ use super::dial::{Dial, Offer};
 use super::idle::{Body, Idle};
 use super::transport::Transport;
 use crate::clock;
+use crate::duration::micros;
 use crate::net::body_rate::{BodyMeter, Transfer};
 use crate::request_id::RequestId;
 
@@ -346,10 +347,10 @@ impl Connection {
             meter.wait(now);
             meter.deadline()
         });
-        let silent = self.attempt.client_timeout.map(|timeout| {
-            let timeout = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
-            body_at.max(self.opened_at).saturating_add(timeout)
-        });
+        let silent = self
+            .attempt
+            .client_timeout
+            .map(|timeout| body_at.max(self.opened_at).saturating_add(micros(timeout)));
         let slow = slow.map(|end| (end, TimedOut::ClientSlow));
         let silent = silent.map(|end| (end, TimedOut::ClientSilent));
         slow.into_iter().chain(silent).min_by_key(|(end, _)| *end)

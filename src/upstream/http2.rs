@@ -26,6 +26,7 @@ use super::dial::{Dial, Endpoint, Offer};
 use super::liveness::{CHECK_INTERVAL, Due, Liveness, Readings};
 use super::transport::{Counted, Transport};
 use crate::clock;
+use crate::duration::micros;
 use crate::limit::MICROS_PER_SECOND;
 
 /// Maximum number of requests at a time on one connection. A server may allow fewer.
@@ -268,7 +269,7 @@ impl Drop for ConnectionEnd {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let timeout = u64::try_from(self.idle_timeout.as_micros()).unwrap_or(u64::MAX);
+        let timeout = micros(self.idle_timeout);
         self.connection.expires_at.store(clock::now().saturating_add(timeout), Ordering::Relaxed);
         self.connection.streams.fetch_sub(1, Ordering::AcqRel);
     }

@@ -16,6 +16,7 @@ use tracing::warn;
 
 use super::dial::Endpoint;
 use super::transport::{Probe, Transport};
+use crate::duration::micros;
 use crate::limit::MICROS_PER_SECOND;
 use crate::observe::log_interval::LogInterval;
 use crate::request_id::RequestId;
@@ -115,11 +116,10 @@ impl IdleConnections {
             Body::Some if server.suspected_until <= now => 0,
             Body::Some | Body::None => SILENCE_US,
         };
-        let timeout = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
         let kept = Kept {
             item: idle,
             ready_at: now.saturating_add(silence),
-            expires_at: now.saturating_add(timeout),
+            expires_at: now.saturating_add(micros(timeout)),
         };
         let beyond = server.queue.put(kept, now);
         drop(guard);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use crate::clock;
+use crate::duration::micros;
 use crate::store::limiter::Limiter;
 use crate::store::redis::batch::settle::{Settlement, Sum};
 
@@ -31,8 +32,7 @@ impl<'a> Settling<'a> {
 
     /// Begins the drain time.
     pub(super) fn begin(&mut self) {
-        let drain_us = u64::try_from(self.drain_timeout.as_micros()).unwrap_or(u64::MAX);
-        self.ends = clock::now().saturating_add(drain_us);
+        self.ends = clock::now().saturating_add(micros(self.drain_timeout));
     }
 
     /// Time until the drain time is over; zero afterwards.

@@ -1,8 +1,7 @@
 //! `[redis.breaker]`.
 
-use std::time::Duration;
-
 use crate::config::spanned::Spanned;
+use crate::duration::micros;
 
 use super::redis_url::UrlAddress;
 use super::values::{duration_up_to, number};
@@ -71,11 +70,6 @@ pub(super) fn breaker(
         ramp: ramp?,
         ramp_step_us: ramp_step?,
     })
-}
-
-/// Converts a duration to microseconds.
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Checks that `open_max`, up to which `open` doubles, is at least `open`.

@@ -16,6 +16,7 @@ use tracing::{info, warn};
 use super::{Answer, Greeting, VARIABLE, VERSION, receive_json, send, send_json, send_socket};
 use crate::clock;
 use crate::downstream::intake::{Intake, Paused};
+use crate::duration::micros;
 use crate::net::unix_socket::KeptFile;
 use crate::runtime::{CurrentSnapshot, notify};
 use crate::store::memory::MemoryStore;
@@ -387,8 +388,4 @@ fn kill(mut child: Child) {
     // It may have ended by itself.
     let _ = child.kill();
     let _ = child.wait();
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

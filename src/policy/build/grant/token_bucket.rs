@@ -8,6 +8,7 @@ use super::{ReadLimit, Written, is_explained};
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::rules::Burst;
 use crate::config::spanned::Spanned;
+use crate::duration::micros;
 use crate::limit::token_bucket::{TokenBucket, TokenBucketError};
 use crate::limit::{Limit, MAX_UNITS};
 use crate::policy::{Rate, WrittenLimit};
@@ -103,7 +104,7 @@ fn capacity(
     }
     let text = burst.with(text.clone());
     let time = duration_up_to(MAX_BURST, "burst", Some(&text), 0, diagnostics)?;
-    Some(Capacity::Time(u64::try_from(time.as_micros()).unwrap_or(u64::MAX)))
+    Some(Capacity::Time(micros(time)))
 }
 
 /// The bucket of `rate` and `burst`.
