@@ -32,13 +32,8 @@ impl Timer {
     /// disk.
     #[track_caller]
     pub(crate) fn assert_below(self, limit: Duration) {
-        let took = self.started.elapsed();
-        if took >= limit {
-            let waited = pressure::pressure().zip(self.pressure);
-            let waited = waited.map(|(now, before)| now.saturating_sub(before));
-            let is_excused = waited.is_none_or(|waited| took < limit + waited);
-            assert!(is_excused, "{took:?}, not less than {limit:?}; waits: {waited:?}");
-            eprintln!("inconclusive: {took:?}, not less than {limit:?}; waits: {waited:?}");
+        if let Some(why) = pressure::judge(self.started.elapsed(), limit, self.pressure) {
+            eprintln!("inconclusive: {why}");
         }
     }
 }

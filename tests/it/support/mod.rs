@@ -16,6 +16,7 @@ mod nginx;
 mod openapi;
 mod pebble;
 mod peers;
+mod ports;
 mod pressure;
 mod python;
 mod redis;
@@ -41,8 +42,9 @@ pub(crate) use pebble::{Pebble, PebbleOptions};
 pub(crate) use peers::{
     H2Load, HaProxy, PeerServer, grpc_client, http2_abuse, http2_client, websocket_client,
 };
+pub(crate) use ports::free_port;
 pub(crate) use python::PythonServer;
-pub(crate) use redis::{Redis, free_port};
+pub(crate) use redis::Redis;
 pub(crate) use send::{StatusCounts, send_concurrently, send_many};
 pub(crate) use shell::{BackgroundShell, bash};
 pub(crate) use upstream::{ReceivedRequest, Upstream};

@@ -8,7 +8,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::child::Child;
-use super::redis::free_port;
+use super::ports::free_port;
 use super::wait::{TIMEOUT, within};
 
 /// A running nginx.

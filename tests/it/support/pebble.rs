@@ -8,7 +8,7 @@ use serde_json::json;
 use super::authority::Authority;
 use super::child::Child;
 use super::curl::curl;
-use super::redis::free_port;
+use super::ports::free_port;
 use super::wait::{TIMEOUT, within};
 
 /// How a Pebble behaves.

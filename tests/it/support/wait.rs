@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::{Condvar, Mutex};
 
 use super::inconclusive::inconclusive;
-use super::pressure::pressure;
+use super::pressure::{judge, pressure};
 
 /// Timeout for events that should happen soon; long, since the machine may be busy.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
@@ -91,11 +91,8 @@ pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
 pub(crate) fn timed_below<T>(limit: Duration, work: impl FnOnce() -> T) -> T {
     let before = pressure();
     let (result, took) = timed(work);
-    if took >= limit {
-        let waited = pressure().zip(before).map(|(now, before)| now.saturating_sub(before));
-        let is_excused = waited.is_none_or(|waited| took < limit + waited);
-        assert!(is_excused, "{took:?}, not less than {limit:?}; waits: {waited:?}");
-        inconclusive(&format!("{took:?}, not less than {limit:?}; waits: {waited:?}"));
+    if let Some(why) = judge(took, limit, before) {
+        inconclusive(&why);
     }
     result
 }

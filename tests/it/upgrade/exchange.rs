@@ -1,6 +1,5 @@
 //! Faults in the exchange between the old process and the new one.
 
-use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -15,36 +14,48 @@ fn signal(pid: u32, signal: Signal) {
     kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
 }
 
-/// A program that waits for the first message of the old process, writes a file `greeted`, and becomes the gateway
-/// once there is a file `go`. Its standard input keeps what the old process has sent.
-fn waiting_program(folder: &Path) -> String {
-    let folder = folder.display();
-    format!(
-        "#!/usr/bin/env python3\nimport os, select, sys, time\n\
-         select.select([0], [], [])\nopen('{folder}/greeted', 'w').close()\n\
-         while not os.path.exists('{folder}/go'):\n    time.sleep(0.01)\n\
-         os.execv('{PROGRAM}', ['{PROGRAM}'] + sys.argv[1:])\n"
-    )
+/// A new program that waits after the first message of the old process until it may become the gateway. Its standard
+/// input keeps what the old process has sent.
+struct WaitingProgram(tempfile::TempDir);
+
+impl WaitingProgram {
+    /// Replaces `program`, upgrades by SIGQUIT, and returns after the first message.
+    fn greeted_by(gateway: &Gateway, program: &Program) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let [greeted, go] = ["greeted", "go"].map(|name| folder.path().join(name));
+        program.replace(&format!(
+            "#!/usr/bin/env python3\nimport os, select, sys, time\n\
+             select.select([0], [], [])\nopen('{}', 'w').close()\n\
+             while not os.path.exists('{}'):\n    time.sleep(0.01)\n\
+             os.execv('{PROGRAM}', ['{PROGRAM}'] + sys.argv[1:])\n",
+            greeted.display(),
+            go.display()
+        ));
+        gateway.sigquit();
+        eventually("the first message", || greeted.exists().then_some(()));
+        Self(folder)
+    }
+
+    /// Lets it become the gateway.
+    fn go(&self) {
+        std::fs::write(self.0.path().join("go"), "").unwrap();
+    }
 }
 
 #[test]
 fn row_67_new_process_serves_if_the_old_one_is_killed_in_the_middle() {
-    let folder = tempfile::tempdir().unwrap();
     let program = Program::new();
     let mut gateway =
         Gateway::start_program(&program.path(), &full_config(&format!("{DEMO}{RULE}")));
     for _ in 0..5 {
         assert_eq!(gateway.get("/").status, 200);
     }
-    program.replace(&waiting_program(folder.path()));
-    gateway.sigquit();
-    let greeted = folder.path().join("greeted");
-    eventually("the first message", || greeted.exists().then_some(()));
+    let successor = WaitingProgram::greeted_by(&gateway, &program);
     // The sockets follow at once.
     sleep_for(Duration::from_millis(500));
     signal(gateway.pid(), Signal::SIGKILL);
     assert_eq!(gateway.exit().0, None);
-    std::fs::write(folder.path().join("go"), "").unwrap();
+    successor.go();
     // The backlog of the sockets keeps connections.
     assert_eq!(gateway.get("/").status, 429, "no second burst: {}", gateway.log());
     assert_eq!(gateway.admin("/ready").status, 200);
@@ -53,13 +64,9 @@ fn row_67_new_process_serves_if_the_old_one_is_killed_in_the_middle() {
 
 #[test]
 fn row_67_sigterm_in_the_middle_ends_the_new_process_too() {
-    let folder = tempfile::tempdir().unwrap();
     let program = Program::new();
     let mut gateway = Gateway::start_program(&program.path(), &full_config(DEMO));
-    program.replace(&waiting_program(folder.path()));
-    gateway.sigquit();
-    let greeted = folder.path().join("greeted");
-    eventually("the first message", || greeted.exists().then_some(()));
+    let _waiting = WaitingProgram::greeted_by(&gateway, &program);
     let successor = started(&gateway);
     gateway.terminate();
     assert_eq!(gateway.exit().0, Some(0));
@@ -176,18 +183,14 @@ fn row_67_sighup_and_sigquit_at_the_same_moment() {
 
 #[test]
 fn row_67_sigquit_to_both_processes_is_one_upgrade() {
-    let folder = tempfile::tempdir().unwrap();
     let program = Program::new();
     let mut gateway = Gateway::start_program(&program.path(), &full_config(DEMO));
-    program.replace(&waiting_program(folder.path()));
-    gateway.sigquit();
-    let greeted = folder.path().join("greeted");
-    eventually("the first message", || greeted.exists().then_some(()));
+    let waiting = WaitingProgram::greeted_by(&gateway, &program);
     let successor = started(&gateway);
     program.restore();
     // The old process stops before it hands over, so that the new one gets its signals before that.
     signal(gateway.pid(), Signal::SIGSTOP);
-    std::fs::write(folder.path().join("go"), "").unwrap();
+    waiting.go();
     let listens = || gateway.log().matches("listening on").count() == 2;
     eventually("the new process", || listens().then_some(()));
     sleep_for(Duration::from_millis(500));

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::support::child::Child;
 use crate::support::gateway::Gateway;
-use crate::support::redis::free_port;
+use crate::support::ports::free_port;
 use crate::support::wait::{TIMEOUT, within};
 
 /// A running HAProxy with one frontend.

@@ -20,6 +20,10 @@ use crate::policy::redis::Redis;
 use crate::store::redis::append::Appending;
 use crate::store::redis::class::ErrorClass;
 
+#[path = "../../../../../tests/it/support/ports.rs"]
+mod ports;
+pub(super) use ports::free_port;
+
 /// Timeout of each wait; long, since the machine may be busy. Most end within a fraction of it.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -125,17 +129,6 @@ fn spawn(folder: &Path, arguments: &[String]) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .expect("redis-server is missing: apt-get install redis-server")
-}
-
-/// A free port below those that the kernel gives to outgoing connections: one of these could take the port before
-/// the server does.
-pub(super) fn free_port() -> u16 {
-    loop {
-        let port = 10_000 + (getrandom::u32().unwrap() % 22_000) as u16;
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 /// Settings of a file with these lines under `[redis]`. `PW` is an environment variable.
