@@ -39,6 +39,7 @@
 pub mod adjust;
 pub mod breaker;
 pub mod bucket;
+pub mod calendar;
 pub mod charge;
 pub mod cost;
 pub mod debt;
