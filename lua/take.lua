@@ -9,6 +9,7 @@
 -- ARGV[2] the call, packed (little endian; d = double, H = 16 bits, B = 8 bits):
 --           B operation: 1 take, 2 adjust, 3 peek
 --           for each bucket   B kind of limit   d d its parameters
+--           for each bucket   further parameters, if its kind has them
 --           take: groups of equal requests, to the end:
 --                             H requests in the group   B charges, then
 --             for each charge H bucket (from 1)   d units to take   B 1 for a shadow rule
@@ -34,9 +35,9 @@
 -- peek writes nothing.
 
 local TAKE, ADJUST = 1, 2
-local TOKEN_BUCKET = 1
+local TOKEN_BUCKET, FIXED_WINDOW = 1, 2
 -- In the call, a bucket takes 17 bytes. Its second parameter is the level of a full bucket, for all
--- kinds.
+-- kinds. Further parameters follow those of all buckets.
 local RECORD, START, FULL = 17, -15, -6
 local UNREADABLE = -2 ^ 54
 
@@ -87,6 +88,59 @@ local function write_token_bucket(key, level, at, rate, full)
         'PX', string.format('%.0f', milliseconds))
 end
 
+-- Fixed window. Parameters: start of the caller's current period, level at the start of a period. Further
+-- parameters: end of that period, end of the next one. Times are microseconds of Unix time.
+--
+-- Stored as three doubles: its level, the end of its period, and minus the level at the start of a period
+-- when it was written. After a change of the limit, what was used stays used.
+--
+-- Returns the level at `now`, the end of its period, and whether it must be written even if no tokens are
+-- taken.
+local function read_fixed_window(stored, now, start, full, finish, next_finish)
+    -- The clock of this server chooses the period. `chosen` is nil if the caller's clock is wrong by a
+    -- period or more.
+    local chosen
+    if now >= start and now < finish then
+        chosen = finish
+    elseif now >= finish and now < next_finish then
+        chosen = next_finish
+    end
+    local level, at, was_full
+    if stored and #stored == 24 then
+        level, at, was_full = struct.unpack('<ddd', stored)
+        was_full = -was_full
+        -- An invalid value counts as no value. NaN fails every comparison.
+        if not (was_full >= 1 and was_full <= 2 ^ 53 and was_full % 1 == 0 and level <= was_full
+            and level >= -1000 * was_full and level >= -2 ^ 53 and at >= 0 and at <= 2 ^ 53) then
+            at = nil
+        end
+    end
+    -- Only the end of the stored period resets it: once, whatever periods the callers send.
+    if not at or now >= math.floor(at) then
+        if not chosen then
+            local length = math.max(finish - start, 1)
+            chosen = start + (math.floor((now - start) / length) + 1) * length
+        end
+        return full, chosen, false
+    end
+    level, at = math.floor(level), math.floor(at)
+    local was_at = at
+    if was_full ~= full then
+        level = math.max(full - was_full + level, -1000 * full, -2 ^ 53)
+    end
+    -- If the clock went back over the start of the stored period, that period stays.
+    if chosen and not (chosen == finish and at == next_finish) then
+        at = chosen
+    end
+    return math.min(level, full), at, at ~= was_at or was_full ~= full
+end
+
+-- A key expires only after its period, when it is full again, which equals no key.
+local function write_fixed_window(key, level, at, now, full)
+    redis.call('SET', key, struct.pack('<ddd', level, at, -full),
+        'PX', string.format('%.0f', math.ceil((at - now) / 1000) + 1000))
+end
+
 local now = tonumber(ARGV[1])
 if not now then
     -- Read once: up to Redis 7.0 the clock advances while a script runs.
@@ -97,9 +151,11 @@ end
 local floor, max, unpack, get = math.floor, math.max, struct.unpack, redis.pcall
 local keys, call = KEYS, ARGV[2]
 local operation, position = string.byte(call), 2
--- By bucket: its level; the time of the level, if that is after the current time; whether it must be
--- written. Values that are rarely needed again are unpacked again: a table costs more.
+-- By bucket: its level; the time of the level, if that is after the current time, or the end of its
+-- period; whether it must be written. Values that are rarely needed again are unpacked again: a table costs more.
 local levels, later, moved = {}, nil, {}
+-- Position of the further parameters of the next bucket that has them.
+local further = position + RECORD * #keys
 
 for bucket = 1, #keys do
     local kind, first, second
@@ -112,6 +168,9 @@ for bucket = 1, #keys do
             return { err = stored.err .. ' (GET)' }
         end
         levels[bucket] = UNREADABLE
+        if kind == FIXED_WINDOW then
+            further = further + 16
+        end
     elseif kind == TOKEN_BUCKET then
         local level, at, changed = read_token_bucket(stored, now, first, second)
         levels[bucket] = level
@@ -122,8 +181,19 @@ for bucket = 1, #keys do
         if changed then
             moved[bucket] = true
         end
+    elseif kind == FIXED_WINDOW then
+        local finish, next_finish
+        finish, next_finish, further = unpack('<dd', call, further)
+        local level, at, changed = read_fixed_window(stored, now, first, second, finish, next_finish)
+        levels[bucket] = level
+        later = later or {}
+        later[bucket] = at
+        if changed then
+            moved[bucket] = true
+        end
     end
 end
+position = further
 
 local debts, at = ARGV[3] or '', 1
 while at <= #debts do
@@ -210,6 +280,8 @@ for bucket = 1, #keys do
         local level, at = levels[bucket], later and later[bucket] or now
         if kind == TOKEN_BUCKET then
             write_token_bucket(keys[bucket], level, at, first, second)
+        elseif kind == FIXED_WINDOW then
+            write_fixed_window(keys[bucket], level, at, now, second)
         end
     end
 end

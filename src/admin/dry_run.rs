@@ -72,6 +72,8 @@ struct ChangedBuckets<'a> {
 enum BucketEffect {
     /// Clients keep the fraction that they have left.
     KeepFraction,
+    /// What clients have used of a fixed window stays used.
+    KeepUsed,
     /// Clients get a full bucket.
     StartFull,
     /// The bucket is not used any more.
@@ -165,6 +167,7 @@ impl<'a> ChangedBuckets<'a> {
         let bucket_changes::BucketChange { rule, effect, clients, why } = change;
         let effect = match effect {
             Effect::KeepFraction => BucketEffect::KeepFraction,
+            Effect::KeepUsed => BucketEffect::KeepUsed,
             Effect::StartFull => BucketEffect::StartFull,
             Effect::Expire => BucketEffect::Expire,
         };

@@ -126,6 +126,9 @@ struct Limit {
     /// The setting that `rate` shows: `rate` or `limit`.
     rate_is: &'static str,
     burst: u64,
+    /// Periods of a fixed window, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    periods: Option<String>,
 }
 
 /// Clients that are exempt from a rule.
@@ -227,6 +230,7 @@ fn limits(policy: &policy::Policy, rule: &policy::Rule) -> Vec<Limit> {
         rate: grant.written.to_string(),
         rate_is: grant.written.setting(),
         burst: grant.limit.capacity(),
+        periods: grant.written.calendar().map(wording::periods),
     };
     let plans = (0..).zip(&rule.grant_by_plan).filter_map(|(plan, grant)| {
         Some(limit(Some(policy.plan_name(plan).to_owned()), None, grant.as_ref()?))

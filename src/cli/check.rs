@@ -14,11 +14,15 @@ use super::token::token;
 use crate::config::diagnostic::Report;
 use crate::load::{self, Checked, LoadError, Source, Unknown};
 use crate::observe::time::UtcTime;
-use crate::policy::Policy;
+use crate::policy::{Grant, Policy, Rule};
+use crate::store::redis::durability::is_quota;
 use crate::top::target::Target;
 
 /// Maximum number of certificates that are listed.
 const MAX_CERTIFICATES: usize = 20;
+
+/// Maximum number of notes on fixed windows.
+const MAX_NOTES: usize = 20;
 
 /// The flags of `tollgate check`.
 #[derive(Debug, Args)]
@@ -97,6 +101,9 @@ pub(super) fn check(file: &Path, flags: &Flags) -> ExitCode {
     for line in certificates(&source) {
         println!("{line}");
     }
+    for line in boundaries(&policy) {
+        println!("{line}");
+    }
     let assumed = source.assumed();
     if !assumed.is_empty() {
         println!("assumed, because they have no value here: {}", assumed.join(", "));
@@ -122,6 +129,37 @@ fn certificates(source: &Source) -> Vec<String> {
     let more = ends.len().saturating_sub(MAX_CERTIFICATES);
     if more > 0 {
         lines.push(format!("{more} more certificates"));
+    }
+    lines
+}
+
+/// One line for each enabled rule with a fixed window: what passes around a boundary, and what to write
+/// instead.
+fn boundaries(policy: &Policy) -> Vec<String> {
+    let largest = |rule: &Rule| {
+        let grants = rule.grant_by_plan.iter().flatten().chain(rule.grant_by_key.values());
+        let windows = grants.filter(|grant| grant.written.calendar().is_some());
+        windows.max_by_key(|grant| grant.limit.capacity()).copied()
+    };
+    let enabled = policy.rules.iter().filter(|rule| rule.enabled);
+    let windows: Vec<_> = enabled.filter_map(|rule| Some((rule, largest(rule)?))).collect();
+    let line = |(rule, grant): &(&Rule, Grant)| {
+        let (limit, written) = (grant.limit.capacity(), grant.written);
+        format!(
+            "note: the rule `{}` ({written}) lets up to {} pass in a short time around the start of a period; for at most \
+             {limit} in any span as long as a period, take a token bucket with `limit`",
+            rule.name,
+            limit.saturating_mul(2),
+        )
+    };
+    let mut lines: Vec<String> = windows.iter().take(MAX_NOTES).map(line).collect();
+    if policy.redis.is_none() && policy.limits.iter().any(is_quota) {
+        let why = "counts of fixed windows are in memory, and a restart loses them";
+        lines.push(format!("note: without `[redis]`, {why}"));
+    }
+    let more = windows.len().saturating_sub(MAX_NOTES);
+    if more > 0 {
+        lines.push(format!("note: {more} more rules with fixed windows"));
     }
     lines
 }

@@ -22,10 +22,12 @@ use super::check::summary;
 use super::{EXIT_BUG, EXIT_UNAVAILABLE};
 use crate::acme::AcmeHandles;
 use crate::acme::running::present_stored;
+use crate::clock;
 use crate::downstream::descriptors;
 use crate::downstream::intake::Intake;
 use crate::downstream::pressure::Pressure;
 use crate::failure::{Event, Failures};
+use crate::limit::unix_time;
 use crate::load::Source;
 use crate::net::inherit::{Inherited, Origin};
 use crate::net::listen::{BindError, ClientListener, Listener};
@@ -51,6 +53,7 @@ use telemetry::Telemetry;
 /// Serves the configuration in `file` until SIGTERM or SIGINT, or until another process replaces this one.
 pub(super) fn run(file: &Path) -> ExitCode {
     huge_pages::disable();
+    unix_time::set(clock::unix_us(), clock::now());
     let started = match Started::find() {
         Ok(started) => started,
         Err(error) => {

@@ -27,11 +27,19 @@ table! {
         /// Refill rate, for plans that are not listed under `plans`: `10/s`, `300/m`, `100/10s`, `5/250ms`.
         pub rate: Field<String>,
         /// Maximum number of tokens in any window of this length, in place of `rate`: `1000/h`, at least 2.
+        /// With `kind = "fixed_window"`: tokens in each calendar period, `10/s` to `10000000/year`.
         pub limit: Field<String>,
         /// Capacity of a bucket: a number of tokens, or a duration such as `5m` for what the rate yields in it.
         /// Default: the number in the rate; with `limit`, a tenth of the limit.
         pub burst: Field<Burst>,
-        /// Limits of single plans, by plan: `{ rate, burst }` or `{ limit, burst }`.
+        /// Of a fixed window: IANA name of the time zone in which days, weeks, months and years begin. Default:
+        /// `"UTC"`.
+        pub zone: Field<String>,
+        /// Of a fixed window: the day on which periods begin. Per month, 1 to 31, or the last day of a shorter
+        /// month; per week, 1 (Monday) to 7 (Sunday). Default: 1.
+        pub anchor: Field<u64>,
+        /// Limits of single plans, by plan: `{ rate, burst }` or `{ limit, burst }`; of a fixed window,
+        /// `{ limit }`.
         pub plans: Named<Grant>,
         /// Names of the routes that the rule counts. Default: all.
         pub routes: List,
@@ -56,6 +64,7 @@ table! {
         /// Refill rate, such as `10/s`.
         pub rate: Field<String>,
         /// Maximum number of tokens in any window of this length, in place of `rate`: `1000/h`, at least 2.
+        /// With `kind = "fixed_window"`: tokens in each calendar period, `10/s` to `10000000/year`.
         pub limit: Field<String>,
         /// Capacity of a bucket: a number of tokens, or a duration such as `5m` for what the rate yields in it.
         /// Default: the number in the rate; with `limit`, a tenth of the limit.

@@ -7,6 +7,8 @@ words! {
     pub enum Kind {
         /// Tokens that are added at a constant rate, up to the burst.
         TokenBucket,
+        /// A number of tokens in each calendar period, such as a day or a month.
+        FixedWindow,
     }
 
     /// Whether a rule is enforced.

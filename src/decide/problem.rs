@@ -264,7 +264,10 @@ pub fn limited(
     if let Some(written) = written {
         let _ = write!(text, "{written}, ");
     }
-    let _ = write!(text, "burst {burst}, plan {plan}) ");
+    let _ = match written.filter(|written| !written.has_burst()) {
+        Some(_) => write!(text, "plan {plan}) "),
+        None => write!(text, "burst {burst}, plan {plan}) "),
+    };
     let _ = match charge.cost_in_tokens() {
         Cost::ONE => write!(text, "is exhausted"),
         cost => write!(text, "lacks the {cost} tokens that this request takes"),

@@ -156,7 +156,7 @@ pub struct WhyNot {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Charge {
-    /// Kind of the rule: `token_bucket`.
+    /// Kind of the rule: `token_bucket` or `fixed_window`.
     pub kind: &'static str,
     /// Rate or limit as in the configuration file.
     pub rate: String,
@@ -164,6 +164,9 @@ pub struct Charge {
     pub rate_is: &'static str,
     /// The bucket's capacity in tokens.
     pub burst: u64,
+    /// Periods of a fixed window, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub periods: Option<String>,
     /// Where the rate is configured: `rule`, `plan` or `key`.
     pub rate_of: &'static str,
     /// Tokens that the request takes.

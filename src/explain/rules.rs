@@ -129,6 +129,7 @@ impl RequestContext<'_> {
             rate: written.map_or_else(String::new, |written| written.to_string()),
             rate_is: written.map_or("rate", WrittenLimit::setting),
             burst: charge.limit.capacity(),
+            periods: written.and_then(WrittenLimit::calendar).map(wording::periods),
             rate_of,
             cost: charge.cost_in_tokens(),
             bucket: script::key(prefix, charge.bucket, &name),
@@ -199,7 +200,7 @@ fn level(levels: PeekResult<'_>, rule: u32) -> Option<Level> {
     let mut charges = taken.charges.iter().zip(&taken.answer.outcomes);
     let (charge, outcome) = charges.find(|(charge, _)| charge.rule == rule)?;
     let before = outcome.level_before(charge, taken.answer.allowed());
-    let standing = charge.limit.standing(before, charge.cost, outcome.share);
+    let standing = charge.limit.standing(before, charge.cost, outcome.share, outcome.left_us);
     Some(Level {
         tokens: standing.remaining,
         enough: outcome.enough,

@@ -163,7 +163,10 @@ impl Page {
         };
         let Charge { rate, rate_is, burst, cost, .. } = charge;
         let limit = if *rate_is == "limit" { "limit " } else { "" };
-        let numbers = format!("{limit}{rate}, burst {burst}{configured_for}, takes {cost}");
+        let numbers = match &charge.periods {
+            Some(periods) => format!("{limit}{rate}, {periods}{configured_for}, takes {cost}"),
+            None => format!("{limit}{rate}, burst {burst}{configured_for}, takes {cost}"),
+        };
         let failure = format!("{mode}; on_failure {}", rule.on_failure);
         let name_bold = self.painted(BOLD, name);
         self.line(left, &format!("{mark} {name_bold}  {numbers}; {failure}"));

@@ -4,6 +4,7 @@ use http::Method;
 
 use super::report;
 use crate::identity::address::AddressSource;
+use crate::limit::calendar::{Calendar, Period};
 use crate::limit::charge::Mode;
 use crate::policy::charges::WhyNot;
 use crate::policy::matcher::{MatchedParts, Matcher, PathPattern, TrailingSlash};
@@ -172,4 +173,26 @@ pub(super) fn refused_before(status: u16) -> report::WhyNot {
 pub(super) fn own_limits() -> report::WhyNot {
     let why = "the gateway itself responds and takes no tokens".to_owned();
     report::WhyNot { code: "own_limits", why }
+}
+
+/// Where the periods of a fixed window begin: `days of UTC`, `months from day 15 in Europe/Berlin`.
+pub(crate) fn periods(calendar: Calendar) -> String {
+    const DAYS: [&str; 7] =
+        ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
+    let (zone, anchor) = (calendar.zone(), calendar.anchor());
+    match calendar.period() {
+        Period::Second => "seconds of the clock".to_owned(),
+        Period::Minute => "minutes of the clock".to_owned(),
+        Period::Hour => "hours of UTC".to_owned(),
+        Period::Day => format!("days in {zone}"),
+        Period::Week => {
+            let day = DAYS.get(usize::from(anchor.saturating_sub(1))).unwrap_or(&DAYS[0]);
+            format!("weeks from {day} in {zone}")
+        }
+        Period::Month if calendar.is_clamped() => {
+            format!("months from day {anchor}, or the last day, in {zone}")
+        }
+        Period::Month => format!("months from day {anchor} in {zone}"),
+        Period::Year => format!("years in {zone}"),
+    }
 }

@@ -7,7 +7,7 @@ use super::Limit;
 pub const CLOCK_SLACK_US: u64 = super::MICROS_PER_SECOND;
 
 /// State of a bucket: a level in units of its [`Limit`], and a timestamp in microseconds. What passing
-/// time does to the level is defined by the kind of limit.
+/// time does to the level, and what the timestamp means, is defined by the kind of limit.
 ///
 /// A level below zero is a debt: tokens that gateways granted locally while they could not reach the
 /// shared store. Requests are denied until the bucket has refilled above zero.
@@ -15,19 +15,21 @@ pub const CLOCK_SLACK_US: u64 = super::MICROS_PER_SECOND;
 pub struct Bucket {
     /// Available units at time [`at`](Self::at); at most the limit's full level.
     pub level: i64,
-    /// Time of the level, in microseconds.
+    /// Time of the level, in microseconds. Of a fixed window, the end of its period: see
+    /// [`FixedWindow`](super::fixed_window::FixedWindow).
     pub at: u64,
 }
 
 impl Bucket {
     /// A full bucket at `now`.
-    pub const fn full(limit: &Limit, now: u64) -> Self {
-        Self { level: limit.full(), at: now }
+    pub fn full(limit: &Limit, now: u64) -> Self {
+        limit.bucket(limit.full(), now)
     }
 
     /// Returns the bucket refilled to `now`, at most to full. A clock that went back by up to
     /// [`CLOCK_SLACK_US`] changes nothing.
-    pub const fn refilled(self, limit: &Limit, now: u64) -> Self {
+    #[inline]
+    pub fn refilled(self, limit: &Limit, now: u64) -> Self {
         limit.refilled(self, now)
     }
 
@@ -47,7 +49,7 @@ impl Bucket {
     }
 
     /// Time in microseconds at which the bucket is full if no tokens are taken.
-    pub const fn full_at(&self, limit: &Limit) -> u64 {
+    pub fn full_at(&self, limit: &Limit) -> u64 {
         limit.full_at(*self)
     }
 }

@@ -95,15 +95,8 @@ const MAX_US: u64 = 1 << 53;
 
 impl Period {
     /// All lengths, from the shortest.
-    pub const ALL: [Self; 7] = [
-        Self::Second,
-        Self::Minute,
-        Self::Hour,
-        Self::Day,
-        Self::Week,
-        Self::Month,
-        Self::Year,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
 
     /// The word in a limit such as `1000/month`.
     pub const fn word(self) -> &'static str {
@@ -170,22 +163,22 @@ impl Calendar {
     }
 
     /// Length of the periods.
-    pub const fn period(&self) -> Period {
+    pub const fn period(self) -> Period {
         self.0.key.period
     }
 
     /// IANA name of the zone.
-    pub fn zone(&self) -> &'static str {
+    pub fn zone(self) -> &'static str {
         &self.0.key.zone
     }
 
     /// Day of the month, or of the week from Monday = 1; 1 for all other periods.
-    pub const fn anchor(&self) -> u8 {
+    pub const fn anchor(self) -> u8 {
         self.0.key.anchor
     }
 
     /// The period that contains `unix_us`, and the end of the next one.
-    pub fn bounds(&self, unix_us: u64) -> Bounds {
+    pub fn bounds(self, unix_us: u64) -> Bounds {
         let unix_us = unix_us.min(MAX_US);
         let last = **self.0.last.load();
         if (last.start_us..last.end_us).contains(&unix_us) {
@@ -196,12 +189,18 @@ impl Calendar {
         bounds
     }
 
+    /// Microseconds of the period that was computed last; 0 before the first.
+    pub fn last_length_us(self) -> u64 {
+        let last = **self.0.last.load();
+        last.end_us - last.start_us
+    }
+
     /// Whether the anchor is after the last day of some month, which then has its period start earlier.
-    pub fn is_clamped(&self) -> bool {
+    pub fn is_clamped(self) -> bool {
         self.period() == Period::Month && self.anchor() > 28
     }
 
-    fn compute(&self, unix_us: u64) -> Bounds {
+    fn compute(self, unix_us: u64) -> Bounds {
         if let Some(length) = self.period().fixed_us() {
             let start_us = unix_us - unix_us % length;
             let end_us = start_us + length;
@@ -226,7 +225,7 @@ impl Calendar {
     }
 
     /// First day of the period that has the day `date`.
-    fn first_day(&self, date: Date) -> Date {
+    fn first_day(self, date: Date) -> Date {
         match self.period() {
             Period::Week => {
                 let since = date.weekday().since(weekday(self.anchor()));
@@ -242,7 +241,7 @@ impl Calendar {
     }
 
     /// First day of the period after the one that starts on `first`.
-    fn following(&self, first: Date) -> Date {
+    fn following(self, first: Date) -> Date {
         match self.period() {
             Period::Week => moved(first, 7),
             Period::Month => self.anchored(moved(first.last_of_month(), 1)),
@@ -252,18 +251,18 @@ impl Calendar {
     }
 
     /// First day of the period before the one that starts on `first`.
-    fn preceding(&self, first: Date) -> Date {
+    fn preceding(self, first: Date) -> Date {
         self.first_day(moved(first, -1))
     }
 
     /// The anchor day in the month of `date`.
-    fn anchored(&self, date: Date) -> Date {
+    fn anchored(self, date: Date) -> Date {
         let day = i64::from(self.anchor()).min(i64::from(date.days_in_month()));
         moved(date.first_of_month(), day - 1)
     }
 
     /// First instant of a day in the zone; 0 if it is before the Unix epoch.
-    fn instant(&self, date: Date) -> u64 {
+    fn instant(self, date: Date) -> u64 {
         let midnight = self.0.zone.to_ambiguous_timestamp(date.at(0, 0, 0, 0)).compatible();
         let us = midnight.map_or(i64::MAX, Timestamp::as_microsecond);
         u64::try_from(us).unwrap_or(0)

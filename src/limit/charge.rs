@@ -65,6 +65,8 @@ pub struct Outcome {
     pub enough: bool,
     /// The share of the bucket that the deciding store could grant.
     pub share: Share,
+    /// Microseconds from the decision until the period of the limit ends; 0 for kinds without periods.
+    pub left_us: u64,
 }
 
 /// A store's result for one request.
@@ -79,7 +81,7 @@ pub struct Answer {
 impl Outcome {
     /// Outcome of a full bucket, for a shadow charge whose bucket is not known.
     pub fn full(charge: &Charge) -> Self {
-        Self { level: charge.limit.full(), enough: true, share: Share::WHOLE }
+        Self { level: charge.limit.full(), enough: true, share: Share::WHOLE, left_us: 0 }
     }
 
     /// Level of the bucket before the decision. `allowed` is the decision on the whole request.
@@ -100,6 +102,15 @@ impl Answer {
         };
         let denied_by = charges.iter().zip(&outcomes).position(denies);
         Self { denied_by, outcomes }
+    }
+
+    /// Sets [`Outcome::left_us`] for a decision at `now` by the process' clock.
+    #[must_use]
+    pub fn decided_at(mut self, charges: &[Charge], now: u64) -> Self {
+        for (charge, outcome) in charges.iter().zip(&mut self.outcomes) {
+            outcome.left_us = charge.limit.left_us_at(now);
+        }
+        self
     }
 
     /// Whether the bucket of every enforced charge held the cost. Tokens are taken only if so.
@@ -139,7 +150,7 @@ pub fn outcomes(charges: &[Charge], buckets: &[Bucket], share: Share) -> Outcome
     let mut outcomes = Outcomes::new();
     for (charge, bucket) in charges.iter().zip(buckets) {
         let enough = bucket.level >= share.needed(&charge.limit, charge.cost);
-        outcomes.push(Outcome { level: bucket.level, enough, share });
+        outcomes.push(Outcome { level: bucket.level, enough, share, left_us: 0 });
     }
     outcomes
 }
@@ -168,8 +179,14 @@ mod tests {
         let answer = take(&charges, &mut buckets, Share::WHOLE);
         assert!(!answer.allowed());
         assert_eq!(levels(&buckets), [5, 2]);
-        assert_eq!(answer.outcomes[0], Outcome { level: 5, enough: true, share: Share::WHOLE });
-        assert_eq!(answer.outcomes[1], Outcome { level: 2, enough: false, share: Share::WHOLE });
+        assert_eq!(
+            answer.outcomes[0],
+            Outcome { level: 5, enough: true, share: Share::WHOLE, left_us: 0 }
+        );
+        assert_eq!(
+            answer.outcomes[1],
+            Outcome { level: 2, enough: false, share: Share::WHOLE, left_us: 0 }
+        );
     }
 
     #[test]

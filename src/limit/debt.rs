@@ -5,6 +5,8 @@
 //! have continued; from then on the debt shrinks by this gateway's share of the rate. The gateway does
 //! not know the shared level, so it assumes that the bucket was empty and waits for the time in
 //! which an empty bucket fills.
+//!
+//! A fixed window does not refill: a debt to it is whole until the end of the period it was made in.
 
 use super::Limit;
 use super::share::Share;
@@ -23,9 +25,8 @@ pub struct Debt {
 
 impl Debt {
     /// Creates a debt of 0 to a bucket of `limit` that cannot be reached since `now`.
-    pub const fn none(limit: Limit, share: Share, now: u64) -> Self {
-        let full_at = now.saturating_add(limit.window_us());
-        Self { units: 0, at: now, full_at, share, limit }
+    pub fn none(limit: Limit, share: Share, now: u64) -> Self {
+        Self { units: 0, at: now, full_at: limit.empty_full_at(now), share, limit }
     }
 
     /// Limit whose units the debt is counted in.
@@ -33,8 +34,15 @@ impl Debt {
         self.limit
     }
 
-    /// Units of the debt at `now`, at least 0.
+    /// Units of the debt at `now`, at least 0. A debt to a bucket without refill is whole until the bucket's
+    /// period ends, and 0 from then on.
     pub fn left(&self, now: u64) -> i64 {
+        if now < self.full_at {
+            return self.units.max(0);
+        }
+        if !self.limit.refills() {
+            return 0;
+        }
         let since = self.at.max(self.full_at);
         let filled = self.limit.units_in(now.saturating_sub(since));
         (self.units - filled / i64::from(self.share.gateways())).max(0)
@@ -44,7 +52,9 @@ impl Debt {
     #[must_use]
     pub fn more(self, units: i64, now: u64) -> Self {
         let at = now.max(self.at);
-        Self { units: self.left(at).saturating_add(units), at, ..self }
+        let full_at =
+            if self.limit.refills() { self.full_at } else { self.limit.empty_full_at(at) };
+        Self { units: self.left(at).saturating_add(units), at, full_at, ..self }
     }
 
     /// Returns the sum of this debt and `other`, a debt to the same bucket that may be counted under the
@@ -54,18 +64,10 @@ impl Debt {
         self.more(other.left_under(&self.limit, now), now)
     }
 
-    /// Units of the debt at `now`, converted to `limit` in proportion to a full bucket.
-    #[allow(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        reason = "units are at most a few full buckets, where doubles are exact enough"
-    )]
+    /// Units of the debt at `now`, converted to `limit` in proportion to a full bucket; between fixed windows,
+    /// the same tokens.
     pub fn left_under(&self, limit: &Limit, now: u64) -> i64 {
-        if self.limit == *limit {
-            return self.left(now);
-        }
-        let fraction = self.left(now) as f64 / self.limit.full() as f64;
-        (fraction * limit.full() as f64).ceil() as i64
+        limit.converted_units(self.left(now), &self.limit)
     }
 }
 

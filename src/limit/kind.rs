@@ -1,9 +1,12 @@
 //! [`Limit`]: the parameters of one limit, of any kind.
 
 use super::bucket::Bucket;
+use super::calendar::{Calendar, Period};
 use super::double;
+use super::fixed_window::FixedWindow;
 use super::share::Share;
 use super::token_bucket::{TokenBucket, TokenBucketError};
+use super::unix_time;
 use super::verdict::Standing;
 
 /// Parameters of a limit. One variant for each kind.
@@ -15,10 +18,13 @@ use super::verdict::Standing;
 pub enum Limit {
     /// Tokens that are added at a constant rate, up to the burst.
     TokenBucket(TokenBucket),
+    /// A number of tokens in each calendar period.
+    FixedWindow(FixedWindow),
 }
 
-/// Number of the kind in a call of `take.lua`.
+/// Numbers of the kinds in a call of `take.lua`.
 const TOKEN_BUCKET: u8 = 1;
+const FIXED_WINDOW: u8 = 2;
 
 // === Parameters ===
 
@@ -48,6 +54,8 @@ impl Limit {
                 Ok(bucket) => Ok(Self::TokenBucket(bucket)),
                 Err(error) => Err(error),
             },
+            // A fixed window counts in the smallest parts that a cost can have.
+            Self::FixedWindow(_) => Ok(*self),
         }
     }
 
@@ -55,14 +63,7 @@ impl Limit {
     pub const fn parts(&self) -> u64 {
         match self {
             Self::TokenBucket(bucket) => bucket.parts(),
-        }
-    }
-
-    /// The arguments of [`token_bucket`](Self::token_bucket) and [`with_parts`](Self::with_parts) that
-    /// create this limit.
-    pub const fn parameters(&self) -> (u64, u64, u64, u16) {
-        match self {
-            Self::TokenBucket(bucket) => bucket.parameters(),
+            Self::FixedWindow(_) => FixedWindow::PARTS,
         }
     }
 
@@ -70,13 +71,15 @@ impl Limit {
     pub const fn capacity(&self) -> u64 {
         match self {
             Self::TokenBucket(bucket) => bucket.burst(),
+            Self::FixedWindow(window) => window.limit(),
         }
     }
 
-    /// Microseconds in which an empty bucket becomes full.
-    pub const fn window_us(&self) -> u64 {
+    /// Microseconds in which an empty bucket becomes full, or the length of the current period.
+    pub fn window_us(&self) -> u64 {
         match self {
             Self::TokenBucket(bucket) => bucket.window_us(),
+            Self::FixedWindow(window) => window.window_us(),
         }
     }
 
@@ -84,6 +87,7 @@ impl Limit {
     pub const fn full(&self) -> i64 {
         match self {
             Self::TokenBucket(bucket) => bucket.full(),
+            Self::FixedWindow(window) => window.full(),
         }
     }
 
@@ -92,6 +96,7 @@ impl Limit {
     pub const fn lowest(&self) -> i64 {
         match self {
             Self::TokenBucket(bucket) => bucket.lowest(),
+            Self::FixedWindow(window) => window.lowest(),
         }
     }
 
@@ -99,6 +104,7 @@ impl Limit {
     pub const fn units(&self, parts: u64) -> i64 {
         match self {
             Self::TokenBucket(bucket) => bucket.units(parts),
+            Self::FixedWindow(window) => window.units(parts),
         }
     }
 
@@ -112,18 +118,55 @@ impl Limit {
         level.div_euclid(self.token_units(1))
     }
 
-    /// Units that a bucket below full regains in `us` microseconds. Saturates.
+    /// Whether a bucket regains units as time passes. Otherwise it is full again at once, when its period
+    /// ends.
+    pub const fn refills(&self) -> bool {
+        match self {
+            Self::TokenBucket(_) => true,
+            Self::FixedWindow(_) => false,
+        }
+    }
+
+    /// Units that a bucket below full regains in `us` microseconds, before its period ends. Saturates.
     pub const fn units_in(&self, us: u64) -> i64 {
         match self {
             Self::TokenBucket(bucket) => bucket.units_in(us),
+            Self::FixedWindow(_) => 0,
         }
     }
 
     /// Microseconds until a bucket below full has regained `missing` units, rounded up; 0 if none
-    /// are missing.
+    /// are missing, and without a refill.
     pub const fn time_to_add_us(&self, missing: i64) -> u64 {
         match self {
             Self::TokenBucket(bucket) => bucket.time_to_add_us(missing),
+            Self::FixedWindow(_) => 0,
+        }
+    }
+
+    /// Microseconds from `unix_us` (Unix time) until the period ends; 0 for kinds without periods. The
+    /// clock is that of the store that decided.
+    pub fn left_us(&self, unix_us: u64) -> u64 {
+        match self {
+            Self::TokenBucket(_) => 0,
+            Self::FixedWindow(window) => window.left_us(unix_us),
+        }
+    }
+
+    /// [`left_us`](Self::left_us) at `now` by the process' clock.
+    #[inline]
+    pub fn left_us_at(&self, now: u64) -> u64 {
+        match self {
+            Self::TokenBucket(_) => 0,
+            Self::FixedWindow(window) => window.left_us(unix_time::of(now)),
+        }
+    }
+
+    /// Time at which a bucket that is empty at `now` is full, if no tokens are taken.
+    pub fn empty_full_at(&self, now: u64) -> u64 {
+        match self {
+            Self::TokenBucket(bucket) => now.saturating_add(bucket.window_us()),
+            Self::FixedWindow(window) => window.period_end(now),
         }
     }
 }
@@ -131,26 +174,57 @@ impl Limit {
 // === Transition ===
 
 impl Limit {
-    /// Returns the bucket as of `now` (microseconds): see [`Bucket::refilled`].
-    pub const fn refilled(&self, bucket: Bucket, now: u64) -> Bucket {
+    /// A bucket that has this level at `now` (microseconds).
+    pub fn bucket(&self, level: i64, now: u64) -> Bucket {
         match self {
-            Self::TokenBucket(parameters) => parameters.refilled(bucket, now),
+            Self::TokenBucket(_) => Bucket { level, at: now },
+            Self::FixedWindow(window) => window.bucket(level, now),
         }
     }
 
-    /// Converts a bucket that was counted under `was` to this limit, at the same fraction of full.
+    /// Returns the bucket as of `now` (microseconds): see [`Bucket::refilled`].
+    #[inline]
+    pub fn refilled(&self, bucket: Bucket, now: u64) -> Bucket {
+        match self {
+            Self::TokenBucket(parameters) => parameters.refilled(bucket, now),
+            Self::FixedWindow(window) => window.refilled(bucket, now),
+        }
+    }
+
+    /// Converts a bucket that was counted under `was` to this limit: a token bucket at the same fraction of
+    /// full, a fixed window with the same tokens used. Of another kind, it is full.
     pub fn converted(&self, bucket: Bucket, was: &Self) -> Bucket {
         match (self, was) {
             (Self::TokenBucket(parameters), Self::TokenBucket(was)) => {
                 parameters.rescaled(bucket, was.full())
             }
+            (Self::FixedWindow(window), Self::FixedWindow(was)) => {
+                window.with_limit_changed(bucket, was.full())
+            }
+            (Self::TokenBucket(_), Self::FixedWindow(_))
+            | (Self::FixedWindow(_), Self::TokenBucket(_)) => Bucket { level: self.full(), at: 0 },
+        }
+    }
+
+    /// Converts a number of units that requests took under `was`, rounded up.
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        reason = "units are at most a few full buckets, where doubles are exact enough"
+    )]
+    pub fn converted_units(&self, units: i64, was: &Self) -> i64 {
+        match (self, was) {
+            (Self::FixedWindow(_), Self::FixedWindow(_)) => units,
+            _ if self == was => units,
+            _ => (units as f64 / was.full() as f64 * self.full() as f64).ceil() as i64,
         }
     }
 
     /// Time in microseconds at which the bucket is full if no tokens are taken.
-    pub const fn full_at(&self, bucket: Bucket) -> u64 {
+    pub fn full_at(&self, bucket: Bucket) -> u64 {
         match self {
             Self::TokenBucket(parameters) => parameters.full_at(bucket),
+            Self::FixedWindow(window) => window.full_at(bucket),
         }
     }
 }
@@ -159,11 +233,12 @@ impl Limit {
 
 impl Limit {
     /// Standing of a bucket at `level` for requests of `cost` parts of a token, on a gateway that grants `share`
-    /// of it.
-    pub const fn standing(&self, level: i64, cost: u64, share: Share) -> Standing {
+    /// of it. `left_us` is [`left_us`](Self::left_us) at the time of the level.
+    pub const fn standing(&self, level: i64, cost: u64, share: Share, left_us: u64) -> Standing {
         let (needed, remaining) = (share.needed(self, cost), share.tokens(self, level));
         match self {
             Self::TokenBucket(bucket) => bucket.standing(level, needed, remaining),
+            Self::FixedWindow(window) => window.standing(level, needed, remaining, left_us),
         }
     }
 
@@ -177,10 +252,17 @@ impl Limit {
 
 impl Limit {
     /// Appends the parameters of a bucket to a call of `take.lua`: the number of the kind, and two
-    /// doubles. The second is the level of a full bucket.
-    pub fn encode(&self, call: &mut Vec<u8>) {
+    /// doubles. The second is the level of a full bucket. What else the kind needs is appended to `more`, which
+    /// follows the parameters of all buckets. `now` is the time of the call.
+    pub fn encode(&self, call: &mut Vec<u8>, more: &mut Vec<u8>, now: u64) {
         let (kind, first) = match self {
             Self::TokenBucket(bucket) => (TOKEN_BUCKET, bucket.units_per_us()),
+            Self::FixedWindow(window) => {
+                let bounds = window.calendar().bounds(unix_time::of(now));
+                more.extend_from_slice(&double(bounds.end_us.cast_signed()));
+                more.extend_from_slice(&double(bounds.next_end_us.cast_signed()));
+                (FIXED_WINDOW, bounds.start_us.cast_signed())
+            }
         };
         call.push(kind);
         call.extend_from_slice(&double(first));
@@ -192,6 +274,63 @@ impl Limit {
     pub fn decode(&self, stored: &[u8], now: u64) -> Bucket {
         match self {
             Self::TokenBucket(bucket) => bucket.decode(stored, now),
+            Self::FixedWindow(window) => {
+                let unix_us = unix_time::of(now);
+                window.decode(stored, window.calendar().bounds(unix_us), unix_us)
+            }
+        }
+    }
+
+    /// Appends the limit to `bytes`, for [`import`](Self::import) in another process.
+    pub fn export(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::TokenBucket(bucket) => {
+                let (tokens, period_us, burst, parts) = bucket.parameters();
+                bytes.push(TOKEN_BUCKET);
+                for number in [tokens, period_us, burst, parts.into()] {
+                    bytes.extend_from_slice(&number.to_le_bytes());
+                }
+            }
+            Self::FixedWindow(window) => {
+                let calendar = window.calendar();
+                let (period, zone) = (calendar.period(), calendar.zone());
+                let period = Period::ALL.iter().position(|other| *other == period);
+                bytes.push(FIXED_WINDOW);
+                bytes.extend_from_slice(&window.limit().to_le_bytes());
+                bytes.push(u8::try_from(period.unwrap_or_default()).unwrap_or_default());
+                bytes.push(calendar.anchor());
+                // Names of zones are far shorter than 255 bytes.
+                bytes.push(u8::try_from(zone.len()).unwrap_or_default());
+                bytes.extend_from_slice(zone.as_bytes());
+            }
+        }
+    }
+
+    /// Reads a limit of [`export`](Self::export), and advances `bytes` past it; `None` if it is malformed.
+    pub fn import(bytes: &mut &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        *bytes = rest;
+        let mut number = || {
+            let (number, rest) = bytes.split_first_chunk()?;
+            *bytes = rest;
+            Some(u64::from_le_bytes(*number))
+        };
+        match *kind {
+            TOKEN_BUCKET => {
+                let limit = Self::token_bucket(number()?, number()?, number()?).ok()?;
+                limit.with_parts(u16::try_from(number()?).ok()?).ok()
+            }
+            FIXED_WINDOW => {
+                let limit = number()?;
+                let ([period, anchor, length], rest) = bytes.split_first_chunk()?;
+                let (zone, rest) = rest.split_at_checked(usize::from(*length))?;
+                *bytes = rest;
+                let period = *Period::ALL.get(usize::from(*period))?;
+                let calendar =
+                    Calendar::new(period, std::str::from_utf8(zone).ok()?, *anchor).ok()?;
+                FixedWindow::new(limit, calendar).ok().map(Self::FixedWindow)
+            }
+            _ => None,
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Reading order:
 //! - [`kind`]: [`Limit`], the parameters of a limit of any kind;
-//! - [`token_bucket`]: the only kind today;
+//! - [`token_bucket`], [`fixed_window`]: the kinds; [`calendar`], [`unix_time`]: the periods of the latter;
 //! - [`bucket`]: state of one bucket;
 //! - [`cost`]: tokens that a request takes;
 //! - [`charge`]: one request checked against several buckets, all or nothing;
@@ -32,9 +32,10 @@
 //! Everything else is independent of the kind. Stores compare and subtract units; the deny cache,
 //! debts and the local share use [`Limit`]'s units; headers, metrics, own limits, `explain` and the
 //! admin API read the [`Standing`](verdict::Standing). A kind whose standing depends on more than the
-//! available units, such as the end of a calendar month, adds that number to
-//! [`Outcome`](charge::Outcome) and to the reply of `lua/take.lua`. A kind whose state is more than a
-//! level and a time, such as a log of requests, needs more room in `store/memory/table.rs`.
+//! available units adds that number to [`Outcome`](charge::Outcome), as the end of a fixed window's period,
+//! and to the reply of `lua/take.lua` if it does not follow from the time of the reply. A kind whose
+//! state is more than a level and a time, such as a log of requests, needs more room in
+//! `store/memory/table.rs`.
 
 pub mod adjust;
 pub mod breaker;
@@ -43,11 +44,13 @@ pub mod calendar;
 pub mod charge;
 pub mod cost;
 pub mod debt;
+pub mod fixed_window;
 pub mod kind;
 pub mod membership;
 pub mod share;
 pub mod token_bucket;
 pub mod top_k;
+pub mod unix_time;
 pub mod verdict;
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub struct Standing {
     pub remaining: u64,
     /// Microseconds until a request of the same cost is allowed; 0 if it is allowed now.
     pub retry_after_us: u64,
-    /// Microseconds until the limit is back at full capacity.
+    /// Microseconds until the limit is back at full capacity, or until its period ends.
     pub reset_us: u64,
 }
 
@@ -40,7 +40,7 @@ pub enum Verdict {
 impl Standing {
     /// Standing of a charge's rule after the decision.
     pub fn of(charge: &Charge, outcome: &Outcome) -> Self {
-        charge.limit.standing(outcome.level, charge.cost, outcome.share)
+        charge.limit.standing(outcome.level, charge.cost, outcome.share, outcome.left_us)
     }
 }
 
@@ -131,7 +131,7 @@ mod tests {
         ];
         for ((level, cost), (remaining, retry_after_us, reset_us)) in table {
             assert_eq!(
-                limit.standing(level, cost, Share::WHOLE),
+                limit.standing(level, cost, Share::WHOLE, 0),
                 Standing { limit: 50, remaining, retry_after_us, reset_us },
                 "level {level}, cost {cost}"
             );
@@ -179,6 +179,7 @@ mod tests {
                 level: 0,
                 enough: bit(index + 3) == 1,
                 share: Share::WHOLE,
+                left_us: 0,
             };
             let answer = Answer::of(&charges, (0..3).map(outcome).collect());
             let lacks = |index: usize| charges[index].mode == Mode::Enforce && bit(index + 3) == 0;

@@ -227,7 +227,9 @@ impl Tally {
             key_from: source.map(ToString::to_string),
             ip: counted.and_then(|ip| ShownAddress::of(ip, policy)),
             plan: policy.plans.get(client.plan as usize).filter(|_| is_limited).map(Arc::clone),
-            limit: limit.map(|grant| (grant.written, grant.limit.capacity())),
+            limit: limit.map(|grant| {
+                (grant.written, grant.written.has_burst().then(|| grant.limit.capacity()))
+            }),
         }
     }
 }

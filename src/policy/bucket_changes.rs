@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Dimension, OnMissing, Policy, Rule};
+use super::{Dimension, Kind, OnMissing, Policy, Rule};
 use crate::limit::Limit;
 
 /// What happens to the buckets of one rule. Rules whose buckets are kept as they are have none.
@@ -24,6 +24,8 @@ pub struct BucketChange {
 pub enum Effect {
     /// Clients keep the fraction of the bucket that they have left.
     KeepFraction,
+    /// What clients have used of a fixed window stays used, in the current period.
+    KeepUsed,
     /// Clients get a full bucket; the old one expires.
     StartFull,
     /// The bucket is not used any more, and expires.
@@ -70,8 +72,17 @@ pub fn between(old: &Policy, new: &Policy) -> Vec<BucketChange> {
                 let pair = Pair { old, new, was, is };
                 pair.separate_buckets(&mut push);
                 pair.counted_values(&mut push);
-                if pair.limits(old, was) != pair.limits(new, is) {
-                    push(Effect::KeepFraction, Clients::All, "rate or burst changes");
+                if was.kind != is.kind {
+                    push(Effect::StartFull, Clients::All, "`kind` changes");
+                } else if pair.limits(old, was) != pair.limits(new, is) {
+                    match is.kind {
+                        Kind::TokenBucket => {
+                            push(Effect::KeepFraction, Clients::All, "rate or burst changes");
+                        }
+                        Kind::FixedWindow => {
+                            push(Effect::KeepUsed, Clients::All, "limit, zone or anchor changes");
+                        }
+                    }
                 }
             }
         }

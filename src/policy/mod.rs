@@ -34,8 +34,10 @@ use ipnet::IpNet;
 
 use crate::config::findings::Findings;
 use crate::limit::Limit;
+use crate::limit::calendar::Calendar;
 use crate::limit::charge::Mode;
 use crate::limit::cost::Cost;
+use crate::limit::fixed_window::FixedWindow;
 use access_log::AccessLog;
 use acme::Acme;
 use listener::Listener;
@@ -216,6 +218,8 @@ pub enum Kind {
     /// Tokens that are added at a constant rate, up to the burst.
     #[default]
     TokenBucket,
+    /// A number of tokens in each calendar period.
+    FixedWindow,
 }
 
 impl Kind {
@@ -223,6 +227,7 @@ impl Kind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::TokenBucket => "token_bucket",
+            Self::FixedWindow => "fixed_window",
         }
     }
 }
@@ -234,14 +239,29 @@ pub enum WrittenLimit {
     Rate(Rate),
     /// `limit`: maximum number of tokens in any window as long as the period.
     Limit(Rate),
+    /// `limit` of a fixed window: tokens in each calendar period.
+    Window(FixedWindow),
 }
 
 impl WrittenLimit {
+    /// The periods of a fixed window.
+    pub const fn calendar(self) -> Option<Calendar> {
+        match self {
+            Self::Window(window) => Some(window.calendar()),
+            Self::Rate(_) | Self::Limit(_) => None,
+        }
+    }
+
+    /// Whether the limit has a burst apart from its number.
+    pub const fn has_burst(self) -> bool {
+        !matches!(self, Self::Window(_))
+    }
+
     /// Name of the setting.
     pub const fn setting(self) -> &'static str {
         match self {
             Self::Rate(_) => "rate",
-            Self::Limit(_) => "limit",
+            Self::Limit(_) | Self::Window(_) => "limit",
         }
     }
 }
@@ -251,6 +271,9 @@ impl std::fmt::Display for WrittenLimit {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Rate(rate) | Self::Limit(rate) => rate.fmt(formatter),
+            Self::Window(window) => {
+                write!(formatter, "{}/{}", window.limit(), window.calendar().period().word())
+            }
         }
     }
 }

@@ -51,6 +51,8 @@ struct CachedLevel {
     /// Time at which the call was sent, by the clock of this process. The store decided then or
     /// later, so the refilled level is an upper bound.
     at: u64,
+    /// Earliest time at which the bucket's period can end; `u64::MAX` for kinds without periods.
+    ends_at: u64,
 }
 
 impl Default for DenyCache {
@@ -75,9 +77,9 @@ impl DenyCache {
             outcomes.push(match charge.mode {
                 Mode::Enforce => {
                     // Each slot is read once: another thread may change it between two reads.
-                    let level = self.level(charge, now)?;
+                    let (level, left_us) = self.level(charge, now)?;
                     let enough = level >= charge.limit.units(charge.cost);
-                    Outcome { level, enough, share: Share::WHOLE }
+                    Outcome { level, enough, share: Share::WHOLE, left_us }
                 }
                 Mode::Shadow => Outcome::full(charge),
             });
@@ -95,7 +97,11 @@ impl DenyCache {
                 continue;
             }
             let Charge { bucket, limit, .. } = *charge;
-            let entry = CachedLevel { bucket, limit, level: outcome.level, at: sent_at };
+            let ends_at = match outcome.left_us {
+                0 => u64::MAX,
+                left_us => sent_at.saturating_add(left_us),
+            };
+            let entry = CachedLevel { bucket, limit, level: outcome.level, at: sent_at, ends_at };
             let mut slot = self.slot(bucket).lock();
             let replaces = match &*slot {
                 Some(kept) if kept.bucket == bucket => entry.replaces(kept),
@@ -126,15 +132,22 @@ impl DenyCache {
         }
     }
 
-    /// Upper bound of the level of the charge's bucket at `now`; `None` if unknown or expired.
-    fn level(&self, charge: &Charge, now: u64) -> Option<i64> {
+    /// Upper bound of the level of the charge's bucket at `now`, and [`Outcome::left_us`]; `None` if unknown
+    /// or expired.
+    fn level(&self, charge: &Charge, now: u64) -> Option<(i64, u64)> {
         let entry = (*self.slot(charge.bucket).lock())?;
         let age = now.saturating_sub(entry.at);
         if entry.bucket != charge.bucket || entry.limit != charge.limit || age > MAX_AGE_US {
             return None;
         }
+        if now >= entry.ends_at {
+            return None;
+        }
+        if !charge.limit.refills() {
+            return Some((entry.level, entry.ends_at - now));
+        }
         let bucket = Bucket { level: entry.level, at: entry.at };
-        Some(bucket.refilled(&charge.limit, now).level)
+        Some((bucket.refilled(&charge.limit, now).level, 0))
     }
 
     /// Slot of a bucket. The number of slots is a power of two.

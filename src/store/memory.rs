@@ -8,7 +8,8 @@
 //!
 //! A client whose bucket was evicted must not get a full one when it returns. So each shard keeps,
 //! for each limit, the latest time at which a dropped bucket would have been full. A new bucket
-//! before that time starts at the level of a bucket that is full at that time. **During such a flood
+//! before that time starts at the level of a bucket that is full at that time. A fixed window has no refill: the
+//! store keeps how much the emptiest dropped bucket of the period had used. **During such a flood
 //! a new client may start with fewer tokens than its burst; no client ever gets more.** With room
 //! for all buckets in use, nothing is evicted and every answer is exact. See
 //! [`MemoryStore::evictions`].
@@ -118,7 +119,7 @@ impl MemoryStore {
     }
 
     /// Replaces the limits in force at `now` (microseconds), after a reload. Returns the
-    /// [`Charge::limit_index`] of each. Buckets of replaced limits keep their fraction of full. Must
+    /// [`Charge::limit_index`] of each. Buckets of replaced limits are [converted](Limit::converted). Must
     /// not be called concurrently.
     pub fn adopt(&self, limits: &[Limit], now: u64) -> Vec<u32> {
         let mut adopted = self.limits.adopt(limits, now, |count| {
@@ -152,7 +153,7 @@ impl MemoryStore {
         let numbers = self.shard_numbers(charges);
         let locked = self.lock(&numbers);
         let (_, mut buckets) = self.read(&numbers, &locked, charges, now);
-        charge::take(charges, &mut buckets, share)
+        charge::take(charges, &mut buckets, share).decided_at(charges, now)
     }
 
     /// State of the charge's bucket at `now`; if it is not in the store, its start value.
@@ -164,7 +165,7 @@ impl MemoryStore {
     /// Sets the level of the charge's bucket at `now`, as reported by the shared store.
     pub fn put(&self, charge: &Charge, level: i64, now: u64) {
         let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
-        let bucket = Bucket { level, at: now };
+        let bucket = charge.limit.bucket(level, now);
         match shard.find(charge.bucket) {
             Place::At(slot) => shard.replace(slot, charge, bucket),
             Place::Absent => shard.insert(charge, bucket, &self.limits, now),
@@ -215,7 +216,8 @@ impl MemoryStore {
             }
         }
         let mut outcomes = Outcomes::new();
-        outcomes.push(Outcome { level: bucket.level, enough, share: part });
+        let left_us = charge.limit.left_us_at(now);
+        outcomes.push(Outcome { level: bucket.level, enough, share: part, left_us });
         Answer::of(std::slice::from_ref(charge), outcomes)
     }
 
@@ -223,7 +225,7 @@ impl MemoryStore {
         let numbers = self.shard_numbers(charges);
         let mut locked = self.lock(&numbers);
         let (places, mut buckets) = self.read(&numbers, &locked, charges, now);
-        let answer = charge::take(charges, &mut buckets, share);
+        let answer = charge::take(charges, &mut buckets, share).decided_at(charges, now);
         if !answer.allowed() {
             return answer;
         }

@@ -108,7 +108,7 @@ impl Peeked {
     pub(super) fn levels(&self, charges: &[Charge], now: u64) -> Option<Vec<i64>> {
         let levels = self.levels.as_ref().filter(|_| *self.charges == *charges)?;
         let level = |(charge, level): (&Charge, &i64)| {
-            Bucket { level: *level, at: self.at }.refilled(&charge.limit, now).level
+            charge.limit.bucket(*level, self.at).refilled(&charge.limit, now).level
         };
         Some(charges.iter().zip(levels).map(level).collect())
     }

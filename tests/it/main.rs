@@ -31,6 +31,7 @@ mod tls_upstreams;
 
 // Limits: how many requests are allowed, and which ones a rule counts.
 mod counting;
+mod fixed_windows;
 mod limits;
 
 // Responses of the gateway itself, and the connection after a denied request.

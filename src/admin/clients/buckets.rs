@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::requested::RequestedClient;
 use super::{Client, levels, unknown};
 use crate::admin::answer::Answer;
+use crate::clock;
 use crate::decide::applicability::{Applicability, applicabilities};
 use crate::explain::{report, wording};
 use crate::limit::charge::Charge;
@@ -38,6 +39,8 @@ struct RuleBucket {
     per: Vec<String>,
     /// Whether only this client uses the bucket.
     own: bool,
+    /// Kind of the rule: `token_bucket` or `fixed_window`.
+    kind: &'static str,
     /// Rate or limit as in the configuration file.
     rate: Option<String>,
     burst: Option<u64>,
@@ -103,6 +106,7 @@ impl RuleBucket {
             mode: wording::mode(rule.mode),
             per: rule.per.iter().map(ToString::to_string).collect(),
             own: *own,
+            kind: rule.kind.name(),
             rate: charge.as_ref().ok().and_then(rate),
             burst: charge.as_ref().ok().map(|charge| charge.limit.capacity()),
             window_ms: charge.as_ref().ok().map(|charge| charge.limit.window_us().div_ceil(1_000)),
@@ -110,7 +114,8 @@ impl RuleBucket {
             bucket: known.map(|charge| name(policy, rule, &charge)),
             tokens: known.zip(level).map(|(charge, level)| tokens(&charge, level)),
             full_after_ms: known.zip(level).map(|(charge, level)| {
-                let standing = charge.limit.standing(level, charge.cost, Share::WHOLE);
+                let left_us = charge.limit.left_us_at(clock::now());
+                let standing = charge.limit.standing(level, charge.cost, Share::WHOLE, left_us);
                 standing.reset_us.div_ceil(1_000)
             }),
             why_not: charge.err().map(why_not),

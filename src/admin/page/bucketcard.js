@@ -3,7 +3,7 @@
 import { h, named } from "./dom.js";
 import { clockMs, span, whole } from "./format.js";
 import { axes, Chart, colour, inZone, RIGHT_PX } from "./chart.js";
-import { exact, nextAfterMs } from "./tokens.js";
+import { exact, limitText, nextAfterMs } from "./tokens.js";
 
 /** Time span of the chart. */
 const SHOWN_MS = 60_000;
@@ -51,7 +51,7 @@ export class BucketCard {
     const { limit, tokens, of, fill, level, next, full } = this.#parts;
     this.#burst = rule.burst;
     const share = Math.max(0, Math.min(1, rule.tokens / rule.burst));
-    limit.textContent = `${rule.rate}, burst ${whole(rule.burst)}`;
+    limit.textContent = limitText(rule);
     tokens.textContent = whole(rule.tokens);
     of.textContent = ` of ${whole(rule.burst)} tokens`;
     fill.style.width = `${100 * share}%`;

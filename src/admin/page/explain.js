@@ -4,6 +4,7 @@ import { post } from "./api.js";
 import { badge, byId, code, h, table } from "./dom.js";
 import { span, tokenCount, whole } from "./format.js";
 import { requestOn } from "./policy.js";
+import { limitText } from "./tokens.js";
 import * as view from "./view.js";
 
 const DECISIONS = {
@@ -63,7 +64,7 @@ function rules(list) {
   return table("Rules", [
     { title: "Rule", cell: (rule) => code(rule.name) },
     { title: "Tokens", cell: mark },
-    { title: "Limit", cell: (rule) => (rule.rate ? `${rule.rate}, burst ${whole(rule.burst)}` : "–") },
+    { title: "Limit", cell: (rule) => (rule.rate ? limitText(rule) : "–") },
     { title: "Detail", cell: detail },
   ], list);
 }

@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { badge, byId, code, empty, fill, h, named, table } from "./dom.js";
 import { whole } from "./format.js";
 import { showWarnings } from "./reloads.js";
+import { limitText } from "./tokens.js";
 
 /** Maximum number of limits shown per rule; many keys may have their own. */
 const LISTED = 6;
@@ -40,7 +41,7 @@ export function requestOn(name) {
 function limits(rule) {
   const named = rule.limits.slice(0, LISTED).map((limit) => {
     const whose = limit.key ? ["key ", code(limit.key)] : limit.plan ? ["plan ", code(limit.plan)] : ["all clients"];
-    return h("li", {}, `${limit.rate}, burst ${whole(limit.burst)} `, h("span", { class: "muted" }, "for ", ...whose));
+    return h("li", {}, `${limitText(limit)} `, h("span", { class: "muted" }, "for ", ...whose));
   });
   const more = rule.limits.length - named.length + (rule.more_limits ?? 0);
   if (more > 0) named.push(h("li", { class: "muted" }, `and ${whole(more)} more`));

@@ -4,7 +4,7 @@ import { badge, code, h, named, table } from "./dom.js";
 import { clockMs, day, moment, span, tokenCount, whole } from "./format.js";
 import { explainClient } from "./explain.js";
 import { limitOf } from "./policy.js";
-import { refillMs } from "./tokens.js";
+import { limitText, refillMs } from "./tokens.js";
 import * as view from "./view.js";
 
 /** Kinds of runs: the badge of a row, and what happened in words. */
@@ -71,9 +71,9 @@ function detailButton(run, opened) {
 
 /** The rule with its limit for the client then; from an older record, its limit now. */
 function limitWords({ rule, plan, key, rate, burst }) {
-  if (rate) return [code(rule), `, ${rate}, burst ${whole(burst)}`];
+  if (rate) return [code(rule), `, ${rate}`, Number.isInteger(burst) ? `, burst ${whole(burst)}` : ""];
   const now = limitOf(rule, plan, key);
-  return [code(rule), now ? `, now ${now.rate}, burst ${whole(now.burst)}` : ""];
+  return [code(rule), now ? `, now ${limitText(now)}` : ""];
 }
 
 /** How long the rule needs for the tokens that the last request lacked; `null` if that is unknown. */

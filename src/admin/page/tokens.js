@@ -1,4 +1,7 @@
-// Interpolates a bucket between two responses of the gateway. Pure.
+// Interpolates a bucket between two responses of the gateway. A fixed window does not refill: it is full again
+// when its period ends. Pure.
+
+import { whole } from "./format.js";
 
 const MS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
@@ -12,12 +15,18 @@ export function perMs(rate) {
 export const refillMs = (rate, tokens) => Math.ceil(tokens / perMs(rate));
 
 /** Tokens with their fraction, from the time until the bucket is full. */
-export function exact({ burst, window_ms: empty, full_after_ms: full }, sinceMs = 0) {
+export function exact({ kind, tokens, burst, window_ms: empty, full_after_ms: full }, sinceMs = 0) {
+  if (kind === "fixed_window") return tokens;
   return Math.min(burst, burst - Math.max(0, full - sinceMs) * (burst / empty));
 }
 
 /** Milliseconds until a request with this cost is allowed; 0 if it is allowed now. */
-export function nextAfterMs({ burst, window_ms: empty, full_after_ms: full }, cost = 1) {
+export function nextAfterMs({ kind, tokens, burst, window_ms: empty, full_after_ms: full }, cost = 1) {
+  if (kind === "fixed_window") return tokens >= cost ? 0 : full;
   const spare = (burst - cost) * (empty / burst);
   return Math.max(0, Math.ceil(full - spare));
 }
+
+/** The limit in words: "10/s, burst 20", or "1000/month, months from day 1 in UTC". */
+export const limitText = ({ kind, rate, burst, periods }) =>
+  (kind === "fixed_window" || periods ? [rate, periods].filter(Boolean).join(", ") : `${rate}, burst ${whole(burst)}`);

@@ -98,6 +98,8 @@ pub(super) struct Buckets {
 struct Bucket {
     rule: String,
     #[serde(default)]
+    kind: String,
+    #[serde(default)]
     burst: Option<u64>,
     /// Milliseconds from empty to full.
     #[serde(default)]
@@ -110,6 +112,11 @@ impl Bucket {
     /// Milliseconds until the bucket holds `cost` tokens; 0 if it does.
     fn wait_ms(&self, cost: Cost) -> Option<u64> {
         let burst = self.burst?;
+        if self.kind == "fixed_window" {
+            // It is full again at once.
+            let has_enough = u64::try_from(self.tokens?).is_ok_and(|tokens| !cost.exceeds(tokens));
+            return if has_enough { Some(0) } else { self.full_after_ms };
+        }
         let full = u128::from(burst) * 1_000;
         let beyond = full.checked_sub(cost.thousandths().into())? * u128::from(self.window_ms?);
         let beyond_ms = beyond.checked_div(full)?;

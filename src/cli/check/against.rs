@@ -173,6 +173,7 @@ fn consequences(plan: &DryRun, text: &mut String) -> std::fmt::Result {
         for Buckets { rule, effect, clients, why } in &plan.buckets {
             let effect = match effect.as_str() {
                 "keep_fraction" => "keep the fraction that is left",
+                "keep_used" => "keep what they have used",
                 "start_full" => "start with a full bucket",
                 "expire" => "are not limited by it any more",
                 other => other,

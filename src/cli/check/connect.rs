@@ -19,6 +19,7 @@ use crate::net::lookup::{Resolver, system_resolver};
 use crate::net::proxy_protocol::{self, Version};
 use crate::policy::Policy;
 use crate::policy::settings::{Protocol, ProxyVersion, Target, Upstream};
+use crate::store::redis::durability;
 use crate::store::redis::link::trial;
 use crate::upstream::tls::{Offer, TlsClient};
 
@@ -233,12 +234,21 @@ fn reason(error: &io::Error) -> Failure {
 }
 
 /// A warning if Redis cannot be used as the gateway needs it.
-async fn redis(policy: &Policy, outline: &Outline) -> Option<Diagnostic> {
-    let redis = policy.redis.as_ref()?;
-    let error = trial::run(redis, policy.audit.stream.is_some()).await.err()?;
+async fn redis(policy: &Policy, outline: &Outline) -> Vec<Diagnostic> {
+    let Some(redis) = policy.redis.as_ref() else { return Vec::new() };
     let place = outline.place(&["redis", "url"]).unwrap_or(0..0);
-    let message = format!("Redis cannot be used from here: {error}");
-    Some(Diagnostic::warning(place, message).help(error.help()))
+    let found = match trial::run(redis, policy.audit.stream.is_some()).await {
+        Ok(found) => found.filter(|_| policy.limits.iter().any(durability::is_quota)),
+        Err(error) => {
+            let message = format!("Redis cannot be used from here: {error}");
+            return vec![Diagnostic::warning(place, message).help(error.help())];
+        }
+    };
+    let warning = |(why, setting): (&str, &str)| {
+        let message = format!("Redis may lose the counts of fixed windows: {why}");
+        Diagnostic::warning(place.clone(), message).help(format!("set `{setting}` in Redis"))
+    };
+    found.map(durability::Durability::lacks).unwrap_or_default().into_iter().map(warning).collect()
 }
 
 /// Whether a setting of `[redis]` has an assumed value.

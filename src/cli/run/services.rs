@@ -38,6 +38,7 @@ use crate::runtime::notify::{self, Watchdog};
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::append::Appending;
+use crate::store::redis::durability;
 use crate::store::redis::link::{Link, Supervisor};
 use crate::store::redis::node::{Node, NodeSeries};
 use crate::tls::handshakes::Handshakes;
@@ -240,6 +241,7 @@ pub(super) fn limiter(
     if let Some(appending) = appending {
         supervisor = supervisor.appending(appending);
     }
+    supervisor = supervisor.keeping_quotas(policy.limits.iter().any(durability::is_quota));
     let instances = policy.server.instances;
     if redis.start_without == StartWithout::Empty {
         // The number of gateways is unknown until Redis is reached.

@@ -36,6 +36,7 @@ fn taken(source: Source, charges: &[Tokens]) -> Taken {
         level: limit.units(*tokens),
         enough: *enough,
         share: Share::WHOLE,
+        left_us: 0,
     };
     let outcomes = charges.iter().map(outcome).collect();
     let charges: Vec<Charge> = (0..).zip(charges).map(charge).collect();

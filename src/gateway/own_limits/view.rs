@@ -292,7 +292,8 @@ impl<'a> ClientRule<'a> {
         let is_hidden = self.shared && policy.headers.style == HeaderStyle::None;
         let level = level.filter(|_| without_redis.is_none() && !is_hidden);
         let left = level.map(|level| {
-            let standing = charge.limit.standing(level, charge.cost, levels.share);
+            let standing =
+                charge.limit.standing(level, charge.cost, levels.share, levels.left_us(charge));
             let wait = standing.retry_after_us;
             BucketView {
                 remaining: standing.remaining,

@@ -86,8 +86,8 @@ pub(super) struct Start {
     pub(super) plan: Option<Arc<str>>,
     /// Where the unknown key was, such as `header:x-api-key`.
     pub(super) key_from: Option<String>,
-    /// Rate or limit as written, and burst, of the rule for the client.
-    pub(super) limit: Option<(WrittenLimit, u64)>,
+    /// Rate or limit as written, and burst if it has one, of the rule for the client.
+    pub(super) limit: Option<(WrittenLimit, Option<u64>)>,
 }
 
 /// One point in time by both clocks.
@@ -218,7 +218,7 @@ impl RefusalRun {
             plan: text(&start.plan),
             rate: start.limit.map(|(written, _)| written.to_string()),
             rate_is: start.limit.map(|(written, _)| written.setting().to_owned()),
-            burst: start.limit.map(|(_, burst)| burst),
+            burst: start.limit.and_then(|(_, burst)| burst),
             route: text(&refused.route),
             other_routes: refused.other_routes,
             cost: refused.cost,

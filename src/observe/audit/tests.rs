@@ -56,6 +56,7 @@ fn check(policy: &Policy, short: &[u32]) -> LimitCheck {
         level: charge.limit.units(3),
         enough: !short.contains(&charge.rule),
         share: Share::WHOLE,
+        left_us: 0,
     };
     let outcomes: Outcomes = charges.iter().map(outcome).collect();
     let answer = Answer::of(&charges, outcomes);

@@ -1,5 +1,6 @@
 //! Builds limits from the grants of rules, plans and keys. The rule's kind reads the settings of a grant.
 
+pub(super) mod fixed_window;
 mod token_bucket;
 
 use std::collections::HashMap;
@@ -40,6 +41,10 @@ pub(super) struct Written<'a> {
     pub(super) rate: &'a Field<String>,
     pub(super) limit: &'a Field<String>,
     pub(super) burst: &'a Field<Burst>,
+    /// `zone` of the rule.
+    pub(super) zone: &'a Field<String>,
+    /// `anchor` of the rule.
+    pub(super) anchor: &'a Field<u64>,
 }
 
 /// A limit that a kind has read from a grant.
@@ -83,8 +88,11 @@ pub(super) fn required(
 ) -> Option<PlacedGrant> {
     if !written.is_limit() {
         if !is_explained(path, "rate", diagnostics) && !is_explained(path, "limit", diagnostics) {
-            let message = format!("`{}` has no rate", path.join("."));
-            let help = "write `{ rate = \"10/s\", burst = 20 }`";
+            let (what, help) = match written.kind {
+                Kind::TokenBucket => ("rate", "write `{ rate = \"10/s\", burst = 20 }`"),
+                Kind::FixedWindow => ("limit", "write `{ limit = \"10000/d\" }`"),
+            };
+            let message = format!("`{}` has no {what}", path.join("."));
             diagnostics.push(Diagnostic::new(span, message).help(help));
         }
         return None;
@@ -101,6 +109,7 @@ pub(super) fn optional(
 ) -> Option<PlacedGrant> {
     let ReadLimit { limit, written, span, is_default_burst } = match written.kind {
         Kind::TokenBucket => token_bucket::read(written, path, diagnostics)?,
+        Kind::FixedWindow => fixed_window::read(written, path, diagnostics)?,
     };
     let grant = Grant { index: limits.index_of(limit), limit, written };
     Some(PlacedGrant { grant, owner: String::new(), span, is_default_burst })

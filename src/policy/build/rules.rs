@@ -8,6 +8,7 @@ use http::HeaderName;
 use sha2::{Digest as _, Sha256};
 
 use super::address;
+use super::grant::fixed_window::unknown_zone;
 use super::grant::{self, Limits, PlacedGrant, Written};
 use super::names::{Names, twice};
 use super::routes::cost;
@@ -17,6 +18,7 @@ use crate::config::spanned::Spanned;
 use crate::config::suggest::{self, cut};
 use crate::config::tables::List;
 use crate::config::{Config, in_order, rules as written};
+use crate::limit::calendar::{Calendar, Period};
 use crate::limit::cost::common_parts;
 use crate::policy::{Dimension, Exempt, Kind, OnFailure, Rule};
 
@@ -165,10 +167,24 @@ fn plan_grants(
         .iter()
         .any(|name| diagnostics.explain_absence(&["rules", rule_name, name]));
     let kind = rule.kind;
-    let plain =
-        Written { kind, parts, rate: &table.rate, limit: &table.limit, burst: &table.burst };
+    let plain = Written {
+        kind,
+        parts,
+        rate: &table.rate,
+        limit: &table.limit,
+        burst: &table.burst,
+        zone: &table.zone,
+        anchor: &table.anchor,
+    };
     if !plain.is_limit() && !explained {
-        if let Some(burst) = &table.burst {
+        if rule.kind == Kind::FixedWindow {
+            if table.plans.is_empty() {
+                let message = format!("the rule `{}` has no limit", cut(rule_name, 64));
+                let help = "add `limit = \"10000/d\"`, or `plans.<plan> = { limit = \"10000/d\" }` \
+                            for each plan";
+                diagnostics.push(Diagnostic::new(name.span(), message).help(help));
+            }
+        } else if let Some(burst) = &table.burst {
             let help = "add `rate = \"10/s\"`";
             diagnostics.push(
                 Diagnostic::new(burst.span(), "`burst` without a `rate` or `limit`").help(help),
@@ -183,6 +199,14 @@ fn plan_grants(
     if diagnostics.is_rejected(&["rules", rule_name, "kind"]) {
         return grants;
     }
+    if !has_fitting_settings(rule.kind, table, diagnostics)
+        || diagnostics.is_rejected(&["rules", rule_name, "zone"])
+        || diagnostics.is_rejected(&["rules", rule_name, "anchor"])
+    {
+        // Nor are the grants of keys, whose errors would follow from these.
+        diagnostics.mark_missing(["rules", rule_name, "kind"].into_iter());
+        return grants;
+    }
     if let Some(placed) = grant::optional(plain, &["rules", rule_name], limits, diagnostics) {
         rule.grant_by_plan.fill(Some(placed.grant));
         grants.push(placed);
@@ -191,7 +215,7 @@ fn plan_grants(
         let index = names.plans.find(plan, diagnostics);
         let path = ["rules", rule_name, "plans", plan.get_ref()];
         let granted = granted.get_ref();
-        let written = written(rule.kind, parts, granted);
+        let written = written(kind, parts, granted, Some(table));
         let placed = grant::required(written, &path, plan.span(), limits, diagnostics);
         let (Some(index), Some(placed)) = (index, placed) else { continue };
         set(&mut rule.grant_by_plan, index, Some(placed.grant));
@@ -222,7 +246,9 @@ fn key_grants(
             if diagnostics.is_rejected(&["rules", name.get_ref(), "kind"]) {
                 continue;
             }
-            let written = written(kind, parts, granted.get_ref());
+            let of_rule = config.rules.iter().find(|(other, _)| other.get_ref() == name.get_ref());
+            let of_rule = of_rule.map(|(_, table)| table.get_ref());
+            let written = written(kind, parts, granted.get_ref(), of_rule);
             let placed = grant::required(written, &path, name.span(), limits, diagnostics);
             let (Some(index), Some(placed)) = (index, placed) else { continue };
             if let (Some(rule), Some(grants)) =
@@ -236,9 +262,47 @@ fn key_grants(
     }
 }
 
-/// A grant of a plan or key, of the kind of its rule.
-const fn written(kind: Kind, parts: u16, table: &written::Grant) -> Written<'_> {
-    Written { kind, parts, rate: &table.rate, limit: &table.limit, burst: &table.burst }
+/// A grant of a plan or key, of the kind of its rule, and with the rule's periods.
+fn written<'a>(
+    kind: Kind,
+    parts: u16,
+    table: &'a written::Grant,
+    rule: Option<&'a written::Rule>,
+) -> Written<'a> {
+    Written {
+        kind,
+        parts,
+        rate: &table.rate,
+        limit: &table.limit,
+        burst: &table.burst,
+        zone: rule.map_or(&None, |rule| &rule.zone),
+        anchor: rule.map_or(&None, |rule| &rule.anchor),
+    }
+}
+
+/// Checks the settings that are for rules of one kind. Returns whether its grants can be read.
+fn has_fitting_settings(kind: Kind, table: &written::Rule, diagnostics: &mut Diagnostics) -> bool {
+    let zone = table.zone.as_ref();
+    let mut wrong = Vec::new();
+    if kind == Kind::FixedWindow {
+        let unknown = zone.filter(|zone| Calendar::new(Period::Day, zone.get_ref(), 1).is_err());
+        wrong.extend(unknown.map(unknown_zone));
+    } else {
+        let spans = [
+            ("zone", zone.map(Spanned::span)),
+            ("anchor", table.anchor.as_ref().map(Spanned::span)),
+        ];
+        for (setting, span) in spans {
+            let Some(span) = span else { continue };
+            let message = format!("`{setting}` is for rules with `kind = \"fixed_window\"`");
+            wrong.push(Diagnostic::new(span, message).help("take it out, or add the kind"));
+        }
+    }
+    let fits = wrong.is_empty();
+    for diagnostic in wrong {
+        diagnostics.push(diagnostic);
+    }
+    fits
 }
 
 fn set<T>(list: &mut [T], index: u32, value: T) {

@@ -14,6 +14,7 @@ impl From<words::Kind> for crate::policy::Kind {
     fn from(word: words::Kind) -> Self {
         match word {
             words::Kind::TokenBucket => Self::TokenBucket,
+            words::Kind::FixedWindow => Self::FixedWindow,
         }
     }
 }

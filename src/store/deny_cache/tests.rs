@@ -91,9 +91,12 @@ fn one_exhausted_bucket_refuses_the_whole_request() {
     assert_eq!(refusal.denied_by(), Some(1));
     assert_eq!(
         refusal.outcomes[0],
-        Outcome { level: 2_500_000, enough: true, share: Share::WHOLE }
+        Outcome { level: 2_500_000, enough: true, share: Share::WHOLE, left_us: 0 }
     );
-    assert_eq!(refusal.outcomes[1], Outcome { level: 750_000, enough: false, share: Share::WHOLE });
+    assert_eq!(
+        refusal.outcomes[1],
+        Outcome { level: 750_000, enough: false, share: Share::WHOLE, left_us: 0 }
+    );
     assert!(cache.refusal(&two, 750_000).is_none(), "enough tokens again");
 }
 

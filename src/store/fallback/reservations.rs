@@ -182,7 +182,9 @@ impl Reservation {
 /// Whether the charge needs a full bucket, so that cheaper requests could starve it.
 fn needs_all(charge: &Charge, share: Share) -> bool {
     let limit = &charge.limit;
-    share.gateways() > 1 && charge.cost > 1 && share.taken(limit, charge.cost) >= limit.full()
+    let is_full_needed = share.taken(limit, charge.cost) >= limit.full();
+    // Without a refill, cheaper requests do not keep it from becoming full.
+    limit.refills() && share.gateways() > 1 && charge.cost > 1 && is_full_needed
 }
 
 /// Time in microseconds for which a bucket cannot be reserved again, after cheaper requests `waited`

@@ -21,6 +21,8 @@ pub struct Levels {
     pub share: Share,
     /// Whether this gateway decides locally now, since Redis is unavailable.
     pub is_local_fallback: bool,
+    /// Time at which they were read, in microseconds of the monotonic clock.
+    pub at: u64,
 }
 
 impl Limiter {
@@ -88,13 +90,20 @@ impl Limiter {
             source: Source::Local,
             share: shared.map_or(Share::WHOLE, Shared::share),
             is_local_fallback: shared.is_some(),
+            at: now,
         }
     }
 }
 
 impl Levels {
     fn of_redis(levels: Vec<i64>) -> Self {
-        Self { levels, source: Source::Redis, share: Share::WHOLE, is_local_fallback: false }
+        let (source, share, at) = (Source::Redis, Share::WHOLE, clock::now());
+        Self { levels, source, share, is_local_fallback: false, at }
+    }
+
+    /// Microseconds until the period of a charge's limit ends; 0 for kinds without periods.
+    pub fn left_us(&self, charge: &Charge) -> u64 {
+        charge.limit.left_us_at(self.at)
     }
 
     /// Decides requests with these charges at these levels, without effect.
@@ -102,6 +111,7 @@ impl Levels {
         let bucket = |level: &i64| Bucket { level: *level, at: 0 };
         let mut buckets: Vec<Bucket> = self.levels.iter().map(bucket).collect();
         let answer = charge::take(&charges, &mut buckets, self.share);
+        let answer = answer.decided_at(&charges, self.at);
         Taken::all(charges, answer, self.source)
     }
 }

@@ -62,7 +62,9 @@ impl Shared {
             return Some(match known {
                 Some(known) => {
                     let outcomes = charge::outcomes(&redis_part, &known, Share::WHOLE);
-                    merged(charges, local_part, &redis_part, &outcomes)
+                    let answer = Answer::of(&redis_part, outcomes);
+                    let answer = answer.decided_at(&redis_part, clock::now());
+                    merged(charges, local_part, &redis_part, &answer.outcomes)
                 }
                 None => local_part,
             });
@@ -105,6 +107,7 @@ impl Shared {
         }
         let before = charge::outcomes(&redis_part, &buckets, Share::WHOLE);
         let answer = charge::take(&redis_part, &mut buckets, Share::WHOLE);
+        let answer = answer.decided_at(&redis_part, clock::now());
         if local_part.is_empty() {
             return Taken::all(redis_part, answer, Source::Redis);
         }

@@ -52,10 +52,7 @@ impl MemoryStore {
         let limits = self.limits.load();
         put_length(&mut bytes, limits.len());
         for known in limits.iter() {
-            let (tokens, period_us, burst, parts) = known.limit.parameters();
-            for number in [tokens, period_us, burst, parts.into()] {
-                bytes.extend_from_slice(&number.to_le_bytes());
-            }
+            known.limit.export(&mut bytes);
         }
         for shard in &self.shards {
             let (buckets, dropped) = {
@@ -72,8 +69,9 @@ impl MemoryStore {
             }
             let dropped = &dropped[..dropped.len().min(limits.len())];
             put_length(&mut bytes, dropped.len());
-            for us in dropped {
+            for (us, missing) in dropped {
                 bytes.extend_from_slice(&us.to_le_bytes());
+                bytes.extend_from_slice(&missing.to_le_bytes());
             }
         }
         bytes
@@ -107,7 +105,8 @@ impl MemoryStore {
             let list = self.limits.load();
             for old in 0..reader.length()? {
                 let full_at = now.saturating_add(u64::from_le_bytes(reader.array()?));
-                shard.import_dropped(number_of(old)?, full_at, &list, now);
+                let missing = i64::from_le_bytes(reader.array()?);
+                shard.import_dropped(number_of(old)?, (full_at, missing), &list, now);
             }
         }
         Ok(imported)
@@ -140,12 +139,7 @@ impl Reader<'_> {
     }
 
     fn limit(&mut self) -> Result<Limit, HandoverError> {
-        let mut number = || self.array().map(u64::from_le_bytes);
-        let (tokens, period_us, burst) = (number()?, number()?, number()?);
-        let parts = u16::try_from(number()?).map_err(|_| HandoverError::Malformed)?;
-        let limit = Limit::token_bucket(tokens, period_us, burst);
-        let limit = limit.and_then(|limit| limit.with_parts(parts));
-        limit.map_err(|_| HandoverError::Malformed)
+        Limit::import(&mut self.0).ok_or(HandoverError::Malformed)
     }
 }
 

@@ -80,6 +80,10 @@ impl Limits {
     /// Numbers `limits`, which are in force from `now` on, and retires the others. `used` returns, for
     /// each number, whether buckets refer to it. Must not be called concurrently: the result has to
     /// be passed to [`publish`](Self::publish) before the next call.
+    #[allow(
+        clippy::mutable_key_type,
+        reason = "calendars are compared by identity; what changes in them is a cache"
+    )]
     pub(super) fn adopt(
         &self,
         limits: &[Limit],
@@ -174,9 +178,13 @@ impl Known {
         self.retired_at.is_none()
     }
 
-    /// Converts a bucket of this limit to another one at `now`, at the same fraction of full. The bucket
+    /// Converts a bucket of this limit to another one at `now`: see [`Limit::converted`]. The bucket
     /// is refilled under this limit until its retirement.
     pub(super) fn same_fraction(&self, bucket: Bucket, limit: &Limit, now: u64) -> Bucket {
+        if !self.limit.refills() {
+            // Its time is the end of its period, which the new limit compares with the current one.
+            return limit.converted(bucket, &self.limit);
+        }
         let until = self.retired_at.map_or(now, |at| at.min(now)).max(bucket.at);
         limit.converted(bucket.refilled(&self.limit, until), &self.limit)
     }

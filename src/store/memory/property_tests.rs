@@ -5,7 +5,10 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::limit::MICROS_PER_SECOND;
+use crate::limit::calendar::{Calendar, Period};
 use crate::limit::charge::Mode;
+use crate::limit::fixed_window::FixedWindow;
 
 /// One request of a schedule.
 #[derive(Clone, Debug)]
@@ -28,7 +31,10 @@ fn limits() -> impl Strategy<Value = Vec<Limit>> {
     // them. Some rates exceed a token per microsecond, and some do not divide evenly.
     let limit = (1..8_u64, 1..20_u64, 1..8_u64)
         .prop_map(|(tokens, period, burst)| Limit::token_bucket(tokens, period, burst).unwrap());
-    prop::collection::vec(limit, 1..4)
+    let calendar = Calendar::new(Period::Second, "UTC", 1).unwrap();
+    let window = (1..8_u64)
+        .prop_map(move |limit| Limit::FixedWindow(FixedWindow::new(limit, calendar).unwrap()));
+    prop::collection::vec(prop_oneof![2 => limit, 1 => window], 1..4)
 }
 
 fn schedules(clients: usize, steps: std::ops::Range<i64>) -> impl Strategy<Value = Schedule> {
@@ -38,7 +44,13 @@ fn schedules(clients: usize, steps: std::ops::Range<i64>) -> impl Strategy<Value
         all.dedup_by_key(|(client, ..)| *client);
         all
     });
-    let step = prop_oneof![3 => Just(0), 3 => steps.start.max(-3)..4, 1 => steps];
+    // Rarely, into the next period of a window.
+    let step = prop_oneof![
+        30 => Just(0),
+        30 => steps.start.max(-3)..4,
+        10 => steps,
+        1 => 100_000..1_200_000_i64
+    ];
     let request =
         (step, charges.prop_shuffle()).prop_map(|(step, charges)| Request { step, charges });
     let requests = prop::collection::vec(request, 1..150);
@@ -74,7 +86,8 @@ impl Schedule {
         let bucket =
             BucketId((client as u128 + 1).wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645));
         let limit_index = u32::try_from(index).unwrap();
-        Charge { bucket, rule: 0, limit_index, limit, cost: cost.min(limit.capacity()), mode }
+        let cost = cost.min(limit.capacity()) * limit.parts();
+        Charge { bucket, rule: 0, limit_index, limit, cost, mode }
     }
 }
 
@@ -119,7 +132,8 @@ proptest! {
         let mut model = Model::default();
         for (now, charges) in schedule.play() {
             let answer = store.take(&charges, now, Share::WHOLE);
-            let allowed_by_model = charge::take(&charges, &mut model.buckets(&charges, now), Share::WHOLE);
+            let mut buckets = model.buckets(&charges, now);
+            let allowed_by_model = charge::take(&charges, &mut buckets, Share::WHOLE);
             for (got, most) in answer.outcomes.iter().zip(&allowed_by_model.outcomes) {
                 prop_assert!(!got.enough || most.enough, "{got:?} where {most:?} is right, at {now}");
             }
@@ -149,7 +163,11 @@ proptest! {
                 for (now, charge) in &passed[start..] {
                     (first, last) = (first.min(*now), last.max(*now));
                     units += charge.limit.units(charge.cost);
-                    let most = charge.limit.full() + charge.limit.units_in(last - first);
+                    let periods = (last / MICROS_PER_SECOND - first / MICROS_PER_SECOND) + 1;
+                    let most = match charge.limit {
+                        Limit::TokenBucket(limit) => limit.full() + limit.units_in(last - first),
+                        Limit::FixedWindow(limit) => limit.full() * periods.cast_signed(),
+                    };
                     prop_assert!(units <= most, "{units} of {most} from {first} to {last}");
                 }
             }
@@ -164,7 +182,8 @@ proptest! {
         let store = schedule.store(16 * 300);
         let mut model = Model::default();
         for (now, charges) in schedule.play() {
-            let expected = charge::take(&charges, &mut model.buckets(&charges, now), Share::WHOLE);
+            let expected = charge::take(&charges, &mut model.buckets(&charges, now), Share::WHOLE)
+                .decided_at(&charges, now);
             prop_assert_eq!(&store.peek(&charges, now, Share::WHOLE), &expected);
             prop_assert_eq!(&store.take(&charges, now, Share::WHOLE), &expected);
             model.follow(&charges, &expected, now);

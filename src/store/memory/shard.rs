@@ -21,17 +21,26 @@ pub(super) struct Shard {
     bound: usize,
     /// Slot at which the next eviction starts, as the hand of a clock.
     hand: usize,
-    /// By limit number: the time at which every dropped bucket of that limit is full again. Empty until
-    /// a bucket is dropped.
-    all_full_at: Vec<u64>,
+    /// By limit number: what is known of the dropped buckets of that limit. Empty until a bucket is
+    /// dropped.
+    dropped: Vec<Dropped>,
     /// Number of buckets that were dropped before they were full.
     evictions: u64,
+}
+
+/// The dropped buckets of one limit.
+#[derive(Clone, Copy, Debug, Default)]
+struct Dropped {
+    /// Time at which every one of them is full again.
+    full_at: u64,
+    /// Without a refill: units that the emptiest of them lacks until then.
+    missing: i64,
 }
 
 impl Shard {
     pub(super) fn new(bound: usize, seed: u64) -> Self {
         let bound = if bound == 0 { 1 } else { bound };
-        Self { table: Table::new(seed), bound, hand: 0, all_full_at: Vec::new(), evictions: 0 }
+        Self { table: Table::new(seed), bound, hand: 0, dropped: Vec::new(), evictions: 0 }
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -89,10 +98,8 @@ impl Shard {
     /// not be full yet: since it may be this one, it starts at the lowest level that any of them can
     /// have.
     fn new_bucket(&self, charge: &Charge, now: u64) -> Bucket {
-        let limit = &charge.limit;
-        let full_at = self.all_full_at.get(charge.limit_index as usize).copied().unwrap_or(0);
-        let missing = limit.units_in(full_at.saturating_sub(now));
-        Bucket { level: limit.full().saturating_sub(missing).max(0), at: now }
+        let dropped = self.dropped.get(charge.limit_index as usize).copied().unwrap_or_default();
+        dropped.emptiest(&charge.limit, now)
     }
 
     /// Drops the first full bucket of the next [`EVICTION_WINDOW`]; if none is full, the one that is
@@ -101,14 +108,16 @@ impl Shard {
     /// Only one, even if more are full: dropping all of them would leave free slots behind the hand,
     /// and ever longer runs without free slots ahead of it.
     fn evict(&mut self, limits: &[Known], now: u64) {
-        let mut nearest: Option<(u64, usize)> = None;
+        let mut nearest: Option<((u64, i64), usize)> = None;
         let mut slot = self.hand;
         for _ in 0..EVICTION_WINDOW {
             slot = self.table.next_taken(slot);
             let Some(entry) = self.table.slot(slot) else { break };
             let full_at = full_at(entry, limits);
-            if nearest.is_none_or(|(earliest, _)| full_at < earliest) {
-                nearest = Some((full_at, slot));
+            // Of buckets that are full at the same time, the one that lacks least.
+            let order = (full_at, missing(entry, limits));
+            if nearest.is_none_or(|(earliest, _)| order < earliest) {
+                nearest = Some((order, slot));
             }
             if full_at <= now {
                 break;
@@ -131,9 +140,11 @@ impl Shard {
         self.table.entries().filter_map(level).collect()
     }
 
-    /// By limit number: microseconds from `now` until every dropped bucket of that limit is full again.
-    pub(super) fn export_dropped(&self, now: u64) -> Vec<u64> {
-        self.all_full_at.iter().map(|full_at| full_at.saturating_sub(now)).collect()
+    /// By limit number: microseconds from `now` until every dropped bucket of that limit is full again, and
+    /// the units that the emptiest lacks until then.
+    pub(super) fn export_dropped(&self, now: u64) -> Vec<(u64, i64)> {
+        let left = |dropped: &Dropped| (dropped.full_at.saturating_sub(now), dropped.missing);
+        self.dropped.iter().map(left).collect()
     }
 
     /// Adds a bucket of another store, unless the shard has one of this name.
@@ -152,12 +163,20 @@ impl Shard {
             self.evict(&limits.load(), now);
         }
         self.make_room(limits, now);
-        self.table.insert(Entry::new(name, number, Bucket { level, at: now }));
+        let limit = limits.load().get(number as usize).map(|known| known.limit);
+        let bucket = limit.map_or(Bucket { level, at: now }, |limit| limit.bucket(level, now));
+        self.table.insert(Entry::new(name, number, bucket));
     }
 
-    /// Adds the record of dropped buckets of a limit, which are full at `full_at`.
-    pub(super) fn import_dropped(&mut self, number: u32, full_at: u64, limits: &[Known], now: u64) {
-        note(&mut self.all_full_at, number as usize, full_at);
+    /// Adds the record of dropped buckets of a limit: when they are full, and what the emptiest lacks.
+    pub(super) fn import_dropped(
+        &mut self,
+        number: u32,
+        (full_at, missing): (u64, i64),
+        limits: &[Known],
+        now: u64,
+    ) {
+        note(&mut self.dropped, number as usize, Dropped { full_at, missing }, now);
         if limits.get(number as usize).is_some_and(|known| !known.is_in_force()) {
             self.carry_over(number, limits, now);
         }
@@ -174,22 +193,23 @@ impl Shard {
 
     /// Clears the record of dropped buckets for a limit number that is about to be reused.
     pub(super) fn forget(&mut self, number: u32) {
-        if let Some(full_at) = self.all_full_at.get_mut(number as usize) {
-            *full_at = 0;
+        if let Some(dropped) = self.dropped.get_mut(number as usize) {
+            *dropped = Dropped::default();
         }
     }
 
     /// Extends the record of dropped buckets of a limit, retired at `now`, to all limits in force: such
-    /// a bucket may return under any of them, at the same fraction of full.
+    /// a bucket may return under any of them, converted.
     pub(super) fn carry_over(&mut self, retired: u32, limits: &[Known], now: u64) {
-        let full_at = self.all_full_at.get(retired as usize).copied().unwrap_or(0);
-        let (Some(was), true) = (limits.get(retired as usize), full_at > now) else { return };
-        let missing = was.limit.units_in(full_at - now);
-        let emptiest = Bucket { level: was.limit.full().saturating_sub(missing).max(0), at: now };
+        let dropped = self.dropped.get(retired as usize).copied().unwrap_or_default();
+        let (Some(was), true) = (limits.get(retired as usize), dropped.full_at > now) else {
+            return;
+        };
+        let emptiest = dropped.emptiest(&was.limit, now);
         for (number, in_force) in limits.iter().enumerate().filter(|(_, known)| known.is_in_force())
         {
             let bucket = was.same_fraction(emptiest, &in_force.limit, now);
-            note(&mut self.all_full_at, number, bucket.full_at(&in_force.limit));
+            note(&mut self.dropped, number, Dropped::of(bucket, &in_force.limit), now);
         }
     }
 
@@ -197,7 +217,7 @@ impl Shard {
         if let Some(entry) = self.table.remove(slot) {
             let full_at = full_at(&entry, limits);
             self.evictions += u64::from(full_at > now);
-            remember(&mut self.all_full_at, limits, &entry, full_at);
+            remember(&mut self.dropped, limits, &entry, now);
         }
     }
 
@@ -211,11 +231,11 @@ impl Shard {
         }
         let limits = &limits.load()[..];
         let needed = self.table.entries().filter(|entry| full_at(entry, limits) > now).count();
-        let all_full_at = &mut self.all_full_at;
+        let dropped = &mut self.dropped;
         let keep = |entry: &Entry| {
             let full_at = full_at(entry, limits);
             if full_at <= now {
-                remember(all_full_at, limits, entry, full_at);
+                remember(dropped, limits, entry, now);
             }
             full_at > now
         };
@@ -235,31 +255,61 @@ fn full_at(entry: &Entry, limits: &[Known]) -> u64 {
     limits.get(entry.limit_index as usize).map_or(bucket.at, |known| bucket.full_at(&known.limit))
 }
 
-/// Records that a bucket was dropped that is full at `full_at`. Full buckets are recorded too: for a
-/// request that read the clock earlier, such a bucket is not full yet.
+/// Units that the entry's bucket lacks; 0 with an unknown limit.
+fn missing(entry: &Entry, limits: &[Known]) -> i64 {
+    let known = limits.get(entry.limit_index as usize);
+    known.map_or(0, |known| known.limit.full().saturating_sub(entry.bucket().level))
+}
+
+/// Records that a bucket was dropped at `now`. Full buckets are recorded too: for a request that read the
+/// clock earlier, such a bucket is not full yet.
 ///
-/// If the bucket's limit is no longer in force, the bucket is recorded under all limits in force, at
-/// the same fraction of full.
-fn remember(all_full_at: &mut Vec<u64>, limits: &[Known], entry: &Entry, full_at: u64) {
+/// If the bucket's limit is no longer in force, the bucket is recorded under all limits in force, converted.
+fn remember(dropped: &mut Vec<Dropped>, limits: &[Known], entry: &Entry, now: u64) {
     let Some(known) = limits.get(entry.limit_index as usize) else { return };
     if known.is_in_force() {
-        return note(all_full_at, entry.limit_index as usize, full_at);
+        let record = Dropped::of(entry.bucket(), &known.limit);
+        return note(dropped, entry.limit_index as usize, record, now);
     }
     for (number, in_force) in limits.iter().enumerate().filter(|(_, known)| known.is_in_force()) {
         let bucket = known.same_fraction(entry.bucket(), &in_force.limit, u64::MAX);
-        note(all_full_at, number, bucket.full_at(&in_force.limit));
+        note(dropped, number, Dropped::of(bucket, &in_force.limit), now);
     }
 }
 
-/// Raises the time at which all dropped buckets of a limit are full.
-fn note(all_full_at: &mut Vec<u64>, number: usize, full_at: u64) {
-    if all_full_at.len() <= number {
-        all_full_at.resize(number + 1, 0);
+/// Adds a dropped bucket to the record of its limit.
+fn note(dropped: &mut Vec<Dropped>, number: usize, record: Dropped, now: u64) {
+    if dropped.len() <= number {
+        dropped.resize(number + 1, Dropped::default());
     }
-    all_full_at[number] = full_at.max(all_full_at[number]);
+    let kept = &mut dropped[number];
+    let is_over = kept.full_at <= now;
+    kept.missing = if is_over { record.missing } else { kept.missing.max(record.missing) };
+    kept.full_at = kept.full_at.max(record.full_at);
 }
 
-/// Converts an entry of another limit to `limit`, at the same fraction of full.
+impl Dropped {
+    fn of(bucket: Bucket, limit: &Limit) -> Self {
+        let missing = limit.full().saturating_sub(bucket.level);
+        Self { full_at: bucket.full_at(limit), missing }
+    }
+
+    /// The emptiest bucket of `limit` that may have been dropped, at `now`.
+    fn emptiest(&self, limit: &Limit, now: u64) -> Bucket {
+        let until_full = self.full_at.saturating_sub(now);
+        if limit.refills() {
+            let level = limit.full().saturating_sub(limit.units_in(until_full)).max(0);
+            return Bucket { level, at: now };
+        }
+        if until_full == 0 {
+            return Bucket { level: limit.full(), at: 0 };
+        }
+        // Also below zero: if the limit is raised, what was used counts.
+        limit.bucket(limit.full().saturating_sub(self.missing).max(limit.lowest()), now)
+    }
+}
+
+/// Converts an entry of another limit to `limit`: see [`Limit::converted`].
 fn same_fraction(entry: &Entry, limits: &[Known], limit: &Limit, now: u64) -> Bucket {
     let bucket = entry.bucket();
     limits

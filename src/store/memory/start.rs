@@ -34,12 +34,18 @@ impl Start {
     ///
     /// An empty bucket is one that has just granted a request of the same cost. If the share takes
     /// more than a full bucket for it, the level is below zero.
+    ///
+    /// A bucket without refill starts full: empty, it would refuse all requests until its period ends, which
+    /// may take a month.
     pub(super) fn at_most(&self, bucket: Bucket, charge: &Charge, now: u64) -> Bucket {
         let Some(empty) = self.empty.get() else { return bucket };
         if empty.ends.load(Ordering::Relaxed) {
             return bucket;
         }
         let limit = &charge.limit;
+        if !limit.refills() {
+            return bucket;
+        }
         let drained = limit.full().saturating_sub(empty.share.taken(limit, charge.cost)).min(0);
         let filled = limit.units_in(now.saturating_sub(empty.at));
         Bucket { level: bucket.level.min(drained.saturating_add(filled)), at: bucket.at }

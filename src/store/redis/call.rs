@@ -65,7 +65,7 @@ pub async fn take(
     batch: &Batch,
     ends: u64,
 ) -> RedisResult<Vec<i64>> {
-    run(connection, batch.keys(), (&batch.encode(), &batch.encode_debts()), ends).await
+    run(connection, batch.keys(), (&batch.encode(clock::now()), &batch.encode_debts()), ends).await
 }
 
 /// Adjusts or reads buckets. `call` and `debts` are the arguments of the script.

@@ -3,13 +3,14 @@
 //!
 //! Reading order: [`class`] (classes of errors), [`error_text`] (texts of errors without secrets),
 //! [`script`] (arguments and reply of the script), [`call`] (the commands that are sent), [`append`]
-//! (records for a stream), [`link`] (connection and circuit breaker), [`batch`] (when a check is sent,
+//! (records for a stream), [`durability`] (whether the server keeps quotas), [`link`] (connection and circuit breaker), [`batch`] (when a check is sent,
 //! and with which others), [`node`] (all of it for one server).
 
 pub mod append;
 pub mod batch;
 pub mod call;
 pub mod class;
+pub mod durability;
 pub mod error_text;
 pub mod link;
 pub mod node;

@@ -15,7 +15,9 @@ use super::fixture::RedisServer;
 use super::script::{self, Added, Batch, StoredRule};
 use crate::limit::adjust::Adjustment;
 use crate::limit::bucket::Bucket;
+use crate::limit::calendar::{Calendar, Period};
 use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, take};
+use crate::limit::fixed_window::FixedWindow;
 use crate::limit::share::Share;
 use crate::limit::{Limit, MAX_UNITS};
 use crate::policy::OnFailure;
@@ -34,15 +36,15 @@ struct Step {
     adjustment: Option<Adjustment>,
 }
 
-/// Buckets of the core.
+/// Buckets of the core, their limits, and the times at which they were written.
 #[derive(Default)]
-struct Reference(HashMap<BucketId, (Bucket, Limit)>);
+struct Reference(HashMap<BucketId, (Bucket, Limit, u64)>);
 
 impl Reference {
     fn peek(&self, charge: &Charge, now: u64) -> Bucket {
         let limit = &charge.limit;
         let kept = self.0.get(&charge.bucket);
-        kept.map_or(Bucket::full(limit, now), |(kept, was)| {
+        kept.map_or(Bucket::full(limit, now), |(kept, was, _)| {
             limit.converted(*kept, was).refilled(limit, now)
         })
     }
@@ -50,35 +52,45 @@ impl Reference {
     fn adjust(&mut self, charge: &Charge, adjustment: Adjustment, now: u64) -> (i64, i64) {
         let before = self.peek(charge, now);
         let after = adjustment.apply(before, &charge.limit);
-        self.0.insert(charge.bucket, (after, charge.limit));
+        self.0.insert(charge.bucket, (after, charge.limit, now));
         (before.level, after.level)
     }
 
     fn bucket(&mut self, charge: &Charge, now: u64) -> Bucket {
         let limit = &charge.limit;
         let bucket = self.peek(charge, now);
-        let Some((kept, was)) = self.0.get(&charge.bucket).copied() else { return bucket };
-        if bucket.at < kept.at || was.full() != limit.full() {
-            // The clock went back by more than the slack, or the rule has changed: written even if no
-            // tokens are taken.
-            self.0.insert(charge.bucket, (bucket, *limit));
+        let Some((kept, was, _)) = self.0.get(&charge.bucket).copied() else { return bucket };
+        let is_full_changed = was.full() != limit.full();
+        // The clock went back by more than the slack, or the rule has changed: written even if no tokens are
+        // taken.
+        let is_written = match (limit, was) {
+            (Limit::TokenBucket(_), Limit::TokenBucket(_)) => {
+                bucket.at < kept.at || is_full_changed
+            }
+            (Limit::FixedWindow(_), Limit::FixedWindow(_)) => {
+                now < kept.at && (bucket.at != kept.at || is_full_changed)
+            }
+            _ => false,
+        };
+        if is_written {
+            self.0.insert(charge.bucket, (bucket, *limit, now));
         }
         bucket
     }
 
     fn add_debt(&mut self, charge: &Charge, units: i64, now: u64) {
         let bucket = self.bucket(charge, now).less_debt(&charge.limit, units);
-        self.0.insert(charge.bucket, (bucket, charge.limit));
+        self.0.insert(charge.bucket, (bucket, charge.limit, now));
     }
 
     fn take(&mut self, charges: &Charges, now: u64) -> Answer {
         let mut buckets: Vec<Bucket> =
             charges.iter().map(|charge| self.bucket(charge, now)).collect();
-        let answer = take(charges, &mut buckets, Share::WHOLE);
+        let answer = take(charges, &mut buckets, Share::WHOLE).decided_at(charges, now);
         if answer.allowed() {
             for ((charge, bucket), outcome) in charges.iter().zip(buckets).zip(&answer.outcomes) {
                 if outcome.enough {
-                    self.0.insert(charge.bucket, (bucket, charge.limit));
+                    self.0.insert(charge.bucket, (bucket, charge.limit, now));
                 }
             }
         }
@@ -95,6 +107,23 @@ fn rules() -> Vec<StoredRule> {
 }
 
 fn limit() -> impl Strategy<Value = Limit> {
+    prop_oneof![2 => token_bucket(), 1 => fixed_window()]
+}
+
+fn fixed_window() -> impl Strategy<Value = Limit> {
+    let limit = prop_oneof![9 => 1..40_u64, 1 => 1..=MAX_UNITS.unsigned_abs() / FixedWindow::PARTS];
+    let calendar = prop_oneof![
+        prop::sample::select(&[Period::Second, Period::Minute, Period::Hour][..])
+            .prop_map(|period| Calendar::new(period, "UTC", 1)),
+        Just(Calendar::new(Period::Day, "Europe/Berlin", 1)),
+        (1..=31_u8).prop_map(|anchor| Calendar::new(Period::Month, "America/New_York", anchor)),
+    ];
+    (limit, calendar).prop_map(|(limit, calendar)| {
+        Limit::FixedWindow(FixedWindow::new(limit, calendar.unwrap()).unwrap())
+    })
+}
+
+fn token_bucket() -> impl Strategy<Value = Limit> {
     let usual = (1..50_u64, prop_oneof![Just(1_000_000_u64), Just(60_000_000), 1..5_000_000_u64]);
     let odd = (1..u64::MAX, 1..u64::MAX);
     let rate = prop_oneof![6 => usual, 1 => odd];
@@ -157,7 +186,7 @@ fn charges(check: &[(u32, u128, u64, bool)], limits: &[Limit]) -> Charges {
             rule: *rule,
             limit_index: *rule,
             limit,
-            cost: (*cost).min(limit.capacity()),
+            cost: (*cost).min(limit.capacity()) * limit.parts(),
             mode: if *shadow { Mode::Shadow } else { Mode::Enforce },
         });
     }
@@ -170,7 +199,7 @@ fn call(connection: &mut Connection, batch: &Batch, now: u64) -> Vec<i64> {
 
 fn try_call(connection: &mut Connection, batch: &Batch, now: u64) -> redis::RedisResult<Vec<i64>> {
     let keys: Vec<&str> = batch.keys().collect();
-    run_script(connection, &keys, now, (batch.encode(), batch.encode_debts()))
+    run_script(connection, &keys, now, (batch.encode(now), batch.encode_debts()))
 }
 
 fn run_script(
@@ -201,13 +230,13 @@ fn adjust_and_peek(
     let keys: Vec<String> = charges.iter().map(key).collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     if let Some(adjustment) = step.adjustment {
-        let call = script::encode_adjust(&charges, adjustment);
+        let call = script::encode_adjust(&charges, adjustment, now);
         let reply = run_script(connection, &keys, now, (call, Vec::new())).unwrap();
         let expected: Vec<Option<(i64, i64)>> =
             charges.iter().map(|charge| Some(reference.adjust(charge, adjustment, now))).collect();
         assert_eq!(script::read_adjust(&charges, &reply), Ok(expected), "{adjustment:?} at {now}");
     }
-    let call = script::encode_peek(&charges);
+    let call = script::encode_peek(&charges, now);
     let reply = run_script(connection, &keys, now, (call, Vec::new())).unwrap();
     let expected: Vec<Option<i64>> =
         charges.iter().map(|charge| Some(reference.peek(charge, now).level)).collect();
@@ -236,8 +265,9 @@ fn run(connection: &mut Connection, steps: &[Step], limits_change: bool) {
                 let mut check = check.clone();
                 if !limits_change {
                     for charge in &mut check {
+                        let tokens = charge.cost / charge.limit.parts();
                         charge.limit = first_limits[charge.rule as usize];
-                        charge.cost = charge.cost.min(charge.limit.capacity());
+                        charge.cost = tokens.min(charge.limit.capacity()) * charge.limit.parts();
                     }
                 }
                 check
@@ -271,13 +301,18 @@ fn compare_stored(connection: &mut Connection, reference: &Reference, checks: &[
         let stored: Option<Vec<u8>> = redis::cmd("GET").arg(&key).query(connection).unwrap();
         let kept = reference.0.get(&charge.bucket);
         assert_eq!(stored.is_some(), kept.is_some(), "{key}");
-        let (Some(stored), Some((bucket, limit))) = (stored, kept) else { continue };
+        let (Some(stored), Some((bucket, limit, written_at))) = (stored, kept) else { continue };
         let number = |at: usize| f64::from_le_bytes(stored[at..at + 8].try_into().unwrap());
         #[allow(clippy::cast_possible_truncation)]
         let stored = [number(0) as i64, number(8) as i64, number(16) as i64];
-        assert_eq!(stored, [bucket.level, bucket.at.cast_signed(), limit.full()], "{key}");
-        let missing = limit.time_to_add_us(limit.full() - bucket.level);
-        let expected = missing.div_ceil(1_000) + 1_000;
+        let (mark, until_full) = match limit {
+            Limit::TokenBucket(limit) => {
+                (limit.full(), limit.time_to_add_us(limit.full() - bucket.level))
+            }
+            Limit::FixedWindow(limit) => (-limit.full(), bucket.at - written_at),
+        };
+        assert_eq!(stored, [bucket.level, bucket.at.cast_signed(), mark], "{key}");
+        let expected = until_full.div_ceil(1_000) + 1_000;
         let left: u64 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();
         // At least until full, less the time that has passed since.
         assert!(left <= expected + 1 && left + 20_000 > expected, "{left} of {expected} ms");
@@ -307,6 +342,63 @@ fn script_and_core_keep_the_same_fraction_under_a_changed_limit() {
     TestRunner::new(cases())
         .run(&prop::collection::vec(step(), 2..8), |steps| {
             run(&mut connection.borrow_mut(), &steps, true);
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// Any stored value, read by a gateway whose clock is right or wrong.
+#[test]
+fn script_and_core_read_the_same_window_with_any_clock() {
+    let server = RedisServer::start(&[]);
+    let connection = RefCell::new(server.client().get_connection().unwrap());
+    let number = prop_oneof![
+        4 => (-50_000..50_000_i32).prop_map(f64::from),
+        1 => any::<f64>(),
+        1 => Just(0.5),
+    ];
+    let end = prop_oneof![
+        4 => 0..8_000_i64,
+        1 => -10_000_000_000..10_000_000_000_i64,
+    ];
+    let skew = prop_oneof![2 => Just(0), 2 => -9_000..9_000_i64, 1 => -90_000_000..90_000_000_i64];
+    let case = (fixed_window(), (number.clone(), end, number), skew, 0..4_000_u64);
+    TestRunner::new(cases())
+        .run(&case, |(limit, (level, end, mark), skew, at)| {
+            let Limit::FixedWindow(window) = limit else { return Ok(()) };
+            let mut connection = connection.borrow_mut();
+            // Around an hour and a day: times are in milliseconds.
+            let now = 1_774_738_800_000_000 + (at * 1_000) - 2_000_000;
+            let callers_now = now.saturating_add_signed(skew * 1_000);
+            // Half of the ends are ends of periods.
+            let stored_at = now.saturating_add_signed(end * 1_000);
+            let ends = [stored_at, window.calendar().bounds(stored_at).end_us];
+            for stored_end in ends {
+                #[allow(clippy::cast_precision_loss)]
+                let numbers = [level, stored_end as f64, mark];
+                let stored: Vec<u8> = numbers.iter().flat_map(|one| one.to_le_bytes()).collect();
+                let check = charges(&[(0, 1, 1, false)], &[limit]);
+                let key = script::key(PREFIX, check[0].bucket, &rules()[0]);
+                redis::cmd("SET").arg(&key).arg(&stored).query::<()>(&mut *connection).unwrap();
+                let call = script::encode_peek(&check, callers_now);
+                let reply = run_script(&mut connection, &[&key], now, (call, Vec::new())).unwrap();
+                let bounds = window.calendar().bounds(callers_now);
+                let expected = window.decode(&stored, bounds, now);
+                prop_assert_eq!(script::read_peek(&check, &reply), Ok(vec![Some(expected.level)]));
+                // A take shows the end of the period.
+                let mut batch = Batch::default();
+                batch.add(&check, &rules(), PREFIX);
+                let call = (batch.encode(callers_now), Vec::new());
+                run_script(&mut connection, &[&key], now, call).unwrap();
+                if expected.level >= limit.units(check[0].cost) {
+                    let kept: Vec<u8> =
+                        redis::cmd("GET").arg(&key).query(&mut *connection).unwrap();
+                    let end = f64::from_le_bytes(kept[8..16].try_into().unwrap());
+                    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+                    let end = end as u64;
+                    prop_assert_eq!(end, expected.at);
+                }
+            }
             Ok(())
         })
         .unwrap();

@@ -214,14 +214,12 @@ impl Batch {
         }
     }
 
-    /// `ARGV[2]` of a call that takes the tokens of these checks.
-    pub fn encode(&self) -> Vec<u8> {
+    /// `ARGV[2]` of a call at `now` that takes the tokens of these checks.
+    pub fn encode(&self, now: u64) -> Vec<u8> {
         let size = 1 + self.buckets.len() * 17 + self.groups.len() * 14;
         let mut call = Vec::with_capacity(size);
         call.push(Operation::Take as u8);
-        for (_, limit, _) in &self.buckets {
-            limit.encode(&mut call);
-        }
+        encode_limits(self.buckets.iter().map(|(_, limit, _)| limit), &mut call, now);
         for group in &self.groups {
             call.extend_from_slice(&group.member_count.to_le_bytes());
             call.push(group.charge_count);
@@ -240,26 +238,33 @@ impl Batch {
     }
 }
 
-/// `ARGV[2]` of a call that adjusts the buckets of these charges.
-pub fn encode_adjust(charges: &[Charge], adjustment: Adjustment) -> Vec<u8> {
-    let mut call = encode_buckets(Operation::Adjust, charges);
+/// `ARGV[2]` of a call at `now` that adjusts the buckets of these charges.
+pub fn encode_adjust(charges: &[Charge], adjustment: Adjustment, now: u64) -> Vec<u8> {
+    let mut call = encode_buckets(Operation::Adjust, charges, now);
     for charge in charges {
         call.extend_from_slice(&double(adjustment.units(&charge.limit)));
     }
     call
 }
 
-/// `ARGV[2]` of a call that reads the buckets of these charges.
-pub fn encode_peek(charges: &[Charge]) -> Vec<u8> {
-    encode_buckets(Operation::Peek, charges)
+/// `ARGV[2]` of a call at `now` that reads the buckets of these charges.
+pub fn encode_peek(charges: &[Charge], now: u64) -> Vec<u8> {
+    encode_buckets(Operation::Peek, charges, now)
 }
 
-fn encode_buckets(operation: Operation, charges: &[Charge]) -> Vec<u8> {
+fn encode_buckets(operation: Operation, charges: &[Charge], now: u64) -> Vec<u8> {
     let mut call = vec![operation as u8];
-    for charge in charges {
-        charge.limit.encode(&mut call);
-    }
+    encode_limits(charges.iter().map(|charge| &charge.limit), &mut call, now);
     call
+}
+
+/// Appends the parameters of buckets to a call at `now`.
+fn encode_limits<'a>(limits: impl Iterator<Item = &'a Limit>, call: &mut Vec<u8>, now: u64) {
+    let mut more = Vec::new();
+    for limit in limits {
+        limit.encode(call, &mut more, now);
+    }
+    call.extend_from_slice(&more);
 }
 
 /// `ARGV[3]`: indexes of buckets, and units to take off first; empty if there are none.

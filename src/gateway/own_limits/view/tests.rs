@@ -100,6 +100,7 @@ fn view(policy: &Policy, client: client::Client, lacking: u64, source: Source) -
         source,
         share: Share::WHOLE,
         is_local_fallback: policy.redis.is_some() && source == Source::Local,
+        at: 0,
     });
     let each = view.rules.iter().map(|rule| serde_json::to_string(rule).unwrap());
     let rules = each.collect::<Vec<_>>().join("\n");

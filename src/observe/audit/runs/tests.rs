@@ -39,7 +39,7 @@ fn start(client: &str) -> Start {
         key_from: None,
         ip: Some(ShownAddress::Plain(ip)),
         plan: Some("free".into()),
-        limit: Some((rate, 500)),
+        limit: Some((rate, Some(500))),
     }
 }
 

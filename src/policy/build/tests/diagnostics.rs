@@ -9,6 +9,7 @@ mod costs_above_a_burst;
 mod duplicates;
 mod entries;
 mod files_without_routes;
+mod fixed_windows;
 mod invalid_syntax;
 mod keys_and_secrets;
 mod listeners;

@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use crate::limit::Limit;
 use crate::limit::MICROS_PER_SECOND as SECOND;
 use crate::limit::bucket::Bucket;
+use crate::limit::calendar::{Calendar, Period};
 use crate::limit::charge::{BucketId, Charge, Mode};
+use crate::limit::fixed_window::FixedWindow;
 use crate::limit::share::Share;
 use crate::store::memory::MemoryStore;
 
@@ -16,7 +18,8 @@ fn charge(client: u128, limit_index: u32, limit: Limit, cost: u64) -> Charge {
 
 /// Level of the client's bucket.
 fn level(store: &MemoryStore, charge: Charge, now: u64) -> i64 {
-    let more_than_any = Charge { cost: charge.limit.capacity() + 1, ..charge };
+    let cost = (charge.limit.capacity() + 1) * charge.limit.parts();
+    let more_than_any = Charge { cost, ..charge };
     store.peek(&[more_than_any], now, Share::WHOLE).outcomes[0].level
 }
 
@@ -56,34 +59,86 @@ proptest! {
     /// evictions.
     #[test]
     fn changed_rule_grants_no_second_burst_to_evicted_buckets(
-        old in limits(),
-        new in limits(),
-        seed in any::<u64>(),
-        steps in prop::collection::vec((0..40_u128, 1..400_u64, 0..20_000_u64), 1..120),
-        change in 0..120_usize,
+        limits in [limits(), limits()],
+        (seed, steps, change) in evictions(),
     ) {
-        let store = MemoryStore::with_seed(8, &[old], seed);
-        let mut kept = [None::<Bucket>; 40];
-        let (mut limit, mut number, mut now) = (old, 0, 1_000);
-        for (step, (client, cost, wait)) in steps.into_iter().enumerate() {
-            now += wait;
-            if step == change {
-                number = store.adopt(&[new], now)[0];
-                limit = new;
-                for bucket in kept.iter_mut().flatten() {
-                    *bucket = new.converted(bucket.refilled(&old, now), &old);
-                }
+        grants_no_more_than_without_evictions(limits, seed, steps, change)?;
+    }
+
+    /// The same of fixed windows, whose clients keep what they have used.
+    #[test]
+    fn changed_window_grants_no_second_quota_to_evicted_buckets(
+        limits in [windows(), windows()],
+        (seed, steps, change) in evictions(),
+    ) {
+        grants_no_more_than_without_evictions(limits, seed, steps, change)?;
+    }
+
+    #[test]
+    fn changed_window_keeps_what_was_used(
+        (old, new) in (windows(), windows()),
+        used in 1..10_u64,
+    ) {
+        let store = MemoryStore::new(1_000, &[old]);
+        let used = used.min(old.capacity());
+        prop_assert!(store.take(&[charge(7, 0, old, used * old.parts())], 1_000, Share::WHOLE).allowed());
+        let number = store.adopt(&[new], 2_000)[0];
+        let left = new.full() - new.token_units(used);
+        prop_assert_eq!(level(&store, charge(7, number, new, 1), 3_000), left.max(new.lowest()));
+        prop_assert_eq!(level(&store, charge(8, number, new, 1), 3_000), new.full());
+        // The next period begins at the same second or minute for both.
+        prop_assert_eq!(level(&store, charge(7, number, new, 1), 60 * SECOND), new.full());
+    }
+}
+
+fn windows() -> impl Strategy<Value = Limit> {
+    let period = prop_oneof![Just(Period::Second), Just(Period::Minute)];
+    (1..1_000_u64, period).prop_map(|(limit, period)| {
+        let calendar = Calendar::new(period, "UTC", 1).unwrap();
+        Limit::FixedWindow(FixedWindow::new(limit, calendar).unwrap())
+    })
+}
+
+/// Client, cost in tokens, and microseconds since the previous request.
+type Steps = Vec<(u128, u64, u64)>;
+
+/// A seed, requests, and the request before which the rule changes.
+fn evictions() -> impl Strategy<Value = (u64, Steps, usize)> {
+    let steps = prop::collection::vec((0..40_u128, 1..400_u64, 0..20_000_u64), 1..120);
+    (any::<u64>(), steps, 0..120_usize)
+}
+
+fn grants_no_more_than_without_evictions(
+    [old, new]: [Limit; 2],
+    seed: u64,
+    steps: Steps,
+    changed_before: usize,
+) -> Result<(), TestCaseError> {
+    let store = MemoryStore::with_seed(8, &[old], seed);
+    let mut kept = [None::<Bucket>; 40];
+    let (mut limit, mut number, mut now) = (old, 0, 1_000);
+    for (step, (client, cost, wait)) in steps.into_iter().enumerate() {
+        now += wait;
+        if step == changed_before {
+            number = store.adopt(&[new], now)[0];
+            limit = new;
+            for bucket in kept.iter_mut().flatten() {
+                *bucket = new.converted(bucket.refilled(&old, now), &old);
             }
-            let place = &mut kept[usize::try_from(client).unwrap()];
-            let bucket = place.unwrap_or(Bucket::full(&limit, now)).refilled(&limit, now);
-            let charge = charge(client, number, limit, cost.min(limit.capacity()));
-            let answer = store.take(&[charge], now, Share::WHOLE);
-            let outcome = answer.outcomes[0];
-            let taken = if answer.allowed() { limit.units(charge.cost) } else { 0 };
-            prop_assert!(outcome.level + taken <= bucket.level, "{outcome:?} of {bucket:?}");
+        }
+        let place = &mut kept[usize::try_from(client).unwrap()];
+        let bucket = place.unwrap_or(Bucket::full(&limit, now)).refilled(&limit, now);
+        let charge = charge(client, number, limit, cost.min(limit.capacity()) * limit.parts());
+        let answer = store.take(&[charge], now, Share::WHOLE);
+        let outcome = answer.outcomes[0];
+        let taken = if answer.allowed() { limit.units(charge.cost) } else { 0 };
+        prop_assert!(outcome.level + taken <= bucket.level, "{outcome:?} of {bucket:?}");
+        // A denied request changes nothing.
+        if taken > 0 {
             *place = Some(bucket.less(taken));
         }
     }
+    Ok(())
 }
 
 #[test]

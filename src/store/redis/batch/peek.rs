@@ -30,7 +30,7 @@ impl Batcher {
         let owed = |charge: &Charge| self.debts.owed(charge.bucket, &charge.limit, clock::now());
         let debts = (0..u16::MAX).zip(charges).map(|(index, charge)| (index, owed(charge)));
         let debts = script::encode_debts(debts.filter(|(_, units)| *units > 0));
-        let call = script::encode_peek(charges);
+        let call = script::encode_peek(charges, clock::now());
         let reply = call::on_buckets(&mut connection.redis, &keys, (&call, &debts));
         match tokio::time::timeout(timeout, reply).await {
             Ok(Ok(numbers)) => {
@@ -122,14 +122,14 @@ pub(super) mod tests {
             redis::cmd("SET").arg(&key).arg(&kept).query::<()>(connection).unwrap();
             let debts = script::encode_debts((owed > 0).then_some((0, owed)).into_iter());
             let mut buckets = [limit.decode(&kept, NOW).less_debt(&limit, owed)];
-            let reply = run(connection, &key, &script::encode_peek(&[charge]), &debts);
+            let reply = run(connection, &key, &script::encode_peek(&[charge], 0), &debts);
             let level = buckets[0].level;
             prop_assert_eq!(script::read_peek(&[charge], &reply), Ok(vec![Some(level)]));
             let stored: Vec<u8> = redis::cmd("GET").arg(&key).query(connection).unwrap();
             let ttl: i64 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();
             prop_assert_eq!((stored, ttl), (kept, -1));
             let expected = charge::take(&[charge], &mut buckets, Share::WHOLE);
-            let reply = run(connection, &key, &batch.encode(), &debts);
+            let reply = run(connection, &key, &batch.encode(0), &debts);
             prop_assert_eq!(batch.read(&reply).unwrap().answers, [Some(expected)]);
             Ok(())
         });

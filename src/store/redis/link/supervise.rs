@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -25,6 +25,7 @@ use crate::policy::redis::Redis;
 use crate::store::redis::append::Appending;
 use crate::store::redis::call;
 use crate::store::redis::class::{ErrorClass, classify};
+use crate::store::redis::durability;
 
 /// Interval of PINGs on an idle connection. Two per second also keep it open at a server with an idle timeout
 /// of a second.
@@ -53,6 +54,10 @@ pub struct Supervisor {
     process: u64,
     /// Records for the stream of refusals.
     appending: Option<Appending>,
+    /// Whether limits are counted whose counts must not be lost.
+    has_quotas: bool,
+    /// Whether the server has been asked whether it keeps them.
+    has_asked: AtomicBool,
 }
 
 #[async_trait]
@@ -67,12 +72,26 @@ impl Supervisor {
     pub(super) fn new(link: Arc<Link>, settings: Redis, resolver: Resolver) -> Self {
         let process = link.breaker.random();
         let reads = BlockingCalls::default();
-        Self { link, settings, resolver, reads, process, appending: None }
+        Self {
+            link,
+            settings,
+            resolver,
+            reads,
+            process,
+            appending: None,
+            has_quotas: false,
+            has_asked: AtomicBool::new(false),
+        }
     }
 
     /// Also sends records to the stream of refusals.
     pub fn appending(self, appending: Appending) -> Self {
         Self { appending: Some(appending), ..self }
+    }
+
+    /// Warns once if the server does not keep the counts of quotas.
+    pub fn keeping_quotas(self, has_quotas: bool) -> Self {
+        Self { has_quotas, ..self }
     }
 
     /// Name of this process in records: 16 hexadecimal digits.
@@ -187,6 +206,7 @@ impl Supervisor {
             () = self.link.breaker.until_open() => connection.health.broken(),
             never = self.keep_sending_heartbeats(&connection) => match never {},
             never = self.keep_appending(&connection) => match never {},
+            never = self.ask_for_durability(&connection) => match never {},
             () = self.link.breaker.keep_advancing() => None,
         };
         let Some(reason) = reason else {
@@ -200,6 +220,26 @@ impl Supervisor {
         self.link.journal.lock().wants_down("lost", clock::now());
         self.link.breaker.open(&format!("lost Redis at {address}: {}", reason.text()));
         None
+    }
+
+    /// Asks the server once whether it keeps the counts of quotas, and warns if not.
+    async fn ask_for_durability(&self, connection: &Connection) -> Infallible {
+        if self.has_quotas && !self.has_asked.load(Ordering::Relaxed) {
+            let mut redis = connection.redis.clone();
+            match timeout(REPLY_TIMEOUT, durability::ask(&mut redis)).await {
+                Ok(Some(found)) => {
+                    for (why, setting) in found.lacks() {
+                        warn!("Redis may lose the counts of quotas: {why}; set `{setting}` there");
+                    }
+                }
+                Ok(None) => info!(
+                    "unknown whether Redis keeps the counts of quotas: the gateway may not run INFO"
+                ),
+                Err(_) => return pending().await,
+            }
+            self.has_asked.store(true, Ordering::Relaxed);
+        }
+        pending().await
     }
 
     /// Sends heartbeats, and records the number of live gateways. A failure has no effect on checks.

@@ -11,6 +11,7 @@ use crate::net::lookup::system_resolver;
 use crate::policy::redis::Redis;
 use crate::store::redis::call;
 use crate::store::redis::class::{ErrorClass, classify};
+use crate::store::redis::durability::{self, Durability};
 
 /// Member and key that no gateway uses.
 const NOT_USED: &str = "~check";
@@ -43,11 +44,12 @@ impl TrialError {
     }
 }
 
-/// Tries out the server of `settings`. `streams`: the audit writes to a stream.
+/// Tries out the server of `settings`. `streams`: the audit writes to a stream. Returns whether the server keeps
+/// what it stores; `None` if it does not say.
 ///
 /// # Errors
 /// See [`TrialError`].
-pub async fn run(settings: &Redis, streams: bool) -> Result<(), TrialError> {
+pub async fn run(settings: &Redis, streams: bool) -> Result<Option<Durability>, TrialError> {
     let reads = BlockingCalls::default();
     let connected = connect::connect(settings, &system_resolver(), &reads).await;
     let fresh = connected.map_err(|error| TrialError::Connection(error.to_string()))?;
@@ -69,7 +71,10 @@ pub async fn run(settings: &Redis, streams: bool) -> Result<(), TrialError> {
             missing.push(name);
         }
     }
-    if missing.is_empty() { Ok(()) } else { Err(TrialError::Rights(missing)) }
+    if !missing.is_empty() {
+        return Err(TrialError::Rights(missing));
+    }
+    Ok(timeout(STEP_TIMEOUT, durability::ask(&mut redis)).await.ok().flatten())
 }
 
 /// The commands of heartbeats and of the audit's stream, in a form that changes nothing.

@@ -7,7 +7,9 @@ use proptest::test_runner::TestRunner;
 
 use super::{PREFIX, call, cases, charges, rules, try_call};
 use crate::limit::Limit;
+use crate::limit::calendar::{Calendar, Period};
 use crate::limit::charge::Answer;
+use crate::limit::fixed_window::FixedWindow;
 use crate::store::redis::class::{ErrorClass, classify};
 use crate::store::redis::fixture::RedisServer;
 use crate::store::redis::script::{self, Added, Batch};
@@ -32,10 +34,13 @@ fn row_14_no_stored_value_breaks_the_script() {
     let bucket = [number.clone(), number.clone(), number]
         .prop_map(|numbers| numbers.iter().flat_map(|number| number.to_le_bytes()).collect());
     let value = prop_oneof![bucket, prop::collection::vec(any::<u8>(), 0..40)];
-    let limit = Limit::token_bucket(10, 1_000_000, 5).unwrap();
-    let check = charges(&[(0, 1, 1, false)], &[limit]);
+    let calendar = Calendar::new(Period::Day, "UTC", 1).unwrap();
+    let window = FixedWindow::new(5, calendar).unwrap();
+    let limits = [Limit::token_bucket(10, 1_000_000, 5).unwrap(), Limit::FixedWindow(window)];
+    let limit = prop::sample::select(limits.to_vec());
     TestRunner::new(cases())
-        .run(&(value, 0..20_000_000_000_u64), |(value, now): (Vec<u8>, u64)| {
+        .run(&(value, 0..20_000_000_000_u64, limit), |(value, now, limit): (Vec<u8>, u64, _)| {
+            let check = charges(&[(0, 1, 1, false)], &[limit]);
             let mut connection = connection.borrow_mut();
             let key = script::key(PREFIX, check[0].bucket, &rules()[0]);
             redis::cmd("SET").arg(&key).arg(value).query::<()>(&mut *connection).unwrap();

@@ -64,7 +64,9 @@ impl Batch {
     /// # Errors
     /// The reply does not belong to this batch.
     pub fn read(&self, reply: &[i64]) -> Result<Reply, BadReply> {
-        let mut numbers = reply.iter().copied().skip(1);
+        let mut numbers = reply.iter().copied();
+        // The time of the decision, by the clock of Redis.
+        let time = numbers.next().and_then(|time| u64::try_from(time).ok()).ok_or(BadReply)?;
         let mut answers = vec![None; self.checks];
         let mut unreadable = Vec::new();
         for group in &self.groups {
@@ -94,7 +96,7 @@ impl Batch {
             }
             for (order, member) in group.members.iter().enumerate() {
                 let slot = answers.get_mut(*member).ok_or(BadReply)?;
-                *slot = Some(group.answer(order, passed, &levels)?);
+                *slot = Some(group.answer(order, passed, &levels, time)?);
             }
         }
         if numbers.next().is_some() { Err(BadReply) } else { Ok(Reply { answers, unreadable }) }
@@ -103,12 +105,14 @@ impl Batch {
 
 impl Group {
     /// Answer of the check at `order` in the group. `passed` checks are allowed. `levels` are, for each
-    /// charge, its level after the last of them and the number of checks that took from it.
+    /// charge, its level after the last of them and the number of checks that took from it. `time` is the
+    /// Unix time of the decision.
     fn answer(
         &self,
         order: usize,
         passed: usize,
         levels: &[(Option<i64>, i64)],
+        time: u64,
     ) -> Result<Answer, BadReply> {
         let allowed = order < passed;
         let mut outcomes = Outcomes::new();
@@ -124,7 +128,8 @@ impl Group {
             let later = if allowed { took.saturating_sub(turn).max(0) } else { 0 };
             let level = last.saturating_add(later.saturating_mul(units));
             let enough = if allowed { turn <= took } else { level >= units };
-            outcomes.push(Outcome { level, enough, share: Share::WHOLE });
+            let left_us = charge.limit.left_us(time);
+            outcomes.push(Outcome { level, enough, share: Share::WHOLE, left_us });
         }
         let answer = Answer::of(&self.charges, outcomes);
         // The script does not return levels that contradict the number of allowed requests.

@@ -40,7 +40,7 @@ fn run(
     let debts = (0..).zip(charges).map(|(index, _)| (index, owed)).filter(|(_, owed)| *owed > 0);
     let mut command = redis::cmd("EVAL");
     command.arg(script::SOURCE).arg(keys.len()).arg(&keys).arg(NOW);
-    command.arg(script::encode_adjust(charges, adjustment)).arg(script::encode_debts(debts));
+    command.arg(script::encode_adjust(charges, adjustment, NOW)).arg(script::encode_debts(debts));
     command.query(connection)
 }
 
@@ -70,7 +70,7 @@ fn script_adjusts_any_stored_value_as_the_core_does() {
 
         // A check then takes from that level.
         let mut call = redis::cmd("EVAL");
-        call.arg(script::SOURCE).arg(1).arg(&key).arg(NOW).arg(batch.encode());
+        call.arg(script::SOURCE).arg(1).arg(&key).arg(NOW).arg(batch.encode(NOW));
         let reply: Vec<i64> = call.query(connection).unwrap();
         let mut bucket = [Bucket { level: after.level, at: NOW }];
         let charges = [charge];

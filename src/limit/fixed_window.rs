@@ -1,0 +1,220 @@
+//! Fixed window: a kind of limit. Allows a number of tokens in each calendar period, such as a day or a
+//! month in a time zone, and all of them again from the start of the next.
+//!
+//! Two periods meet at a boundary, so up to twice the limit can be allowed in a span across it that is shorter
+//! than a period.
+
+use thiserror::Error;
+
+use super::bucket::Bucket;
+use super::calendar::{Bounds, Calendar};
+use super::verdict::Standing;
+use super::{MAX_DEBT_BURSTS, MAX_UNITS, unix_time};
+
+/// Parameters of a fixed window. A unit is a thousandth of a token, the smallest part that a cost can have. So
+/// no change of the configuration changes the unit of a stored level.
+///
+/// In a [`Bucket`] of this kind, `level` is what is left of the current period, and `at` is the end of that
+/// period in Unix time. From then on, the bucket is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FixedWindow {
+    /// Units in each period.
+    full: i64,
+    calendar: Calendar,
+}
+
+/// Error in the limit of a fixed window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum FixedWindowError {
+    /// The limit is 0: every request would be denied.
+    #[error("a limit of 0 would refuse every request; the smallest is 1")]
+    ZeroLimit,
+    /// The limit would exceed [`MAX_UNITS`] thousandths.
+    #[error("the limit is too large: at most {max} can be counted exactly", max = MAX_LIMIT)]
+    LimitTooLarge,
+}
+
+/// Largest number of tokens in a period.
+const MAX_LIMIT: u64 = MAX_UNITS.unsigned_abs() / FixedWindow::PARTS;
+
+impl FixedWindow {
+    /// Parts of a token, which are units.
+    pub const PARTS: u64 = 1_000;
+
+    /// Creates a window of `limit` tokens in each period of `calendar`.
+    ///
+    /// # Errors
+    /// If the limit is 0 or exceeds [`MAX_UNITS`] thousandths.
+    pub const fn new(limit: u64, calendar: Calendar) -> Result<Self, FixedWindowError> {
+        if limit == 0 {
+            return Err(FixedWindowError::ZeroLimit);
+        }
+        if limit > MAX_LIMIT {
+            return Err(FixedWindowError::LimitTooLarge);
+        }
+        Ok(Self { full: (limit * Self::PARTS).cast_signed(), calendar })
+    }
+
+    /// Tokens in each period, at least 1.
+    pub const fn limit(&self) -> u64 {
+        self.full.unsigned_abs() / Self::PARTS
+    }
+
+    /// The periods.
+    pub const fn calendar(&self) -> Calendar {
+        self.calendar
+    }
+
+    /// Level at the start of a period in units, at most [`MAX_UNITS`].
+    pub const fn full(&self) -> i64 {
+        self.full
+    }
+
+    /// Lowest valid level in units, below zero: see [`TokenBucket::lowest`](super::token_bucket::TokenBucket::lowest).
+    pub const fn lowest(&self) -> i64 {
+        let lowest = self.full.saturating_mul(-MAX_DEBT_BURSTS);
+        if lowest < -MAX_UNITS { -MAX_UNITS } else { lowest }
+    }
+
+    /// Converts [`PARTS`](Self::PARTS) of a token to units, which they are. Saturates.
+    pub const fn units(&self, parts: u64) -> i64 {
+        if parts > i64::MAX.unsigned_abs() { i64::MAX } else { parts.cast_signed() }
+    }
+
+    /// Length in microseconds of the period that was computed last; 0 before the first.
+    pub fn window_us(&self) -> u64 {
+        self.calendar.last_length_us()
+    }
+
+    /// Microseconds from `unix_us` (Unix time) until the period ends.
+    pub fn left_us(&self, unix_us: u64) -> u64 {
+        self.calendar.bounds(unix_us).end_us.saturating_sub(unix_us).max(1)
+    }
+}
+
+// === Transition ===
+
+impl FixedWindow {
+    /// Bucket of the period at `now` with this level.
+    pub fn bucket(&self, level: i64, now: u64) -> Bucket {
+        Bucket { level, at: self.calendar.bounds(unix_time::of(now)).end_us }
+    }
+
+    /// Returns the bucket at `now`: full if its period is over.
+    pub fn refilled(&self, bucket: Bucket, now: u64) -> Bucket {
+        let unix_us = unix_time::of(now);
+        self.advanced(bucket, self.calendar.bounds(unix_us), unix_us)
+    }
+
+    /// Returns the bucket at `unix_us` (Unix time). `bounds` are the current period and the next one
+    /// according to the caller, whose clock may differ.
+    ///
+    /// The end of a bucket's period decides when it is full again, so it is reset once for each period, however many
+    /// gateways with whatever clocks use it. If the bucket's period is another one, since its zone,
+    /// anchor or period was changed, what was used counts in the current period.
+    pub fn advanced(&self, bucket: Bucket, bounds: Bounds, unix_us: u64) -> Bucket {
+        let Bounds { start_us, end_us, next_end_us } = bounds;
+        let end = if unix_us >= start_us && unix_us < end_us {
+            Some(end_us)
+        } else if unix_us >= end_us && unix_us < next_end_us {
+            Some(next_end_us)
+        } else {
+            // The caller's clock is wrong by a period or more.
+            None
+        };
+        if unix_us >= bucket.at {
+            return Bucket {
+                level: self.full,
+                at: end.unwrap_or_else(|| extrapolated(bounds, unix_us)),
+            };
+        }
+        let at = match end {
+            // The clock went back over the start of the bucket's period: it is not reset a second time.
+            Some(end) if end != next_end_us && bucket.at == next_end_us => bucket.at,
+            Some(end) => end,
+            None => bucket.at,
+        };
+        Bucket { level: bucket.level.min(self.full), at }
+    }
+
+    /// Converts a bucket of a window with `was` units in each period. What was used stays used.
+    pub fn with_limit_changed(&self, bucket: Bucket, was: i64) -> Bucket {
+        let level = self.full.saturating_sub(was.saturating_sub(bucket.level));
+        Bucket { level: level.clamp(self.lowest(), self.full), at: bucket.at }
+    }
+
+    /// Time in microseconds at which the bucket is full if no tokens are taken.
+    pub fn full_at(&self, bucket: Bucket) -> u64 {
+        if bucket.level >= self.full { 0 } else { unix_time::instant(bucket.at) }
+    }
+
+    /// End of the period at `now`, both in microseconds of the process' clock.
+    pub fn period_end(&self, now: u64) -> u64 {
+        now.saturating_add(self.left_us(unix_time::of(now)))
+    }
+}
+
+/// End of the period at `unix_us`, in periods as long as that of `bounds`. Exact for periods of one length in
+/// UTC.
+fn extrapolated(bounds: Bounds, unix_us: u64) -> u64 {
+    let length = i128::from(bounds.end_us.saturating_sub(bounds.start_us)).max(1);
+    let (start, unix_us) = (i128::from(bounds.start_us), i128::from(unix_us));
+    let end = start + ((unix_us - start).div_euclid(length) + 1) * length;
+    u64::try_from(end).unwrap_or(u64::MAX)
+}
+
+// === Standing ===
+
+impl FixedWindow {
+    /// Standing of a bucket at `level`: `remaining` tokens are left, a request needs `needed` units, and the
+    /// period ends in `left_us` microseconds.
+    pub const fn standing(
+        &self,
+        level: i64,
+        needed: i64,
+        remaining: u64,
+        left_us: u64,
+    ) -> Standing {
+        let retry_after_us = if needed > level { left_us } else { 0 };
+        Standing { limit: self.limit(), remaining, retry_after_us, reset_us: left_us }
+    }
+}
+
+// === Codec ===
+
+impl FixedWindow {
+    /// Bucket at `unix_us` from its stored value in Redis: level, end of its period, and minus the level
+    /// at the start of a period when it was written, as doubles. An invalid value counts as no value, which is a full bucket.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "levels are at most 2^53, where doubles are exact; times fit for 285 years"
+    )]
+    pub fn decode(&self, stored: &[u8], bounds: Bounds, unix_us: u64) -> Bucket {
+        const EXACT: f64 = MAX_UNITS as f64;
+        let double = |at: usize| Some(f64::from_le_bytes(*stored.get(at..)?.first_chunk()?));
+        let doubles = (stored.len() == 24).then(|| Some((double(0)?, double(8)?, double(16)?)));
+        // NaN fails every comparison.
+        let valid = doubles.flatten().filter(|(level, end, negated)| {
+            let limit = -negated;
+            (1.0..=EXACT).contains(&limit)
+                && limit % 1.0 == 0.0
+                && *level <= limit
+                && *level >= (-MAX_DEBT_BURSTS as f64 * limit).max(-EXACT)
+                && *end >= 0.0
+                && *end <= EXACT
+        });
+        let bucket = match valid {
+            Some((level, end, negated)) => {
+                let bucket = Bucket { level: level.floor() as i64, at: end.floor() as u64 };
+                self.with_limit_changed(bucket, -negated as i64)
+            }
+            None => Bucket { level: self.full, at: 0 },
+        };
+        self.advanced(bucket, bounds, unix_us)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! Fixed windows: `limit`, in calendar periods that the rule's `zone` and `anchor` place.
+
+use super::{ReadLimit, Written, is_explained};
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::spanned::Spanned;
+use crate::config::suggest::cut;
+use crate::limit::Limit;
+use crate::limit::calendar::{Calendar, CalendarError, Period};
+use crate::limit::fixed_window::FixedWindow;
+use crate::policy::WrittenLimit;
+
+/// Help for a text that is not like a limit.
+const LOOKS_LIKE: &str = "a limit of a fixed window looks like `10000/d` or `1000000/month`; the periods are s, m, h, \
+                          d, week, month and year";
+
+/// Other spellings of the periods.
+const OTHER_WORDS: [(Period, &[&str]); 7] = [
+    (Period::Second, &["sec", "second", "seconds", "1s"]),
+    (Period::Minute, &["min", "minute", "minutes", "1m", "60s"]),
+    (Period::Hour, &["hr", "hour", "hours", "1h", "60m"]),
+    (Period::Day, &["day", "days", "daily", "1d", "24h"]),
+    (Period::Week, &["w", "weeks", "weekly", "7d", "1week"]),
+    (Period::Month, &["mo", "months", "monthly", "30d", "31d", "1month"]),
+    (Period::Year, &["y", "years", "yearly", "365d", "366d", "1year"]),
+];
+
+/// Reads the grant in the table at `path`; none without a limit, or with an error.
+pub(super) fn read(
+    written: Written<'_>,
+    path: &[&str],
+    diagnostics: &mut Diagnostics,
+) -> Option<ReadLimit> {
+    if let Some(rate) = written.rate {
+        let help =
+            "write `limit = \"10000/d\"` in its place, or take `kind` out for a token bucket";
+        let message = "a fixed window has a `limit`, and no `rate`";
+        diagnostics.push(Diagnostic::new(rate.span(), message).help(help));
+        return None;
+    }
+    if let Some(burst) = written.burst {
+        let message = "a fixed window has no `burst`: the whole limit may be used at once";
+        let help = "take `burst` out, or take `kind` out for a token bucket with this limit";
+        diagnostics.push(Diagnostic::new(burst.span(), message).help(help));
+        return None;
+    }
+    let field = written.limit.as_ref()?;
+    if is_explained(path, "burst", diagnostics) {
+        return None;
+    }
+    let window = parse(field.get_ref())
+        .map_err(|(message, help)| Diagnostic::new(field.span(), message).help(help))
+        .and_then(|(tokens, period)| {
+            let calendar = calendar(period, written, field)?;
+            FixedWindow::new(tokens, calendar).map_err(|error| {
+                let help = if tokens == 0 {
+                    "to refuse requests, leave the route out instead"
+                } else {
+                    "take a smaller one"
+                };
+                Diagnostic::new(field.span(), error.to_string()).help(help)
+            })
+        });
+    match window {
+        Ok(window) => Some(ReadLimit {
+            limit: Limit::FixedWindow(window),
+            written: WrittenLimit::Window(window),
+            span: field.span(),
+            is_default_burst: false,
+        }),
+        Err(diagnostic) => {
+            diagnostics.push(diagnostic);
+            None
+        }
+    }
+}
+
+/// The periods of a grant. The zone is valid: the rule's is checked once.
+fn calendar(
+    period: Period,
+    written: Written<'_>,
+    field: &Spanned<String>,
+) -> Result<Calendar, Diagnostic> {
+    let zone = written.zone.as_ref().map_or("UTC", |zone| zone.get_ref());
+    let anchor = match written.anchor {
+        Some(anchor) if period.max_anchor() == 1 => {
+            let word = period.word();
+            let message = format!("`anchor` is for limits per week and per month, not `/{word}`");
+            let diagnostic = Diagnostic::new(anchor.span(), message);
+            return Err(diagnostic.and(field.span(), "the limit".to_owned()).help("take it out"));
+        }
+        Some(anchor) => u8::try_from(*anchor.get_ref()).unwrap_or(u8::MAX),
+        None => 1,
+    };
+    Calendar::new(period, zone, anchor).map_err(|error| {
+        match (error, written.anchor, written.zone) {
+            (CalendarError::Anchor, Some(anchor), _) => {
+                let (message, help) = match period {
+                    Period::Week => (
+                        "the anchor of a week is a day from 1 to 7",
+                        "1 is Monday, the default; 7 is Sunday",
+                    ),
+                    _ => (
+                        "the anchor of a month is a day from 1 to 31",
+                        "in a shorter month, the period starts on its last day",
+                    ),
+                };
+                Diagnostic::new(anchor.span(), message).help(help)
+            }
+            (_, _, Some(zone)) => unknown_zone(zone),
+            _ => Diagnostic::new(field.span(), error.to_string()),
+        }
+    })
+}
+
+/// The error of a zone that does not exist.
+pub(in crate::policy::build) fn unknown_zone(zone: &Spanned<String>) -> Diagnostic {
+    let message = format!("there is no time zone `{}`", cut(zone.get_ref(), 64));
+    let help = "write the IANA name, such as `Europe/Berlin` or `UTC`";
+    Diagnostic::new(zone.span(), message).help(help)
+}
+
+/// Parses a number and a period.
+///
+/// # Errors
+/// What is wrong, and what to write instead.
+fn parse(text: &str) -> Result<(u64, Period), (String, String)> {
+    let wrong = |message: String, help: String| Err((message, help));
+    let shown = cut(text, 40);
+    let not_a_limit = || wrong(format!("`{shown}` is not a limit"), LOOKS_LIKE.to_owned());
+    if text.len() > 64 {
+        return not_a_limit();
+    }
+    let (tokens, word) = text.split_once('/').unwrap_or((text, ""));
+    if tokens.is_empty() || !tokens.bytes().all(|byte| byte.is_ascii_digit()) {
+        return not_a_limit();
+    }
+    let Ok(tokens) = tokens.parse::<u64>() else {
+        return wrong("the limit is too large".to_owned(), LOOKS_LIKE.to_owned());
+    };
+    if let Some(period) = Period::ALL.into_iter().find(|period| period.word() == word) {
+        return Ok((tokens, period));
+    }
+    if word.is_empty() {
+        let help = format!("for a day, write `{tokens}/d`");
+        return wrong("the limit has no period".to_owned(), help);
+    }
+    let lower = word.trim().to_ascii_lowercase();
+    let meant = OTHER_WORDS
+        .into_iter()
+        .find(|(period, words)| period.word() == lower || words.contains(&lower.as_str()));
+    let help = meant.map_or_else(
+        || LOOKS_LIKE.to_owned(),
+        |(period, _)| format!("write `{tokens}/{}`", period.word()),
+    );
+    wrong(format!("`{}` is not a period of a fixed window", cut(word, 24)), help)
+}
