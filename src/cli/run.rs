@@ -23,7 +23,7 @@ use super::{EXIT_BUG, EXIT_UNAVAILABLE};
 use crate::acme::AcmeHandles;
 use crate::acme::running::present_stored;
 use crate::clock;
-use crate::downstream::descriptors;
+use crate::downstream::descriptors::{self, LimitTooLow};
 use crate::downstream::intake::Intake;
 use crate::downstream::pressure::Pressure;
 use crate::failure::{Event, Failures};
@@ -92,10 +92,9 @@ fn serve(
     parts: Parts,
     predecessor: Option<Predecessor>,
 ) -> ExitCode {
-    let Parts { opened, metrics, telemetry, appending, prepared } = parts;
+    let Parts { most_connections, opened, metrics, telemetry, appending, prepared } = parts;
     let Opened { listeners, admin, sockets } = opened;
     let server = policy.server.clone();
-    let most_connections = open_files(&server.limits);
     log::count_panics(&metrics);
     let max_buckets = policy.memory.max_buckets;
     let store = Arc::new(match &predecessor {
@@ -150,8 +149,11 @@ fn serve(
 }
 
 /// Raises the limit of open files. Returns how many client connections it allows; warns if the file allows more.
-fn open_files(limits: &ServerLimits) -> usize {
-    let Some(limit) = descriptors::raise_limit() else { return usize::MAX };
+///
+/// # Errors
+/// If the limit is too low to start with.
+fn open_files(limits: &ServerLimits) -> Result<usize, LimitTooLow> {
+    let Some(limit) = descriptors::raise_limit()? else { return Ok(usize::MAX) };
     let most = descriptors::most_connections(limit);
     if let Some(max_connections) = limits.max_connections
         && most < max_connections
@@ -163,7 +165,7 @@ fn open_files(limits: &ServerLimits) -> usize {
     } else if most < limits.max_connections() {
         info!("the limit of {limit} open files allows {most} client connections");
     }
-    most
+    Ok(most)
 }
 
 /// Logs where clients and operators connect.
@@ -176,6 +178,8 @@ fn show(listeners: &[(Settings, ClientListener)], admin: &Listener) {
 
 /// What can fail at the start.
 struct Parts {
+    /// Client connections that the limit of open files allows.
+    most_connections: usize,
     opened: Opened,
     metrics: Arc<Metrics>,
     telemetry: Telemetry,
@@ -193,6 +197,10 @@ impl Parts {
         files: TlsFiles,
         inherited: &mut Inherited,
     ) -> Result<Self, (String, ExitCode)> {
+        let most_connections = open_files(&policy.server.limits).map_err(|error| {
+            error!("cannot start: {error}");
+            (error.to_string(), ExitCode::FAILURE)
+        })?;
         let opened = Opened::of(policy, inherited);
         let opened = opened.and_then(|it| it.whole(inherited)).map_err(|bind_error| {
             error!("{bind_error}");
@@ -213,7 +221,7 @@ impl Parts {
             error!("cannot start: {error}");
             (error.to_string(), ExitCode::FAILURE)
         })?;
-        Ok(Self { opened, metrics, telemetry, appending, prepared })
+        Ok(Self { most_connections, opened, metrics, telemetry, appending, prepared })
     }
 }
 

@@ -1,20 +1,38 @@
 //! The limit of open files, of which every connection needs one.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use thiserror::Error;
 
 /// Descriptors of a share of the limit that are kept for upstream connections, logs and files: a tenth, at
 /// least this number.
 const LEAST_RESERVE: u64 = 64;
 
+/// Least limit of open files to start with. The threads of the process need some 45 of them, more with further
+/// listeners.
+const LEAST_LIMIT: u64 = 128;
+
+/// Error: the limit of open files is below [`LEAST_LIMIT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "the limit of {limit} open files is too low: at least {LEAST_LIMIT} are needed; raise the hard limit (LimitNOFILE \
+     of systemd, ulimit -Hn)"
+)]
+pub struct LimitTooLow {
+    /// Limit in force.
+    limit: u64,
+}
+
 /// Raises the soft limit of open files to the hard limit, which needs no privilege. Returns the limit in force;
 /// `None` if there is none or the system does not say.
-pub fn raise_limit() -> Option<u64> {
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+///
+/// # Errors
+/// If the limit is too low to start with.
+pub fn raise_limit() -> Result<Option<u64>, LimitTooLow> {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return Ok(None) };
     // The soft limit of old programs is low because of select(2), which is not used here.
-    if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() {
-        return Some(hard);
-    }
-    Some(soft)
+    let is_raised = soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok();
+    let limit = if is_raised { hard } else { soft };
+    if limit < LEAST_LIMIT { Err(LimitTooLow { limit }) } else { Ok(Some(limit)) }
 }
 
 /// The number of open descriptors of the process, and their limit; `None` if the system does not say, as Linux

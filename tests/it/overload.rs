@@ -232,6 +232,22 @@ fn row_69_idle_connections_are_closed_before_upstreams_get_no_descriptors() {
 }
 
 #[test]
+fn row_69_too_low_a_limit_of_open_files_is_an_error_of_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gateway.toml");
+    std::fs::write(&path, full_config(&config("", ""))).unwrap();
+    for limit in ["24", "48", "127"] {
+        let mut limited = Command::new("prlimit");
+        limited.arg(format!("--nofile={limit}")).arg(env!("CARGO_BIN_EXE_tollgate"));
+        let output = limited.arg("run").arg(&path).output().unwrap();
+        let log = String::from_utf8_lossy(&output.stderr);
+        let message = format!("cannot start: the limit of {limit} open files is too low");
+        assert!(log.contains(&message) && !log.contains("bug"), "{log}");
+        assert_eq!(output.status.code(), Some(1), "{log}");
+    }
+}
+
+#[test]
 fn row_69_low_limit_of_open_files_bounds_the_connections() {
     let limits = "max_connections = 5000\nmax_connections_per_ip = 5000";
     let gateway = Gateway::start_with(&full_config(&config(limits, "")), |command| {
