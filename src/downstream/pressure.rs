@@ -31,6 +31,8 @@ struct Shared {
     open: OpenConnections,
     /// How many connections the limit of open files allows.
     most_connections: usize,
+    /// Connections accepted so far.
+    accepted: AtomicU64,
     /// When descriptors were exhausted last, in microseconds; [`NEVER`].
     exhausted: AtomicU64,
     /// When connections were last closed to make room, in microseconds.
@@ -50,6 +52,10 @@ const NEVER: u64 = u64::MAX;
 /// Time between two looks at memory and descriptors.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// Accepted connections after which the memory is looked at in between: a flood of connections can fill the memory of
+/// a small container within [`INTERVAL`].
+const LOOK_AFTER_ACCEPTED: u64 = 64;
+
 /// Least time between two searches for connections to close for room, in microseconds.
 const ROOM_INTERVAL_US: u64 = 100_000;
 
@@ -65,6 +71,7 @@ impl Pressure {
         Self(Arc::new(Shared {
             open: OpenConnections::default(),
             most_connections,
+            accepted: AtomicU64::new(0),
             exhausted: AtomicU64::new(NEVER),
             made_room: AtomicU64::new(0),
             memory: watch::Sender::default(),
@@ -114,6 +121,15 @@ impl Pressure {
         }
     }
 
+    /// Counts an accepted connection. Looks at the memory after every [`LOOK_AFTER_ACCEPTED`] of them.
+    pub(super) fn note_accepted(&self) {
+        let accepted = self.0.accepted.fetch_add(1, Ordering::Relaxed) + 1;
+        let last = self.memory();
+        if last.max_bytes.is_some() && accepted.is_multiple_of(LOOK_AFTER_ACCEPTED) {
+            self.look_at_memory(last.max_bytes);
+        }
+    }
+
     /// Closes idle connections if few more are allowed.
     pub(super) fn make_room(&self, max: usize) {
         let missing = overload::missing_room(self.0.open.count(), max);
@@ -149,28 +165,30 @@ impl Pressure {
 
     /// Looks at memory and descriptors once a second. Never ends.
     pub(super) async fn watch(&self, current: &CurrentSnapshot) {
-        let root = Path::new("/");
         loop {
             let policy = Arc::clone(&current.load().policy);
             let max_bytes = match policy.memory.max_bytes {
-                MaxBytes::Cgroup => cgroup_limit(root).map(|limit| limit / 10 * 9),
+                MaxBytes::Cgroup => cgroup_limit(Path::new("/")).map(|limit| limit / 10 * 9),
                 MaxBytes::Bytes(bytes) => Some(bytes),
                 MaxBytes::Off => None,
             };
-            let connections = self.0.open.count();
-            let used_bytes = resident_bytes(root).unwrap_or_default();
-            self.look_at_memory(MemoryReading { used_bytes, max_bytes, connections });
+            self.look_at_memory(max_bytes);
             self.look_at_usage(clock::now());
+            let connections = self.0.open.count();
             self.0.series.show(connections, self.max_connections(&policy), max_bytes);
             tokio::time::sleep(INTERVAL).await;
         }
     }
 
-    fn look_at_memory(&self, reading: MemoryReading) {
-        *self.0.reading.lock() = reading;
+    fn look_at_memory(&self, max_bytes: Option<u64>) {
+        let connections = self.0.open.count();
+        let used_bytes = resident_bytes(Path::new("/")).unwrap_or_default();
+        let reading = MemoryReading { used_bytes, max_bytes, connections };
+        // Held to the end, so that looks of several threads follow one another.
+        let mut last = self.0.reading.lock();
+        *last = reading;
         let before = *self.0.memory.borrow();
         let state = before.next(reading);
-        let MemoryReading { used_bytes, max_bytes, connections } = reading;
         match (before.is_over, state.is_over) {
             (false, true) => warn!(
                 used_bytes,

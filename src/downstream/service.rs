@@ -136,6 +136,7 @@ where
         };
         match accepted {
             Ok((Some(entry), socket)) => {
+                pressure.note_accepted();
                 tokio::spawn(Arc::clone(&endpoint).serve(socket, entry));
             }
             Ok((None, _)) => {}

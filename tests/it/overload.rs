@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::http2::Client;
 use crate::support::{
-    Connection, DEMO, Gateway, Request, Stopwatch, TIMEOUT, Upstream, eventually, full_config,
-    inconclusive, proxy_to, sleep_for, timed_below, within,
+    Connection, DEMO, Gateway, MemoryCgroup, Request, Stopwatch, TIMEOUT, Upstream, eventually,
+    full_config, inconclusive, proxy_to, sleep_for, timed_below, within,
 };
 
 /// A client that sends one request after the other on one connection.
@@ -447,6 +447,46 @@ fn row_100_default_limit_is_nine_tenths_of_that_of_the_cgroup() {
     small.apply(&config("", UNLIMITED));
     eventually("the end of the overload", || (!is_overloaded(&small, "memory")).then_some(()));
     assert_eq!(status(&small)["memory"]["max_bytes"], Value::Null);
+}
+
+#[test]
+fn row_100_flood_does_not_reach_the_limit_of_a_real_cgroup() {
+    const MIB: u64 = 1 << 20;
+    let limits = "max_connections = 15000\nmax_connections_per_ip = 15000";
+    let resident = |gateway: &Gateway| {
+        let memory = || status(gateway)["memory"]["resident_bytes"].as_u64();
+        eventually("the memory", || memory().filter(|bytes| *bytes != 0))
+    };
+    let first = resident(&Gateway::start(&config(limits, "")));
+    let Some(cgroup) = MemoryCgroup::create(first + 32 * MIB) else {
+        return inconclusive("this user cannot create a memory cgroup");
+    };
+    let gateway = Gateway::start_with(&full_config(&config(limits, "")), |command| {
+        let mut inside = cgroup.run(command);
+        inside.env_remove("TOLLGATE_LOG").env("NO_COLOR", "1");
+        *command = inside;
+    });
+    let busy = BusyClient::start(gateway.address);
+    let mut open = Vec::new();
+    // Idle connections of HTTP/2, which need most memory.
+    let overloaded = (0..6_000).find(|number| {
+        // Once the gateway accepts none, the kernel has room for few.
+        let client = TcpStream::connect_timeout(&gateway.listener(1), Duration::from_millis(200));
+        let is_open = client.is_ok();
+        if let Ok(mut client) = client {
+            client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").ok();
+            open.push(client);
+        }
+        (!is_open || number % 100 == 0) && rejected(&gateway, "memory") > 0
+    });
+    assert!(overloaded.is_some(), "{} bytes of {first} at first", resident(&gateway));
+    assert_eq!(gateway.get("/").status, 200);
+    assert!(busy.stop() > 0);
+    drop(open);
+    eventually("the end of the overload", || (!is_overloaded(&gateway, "memory")).then_some(()));
+    assert_eq!(gateway.get("/").status, 200);
+    assert_eq!(cgroup.killed(), 0);
+    drop(gateway);
 }
 
 #[test]

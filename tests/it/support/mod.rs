@@ -1,6 +1,7 @@
 //! Fixtures. Each stops its processes and threads when dropped.
 
 mod authority;
+mod cgroup;
 mod child;
 mod closed_port;
 mod collector;
@@ -27,6 +28,7 @@ mod wait;
 mod wall_clock;
 
 pub(crate) use authority::{Authority, Issued};
+pub(crate) use cgroup::MemoryCgroup;
 pub(crate) use closed_port::ClosedPort;
 pub(crate) use collector::{Collector, Span};
 pub(crate) use config::{DEMO, key, proxy_to};
