@@ -8,8 +8,8 @@ from pathlib import Path
 
 from .gateways import OPEN, SHUT, Quota, Site
 from .gateways.gateway import Gateway
-from .jobs import FOUR_IN_MEMORY, FOUR_IN_REDIS, ONE_IN_MEMORY, ONE_IN_REDIS
-from .load import Load, run
+from .jobs import FOUR_IN_MEMORY, FOUR_IN_REDIS, ONE_IN_MEMORY, ONE_IN_REDIS, OVER_TLS
+from .load import Load, Tool, run
 from .processes import Failure, Program, free_port
 from .servers import Certificate, Redis, Upstream, path_of
 
@@ -22,6 +22,8 @@ LESSONS: list[tuple[Gateway, Quota, Load]] = [
     (FOUR_IN_MEMORY, OPEN, Load(path=path_of("64 KB"))),
     (ONE_IN_REDIS, SHUT, Load()),
     (ONE_IN_MEMORY, OPEN, Load(keys="uniform")),
+    (OVER_TLS, OPEN, Load(Tool.WRK_TLS)),
+    (OVER_TLS, OPEN, Load(Tool.H2LOAD, connections=8)),
 ]
 
 
