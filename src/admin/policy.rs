@@ -129,6 +129,9 @@ struct Limit {
     /// Periods of a fixed window, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     periods: Option<String>,
+    /// Longest time that a request waits in a leaky bucket, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_delay_ms: Option<u64>,
 }
 
 /// Clients that are exempt from a rule.
@@ -231,6 +234,7 @@ fn limits(policy: &policy::Policy, rule: &policy::Rule) -> Vec<Limit> {
         rate_is: grant.written.setting(),
         burst: grant.limit.capacity(),
         periods: grant.written.calendar().map(wording::periods),
+        max_delay_ms: grant.written.max_delay_us().map(|us| us / 1_000),
     };
     let plans = (0..).zip(&rule.grant_by_plan).filter_map(|(plan, grant)| {
         Some(limit(Some(policy.plan_name(plan).to_owned()), None, grant.as_ref()?))

@@ -32,6 +32,8 @@ table! {
         /// Capacity of a bucket: a number of tokens, or a duration such as `5m` for what the rate yields in it.
         /// Default: the number in the rate; with `limit`, a tenth of the limit.
         pub burst: Field<Burst>,
+        /// Of a leaky bucket: longest time that a request waits, `1ms` to `10m`. Default: `"1s"`.
+        pub max_delay: Field<String>,
         /// Of a fixed window: IANA name of the time zone in which days, weeks, months and years begin. Default:
         /// `"UTC"`.
         pub zone: Field<String>,
@@ -39,7 +41,7 @@ table! {
         /// month; per week, 1 (Monday) to 7 (Sunday). Default: 1.
         pub anchor: Field<u64>,
         /// Limits of single plans, by plan: `{ rate, burst }` or `{ limit, burst }`; of a fixed window,
-        /// `{ limit }`.
+        /// `{ limit }`; of a leaky bucket, `{ rate, max_delay }`.
         pub plans: Named<Grant>,
         /// Names of the routes that the rule counts. Default: all.
         pub routes: List,
@@ -59,7 +61,7 @@ table! {
 }
 
 table! {
-    /// `{ rate, burst }` or `{ limit, burst }`: the limit of one plan or one key.
+    /// `{ rate, burst }`, `{ limit, burst }`, `{ limit }` or `{ rate, max_delay }`: the limit of one plan or one key.
     pub struct Grant {
         /// Refill rate, such as `10/s`.
         pub rate: Field<String>,
@@ -69,6 +71,8 @@ table! {
         /// Capacity of a bucket: a number of tokens, or a duration such as `5m` for what the rate yields in it.
         /// Default: the number in the rate; with `limit`, a tenth of the limit.
         pub burst: Field<Burst>,
+        /// Of a leaky bucket: longest time that a request waits, `1ms` to `10m`. Default: that of the rule.
+        pub max_delay: Field<String>,
     }
 }
 

@@ -103,6 +103,9 @@ table! {
         /// Maximum number of open connections from one address, 1 to 10000000. The first `clients.ipv6_prefix`
         /// bits of an IPv6 address count. Default: 1000.
         pub max_connections_per_ip: Field<u64>,
+        /// Maximum number of requests that wait because of rules with `kind = "leaky_bucket"`, 1 to 10000000. Further
+        /// ones get 429, and take nothing from any limit. Default: 10000.
+        pub max_waiting_requests: Field<u64>,
         /// Whether `/ready` answers 503 while the gateway is out of file descriptors or memory. Default:
         /// `false`.
         pub unready_on_overload: Field<bool>,

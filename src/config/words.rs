@@ -9,6 +9,8 @@ words! {
         TokenBucket,
         /// A number of tokens in each calendar period, such as a day or a month.
         FixedWindow,
+        /// Requests that wait, so that they follow one another at a constant rate.
+        LeakyBucket,
     }
 
     /// Whether a rule is enforced.

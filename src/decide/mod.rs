@@ -109,6 +109,8 @@ pub enum Rejection {
     TraceNotNamed,
     /// A limit cannot count by one of the headers.
     Header(UncountableHeader),
+    /// As many requests wait because of leaky buckets as `server.limits.max_waiting_requests` allows.
+    QueueFull,
 }
 
 /// Why a request needs an API key, or another one.

@@ -13,7 +13,7 @@ use crate::limit::charge::Charge;
 use crate::limit::cost::Cost;
 use crate::policy::matcher::takes;
 use crate::policy::settings::KeySource;
-use crate::policy::{Dimension, Policy};
+use crate::policy::{Dimension, Policy, WrittenLimit};
 
 /// Methods that `clients.limits_path` accepts, as the `Allow` header lists them.
 pub const OWN_LIMITS_METHODS: &str = "GET, HEAD, OPTIONS";
@@ -137,6 +137,10 @@ fn rejected(policy: &Policy, rejection: Rejection) -> (StatusCode, String) {
         Rejection::BodyTooLarge { max_bytes } => {
             (StatusCode::PAYLOAD_TOO_LARGE, body_too_large(max_bytes))
         }
+        Rejection::QueueFull => (
+            LIMITED,
+            "Too many requests are waiting at the gateway at the moment; retry later.".to_owned(),
+        ),
         Rejection::NoRoute => {
             (StatusCode::NOT_FOUND, "No route matches this host, path and method.".to_owned())
         }
@@ -263,6 +267,9 @@ pub fn limited(
     };
     if let Some(written) = written {
         let _ = write!(text, "{written}, ");
+    }
+    if let Some(max_delay_us) = written.and_then(WrittenLimit::max_delay_us) {
+        let _ = write!(text, "delay up to {} ms, ", max_delay_us / 1_000);
     }
     let _ = match written.filter(|written| !written.has_burst()) {
         Some(_) => write!(text, "plan {plan}) "),

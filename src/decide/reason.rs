@@ -55,6 +55,8 @@ pub enum Reason {
     TooManyHeaders,
     /// The `Content-Length` is larger than `max_body_bytes`.
     BodyTooLarge,
+    /// Too many requests wait because of leaky buckets.
+    QueueFull,
     /// See [`PathError::DotSegment`].
     DotSegment,
     /// See [`PathError::BadEscape`].
@@ -102,7 +104,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 41] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -125,6 +127,7 @@ impl Reason {
         Self::HeadersTooLarge,
         Self::TooManyHeaders,
         Self::BodyTooLarge,
+        Self::QueueFull,
         Self::DotSegment,
         Self::InvalidEncoding,
         Self::AmbiguousPath,
@@ -190,6 +193,7 @@ impl Reason {
             Self::HeadersTooLarge => "headers_too_large",
             Self::TooManyHeaders => "too_many_headers",
             Self::BodyTooLarge => "body_too_large",
+            Self::QueueFull => "queue_full",
             Self::DotSegment => "dot_segment",
             Self::InvalidEncoding => "invalid_encoding",
             Self::AmbiguousPath => "ambiguous_path",
@@ -241,6 +245,7 @@ impl From<Rejection> for Reason {
             Rejection::OwnLimitsMethod | Rejection::TraceNotNamed => Self::MethodNotAllowed,
             Rejection::NoRoute => Self::NoRoute,
             Rejection::BodyTooLarge { .. } => Self::BodyTooLarge,
+            Rejection::QueueFull => Self::QueueFull,
             Rejection::Header(header) => match header.fault {
                 HeaderFault::DifferentValues => Self::ConflictingHeaders,
                 HeaderFault::HopByHop => Self::HopByHopHeader,

@@ -167,6 +167,9 @@ pub struct Charge {
     /// Periods of a fixed window, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub periods: Option<String>,
+    /// Longest time that a request waits in a leaky bucket, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_delay_ms: Option<u64>,
     /// Where the rate is configured: `rule`, `plan` or `key`.
     pub rate_of: &'static str,
     /// Tokens that the request takes.

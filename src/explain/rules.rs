@@ -130,6 +130,7 @@ impl RequestContext<'_> {
             rate_is: written.map_or("rate", WrittenLimit::setting),
             burst: charge.limit.capacity(),
             periods: written.and_then(WrittenLimit::calendar).map(wording::periods),
+            max_delay_ms: written.and_then(WrittenLimit::max_delay_us).map(|us| us / 1_000),
             rate_of,
             cost: charge.cost_in_tokens(),
             bucket: script::key(prefix, charge.bucket, &name),

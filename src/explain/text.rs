@@ -163,16 +163,22 @@ impl Page {
         };
         let Charge { rate, rate_is, burst, cost, .. } = charge;
         let limit = if *rate_is == "limit" { "limit " } else { "" };
-        let numbers = match &charge.periods {
-            Some(periods) => format!("{limit}{rate}, {periods}{configured_for}, takes {cost}"),
-            None => format!("{limit}{rate}, burst {burst}{configured_for}, takes {cost}"),
+        let detail = match (&charge.periods, charge.max_delay_ms) {
+            (Some(periods), _) => periods.clone(),
+            (None, Some(max_delay_ms)) => format!("delay up to {max_delay_ms} ms"),
+            (None, None) => format!("burst {burst}"),
         };
+        let numbers = format!("{limit}{rate}, {detail}{configured_for}, takes {cost}");
         let failure = format!("{mode}; on_failure {}", rule.on_failure);
         let name_bold = self.painted(BOLD, name);
         self.line(left, &format!("{mark} {name_bold}  {numbers}; {failure}"));
         let indent = " ".repeat(name.chars().count() + 4);
         if let Some(level) = &charge.level {
-            let line = format!("{indent}{}", level_words(level, *burst));
+            let words = match charge.max_delay_ms {
+                Some(_) if level.enough => format!("waits for {} ms", level.full_after_ms),
+                _ => level_words(level, *burst),
+            };
+            let line = format!("{indent}{words}");
             let style = if level.enough { Style::new() } else { BAD };
             let line = self.painted(style, &line);
             self.line("", &line);

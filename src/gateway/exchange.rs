@@ -8,6 +8,7 @@ use pingora::prelude::Result;
 use prometheus::IntGauge;
 
 use super::respond::failure;
+use super::waiting::Wait;
 use crate::decide::decision::Decision;
 use crate::decide::reason::{Failure, Reason};
 use crate::downstream::ConnectionInfo;
@@ -43,6 +44,10 @@ pub struct Exchange {
     pub decision: Option<Decision>,
     /// Time of the check of the rate limits, if any rule applies.
     pub check: Option<CheckTime>,
+    /// The wait that leaky buckets demand, until it begins.
+    pub(super) wait: Option<Wait>,
+    /// Microseconds that it has waited because of leaky buckets; `None` if it need not wait.
+    pub waited_us: Option<u64>,
     /// Number of upstream endpoints that have been selected for the request.
     pub tries: usize,
     /// The upstream endpoint that was selected last.
@@ -120,6 +125,8 @@ impl Exchange {
             route: None,
             decision: None,
             check: None,
+            wait: None,
+            waited_us: None,
             tries: 0,
             server: None,
             forwarded: None,

@@ -7,11 +7,12 @@ use http::header;
 use pingora::proxy::Session;
 
 use super::exchange::{CheckTime, Exchange};
-use super::{Gateway, forward};
+use super::waiting::Wait;
+use super::{Gateway, forward, waiting};
 use crate::clock;
 use crate::decide::decision::Decision;
 use crate::decide::raw_head::RawHead;
-use crate::decide::{self, Head, Precheck};
+use crate::decide::{self, Head, Precheck, Rejection};
 use crate::limit::charge::Charges;
 use crate::policy::client::Client;
 use crate::request_id::RequestId;
@@ -46,6 +47,15 @@ impl Gateway {
         if let Some(rule) = required_by {
             snapshot.series.refused_by_policy(&self.metrics, policy, rule, client.plan);
         }
+        let place = if waiting::can_delay(policy, &charges) {
+            let place = self.waiting.enter(policy.server.limits.max_waiting_requests);
+            if place.is_none() {
+                return Decision::Rejected(Rejection::QueueFull);
+            }
+            place
+        } else {
+            None
+        };
         let taken = self.take(exchange, &client, charges).await;
         let mut decision = Decision::of(refusal, taken, || self.limiter.retry_after_us());
         if let Decision::Allowed { check, shadow_key_rules } = &mut decision {
@@ -57,6 +67,9 @@ impl Gateway {
             for rule in route.into_iter().flat_map(denials) {
                 snapshot.series.refused_by_policy(&self.metrics, policy, rule, client.plan);
                 shadow_key_rules.push(rule);
+            }
+            if let (Some(place), Some(check)) = (place, check) {
+                exchange.wait = Wait::of(policy, check, place);
             }
         }
         decision

@@ -2,7 +2,7 @@
 //!
 //! Reading order: this file (the phases), `exchange` (the state of one request), `http2_request` (requests
 //! that clients send over HTTP/2), `redirect` (listeners that only redirect), `judge` (whether a request is
-//! allowed), `respond` (responses of the gateway itself), `limit_headers` and `header_text` (rate limit
+//! allowed), `waiting` (requests that leaky buckets delay), `respond` (responses of the gateway itself), `limit_headers` and `header_text` (rate limit
 //! headers), `peer` (which upstream server gets the request), `forward` (the request to the upstream),
 //! `http2` (requests to upstreams over HTTP/2; Pingora sends those over HTTP/1.1), `upstream_response` (the
 //! response from the upstream), `body_drain` (unread request bodies), `own_limits` (a client's own limits),
@@ -31,6 +31,7 @@ mod telemetry;
 mod trace;
 mod upgrade;
 mod upstream_response;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +56,7 @@ use crate::failure::test_point;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::Audit;
 use crate::observe::log_interval::LogInterval;
-use crate::observe::metrics::Metrics;
+use crate::observe::metrics::{Metrics, seconds};
 use crate::observe::traces::Traces;
 use crate::runtime::CurrentSnapshot;
 use crate::store::limiter::{Limiter, Source};
@@ -63,6 +64,7 @@ use crate::upstream::connection::{Attempt, TimedOut};
 use bearer_hint::BearerHint;
 use exchange::Exchange;
 use respond::failure;
+use waiting::Queue;
 
 /// Maximum number of interim responses (102, 103) to one request.
 const MAX_INTERIM: usize = 32;
@@ -86,6 +88,7 @@ pub struct Gateway {
     checks: [Histogram; Source::COUNT],
     bearer_hint: BearerHint,
     rejections: Rejections,
+    waiting: Queue,
     /// Bounds the log lines of failures that clients can cause at will.
     at_will_log: LogInterval,
 }
@@ -103,6 +106,7 @@ impl Gateway {
     ) -> Self {
         let checks = Source::ALL.map(|source| metrics.checks(source));
         let bearer_hint = BearerHint::default();
+        let waiting = Queue::new(metrics.waits.waiting.clone());
         let at_will_log = LogInterval::new(AT_WILL_LOG_INTERVAL_S);
         Self {
             current,
@@ -115,6 +119,7 @@ impl Gateway {
             checks,
             bearer_hint,
             rejections,
+            waiting,
             at_will_log,
         }
     }
@@ -191,6 +196,11 @@ impl ProxyHttp for Gateway {
         self.record_refusals(exchange, &decision);
         exchange.decision = Some(decision);
         trace::begin(session, exchange);
+        if let Some(wait) = exchange.wait.take() {
+            let waited_us = Box::pin(wait.end(session)).await?;
+            exchange.waited_us = Some(waited_us);
+            self.metrics.waits.duration.observe(seconds(waited_us));
+        }
         // Only the client can make a response of the gateway fail. Pingora names no source of errors of HTTP/2.
         respond::respond(session, exchange).await.map_err(Error::into_down)
     }

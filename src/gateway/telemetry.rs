@@ -186,6 +186,7 @@ fn record(session: &Session, exchange: &Exchange, decision: Summary, total_us: u
         timings: Timings {
             total: total_us,
             check: exchange.check.map(|check| check.took),
+            wait: exchange.waited_us,
             upstream: exchange.upstream_us,
             parts: exchange.marks.times(exchange.started.saturating_add(total_us)),
         },

@@ -3,7 +3,7 @@
 //!
 //! Reading order:
 //! - [`kind`]: [`Limit`], the parameters of a limit of any kind;
-//! - [`token_bucket`], [`fixed_window`]: the kinds; [`calendar`], [`unix_time`]: the periods of the latter;
+//! - [`token_bucket`], [`leaky_bucket`], [`fixed_window`]: the kinds; [`calendar`], [`unix_time`]: the periods of the latter;
 //! - [`bucket`]: state of one bucket;
 //! - [`cost`]: tokens that a request takes;
 //! - [`charge`]: one request checked against several buckets, all or nothing;
@@ -46,6 +46,7 @@ pub mod cost;
 pub mod debt;
 pub mod fixed_window;
 pub mod kind;
+pub mod leaky_bucket;
 pub mod membership;
 pub mod share;
 pub mod token_bucket;

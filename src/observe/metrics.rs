@@ -66,6 +66,9 @@ const CHECK_SECONDS: [f64; 12] = [
     0.1,
 ];
 
+/// Histogram bounds of the time that a request waits because of leaky buckets, in seconds.
+const WAIT_SECONDS: [f64; 10] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 60.0];
+
 /// Histogram bounds of the number of checks in one call to Redis.
 const BATCH_CHECKS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
 
@@ -80,6 +83,8 @@ pub struct Metrics {
     check_duration: HistogramVec,
     /// Number of requests that have begun and not yet ended.
     pub in_flight: IntGauge,
+    /// Requests that wait because of leaky buckets.
+    pub waits: WaitSeries,
     /// Panics: bugs of tollgate.
     pub panics: IntCounter,
     /// Number of client connections, open and in total.
@@ -109,6 +114,14 @@ pub struct Metrics {
     pub acme_orders: IntCounterVec,
     /// What samples are made of.
     counts: Counts,
+}
+
+/// Requests that wait because of leaky buckets.
+pub struct WaitSeries {
+    /// How many wait.
+    pub waiting: IntGauge,
+    /// How long they wait, in seconds.
+    pub duration: Histogram,
 }
 
 // === impl Metrics ===
@@ -152,6 +165,7 @@ impl Metrics {
             )?,
             in_flight: series
                 .gauge("tollgate_requests_in_flight", "Requests in flight.")?,
+            waits: series.waits()?,
             panics: panics(&series)?,
             connections: ConnectionSeries::register(&series)?,
             overload: OverloadSeries::register(&series)?,
@@ -177,10 +191,7 @@ impl Metrics {
                 "Buckets evicted from this process before they were full again, for lack of room.",
             )?)?,
             log_dropped: log_dropped(&series)?,
-            access_log_dropped: series.keep(IntCounter::new(
-                "tollgate_access_log_dropped_total",
-                "Access log lines dropped because the output was full, too slow or closed.",
-            )?)?,
+            access_log_dropped: access_log_dropped(&series)?,
             tls: TlsSeries::register(&series)?,
             traces: TraceSeries::register(&series)?,
             audit_dropped: series.keep(IntCounter::new(
@@ -276,6 +287,13 @@ fn acme_orders(series: &Registrar) -> Result<IntCounterVec, prometheus::Error> {
 }
 
 /// Counts lines of the log of the process that are lost.
+fn access_log_dropped(series: &Registrar) -> Result<IntCounter, prometheus::Error> {
+    series.keep(IntCounter::new(
+        "tollgate_access_log_dropped_total",
+        "Access log lines dropped because the output was full, too slow or closed.",
+    )?)
+}
+
 fn log_dropped(series: &Registrar) -> Result<IntCounter, prometheus::Error> {
     series.keep(IntCounter::new(
         "tollgate_log_dropped_total",

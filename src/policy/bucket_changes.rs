@@ -72,12 +72,15 @@ pub fn between(old: &Policy, new: &Policy) -> Vec<BucketChange> {
                 let pair = Pair { old, new, was, is };
                 pair.separate_buckets(&mut push);
                 pair.counted_values(&mut push);
-                if was.kind != is.kind {
+                if !have_same_buckets(was.kind, is.kind) {
                     push(Effect::StartFull, Clients::All, "`kind` changes");
                 } else if pair.limits(old, was) != pair.limits(new, is) {
                     match is.kind {
                         Kind::TokenBucket => {
                             push(Effect::KeepFraction, Clients::All, "rate or burst changes");
+                        }
+                        Kind::LeakyBucket => {
+                            push(Effect::KeepFraction, Clients::All, "rate or delay changes");
                         }
                         Kind::FixedWindow => {
                             push(Effect::KeepUsed, Clients::All, "limit, zone or anchor changes");
@@ -88,6 +91,16 @@ pub fn between(old: &Policy, new: &Policy) -> Vec<BucketChange> {
         }
     }
     changes
+}
+
+/// Whether buckets of one kind are read as buckets of the other.
+fn have_same_buckets(was: Kind, is: Kind) -> bool {
+    let counts = |kind| match kind {
+        // A leaky bucket counts in a token bucket.
+        Kind::LeakyBucket => Kind::TokenBucket,
+        Kind::TokenBucket | Kind::FixedWindow => kind,
+    };
+    counts(was) == counts(is)
 }
 
 /// A rule before and after, with the same `per`.

@@ -220,6 +220,8 @@ pub enum Kind {
     TokenBucket,
     /// A number of tokens in each calendar period.
     FixedWindow,
+    /// Requests wait, so that they follow one another at a constant rate.
+    LeakyBucket,
 }
 
 impl Kind {
@@ -228,6 +230,7 @@ impl Kind {
         match self {
             Self::TokenBucket => "token_bucket",
             Self::FixedWindow => "fixed_window",
+            Self::LeakyBucket => "leaky_bucket",
         }
     }
 }
@@ -241,6 +244,13 @@ pub enum WrittenLimit {
     Limit(Rate),
     /// `limit` of a fixed window: tokens in each calendar period.
     Window(FixedWindow),
+    /// `rate` and `max_delay` of a leaky bucket.
+    Leaky {
+        /// At which requests pass.
+        rate: Rate,
+        /// Longest time that a request waits, in microseconds.
+        max_delay_us: u64,
+    },
 }
 
 impl WrittenLimit {
@@ -248,19 +258,27 @@ impl WrittenLimit {
     pub const fn calendar(self) -> Option<Calendar> {
         match self {
             Self::Window(window) => Some(window.calendar()),
-            Self::Rate(_) | Self::Limit(_) => None,
+            Self::Rate(_) | Self::Limit(_) | Self::Leaky { .. } => None,
         }
     }
 
     /// Whether the limit has a burst apart from its number.
     pub const fn has_burst(self) -> bool {
-        !matches!(self, Self::Window(_))
+        matches!(self, Self::Rate(_) | Self::Limit(_))
+    }
+
+    /// Longest time that a request waits in a leaky bucket, in microseconds.
+    pub const fn max_delay_us(self) -> Option<u64> {
+        match self {
+            Self::Leaky { max_delay_us, .. } => Some(max_delay_us),
+            Self::Rate(_) | Self::Limit(_) | Self::Window(_) => None,
+        }
     }
 
     /// Name of the setting.
     pub const fn setting(self) -> &'static str {
         match self {
-            Self::Rate(_) => "rate",
+            Self::Rate(_) | Self::Leaky { .. } => "rate",
             Self::Limit(_) | Self::Window(_) => "limit",
         }
     }
@@ -270,7 +288,7 @@ impl std::fmt::Display for WrittenLimit {
     /// The value of the setting: `100/s`, `1000/h`.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Rate(rate) | Self::Limit(rate) => rate.fmt(formatter),
+            Self::Rate(rate) | Self::Limit(rate) | Self::Leaky { rate, .. } => rate.fmt(formatter),
             Self::Window(window) => {
                 write!(formatter, "{}/{}", window.limit(), window.calendar().period().word())
             }

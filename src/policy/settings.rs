@@ -73,6 +73,8 @@ pub struct ServerLimits {
     pub max_connections: Option<usize>,
     /// Maximum number of open connections from one address, at least 1.
     pub max_connections_per_ip: usize,
+    /// Maximum number of requests that wait because of leaky buckets, at least 1.
+    pub max_waiting_requests: usize,
     /// Whether `/ready` responds 503 during an overload.
     pub unready_on_overload: bool,
 }

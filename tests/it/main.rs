@@ -107,5 +107,6 @@ mod traces;
 
 // Memory with an unbounded number of clients.
 mod idle;
+mod leaky_buckets;
 mod listeners;
 mod memory;

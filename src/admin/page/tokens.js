@@ -27,6 +27,10 @@ export function nextAfterMs({ kind, tokens, burst, window_ms: empty, full_after_
   return Math.max(0, Math.ceil(full - spare));
 }
 
-/** The limit in words: "10/s, burst 20", or "1000/month, months from day 1 in UTC". */
-export const limitText = ({ kind, rate, burst, periods }) =>
-  (kind === "fixed_window" || periods ? [rate, periods].filter(Boolean).join(", ") : `${rate}, burst ${whole(burst)}`);
+/** The limit in words: "10/s, burst 20", "1000/month, months from day 1 in UTC", or
+ * "100/s, delay up to 500 ms". */
+export const limitText = ({ kind, rate, burst, periods, max_delay_ms: delay }) => {
+  if (kind === "fixed_window" || periods) return [rate, periods].filter(Boolean).join(", ");
+  if (delay !== undefined) return `${rate}, delay up to ${whole(delay)} ms`;
+  return `${rate}, burst ${whole(burst)}`;
+};

@@ -145,6 +145,7 @@ members! { |name, line, record, resolved|
     Server => line.server(name, record.server),
     Total => line.milliseconds(name, Some(record.timings.total)),
     Check => line.milliseconds(name, record.timings.check),
+    Wait => line.milliseconds(name, record.timings.wait),
     UpstreamTime => line.milliseconds(name, record.timings.upstream),
     Connection => line.string(name, record.is_reused.map(connection)),
     Connect => line.milliseconds(name, record.timings.parts.connect),

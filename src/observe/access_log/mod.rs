@@ -106,6 +106,8 @@ pub struct Timings {
     pub total: u64,
     /// The check against the limits, if a bucket was read.
     pub check: Option<u64>,
+    /// The wait because of leaky buckets, if there was one.
+    pub wait: Option<u64>,
     /// From choosing an endpoint to the head of its response, if there was one.
     pub upstream: Option<u64>,
     /// The parts of the time with the upstream.

@@ -8,8 +8,8 @@ use prometheus::{
     IntGaugeVec, Opts, Registry,
 };
 
-use super::BATCH_CHECKS;
 use super::docs::Described;
+use super::{BATCH_CHECKS, WAIT_SECONDS, WaitSeries};
 use crate::store::redis::batch::CallSeries;
 use crate::store::redis::link::LinkSeries;
 use crate::store::redis::link::breaker::BreakerSeries;
@@ -90,6 +90,15 @@ impl Registrar {
             "Debts dropped beyond `memory.max_buckets`. Redis grants their tokens a second time.";
         let dropped = self.keep(IntCounter::new("tollgate_debts_dropped_total", help)?)?;
         Ok(CallSeries { calls, checks, ambiguous, settled, dropped })
+    }
+
+    pub(super) fn waits(&self) -> Result<WaitSeries, prometheus::Error> {
+        let help = "Requests that wait because of leaky buckets.";
+        let waiting = self.gauge("tollgate_waiting_requests", help)?;
+        let help = "Time that requests wait because of leaky buckets, in seconds. Those that pass at once do not count.";
+        let duration = HistogramOpts::new("tollgate_wait_seconds", help);
+        let duration = self.keep(Histogram::with_opts(duration.buckets(WAIT_SECONDS.to_vec()))?)?;
+        Ok(WaitSeries { waiting, duration })
     }
 
     pub(super) fn link(&self) -> Result<LinkSeries, prometheus::Error> {

@@ -95,6 +95,7 @@ names! {
     Server "server"
     Total "total_ms"
     Check "check_ms"
+    Wait "wait_ms"
     UpstreamTime "upstream_ms"
     Connection "connection"
     Connect "connect_ms"

@@ -1,6 +1,7 @@
 //! Builds limits from the grants of rules, plans and keys. The rule's kind reads the settings of a grant.
 
 pub(super) mod fixed_window;
+mod leaky_bucket;
 mod token_bucket;
 
 use std::collections::HashMap;
@@ -41,6 +42,8 @@ pub(super) struct Written<'a> {
     pub(super) rate: &'a Field<String>,
     pub(super) limit: &'a Field<String>,
     pub(super) burst: &'a Field<Burst>,
+    /// `max_delay` of the grant, else of the rule.
+    pub(super) max_delay: &'a Field<String>,
     /// `zone` of the rule.
     pub(super) zone: &'a Field<String>,
     /// `anchor` of the rule.
@@ -91,6 +94,9 @@ pub(super) fn required(
             let (what, help) = match written.kind {
                 Kind::TokenBucket => ("rate", "write `{ rate = \"10/s\", burst = 20 }`"),
                 Kind::FixedWindow => ("limit", "write `{ limit = \"10000/d\" }`"),
+                Kind::LeakyBucket => {
+                    ("rate", "write `{ rate = \"100/s\", max_delay = \"500ms\" }`")
+                }
             };
             let message = format!("`{}` has no {what}", path.join("."));
             diagnostics.push(Diagnostic::new(span, message).help(help));
@@ -107,9 +113,15 @@ pub(super) fn optional(
     limits: &mut Limits,
     diagnostics: &mut Diagnostics,
 ) -> Option<PlacedGrant> {
+    if let Some(delay) = written.max_delay.as_ref().filter(|_| written.kind != Kind::LeakyBucket) {
+        let message = "`max_delay` is for rules with `kind = \"leaky_bucket\"`";
+        diagnostics.push(Diagnostic::new(delay.span(), message).help("take it out"));
+        return None;
+    }
     let ReadLimit { limit, written, span, is_default_burst } = match written.kind {
         Kind::TokenBucket => token_bucket::read(written, path, diagnostics)?,
         Kind::FixedWindow => fixed_window::read(written, path, diagnostics)?,
+        Kind::LeakyBucket => leaky_bucket::read(written, path, diagnostics)?,
     };
     let grant = Grant { index: limits.index_of(limit), limit, written };
     Some(PlacedGrant { grant, owner: String::new(), span, is_default_burst })

@@ -173,6 +173,7 @@ fn plan_grants(
         rate: &table.rate,
         limit: &table.limit,
         burst: &table.burst,
+        max_delay: &table.max_delay,
         zone: &table.zone,
         anchor: &table.anchor,
     };
@@ -275,6 +276,11 @@ fn written<'a>(
         rate: &table.rate,
         limit: &table.limit,
         burst: &table.burst,
+        max_delay: if table.max_delay.is_some() {
+            &table.max_delay
+        } else {
+            rule.map_or(&None, |rule| &rule.max_delay)
+        },
         zone: rule.map_or(&None, |rule| &rule.zone),
         anchor: rule.map_or(&None, |rule| &rule.anchor),
     }
@@ -297,6 +303,10 @@ fn has_fitting_settings(kind: Kind, table: &written::Rule, diagnostics: &mut Dia
             let message = format!("`{setting}` is for rules with `kind = \"fixed_window\"`");
             wrong.push(Diagnostic::new(span, message).help("take it out, or add the kind"));
         }
+    }
+    if let Some(delay) = table.max_delay.as_ref().filter(|_| kind != Kind::LeakyBucket) {
+        let message = "`max_delay` is for rules with `kind = \"leaky_bucket\"`";
+        wrong.push(Diagnostic::new(delay.span(), message).help("take it out, or add the kind"));
     }
     let fits = wrong.is_empty();
     for diagnostic in wrong {

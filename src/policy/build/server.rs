@@ -121,6 +121,8 @@ fn limits(
     };
     let max_connections_per_ip =
         count("max_connections_per_ip", &limits.max_connections_per_ip, 1000, 1..=MAX_CONNECTIONS);
+    let max_waiting =
+        count("max_waiting_requests", &limits.max_waiting_requests, 10_000, 1..=MAX_CONNECTIONS);
     Some(ServerLimits {
         handshake_timeout: handshake_timeout?,
         head_timeout: head_timeout?,
@@ -130,6 +132,7 @@ fn limits(
         max_headers: max_headers?,
         max_connections: max_connections?,
         max_connections_per_ip: max_connections_per_ip?,
+        max_waiting_requests: max_waiting?,
         unready_on_overload: limits.unready_on_overload.as_ref().is_some_and(|it| *it.get_ref()),
     })
 }

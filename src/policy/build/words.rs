@@ -15,6 +15,7 @@ impl From<words::Kind> for crate::policy::Kind {
         match word {
             words::Kind::TokenBucket => Self::TokenBucket,
             words::Kind::FixedWindow => Self::FixedWindow,
+            words::Kind::LeakyBucket => Self::LeakyBucket,
         }
     }
 }

@@ -6,13 +6,13 @@ use std::process::Command;
 
 /// A cgroup below that of the tests, with a limit that the kernel enforces. It is removed when dropped; its processes
 /// must have ended.
-pub struct MemoryCgroup {
+pub(crate) struct MemoryCgroup {
     folder: PathBuf,
 }
 
 impl MemoryCgroup {
     /// Creates a cgroup with this limit; `None`: this user or this system does not allow it.
-    pub fn create(max_bytes: u64) -> Option<Self> {
+    pub(crate) fn create(max_bytes: u64) -> Option<Self> {
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         let places = own.lines().filter_map(|line| {
             let mut parts = line.splitn(3, ':');
@@ -36,7 +36,7 @@ impl MemoryCgroup {
     }
 
     /// The command that runs `command` in the cgroup.
-    pub fn run(&self, command: &Command) -> Command {
+    pub(crate) fn run(&self, command: &Command) -> Command {
         let mut inside = Command::new("sh");
         inside.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]);
         inside.arg(self.folder.join("cgroup.procs"));
@@ -45,7 +45,7 @@ impl MemoryCgroup {
     }
 
     /// Processes of the cgroup that the kernel has killed because of the limit.
-    pub fn killed(&self) -> u64 {
+    pub(crate) fn killed(&self) -> u64 {
         let read = |file| fs::read_to_string(self.folder.join(file)).ok();
         let events = read("memory.events").or_else(|| read("memory.oom_control")).unwrap();
         let line = events.lines().find_map(|line| line.strip_prefix("oom_kill "));

@@ -67,6 +67,7 @@ struct SerdeRecord<'a> {
     server: Option<SocketAddr>,
     total_ms: f64,
     check_ms: Option<f64>,
+    wait_ms: Option<f64>,
     upstream_ms: Option<f64>,
     connection: Option<&'static str>,
     connect_ms: Option<f64>,
@@ -110,6 +111,7 @@ fn by_serde(record: &Record) -> String {
         server: record.server,
         total_ms: milliseconds(record.timings.total),
         check_ms: record.timings.check.map(milliseconds),
+        wait_ms: record.timings.wait.map(milliseconds),
         upstream_ms: record.timings.upstream.map(milliseconds),
         connection: record.is_reused.map(connection),
         connect_ms: parts.connect.map(milliseconds),
@@ -159,7 +161,8 @@ prop_compose! {
         source in maybe(Just(Source::Redis)),
         (bytes_in, bytes_out) in any::<(u64, u64)>(),
         server in maybe(any::<SocketAddr>()),
-        (check, upstream) in (maybe(0..5_000_u64), maybe(any::<u32>().prop_map(u64::from))),
+        (check, wait, upstream) in
+            (maybe(0..5_000_u64), maybe(0..9_000_000_u64), maybe(any::<u32>().prop_map(u64::from))),
         (generation, key_from, is_reused) in (any::<u64>(), maybe(0..4_usize), maybe(any::<bool>())),
         marks in proptest::array::uniform5(maybe(0..9_000_u64)),
     ) -> Record {
@@ -182,7 +185,7 @@ prop_compose! {
             generation,
             key_from,
             is_reused,
-            timings: Timings { total, check, upstream, parts: parts(marks) },
+            timings: Timings { total, check, wait, upstream, parts: parts(marks) },
         }
     }
 }

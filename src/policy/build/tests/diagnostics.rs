@@ -12,6 +12,7 @@ mod files_without_routes;
 mod fixed_windows;
 mod invalid_syntax;
 mod keys_and_secrets;
+mod leaky_buckets;
 mod listeners;
 mod log;
 mod other_gateways;
