@@ -117,6 +117,8 @@ fn thousands_of_reloads_with_new_names_do_not_grow_memory() {
         let plan = format!("p{number}");
         let clients = format!("[clients]\nanonymous_plan = \"{plan}\"\n");
         let rule = format!("{clients}[rules.r{number}]\nper = [\"ip\"]\nrate = \"{rate}/d\"\n");
+        // All requests are on one connection.
+        let rule = format!("{rule}[server.limits]\nmax_requests_per_connection = 0\n");
         let names = DEMO.replace("routes.all", &format!("routes.r{number}"));
         format!("{}{rule}", names.replace("free", &plan).replace("api", &format!("u{number}")))
     };
