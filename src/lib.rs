@@ -60,6 +60,9 @@ pub mod identity;
 /// Where buckets are stored: in Redis, in the deny cache, in this process.
 pub mod store;
 
+/// Usage of quotas, in a file.
+pub mod usage;
+
 /// The decision on a request: before a bucket is read, and from the store's answer. Pure.
 pub mod decide;
 

@@ -27,6 +27,7 @@ mod samples;
 mod status;
 mod upgrade;
 mod upstreams;
+mod usage;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use pingora::apps::http_app::ServeHttp;
 use pingora::protocols::http::ServerSession;
 use tracing::info;
 
+use crate::blocking::BlockingCalls;
 use crate::clock;
 use crate::explain::{Explainer, json};
 use crate::reload::Reloader;
@@ -63,6 +65,8 @@ pub struct Admin {
     sampler: Arc<Sampler>,
     explainer: Explainer,
     guard: Guard,
+    /// Reads of files.
+    reads: BlockingCalls,
     upgrader: Option<Arc<Upgrader>>,
 }
 
@@ -89,7 +93,8 @@ impl Admin {
         let explainer = Explainer::new(Arc::clone(&runtime.current), Arc::clone(&runtime.limiter));
         let guard = Guard::default();
         let upgrader = None;
-        Self { runtime, readiness, reloader, sampler, explainer, guard, upgrader }
+        let reads = BlockingCalls::default();
+        Self { runtime, readiness, reloader, sampler, explainer, guard, reads, upgrader }
     }
 
     /// Replaces the process by `upgrader` when that is requested.
@@ -154,10 +159,11 @@ impl Admin {
         route: &ApiRoute,
         arguments: Arguments<'_>,
     ) -> Result<Answer, Box<Answer>> {
-        let Runtime { current, limiter, audit, tls, .. } = &self.runtime;
+        let Runtime { current, limiter, usage, audit, tls, .. } = &self.runtime;
         let snapshot = current.load_full();
         let Arguments { parts, query, body } = arguments;
-        let adjust = |kind| clients::adjust::adjust(&snapshot, limiter, parts, query, (kind, body));
+        let stores = (&**limiter, usage.as_deref());
+        let adjust = |kind| clients::adjust::adjust(&snapshot, stores, parts, query, (kind, body));
         Ok(match route.call {
             Call::Live => Answer::text(StatusCode::OK, "alive\n"),
             Call::Ready => match self.not_ready() {
@@ -177,6 +183,7 @@ impl Admin {
             Call::Upstreams => Answer::json(&Upstreams::of(&snapshot)),
             Call::Certificates => Answer::json(&Certificates::of(tls)),
             Call::Audit => audit::show(&snapshot, (audit, limiter), query).await?,
+            Call::Usage => usage::show(&snapshot, stores, query, &self.reads).await?,
             Call::Top => clients::top::show(&snapshot, query)?,
             Call::Buckets => clients::buckets::show(&snapshot, limiter, parts, query).await?,
             Call::Reset => adjust(AdjustKind::Reset).await?,

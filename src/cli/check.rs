@@ -15,7 +15,6 @@ use crate::config::diagnostic::Report;
 use crate::load::{self, Checked, LoadError, Source, Unknown};
 use crate::observe::time::UtcTime;
 use crate::policy::{Grant, Policy, Rule};
-use crate::store::redis::durability::is_quota;
 use crate::top::target::Target;
 
 /// Maximum number of certificates that are listed.
@@ -153,10 +152,6 @@ fn boundaries(policy: &Policy) -> Vec<String> {
         )
     };
     let mut lines: Vec<String> = windows.iter().take(MAX_NOTES).map(line).collect();
-    if policy.redis.is_none() && policy.limits.iter().any(is_quota) {
-        let why = "counts of fixed windows are in memory, and a restart loses them";
-        lines.push(format!("note: without `[redis]`, {why}"));
-    }
     let more = windows.len().saturating_sub(MAX_NOTES);
     if more > 0 {
         lines.push(format!("note: {more} more rules with fixed windows"));

@@ -46,6 +46,7 @@ use crate::tls::files::TlsFiles;
 use crate::tls::handshakes::Handshakes;
 use crate::tls::listeners::TlsListeners;
 use crate::upstream::pool::Pool;
+use crate::usage::keeper::Keeper;
 use services::{Services, limiter, threads};
 use settle::Settling;
 use telemetry::Telemetry;
@@ -68,7 +69,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
     info!("{}: {}", file.display(), summary(&policy));
     reload::log_warnings(file, &policy.warnings);
     let Started { mut inherited, mut predecessor } = started;
-    let parts = match Parts::of(&policy, source.tls_files(), &mut inherited) {
+    let parts = match Parts::of(&policy, source.tls_files(), &mut inherited, predecessor.as_ref()) {
         Ok(parts) => parts,
         Err((why, exit)) => {
             if let Some(predecessor) = &predecessor {
@@ -92,15 +93,12 @@ fn serve(
     parts: Parts,
     predecessor: Option<Predecessor>,
 ) -> ExitCode {
-    let Parts { most_connections, opened, metrics, telemetry, appending, prepared } = parts;
+    let Parts { most_connections, opened, metrics, telemetry, appending, store, usage, prepared } =
+        parts;
     let Opened { listeners, admin, sockets } = opened;
     let server = policy.server.clone();
     log::count_panics(&metrics);
     let max_buckets = policy.memory.max_buckets;
-    let store = Arc::new(match &predecessor {
-        Some(predecessor) => predecessor.store(max_buckets, &policy.limits),
-        None => MemoryStore::new(max_buckets, &policy.limits),
-    });
     let draining = Draining::default();
     let Prepared { caught, hangup_signal, pools, tls, handshakes } = prepared;
     show(&listeners, &admin);
@@ -109,13 +107,16 @@ fn serve(
     let limiter = Arc::new(limiter);
     let pressure = Pressure::new(most_connections, metrics.overload.clone());
     let intake = Intake::new(pressure.open().clone());
-    let upgrader = Upgrader::new(Arc::clone(&current), Arc::clone(&store), intake.clone(), sockets);
+    let upgrader = Upgrader::new(Arc::clone(&current), Arc::clone(&store), intake.clone(), sockets)
+        .releasing(usage.clone());
     let upgrader = Arc::new(upgrader.starting(predecessor.is_some()));
-    let takeover = predecessor.map(|it| it.continue_with(Arc::clone(&store), max_buckets));
+    let takeover = predecessor
+        .map(|it| it.continue_with(Arc::clone(&store), max_buckets).resuming(usage.clone()));
     let runtime = Runtime {
         current,
         limiter,
         store,
+        usage: usage.clone(),
         metrics: Arc::clone(&metrics),
         access_log: Arc::clone(&telemetry.access_log),
         audit: Arc::clone(&telemetry.audit),
@@ -145,6 +146,9 @@ fn serve(
     let serving = Serving { pingora, signals, events, received };
     let exit = serving.serve(&busy, &draining, Settling::new(&limiter, server.drain_timeout));
     telemetry.close();
+    if let Some(usage) = usage {
+        usage.close();
+    }
     exit
 }
 
@@ -184,6 +188,9 @@ struct Parts {
     metrics: Arc<Metrics>,
     telemetry: Telemetry,
     appending: Option<append::Appending>,
+    /// The buckets of this process.
+    store: Arc<MemoryStore>,
+    usage: Option<Arc<Keeper>>,
     prepared: Prepared,
 }
 
@@ -196,6 +203,7 @@ impl Parts {
         policy: &Policy,
         files: TlsFiles,
         inherited: &mut Inherited,
+        predecessor: Option<&Predecessor>,
     ) -> Result<Self, (String, ExitCode)> {
         let most_connections = open_files(&policy.server.limits).map_err(|error| {
             error!("cannot start: {error}");
@@ -221,8 +229,34 @@ impl Parts {
             error!("cannot start: {error}");
             (error.to_string(), ExitCode::FAILURE)
         })?;
-        Ok(Self { most_connections, opened, metrics, telemetry, appending, prepared })
+        let store = Arc::new(match predecessor {
+            Some(predecessor) => predecessor.store(policy.memory.max_buckets, &policy.limits),
+            None => MemoryStore::new(policy.memory.max_buckets, &policy.limits),
+        });
+        let usage = usage(policy, &metrics, &store, predecessor.is_some()).map_err(|error| {
+            error!("{error}");
+            (error, ExitCode::from(EXIT_UNAVAILABLE))
+        })?;
+        Ok(Self { most_connections, opened, metrics, telemetry, appending, store, usage, prepared })
     }
+}
+
+/// Opens the file of usage, if there is one, and puts its counts into `store`.
+///
+/// # Errors
+/// A message for the operator.
+fn usage(
+    policy: &Policy,
+    metrics: &Metrics,
+    store: &MemoryStore,
+    has_predecessor: bool,
+) -> Result<Option<Arc<Keeper>>, String> {
+    let Some(keeper) = Keeper::prepare(&policy.usage, metrics.usage.clone()) else {
+        return Ok(None);
+    };
+    let path = keeper.path().display().to_string();
+    let started = if has_predecessor { keeper.start_released() } else { keeper.start(store) };
+    started.map(Some).map_err(|error| format!("the file of usage `{path}` cannot be used: {error}"))
 }
 
 /// How the process was started.

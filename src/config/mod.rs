@@ -44,7 +44,7 @@ use rules::Rule;
 use spanned::Spanned;
 use tables::{
     AccessLog, Admin, Audit, Clients, Headers, Key, Log, Memory, Plan, Redis, Route, Server,
-    Tracing, Upstream,
+    Tracing, Upstream, Usage,
 };
 use walk::table;
 
@@ -70,6 +70,8 @@ table! {
         pub headers: Option<Spanned<Headers>>,
         /// The buckets in this process.
         pub memory: Option<Spanned<Memory>>,
+        /// What clients used of their quotas, kept beyond the life of the process.
+        pub usage: Option<Spanned<Usage>>,
         /// One line of JSON for every request.
         pub access_log: Option<Spanned<AccessLog>>,
         /// The log of the process, on standard error.

@@ -329,6 +329,18 @@ table! {
 }
 
 table! {
+    /// `[usage]`: what clients used of their quotas, which are fixed windows of an hour or longer.
+    pub struct Usage {
+        /// File in which usage is kept without `[redis]`, so that a restart loses no counts. It is created, and no
+        /// other process can use it. May contain `${NAME}`, a variable of the environment. Default: none.
+        pub file: Field<String>,
+        /// How long the usage of a period is kept after its end, `1d` to `3660d`; that of an hour for at most `7d`.
+        /// Default: `"100d"`.
+        pub keep: Field<String>,
+    }
+}
+
+table! {
     /// `[plans.<name>]`: a plan, which rules and keys refer to.
     pub struct Plan {
         /// Free text, which the gateway does not use. Default: none.

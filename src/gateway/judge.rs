@@ -93,6 +93,9 @@ impl Gateway {
         self.observe_check(taken.source, took);
         snapshot.series.count(&self.metrics, &snapshot.policy, client.plan, &taken);
         snapshot.consumption.record(&snapshot.policy, client, &taken, started);
+        if let Some(usage) = &self.usage {
+            usage.ledger.note(&snapshot.policy, client, &taken, started);
+        }
         Some(taken)
     }
 }

@@ -58,9 +58,10 @@ use crate::observe::audit::Audit;
 use crate::observe::log_interval::LogInterval;
 use crate::observe::metrics::{Metrics, seconds};
 use crate::observe::traces::Traces;
-use crate::runtime::CurrentSnapshot;
+use crate::runtime::{CurrentSnapshot, Runtime};
 use crate::store::limiter::{Limiter, Source};
 use crate::upstream::connection::{Attempt, TimedOut};
+use crate::usage::keeper::Keeper;
 use bearer_hint::BearerHint;
 use exchange::Exchange;
 use respond::failure;
@@ -79,6 +80,7 @@ pub const MAX_TRIES: usize = 2;
 pub struct Gateway {
     current: Arc<CurrentSnapshot>,
     limiter: Arc<Limiter>,
+    usage: Option<Arc<Keeper>>,
     metrics: Arc<Metrics>,
     access_log: Arc<AccessLog>,
     audit: Arc<Audit>,
@@ -94,33 +96,24 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Creates a gateway with the configuration in `current`, whose decisions `limiter` makes.
-    pub fn new(
-        current: Arc<CurrentSnapshot>,
-        limiter: Arc<Limiter>,
-        (metrics, rejections): (Arc<Metrics>, Rejections),
-        access_log: Arc<AccessLog>,
-        audit: Arc<Audit>,
-        traces: Arc<Traces>,
-        challenges: Arc<Challenges>,
-    ) -> Self {
-        let checks = Source::ALL.map(|source| metrics.checks(source));
-        let bearer_hint = BearerHint::default();
-        let waiting = Queue::new(metrics.waits.waiting.clone());
-        let at_will_log = LogInterval::new(AT_WILL_LOG_INTERVAL_S);
+    /// Creates a gateway with the configuration in force of `runtime`.
+    pub fn new(runtime: &Runtime, rejections: Rejections) -> Self {
+        let Runtime { current, limiter, usage, metrics, access_log, audit, traces, acme, .. } =
+            runtime.clone();
         Self {
             current,
             limiter,
-            metrics,
+            usage,
             access_log,
             audit,
             traces,
-            challenges,
-            checks,
-            bearer_hint,
+            challenges: Arc::clone(&acme.challenges),
+            checks: Source::ALL.map(|source| metrics.checks(source)),
+            bearer_hint: BearerHint::default(),
             rejections,
-            waiting,
-            at_will_log,
+            waiting: Queue::new(metrics.waits.waiting.clone()),
+            at_will_log: LogInterval::new(AT_WILL_LOG_INTERVAL_S),
+            metrics,
         }
     }
 }

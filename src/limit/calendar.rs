@@ -189,6 +189,11 @@ impl Calendar {
         bounds
     }
 
+    /// As [`bounds`](Self::bounds), for a time that is not the current one: the last period stays in the cache.
+    pub fn containing(self, unix_us: u64) -> Bounds {
+        self.compute(unix_us.min(MAX_US))
+    }
+
     /// Microseconds of the period that was computed last; 0 before the first.
     pub fn last_length_us(self) -> u64 {
         let last = **self.0.last.load();

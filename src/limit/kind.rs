@@ -162,6 +162,22 @@ impl Limit {
         }
     }
 
+    /// The periods in which the limit counts; `None` for kinds without periods.
+    pub const fn calendar(&self) -> Option<Calendar> {
+        match self {
+            Self::TokenBucket(_) => None,
+            Self::FixedWindow(window) => Some(window.calendar()),
+        }
+    }
+
+    /// The periods of a quota: a limit whose lost count would be missed, since it counts for an hour or longer
+    /// without a refill. `None` for other limits.
+    #[inline]
+    pub fn quota_calendar(&self) -> Option<Calendar> {
+        self.calendar()
+            .filter(|calendar| !matches!(calendar.period(), Period::Second | Period::Minute))
+    }
+
     /// Time at which a bucket that is empty at `now` is full, if no tokens are taken.
     pub fn empty_full_at(&self, now: u64) -> u64 {
         match self {

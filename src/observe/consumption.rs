@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::shard::Sharded;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::top_k::{Counter, Sketch};
-use crate::policy::client::{Client, ClientKey, counted_address};
+use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
 use crate::policy::settings::OnUnknownKey;
 use crate::policy::{Dimension, Policy, Rule};
 use crate::store::limiter::Taken;
@@ -275,7 +275,7 @@ impl Sum {
 impl ClientId {
     /// The client as `rule` counts it: by address if the rule is per `ip` and not per `key`; else by
     /// key, or by address if the client has no key. `None` if it has no address either.
-    fn of(policy: &Policy, rule: &Rule, client: &Client) -> Option<Self> {
+    pub fn of(policy: &Policy, rule: &Rule, client: &Client) -> Option<Self> {
         let by_ip = rule.per.contains(&Dimension::Ip) && !rule.per.contains(&Dimension::Key);
         match client.key {
             ClientKey::Known(key) if !by_ip => return Some(Self::Key(key)),
@@ -289,6 +289,19 @@ impl ClientId {
             _ => {}
         }
         client.ip.map(|ip| Self::Ip(counted_address(ip, policy.clients.ipv6_prefix)))
+    }
+
+    /// The client as operators see it: what identifies it (`key`, `unknown_key` or `ip`), and its name. Never
+    /// contains the secret of a key.
+    pub fn shown(self, policy: &Policy) -> (&'static str, String) {
+        match self {
+            Self::Key(key) => {
+                let key = policy.keys.get(key as usize);
+                ("key", key.map_or_else(String::new, |key| key.id.to_string()))
+            }
+            Self::UnknownKey(beginning) => ("unknown_key", format!("{beginning:016x}")),
+            Self::Ip(ip) => ("ip", counted_as(ip, policy.clients.ipv6_prefix)),
+        }
     }
 }
 

@@ -85,6 +85,8 @@ pub struct Metrics {
     pub in_flight: IntGauge,
     /// Requests that wait because of leaky buckets.
     pub waits: WaitSeries,
+    /// Writes of the file of usage.
+    pub usage: UsageSeries,
     /// Panics: bugs of tollgate.
     pub panics: IntCounter,
     /// Number of client connections, open and in total.
@@ -114,6 +116,17 @@ pub struct Metrics {
     pub acme_orders: IntCounterVec,
     /// What samples are made of.
     counts: Counts,
+}
+
+/// Writes of the file of usage.
+#[derive(Debug, Clone)]
+pub struct UsageSeries {
+    /// Successful writes.
+    pub written: IntCounter,
+    /// Failed attempts to open or write the file.
+    pub failed: IntCounter,
+    /// Records that could not be written yet.
+    pub unwritten: IntGauge,
 }
 
 /// Requests that wait because of leaky buckets.
@@ -166,6 +179,7 @@ impl Metrics {
             in_flight: series
                 .gauge("tollgate_requests_in_flight", "Requests in flight.")?,
             waits: series.waits()?,
+            usage: series.usage()?,
             panics: panics(&series)?,
             connections: ConnectionSeries::register(&series)?,
             overload: OverloadSeries::register(&series)?,

@@ -15,7 +15,7 @@ pub mod metrics;
 pub mod process_log;
 pub mod traces;
 
-mod shard;
+pub(crate) mod shard;
 
 /// Times in UTC, for logs and the admin API.
 pub(crate) mod time;

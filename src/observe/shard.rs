@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 /// Number of shards. More threads than this share them.
-pub(super) const SHARDS: usize = 16;
+pub(crate) const SHARDS: usize = 16;
 
 /// One `T` for each thread.
 #[derive(Debug)]
-pub(super) struct Sharded<T>(Box<[Padded<T>]>);
+pub(crate) struct Sharded<T>(Box<[Padded<T>]>);
 
 /// A shard on its own cache lines.
 #[derive(Debug)]
@@ -19,13 +19,13 @@ struct Padded<T>(Mutex<T>);
 
 impl<T> Sharded<T> {
     /// Creates [`SHARDS`] shards.
-    pub(super) fn new(shard: impl FnMut() -> T) -> Self {
+    pub(crate) fn new(shard: impl FnMut() -> T) -> Self {
         let shards = std::iter::repeat_with(shard).take(SHARDS);
         Self(shards.map(|shard| Padded(Mutex::new(shard))).collect())
     }
 
     /// The shard of this thread.
-    pub(super) fn own(&self) -> Option<&Mutex<T>> {
+    pub(crate) fn own(&self) -> Option<&Mutex<T>> {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local! {
             static OWN: Cell<usize> = Cell::new(THREADS.fetch_add(1, Ordering::Relaxed) % SHARDS);
@@ -34,12 +34,12 @@ impl<T> Sharded<T> {
     }
 
     /// As many shards, each made from one of these.
-    pub(super) fn map<U>(&self, shard: impl Fn(&Mutex<T>) -> U) -> Sharded<U> {
+    pub(crate) fn map<U>(&self, shard: impl Fn(&Mutex<T>) -> U) -> Sharded<U> {
         Sharded(self.iter().map(|from| Padded(Mutex::new(shard(from)))).collect())
     }
 
     /// All shards.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Mutex<T>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Mutex<T>> {
         self.0.iter().map(|shard| &shard.0)
     }
 }

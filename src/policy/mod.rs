@@ -44,7 +44,7 @@ use listener::Listener;
 use matcher::Matcher;
 use redis::Redis;
 use router::Router;
-use settings::{Admin, Audit, Clients, Headers, Log, Memory, Server, Upstream};
+use settings::{Admin, Audit, Clients, Headers, Log, Memory, Server, Upstream, Usage};
 use tracing::Tracing;
 
 /// Maximum number of enabled rules for one route. One call to Redis carries 1,024 buckets, so at least
@@ -73,6 +73,8 @@ pub struct Policy {
     pub memory: Memory,
     /// The shared bucket store; `None`: buckets are kept in this process.
     pub redis: Option<Redis>,
+    /// What clients used of their quotas, kept beyond the life of the process.
+    pub usage: Usage,
     /// Settings of the access log.
     pub access_log: AccessLog,
     /// The export of traces; `None`: off.
@@ -97,6 +99,8 @@ pub struct Policy {
     pub counted_headers: Vec<http::HeaderName>,
     /// Whether an enabled rule counts by client certificate.
     pub counts_certificates: bool,
+    /// Whether a limit is a quota: see [`Limit::quota_calendar`].
+    pub has_quotas: bool,
     /// All limits of all rules, each once. Buckets refer to theirs by its index.
     pub limits: Vec<Limit>,
     /// Index over all routes.

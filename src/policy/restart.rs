@@ -22,6 +22,9 @@ pub fn needed(old: &Policy, new: &Policy) -> Vec<SettingPath> {
     if old.memory.max_buckets != new.memory.max_buckets {
         changed.push(["memory", "max_buckets"]);
     }
+    if old.usage.file != new.usage.file {
+        changed.push(["usage", "file"]);
+    }
     match (&old.redis, &new.redis) {
         (None, None) => {}
         (Some(old), Some(new)) => changed.extend(of_redis(old, new)),

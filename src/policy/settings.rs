@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -325,6 +326,15 @@ pub struct Memory {
     pub max_buckets: usize,
     /// Memory above which the process accepts no connections.
     pub max_bytes: MaxBytes,
+}
+
+/// `[usage]`: what clients used of their quotas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Usage {
+    /// File in which usage is kept; `None`: in Redis, or not at all.
+    pub file: Option<PathBuf>,
+    /// How long the usage of a period is kept after its end.
+    pub keep: Duration,
 }
 
 /// Memory above which the process accepts no connections.

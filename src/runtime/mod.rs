@@ -27,6 +27,7 @@ use crate::store::memory::MemoryStore;
 use crate::tls::files::TlsFiles;
 use crate::tls::listeners::TlsListeners;
 use crate::upstream::pool::Pool;
+use crate::usage::keeper::Keeper;
 pub use snapshot::{CurrentSnapshot, Snapshot};
 
 /// Number of generations between two removals of series whose labels are no longer configured.
@@ -41,6 +42,8 @@ pub struct Runtime {
     pub limiter: Arc<Limiter>,
     /// The buckets in this process.
     pub store: Arc<MemoryStore>,
+    /// Writes what clients used of their quotas to a file; `None`: there is none.
+    pub usage: Option<Arc<Keeper>>,
     /// The Prometheus series of the process, which `/metrics` returns.
     pub metrics: Arc<Metrics>,
     /// Writes one line for each request.
@@ -64,7 +67,9 @@ impl Runtime {
     /// Puts a policy in force, with the files of its listeners, and returns its snapshot. New requests use
     /// it; requests in flight keep theirs. Names of new upstreams are looked up first. Calls must not overlap.
     pub(crate) async fn apply(&self, mut policy: Policy, files: TlsFiles) -> Arc<Snapshot> {
-        let Self { current, limiter, store, metrics, access_log, audit, traces, tls, .. } = self;
+        let Self {
+            current, limiter, store, metrics, access_log, audit, traces, tls, usage, ..
+        } = self;
         let previous = current.load_full();
         let pools = Pool::for_all(&policy.upstreams, &previous.pools).await;
         let numbers = store.adopt(&policy.limits, clock::now());
@@ -72,6 +77,9 @@ impl Runtime {
         access_log.redirect(&policy.access_log.output);
         audit.configure_stream(&policy.audit);
         traces.set_endpoint(policy.tracing.as_ref());
+        if let Some(usage) = usage {
+            usage.set_keep(policy.usage.keep);
+        }
         let next = Arc::new(Snapshot::following(&previous, policy, pools));
         if let Err(problem) = tls.apply(&next.policy.listeners, files) {
             error!(detail = %problem, "TLS of the listeners cannot be changed; the previous settings stay in use");

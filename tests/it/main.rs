@@ -61,6 +61,7 @@ mod shipped;
 mod systemd;
 mod top;
 mod upgrade;
+mod usage;
 
 // Invalid configuration files.
 mod bad_files;

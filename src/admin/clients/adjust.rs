@@ -9,6 +9,7 @@ use super::requested::RequestedClient;
 use super::{Client, levels, unknown};
 use crate::admin::answer::Answer;
 use crate::admin::members::{self, BadBody};
+use crate::clock;
 use crate::config::suggest::cut;
 use crate::decide::applicability::{Applicability, applicabilities};
 use crate::limit::MAX_UNITS;
@@ -18,6 +19,7 @@ use crate::policy::Policy;
 use crate::runtime::Snapshot;
 use crate::store::limiter::Limiter;
 use crate::store::redis::batch::adjust::{LevelChange, NotAdjusted};
+use crate::usage::keeper::Keeper;
 
 /// Response of a reset or a grant.
 #[derive(Debug, Serialize)]
@@ -68,7 +70,7 @@ const GRANT_EXAMPLE: &str = r#"{"rule": "per-key", "tokens": 100}; `rule` is opt
 /// Resets the client's buckets, or adds tokens to them.
 pub(in crate::admin) async fn adjust(
     snapshot: &Snapshot,
-    limiter: &Limiter,
+    (limiter, usage): (&Limiter, Option<&Keeper>),
     parts: &[String],
     query: Option<&str>,
     (kind, body): (AdjustKind, &[u8]),
@@ -96,6 +98,11 @@ pub(in crate::admin) async fn adjust(
     }
     let adjusted = limiter.adjust(&charges, &snapshot.stored_rules, adjustment).await;
     let (moved, source) = adjusted.map_err(|error| refusal(policy, &charges, error))?;
+    if let Some(usage) = usage {
+        let levels: Vec<i64> = moved.iter().map(|(_, after)| *after).collect();
+        let changed = (&charges[..], &levels[..]);
+        usage.ledger.note_adjusted(policy, &requested.client, changed, clock::now());
+    }
     let buckets: Vec<ChangedBucket> = charges
         .iter()
         .zip(moved)

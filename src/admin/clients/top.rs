@@ -8,9 +8,8 @@ use crate::admin::answer::Answer;
 use crate::admin::query::{BadQuery, Query};
 use crate::clock;
 use crate::config::suggest::cut;
-use crate::observe::consumption::{ClientId, Counted, Merged};
+use crate::observe::consumption::{Counted, Merged};
 use crate::policy::Policy;
-use crate::policy::client::counted_as;
 use crate::runtime::Snapshot;
 
 /// Default of the parameter `limit`.
@@ -111,25 +110,12 @@ fn top(policy: &Policy, merged: &Merged, rule: u32, by: SortBy, limit: usize) ->
     };
     let of_rule = merged.counted.iter().filter(|counted| counted.item.rule == rule);
     let mut found: Vec<&Counted> = of_rule.filter(|counted| key(counted).0 > 0).collect();
-    found.sort_by_cached_key(|counted| {
-        (Reverse(key(counted).0), client_view(policy, counted.item.client))
-    });
+    found
+        .sort_by_cached_key(|counted| (Reverse(key(counted).0), counted.item.client.shown(policy)));
     let client = |counted: &Counted| {
-        let (kind, id) = client_view(policy, counted.item.client);
+        let (kind, id) = counted.item.client.shown(policy);
         let Counted { requests, refused, .. } = *counted;
         TopClient { kind, id, requests, refused, error: key(counted).1 }
     };
     found.into_iter().take(limit).map(client).collect()
-}
-
-/// Kind and id of a client. Never contains the secret of a key.
-fn client_view(policy: &Policy, client: ClientId) -> (&'static str, String) {
-    match client {
-        ClientId::Key(key) => {
-            let key = policy.keys.get(key as usize);
-            ("key", key.map_or_else(String::new, |key| key.id.to_string()))
-        }
-        ClientId::UnknownKey(beginning) => ("unknown_key", format!("{beginning:016x}")),
-        ClientId::Ip(ip) => ("ip", counted_as(ip, policy.clients.ipv6_prefix)),
-    }
 }

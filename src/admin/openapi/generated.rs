@@ -70,10 +70,10 @@ fn operation_object(route: &ApiRoute, operation: &Operation) -> Value {
     let is_api = route.path.starts_with("/api/");
     let mut responses: BTreeMap<String, Value> = BTreeMap::new();
     for Reply { status, about, kind, schema } in &operation.replies {
-        let mut content = Map::new();
-        content.insert((*kind).to_owned(), json!({ "schema": schema }));
-        let reply = json!({ "description": about, "content": content });
-        responses.insert(status.to_string(), reply);
+        let reply = responses.entry(status.to_string());
+        let reply = reply.or_insert_with(|| json!({ "description": about, "content": {} }));
+        // One status can have several types.
+        reply["content"][*kind] = json!({ "schema": schema });
     }
     let common = [
         (401, is_api, "The token is missing or wrong."),

@@ -18,6 +18,7 @@ use crate::admin::samples::SampleRange;
 use crate::admin::status::Status;
 use crate::admin::upgrade::Upgraded;
 use crate::admin::upstreams::Upstreams;
+use crate::admin::usage::Usage;
 use crate::explain::report::Explanation;
 
 /// The description of one operation.
@@ -112,6 +113,20 @@ fn events() -> Operation {
     ])
 }
 
+/// Usage of quotas, in two forms.
+fn usage(generator: &mut SchemaGenerator) -> Operation {
+    let summary = "What clients used of their quotas, by client, rule and period.";
+    let mut operation =
+        Operation::json::<Usage>(generator, summary).with_query(usage_query()).failing(&[
+            BAD,
+            (409, "The period has ended, and the file has no usage.file."),
+            (503, "The file of usage cannot be read."),
+        ]);
+    let schema = json!({"type": "string"});
+    operation.replies.push(Reply { status: 200, about: "OK", kind: "text/csv", schema });
+    operation
+}
+
 pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operation {
     match call {
         Call::Live => Operation::text("Liveness of the process."),
@@ -140,6 +155,7 @@ pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operatio
         Call::Audit => Operation::json::<Refusals>(generator, "Searches the audit of refusals.")
             .with_query(audit_query())
             .failing(&[BAD, (409, "The file has no stream, and `all` is `true`.")]),
+        Call::Usage => usage(generator),
         Call::Top => {
             Operation::json::<Top>(generator, "The clients with the most requests or refusals.")
                 .with_query(top_query())
@@ -253,6 +269,24 @@ fn range_query() -> Vec<Parameter> {
             "Beginning of the range: RFC 3339, or an age such as `6h`; default 5 minutes before `to`.",
         ),
         parameter("to", "End of the range; default now."),
+    ]
+}
+
+fn usage_query() -> Vec<Parameter> {
+    let formats = json!({ "type": "string", "enum": ["json", "csv"] });
+    let limit = json!({ "type": "integer", "minimum": 1, "maximum": 10_000 });
+    vec![
+        parameter("rule", "Only this rule."),
+        parameter("key", "Only the client with the key of this id."),
+        parameter("ip", "Only the client with this address."),
+        parameter(
+            "period",
+            "`current` (default), `all`, or a time (RFC 3339) in the wanted periods. Other periods than the \
+             current ones need `usage.file`.",
+        ),
+        Parameter { schema: formats, ..parameter("format", "Default `json`.") },
+        Parameter { schema: limit, ..parameter("limit", "Maximum number; default 1000.") },
+        parameter("cursor", "`next` of the previous response."),
     ]
 }
 

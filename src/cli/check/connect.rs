@@ -238,7 +238,7 @@ async fn redis(policy: &Policy, outline: &Outline) -> Vec<Diagnostic> {
     let Some(redis) = policy.redis.as_ref() else { return Vec::new() };
     let place = outline.place(&["redis", "url"]).unwrap_or(0..0);
     let found = match trial::run(redis, policy.audit.stream.is_some()).await {
-        Ok(found) => found.filter(|_| policy.limits.iter().any(durability::is_quota)),
+        Ok(found) => found.filter(|_| policy.has_quotas),
         Err(error) => {
             let message = format!("Redis cannot be used from here: {error}");
             return vec![Diagnostic::warning(place, message).help(error.help())];

@@ -38,7 +38,6 @@ use crate::runtime::notify::{self, Watchdog};
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::append::Appending;
-use crate::store::redis::durability;
 use crate::store::redis::link::{Link, Supervisor};
 use crate::store::redis::node::{Node, NodeSeries};
 use crate::tls::handshakes::Handshakes;
@@ -73,18 +72,9 @@ impl Services {
     ) -> (Server, Busy) {
         let failures = self.failures;
         let mut pingora = Server::new_with_opt_and_conf(None, conf(settings));
-        let Runtime { current, limiter, store, metrics, access_log, audit, traces, acme, tls } =
-            self.runtime.clone();
+        let Runtime { current, limiter, store, metrics, acme, tls, .. } = self.runtime.clone();
         let rejections = Rejections::new(metrics.connections.clone());
-        let gateway = Gateway::new(
-            Arc::clone(&current),
-            Arc::clone(&limiter),
-            (Arc::clone(&metrics), rejections.clone()),
-            access_log,
-            audit,
-            traces,
-            Arc::clone(&acme.challenges),
-        );
+        let gateway = Gateway::new(&self.runtime, rejections.clone());
         let mut proxy = http_proxy(&pingora.configuration, gateway);
         // The gateway refuses CONNECT itself, so that the refusal is logged and counted.
         let mut options = HttpServerOptions::default();
@@ -241,7 +231,7 @@ pub(super) fn limiter(
     if let Some(appending) = appending {
         supervisor = supervisor.appending(appending);
     }
-    supervisor = supervisor.keeping_quotas(policy.limits.iter().any(durability::is_quota));
+    supervisor = supervisor.keeping_quotas(policy.has_quotas);
     let instances = policy.server.instances;
     if redis.start_without == StartWithout::Empty {
         // The number of gateways is unknown until Redis is reached.

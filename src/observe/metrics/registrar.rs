@@ -9,7 +9,7 @@ use prometheus::{
 };
 
 use super::docs::Described;
-use super::{BATCH_CHECKS, WAIT_SECONDS, WaitSeries};
+use super::{BATCH_CHECKS, UsageSeries, WAIT_SECONDS, WaitSeries};
 use crate::store::redis::batch::CallSeries;
 use crate::store::redis::link::LinkSeries;
 use crate::store::redis::link::breaker::BreakerSeries;
@@ -90,6 +90,16 @@ impl Registrar {
             "Debts dropped beyond `memory.max_buckets`. Redis grants their tokens a second time.";
         let dropped = self.keep(IntCounter::new("tollgate_debts_dropped_total", help)?)?;
         Ok(CallSeries { calls, checks, ambiguous, settled, dropped })
+    }
+
+    pub(super) fn usage(&self) -> Result<UsageSeries, prometheus::Error> {
+        let help = "Writes of the file of usage, `usage.file`, by result: ok, error.";
+        let writes = self.counters("tollgate_usage_writes_total", help, &["result"])?;
+        let help =
+            "Records of usage that could not be written to `usage.file` at the last attempt.";
+        let unwritten = self.gauge("tollgate_usage_unwritten", help)?;
+        let [written, failed] = ["ok", "error"].map(|result| writes.with_label_values(&[result]));
+        Ok(UsageSeries { written, failed, unwritten })
     }
 
     pub(super) fn waits(&self) -> Result<WaitSeries, prometheus::Error> {

@@ -61,6 +61,10 @@ struct ReadLimit {
 }
 
 impl Limits {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Limit> {
+        self.list.iter()
+    }
+
     /// The limits, at the indexes that grants refer to.
     pub(super) fn into_list(self) -> Vec<Limit> {
         self.list

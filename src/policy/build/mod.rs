@@ -34,6 +34,7 @@ mod server;
 mod tracing;
 mod upstream_tls;
 mod upstreams;
+mod usage;
 mod values;
 mod warnings;
 mod words;
@@ -71,6 +72,7 @@ pub fn build(
     let admin = admin::admin(config, server.as_ref(), environment, diagnostics);
     let headers = server::headers(config);
     let memory = server::memory(config, diagnostics);
+    let usage = usage::usage(config, environment, diagnostics);
     let redis = redis::redis(config, environment, diagnostics);
     let tracing = tracing::tracing(config, environment, diagnostics);
     let audit = audit::audit(config, diagnostics);
@@ -98,6 +100,7 @@ pub fn build(
     if diagnostics.has_errors() {
         return None;
     }
+    let has_quotas = limits.iter().any(|limit| limit.quota_calendar().is_some());
     Some(Policy {
         server: server?,
         listeners,
@@ -107,6 +110,7 @@ pub fn build(
         headers,
         memory: memory?,
         redis,
+        usage: usage?,
         access_log: access_log?,
         tracing,
         audit: audit?,
@@ -126,6 +130,7 @@ pub fn build(
         counted_headers: rules::counted_headers(&rules.list),
         counts_certificates: rules::counts_certificates(&rules.list),
         rules: rules.list,
+        has_quotas,
         limits: limits.into_list(),
         router: router?,
         warnings: Findings::default(),

@@ -20,6 +20,7 @@ use crate::duration::micros;
 use crate::net::unix_socket::KeptFile;
 use crate::runtime::{CurrentSnapshot, notify};
 use crate::store::memory::MemoryStore;
+use crate::usage::keeper::Keeper;
 
 /// Longest wait for the exit status of a new process that has closed its end.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -48,6 +49,8 @@ pub struct Sockets {
 pub struct Upgrader {
     current: Arc<CurrentSnapshot>,
     store: Arc<MemoryStore>,
+    /// Writes the file that the new process needs.
+    usage: Option<Arc<Keeper>>,
     intake: Intake,
     state: Mutex<State>,
     /// Whether another process has the sockets.
@@ -116,7 +119,13 @@ impl Upgrader {
         sockets: Sockets,
     ) -> Self {
         let state = Mutex::new(State::Serving(Arc::new(sockets)));
-        Self { current, store, intake, state, replaced: watch::Sender::new(false) }
+        let replaced = watch::Sender::new(false);
+        Self { current, store, usage: None, intake, state, replaced }
+    }
+
+    /// Closes the file of `usage` for the new process.
+    pub fn releasing(self, usage: Option<Arc<Keeper>>) -> Self {
+        Self { usage, ..self }
     }
 
     /// Refuses upgrades until [`open`](Self::open), if `takes_over`: this process takes over from another one.
@@ -215,6 +224,10 @@ impl Upgrader {
     fn run(&self, sockets: Arc<Sockets>) -> Result<u32, UpgradeError> {
         let timeout = self.current.load().policy.server.upgrade_timeout;
         let result = self.replace(&sockets, timeout);
+        let is_handed_over = result.is_ok() && matches!(*self.state.lock(), State::Upgrading(_));
+        if let (false, Some(usage)) = (is_handed_over, &self.usage) {
+            usage.resume();
+        }
         let mut state = self.state.lock();
         let child = match std::mem::replace(&mut *state, State::Closed) {
             State::Upgrading(child) => child,
@@ -287,6 +300,9 @@ impl Upgrader {
         let ends = ends.min(handed_by);
         let paused = self.intake.pause(self.decision_timeout(), IDLE_TIMEOUT);
         let levels = self.store.export(clock::now());
+        if let Some(usage) = &self.usage {
+            usage.release();
+        }
         let sent = wait_until(&here, ends).and_then(|()| send(&here, &levels));
         sent.map_err(failed)?;
         expect(&here, ends, |answer| matches!(answer, Answer::Serving)).map_err(failed)??;

@@ -19,6 +19,7 @@ use crate::limit::share::Share;
 use crate::net::inherit::{FileOwner, Inherited, NamedSocket};
 use crate::net::unix_socket::LeftFile;
 use crate::store::memory::{Layout, MemoryStore};
+use crate::usage::keeper::Keeper;
 
 /// Longest wait for the first message of the old process and the sockets.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,6 +38,8 @@ pub struct Takeover {
     store: Arc<MemoryStore>,
     /// Whether the buckets of the predecessor fit the store.
     takes_levels: bool,
+    /// Writes the file that the predecessor releases.
+    usage: Option<Arc<Keeper>>,
 }
 
 impl Predecessor {
@@ -91,11 +94,16 @@ impl Predecessor {
     /// Continues when this process can accept connections.
     pub fn continue_with(self, store: Arc<MemoryStore>, max_buckets: usize) -> Takeover {
         let takes_levels = MemoryStore::fits(max_buckets, self.layout);
-        Takeover { predecessor: self, store, takes_levels }
+        Takeover { predecessor: self, store, takes_levels, usage: None }
     }
 }
 
 impl Takeover {
+    /// Lets `usage` use its file from the takeover on.
+    pub fn resuming(self, usage: Option<Arc<Keeper>>) -> Self {
+        Self { usage, ..self }
+    }
+
     /// Takes the levels of the buckets, and lets the predecessor drain. Blocks. If the predecessor has
     /// ended, this process serves all the same.
     pub fn complete(&self) {
@@ -110,6 +118,9 @@ impl Takeover {
         match confirmed {
             Ok(_) => info!("the previous process drains"),
             Err(error) => warn!(%error, "the previous process has ended"),
+        }
+        if let Some(usage) = &self.usage {
+            usage.resume();
         }
         self.predecessor.left.iter().for_each(LeftFile::remove);
     }

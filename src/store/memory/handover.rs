@@ -9,6 +9,7 @@ use thiserror::Error;
 use super::table::Name;
 use super::{MemoryStore, shard_count};
 use crate::limit::Limit;
+use crate::limit::charge::BucketId;
 
 /// Which bucket is in which shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +111,27 @@ impl MemoryStore {
             }
         }
         Ok(imported)
+    }
+
+    /// Adds buckets that were kept elsewhere, each with its limit and level, at `now` (microseconds); those that
+    /// the store has stay. Returns how many. Must not be called concurrently with [`adopt`](Self::adopt).
+    pub fn restore(
+        &self,
+        buckets: impl IntoIterator<Item = (BucketId, Limit, i64)>,
+        now: u64,
+    ) -> usize {
+        let (mut last, mut restored) = (None, 0);
+        for (bucket, limit, level) in buckets {
+            let number = match last {
+                Some((known, number)) if known == limit => number,
+                _ => self.limits.import(&[limit], now).first().copied().unwrap_or(0),
+            };
+            last = Some((limit, number));
+            let mut shard = self.shards[self.shard_number(bucket)].0.lock();
+            shard.import(Name::of(bucket), number, level, &self.limits, now);
+            restored += 1;
+        }
+        restored
     }
 
     /// Whether a store for `max_buckets` has these shards.

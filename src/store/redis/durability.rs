@@ -2,9 +2,6 @@
 
 use redis::aio::ConnectionLike;
 
-use crate::limit::Limit;
-use crate::limit::calendar::Period;
-
 /// What makes a server lose counts, from its reply to `INFO`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Durability {
@@ -48,16 +45,6 @@ impl Durability {
 pub async fn ask(redis: &mut impl ConnectionLike) -> Option<Durability> {
     let info: String = redis::cmd("INFO").query_async(redis).await.ok()?;
     Durability::of_info(&info)
-}
-
-/// Whether a count of the limit that is lost would be missed: its period is an hour or longer.
-pub fn is_quota(limit: &Limit) -> bool {
-    match limit {
-        Limit::TokenBucket(_) => false,
-        Limit::FixedWindow(window) => {
-            !matches!(window.calendar().period(), Period::Second | Period::Minute)
-        }
-    }
 }
 
 #[cfg(test)]

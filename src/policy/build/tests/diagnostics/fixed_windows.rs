@@ -9,11 +9,30 @@ fn window(settings: &str) -> String {
 
 #[test]
 fn every_period_has_a_limit() {
+    let kept = |settings: &str| window(&format!("{settings}\n[usage]\nfile = 'usage.redb'"));
     for period in ["s", "m", "h", "d", "week", "month", "year"] {
-        assert_eq!(window(&format!("limit = '1/{period}'")), "no errors\n", "{period}");
+        assert_eq!(kept(&format!("limit = '1/{period}'")), "no errors\n", "{period}");
     }
-    assert_eq!(window("limit = '5/month'\nzone = 'Europe/Berlin'\nanchor = 31"), "no errors\n");
-    assert_eq!(window("limit = '5/week'\nanchor = 7"), "no errors\n");
+    assert_eq!(kept("limit = '5/month'\nzone = 'Europe/Berlin'\nanchor = 31"), "no errors\n");
+    assert_eq!(kept("limit = '5/week'\nanchor = 7"), "no errors\n");
+}
+
+#[test]
+fn counts_that_a_restart_loses_are_warned_of() {
+    assert_eq!(window("limit = '5/m'"), "no errors\n");
+    insta::assert_snapshot!(window("limit = '5/h'"), @r#"
+    warning: a restart loses the counts of `r`: they are in the memory of this process
+     --> gateway.toml:4:9
+      |
+    4 | limit = '5/h'
+      |         ^^^^^
+      |
+      = help: write `file = "usage.redb"` under `[usage]`, or count in `[redis]`
+
+    gateway.toml: 1 warning
+    "#);
+    let wrong = window("limit = '5/d'\n[usage]\nfile = ''\nkeep = '5s'");
+    assert!(wrong.contains("`file` is empty") && wrong.contains("the shortest is `1d`"), "{wrong}");
 }
 
 #[test]

@@ -1,0 +1,411 @@
+//! `GET /api/usage`: what clients used of their quotas, by client, rule and period, for billing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::LINK;
+use http::{HeaderMap, StatusCode};
+use serde::Serialize;
+
+use super::answer::Answer;
+use super::query::{BadQuery, Query};
+use crate::blocking::BlockingCalls;
+use crate::clock;
+use crate::config::suggest::cut;
+use crate::decide::applicability::{Absent, Applicability, Subject, applicabilities};
+use crate::identity::query_parameters;
+use crate::limit::charge::{BucketId, Charge};
+use crate::limit::unix_time;
+use crate::observe::time::UtcTime;
+use crate::policy::Policy;
+use crate::policy::client::{Client, ClientKey};
+use crate::runtime::Snapshot;
+use crate::store::limiter::{Limiter, Source};
+use crate::usage::file::UsageFile;
+use crate::usage::keeper::Keeper;
+use crate::usage::record::{Owner, Place, Record};
+
+/// Default of the parameter `limit`.
+const DEFAULT_LIMIT: usize = 1_000;
+
+/// Maximum of the parameter `limit`.
+const MAX_LIMIT: usize = 10_000;
+
+/// Maximum time of a read of the file.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Clients whose buckets are read at once.
+const CLIENTS_AT_ONCE: usize = 256;
+
+const NAMES: [&str; 7] = ["rule", "key", "ip", "period", "format", "limit", "cursor"];
+
+const CSV: &str = "text/csv; charset=utf-8; header=present";
+
+/// The head of the CSV: the members of an [`QuotaUsage`].
+const COLUMNS: [&str; 10] = [
+    "rule",
+    "client_kind",
+    "client",
+    "plan",
+    "period_start",
+    "period_end",
+    "limit",
+    "used",
+    "counted_at",
+    "bucket",
+];
+
+/// Response of `GET /api/usage`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Usage {
+    /// Where counts are from: `file` (`usage.file`), `redis` or `local` (the buckets, of the keys in the file of
+    /// the configuration, in current periods only).
+    source: &'static str,
+    /// Time of the response, in UTC. The file is at most a second behind.
+    #[cfg_attr(test, schemars(with = "String"))]
+    at: UtcTime,
+    /// Quotas that were used, by the end of their periods.
+    entries: Vec<QuotaUsage>,
+    /// The parameter `cursor` of the request for further entries; null after the last.
+    next: Option<String>,
+}
+
+/// What one client used of one quota in one period.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct QuotaUsage {
+    rule: String,
+    /// What identifies the client: `key`, `ip` or `unknown_key`; `shared` if the rule counts several clients together.
+    client_kind: &'static str,
+    /// The client; empty if several are counted together.
+    client: String,
+    plan: String,
+    /// First instant of the period, in UTC.
+    #[cfg_attr(test, schemars(with = "String"))]
+    period_start: UtcTime,
+    /// First instant after the period, in UTC.
+    #[cfg_attr(test, schemars(with = "String"))]
+    period_end: UtcTime,
+    /// Tokens of the quota.
+    limit: u64,
+    /// Tokens that requests took.
+    used: f64,
+    /// Time of the last request, in UTC; null if it is not known.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    counted_at: Option<UtcTime>,
+    /// The bucket, in hexadecimal: distinguishes entries of rules that count by more than the client.
+    bucket: String,
+}
+
+/// Which entries are wanted.
+#[derive(Debug)]
+struct Wanted {
+    rule: Option<String>,
+    key: Option<String>,
+    ip: Option<String>,
+    period: Period,
+    limit: usize,
+}
+
+/// Which periods are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Period {
+    /// Those that contain a time, in microseconds of Unix time.
+    At(u64),
+    /// Those that contain the current time.
+    Current,
+    All,
+}
+
+/// Form of the response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Json,
+    Csv,
+}
+
+/// Shows what clients used.
+pub(super) async fn show(
+    snapshot: &Snapshot,
+    (limiter, keeper): (&Limiter, Option<&Keeper>),
+    text: Option<&str>,
+    calls: &BlockingCalls,
+) -> Result<Answer, Box<Answer>> {
+    let query = Query::read(text, &NAMES, &[])?;
+    let format = match query.get("format") {
+        None | Some("json") => Format::Json,
+        Some("csv") => Format::Csv,
+        Some(_) => return Err(bad("`format` must be `json` or `csv`".to_owned())),
+    };
+    let wanted = Wanted::read(&query, &snapshot.policy)?;
+    let now_us = unix_time::of(clock::now());
+    let usage = match keeper {
+        Some(keeper) => {
+            let Some(file) = keeper.file() else {
+                let detail = "the file of usage cannot be opened now; the log has the reason";
+                return Err(Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, detail));
+            };
+            let cursor = query.get("cursor").map(place).transpose()?;
+            of_file(file, wanted, (cursor, now_us), calls).await?
+        }
+        None if wanted.period == Period::Current => {
+            let cursor = query.get("cursor").map_or(Ok(0), str::parse);
+            let first = cursor.map_err(|_| bad_cursor())?;
+            of_buckets(snapshot, limiter, &wanted, (first, now_us)).await
+        }
+        None => {
+            let detail = "periods that have ended are kept in `usage.file`, which the configuration does not have";
+            return Err(Answer::refusal(StatusCode::CONFLICT, detail));
+        }
+    };
+    let answer = match format {
+        Format::Json => Answer::json(&usage),
+        Format::Csv => csv_of(&usage)?,
+    };
+    let Some(next) = &usage.next else { return Ok(answer) };
+    let others = query_parameters(text.unwrap_or_default()).filter(|(name, _)| *name != "cursor");
+    let mut query: Vec<String> = others.map(|(name, value)| format!("{name}={value}")).collect();
+    query.push(format!("cursor={next}"));
+    Ok(answer.with_header(LINK, &format!("</api/usage?{}>; rel=\"next\"", query.join("&"))))
+}
+
+impl Wanted {
+    fn read(query: &Query, policy: &Policy) -> Result<Self, Box<Answer>> {
+        let limit = query.get("limit").map_or(Ok(DEFAULT_LIMIT), str::parse);
+        let limit = limit.ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
+        let limit =
+            limit.ok_or_else(|| bad(format!("`limit` must be a number from 1 to {MAX_LIMIT}")))?;
+        let period = match query.get("period") {
+            None | Some("current") => Period::Current,
+            Some("all") => Period::All,
+            Some(text) => {
+                let time = UtcTime::parse(text).ok_or_else(|| {
+                    bad("`period` must be `current`, `all` or a time in the period, such as \
+                         `2026-11-30T12:00:00Z`"
+                        .to_owned())
+                });
+                Period::At(time?.0)
+            }
+        };
+        let owned = |name| query.get(name).map(str::to_owned);
+        let (key, ip, rule) = (owned("key"), owned("ip"), owned("rule"));
+        if key.is_some() && ip.is_some() {
+            return Err(bad("`key` and `ip` both name the client; give one".to_owned()));
+        }
+        // A rule that the file had before may have usage.
+        if let (Some(name), Period::Current) = (&rule, period)
+            && !policy.rules.iter().any(|rule| *rule.name == **name)
+        {
+            return Err(bad(format!("the file has no rule `{}`", cut(name, 64))));
+        }
+        Ok(Self { rule, key, ip, period, limit })
+    }
+
+    fn includes(&self, record: &Record, now_us: u64) -> bool {
+        let time = match self.period {
+            Period::All => None,
+            Period::Current => Some(now_us),
+            Period::At(time) => Some(time),
+        };
+        let is_in_period =
+            time.is_none_or(|time| (record.start_us..record.place.end_us).contains(&time));
+        is_in_period && self.includes_client(&record.rule, &record.owner)
+    }
+
+    fn includes_client(&self, rule: &str, owner: &Owner) -> bool {
+        let is = |kind: &str, wanted: &Option<String>| {
+            wanted.as_ref().is_none_or(|id| owner.kind == kind && owner.id == *id)
+        };
+        self.rule.as_ref().is_none_or(|wanted| wanted == rule)
+            && is("key", &self.key)
+            && is("ip", &self.ip)
+    }
+
+    /// First place that can be included.
+    fn begin(&self, now_us: u64) -> Place {
+        let time = match self.period {
+            Period::All => return Place { end_us: 0, bucket: BucketId(0) },
+            Period::Current => now_us,
+            Period::At(time) => time,
+        };
+        Place { end_us: time.saturating_add(1), bucket: BucketId(0) }
+    }
+}
+
+/// Entries from the file, after `cursor`.
+async fn of_file(
+    file: Arc<UsageFile>,
+    wanted: Wanted,
+    (cursor, now_us): (Option<Place>, u64),
+    calls: &BlockingCalls,
+) -> Result<Usage, Box<Answer>> {
+    let read = move || {
+        let (mut entries, mut next) = (Vec::new(), None);
+        let begin =
+            wanted.begin(now_us).max(cursor.unwrap_or(Place { end_us: 0, bucket: BucketId(0) }));
+        let result = file.read(begin, |record| {
+            if wanted.includes(&record, now_us) {
+                if entries.len() == wanted.limit {
+                    next = Some(shown(record.place));
+                    return false;
+                }
+                entries.push(QuotaUsage::of(&record));
+            }
+            true
+        });
+        result.map(|()| (entries, next))
+    };
+    let unavailable = |why: &str| {
+        let detail = format!("the file of usage cannot be read: {why}");
+        Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, &detail)
+    };
+    let read = calls.run(DEADLINE, read).await.map_err(|error| unavailable(&error.to_string()))?;
+    let (entries, next) = read.map_err(|error| unavailable(&error.to_string()))?;
+    Ok(Usage { source: "file", at: UtcTime(now_us), entries, next })
+}
+
+/// Entries of the current periods from the buckets of the keys in the configuration, from the key `first` on.
+async fn of_buckets(
+    snapshot: &Snapshot,
+    limiter: &Limiter,
+    wanted: &Wanted,
+    (first, now_us): (usize, u64),
+) -> Usage {
+    let policy = &snapshot.policy;
+    let (mut entries, mut source) = (Vec::new(), limiter.is_shared());
+    let mut next = first;
+    while next < policy.keys.len() && entries.len() < wanted.limit && policy.has_quotas {
+        let charges: Vec<(u32, Charge)> = (0u32..)
+            .zip(&policy.keys)
+            .skip(next)
+            .take(CLIENTS_AT_ONCE.min(wanted.limit))
+            .flat_map(|(key, _)| quotas_of(policy, key, wanted))
+            .collect();
+        next = next.saturating_add(CLIENTS_AT_ONCE.min(wanted.limit));
+        let of_store: Vec<Charge> = charges.iter().map(|(_, charge)| *charge).collect();
+        let found = limiter.peek_levels(&of_store, &snapshot.stored_rules).await;
+        source &= found.source == Source::Redis || of_store.is_empty();
+        let each = charges.iter().zip(&found.levels);
+        entries.extend(each.filter_map(|((key, charge), level)| {
+            QuotaUsage::of_bucket(policy, *key, charge, *level, now_us)
+        }));
+    }
+    let next = (next < policy.keys.len() && policy.has_quotas).then(|| next.to_string());
+    let source = if source { "redis" } else { "local" };
+    Usage { source, at: UtcTime(now_us), entries, next }
+}
+
+/// The client with a key of the configuration.
+fn client(policy: &Policy, key: u32) -> Option<Client> {
+    let plan = policy.keys.get(key as usize)?.plan;
+    Some(Client { ip: None, key: ClientKey::Known(key), plan, certificate: None })
+}
+
+/// The wanted quotas of a key whose buckets do not depend on the request.
+fn quotas_of(policy: &Policy, key: u32, wanted: &Wanted) -> Vec<(u32, Charge)> {
+    let Some(client) = client(policy, key) else { return Vec::new() };
+    let headers = HeaderMap::new();
+    let subject = Subject {
+        client,
+        by_key: true,
+        route: None,
+        method: None,
+        host: None,
+        headers: &headers,
+        absent: Absent::Only(&[]),
+    };
+    let of_rule = |applicability: &Applicability<'_>| {
+        let charge = applicability.known()?;
+        let owner = Owner::of(policy, applicability.rule, &client);
+        let is_wanted = charge.limit.quota_calendar().is_some()
+            && owner.kind == "key"
+            && wanted.includes_client(&applicability.rule.name, &owner);
+        is_wanted.then_some((key, charge))
+    };
+    applicabilities(policy, &subject).iter().filter_map(of_rule).collect()
+}
+
+impl QuotaUsage {
+    fn of(record: &Record) -> Self {
+        Self {
+            rule: record.rule.to_string(),
+            client_kind: record.owner.kind,
+            client: record.owner.id.clone(),
+            plan: record.plan.to_string(),
+            period_start: UtcTime(record.start_us),
+            period_end: UtcTime(record.place.end_us),
+            limit: record.limit_in_tokens(),
+            used: tokens(record.used),
+            counted_at: Some(UtcTime(record.counted_at_us)),
+            bucket: format!("{:032x}", record.place.bucket.0),
+        }
+    }
+
+    /// The entry of a key at a level; `None` if nothing is used.
+    fn of_bucket(
+        policy: &Policy,
+        key: u32,
+        charge: &Charge,
+        level: i64,
+        now_us: u64,
+    ) -> Option<Self> {
+        let used = charge.limit.full().saturating_sub(level);
+        let bounds = charge.limit.quota_calendar()?.bounds(now_us);
+        let client = client(policy, key)?;
+        let rule = policy.rules.get(charge.rule as usize)?;
+        let owner = Owner::of(policy, rule, &client);
+        (used > 0).then(|| Self {
+            rule: rule.name.to_string(),
+            client_kind: owner.kind,
+            client: owner.id,
+            plan: policy.plan_name(client.plan).to_owned(),
+            period_start: UtcTime(bounds.start_us),
+            period_end: UtcTime(bounds.end_us),
+            limit: charge.limit.capacity(),
+            used: tokens(used),
+            counted_at: None,
+            bucket: format!("{:032x}", charge.bucket.0),
+        })
+    }
+}
+
+/// Units of a fixed window, in tokens.
+#[allow(clippy::cast_precision_loss, reason = "units are at most 2^53")]
+fn tokens(units: i64) -> f64 {
+    units as f64 / 1_000.0
+}
+
+/// The entries as CSV (RFC 4180), with a head. Further entries are linked by a header.
+fn csv_of(usage: &Usage) -> Result<Answer, Box<Answer>> {
+    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+    let head = writer.write_record(COLUMNS);
+    let written =
+        head.and_then(|()| usage.entries.iter().try_for_each(|one| writer.serialize(one)));
+    let body = written.ok().and_then(|()| writer.into_inner().ok());
+    let Some(body) = body else {
+        let detail = "the usage cannot be written as CSV";
+        return Err(Answer::refusal(StatusCode::INTERNAL_SERVER_ERROR, detail));
+    };
+    Ok(Answer::of(StatusCode::OK, CSV, body))
+}
+
+/// A place as the parameter `cursor` has it.
+fn shown(place: Place) -> String {
+    format!("{:x}-{:x}", place.end_us, place.bucket.0)
+}
+
+fn place(cursor: &str) -> Result<Place, Box<Answer>> {
+    let (end, bucket) = cursor.split_once('-').ok_or_else(bad_cursor)?;
+    let end_us = u64::from_str_radix(end, 16).map_err(|_| bad_cursor())?;
+    let bucket = u128::from_str_radix(bucket, 16).map_err(|_| bad_cursor())?;
+    Ok(Place { end_us, bucket: BucketId(bucket) })
+}
+
+fn bad_cursor() -> Box<Answer> {
+    bad("`cursor` must be `next` of an earlier response".to_owned())
+}
+
+fn bad(detail: String) -> Box<Answer> {
+    BadQuery(detail).into()
+}

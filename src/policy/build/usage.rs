@@ -1,0 +1,50 @@
+//! `[usage]`.
+
+use std::path::PathBuf;
+
+use super::environment::{Environment, expand_path};
+use super::values::duration_up_to;
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::{Config, tables};
+use crate::policy::settings::Usage;
+
+const DAY_MS: u64 = 86_400_000;
+
+/// Default of `keep`, in milliseconds: three months.
+const KEEP_MS: u64 = 100 * DAY_MS;
+
+/// Maximum of `keep`, in milliseconds and as in the file: ten years.
+const MAX_KEEP: (u64, &str) = (3_660 * DAY_MS, "3660d");
+
+/// Builds the settings of `[usage]`; none if one of them has an error.
+pub(super) fn usage(
+    config: &Config,
+    environment: Environment<'_>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Usage> {
+    let default = tables::Usage::default();
+    let usage = config.usage.as_ref().map_or(&default, |usage| usage.get_ref());
+    let keep = duration_up_to(MAX_KEEP, "keep", usage.keep.as_ref(), KEEP_MS, diagnostics);
+    let keep = keep.filter(|keep| {
+        let is_long_enough = keep.as_millis() >= u128::from(DAY_MS);
+        if let (false, Some(field)) = (is_long_enough, &usage.keep) {
+            let diagnostic = Diagnostic::new(field.span(), "`keep` is too short".to_owned());
+            diagnostics.push(diagnostic.help("the shortest is `1d`".to_owned()));
+        }
+        is_long_enough
+    });
+    let Some(field) = &usage.file else { return Some(Usage { file: None, keep: keep? }) };
+    let path = expand_path(field, environment, diagnostics)?;
+    if path.is_empty() {
+        let diagnostic = Diagnostic::new(field.span(), "`file` is empty".to_owned());
+        diagnostics.push(diagnostic.help("write a path, such as `/var/lib/tollgate/usage.redb`"));
+        return None;
+    }
+    if config.redis.is_some() {
+        let message = "`file` has no effect with `[redis]`, where quotas are counted";
+        let help = "remove it; Redis keeps the counts";
+        diagnostics.push(Diagnostic::warning(field.span(), message.to_owned()).help(help));
+        return Some(Usage { file: None, keep: keep? });
+    }
+    Some(Usage { file: Some(PathBuf::from(path)), keep: keep? })
+}

@@ -1,0 +1,269 @@
+//! [`Keeper`]: writes what was used to the file, and puts it back into the buckets at the start.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tracing::{info, warn};
+
+use super::file::{FileError, OpenError, UsageFile};
+use super::ledger::Ledger;
+use super::record::{Place, Record};
+use crate::clock;
+use crate::limit::charge::BucketId;
+use crate::limit::{MICROS_PER_SECOND, unix_time};
+use crate::observe::log_interval::LogInterval;
+use crate::observe::metrics::UsageSeries;
+use crate::policy::settings::Usage;
+use crate::store::memory::MemoryStore;
+
+/// Time between two writes. With the time of a write, the file is at most a second behind.
+const WRITE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Time between two removals of old records, in microseconds.
+const REMOVE_INTERVAL_US: u64 = 600 * MICROS_PER_SECOND;
+
+/// Minimum time between two log lines of failed writes, in seconds.
+const LOG_INTERVAL_S: u64 = 60;
+
+/// Writes the ledger to a file, on a thread of its own.
+pub struct Keeper {
+    /// What requests used since the last write.
+    pub ledger: Ledger,
+    path: PathBuf,
+    file: Mutex<Option<Arc<UsageFile>>>,
+    keep: Mutex<Duration>,
+    commands: Mutex<Sender<Command>>,
+    series: UsageSeries,
+    failures: LogInterval,
+}
+
+/// What the thread does next, and where it says that it is done.
+enum Command {
+    /// Writes, and closes the file, which another process will use.
+    Release(Sender<()>),
+    /// Opens the file again.
+    Resume,
+    /// Writes, closes the file and ends.
+    Close(Sender<()>),
+}
+
+impl Keeper {
+    /// Creates a keeper that will write to the file of `settings`; `None` if there is none.
+    pub fn prepare(settings: &Usage, series: UsageSeries) -> Option<NewKeeper> {
+        let (commands, received) = channel();
+        let keeper = Self {
+            ledger: Ledger::default(),
+            path: settings.file.clone()?,
+            file: Mutex::default(),
+            keep: Mutex::new(settings.keep),
+            commands: Mutex::new(commands),
+            series,
+            failures: LogInterval::new(LOG_INTERVAL_S),
+        };
+        Some(NewKeeper { keeper: Arc::new(keeper), received })
+    }
+
+    /// Sets how long usage is kept.
+    pub fn set_keep(&self, keep: Duration) {
+        *self.keep.lock() = keep;
+    }
+
+    /// The file; `None` while it is closed.
+    pub fn file(&self) -> Option<Arc<UsageFile>> {
+        self.file.lock().clone()
+    }
+
+    /// Writes, and closes the file, for the process that replaces this one. Blocks.
+    pub fn release(&self) {
+        self.wait_for(Command::Release);
+    }
+
+    /// Opens the file again, after a failed replacement.
+    pub fn resume(&self) {
+        // Without the thread, the process ends.
+        let _ = self.commands.lock().send(Command::Resume);
+    }
+
+    /// Writes, and ends the thread. Blocks.
+    pub fn close(&self) {
+        self.wait_for(Command::Close);
+    }
+
+    fn wait_for(&self, command: impl FnOnce(Sender<()>) -> Command) {
+        let (done, is_done) = channel();
+        if self.commands.lock().send(command(done)).is_ok() {
+            // An error means that the thread has ended.
+            let _ = is_done.recv();
+        }
+    }
+
+    /// Opens the file, and puts what was used in periods that have not ended into `store`. Returns the number of
+    /// buckets.
+    fn open(&self, store: &MemoryStore) -> Result<usize, OpenError> {
+        let file = UsageFile::open(&self.path)?;
+        let now = clock::now();
+        let records = current(&file, unix_time::of(now));
+        let records = records.map_err(|error| OpenError::Damaged(error.to_string()))?;
+        let buckets = records.into_values();
+        let restored = store
+            .restore(buckets.map(|it| (it.place.bucket, it.limit, it.limit.full() - it.used)), now);
+        *self.file.lock() = Some(Arc::new(file));
+        Ok(restored)
+    }
+
+    /// The thread. `is_released`: another process has the file, and nothing is written until [`Command::Resume`].
+    fn run(&self, received: &Receiver<Command>, mut is_released: bool) {
+        let mut removed_at = None;
+        loop {
+            let command = if is_released {
+                received.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                received.recv_timeout(WRITE_INTERVAL)
+            };
+            if !is_released {
+                self.write();
+            }
+            match command {
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Command::Resume) => is_released = false,
+                Ok(Command::Release(done)) => {
+                    is_released = true;
+                    *self.file.lock() = None;
+                    // An error means that it does not wait any more.
+                    let _ = done.send(());
+                }
+                Ok(Command::Close(done)) => {
+                    *self.file.lock() = None;
+                    let _ = done.send(());
+                    return;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let now = clock::now();
+            if !is_released
+                && removed_at.is_none_or(|at| now.saturating_sub(at) > REMOVE_INTERVAL_US)
+            {
+                removed_at = Some(now);
+                self.remove_old(unix_time::of(now));
+            }
+        }
+    }
+
+    fn remove_old(&self, unix_us: u64) {
+        let keep = *self.keep.lock();
+        if let Some(file) = self.file() {
+            self.note(file.remove_old(keep, unix_us));
+        }
+    }
+
+    /// Writes all changes. What cannot be written is tried again with the next ones.
+    fn write(&self) {
+        let file = match self.reopened() {
+            Ok(file) => file,
+            Err(error) => return self.warn(&error.to_string()),
+        };
+        let changes = self.ledger.take();
+        if changes.is_empty() {
+            return;
+        }
+        let count = changes.len();
+        let written = file.write(&changes);
+        drop(file);
+        if written.is_err() {
+            self.ledger.put_back(changes);
+            self.series.unwritten.set(i64::try_from(count).unwrap_or(i64::MAX));
+        } else {
+            self.series.written.inc();
+            self.series.unwritten.set(0);
+        }
+        self.note(written);
+    }
+
+    /// The file; opened again after an error.
+    fn reopened(&self) -> Result<Arc<UsageFile>, OpenError> {
+        let mut file = self.file.lock();
+        if let Some(file) = &*file {
+            return Ok(Arc::clone(file));
+        }
+        let opened = Arc::new(UsageFile::open(&self.path)?);
+        *file = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// After an error, redb's handle of the file cannot be used any more.
+    fn note(&self, result: Result<(), FileError>) {
+        if let Err(error) = result {
+            *self.file.lock() = None;
+            self.warn(&error.to_string());
+        }
+    }
+
+    fn warn(&self, error: &str) {
+        self.series.failed.inc();
+        if self.failures.count(clock::now()).is_some() {
+            let path = self.path.display();
+            let dropped = self.ledger.dropped();
+            warn!(%path, error, dropped, "usage cannot be written; it is kept in memory, and tried again");
+        }
+    }
+}
+
+/// A keeper whose thread has not been started.
+pub struct NewKeeper {
+    keeper: Arc<Keeper>,
+    received: Receiver<Command>,
+}
+
+impl NewKeeper {
+    /// Path of the file.
+    pub fn path(&self) -> &Path {
+        &self.keeper.path
+    }
+
+    /// Opens the file, puts its counts into `store`, and starts the thread.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or the thread cannot be started.
+    pub fn start(self, store: &MemoryStore) -> Result<Arc<Keeper>, OpenError> {
+        let buckets = self.keeper.open(store)?;
+        info!(path = %self.path().display(), buckets, "usage of quotas is kept in a file");
+        self.spawn(false)
+    }
+
+    /// Starts the thread in a process that replaces another one, which hands over its buckets and has the file until
+    /// [`Keeper::resume`].
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn start_released(self) -> Result<Arc<Keeper>, OpenError> {
+        self.spawn(true)
+    }
+
+    fn spawn(self, is_released: bool) -> Result<Arc<Keeper>, OpenError> {
+        let Self { keeper, received } = self;
+        let own = Arc::clone(&keeper);
+        let builder = thread::Builder::new().name("usage".to_owned());
+        builder.spawn(move || own.run(&received, is_released)).map_err(OpenError::Io)?;
+        Ok(keeper)
+    }
+}
+
+/// The last record of each bucket whose period has not ended at `unix_us` (Unix time).
+fn current(file: &UsageFile, unix_us: u64) -> Result<HashMap<BucketId, Record>, FileError> {
+    let mut found: HashMap<BucketId, Record> = HashMap::new();
+    let after = Place { end_us: unix_us.saturating_add(1), bucket: BucketId(0) };
+    file.read(after, |record| {
+        let known = found.get(&record.place.bucket);
+        // There are two if a reload has changed the periods.
+        if known.is_none_or(|known| known.counted_at_us <= record.counted_at_us) {
+            found.insert(record.place.bucket, record);
+        }
+        true
+    })?;
+    Ok(found)
+}

@@ -1,0 +1,88 @@
+//! [`Record`]: what one client used of one quota in one period.
+
+use std::sync::Arc;
+
+use crate::limit::Limit;
+use crate::limit::calendar::Bounds;
+use crate::limit::charge::{BucketId, Charge, Outcome};
+use crate::observe::consumption::ClientId;
+use crate::policy::client::Client;
+use crate::policy::{Dimension, Policy, Rule};
+
+/// What one client used of one quota in one period. Times are microseconds of Unix time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// The bucket and the period.
+    pub place: Place,
+    /// First instant of the period.
+    pub start_us: u64,
+    /// Name of the rule.
+    pub rule: Arc<str>,
+    /// Whose quota it is.
+    pub owner: Owner,
+    /// Name of the client's plan.
+    pub plan: Arc<str>,
+    /// The limit that it was counted under.
+    pub limit: Limit,
+    /// Units of the limit that requests took.
+    pub used: i64,
+    /// When it was counted last.
+    pub counted_at_us: u64,
+}
+
+/// A bucket in one period. Ordered by the end of the period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// First instant after the period, in microseconds of Unix time.
+    pub end_us: u64,
+    /// The bucket.
+    pub bucket: BucketId,
+}
+
+/// Whose quota it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// What identifies the client: `key`, `ip` or `unknown_key`; `shared` if the rule counts several clients together.
+    pub kind: &'static str,
+    /// The client; empty if several are counted together.
+    pub id: String,
+}
+
+/// The kinds of owners.
+pub const OWNER_KINDS: [&str; 4] = ["key", "ip", "unknown_key", SHARED];
+
+const SHARED: &str = "shared";
+
+impl Record {
+    /// Tokens of the limit.
+    pub const fn limit_in_tokens(&self) -> u64 {
+        self.limit.capacity()
+    }
+}
+
+impl Owner {
+    /// The owner of the bucket that `rule` counts `client` in.
+    pub fn of(policy: &Policy, rule: &Rule, client: &Client) -> Self {
+        let by_client = |one: &Dimension| matches!(one, Dimension::Ip | Dimension::Key);
+        let id = ClientId::of(policy, rule, client).filter(|_| rule.per.iter().any(by_client));
+        let (kind, id) = id.map_or_else(|| (SHARED, String::new()), |id| id.shown(policy));
+        Self { kind, id }
+    }
+}
+
+/// The period that a decision at `unix_us` counted in, by the gateway's clock and what the deciding store said was
+/// left of it. The clocks may differ by up to half a period. `None` for limits that are no quotas.
+pub fn period(charge: &Charge, outcome: &Outcome, unix_us: u64) -> Option<Bounds> {
+    let calendar = charge.limit.quota_calendar()?;
+    let end_us = unix_us.saturating_add(outcome.left_us);
+    let bounds = calendar.bounds(unix_us);
+    let nearest = [bounds.end_us, bounds.start_us, bounds.next_end_us]
+        .into_iter()
+        .min_by_key(|end| end.abs_diff(end_us))
+        .unwrap_or(bounds.end_us);
+    Some(if nearest == bounds.end_us {
+        bounds
+    } else {
+        calendar.containing(nearest.saturating_sub(1))
+    })
+}
