@@ -27,6 +27,8 @@ mod start;
 mod table;
 
 #[cfg(test)]
+mod pictures;
+#[cfg(test)]
 mod property_tests;
 #[cfg(test)]
 mod tests;

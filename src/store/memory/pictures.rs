@@ -1,0 +1,206 @@
+//! The pictures of docs/kinds.md: what each kind of limit lets pass of the same traffic. The core decides.
+
+use std::ops::Range;
+
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+
+use super::MemoryStore;
+use crate::limit::Limit;
+use crate::limit::calendar::{Calendar, Period};
+use crate::limit::charge::{BucketId, Charge, Mode};
+use crate::limit::fixed_window::FixedWindow;
+use crate::limit::leaky_bucket;
+use crate::limit::share::Share;
+
+const SECOND_US: u64 = 1_000_000;
+
+/// Length of the traffic in seconds.
+const SECONDS: u64 = 180;
+
+/// Width of a bar in seconds.
+const BAR_S: u64 = 2;
+
+/// Limit of every kind: this many requests a minute.
+const PER_MINUTE: u64 = 60;
+
+const ASKED: RGBColor = RGBColor(205, 209, 214);
+const PASSED: RGBColor = RGBColor(9, 105, 218);
+const LIMIT: RGBColor = RGBColor(207, 34, 46);
+const TEXT: RGBColor = RGBColor(31, 35, 40);
+
+/// Times of the requests in microseconds: one every two seconds, and 120 in 24 seconds around the start of the second
+/// minute.
+fn traffic() -> Vec<u64> {
+    let calm = |seconds: Range<u64>| seconds.step_by(2).map(|second| second * SECOND_US);
+    let rush = (0..120).map(|number| 48 * SECOND_US + number * SECOND_US / 5);
+    calm(0..48).chain(rush).chain(calm(72..SECONDS)).collect()
+}
+
+/// Times at which requests pass, by one limit.
+fn passed(limit: Limit, delays: bool) -> Vec<u64> {
+    let store = MemoryStore::new(10, &[limit]);
+    // The second minute begins at 60 s.
+    let start = 10 * 60 * SECOND_US;
+    let mut passed: Vec<u64> = traffic()
+        .into_iter()
+        .filter_map(|at| {
+            let charge = Charge {
+                bucket: BucketId(1),
+                rule: 0,
+                limit_index: 0,
+                limit,
+                cost: limit.parts(),
+                mode: Mode::Enforce,
+            };
+            let answer = store.take(&[charge], start + at, Share::WHOLE);
+            let delay =
+                if delays { leaky_bucket::delay_us(&charge, &answer.outcomes[0]) } else { 0 };
+            answer.allowed().then_some(at + delay)
+        })
+        .collect();
+    passed.sort_unstable();
+    passed
+}
+
+/// Number of times in each bar.
+fn bars(times: &[u64]) -> Vec<u32> {
+    let bars = usize::try_from(SECONDS / BAR_S).unwrap();
+    let mut counts = vec![0; bars];
+    for time in times {
+        let bar = usize::try_from(time / SECOND_US / BAR_S).unwrap();
+        counts[bar.min(bars - 1)] += 1;
+    }
+    counts
+}
+
+/// Number of requests that passed in the minute before each second.
+fn in_last_minute(passed: &[u64]) -> Vec<(f64, f64)> {
+    (0..=SECONDS)
+        .map(|second| {
+            let end = second * SECOND_US;
+            let begin = end.saturating_sub(60 * SECOND_US);
+            let count = passed.iter().filter(|time| **time <= end && **time > begin).count();
+            (number(second), number(count as u64))
+        })
+        .collect()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "small numbers")]
+fn number(value: u64) -> f64 {
+    value as f64
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// A chart over the time of the traffic, up to `most`.
+fn chart<'a, 'b>(area: &'a Area<'b>, title: &str, (of, most): (&str, f64)) -> Chart<'a, 'b> {
+    let font = |size: i32| ("sans-serif", size).into_font().color(&TEXT);
+    let mut builder = ChartBuilder::on(area);
+    builder.margin_right(16).margin_left(8).x_label_area_size(24).y_label_area_size(56);
+    if !title.is_empty() {
+        builder.caption(title, font(16));
+    }
+    let mut chart = builder.build_cartesian_2d(0.0..number(SECONDS), 0.0..most).unwrap();
+    let mut mesh = chart.configure_mesh();
+    mesh.disable_x_mesh().light_line_style(TRANSPARENT).bold_line_style(ASKED);
+    mesh.label_style(font(12)).axis_desc_style(font(12)).y_desc(of).y_labels(4).x_labels(10);
+    mesh.x_label_formatter(&|x| format!("{x:.0} s")).y_label_formatter(&|y| format!("{y:.0}"));
+    mesh.draw().unwrap();
+    chart
+}
+
+/// Draws a bar for each count.
+fn draw_bars(chart: &mut Chart<'_, '_>, counts: &[u32], color: RGBColor) {
+    let bar = |(bar, count): (u64, &u32)| {
+        let left = number(bar * BAR_S);
+        Rectangle::new([(left + 0.15, 0.0), (left + 1.85, f64::from(*count))], color.filled())
+    };
+    chart.draw_series((0..).zip(counts).map(bar)).unwrap();
+}
+
+/// The picture of one kind as SVG: what was asked for and what passed, and how much passed in the last minute.
+fn picture(title: &str, passed: &[u64]) -> String {
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (760, 320)).into_drawing_area();
+        root.fill(&WHITE).unwrap();
+        let (upper, lower) = root.split_vertically(180);
+        let mut each = chart(&upper, title, ("requests in 2 s", 12.0));
+        draw_bars(&mut each, &bars(&traffic()), ASKED);
+        draw_bars(&mut each, &bars(passed), PASSED);
+        let mut sums = chart(&lower, "", ("in the last minute", 130.0));
+        let at = number(PER_MINUTE);
+        let ends = [(0.0, at), (number(SECONDS), at)];
+        sums.draw_series(LineSeries::new(ends, LIMIT.stroke_width(1))).unwrap();
+        sums.draw_series(LineSeries::new(in_last_minute(passed), PASSED.stroke_width(2))).unwrap();
+        root.present().unwrap();
+    }
+    svg.push('\n');
+    svg
+}
+
+/// The most requests that passed in any minute.
+fn most_in_a_minute(passed: &[u64]) -> usize {
+    let from = |begin: u64| {
+        passed.iter().filter(|time| (begin..begin + 60 * SECOND_US).contains(time)).count()
+    };
+    passed.iter().map(|begin| from(*begin)).max().unwrap_or(0)
+}
+
+fn fixed_window() -> Limit {
+    let calendar = Calendar::new(Period::Minute, "UTC", 1).unwrap();
+    Limit::FixedWindow(FixedWindow::new(PER_MINUTE, calendar).unwrap())
+}
+
+fn token_bucket(per_minute: u64, burst: u64) -> Limit {
+    Limit::token_bucket(per_minute, 60 * SECOND_US, burst).unwrap()
+}
+
+/// Name of the file, title, limit, whether requests wait, and the most that pass in a minute.
+fn kinds() -> Vec<(&'static str, &'static str, Limit, bool, usize)> {
+    vec![
+        (
+            "token-bucket",
+            "token bucket: rate = \"60/m\", burst = 60",
+            token_bucket(PER_MINUTE, PER_MINUTE),
+            false,
+            101,
+        ),
+        (
+            "token-bucket-by-limit",
+            "token bucket: limit = \"60/m\", burst = 20",
+            token_bucket(PER_MINUTE - 20, 20),
+            false,
+            53,
+        ),
+        ("fixed-window", "fixed window: limit = \"60/m\"", fixed_window(), false, 114),
+        (
+            "leaky-bucket",
+            "leaky bucket: rate = \"60/m\", max_delay = \"20s\"",
+            token_bucket(
+                PER_MINUTE,
+                leaky_bucket::capacity(PER_MINUTE, 60 * SECOND_US, 20 * SECOND_US),
+            ),
+            true,
+            60,
+        ),
+    ]
+}
+
+#[test]
+fn pictures_of_the_docs_are_those_of_the_core() {
+    for (name, title, limit, delays, most) in kinds() {
+        let passed = passed(limit, delays);
+        assert_eq!(most_in_a_minute(&passed), most, "{name}");
+        let svg = picture(title, &passed);
+        let file = format!("docs/kinds/{name}.svg");
+        if std::env::var_os("UPDATE_PICTURES").is_some() {
+            std::fs::create_dir_all("docs/kinds").unwrap();
+            std::fs::write(&file, &svg).unwrap();
+        }
+        let kept = std::fs::read_to_string(&file).unwrap_or_default();
+        assert!(kept == svg, "run UPDATE_PICTURES=1 cargo test --lib pictures to update {file}");
+    }
+}
