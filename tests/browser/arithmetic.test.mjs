@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Bucket, corners, simulate } from "../../src/admin/page/bucket.js";
+import { Bucket, corners } from "../../src/admin/page/bucket.js";
+import { KINDS, simulate } from "../../src/admin/page/kinds.js";
 import { breakerChanges, byPlan, byRule, cumulative, latencies, OTHERS, perName, shownSpan, Samples } from "../../src/admin/page/series.js";
 import { exact, nextAfterMs, perMs, refillMs } from "../../src/admin/page/tokens.js";
 import { queryOf, searchTerm } from "../../src/admin/page/audit.js";
@@ -43,7 +44,7 @@ test("request is accepted exactly after retryAfter", () => {
 test("no pattern gets more than burst + rate · t, and waiting for retryAfter gets nearly that", () => {
   for (const pattern of ["steady", "bursts", "ramp", "random", "retry_after"]) {
     for (const [rate, burst, cost, load] of [[5, 20, 1, 8], [1, 1, 1, 50], [50, 100, 10, 50], [7, 3, 2, 9]]) {
-      const outcomes = simulate({ rate, burst, cost, pattern, load, seconds: 20 });
+      const outcomes = simulate({ kind: "token_bucket", rate, burst, cost, pattern, load, seconds: 20 });
       const times = outcomes.map(({ at }) => at);
       assert.deepEqual(times, [...times].sort((a, b) => a - b), pattern);
       const passed = outcomes.filter(({ accepted }) => accepted).length;
@@ -51,23 +52,61 @@ test("no pattern gets more than burst + rate · t, and waiting for retryAfter ge
       assert.ok(outcomes.every(({ level }) => level >= 0 && level <= burst), pattern);
     }
   }
-  const waiting = simulate({ rate: 5, burst: 20, cost: 1, pattern: "retry_after", load: 50, seconds: 20 });
+  const waiting = simulate({ kind: "token_bucket", rate: 5, burst: 20, cost: 1, pattern: "retry_after", load: 50, seconds: 20 });
   const passed = waiting.filter(({ accepted }) => accepted).length;
   assert.ok(passed >= 115, `${passed}`);
 });
 
 test("client that keeps to the rate is never refused", () => {
-  const outcomes = simulate({ rate: 8, burst: 1, cost: 1, pattern: "steady", load: 8, seconds: 20 });
+  const outcomes = simulate({ kind: "token_bucket", rate: 8, burst: 1, cost: 1, pattern: "steady", load: 8, seconds: 20 });
   assert.equal(outcomes.filter(({ accepted }) => !accepted).length, 0);
 });
 
 test("line stays within the bucket and ends at the end of the chart", () => {
   const settings = { rate: 5, burst: 20, cost: 3 };
-  const outcomes = simulate({ ...settings, pattern: "bursts", load: 4, seconds: 20 });
+  const outcomes = simulate({ ...settings, kind: "token_bucket", pattern: "bursts", load: 4, seconds: 20 });
   const line = corners(settings, outcomes, 20 * SECOND);
   assert.ok(line.every(([, level]) => level >= -1e-9 && level <= 20));
   assert.ok(line.every(([time], index) => index === 0 || time >= line[index - 1][0]));
   assert.equal(line.at(-1)[0], 20);
+});
+
+test("fixed window passes its limit in each period, and up to twice that across a boundary", () => {
+  const settings = { kind: "fixed_window", burst: 10, cost: 2, period: 5, load: 50, seconds: 20 };
+  for (const pattern of ["steady", "bursts", "ramp", "random", "retry_after"]) {
+    const outcomes = simulate({ ...settings, pattern });
+    for (let start = 0; start < 20; start += 5) {
+      const passed = outcomes.filter(({ at, accepted }) => accepted && at >= start * SECOND && at < (start + 5) * SECOND);
+      assert.ok(passed.length <= 5, `${pattern}: ${passed.length}`);
+    }
+    const line = KINDS.fixed_window.line(settings, outcomes, 20 * SECOND);
+    assert.ok(line.every(([, level]) => level >= 0 && level <= 10), pattern);
+    assert.ok(line.every(([time], index) => index === 0 || time >= line[index - 1][0]), pattern);
+  }
+  const ramp = simulate({ ...settings, pattern: "steady", cost: 1, load: 8 });
+  assert.match(KINDS.fixed_window.promise({ ...settings, cost: 1 }, ramp), /No pattern gets more than 10 in a period of 5 s/);
+});
+
+test("leaky bucket passes requests evenly, in order, none later than its delay", () => {
+  const settings = { kind: "leaky_bucket", rate: 5, delay: 2, load: 20, seconds: 20 };
+  for (const pattern of ["steady", "bursts", "ramp", "random"]) {
+    const outcomes = simulate({ ...settings, pattern });
+    const passed = outcomes.filter(({ accepted }) => accepted);
+    assert.ok(passed.every(({ at, back }) => back >= at && back - at <= 2 * SECOND + 1e-3), pattern);
+    assert.ok(passed.every(({ back }, index) => index === 0 || back - passed[index - 1].back >= SECOND / 5 - 1e-3), pattern);
+    const line = KINDS.leaky_bucket.line(settings, outcomes, 20 * SECOND);
+    assert.ok(line.every(([, level]) => level >= 0 && level <= 10), pattern);
+  }
+});
+
+test("request is accepted exactly after retryAfter of a fixed window", () => {
+  for (const cost of [1, 3]) {
+    const window = KINDS.fixed_window.make({ burst: 7, cost, period: 5 });
+    while (window.take(SECOND).accepted);
+    const { retryAfter } = window.take(2 * SECOND);
+    assert.equal(window.take(2 * SECOND + retryAfter - 1).accepted, false);
+    assert.equal(window.take(2 * SECOND + retryAfter).accepted, true);
+  }
 });
 
 test("time for the tokens that were missing follows from the rate", () => {

@@ -311,6 +311,50 @@ test("an operator rehearses an outage with the override", async () => {
   await close();
 });
 
+test("quotas are listed with what is used of their current periods", async () => {
+  const without = await browser.open(gateway.admin);
+  await eventually("the rules", async () => /per-key/.test(await text(without.page, "#rules")));
+  assert.equal(await without.page.isVisible("#quotas"), false);
+  await without.close();
+  const more = `[rules.monthly]\nper = ["key"]\nkind = "fixed_window"\nlimit = "40/month"\n`;
+  const own = await startGateway({ more });
+  for (let count = 0; count < 10; count += 1) await send(own.gateway, "/", { "X-Api-Key": secret("acme") });
+  const { page, wrong, close } = await browser.open(own.admin);
+  await eventually("the quota", async () => /acme.*10 25.*40.*monthly/s.test(await text(page, "#usage")));
+  assert.equal(await page.isVisible("#quotas-link"), true);
+  assert.match(await text(page, "#usage-note"), /Clients with a key in the configuration/);
+  assert.deepEqual(await violations(page), []);
+  assert.deepEqual(wrong, []);
+  await close();
+  await own.stop();
+});
+
+test("playground has every kind of limit", async () => {
+  const { page, wrong, close } = await browser.open(gateway.admin);
+  const kinds = await page.locator('#bucket-form [name="kind"] option').evaluateAll((options) => options.map(({ value }) => value));
+  const promises = {
+    token_bucket: /burst \+ rate · t/,
+    fixed_window: /in a period of 5 s/,
+    leaky_bucket: /longest wait here is 2\.0 s/,
+  };
+  assert.deepEqual(kinds, Object.keys(promises));
+  await page.locator("#learn").scrollIntoViewIfNeeded();
+  let before = null;
+  for (const kind of kinds) {
+    await page.selectOption('#bucket-form [name="kind"]', kind);
+    assert.match(await text(page, "#bucket-summary"), promises[kind], kind);
+    assert.equal(await page.isVisible(`#learn [data-kind-of-limit="${kind}"]`), true);
+    assert.equal(await page.locator("#learn .lede:visible").count(), 1);
+    const now = await drawn(page, "bucket-chart");
+    assert.notEqual(now, before, kind);
+    before = now;
+    await picture(page, `playground-${kind}`);
+  }
+  assert.equal(await page.isVisible('#bucket-form [name="burst"]'), false, "a leaky bucket has no burst");
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
 test("interactive bucket follows its controls", async () => {
   const { page, wrong, close } = await browser.open(gateway.admin);
   await page.locator("#learn").scrollIntoViewIfNeeded();

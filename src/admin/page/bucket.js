@@ -48,7 +48,7 @@ const SECOND = 1_000_000;
 const range = (count) => Array.from({ length: count }, (_, index) => index);
 
 /** Times of requests in microseconds: on average `load` per second, for `seconds`. */
-const PATTERNS = {
+export const PATTERNS = {
   steady: (load, seconds) => range(load * seconds).map((index) => Math.round((index * SECOND) / load)),
   bursts: (load, seconds) => range(Math.ceil(seconds / 5)).flatMap((wave) => range(load * 5).map(() => wave * 5 * SECOND)),
   // The n-th request comes when the integral of the rate is n.
@@ -63,19 +63,6 @@ const PATTERNS = {
     }
   },
 };
-
-/** Simulates the requests of a pattern on one bucket, in order of time. */
-export function simulate({ rate, burst, cost, pattern, load, seconds }) {
-  const bucket = new Bucket({ rate, burst, cost });
-  if (pattern !== "retry_after") return PATTERNS[pattern](load, seconds).map((at) => bucket.take(at));
-  const outcomes = [];
-  for (let at = 0; at < seconds * SECOND; ) {
-    const outcome = bucket.take(at);
-    outcomes.push(outcome);
-    at += outcome.accepted ? Math.round(SECOND / load) : outcome.retryAfter;
-  }
-  return outcomes;
-}
 
 /** The level over time as points of a line, `[seconds, tokens]`, up to `until` microseconds. */
 export function corners({ rate, burst, cost }, outcomes, until) {

@@ -14,6 +14,7 @@ import * as explain from "./explain.js";
 import * as health from "./health.js";
 import * as policy from "./policy.js";
 import * as reloads from "./reloads.js";
+import * as usage from "./usage.js";
 import * as visualizer from "./visualizer.js";
 
 /** Accessible names of the colour schemes. */
@@ -101,7 +102,8 @@ function sections() {
     const height = window.innerHeight;
     const { section } = view.current();
     if (top(section) >= -1 && top(section) < height) return;
-    const passed = view.SECTIONS.filter((name) => top(name) < height * 0.4);
+    // A section without content has no place.
+    const passed = view.SECTIONS.filter((name) => !byId(name).hidden && top(name) < height * 0.4);
     view.change({ section: passed.at(-1) ?? view.SECTIONS[0] }, { replace: true });
   };
   if ("onscrollend" in window) document.addEventListener("scrollend", settled);
@@ -124,6 +126,6 @@ zone();
 share();
 sections();
 range.start([overview.show, traffic.show, health.show, ({ last }) => policy.update(last.generation)]);
-for (const section of [overview, traffic, clients, refusals, client, explain, health, reloads, visualizer]) section.start();
+for (const section of [overview, traffic, clients, usage, refusals, client, explain, health, reloads, visualizer]) section.start();
 view.start();
 listen(range.take, live);

@@ -20,6 +20,9 @@ export const listsAll = () => listsAllGateways;
 /** Cost of a request of a route; 1 if the route is unknown. */
 export const costOf = (route) => routes.get(route)?.cost ?? 1;
 
+/** Whether a rule is of this kind. */
+export const hasKind = (kind) => [...rules.values()].some((rule) => rule.kind === kind);
+
 /** Whether a rule is in shadow mode. */
 export const isShadow = (rule) => rules.get(rule)?.mode === "shadow";
 

@@ -1,9 +1,9 @@
-// The interactive token bucket.
+// The playground: one limit of any kind, and a pattern of requests.
 
 import { byId } from "./dom.js";
 import { span, whole } from "./format.js";
 import { axes, Chart, colour } from "./chart.js";
-import { corners, simulate } from "./bucket.js";
+import { KINDS, simulate } from "./kinds.js";
 
 const SECONDS = 20;
 
@@ -15,6 +15,8 @@ const KNOBS = {
   burst: (value) => value,
   cost: (value) => value,
   load: (value) => `${value}/s`,
+  period: (value) => `${value} s`,
+  delay: (value) => `${value} s`,
 };
 
 let chart;
@@ -24,7 +26,7 @@ let playing = null;
 
 /** Merges the lines, which have different times, into rows with common times, as uPlot requires. */
 function joined(until) {
-  const line = corners(settings, outcomes, until);
+  const line = KINDS[settings.kind].line(settings, outcomes, until);
   const times = [];
   const rows = [[], [], []];
   const add = (time, ...values) => {
@@ -52,7 +54,7 @@ function options(width, height) {
   });
   return {
     width, height, padding: [8, 18, 0, 0], legend: { show: false }, cursor: { show: false },
-    scales: { x: { time: false, range: [0, SECONDS] }, y: { range: () => [0, settings.burst * 1.06] } },
+    scales: { x: { time: false, range: [0, SECONDS] }, y: { range: () => [0, KINDS[settings.kind].most(settings) * 1.06] } },
     axes: axes().map((axis, index) => (index === 0 ? { ...axis, values: (_, times) => times.map((time) => `${time} s`) } : axis)),
     series: [{}, { stroke: line, width: 2, fill: `${line}2e`, spanGaps: true, points: { show: false } }, dots("--good", 6), dots("--bad", 6)],
   };
@@ -60,29 +62,36 @@ function options(width, height) {
 
 function draw(until) {
   chart.show(joined(until), "bucket");
-  const level = corners(settings, outcomes, until).at(-1)[1];
-  byId("bucket-fill").style.height = `${(100 * level) / settings.burst}%`;
+  const kind = KINDS[settings.kind];
+  const level = kind.line(settings, outcomes, until).at(-1)[1];
+  byId("bucket-fill").style.height = `${(100 * level) / kind.most(settings)}%`;
   byId("bucket-text").textContent = whole(Math.floor(level));
 }
 
 function summary() {
   const passed = outcomes.filter((outcome) => outcome.accepted).length;
   const refused = outcomes.length - passed;
-  const { rate, burst, cost } = settings;
-  const most = Math.floor((burst + rate * SECONDS) / cost);
   const first = outcomes.find((outcome) => !outcome.accepted);
   const firstRefusal = first ? ` The first refusal is after ${span(first.at / 1_000)}, with a retry after ${span(first.retryAfter / 1_000)}.` : "";
   byId("bucket-summary").textContent =
     `Of ${whole(outcomes.length)} requests in ${SECONDS} s, ${whole(passed)} are accepted and ${whole(refused)} refused. `
-    + `No pattern gets more than burst + rate · t: (${burst} + ${rate} · ${SECONDS})`
-    + `${cost > 1 ? ` / ${cost}` : ""} = ${whole(most)}.${firstRefusal}`;
-  byId("bucket-chart").setAttribute("aria-label", `Tokens over ${SECONDS} seconds, with ${passed} accepted and ${refused} refused requests`);
+    + `${KINDS[settings.kind].promise(settings, outcomes)}${firstRefusal}`;
+  byId("bucket-chart").setAttribute("aria-label", `${KINDS[settings.kind].level} over ${SECONDS} seconds, with ${passed} accepted and ${refused} refused requests`);
 }
 
 function read() {
   const form = byId("bucket-form");
   const number = (name) => Number(form.elements[name].value);
-  settings = { rate: number("rate"), burst: number("burst"), cost: number("cost"), load: number("load"), pattern: form.elements.pattern.value, seconds: SECONDS };
+  const [kind, pattern] = [form.elements.kind.value, form.elements.pattern.value];
+  settings = { kind, pattern, seconds: SECONDS };
+  for (const name of Object.keys(KNOBS)) {
+    settings[name] = number(name);
+    form.elements[name].closest("label").hidden = name !== "load" && !KINDS[kind].knobs.includes(name);
+  }
+  const text = (id, words) => { byId(id).textContent = words; };
+  text("burst-name", kind === "token_bucket" ? "Burst, tokens" : "Limit, tokens");
+  text("level-name", KINDS[kind].level);
+  for (const words of document.querySelectorAll("#learn [data-kind-of-limit]")) words.hidden = words.dataset.kindOfLimit !== kind;
   for (const [name, text] of Object.entries(KNOBS)) form.elements[`${name}Out`].value = text(settings[name]);
   // A cost above the burst is an error in the file, so it cannot be set here.
   form.elements.cost.max = Math.min(10, settings.burst);
