@@ -35,7 +35,7 @@
 -- peek writes nothing.
 
 local TAKE, ADJUST = 1, 2
-local TOKEN_BUCKET, FIXED_WINDOW = 1, 2
+local TOKEN_BUCKET, FIXED_WINDOW, CONCURRENCY = 1, 2, 4
 -- In the call, a bucket takes 17 bytes. Its second parameter is the level of a full bucket, for all
 -- kinds. Further parameters follow those of all buckets.
 local RECORD, START, FULL = 17, -15, -6
@@ -141,6 +141,69 @@ local function write_fixed_window(key, level, at, now, full)
         'PX', string.format('%.0f', math.ceil((at - now) / 1000) + 1000))
 end
 
+-- Requests in flight. Parameters: microseconds of a lease, units that can be held at once. Further parameters: id of the
+-- gateway that calls (8 bytes), number of its statement, units that it holds without those that this call takes; below
+-- zero: no statement, its units are those of its last one.
+--
+-- Stored as 'cc1' and 24 bytes for each gateway: its id, its units, the end of its lease in milliseconds, and the
+-- number of its last statement. Units are free once the lease ends. A statement that arrives after a later
+-- one, such as a call that was given up, changes nothing. So the gateway keeps an entry without units until its lease ends.
+--
+-- Returns the level at `now`, and a table for write_concurrency with what has to be known there, and whether the bucket
+-- must be written even if no units are taken. The table is nil if nothing may be written.
+local function read_concurrency(stored, now, lease, full, gateway, number, stated)
+    local is_valid = stored and #stored % 24 == 3 and string.sub(stored, 1, 3) == 'cc1'
+    local last_end = math.ceil((now + lease) / 1000)
+    local own, held, others, is_late = 0, 0, '', false
+    local unpack = struct.unpack
+    for at = 4, is_valid and #stored or 0, 24 do
+        local id, units, ends, last = unpack('<c8I4I6I6', stored, at)
+        if ends * 1000 > now then
+            if id == gateway then
+                own, is_late = units, stated >= 0 and number <= last
+                number = math.max(number, last)
+            else
+                -- The clock went back.
+                if ends > last_end + 1000 then
+                    ends = last_end
+                end
+                held = held + units
+                others = others .. struct.pack('<c8I4I6I6', id, units, ends, last)
+            end
+        end
+    end
+    if is_late then
+        return full - held - own
+    end
+    if stated >= 0 then
+        own = stated
+    end
+    local level = full - held - own
+    -- A value of another kind, of a rule whose kind is being changed, is replaced only by a take.
+    return level, { level, own, others, gateway, number, last_end },
+        stated >= 0 and (is_valid or not stored)
+end
+
+-- A key expires once all leases have ended, which equals no key.
+local function write_concurrency(key, level, lease, entry)
+    local was_level, own, others, gateway, number, last_end = unpack(entry)
+    own = own + was_level - level
+    if own < 0 then
+        -- An operator frees more than this gateway holds.
+        local left, kept = -own, ''
+        for at = 1, #others, 24 do
+            local id, units, ends, last = struct.unpack('<c8I4I6I6', others, at)
+            local freed = math.min(units, left)
+            left = left - freed
+            kept = kept .. struct.pack('<c8I4I6I6', id, units - freed, ends, last)
+        end
+        own, others = 0, kept
+    end
+    redis.call('SET', key,
+        'cc1' .. struct.pack('<c8I4I6I6', gateway, math.min(own, 2 ^ 32 - 1), last_end, number) .. others,
+        'PX', string.format('%.0f', math.ceil(lease / 1000) + 2000))
+end
+
 local now = tonumber(ARGV[1])
 if not now then
     -- Read once: up to Redis 7.0 the clock advances while a script runs.
@@ -154,6 +217,8 @@ local operation, position = string.byte(call), 2
 -- By bucket: its level; the time of the level, if that is after the current time, or the end of its
 -- period; whether it must be written. Values that are rarely needed again are unpacked again: a table costs more.
 local levels, later, moved = {}, nil, {}
+-- By bucket of requests in flight: its entries; nil if nothing may be written.
+local entries
 -- Position of the further parameters of the next bucket that has them.
 local further = position + RECORD * #keys
 
@@ -170,6 +235,8 @@ for bucket = 1, #keys do
         levels[bucket] = UNREADABLE
         if kind == FIXED_WINDOW then
             further = further + 16
+        elseif kind == CONCURRENCY then
+            further = further + 24
         end
     elseif kind == TOKEN_BUCKET then
         local level, at, changed = read_token_bucket(stored, now, first, second)
@@ -188,6 +255,16 @@ for bucket = 1, #keys do
         levels[bucket] = level
         later = later or {}
         later[bucket] = at
+        if changed then
+            moved[bucket] = true
+        end
+    elseif kind == CONCURRENCY then
+        local gateway, number, stated, level, entry, changed
+        gateway, number, stated, further = unpack('<c8dd', call, further)
+        level, entry, changed = read_concurrency(stored, now, first, second, gateway, number, stated)
+        levels[bucket] = level
+        entries = entries or {}
+        entries[bucket] = entry
         if changed then
             moved[bucket] = true
         end
@@ -282,6 +359,8 @@ for bucket = 1, #keys do
             write_token_bucket(keys[bucket], level, at, first, second)
         elseif kind == FIXED_WINDOW then
             write_fixed_window(keys[bucket], level, at, now, second)
+        elseif kind == CONCURRENCY and entries[bucket] then
+            write_concurrency(keys[bucket], level, first, entries[bucket])
         end
     end
 end

@@ -42,16 +42,21 @@ impl Ours {
         let series = Metrics::new("bench").unwrap().redis_calls();
         let Redis { prefix, timeout, .. } = settings;
         let debts = Arc::new(Debts::new(1_000));
-        let batcher = || {
-            let (link, debts) = (Arc::clone(&link), Arc::clone(&debts));
-            Batcher::new(link, prefix.clone(), timeout, debts, series.clone())
-        };
         // Checks that time out are decided locally; the benchmark counts them separately.
         let memory = Arc::new(MemoryStore::new(1_000_000, &[Kind::token_bucket(1, 1, 1).unwrap()]));
+        let batcher = || {
+            let (link, debts) = (Arc::clone(&link), Arc::clone(&debts));
+            let kept = (debts, Arc::clone(memory.held()));
+            Batcher::new(link, prefix.clone(), timeout, kept, series.clone())
+        };
         let rule = StoredRule { name: Arc::from("bench"), salt: 0, on_failure: OnFailure::Local };
         Self {
             batcher: batcher(),
-            limiter: Arc::new(Limiter::shared(memory, Node::over("bench", batcher()), None)),
+            limiter: Arc::new(Limiter::shared(
+                Arc::clone(&memory),
+                Node::over("bench", batcher()),
+                None,
+            )),
             rules: Arc::from([rule]),
         }
     }
@@ -68,7 +73,7 @@ impl Ours {
     /// Takes a token of a user, as the gateway does.
     pub(crate) async fn take_cached(&self, user: u64, limit: &Limit) -> Taken {
         let charges = charges(user, limit);
-        let taken = self.limiter.take(charges, &self.rules, clock::now()).await;
+        let (taken, _) = self.limiter.take(charges, &self.rules, clock::now()).await;
         match taken.source {
             Source::Redis | Source::Cache => Taken::of(taken.answer.allowed()),
             Source::Local | Source::Policy => Taken::Undecided,

@@ -74,6 +74,8 @@ enum BucketEffect {
     KeepFraction,
     /// What clients have used of a fixed window stays used.
     KeepUsed,
+    /// Requests in flight still count.
+    KeepHeld,
     /// Clients get a full bucket.
     StartFull,
     /// The bucket is not used any more.
@@ -168,6 +170,7 @@ impl<'a> ChangedBuckets<'a> {
         let effect = match effect {
             Effect::KeepFraction => BucketEffect::KeepFraction,
             Effect::KeepUsed => BucketEffect::KeepUsed,
+            Effect::KeepHeld => BucketEffect::KeepHeld,
             Effect::StartFull => BucketEffect::StartFull,
             Effect::Expire => BucketEffect::Expire,
         };

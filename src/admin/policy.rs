@@ -121,7 +121,7 @@ struct Rule {
 struct Limit {
     plan: Option<String>,
     key: Option<String>,
-    /// Rate or limit as in the configuration file.
+    /// Rate or limit as in the configuration file; `20 in flight` for a limit on requests in flight.
     rate: String,
     /// The setting that `rate` shows: `rate` or `limit`.
     rate_is: &'static str,

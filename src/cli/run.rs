@@ -40,6 +40,7 @@ use crate::reload::{self, Reloader};
 use crate::runtime::drain::{Busy, Caught, DrainCause, Draining, Signals};
 use crate::runtime::handover::{Predecessor, Sockets, Upgrader};
 use crate::runtime::{CurrentSnapshot, Runtime, Snapshot};
+use crate::store::held::Held;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::append;
 use crate::tls::files::TlsFiles;
@@ -229,10 +230,12 @@ impl Parts {
             error!("cannot start: {error}");
             (error.to_string(), ExitCode::FAILURE)
         })?;
-        let store = Arc::new(match predecessor {
+        let store = match predecessor {
             Some(predecessor) => predecessor.store(policy.memory.max_buckets, &policy.limits),
             None => MemoryStore::new(policy.memory.max_buckets, &policy.limits),
-        });
+        };
+        let held = Held::new(policy.redis.is_some()).shown_in(metrics.held_units.clone());
+        let store = Arc::new(store.holding(Arc::new(held)));
         let usage = usage(policy, &metrics, &store, predecessor.is_some()).map_err(|error| {
             error!("{error}");
             (error, ExitCode::from(EXIT_UNAVAILABLE))

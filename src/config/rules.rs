@@ -16,6 +16,35 @@ pub enum Burst {
     Tokens(u64),
 }
 
+/// A limit as text. A number of requests in flight is written without quotes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(with = "TextOrCount"))]
+pub struct LimitText {
+    pub(super) text: String,
+    /// Whether it is written without quotes.
+    pub is_number: bool,
+}
+
+/// The forms of a limit, for the schema.
+#[cfg(test)]
+#[derive(schemars::JsonSchema)]
+#[schemars(untagged)]
+#[allow(dead_code, reason = "only its schema is used")]
+enum TextOrCount {
+    /// A number of tokens per period, such as `1000/h`.
+    Text(#[schemars(regex(pattern = "^[0-9]+(/([0-9]*(ms|s|m|h|d)|week|month|year))?$"))] String),
+    /// A number of requests in flight.
+    Count(u64),
+}
+
+impl std::ops::Deref for LimitText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
 table! {
     /// `[rules.<name>]`: a rate limit, and the requests that it applies to.
     pub struct Rule {
@@ -27,8 +56,9 @@ table! {
         /// Refill rate, for plans that are not listed under `plans`: `10/s`, `300/m`, `100/10s`, `5/250ms`.
         pub rate: Field<String>,
         /// Maximum number of tokens in any window of this length, in place of `rate`: `1000/h`, at least 2.
-        /// With `kind = "fixed_window"`: tokens in each calendar period, `10/s` to `10000000/year`.
-        pub limit: Field<String>,
+        /// With `kind = "fixed_window"`: tokens in each calendar period, `10/s` to `10000000/year`. With
+        /// `kind = "concurrency"`: requests in flight at once, a number from 1 to 1000000.
+        pub limit: Field<LimitText>,
         /// Capacity of a bucket: a number of tokens, or a duration such as `5m` for what the rate yields in it.
         /// Default: the number in the rate; with `limit`, a tenth of the limit.
         pub burst: Field<Burst>,
@@ -40,8 +70,8 @@ table! {
         /// Of a fixed window: the day on which periods begin. Per month, 1 to 31, or the last day of a shorter
         /// month; per week, 1 (Monday) to 7 (Sunday). Default: 1.
         pub anchor: Field<u64>,
-        /// Limits of single plans, by plan: `{ rate, burst }` or `{ limit, burst }`; of a fixed window,
-        /// `{ limit }`; of a leaky bucket, `{ rate, max_delay }`.
+        /// Limits of single plans, by plan: `{ rate, burst }` or `{ limit, burst }`; of a fixed window or of
+        /// requests in flight, `{ limit }`; of a leaky bucket, `{ rate, max_delay }`.
         pub plans: Named<Grant>,
         /// Names of the routes that the rule counts. Default: all.
         pub routes: List,
@@ -66,8 +96,9 @@ table! {
         /// Refill rate, such as `10/s`.
         pub rate: Field<String>,
         /// Maximum number of tokens in any window of this length, in place of `rate`: `1000/h`, at least 2.
-        /// With `kind = "fixed_window"`: tokens in each calendar period, `10/s` to `10000000/year`.
-        pub limit: Field<String>,
+        /// With `kind = "fixed_window"`: tokens in each calendar period, `10/s` to `10000000/year`. With
+        /// `kind = "concurrency"`: requests in flight at once, a number from 1 to 1000000.
+        pub limit: Field<LimitText>,
         /// Capacity of a bucket: a number of tokens, or a duration such as `5m` for what the rate yields in it.
         /// Default: the number in the rate; with `limit`, a tenth of the limit.
         pub burst: Field<Burst>,

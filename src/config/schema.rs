@@ -19,9 +19,8 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/gateway.schema.jso
 const TIME: &str = "^[0-9]+(ms|s|m|h|d)$";
 
 /// Patterns of texts by the setting's name. For a list, the pattern is that of its items.
-const PATTERNS: [(&str, &str); 26] = [
+const PATTERNS: [(&str, &str); 25] = [
     ("rate", "^[0-9]+/[0-9]*(ms|s|m|h|d)$"),
-    ("limit", "^[0-9]+/([0-9]*(ms|s|m|h|d)|week|month|year)$"),
     ("sha256", "^[0-9A-Fa-f]{64}$"),
     ("per", "^(ip|key|plan|route|method|host|cert|header:.+)$"),
     ("api_key", "^(bearer|header:.+|query:.+)$"),

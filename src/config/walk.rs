@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::foreign::{self, Advice};
-use super::rules::Burst;
+use super::rules::{Burst, LimitText};
 use super::spanned::Spanned;
 use super::suggest;
 use super::tables::TextOr;
@@ -266,6 +266,18 @@ impl FromToml for Burst {
             DeValue::Integer(_) => u64::from_toml(value, walk).map(Self::Tokens),
             _ => walk.reject(Expected::NumberOrDuration, value),
         }
+    }
+}
+
+impl FromToml for LimitText {
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
+        let is_number = matches!(value.get_ref(), DeValue::Integer(_));
+        let text = if is_number {
+            u64::from_toml(value, walk)?.to_string()
+        } else {
+            String::from_toml(value, walk)?
+        };
+        Some(Self { text, is_number })
     }
 }
 

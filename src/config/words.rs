@@ -11,6 +11,8 @@ words! {
         FixedWindow,
         /// Requests that wait, so that they follow one another at a constant rate.
         LeakyBucket,
+        /// Requests in flight at once.
+        Concurrency,
     }
 
     /// Whether a rule is enforced.

@@ -275,11 +275,14 @@ pub fn limited(
         Some(_) => write!(text, "plan {plan}) "),
         None => write!(text, "burst {burst}, plan {plan}) "),
     };
+    let is_held = charge.limit.is_held();
     let _ = match charge.cost_in_tokens() {
+        Cost::ONE if is_held => write!(text, "is used by requests in flight"),
         Cost::ONE => write!(text, "is exhausted"),
         cost => write!(text, "lacks the {cost} tokens that this request takes"),
     };
-    let _ = write!(text, "; retry in {retry_after_ms} ms.");
+    let about = if is_held { "about " } else { "" };
+    let _ = write!(text, "; retry in {about}{retry_after_ms} ms.");
     text
 }
 

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
+use crate::policy::Kind;
+
 use super::report::{
     Charge, ExplainedClient, ExplainedRoute, ExplainedRule, Explanation, Level, Verdict,
 };
@@ -15,6 +17,9 @@ const LEFT: usize = 9;
 const BOLD: Style = Style::new().bold();
 const FAINT: Style = Style::new().dimmed();
 const GOOD: Style = AnsiColor::Green.on_default();
+/// Name of the kind of limits on requests in flight.
+const HELD: &str = Kind::Concurrency.name();
+
 const BAD: Style = AnsiColor::Red.on_default();
 const OPEN: Style = AnsiColor::Yellow.on_default();
 
@@ -166,6 +171,7 @@ impl Page {
         let detail = match (&charge.periods, charge.max_delay_ms) {
             (Some(periods), _) => periods.clone(),
             (None, Some(max_delay_ms)) => format!("delay up to {max_delay_ms} ms"),
+            (None, None) if charge.kind == HELD => "until its response ends".to_owned(),
             (None, None) => format!("burst {burst}"),
         };
         let numbers = format!("{limit}{rate}, {detail}{configured_for}, takes {cost}");
@@ -176,6 +182,7 @@ impl Page {
         if let Some(level) = &charge.level {
             let words = match charge.max_delay_ms {
                 Some(_) if level.enough => format!("waits for {} ms", level.full_after_ms),
+                None if charge.kind == HELD => format!("{} of {burst} free", level.tokens),
                 _ => level_words(level, *burst),
             };
             let line = format!("{indent}{words}");

@@ -20,6 +20,7 @@ use crate::policy::client::Client;
 use crate::policy::settings::{KeySource, Upstream};
 use crate::request_id::RequestId;
 use crate::runtime::Snapshot;
+use crate::store::held::Holds;
 use crate::upstream::connection::{Attempt, Opened};
 use crate::upstream::dial::Dial;
 use crate::upstream::pool::Pool;
@@ -44,6 +45,9 @@ pub struct Exchange {
     pub decision: Option<Decision>,
     /// Time of the check of the rate limits, if any rule applies.
     pub check: Option<CheckTime>,
+    /// The units of limits on requests in flight that it holds. Released when the exchange is dropped, whatever
+    /// ends it.
+    pub(super) holds: Holds,
     /// The wait that leaky buckets demand, until it begins.
     pub(super) wait: Option<Wait>,
     /// Microseconds that it has waited because of leaky buckets; `None` if it need not wait.
@@ -125,6 +129,7 @@ impl Exchange {
             route: None,
             decision: None,
             check: None,
+            holds: Holds::new(),
             wait: None,
             waited_us: None,
             tries: 0,

@@ -36,6 +36,11 @@ impl HeaderText {
         }
     }
 
+    /// Adds a parameter to the last item, as it is written.
+    pub(super) fn parameter(&mut self, text: &str) {
+        self.0.put_slice(text.as_bytes());
+    }
+
     /// Adds an element of a list whose elements are plain text (RFC 9110, section 5.6.1).
     pub(super) fn element(&mut self, text: &[u8]) {
         self.separate();

@@ -87,7 +87,8 @@ impl Gateway {
         }
         let started = clock::now();
         let snapshot = &exchange.snapshot;
-        let taken = self.limiter.take(charges, &snapshot.stored_rules, started).await;
+        let (taken, holds) = self.limiter.take(charges, &snapshot.stored_rules, started).await;
+        exchange.holds = holds;
         let took = clock::now().saturating_sub(started);
         exchange.check = Some(CheckTime { started, took });
         self.observe_check(taken.source, took);

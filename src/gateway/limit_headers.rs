@@ -28,6 +28,9 @@ const DRAFT_POLICY: &str = "RateLimit-Policy";
 const OTHERS: [&str; 4] =
     ["x-ratelimit-used", "ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
 
+/// Parameter of a quota of requests in flight, which has no window.
+const IN_FLIGHT_UNIT: &str = ";qu=\"concurrent-requests\"";
+
 /// Prefixes of the names of all these headers.
 const FAMILIES: [&str; 2] = ["x-ratelimit", "ratelimit"];
 
@@ -134,9 +137,14 @@ fn insert_draft(
         // Until the retry if the rule denied the request, otherwise until the bucket is full.
         let wait = if outcome.enough { standing.reset_us } else { standing.retry_after_us };
         let wait = seconds_up(wait).max(u64::from(!outcome.enough));
-        let window = seconds_up(charge.limit.window_us()).max(1);
         let name = check.rule_name(policy, index);
-        policies.item(name, [(";q=", standing.limit), (";w=", window)]);
+        if charge.limit.is_held() {
+            policies.item(name, [(";q=", standing.limit)]);
+            policies.parameter(IN_FLIGHT_UNIT);
+        } else {
+            let window = seconds_up(charge.limit.window_us()).max(1);
+            policies.item(name, [(";q=", standing.limit), (";w=", window)]);
+        }
         limits.item(name, [(";r=", standing.remaining), (";t=", wait)]);
     }
     response.insert_header(DRAFT_POLICY, policies)?;

@@ -415,6 +415,8 @@ impl ProxyHttp for Gateway {
     }
 
     async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Self::CTX) {
+        // The request has ended, and what it holds is free, before all of this is recorded.
+        exchange.holds.clear();
         self.record(session, exchange);
     }
 

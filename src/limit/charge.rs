@@ -124,6 +124,22 @@ impl Answer {
     }
 }
 
+/// Whether requests with these charges hold units until they end.
+pub fn has_held(charges: &[Charge]) -> bool {
+    charges.iter().any(|charge| charge.limit.is_held())
+}
+
+/// The charges whose units a request with this answer holds until it ends, and the units.
+pub fn held_units<'a>(
+    charges: &'a [Charge],
+    answer: &'a Answer,
+) -> impl Iterator<Item = (&'a Charge, i64)> {
+    let each = charges.iter().zip(&answer.outcomes);
+    let held = each
+        .filter(|(charge, outcome)| answer.allowed() && outcome.enough && charge.limit.is_held());
+    held.map(|(charge, _)| (charge, charge.limit.units(charge.cost)))
+}
+
 /// Decides one request and takes its tokens. `buckets[i]` is the bucket of `charges[i]`, already
 /// refilled to the time of the decision.
 ///

@@ -2,6 +2,8 @@
 
 use super::bucket::Bucket;
 use super::calendar::{Calendar, Period};
+use super::concurrency::entries::Entries;
+use super::concurrency::{Concurrency, LEASE_US, Statement, retry_guess_us};
 use super::double;
 use super::fixed_window::FixedWindow;
 use super::share::Share;
@@ -20,11 +22,14 @@ pub enum Limit {
     TokenBucket(TokenBucket),
     /// A number of tokens in each calendar period.
     FixedWindow(FixedWindow),
+    /// A number of units that requests in flight hold.
+    Concurrency(Concurrency),
 }
 
 /// Numbers of the kinds in a call of `take.lua`.
 const TOKEN_BUCKET: u8 = 1;
 const FIXED_WINDOW: u8 = 2;
+const CONCURRENCY: u8 = 4;
 
 // === Parameters ===
 
@@ -54,8 +59,8 @@ impl Limit {
                 Ok(bucket) => Ok(Self::TokenBucket(bucket)),
                 Err(error) => Err(error),
             },
-            // A fixed window counts in the smallest parts that a cost can have.
-            Self::FixedWindow(_) => Ok(*self),
+            // These count in the smallest parts that a cost can have.
+            Self::FixedWindow(_) | Self::Concurrency(_) => Ok(*self),
         }
     }
 
@@ -64,6 +69,7 @@ impl Limit {
         match self {
             Self::TokenBucket(bucket) => bucket.parts(),
             Self::FixedWindow(_) => FixedWindow::PARTS,
+            Self::Concurrency(_) => Concurrency::PARTS,
         }
     }
 
@@ -72,14 +78,17 @@ impl Limit {
         match self {
             Self::TokenBucket(bucket) => bucket.burst(),
             Self::FixedWindow(window) => window.limit(),
+            Self::Concurrency(concurrency) => concurrency.limit(),
         }
     }
 
-    /// Microseconds in which an empty bucket becomes full, or the length of the current period.
+    /// Microseconds in which an empty bucket becomes full, or the length of the current period; 0 if requests hold
+    /// units.
     pub fn window_us(&self) -> u64 {
         match self {
             Self::TokenBucket(bucket) => bucket.window_us(),
             Self::FixedWindow(window) => window.window_us(),
+            Self::Concurrency(_) => 0,
         }
     }
 
@@ -88,6 +97,7 @@ impl Limit {
         match self {
             Self::TokenBucket(bucket) => bucket.full(),
             Self::FixedWindow(window) => window.full(),
+            Self::Concurrency(concurrency) => concurrency.full(),
         }
     }
 
@@ -97,6 +107,8 @@ impl Limit {
         match self {
             Self::TokenBucket(bucket) => bucket.lowest(),
             Self::FixedWindow(window) => window.lowest(),
+            // Below zero after the limit was lowered.
+            Self::Concurrency(_) => -super::MAX_UNITS,
         }
     }
 
@@ -105,6 +117,7 @@ impl Limit {
         match self {
             Self::TokenBucket(bucket) => bucket.units(parts),
             Self::FixedWindow(window) => window.units(parts),
+            Self::Concurrency(concurrency) => concurrency.units(parts),
         }
     }
 
@@ -123,7 +136,16 @@ impl Limit {
     pub const fn refills(&self) -> bool {
         match self {
             Self::TokenBucket(_) => true,
-            Self::FixedWindow(_) => false,
+            Self::FixedWindow(_) | Self::Concurrency(_) => false,
+        }
+    }
+
+    /// Whether requests hold the units that they take, until they end. Then a store computes the level from what is
+    /// held, and keeps no bucket.
+    pub const fn is_held(&self) -> bool {
+        match self {
+            Self::TokenBucket(_) | Self::FixedWindow(_) => false,
+            Self::Concurrency(_) => true,
         }
     }
 
@@ -131,7 +153,7 @@ impl Limit {
     pub const fn units_in(&self, us: u64) -> i64 {
         match self {
             Self::TokenBucket(bucket) => bucket.units_in(us),
-            Self::FixedWindow(_) => 0,
+            Self::FixedWindow(_) | Self::Concurrency(_) => 0,
         }
     }
 
@@ -140,16 +162,17 @@ impl Limit {
     pub const fn time_to_add_us(&self, missing: i64) -> u64 {
         match self {
             Self::TokenBucket(bucket) => bucket.time_to_add_us(missing),
-            Self::FixedWindow(_) => 0,
+            Self::FixedWindow(_) | Self::Concurrency(_) => 0,
         }
     }
 
     /// Microseconds from `unix_us` (Unix time) until the period ends; 0 for kinds without periods. The
-    /// clock is that of the store that decided.
+    /// clock is that of the store that decided. Of requests in flight, a guess of when a unit is free.
     pub fn left_us(&self, unix_us: u64) -> u64 {
         match self {
             Self::TokenBucket(_) => 0,
             Self::FixedWindow(window) => window.left_us(unix_us),
+            Self::Concurrency(_) => retry_guess_us(unix_us),
         }
     }
 
@@ -159,13 +182,14 @@ impl Limit {
         match self {
             Self::TokenBucket(_) => 0,
             Self::FixedWindow(window) => window.left_us(unix_time::of(now)),
+            Self::Concurrency(_) => retry_guess_us(now),
         }
     }
 
     /// The periods in which the limit counts; `None` for kinds without periods.
     pub const fn calendar(&self) -> Option<Calendar> {
         match self {
-            Self::TokenBucket(_) => None,
+            Self::TokenBucket(_) | Self::Concurrency(_) => None,
             Self::FixedWindow(window) => Some(window.calendar()),
         }
     }
@@ -183,6 +207,7 @@ impl Limit {
         match self {
             Self::TokenBucket(bucket) => now.saturating_add(bucket.window_us()),
             Self::FixedWindow(window) => window.period_end(now),
+            Self::Concurrency(_) => now,
         }
     }
 }
@@ -193,7 +218,7 @@ impl Limit {
     /// A bucket that has this level at `now` (microseconds).
     pub fn bucket(&self, level: i64, now: u64) -> Bucket {
         match self {
-            Self::TokenBucket(_) => Bucket { level, at: now },
+            Self::TokenBucket(_) | Self::Concurrency(_) => Bucket { level, at: now },
             Self::FixedWindow(window) => window.bucket(level, now),
         }
     }
@@ -204,6 +229,7 @@ impl Limit {
         match self {
             Self::TokenBucket(parameters) => parameters.refilled(bucket, now),
             Self::FixedWindow(window) => window.refilled(bucket, now),
+            Self::Concurrency(_) => bucket,
         }
     }
 
@@ -217,8 +243,9 @@ impl Limit {
             (Self::FixedWindow(window), Self::FixedWindow(was)) => {
                 window.with_limit_changed(bucket, was.full())
             }
-            (Self::TokenBucket(_), Self::FixedWindow(_))
-            | (Self::FixedWindow(_), Self::TokenBucket(_)) => Bucket { level: self.full(), at: 0 },
+            (Self::TokenBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_), _) => {
+                Bucket { level: self.full(), at: 0 }
+            }
         }
     }
 
@@ -241,6 +268,7 @@ impl Limit {
         match self {
             Self::TokenBucket(parameters) => parameters.full_at(bucket),
             Self::FixedWindow(window) => window.full_at(bucket),
+            Self::Concurrency(_) => bucket.at,
         }
     }
 }
@@ -255,6 +283,9 @@ impl Limit {
         match self {
             Self::TokenBucket(bucket) => bucket.standing(level, needed, remaining),
             Self::FixedWindow(window) => window.standing(level, needed, remaining, left_us),
+            Self::Concurrency(concurrency) => {
+                concurrency.standing(level, needed, remaining, left_us)
+            }
         }
     }
 
@@ -269,8 +300,9 @@ impl Limit {
 impl Limit {
     /// Appends the parameters of a bucket to a call of `take.lua`: the number of the kind, and two
     /// doubles. The second is the level of a full bucket. What else the kind needs is appended to `more`, which
-    /// follows the parameters of all buckets. `now` is the time of the call.
-    pub fn encode(&self, call: &mut Vec<u8>, more: &mut Vec<u8>, now: u64) {
+    /// follows the parameters of all buckets. `now` is the time of the call, `statement` what the gateway holds of the
+    /// bucket.
+    pub fn encode(&self, call: &mut Vec<u8>, more: &mut Vec<u8>, now: u64, statement: Statement) {
         let (kind, first) = match self {
             Self::TokenBucket(bucket) => (TOKEN_BUCKET, bucket.units_per_us()),
             Self::FixedWindow(window) => {
@@ -278,6 +310,12 @@ impl Limit {
                 more.extend_from_slice(&double(bounds.end_us.cast_signed()));
                 more.extend_from_slice(&double(bounds.next_end_us.cast_signed()));
                 (FIXED_WINDOW, bounds.start_us.cast_signed())
+            }
+            Self::Concurrency(_) => {
+                more.extend_from_slice(&statement.gateway.to_le_bytes());
+                more.extend_from_slice(&double(statement.number.cast_signed()));
+                more.extend_from_slice(&double(statement.units.unwrap_or(-1)));
+                (CONCURRENCY, LEASE_US.cast_signed())
             }
         };
         call.push(kind);
@@ -293,6 +331,10 @@ impl Limit {
             Self::FixedWindow(window) => {
                 let unix_us = unix_time::of(now);
                 window.decode(stored, window.calendar().bounds(unix_us), unix_us)
+            }
+            Self::Concurrency(concurrency) => {
+                let entries = Entries::read(Some(stored), Statement::NONE, unix_time::of(now));
+                Bucket { level: concurrency.full() - entries.held(), at: now }
             }
         }
     }
@@ -318,6 +360,10 @@ impl Limit {
                 // Names of zones are far shorter than 255 bytes.
                 bytes.push(u8::try_from(zone.len()).unwrap_or_default());
                 bytes.extend_from_slice(zone.as_bytes());
+            }
+            Self::Concurrency(concurrency) => {
+                bytes.push(CONCURRENCY);
+                bytes.extend_from_slice(&concurrency.limit().to_le_bytes());
             }
         }
     }
@@ -346,6 +392,7 @@ impl Limit {
                     Calendar::new(period, std::str::from_utf8(zone).ok()?, *anchor).ok()?;
                 FixedWindow::new(limit, calendar).ok().map(Self::FixedWindow)
             }
+            CONCURRENCY => Concurrency::new(number()?).ok().map(Self::Concurrency),
             _ => None,
         }
     }

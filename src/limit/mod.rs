@@ -3,7 +3,7 @@
 //!
 //! Reading order:
 //! - [`kind`]: [`Limit`], the parameters of a limit of any kind;
-//! - [`token_bucket`], [`leaky_bucket`], [`fixed_window`]: the kinds; [`calendar`], [`unix_time`]: the periods of the latter;
+//! - [`token_bucket`], [`leaky_bucket`], [`fixed_window`], [`concurrency`]: the kinds; [`calendar`], [`unix_time`]: the periods of fixed windows;
 //! - [`bucket`]: state of one bucket;
 //! - [`cost`]: tokens that a request takes;
 //! - [`charge`]: one request checked against several buckets, all or nothing;
@@ -35,13 +35,15 @@
 //! available units adds that number to [`Outcome`](charge::Outcome), as the end of a fixed window's period,
 //! and to the reply of `lua/take.lua` if it does not follow from the time of the reply. A kind whose
 //! state is more than a level and a time, such as a log of requests, needs more room in
-//! `store/memory/table.rs`.
+//! `store/memory/table.rs`. A kind whose units requests hold until they end is [held](Limit::is_held): `store::held`
+//! keeps them instead, and states them to Redis.
 
 pub mod adjust;
 pub mod breaker;
 pub mod bucket;
 pub mod calendar;
 pub mod charge;
+pub mod concurrency;
 pub mod cost;
 pub mod debt;
 pub mod fixed_window;

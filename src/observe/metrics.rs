@@ -21,7 +21,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use prometheus::{
-    Encoder, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder,
+    Encoder, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry,
+    TextEncoder,
 };
 
 use crate::decide::label::source_label;
@@ -87,6 +88,8 @@ pub struct Metrics {
     pub waits: WaitSeries,
     /// Writes of the file of usage.
     pub usage: UsageSeries,
+    /// Units that requests hold, by rule.
+    pub held_units: GaugeVec,
     /// Panics: bugs of tollgate.
     pub panics: IntCounter,
     /// Number of client connections, open and in total.
@@ -180,6 +183,7 @@ impl Metrics {
                 .gauge("tollgate_requests_in_flight", "Requests in flight.")?,
             waits: series.waits()?,
             usage: series.usage()?,
+            held_units: series.held_units()?,
             panics: panics(&series)?,
             connections: ConnectionSeries::register(&series)?,
             overload: OverloadSeries::register(&series)?,

@@ -26,6 +26,8 @@ pub enum Effect {
     KeepFraction,
     /// What clients have used of a fixed window stays used, in the current period.
     KeepUsed,
+    /// Requests in flight still count.
+    KeepHeld,
     /// Clients get a full bucket; the old one expires.
     StartFull,
     /// The bucket is not used any more, and expires.
@@ -85,6 +87,9 @@ pub fn between(old: &Policy, new: &Policy) -> Vec<BucketChange> {
                         Kind::FixedWindow => {
                             push(Effect::KeepUsed, Clients::All, "limit, zone or anchor changes");
                         }
+                        Kind::Concurrency => {
+                            push(Effect::KeepHeld, Clients::All, "limit changes");
+                        }
                     }
                 }
             }
@@ -98,7 +103,7 @@ fn have_same_buckets(was: Kind, is: Kind) -> bool {
     let counts = |kind| match kind {
         // A leaky bucket counts in a token bucket.
         Kind::LeakyBucket => Kind::TokenBucket,
-        Kind::TokenBucket | Kind::FixedWindow => kind,
+        Kind::TokenBucket | Kind::FixedWindow | Kind::Concurrency => kind,
     };
     counts(was) == counts(is)
 }

@@ -36,6 +36,7 @@ use crate::config::findings::Findings;
 use crate::limit::Limit;
 use crate::limit::calendar::Calendar;
 use crate::limit::charge::Mode;
+use crate::limit::concurrency::Concurrency;
 use crate::limit::cost::Cost;
 use crate::limit::fixed_window::FixedWindow;
 use access_log::AccessLog;
@@ -226,6 +227,8 @@ pub enum Kind {
     FixedWindow,
     /// Requests wait, so that they follow one another at a constant rate.
     LeakyBucket,
+    /// A number of requests that can be in flight at once.
+    Concurrency,
 }
 
 impl Kind {
@@ -235,6 +238,7 @@ impl Kind {
             Self::TokenBucket => "token_bucket",
             Self::FixedWindow => "fixed_window",
             Self::LeakyBucket => "leaky_bucket",
+            Self::Concurrency => "concurrency",
         }
     }
 }
@@ -255,6 +259,8 @@ pub enum WrittenLimit {
         /// Longest time that a request waits, in microseconds.
         max_delay_us: u64,
     },
+    /// `limit` of requests in flight.
+    InFlight(Concurrency),
 }
 
 impl WrittenLimit {
@@ -262,7 +268,7 @@ impl WrittenLimit {
     pub const fn calendar(self) -> Option<Calendar> {
         match self {
             Self::Window(window) => Some(window.calendar()),
-            Self::Rate(_) | Self::Limit(_) | Self::Leaky { .. } => None,
+            Self::Rate(_) | Self::Limit(_) | Self::Leaky { .. } | Self::InFlight(_) => None,
         }
     }
 
@@ -275,7 +281,7 @@ impl WrittenLimit {
     pub const fn max_delay_us(self) -> Option<u64> {
         match self {
             Self::Leaky { max_delay_us, .. } => Some(max_delay_us),
-            Self::Rate(_) | Self::Limit(_) | Self::Window(_) => None,
+            Self::Rate(_) | Self::Limit(_) | Self::Window(_) | Self::InFlight(_) => None,
         }
     }
 
@@ -283,19 +289,20 @@ impl WrittenLimit {
     pub const fn setting(self) -> &'static str {
         match self {
             Self::Rate(_) | Self::Leaky { .. } => "rate",
-            Self::Limit(_) | Self::Window(_) => "limit",
+            Self::Limit(_) | Self::Window(_) | Self::InFlight(_) => "limit",
         }
     }
 }
 
 impl std::fmt::Display for WrittenLimit {
-    /// The value of the setting: `100/s`, `1000/h`.
+    /// The value of the setting: `100/s`, `1000/h`, `20 in flight`.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Rate(rate) | Self::Limit(rate) | Self::Leaky { rate, .. } => rate.fmt(formatter),
             Self::Window(window) => {
                 write!(formatter, "{}/{}", window.limit(), window.calendar().period().word())
             }
+            Self::InFlight(concurrency) => write!(formatter, "{} in flight", concurrency.limit()),
         }
     }
 }

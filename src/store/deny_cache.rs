@@ -14,6 +14,9 @@
 //! A level can also rise by a reset, a grant or a reload. Therefore entries expire after
 //! [`MAX_AGE_US`], and [`DenyCache::forget`] and [`DenyCache::clear`] remove them at once.
 //!
+//! Units that requests hold are free as soon as one ends, so the cache neither has such buckets nor refuses by
+//! them.
+//!
 //! `tests/model` checks this file under all interleavings of threads.
 
 use crate::limit::Limit;
@@ -75,6 +78,7 @@ impl DenyCache {
         let mut outcomes = Outcomes::new();
         for charge in charges {
             outcomes.push(match charge.mode {
+                Mode::Enforce if charge.limit.is_held() => Outcome::full(charge),
                 Mode::Enforce => {
                     // Each slot is read once: another thread may change it between two reads.
                     let (level, left_us) = self.level(charge, now)?;
@@ -93,7 +97,7 @@ impl DenyCache {
     /// call was sent, in microseconds.
     pub fn remember(&self, charges: &[Charge], answer: &Answer, sent_at: u64) {
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
-            if charge.mode == Mode::Shadow {
+            if charge.mode == Mode::Shadow || charge.limit.is_held() {
                 continue;
             }
             let Charge { bucket, limit, .. } = *charge;

@@ -12,6 +12,7 @@ mod reservations;
 use std::sync::Arc;
 
 use super::debts::Debts;
+use super::held::Holds;
 use super::memory::MemoryStore;
 use super::redis::script::StoredRule;
 use crate::limit::adjust::Adjustment;
@@ -35,23 +36,37 @@ impl Fallback {
     }
 
     /// Decides a request at `now` (microseconds) within `share`, and records the tokens taken as
-    /// debts. `rules` are the rule names of the charges' policy, by index.
-    pub fn take(&self, charges: &[Charge], rules: &[StoredRule], now: u64, share: Share) -> Answer {
-        let answer = self.reserve(charges, now, share);
+    /// debts. `rules` are the rule names of the charges' policy, by index. Also returns what the request holds until it
+    /// ends.
+    pub fn take(
+        &self,
+        charges: &[Charge],
+        rules: &[StoredRule],
+        now: u64,
+        share: Share,
+    ) -> (Answer, Holds) {
+        let (answer, holds) = self.reserve(charges, rules, now, share);
         self.record_debts(charges, rules, &answer, now);
-        answer
+        (answer, holds)
     }
 
     /// Like [`take`](Self::take), but records no debts: the caller calls [`record_debts`](Self::record_debts) or
     /// [`give_back`](Self::give_back) afterwards.
-    pub fn reserve(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
+    pub fn reserve(
+        &self,
+        charges: &[Charge],
+        rules: &[StoredRule],
+        now: u64,
+        share: Share,
+    ) -> (Answer, Holds) {
         // The reservation may end before `peek` reads it again: a request that is allowed then takes tokens.
         let refused =
             self.reservations.refuse(charges, now).then(|| self.peek(charges, now, share));
         let refused = refused.filter(|answer| !answer.allowed());
-        let answer = refused.unwrap_or_else(|| self.memory.take(charges, now, share));
+        let taken = || self.memory.hold(charges, rules, now, share);
+        let (answer, holds) = refused.map_or_else(taken, |answer| (answer, Holds::new()));
         self.reservations.note(charges, &answer, now);
-        answer
+        (answer, holds)
     }
 
     /// Records the tokens that an answer took as debts.
@@ -66,18 +81,20 @@ impl Fallback {
             return;
         }
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
-            if let (true, Some(rule)) = (outcome.enough, rules.get(charge.rule as usize)) {
+            // Held units are no debt: Redis gets their number.
+            let is_debt = outcome.enough && !charge.limit.is_held();
+            if let (true, Some(rule)) = (is_debt, rules.get(charge.rule as usize)) {
                 let units = charge.limit.units(charge.cost);
                 self.debts.add(charge, rule, units, outcome.share, now);
             }
         }
     }
 
-    /// Gives back the tokens that an answer took, because the request is denied by another store.
-    /// Returns the outcomes with the levels afterwards.
+    /// Gives back the tokens that an answer took, because the request is denied by another store. The
+    /// caller drops what it holds. Returns the outcomes with the levels afterwards.
     pub fn give_back(&self, charges: &[Charge], answer: &Answer, now: u64) -> Outcomes {
         let each = charges.iter().zip(&answer.outcomes).map(|(charge, outcome)| {
-            if !outcome.enough {
+            if !outcome.enough || charge.limit.is_held() {
                 return *outcome;
             }
             let given = Adjustment::GiveBack(outcome.share.taken(&charge.limit, charge.cost));

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use super::deny_cache::DenyCache;
 use super::fallback::Fallback;
+use super::held::{Holds, Reservation};
 use super::memory::MemoryStore;
 use super::peek_cache::PeekCache;
 use super::redis::batch::Undecided;
@@ -23,7 +24,7 @@ use super::redis::node::Node;
 use super::redis::script::StoredRule;
 use crate::clock;
 use crate::limit::adjust::Adjustment;
-use crate::limit::charge::{Answer, Charge, Charges, Mode, Outcome};
+use crate::limit::charge::{self, Answer, Charge, Charges, Mode, Outcome};
 use crate::limit::share::Share;
 use crate::policy::OnFailure;
 pub use peek::Levels;
@@ -36,6 +37,7 @@ pub struct Limiter {
 
 /// Everything that a limiter with Redis has.
 struct Shared {
+    memory: Arc<MemoryStore>,
     node: Node,
     denied: DenyCache,
     fallback: Fallback,
@@ -92,26 +94,36 @@ impl Limiter {
     pub fn shared(memory: Arc<MemoryStore>, node: Node, instances: Option<u32>) -> Self {
         let fallback = Fallback::new(Arc::clone(&memory), Arc::clone(node.debts()));
         let (denied, peek_cache) = (DenyCache::default(), PeekCache::default());
-        let shared = Shared { node, denied, fallback, peek_cache, instances };
+        let own = Arc::clone(&memory);
+        let shared = Shared { memory: own, node, denied, fallback, peek_cache, instances };
         Self { memory, shared: Some(shared) }
     }
 
     /// Decides a request and takes its tokens: from all of its buckets or from none. `rules` are those
     /// of the policy that the charges come from, by index; `now` is in microseconds of the monotonic
-    /// clock.
-    pub async fn take(&self, charges: Charges, rules: &Arc<[StoredRule]>, now: u64) -> Taken {
+    /// clock. Also returns what the request holds: to be dropped when it ends.
+    pub async fn take(
+        &self,
+        charges: Charges,
+        rules: &Arc<[StoredRule]>,
+        now: u64,
+    ) -> (Taken, Holds) {
         let Some(shared) = &self.shared else {
-            let answer = self.memory.take(&charges, now, Share::WHOLE);
-            return Taken::all(charges, answer, Source::Local);
+            let (answer, holds) = self.memory.hold(&charges, rules, now, Share::WHOLE);
+            return (Taken::all(charges, answer, Source::Local), holds);
         };
         if let Some(answer) = shared.denied.refusal(&charges, now) {
-            return Taken::all(charges, answer, Source::Cache);
+            return (Taken::all(charges, answer, Source::Cache), Holds::new());
         }
+        let _reserved = match shared.reserve_share(&charges, rules, now) {
+            Ok(reserved) => reserved,
+            Err(refused) => return (*refused, Holds::new()),
+        };
         match shared.node.batcher().take(charges.clone(), Arc::clone(rules)).await {
             Ok(answered) => {
                 shared.denied.remember(&charges, &answered.answer, answered.sent_at);
                 shared.fallback.learn(&charges, &answered.answer, clock::now());
-                Taken::all(charges, answered.answer, Source::Redis)
+                (Taken::all(charges, answered.answer, Source::Redis), answered.holds)
             }
             Err(Undecided::Unreadable(buckets)) => {
                 let taken = shared.take_split(&charges, rules, &buckets, now).await;
@@ -150,15 +162,28 @@ impl Limiter {
         let now = clock::now();
         shared.denied.forget(charges.iter().map(|charge| charge.bucket), now);
         for (charge, (_, after)) in charges.iter().zip(&moved) {
-            self.memory.put(charge, *after, now);
+            if charge.limit.is_held() {
+                self.memory.held().adjust(charge, adjustment);
+            } else {
+                self.memory.put(charge, *after, now);
+            }
         }
         Ok((moved, Source::Redis))
     }
 
-    /// Settles all debts in Redis, within about `timeout`. Without Redis there are none.
+    /// Whether Redis has to get a debt, or the number of units that requests hold.
+    pub fn has_unsettled(&self) -> bool {
+        self.debts() > 0 || self.nodes().any(|node| !node.batcher().held().is_empty())
+    }
+
+    /// Settles all debts in Redis and states what requests hold, within about `timeout`. Without Redis there is nothing
+    /// to settle.
     pub async fn settle(&self, timeout: Duration) -> Settlement {
         match &self.shared {
-            Some(shared) => shared.node.batcher().settle_all(timeout).await,
+            Some(shared) => {
+                shared.node.batcher().state_all(timeout).await;
+                shared.node.batcher().settle_all(timeout).await
+            }
             None => Settlement::default(),
         }
     }
@@ -214,11 +239,35 @@ impl Shared {
     }
 
     /// Decides locally and takes the tokens.
-    fn take_locally(&self, charges: &[Charge], rules: &[StoredRule]) -> Taken {
+    fn take_locally(&self, charges: &[Charge], rules: &[StoredRule]) -> (Taken, Holds) {
         self.decide_locally(charges, rules, |local, share| {
             // The clock is read again: the check may have waited for the whole budget.
             self.fallback.take(local, rules, clock::now(), share)
         })
+    }
+
+    /// Reserves what a request would hold within the local share, after an outage of Redis: until all gateways have
+    /// stated there what they hold, Redis may allow too much. `None` otherwise.
+    ///
+    /// # Errors
+    /// The refusal, if the request would hold more than the share.
+    fn reserve_share(
+        &self,
+        charges: &[Charge],
+        rules: &[StoredRule],
+        now: u64,
+    ) -> Result<Option<Reservation>, Box<Taken>> {
+        if !charge::has_held(charges) || !self.node.is_settling(now) {
+            return Ok(None);
+        }
+        // Other rules grant nothing locally.
+        let is_local = |charge: &&Charge| {
+            let rule = rules.get(charge.rule as usize);
+            charge.limit.is_held() && rule.is_some_and(|rule| rule.on_failure == OnFailure::Local)
+        };
+        let held: Charges = charges.iter().filter(is_local).copied().collect();
+        let reserved = self.memory.held().reserve(&held, rules, self.share(), now);
+        reserved.map(Some).map_err(|answer| Box::new(Taken::all(held, *answer, Source::Local)))
     }
 
     /// Decides without Redis, by the `on_failure` of each rule. `decide` decides on the charges whose
@@ -227,8 +276,8 @@ impl Shared {
         &self,
         charges: &[Charge],
         rules: &[StoredRule],
-        decide: impl FnOnce(&[Charge], Share) -> Answer,
-    ) -> Taken {
+        decide: impl FnOnce(&[Charge], Share) -> (Answer, Holds),
+    ) -> (Taken, Holds) {
         let on_failure = |charge: &Charge| {
             let rule = rules.get(charge.rule as usize);
             rule.map_or(OnFailure::Local, |rule| rule.on_failure)
@@ -242,13 +291,13 @@ impl Shared {
         if !denied.is_empty() {
             let unknown = |charge: &Charge| Outcome { enough: false, ..Outcome::full(charge) };
             let answer = Answer::of(&denied, denied.iter().map(unknown).collect());
-            return Taken::all(denied, answer, Source::Policy);
+            return (Taken::all(denied, answer, Source::Policy), Holds::new());
         }
         let mut local = of(OnFailure::Local);
         local.extend(shadows);
-        let answer = decide(&local, self.share());
+        let (answer, holds) = decide(&local, self.share());
         let waived = of(OnFailure::Allow);
-        Taken { waived, ..Taken::all(local, answer, Source::Local) }
+        (Taken { waived, ..Taken::all(local, answer, Source::Local) }, holds)
     }
 }
 

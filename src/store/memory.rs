@@ -45,6 +45,8 @@ use crate::limit::adjust::Adjustment;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{self, Answer, BucketId, Charge, Outcome, Outcomes};
 use crate::limit::share::Share;
+use crate::store::held::{Held, Holds};
+use crate::store::redis::script::StoredRule;
 pub use handover::{HandoverError, Layout};
 use limits::Limits;
 use shard::Shard;
@@ -73,6 +75,8 @@ pub struct MemoryStore {
     shards: Box<[Padded]>,
     limits: Limits,
     start: Start,
+    /// Units that requests hold, which are not in the shards.
+    held: Arc<Held>,
     /// Random odd number: see [`table`].
     seed: u64,
 }
@@ -110,8 +114,20 @@ impl MemoryStore {
             shards: shards.collect(),
             limits: Limits::new(limits),
             start: Start::default(),
+            held: Arc::new(Held::new(false)),
             seed,
         }
+    }
+
+    /// The same store, with the units in `held` that requests hold.
+    #[must_use]
+    pub fn holding(self, held: Arc<Held>) -> Self {
+        Self { held, ..self }
+    }
+
+    /// The units that requests hold.
+    pub fn held(&self) -> &Arc<Held> {
+        &self.held
     }
 
     /// Makes unknown buckets start empty at `now` instead of full, until `ends` is set. For a process
@@ -142,7 +158,8 @@ impl MemoryStore {
     }
 
     /// Decides one request at `now` (microseconds) and takes its tokens, from all its buckets or from
-    /// none. A denied request changes nothing.
+    /// none. A denied request changes nothing. No charge may be of a limit whose units are
+    /// [held](Self::hold).
     pub fn take(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
         match charges {
             [charge] => self.take_one(charge, now, share),
@@ -150,12 +167,48 @@ impl MemoryStore {
         }
     }
 
+    /// Like [`take`](Self::take), for charges of any kind: also returns what the request holds until it
+    /// ends. `rules` are those of the charges' policy, by index.
+    pub fn hold(
+        &self,
+        charges: &[Charge],
+        rules: &[StoredRule],
+        now: u64,
+        share: Share,
+    ) -> (Answer, Holds) {
+        if !charge::has_held(charges) {
+            return (self.take(charges, now, share), Holds::new());
+        }
+        let numbers = self.shard_numbers(charges);
+        let mut locked = self.lock(&numbers);
+        let (places, mut buckets) = self.read(&numbers, &locked, charges, now);
+        let held = self.held.lock(charges);
+        held.read(charges, share, now, &mut buckets);
+        let answer = charge::take(charges, &mut buckets, share).decided_at(charges, now);
+        if !answer.allowed() {
+            return (answer, Holds::new());
+        }
+        let took = |index: usize| answer.outcomes[index].enough && !charges[index].limit.is_held();
+        self.write(&numbers, &mut locked, charges, (&places, &buckets), now, took);
+        let holds = held.hold(charges, rules, &answer);
+        (answer, holds)
+    }
+
     /// Returns what [`take`](Self::take) would answer, without taking tokens or adding buckets.
     pub fn peek(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
         let numbers = self.shard_numbers(charges);
         let locked = self.lock(&numbers);
         let (_, mut buckets) = self.read(&numbers, &locked, charges, now);
+        self.held.lock(charges).read(charges, share, now, &mut buckets);
         charge::take(charges, &mut buckets, share).decided_at(charges, now)
+    }
+
+    /// Level of the charge's bucket at `now` in a process that grants `share` of it.
+    pub fn level(&self, charge: &Charge, now: u64, share: Share) -> i64 {
+        if charge.limit.is_held() {
+            return self.held.level(charge, share);
+        }
+        self.bucket(charge, now).level
     }
 
     /// State of the charge's bucket at `now`; if it is not in the store, its start value.
@@ -164,8 +217,12 @@ impl MemoryStore {
         self.bucket_at(&shard, charge, shard.find(charge.bucket), now)
     }
 
-    /// Sets the level of the charge's bucket at `now`, as reported by the shared store.
+    /// Sets the level of the charge's bucket at `now`, as reported by the shared store. Has no effect on
+    /// units that are held: what other processes hold is not known here.
     pub fn put(&self, charge: &Charge, level: i64, now: u64) {
+        if charge.limit.is_held() {
+            return;
+        }
         let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let bucket = charge.limit.bucket(level, now);
         match shard.find(charge.bucket) {
@@ -183,8 +240,17 @@ impl MemoryStore {
         let after = charges.iter().zip(&before);
         let after: Buckets =
             after.map(|(charge, bucket)| adjustment.apply(*bucket, &charge.limit)).collect();
-        self.write(&numbers, &mut locked, charges, (&places, &after), now, |_| true);
-        before.iter().zip(&after).map(|(before, after)| (before.level, after.level)).collect()
+        let is_kept = |index: usize| !charges[index].limit.is_held();
+        self.write(&numbers, &mut locked, charges, (&places, &after), now, is_kept);
+        let each = charges.iter().zip(before.iter().zip(&after));
+        each.map(|(charge, (before, after))| {
+            if charge.limit.is_held() {
+                self.held.adjust(charge, adjustment)
+            } else {
+                (before.level, after.level)
+            }
+        })
+        .collect()
     }
 
     /// Number of buckets in memory, including full ones that have not been dropped yet.

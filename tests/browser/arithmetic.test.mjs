@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { Bucket, corners } from "../../src/admin/page/bucket.js";
 import { KINDS, simulate } from "../../src/admin/page/kinds.js";
 import { breakerChanges, byPlan, byRule, cumulative, latencies, OTHERS, perName, shownSpan, Samples } from "../../src/admin/page/series.js";
-import { exact, nextAfterMs, perMs, refillMs } from "../../src/admin/page/tokens.js";
+import { exact, limitText, nextAfterMs, perMs, refillMs } from "../../src/admin/page/tokens.js";
 import { queryOf, searchTerm } from "../../src/admin/page/audit.js";
 import { requestsOf, summed, total } from "../../src/admin/page/outcomes.js";
 import { parser } from "../../src/admin/page/events.js";
@@ -27,6 +27,13 @@ test("bucket grants its burst at once, then one token per period, and a refusal 
   assert.equal(bucket.take(SECOND / 2 - 1).accepted, false);
   assert.equal(bucket.take(SECOND / 2).accepted, true);
   assert.equal(bucket.level(60 * SECOND), 3);
+});
+
+test("units of requests in flight do not come back with time", () => {
+  const rule = { kind: "concurrency", rate: "20 in flight", tokens: 3, burst: 20, window_ms: 0, full_after_ms: 900 };
+  assert.equal(exact(rule, 60_000), 3);
+  assert.deepEqual([1, 3, 4].map((cost) => nextAfterMs(rule, cost)), [0, 0, 900]);
+  assert.equal(limitText(rule), "20 in flight");
 });
 
 test("request is accepted exactly after retryAfter", () => {

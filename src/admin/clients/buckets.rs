@@ -39,7 +39,7 @@ struct RuleBucket {
     per: Vec<String>,
     /// Whether only this client uses the bucket.
     own: bool,
-    /// Kind of the rule: `token_bucket` or `fixed_window`.
+    /// Kind of the rule, such as `token_bucket`.
     kind: &'static str,
     /// Rate or limit as in the configuration file.
     rate: Option<String>,

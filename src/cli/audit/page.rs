@@ -112,8 +112,8 @@ impl Bucket {
     /// Milliseconds until the bucket holds `cost` tokens; 0 if it does.
     fn wait_ms(&self, cost: Cost) -> Option<u64> {
         let burst = self.burst?;
-        if self.kind == "fixed_window" {
-            // It is full again at once.
+        if self.kind == "fixed_window" || self.kind == "concurrency" {
+            // It is full again at once, or a unit is free.
             let has_enough = u64::try_from(self.tokens?).is_ok_and(|tokens| !cost.exceeds(tokens));
             return if has_enough { Some(0) } else { self.full_after_ms };
         }

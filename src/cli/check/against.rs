@@ -174,6 +174,7 @@ fn consequences(plan: &DryRun, text: &mut String) -> std::fmt::Result {
             let effect = match effect.as_str() {
                 "keep_fraction" => "keep the fraction that is left",
                 "keep_used" => "keep what they have used",
+                "keep_held" => "keep their requests in flight, which still count",
                 "start_full" => "start with a full bucket",
                 "expire" => "are not limited by it any more",
                 other => other,

@@ -227,7 +227,8 @@ pub(super) fn limiter(
         return (Limiter::local(store), None);
     };
     let series = NodeSeries { link: metrics.link(), calls: metrics.redis_calls() };
-    let (node, mut supervisor) = Node::new(redis, policy.memory.max_buckets, series);
+    let (node, mut supervisor) =
+        Node::new(redis, policy.memory.max_buckets, Arc::clone(store.held()), series);
     if let Some(appending) = appending {
         supervisor = supervisor.appending(appending);
     }

@@ -1,4 +1,5 @@
-//! Settles debts in Redis at the end of the process, and logs those that could not be settled.
+//! Settles debts in Redis at the end of the process, and logs those that could not be settled. Also states there that
+//! requests that have ended hold nothing.
 
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ impl<'a> Settling<'a> {
 
     /// Settles the current debts in Redis. Blocks; requests in flight continue.
     pub(super) fn settle(&mut self) {
-        if self.limiter.debts() == 0 {
+        if !self.limiter.has_unsettled() {
             return;
         }
         let timeout = self.time_left().max(MIN_SETTLE_TIME);

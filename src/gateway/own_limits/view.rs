@@ -117,7 +117,7 @@ struct LimitView {
     /// Capacity of the bucket, in tokens.
     limit: u64,
     rate: Option<String>,
-    /// Seconds in which an empty bucket becomes full.
+    /// Seconds in which an empty bucket becomes full; 0 for requests in flight.
     window_seconds: u64,
     /// Tokens that the cheapest request takes.
     cost: Cost,
@@ -304,7 +304,8 @@ impl<'a> ClientRule<'a> {
         LimitView {
             limit: charge.limit.capacity(),
             rate: rule.written(charge.limit_index).map(|written| written.to_string()),
-            window_seconds: seconds_up(charge.limit.window_us()).max(1),
+            window_seconds: seconds_up(charge.limit.window_us())
+                .max(u64::from(!charge.limit.is_held())),
             cost: charge.cost_in_tokens(),
             shared: self.shared,
             unknown: self.unknown.clone(),

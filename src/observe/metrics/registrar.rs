@@ -4,8 +4,8 @@ use std::cell::RefCell;
 
 use prometheus::core::Collector;
 use prometheus::{
-    CounterVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry,
+    CounterVec, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
+    IntGauge, IntGaugeVec, Opts, Registry,
 };
 
 use super::docs::Described;
@@ -109,6 +109,11 @@ impl Registrar {
         let duration = HistogramOpts::new("tollgate_wait_seconds", help);
         let duration = self.keep(Histogram::with_opts(duration.buckets(WAIT_SECONDS.to_vec()))?)?;
         Ok(WaitSeries { waiting, duration })
+    }
+
+    pub(super) fn held_units(&self) -> Result<GaugeVec, prometheus::Error> {
+        let help = "Units of limits on requests in flight (kind = \"concurrency\") that requests of this gateway hold.";
+        self.keep(GaugeVec::new(Opts::new("tollgate_held_units", help), &["rule"])?)
     }
 
     pub(super) fn link(&self) -> Result<LinkSeries, prometheus::Error> {

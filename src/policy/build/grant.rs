@@ -1,5 +1,6 @@
 //! Builds limits from the grants of rules, plans and keys. The rule's kind reads the settings of a grant.
 
+mod concurrency;
 pub(super) mod fixed_window;
 mod leaky_bucket;
 mod token_bucket;
@@ -8,7 +9,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
-use crate::config::rules::Burst;
+use crate::config::rules::{Burst, LimitText};
 use crate::config::tables::Field;
 use crate::limit::Limit;
 use crate::policy::{Grant, Kind, WrittenLimit};
@@ -40,7 +41,7 @@ pub(super) struct Written<'a> {
     /// Parts of a token that the costs of the rule's routes take.
     pub(super) parts: u16,
     pub(super) rate: &'a Field<String>,
-    pub(super) limit: &'a Field<String>,
+    pub(super) limit: &'a Field<LimitText>,
     pub(super) burst: &'a Field<Burst>,
     /// `max_delay` of the grant, else of the rule.
     pub(super) max_delay: &'a Field<String>,
@@ -98,6 +99,7 @@ pub(super) fn required(
             let (what, help) = match written.kind {
                 Kind::TokenBucket => ("rate", "write `{ rate = \"10/s\", burst = 20 }`"),
                 Kind::FixedWindow => ("limit", "write `{ limit = \"10000/d\" }`"),
+                Kind::Concurrency => ("limit", "write `{ limit = 20 }`"),
                 Kind::LeakyBucket => {
                     ("rate", "write `{ rate = \"100/s\", max_delay = \"500ms\" }`")
                 }
@@ -122,10 +124,19 @@ pub(super) fn optional(
         diagnostics.push(Diagnostic::new(delay.span(), message).help("take it out"));
         return None;
     }
+    let number = written.limit.as_ref().filter(|limit| limit.get_ref().is_number);
+    if let Some(number) = number.filter(|_| written.kind != Kind::Concurrency) {
+        let period = if written.kind == Kind::FixedWindow { "d" } else { "s" };
+        let help = format!("write `limit = \"{}/{period}\"`", &**number.get_ref());
+        let message = "`limit` is a string, not a number";
+        diagnostics.push(Diagnostic::new(number.span(), message).help(help));
+        return None;
+    }
     let ReadLimit { limit, written, span, is_default_burst } = match written.kind {
         Kind::TokenBucket => token_bucket::read(written, path, diagnostics)?,
         Kind::FixedWindow => fixed_window::read(written, path, diagnostics)?,
         Kind::LeakyBucket => leaky_bucket::read(written, path, diagnostics)?,
+        Kind::Concurrency => concurrency::read(written, path, diagnostics)?,
     };
     let grant = Grant { index: limits.index_of(limit), limit, written };
     Some(PlacedGrant { grant, owner: String::new(), span, is_default_burst })

@@ -185,6 +185,12 @@ fn plan_grants(
                             for each plan";
                 diagnostics.push(Diagnostic::new(name.span(), message).help(help));
             }
+        } else if rule.kind == Kind::Concurrency {
+            if table.plans.is_empty() {
+                let message = format!("the rule `{}` has no limit", cut(rule_name, 64));
+                let help = "add `limit = 20`, or `plans.<plan> = { limit = 20 }` for each plan";
+                diagnostics.push(Diagnostic::new(name.span(), message).help(help));
+            }
         } else if let Some(burst) = &table.burst {
             let help = "add `rate = \"10/s\"`";
             diagnostics.push(

@@ -16,6 +16,7 @@ impl From<words::Kind> for crate::policy::Kind {
             words::Kind::TokenBucket => Self::TokenBucket,
             words::Kind::FixedWindow => Self::FixedWindow,
             words::Kind::LeakyBucket => Self::LeakyBucket,
+            words::Kind::Concurrency => Self::Concurrency,
         }
     }
 }

@@ -98,7 +98,7 @@ impl World {
             self.gateways[gateway].learn(&[charge], &answer, self.now);
             answer
         } else {
-            self.gateways[gateway].take(&[charge], &[rule()], self.now, self.share)
+            self.gateways[gateway].take(&[charge], &[rule()], self.now, self.share).0
         };
         self.note(&answer, charge);
     }
@@ -115,7 +115,7 @@ impl World {
         if let Some(debt) = owed {
             self.gateways[gateway].debts.put_back(bucket, debt, self.now);
         }
-        let answer = self.gateways[gateway].take(&[charge], &[rule()], self.now, self.share);
+        let answer = self.gateways[gateway].take(&[charge], &[rule()], self.now, self.share).0;
         self.note(&answer, charge);
     }
 
@@ -380,7 +380,7 @@ fn expensive_request_is_allowed_beside_steady_cheap_ones() {
     const MINUTE: u64 = 60_000_000;
     let world = World::new(3, Limit::token_bucket(10, 1_000_000, 10).unwrap());
     let gateway = &world.gateways[0];
-    let take = |charge: &Charge, now, share| gateway.take(&[*charge], &[rule()], now, share);
+    let take = |charge: &Charge, now, share| gateway.take(&[*charge], &[rule()], now, share).0;
     let (passed, cheap) = beside_cheap_requests(MINUTE, take);
     // The documented 4 * n * c / R and six seconds include clients that retry late.
     let gaps = passed.windows(2).map(|pair| pair[1] - pair[0]);
@@ -408,7 +408,7 @@ fn unused_reservation_ends_at_the_reported_retry_after() {
     let world = World::new(3, Limit::token_bucket(10, 1_000_000, 10).unwrap());
     let gateway = &world.gateways[0];
     let take = |cost, now| {
-        let answer = gateway.take(&[world.charge(cost)], &[rule()], now, world.share);
+        let answer = gateway.take(&[world.charge(cost)], &[rule()], now, world.share).0;
         let standing = Standing::of(&world.charge(cost), &answer.outcomes[0]);
         (answer.allowed(), standing.retry_after_us)
     };
@@ -444,10 +444,10 @@ fn no_request_is_allowed_without_tokens_as_a_reservation_ends() {
             if later == 0 {
                 // The bucket is not full, so the expensive request reserves it.
                 memory.put(&expensive, limit.full() - 1, now);
-                assert!(!gateway.take(&[expensive], &[rule()], now, share).allowed());
+                assert!(!gateway.take(&[expensive], &[rule()], now, share).0.allowed());
             }
             barrier.wait();
-            passed.push(gateway.take(&[charge], &[rule()], now + 1 + later, share).allowed());
+            passed.push(gateway.take(&[charge], &[rule()], now + 1 + later, share).0.allowed());
             barrier.wait();
         }
         passed
@@ -476,7 +476,7 @@ fn client_denied_for_longer_by_another_rule_reserves_no_bucket() {
     };
     let expensive = [charge(1, 0, shared, 20), charge(2, 1, own, 10)];
     let cheap = [charge(1, 0, shared, 1)];
-    let take = |charges: &[Charge], now| gateway.take(charges, &[rule()], now, share).allowed();
+    let take = |charges: &[Charge], now| gateway.take(charges, &[rule()], now, share).0.allowed();
     assert!(take(&expensive, 0), "both buckets are full");
     let mut passed = 0;
     for now in (1..=60 * second).step_by(20_000) {
@@ -495,7 +495,7 @@ fn reservation_ends_when_redis_decides_again() {
     let world = World::new(3, limit);
     let gateway = &world.gateways[0];
     let passes =
-        |cost, now| gateway.take(&[world.charge(cost)], &[rule()], now, world.share).allowed();
+        |cost, now| gateway.take(&[world.charge(cost)], &[rule()], now, world.share).0.allowed();
     assert_eq!([passes(1, 0), passes(2, 0), passes(1, 1)], [true, false, false], "reserved");
     let charges = [world.charge(1)];
     gateway.debts.remove(charges[0].bucket, &limit, 1_000_000);

@@ -75,7 +75,7 @@ impl Limiter {
     fn levels(&self, charges: &[Charge], levels: &[Option<i64>]) -> Vec<i64> {
         let now = clock::now();
         let level = |(charge, level): (&Charge, &Option<i64>)| {
-            level.unwrap_or_else(|| self.memory.bucket(charge, now).level)
+            level.unwrap_or_else(|| self.memory.level(charge, now, Share::WHOLE))
         };
         charges.iter().zip(levels).map(level).collect()
     }
@@ -83,12 +83,13 @@ impl Limiter {
     /// Levels in local memory. `is_local_fallback`: Redis is unavailable.
     fn known(&self, charges: &[Charge], is_local_fallback: bool) -> Levels {
         let now = clock::now();
-        let level = |charge| self.memory.bucket(charge, now).level;
         let shared = self.shared.as_ref().filter(|_| is_local_fallback);
+        let share = shared.map_or(Share::WHOLE, Shared::share);
+        let level = |charge| self.memory.level(charge, now, share);
         Levels {
             levels: charges.iter().map(level).collect(),
             source: Source::Local,
-            share: shared.map_or(Share::WHOLE, Shared::share),
+            share,
             is_local_fallback: shared.is_some(),
             at: now,
         }

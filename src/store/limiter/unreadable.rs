@@ -14,6 +14,7 @@ use crate::clock;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{self, Answer, BucketId, Charge, Charges, Outcomes};
 use crate::limit::share::Share;
+use crate::store::held::Holds;
 use crate::store::redis::batch::peek::OPERATOR_TIMEOUT;
 use crate::store::redis::script::StoredRule;
 
@@ -26,22 +27,22 @@ impl Shared {
         rules: &Arc<[StoredRule]>,
         unreadable: &[BucketId],
         started: u64,
-    ) -> Option<Taken> {
+    ) -> Option<(Taken, Holds)> {
         let (local_part, redis_part): (Charges, Charges) =
             charges.iter().partition(|charge| unreadable.contains(&charge.bucket));
         if let Some(refusal) = self.denied.refusal(&redis_part, clock::now()) {
-            let peek = |local: &[Charge], share| self.fallback.peek(local, clock::now(), share);
-            let local_part = self.decide_locally(&local_part, rules, peek).before_taking();
+            let local_part = self.peek_locally(&local_part, rules).before_taking();
             if local_part.source == Source::Policy {
-                return Some(local_part);
+                return Some((local_part, Holds::new()));
             }
             let refused = merged(charges, local_part, &redis_part, &refusal.outcomes);
-            return Some(Taken { source: Source::Cache, ..refused });
+            return Some((Taken { source: Source::Cache, ..refused }, Holds::new()));
         }
-        let reserve = |local: &[Charge], share| self.fallback.reserve(local, clock::now(), share);
-        let mut local_part = self.decide_locally(&local_part, rules, reserve);
+        let reserve =
+            |local: &[Charge], share| self.fallback.reserve(local, rules, clock::now(), share);
+        let (mut local_part, mut holds) = self.decide_locally(&local_part, rules, reserve);
         if local_part.source == Source::Policy {
-            return Some(local_part);
+            return Some((local_part, holds));
         }
         if redis_part.is_empty() {
             self.fallback.record_debts(
@@ -50,7 +51,7 @@ impl Shared {
                 &local_part.answer,
                 clock::now(),
             );
-            return Some(merged(charges, local_part, &redis_part, &Outcomes::new()));
+            return Some((merged(charges, local_part, &redis_part, &Outcomes::new()), holds));
         }
         let spent = Duration::from_micros(clock::now().saturating_sub(started));
         let left = self.node.batcher().budget().saturating_sub(spent);
@@ -59,7 +60,7 @@ impl Shared {
             // If Redis does not answer, only the rule that denied is known.
             let known: Option<Vec<Bucket>> = levels
                 .and_then(|levels| levels.into_iter().map(|level| level.map(bucket)).collect());
-            return Some(match known {
+            let refused = match known {
                 Some(known) => {
                     let outcomes = charge::outcomes(&redis_part, &known, Share::WHOLE);
                     let answer = Answer::of(&redis_part, outcomes);
@@ -67,7 +68,8 @@ impl Shared {
                     merged(charges, local_part, &redis_part, &answer.outcomes)
                 }
                 None => local_part,
-            });
+            };
+            return Some((refused, holds));
         }
         let call = self.node.batcher().take(redis_part.clone(), Arc::clone(rules));
         let answered = tokio::time::timeout(left, call).await;
@@ -81,18 +83,27 @@ impl Shared {
         self.fallback.learn(&redis_part, &answer, now);
         if answer.allowed() {
             self.fallback.record_debts(&local_part.charges, rules, &local_part.answer, now);
+            holds.extend(answered.holds);
         } else {
+            holds.clear();
             local_part.answer.outcomes =
                 self.fallback.give_back(&local_part.charges, &local_part.answer, now);
         }
-        Some(merged(charges, local_part, &redis_part, &answer.outcomes))
+        Some((merged(charges, local_part, &redis_part, &answer.outcomes), holds))
+    }
+
+    /// Decides without Redis, and takes nothing.
+    fn peek_locally(&self, charges: &[Charge], rules: &[StoredRule]) -> Taken {
+        let peek = |local: &[Charge], share| {
+            (self.fallback.peek(local, clock::now(), share), Holds::new())
+        };
+        self.decide_locally(charges, rules, peek).0
     }
 
     /// Returns what a request would be answered, without taking tokens.
     pub(super) async fn peek(&self, charges: &[Charge], rules: &[StoredRule]) -> Taken {
-        let peek = |local: &[Charge], share| self.fallback.peek(local, clock::now(), share);
         let Ok(levels) = self.node.batcher().peek(charges, rules, OPERATOR_TIMEOUT).await else {
-            return self.decide_locally(charges, rules, peek);
+            return self.peek_locally(charges, rules);
         };
         let (mut local_part, mut redis_part, mut buckets) =
             (Charges::new(), Charges::new(), Vec::new());
@@ -111,7 +122,7 @@ impl Shared {
         if local_part.is_empty() {
             return Taken::all(redis_part, answer, Source::Redis);
         }
-        let local_part = self.decide_locally(&local_part, rules, peek);
+        let local_part = self.peek_locally(&local_part, rules);
         if local_part.source == Source::Policy {
             local_part
         } else if local_part.answer.allowed() && answer.allowed() {

@@ -14,6 +14,7 @@
 
 pub mod adjust;
 mod flight;
+mod holding;
 pub mod peek;
 pub mod queue;
 pub mod settle;
@@ -30,8 +31,9 @@ use super::link::Link;
 use super::script::{self, Added, Batch, StoredRule};
 use crate::clock;
 use crate::limit::MICROS_PER_SECOND;
-use crate::limit::charge::{Answer, BucketId, Charges};
+use crate::limit::charge::{self, Answer, BucketId, Charge, Charges};
 use crate::store::debts::Debts;
+use crate::store::held::{Held, Holds};
 use queue::{Bounds, Enqueued, Queue};
 
 /// Maximum number of checks that wait for a call. If Redis does not keep up, further checks are decided
@@ -55,6 +57,7 @@ pub struct Batcher {
     /// Maximum time that a check may wait, in microseconds.
     budget_us: u64,
     debts: Arc<Debts>,
+    held: Arc<Held>,
     series: CallSeries,
     state: Mutex<State>,
 }
@@ -75,13 +78,15 @@ pub struct CallSeries {
 }
 
 /// Redis' answer to a check.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Answered {
     /// Decision of Redis, with the levels of the buckets after it.
     pub answer: Answer,
     /// Time at which the call was sent, in microseconds of the monotonic clock. Redis decided then or
     /// later.
     pub sent_at: u64,
+    /// What the request holds until it ends.
+    pub holds: Holds,
 }
 
 /// Why Redis has not decided on a check.
@@ -117,12 +122,12 @@ impl Waiting {
 
 impl Batcher {
     /// Creates a batcher that sends over `link`. Keys start with `prefix`. No check waits longer than
-    /// `budget`. Calls settle `debts`.
+    /// `budget`. Calls settle `debts` and state `held`.
     pub fn new(
         link: Arc<Link>,
         prefix: String,
         budget: Duration,
-        debts: Arc<Debts>,
+        (debts, held): (Arc<Debts>, Arc<Held>),
         series: CallSeries,
     ) -> Arc<Self> {
         let budget = u64::try_from(budget.as_micros()).unwrap_or(MICROS_PER_SECOND);
@@ -133,7 +138,7 @@ impl Batcher {
             long_us: budget / LONG_CALL_DIVISOR,
         });
         let state = Mutex::new(State { queue, last_sweep: 0 });
-        Arc::new(Self { link, prefix, budget_us: budget, debts, series, state })
+        Arc::new(Self { link, prefix, budget_us: budget, debts, held, series, state })
     }
 
     /// Connection that calls are sent on, and its circuit breaker.
@@ -144,6 +149,11 @@ impl Batcher {
     /// Debts that calls carry.
     pub fn debts(&self) -> &Arc<Debts> {
         &self.debts
+    }
+
+    /// Units that requests of this process hold, which calls state.
+    pub fn held(&self) -> &Arc<Held> {
+        &self.held
     }
 
     /// Maximum time that a check may wait.
@@ -229,7 +239,8 @@ impl Batcher {
         }
     }
 
-    /// Removes as many waiting checks as fit into one call; `None` if no check waits.
+    /// Removes as many waiting checks as fit into one call; `None` if no check waits, or only such as have to wait
+    /// for the reply to a call of units that are held. That call sends them afterwards.
     fn next_batch(
         &self,
         waiting: &mut VecDeque<Waiting>,
@@ -237,11 +248,16 @@ impl Batcher {
     ) -> Option<(Batch, VecDeque<Waiting>)> {
         let mut batch = Batch::default();
         let mut members = VecDeque::with_capacity(waiting.len().min(script::MAX_CHECKS));
+        let mut later = VecDeque::new();
         while let Some(check) = waiting.pop_front() {
             // Not sent if its request has ended or its budget is over, so no tokens are taken.
             let late = now.saturating_sub(check.since) >= self.budget_us;
             if late || check.answer.is_closed() {
                 check.answer(Err(Undecided::NotTaken));
+                continue;
+            }
+            if charge::has_held(&check.charges) && self.is_asked(&check.charges) {
+                later.push_back(check);
                 continue;
             }
             match batch.add(&check.charges, &check.rules, &self.prefix) {
@@ -253,7 +269,30 @@ impl Batcher {
                 }
             }
         }
+        while let Some(check) = later.pop_back() {
+            waiting.push_front(check);
+        }
+        self.begin_held(&batch, &members);
         (!members.is_empty()).then_some((batch, members))
+    }
+
+    /// Whether an unanswered call has checks of one of these buckets whose units are held.
+    fn is_asked(&self, charges: &[Charge]) -> bool {
+        charges.iter().any(|charge| charge.limit.is_held() && self.held.is_asked(charge.bucket))
+    }
+
+    /// Notes that a call with these checks is unanswered from now on.
+    fn begin_held(&self, batch: &Batch, members: &VecDeque<Waiting>) {
+        if batch.held().next().is_none() {
+            return;
+        }
+        for check in members {
+            for charge in check.charges.iter().filter(|charge| charge.limit.is_held()) {
+                if let Some(rule) = check.rules.get(charge.rule as usize) {
+                    self.held.begin(charge.bucket, charge.limit, rule);
+                }
+            }
+        }
     }
 }
 

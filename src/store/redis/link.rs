@@ -60,6 +60,8 @@ pub struct Link {
     connections: AtomicU64,
     attempts: Sender<Attempts>,
     reached: Arc<AtomicBool>,
+    /// Time in microseconds until which other gateways may not have stated what they hold, after an outage.
+    settling_until: AtomicU64,
     membership: Mutex<Membership>,
     gateways: Option<IntGauge>,
     journal: Mutex<LogThrottle>,
@@ -117,6 +119,7 @@ impl Link {
             connections: AtomicU64::new(0),
             attempts: Sender::default(),
             reached: Arc::default(),
+            settling_until: AtomicU64::new(0),
             membership: Mutex::new(Membership::new()),
             gateways,
             journal: Mutex::default(),
@@ -169,6 +172,15 @@ impl Link {
     pub async fn until_first_attempt(&self, limit: Duration) {
         let mut attempts = self.attempts.subscribe();
         let _ = timeout(limit, attempts.wait_for(|tried| *tried != Attempts::default())).await;
+    }
+
+    /// Whether other gateways may not have stated at `now` (microseconds) what they hold, after an outage.
+    pub fn is_settling(&self, now: u64) -> bool {
+        now < self.settling_until.load(Ordering::Relaxed)
+    }
+
+    fn settle_until(&self, time: u64) {
+        self.settling_until.store(time, Ordering::Relaxed);
     }
 
     /// Number of connections so far.

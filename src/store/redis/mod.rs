@@ -4,7 +4,7 @@
 //! Reading order: [`class`] (classes of errors), [`error_text`] (texts of errors without secrets),
 //! [`script`] (arguments and reply of the script), [`call`] (the commands that are sent), [`append`]
 //! (records for a stream), [`durability`] (whether the server keeps quotas), [`link`] (connection and circuit breaker), [`batch`] (when a check is sent,
-//! and with which others), [`node`] (all of it for one server).
+//! and with which others), [`stating`] (units that requests hold), [`node`] (all of it for one server).
 
 pub mod append;
 pub mod batch;
@@ -15,6 +15,7 @@ pub mod error_text;
 pub mod link;
 pub mod node;
 pub mod script;
+pub mod stating;
 
 #[cfg(test)]
 pub(crate) mod fixture;

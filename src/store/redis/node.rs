@@ -9,6 +9,7 @@ use super::link::history::History;
 use super::link::{Link, LinkSeries, Supervisor};
 use crate::policy::redis::Redis;
 use crate::store::debts::Debts;
+use crate::store::held::Held;
 
 /// One Redis server, or the master of a group of sentinels: its connection and circuit breaker, the
 /// checks that wait for a call of it, and the debts to its buckets.
@@ -33,12 +34,19 @@ pub struct NodeSeries {
 
 impl Node {
     /// A node without a connection, and the supervisor that connects it. It keeps at most `max_debts`
-    /// debts. Does no I/O.
-    pub fn new(settings: &Redis, max_debts: usize, series: NodeSeries) -> (Self, Supervisor) {
+    /// debts, and states `held`. Does no I/O.
+    pub fn new(
+        settings: &Redis,
+        max_debts: usize,
+        held: Arc<Held>,
+        series: NodeSeries,
+    ) -> (Self, Supervisor) {
         let (link, supervisor) = Link::new(settings, Some(series.link));
         let debts = Debts::new(max_debts).counting(series.calls.dropped.clone());
         let prefix = settings.prefix.clone();
-        let batcher = Batcher::new(link, prefix, settings.timeout, Arc::new(debts), series.calls);
+        let supervisor = supervisor.stating(Arc::clone(&held));
+        let kept = (Arc::new(debts), held);
+        let batcher = Batcher::new(link, prefix, settings.timeout, kept, series.calls);
         let (gateway, history) = (supervisor.gateway(), Some(supervisor.history()));
         (Self { address: settings.address.to_string(), batcher, gateway, history }, supervisor)
     }
@@ -96,6 +104,12 @@ impl Node {
     /// Microseconds until its next probe; 0 while its breaker is closed.
     pub fn retry_after_us(&self) -> u64 {
         self.link().retry_after_us()
+    }
+
+    /// Whether it was unavailable until shortly before `now` (microseconds), so that gateways may not have
+    /// stated yet what they hold.
+    pub fn is_settling(&self, now: u64) -> bool {
+        self.link().is_settling(now)
     }
 
     /// Number of live gateways that share it, at least 1, as far as it was counted.

@@ -12,7 +12,8 @@ use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
 
 use crate::limit::adjust::Adjustment;
-use crate::limit::charge::{BucketId, Charge, Charges, Mode};
+use crate::limit::charge::{BucketId, Charge, Charges, Mode, has_held, held_units};
+use crate::limit::concurrency::Statement;
 use crate::limit::{Limit, double};
 use crate::policy::{MAX_RULES_PER_ROUTE, OnFailure, Rule};
 use ids::IdState;
@@ -79,6 +80,8 @@ pub struct Batch {
     checks: usize,
     /// Indexes of buckets, and units that were granted locally.
     debts: Vec<(u16, i64)>,
+    /// Indexes of buckets whose units are held, ascending, and what this gateway holds.
+    statements: Vec<(u16, Statement)>,
 }
 
 /// Checks with the same charges, which the script decides together.
@@ -172,6 +175,22 @@ impl Batch {
         Added::In
     }
 
+    /// Adds a bucket without a check, for a statement of what this gateway holds of it.
+    pub fn add_held(
+        &mut self,
+        (bucket, limit): (BucketId, Limit),
+        rule: &StoredRule,
+        prefix: &str,
+    ) -> Added {
+        let mode = Mode::Enforce;
+        let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
+        let is_full = self.buckets.len() >= MAX_BUCKETS;
+        match self.bucket(&charge, std::slice::from_ref(rule), prefix) {
+            Some(_) if !is_full => Added::In,
+            Some(_) | None => Added::Full,
+        }
+    }
+
     /// Whether the charges fit. A bucket is in a call once, under one limit: around a reload, two
     /// requests may have different limits for it.
     fn has_room_for(&self, charges: &[Charge]) -> bool {
@@ -214,12 +233,55 @@ impl Batch {
         }
     }
 
+    /// Buckets whose units are held, each once.
+    pub fn held(&self) -> impl Iterator<Item = BucketId> {
+        let held = self.buckets.iter().filter(|(_, limit, _)| limit.is_held());
+        held.map(|(bucket, ..)| *bucket)
+    }
+
+    /// Sets what this gateway holds of each bucket.
+    pub fn state(&mut self, statement: impl Fn(BucketId) -> Statement) {
+        let held = (0..).zip(&self.buckets).filter(|(_, (_, limit, _))| limit.is_held());
+        self.statements = held.map(|(index, (bucket, ..))| (index, statement(*bucket))).collect();
+    }
+
+    fn statement(&self, index: usize) -> Statement {
+        let found = self.statements.binary_search_by_key(&index, |(at, _)| usize::from(*at));
+        found.map_or(Statement::NONE, |at| self.statements[at].1)
+    }
+
+    /// Units of this gateway that Redis has of each bucket whose units are held, by a reply to this batch: those that were
+    /// stated, and those that allowed checks have taken. `None` if the bucket is unreadable.
+    pub fn units_after(&self, reply: &Reply) -> Vec<(BucketId, Option<i64>)> {
+        let stated = |index: &u16, statement: &Statement| {
+            let bucket = self.buckets[usize::from(*index)].0;
+            let is_readable = !reply.unreadable.contains(&bucket);
+            (bucket, statement.units.filter(|_| is_readable))
+        };
+        let mut units: Vec<(BucketId, Option<i64>)> =
+            self.statements.iter().map(|(index, statement)| stated(index, statement)).collect();
+        for group in self.groups.iter().filter(|group| has_held(&group.charges)) {
+            let members = group.members.iter();
+            for answer in members.filter_map(|member| reply.answers.get(*member)?.as_ref()) {
+                for (charge, taken) in held_units(&group.charges, answer) {
+                    let sum = units.iter_mut().find(|(bucket, _)| *bucket == charge.bucket);
+                    if let Some((_, Some(sum))) = sum {
+                        *sum += taken;
+                    }
+                }
+            }
+        }
+        units
+    }
+
     /// `ARGV[2]` of a call at `now` that takes the tokens of these checks.
     pub fn encode(&self, now: u64) -> Vec<u8> {
         let size = 1 + self.buckets.len() * 17 + self.groups.len() * 14;
         let mut call = Vec::with_capacity(size);
         call.push(Operation::Take as u8);
-        encode_limits(self.buckets.iter().map(|(_, limit, _)| limit), &mut call, now);
+        let limits = self.buckets.iter().enumerate();
+        let limits = limits.map(|(index, (_, limit, _))| (limit, self.statement(index)));
+        encode_limits(limits, &mut call, now);
         for group in &self.groups {
             call.extend_from_slice(&group.member_count.to_le_bytes());
             call.push(group.charge_count);
@@ -238,9 +300,15 @@ impl Batch {
     }
 }
 
-/// `ARGV[2]` of a call at `now` that adjusts the buckets of these charges.
-pub fn encode_adjust(charges: &[Charge], adjustment: Adjustment, now: u64) -> Vec<u8> {
-    let mut call = encode_buckets(Operation::Adjust, charges, now);
+/// `ARGV[2]` of a call at `now` that adjusts the buckets of these charges. `statement` is what this gateway
+/// holds of a bucket.
+pub fn encode_adjust(
+    charges: &[Charge],
+    adjustment: Adjustment,
+    now: u64,
+    statement: impl Fn(BucketId) -> Statement,
+) -> Vec<u8> {
+    let mut call = encode_buckets(Operation::Adjust, charges, now, statement);
     for charge in charges {
         call.extend_from_slice(&double(adjustment.units(&charge.limit)));
     }
@@ -249,20 +317,33 @@ pub fn encode_adjust(charges: &[Charge], adjustment: Adjustment, now: u64) -> Ve
 
 /// `ARGV[2]` of a call at `now` that reads the buckets of these charges.
 pub fn encode_peek(charges: &[Charge], now: u64) -> Vec<u8> {
-    encode_buckets(Operation::Peek, charges, now)
+    encode_buckets(Operation::Peek, charges, now, |_| Statement::NONE)
 }
 
-fn encode_buckets(operation: Operation, charges: &[Charge], now: u64) -> Vec<u8> {
+fn encode_buckets(
+    operation: Operation,
+    charges: &[Charge],
+    now: u64,
+    statement: impl Fn(BucketId) -> Statement,
+) -> Vec<u8> {
     let mut call = vec![operation as u8];
-    encode_limits(charges.iter().map(|charge| &charge.limit), &mut call, now);
+    let statement = |charge: &Charge| {
+        if charge.limit.is_held() { statement(charge.bucket) } else { Statement::NONE }
+    };
+    let limits = charges.iter().map(|charge| (&charge.limit, statement(charge)));
+    encode_limits(limits, &mut call, now);
     call
 }
 
 /// Appends the parameters of buckets to a call at `now`.
-fn encode_limits<'a>(limits: impl Iterator<Item = &'a Limit>, call: &mut Vec<u8>, now: u64) {
+fn encode_limits<'a>(
+    limits: impl Iterator<Item = (&'a Limit, Statement)>,
+    call: &mut Vec<u8>,
+    now: u64,
+) {
     let mut more = Vec::new();
-    for limit in limits {
-        limit.encode(call, &mut more, now);
+    for (limit, statement) in limits {
+        limit.encode(call, &mut more, now, statement);
     }
     call.extend_from_slice(&more);
 }

@@ -2,6 +2,7 @@
 
 use super::{ReadLimit, Written, is_explained};
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::rules::LimitText;
 use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::limit::Limit;
@@ -78,7 +79,7 @@ pub(super) fn read(
 fn calendar(
     period: Period,
     written: Written<'_>,
-    field: &Spanned<String>,
+    field: &Spanned<LimitText>,
 ) -> Result<Calendar, Diagnostic> {
     let zone = written.zone.as_ref().map_or("UTC", |zone| zone.get_ref());
     let anchor = match written.anchor {

@@ -48,20 +48,23 @@ pub(super) fn read(
         diagnostics.push(first.and(rate.span(), "the rate".to_owned()).help(help));
         return None;
     }
-    let (setting, field) = match (written.rate, written.limit) {
-        (Some(rate), _) => (Setting::Rate, rate),
-        (None, limit) => (Setting::Limit, limit.as_ref()?),
+    let (setting, text, span) = match (written.rate, written.limit) {
+        (Some(rate), _) => (Setting::Rate, &**rate.get_ref(), rate.span()),
+        (None, limit) => {
+            let limit = limit.as_ref()?;
+            (Setting::Limit, &**limit.get_ref(), limit.span())
+        }
     };
-    let amount = match rate::parse(setting, field.get_ref()) {
+    let amount = match rate::parse(setting, text) {
         Ok(amount) => amount,
         Err(error) => {
-            diagnostics.push(Diagnostic::new(field.span(), error.message).help(error.help));
+            diagnostics.push(Diagnostic::new(span, error.message).help(error.help));
             return None;
         }
     };
     let capacity = capacity(written.burst.as_ref(), path, diagnostics)?;
-    let burst_span = written.burst.as_ref().map_or_else(|| field.span(), Spanned::span);
-    let spans = Spans { amount: field.span(), burst: burst_span };
+    let burst_span = written.burst.as_ref().map_or_else(|| span.clone(), Spanned::span);
+    let spans = Spans { amount: span, burst: burst_span };
     let bucket = match setting {
         Setting::Rate => by_rate(amount, capacity, written.parts, &spans),
         Setting::Limit => by_limit(amount, capacity, written.parts, &spans),

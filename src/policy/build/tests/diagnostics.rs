@@ -5,6 +5,7 @@ mod access_log;
 mod acme;
 mod audit;
 mod breaker;
+mod concurrency;
 mod costs_above_a_burst;
 mod duplicates;
 mod entries;

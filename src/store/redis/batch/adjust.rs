@@ -57,7 +57,9 @@ impl Batcher {
         let owed =
             (0..u16::MAX).zip(&carried).filter_map(|(index, one)| Some((index, one.as_ref()?.2)));
         let packed_debts = script::encode_debts(owed);
-        let call = script::encode_adjust(charges, adjustment, clock::now());
+        let now = clock::now();
+        let statement = |bucket| self.held.statement_to_adjust(bucket, now);
+        let call = script::encode_adjust(charges, adjustment, now, statement);
         let mut pending: PendingReply = Box::pin(async move {
             call::on_buckets(&mut connection.redis, &keys, (&call, &packed_debts)).await
         });

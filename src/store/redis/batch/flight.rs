@@ -14,6 +14,7 @@ use crate::clock;
 use crate::limit::Limit;
 use crate::limit::charge::BucketId;
 use crate::store::debts::BucketDebt;
+use crate::store::held::Held;
 use crate::store::redis::call;
 use crate::store::redis::class::ErrorClass;
 use crate::store::redis::link::Connection;
@@ -37,9 +38,11 @@ impl Batcher {
             for member in members {
                 member.answer(Err(Undecided::NotTaken));
             }
+            self.end_held(&batch, None);
             return;
         };
         let carried = self.carry(&mut batch, sent_at);
+        batch.state(|bucket| self.held.statement(bucket, sent_at));
         #[allow(clippy::cast_precision_loss, reason = "at most MAX_CHECKS")]
         self.series.checks.observe(batch.len() as f64);
         let mut members = PendingChecks { next: 0, waiting: members, since: sent_at };
@@ -50,12 +53,15 @@ impl Batcher {
         let (label, reply) = self.read(&connection, &batch, reply);
         self.series.calls.with_label_values(&[label]).inc();
         if is_late && !carried.is_empty() {
-            tokio::spawn(Arc::clone(self).settle_late(batch, carried, pending));
+            tokio::spawn(Arc::clone(self).settle_late(Arc::clone(&batch), carried, pending));
         } else {
             self.settle(&batch, carried, reply.as_ref());
         }
         let nothing_taken = label != "timeout" && label != ErrorClass::Connection.label();
-        members.answer(reply, nothing_taken);
+        let in_redis = reply.as_ref().map(|reply| batch.units_after(reply));
+        members.answer(reply, nothing_taken, &self.held);
+        // Not earlier: a statement would lack the units that these checks have taken.
+        self.end_held(&batch, in_redis);
     }
 
     /// Sends a call. Its reply can be awaited for longer than its checks wait.
@@ -215,7 +221,7 @@ impl PendingChecks {
     }
 
     /// Answers the remaining checks.
-    fn answer(self, reply: Option<Reply>, nothing_taken: bool) {
+    fn answer(self, reply: Option<Reply>, nothing_taken: bool, held: &Arc<Held>) {
         let Reply { answers, unreadable } = reply.unwrap_or_default();
         let undecided = match (nothing_taken, unreadable.is_empty()) {
             (true, true) => Undecided::NotTaken,
@@ -226,7 +232,10 @@ impl PendingChecks {
         let mut answers = answers.by_ref().skip(self.next);
         for member in self.waiting {
             let answer = answers.next().flatten();
-            let answered = answer.map(|answer| Answered { answer, sent_at: self.since });
+            let answered = answer.map(|answer| {
+                let holds = held.hold(&member.charges, &member.rules, &answer);
+                Answered { answer, sent_at: self.since, holds }
+            });
             member.answer(answered.ok_or_else(|| undecided.clone()));
         }
     }

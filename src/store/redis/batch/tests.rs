@@ -1,3 +1,4 @@
+mod holding;
 mod unreadable;
 
 use std::time::{Duration, Instant};
@@ -69,7 +70,8 @@ pub(super) fn charges(bucket: u128, burst: u64) -> Charges {
 
 pub(super) fn batcher(link: Arc<Link>, budget_ms: u64, series: CallSeries) -> Arc<Batcher> {
     let debts = Arc::new(Debts::new(1_000));
-    Batcher::new(link, "t:".to_string(), Duration::from_millis(budget_ms), debts, series)
+    let kept = (debts, Arc::new(Held::new(true)));
+    Batcher::new(link, "t:".to_string(), Duration::from_millis(budget_ms), kept, series)
 }
 
 /// Sends `count` checks concurrently. Returns their results.
@@ -131,7 +133,7 @@ async fn check_with_more_charges_than_a_call_can_hold_is_never_sent() {
     let batcher = batcher(connected(&server).await, 5_000, series.clone());
     for charge_count in [256, 2_000] {
         let many: Charges = (0..charge_count).flat_map(|bucket| charges(bucket, 5)).collect();
-        assert_eq!(batcher.take(many, rules()).await, Err(Undecided::NotTaken));
+        assert_eq!(batcher.take(many, rules()).await.err(), Some(Undecided::NotTaken));
         assert_eq!(series.checks.get_sample_count(), 0, "{charge_count} charges were sent");
         assert!(batcher.link().admits(), "the breaker opened at {charge_count} charges");
     }
@@ -276,7 +278,7 @@ async fn checks_beyond_the_queue_bound_are_rejected_at_once() {
 #[tokio::test]
 async fn check_without_a_connection_does_not_wait() {
     let batcher = batcher(Arc::new(Link::default()), 1_000, series());
-    assert_eq!(batcher.take(charges(1, 1), rules()).await, Err(Undecided::NotTaken));
+    assert_eq!(batcher.take(charges(1, 1), rules()).await.err(), Some(Undecided::NotTaken));
 }
 
 /// An exhausted client costs Redis one call per second, however many requests it sends.
@@ -302,7 +304,7 @@ async fn costs_one_call_a_second(charges: &Charges) {
     #[allow(clippy::disallowed_methods, reason = "measures how long it takes")]
     let started = Instant::now();
     for number in 0..100_000 {
-        let taken = limiter.take(charges.clone(), &rules(), clock::now()).await;
+        let taken = limiter.take(charges.clone(), &rules(), clock::now()).await.0;
         assert_eq!(taken.answer.allowed(), number < 5);
         sources[taken.source as usize] += 1;
     }

@@ -20,12 +20,15 @@ use super::watch::{CallResult, Reason};
 use super::{Connection, Link};
 use crate::blocking::BlockingCalls;
 use crate::clock;
+use crate::limit::concurrency::LEASE_US;
 use crate::net::lookup::Resolver;
 use crate::policy::redis::Redis;
+use crate::store::held::Held;
 use crate::store::redis::append::Appending;
 use crate::store::redis::call;
 use crate::store::redis::class::{ErrorClass, classify};
 use crate::store::redis::durability;
+use crate::store::redis::stating;
 
 /// Interval of PINGs on an idle connection. Two per second also keep it open at a server with an idle timeout
 /// of a second.
@@ -39,6 +42,10 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Interval of heartbeats. Without one for ten seconds, a gateway is not counted.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(2_500);
+
+/// Time after an outage in which other gateways may not have stated what they hold, in microseconds. A gateway looks
+/// for Redis at least as often, in the default settings of the breaker.
+const SETTLING_US: u64 = LEASE_US;
 
 /// After a connection of this duration, failures are logged again, in milliseconds.
 const STEADY_MS: u64 = 10_000;
@@ -54,6 +61,8 @@ pub struct Supervisor {
     process: u64,
     /// Records for the stream of refusals.
     appending: Option<Appending>,
+    /// Units that requests of this process hold.
+    held: Option<Arc<Held>>,
     /// Whether limits are counted whose counts must not be lost.
     has_quotas: bool,
     /// Whether the server has been asked whether it keeps them.
@@ -79,6 +88,7 @@ impl Supervisor {
             reads,
             process,
             appending: None,
+            held: None,
             has_quotas: false,
             has_asked: AtomicBool::new(false),
         }
@@ -87,6 +97,11 @@ impl Supervisor {
     /// Also sends records to the stream of refusals.
     pub fn appending(self, appending: Appending) -> Self {
         Self { appending: Some(appending), ..self }
+    }
+
+    /// Also states what requests of this process hold.
+    pub fn stating(self, held: Arc<Held>) -> Self {
+        Self { held: Some(held), ..self }
     }
 
     /// Warns once if the server does not keep the counts of quotas.
@@ -191,6 +206,9 @@ impl Supervisor {
     async fn hold(&self, fresh: NewConnection) -> Option<NewConnection> {
         let NewConnection { connection, mut driver, address, secrets } = fresh;
         let started = clock::now();
+        if self.link.is_reached() {
+            self.link.settle_until(started.saturating_add(SETTLING_US));
+        }
         self.link.publish(connection.clone());
         // Logged only after the connection is published.
         if self.link.journal.lock().wants_connected() {
@@ -206,6 +224,7 @@ impl Supervisor {
             () = self.link.breaker.until_open() => connection.health.broken(),
             never = self.keep_sending_heartbeats(&connection) => match never {},
             never = self.keep_appending(&connection) => match never {},
+            never = self.keep_stating(&connection) => match never {},
             never = self.ask_for_durability(&connection) => match never {},
             () = self.link.breaker.keep_advancing() => None,
         };
@@ -220,6 +239,14 @@ impl Supervisor {
         self.link.journal.lock().wants_down("lost", clock::now());
         self.link.breaker.open(&format!("lost Redis at {address}: {}", reason.text()));
         None
+    }
+
+    /// States what requests of this process hold.
+    async fn keep_stating(&self, connection: &Connection) -> Infallible {
+        match &self.held {
+            Some(held) => stating::keep_stating(connection, held, &self.settings.prefix).await,
+            None => pending().await,
+        }
     }
 
     /// Asks the server once whether it keeps the counts of quotas, and warns if not.

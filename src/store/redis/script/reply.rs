@@ -128,7 +128,9 @@ impl Group {
             let later = if allowed { took.saturating_sub(turn).max(0) } else { 0 };
             let level = last.saturating_add(later.saturating_mul(units));
             let enough = if allowed { turn <= took } else { level >= units };
-            let left_us = charge.limit.left_us(time);
+            // Requests that are refused together get different guesses.
+            let seed = if charge.limit.is_held() { order as u64 } else { 0 };
+            let left_us = charge.limit.left_us(time.wrapping_add(seed));
             outcomes.push(Outcome { level, enough, share: Share::WHOLE, left_us });
         }
         let answer = Answer::of(&self.charges, outcomes);

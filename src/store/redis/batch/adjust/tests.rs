@@ -11,6 +11,7 @@ use super::*;
 use crate::limit::Limit;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::Mode;
+use crate::limit::concurrency::Statement;
 use crate::policy::OnFailure;
 use crate::store::redis::batch::peek;
 use crate::store::redis::class::{ErrorClass, classify};
@@ -40,7 +41,9 @@ fn run(
     let debts = (0..).zip(charges).map(|(index, _)| (index, owed)).filter(|(_, owed)| *owed > 0);
     let mut command = redis::cmd("EVAL");
     command.arg(script::SOURCE).arg(keys.len()).arg(&keys).arg(NOW);
-    command.arg(script::encode_adjust(charges, adjustment, NOW)).arg(script::encode_debts(debts));
+    command
+        .arg(script::encode_adjust(charges, adjustment, NOW, |_| Statement::NONE))
+        .arg(script::encode_debts(debts));
     command.query(connection)
 }
 

@@ -40,7 +40,7 @@ impl Scene {
     }
 
     async fn take(&self) -> Taken {
-        self.limiter.take(self.charges.clone(), &self.rules, clock::now()).await
+        self.limiter.take(self.charges.clone(), &self.rules, clock::now()).await.0
     }
 
     /// Number of allowed requests, and the rule that the last verdict reports.
@@ -81,7 +81,7 @@ async fn denial_by_redis_takes_nothing_from_the_unreadable_bucket() {
     // Only the first rule: three of its five tokens are left.
     let mut first_only = 0;
     for _ in 0..20 {
-        let taken = scene.limiter.take(vec![scene.charges[0]], &scene.rules, clock::now()).await;
+        let taken = scene.limiter.take(vec![scene.charges[0]], &scene.rules, clock::now()).await.0;
         first_only += usize::from(taken.answer.allowed());
     }
     assert_eq!(first_only, 3);
@@ -108,7 +108,7 @@ async fn request_with_only_an_unreadable_bucket_costs_one_call() {
     let scene = Scene::start([3, 9], [OnFailure::Local; 2]).await;
     let mut passed = 0;
     for _ in 0..10 {
-        let taken = scene.limiter.take(vec![scene.charges[0]], &scene.rules, clock::now()).await;
+        let taken = scene.limiter.take(vec![scene.charges[0]], &scene.rules, clock::now()).await.0;
         assert_eq!((taken.source_of(0), taken.charges.len()), (Source::Local, 1));
         passed += usize::from(taken.answer.allowed());
     }
@@ -128,7 +128,7 @@ async fn passed_beside_an_exhausted_client() -> Option<usize> {
         let (scene, other) = (Arc::clone(&scene), other.clone());
         tasks.push(tokio::spawn(async move {
             if number % 12 == 11 {
-                let taken = scene.limiter.take(other, &scene.rules, clock::now()).await;
+                let taken = scene.limiter.take(other, &scene.rules, clock::now()).await.0;
                 return (taken.answer.allowed(), true);
             }
             let taken = scene.take().await;

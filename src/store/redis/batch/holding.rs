@@ -1,0 +1,31 @@
+//! Calls with checks of units that requests hold: their end, and the statements at the end of the process.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::Batcher;
+use crate::limit::charge::BucketId;
+use crate::store::redis::script::Batch;
+use crate::store::redis::stating;
+
+impl Batcher {
+    /// Ends a call with checks. `units` are those that Redis has of each bucket; `None` without a reply.
+    pub(super) fn end_held(&self, batch: &Batch, units: Option<Vec<(BucketId, Option<i64>)>>) {
+        let unknown = || batch.held().map(|bucket| (bucket, None)).collect();
+        for (bucket, units) in units.unwrap_or_else(unknown) {
+            self.held.answered(bucket, units);
+        }
+    }
+
+    /// Makes all statements that are due, within about `timeout`. Those that are not made end with their leases.
+    pub async fn state_all(&self, timeout: Duration) {
+        let ends = Instant::now() + timeout;
+        while let Some(connection) = self.link.current() {
+            let state = stating::state_some(&connection, &self.held, &self.prefix);
+            if !matches!(timeout_at(ends, state).await, Ok(stating::Stated::Some)) {
+                return;
+            }
+        }
+    }
+}

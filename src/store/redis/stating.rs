@@ -1,0 +1,84 @@
+//! Statements to Redis of the units that requests of this process hold, in calls without checks.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use super::call;
+use super::link::Connection;
+use super::script::{Added, Batch};
+use crate::clock;
+use crate::limit::MICROS_PER_SECOND;
+use crate::limit::concurrency::Statement;
+use crate::store::held::Held;
+
+/// Statements in one call.
+const MAX_STATEMENTS: usize = 512;
+
+/// Time from the end of a request to the statement that its units are free, so that one call states many. A check of
+/// the same bucket states it earlier.
+const STATEMENT_DELAY: Duration = Duration::from_millis(5);
+
+/// Interval at which old statements are searched for.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time for a reply.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Time after a call that failed.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Result of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stated {
+    /// Nothing was due.
+    Nothing,
+    /// Redis has accepted the statements.
+    Some,
+    /// Redis has not, or may not have accepted them.
+    Failed,
+}
+
+/// States everything at once, since Redis may have lost it, then what changes, and each third of a lease again. Has no
+/// effect on the circuit breaker. Keys start with `prefix`.
+pub async fn keep_stating(connection: &Connection, held: &Held, prefix: &str) -> Infallible {
+    held.renew(true, clock::now());
+    let mut interval = tokio::time::interval(RENEWAL_INTERVAL);
+    loop {
+        match state_some(connection, held, prefix).await {
+            Stated::Some => continue,
+            Stated::Failed => sleep(PAUSE).await,
+            Stated::Nothing => {}
+        }
+        tokio::select! {
+            () = held.until_due() => sleep(STATEMENT_DELAY).await,
+            _ = interval.tick() => held.renew(false, clock::now()),
+        }
+    }
+}
+
+/// Makes one call with statements that are due.
+pub async fn state_some(connection: &Connection, held: &Held, prefix: &str) -> Stated {
+    let now = clock::now();
+    let due = held.take_due(MAX_STATEMENTS, now);
+    if due.is_empty() {
+        return Stated::Nothing;
+    }
+    let mut batch = Batch::default();
+    for one in &due {
+        let added = batch.add_held((one.bucket, one.limit), &one.rule, prefix);
+        debug_assert_eq!(added, Added::In);
+    }
+    batch.state(|bucket| {
+        let found = due.iter().find(|one| one.bucket == bucket);
+        found.map_or(Statement::NONE, |one| one.statement)
+    });
+    let mut redis = connection.redis.clone();
+    let call = call::take(&mut redis, &batch, now.saturating_add(MICROS_PER_SECOND));
+    let is_accepted = matches!(timeout(REPLY_TIMEOUT, call).await, Ok(Ok(_)));
+    for one in due {
+        held.stated(one.bucket, one.statement, is_accepted);
+    }
+    if is_accepted { Stated::Some } else { Stated::Failed }
+}

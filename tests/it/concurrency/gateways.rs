@@ -1,0 +1,201 @@
+//! Gateways that share a limit on requests in flight in one Redis: one that dies, and outages of Redis.
+
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::chaos::{Clients, HTTP2, addresses};
+use super::counting::Counting;
+use super::{config, fill, hang, held};
+use crate::support::{
+    Connection, FaultProxy, Gateway, Mode, Redis, Stopwatch, eventually, sleep_for, within,
+};
+
+/// Time until the units of a dead gateway are free.
+const LEASE: Duration = Duration::from_secs(15);
+
+fn start_two(text: &str) -> [Gateway; 2] {
+    let gateways: [Gateway; 2] = std::array::from_fn(|_| Gateway::start(text));
+    for gateway in &gateways {
+        eventually("Redis", || (gateway.admin("/ready").status == 200).then_some(()));
+    }
+    gateways
+}
+
+/// Waits until a gateway can hold exactly `count` units, or until the timeout is over. Returns how many it can.
+fn usable(gateway: &Gateway, upstream: &Counting, count: usize, timeout: Duration) -> usize {
+    let mut last = 0;
+    within(timeout, || {
+        let before = upstream.now();
+        let hanging = fill(gateway, upstream);
+        last = hanging.len();
+        drop(hanging);
+        eventually("them to end", || (upstream.now() <= before).then_some(()));
+        (last == count).then_some(())
+    });
+    last
+}
+
+#[test]
+fn limit_holds_over_two_gateways_and_nothing_leaks() {
+    let (redis, upstream) = (Redis::start(), Counting::start(20));
+    let text = config(&upstream, &format!("{HTTP2}{}", redis.table()), "limit = 20");
+    let gateways = start_two(&text);
+    let clients = Clients::start(64, &gateways.each_ref().map(addresses));
+    sleep_for(Duration::from_secs(4));
+    let (passed, refused) = clients.stop();
+    eprintln!("{passed} passed, {refused} refused, at most {} in flight", upstream.peak());
+    assert!(passed > 100 && refused > 100, "{passed} passed, {refused} refused");
+    assert!((10..=20).contains(&upstream.peak()), "{} in flight", upstream.peak());
+    for gateway in &gateways {
+        eventually("all units to be free", || (held(gateway) == 0).then_some(()));
+        // What the other gateway has released is free within milliseconds.
+        assert_eq!(usable(gateway, &upstream, 20, Duration::from_secs(2)), 20);
+    }
+    assert_eq!(upstream.peak(), 20);
+}
+
+#[test]
+fn units_of_a_killed_gateway_are_free_after_its_lease() {
+    let (redis, upstream) = (Redis::start(), Counting::start(20));
+    let text = config(&upstream, &redis.table(), "limit = 20");
+    let [first, second] = start_two(&text);
+    // Longer than a lease: they are renewed.
+    let hanging: Vec<Connection> = (0..10).map(|_| hang(&second, &upstream)).collect();
+    sleep_for(LEASE + Duration::from_secs(2));
+    let own = fill(&first, &upstream);
+    assert_eq!((own.len(), upstream.peak()), (10, 20));
+    drop(own);
+    eventually("ten to be left", || (upstream.now() == 10).then_some(()));
+    kill(Pid::from_raw(second.pid().try_into().unwrap()), Signal::SIGKILL).unwrap();
+    let killed = Stopwatch::start();
+    eventually("its connections to be closed", || (upstream.now() == 0).then_some(()));
+    // Its units are taken until its lease ends: nothing renews it.
+    let most = usable(&first, &upstream, 20, LEASE + Duration::from_secs(5));
+    let took = killed.elapsed();
+    assert_eq!(most, 20);
+    eprintln!("free after {took:?}");
+    assert!(took >= LEASE / 2, "{took:?}");
+    assert!(took <= LEASE + Duration::from_secs(2), "{took:?}");
+    assert_eq!(upstream.peak(), 20);
+    drop(hanging);
+}
+
+#[test]
+fn each_gateway_holds_its_share_while_redis_is_away_and_states_it_afterwards() {
+    let (redis, upstream) = (Redis::start(), Counting::start(20));
+    let proxy = FaultProxy::start(&redis);
+    let table = proxy.table("200ms");
+    let text = config(&upstream, &format!("{HTTP2}{table}"), "limit = 20");
+    let gateways = start_two(&format!("instances = 2\n{text}"));
+    let targets = gateways.each_ref().map(addresses);
+    let ready = |is_up: bool| {
+        for gateway in &gateways {
+            let state = || gateway.count("tollgate_breaker_state", &[]);
+            eventually("the breaker", || ((state() == 0) == is_up).then_some(()));
+        }
+    };
+    proxy.set(Mode::Refuse);
+    ready(false);
+    for gateway in &gateways {
+        assert_eq!(usable(gateway, &upstream, 10, Duration::from_secs(2)), 10, "half of the limit");
+    }
+    let clients = Clients::start(64, &targets);
+    sleep_for(Duration::from_secs(2));
+    // The return, under load.
+    proxy.set(Mode::Pass);
+    ready(true);
+    sleep_for(Duration::from_secs(4));
+    let (passed, refused) = clients.stop();
+    eprintln!("{passed} passed, {refused} refused, at most {} in flight", upstream.peak());
+    assert!(passed > 100 && refused > 100, "{passed} passed, {refused} refused");
+    assert!((10..=20).contains(&upstream.peak()), "{} in flight", upstream.peak());
+    for gateway in &gateways {
+        eventually("all units to be free", || (held(gateway) == 0).then_some(()));
+    }
+    // Until all gateways have certainly stated what they hold, each keeps to its share; then one can hold all.
+    let gateway = &gateways[0];
+    assert_eq!(usable(gateway, &upstream, 20, LEASE + Duration::from_secs(5)), 20);
+    assert_eq!(upstream.peak(), 20);
+}
+
+#[test]
+fn redis_that_has_lost_everything_gets_what_is_held() {
+    let (redis, upstream) = (Redis::start(), Counting::start(20));
+    let text = config(&upstream, &redis.table(), "limit = 20");
+    let [first, second] = start_two(&text);
+    let hanging: Vec<Connection> = (0..10).map(|_| hang(&second, &upstream)).collect();
+    redis.query::<String>(&["FLUSHALL"]);
+    // A third of a lease, and the time between two looks.
+    sleep_for(LEASE / 3 + Duration::from_secs(2));
+    let own = fill(&first, &upstream);
+    assert_eq!((own.len(), upstream.peak()), (10, 20));
+    drop(hanging);
+    drop(own);
+}
+
+/// Units that gateways hold by what is stored in Redis, whether their leases have ended or not.
+fn stored(redis: &Redis) -> u64 {
+    let keys: Vec<String> = redis.query(&["KEYS", "*:in-flight"]);
+    let units = |key: &String| -> u64 {
+        let value: Option<Vec<u8>> = redis.query(&["GET", key]);
+        let value = value.unwrap_or_default();
+        let entries = value.strip_prefix(b"cc1").unwrap_or_default().chunks_exact(24);
+        entries.map(|entry| u64::from(u32::from_le_bytes(entry[8..12].try_into().unwrap()))).sum()
+    };
+    keys.iter().map(units).sum()
+}
+
+#[test]
+fn lost_replies_and_cut_connections_leave_nothing_in_redis() {
+    let (redis, upstream) = (Redis::start(), Counting::start(20));
+    let proxy = FaultProxy::start(&redis);
+    let table = proxy.table("100ms");
+    let text = config(&upstream, &format!("{HTTP2}{table}"), "limit = 20");
+    let gateways = start_two(&format!("instances = 2\n{text}"));
+    let clients = Clients::start(64, &gateways.each_ref().map(addresses));
+    let late = Duration::from_millis(150);
+    for _ in 0..3 {
+        for mode in [Mode::DelayAlternate(late), Mode::CutMidReply, Mode::Delay(late), Mode::Hang] {
+            proxy.set(mode);
+            sleep_for(Duration::from_millis(300));
+            proxy.set(Mode::Pass);
+            sleep_for(Duration::from_millis(300));
+        }
+    }
+    let (passed, refused) = clients.stop();
+    eprintln!("{passed} passed, {refused} refused, at most {} in flight", upstream.peak());
+    assert!(passed > 100 && refused > 100, "{passed} passed, {refused} refused");
+    // Each gateway's share comes on top while it decides locally beside Redis.
+    assert!(upstream.peak() <= 40, "{} in flight", upstream.peak());
+    for gateway in &gateways {
+        eventually("all units to be free", || (held(gateway) == 0).then_some(()));
+    }
+    // Not by the end of the leases.
+    let state = || (stored(&redis) == 0).then_some(());
+    assert!(within(Duration::from_secs(8), state).is_some(), "{}", stored(&redis));
+}
+
+#[test]
+fn upgrade_and_shutdown_keep_the_limit_and_free_units_at_once() {
+    let (redis, upstream) = (Redis::start(), Counting::start(20));
+    let text = config(&upstream, &redis.table(), "limit = 20");
+    let [first, mut second] = start_two(&text);
+    let hanging: Vec<Connection> = (0..5).map(|_| hang(&first, &upstream)).collect();
+    let answer = first.send_admin(&crate::support::Request::new("POST", "/api/upgrade"));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    // The new process and the other gateway have what the old process does not hold.
+    let own = fill(&first, &upstream);
+    assert_eq!((own.len(), upstream.peak()), (15, 20));
+    drop(own);
+    eventually("five to be left", || (upstream.now() == 5).then_some(()));
+    assert_eq!(usable(&second, &upstream, 15, Duration::from_secs(2)), 15);
+    drop(hanging);
+    assert_eq!(usable(&second, &upstream, 20, Duration::from_secs(2)), 20);
+    second.terminate();
+    assert_eq!(second.exit().0, Some(0));
+    eventually("Redis to have no units", || (stored(&redis) == 0).then_some(()));
+    assert_eq!(usable(&first, &upstream, 20, Duration::from_secs(2)), 20);
+    assert_eq!(upstream.peak(), 20);
+}
