@@ -130,6 +130,8 @@ pub struct UsageSeries {
     pub failed: IntCounter,
     /// Records that could not be written yet.
     pub unwritten: IntGauge,
+    /// Records that are not kept.
+    pub dropped: IntCounter,
 }
 
 /// Requests that wait because of leaky buckets.

@@ -335,6 +335,8 @@ pub struct Usage {
     pub file: Option<PathBuf>,
     /// How long the usage of a period is kept after its end.
     pub keep: Duration,
+    /// Maximum number of records in the file.
+    pub max_records: u64,
 }
 
 /// Memory above which the process accepts no connections.

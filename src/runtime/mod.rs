@@ -78,7 +78,7 @@ impl Runtime {
         audit.configure_stream(&policy.audit);
         traces.set_endpoint(policy.tracing.as_ref());
         if let Some(usage) = usage {
-            usage.set_keep(policy.usage.keep);
+            usage.configure(&policy.usage);
         }
         let next = Arc::new(Snapshot::following(&previous, policy, pools));
         if let Err(problem) = tls.apply(&next.policy.listeners, files) {

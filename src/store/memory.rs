@@ -253,6 +253,11 @@ impl MemoryStore {
         .collect()
     }
 
+    /// Maximum number of buckets.
+    pub fn max_buckets(&self) -> usize {
+        self.shards.iter().map(|shard| shard.0.lock().bound()).sum()
+    }
+
     /// Number of buckets in memory, including full ones that have not been dropped yet.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.0.lock().len()).sum()

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use redb::backends::FileBackend;
 use redb::{
-    Builder, Database, DatabaseError, ReadableDatabase as _, ReadableTable, StorageError,
-    TableDefinition,
+    Builder, Database, DatabaseError, ReadableDatabase as _, ReadableTable as _,
+    ReadableTableMetadata as _, StorageError, TableDefinition,
 };
 use thiserror::Error;
 
@@ -133,11 +133,18 @@ impl UsageFile {
         Ok(version)
     }
 
-    /// Writes changes, all or none, to the disk.
+    /// Writes changes, all or none, to the disk. Of periods that have ended at `unix_us` (Unix time), the oldest make room
+    /// if the file has `max_records` of hours or of longer periods. Returns the number of records that have no room.
     ///
     /// # Errors
     /// See [`FileError`]. The file has to be opened again then.
-    pub fn write(&self, changes: &Changes) -> Result<(), FileError> {
+    pub fn write(
+        &self,
+        changes: &Changes,
+        max_records: u64,
+        unix_us: u64,
+    ) -> Result<u64, FileError> {
+        let mut without_room = 0;
         let writing = self.0.begin_write()?;
         let (hours, days): (Vec<&Change>, Vec<&Change>) =
             changes.values().partition(|change| is_hour(&change.record));
@@ -147,6 +154,14 @@ impl UsageFile {
             for change in here {
                 let key = key(change.record.place);
                 let before = table.get(key)?.map(|row| row.value().5);
+                if before.is_none() && table.len()? >= max_records {
+                    let oldest = table.first()?.map(|(key, _)| key.value());
+                    let Some(oldest) = oldest.filter(|(end_us, _)| *end_us <= unix_us) else {
+                        without_room += 1;
+                        continue;
+                    };
+                    table.remove(oldest)?;
+                }
                 let used = change.used_after(before);
                 let mut limit = Vec::new();
                 change.record.limit.export(&mut limit);
@@ -154,7 +169,7 @@ impl UsageFile {
             }
         }
         writing.commit()?;
-        Ok(())
+        Ok(without_room)
     }
 
     /// Removes the usage of periods that ended more than `keep` before `unix_us` (Unix time).
@@ -303,7 +318,7 @@ mod tests {
             change(u128::MAX, 10 * HOUR_US, Period::Day, 1 << 53, None),
             change(3, 11 * HOUR_US, Period::Hour, 0, None),
         ];
-        UsageFile::open(&path).unwrap().write(&changes(written.clone())).unwrap();
+        UsageFile::open(&path).unwrap().write(&changes(written.clone()), 100, 0).unwrap();
         let file = UsageFile::open(&path).unwrap();
         written.sort_by_key(|change| change.record.place);
         let written: Vec<Record> = written.into_iter().map(|change| change.record).collect();
@@ -332,7 +347,7 @@ mod tests {
             ((6, Some(1)), 6),
         ];
         for ((used, set), expected) in steps {
-            file.write(&changes([change(1, HOUR_US, Period::Day, used, set)])).unwrap();
+            file.write(&changes([change(1, HOUR_US, Period::Day, used, set)]), 100, 0).unwrap();
             assert_eq!(all(&file)[0].used, expected, "{used} {set:?}");
         }
     }
@@ -350,7 +365,7 @@ mod tests {
             change(4, ago(6), Period::Hour, 1, None),
             change(5, now + HOUR_US, Period::Year, 1, None),
         ];
-        file.write(&changes(each)).unwrap();
+        file.write(&changes(each), 100, now).unwrap();
         let kept = |file: &UsageFile| -> Vec<u128> {
             all(file).iter().map(|record| record.place.bucket.0).collect()
         };
@@ -358,6 +373,25 @@ mod tests {
         assert_eq!(kept(&file), [2, 4, 5]);
         file.remove_old(Duration::from_secs(86_400), now).unwrap();
         assert_eq!(kept(&file), [5]);
+    }
+
+    #[test]
+    fn full_file_drops_ended_periods_and_then_new_clients() {
+        let (_folder, path) = place();
+        let file = UsageFile::open(&path).unwrap();
+        let now = 100 * HOUR_US;
+        let write = |each: Vec<Change>| file.write(&changes(each), 3, now).unwrap();
+        let day = |bucket, hour: u64, used| change(bucket, hour * HOUR_US, Period::Day, used, None);
+        assert_eq!(write(vec![day(1, 98, 1), day(2, 99, 1), day(3, 120, 1)]), 0);
+        let kept =
+            || -> Vec<u128> { all(&file).iter().map(|record| record.place.bucket.0).collect() };
+        assert_eq!(write(vec![day(4, 120, 1)]), 0);
+        assert_eq!(kept(), [2, 3, 4]);
+        assert_eq!(write(vec![day(5, 120, 1), day(6, 120, 1), day(3, 120, 9)]), 1);
+        assert_eq!(kept(), [3, 4, 5]);
+        // A known client is counted on, and hours have a table apart.
+        assert_eq!(all(&file)[0].used, 9);
+        assert_eq!(write(vec![change(7, 101 * HOUR_US, Period::Hour, 1, None)]), 0);
     }
 
     #[test]
@@ -369,6 +403,42 @@ mod tests {
         writing.commit().unwrap();
         drop(file);
         assert!(matches!(UsageFile::open(&path), Err(OpenError::Newer(2))));
+    }
+
+    /// `cargo test --release --lib million_records -- --ignored --nocapture`
+    #[test]
+    #[ignore = "a measurement"]
+    fn million_records() {
+        let (_folder, path) = place();
+        let file = UsageFile::open(&path).unwrap();
+        let count = 1_000_000u128;
+        let bucket = |number: u128| number.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+        let begun = crate::clock::now();
+        for first in (0..count).step_by(10_000) {
+            let each = (first..first + 10_000)
+                .map(|number| change(bucket(number), HOUR_US, Period::Day, 1, None));
+            file.write(&changes(each), u64::MAX, 0).unwrap();
+        }
+        let written = crate::clock::now();
+        let again = (0..10_000).map(|number| change(bucket(number), HOUR_US, Period::Day, 2, None));
+        file.write(&changes(again), u64::MAX, 0).unwrap();
+        let counted = crate::clock::now();
+        let mut found = 0;
+        file.read(Place { end_us: 0, bucket: BucketId(0) }, |_| {
+            found += 1;
+            true
+        })
+        .unwrap();
+        let read = crate::clock::now();
+        let bytes = std::fs::metadata(&path).unwrap().len();
+        eprintln!(
+            "{found} records: {} ms to write in steps of 10,000, {} ms for 10,000 further counts, {} ms to read; {} bytes a record",
+            (written - begun) / 1_000,
+            (counted - written) / 1_000,
+            (read - counted) / 1_000,
+            bytes / found,
+        );
+        assert_eq!(found, 1_000_000);
     }
 
     #[test]
@@ -401,7 +471,7 @@ mod tests {
                     let used = expected.entry(*place).or_default();
                     *used = (*used).max(change.record.used);
                 }
-                file.write(&write).unwrap();
+                prop_assert_eq!(file.write(&write, 100, 0).unwrap(), 0);
             }
             let found = all(&UsageFile::open(&path).unwrap());
             let found: HashMap<Place, i64> =

@@ -12,10 +12,10 @@ use tracing::{info, warn};
 
 use super::file::{FileError, OpenError, UsageFile};
 use super::ledger::Ledger;
-use super::record::{Place, Record};
+use super::record::Place;
 use crate::clock;
 use crate::limit::charge::BucketId;
-use crate::limit::{MICROS_PER_SECOND, unix_time};
+use crate::limit::{Limit, MICROS_PER_SECOND, unix_time};
 use crate::observe::log_interval::LogInterval;
 use crate::observe::metrics::UsageSeries;
 use crate::policy::settings::Usage;
@@ -36,10 +36,24 @@ pub struct Keeper {
     pub ledger: Ledger,
     path: PathBuf,
     file: Mutex<Option<Arc<UsageFile>>>,
-    keep: Mutex<Duration>,
+    bounds: Mutex<Bounds>,
     commands: Mutex<Sender<Command>>,
     series: UsageSeries,
     failures: LogInterval,
+    no_room: LogInterval,
+}
+
+/// How much is kept.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    keep: Duration,
+    max_records: u64,
+}
+
+impl Bounds {
+    const fn of(settings: &Usage) -> Self {
+        Self { keep: settings.keep, max_records: settings.max_records }
+    }
 }
 
 /// What the thread does next, and where it says that it is done.
@@ -60,17 +74,18 @@ impl Keeper {
             ledger: Ledger::default(),
             path: settings.file.clone()?,
             file: Mutex::default(),
-            keep: Mutex::new(settings.keep),
+            bounds: Mutex::new(Bounds::of(settings)),
             commands: Mutex::new(commands),
             series,
             failures: LogInterval::new(LOG_INTERVAL_S),
+            no_room: LogInterval::new(LOG_INTERVAL_S),
         };
         Some(NewKeeper { keeper: Arc::new(keeper), received })
     }
 
-    /// Sets how long usage is kept.
-    pub fn set_keep(&self, keep: Duration) {
-        *self.keep.lock() = keep;
+    /// Sets how long usage is kept, and how much of it.
+    pub fn configure(&self, settings: &Usage) {
+        *self.bounds.lock() = Bounds::of(settings);
     }
 
     /// The file; `None` while it is closed.
@@ -107,11 +122,9 @@ impl Keeper {
     fn open(&self, store: &MemoryStore) -> Result<usize, OpenError> {
         let file = UsageFile::open(&self.path)?;
         let now = clock::now();
-        let records = current(&file, unix_time::of(now));
-        let records = records.map_err(|error| OpenError::Damaged(error.to_string()))?;
-        let buckets = records.into_values();
-        let restored = store
-            .restore(buckets.map(|it| (it.place.bucket, it.limit, it.limit.full() - it.used)), now);
+        let found = current(&file, unix_time::of(now), store.max_buckets());
+        let found = found.map_err(|error| OpenError::Damaged(error.to_string()))?;
+        let restored = store.restore(found, now);
         *self.file.lock() = Some(Arc::new(file));
         Ok(restored)
     }
@@ -155,7 +168,7 @@ impl Keeper {
     }
 
     fn remove_old(&self, unix_us: u64) {
-        let keep = *self.keep.lock();
+        let Bounds { keep, .. } = *self.bounds.lock();
         if let Some(file) = self.file() {
             self.note(file.remove_old(keep, unix_us));
         }
@@ -163,6 +176,7 @@ impl Keeper {
 
     /// Writes all changes. What cannot be written is tried again with the next ones.
     fn write(&self) {
+        self.series.dropped.inc_by(self.ledger.take_dropped());
         let file = match self.reopened() {
             Ok(file) => file,
             Err(error) => return self.warn(&error.to_string()),
@@ -172,16 +186,28 @@ impl Keeper {
             return;
         }
         let count = changes.len();
-        let written = file.write(&changes);
+        let Bounds { max_records, .. } = *self.bounds.lock();
+        let written = file.write(&changes, max_records, unix_time::of(clock::now()));
         drop(file);
-        if written.is_err() {
-            self.ledger.put_back(changes);
-            self.series.unwritten.set(i64::try_from(count).unwrap_or(i64::MAX));
-        } else {
+        if let Ok(without_room) = &written {
             self.series.written.inc();
             self.series.unwritten.set(0);
+            if *without_room > 0 {
+                self.warn_of_no_room(*without_room);
+            }
+        } else {
+            self.ledger.put_back(changes);
+            self.series.unwritten.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
-        self.note(written);
+        self.note(written.map(drop));
+    }
+
+    fn warn_of_no_room(&self, records: u64) {
+        self.series.dropped.inc_by(records);
+        if self.no_room.count(clock::now()).is_some() {
+            let path = self.path.display();
+            warn!(%path, records, "usage of new clients is not written: the file has usage.max_records");
+        }
     }
 
     /// The file; opened again after an error.
@@ -207,8 +233,7 @@ impl Keeper {
         self.series.failed.inc();
         if self.failures.count(clock::now()).is_some() {
             let path = self.path.display();
-            let dropped = self.ledger.dropped();
-            warn!(%path, error, dropped, "usage cannot be written; it is kept in memory, and tried again");
+            warn!(%path, error, "usage cannot be written; it is kept in memory, and tried again");
         }
     }
 }
@@ -253,17 +278,41 @@ impl NewKeeper {
     }
 }
 
-/// The last record of each bucket whose period has not ended at `unix_us` (Unix time).
-fn current(file: &UsageFile, unix_us: u64) -> Result<HashMap<BucketId, Record>, FileError> {
-    let mut found: HashMap<BucketId, Record> = HashMap::new();
+/// The level of each bucket whose period has not ended at `unix_us` (Unix time), by its last record, and the limit that it
+/// was counted under. At most `most`.
+fn current(
+    file: &UsageFile,
+    unix_us: u64,
+    most: usize,
+) -> Result<Vec<(BucketId, Limit, i64)>, FileError> {
+    let mut limits: Vec<Limit> = Vec::new();
+    let mut found: HashMap<BucketId, Last> = HashMap::new();
     let after = Place { end_us: unix_us.saturating_add(1), bucket: BucketId(0) };
     file.read(after, |record| {
         let known = found.get(&record.place.bucket);
         // There are two if a reload has changed the periods.
         if known.is_none_or(|known| known.counted_at_us <= record.counted_at_us) {
-            found.insert(record.place.bucket, record);
+            let limit = limits.iter().position(|limit| *limit == record.limit);
+            let limit = limit.unwrap_or_else(|| {
+                limits.push(record.limit);
+                limits.len() - 1
+            });
+            let level = record.limit.full().saturating_sub(record.used);
+            let last = Last { limit, level, counted_at_us: record.counted_at_us };
+            found.insert(record.place.bucket, last);
         }
-        true
+        found.len() < most
     })?;
-    Ok(found)
+    let restored = |(bucket, last): (BucketId, Last)| {
+        limits.get(last.limit).map(|limit| (bucket, *limit, last.level))
+    };
+    Ok(found.into_iter().filter_map(restored).collect())
+}
+
+/// The last record of a bucket.
+struct Last {
+    /// Index of its limit.
+    limit: usize,
+    level: i64,
+    counted_at_us: u64,
 }

@@ -123,9 +123,9 @@ impl Ledger {
         add_all(&mut kept, later);
     }
 
-    /// Number of records that were dropped because too many could not be written.
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+    /// Number of records that were dropped since the last call, because too many could not be written.
+    pub fn take_dropped(&self) -> u64 {
+        self.dropped.swap(0, Ordering::Relaxed)
     }
 }
 
@@ -236,6 +236,6 @@ mod tests {
         let taken = ledger.take();
         assert_eq!((taken.len(), taken[&place].record.used), (1, 3));
         assert!(ledger.take().is_empty());
-        assert_eq!(ledger.dropped(), 0);
+        assert_eq!(ledger.take_dropped(), 0);
     }
 }

@@ -99,7 +99,9 @@ impl Registrar {
             "Records of usage that could not be written to `usage.file` at the last attempt.";
         let unwritten = self.gauge("tollgate_usage_unwritten", help)?;
         let [written, failed] = ["ok", "error"].map(|result| writes.with_label_values(&[result]));
-        Ok(UsageSeries { written, failed, unwritten })
+        let help = "Records of usage that are not kept: `usage.file` has `usage.max_records`, or could not be written for long.";
+        let dropped = self.keep(IntCounter::new("tollgate_usage_dropped_total", help)?)?;
+        Ok(UsageSeries { written, failed, unwritten, dropped })
     }
 
     pub(super) fn waits(&self) -> Result<WaitSeries, prometheus::Error> {

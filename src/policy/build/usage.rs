@@ -1,9 +1,10 @@
 //! `[usage]`.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use super::environment::{Environment, expand_path};
-use super::values::duration_up_to;
+use super::values::{duration_up_to, number};
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::{Config, tables};
 use crate::policy::settings::Usage;
@@ -15,6 +16,11 @@ const KEEP_MS: u64 = 100 * DAY_MS;
 
 /// Maximum of `keep`, in milliseconds and as in the file: ten years.
 const MAX_KEEP: (u64, &str) = (3_660 * DAY_MS, "3660d");
+
+/// Default of `max_records`: some 3 GB.
+const MAX_RECORDS: u64 = 10_000_000;
+
+const RECORDS: RangeInclusive<u64> = 1_000..=1_000_000_000;
 
 /// Builds the settings of `[usage]`; none if one of them has an error.
 pub(super) fn usage(
@@ -33,7 +39,12 @@ pub(super) fn usage(
         }
         is_long_enough
     });
-    let Some(field) = &usage.file else { return Some(Usage { file: None, keep: keep? }) };
+    let max_records =
+        number("max_records", usage.max_records.as_ref(), MAX_RECORDS, RECORDS, diagnostics)?;
+    let max_records = u64::try_from(max_records).unwrap_or(u64::MAX);
+    let Some(field) = &usage.file else {
+        return Some(Usage { file: None, keep: keep?, max_records });
+    };
     let path = expand_path(field, environment, diagnostics)?;
     if path.is_empty() {
         let diagnostic = Diagnostic::new(field.span(), "`file` is empty".to_owned());
@@ -44,7 +55,7 @@ pub(super) fn usage(
         let message = "`file` has no effect with `[redis]`, where quotas are counted";
         let help = "remove it; Redis keeps the counts";
         diagnostics.push(Diagnostic::warning(field.span(), message.to_owned()).help(help));
-        return Some(Usage { file: None, keep: keep? });
+        return Some(Usage { file: None, keep: keep?, max_records });
     }
-    Some(Usage { file: Some(PathBuf::from(path)), keep: keep? })
+    Some(Usage { file: Some(PathBuf::from(path)), keep: keep?, max_records })
 }

@@ -47,7 +47,6 @@ impl Shard {
         self.table.len()
     }
 
-    #[cfg(test)]
     pub(super) const fn bound(&self) -> usize {
         self.bound
     }
