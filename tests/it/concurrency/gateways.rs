@@ -15,6 +15,9 @@ use crate::support::{
 /// Time until the units of a dead gateway are free.
 const LEASE: Duration = Duration::from_secs(15);
 
+/// Time after its return in which a gateway keeps to its share: `open_max` and two seconds.
+const SETTLING: Duration = Duration::from_secs(17);
+
 fn start_two(text: &str) -> [Gateway; 2] {
     let gateways: [Gateway; 2] = std::array::from_fn(|_| Gateway::start(text));
     for gateway in &gateways {
@@ -116,7 +119,7 @@ fn each_gateway_holds_its_share_while_redis_is_away_and_states_it_afterwards() {
     }
     // Until all gateways have certainly stated what they hold, each keeps to its share; then one can hold all.
     let gateway = &gateways[0];
-    assert_eq!(usable(gateway, &upstream, 20, LEASE + Duration::from_secs(5)), 20);
+    assert_eq!(usable(gateway, &upstream, 20, SETTLING + Duration::from_secs(5)), 20);
     assert_eq!(upstream.peak(), 20);
 }
 
@@ -196,6 +199,42 @@ fn upgrade_and_shutdown_keep_the_limit_and_free_units_at_once() {
     second.terminate();
     assert_eq!(second.exit().0, Some(0));
     eventually("Redis to have no units", || (stored(&redis) == 0).then_some(()));
+    assert_eq!(usable(&first, &upstream, 20, Duration::from_secs(2)), 20);
+    assert_eq!(upstream.peak(), 20);
+}
+
+#[test]
+fn gateway_that_returns_first_keeps_to_its_share_until_the_others_have_stated() {
+    let (redis, upstream) = (Redis::start(), Counting::start(20));
+    let proxies = [(); 2].map(|()| FaultProxy::start(&redis));
+    let start = |proxy: &FaultProxy| {
+        let text = config(&upstream, &proxy.table("200ms"), "limit = 20");
+        let gateway = Gateway::start(&format!("instances = 2\n{text}"));
+        eventually("Redis", || (gateway.admin("/ready").status == 200).then_some(()));
+        gateway
+    };
+    let [first, second] = proxies.each_ref().map(start);
+    let breaker = |gateway: &Gateway, expected: u64| {
+        gateway.wait_for_count("tollgate_breaker_state", &[], expected);
+    };
+    for (proxy, gateway) in proxies.iter().zip([&first, &second]) {
+        proxy.set(Mode::Refuse);
+        breaker(gateway, 2);
+    }
+    let hanging = fill(&second, &upstream);
+    assert_eq!(hanging.len(), 10);
+    // Redis knows nothing of these ten.
+    proxies[0].set(Mode::Pass);
+    breaker(&first, 0);
+    let returned = Stopwatch::start();
+    assert_eq!(usable(&first, &upstream, 10, Duration::from_secs(2)), 10);
+    proxies[1].set(Mode::Pass);
+    breaker(&second, 0);
+    // Now it does. Its own share no longer bounds the first one.
+    let rest = (SETTLING + Duration::from_secs(1)).saturating_sub(returned.elapsed());
+    sleep_for(rest);
+    assert_eq!(usable(&first, &upstream, 10, Duration::from_secs(2)), 10);
+    drop(hanging);
     assert_eq!(usable(&first, &upstream, 20, Duration::from_secs(2)), 20);
     assert_eq!(upstream.peak(), 20);
 }

@@ -20,7 +20,7 @@ use super::watch::{CallResult, Reason};
 use super::{Connection, Link};
 use crate::blocking::BlockingCalls;
 use crate::clock;
-use crate::limit::concurrency::LEASE_US;
+use crate::limit::MICROS_PER_SECOND;
 use crate::net::lookup::Resolver;
 use crate::policy::redis::Redis;
 use crate::store::held::Held;
@@ -43,9 +43,9 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval of heartbeats. Without one for ten seconds, a gateway is not counted.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(2_500);
 
-/// Time after an outage in which other gateways may not have stated what they hold, in microseconds. A gateway looks
-/// for Redis at least as often, in the default settings of the breaker.
-const SETTLING_US: u64 = LEASE_US;
+/// Time in microseconds that a gateway needs to connect and to state what it holds, once it looks for Redis. It does so at
+/// least every `open_max`.
+const STATING_US: u64 = 2 * MICROS_PER_SECOND;
 
 /// After a connection of this duration, failures are logged again, in milliseconds.
 const STEADY_MS: u64 = 10_000;
@@ -207,7 +207,8 @@ impl Supervisor {
         let NewConnection { connection, mut driver, address, secrets } = fresh;
         let started = clock::now();
         if self.link.is_reached() {
-            self.link.settle_until(started.saturating_add(SETTLING_US));
+            let settling_us = self.settings.breaker.open_max_us.saturating_add(STATING_US);
+            self.link.settle_until(started.saturating_add(settling_us));
         }
         self.link.publish(connection.clone());
         // Logged only after the connection is published.
