@@ -94,6 +94,17 @@ test("fixed window passes its limit in each period, and up to twice that across 
   assert.match(KINDS.fixed_window.promise({ ...settings, cost: 1 }, ramp), /No pattern gets more than 10 in a period of 5 s/);
 });
 
+test("at most the limit is in flight", () => {
+  const settings = { kind: "concurrency", burst: 10, cost: 3, duration: 2, load: 30, seconds: 20 };
+  for (const pattern of ["steady", "bursts", "ramp", "random", "retry_after"]) {
+    const outcomes = simulate({ ...settings, pattern });
+    const inFlight = (time) => outcomes.filter(({ at, accepted, back }) => accepted && at <= time && back > time).length;
+    assert.ok(outcomes.every(({ at }) => inFlight(at) <= 3), pattern);
+    const line = KINDS.concurrency.line(settings, outcomes, 20 * SECOND);
+    assert.ok(line.every(([, level]) => level >= 1 && level <= 10), pattern);
+  }
+});
+
 test("leaky bucket passes requests evenly, in order, none later than its delay", () => {
   const settings = { kind: "leaky_bucket", rate: 5, delay: 2, load: 20, seconds: 20 };
   for (const pattern of ["steady", "bursts", "ramp", "random"]) {

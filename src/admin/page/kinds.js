@@ -106,6 +106,14 @@ export const KINDS = {
       `No pattern gets more than ${burst} in a period of ${period} s. In a span across a boundary it can be twice that; the `
       + `most here in any ${period} s is ${mostIn(period * SECOND, outcomes, cost)}.`,
   },
+  concurrency: {
+    knobs: ["burst", "cost", "duration"],
+    level: "free",
+    most: ({ burst }) => burst,
+    make: ({ burst, cost, duration }) => new Held(burst, cost, (at) => at + duration * SECOND),
+    line: held,
+    promise: ({ burst }) => `No pattern gets more than ${burst} at once. When one ends is not known beforehand, so the real Retry-After is a guess.`,
+  },
   leaky_bucket: {
     knobs: ["rate", "delay"],
     level: "waiting requests",

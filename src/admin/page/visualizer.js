@@ -17,6 +17,7 @@ const KNOBS = {
   load: (value) => `${value}/s`,
   period: (value) => `${value} s`,
   delay: (value) => `${value} s`,
+  duration: (value) => `${value} s`,
 };
 
 let chart;

@@ -9,9 +9,11 @@ use super::MemoryStore;
 use crate::limit::Limit;
 use crate::limit::calendar::{Calendar, Period};
 use crate::limit::charge::{BucketId, Charge, Mode};
+use crate::limit::concurrency::Concurrency;
 use crate::limit::fixed_window::FixedWindow;
 use crate::limit::leaky_bucket;
 use crate::limit::share::Share;
+use crate::store::redis::fixture::rule;
 
 const SECOND_US: u64 = 1_000_000;
 
@@ -37,29 +39,49 @@ fn traffic() -> Vec<u64> {
     calm(0..48).chain(rush).chain(calm(72..SECONDS)).collect()
 }
 
+/// The first instant of the traffic, so that the second minute begins at 60 s.
+const START_US: u64 = 10 * 60 * SECOND_US;
+
+/// A request of cost 1.
+fn charge(limit: Limit) -> Charge {
+    let (bucket, mode) = (BucketId(1), Mode::Enforce);
+    Charge { bucket, rule: 0, limit_index: 0, limit, cost: limit.parts(), mode }
+}
+
 /// Times at which requests pass, by one limit.
 fn passed(limit: Limit, delays: bool) -> Vec<u64> {
     let store = MemoryStore::new(10, &[limit]);
-    // The second minute begins at 60 s.
-    let start = 10 * 60 * SECOND_US;
     let mut passed: Vec<u64> = traffic()
         .into_iter()
         .filter_map(|at| {
-            let charge = Charge {
-                bucket: BucketId(1),
-                rule: 0,
-                limit_index: 0,
-                limit,
-                cost: limit.parts(),
-                mode: Mode::Enforce,
-            };
-            let answer = store.take(&[charge], start + at, Share::WHOLE);
+            let charge = charge(limit);
+            let answer = store.take(&[charge], START_US + at, Share::WHOLE);
             let delay =
                 if delays { leaky_bucket::delay_us(&charge, &answer.outcomes[0]) } else { 0 };
             answer.allowed().then_some(at + delay)
         })
         .collect();
     passed.sort_unstable();
+    passed
+}
+
+/// Length of a request for the limit on requests in flight, in microseconds.
+const REQUEST_US: u64 = 8 * SECOND_US;
+
+/// Times at which requests pass of which at most `most` are in flight.
+fn passed_in_flight(most: u64) -> Vec<u64> {
+    let limit = Limit::Concurrency(Concurrency::new(most).unwrap());
+    let store = MemoryStore::new(10, &[limit]);
+    let mut in_flight = Vec::new();
+    let mut passed = Vec::new();
+    for at in traffic() {
+        in_flight.retain(|(end, _)| *end > at);
+        let (answer, held) = store.hold(&[charge(limit)], &[rule()], START_US + at, Share::WHOLE);
+        if answer.allowed() {
+            in_flight.push((at + REQUEST_US, held));
+            passed.push(at);
+        }
+    }
     passed
 }
 
@@ -74,13 +96,13 @@ fn bars(times: &[u64]) -> Vec<u32> {
     counts
 }
 
-/// Number of requests that passed in the minute before each second.
-fn in_last_minute(passed: &[u64]) -> Vec<(f64, f64)> {
+/// Number of requests that passed in the last `span_us` microseconds before each second.
+fn in_last(span_us: u64, passed: &[u64]) -> Vec<(f64, f64)> {
     (0..=SECONDS)
         .map(|second| {
             let end = second * SECOND_US;
-            let begin = end.saturating_sub(60 * SECOND_US);
-            let count = passed.iter().filter(|time| **time <= end && **time > begin).count();
+            let count =
+                passed.iter().filter(|time| **time <= end && **time + span_us > end).count();
             (number(second), number(count as u64))
         })
         .collect()
@@ -120,8 +142,19 @@ fn draw_bars(chart: &mut Chart<'_, '_>, counts: &[u32], color: RGBColor) {
     chart.draw_series((0..).zip(counts).map(bar)).unwrap();
 }
 
-/// The picture of one kind as SVG: what was asked for and what passed, and how much passed in the last minute.
-fn picture(title: &str, passed: &[u64]) -> String {
+/// What the lower chart shows: its title, the span that it sums up, and the limit.
+struct Sums {
+    title: &'static str,
+    span_us: u64,
+    limit: u64,
+    most: f64,
+}
+
+const LAST_MINUTE: Sums =
+    Sums { title: "in the last minute", span_us: 60 * SECOND_US, limit: PER_MINUTE, most: 130.0 };
+
+/// The picture of one kind as SVG: what was asked for and what passed, and the sum of what passed.
+fn picture(title: &str, passed: &[u64], of: &Sums) -> String {
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (760, 320)).into_drawing_area();
@@ -130,11 +163,12 @@ fn picture(title: &str, passed: &[u64]) -> String {
         let mut each = chart(&upper, title, ("requests in 2 s", 12.0));
         draw_bars(&mut each, &bars(&traffic()), ASKED);
         draw_bars(&mut each, &bars(passed), PASSED);
-        let mut sums = chart(&lower, "", ("in the last minute", 130.0));
-        let at = number(PER_MINUTE);
+        let mut sums = chart(&lower, "", (of.title, of.most));
+        let at = number(of.limit);
         let ends = [(0.0, at), (number(SECONDS), at)];
         sums.draw_series(LineSeries::new(ends, LIMIT.stroke_width(1))).unwrap();
-        sums.draw_series(LineSeries::new(in_last_minute(passed), PASSED.stroke_width(2))).unwrap();
+        sums.draw_series(LineSeries::new(in_last(of.span_us, passed), PASSED.stroke_width(2)))
+            .unwrap();
         root.present().unwrap();
     }
     svg.push('\n');
@@ -189,18 +223,32 @@ fn kinds() -> Vec<(&'static str, &'static str, Limit, bool, usize)> {
     ]
 }
 
+/// Asserts that a file of the docs is this picture, or writes it.
+fn assert_kept(name: &str, svg: &str) {
+    let file = format!("docs/kinds/{name}.svg");
+    if std::env::var_os("UPDATE_PICTURES").is_some() {
+        std::fs::create_dir_all("docs/kinds").unwrap();
+        std::fs::write(&file, svg).unwrap();
+    }
+    let kept = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(kept == svg, "run UPDATE_PICTURES=1 cargo test --lib pictures to update {file}");
+}
+
 #[test]
 fn pictures_of_the_docs_are_those_of_the_core() {
     for (name, title, limit, delays, most) in kinds() {
         let passed = passed(limit, delays);
         assert_eq!(most_in_a_minute(&passed), most, "{name}");
-        let svg = picture(title, &passed);
-        let file = format!("docs/kinds/{name}.svg");
-        if std::env::var_os("UPDATE_PICTURES").is_some() {
-            std::fs::create_dir_all("docs/kinds").unwrap();
-            std::fs::write(&file, &svg).unwrap();
-        }
-        let kept = std::fs::read_to_string(&file).unwrap_or_default();
-        assert!(kept == svg, "run UPDATE_PICTURES=1 cargo test --lib pictures to update {file}");
+        assert_kept(name, &picture(title, &passed, &LAST_MINUTE));
     }
+}
+
+#[test]
+fn picture_of_requests_in_flight_is_that_of_the_core() {
+    let of = Sums { title: "in flight", span_us: REQUEST_US, limit: 20, most: 30.0 };
+    let passed = passed_in_flight(of.limit);
+    let most = in_last(REQUEST_US, &passed).into_iter().map(|(_, count)| count).fold(0.0, f64::max);
+    assert!((most - 20.0).abs() < 0.5, "{most}");
+    let title = "concurrency: limit = 20, requests that take 8 s";
+    assert_kept("concurrency", &picture(title, &passed, &of));
 }
