@@ -115,11 +115,14 @@ impl Limiter {
         if let Some(answer) = shared.denied.refusal(&charges, now) {
             return (Taken::all(charges, answer, Source::Cache), Holds::new());
         }
-        let _reserved = match shared.reserve_share(&charges, rules, now) {
+        let reserved = match shared.reserve_share(&charges, rules, now) {
             Ok(reserved) => reserved,
             Err(refused) => return (*refused, Holds::new()),
         };
-        match shared.node.batcher().take(charges.clone(), Arc::clone(rules)).await {
+        let decided = shared.node.batcher().take(charges.clone(), Arc::clone(rules)).await;
+        // Before a local decision, which would count it beside what the request holds then.
+        drop(reserved);
+        match decided {
             Ok(answered) => {
                 shared.denied.remember(&charges, &answered.answer, answered.sent_at);
                 shared.fallback.learn(&charges, &answered.answer, clock::now());

@@ -192,6 +192,7 @@ fn request_that_waits_in_a_leaky_bucket_holds_its_unit() {
         "[rules.shape]\nper = []\nkind = \"leaky_bucket\"\nrate = \"1/4s\"\nmax_delay = \"1m\"\n";
     let gateway = Gateway::start(&config(&upstream, leaky, "limit = 1"));
     assert_eq!(gateway.get("/").status, 200);
+    eventually("its unit to be free", || (held(&gateway) == 0).then_some(()));
     let mut waiting = gateway.connect();
     waiting.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     eventually("it to wait", || {

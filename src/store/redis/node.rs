@@ -107,9 +107,9 @@ impl Node {
     }
 
     /// Whether it was unavailable until shortly before `now` (microseconds), so that gateways may not have
-    /// stated yet what they hold.
+    /// stated yet what they hold, or some requests are decided locally.
     pub fn is_settling(&self, now: u64) -> bool {
-        self.link().is_settling(now)
+        self.link().is_settling(now) || !self.admits_all()
     }
 
     /// Number of live gateways that share it, at least 1, as far as it was counted.

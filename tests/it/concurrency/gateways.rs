@@ -15,8 +15,11 @@ use crate::support::{
 /// Time until the units of a dead gateway are free.
 const LEASE: Duration = Duration::from_secs(15);
 
+/// A breaker that looks for Redis often.
+const BREAKER: &str = "[redis.breaker]\nopen_max = \"3s\"\n";
+
 /// Time after its return in which a gateway keeps to its share: `open_max` and two seconds.
-const SETTLING: Duration = Duration::from_secs(17);
+const SETTLING: Duration = Duration::from_secs(5);
 
 fn start_two(text: &str) -> [Gateway; 2] {
     let gateways: [Gateway; 2] = std::array::from_fn(|_| Gateway::start(text));
@@ -60,7 +63,7 @@ fn limit_holds_over_two_gateways_and_nothing_leaks() {
 }
 
 #[test]
-fn units_of_a_killed_gateway_are_free_after_its_lease() {
+fn row_122_units_of_a_killed_gateway_are_free_after_its_lease() {
     let (redis, upstream) = (Redis::start(), Counting::start(20));
     let text = config(&upstream, &redis.table(), "limit = 20");
     let [first, second] = start_two(&text);
@@ -89,7 +92,7 @@ fn units_of_a_killed_gateway_are_free_after_its_lease() {
 fn each_gateway_holds_its_share_while_redis_is_away_and_states_it_afterwards() {
     let (redis, upstream) = (Redis::start(), Counting::start(20));
     let proxy = FaultProxy::start(&redis);
-    let table = proxy.table("200ms");
+    let table = proxy.table("200ms") + BREAKER;
     let text = config(&upstream, &format!("{HTTP2}{table}"), "limit = 20");
     let gateways = start_two(&format!("instances = 2\n{text}"));
     let targets = gateways.each_ref().map(addresses);
@@ -119,7 +122,7 @@ fn each_gateway_holds_its_share_while_redis_is_away_and_states_it_afterwards() {
     }
     // Until all gateways have certainly stated what they hold, each keeps to its share; then one can hold all.
     let gateway = &gateways[0];
-    assert_eq!(usable(gateway, &upstream, 20, SETTLING + Duration::from_secs(5)), 20);
+    assert_eq!(usable(gateway, &upstream, 20, SETTLING + Duration::from_secs(15)), 20);
     assert_eq!(upstream.peak(), 20);
 }
 
@@ -151,10 +154,10 @@ fn stored(redis: &Redis) -> u64 {
 }
 
 #[test]
-fn lost_replies_and_cut_connections_leave_nothing_in_redis() {
+fn row_123_lost_replies_and_cut_connections_leave_nothing_in_redis() {
     let (redis, upstream) = (Redis::start(), Counting::start(20));
     let proxy = FaultProxy::start(&redis);
-    let table = proxy.table("100ms");
+    let table = proxy.table("100ms") + BREAKER;
     let text = config(&upstream, &format!("{HTTP2}{table}"), "limit = 20");
     let gateways = start_two(&format!("instances = 2\n{text}"));
     let clients = Clients::start(64, &gateways.each_ref().map(addresses));
@@ -174,10 +177,11 @@ fn lost_replies_and_cut_connections_leave_nothing_in_redis() {
     assert!(upstream.peak() <= 40, "{} in flight", upstream.peak());
     for gateway in &gateways {
         eventually("all units to be free", || (held(gateway) == 0).then_some(()));
+        gateway.wait_for_count("tollgate_breaker_state", &[], 0);
     }
-    // Not by the end of the leases.
-    let state = || (stored(&redis) == 0).then_some(());
-    assert!(within(Duration::from_secs(8), state).is_some(), "{}", stored(&redis));
+    // By statements, not by the end of the leases.
+    let is_free = || (stored(&redis) == 0).then_some(());
+    assert!(within(Duration::from_secs(3), is_free).is_some(), "{}", stored(&redis));
 }
 
 #[test]
@@ -208,7 +212,8 @@ fn gateway_that_returns_first_keeps_to_its_share_until_the_others_have_stated() 
     let (redis, upstream) = (Redis::start(), Counting::start(20));
     let proxies = [(); 2].map(|()| FaultProxy::start(&redis));
     let start = |proxy: &FaultProxy| {
-        let text = config(&upstream, &proxy.table("200ms"), "limit = 20");
+        let table = proxy.table("200ms") + BREAKER;
+        let text = config(&upstream, &table, "limit = 20");
         let gateway = Gateway::start(&format!("instances = 2\n{text}"));
         eventually("Redis", || (gateway.admin("/ready").status == 200).then_some(()));
         gateway
